@@ -87,6 +87,77 @@ def drop_every_third_kernel(document: Document) -> None:
     keep(lambda event: id(event) not in dropped)(document)
 
 
+def rename(change: Callable[[str], str], *categories: str) -> Callable[[Document], None]:
+    """Return a change of the names of events of some categories; of all where none is named."""
+    return edit(*categories, name=change)
+
+
+def recategorize(names: dict[str, str]) -> Callable[[Document], None]:
+    """Return a change of categories."""
+    return edit(cat=lambda cat: names.get(str(cat), cat))
+
+
+def to_old_format(document: Document) -> None:
+    """Write the categories of PyTorch 1.8, and leave out what it did not record."""
+    recategorize(
+        {
+            "cpu_op": "Operator",
+            "cuda_runtime": "Runtime",
+            "kernel": "Kernel",
+            "gpu_memcpy": "Memcpy",
+            "gpu_memset": "Memset",
+        }
+    )(document)
+    without_arguments("Input Strides", "Concrete", "Ev Idx", "Record function", "Sequence", "Fwd thread")(document)
+
+
+def to_two_devices(document: Document) -> None:
+    """Move every other activity to a second device of the same kind."""
+    for event in [event for event in document["traceEvents"] if category(event) in ON_DEVICE][::2]:
+        event |= {"pid": 1, "args": {**event.get("args", {}), "device": 1, "stream": 77}}
+    for properties in document.get("deviceProperties", [])[:1]:
+        document["deviceProperties"] = [properties, {**properties, "id": 1}]
+
+
+def to_partition(document: Document) -> None:
+    """Make the devices partitions of what they are."""
+    for properties in document.get("deviceProperties", []):
+        properties |= {"name": f"{properties.get('name')} MIG 1g.10gb", "numSms": 14, "totalGlobalMem": 10 * 2**30}
+
+
+def drop_device_names(document: Document) -> None:
+    """Leave the devices without a name, as ROCm does without its table of names."""
+    for properties in document.get("deviceProperties", []):
+        properties["name"] = ""
+
+
+def keep_half(*, first: bool) -> Callable[[Document], None]:
+    """Return a change that keeps the spans that start in one half of the time."""
+
+    def change(document: Document) -> None:
+        starts = [float(event["ts"]) for event in document["traceEvents"] if event.get("ph") == "X"]
+        middle = (min(starts) + max(starts)) / 2
+        keep(lambda event: event.get("ph") != "X" or (float(event["ts"]) < middle) is first)(document)
+
+    return change
+
+
+def stretch_host(document: Document) -> None:
+    """Make everything but the device's work take three times as long."""
+    spans = [event for event in document["traceEvents"] if "ts" in event]
+    begin = min(float(event["ts"]) for event in spans)
+    for event in spans:
+        event["ts"] = begin + 3 * (float(event["ts"]) - begin)
+        if "dur" in event and category(event) not in ON_DEVICE:
+            event["dur"] = 3 * float(event["dur"])
+
+
+def without_device(document: Document) -> None:
+    """Leave what the CPU did, without calls: a run whose device nobody recorded."""
+    keep(lambda event: category(event) not in (*ON_DEVICE, *CALLS))(document)
+    document.pop("deviceProperties", None)
+
+
 CHANGES: dict[str, Callable[[Document], None]] = {
     "stacks": keep(lambda event: category(event) != "python_function"),
     "shapes": without_arguments("Input", "Concrete"),
@@ -109,6 +180,30 @@ CHANGES: dict[str, Callable[[Document], None]] = {
     "fast-kernels": edit(*KERNELS, dur=lambda dur: float(dur) / 20),
     "clock-ahead": edit(*ON_DEVICE, ts=lambda ts: float(ts) + 500_000),
     "clock-behind": edit(*ON_DEVICE, ts=lambda ts: float(ts) - 300),
+    "old-format": to_old_format,
+    "two-devices": to_two_devices,
+    "partition": to_partition,
+    "nameless": drop_device_names,
+    "first-half": keep_half(first=True),
+    "second-half": keep_half(first=False),
+    "slow-host": stretch_host,
+    "cpu": without_device,
+    "mps": lambda document: (
+        without_device(document),
+        rename(lambda name: name.replace("aten::copy_", "aten::_mps_convolution"))(document),
+    )[0],
+    "windows": rename(lambda name: f"C:\\venv\\Lib\\{name}".replace("/", "\\"), "python_function"),
+    "xpu": recategorize({"cuda_runtime": "xpu_runtime", "cuda_driver": "xpu_driver"}),
+    "npu": recategorize(dict.fromkeys(ON_DEVICE, "npu_kernel")),
+    "lightning": rename(lambda name: "[pl][profile]run_training_batch" if name.startswith("ProfilerStep") else name),
+    "accelerate": rename(lambda name: "train_batch" if name.startswith("ProfilerStep") else name),
+    "vllm": rename(lambda name: "execute_context_0(0)_generation_16(16)" if name.startswith("ProfilerStep") else name),
+    "one-kernel-name": rename(lambda name: "main_kernel", *KERNELS),
+    "triton-names": rename(lambda name: f"triton_poi_fused_{len(name) % 7}", *KERNELS),
+    "proton-names": rename(
+        lambda name: f"matmul_kernel_{len(name) % 3}" if "gemm" in name.lower() else f"_fwd_kernel_{len(name) % 5}",
+        *KERNELS,
+    ),
 }
 """What is taken away or changed, by name."""
 

@@ -3,7 +3,7 @@
     python benchmarks/kernel_accuracy.py [kernel_names.csv]
 
 The labels lie beside the traces (``TRACE_CORPUS``, default ``../shared/traces``); ``also_acceptable`` counts
-as right. Each figure is told twice: with the operator that launched the name most often, and by name alone.
+as right. Each figure is printed twice: with the operator that launched the name most often, and by name alone.
 
 The rules are hand-written, so nothing is trained that could be held out. What can be asked is how far a trace
 depends on rules that only its own kernels call for: the tables per trace drop these and classify it again.

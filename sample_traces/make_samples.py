@@ -333,7 +333,7 @@ def overhead_synchronization() -> Simulation:
 
 
 def memory_bandwidth() -> Simulation:
-    """Return a GELU written out operator by operator and layer norms, forward and backward; the CPU is ahead."""
+    """Return an unfused GELU and layer norms, forward and backward; the CPU is ahead."""
     simulation = Simulation(header={"record_shapes": 1}, seed=4)
     main, autograd = simulation.thread(), simulation.thread("pt_autograd_0")
     torch = Eager(simulation, main, simulation.stream())

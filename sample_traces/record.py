@@ -286,7 +286,7 @@ def anonymous(trace: dict[str, object]) -> dict[str, object]:
 
 
 def row(name: str, path: Path) -> str:
-    """Return a line of a table: what the workload was made for, what was found, and its step without the profiler."""
+    """Return a line of a table: what the workload was made for, its verdict, and its step without the profiler."""
     report, expected = ta.analyze(path), WORKLOADS[name]
     verdict, settings = report.verdict, report.trace.settings
     step_ms = settings and settings.measured_step_ms
@@ -302,7 +302,7 @@ def main(folder: Path) -> None:
     if not torch.cuda.is_available():
         record_mlp(folder / "cpu_mlp.json.gz")
         return
-    print("| workload | expected | found | step without the profiler |\n|---|---|---|---|")
+    print("| workload | expected | verdict | step without the profiler |\n|---|---|---|---|")
     for name, workload in WORKLOADS.items():
         path = folder / f"gpu_{name}.json.gz"
         record(workload, path, "cuda")

@@ -173,7 +173,7 @@ class PlantedGap:
     """Hold an idle interval of a device and the time that each cause has in it; the causes sum to the gap.
 
     The causes bear the names of docs/definitions.md as far as the model knows them: what the host did is what the
-    simulated program said that it does. Work of another stream that is queued meanwhile is not looked at.
+    simulated program did. Work of another stream that is queued meanwhile is not considered.
     """
 
     device: int

@@ -1,7 +1,7 @@
 """Slow oracles: the definitions of docs/definitions.md, evaluated one activity and one instant at a time.
 
 Written from that page alone, without the analyser, so that the two can be compared. Where that page leaves
-a choice, the choice made here is said in the function that makes it. Not covered: the cause `untraced`
+a choice, the function that makes it names the choice made here. Not covered: the cause `untraced`
 (its evidence is a matter of judgement) and bounds from operators' shapes.
 """
 
@@ -251,7 +251,7 @@ def _fit(trace: Trace, members: list[Activity], pid: object) -> tuple[int, float
 
 
 def naive_latency_bound(trace: Trace, device: int) -> int | None:
-    """The lead's 99th percentile where a launch found nothing queued or running, at most 100 us.
+    """The lead's 99th percentile of launches with nothing queued or running, at most 100 us.
 
     The definitions did not say how it is estimated; this is one reading. Tests that compare causes should pass the
     bound that the analyser tells.

@@ -145,7 +145,7 @@ ANYTHING = Anything()
 
 @dataclass
 class Reference:
-    """What the reader found: rows of each table, in order, and counts of what is in none."""
+    """What the reader returns: rows of each table, in order, and counts of what is in none."""
 
     tables: dict[str, list[Row]]
     event_count: int

@@ -25,11 +25,11 @@ from trace_analyzer.report import (
     HostCost,
     LaunchLead,
     QueueDepth,
+    QueuedWork,
     Recorded,
     Regime,
     Report,
     RunAhead,
-    Runway,
     Shares,
     Status,
     StepReport,
@@ -276,7 +276,7 @@ def _device(index: int, kernels: int, parts: Mapping[str, int]) -> DeviceReport:
         gaps=Gaps(kernels, 40_000, causes),
         partition_ns=parts,
         run_ahead=RunAhead(
-            "behind", LaunchLead(2_000, 4_000, 9_000), QueueDepth(0.4, 0, 3), Runway(9_000.0, 0, 60_000), 0.61
+            "behind", LaunchLead(2_000, 4_000, 9_000), QueueDepth(0.4, 0, 3), QueuedWork(9_000.0, 0, 60_000), 0.61
         ),
         buckets=(
             BucketTime("matmul", "matmul", kernels // 2, busy * 2 // 3, 2 / 3),
@@ -375,8 +375,8 @@ def _gpu_tables(kernels: int, devices: int) -> dict[str, Rows]:
             row
             for device, i in per_device
             for row in (
-                {"device": device, "time_ns": 100_000 * i + 26_000, "depth": 1, "runway_ns": 60_000},
-                {"device": device, "time_ns": 100_000 * i + 30_000, "depth": 0, "runway_ns": 0},
+                {"device": device, "time_ns": 100_000 * i + 26_000, "depth": 1, "queued_work_ns": 60_000},
+                {"device": device, "time_ns": 100_000 * i + 30_000, "depth": 0, "queued_work_ns": 0},
             )
         ],
         "kernels": [

@@ -2,6 +2,7 @@
 
 import ast
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from kineto import A100, analysed, annotation, call, copy, kernel, launch, launc
 from trace_analyzer.advice import LAUNCHING, RULES
 from trace_analyzer.catalog.fixes import PLATFORMS, Fix, fixes
 from trace_analyzer.report import Advice, Report
-from trace_analyzer.vocabulary import IDLE_CAUSES, REGIMES
+from trace_analyzer.vocabulary import IDLE_CAUSES, REGIMES, phrase
 
 GEMM, FP32, ADD, NCCL = (
     "ampere_fp16_s16816gemm_fp16_128x64", "ampere_sgemm_128x64_tn", "void at::native::vectorized_elementwise_kernel<4, x>(int)",
@@ -85,7 +86,7 @@ def test_cpu_operators() -> None:
     assert "run them once" not in first.code
 
 
-def test_an_operator_that_prepares_its_launch_for_long_is_not_said_to_compute() -> None:
+def test_an_operator_that_prepares_its_launch_for_long_is_not_charged_to_compute() -> None:
     first = analysed(iterations(lambda t: op("aten::addmm", t, 4_950), period=5_000)).advice[0]
     assert first.id == "cpu-operators"
     assert first.where.startswith("aten::addmm (")
@@ -243,7 +244,9 @@ def test_a_runner_up_that_can_save_far_more_is_heard_first() -> None:
 def test_bounds_name_causes_that_exist() -> None:
     report = analysed(iterations(lambda t: annotation(LOADS, t, 850)))
     (item,) = (item for item in report.advice if item.id == "data-loading")
-    assert item.how_bound.removeprefix("all idle time of the window with cause ") in IDLE_CAUSES
+    assert item.how_bound.removeprefix("all idle time of the window with cause ") in {
+        phrase(cause) for cause in IDLE_CAUSES
+    }
 
 
 @pytest.mark.slow
@@ -262,9 +265,9 @@ def test_the_dtype_is_one_that_the_device_is_faster_in() -> None:
 def test_eight_bits_only_where_the_device_is_faster_in_them() -> None:
     h100 = {"id": 0, "name": "NVIDIA H100 80GB HBM3", "computeMajor": 9, "computeMinor": 0, "numSms": 132}
     kernels = [launched(GEMM, 100 * n, 100 * n + 20, 100, n + 1) for n in range(12)]
-    found = {item.id: item for item in analysed(kernels, devices=[h100]).advice}
-    assert found["low-precision"].title == "Compute in fewer bits: fp8"
-    assert found["low-precision"].saves_ns_at_most == pytest.approx(600_000, rel=0.01)
+    by_id = {item.id: item for item in analysed(kernels, devices=[h100]).advice}
+    assert by_id["low-precision"].title == "Compute in fewer bits: fp8"
+    assert by_id["low-precision"].saves_ns_at_most == pytest.approx(600_000, rel=0.01)
     assert "low-precision" not in ids(analysed(kernels)), "an A100 has no fp8"
 
 
@@ -293,9 +296,9 @@ def test_a_replayed_decoding_step_wants_bigger_batches_or_fewer_bits() -> None:
     assert report.verdict.regime == "memory-bandwidth-bound"
     assert report.verdict.confidence != "high"
     assert any("one of decoding" in why for why in report.verdict.confidence_why)
-    assert saved(report) == {"thin-products": 40 * 20_000}
+    assert saved(report) == {"skinny-matmuls": 40 * 20_000}
     prefill = [kernel(GEMM, 20 + 40 * n, 40, grid=[500, 1, 1]) for n in range(40)]
-    assert "thin-products" not in ids(analysed(prefill))
+    assert "skinny-matmuls" not in ids(analysed(prefill))
 
 
 @pytest.mark.slow
@@ -363,8 +366,9 @@ def cos_cos(pairs: int) -> list[Call]:
     return [("cos", [[25 * MEGA + 64 * (n // 2)]], "c10::Half", 100, ADD) for n in range(2 * pairs)]
 
 
-def attention(count: int) -> list[Call]:
-    q, k, v, scores = [8, 1000, 64], [8, 64, 1000], [8, 1000, 64], [8, 1000, 1000]
+def attention(count: int, keys: int = 1000) -> list[Call]:
+    """Attention of 1,000 keys written out; the scores are of another product where ``keys`` differ."""
+    q, k, v, scores = [8, 1000, 64], [8, 64, keys], [8, 1000, 64], [8, 1000, 1000]
     once: list[Call] = [("bmm", [q, k], "c10::Half", 40, GEMM), ("div", [scores, []], "c10::Half", 60, ADD),
                         ("_softmax", [scores, [], []], "c10::Half", 70, SOFTMAX), ("bmm", [scores, v], "c10::Half", 40, GEMM)]  # fmt: skip
     return once * count
@@ -398,7 +402,7 @@ def test_attention_written_out() -> None:
     fused = 2 * 2 * 8 * 1000 * 1000 * 64 / 312e12 * 1e9
     assert item.saves_ns_at_most == int(6 * (210_000 - fused)), "all of it but a fused kernel at its roof"
     assert "F.scaled_dot_product_attention" in item.code
-    assert not {"fusion", "thin-products"} & set(ids(report)), "its kernels count once"
+    assert not {"fusion", "skinny-matmuls"} & set(ids(report)), "its kernels count once"
 
 
 @pytest.mark.slow
@@ -408,13 +412,13 @@ def test_attention_of_many_queries_reads_no_cache_for_a_few() -> None:
 
     def attends(queries: int, keys: int, us: int) -> Report:
         shapes = [[64, 16, queries, 64], [64, 16, keys, 64], [64, 16, keys, 64], [], []]
-        told = {
+        recorded_inputs = {
             "Input Dims": shapes,
             "Input type": [*["c10::Half"] * 3, "Scalar", "Scalar"],
             "Concrete Inputs": ["", "", "", "0.0", "False"],
         }
         return analysed([
-            [op("aten::_scaled_dot_product_flash_attention", 20 * n, 10, **told),
+            [op("aten::_scaled_dot_product_flash_attention", 20 * n, 10, **recorded_inputs),
              launched(flash, 20 * n + 2, 1_000 + us * n, us, n + 1, grid=[5_000, 1, 1])]
             for n in range(12)
         ])  # fmt: skip
@@ -423,15 +427,15 @@ def test_attention_of_many_queries_reads_no_cache_for_a_few() -> None:
     for report in (decoding, prefill):
         assert report.verdict.regime == "memory-bandwidth-bound"
         assert report.tables["activities"].get_column("moved_bytes").null_count() == 0
-    assert "thin-products" in ids(decoding)
-    assert "thin-products" not in ids(prefill)
+    assert "skinny-matmuls" in ids(decoding)
+    assert "skinny-matmuls" not in ids(prefill)
 
 
 @pytest.mark.slow
 def test_what_waits_for_the_cpu_needs_no_fusion() -> None:
     report = analysed(eager([*cos_cos(3), *attention(3)], late=True))
     assert (report.verdict.regime, report.verdict.runner_up) == ("overhead-bound", None)
-    assert not {"fusion", "attention-kernel", "thin-products"} & set(ids(report))
+    assert not {"fusion", "attention-kernel", "skinny-matmuls"} & set(ids(report))
 
 
 def test_what_runs_beside_other_kernels_saves_no_more_than_its_part() -> None:
@@ -548,15 +552,15 @@ def test_a_cold_start_has_advice_of_its_own() -> None:
 
 
 @pytest.mark.slow
-def test_code_that_is_compiled_without_graphs_is_said_to_be() -> None:
-    told = "compiled already"
+def test_code_that_is_compiled_without_graphs_is_called_so() -> None:
+    remark = "compiled already"
     by_hand = analysed(iterations(lambda t: op("aten::mm", t, 850)))
     region = lambda t: op("Torch-Compiled Region: 0/0", t, 950)  # noqa: E731
     compiled = analysed(iterations(lambda t: op("aten::mm", t, 850), region))
-    assert told not in by_hand.advice[0].why
-    assert told in compiled.advice[0].why
+    assert remark not in by_hand.advice[0].why
+    assert remark in compiled.advice[0].why
     once = analysed(iterations(lambda t: op("aten::mm", t, 850)), region(0))
-    assert told not in once.advice[0].why, "one region of twelve"
+    assert remark not in once.advice[0].why, "one region of twelve"
 
 
 @pytest.mark.slow
@@ -584,9 +588,9 @@ def test_amd_has_words_of_its_own() -> None:
     report = analysed(
         iterations(lambda t: op("aten::mm", t, 400), lambda t: call("hipMalloc", t + 400, 450)), devices=[mi300]
     )
-    found = {item.id: item for item in report.advice}
-    assert "HIP graph" in found["cuda-graphs"].title
-    assert "PYTORCH_HIP_ALLOC_CONF" in found["allocator"].code
+    by_id = {item.id: item for item in report.advice}
+    assert "HIP graph" in by_id["cuda-graphs"].title
+    assert "PYTORCH_HIP_ALLOC_CONF" in by_id["allocator"].code
     unknown = analysed(iterations(lambda t: call("hipMalloc", t, 850)), devices=[{"id": 0, "name": ""}])
     assert "PYTORCH_HIP_ALLOC_CONF" in unknown.advice[0].code, "by its runtime"
 
@@ -597,8 +601,8 @@ def test_intel_has_words_of_its_own() -> None:
     late = [[call("urEnqueueKernelLaunch", 5_000 * n + 4_900, 5, correlation=n + 1, category="xpu_runtime"),
              kernel(GEMM, 5_000 * n + 4_910, 50, correlation=n + 1), op("aten::sort", 5_000 * n, 4_800)] for n in range(12)]  # fmt: skip
     for devices in ([max1550], [{"id": 0, "name": ""}]):
-        found = {item.id: item for item in analysed(late, devices=devices).advice}
-        assert 'device="xpu"' in found["cpu-operators"].code
+        by_id = {item.id: item for item in analysed(late, devices=devices).advice}
+        assert 'device="xpu"' in by_id["cpu-operators"].code
 
 
 def test_workers_that_do_not_keep_up() -> None:
@@ -619,6 +623,8 @@ VALUES = {
     "scaled": "",
     "snippet": "pass",
     "name": "softmax_kernel",
+    "pattern": "softmax_kernel",
+    "also": "  # 2 other kernels have such a name",
     "first": "Hide",
     "or_fewer_bits": ", or fewer bits",
     "reached": ": kernels reach 80 % of the roof",
@@ -678,6 +684,22 @@ def graphs(each: int) -> list[object]:
          *(kernel(f"k{k}", 1_000 * n + 815 + 10 * k, 9, correlation=n + 1) for k in range(each))]
         for n in range(12)
     ]  # fmt: skip
+
+
+def partly_graphs(single: int) -> list[object]:
+    """Twelve graphs of five kernels, and so many launches of one: of 66 kernels, 60 are over nine tenths; of 67 they are not."""
+    return [graphs(5), [launched("k0", 1_000 * n + 900, 1_000 * n + 905, 4, 100 + n) for n in range(single)]]
+
+
+def launching_and_loading(us: int) -> list[object]:
+    """Each millisecond, so long in an operator, and 850 us less that in the data loader."""
+    return late(lambda t: op("aten::mm", t, us), lambda t: annotation(LOADS, t + us, 850 - us))
+
+
+def several(make: Callable[[int, int], object], us: int, period: int = 1_000) -> list[object]:
+    """As many events of a length, one after the other, as go into a period before its launch."""
+    count = (period - 150) // (us + 1)
+    return late(*(lambda t, n=n: make(t + (us + 1) * n, us) for n in range(count)), period=period)  # type: ignore[misc]
 
 
 def with_calls(name: str, *, blocks: bool = True) -> list[object]:
@@ -790,20 +812,22 @@ def large_messages(us: int) -> list[object]:
     ]
 
 
+def waits(t: int, us: int) -> object:
+    return python("queue.py(154): get", t, us)
+
+
 CAST = "void at::native::unrolled_elementwise_kernel<at::native::direct_copy_kernel_cuda, x>(int)"
 CASES: dict[str, tuple[list[object], list[object]]] = {
-    "cuda-graphs": (graphs(1), graphs(5)),
-    "bigger-batch": (late(lambda t: op("aten::mm", t, 850)), late(lambda t: annotation(LOADS, t, 850))),
-    "fused-optimizer": (optimizer("aten::addcdiv_"), optimizer("aten::_foreach_addcdiv_")),
+    # What asks for a fix, and what nearly does: beyond the threshold or without the one condition.
+    "cuda-graphs": (partly_graphs(7), partly_graphs(6)),
+    "bigger-batch": (launching_and_loading(380), launching_and_loading(360)),
+    "fused-optimizer": (optimizer("aten::addcdiv_", count=50), optimizer("aten::addcdiv_", count=49)),
     "set-to-none": (optimizer("aten::zero_", "Optimizer.zero_grad#SGD.zero_grad"), optimizer("aten::zero_", "clear")),
     "garbage-collection": (
         late(lambda t: python("<built-in function collect>", t, 850)),
         late(lambda t: python("train.py(9): collect", t, 850)),
     ),
-    "host-wait": (
-        late(lambda t: python("queue.py(154): get", t, 850)),
-        late(lambda t: python("train.py(9): get", t, 850)),
-    ),
+    "host-wait": (several(waits, 110), several(waits, 95)),
     "synchronization": (with_calls("cudaDeviceSynchronize"), with_calls("cudaDeviceSynchronize", blocks=False)),
     "data-loading": (late(lambda t: annotation(LOADS, t, 850)), late(lambda t: annotation("## reload ##", t, 850))),
     "allocator": (
@@ -820,11 +844,11 @@ CASES: dict[str, tuple[list[object], list[object]]] = {
     ),
     "warm-up": (first_uses(same=False), first_uses(same=True)),
     "graph-capture": (capturing("cudaStreamBeginCapture"), capturing("cudaStreamIsCapturing")),
-    "earlier-work": (behind(8_990), behind(4_000)),
-    "pinned-memory": (uploads(400), uploads(5)),
+    "earlier-work": (behind(8_150), behind(8_100)),
+    "pinned-memory": (uploads(381), uploads(379)),
     "cpu-operators": (
-        late(lambda t: op("aten::sort", t, 4_800), period=5_000),
-        late(*(lambda t, n=n: op("aten::sort", t + 801 * n, 800) for n in range(6)), period=5_000),
+        several(lambda t, us: op("aten::sort", t, us), 1_010, period=5_000),
+        several(lambda t, us: op("aten::sort", t, us), 990, period=5_000),
     ),
     "cpu-preparation": (
         late(lambda t: op("aten::randn", t, 4_800), period=5_000),
@@ -833,42 +857,42 @@ CASES: dict[str, tuple[list[object], list[object]]] = {
     "casts": (converted("aten::linear"), converted(None)),
     "compiled-copies": (copied_within("Torch-Compiled Region: 0/0"), copied_within("aten::copy_")),
     "custom-kernels": (
-        [in_a_row(GEMM), [kernel("my_own_operator(int)", 2_000 + 100 * n, 40) for n in range(12)]],
-        [in_a_row(GEMM), [kernel("my_own_operator(int)", 2_000 + 100 * n, 4) for n in range(12)]],
+        [in_a_row(GEMM), [kernel("my_own_operator(int)", 2_000 + 100 * n, 12) for n in range(12)]],
+        [in_a_row(GEMM), [kernel("my_own_operator(int)", 2_000 + 100 * n, 11) for n in range(12)]],
     ),
-    "transport": (large_messages(20_000), large_messages(2_000)),
-    "attention-kernel": (eager(attention(6)), eager(cos_cos(6))),
+    "transport": (large_messages(9_400), large_messages(9_300)),
+    "attention-kernel": (eager(attention(6)), eager(attention(6, keys=999))),
     "fusion": (memory_bound(7), apart(ADD)),
     "channels-last": (apart("void nchwToNhwcKernel<float, float>(x)"), apart("void nchwAddKernel<float, float>(x)")),
     "fewer-bytes": (apart(WIDE), apart(WIDE.replace("<float>", "<c10::Half>"))),
-    "thin-products": (replayed("void gemv2T_kernel_val<int, float>(x)"), replayed(GEMM)),
+    "skinny-matmuls": (replayed("void gemv2T_kernel_val<int, float>(x)"), replayed(GEMM)),
     "tensor-cores": (in_a_row(FP32), in_a_row("volta_fp16_s884gemm_fp16_128x64_ldg8_f2f_nn")),
     "tf32": (in_a_row(FP32), in_a_row(GEMM)),
-    "padding": (in_a_row(f"cutlass_80_tensorop_{GEMM}_align1"), in_a_row(f"cutlass_80_tensorop_{GEMM}_align8")),
+    "padding": (in_a_row(f"cutlass_80_tensorop_{GEMM}_align2"), in_a_row(f"cutlass_80_tensorop_{GEMM}_align4")),
     "low-precision": (in_a_row(GEMM), in_a_row(FP32)),
     "inefficient-kernels": (
-        eager([("mm", SQUARE, "c10::Half", 2_000, GEMM)] * 12),
-        eager([("mm", SQUARE, "c10::Half", 800, GEMM)] * 12),
+        eager([("mm", SQUARE, "c10::Half", 1_765, GEMM)] * 12),
+        eager([("mm", SQUARE, "c10::Half", 1_760, GEMM)] * 12),
     ),
     "max-autotune": (
-        eager([("mm", SQUARE, "c10::Half", 800, GEMM)] * 12),
-        eager([("mm", SQUARE, "c10::Half", 441, GEMM)] * 12),
+        eager([("mm", SQUARE, "c10::Half", 552, GEMM)] * 12),
+        eager([("mm", SQUARE, "c10::Half", 550, GEMM)] * 12),
     ),
     "recompute-less": (
         again("CheckpointFunctionBackward", **{"Sequence number": 7, "Fwd thread id": 0}),
         again("MmBackward0"),
     ),
-    "less-work": (in_a_row(GEMM), apart(ADD)),
+    "less-work": (
+        eager([("mm", SQUARE, "c10::Half", 550, GEMM)] * 12),
+        eager([("mm", SQUARE, "c10::Half", 552, GEMM)] * 12),
+    ),
     "overlap": (
-        [in_a_row(NCCL), kernel(GEMM, 1_600, 600)],
-        [in_a_row(GEMM), [kernel(NCCL, 400 + 100 * n, 90, stream=20) for n in range(12)]],
+        [in_a_row(NCCL), kernel(GEMM, 1_600, 25)],
+        [in_a_row(NCCL), kernel(GEMM, 1_600, 20)],
     ),
-    "gradient-buckets": (messages(1_000), messages(10_000_000)),
-    "copies": (
-        copied(600),
-        moved("DtoD (Device -> Device)", 1 << 20),
-    ),
-    "small-copies": (moved("HtoD (Pinned -> Device)", 1_000), moved("HtoD (Pinned -> Device)", 1 << 20)),
+    "gradient-buckets": (messages((1 << 20) - 1), messages(1 << 20)),
+    "copies": (copied(25), copied(24)),
+    "small-copies": (moved("HtoD (Pinned -> Device)", (64 << 10) - 1), moved("HtoD (Pinned -> Device)", 64 << 10)),
     "dependencies": (queued(waits=True), queued(waits=False)),
 }
 ON = {"tensor-cores": V100, "low-precision": H100}
@@ -880,7 +904,7 @@ def test_every_fix_has_a_case() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("fix", CASES)
-def test_a_fix_is_said_where_it_helps_and_not_where_it_does_not(fix: str) -> None:
+def test_a_fix_is_reported_where_it_helps_and_not_where_it_nearly_does(fix: str) -> None:
     """And with all that an item needs: the code, the numbers, the bound, the place on the timeline, the docs."""
     asks, does_not = (analysed(events, devices=[ON.get(fix, A100)]) for events in CASES[fix])
     (item,) = (item for item in asks.advice if item.id == fix)

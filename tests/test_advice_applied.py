@@ -66,7 +66,7 @@ APPLIED: dict[str, list[object]] = {
     "casts": in_a_row("triton_poi_fused__to_copy_add_0"),
     "compiled-copies": [op("Torch-Compiled Region: 0/0", 0, 600), in_a_row("triton_poi_fused_add_0")],
     "custom-kernels": BUSY,
-    "thin-products": eager([("mm", SQUARE, "c10::Half", 441, GEMM)] * 12),
+    "skinny-matmuls": eager([("mm", SQUARE, "c10::Half", 441, GEMM)] * 12),
     "tensor-cores": in_a_row("volta_fp16_s884gemm_fp16_128x64_ldg8_f2f_nn"),
     "tf32": in_a_row("ampere_tf32_s1688gemm_tf32_128x64_nn"),
     "padding": in_a_row(f"cutlass_80_tensorop_{GEMM}_align8"),
@@ -113,7 +113,7 @@ def test_autocast_is_no_advice_under_autocast(work: list[object], asks: bool) ->
     assert "less-work" not in advice or advice == ["less-work"]
 
 
-def test_nothing_known_to_gain_is_said_alone() -> None:
+def test_nothing_known_to_gain_is_reported_alone() -> None:
     report = analysed(eager([("mm", SQUARE, "c10::Half", 445, GEMM)] * 12))
     assert [item.title for item in report.advice] == ["Nothing known to gain: kernels reach 99 % of the roof"]
     assert "less-work" not in [
@@ -152,7 +152,7 @@ def test_cache_reading_is_no_custom_kernel() -> None:
     [("void gemv2T_kernel_val<int, float>(x)", True), ("void gemv2T_kernel_val<mxfp4, float>(x)", False)],
 )
 def test_weights_of_four_bits_are_not_to_have_fewer(name: str, asks: bool) -> None:
-    (item,) = (item for item in analysed(replayed(name)).advice if item.id == "thin-products")
+    (item,) = (item for item in analysed(replayed(name)).advice if item.id == "skinny-matmuls")
     assert ("fewer bits" in item.title) == asks
     assert ("quantize_" in item.code) == asks
     assert "more sequences" in item.code

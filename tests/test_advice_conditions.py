@@ -57,7 +57,7 @@ def products(rows: int, operator: str = "mm", each: int = 100) -> list[Any]:
 def test_fewer_bits_per_weight_where_weights_are_most_of_the_bytes(work: list[Any], asks: bool) -> None:
     report = analysed(work, [kernel(ADD, 3_000 + 100 * n, 50, grid=[500, 1, 1]) for n in range(30)])
     assert report.verdict.regime == "memory-bandwidth-bound"
-    assert ("thin-products" in saved(report)) == asks
+    assert ("skinny-matmuls" in saved(report)) == asks
 
 
 def in_a_row(name: str, operator: str | None) -> list[Any]:
@@ -93,7 +93,7 @@ def test_layouts_of_both_libraries(name: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("length", "marked"), [(100, True), (40, False)])
-def test_what_is_not_the_limit_is_told_where_it_saves_over_a_tenth(length: int, marked: bool) -> None:
+def test_what_is_not_the_limit_is_reported_where_it_saves_over_a_tenth(length: int, marked: bool) -> None:
     """Idle time of 10.2 ms limits; the chain's followers take 1.9 or 0.8 ms of it."""
     idle = [
         [launched(GEMM, 1_000 * n + 900, 1_000 * n + 910, 50, n + 1), op("aten::mm", 1_000 * n, 850)] for n in range(12)

@@ -46,12 +46,12 @@ REACHES: Mapping[str, tuple[str, ...]] = {
     "attention-kernel": KERNELS,
     "fusion": ("memory", "latency"),
     **dict.fromkeys(("channels-last", "padding", "recompute-less", "inefficient-kernels"), KERNELS),
-    **dict.fromkeys(("fewer-bytes", "thin-products"), ("memory",)),
+    **dict.fromkeys(("fewer-bytes", "skinny-matmuls"), ("memory",)),
     **dict.fromkeys(("low-precision", "max-autotune", "less-work"), ("compute",)),
     **dict.fromkeys(("tensor-cores", "tf32"), ("compute", "memory")),
 }
 """Parts of the window that a fix can win back."""
-HALF = ("bigger-batch", "less-work", "fewer-bytes", "thin-products")
+HALF = ("bigger-batch", "less-work", "fewer-bytes", "skinny-matmuls")
 
 
 def bounds_hold(report: Report) -> None:

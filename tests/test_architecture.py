@@ -19,22 +19,22 @@ def test_imports_point_one_way() -> None:
     linter = Path(sys.executable).with_name("lint-imports")
     if not linter.exists():
         pytest.skip("import-linter is not installed")
-    found = subprocess.run([linter], cwd=ROOT, capture_output=True, text=True, check=False)
-    assert found.returncode == 0, found.stdout + found.stderr
+    finished = subprocess.run([linter], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert finished.returncode == 0, finished.stdout + finished.stderr
 
 
 @pytest.mark.parametrize("module", ["trace_analyzer", "trace_analyzer.cli", "trace_analyzer.errors"])
 def test_an_import_loads_nothing_heavy(module: str) -> None:
     script = f"import sys, {module}; print(*sorted({{name.split('.')[0] for name in sys.modules}} & set({HEAVY!r})))"
-    found = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert found.stdout.split() == []
+    finished = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert finished.stdout.split() == []
 
 
 @pytest.mark.slow
 def test_the_public_names_exist_and_load_when_asked_for() -> None:
     script = "import trace_analyzer as ta; print(all(getattr(ta, name) is not None for name in ta.__all__))"
-    found = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert found.stdout.strip() == "True"
+    finished = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert finished.stdout.strip() == "True"
 
 
 @cache

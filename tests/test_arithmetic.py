@@ -8,27 +8,30 @@ from trace_analyzer.catalog.arithmetic import ArithmeticRule, arithmetic, operan
 KINDS = ("unit", "precision", "operand", "helper", "fast")
 
 
-def said(name: str) -> dict[str, object]:
+def arithmetic_of_name(name: str) -> dict[str, object]:
     return arithmetic(pl.Series("name", [name])).row(0, named=True)
 
 
 @pytest.mark.parametrize("rule", rules("unit"), ids=lambda rule: rule.id)
 def test_units(rule: ArithmeticRule) -> None:
     for name in rule.examples:
-        assert (said(name)["tensor_cores"], said(name)["fp32"]) == (rule.tensor_cores, rule.fp32), name
+        assert (arithmetic_of_name(name)["tensor_cores"], arithmetic_of_name(name)["fp32"]) == (
+            rule.tensor_cores,
+            rule.fp32,
+        ), name
 
 
 @pytest.mark.parametrize("rule", rules("precision"), ids=lambda rule: rule.id)
 def test_precisions(rule: ArithmeticRule) -> None:
     for name in rule.examples:
-        assert said(name)["precision"] == rule.dtype, name
+        assert arithmetic_of_name(name)["precision"] == rule.dtype, name
 
 
 @pytest.mark.parametrize("kind", ["helper", "fast"])
 def test_helpers_and_fast_algorithms(kind: str) -> None:
     for rule in rules(kind):
-        assert all(said(name)[kind] for name in rule.examples), rule.id
-        assert not any(said(name)[kind] for name in rule.counterexamples), rule.id
+        assert all(arithmetic_of_name(name)[kind] for name in rule.examples), rule.id
+        assert not any(arithmetic_of_name(name)[kind] for name in rule.counterexamples), rule.id
 
 
 def test_ids_are_unique_and_every_rule_has_an_example() -> None:
@@ -46,7 +49,7 @@ def test_what_no_rule_knows() -> None:
         "helper": False,
         "fast": False,
     }
-    assert said("kernel_v7") == expected
+    assert arithmetic_of_name("kernel_v7") == expected
     assert arithmetic(pl.Series("name", [], dtype=pl.String)).is_empty()
 
 

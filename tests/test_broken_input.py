@@ -55,7 +55,7 @@ def command(*args: str | Path, **options: object) -> subprocess.CompletedProcess
 
 
 def assert_one_line(result: Result | subprocess.CompletedProcess[str], message: str) -> None:
-    """The failure is told in one line with the message, nothing is printed, and the exit code is 2."""
+    """The failure is reported in one line with the message, nothing is printed, and the exit code is 2."""
     code = result.exit_code if isinstance(result, Result) else result.returncode
     assert (code, result.stdout) == (2, "")
     assert result.stderr.startswith("analyze: ")

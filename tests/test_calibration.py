@@ -92,7 +92,7 @@ def test_a_file_holds_all_of_it(tmp_path: Path) -> None:
         ('{"format": 1, "name": "x", "kind": "cuda", "copies": 3}', "damaged"),
     ],
 )
-def test_a_wrong_file_is_told(tmp_path: Path, text: str, message: str) -> None:
+def test_a_wrong_file_is_reported(tmp_path: Path, text: str, message: str) -> None:
     path = tmp_path / "c.json"
     path.write_text(text)
     with pytest.raises(UsageError, match=message):
@@ -124,7 +124,7 @@ def test_a_report_tells_what_the_device_attains(tmp_path: Path) -> None:
 
 def test_products_measure_matrix_units_and_the_sweep_vector_units() -> None:
     products = (MatmulRate("fp64", 8192, 17.0), MatmulRate("fp32", 8192, 17.5))
-    nvidia = replace(MEASURED, matmuls=products).device(device_named("a100"))  # FP64 matrix units, and none for FP32
+    nvidia = replace(MEASURED, matmuls=products).device(device_named("a100"))  # FP64 tensor cores, and none for FP32
     assert nvidia is not None
     assert (nvidia.peaks.fp64, nvidia.peaks.fp64_matrix, nvidia.peaks.fp32) == (9.7, 17.0, 19.0)
     amd = replace(MEASURED, matmuls=products, sweep=()).device(device_named("mi300x"))
@@ -144,18 +144,18 @@ def test_measured_roofs_stand_beside_the_datasheets_in_every_output(tmp_path: Pa
         MeasuredRoof(None, None, 1600e9, 2039e9),
         MeasuredRoof("fp16", True, 250e12, 312e12),
     )
-    told = (
+    sentence = (
         "Measured by analyze calibrate: memory 1.60 TB/s (78 % of the datasheet's 2.04 TB/s), "
         "fp16 on tensor cores 250 TFLOP/s (80 % of the datasheet's 312 TFLOP/s); "
         "of these roofs, matmul 79 % (datasheet: 63 %)"
     )
-    assert told in " ".join(report.summary(width=400, verbose=True).split())
-    assert told in report.to_markdown()
-    assert told in [section.lead.removesuffix(".") for section in view(report).sections]
+    assert sentence in " ".join(report.summary(width=400, verbose=True).split())
+    assert sentence in report.to_markdown()
+    assert sentence in [section.lead.removesuffix(".") for section in view(report).sections]
     assert "dashed what was measured" in _caption(report)
     assert _lines(report) == [("solid", 312e12), ("dashed", 250e12)]
     report.to_html(tmp_path / "r.html")
-    assert told in html.unescape((tmp_path / "r.html").read_text())
+    assert sentence in html.unescape((tmp_path / "r.html").read_text())
 
 
 @pytest.mark.slow
@@ -175,7 +175,7 @@ def test_without_a_datasheet_the_measured_roofs_are_the_only_ones(tmp_path: Path
     assert _lines(plain) == [("solid", 312e12)]
 
 
-def test_a_roof_that_was_not_measured_is_not_told_as_such(tmp_path: Path) -> None:
+def test_a_roof_that_was_not_measured_is_not_called_so(tmp_path: Path) -> None:
     path = tmp_path / "c.json"
     path.write_text(replace(MEASURED, matmuls=MEASURED.matmuls[2:]).to_json())
     attained = analyze(product(), calibration=path).devices[0].attained
@@ -238,11 +238,11 @@ def test_it_is_shown_as_text_and_as_figures_without_a_network() -> None:
     hostile = replace(MEASURED, name="</script><script>alert(1)\x1b[2J")
     text, page = calibration_text(hostile), calibration_html(hostile)
     assert "\x1b" not in text
-    assert "fp16 products" in text
+    assert "fp16 matmuls" in text
     assert "1.60 TB/s" in text
     assert "64  multiply-adds" in text
     assert "<script>alert(1)" not in page
-    assert "Matrix products" in page
+    assert "Matmuls" in page
     assert "Memory-bound to compute-bound" in page
     assert not re.search(r'<(script|link|img)[^>]*(src|href)="?http', page)
 
@@ -284,9 +284,9 @@ def test_a_compiler_that_fails_costs_the_sweep_only(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(torch, "compile", failing)
     monkeypatch.setattr(calibrate, "_COPY_BYTES", {("cpu", True): (64,)})
     monkeypatch.setattr(calibrate, "_MATMUL_SIZES", {("cpu", True): (8,)})
-    found = calibrate.calibrate("cpu", quick=True)
-    assert found.sweep == ()
-    assert found.sweep_failure == "torch.compile failed: no compiler"
+    outcome = calibrate.calibrate("cpu", quick=True)
+    assert outcome.sweep == ()
+    assert outcome.sweep_failure == "torch.compile failed: no compiler"
     with pytest.raises(UsageError, match="no device of kind npu"):
         calibrate.calibrate("npu")
 
@@ -313,12 +313,12 @@ def test_what_has_no_time_is_left_out_and_named(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(calibrate, "_COPY_BYTES", {("cpu", True): (64, 128)})
     monkeypatch.setattr(calibrate, "_MATMUL_SIZES", {("cpu", True): (8,)})
     stages: list[tuple[str, float | None]] = []
-    found = calibrate.calibrate("cpu", quick=True, budget_s=1e-9, progress=lambda *stage: stages.append(stage))
-    assert (found.copies, found.matmuls, found.sweep) == ((), (), ())
-    assert found.left_out[:2] == ("copies of 128 B", "copies of 64 B")
-    assert "fp32 products of 8" in found.left_out
-    assert found.sweep_failure == "the budget left no time for it"
-    assert doubts_in_short(found)[-1].startswith("no time was left for copies of 128 B and ")
+    outcome = calibrate.calibrate("cpu", quick=True, budget_s=1e-9, progress=lambda *stage: stages.append(stage))
+    assert (outcome.copies, outcome.matmuls, outcome.sweep) == ((), (), ())
+    assert outcome.left_out[:2] == ("copies of 128 B", "copies of 64 B")
+    assert "fp32 matmuls of 8" in outcome.left_out
+    assert outcome.sweep_failure == "the budget left no time for it"
+    assert doubts_in_short(outcome)[-1].startswith("no time was left for copies of 128 B and ")
     assert stages == []
 
 
@@ -341,7 +341,7 @@ def test_a_cpu_on_which_fp32_is_no_faster_than_fp64_is_doubted(kind: str, fp32: 
     assert bool(implausible(replace(MEASURED, kind=kind, matmuls=rates, sweep=()))) == doubted
 
 
-def test_doubts_are_kept_in_the_file_and_told_in_short(tmp_path: Path) -> None:
+def test_doubts_are_kept_in_the_file_and_reported_in_short(tmp_path: Path) -> None:
     doubted = replace(MEASURED, doubts=("a", "b", "c", "d"), left_out=("copies of 64 B",))
     (tmp_path / "c.json").write_text(doubted.to_json())
     assert read_calibration(tmp_path / "c.json") == doubted

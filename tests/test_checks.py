@@ -247,7 +247,9 @@ def test_what_fails_comes_first_and_withholds_only_its_own_device() -> None:
     good, bad = report.devices
     assert good.run_ahead.state is not None
     assert bad.run_ahead == replace(bad.run_ahead, state=None, empty_queue_ratio=None)
-    assert (bad.run_ahead.launch_lead_ns.p50, bad.run_ahead.queue_depth.max, bad.run_ahead.runway_ns.max) == (None,) * 3
+    assert (bad.run_ahead.launch_lead_ns.p50, bad.run_ahead.queue_depth.max, bad.run_ahead.queued_work_ns.max) == (
+        None,
+    ) * 3
 
 
 @pytest.mark.slow
@@ -280,7 +282,7 @@ def test_figures_are_withheld_where_their_inputs_fail_and_only_there() -> None:
     assert "What the kernels computed" in good.to_markdown()
     reported = bad.to_markdown()
     assert "What the kernels computed" not in reported
-    assert "all figures of devices withheld" in reported, "why it is not told"
+    assert "all figures of devices withheld" in reported, "why it is left out"
 
 
 @pytest.mark.slow

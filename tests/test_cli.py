@@ -1,4 +1,4 @@
-"""The command: exit codes, what goes where, what is never overwritten, and how failures are told."""
+"""The command: exit codes, what goes where, what is never overwritten, and how failures are reported."""
 
 import json
 import os
@@ -483,7 +483,7 @@ class TestProcess:
         process.stderr.close()
 
     @pytest.mark.slow
-    def test_what_cannot_be_written_is_told(self, folder: Path) -> None:
+    def test_what_cannot_be_written_is_reported(self, folder: Path) -> None:
         with open("/dev/full", "wb") as full:
             done = subprocess.run(
                 [sys.executable, "-m", "trace_analyzer", "t.json", "--no-report"],

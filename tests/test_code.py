@@ -3,7 +3,7 @@
 import polars as pl
 import pytest
 
-from trace_analyzer.catalog.code import PHASES, CodeRule, code_rules, in_function, named_code
+from trace_analyzer.catalog.code import PHASES, CodeRule, code_rules, in_function, is_annotation, named_code
 
 RULES = code_rules()
 named_rules = pytest.mark.parametrize(
@@ -35,7 +35,7 @@ def test_a_rule_leaves_its_counterexamples(column: str, rule: CodeRule) -> None:
 
 
 @libraries
-def test_frames_of_libraries_are_told_from_those_of_the_program(rule: CodeRule) -> None:
+def test_frames_of_libraries_are_distinguished_from_those_of_the_program(rule: CodeRule) -> None:
     assert all(reported("python", rule.examples, "library").values())
     assert not any(reported("python", rule.counterexamples, "library").values())
 
@@ -51,3 +51,27 @@ def test_frames_for_people() -> None:
     assert in_function("<built-in function len>") == "in <built-in function len>"
     endless = f"train.py({'1' * 5_000}): step"
     assert in_function(endless) == f"in {endless}"
+
+
+@pytest.mark.parametrize(
+    ("name", "is_scope"),
+    [
+        ("[pl][profile]run_training_batch", True),
+        ("epoch=3/step", True),
+        ("train#7", True),
+        ("Optimizer.step#SGD.step", True),
+        ("## forward ##", True),
+        ("aten::add", False),
+        ("autograd::engine::evaluate_function: AddBackward0", False),
+        ("torch::autograd::CppNode<SplitLookupFunction_sgd_Op>", False),
+        ("MyFunctionBackward", False),
+        ("nccl:all_reduce", False),
+        ("record_param_comms", False),
+        ("TorchDynamo Cache Lookup", False),
+        ("Torch-Compiled Region: 0/3", False),
+    ],
+)
+def test_scopes_that_old_files_hold_as_operators_are_no_operators(name: str, is_scope: bool) -> None:
+    """PyTorch before 1.11 wrote `record_function` as an operator; in names of operators such characters do not occur."""
+    events = pl.DataFrame({"kind": ["operator", "annotation"], "name": [name, name]})
+    assert events.select(is_annotation()).to_series().to_list() == [is_scope, True]

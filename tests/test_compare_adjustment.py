@@ -76,8 +76,8 @@ def shares(change: float, draws: int) -> tuple[float, float]:
 
 @pytest.mark.slow
 def test_changes_are_found_behind_a_line_that_comes_and_goes() -> None:
-    found, adjusted = shares(0.10, 60)
-    assert found >= 0.9
+    power, adjusted = shares(0.10, 60)
+    assert power >= 0.9
     assert adjusted >= 0.9
 
 

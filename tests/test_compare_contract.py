@@ -88,12 +88,20 @@ def test_a_baseline_that_breaks_off_is_called_damaged(tmp_path: Path, length: in
         compare(path, profile(BASE))
 
 
-@pytest.mark.parametrize("version", [0, 2, 99, None, "1"])
+def test_reports_of_every_version_so_far_are_read(tmp_path: Path) -> None:
+    document = json.loads(analyze(BASE.trace()).to_json())
+    for version in range(1, document["schema_version"] + 1):
+        path = tmp_path / f"{version}.json"
+        path.write_text(json.dumps({**document, "schema_version": version}))
+        assert compare(path, profile(BASE)).status == "ok"
+
+
+@pytest.mark.parametrize("version", [0, 3, 99, None, "1"])
 def test_reports_of_another_schema_are_refused(tmp_path: Path, version: object) -> None:
     path = tmp_path / "report.json"
     document = json.loads(analyze(BASE.trace()).to_json())
     path.write_text(json.dumps({**document, "schema_version": version}))
-    with pytest.raises(InputError, match=r"a report of schema version .* this program reads up to version 1"):
+    with pytest.raises(InputError, match=r"a report of schema version .* this program reads up to version 2"):
         compare(path, profile(BASE))
 
 

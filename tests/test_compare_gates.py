@@ -52,7 +52,7 @@ def test_gates_judge_recordings_of_one_device_or_of_unknown_ones(name: str | Non
     assert gates.refusal(compare_profiles(*sides), (GATE,)) is None
 
 
-def test_a_growth_that_may_be_chance_is_told_with_what_would_have_been_seen() -> None:
+def test_a_growth_that_may_be_chance_is_reported_with_what_would_have_been_seen() -> None:
     before = profile(BASE)
     lengths = [length * factor for length, factor in zip(before.recordings[0].lengths_ns, (1, 2, 1, 2), strict=True)]
     after = dataclasses.replace(

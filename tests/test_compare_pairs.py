@@ -1,4 +1,4 @@
-"""Real pairs: what is said of recordings whose story is known, unchanged passes, and the same programs on two vendors' devices."""
+"""Real pairs: the verdicts on recordings whose story is known, unchanged passes, and the same programs on two vendors' devices."""
 
 import itertools
 import random

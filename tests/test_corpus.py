@@ -115,7 +115,7 @@ def test_advice_saves_no_more_than_the_window(file: str, corpus_report: Reports)
 
 
 @every_file
-def test_one_of_something_is_said_in_the_singular(file: str, corpus_report: Reports) -> None:
+def test_one_of_something_is_reported_in_the_singular(file: str, corpus_report: Reports) -> None:
     report = corpus_report(file)
     things = "kernels|launches|matmuls|convolutions|copies|calls|events|steps|chains|products|attentions|collectives|devices|activities"
     assert re.findall(rf"(?<![\d.,])1 (?:{things})\b", report.summary(200, verbose=True) + report.to_markdown()) == []

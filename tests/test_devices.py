@@ -8,6 +8,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from kineto import A100, analysed, launched, op
 
 from trace_analyzer.catalog import devices as catalog
 from trace_analyzer.catalog.devices import Device, Peaks, device_named, devices, find_device, with_overrides
@@ -180,6 +181,52 @@ def test_header_entry(
         warp_size=warp_size,
     )
     assert (actual and actual.name) == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "memory_bytes", "capability", "warp_size", "sm_count", "expected"),
+    [
+        ("NVIDIA A100-SXM4-80GB", 84990623744, "8.0", 32, 108, ("A100 SXM 80GB", "name")),
+        ("NVIDIA A100-PG509-200", 84990623744, "8.0", 32, 108, ("A100 SXM 80GB", "name")),
+        # Without a name: one row alone has these properties, and no other figures are possible.
+        ("", 206141652992, "9.4", 64, 304, ("MI300X", "properties")),
+        (" ", 206141652992, "gfx942", 64, 304, ("MI300X", "properties")),
+        ("AMD Radeon Graphics", 274861129728, "9.4", 64, 304, ("MI325X", "properties")),
+        ("NVIDIA Graphics Device", 191503138816, "10.0", 32, 148, ("B200", "properties")),
+        # Without a name, but the SXM form has more bandwidth than the one for PCIe.
+        ("", 84990623744, "8.0", 32, 108, ("A100 SXM 80GB", "likeness")),
+        # With another name: the laptop's RTX 4090 has an RTX 4080's properties, and two thirds of its bandwidth.
+        ("NVIDIA GeForce RTX 4090 Laptop GPU", 17170956288, "8.9", 32, 76, ("RTX 4080", "likeness")),
+        ("NVIDIA X9000 Ultra", 206141652992, "9.4", 64, 304, ("MI300X", "likeness")),
+    ],
+)
+def test_how_sure_a_match_is(
+    name: str, memory_bytes: int, capability: str, warp_size: int, sm_count: int, expected: tuple[str, str]
+) -> None:
+    actual = find_device(
+        name, sm_count=sm_count, memory_bytes=memory_bytes, compute_capability=capability, warp_size=warp_size
+    )
+    assert actual is not None
+    assert (actual.name, actual.matched) == expected
+    assert actual == device_named(expected[0])  # figures are the row's
+    overruled = with_overrides(actual, {"bf16": 100.0}, None)
+    assert overruled is not None
+    assert overruled.matched == "name"
+
+
+def test_a_device_of_unknown_name_is_noted_and_doubted() -> None:
+    mm = {"Input Dims": [[4096, 4096]] * 2, "Input type": ["c10::Half"] * 2}
+    events = [
+        [op("aten::mm", 20 * n, 15, **mm), launched("sm80_gemm", 20 * n + 2, 1000 + 500 * n, 490, n + 1)]
+        for n in range(12)
+    ]
+    for changed, expected in (({"name": "NVIDIA X9000"}, True), ({}, False)):
+        report = analysed(events, devices=[A100 | changed])
+        assert ("device-by-likeness" in {note.code for note in report.notes}) is expected
+        doubts = [why for why in report.verdict.confidence_why if "which other devices may have too" in why]
+        assert bool(doubts) is expected
+    chosen = analysed(events, devices=[A100 | {"name": "NVIDIA X9000"}], gpu="a100")
+    assert not any("other devices may have" in why for why in chosen.verdict.confidence_why)
 
 
 @pytest.mark.parametrize(

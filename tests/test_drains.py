@@ -10,7 +10,7 @@ LATE = launched("late", 600, 610, 10, 9)
 COLUMNS = (
     "start_ns",
     "end_ns",
-    "runway_ns",
+    "queued_work_ns",
     "idle_ns",
     "cause",
     "host_start_ns",

@@ -42,7 +42,7 @@ def test_what_waits_behind_work_that_was_launched_before() -> None:
     assert report.tables["host_events"].filter(event_id=row["event_id"]).get_column("name").to_list() == ["cudaMemcpyAsync"]  # fmt: skip
 
 
-def test_it_is_in_no_group_and_told() -> None:
+def test_it_is_in_no_group_and_reported() -> None:
     report = held()
     assert report.verdict.regime == "compute-bound"
     assert "49 % is work from before the recording" in report.verdict.headline

@@ -44,11 +44,11 @@ def rows(report: Report) -> list[dict[str, object]]:
 def test_what_would_help_is_what_whatif_says() -> None:
     report = sample("overhead_synchronization")
     helpful = whatif(report).helpful
-    told = [row for row in rows(report) if row["kind"] == "change"]
-    assert [(row["change"], row["label"]) for row in told] == [(s.name, s.label) for s in helpful]
-    assert [row["step_ns"] for row in told] == [s.step_ns for s in helpful]
-    assert all(row["low_ns"] <= row["step_ns"] <= row["high_ns"] for row in told)  # type: ignore[operator]
-    assert all(row["saves_ratio"] >= WORTH_RATIO for row in told)  # type: ignore[operator]
+    change_rows = [row for row in rows(report) if row["kind"] == "change"]
+    assert [(row["change"], row["label"]) for row in change_rows] == [(s.name, s.label) for s in helpful]
+    assert [row["step_ns"] for row in change_rows] == [s.step_ns for s in helpful]
+    assert all(row["low_ns"] <= row["step_ns"] <= row["high_ns"] for row in change_rows)  # type: ignore[operator]
+    assert all(row["saves_ratio"] >= WORTH_RATIO for row in change_rows)  # type: ignore[operator]
 
 
 def test_floors_are_those_of_whatif() -> None:
@@ -73,9 +73,9 @@ def test_every_output_shows_it() -> None:
 )
 def test_a_refusal_gives_its_reason(count: int, reason: str | None) -> None:
     report = analysed([launched("k", 100 * n, 100 * n + 10, 50, n + 1) for n in range(count)])
-    told = [str(row["label"]) for row in rows(report) if row["kind"] == "refused"]
-    assert len(told) == (reason is not None)
-    assert reason is None or reason in told[0]
+    refusals = [str(row["label"]) for row in rows(report) if row["kind"] == "refused"]
+    assert len(refusals) == (reason is not None)
+    assert reason is None or reason in refusals[0]
     assert all(item.predicted is None for item in report.advice) == (reason is not None)
 
 
@@ -89,7 +89,7 @@ def test_a_report_that_leaves_the_replay_out_names_the_command_that_does_it(monk
     assert whatif(report).status == "ok"
 
 
-def test_without_a_device_nothing_is_said() -> None:
+def test_without_a_device_nothing_is_reported() -> None:
     assert analysed(op("aten::mm", 0, 100)).tables["what_would_help"].is_empty()
     assert analysed(op("aten::mm", 0, 100)).tables["critical_path"].is_empty()
 
@@ -126,15 +126,15 @@ def test_a_step_is_predicted(device: int, host: int, fix: str, step_us: int) -> 
     assert f"{duration(1_000 * step_us)} a step (" in to_markdown(report)
 
 
-def test_a_prediction_that_saves_nothing_is_said_to() -> None:
+def test_a_prediction_that_saves_nothing_says_so() -> None:
     item = late(2_000, 600, loads=True).advice[0]
-    for now, told in ((3_000.0, False), (2_010.0, True)):
+    for now, is_small in ((3_000.0, False), (2_010.0, True)):
         then = Predicted(2_000.0, 1_900.0, 2_100.0, now)
         text = predicted_step(replace(item, predicted=then))
-        assert text.startswith("estimate: no measurable gain (under 2 %), 2 us a step (") == told
+        assert text.startswith("estimate: no measurable gain (under 2 %), 2 us a step (") == is_small
         brief = predicted_briefly(replace(item, predicted=then))
         assert brief == (
-            "estimate: no measurable gain (under 2 %)" if told else "estimate: 3 → 2 us a step (1.90 to 2.10)"
+            "estimate: no measurable gain (under 2 %)" if is_small else "estimate: 3 → 2 us a step (1.90 to 2.10)"
         )
         assert predicted_arrow(replace(item, predicted=then)) == brief.removeprefix("estimate: ").partition(" (")[0]
     assert predicted_step(replace(item, predicted=None)) == ""

@@ -1,4 +1,4 @@
-"""Things of a report are told in full by ids that stay the same, and the whole in 2,000 bytes with these ids."""
+"""Things of a report are explained in full by ids that stay the same, and the whole in 2,000 bytes with these ids."""
 
 import json
 import re
@@ -51,14 +51,14 @@ def ids_of(report: Report) -> list[str]:
 
 
 @pytest.mark.slow
-def test_each_kind_is_told_as_text_and_as_json(report: Report) -> None:
+def test_each_kind_is_reported_as_text_and_as_json(report: Report) -> None:
     for asked in ids_of(report):
-        told = report.explain(asked)
-        assert told.id == asked
-        assert max(map(cell_width, told.summary(80).splitlines())) <= 80
-        document = json.loads(told.to_json())
-        assert (document["id"], document["title"]) == (asked, told.title)
-        assert told.to_json() == report.explain(asked).to_json()
+        answer = report.explain(asked)
+        assert answer.id == asked
+        assert max(map(cell_width, answer.summary(80).splitlines())) <= 80
+        document = json.loads(answer.to_json())
+        assert (document["id"], document["title"]) == (asked, answer.title)
+        assert answer.to_json() == report.explain(asked).to_json()
 
 
 def test_what_belongs_together_is_named_by_ids_that_exist(report: Report) -> None:
@@ -69,37 +69,37 @@ def test_what_belongs_together_is_named_by_ids_that_exist(report: Report) -> Non
 
 def test_a_gap_tells_what_ended_it_and_what_the_host_did(report: Report) -> None:
     gap = ids.longest_gaps(report, 1).row(0, named=True)
-    told = report.explain(f"gap:{gap['gap_id']}")
+    answer = report.explain(f"gap:{gap['gap_id']}")
     after = report.tables["activities"].row(gap["activity_id"], named=True)
-    assert told.facts["duration_ns"] == gap["duration_ns"]
-    assert told.facts["ended_by"] == after["name"]
-    assert told.facts["launched_by"] == "cudaLaunchKernel"
-    assert sum(int(row["time_ns"] or 0) for row in told.rows) <= gap["duration_ns"]
-    ended = report.explain(told.see[0])
+    assert answer.facts["duration_ns"] == gap["duration_ns"]
+    assert answer.facts["ended_by"] == after["name"]
+    assert answer.facts["launched_by"] == "cudaLaunchKernel"
+    assert sum(int(row["time_ns"] or 0) for row in answer.rows) <= gap["duration_ns"]
+    ended = report.explain(answer.see[0])
     assert ended.facts["start_ns"] == gap["start_ns"] + gap["duration_ns"]
 
 
 def test_a_kernel_is_the_sum_of_its_runs(report: Report) -> None:
     name = ids.kernel_names(report)[0]
-    told = report.explain(f"kernel:{ids.kernel_hash(name)}")
+    answer = report.explain(f"kernel:{ids.kernel_hash(name)}")
     runs = report.tables["activities"].filter(pl.col("name").cast(pl.String) == name)
-    assert told.facts["count"] == runs.height
-    assert told.facts["time_ns"] == runs.get_column("duration_ns").sum()
-    one = report.explain(f"{told.id}/{runs.height}")
+    assert answer.facts["count"] == runs.height
+    assert answer.facts["time_ns"] == runs.get_column("duration_ns").sum()
+    one = report.explain(f"{answer.id}/{runs.height}")
     assert one.facts["start_ns"] == runs.get_column("start_ns")[-1]
 
 
 def test_a_step_is_the_sum_of_its_parts(report: Report) -> None:
     step = report.steps[2]
-    told = report.explain(ids.step_id(report, step))
-    assert sum(int(row["time_ns"] or 0) for row in told.rows) == step.duration_ns
+    answer = report.explain(ids.step_id(report, step))
+    assert sum(int(row["time_ns"] or 0) for row in answer.rows) == step.duration_ns
 
 
 def test_advice_names_the_command_that_estimates_it() -> None:
     report = analyze(SAMPLES / "synthetic_overhead_data-loading.json.gz")
-    told = report.explain("advice:data-loading")
-    assert told.next.endswith("data-loading.json.gz --prefetch 8")
-    assert told.next.startswith("analyze whatif ")
+    answer = report.explain("advice:data-loading")
+    assert answer.next.endswith("data-loading.json.gz --prefetch 8")
+    assert answer.next.startswith("analyze whatif ")
     unestimated = next(item for item in report.advice if item.predicted is None)
     assert report.explain(f"advice:{unestimated.id}").next.startswith("analyze explain ")
 
@@ -187,13 +187,13 @@ def test_a_name_from_a_trace_does_not_act_on_a_terminal() -> None:
 @pytest.mark.parametrize(("confidence", "sign"), [("high", "High confidence, though"), ("low", "Low confidence:")])
 def test_a_reservation_does_not_read_as_a_reason(confidence: str, sign: str) -> None:
     sure = gpu_report()
-    said = replace(
+    noted = replace(
         sure, verdict=replace(sure.verdict, confidence=confidence, confidence_why=("one step was recorded",))
     )
-    assert f"  {sign} one step was recorded" in agent_text(said).splitlines()
+    assert f"  {sign} one step was recorded" in agent_text(noted).splitlines()
 
 
-def test_without_a_device_operators_are_told() -> None:
+def test_without_a_device_operators_are_reported() -> None:
     operators = [{"name": "aten::mm", "count": 2, "host_ns": 9_000, "host_self_ns": 5_000}]
     assert "operator  aten::mm: 5 us of its own, 2 calls" in agent_text(empty_report(operators=operators))
 
@@ -212,14 +212,14 @@ def test_facts_have_names_for_people(name: str, label: str) -> None:
 
 
 def test_print_shows_the_text() -> None:
-    told = Explanation("gap:1", "A gap", ("It idled.",), {"duration_ns": 5_000}, next="analyze t.json")
-    assert str(told) == "gap:1  A gap\n  It idled.\n\n  duration  5 us\n\nNext  analyze t.json"
+    answer = Explanation("gap:1", "A gap", ("It idled.",), {"duration_ns": 5_000}, next="analyze t.json")
+    assert str(answer) == "gap:1  A gap\n  It idled.\n\n  duration  5 us\n\nNext  analyze t.json"
 
 
 @pytest.mark.slow
 def test_the_command_tells_one_thing() -> None:
-    told = CliRunner().invoke(main, ["explain", str(SAMPLE), "gap:3", "--format", "json"])
-    assert (told.exit_code, json.loads(told.stdout)["id"]) == (0, "gap:3")
+    result = CliRunner().invoke(main, ["explain", str(SAMPLE), "gap:3", "--format", "json"])
+    assert (result.exit_code, json.loads(result.stdout)["id"]) == (0, "gap:3")
     unknown = CliRunner().invoke(main, ["explain", str(SAMPLE), "gap:x"])
     assert unknown.exit_code == 2
     assert unknown.stderr.count("\n") == 1
@@ -234,8 +234,8 @@ def test_a_redacted_thing_keeps_public_names_only(tmp_path: Path) -> None:
         listed = CliRunner().invoke(main, [str(secret), "--no-report", "--redact", "--format", "agent"]).stdout
         kernel = next(asked for asked in ID.findall(listed) if asked.startswith("kernel:"))
         for asked in ("verdict", kernel):
-            told = CliRunner().invoke(main, ["explain", str(secret), asked, "--redact", "--format", form])
-            assert told.exit_code == 0
-            assert "zorgq" not in told.stdout
+            result = CliRunner().invoke(main, ["explain", str(secret), asked, "--redact", "--format", form])
+            assert result.exit_code == 0
+            assert "zorgq" not in result.stdout
     open_ = CliRunner().invoke(main, ["explain", str(secret), f"kernel:{ids.kernel_hash(names[0])}"])
     assert "zorgq_kernel" in open_.stdout

@@ -21,9 +21,9 @@ def end(at: int, **where: Any) -> Event:
 
 
 def host_time(*events: Any) -> list[tuple[Any, ...]]:
-    found = idle_parts(analysed(A, B, *events))
-    assert found[-1] == LATENCY
-    return found[:-1]
+    causes = idle_parts(analysed(A, B, *events))
+    assert causes[-1] == LATENCY
+    return causes[:-1]
 
 
 @pytest.mark.sampled
@@ -92,7 +92,7 @@ def test_a_trace_of_a_capture_alone_has_no_missing_timeline() -> None:
     assert analysed(record, inside).verdict.status == "no-gpu-activity", "its calls were not recorded"
 
 
-def test_a_capture_within_steps_is_told_of_its_step() -> None:
+def test_a_capture_within_steps_is_reported_of_its_step() -> None:
     steps = [[annotation(f"ProfilerStep#{n}", 1_000 * n, 900), launched("k", 1_000 * n + 800, 1_000 * n + 810, 60, n + 1)] for n in range(4)]  # fmt: skip
     report = analysed(steps, begin(2_000, tid=PROCESS), end(2_700))
     assert [step.cause for step in report.steps[1:]] == ["launch", "graph-capture", "launch"]

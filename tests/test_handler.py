@@ -109,7 +109,7 @@ def test_an_exception_in_the_loop_stays_what_it_is_and_the_trace_is_written(tmp_
     assert ta.analyze(trace).trace.event_count > 0
 
 
-def test_an_option_that_does_not_exist_is_told_before_training() -> None:
+def test_an_option_that_does_not_exist_is_reported_before_training() -> None:
     with pytest.raises(ta.UsageError, match="no option colour"):
         ta.trace_handler(".", colour="red")
 

@@ -99,24 +99,26 @@ def invoked(folder: Path, monkeypatch: pytest.MonkeyPatch, *args: str) -> Result
     return CliRunner().invoke(main, args)
 
 
-REPORTING = sorted({(verb, *form) for verb in ("", "report") for form in forms(verb)})
+def test_a_bare_trace_takes_what_report_takes() -> None:
+    """Its options alone, too; what the first word may be is tested in tests/test_cli.py."""
+    assert set(forms("")) - {(option,) for option in ALONE} == set(forms("report")) - {("--help",)}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", REPORTING, ids=" ".join)
-def test_every_form_of_a_report_works(case: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    verb, option, *values = case
-    words = [option, *values, *NEEDS.get(option, ())]
+@pytest.mark.parametrize("form", sorted({*forms("report"), *((option,) for option in ALONE)}), ids=" ".join)
+def test_every_form_of_a_report_works(form: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    option = form[0]
+    words = [*form, *NEEDS.get(option, ())]
     if option not in ALONE:
         quick = () if option in WITH_REPORT else ("--no-report",)
         words = [str(SAMPLE), *words, *quick]
-    result = invoked(tmp_path, monkeypatch, *filter(None, [verb]), *words)
+    result = invoked(tmp_path, monkeypatch, *words)
     assert result.exit_code == 0, result.stderr
     assert result.stdout or (tmp_path / "out.txt").stat().st_size
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("option", sorted({form[0] for verb in ("", "report") for form in forms(verb)} - {*ALONE}))
+@pytest.mark.parametrize("option", sorted({form[0] for form in forms("report")} - {*ALONE}))
 def test_options_may_be_written_with_an_equals_sign(
     option: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -162,9 +164,30 @@ def test_every_form_of_calibrate_works(form: tuple[str, ...], tmp_path: Path, mo
     assert "a bug in this program" not in result.stderr
 
 
+def together(forms_of_it: set[tuple[str, ...]], *, apart: tuple[set[str], ...]) -> list[list[str]]:
+    """Few commands that hold every form: none names an option twice, or options of two sets of `apart`.
+
+    >>> together({("--a", "1"), ("--a", "2"), ("--b",), ("--c",)}, apart=({"--b"}, {"--c"}))
+    [['--a', '1', '--b'], ['--a', '2', '--c']]
+    """
+    commands: list[dict[str, tuple[str, ...]]] = []
+    for option, *values in sorted(forms_of_it):
+        side = next((options for options in apart if option in options), None)
+        others = set() if side is None else set().union(*apart) - side
+        command = next((c for c in commands if not c.keys() & {option, *others}), None)
+        if command is None:
+            commands.append(command := {})
+        command[option] = (option, *values)
+    return [[word for form in command.values() for word in form] for command in commands]
+
+
+RECORDING = together(set(forms("record")) - {("--help",)}, apart=({"--steps", "--skip"}, {"--seconds", "--after"}))
+"""A run of torch takes seconds, and an option does not change what another means."""
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("form", sorted(set(forms("record")) - {("--help",)}), ids=" ".join)
-def test_every_form_of_record_works(form: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("form", RECORDING, ids=" ".join)
+def test_every_form_of_record_works(form: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("torch")
     script = tmp_path / "train.py"
     script.write_text(
@@ -174,8 +197,7 @@ def test_every_form_of_record_works(form: tuple[str, ...], tmp_path: Path, monke
         "for _ in range(40):\n"
         "    p.sum().backward(); o.step(); o.zero_grad(); time.sleep(0.01)\n"
     )
-    more = ["--seconds", "0.2"] if form[0] == "--after" else []
-    result = invoked(tmp_path, monkeypatch, "record", *form, *more, "--", sys.executable, str(script))
+    result = invoked(tmp_path, monkeypatch, "record", *form, "--", sys.executable, str(script))
     assert result.exit_code == 0, result.stderr
     assert "a bug in this program" not in result.stderr
 
@@ -203,6 +225,7 @@ def test_every_form_of_the_other_verbs_works(
     case: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     verb, *form = case
+    monkeypatch.setattr("trace_analyzer.cli.ranks._PATIENCE_S", 1)  # no scheduler answers at the address of `VALUES`
     more = ["--perfetto", "added.json"] if verb == "export" and form[0] not in ("--perfetto", "--help") else []
     result = invoked(tmp_path, monkeypatch, *verb.split(), *TRACES[verb], *form, *more)
     assert result.exit_code in ((0,) if form[0] == "--help" else REFUSES.get(verb, (0,))), result.stderr

@@ -197,7 +197,7 @@ def test_without_a_device_the_overview_shows_the_operators() -> None:
 def test_figures_hold_no_events_and_no_code() -> None:
     report = hostile_report()
     figures = Document.from_json(document(timeline_figures(report, timeline_columns(report)), "p")).roots
-    assert [figure.name for figure in figures] == ["overview", "rows", "queue", "runway"]
+    assert [figure.name for figure in figures] == ["overview", "rows", "queue", "queued_work"]
     boxes = figures[1].select_one({"name": "boxes"})
     assert isinstance(boxes, ColumnDataSource)
     assert set(map(len, boxes.data.values())) == {0}
@@ -451,8 +451,8 @@ def test_numbers_beyond_all_bounds_do_not_stop_the_page(value: float | None, kep
 @pytest.mark.slow
 def test_each_step_says_its_verdict(tmp_path: Path) -> None:
     report = gpu_report()
-    said = replace(report.steps[0], headline="Overhead-bound: <it> waits.", confidence="medium")
-    path = replace(report, steps=(said, *report.steps[1:])).to_html(tmp_path / "report.html")
+    judged_step = replace(report.steps[0], headline="Overhead-bound: <it> waits.", confidence="medium")
+    path = replace(report, steps=(judged_step, *report.steps[1:])).to_html(tmp_path / "report.html")
     text = path.read_text("utf-8")
     assert text.count("Overhead-bound: &lt;it&gt; waits. Confidence: medium") == 2, "to read, and to hear"
     assert text.count("Confidence: ") == 2, "where there is no sentence, nothing"

@@ -198,11 +198,11 @@ def test_search_counts_and_goes_from_match_to_match(browser: Browser) -> None:
     browser.driver.find_element("tag name", "body").send_keys("/")
     field = browser.driver.switch_to.active_element
     field.send_keys("SGEMM")
-    browser.wait(lambda: browser.part("found").text == "6 found")
+    browser.wait(lambda: browser.part("match-count").text == "6 found")
     field.send_keys(Keys.ENTER)
-    browser.wait(lambda: browser.part("found").text == "1 of 6")
+    browser.wait(lambda: browser.part("match-count").text == "1 of 6")
     field.send_keys(Keys.SHIFT, Keys.ENTER)
-    browser.wait(lambda: browser.part("found").text == "6 of 6")
+    browser.wait(lambda: browser.part("match-count").text == "6 of 6")
     browser.settled("&sel=11")
 
 

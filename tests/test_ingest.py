@@ -355,7 +355,7 @@ def two_frames(content: bytes) -> bytes:
 
 @pytest.mark.parametrize("name", ["trace.json", "trace.json.gz", "trace.zst", "trace"])
 @pytest.mark.parametrize("packed", [plain, gzip.compress, two_members, zstandard.compress, two_frames])
-def test_compression_is_told_by_content_not_name(tmp_path: Path, name: str, packed: Any) -> None:
+def test_compression_is_known_by_content_not_name(tmp_path: Path, name: str, packed: Any) -> None:
     path = tmp_path / name
     path.write_bytes(packed(trace_bytes([PAIR])))
     trace = load(path)
@@ -674,7 +674,7 @@ def test_random_traces_lose_nothing(trace: RandomTrace) -> None:
 
 
 @pytest.mark.parametrize("cut", [1, 3, 20])
-def test_truncated_zstd_is_told(cut: int) -> None:
+def test_truncated_zstd_is_reported(cut: int) -> None:
     packed = zstandard.compress(trace_bytes([PAIR]))[:-cut]
     with pytest.raises(InputError, match="the zstd stream breaks off after 0 bytes"):
         load(packed)

@@ -3,7 +3,7 @@
 import polars as pl
 import pytest
 
-from trace_analyzer.analyses.inner_layers import outside_of_layers
+from trace_analyzer.analyses.inner_layers import is_pass_around, layers_of
 
 LAYER = ("norm", "gemm", "attention", "gemm", "add")
 T5_LAYER = (
@@ -14,8 +14,8 @@ T5_LAYER = (
 
 def outside(works: tuple[str, ...]) -> list[str] | None:
     launches = pl.DataFrame({"work": pl.Series(works, dtype=pl.String)})
-    actual = outside_of_layers(launches)
-    return None if actual is None else launches.filter(actual).get_column("work").to_list()
+    actual = layers_of(launches)
+    return None if actual is None else launches.filter(actual.outside).get_column("work").to_list()
 
 
 def test_layers_are_the_equal_parts_of_a_pass() -> None:
@@ -30,3 +30,28 @@ def test_layers_are_the_equal_parts_of_a_pass() -> None:
 )  # fmt: skip
 def test_what_holds_no_layers(works: tuple[str, ...]) -> None:
     assert outside(works) is None
+
+
+OTHER = ("norm", "gemm", "positions", "softmax", "gemm", "add")
+
+
+@pytest.mark.parametrize(
+    ("works", "is_pass"),
+    [
+        (("lookup", *LAYER * 4, "norm", "head gemm", "argmax"), True),
+        (("lookup", "scale", *LAYER * 12, "head gemm"), True),
+        ((*LAYER * 4, "lookup"), False),
+        ((*LAYER * 4, "lookup", *LAYER), False),
+        ((*LAYER * 4, *LAYER[:2], "lookup", *LAYER[2:]), False),
+        ((*LAYER * 4, "lookup", *OTHER), False),
+        ((*LAYER * 6, *OTHER[:3], "lookup", *OTHER[3:]), False),
+        (("lookup", *LAYER * 4, "norm", "argmax"), False),
+    ],
+    ids=["a head", "two launches before", "nothing once", "before a layer", "within a layer", "another kind", "within that", "no product"],
+)  # fmt: skip
+def test_a_pass_has_a_head_and_a_group_of_layers_has_none(works: tuple[str, ...], is_pass: bool) -> None:
+    work = pl.Series(works, dtype=pl.String)
+    launches = pl.DataFrame({"work": work, "multiplies": work.str.contains("gemm")})
+    layers = layers_of(launches)
+    assert layers is not None
+    assert is_pass_around(launches, layers) is is_pass

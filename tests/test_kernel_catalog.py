@@ -44,8 +44,8 @@ def test_rule_leaves_its_counterexamples(rule: KernelRule) -> None:
     """A rule with a prior of its own may leave them to its bucket's other rules, but not to that prior."""
     own = dict(buckets().select("bucket", "prior").iter_rows())[rule.bucket] != rule.prior
     columns = ["bucket", "prior"] if own else ["bucket"]
-    said = (rule.bucket, rule.prior) if own else (rule.bucket,)
-    assert said not in kernel_buckets(frame(*rule.counterexamples)).select(columns).rows()
+    left = (rule.bucket, rule.prior) if own else (rule.bucket,)
+    assert left not in kernel_buckets(frame(*rule.counterexamples)).select(columns).rows()
 
 
 @every_rule

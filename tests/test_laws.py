@@ -84,8 +84,8 @@ def windows_are_their_parts(report: Report) -> None:
         assert "partition" not in withheld or pieces.is_empty()
         assert pieces.get_column("end_ns").to_list()[:-1] == pieces.get_column("start_ns").to_list()[1:]
         kernels = report.tables["activities"].filter(this & (pl.col("kind") == "kernel"))
-        told = 0 if "buckets" in withheld else kernels.get_column("duration_ns").sum()
-        assert sum(bucket.time_ns for bucket in device.buckets) == told
+        kernel_ns = 0 if "buckets" in withheld else kernels.get_column("duration_ns").sum()
+        assert sum(bucket.time_ns for bucket in device.buckets) == kernel_ns
 
 
 def links_stay_in_their_process(report: Report) -> None:
@@ -108,12 +108,12 @@ def test_what_is_withheld_is_all_that_its_check_says_and_nothing_else(trace: Ran
         assert metrics == {metric for check in of_device(report.trust, device.index) for metric in check.withholds}
         this = pl.col("device") == device.index
         columns = ["device", "start_ns", "end_ns", "cause"]
-        told, known = (r.tables["idle"].filter(this).select(columns) for r in (report, whole))
+        masked, known = (r.tables["idle"].filter(this).select(columns) for r in (report, whole))
         silent = ~known.get_column("cause").is_in(["unlinked", "untraced"])
         hidden = pl.when(silent).then(pl.lit("withheld")).otherwise("cause").alias("cause")
         if "idle_causes" in metrics:  # what is withheld is not cut where another event would have been named
-            told, known = (coalesce(idle, ["device"], "cause") for idle in (told, known.with_columns(hidden)))
-        assert told.equals(known)
+            masked, known = (coalesce(idle, ["device"], "cause") for idle in (masked, known.with_columns(hidden)))
+        assert masked.equals(known)
         empty = {"run_ahead": "queue"}
         assert all(report.tables[table].filter(this).is_empty() for metric, table in empty.items() if metric in metrics)
         of_metric = {
@@ -167,10 +167,10 @@ def check_links(report: Report, facts: naive.Trace) -> bool:
     """
     rows = dict(report.tables["host_events"].select("event_id", "row").iter_rows())
     links, activities = naive.naive_links(facts), {a.row: a for a in facts.activities}
-    found = {
+    launch_of = {
         row: rows.get(launch) for row, launch in report.tables["activities"].select("row", "launch_id").iter_rows()
     }
-    for row, launch in found.items():
+    for row, launch in launch_of.items():
         own, expected = activities[row], links[row]
         ids = {
             f.flow_id for f in facts.flows if not f.is_start and (f.pid, f.tid, f.time) == (own.pid, own.tid, own.start)
@@ -179,7 +179,7 @@ def check_links(report: Report, facts: naive.Trace) -> bool:
         by_flow = {e.row for e in facts.host if e.is_call and (e.pid, e.tid, e.start) in tails}
         by_number = expected is not None and 0 < own.correlation == expected.correlation
         assert launch in ({expected and expected.row} if by_number or not by_flow else by_flow)
-    return found == {row: call and call.row for row, call in links.items()}
+    return launch_of == {row: call and call.row for row, call in links.items()}
 
 
 def check_parts(report: Report, facts: naive.Trace, rng: random.Random) -> None:
@@ -209,9 +209,9 @@ def essence(report: Report) -> dict[str, Any]:
     }
 
 
-def without_evidence(found: dict[str, Any]) -> dict[str, Any]:
+def without_evidence(fields_of_report: dict[str, Any]) -> dict[str, Any]:
     """What a report says but for its evidence, which counts the host's events and their density."""
-    return found | {"verdict": replace(found["verdict"], evidence=())}
+    return fields_of_report | {"verdict": replace(fields_of_report["verdict"], evidence=())}
 
 
 def rewritten(trace: RandomTrace, change: Any) -> Report:

@@ -77,6 +77,31 @@ def layers(with_lookup: bool = False, each: int = 4) -> Any:
     return make
 
 
+ROUND = ("norm", "qkv gemm", "attention", "mlp gemm")
+
+
+def group(before: bool, each: int = 6) -> Any:
+    """Six layers of four kernels, of which the last looks up a table, at its beginning or within it; nothing else."""
+
+    def make(start: int, n: int) -> list[Any]:
+        works = [*ROUND * (each - 1), *((LOOKUP, *ROUND) if before else (*ROUND[:2], LOOKUP, *ROUND[2:]))]
+        return [launched(name, start + 12 + 16 * k, start + 16 + 16 * k, 14, 1_000 * n + k, takes=3) for k, name in enumerate(works)]  # fmt: skip
+
+    return make
+
+
+LOOKUP = "embedding_kernel"
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_groups_of_layers_of_which_one_looks_up_are_no_steps(before: bool) -> None:
+    """One pass of ten equal groups, in nothing that was recorded: layers, and a lookup outside of the equal ones."""
+    make = group(before)
+    report = analysed(spread([[make(500 * n, n), blocked(500 * n, n)] for n in range(10)]))
+    assert report.steps_from is None
+    assert is_noted(report)
+
+
 def graph(number: Any) -> Any:
     def make(start: int, n: int) -> list[Any]:
         made = {} if number is None else {"graph id": number(n)}
@@ -135,7 +160,7 @@ def test_what_layers_do_too_proves_no_steps(name: str) -> None:
     assert (report.steps_from, report.steps) == (None, ())
     assert report.verdict.window is not None
     assert report.verdict.window.kind == "whole"
-    assert is_noted(report), "but it is told"
+    assert is_noted(report), "but it is noted"
 
 
 @pytest.mark.sampled

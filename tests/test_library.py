@@ -50,6 +50,10 @@ def test_repr_names_file_verdict_and_advice() -> None:
     assert lines[1] == "  Overhead-bound: launch (medium confidence)"
     assert lines[3] == "  Advice: Capture the step in a CUDA graph (at most 360 us)"
     assert "Advice: none" in repr(empty_report())
+    long = replace(
+        gpu_report().verdict, headline=f"It waits (30 % of 1.08 s). The window leaves out {'much, ' * 40}too."
+    )
+    assert repr(replace(gpu_report(), verdict=long)).splitlines()[2] == "  It waits (30 % of 1.08 s)."
 
 
 def test_print_is_the_summary() -> None:
@@ -71,8 +75,8 @@ def test_plots_are_listed_by_name() -> None:
 
 
 def test_an_explanation_shows_itself_as_text() -> None:
-    told = gpu_report().explain("verdict")
-    assert told._repr_html_().startswith("<pre>verdict  Overhead-bound")
+    explanation = gpu_report().explain("verdict")
+    assert explanation._repr_html_().startswith("<pre>verdict  Overhead-bound")
     hostile = report_saying("<img src=x>").explain("verdict")
     assert "<img" not in hostile._repr_html_()
 

@@ -60,7 +60,7 @@ def test_no_label_is_two_lines() -> None:
     assert all(is_line(key) for key in keys)
 
 
-def test_groups_are_told_from_buckets_of_their_key() -> None:
+def test_groups_are_distinguished_from_buckets_of_their_key() -> None:
     assert (group_label("matmul"), line_label("matmul")) == (GROUPS["matmul"].label, "Matmul")
     assert line_phrase("kv_cache") == "KV cache"
 

@@ -105,13 +105,13 @@ def owners(events: list[Event | list[Event]]) -> set[str | None]:
     return set(joined.get_column("pid"))
 
 
-def test_processes_that_share_numbers_are_told_apart_by_leads() -> None:
+def test_processes_that_share_numbers_are_distinguished_by_leads() -> None:
     assert owners([*two_processes(5, 50)]) == {"1"}, "the smallest median lead"
     assert owners([*two_processes(50, 5)]) == {"2"}
     assert owners([*two_processes(50, -5)]) == {"1"}, "the fewest negative leads go first"
 
 
-def test_processes_that_share_numbers_are_told_apart_by_flows() -> None:
+def test_processes_that_share_numbers_are_distinguished_by_flows() -> None:
     events = two_processes(5, 50)
     assert owners([*events, flow(900, events[3], events[6])]) == {"2"}, "a flow goes before leads"
 
@@ -152,7 +152,7 @@ def test_the_operator_is_the_innermost_around_the_launch_on_its_thread() -> None
     assert activities.select("name", "operator").rows() == [("k1", "inner"), ("k2", "outer"), ("k3", None)]
 
 
-def test_coverage_is_told_by_count_and_by_time() -> None:
+def test_coverage_counts_links_and_weighs_them_by_time() -> None:
     report = analysed(launch(0, 2, 1), kernel("a", 5, 30, correlation=1), kernel("b", 40, 10), kernel("c", 60, 10))
     device = report.devices[0]
     assert (device.linked_count, device.link_coverage_ratio, device.link_coverage_time_ratio) == (1, 1 / 3, 0.6)

@@ -310,7 +310,7 @@ def test_columns_go_to_the_loops_and_back(shared: bool) -> None:
         assert (series.to_list(), series.dtype) == ([NEVER], pl.Int64)
 
 
-def test_tracks_are_told_apart_by_columns_of_any_type() -> None:
+def test_tracks_are_distinguished_by_columns_of_any_type() -> None:
     segments = pl.DataFrame(
         {"a": ["x", "y", "y"], "b": [1, 1, None], "start_ns": [0, 5, 2], "end_ns": [9, 9, 3], "c": [1, 2, 3]}
     )

@@ -138,7 +138,7 @@ def fed(period: int = 2_000) -> Report:
 
 
 @pytest.mark.slow
-def test_where_the_runway_ran_out_is_told_with_what_drained_it() -> None:
+def test_where_the_queued_work_ran_out_is_reported_with_what_drained_it() -> None:
     text = to_markdown(fed())
     part = text.split("### Where the queue ran empty")[1].split("###")[0]
     rows = [line for line in part.splitlines() if line.startswith("| ")][1:]

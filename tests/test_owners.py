@@ -46,15 +46,15 @@ def naive_owners(report: Report, device: int) -> set[Interval]:
     cuts = {t for _, start, _, end, _ in spans for t in (start, end)} | {t for row in idle for t in row[:2]}
     cuts |= set(windows.get_column("start_ns")) | set(windows.get_column("end_ns"))
     instants = sorted(cuts)
-    found: set[Interval] = set()
+    owned: set[Interval] = set()
     for since, until in windows.select("start_ns", "end_ns").rows():
         for begin, end in itertools.pairwise(instants):
             if since <= begin and end <= until:
                 running = [span for span in spans if span[1] <= begin and end <= span[3]]
                 cause = [row[2] for row in idle if row[0] <= begin and end <= row[1]]
                 _, _, activity, _, part = min(running) if running else (0, 0, None, 0, cause[0])
-                found.add((device, begin, end, part, activity))
-    return found
+                owned.add((device, begin, end, part, activity))
+    return owned
 
 
 @given(random_traces())

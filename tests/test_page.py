@@ -44,8 +44,8 @@ SAMPLES = Path(__file__).parents[1] / "sample_traces"
 
 def table(shown: View, key: str) -> Listing:
     """The table of the page with this key."""
-    (found,) = (piece for section in shown.sections for piece in section.listings if piece.key == key)
-    return found
+    (only,) = (piece for section in shown.sections for piece in section.listings if piece.key == key)
+    return only
 
 
 def column(shown: Listing, name: str) -> list[str]:
@@ -170,7 +170,7 @@ def test_devices_stand_side_by_side_at_most_six_in_a_table() -> None:
 MUL = "void at::native::elementwise_kernel<128, {}, gpu_kernel_impl<BinaryFunctor<{}, {}, MulFunctor<float> > > >(int)"
 
 
-def test_like_names_of_kernels_are_told_apart_by_what_differs() -> None:
+def test_like_names_of_kernels_are_distinguished_by_what_differs() -> None:
     names = [
         MUL.format(4, "c10::BFloat16", "float"),
         MUL.format(2, "float", "float"),
@@ -231,8 +231,10 @@ def test_broken_checks_come_first_and_say_what_they_withhold() -> None:
 def test_the_verdict_without_the_cost_of_recording_stands_beside_the_doubts() -> None:
     report = gpu_report()
     parts = {"compute": 60, "python": 40}
-    found = Debiased("measured", {}, None, 500, 500, 100, None, parts, "compute-bound", None, False, "measured 1 ms")
-    unbiased = replace(report, verdict=replace(report.verdict, debiased=found))
+    correction = Debiased(
+        "measured", {}, None, 500, 500, 100, None, parts, "compute-bound", None, False, "measured 1 ms"
+    )
+    unbiased = replace(report, verdict=replace(report.verdict, debiased=correction))
     assert [(share.key, share.ratio) for share in view(unbiased).debiased] == [("compute", 0.6), ("python", 0.4)]
     page = html.html(unbiased)
     assert "Without the cost of recording: Compute 60 %, Python 40 %" in page
@@ -344,7 +346,7 @@ def test_late_launches_are_left_out_of_the_leads() -> None:
 def test_the_queue_keeps_its_highest_points() -> None:
     report = gpu_report()
     time = np.arange(100_000)
-    queue = pl.DataFrame({"device": 0, "time_ns": time, "depth": time % 7, "runway_ns": time % 7 * 10})
+    queue = pl.DataFrame({"device": 0, "time_ns": time, "depth": time % 7, "queued_work_ns": time % 7 * 10})
     queue = queue.with_columns(depth=pl.when(pl.col("time_ns") == 54_321).then(500).otherwise("depth"))
     curve = replace(report, tables={**report.tables, "queue": queue}).plots["queue_depth"]
     assert curve.dimension_values(1).max() == 500
@@ -384,7 +386,7 @@ def test_each_roof_names_its_types_units_and_kernels_and_its_points_have_a_shape
         roofed([("matmul", "bf16", 9.9e14), ("matmul", "fp16", 9.9e14), ("pointwise", "fp32", 6.7e13)])
     )
     assert chart is not None
-    assert [note.text for note in chart.notes] == ["bf16, fp16 products: 990 TFLOP/s", "fp32 elsewhere: 67 TFLOP/s"]
+    assert [note.text for note in chart.notes] == ["bf16, fp16 matmuls: 990 TFLOP/s", "fp32 elsewhere: 67 TFLOP/s"]
     matmul, pointwise = chart.points
     assert set(matmul.markers).isdisjoint(pointwise.markers)
     assert set(pointwise.texts["peak"]) == {"fp32 elsewhere: 67 TFLOP/s"}
@@ -397,7 +399,7 @@ def test_names_of_roofs_that_are_close_stand_beside_each_other() -> None:
     assert chart is not None
     high, close, low = chart.notes
     assert close.x < high.x == low.x
-    assert (high.text, close.text) == ("tf32 products: 160 TFLOP/s", "bf16 products: 150 TFLOP/s")
+    assert (high.text, close.text) == ("tf32 matmuls: 160 TFLOP/s", "bf16 matmuls: 150 TFLOP/s")
 
 
 @pytest.mark.slow
@@ -465,7 +467,7 @@ BAR_COLOURS = [*WORK_COLOURS, *(f"p-{cause}" for cause in (
     [(KIND_COLOURS, 0.08), (WORK_COLOURS, 0.08), (REGIME_COLOURS, 0.08), (BAR_COLOURS, 0.05)],
     ids=["kinds", "work", "regimes", "bar"],
 )
-def test_colours_can_be_told_apart(theme: Theme, vision: str, names: list[str], least: float) -> None:
+def test_colours_can_be_distinguished(theme: Theme, vision: str, names: list[str], least: float) -> None:
     colours = palette(theme)
     distance, *pair = closest({name: colours[name] for name in names}, vision)
     assert distance >= least, pair
@@ -521,13 +523,14 @@ def test_the_environment_names_the_browser(monkeypatch: pytest.MonkeyPatch, tmp_
 @pytest.mark.slow
 @pytest.mark.skipif(os.name == "nt", reason="the stand-in is a shell script")
 @pytest.mark.parametrize(
-    ("script", "said"), [("echo no screen >&2; exit 1", "drew no picture: no screen"), ("exit 0", "drew no picture$")]
+    ("script", "message"),
+    [("echo no screen >&2; exit 1", "drew no picture: no screen"), ("exit 0", "drew no picture$")],
 )
-def test_a_browser_that_fails_is_told_in_one_line(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, script: str, said: str
+def test_a_browser_that_fails_is_reported_in_one_line(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, script: str, message: str
 ) -> None:
     monkeypatch.setenv("CHROME", a_browser(tmp_path, script))
-    with pytest.raises(UsageError, match=said):
+    with pytest.raises(UsageError, match=message):
         gpu_report().to_png(tmp_path / "a.png")
     assert not (tmp_path / "a.png").exists()
 

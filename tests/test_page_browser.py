@@ -1,6 +1,7 @@
 """The page around the timeline in a real browser: tables, jumps, themes, paper, phone, accessibility."""
 
 import base64
+import csv
 import json
 import os
 from collections.abc import Iterator
@@ -162,7 +163,7 @@ return { x: left + view.frame.x_scale.compute(x), y: top + view.frame.y_scale.co
 
 
 @pytest.mark.parametrize("touch", [False, True], ids=["mouse", "finger"])
-@pytest.mark.parametrize("plot", ["queue_depth", "runway"])
+@pytest.mark.parametrize("plot", ["queue_depth", "queued_work"])
 def test_a_tap_on_an_empty_queue_leads_to_the_idle_time_there(page: Browser, plot: str, touch: bool) -> None:
     report = sample("synthetic_overhead_synchronization")
     page.open(report, width=390 if touch else 1280, height=844, unfold=True)
@@ -224,6 +225,8 @@ def test_plots_are_drawn_in_the_theme_when_they_come_into_view(page: Browser, th
     for place in places:
         page.run("arguments[0].scrollIntoView({ behavior: 'instant' })", place)
         page.wait(lambda place=place: place.get_attribute("data-drawn"))
+    wider = "return [...document.querySelectorAll('.plot-place')].filter((e) => e.firstElementChild.offsetWidth > e.clientWidth).map((e) => e.id)"
+    assert page.run(wider) == []
     inks = page.run(
         "return Bokeh.documents.flatMap((d) => [...d._all_models.values()])"
         ".filter((m) => m.type === 'LinearAxis' && m.axis_label).map((m) => m.axis_label_text_color)"
@@ -321,11 +324,11 @@ def test_axe_finds_nothing_serious(page: Browser, report: Report, theme: str) ->
     for details in page.driver.find_elements("css selector", "details"):
         page.run("arguments[0].open = true", details)
     page.run(AXE.read_text(encoding="utf-8"))
-    found = page.driver.execute_async_script(
+    violations = page.driver.execute_async_script(
         "axe.run().then((result) => arguments[0](result.violations.map(({ id, impact, nodes }) =>"
         " ({ id, impact, nodes: nodes.map((node) => `${node.html.slice(0, 120)}: ${node.failureSummary}`) }))))"
     )
-    grave = [violation for violation in found if violation["impact"] in ("serious", "critical")]
+    grave = [violation for violation in violations if violation["impact"] in ("serious", "critical")]
     assert grave == [], json.dumps(grave, indent=1)
 
 
@@ -353,6 +356,12 @@ def test_the_page_begins_with_verdict_advice_and_timeline_and_folds_the_rest(pag
     assert page.run(OPEN) == []
 
 
+EVERY_CSV = """
+return [...document.querySelectorAll('.listing:not(.beside)')].filter((table) => table.querySelector('[data-csv]')).map((table) =>
+  [table.querySelector('[data-csv]'), [...table.querySelectorAll('thead th')].map((head) => head.textContent.trim()), table.querySelectorAll('tbody tr').length]);
+"""
+
+
 def test_the_code_of_an_advice_and_a_table_can_be_taken_along(page: Browser) -> None:
     report = sample("synthetic_overhead_launch")
     page.open(report)
@@ -361,6 +370,8 @@ def test_the_code_of_an_advice_and_a_table_can_be_taken_along(page: Browser) -> 
         "URL.createObjectURL = (blob) => { blob.text().then((text) => { window.saved = text; }); return '#'; };"
         "HTMLAnchorElement.prototype.click = function () { window.savedAs = this.download; };"
     )
+    above = "const code = document.querySelector('.card code'); return code.getClientRects()[0].top - code.parentElement.getBoundingClientRect().top"
+    assert page.run(above) < 20, "no empty line stands above the code"
     page.run("document.querySelector('[data-copy]').click()")
     page.wait(lambda: page.run("return document.querySelector('[data-copy]').textContent") == "Copied")
     assert page.run("return window.taken") == report.advice[0].code
@@ -370,6 +381,11 @@ def test_the_code_of_an_advice_and_a_table_can_be_taken_along(page: Browser) -> 
     assert page.run("return window.savedAs") == "kernels.csv"
     assert lines[0].startswith("Name,")
     assert len(lines) == 1 + min(report.tables["kernels"].height, 100)
+    for button, heads, rows in page.run(EVERY_CSV):
+        page.run("window.saved = null; arguments[0].click()", button)
+        page.wait(lambda: page.run("return window.saved"))
+        first, *rest = csv.reader(page.run("return window.saved").splitlines())
+        assert (first, len(rest)) == (heads, rows)
 
 
 def test_an_advice_outlines_all_of_its_members_with_launches_and_goes_from_one_to_the_next(page: Browser) -> None:
@@ -432,8 +448,8 @@ def test_a_flame_graph_zooms_searches_and_changes_its_tree(page: Browser) -> Non
     graph = "document.getElementById('flame').graph"
     page.run("document.querySelector('#flames').closest('details').open = true")
     page.wait(lambda: page.run(f"return {graph}.boxes.length") > 1)
-    told = page.driver.find_element("css selector", "[data-flame=told]")
-    assert told.text.startswith("Waiting of the device: ")
+    summary = page.driver.find_element("css selector", "[data-flame=flame-summary]")
+    assert summary.text.startswith("Waiting of the device: ")
     whole = page.run(f"return {graph}.flame.root.value")
     assert whole == report.tables["idle"].select((pl.col("end_ns") - pl.col("start_ns")).sum()).item()
     drawn = page.run(FLAME_COLOURS)
@@ -449,13 +465,13 @@ def test_a_flame_graph_zooms_searches_and_changes_its_tree(page: Browser) -> Non
     assert near == {"area": pytest.approx(longest["end_ns"] - longest["start_ns"]), "lower": 0}
     canvas = page.driver.find_element("css selector", "[data-flame=canvas]")
     canvas.send_keys("\ue015")  # arrow down: into the widest frame
-    assert " of it in " in told.text
+    assert " of it in " in summary.text
     page.driver.find_element("css selector", "[data-flame=reset]").click()
-    assert " of it in " not in told.text
+    assert " of it in " not in summary.text
     page.driver.find_element("css selector", "[data-flame=search]").send_keys("aten::")
-    assert "frames, " in page.driver.find_element("css selector", "[data-flame=found]").text
+    assert "frames, " in page.driver.find_element("css selector", "[data-flame=match-count]").text
     page.driver.find_elements("css selector", "[data-flame-view]")[-1].click()
-    assert told.text.startswith("Kernel time: ")
+    assert summary.text.startswith("Kernel time: ")
 
 
 def test_a_picture_shows_verdict_and_timeline(tmp_path: Path) -> None:

@@ -200,7 +200,7 @@ def test_the_order_of_events_does_not_matter(file: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("file", FILES)
 def test_the_numbers_of_processes_and_threads_do_not_matter(file: str) -> None:
-    """Processes and threads of the host only have to be told apart; those of devices name devices and streams."""
+    """Processes and threads of the host only have to be distinguished; those of devices name devices and streams."""
     document = mutant(file, 3)
     of_devices = {str(event.get("pid")) for event in document["traceEvents"] if is_on_device(event)}
 
@@ -217,7 +217,7 @@ def test_the_numbers_of_processes_and_threads_do_not_matter(file: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("file", FILES)
 def test_the_numbers_of_streams_do_not_matter(file: str) -> None:
-    """Streams only have to be told apart: as threads of a device, in arguments, and where arrows end."""
+    """Streams only have to be distinguished: as threads of a device, in arguments, and where arrows end."""
     document = mutant(file, 2)
     of_devices = {str(event.get("pid")) for event in document["traceEvents"] if is_on_device(event)}
 

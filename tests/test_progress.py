@@ -41,7 +41,7 @@ def test_a_dumb_terminal_stays_silent(monkeypatch: pytest.MonkeyPatch) -> None:
     assert drawn(Terminal(), 0.2) == ""
 
 
-def test_long_work_is_told_and_the_line_is_wiped() -> None:
+def test_long_work_is_reported_and_the_line_is_wiped() -> None:
     text = drawn(Terminal(), 0.3)
     assert "analyze: reading 26 % ..." in text
     assert text.endswith("\r\x1b[K")

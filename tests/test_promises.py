@@ -154,7 +154,7 @@ def test_waits_that_stay_take_no_credit_for_launches() -> None:
     assert not compared(waiting, waiting.faster(host_ns=20_000)).promises
 
 
-def test_other_lines_are_told_beside_what_came() -> None:
+def test_other_lines_are_reported_beside_what_came() -> None:
     result = compared(LOADING, HOST_BOUND.faster(add_ns=400_000))
     (kept,) = (item for item in result.promises if item.id == "data-loading")
     assert kept.came_ns > 1.1 * kept.step_ns

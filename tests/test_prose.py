@@ -7,6 +7,15 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
+PROSE = ("*.md", "*.py", "*.pyx", "*.toml", "*.js", "*.css", "*.j2", "*.yml")
+JARGON = re.compile(
+    r"contractions?\b|\brunway|matrix units?|(attention|GELU|normalization|it is) written out|thin products?"
+    r"|lost to the roof|told apart|(is|are) told\b",
+    re.IGNORECASE,
+)
+"""Words of our own or of other fields, for which PyTorch, NVIDIA and plain English have one that readers know."""
+QUOTED = frozenset({"CHANGELOG.md", "tests/test_prose.py", "trace_analyzer/catalog/article.toml"})
+"""Files that quote these: what was renamed, this list, and a paper."""
 FOLDERS = ("trace_analyzer", "docs", ".ci", "benchmarks", "sample_traces", "fuzz")
 FILES = sorted(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py"))
 NO_VERBS = frozenset(
@@ -72,7 +81,7 @@ def fillers(module: ast.Module) -> set[str]:
     return names & FILLERS
 
 
-def test_a_verb_is_told_from_other_words() -> None:
+def test_a_verb_is_distinguished_from_other_words() -> None:
     assert all(map(is_verb, ("Return", "Analyse", "Suppress", "Re-read")))
     assert not any(map(is_verb, ("Returns", "The", "Whether", "``x``", "return", "Tables", "FLOP")))
     module = ast.parse(
@@ -87,3 +96,21 @@ def test_docstrings_begin_with_a_verb_and_names_say_something(path: Path) -> Non
     module = ast.parse(path.read_text(encoding="utf-8"))
     assert {name: word for name, word in first_words(module).items() if not is_verb(word)} == {}
     assert fillers(module) == set()
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "tests").glob("*.py")), ids=lambda path: path.name)
+def test_names_of_tests_say_something(path: Path) -> None:
+    assert fillers(ast.parse(path.read_text(encoding="utf-8"))) == set()
+
+
+def test_no_jargon() -> None:
+    """Words that were renamed come back in nothing that people read: docs, code, comments, tests."""
+    places = [path for folder in (*FOLDERS, "tests") for kind in PROSE for path in (ROOT / folder).rglob(kind)]
+    lines = [
+        f"{path.relative_to(ROOT)}:{number}: {line.strip()}"
+        for path in sorted({*places, *ROOT.glob("*.md")})
+        if path.relative_to(ROOT).as_posix() not in QUOTED
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
+        if JARGON.search(line)
+    ]
+    assert lines == []

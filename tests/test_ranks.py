@@ -552,7 +552,7 @@ def test_folders_of_hosts_are_one_recording() -> None:
     assert (report.problems, report.job.seen) == ((), 8)
 
 
-def test_a_name_that_contradicts_the_trace_is_told_and_does_not_count() -> None:
+def test_a_name_that_contradicts_the_trace_is_reported_and_does_not_count() -> None:
     made = data_parallel(8, late_rank(5))
     names = {2: 5, 5: 2}
     report = judge([to_bytes(item) for item in named(made, lambda rank: f"t/rank{names.get(rank, rank)}.json")])
@@ -627,7 +627,7 @@ def test_json_keeps_the_contract() -> None:
     assert document["collectives"]["by"] == {"seq": document["collectives"]["matched"]}
 
 
-def test_nothing_usable_is_said() -> None:
+def test_nothing_usable_is_reported() -> None:
     report = judge([to_bytes(RankSummary("a.json", error="is no JSON"))])
     assert (report.job.seen, report.job.regime, report.ranks[0].status) == (0, None, "failed")
     assert report.job.sentence.startswith("No trace of a rank could be used.")

@@ -42,7 +42,7 @@ def test_a_cell_of_the_map_leads_to_the_lanes_and_to_the_report_of_the_rank(brow
     report.write_text("<title>the rank's own report</title>", encoding="utf-8")
     path = judge([to_bytes(part) for part in parts]).to_html(browser.folder / "job.html")
     browser.go(path.as_uri())
-    browser.wait(lambda: text_of(browser, "heat-said"))
+    browser.wait(lambda: text_of(browser, "heat-status"))
 
     width, height = browser.run("const e = document.getElementById('heat'); return [e.clientWidth, e.clientHeight]")
     left, top = corner(browser, "heat")
@@ -50,13 +50,13 @@ def test_a_cell_of_the_map_leads_to_the_lanes_and_to_the_report_of_the_rank(brow
     for kind in ("mouseMoved", "mousePressed", "mouseReleased"):
         browser.mouse(kind, *at)
     assert chosen(browser) == (6, 2)
-    assert text_of(browser, "lanes-said").startswith(f"Step 2: {3 * RANKS} collectives of {RANKS} ranks; ")
+    assert text_of(browser, "lanes-status").startswith(f"Step 2: {3 * RANKS} collectives of {RANKS} ranks; ")
     assert not browser.driver.find_element("id", "report").is_displayed()
     assert "trace.rank6.json" in text_of(browser, "command")
 
     browser.driver.find_element("css selector", f"button[data-rank='{LATE}']").click()
     assert chosen(browser)[0] == LATE
-    assert f"rank {LATE}" in text_of(browser, "heat-said")
+    assert f"rank {LATE}" in text_of(browser, "heat-status")
     link = browser.driver.find_element("id", "report")
     assert link.is_displayed()
     own = browser.driver.current_window_handle

@@ -50,11 +50,11 @@ def test_runtime_calls_delay_a_launch_too() -> None:
     loop = [
         [lookups(60, 100 * n, 0.6), launched(GEMM, 100 * n + 52, 100 * n + 58, 30, n + 1)] for n in range(12)
     ]  # fmt: skip
-    found = unbiased(analysed(loop))
-    assert found.event_cost_ns == {"runtime": 600}
-    assert found.events == 11 * 61
-    assert found.removed_ns == 11 * 61 * 600
-    assert "600 ns per runtime call" in found.why
+    estimate = unbiased(analysed(loop))
+    assert estimate.event_cost_ns == {"runtime": 600}
+    assert estimate.events == 11 * 61
+    assert estimate.removed_ns == 11 * 61 * 600
+    assert "600 ns per runtime call" in estimate.why
 
 
 def test_few_events_show_nothing_and_slow_ones_no_least() -> None:
@@ -73,14 +73,14 @@ def late(count: int = 12, *, events: int = 100, period: float = 100.0, busy: flo
 def test_a_late_launch_is_late_by_the_events_since_the_previous_one() -> None:
     """Between two launches 100 frames at 500 ns: of the gap's 66 us before the launch, 50 us are recording."""
     report = analysed(late())
-    found = unbiased(report)
-    assert found.method == "estimated"
-    assert found.event_cost_ns == {"python": 500}
-    assert found.events == 11 * 100
+    estimate = unbiased(report)
+    assert estimate.method == "estimated"
+    assert estimate.event_cost_ns == {"python": 500}
+    assert estimate.events == 11 * 100
     gap = report.tables["gaps"].row(1, named=True)
     assert gap["duration_ns"] == 70_000
-    assert found.removed_ns == 11 * 50_000
-    assert found.window_ns + found.removed_ns == sum(report.verdict.parts_ns.values())
+    assert estimate.removed_ns == 11 * 50_000
+    assert estimate.window_ns + estimate.removed_ns == sum(report.verdict.parts_ns.values())
 
 
 @pytest.mark.slow
@@ -128,11 +128,16 @@ def taken(least: int, most: int) -> ProfilerOverhead:
     ("least", "most", "survives", "regime"),
     [(10, 20, True, "overhead-bound"), (10, 60, None, "compute-bound"), (50, 60, False, "compute-bound")],
 )
-def test_it_survives_or_not_or_cannot_be_told(least: int, most: int, survives: bool | None, regime: str) -> None:
-    found = debiased(parts_of(python=70, compute=50), taken(least, most))
-    assert found is not None
-    assert (found.survives, found.regime, found.removed_ns, found.least_removed_ns) == (survives, regime, most, least)
-    assert sum(found.parts_ns.values()) == found.window_ns == 120 - most
+def test_it_survives_or_not_or_is_not_known(least: int, most: int, survives: bool | None, regime: str) -> None:
+    estimate = debiased(parts_of(python=70, compute=50), taken(least, most))
+    assert estimate is not None
+    assert (estimate.survives, estimate.regime, estimate.removed_ns, estimate.least_removed_ns) == (
+        survives,
+        regime,
+        most,
+        least,
+    )
+    assert sum(estimate.parts_ns.values()) == estimate.window_ns == 120 - most
 
 
 def test_without_a_regime_or_a_recording_there_is_nothing_to_say() -> None:
@@ -153,23 +158,23 @@ def steps(count: int = 12, busy: float = 30.0) -> list[object]:
 @pytest.mark.slow
 def test_the_measured_step_says_it_exactly() -> None:
     report = analysed(steps(), measured_step_ms=0.060)
-    found = unbiased(report)
-    assert (found.method, found.survives, found.regime) == ("measured", True, "overhead-bound")
-    assert found.window_ns == pytest.approx(11 * 60_000, rel=0.001), "eleven steady steps"
-    assert found.removed_ns == found.least_removed_ns
-    assert "60 us without the profiler, 100 us with it" in found.why
+    estimate = unbiased(report)
+    assert (estimate.method, estimate.survives, estimate.regime) == ("measured", True, "overhead-bound")
+    assert estimate.window_ns == pytest.approx(11 * 60_000, rel=0.001), "eleven steady steps"
+    assert estimate.removed_ns == estimate.least_removed_ns
+    assert "60 us without the profiler, 100 us with it" in estimate.why
     quick = unbiased(analysed(steps(), measured_step_ms=0.040))
     assert (quick.survives, quick.regime) == (False, "compute-bound")
 
 
 def test_a_measured_step_that_is_no_shorter_takes_nothing() -> None:
-    found = unbiased(analysed(steps(), measured_step_ms=0.2))
-    assert (found.removed_ns, found.survives) == (0, True)
+    estimate = unbiased(analysed(steps(), measured_step_ms=0.2))
+    assert (estimate.removed_ns, estimate.survives) == (0, True)
 
 
-def test_what_the_cpu_s_idle_time_cannot_explain_is_said() -> None:
-    found = unbiased(analysed(steps(), measured_step_ms=0.01))
-    assert "is not idle time that the CPU makes" in found.why
+def test_what_the_cpu_s_idle_time_cannot_explain_is_reported() -> None:
+    estimate = unbiased(analysed(steps(), measured_step_ms=0.01))
+    assert "is not idle time that the CPU makes" in estimate.why
 
 
 def test_a_measured_step_needs_steps() -> None:
@@ -180,7 +185,7 @@ def test_a_measured_step_needs_steps() -> None:
 
 @pytest.mark.slow
 def test_the_whole_trace_counts_the_steps_that_worked() -> None:
-    found = unbiased(analysed(steps(), step="all", measured_step_ms=0.060))
+    estimate = unbiased(analysed(steps(), step="all", measured_step_ms=0.060))
     table = analysed(steps()).tables["steps"]
     total = table.select((pl.col("end_ns") - pl.col("start_ns")).sum()).item()
-    assert found.removed_ns == pytest.approx(total - 12 * 60_000, rel=0.001)
+    assert estimate.removed_ns == pytest.approx(total - 12 * 60_000, rel=0.001)

@@ -78,11 +78,11 @@ def test_what_leaves_the_confidence_high_is_no_reason_for_it(
 def test_a_broken_file_does_not_blame_the_recording(render: Callable[[Report], str], status: Status) -> None:
     report = empty_report(status)
     broken = replace(report, notes=(Note("truncated", "warning", "the file breaks off at byte 9"),))
-    told, instead = (unwrapped(render(each)).split("What to record instead")[1] for each in (report, broken))
+    advised, instead = (unwrapped(render(each)).split("What to record instead")[1] for each in (report, broken))
     assert "Copy the file again" in instead
     assert "Record " not in instead.split("How far")[0]
-    assert "Record " in told
-    assert "Copy the file again" not in told
+    assert "Record " in advised
+    assert "Copy the file again" not in advised
 
 
 def unwrapped(text: str) -> str:

@@ -149,17 +149,17 @@ def test_compiled_loops_agree_with_plain_python(
     target, source, weight = (np.array([edge[i] for edge in listed], dtype=np.int64) for i in range(3))
     offsets = np.searchsorted(target, np.arange(points + 1)).astype(np.int64)
     roots = np.arange(points, dtype=np.int64) * 7
-    found = []
+    outcomes = []
     for loops in (_path_loops, PLAIN):
         loops.check(offsets, source)
         times, binding, path = (np.zeros(points, dtype=np.int64) for _ in range(3))
         loops.longest(offsets, source, weight, roots, times, binding)
         count = loops.walk_back(source, binding, point % points, until, path)
-        found.append((times.tolist(), binding.tolist(), path[:count].tolist()))
-    assert found[0] == found[1]
+        outcomes.append((times.tolist(), binding.tolist(), path[:count].tolist()))
+    assert outcomes[0] == outcomes[1]
     for at in range(points):
-        mine = [found[0][0][s] + w for t, s, w in listed if t == at and w != PLAIN.REMOVED]
-        assert found[0][0][at] == (max(mine) if mine else roots[at])
+        mine = [outcomes[0][0][s] + w for t, s, w in listed if t == at and w != PLAIN.REMOVED]
+        assert outcomes[0][0][at] == (max(mine) if mine else roots[at])
 
 
 @pytest.mark.parametrize("loops", [_path_loops, PLAIN], ids=["compiled", "plain"])
@@ -170,3 +170,49 @@ def test_compiled_loops_agree_with_plain_python(
 def test_edges_that_lead_back_are_refused(loops: ModuleType, offsets: list[int], source: list[int]) -> None:
     with pytest.raises(ValueError, match="edge"):
         loops.check(np.array(offsets, dtype=np.int64), np.array(source, dtype=np.int64))
+
+
+tracks_of_segments = st.lists(
+    st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9), st.integers(0, 2)), max_size=6), min_size=1, max_size=3
+)
+
+
+@given(tracks_of_segments, st.lists(st.tuples(st.integers(0, 2), st.integers(0, 60), st.integers(0, 30)), max_size=12))
+def test_stretches_are_spent_as_a_naive_count_says(
+    tracks: list[list[tuple[int, int, int]]], wanted: list[tuple[int, int, int]]
+) -> None:
+    segments: list[tuple[int, int, int]] = []
+    firsts = [0]
+    for track in tracks:
+        reached = 0
+        for pause, length, part in track:
+            segments.append((reached + pause, reached + pause + length, part))
+            reached += pause + length
+        firsts.append(len(segments))
+    stretches = sorted((track, start, start + length) for track, start, length in wanted if track < len(tracks))
+    naive = [
+        [
+            sum(
+                max(0, min(end, stop) - max(begin, start))
+                for begin, end, part in segments[firsts[track] : firsts[track + 1]]
+                if part == row
+            )
+            for track, start, stop in stretches
+        ]
+        for row in range(3)
+    ]
+    for loops in (_path_loops, PLAIN):
+        spent = np.zeros((3, len(stretches)), dtype=np.int64)
+        begins, ends, parts = (np.array([segment[i] for segment in segments], dtype=np.int64) for i in range(3))
+        track, start, stop = (np.array([stretch[i] for stretch in stretches], dtype=np.int64) for i in range(3))
+        columns = np.array(firsts), begins, ends, parts.astype(np.int8), track, start, stop, spent.reshape(-1)
+        loops.spend(*columns)
+        assert spent.tolist() == naive
+
+
+@pytest.mark.parametrize("loops", [_path_loops, PLAIN], ids=["compiled", "plain"])
+@pytest.mark.parametrize(("track", "part"), [(1, 0), (-1, 0), (0, 2), (0, -1)])
+def test_stretches_of_unknown_tracks_and_parts_are_refused(loops: ModuleType, track: int, part: int) -> None:
+    one = np.array([0]), np.array([5]), np.array([part], dtype=np.int8), np.array([track]), np.array([0]), np.array([5])
+    with pytest.raises(ValueError, match="no such track or part"):
+        loops.spend(np.array([0, 1]), *one, np.zeros(2, dtype=np.int64))

@@ -35,7 +35,7 @@ def judged(regime: Regime | None, confidence: str = "high") -> Verdict:
         (None, (99, 60), None),
     ],
 )  # fmt: skip
-def test_floors_that_contradict_the_regime_are_said_once_and_count_as_a_doubt(
+def test_floors_that_contradict_the_regime_are_reported_once_and_count_as_a_doubt(
     regime: Regime | None, floors: tuple[float, float] | None, says: str | None
 ) -> None:
     before = judged(regime)

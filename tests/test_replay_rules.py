@@ -99,7 +99,7 @@ def test_an_annotation_names_no_module_that_a_match_names() -> None:
 
 
 def test_executions_of_other_operators_and_modules_tell_neither() -> None:
-    """The same kernels, once as sums in one module and once as differences in another: what is not told is noted."""
+    """The same kernels, once as sums in one module and once as differences in another: what is not known is noted."""
     others = [
         row | {"name": {"aten::add": "aten::sub", "nn.Module: Linear_0": "nn.Module: Other_0"}.get(row["name"], row["name"])}
         for part in eager(500, 20) for row in part

@@ -137,7 +137,7 @@ def test_another_sequence_takes_nothing(graph: list[Any]) -> None:
 
 
 @pytest.mark.slow
-def test_what_executions_differ_in_is_told_and_not_guessed() -> None:
+def test_what_executions_differ_in_is_reported_and_not_guessed() -> None:
     """Two sizes with equal grids: the operators are the same, the products' shapes are not known, the rest is."""
     report = analysed(eager(), eager(500, 20, rows=12), replay())
     assert taken(report) == [
@@ -164,7 +164,7 @@ def test_the_capture_file_holds_the_execution() -> None:
 
 
 @pytest.mark.slow
-def test_a_capture_file_that_says_nothing_is_told() -> None:
+def test_a_capture_file_that_says_nothing_is_reported() -> None:
     other = report_of(loaded(replay(0)), capture=loaded(launch(0, 1, 1), kernel("k", 5, 5, correlation=1)))
     assert notes(other, "capture-unmatched") == [1]
     assert notes(report_of(loaded(eager()), capture=loaded(eager())), "capture-unused") == [1]
@@ -335,7 +335,7 @@ def test_annotations_of_the_first_versions_are_read() -> None:
     ]
 
 
-def test_annotations_of_another_program_are_told() -> None:
+def test_annotations_of_another_program_are_reported() -> None:
     assert notes(annotated({"1234": ["x"]}), "annotations-unmatched") == [1]
     assert notes(annotated({}), "annotations-unmatched") == [1]
     eager_only = analyze(trace_bytes([eager()]), capture=b'{"1": ["x"]}')

@@ -140,7 +140,7 @@ def test_other_kernels_are_no_advice_for_products_that_are_good() -> None:
 
 
 def test_a_mfu_of_which_part_is_known_is_an_interval() -> None:
-    """500 us of known work, and 500 us of a contraction of unknown work that did at most its peak; 1 ms in all."""
+    """500 us of known work, and 500 us of a matmul of unknown work that did at most its peak; 1 ms in all."""
     report = analysed(square(1000, 500, 1), kernel(GEMM, 1500, 500, grid=[500, 1, 1]))
     device = report.devices[0]
     assert device.mfu == pytest.approx(AT_PEAK_US / 1000)
@@ -154,7 +154,7 @@ def test_a_mfu_of_which_part_is_known_is_an_interval() -> None:
 @pytest.mark.slow
 @settings(max_examples=examples(12))
 @given(st.lists(st.tuples(st.booleans(), st.integers(445, 5000)), min_size=1, max_size=8))
-def test_the_interval_holds_what_hidden_shapes_would_have_told(products: list[tuple[bool, int]]) -> None:
+def test_the_interval_holds_what_hidden_shapes_would_show(products: list[tuple[bool, int]]) -> None:
     """The law of the interval: hiding shapes of some products never excludes the MFU that all shapes tell."""
     starts = [1000 + sum(lasting for _, lasting in products[:i]) for i in range(len(products))]
     whole = [
@@ -163,12 +163,12 @@ def test_the_interval_holds_what_hidden_shapes_would_have_told(products: list[tu
     partly = [
         events if seen else [*events[1:]] for events, (seen, _) in zip(whole, products, strict=True)
     ]  # without its operator a product has no shapes
-    told, true = analysed(partly).devices[0], analysed(whole).devices[0]
+    partial, true = analysed(partly).devices[0], analysed(whole).devices[0]
     assert true.mfu is not None
     assert true.mfu == true.mfu_at_most
-    if told.mfu is not None and told.mfu_at_most is not None:
-        assert told.mfu <= true.mfu + 1e-12
-        assert true.mfu <= told.mfu_at_most + 1e-12
+    if partial.mfu is not None and partial.mfu_at_most is not None:
+        assert partial.mfu <= true.mfu + 1e-12
+        assert true.mfu <= partial.mfu_at_most + 1e-12
     else:
         assert not any(seen for seen, _ in products)
 

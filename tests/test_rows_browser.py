@@ -68,4 +68,7 @@ def test_rows_show_what_they_are(page: Browser) -> None:
 
     assert not page.driver.find_element("id", "perfetto").is_displayed()
     page.driver.find_element("css selector", ".to-perfetto").click()
-    assert "analyze export" in page.driver.find_element("id", "perfetto").text
+    how = page.driver.find_element("id", "perfetto").text
+    assert "from this machine's disk, so no link can open it" in how
+    assert report_with_modules().trace.path in how
+    assert "analyze export" in how

@@ -45,13 +45,13 @@ def test_the_queue_is_weighted_by_time(
     stats = queue_statistics(queue(*queued, lasting=3), WINDOW)
     depth = stats.select("depth_mean", "depth_p50", "depth_max", "empty_queue_ratio").row(0)
     assert depth == pytest.approx((mean, median, most, empty))
-    runway = stats.select("runway_mean", "runway_p50", "runway_max").row(0)
-    assert runway == pytest.approx((3 * mean, 3 * median, 3 * most))
+    queued_work = stats.select("queued_work_mean", "queued_work_p50", "queued_work_max").row(0)
+    assert queued_work == pytest.approx((3 * mean, 3 * median, 3 * most))
 
 
-def test_the_runway_is_the_device_time_of_what_is_queued() -> None:
+def test_the_queued_work_is_the_device_time_of_what_is_queued() -> None:
     activities = pl.DataFrame({"device": [0, 0], "start_ns": [50, 80], "lead_ns": [50, 60], "duration_ns": [30, 4]})
-    assert queue_depths(activities).select("time_ns", "runway_ns").rows() == [(0, 30), (20, 34), (50, 4), (80, 0)]
+    assert queue_depths(activities).select("time_ns", "queued_work_ns").rows() == [(0, 30), (20, 34), (50, 4), (80, 0)]
 
 
 @pytest.mark.parametrize(

@@ -131,7 +131,7 @@ def test_times_are_those_of_exact_arithmetic(us: Any) -> None:
     st.recursive(st.integers() | st.text(max_size=5) | st.none() | st.booleans() | st.floats(), st.lists, max_leaves=9),
     st.sampled_from([{}, {"indent": 1}, {"separators": (",", ":")}, {"ensure_ascii": False}]),
 )
-def test_lists_are_told_as_the_strict_reader_tells_them(value: Any, layout: dict[str, Any]) -> None:
+def test_lists_are_reported_as_the_strict_reader_tells_them(value: Any, layout: dict[str, Any]) -> None:
     text = json.dumps([value], **layout).encode("utf-8", "replace").decode()
     _, _, frames = read(f'{{"ph": "X", "cat": "a", "args": {{"dims": {text}}}}}]')
     assert frames[SPANS].get_column("dims").to_list() == [readable(text.encode())]

@@ -120,7 +120,7 @@ def test_an_exception_passes_through_and_what_was_recorded_is_there() -> None:
     assert marks(profiler.report) == ["ProfilerStep#7", "ProfilerStep#8", "ProfilerStep#9"]
 
 
-def test_a_loop_that_is_too_short_is_told() -> None:
+def test_a_loop_that_is_too_short_is_reported() -> None:
     with ta.profile(steps=5) as profiler:
         for _ in range(4):
             work()
@@ -147,12 +147,12 @@ def test_a_trace_that_cannot_be_written_does_not_end_the_loop(tmp_path: Path) ->
         ({"skip": -1}, "skip=-1: must be a whole number, at least 0"),
     ],
 )
-def test_a_wrong_option_is_told(options: dict[str, Any], message: str) -> None:
+def test_a_wrong_option_is_reported(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ta.UsageError, match=message):
         ta.profile(**options)
 
 
-def test_wrong_use_is_told() -> None:
+def test_wrong_use_is_reported() -> None:
     with pytest.raises(ta.UsageError, match="did not run"):
         _ = ta.profile().report
     with ta.profile() as profiler:
@@ -244,7 +244,7 @@ def test_another_profiler_ends_the_recording_and_both_stay_whole(tmp_path: Path)
     ]
 
 
-def test_autocast_is_told_where_it_is_seen_and_not_guessed() -> None:
+def test_autocast_is_reported_where_it_is_seen_and_not_guessed() -> None:
     plain = type(torch.autocast("cpu")).__enter__
 
     def reported(inside: bool) -> object:

@@ -32,12 +32,12 @@ class Finished:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["t.json", "t.json.gz"])
 def test_facts_survive_the_file(tmp_path: Path, name: str) -> None:
-    told = RunMetadata(
+    metadata = RunMetadata(
         measured_step_ms=1.25, level="light", tf32_matmul=False, cudnn_version=91002, sm_clock_mhz=1980.0
     )
-    path = export(Finished(trace_bytes(EVENTS)), tmp_path / name, told)
+    path = export(Finished(trace_bytes(EVENTS)), tmp_path / name, metadata)
     report = analyze(path)
-    assert report.trace.settings == told
+    assert report.trace.settings == metadata
     assert report.devices[0].linked_count == 1
     assert json.loads(report.to_json())["trace"]["settings"]["measured_step_ms"] == 1.25
     assert [entry.name for entry in tmp_path.iterdir()] == [name]
@@ -62,14 +62,14 @@ def test_the_measured_step_reaches_the_verdict(monkeypatch: pytest.MonkeyPatch) 
         return real(sources, *windows)
 
     monkeypatch.setattr(findings, "_recordings", recordings)
-    told = {HEADER_KEY: {"measured_step_ms": 2.5}}
+    metadata = {HEADER_KEY: {"measured_step_ms": 2.5}}
     steps = [annotation(f"ProfilerStep#{n}", 100 * n, 90) for n in range(3)]
     calls = [call("cudaLaunchKernel", 100 * n + 10, 3, correlation=n) for n in range(1, 3)]
     kernels = [kernel("k", 100 * n + 15, 20, correlation=n) for n in range(1, 3)]
-    content = trace_bytes([*steps, *calls, *kernels], **told)
+    content = trace_bytes([*steps, *calls, *kernels], **metadata)
     analyze(content)
     analyze(content, measured_step_ms=4.0)
-    analyze(trace_bytes(EVENTS, **told))  # without steps it says nothing
+    analyze(trace_bytes(EVENTS, **metadata))  # without steps it says nothing
     assert asked == [2.5, 2.5, 4.0, 4.0, None, None], "for steps, and for the window"
 
 
@@ -135,7 +135,7 @@ JSON = st.recursive(
 
 @given(st.dictionaries(st.sampled_from([entry.name for entry in fields(RunMetadata)]), JSON))
 def test_anything_gives_facts_that_are_strict_json(value: dict[str, Any]) -> None:
-    told = settings_of(value)
-    assert told is not None
-    json.dumps(asdict(told), allow_nan=False)
-    assert settings_of(asdict(told)) == told
+    metadata = settings_of(value)
+    assert metadata is not None
+    json.dumps(asdict(metadata), allow_nan=False)
+    assert settings_of(asdict(metadata)) == metadata

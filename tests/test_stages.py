@@ -66,10 +66,10 @@ def test_a_system_that_does_not_tell_memory(monkeypatch: pytest.MonkeyPatch) -> 
 def test_the_library_times_its_stages() -> None:
     timer = StageTimer()
     analyze(CONTENT, progress=timer)
-    found = timer.stages()
-    assert [stage.name for stage in found] == STAGES
-    assert all(stage.seconds >= 0 and stage.cpu_seconds >= 0 for stage in found)
-    peaks = [stage.peak_bytes or 0 for stage in found]
+    timed = timer.stages()
+    assert [stage.name for stage in timed] == STAGES
+    assert all(stage.seconds >= 0 and stage.cpu_seconds >= 0 for stage in timed)
+    peaks = [stage.peak_bytes or 0 for stage in timed]
     assert peaks == sorted(peaks)
     assert peaks[0] > 10_000_000
 
@@ -85,7 +85,7 @@ def test_the_command_tells_them_on_standard_error(
     timed = CliRunner().invoke(main, ["t.json", *args, "--profile-self", "--no-cache"])
     assert timed.exit_code == 0
     assert timed.stdout == plain.stdout
-    told = [line for line in timed.stderr.splitlines() if line not in plain.stderr.splitlines()]
-    assert [line.removeprefix("analyze: ")[:20].strip() for line in told] == [
+    added = [line for line in timed.stderr.splitlines() if line not in plain.stderr.splitlines()]
+    assert [line.removeprefix("analyze: ")[:20].strip() for line in added] == [
         "stage", *STAGES, "printing", *([last] if last != "printing" else []), "all",
     ]  # fmt: skip

@@ -351,7 +351,7 @@ def test_a_measured_step_time_holds_for_each_step() -> None:
 
 
 @pytest.mark.slow
-def test_the_steps_of_a_report_are_told_with_what_limits_them() -> None:
+def test_the_steps_of_a_report_are_reported_with_what_limits_them() -> None:
     text = cold_then_warm().to_markdown()
     assert "| ProfilerStep#0 | first | " in text
     assert "Overhead-bound: cold start" in text

@@ -28,8 +28,8 @@ def chain(count: int = 40, *, each: int = 10, overlap: int = 3, **args: Any) -> 
 
 def ratios(*events: Any, device: dict[str, Any] = H100) -> tuple[float, float, str]:
     """By design, not by design, and what the check says."""
-    found = {check.name: check for check in analysed(*events, devices=[device]).trust}
-    overlap, designed = found["stream_overlap"], found["dependent_launches"]
+    checks = {check.name: check for check in analysed(*events, devices=[device]).trust}
+    overlap, designed = checks["stream_overlap"], checks["dependent_launches"]
     assert overlap.value is not None
     assert designed.value is not None
     return float(designed.value), float(overlap.value), overlap.status

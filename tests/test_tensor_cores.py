@@ -42,7 +42,7 @@ def test_a_device_without_tf32_has_fp16() -> None:
     (reported,) = report.devices[0].tensor_cores
     assert (reported.target_dtype, reported.code) == ("fp16", "torch.autocast('cuda', dtype=torch.float16)")
     assert reported.saves_ns == pytest.approx(12e6 - FLOP / 125e12 * 1e9)
-    assert "1 matrix product in fp32" in " ".join(report.summary(verbose=True).split())
+    assert "1 matmul or convolution in fp32" in " ".join(report.summary(verbose=True).split())
 
 
 def test_without_shapes_the_peaks_alone_bound_it() -> None:
@@ -77,13 +77,13 @@ def test_rows_that_do_not_start_at_16_bytes() -> None:
         product("void at::native::vectorized_elementwise_kernel<4, x>(int)", "float", 100),
         product("my_own_gemm", "c10::Half", 1_000, shapes=False),
     ],
-    ids=["aligned", "tensor-cores", "at-the-roof-already", "held-by-memory", "no-contraction", "nothing-known"],
+    ids=["aligned", "tensor-cores", "at-the-roof-already", "held-by-memory", "no-matmul", "nothing-known"],
 )
 def test_what_is_well_as_it_is(events: list[Any]) -> None:
     assert actual(events) == []
 
 
-def test_without_a_device_nothing_is_said() -> None:
+def test_without_a_device_nothing_is_reported() -> None:
     assert actual(product(SGEMM, "float", 8_000), devices=[UNLISTED]) == []
 
 

@@ -81,7 +81,7 @@ def test_the_verdict_and_its_reason_come_first_then_the_confidence() -> None:
     lines = summary(gpu_report(), 140).splitlines()
     assert lines[:3] == [
         "Overhead-bound: launch. The GPU waits for Python 30 % of the time.",
-        "Medium confidence: only two steady steps; and 1 more (-v)",
+        "Medium confidence: only two steady steps; 1 more: -v",
         "train_step.pt.trace.json.gz · NVIDIA H100 80GB HBM3 · 1.20 ms",
     ]
 
@@ -96,7 +96,7 @@ def test_the_rule_stands_where_the_largest_figure_is_not_the_verdict() -> None:
 
 def test_what_does_not_hold_and_what_warns_is_on_the_first_screen() -> None:
     lines = summary(gpu_report(), 140).splitlines()
-    assert "Checks  1 of 3 hold; device 0: link coverage 40 % (run ahead withheld); lost events 12" in lines
+    assert "Checks  1 of 3 hold; link coverage 40 % (run ahead withheld); lost events 12" in lines
     assert "Note    odd name <img src=x onerror=alert(1)>" in lines
 
 
@@ -128,6 +128,21 @@ def test_advice_is_a_title_one_line_of_code_and_a_whole_place() -> None:
 )
 def test_one_line_of_code_says_what_to_write(code: str, width: int, line: str) -> None:
     assert code_line(code, width) == line
+
+
+@pytest.mark.parametrize(
+    ("line", "written"),
+    [
+        ("x = f()  # as is", ["x = f()  # as is"]),
+        ("x = f(1, 2)  # why it is so", ["# why it is so", "x = f(1, 2)"]),
+        ("# or by hand: with a graph", ["# or by hand: with", "# a graph"]),
+        ("    # inside of a block it is", ["    # inside of a", "    # block it is"]),
+        ("    x = f(1, 2, 3, 4)", ["    x = f(1, 2, 3,", "    4)"]),
+        ("x = '#' * 3 + y + zzz", ["x = '#' * 3 + y +", "zzz"]),
+    ],
+)
+def test_wrapped_code_stays_code(line: str, written: list[str]) -> None:
+    assert layout.folded_code(line, 18) == written
 
 
 def test_verbose_tells_the_rest() -> None:
@@ -295,7 +310,7 @@ def test_a_run_on_the_cpu_shows_its_operators() -> None:
 
 
 @pytest.mark.slow
-def test_one_of_something_is_said_in_the_singular() -> None:
+def test_one_of_something_is_reported_in_the_singular() -> None:
     """A trace with one of each: device, kernel, launch, copy, step."""
     one = [
         annotation("ProfilerStep#0", 0, 20_000),

@@ -123,7 +123,7 @@ def shown_by_track(
 
 
 def events_by_track(report: Report) -> Mapping[tuple[str, str], pl.DataFrame]:
-    """The tables' own events by group and label of the track in which they belong, told without the renderer."""
+    """The tables' own events by group and label of the track in which they belong, computed without the renderer."""
     t = report.tables
     lengths = (pl.col("end_ns") - pl.col("start_ns")).alias("duration_ns")
     names = {code: f"GPU {label}" + (f" · {name}" if name else "") for code, label, name in t["devices"].iter_rows()}
@@ -233,11 +233,14 @@ def test_the_critical_path_lies_over_the_rows_when_asked_for(browser: Browser, t
     browser.open(report)
     assert browser.part("path").get_attribute("aria-pressed") == "false"
     assert browser.run(INK_OF) == 0
+    keys = browser.driver.find_elements("css selector", ".timeline .path-kind")
+    assert not [key for key in keys if key.is_displayed()]
     height = browser.run("return document.getElementById('timeline').timeline.tracks.layout.height")
     browser.part("path").click()
     browser.wait(lambda: browser.run(INK_OF) > 500)
     assert browser.run("return document.getElementById('timeline').timeline.tracks.layout.height") > height
     browser.settled("path=1")
+    assert [key for key in keys if key.is_displayed()] == keys
     browser.part("path").click()
     browser.wait(lambda: browser.run(INK_OF) == 0)
     browser.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
@@ -275,7 +278,7 @@ def test_where_nothing_was_replayed_no_path_is_offered(browser: Browser) -> None
 FRAMES = """
 const [views, done] = arguments;
 const { timeline } = document.getElementById('timeline');
-timeline.painter.telling = -1; // as if the page had told its numbers just now
+timeline.painter.telling = -1; // as if the page had shown its numbers just now
 timeline.tracks.closeLanes = () => {}; // what waits for the view to rest
 const changed = ({ type, target, attributeName }) => `${type} ${target.className} ${attributeName}`;
 const changes = [];
@@ -326,15 +329,15 @@ def test_statistics_of_an_interval_agree_with_polars(browser: Browser, name: str
     last = int(activities.get_column("end_ns").max())  # type: ignore[arg-type]
     for _ in range(5):
         start, end = sorted(chance.sample(range(last), 2))
-        told = browser.run(STATISTICS, start, end)
+        statistics = browser.run(STATISTICS, start, end)
         for device, (code,) in zip(
-            told["devices"], activities.select("device").unique().sort("device").iter_rows(), strict=True
+            statistics["devices"], activities.select("device").unique().sort("device").iter_rows(), strict=True
         ):
             here = activities.filter(device=code)
             idle = report.tables["idle"].filter(device=code)
             for key, events in (("bucket", here), ("name", here), ("cause", idle)):
-                said = {"bucket": "buckets", "name": "kernels", "cause": "causes"}[key]
-                sums = {row["key"]: row["ns"] for row in device[said] if row["ns"]}
+                listed = {"bucket": "buckets", "name": "kernels", "cause": "causes"}[key]
+                sums = {row["key"]: row["ns"] for row in device[listed] if row["ns"]}
                 assert sums == clipped_sums(events, key, start, end)
             edges = pl.concat([here.select(t="start_ns", d=1), here.select(t="end_ns", d=-1)]).sort("t", "d")
             open_spans = edges.with_columns(n=pl.col("d").cum_sum(), end_ns=pl.col("t").shift(-1)).filter(
@@ -359,7 +362,7 @@ def test_the_queue_is_that_of_the_table(browser: Browser) -> None:
         queue = report.tables["queue"]
         assert queue.height
         for kind, time, value in steps[:2]:
-            column = {"queue": "depth", "runway": "runway_ns"}[kind]
+            column = {"queue": "depth", "queued_work": "queued_work_ns"}[kind]
             assert list(zip(time, value, strict=True)) == list(queue.select("time_ns", column).iter_rows())
 
 
@@ -380,13 +383,13 @@ def test_shift_and_drag_selects_an_interval_that_the_address_keeps(browser: Brow
     drag(browser, browser.point(100_000, "Stream 7"), browser.point(200_000, "Stream 7"), SHIFT)
     browser.wait(lambda: browser.part("interval-panel").is_displayed())
     browser.wait(lambda: "&iv=" in browser.run("return location.hash"))
-    told = browser.part("interval-tables").text
+    panel_text = browser.part("interval-tables").text
     for expected in ("Busy", "Idle by cause", "Python", "Matmul", "ampere_sgemm_128x64_tn"):
-        assert expected in told
+        assert expected in panel_text
     fragment = browser.run("return location.hash")
     browser.open(gpu_report(), fragment=fragment)
     assert browser.part("interval-panel").is_displayed()
-    assert browser.part("interval-tables").text == told
+    assert browser.part("interval-tables").text == panel_text
     browser.driver.find_element("tag name", "body").send_keys("\ue00c")  # Escape
     assert not browser.part("interval-panel").is_displayed()
 
@@ -455,11 +458,11 @@ def test_a_bucket_can_be_filtered_and_searched(browser: Browser) -> None:
         "All events", "Matmul (6)", "Pointwise (6)", "Launch latency", "Python",
     ] or len(choice.options) == 5  # fmt: skip
     choice.select_by_visible_text("Matmul (6)")
-    browser.wait(lambda: browser.part("found").text == "6 found")
+    browser.wait(lambda: browser.part("match-count").text == "6 found")
     browser.part("next").click()
     browser.wait(lambda: browser.part("details-name").text == "ampere_sgemm_128x64_tn")
     choice.select_by_visible_text("All events")
-    browser.wait(lambda: browser.part("found").text == "")
+    browser.wait(lambda: browser.part("match-count").text == "")
 
 
 def test_memory_and_queue_are_shown_for_the_chosen_place(browser: Browser) -> None:
@@ -468,10 +471,10 @@ def test_memory_and_queue_are_shown_for_the_chosen_place(browser: Browser) -> No
     browser.open(memory_report())
 
     def panels() -> list[str]:
-        found = browser.driver.find_elements("css selector", "[data-curve]")
-        return [panel.get_attribute("data-curve") for panel in found if panel.is_displayed()]
+        panels_of_page = browser.driver.find_elements("css selector", "[data-curve]")
+        return [panel.get_attribute("data-curve") for panel in panels_of_page if panel.is_displayed()]
 
-    assert panels() == ["queue", "runway", "memory"]
+    assert panels() == ["queue", "queued_work", "memory"]
     Select(browser.part("place")).select_by_visible_text("CPU")
     browser.wait(lambda: panels() == ["memory"])
     assert "8.39 MB" in browser.driver.find_element("css selector", "[data-curve=memory]").text
@@ -592,7 +595,9 @@ def test_hostile_names_stay_text_in_every_part_of_the_timeline(browser: Browser)
     browser.open(hostile_report(), fragment=f"#t={KERNEL_NS + 10_000},{KERNEL_NS + 50_000}&sel=1&iv=0,400000")
     browser.settled("&sel=1")
     browser.part("search").send_keys(HOSTILE[0])
-    browser.wait(lambda: browser.part("found").text.endswith("found") and browser.part("found").text != "0 found")
+    browser.wait(
+        lambda: browser.part("match-count").text.endswith("found") and browser.part("match-count").text != "0 found"
+    )
     for part in ("markers", "interval-tables", "filter"):
         assert HOSTILE[0][:20] in browser.part(part).get_attribute("textContent"), part
     browser.hover(KERNEL_NS + 30_000, "Stream 7")
@@ -649,6 +654,9 @@ def test_device_rows_stay_in_sight_above_the_rows_of_threads(browser: Browser) -
     )
     rows = browser.run("return document.querySelector('[data-tl=rows]').getBoundingClientRect().top")
     assert label >= rows + ceiling - 1
+    stuck = browser.run("return document.querySelector('.tl-labels .stuck').getBoundingClientRect().top")
+    bottom = browser.run("return document.querySelector('[data-tl=rows]').getBoundingClientRect().bottom")
+    assert rows + ceiling - 1 <= stuck < bottom, "it stays beside what is in sight of its track"
 
 
 def test_the_timeline_fills_the_window_and_gives_it_back(browser: Browser) -> None:
@@ -696,10 +704,10 @@ def test_idle_time_tells_its_story_to_the_nanosecond_and_no_card_lies_over_it(br
 def test_an_interval_tells_what_the_threads_did(browser: Browser) -> None:
     report = sample("synthetic_overhead_launch")
     browser.open(report)
-    told = browser.run(STATISTICS, 0, 10**12)
+    statistics = browser.run(STATISTICS, 0, 10**12)
     calls = report.tables["host_events"].filter(pl.col("kind").is_in(["runtime", "driver"]))
     sums: dict[str, int] = {}
-    for row in (row for thread in told["threads"] for row in thread["names"] if row["family"] == "call"):
+    for row in (row for thread in statistics["threads"] for row in thread["names"] if row["family"] == "call"):
         sums[row["key"]] = sums.get(row["key"], 0) + row["ns"]
     assert sums == {n: ns for n, ns in calls.group_by("name").agg(pl.col("duration_ns").sum()).iter_rows() if ns}
     assert "own time" in browser.part("interval-tables").text

@@ -199,7 +199,7 @@ def test_a_file_that_changed_while_it_was_read_is_not_kept() -> None:
     ],
     ids=lambda verb: verb[0],
 )
-def test_every_verb_keeps_what_it_read_unless_told_not_to(verb: tuple[str, ...], tmp_path: Path) -> None:
+def test_every_verb_keeps_what_it_read_unless_asked_not_to(verb: tuple[str, ...], tmp_path: Path) -> None:
     for number, option in enumerate(("--no-cache", "")):
         words = [str(tmp_path / f"{number}.json") if word == "OUT" else word for word in verb]
         run = CliRunner().invoke(main, [*words, *filter(None, [option])])

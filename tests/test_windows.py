@@ -7,8 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kineto import analysed, annotation, call, copy, kernel, launch, launched, op, python
 
+from trace_analyzer.analyses.left_out import LeftOut
+from trace_analyzer.analyses.recorded_span import RecordedSpan
 from trace_analyzer.analyses.window_edges import complement
 from trace_analyzer.report import Report
+from trace_analyzer.verdict.decide import _left_out_words
 
 GEMM = "ampere_sgemm_128x64_tn"
 
@@ -163,15 +166,15 @@ def prepared(name: str, until: int, **options: Any) -> Report:
     return analysed(op(name, 0, until), work, **options)
 
 
-def test_what_was_recorded_before_the_devices_work_is_said_with_its_name() -> None:
+def test_what_was_recorded_before_the_devices_work_is_reported_with_its_name() -> None:
     report = prepared("my::preprocess", 20_000)
     sentence = "The window leaves out 67 % of the trace (20.0 ms of 30.0 ms before the device's first work, most of it in my::preprocess)."
     assert sentence in report.verdict.headline
     assert report.verdict.confidence != "high"
     assert "67 % of the trace lies outside of the window" in report.verdict.confidence_why
     text, page = report.summary(), report.to_markdown()
-    assert "9.98 ms of 30.0 ms traced" in text
-    assert "9.98 ms of 30.0 ms traced, from the first device work to the last" in page
+    assert "9.98 of 30.0 ms traced" in text
+    assert "9.98 of 30.0 ms traced, from the first device work to the last" in page
 
 
 def test_a_step_is_no_name_of_what_came_before() -> None:
@@ -181,13 +184,23 @@ def test_a_step_is_no_name_of_what_came_before() -> None:
 def test_less_than_half_beside_the_devices_work_changes_no_verdict() -> None:
     report = prepared("my::preprocess", 5_000)
     assert "leaves out" not in report.verdict.headline
-    assert "9.98 ms of 15.0 ms traced" in report.summary()
+    assert "9.98 of 15.0 ms traced" in report.summary()
 
 
 def test_names_of_what_came_before_stay_text() -> None:
     report = prepared("evil\x1b[31m<script>", 20_000)
     assert "\x1b" not in report.verdict.headline
     assert "\x1b" not in report.summary()
+
+
+def test_what_is_left_out_elsewhere_is_told_beside_what_came_before() -> None:
+    left = LeftOut(60, 100, False, {"compute": 20}, 0, RecordedSpan((0, 100), (35, 95), "prepare"))
+    assert (
+        _left_out_words(left)
+        == "35 ns of 100 ns before the device's first work, most of it in prepare, and 25 ns elsewhere"
+    )
+    most = LeftOut(60, 100, False, {"compute": 10}, 0, RecordedSpan((0, 100), (47, 97), "prepare"))
+    assert _left_out_words(most) == "47 ns of 100 ns before the device's first work, most of it in prepare"
 
 
 def test_other_threads_tell_nothing_of_what_came_before() -> None:
@@ -214,7 +227,7 @@ def window(report: Report) -> tuple[str, tuple[tuple[int, int], ...]]:
 
 
 @pytest.mark.slow
-def test_idle_time_before_the_first_real_work_is_trimmed_and_told() -> None:
+def test_idle_time_before_the_first_real_work_is_trimmed_and_reported() -> None:
     report = edged(tiny(0, 1))
     kind, ((start, end),) = window(report)
     assert (kind, start) == ("trimmed", 20_010_000)

@@ -431,7 +431,7 @@ def test_a_tensor_compared_with_itself_is_read_once() -> None:
         ("aten::copy_", (h(4, 6), h(4, 6), False), 0),
     ],
 )
-def test_what_need_not_be_read_twice_is_told(operator: str, arguments: tuple[Any, ...], doubtful: float) -> None:
+def test_what_need_not_be_read_twice_is_reported(operator: str, arguments: tuple[Any, ...], doubtful: float) -> None:
     actual = work(operator, *arguments)
     assert actual is not None
     assert actual.doubtful_bytes == doubtful

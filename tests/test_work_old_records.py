@@ -125,7 +125,7 @@ def program() -> None:
 
 @pytest.mark.slow
 def test_a_record_without_values_tells_no_more_than_one_with_them(tmp_path: Path) -> None:
-    """FLOP and bytes without values are at most those with values, and the same unless told to be the least."""
+    """FLOP and bytes without values are at most those with values, and the same unless marked as the least."""
     torch = pytest.importorskip("torch")
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], record_shapes=True) as profiler:
         program()

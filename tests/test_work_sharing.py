@@ -74,7 +74,7 @@ def test_a_composite_operator_does_not_count_twice() -> None:
     ]
 
 
-def test_an_operator_without_formula_takes_the_contraction_around_it() -> None:
+def test_an_operator_without_formula_takes_the_matmul_around_it() -> None:
     linear = {"Input Dims": [[10, 20], [30, 20]], "Input type": ["c10::Half", "c10::Half"]}
     outer, inner = op("aten::linear", 0, 50, **linear), op("vendor::matmul", 1, 30)
     assert work(outer, inner, launches(GEMM, GEMM, start=2)) == [(FLOP / 2, BYTES / 2, "fp16")] * 2
@@ -197,7 +197,7 @@ def test_shapes_without_types_take_that_of_the_kernel_and_say_so() -> None:
     assert named.select("flop", "work_from").rows() == [(None, None)]
 
 
-def test_where_work_comes_from_is_told() -> None:
+def test_where_work_comes_from_is_reported() -> None:
     linear = {"Input Dims": [[10, 20], [30, 20]], "Input type": ["c10::Half", "c10::Half"]}
     outer, inner = op("aten::linear", 0, 50, **linear), op("vendor::matmul", 1, 30)
     first = analysed(outer, inner, launches(GEMM, start=2)).tables["activities"].get_column("work_from").to_list()

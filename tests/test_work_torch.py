@@ -1,4 +1,4 @@
-"""FLOP of contractions against `torch.utils.flop_counter`, on what the profiler records of the same calls."""
+"""FLOP of matmuls, convolutions and attention against `torch.utils.flop_counter`, on what the profiler records of the same calls."""
 
 import json
 from collections.abc import Callable
@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from trace_analyzer.analyses.work import CONTRACTIONS, Record, call_work
+from trace_analyzer.analyses.work import MATMUL_FORMULAS, Record, call_work, indexing, recurrent, resampling
 
 torch = pytest.importorskip("torch")
 F = torch.nn.functional
@@ -36,8 +36,8 @@ def contains(outer: dict[str, Any], inner: dict[str, Any]) -> bool:
 
 
 def formula_flop(events: list[dict[str, Any]], *, leaves: bool = False) -> float:
-    """Our FLOP, of the outermost calls that have a formula for contractions (or of the innermost)."""
-    calls = [event for event in events if event["name"] in CONTRACTIONS]
+    """Our FLOP, of the outermost calls that have a formula of group `matmul` (or of the innermost)."""
+    calls = [event for event in events if event["name"] in MATMUL_FORMULAS]
     return sum(
         flop_of(call)
         for call in calls
@@ -45,13 +45,16 @@ def formula_flop(events: list[dict[str, Any]], *, leaves: bool = False) -> float
     )
 
 
+def record_of(event: dict[str, Any]) -> Record:
+    """The call of a row, its lists of tensors of four bytes an element."""
+    keys = ("Input Dims", "Input type", "Input Strides", "Concrete Inputs")
+    texts = (json.dumps(event["args"][key]) for key in keys if key in event["args"])
+    return Record(event["name"], *texts)._replace(list_element_bytes=4.0)
+
+
 def flop_of(event: dict[str, Any]) -> float:
-    args = event["args"]
-    texts = (
-        json.dumps(args[key]) for key in ("Input Dims", "Input type", "Input Strides", "Concrete Inputs") if key in args
-    )
-    outcome = call_work(Record(event["name"], *texts))
-    assert outcome.work is not None, (event["name"], outcome.problem, args)
+    outcome = call_work(record_of(event))
+    assert outcome.work is not None, (event["name"], outcome.problem, event["args"])
     assert outcome.work.flop is not None, event["name"]
     return outcome.work.flop
 
@@ -172,3 +175,49 @@ def test_the_math_path_is_its_products(tmp_path: Path) -> None:
     with FlopCounterMode(display=False) as counter:
         run()
     assert sum(map(flop_of, events)) == counter.get_total_flops()
+
+
+def families() -> None:
+    """Call operators whose arguments stand at the positions that the formulas of families read."""
+    x, a, index = t(2, 4, 8, 8, grad=True), torch.randn(10, 6), torch.tensor([1, 2, 3])
+    for mode in ("nearest", "bilinear", "bicubic", "nearest-exact"):
+        backward(F.interpolate(x, size=(16, 12), mode=mode))
+    backward(F.interpolate(x, size=(16, 12), mode="bilinear", antialias=True))
+    backward(F.pad(x, (1, 1, 2, 2), mode="reflect") + F.pad(x, (1, 1, 2, 2), mode="replicate"))
+    backward(F.adaptive_max_pool2d(x, (4, 4)))
+    backward(F.grid_sample(x, t(2, 5, 6, 2, grad=True), align_corners=False))
+    backward(F.fold(F.unfold(x, 3, padding=1), (8, 8), 3, padding=1))
+    backward(F.glu(x, 1))
+    backward(x.unfold(3, 2, 2))
+    backward(F.embedding_bag(torch.tensor([1, 2, 3, 4]), t(10, 6, grad=True), torch.tensor([0, 2])))
+    backward(torch.cdist(t(9, 4, grad=True), t(7, 4, grad=True)))
+    backward(torch._weight_norm_interface(t(8, 4, grad=True), t(8, 1, grad=True))[0])
+    a.index_fill_(0, index, 0.0)
+    a[index] = torch.randn(3, 6)
+    a.masked_scatter_(a > 0, torch.randn(60))
+    for made in (
+        a.take(index),
+        a.cummax(1),
+        torch.var_mean(a, 1),
+        torch.aminmax(a, dim=1),
+        torch.norm(a),
+        a.median(),
+        a.kthvalue(2),
+    ):
+        assert made is not None
+    torch.searchsorted(torch.arange(10.0), a)
+    torch.bucketize(a, torch.arange(10.0))
+    torch._chunk_cat([a, a], 0, 2)
+    torch.fft.irfft(torch.fft.rfft(a))
+    torch.fft.fft2(a)
+
+
+def test_arguments_stand_where_the_formulas_of_families_look(tmp_path: Path) -> None:
+    """Every call of an operator that has a formula has work, by what this PyTorch records."""
+    known = {
+        event["name"]: call_work(record_of(event)).work is not None
+        for event in recorded(families, tmp_path / "trace.json")
+        if event["name"] in {**indexing.FORMULAS, **resampling.FORMULAS, **recurrent.FORMULAS}
+    }
+    assert len(known) > 25
+    assert [name for name, has_work in known.items() if not has_work] == []

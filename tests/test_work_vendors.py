@@ -104,7 +104,7 @@ def test_what_weights_experts_need_not_read_is_doubted() -> None:
 
 
 def test_work_that_is_known_in_part_says_nothing_of_the_roof() -> None:
-    """A lookup whose widths are unknown moves far more than its indices: its share of the roof is not told."""
+    """A lookup whose widths are unknown moves far more than its indices: its share of the roof is not known."""
     lookups = op("fbgemm::bounds_check_indices", 0, 20, **{"Input Dims": [[10**8]], "Input type": ["float"]})
     update = op(
         "torch::autograd::CppNode<SplitLookupFunction_adam_Op>",

@@ -113,7 +113,7 @@ def _rules_of_devices() -> tuple[_Rule, ...]:
         _Rule(
             "untraced",
             "share of idle time in recording pauses or between spliced recordings: nothing is known of it",
-            t.UNTRACED_WARN_RATIO, t.UNKNOWN_RATIO, withholds=(BUSY_RATIO, *UTILIZATION),
+            t.UNTRACED_WARN_RATIO, t.UNTRACED_FAIL_RATIO, withholds=(BUSY_RATIO, *UTILIZATION),
         ),
         _Rule(
             "unnamed_host_time",

@@ -129,7 +129,7 @@ class Outputs:
 
 
 class Sink(io.RawIOBase):
-    """Remember why a file could not be written: libraries lose what the system said.
+    """Remember why a file could not be written: libraries lose the message of the system.
 
     It hides its descriptor, past which they would write.
     """

@@ -33,7 +33,8 @@ from trace_analyzer.windows import Judged
 class DeviceFindings:
     """Hold what the verdict reads of a device, in whatever window.
 
-    ``parts_withheld`` and ``causes_withheld`` are the reasons why the trace supports no partition, or no causes of idle
+    ``model`` is its row of the catalogue, ``known_ratio`` and ``work_ratio`` are shares of kernel time of which FLOP and bytes both, or one of
+    them, are known. ``parts_withheld`` and ``causes_withheld`` are the reasons why the trace supports no partition, or no causes of idle
     time; null where it does.
     """
 
@@ -41,7 +42,7 @@ class DeviceFindings:
     steps_found: int
     launches_per_step: float | None
     peaks_known: bool
-    contraction_ratio: float
+    matmul_ratio: float
     shapes_ratio: float | None
     known_ratio: float | None
     assumed_peaks: str | None
@@ -52,6 +53,8 @@ class DeviceFindings:
     flows_missing: bool
     breaks_off: bool
     damaged: bool
+    model: Device | None = None
+    work_ratio: float | None = 1.0
     failed_checks: tuple[str, ...] = ()
     parts_withheld: str | None = None
     causes_withheld: str | None = None
@@ -110,12 +113,13 @@ def _device_findings(code: int, report: DeviceReport, sources: DeviceSources) ->
     )
     reasons = {item.metric: item.reason for item in suppressed_metrics(sources.checks, report.index)}
     model, trace = sources.device_models.get(code), sources.trace
+    kernels = activities.filter(pl.col("kind") == "kernel")
     return DeviceFindings(
         report=report,
         steps_found=steps.height,
         launches_per_step=launches.height / steps.height if steps.height else None,
         peaks_known=model is not None and not model.assumed,
-        contraction_ratio=time_ratio(activities, pl.col("group") == "matmul") or 0.0,
+        matmul_ratio=time_ratio(activities, pl.col("group") == "matmul") or 0.0,
         shapes_ratio=_shapes_ratio(activities),
         known_ratio=_known_ratio(activities, pl.col("kind") == "kernel"),
         assumed_peaks=_assumed_peaks(activities, model),
@@ -125,6 +129,8 @@ def _device_findings(code: int, report: DeviceReport, sources: DeviceSources) ->
         idle_peak=_idle_peak(activities, model),
         breaks_off=breaks_off(trace.notes),
         damaged=is_damaged(trace.notes),
+        model=model,
+        work_ratio=time_ratio(kernels, pl.col("moved_bytes").is_not_null() | (pl.col("flop") > 0).fill_null(False)),
         failed_checks=failed_reasons(sources.checks, report.index),
         parts_withheld=reasons.get(PARTITION),
         causes_withheld=reasons.get(CAUSES_OF_IDLE),

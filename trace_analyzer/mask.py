@@ -13,11 +13,11 @@ from trace_analyzer import metrics as m
 from trace_analyzer.analysis import Declaration, Value
 from trace_analyzer.checks import suppressed_metrics, withholding_devices
 from trace_analyzer.graph import Node
-from trace_analyzer.report import Check, DeviceReport, LaunchLead, QueueDepth, RunAhead, Runway, StepReport
+from trace_analyzer.report import Check, DeviceReport, LaunchLead, QueueDepth, QueuedWork, RunAhead, StepReport
 from trace_analyzer.windows import device_id
 
 NO_RUN_AHEAD = RunAhead(
-    None, LaunchLead(None, None, None), QueueDepth(None, None, None), Runway(None, None, None), None
+    None, LaunchLead(None, None, None), QueueDepth(None, None, None), QueuedWork(None, None, None), None
 )
 
 

@@ -6,7 +6,7 @@ PARTITION = "partition"
 CAUSES_OF_IDLE = "idle_causes"
 """Causes of idle time, and whose it is."""
 RUN_AHEAD = "run_ahead"
-"""Launch lead, queue depth and runway."""
+"""Launch lead, queue depth and queued work."""
 KERNEL_TIMES = ("buckets", "groups", "bounds", "fusions", "tensor_cores")
 """Metrics that sum up the durations of kernels."""
 UTILIZATION = ("mfu", "hfu")

@@ -16,7 +16,7 @@ _CLOSED = (Shares, GroupTime)
 """Objects that take no more fields: shares sum to 1, and groups have the columns of the article's table."""
 _DOC = (
     "One trace, analysed. Times are integer nanoseconds, shares are ratios from 0 to 1, and null is what is not known."
-    " Later versions may add fields; those named here keep their names and meaning."
+    " Later versions of the program may add fields; those of one `schema_version` keep their names and meaning."
 )
 
 

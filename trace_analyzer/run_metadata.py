@@ -33,7 +33,7 @@ class RunMetadata:
     memory_bus_bits: Annotated[int | None, "Width of the bus to the device's memory, bits."] = None
     l2_cache_bytes: Annotated[int | None, "L2 cache of the device."] = None
     float32_matmul_precision: Annotated[str | None, "`torch.get_float32_matmul_precision()`."] = None
-    tf32_matmul: Annotated[bool | None, "Whether products of FP32 matrices may use TF32."] = None
+    tf32_matmul: Annotated[bool | None, "Whether matmuls of FP32 matrices may use TF32."] = None
     tf32_cudnn: Annotated[bool | None, "Whether convolutions of FP32 may use TF32."] = None
     cudnn_benchmark: Annotated[bool | None, "Whether cuDNN tries its algorithms and keeps the fastest."] = None
     deterministic: Annotated[bool | None, "Whether only deterministic algorithms are allowed."] = None

@@ -41,7 +41,7 @@ BEHIND_BUSY_RATIO = 0.9
 AHEAD_LEAD_CALLS = 10
 AHEAD_EMPTY_RATIO = 0.1
 
-DRAIN_RUNWAY_NS = 100 * NS_PER_US
+DRAIN_QUEUED_WORK_NS = 100 * NS_PER_US
 """With less queued, the CPU had not run ahead: one slow launch uses it up."""
 
 # Bound of a kernel
@@ -52,11 +52,11 @@ SMALL_KERNEL_NS = 20 * NS_PER_US
 
 # Roofline
 LARGE_KERNEL_NS = 50 * NS_PER_US
-"""Shorter products may not fill the device, for reasons of their own."""
+"""Shorter matmuls may not fill the device, for reasons of their own."""
 EQUALLY_SLOW_KINDS = 4
 EQUALLY_SLOW_RATIO = 0.75
 EQUALLY_SLOW_SPREAD = 0.15
-"""Fewer kinds of products, good ones, or ones that differ by more need no common cause."""
+"""Fewer kinds of matmuls, good ones, or ones that differ by more need no common cause."""
 
 KNOWN_RATE_RATIO = 0.5
 """FLOP/s of less than half of a group's time say nothing of the group."""
@@ -69,7 +69,7 @@ HALF_ROOF_RATIO = 0.5
 BEYOND_ROOF_RATIO = 1.05
 """Arithmetic cannot exceed the device's peak; what does so was computed elsewhere, or is not what its shapes say."""
 GOOD_ROOF_RATIO = 0.8
-"""Libraries' best products reach 70 to 90 % of a datasheet's peak: above, other kernels win nothing."""
+"""Libraries' best matmuls reach 70 to 90 % of a datasheet's peak: above, other kernels win nothing."""
 INEFFICIENT_ROOF_RATIO = 0.25
 """Kernels that are made well reach 50 to 90 % of a datasheet's roof; below a quarter neither roof limits them."""
 
@@ -109,6 +109,8 @@ INPUT_COPY_RATIO = 0.1
 """Weights cross PCIe at 10 to 60 GB/s: copying them takes longer than computing with them, below some 10,000 rows a weight."""
 INPUT_BYTES = 64
 """A few numbers from the host, such as a scale or a step, are fewer bytes; eight tokens are as many."""
+OTHER_LAYER_RATIO = 0.5
+"""What launches as much of what a layer does is a layer of another kind, not what comes once in a pass."""
 VOCABULARY_ROWS = 1024
 """Tables of relative positions have 32 to 512 rows, and layers look them up; vocabularies have thousands."""
 VOCABULARY_WIDTH = 512
@@ -129,8 +131,6 @@ COLD_START_GAP_NS = NS_PER_MS
 COLD_START_RATIO = 0.5
 INSUFFICIENT_KERNELS = 10
 INSUFFICIENT_TIME_NS = NS_PER_MS
-UNKNOWN_RATIO = 0.7
-"""Above this share of the window without a known cause nothing can be judged."""
 EARLIER_TOLD_RATIO = 0.05
 """Less work from before the recording changes no figure of the window by much."""
 
@@ -138,10 +138,12 @@ EARLIER_TOLD_RATIO = 0.05
 GOOD_COVERAGE = 0.9
 POOR_COVERAGE = 0.5
 UNKNOWN_DOUBT_RATIO = 0.2
-CONTRACTION_DOUBT_RATIO = 0.25
+MATMUL_DOUBT_RATIO = 0.25
 """Below this share of kernel time, unknown shapes of matmuls and convolutions cannot turn the verdict."""
 
 # The profiler's own cost
+LEFT_OUT_REST_RATIO = 0.25
+"""More of what a window leaves out is worth a word beside its largest part."""
 RECORDING_QUANTILE = 0.25
 """Of the distances between events that follow each other, the one that comes nearest to what recording takes."""
 RECORDING_LEAST_QUANTILE = 0.05
@@ -184,6 +186,7 @@ FEW_OF = 100
 FEW_WARN_RATIO = 0.5
 """Five of a hundred activities with half of the time may be right, and are worth a look."""
 UNTRACED_WARN_RATIO = 0.05
+UNTRACED_FAIL_RATIO = 0.7
 MISSING_WARN_RATIO = 0.1
 MISSING_FAIL_RATIO = 0.5
 LOST_FAIL_RATIO = 0.1
@@ -201,5 +204,7 @@ SMALL_MESSAGE_BYTES = 4 << 20
 """A collective of less is bound by its latency, not by the links."""
 SLOW_TRANSPORT_RATIO = 0.01
 """Networks between machines reach a tenth of the links within one: a hundredth is a fallback, such as sockets."""
+SHARED_RATIO = 0.1
+"""Advice that is about less of the time of advice above it saves nearly all of its own."""
 CUSTOM_KERNEL_RATIO = 0.05
 """A kernel that holds less of the window, whatever it does, is not the first to profile."""

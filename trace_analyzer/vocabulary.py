@@ -279,7 +279,7 @@ GROUPS: Mapping[str, Group] = by_key(
     Group(
         "matmul",
         "Matmul, conv, attention",
-        "Matrix products, convolutions and attention: the kernels that tensor cores are made for.",
+        "Matmuls, convolutions and attention: the kernels that tensor cores are made for.",
         Colour("#0072b2", "#2d74b3"),
     ),
     Group(

@@ -25,9 +25,9 @@ const store = () => {
 };
 
 test('an advice outlines its members, their launches and modules, on its device alone', () => {
-  const { events, longest, told, outlines } = memberEvents(store(), 'kernels');
+  const { events, longest, summary, outlines } = memberEvents(store(), 'kernels');
   assert.deepEqual([events, longest], [[0, 1], 1]);
-  assert.match(told, /^2 events outlined, 40 ns together; the longest 2 of 5 places\./);
+  assert.match(summary, /^2 events outlined, 40 ns together; the longest 2 of 5 places\./);
   assert.deepEqual(outlines.map((outline) => outline.events), [[0, 1], [4, 5], [7, 8]]);
 });
 

@@ -28,8 +28,8 @@ test('a box is as wide as its time, under its caller, and what is too narrow is 
 
 test('a search sums up what it finds, each instant once', () => {
   const [{ root }] = flames();
-  const { found, value } = flameMatches(root, 'A.PY');
-  assert.deepEqual([found.size, value], [2, 100]);
+  const { matched, value } = flameMatches(root, 'A.PY');
+  assert.deepEqual([matched.size, value], [2, 100]);
   assert.equal(flameMatches(root, 'python').value, 100);
-  assert.equal(flameMatches(root, '').found.size, 0);
+  assert.equal(flameMatches(root, '').matched.size, 0);
 });

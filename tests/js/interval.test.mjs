@@ -35,8 +35,8 @@ test('any interval agrees with the plain sum', () => {
       const key = store.name_values[store.name[i]];
       if (inside > 0) naive.set(key, (naive.get(key) ?? 0) + inside);
     }
-    const told = statistics(store, from, to).devices[0].kernels.filter(({ ns }) => ns);
-    assert.deepEqual(new Map(told.map(({ key, ns }) => [key, ns])), new Map([...naive].sort((a, b) => b[1] - a[1] || (a[0] < b[0] ? -1 : 1))));
+    const listed = statistics(store, from, to).devices[0].kernels.filter(({ ns }) => ns);
+    assert.deepEqual(new Map(listed.map(({ key, ns }) => [key, ns])), new Map([...naive].sort((a, b) => b[1] - a[1] || (a[0] < b[0] ? -1 : 1))));
   }
 });
 

@@ -18,11 +18,11 @@ const imports = (source) => [...source.matchAll(/^import \{([^}]*)\} from '\.\/(
 const code = (source) => source.replace(/^import .*$/gm, '').replace(/^\s*\/\/.*$/gm, '');
 
 // The modules that end up in one scope with this one.
-function reachable(file, found = new Set()) {
-  if (found.has(file)) return found;
-  found.add(file);
-  for (const { from } of imports(sources[file])) reachable(from, found);
-  return found;
+function reachable(file, visited = new Set()) {
+  if (visited.has(file)) return visited;
+  visited.add(file);
+  for (const { from } of imports(sources[file])) reachable(from, visited);
+  return visited;
 }
 
 test('every script is valid', () => {

@@ -123,7 +123,7 @@ test('an activity tells its launch, a launch its activity, idle time its cause',
   assert.deepEqual([0, 2].map((event) => otherEnds(store, event)), [[2], [0]]);
 });
 
-test('details are told where they are known: shapes of the operator, rates, occupancy', () => {
+test('details are shown where they are known: shapes of the operator, rates, occupancy', () => {
   const store = storeOf([
     { family: 'stream', rows: [[[50, 1000, 'gemm', 'matmul', 1, 1]]] },
     { family: 'calls', rows: [[[20, 5, 'launch', 'runtime']]] },

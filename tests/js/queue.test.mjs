@@ -4,16 +4,16 @@ import { test } from 'node:test';
 import { eventAtInstant, queueCurves, valueAt } from '../../trace_analyzer/render/html/assets/queue.js';
 import { storeOf } from './assets.mjs';
 
-test('depth and runway step up where a launch ends and down where its activity starts', () => {
+test('depth and queued work step up where a launch ends and down where its activity starts', () => {
   const store = storeOf([
     { group: 'GPU 0 · H100', family: 'stream', rows: [[[10, 20, 'a', 'k', 3], [40, 5, 'b', 'k', 4], [50, 5, 'early', 'k', 5]]] },
     { family: 'calls', rows: [[[0, 5, 'launch', 'r'], [20, 5, 'launch', 'r'], [48, 9, 'blocking copy', 'r']]] },
   ], { activities: 3 });
-  const [queue, runway] = queueCurves(store);
-  assert.deepEqual([queue.kind, queue.place, runway.kind], ['queue', 'GPU 0', 'runway']);
+  const [queue, queuedWork] = queueCurves(store);
+  assert.deepEqual([queue.kind, queue.place, queuedWork.kind], ['queue', 'GPU 0', 'queued_work']);
   assert.deepEqual([...queue.time], [5, 10, 25, 40]);
   assert.deepEqual([...queue.value], [1, 0, 1, 0]);
-  assert.deepEqual([...runway.value], [20, 0, 5, 0]);
+  assert.deepEqual([...queuedWork.value], [20, 0, 5, 0]);
 });
 
 test('changes at one time are one step, and each device has its own queue', () => {

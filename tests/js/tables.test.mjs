@@ -19,9 +19,9 @@ test('a filter wants every word, in any order and case', () => {
 });
 
 test('a table tells what it shows and what it leaves out', () => {
-  assert.equal(status({ shown: 5, found: 5, total: 5, leftOut: 0 }), '');
-  assert.equal(status({ shown: 12, found: 100, total: 100, leftOut: 1234 }), '12 of 100 rows · 1,234 smaller ones are not on this page');
-  assert.equal(status({ shown: 2, found: 2, total: 9, leftOut: 0 }), '2 of 2 found');
+  assert.equal(status({ shown: 5, matched: 5, total: 5, leftOut: 0 }), '');
+  assert.equal(status({ shown: 12, matched: 100, total: 100, leftOut: 1234 }), '12 of 100 rows · 1,234 smaller ones are not on this page');
+  assert.equal(status({ shown: 2, matched: 2, total: 9, leftOut: 0 }), '2 of 2 found');
 });
 
 test('a tooltip stays inside the window', () => {

@@ -11,7 +11,8 @@ import polars as pl
 
 from trace_analyzer import thresholds
 from trace_analyzer.advice import window_context
-from trace_analyzer.advice.opportunity import Opportunity, worth_ns
+from trace_analyzer.advice.claims import with_claims
+from trace_analyzer.advice.opportunity import Opportunity, combined, worth_ns
 from trace_analyzer.advice.overhead import LAUNCHING
 from trace_analyzer.advice.rules import RULES, rules_of_fixes
 from trace_analyzer.advice.window_context import AdviceContext
@@ -27,13 +28,26 @@ def opportunities(advice_context: AdviceContext | None, estimates: Estimates) ->
         return ()
     rules = rules_of_fixes()
     asked = [(fix, rules[fix.id](advice_context)) for fix in fixes().values() if _may_help(fix, advice_context)]
-    return tuple(
+    worthy = [
         (fix, opportunity)
         for fix, opportunity in asked
         if opportunity is not None
         and max(opportunity.saves_ns, _estimated_ns(_predicted(fix, opportunity, estimates), advice_context.window_ns))
         >= max(1, _least_ns(fix, advice_context))
-    )
+    ]
+    return _once_each(worthy, advice_context)
+
+
+def _once_each(
+    asked: Sequence[tuple[Fix, Opportunity]], advice_context: AdviceContext
+) -> tuple[tuple[Fix, Opportunity], ...]:
+    """Return one of the fixes that are the same code, for the reasons of all: that which saves most, with what all save."""
+    same_code: dict[str, list[tuple[Fix, Opportunity]]] = {}
+    for fix, opportunity in asked:
+        code = fix.code_of(advice_context.platform, **opportunity.values)
+        same_code.setdefault(code, []).append((fix, opportunity))
+    groups = (sorted(group, key=lambda one: -one[1].saves_ns) for group in same_code.values())
+    return tuple((group[0][0], combined([opportunity for _, opportunity in group])) for group in groups)
 
 
 def intervals(opportunities: Sequence[tuple[Fix, Opportunity]]) -> Mapping[str, pl.DataFrame]:
@@ -48,7 +62,7 @@ def advise(
 
     What a replay estimates counts as what is saved, elsewhere the bound. Where what cures the verdict's cause, or else the best
     of its regime, comes close to the first, it leads: the verdict decides. What changes the work instead of doing it faster
-    comes last.
+    comes last. Time that several are about is saved once: the first carries it, the others say so (`claims`).
     """
     if advice_context is None:
         return ()
@@ -57,7 +71,7 @@ def advise(
         for fix, opportunity in opportunities
         if not fix.alone or len(opportunities) == 1
     ]
-    return _ranked(items, advice_context)
+    return with_claims(_ranked(items, advice_context), intervals(opportunities))
 
 
 def _item(fix: Fix, opportunity: Opportunity, advice_context: AdviceContext, predicted: Predicted | None) -> Advice:

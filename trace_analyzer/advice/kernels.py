@@ -11,6 +11,7 @@ from trace_analyzer.advice.opportunity import (
     Opportunity,
     kernel_opportunity,
     outside,
+    profiled,
     run_opportunity,
     total,
     where_called,
@@ -18,17 +19,16 @@ from trace_analyzer.advice.opportunity import (
 )
 from trace_analyzer.advice.traffic import runs_in_16_bits
 from trace_analyzer.advice.window_context import AdviceContext
-from trace_analyzer.catalog.kernels import function_name
 from trace_analyzer.frames.intervals import union
 from trace_analyzer.frames.lookups import as_strings, factorize, lookup, map_unique
 from trace_analyzer.units import count, counted, percent, size
 
 
 def attention_kernel(context: AdviceContext) -> Opportunity | None:
-    """Return the saving of fused attention, whose scores do not go through memory between the two products."""
+    """Return the saving of fused attention, whose scores do not go through memory between the two matmuls."""
     runs = context.within.fusions.filter(pl.col("kind") == "attention")
     how = (
-        "time of all calls of unfused attention, its two products too, less that of a fused kernel at its roof: FLOP over"
+        "time of all calls of unfused attention, its two matmuls too, less that of a fused kernel at its roof: FLOP over"
         " peak or bytes over bandwidth, whichever takes longer"
     )
     moved = size(total(runs, "saved_bytes"))
@@ -119,16 +119,16 @@ def channels_last(context: AdviceContext) -> Opportunity | None:
     )
 
 
-def thin_products(context: AdviceContext) -> Opportunity | None:
-    """Return the saving of larger batches for products and attention that memory bandwidth limits.
+def skinny_matmuls(context: AdviceContext) -> Opportunity | None:
+    """Return the saving of larger batches for matmuls and attention that memory bandwidth limits.
 
     A few rows are multiplied by all weights, or a query by a whole cache.
     """
-    written_out = union(context.within.fusions.filter(pl.col("kind") == "attention"), ["device"])
+    unfused_attention = union(context.within.fusions.filter(pl.col("kind") == "attention"), ["device"])
     # In 16 bit, attention of n queries for each key has about n FLOP per byte: many queries read no cache for a few.
     whole = (pl.col("bucket") == "attention") & (pl.col("flop") > thresholds.FEW_QUERIES * pl.col("moved_bytes"))
-    thin = (pl.col("bound") == "memory") & (pl.col("group") == "matmul") & ~whole.fill_null(False)
-    rows = outside(context.within.activities.filter(thin), written_out)
+    skinny = (pl.col("bound") == "memory") & (pl.col("group") == "matmul") & ~whole.fill_null(False)
+    rows = outside(context.within.activities.filter(skinny), unfused_attention)
     rows = rows.filter(_reads_weights(rows.hstack(lookup(context.within.shapes, rows, "operator_id"))))
     few = 2 * total(where_called(rows, pl.col("name").str.contains(_FOUR_BITS)), "duration_ns") > total(
         rows, "duration_ns"
@@ -137,8 +137,8 @@ def thin_products(context: AdviceContext) -> Opportunity | None:
         context,
         rows,
         pl.col("duration_ns") / 2,
-        "half the time of memory-bound products and attention: half the bytes for the same work",
-        f"{counted(rows.height, 'product or attention kernel reads', 'products and attention kernels read')} much for little"
+        "half the time of memory-bound matmuls and attention: half the bytes for the same work",
+        f"{counted(rows.height, 'matmul or attention kernel reads', 'matmuls and attention kernels read')} much for little"
         " arithmetic",
         or_fewer_bits="" if few else ", or fewer bits",
         snippet=_MORE_SEQUENCES if few else f"{_QUANTIZE}\n{_MORE_SEQUENCES}",
@@ -189,7 +189,10 @@ _TORCH_DTYPES = {"tf32": "bfloat16", "bf16": "bfloat16", "fp16": "float16"}
 
 
 def fewer_bytes(context: AdviceContext) -> Opportunity | None:
-    """Return the saving of 16-bit types in fp32 pointwise and normalization kernels that memory limits."""
+    """Return the saving of 16-bit types in fp32 pointwise and normalization kernels that memory limits.
+
+    What changes their type also takes products out of fp32: those that TF32 would make faster are counted here too.
+    """
     dtype = next((d for d in ("bf16", "fp16") if context.model and context.model.peak_flops(d)), None)
     if dtype is None or runs_in_16_bits(context):
         return None
@@ -199,17 +202,34 @@ def fewer_bytes(context: AdviceContext) -> Opportunity | None:
         & ~pl.col("bucket").is_in(["optimizer", "loss"])
     )
     name = pl.col("name")
-    rows = where_called(passes, name.str.contains(r"\bfloat\b") & ~name.str.contains(r"(?i)half|bfloat16|double"))
+    wide = where_called(passes, name.str.contains(r"\bfloat\b") & ~name.str.contains(r"(?i)half|bfloat16|double"))
+    if wide.is_empty():
+        return None
+    products = _products_in_16_bits(context, dtype)
+    ran = f", and {counted(products.height, 'matrix product')} ran in it" if products.height else ""
     return kernel_opportunity(
         context,
-        rows,
-        pl.col("duration_ns") / 2,
-        "half the time of memory-bound pointwise and normalization kernels on fp32: half the bytes",
-        f"{counted(rows.height, 'memory-bound kernel reads and writes', 'memory-bound kernels read and write')} fp32",
+        pl.concat([wide.with_columns((pl.col("duration_ns") / 2).alias("halved_ns")), products], how="diagonal"),
+        pl.col("halved_ns"),
+        "half the time of memory-bound pointwise and normalization kernels on fp32: half the bytes"
+        f"{'; and time of products in fp32 beyond their roof in 16 bit' if products.height else ''}",
+        f"{counted(wide.height, 'memory-bound kernel reads and writes', 'memory-bound kernels read and write')} fp32{ran}",
         dtype=dtype,
         torch_dtype=_TORCH_DTYPES[dtype],
         scaled=_SCALED if dtype == "fp16" else "",
     )
+
+
+def _products_in_16_bits(context: AdviceContext, dtype: str) -> pl.DataFrame:
+    """Return products in fp32 that TF32 would make faster, with the most that a 16-bit type can save of each (``halved_ns``).
+
+    Their roof is in 16 bit no lower than that in TF32 times half, or times the ratio of the peaks if that is less.
+    """
+    tf32, narrow = (context.model.peak_flops(d) if context.model else None for d in ("tf32", dtype))
+    slow = _missed(context, "fp32").filter(pl.col("target_dtype") == "tf32")
+    least = min(0.5, tf32 / narrow) if tf32 and narrow else 0.0
+    roof_ns = pl.col("duration_ns") - pl.col("saves_ns")
+    return slow.select(pl.exclude("saves_ns"), (pl.col("duration_ns") - least * roof_ns).alias("halved_ns"))
 
 
 def _missed(context: AdviceContext, *reasons: str) -> pl.DataFrame:
@@ -236,7 +256,7 @@ def out_of_fp32(context: AdviceContext, *, tf32: bool) -> Opportunity | None:
         pl.col("saves_ns"),
         f"time of matmuls and convolutions in fp32 beyond their roof on tensor cores in {dtype}, or beyond their share of the ratio of"
         " the peaks where shapes are unknown",
-        f"{counted(slow.height, 'matrix product')} ran in fp32",
+        f"{counted(slow.height, 'matmul or convolution', 'matmuls and convolutions')} ran in fp32",
         dtype=dtype,
         torch_dtype=_TORCH_DTYPES[dtype],
         scaled=_SCALED if dtype == "fp16" else "",
@@ -260,9 +280,9 @@ def padding(context: AdviceContext) -> Opportunity | None:
         rows,
         pl.col("saves_ns"),
         "time of these kernels beyond their roof on tensor cores; half of it where FLOP and bytes are not known",
-        f"{counted(rows.height, 'matrix product uses', 'matrix products use')} kernels for sizes or strides that are no multiples of 8 (align1, align2), or"
+        f"{counted(rows.height, 'matmul or convolution uses', 'matmuls and convolutions use')} kernels for sizes or strides that are no multiples of 8 (align1, align2), or"
         f" that do without tensor cores{f'; odd: {sizes}' if sizes else ''}",
-        snippet=f"size = (size + 7) // 8 * 8  # {sizes or 'every size of a product: 8 in 16 bit, 64 at best'}",
+        snippet=f"size = (size + 7) // 8 * 8  # {sizes or 'every size of a matmul: 8 in 16 bit, 64 at best'}",
     )
 
 
@@ -296,8 +316,8 @@ def low_precision(context: AdviceContext) -> Opportunity | None:
         context,
         rows,
         pl.col("duration_ns") * (1 - wide / narrow),
-        f"time of products in 16 bit, if they reach the peak of fp8: {narrow / wide:.3g} times that of bf16 on this device",
-        f"{counted(rows.height, 'product')} ran in 16 bit",
+        f"time of matmuls in 16 bit, if they reach the peak of fp8: {narrow / wide:.3g} times that of bf16 on this device",
+        f"{counted(rows.height, 'matmul')} ran in 16 bit",
         dtype="fp8",
         snippet="torchao.float8.convert_to_float8_training(model)  # serving: torchao.quantize_, or an fp8 checkpoint",
     )
@@ -324,7 +344,7 @@ def inefficient_kernels(context: AdviceContext) -> Opportunity | None:
         f"{counted(rows.height, 'kernel fills', 'kernels fill')} the device and"
         f" {'reaches' if rows.height == 1 else 'reach'} {percent(reached)} of what memory and arithmetic units allow: neither"
         " limits them",
-        name=function_name(str(longest or "")),
+        **profiled(context, str(longest or "")),
     )
 
 

@@ -9,9 +9,12 @@ import polars as pl
 from trace_analyzer import thresholds
 from trace_analyzer.advice.window_context import AdviceContext
 from trace_analyzer.catalog.code import in_function
+from trace_analyzer.catalog.kernel_patterns import kernel_pattern
+from trace_analyzer.catalog.kernels import function_name
 from trace_analyzer.frames.intervals import clip, lookup_at, union
 from trace_analyzer.frames.lookups import as_strings, factorize, map_unique, sum_by_group
-from trace_analyzer.units import count, duration, percent
+from trace_analyzer.units import count, counted, duration, percent
+from trace_analyzer.vocabulary import phrase
 
 
 @dataclass(frozen=True)
@@ -32,6 +35,18 @@ class Opportunity:
     members: pl.DataFrame | None = None
     is_replayed: bool = True
     if_more: str = ""
+
+
+def combined(opportunities: Sequence[Opportunity]) -> Opportunity:
+    """Return the first of some opportunities for the reasons of all of them, which save what each does: their work differs."""
+    members = [one.members for one in opportunities if one.members is not None]
+    return replace(
+        opportunities[0],
+        saves_ns=sum(one.saves_ns for one in opportunities),
+        how_bound="; and ".join(one.how_bound for one in opportunities),
+        why="; ".join(one.why for one in opportunities),
+        members=pl.concat(members) if members else None,
+    )
 
 
 def length_ns() -> pl.Expr:
@@ -107,6 +122,18 @@ def largest_operators(kernels: pl.DataFrame) -> str:
     return largest_names(as_strings(who[firsts]).with_columns(sums.alias("ns")), operator_in_module, pl.col("ns"))
 
 
+def profiled(context: AdviceContext, name: str) -> Mapping[str, str]:
+    """Return what a command that profiles a kernel needs.
+
+    That is its ``name``, a ``pattern`` that no other kernel of the trace has, and ``also``, a comment on others that have it all the same.
+    """
+    if not name:
+        return {"name": "", "pattern": "", "also": ""}
+    pattern, others = kernel_pattern(name, context.names.unique().cast(pl.String).to_list())
+    also = f"  # {counted(others, 'other kernel has', 'other kernels have')} such a name" if others else ""
+    return {"name": function_name(name), "pattern": pattern, "also": also}
+
+
 def where_called(rows: pl.DataFrame, condition: pl.Expr) -> pl.DataFrame:
     """Keep the activities whose name, operator and dtype meet a condition."""
     if rows.is_empty():
@@ -151,7 +178,7 @@ def idle_opportunity(
         return None
     return Opportunity(
         saves,
-        f"all idle time of the window with cause {' + '.join(causes)}{extra}",
+        f"all idle time of the window with cause {' + '.join(map(phrase, causes))}{extra}",
         f"{share_of_window(context, saves)}: {why}",
         partial(responsible_code, context, idle) if idle.height else str,
         longest(idle, length_ns()),

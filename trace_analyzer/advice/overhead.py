@@ -9,6 +9,7 @@ from trace_analyzer import thresholds
 from trace_analyzer.advice.graph_obstacles import obstacles
 from trace_analyzer.advice.opportunity import (
     Opportunity,
+    combined,
     end_ns_of,
     held_ns,
     idle_of,
@@ -138,16 +139,7 @@ def fused_optimizer(context: AdviceContext) -> Opportunity | None:
     """Return the saving of a fused optimizer: idle time before its launches, and its passes over memory."""
     waits = _optimizer_launches(context) if "overhead-bound" in context.regimes else None
     passes = _optimizer_passes(context) if "memory-bandwidth-bound" in context.regimes else None
-    if waits is None or passes is None:
-        return waits or passes
-    return Opportunity(
-        waits.saves_ns + passes.saves_ns,
-        f"{waits.how_bound}; and {passes.how_bound}",
-        f"{waits.why}; {passes.why}",
-        waits.where,
-        waits.place,
-        members=pl.concat([rows for rows in (waits.members, passes.members) if rows is not None]),
-    )
+    return combined(both) if (both := [one for one in (waits, passes) if one is not None]) else None
 
 
 def _optimizer_passes(context: AdviceContext) -> Opportunity | None:
@@ -192,7 +184,8 @@ def synchronization(context: AdviceContext) -> Opportunity | None:
     why = "after a blocking call the queue is empty, and the GPU waits for the next launch"
     opportunity = idle_of(context, ("synchronization",), why)
     return opportunity and replace(
-        opportunity, if_more="without it, the CPU does its next work while the device computes"
+        opportunity,
+        if_more="without it, the CPU does its next work while the device computes, unless that needs its results",
     )
 
 

@@ -34,7 +34,7 @@ RULE_OF_FIX: Mapping[str, Rule] = {
     "fewer-bytes": kernels.fewer_bytes,
     "casts": traffic.casts,
     "compiled-copies": traffic.compiled_copies,
-    "thin-products": kernels.thin_products,
+    "skinny-matmuls": kernels.skinny_matmuls,
     "tensor-cores": lambda context: kernels.out_of_fp32(context, tf32=False),
     "tf32": lambda context: kernels.out_of_fp32(context, tf32=True),
     "padding": kernels.padding,

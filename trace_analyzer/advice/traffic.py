@@ -7,6 +7,7 @@ from trace_analyzer.advice.opportunity import (
     Opportunity,
     kernel_opportunity,
     launched_within,
+    profiled,
     share_of_window,
     total,
     where_called,
@@ -32,7 +33,7 @@ def casts(context: AdviceContext) -> Opportunity | None:
         context,
         rows,
         pl.col("duration_ns"),
-        "all time of kernels that convert inputs of products and convolutions, and their gradients",
+        "all time of kernels that convert inputs of matmuls and convolutions, and their gradients",
         f"{counted(rows.height, 'kernel only converts', 'kernels only convert')} between types, at each call of an operator under"
         " autocast",
     )
@@ -47,7 +48,7 @@ def _cast_kernels(context: AdviceContext) -> pl.DataFrame:
 
 
 def runs_in_16_bits(context: AdviceContext) -> bool:
-    """Return whether autocast is at work, or most of the contractions' time of known type is in 16 bits or fewer."""
+    """Return whether autocast is at work, or matmuls and convolutions take most of their time in 16 bits or fewer."""
     known = context.within.activities.filter(pl.col("group") == "matmul").drop_nulls("dtype")
     narrow = known.filter(pl.col("dtype").is_in(["bf16", "fp16", "fp8", "int8"]))
     return 2 * total(narrow, "duration_ns") > total(known, "duration_ns") or not _cast_kernels(context).is_empty()
@@ -89,6 +90,6 @@ def custom_kernels(context: AdviceContext) -> Opportunity | None:
         "all time of these kernels: what they could take at best is not known",
         f"{', '.join(map(function_name, names[:3]))}: work that the trace does not tell, for"
         f" {share_of_window(context, total(rows, 'duration_ns'))}",
-        name=function_name(names[0]) if names else "",
+        **profiled(context, names[0] if names else ""),
     )
     return opportunity

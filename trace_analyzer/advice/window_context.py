@@ -96,6 +96,7 @@ class AdviceContext:
     ``regimes`` are that of the verdict and its runner-up. ``blamed`` attributes the window's idle time to code, and ``idle``
     and ``cold`` are its intervals without and with what comes once, at a cold start. ``busy_parts`` are those of the window's
     partition, ``step_spans`` (start_ns, end_ns) its steps, and ``recompiled`` regions of the trace had been compiled before.
+    ``names`` are those of all activities of the trace.
     """
 
     within: WindowTables
@@ -112,6 +113,7 @@ class AdviceContext:
     recompiled: int
     model: Device | None
     platform: Platform
+    names: pl.Series
 
 
 @dataclass(frozen=True)
@@ -164,6 +166,7 @@ def advice_context(
         recompiled=sources.host_costs.filter(pl.col("kind") == "recompilation").height,
         model=model,
         platform=platform_of(model.vendor if model else None, calls.get_column("name")),
+        names=sources.activities.get_column("name"),
     )
 
 

@@ -426,7 +426,7 @@ def device_pieces(stretches: pl.DataFrame, trace: Trace, host: Host, activities:
 
 
 def first_event_wait_ns(host: Host, sync_events: pl.DataFrame) -> int | None:
-    """Return when a stream was first told to wait for an event recorded in the trace; None where none was."""
+    """Return when a stream was first made to wait for an event recorded in the trace; None where none was."""
     recorded, waited = (
         host.calls_of(pl.col("name").str.contains(word)).get_column("start_ns")
         for word in ("EventRecord", STREAM_WAITS)

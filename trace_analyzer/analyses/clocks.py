@@ -107,7 +107,7 @@ def late_starts(
 ) -> pl.DataFrame:
     """Sum up idle time with work in the queue, as a share of idle time, where no launch of the trace shows a prompt start.
 
-    What a launch enqueued right after its thread told a stream to wait for an event may have waited for that, and does not count.
+    What a launch enqueued right after its thread made a stream wait for an event may have waited for that, and does not count.
     ``gaps`` come from `idle.idle_gaps`, ``sums`` from `causes.gap_sums`. Returns device and late_starts_ratio: 0 where some work
     begins within `LAUNCH_LATENCY_MAX_NS` of its launch, 1 where none does within `QUEUED_MAX_NS`, null without launches.
     """

@@ -41,7 +41,7 @@ def beyond_fused_roof(
             (pl.col("time_ns") - roof_ns).clip(lower_bound=0).cast(pl.Float64).alias("saves_ns"),
             pl.col("time_ns").alias("moving_ns"),
             pl.lit("attention").alias("kind"),
-            pl.lit("time of all its calls, the two products too, less that of a fused kernel at its roof").alias("how"),
+            pl.lit("time of all its calls, the two matmuls too, less that of a fused kernel at its roof").alias("how"),
         )
         .drop("run", "products", "masked", "fused_bytes", "compute_ns", "byte_per_s")
     )

@@ -3,6 +3,8 @@
 A pass is layers, and what comes once: the lookup of its tokens, its input, its head. A layer holds no layers.
 """
 
+from typing import NamedTuple
+
 import polars as pl
 
 from trace_analyzer import thresholds
@@ -15,8 +17,15 @@ _LEAST_SHARE = 0.5
 """Share of a pass's launches that its layers make at least; products of one layer that come alike make fewer."""
 
 
-def outside_of_layers(launches: pl.DataFrame) -> pl.Series | None:
-    """Return for each launch whether it is in none of the layers; None where there are no layers.
+class Layers(NamedTuple):
+    """Hold for each launch of a repetition whether it is in none of the layers, and what one layer launches."""
+
+    outside: pl.Series
+    works: pl.Series
+
+
+def layers_of(launches: pl.DataFrame) -> Layers | None:
+    """Return the layers of a repetition; None where there are none.
 
     ``launches`` are those of one repetition in order, with ``work``. Each kind of work that comes three times or more is tried as the
     beginning of a layer, the counts that most kinds share first. Layers are the parts from one such launch to the next that launch
@@ -35,8 +44,27 @@ def outside_of_layers(launches: pl.DataFrame) -> pl.Series | None:
         )
         if kinds.height:
             layers = kinds.sort("held", descending=True).get_column("part").item(0)
-            return ~parts.get_column("part").is_in(layers.implode())
+            one = launches.filter(parts.get_column("part") == layers.item(0))
+            return Layers(~parts.get_column("part").is_in(layers.implode()), one.get_column("work"))
     return None
+
+
+def is_pass_around(launches: pl.DataFrame, layers: Layers) -> bool:
+    """Return whether what is launched beside the layers is a pass's, not that of one more layer of another kind.
+
+    Beside the layers stand the last one, whose end does not show, and what comes once. The latter holds a product, as a head does,
+    and not half of what a layer launches: a group of layers of which one looks up positions holds that layer, with or
+    without products of its own. ``launches`` need work and multiplies.
+    """
+    counts = layers.works.to_frame("work").group_by("work").agg(pl.len().alias("in_layer"))
+    once = (
+        launches.filter(layers.outside)
+        .join(counts, on="work", how="left", maintain_order="left")
+        .filter(pl.col("work").cum_count().over("work") > pl.col("in_layer").fill_null(0))
+    )
+    again = once.group_by("work").agg(pl.len().alias("times"), pl.col("in_layer").first().fill_null(0))
+    shared = int(again.select(pl.min_horizontal("times", "in_layer").sum()).item())
+    return bool(once.get_column("multiplies").any()) and shared < thresholds.OTHER_LAYER_RATIO * layers.works.len()
 
 
 def _anchors(works: pl.Series) -> list[str]:

@@ -31,7 +31,7 @@ def launch_latency_ns(host: Host, activities: pl.DataFrame, launches: pl.DataFra
 
 
 def launches_after_waits(host: Host, launches: pl.DataFrame) -> pl.DataFrame:
-    """Return launches since whose previous launch their thread told a stream to wait for an event."""
+    """Return launches since whose previous launch their thread made a stream wait for an event."""
     waits = (
         host.calls_of(pl.col("name").str.contains(STREAM_WAITS))
         .select("thread_id", pl.col("start_ns").alias("wait_ns"))

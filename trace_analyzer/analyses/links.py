@@ -187,7 +187,7 @@ def _ends(flows: pl.DataFrame, places: pl.DataFrame) -> tuple[pl.DataFrame, pl.D
     """Return tails and heads of the launch arrows that lead to some places: flow_id, thread_id, start_ns."""
     starts, is_launch = places.get_column("start_ns").unique(), pl.col("kind") == "launch"
     columns = ["flow_id", "thread_id", pl.col("time_ns").alias("start_ns")]
-    # Mostly few places are asked for: by time alone nearly all arrows are found to lead elsewhere.
+    # Mostly few places are asked for: by time alone nearly all arrows lead elsewhere.
     leading = flows.filter(~pl.col("is_start"), pl.col("time_ns").is_in(starts.implode()), is_launch).select(columns)
     heads = leading.join(places.unique(), on=_PLACE, how="semi").unique()
     leads_there = pl.col("flow_id").is_in(heads.get_column("flow_id").implode())

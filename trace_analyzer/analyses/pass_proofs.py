@@ -12,7 +12,7 @@ from typing import Any
 import polars as pl
 
 from trace_analyzer import thresholds
-from trace_analyzer.analyses.inner_layers import outside_of_layers
+from trace_analyzer.analyses.inner_layers import is_pass_around, layers_of
 
 TABLE_LOOKUP = "aten::embedding"
 """The operator that looks up rows of a table: of a vocabulary once in a pass, of positions in each layer of some models."""
@@ -37,6 +37,7 @@ PROOF_COLUMNS = (
     "is_pooled",
     "ends_pass",
     "waited_for_all",
+    "multiplies",
 )
 """What `proven` needs of each launch beside its segment and device_ns."""
 
@@ -53,8 +54,8 @@ def proven(cut: pl.DataFrame, operator_inputs: pl.DataFrame) -> bool:
     - a loss, an optimizer's kernel, lookups that are pooled, or one in a table that is, by its recorded shape, a vocabulary's;
     - an input: a tensor from the host or a lookup's result that is, by its recorded shape, what a matmul or convolution multiplies with
       its weight;
-    - layers, and outside of them a lookup or an input from the host that is more than a few numbers: a layer with a lookup of its own, such as
-      that of relative positions, holds no layers;
+    - layers, and outside of them a head and a lookup or an input from the host that is more than a few numbers: a layer with a lookup of its
+      own, such as that of relative positions, holds no layers, and a group of layers of which one has a lookup holds no head;
     - without shapes, a copy from the host too large for a number (64 KiB), where copies take too little of the device's time to be weights;
     - the same graph;
     - a wait for the whole device, where copies take as little.
@@ -97,10 +98,10 @@ def _opens_layers(whole: pl.DataFrame, *, copies_little: bool) -> bool:
         opens["input"] = (pl.col("copied_bytes") >= thresholds.INPUT_BYTES).fill_null(False)
     first = whole.filter(pl.col("segment") == pl.col("segment").min())
     kept = [name for name, is_it in opens.items() if whole.group_by("segment").agg(is_it.any()).to_series(1).all()]
-    outside = outside_of_layers(first) if kept else None
-    if outside is None:
+    layers = layers_of(first) if kept else None
+    if layers is None or not is_pass_around(first, layers):
         return False
-    return any(not first.filter(~outside).select(opens[name].any()).item() for name in kept)
+    return any(not first.filter(~layers.outside).select(opens[name].any()).item() for name in kept)
 
 
 def _entered(whole: pl.DataFrame, roles: pl.DataFrame) -> pl.Series:

@@ -42,7 +42,7 @@ def launch_sequence(activities: pl.DataFrame, host: Host) -> pl.DataFrame:
 
     ``bounds`` says whether the launch, or a blocking call since the one before, is of a kind that bounds
     steps: a copy between host and device, a graph, an optimizer's kernel, a synchronize. ``activities`` needs kind, name, bytes,
-    launch_start_ns, launch_end_ns, process_id, bucket, operator, operator_id, graph_id and bound.
+    launch_start_ns, launch_end_ns, process_id, bucket, group, operator, operator_id, graph_id and bound.
     """
     bucket = pl.col("bucket").cast(pl.String)
     linked = _lookups_named(activities.drop_nulls("launch_start_ns"), host)
@@ -67,6 +67,7 @@ def launch_sequence(activities: pl.DataFrame, host: Host) -> pl.DataFrame:
             is_lookup.fill_null(False).any().alias("is_lookup"),
             is_pooled.fill_null(False).any().alias("is_pooled"),
             bucket.is_in(_ENDS_OF_PASSES).fill_null(False).any().alias("ends_pass"),
+            (pl.col("group") == "matmul").fill_null(False).any().alias("multiplies"),
             (pl.len() > 1).alias("graph"),
         )
         .sort("process_id", "start_ns", "launch_id")

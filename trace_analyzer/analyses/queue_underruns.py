@@ -16,7 +16,7 @@ DRAINS = Table(
         DEVICE,
         Column("start_ns", I64, "When the last queued activity had started: nothing was left."),
         Column("end_ns", I64, "When the next launch had ended."),
-        Column("runway_ns", I64, "Most device time that was queued since the queue had been empty before."),
+        Column("queued_work_ns", I64, "Most device time that was queued since the queue had been empty before."),
         Column("idle_ns", I64, "Idle time between start and end."),
         Column("cause", STR, "The cause that holds most of that idle time."),
         Column("host_start_ns", I64, "End of the last launch that was queued before ..."),
@@ -40,7 +40,7 @@ DRAINS_SECTION = Section(
     show=(
         Shown("start_ns", "empty at", "time", markdown=True),
         DEVICE_LABEL,
-        Shown("runway_ns", "queued before", markdown=True, term="runway"),
+        Shown("queued_work_ns", "queued before", markdown=True, term="queued_work"),
         Shown("idle_ns", "idle", markdown=True),
         Shown("cause", "cause", "part", markdown=True),
         Shown("by", "drained by", "text", markdown=True, page=False, phrase="drained-by"),
@@ -83,7 +83,7 @@ def drains(queue: pl.DataFrame, launches: pl.DataFrame, idle: pl.DataFrame, cont
 
 
 def _empty_times(queue: pl.DataFrame) -> pl.DataFrame:
-    """Return device, start_ns, end_ns, runway_ns: from a queue's last start to its next launch."""
+    """Return device, start_ns, end_ns, queued_work_ns: from a queue's last start to its next launch."""
     emptied = pl.col("depth") == 0
     return (
         queue.sort("device", "time_ns")
@@ -91,9 +91,11 @@ def _empty_times(queue: pl.DataFrame) -> pl.DataFrame:
             (emptied.cum_sum() - emptied.cast(pl.UInt32)).over("device").alias("run"),
             pl.col("time_ns").shift(-1).over("device").alias("end_ns"),
         )
-        .with_columns(pl.col("runway_ns").max().over("device", "run"))
-        .filter(emptied & (pl.col("runway_ns") >= thresholds.DRAIN_RUNWAY_NS) & pl.col("end_ns").is_not_null())
-        .select("device", pl.col("time_ns").alias("start_ns"), "end_ns", "runway_ns")
+        .with_columns(pl.col("queued_work_ns").max().over("device", "run"))
+        .filter(
+            emptied & (pl.col("queued_work_ns") >= thresholds.DRAIN_QUEUED_WORK_NS) & pl.col("end_ns").is_not_null()
+        )
+        .select("device", pl.col("time_ns").alias("start_ns"), "end_ns", "queued_work_ns")
     )
 
 

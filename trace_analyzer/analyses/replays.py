@@ -44,7 +44,7 @@ REPLAYED: dict[str, pl.DataType | type[pl.DataType]] = {
     "doubtful_bytes": pl.Float64,
     "call_dtype": pl.String,
     "work_from": pl.String,
-    "contracts": pl.Boolean,
+    "is_matmul": pl.Boolean,
 }
 """Columns of what replayed kernels take."""
 
@@ -313,7 +313,7 @@ def _result(rows: pl.DataFrame) -> pl.DataFrame:
         *(pl.when(known.get(name, same)).then(f"twin_{name}").alias(name).cast(pl.Categorical) for name in _TAKEN_TEXTS),
         *(pl.when(same).then(f"twin_{name}").alias(name) for name in ("flop", "moved_bytes", "doubtful_bytes", "call_dtype")),
         pl.when(same & pl.col("twin_work_from").is_not_null()).then(pl.lit("replay")).alias("work_from"),
-        pl.when(same).then("twin_contracts").alias("contracts"),
+        pl.when(same).then("twin_is_matmul").alias("is_matmul"),
         "launch_id", "duration_ns", same.alias("agrees"),
     )  # fmt: skip
 

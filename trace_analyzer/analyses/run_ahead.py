@@ -16,7 +16,7 @@ QUEUE = Table(
         DEVICE,
         Column("time_ns", I64, "From this time on ..."),
         Column("depth", I64, "... so many launched activities have not started yet."),
-        Column("runway_ns", I64, "Device time of these: how long it would stay busy if the CPU stopped."),
+        Column("queued_work_ns", I64, "Device time of these: how long it would stay busy if the CPU stopped."),
     ),
 )
 
@@ -24,7 +24,7 @@ QUANTILES = (0.1, 0.5, 0.9)
 
 
 def queue_depths(activities: pl.DataFrame) -> pl.DataFrame:
-    """Return table `queue`: depth and runway after each launch's end and each activity's start.
+    """Return table `queue`: depth and queued work after each launch's end and each activity's start.
 
     An activity that started before its launch returned (a blocking copy, clock skew) was never queued.
     """
@@ -34,9 +34,9 @@ def queue_depths(activities: pl.DataFrame) -> pl.DataFrame:
         (pl.col("start_ns") - pl.col("lead_ns")).alias("start_ns"),
         pl.col("start_ns").alias("end_ns"),
         pl.lit(1).alias("depth"),
-        pl.col("duration_ns").alias("runway_ns"),
+        pl.col("duration_ns").alias("queued_work_ns"),
     )
-    frame = sweep_sum(queued, "device", ["depth", "runway_ns"]).rename({"start_ns": "time_ns"})
+    frame = sweep_sum(queued, "device", ["depth", "queued_work_ns"]).rename({"start_ns": "time_ns"})
     return QUEUE.conform(frame)
 
 
@@ -51,9 +51,9 @@ def depth_within(queue: pl.DataFrame, spans: pl.DataFrame) -> float | None:
 
 
 def queue_statistics(queue: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
-    """Return the queue depth and runway weighted by time within each window.
+    """Return the queue depth and queued work weighted by time within each window.
 
-    Returns device, depth_mean, depth_p50, depth_max, runway_mean, runway_p50, runway_max (ns) and
+    Returns device, depth_mean, depth_p50, depth_max, queued_work_mean, queued_work_p50, queued_work_max (ns) and
     empty_queue_ratio.
     """
     end = over_group(queue, "device", pl.col("time_ns").shift(-1)).alias("end_ns")
@@ -61,8 +61,8 @@ def queue_statistics(queue: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame
     inside = clip(spans, windows.select("device", "start_ns", "end_ns"), ["device"])
     lengths = windows.select("device", (pl.col("end_ns") - pl.col("start_ns")).alias("window_ns"))
     depth = _weighted(inside, "depth", lengths, "depth").rename({"nothing_ratio": "empty_queue_ratio"})
-    runway = _weighted(inside, "runway_ns", lengths, "runway").drop("nothing_ratio")
-    return depth.join(runway, on="device", how="left", maintain_order="left")
+    queued_work = _weighted(inside, "queued_work_ns", lengths, "queued_work").drop("nothing_ratio")
+    return depth.join(queued_work, on="device", how="left", maintain_order="left")
 
 
 def _weighted(spans: pl.DataFrame, figure: str, lengths: pl.DataFrame, name: str) -> pl.DataFrame:

@@ -54,9 +54,9 @@ def misses(kernels: pl.DataFrame, devices: Mapping[int, Device | None]) -> pl.Da
     """
     columns = ["activity_id", "device", "operator_id", "name", "operator", "group", "bound", "dtype", "duration_ns"]
     large = kernels.filter((pl.col("group") == "matmul") & (pl.col("bound") != "latency"))
-    contractions = as_strings(large.select(*columns, "uses_tensor_cores", "flop", "moved_bytes"))
+    matmuls = as_strings(large.select(*columns, "uses_tensor_cores", "flop", "moved_bytes"))
     by_name = pl.col("dtype").is_null() & ~pl.col("uses_tensor_cores") & pl.col("name").str.contains(_FP32_NAMES)
-    typed = contractions.with_columns(pl.when(by_name).then(pl.lit("fp32")).otherwise("dtype").alias("dtype"))
+    typed = matmuls.with_columns(pl.when(by_name).then(pl.lit("fp32")).otherwise("dtype").alias("dtype"))
     named = with_limits(typed.with_columns(_reason().alias("reason")).drop_nulls("reason"), devices)
     return (
         named.join(_targets(devices), on=["device", "dtype"], how="inner", maintain_order="left")

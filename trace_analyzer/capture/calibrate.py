@@ -195,14 +195,14 @@ class _Bench:
             yield CopyRate(size, 2 * size / seconds / 1e9)
 
     def matmuls(self) -> Iterator[MatmulRate]:
-        """Time products of square matrices, 2 n^3 FLOP each."""
+        """Time matmuls of square matrices, 2 n^3 FLOP each."""
         dtypes = self._dtypes()
         for place, (dtype, of, tf32) in enumerate(dtypes):
             share = self.budget.left_s(_MATMULS_UNTIL) / (len(dtypes) - place)
             ends = time.monotonic() + share
             seconds: float | None = 0.0
             for size in _MATMUL_SIZES[self.sizes]:
-                what = f"{dtype} products of {size}"
+                what = f"{dtype} matmuls of {size}"
                 # Large ones have eight times the work of the size before: twice to warm up, and once to measure.
                 left = ends - time.monotonic()
                 if self._is_left_out(what, left - 3 * (8 if size > _SMALL else 1) * (seconds or 0.0)):

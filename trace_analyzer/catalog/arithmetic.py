@@ -48,7 +48,7 @@ def arithmetic(names: pl.Series) -> pl.DataFrame:
 
     ``tensor_cores`` null: the name does not tell. ``fp32``: the type in which FP32 operands are multiplied, null for FP32.
     ``precision``: the type of the products whatever the operands are, null where the operands decide. ``helper``: only
-    helps a contraction. ``fast``: part of an algorithm with fewer multiplications than the definition.
+    launched beside a product, of whose FLOP it does none. ``fast``: part of an algorithm with fewer multiplications than the definition.
     """
     return (
         pl.DataFrame({"name": names.unique(maintain_order=True)}, schema={"name": pl.String})

@@ -1,6 +1,6 @@
 """Store what a device was measured to attain (``analyze calibrate``), beside its datasheet.
 
-A calibration is a JSON file, versioned by ``format``. Files in the user's own folder are found by the device they
+A calibration is a JSON file, versioned by ``format``. Files in the user's own folder are looked up by the device they
 were measured on.
 """
 

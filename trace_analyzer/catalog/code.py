@@ -14,8 +14,9 @@ from trace_analyzer.tuning import remembered
 DATA_LOADING = "data-loading"
 PHASES = (DATA_LOADING, "optimizer", "backward", "forward")
 """Phases of a step; where several are in progress, the first of these decides. `host_work` names the first."""
-# PyTorch before 1.11 wrote its annotations as operators.
-_ANNOTATIONS = r"^(ProfilerStep|Optimizer\.(step|zero_grad)#|enumerate\(DataLoader\)#|## )"
+NO_OPERATOR = r"^[^:<(]*[#\[\]/=@!|?][^:<]*$"
+"""What PyTorch before 1.11 wrote as operators, too. Names that no operator has, such as `[pl][profile]run_training_batch` or `epoch=3/step`: scopes of `record_function`."""
+_ANNOTATIONS = rf"^(ProfilerStep|Optimizer\.(step|zero_grad)#|enumerate\(DataLoader\)#|## )|{NO_OPERATOR}"
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from difflib import get_close_matches
 from functools import cache
-from typing import Any
+from typing import Any, Literal
 
 from trace_analyzer import plugins
 from trace_analyzer.catalog.documents import document
@@ -17,6 +17,15 @@ from trace_analyzer.errors import UsageError
 
 MEMORY_SHARE = (0.9, 1.01)
 """Memory that a header reports, as a share of the nominal capacity: ECC and the driver take some."""
+
+NAMELESS = (
+    r"(AMD |ATI )?Radeon Graphics|(NVIDIA )?Graphics Device|(Intel(\(R\))? )?(Data Center )?Graphics( \[0x\w+\])?"
+)
+"""What drivers write where they do not know a device's name (ROCm without its table of names, an engineering board)."""
+
+Matched = Literal["name", "properties", "likeness"]
+"""How a row was found: by a name; by properties that all rows of its figures share, where the header holds no name; or by properties
+although the header holds another name, or although rows of other figures have them too."""
 
 _VENDOR_WORDS = {"nvidia", "amd", "intel", "r", "tesla", "geforce", "quadro", "instinct"}
 
@@ -75,6 +84,8 @@ class Device:
     examples: tuple[str, ...] = field(default=(), repr=False)
     assumed: bool = False
     """Whether it only stands for the architecture that the names of kernels tell (catalog/architectures.toml)."""
+    matched: Matched = field(default="name", compare=False, repr=False)
+    """What of a header's entry found it (`find_device`)."""
 
     def peak_flops(self, dtype: str, matrix: bool = True) -> float | None:
         """Return peak FLOP/s of the matrix or the vector units; None where the device cannot or it is not known.
@@ -150,7 +161,7 @@ def find_device(
     A known name decides, and the properties choose between rows that share it (an A100 of 40 or 80 GB). They
     can also veto it: a partition of an MI300X carries the name of the whole, and is not as fast. An empty or
     unknown name is matched by properties alone, of which SM count and memory must be known. Of rows that fit
-    alike, the catalogue's first wins.
+    alike, the catalogue's first wins; its ``matched`` says how much that is worth.
     """
     fitting = [
         device
@@ -163,7 +174,15 @@ def find_device(
     named = _first_named(fitting, name)
     if named or sm_count is None or memory_bytes is None or _first_named(devices(), name):
         return named
-    return next(iter(fitting), None)
+    return _by_properties(fitting, (name or "").strip())
+
+
+def _by_properties(fitting: Sequence[Device], name: str) -> Device | None:
+    """Return the first of the rows that have a header's properties, marked with how sure that is; None where there is none."""
+    figures = {(row.peaks, row.memory_gbps) for row in fitting}
+    is_nameless = not name or re.fullmatch(NAMELESS, name, re.IGNORECASE) is not None
+    matched: Matched = "properties" if is_nameless and len(figures) == 1 else "likeness"
+    return replace(fitting[0], matched=matched) if fitting else None
 
 
 def device_named(query: str) -> Device:
@@ -216,6 +235,7 @@ def with_overrides(device: Device | None, peak_tflops: Mapping[str, float], peak
     base = device or _UNLISTED
     return replace(
         base,
+        matched="name",
         peaks=replace(base.peaks, **peak_tflops),
         memory_gbps=base.memory_gbps if peak_gbps is None else peak_gbps,
         source="; ".join(filter(None, [base.source, f"{', '.join(given)}: given by the user"])),

@@ -159,7 +159,7 @@ def _fail(error: BaseException, debug: bool) -> NoReturn:
         import traceback
 
         traceback.print_exception(error)
-    with contextlib.suppress(OSError):  # nobody can be told where standard error is full or gone
+    with contextlib.suppress(OSError):  # nobody can read it where standard error is full or gone
         complain(_line(error))
     sys.exit(INTERRUPTED if isinstance(error, (click.Abort, KeyboardInterrupt)) else FAILED)
 

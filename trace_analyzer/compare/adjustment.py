@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Annotated
 
 import polars as pl
 
@@ -21,17 +22,13 @@ by the same observations. At 0.96, 5.03 % of all splits of 12 unchanged passes i
 
 @dataclass(frozen=True)
 class Adjustment:
-    """Hold the test of the step without one line, which scatters alike on both sides; times in ns a step.
+    """Hold the test of the step without one line, which scatters alike on both sides."""
 
-    ``left_out`` is the line, a cause of idle time or a bucket; ``least_ns`` and ``most_ns`` are its times in the observations of both sides;
-    ``difference_ns`` and ``interval_ns`` are of the rest of the step.
-    """
-
-    left_out: str
-    least_ns: float
-    most_ns: float
-    difference_ns: float
-    interval_ns: tuple[float, float]
+    left_out: Annotated[str, "The line: a cause of idle time or a bucket."]
+    least_ns: Annotated[float, "Its least time in an observation of either side, ns a step."]
+    most_ns: Annotated[float, "Its most time in an observation of either side, ns a step."]
+    difference_ns: Annotated[float, "Difference of the rest of the step, ns."]
+    interval_ns: Annotated[tuple[float, float], "95 % confidence interval of that difference, ns."]
 
 
 def step_difference(before: Profile, after: Profile, *, floor: float) -> tuple[Difference, Adjustment | None]:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 import polars as pl
 
@@ -25,122 +25,134 @@ Status = Literal["ok", "refused"]
 class Side:
     """Describe one side: its steps (or units of work) on the judged device, and its verdict."""
 
-    path: str
-    recordings: int
-    steps: int
-    total_ns: int
-    step_ns: float
-    verdict: str | None
-    cause: str | None
-    headline: str
-    device: str | None
+    path: Annotated[str, "File or folder, as it was given."]
+    recordings: Annotated[int, "Recordings that were summed up."]
+    steps: Annotated[int, "Steps, or units of work."]
+    total_ns: Annotated[int, "Time of all steps, ns."]
+    step_ns: Annotated[float, "Mean time of a step, ns."]
+    verdict: Annotated[str | None, "Regime of its verdict; null where it has none."]
+    cause: Annotated[str | None, "Cause of the regime; null where it has none."]
+    headline: Annotated[str, "Its verdict in a sentence."]
+    device: Annotated[str | None, "Name of the device that it ran on; null where it is not recorded."]
 
 
 @dataclass(frozen=True)
 class MatchedRatio:
-    """Hold the share of kernel time that was matched: the lower of both sides.
+    """Hold the share of kernel time that was matched, from 0 to 1: the lower one of both sides."""
 
-    ``call`` is by call, ``outer`` by outer operator or finer, ``module`` by module or finer, ``bucket`` by bucket or finer: at all.
-    """
-
-    call: float
-    outer: float
-    module: float
-    bucket: float
+    call: Annotated[float, "Call by call: equal phase, module, operator and shapes."]
+    outer: Annotated[float, "By outer operator, or finer."]
+    module: Annotated[float, "By module, or finer."]
+    bucket: Annotated[float, "By bucket, or finer: matched at all."]
 
 
 @dataclass(frozen=True)
 class Line:
     """Hold one line of the difference.
 
-    Totals are over all steps of a side, and sum to its ``total_ns``; ``difference_ns`` and what it splits into are per step. Counts are null
-    where the level counts nothing. ``significant`` is null where too few steps were recorded.
+    Totals are over all steps of a side, and sum to its ``total_ns``; ``difference_ns`` and what it splits into are per step.
     """
 
-    kind: Literal["idle", "kernel", "copy", "communication"]
-    name: str
-    level: str
-    category: str
-    phase: str | None
-    module: str | None
-    before_total_ns: int
-    after_total_ns: int
-    before_count: int | None
-    after_count: int | None
-    difference_ns: float
-    by_count_ns: float
-    by_time_ns: float
-    by_hardware_ns: float | None
-    by_software_ns: float | None
-    interval_ns: tuple[float, float] | None
-    significant: bool | None
+    kind: Annotated[Literal["idle", "kernel", "copy", "communication"], "What the device did in this time."]
+    name: Annotated[str, "Cause of idle time, operator or kernel."]
+    level: Annotated[str, "Finest level at which both sides have it, or `new` or `removed`."]
+    category: Annotated[str, "Bucket, cause of idle time or direction of copies."]
+    phase: Annotated[str | None, "Forward, backward or optimizer; null where it is not known."]
+    module: Annotated[str | None, "Module, null where none was recorded."]
+    before_total_ns: Annotated[int, "Time in all steps of BEFORE, ns."]
+    after_total_ns: Annotated[int, "Time in all steps of AFTER, ns."]
+    before_count: Annotated[int | None, "Times that it ran in BEFORE; null where the level counts nothing."]
+    after_count: Annotated[int | None, "Times that it ran in AFTER; null where the level counts nothing."]
+    difference_ns: Annotated[float, "Difference of a step, AFTER less BEFORE, ns."]
+    by_count_ns: Annotated[float, "Part of it that more or fewer calls cost, ns."]
+    by_time_ns: Annotated[float, "Part of it that slower or faster calls cost, ns."]
+    by_hardware_ns: Annotated[float | None, "Change of the time at the roof, ns; null where not all work is known."]
+    by_software_ns: Annotated[float | None, "Change of the time over the roof, ns; null where not all work is known."]
+    interval_ns: Annotated[
+        tuple[float, float] | None,
+        "95 % confidence interval of the difference, ns; null where too few steps were recorded.",
+    ]
+    significant: Annotated[bool | None, "Whether it is more than chance; null where too few steps were recorded."]
 
 
 @dataclass(frozen=True)
 class Bar:
     """Hold one bar of a waterfall: time a step of each side, and the difference with its split."""
 
-    name: str
-    kind: str
-    before_ns: float
-    after_ns: float
-    difference_ns: float
-    by_count_ns: float
-    by_time_ns: float
+    name: Annotated[str, "What the bar is of: a cause, group, bucket, operator or module."]
+    kind: Annotated[str, "What the device did in this time."]
+    before_ns: Annotated[float, "Time of a step of BEFORE, ns."]
+    after_ns: Annotated[float, "Time of a step of AFTER, ns."]
+    difference_ns: Annotated[float, "AFTER less BEFORE, ns."]
+    by_count_ns: Annotated[float, "Part of the difference that more or fewer calls cost, ns."]
+    by_time_ns: Annotated[float, "Part of the difference that slower or faster calls cost, ns."]
 
 
 @dataclass(frozen=True)
 class DeviceChange:
-    """Hold what a step of one of several devices takes, and how much of it the device idles, in ns a step.
+    """Hold what a step takes on one of several devices, and how much of it the device idles."""
 
-    Null where a side lacks the device.
-    """
-
-    device: str
-    is_compared: bool
-    before_ns: float | None
-    after_ns: float | None
-    before_idle_ns: float | None
-    after_idle_ns: float | None
+    device: Annotated[str, "The device's id in the file."]
+    is_compared: Annotated[bool, "Whether the lines are of this device."]
+    before_ns: Annotated[float | None, "Time of a step of BEFORE, ns; null where it lacks the device."]
+    after_ns: Annotated[float | None, "Time of a step of AFTER, ns; null where it lacks the device."]
+    before_idle_ns: Annotated[float | None, "Idle time of a step of BEFORE, ns; null where it lacks the device."]
+    after_idle_ns: Annotated[float | None, "Idle time of a step of AFTER, ns; null where it lacks the device."]
 
 
 @dataclass(frozen=True)
 class Comparison(Result):
-    """Hold what a comparison says; ``lines`` sum to the difference of the steps without remainder.
+    """Hold the difference of two sides; ``lines`` sum to the difference of the steps without remainder.
 
-    ``same_work`` and ``same_program`` are null where a saved report keeps no calls. ``interval_ns`` is the 95 % confidence interval of ``difference_ns``; ``detectable_ns`` the difference that as many steps would have found
-    with a chance of 80 %. ``adjustment`` is set where these are of the step without a line that comes and goes by chance. ``are_recordings_units`` says whether each side is several recordings: else a difference is one of the recordings.
-    ``unit_of_work`` is how many units of work of the one side a step of the other holds. ``waterfall`` has lists by cause, group of buckets, bucket, operator and module, each
-    of which sums to the difference. ``devices`` are all devices of both sides where one of these has several: the lines are of the one that is
-    compared. ``matches`` is the frame behind the lines.
+    Both sides are in steps, or in units of work where only those are known.
     """
 
-    schema_version: int
-    tool_version: str
-    status: Status
-    reason: str | None
-    headline: str
-    same_work: bool | None
-    same_program: bool | None
-    before: Side | None
-    after: Side | None
-    difference_ns: float | None = None
-    interval_ns: tuple[float, float] | None = None
-    significant: bool | None = None
-    detectable_ns: float | None = None
-    adjustment: Adjustment | None = None
-    are_recordings_units: bool = False
-    unit_of_work: int = 1
-    matched_ratio: MatchedRatio | None = None
-    likeness: Likeness | None = None
-    input_changes: tuple[InputChange, ...] = ()
-    waterfall: Mapping[str, tuple[Bar, ...]] = field(default_factory=dict)
-    lines: tuple[Line, ...] = ()
-    promises: tuple[KeptPromise, ...] = ()
-    devices: tuple[DeviceChange, ...] = ()
-    notes: tuple[str, ...] = ()
-    matches: pl.DataFrame = field(default_factory=pl.DataFrame, repr=False, compare=False)
-    sides: tuple[Profile, ...] = field(default=(), repr=False, compare=False)
+    schema_version: Annotated[int, "Version of this schema."]
+    tool_version: Annotated[str, "Version of the program that wrote it."]
+    status: Annotated[Status, "Whether the sides could be compared."]
+    reason: Annotated[str | None, "Why the comparison is refused; null where it is not."]
+    headline: Annotated[str, "The comparison in a sentence."]
+    same_work: Annotated[
+        bool | None, "Whether equal calls hold half of each side's kernel time; null where calls are not known."
+    ]
+    same_program: Annotated[bool | None, "Whether both sides run the same program; null where calls are not known."]
+    before: Annotated[Side | None, "The first side; null where it has no steps."]
+    after: Annotated[Side | None, "The second side; null where it has no steps."]
+    difference_ns: Annotated[float | None, "Difference of a step, AFTER less BEFORE, ns."] = None
+    interval_ns: Annotated[
+        tuple[float, float] | None, "95 % confidence interval of the difference, ns; null for too few observations."
+    ] = None
+    significant: Annotated[
+        bool | None, "Whether the difference is more than chance; null for too few observations."
+    ] = None
+    detectable_ns: Annotated[
+        float | None, "Difference that as many observations would show with a chance of 80 %, ns."
+    ] = None
+    adjustment: Annotated[
+        Adjustment | None, "The test without a line that comes and goes by chance; null where there is none."
+    ] = None
+    are_recordings_units: Annotated[bool, "Whether each recording is an observation; else each step is."] = False
+    unit_of_work: Annotated[
+        int, "Units of work in a step: above 1 where AFTER does more, below -1 where BEFORE does."
+    ] = 1
+    matched_ratio: Annotated[MatchedRatio | None, "Share of kernel time that was matched, by level."] = None
+    likeness: Annotated[Likeness | None, "How alike the programs are; null where calls are not known."] = None
+    input_changes: Annotated[
+        tuple[InputChange, ...], "Sizes of inputs that changed, where the program is the same."
+    ] = ()
+    waterfall: Annotated[
+        Mapping[str, tuple[Bar, ...]], "By cause, group, bucket, operator and module: bars that sum to the difference."
+    ] = field(default_factory=dict)
+    lines: Annotated[tuple[Line, ...], "Lines of the difference."] = ()
+    promises: Annotated[tuple[KeptPromise, ...], "Advice on BEFORE that AFTER shows."] = ()
+    devices: Annotated[tuple[DeviceChange, ...], "Devices of both sides, where a side has several."] = ()
+    notes: Annotated[tuple[str, ...], "What to know before trusting it."] = ()
+    matches: Annotated[pl.DataFrame, "Frame behind the lines, for plots; no part of the JSON."] = field(
+        default_factory=pl.DataFrame, repr=False, compare=False
+    )
+    sides: Annotated[tuple[Profile, ...], "Profiles of both sides, for plots; no part of the JSON."] = field(
+        default=(), repr=False, compare=False
+    )
 
     def summary(self, width: int = 100) -> str:
         """Return the comparison as plain text, ``width`` cells wide."""

@@ -4,6 +4,7 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 import polars as pl
@@ -26,24 +27,22 @@ _UNIT_TOLERANCE = 0.02
 
 @dataclass(frozen=True)
 class InputChange:
-    """Hold a size that became another in the inputs of operators, and how many kinds of calls it became so in."""
+    """Hold a size that became another in the inputs of operators."""
 
-    before: int
-    after: int
-    calls: int
+    before: Annotated[int, "Size in BEFORE, elements of a dimension."]
+    after: Annotated[int, "Size in AFTER, elements of a dimension."]
+    calls: Annotated[int, "Kinds of calls in which it changed so."]
 
 
 @dataclass(frozen=True)
 class Likeness:
-    """Measure how alike two programs are.
+    """Measure how alike two programs are."""
 
-    ``calls`` is the Ruzicka similarity of calls a step over operator and bucket, ``modules`` that over modules (null where a side has none);
-    ``flop_ratio`` is FLOP of matmuls and convolutions a step, after over before.
-    """
-
-    calls: float
-    modules: float | None
-    flop_ratio: float | None
+    calls: Annotated[float, "Ruzicka similarity of calls a step over operator and bucket, from 0 to 1."]
+    modules: Annotated[float | None, "The same over modules; null where a side has none."]
+    flop_ratio: Annotated[
+        float | None, "FLOP of matmuls and convolutions a step, AFTER over BEFORE; null where unknown."
+    ]
 
     @property
     def is_same_flop(self) -> bool:

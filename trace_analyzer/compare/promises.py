@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 import polars as pl
 
@@ -25,7 +25,6 @@ TARGETS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "cpu-operators": (("cpu-operator",), ()),
     "dependencies": (("device-wait",), ()),
     "attention-kernel": ((), ("matmul", "bmm", "softmax", "attention", "pointwise")),
-    "tensor-cores": ((), ("matmul", "bmm", "convolution")),
     "tf32": ((), ("matmul", "bmm", "convolution")),
     "padding": ((), ("matmul", "bmm", "convolution")),
     "max-autotune": ((), ("matmul", "bmm", "convolution")),
@@ -39,9 +38,11 @@ TARGETS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
             "fusion",
             "channels-last",
             "fewer-bytes",
+            "tensor-cores",
             "casts",
             "compiled-copies",
-            "thin-products",
+            "skinny-matmuls",
+            "thin-products",  # the id of skinny-matmuls in reports of schema version 1
             "low-precision",
             "inefficient-kernels",
             "custom-kernels",
@@ -64,28 +65,25 @@ LEAST_PART = 0.1
 
 @dataclass(frozen=True)
 class KeptPromise:
-    """Hold an advice of BEFORE's report that AFTER shows, whole or in part, with what it promised and what came, in ns a step.
+    """Hold an advice of BEFORE's report that AFTER shows, whole or in part, with what it promised and what came.
 
-    ``came_ns`` is what the lines that the advice aims at take less, ``step_ns`` what the whole step does. ``late_launches_ns`` is the part of
-    ``came_ns`` that lies in launches: of advice on waits, where AFTER makes fewer, as an empty queue makes the launches after a wait late. The bound held
-    when no more than it came, of these lines or of the step, but for the 0.5 % of the step that come by chance.
-    ``evidence`` is how AFTER shows the advice: its report does not repeat it, repeats at most half of the bound, or
-    repeats most of it though part came. ``predicted_ns`` is what a replay of BEFORE took off the step, with its interval;
-    the prediction held when the step takes less by a time within it. Both are null where BEFORE's report predicts nothing, and where a part came.
+    The bound held when no more than it came, of these lines or of the step, but for the 0.5 % of the step that come by chance. AFTER shows the
+    advice where its report does not repeat it, repeats at most half of the bound, or repeats most of it though part came. A prediction is null
+    where BEFORE's report has none, and where a part came; it held when the step takes less by a time within its interval.
     """
 
-    id: str
-    title: str
-    promised_ns_at_most: float
-    came_ns: float
-    step_ns: float
-    targets: tuple[str, ...]
-    evidence: Literal["advice gone", "bound halved", "part came"]
-    bound_held: bool
-    predicted_ns: float | None = None
-    predicted_interval_ns: tuple[float, float] | None = None
-    prediction_held: bool | None = None
-    late_launches_ns: float = 0.0
+    id: Annotated[str, "Id of the advice."]
+    title: Annotated[str, "Title of the advice."]
+    promised_ns_at_most: Annotated[float, "Bound of BEFORE's report on what it saves, ns a step."]
+    came_ns: Annotated[float, "What the lines that the advice aims at take less, ns a step."]
+    step_ns: Annotated[float, "What the whole step takes less, ns."]
+    targets: Annotated[tuple[str, ...], "Keys of the lines that the advice aims at."]
+    evidence: Annotated[Literal["advice gone", "bound halved", "part came"], "How AFTER shows the advice."]
+    bound_held: Annotated[bool, "Whether no more came than the bound."]
+    predicted_ns: Annotated[float | None, "What a replay of BEFORE took off the step, ns."] = None
+    predicted_interval_ns: Annotated[tuple[float, float] | None, "Interval of that prediction, ns."] = None
+    prediction_held: Annotated[bool | None, "Whether what came lies within the interval."] = None
+    late_launches_ns: Annotated[float, "Part of `came_ns` in launches that waits had made late, ns a step."] = 0.0
 
 
 _NO_PREDICTION = (None, None, None)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 import polars as pl
 
@@ -34,16 +34,16 @@ _AT_FLOOR = 1.1
 
 @dataclass(frozen=True)
 class Point:
-    """Hold one trace: its batch, the time of a step and what of it the device worked or idled, and its own verdict."""
+    """Hold one trace of a series, by its batch."""
 
-    path: str
-    batch: int
-    steps: int
-    step_ns: float
-    busy_ns: float
-    idle_ns: float
-    flop: float | None
-    verdict: str | None
+    path: Annotated[str, "File, as it was given."]
+    batch: Annotated[int, "Batch, read from shapes."]
+    steps: Annotated[int, "Steps that were averaged."]
+    step_ns: Annotated[float, "Mean time of a step, ns."]
+    busy_ns: Annotated[float, "Time of a step in which the device worked, ns."]
+    idle_ns: Annotated[float, "Time of a step in which the device idled, ns."]
+    flop: Annotated[float | None, "FLOP of a step; null where shapes are unknown."]
+    verdict: Annotated[str | None, "Regime of the trace's own verdict; null where it has none."]
 
     @property
     def busy_ratio(self) -> float:
@@ -53,55 +53,58 @@ class Point:
 
 @dataclass(frozen=True)
 class Exponent:
-    """Hold how a time grows with the work between two batches: ln(t'/t) / ln(work'/work).
+    """Hold how a time grows with the work between two batches: ln(t'/t) / ln(work'/work)."""
 
-    ``work`` says by what: FLOP, elements of the inputs, or the batch.
-    """
-
-    name: str
-    from_batch: int
-    to_batch: int
-    before_ns: float
-    after_ns: float
-    work_ratio: float
-    work: Literal["FLOP", "elements", "batch"]
-    exponent: float
-    growth: Literal["flat", "proportional", "between"]
+    name: Annotated[str, "What takes the time: `step`, `busy`, or an operator."]
+    from_batch: Annotated[int, "The smaller batch."]
+    to_batch: Annotated[int, "The larger batch."]
+    before_ns: Annotated[float, "Time of a step at the smaller batch, ns."]
+    after_ns: Annotated[float, "Time of a step at the larger batch, ns."]
+    work_ratio: Annotated[float, "Work at the larger batch over that at the smaller one."]
+    work: Annotated[Literal["FLOP", "elements", "batch"], "What the work is counted in."]
+    exponent: Annotated[float, "0 where the time stays, 1 where it grows as the work does."]
+    growth: Annotated[Literal["flat", "proportional", "between"], "The exponent in a word."]
 
 
 @dataclass(frozen=True)
 class DeviceLine:
-    """Hold the device's time of a step as a line over the batch: ``fixed_ns`` + ``per_item_ns`` * batch."""
+    """Hold the device's time of a step as a line over the batch."""
 
-    fixed_ns: float
-    per_item_ns: float
+    fixed_ns: Annotated[float, "Time at a batch of none, ns."]
+    per_item_ns: Annotated[float, "Time of each item more, ns."]
 
 
 @dataclass(frozen=True)
 class Scaling(Result):
-    """Hold what a series of batches says.
+    """Hold what a series of batches shows."""
 
-    ``flip_batch`` is where the device takes as long as the host; as the device's time is convex in the batch, it is an upper bound where it is
-    extrapolated (``is_upper_bound``). ``overhead_is_proven`` where more work took hardly longer and idle time fell by what busy time rose.
-    """
-
-    schema_version: int
-    tool_version: str
-    status: Literal["ok", "refused"]
-    reason: str | None
-    headline: str
-    points: tuple[Point, ...] = ()
-    step: tuple[Exponent, ...] = ()
-    busy: tuple[Exponent, ...] = ()
-    operators: tuple[Exponent, ...] = ()
-    host_floor_ns: float | None = None
-    device_line: DeviceLine | None = None
-    flip_batch: float | None = None
-    is_upper_bound: bool = False
-    overhead_is_proven: bool = False
-    contradictions: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
-    profiles: tuple[Profile, ...] = field(default=(), repr=False, compare=False)
+    schema_version: Annotated[int, "Version of this schema."]
+    tool_version: Annotated[str, "Version of the program that wrote it."]
+    status: Annotated[Literal["ok", "refused"], "Whether the series could be judged."]
+    reason: Annotated[str | None, "Why it is refused; null where it is not."]
+    headline: Annotated[str, "The result in a sentence."]
+    points: Annotated[tuple[Point, ...], "The traces, by batch."] = ()
+    step: Annotated[tuple[Exponent, ...], "Growth of the step between neighbouring batches."] = ()
+    busy: Annotated[tuple[Exponent, ...], "Growth of the device's work between neighbouring batches."] = ()
+    operators: Annotated[tuple[Exponent, ...], "Growth of the operators that take longest."] = ()
+    host_floor_ns: Annotated[
+        float | None, "Time of a step that no smaller batch goes below, ns; null where none shows."
+    ] = None
+    device_line: Annotated[DeviceLine | None, "The device's time over the batch; null where it is no line."] = None
+    flip_batch: Annotated[
+        float | None, "Batch at which the device takes as long as the host; null where there is none."
+    ] = None
+    is_upper_bound: Annotated[
+        bool, "Whether `flip_batch` is extrapolated: the time is convex, so it is at most that."
+    ] = False
+    overhead_is_proven: Annotated[
+        bool, "Whether more work took hardly longer, and idle time fell as busy time rose."
+    ] = False
+    contradictions: Annotated[tuple[str, ...], "Verdicts of single traces that the series contradicts."] = ()
+    notes: Annotated[tuple[str, ...], "What to know before trusting it."] = ()
+    profiles: Annotated[tuple[Profile, ...], "Profiles of the traces, for plots; no part of the JSON."] = field(
+        default=(), repr=False, compare=False
+    )
 
     def summary(self, width: int = 100) -> str:
         """Return the result as plain text."""

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from trace_analyzer import units
 from trace_analyzer.catalog.line_labels import line_label
-from trace_analyzer.render.layout import Line, columns, folded, hanging, line_text
+from trace_analyzer.render.layout import Line, columns, folded, folded_code, hanging, line_text
 from trace_analyzer.report import Value
 from trace_analyzer.results import Result
 
@@ -44,7 +44,11 @@ class Explanation(Result):
         lines = hanging([(units.visible(self.id) + "  ", "title")], units.visible(self.title), width, style="bold")
         for sentence in self.text:
             lines += [[("  ", ""), (line, "")] for line in folded(units.visible(sentence), width - 2)]
-        lines += [[("    ", ""), (line, "code")] for text in self.code.splitlines() for line in _code(text, width - 4)]
+        lines += [
+            [("    ", ""), (line, "code")]
+            for text in self.code.splitlines()
+            for line in folded_code(units.visible(text), width - 4)
+        ]
         lines += _facts(self.facts, width)
         lines += _rows(self.rows_title, self.rows, width)
         if self.see:
@@ -55,11 +59,6 @@ class Explanation(Result):
 
     def _repr_html_(self) -> str:
         return f"<pre>{html.escape(self.summary())}</pre>"
-
-
-def _code(text: str, room: int) -> Sequence[str]:
-    line = units.visible(text)
-    return [line] if units.cell_width(line) <= room else folded(line, room)
 
 
 def _facts(facts: Mapping[str, Value], width: int) -> list[Line]:

@@ -74,3 +74,47 @@ def walk_back(sources: Column, binding: Column, point: int, until: int, path: Co
             count += 1
             point = sources[binding[point]]
     return count
+
+
+def spend(
+    firsts: Column,
+    begins: Column,
+    ends: Column,
+    parts: Column,
+    tracks: Column,
+    starts: Column,
+    stops: Column,
+    spent: Column,
+) -> None:
+    """Add to ``spent``, part by part, how much of each stretch of a track the track's disjoint segments of that part cover.
+
+    The segments of a track stand together in order of time, from ``firsts`` of the track to ``firsts`` of the next. Stretches
+    come by track in order of their starts, and end no earlier than they start. ``spent`` holds a row of stretches for each part.
+    """
+    count, segments, known = len(tracks), len(begins), len(firsts) - 1
+    if not (len(starts) == len(stops) == count and len(ends) == len(parts) == segments):
+        raise ValueError("columns of different lengths")
+    rooms, wrong = (len(spent) // count if count else 0), 0
+    with cython.nogil:
+        track, row, until = 0, 0, 0
+        for i in range(count):
+            if i == 0 or tracks[i] != track:
+                track = tracks[i]
+                if track < 0 or track >= known or firsts[track] < 0 or firsts[track + 1] > segments:
+                    wrong = 1
+                    break
+                row, until = firsts[track], firsts[track + 1]
+            while row < until and ends[row] <= starts[i]:
+                row += 1
+            for r in range(row, until):
+                if begins[r] >= stops[i]:
+                    break
+                since = begins[r] if begins[r] > starts[i] else starts[i]
+                end = ends[r] if ends[r] < stops[i] else stops[i]
+                if end > since:
+                    if parts[r] < 0 or parts[r] >= rooms:
+                        wrong = 1
+                        break
+                    spent[parts[r] * count + i] += end - since
+    if wrong:
+        raise ValueError("no such track or part")

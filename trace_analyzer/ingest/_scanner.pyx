@@ -481,7 +481,7 @@ cdef inline int _key(Scan* scan, Py_ssize_t* at, Entry* entries, int* place) noe
     cdef Py_ssize_t start = at[0] + 1
     cdef const Entry* entry = &entries[entries[place[0]].next]
     cdef bint escaped = False
-    cdef int ending, found = _ENTRIES
+    cdef int ending, slot = _ENTRIES
     if (
         entry.key != NULL and entry.size < scan.size - start and text[start + entry.size] == c'"'
         and memcmp(entry.key, text + start, entry.size) == 0
@@ -495,14 +495,14 @@ cdef inline int _key(Scan* scan, Py_ssize_t* at, Entry* entries, int* place) noe
     if escaped:  # it may spell a known key
         scan.odd = True
     else:
-        found = _place(entries, text + start, at[0] - 1 - start, scan.seed)
-        if entries[found].key == NULL and scan.learned < _LEARNED:
-            entries[found].key, entries[found].size = text + start, at[0] - 1 - start
+        slot = _place(entries, text + start, at[0] - 1 - start, scan.seed)
+        if entries[slot].key == NULL and scan.learned < _LEARNED:
+            entries[slot].key, entries[slot].size = text + start, at[0] - 1 - start
             scan.learned += 1
-        elif entries[found].key == NULL:
-            found = _ENTRIES
-    entries[place[0]].next = found
-    place[0] = found
+        elif entries[slot].key == NULL:
+            slot = _ENTRIES
+    entries[place[0]].next = slot
+    place[0] = slot
     return _DONE
 
 
@@ -830,7 +830,7 @@ cdef class Scanner:
         cdef int64_t number, start, end
         cdef Py_ssize_t size, room = 0
         cdef unsigned char* copy = NULL
-        cdef list found = [None]
+        cdef list decoded = [None]
         if signs != self.scan.text:
             raise ValueError("another text")
         for number in range(1, words.count):
@@ -842,15 +842,15 @@ cdef class Scanner:
             for number in range(1, words.count):
                 start, end = words.starts[number], words.ends[number]
                 if signs[start] == c'"' and memchr(signs + start, c'\\', end - start) == NULL:
-                    found.append(signs[start + 1:end - 1].decode("utf-8", "replace"))
+                    decoded.append(signs[start + 1:end - 1].decode("utf-8", "replace"))
                 elif signs[start] == c'-' or _is_digit(signs[start]):
-                    found.append(signs[start:end].decode("ascii"))
+                    decoded.append(signs[start:end].decode("ascii"))
                 else:
                     size = _spaced(signs, start, end, copy)
-                    found.append(copy[:size].decode("utf-8", "replace") if size else read(text[start:end]))
+                    decoded.append(copy[:size].decode("utf-8", "replace") if size else read(text[start:end]))
         finally:
             free(copy)
-        return found
+        return decoded
 
 
 cdef Py_ssize_t _spaced(

@@ -1,6 +1,6 @@
 """Read what PyTorch saved of a graph's capture: annotations of its kernels, by their `graph node id`.
 
-``torch.cuda.graph(..., enable_annotations=True)`` keeps what `mark_kernels` said of each node, and ``get_kernel_annotations()`` returns
+``torch.cuda.graph(..., enable_annotations=True)`` keeps the annotations that `mark_kernels` gave each node, and ``get_kernel_annotations()`` returns
 it: node id -> list of annotations, mappings with a ``name``, the innermost scope last (`torch/cuda/_graph_annotations.py`). Saved as JSON its
 keys are strings. A profiler names the same ids in kernels that the graph replays.
 """

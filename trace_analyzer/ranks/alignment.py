@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 import numpy.typing as npt
@@ -24,16 +25,15 @@ _MOST_GROUPS = 8
 
 @dataclass(frozen=True)
 class Clock:
-    """Hold the clock of a host against that of the first: null offset and drift where they share no collective.
+    """Hold the clock of a host against that of the first."""
 
-    ``offset_ns`` is at the first matched collective. ``residual_ns``: 95 % of the ends of its collectives lie no further from those of the
-    other ranks; null without any.
-    """
-
-    host: str
-    offset_ns: int | None
-    drift_ppm: float | None
-    residual_ns: int | None
+    host: Annotated[str, "The host."]
+    offset_ns: Annotated[int | None, "Offset at the first matched collective, ns; null where they share none."]
+    drift_ppm: Annotated[float | None, "Drift, millionths; null where they share no collective."]
+    residual_ns: Annotated[
+        int | None,
+        "95 % of the ends of its collectives lie no further from those of other ranks, ns; null without any.",
+    ]
 
 
 @dataclass(frozen=True)

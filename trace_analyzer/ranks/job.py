@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Annotated
 
 import polars as pl
 
@@ -29,20 +30,16 @@ _MOST_UNEVEN = 20
 
 @dataclass(frozen=True)
 class Job:
-    """Hold the verdict on the job.
+    """Hold the verdict on the job. Times are means over ranks and steady steps."""
 
-    ``regime`` is that of most ranks; ``world_size`` is null where no rank says it; ``seen`` counts ranks whose traces are used. Times are means over
-    ranks and steady steps: the step, its parts (`parts_ns`), and the exposed waiting and transfer of collectives that could be split.
-    """
-
-    sentence: str
-    regime: str | None
-    world_size: int | None
-    seen: int
-    step_ns: float | None
-    parts_ns: Mapping[str, float]
-    waiting_ns: float | None
-    transfer_ns: float | None
+    sentence: Annotated[str, "The verdict in a sentence."]
+    regime: Annotated[str | None, "Regime of most ranks; null where none has one."]
+    world_size: Annotated[int | None, "Ranks of the job; null where no trace says it."]
+    seen: Annotated[int, "Ranks whose traces are used."]
+    step_ns: Annotated[float | None, "Time of a step, ns; null where no rank has steps."]
+    parts_ns: Annotated[Mapping[str, float], "Parts of the step, ns."]
+    waiting_ns: Annotated[float | None, "Exposed waiting in collectives that could be split, ns of a step."]
+    transfer_ns: Annotated[float | None, "Exposed transfer in collectives that could be split, ns of a step."]
 
     @property
     def part_ratios(self) -> Mapping[str, float]:
@@ -52,89 +49,97 @@ class Job:
 
 @dataclass(frozen=True)
 class Rank:
-    """Hold one rank, of whose trace something was read or not (``status``).
+    """Hold one rank, of whose trace something was read or not.
 
-    Times but ``step_ns`` are sums over its trace: of collectives that could be split into waiting and transfer, of which ``exposed`` is what nothing hid;
-    ``unsplit_ns`` is all other communication. ``late_ns`` is by how much it came late of its own, ``led_ratio`` the share of its split collectives that it
-    was the last of. Ranks of one ``role`` make the same calls. ``named_rank`` is the rank in the file's name where that is another: the trace counts.
+    Times but ``step_ns`` are sums over its trace; exposed is what nothing hid.
     """
 
-    rank: int | None
-    host: str | None
-    path: str
-    status: str
-    step_ns: float | None
-    regime: str | None
-    cause: str | None
-    wait_ns: int | None
-    transfer_ns: int | None
-    exposed_wait_ns: int | None
-    exposed_transfer_ns: int | None
-    unsplit_ns: int | None
-    late_ns: int | None
-    led_ratio: float | None
-    role: str | None
-    named_rank: int | None = None
+    rank: Annotated[int | None, "Number of the rank; null where it is not known."]
+    host: Annotated[str | None, "Host that it ran on; null where it is not recorded."]
+    path: Annotated[str, "File of its trace."]
+    status: Annotated[str, "Whether its trace is used, or why not."]
+    step_ns: Annotated[float | None, "Mean time of a step, ns."]
+    regime: Annotated[str | None, "Regime of its verdict."]
+    cause: Annotated[str | None, "Cause of that regime."]
+    wait_ns: Annotated[int | None, "Waiting in collectives that could be split, ns."]
+    transfer_ns: Annotated[int | None, "Transfer in collectives that could be split, ns."]
+    exposed_wait_ns: Annotated[int | None, "Exposed part of the waiting, ns."]
+    exposed_transfer_ns: Annotated[int | None, "Exposed part of the transfer, ns."]
+    unsplit_ns: Annotated[int | None, "All other communication, ns."]
+    late_ns: Annotated[int | None, "How late it came of its own, ns."]
+    led_ratio: Annotated[float | None, "Share of its split collectives in which it came last."]
+    role: Annotated[str | None, "Name of the ranks that make the same calls."]
+    named_rank: Annotated[
+        int | None, "Rank in the file's name, where that is another; null else. The trace counts."
+    ] = None
 
 
 @dataclass(frozen=True)
 class Matches:
-    """Hold how many communication kernels found their peers, and ``by`` what: seq, comms-id, order, pair or ends.
+    """Hold how many communication kernels are matched with their peers, and by what."""
 
-    ``residual_ns``: 95 % of their ends lie no further from the middle end of their collective."""
-
-    matched: int
-    unmatched: int
-    by: Mapping[str, int]
-    residual_ns: int | None
+    matched: Annotated[int, "Kernels with peers."]
+    unmatched: Annotated[int, "Kernels without peers."]
+    by: Annotated[Mapping[str, int], "Matched kernels by method: seq, comms-id, order, pair or ends."]
+    residual_ns: Annotated[
+        int | None, "95 % of their ends lie no further from the middle end of their collective, ns; null without any."
+    ]
 
 
 @dataclass(frozen=True)
 class Uneven:
-    """Hold an operator whose time is spread unevenly over the ranks of a role: ``ratio`` is (max - mean) / max."""
+    """Hold an operator whose time differs between the ranks of a role."""
 
-    role: str
-    operator: str | None
-    category: str
-    ranks: int
-    mean_ns: float
-    max_ns: float
-    max_rank: int
-    ratio: float
+    role: Annotated[str, "Role of the ranks."]
+    operator: Annotated[str | None, "Operator; null where none launched the kernels."]
+    category: Annotated[str, "Bucket of its kernels."]
+    ranks: Annotated[int, "Ranks that run it."]
+    mean_ns: Annotated[float, "Mean time over the ranks, ns of a step."]
+    max_ns: Annotated[float, "Time of the slowest rank, ns of a step."]
+    max_rank: Annotated[int, "The slowest rank."]
+    ratio: Annotated[float, "(max - mean) / max."]
 
 
 @dataclass(frozen=True)
 class GroupInfo:
-    """Hold a process group; ``time_ns`` is of its collectives on all ranks; ``ranks`` is empty where they are not known."""
+    """Hold a process group."""
 
-    name: str
-    description: str | None
-    size: int | None
-    ranks: tuple[int, ...]
-    collectives: int
-    time_ns: int
+    name: Annotated[str, "Name that PyTorch gave it."]
+    description: Annotated[str | None, "Its description; null where none is recorded."]
+    size: Annotated[int | None, "Ranks in it; null where it is not known."]
+    ranks: Annotated[tuple[int, ...], "Its ranks; empty where they are not known."]
+    collectives: Annotated[int, "Collectives that were recorded."]
+    time_ns: Annotated[int, "Time of these on all ranks, ns."]
 
 
 @dataclass(frozen=True)
 class JobReport(Result):
     """Hold what is known of a job from the traces of its ranks."""
 
-    schema_version: int
-    tool_version: str
-    job: Job
-    problems: tuple[Problem, ...]
-    ranks: tuple[Rank, ...]
-    stragglers: tuple[Straggler, ...]
-    clocks: tuple[Clock, ...]
-    collectives: Matches
-    groups: tuple[GroupInfo, ...]
-    slowdown: Slowdown | None
-    pipeline: Pipeline | None
-    imbalance: tuple[Uneven, ...]
-    notes: tuple[str, ...]
-    by_step: pl.DataFrame = field(default_factory=pl.DataFrame, repr=False, compare=False)
-    rows: pl.DataFrame = field(default_factory=pl.DataFrame, repr=False, compare=False)
-    steps: pl.DataFrame = field(default_factory=pl.DataFrame, repr=False, compare=False)
+    schema_version: Annotated[int, "Version of this schema."]
+    tool_version: Annotated[str, "Version of the program that wrote it."]
+    job: Annotated[Job, "Verdict on the job."]
+    problems: Annotated[tuple[Problem, ...], "Ranks that are missing or whose traces are not used."]
+    ranks: Annotated[tuple[Rank, ...], "The ranks."]
+    stragglers: Annotated[tuple[Straggler, ...], "Ranks that others wait for."]
+    clocks: Annotated[tuple[Clock, ...], "Clocks of the hosts against the first one's."]
+    collectives: Annotated[Matches, "How many communication kernels are matched."]
+    groups: Annotated[tuple[GroupInfo, ...], "Process groups."]
+    slowdown: Annotated[
+        Slowdown | None, "What keeps steps longer than even ranks would take; null for too few steps or ranks."
+    ]
+    pipeline: Annotated[Pipeline | None, "The pipeline; null where there is none."]
+    imbalance: Annotated[tuple[Uneven, ...], "Operators whose time differs between ranks."]
+    notes: Annotated[tuple[str, ...], "What to know before trusting it."]
+    by_step: Annotated[pl.DataFrame, "Frame of ranks by steps, for plots; no part of the JSON."] = field(
+        default_factory=pl.DataFrame, repr=False, compare=False
+    )
+    rows: Annotated[pl.DataFrame, "Frame of collectives, for plots; no part of the JSON."] = field(
+        default_factory=pl.DataFrame, repr=False, compare=False
+    )
+    steps: Annotated[pl.DataFrame, "Frame of steps, for plots; no part of the JSON."] = field(
+        default_factory=pl.DataFrame, repr=False, compare=False
+    )
 
     def summary(self, width: int = 100) -> str:
         """Return the report as plain text, ``width`` cells wide."""
@@ -309,5 +314,5 @@ def _notes(together: Joined, matched: Alignment, counts: Matches) -> tuple[str, 
     if any(summary.steps_from not in (None, "ProfilerStep") for summary in together.ranks):
         notes.append("steps are not marked by prof.step(): their numbers may differ between ranks")
     if not counts.matched and counts.unmatched:
-        notes.append("no collective of two ranks could be matched: nothing is said of waits")
+        notes.append("no collective of two ranks could be matched: waits are not known")
     return tuple(notes)

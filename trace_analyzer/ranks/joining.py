@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import chain
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
 import polars as pl
@@ -28,12 +28,12 @@ _APART_NS = 3600 * 10**9
 
 @dataclass(frozen=True)
 class Problem:
-    """Hold a rank that is missing, cut, duplicate, foreign or failed: ``rank`` and ``path`` are null where there is none."""
+    """Hold a rank that is missing, or whose trace is not used."""
 
-    rank: int | None
-    path: str | None
-    kind: ProblemKind
-    message: str
+    rank: Annotated[int | None, "Number of the rank; null where it is not known."]
+    path: Annotated[str | None, "File of the trace; null where there is none."]
+    kind: Annotated[ProblemKind, "What is wrong."]
+    message: Annotated[str, "The same in a sentence, with what to do."]
 
 
 @dataclass(frozen=True)

@@ -42,7 +42,7 @@ def _verdict(
         return "No trace of a rank could be used."
     most = f"most ranks are {_regime(regime)}" if regime else "no rank's own bottleneck is known"
     if not matched:
-        return f"{counted(seen, 'rank')}: no collective of two ranks was matched, so nothing is said of waits; {most}."
+        return f"{counted(seen, 'rank')}: no collective of two ranks was matched, so waits are not known; {most}."
     if not stragglers:
         waits = f" waiting in collectives takes {percent(waiting_ratio)} of a step;" if waiting_ratio else ""
         return f"No rank is late by more than {duration(floor_ns)} a step;{waits} {most}."

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Annotated
 
 import polars as pl
 
@@ -10,32 +11,33 @@ from trace_analyzer.vocabulary import WORK
 
 @dataclass(frozen=True)
 class Stage:
-    """Hold a stage of the pipeline: means over its ranks and steady steps.
+    """Hold a stage of the pipeline: means over its ranks and steady steps."""
 
-    ``bubble_ratio`` is (idle_ns + sends_ns) / step_ns: time without work, and in sends and receives that nothing hid. ``role`` is that of most of its ranks.
-    """
-
-    stage: int
-    ranks: tuple[int, ...]
-    role: str | None
-    step_ns: float
-    idle_ns: float
-    sends_ns: float
-    bubble_ratio: float
+    stage: Annotated[int, "Number of the stage, from 0."]
+    ranks: Annotated[tuple[int, ...], "Its ranks."]
+    role: Annotated[str | None, "Role of most of its ranks; null where none is known."]
+    step_ns: Annotated[float, "Time of a step, ns."]
+    idle_ns: Annotated[float, "Time of a step without work, ns."]
+    sends_ns: Annotated[float, "Sends and receives that nothing hid, ns of a step."]
+    bubble_ratio: Annotated[float, "(idle_ns + sends_ns) / step_ns."]
 
 
 @dataclass(frozen=True)
 class Pipeline:
     """Hold the pipeline of a job.
 
-    ``microbatches`` are sends from the first stage to the second in a step, on one of its channels; null where the two directions differ or none was
-    recorded. ``ideal_ratio`` is the bubble of a schedule without interleaving whose stages take equal time: (p - 1) / (m + p - 1) with p
-    stages and m microbatches (Narayanan et al. 2021, "Efficient large-scale language model training on GPU clusters", section 2.2).
+    ``ideal_ratio`` is (p - 1) / (m + p - 1) with p stages and m microbatches (Narayanan et al. 2021, "Efficient large-scale language model
+    training on GPU clusters", section 2.2).
     """
 
-    stages: tuple[Stage, ...]
-    microbatches: int | None
-    ideal_ratio: float | None
+    stages: Annotated[tuple[Stage, ...], "Its stages, in order."]
+    microbatches: Annotated[
+        int | None, "Sends from the first stage to the second in a step, on one channel; null where it is not known."
+    ]
+    ideal_ratio: Annotated[
+        float | None,
+        "Bubble of a schedule without interleaving whose stages take equal time; null without microbatches.",
+    ]
 
 
 def pipeline(

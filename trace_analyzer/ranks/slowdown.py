@@ -1,7 +1,7 @@
 """Tell what kind of slowdown a job has from the own work of its ranks: a step without its communication."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 import polars as pl
 
@@ -18,19 +18,17 @@ NETWORK = 0.2
 class Slowdown:
     """Hold what keeps the steps longer than even ranks would take, from steps without their communication.
 
-    ``estimate`` is the mean over steps of the slowest rank's own work over the mean one: how many times as long steps take as if work were
-    spread evenly. ``between_cv`` and ``within_cv`` are coefficients of variation between ranks of a role and between steps of a rank; ``stages_ratio``
-    is the longest role's mean over the mean of roles. Null where there are too few steps or ranks. ``worst_rank`` is the slowest in ``worst_steps`` of ``steps``.
+    Coefficients are null where there are too few steps or ranks.
     """
 
-    kind: SlowdownKind
-    estimate: float
-    between_cv: float | None
-    within_cv: float | None
-    stages_ratio: float | None
-    worst_rank: int
-    worst_steps: int
-    steps: int
+    kind: Annotated[SlowdownKind, "What differs most."]
+    estimate: Annotated[float, "Mean over steps of the slowest rank's own work over the mean rank's."]
+    between_cv: Annotated[float | None, "Coefficient of variation between the ranks of a role."]
+    within_cv: Annotated[float | None, "Coefficient of variation between the steps of a rank."]
+    stages_ratio: Annotated[float | None, "The longest role's mean over the mean of roles."]
+    worst_rank: Annotated[int, "The rank that is slowest most often."]
+    worst_steps: Annotated[int, "Steps in which it is."]
+    steps: Annotated[int, "Steps that were judged."]
 
 
 def own_work(parts: pl.DataFrame) -> pl.DataFrame:

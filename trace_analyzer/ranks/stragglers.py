@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 import polars as pl
 
@@ -22,22 +22,21 @@ _MOST_LISTED = 32
 
 @dataclass(frozen=True)
 class Straggler:
-    """Hold a rank that others wait for; of kind ``host``, the latest of a host most of whose ranks are late (``ranks``).
+    """Hold a rank that others wait for."""
 
-    ``late_ns`` is its mean lateness in the steps in which it is late (``late_steps`` of ``steps``); ``gain_at_least_ns`` what at least each of
-    these steps wins if it alone comes in time. ``led_ratio`` is the share of its collectives in which it is the last.
-    """
-
-    rank: int
-    host: str
-    kind: Literal["persistent", "once", "wandering", "host"]
-    ranks: tuple[int, ...]
-    late_ns: int
-    late_steps: int
-    steps: int
-    gain_at_least_ns: int
-    led_ratio: float
-    why: str
+    rank: Annotated[int, "The rank; of kind `host` the latest one of the host."]
+    host: Annotated[str, "Host that it runs on."]
+    kind: Annotated[
+        Literal["persistent", "once", "wandering", "host"],
+        "How its lateness recurs, or `host` where most ranks of a host are late.",
+    ]
+    ranks: Annotated[tuple[int, ...], "Late ranks of the host; of other kinds the rank alone."]
+    late_ns: Annotated[int, "Mean lateness in the steps in which it is late, ns."]
+    late_steps: Annotated[int, "Steps in which it is late."]
+    steps: Annotated[int, "Steps that were judged."]
+    gain_at_least_ns: Annotated[int, "What each of these steps wins at least if it alone comes in time, ns."]
+    led_ratio: Annotated[float, "Share of its collectives in which it comes last."]
+    why: Annotated[str, "What takes it longer than its peers, or why that is not known."]
 
 
 def late_ranks(by_step: pl.DataFrame, floor_ns: float) -> pl.DataFrame:

@@ -139,7 +139,7 @@ def figure_lines(report: JobReport, width: int) -> list[str]:
     if matches.matched or matches.unmatched:
         ways = ", ".join(f"{count(n)} by {way}" for way, n in matches.by.items())
         lines.append(
-            f"Collectives: {count(matches.matched)} of {count(matches.matched + matches.unmatched)} found their peers"
+            f"Collectives: {count(matches.matched)} of {count(matches.matched + matches.unmatched)} matched with their peers"
             f"{f' ({ways})' if ways else ''}; ends agree within {duration(matches.residual_ns)}"
         )
     if report.slowdown:

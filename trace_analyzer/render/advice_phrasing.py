@@ -36,7 +36,7 @@ def predicted_arrow(item: Advice) -> str:
 
 
 def saves_at_most(item: Advice) -> str:
-    """Write the bound: ``saves at most 49.1 ms``; beside an estimate it is called the bound, and what it supposes is said.
+    """Write the bound: ``saves at most 49.1 ms``; beside an estimate it is called the bound, with its assumption.
 
     An estimate keeps whatever else limits the step, and is of a step; the bound is of the window and does not.
     """

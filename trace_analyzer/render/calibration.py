@@ -17,7 +17,7 @@ def calibration_text(calibration: Calibration) -> str:
     rows = [
         ("memory", _rate(calibration.memory_gbps, 1e9, units.bandwidth), "attained by large copies, read and write"),
         *(
-            (f"{dtype} products", _rate(peak, 1e12, units.flops), "best size")
+            (f"{dtype} matmuls", _rate(peak, 1e12, units.flops), "best size")
             for dtype, peak in calibration.peak_tflops.items()
         ),
         ("operator", units.duration(calibration.launch_overhead_ns), "CPU time of one on a single element"),
@@ -76,12 +76,12 @@ def calibration_plots(calibration: Calibration) -> "hv.Layout":
     )
     wide = {"width": 430, "height": 340, "logx": True, "tools": ["hover"], "show_grid": True}
     copies = hv.Curve([(c.bytes, c.gbps) for c in calibration.copies], size, rate, label="Copies").opts(**wide)
-    side = hv.Dimension("n", label="n of an n x n product")
+    side = hv.Dimension("n", label="n of an n x n matmul")
     by_dtype = {
         dtype: hv.Curve([(m.size, m.tflops) for m in calibration.matmuls if m.dtype == dtype], side, flops).opts(**wide)
         for dtype in dict.fromkeys(m.dtype for m in calibration.matmuls)
     }
-    products = hv.NdOverlay(by_dtype, kdims="dtype", label="Matrix products").opts(legend_position="top_left")
+    products = hv.NdOverlay(by_dtype, kdims="dtype", label="Matmuls").opts(legend_position="top_left")
     figures = [copies, products]
     if calibration.sweep:
         repeats = hv.Dimension("repeats", label="multiply-adds per element")

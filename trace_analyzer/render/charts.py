@@ -176,11 +176,11 @@ def queue_depth(report: Report) -> Chart | None:
     return _over_time(report, "depth", "Queue depth", 1, "")
 
 
-def runway(report: Report) -> Chart | None:
-    """Return runway over time: of each bin the highest, one curve per device."""
-    highest = report.tables["queue"].get_column("runway_ns").max()
+def queued_work(report: Report) -> Chart | None:
+    """Return queued work over time: of each bin the highest, one curve per device."""
+    highest = report.tables["queue"].get_column("queued_work_ns").max()
     factor, unit = _unit(highest if isinstance(highest, int) else 0)
-    return _over_time(report, "runway_ns", "Queued work", factor, unit)
+    return _over_time(report, "queued_work_ns", "Queued work", factor, unit)
 
 
 def step_times(report: Report) -> Chart | None:
@@ -213,7 +213,7 @@ CHARTS: Mapping[str, Callable[[Report], Chart | None]] = {
     "gaps": gaps,
     "launch_lead": launch_lead,
     "queue_depth": queue_depth,
-    "runway": runway,
+    "queued_work": queued_work,
 }
 """Name to the function that describes it, None where the report has no data."""
 
@@ -224,7 +224,7 @@ def _roof_names(rows: pl.DataFrame) -> dict[float, str]:
     several = by_peak.height > 1
     names = {}
     for peak, dtypes, all_products, any_product in by_peak.iter_rows():
-        kind = " products" if all_products and several else " elsewhere" if several and not any_product else ""
+        kind = " matmuls" if all_products and several else " elsewhere" if several and not any_product else ""
         names[float(peak)] = f"{', '.join(dtypes) or 'any type'}{kind}: {units.flops(peak)}"
     return names
 

@@ -18,6 +18,7 @@ from trace_analyzer.render.layout import (
     cells,
     columns,
     folded,
+    folded_code,
     half_width,
     hanging,
     side_by_side,
@@ -29,7 +30,7 @@ from trace_analyzer.report.worth import is_idle_worth_naming, saved_ratio
 from trace_analyzer.vocabulary import label
 
 _SIDE_BY_SIDE, _WIDE = 76, 92  # cells from which two blocks fit next to each other, and both with their times
-_WITHOUT_TIMES = 34  # cells in which a block has the longest name, a bar and shares, but no times
+_WITHOUT_TIMES = 33  # cells in which a block has the longest name, a bar and shares, but no times
 _TOP_CAUSES, _TOP_ADVICE = 5, 3
 _TOP_REASONS = {"high": 0, "medium": 1, "low": 2}
 """How many reasons lower the confidence at least: those that stand first. Others only explain."""
@@ -65,8 +66,8 @@ def _confidence(verdict: Verdict, width: int, verbose: bool) -> list[Line]:
     shown = _TOP_REASONS[verdict.confidence]
     more = len(verdict.confidence_why) - shown
     if not verbose and more > 0:
-        why = f"{phrasing.reasons(verdict.confidence_why[:shown])}; and {more} more (-v)"
-    return hanging([(f"{how_sure} ", "dim")], units.visible(why), width, MOST_LINES, "dim")
+        why = f"{phrasing.reasons(verdict.confidence_why[:shown])}; {more} more: -v"
+    return _continued([(f"{how_sure} ", "dim")], units.visible(why), width, "dim")
 
 
 def advice_lines(report: Report, width: int) -> list[Line]:
@@ -89,12 +90,11 @@ def advice_lines(report: Report, width: int) -> list[Line]:
 
 
 def code_lines(code: str, width: int) -> list[Line]:
-    """Write each line of code as it is if it fits, else wrapped."""
-    room = width - 7
+    """Write each line of code as it is if it fits, else its comment first, wrapped."""
     return [
         [("       ", ""), (piece, "code")]
         for line in map(units.visible, code.splitlines())
-        for piece in ([line] if units.cell_width(line) <= room else folded(line, room, MOST_LINES))
+        for piece in folded_code(line, width - 7)
     ]
 
 
@@ -118,7 +118,7 @@ def doubt_lines(report: Report, width: int) -> list[Line]:
     broken = [check for check in report.trust if check.status != "ok"]
     if broken:
         held = f"{len(report.trust) - len(broken)} of {len(report.trust)} hold"
-        text = "; ".join((held, *map(phrasing.check_phrase, broken)))
+        text = "; ".join((held, *phrasing.check_phrases(report, broken)))
         style = "bad" if any(check.status == "fail" for check in broken) else "warn"
         lines += hanging([("Checks  ", "title")], units.visible(text), width, MOST_LINES, style)
     grave = [note for note in phrasing.sorted_notes(report.notes) if note.severity != "info"]
@@ -159,10 +159,11 @@ def trace_phrase(report: Report, verbose: bool = False) -> str:
     names = list(dict.fromkeys(device.name for device in trace.devices if device.name))
     many = f"{len(trace.devices)} x " if len(names) == 1 and len(trace.devices) > 1 else ""
     world = f" of {trace.world_size}" if trace.world_size is not None else ""
+    is_alone = trace.world_size == 1
     facts = (
         PurePath(trace.path).name or trace.path,
         many + ", ".join(names),
-        f"rank {trace.rank}{world}" if trace.rank is not None else "",
+        f"rank {trace.rank}{world}" if trace.rank is not None and not is_alone else "",
         units.counted(trace.event_count, "event") if verbose else "",
         units.duration(trace.duration_ns),
         f"{report.verdict.confidence} confidence" if report.verdict.confidence == "high" and not verbose else "",

@@ -82,6 +82,20 @@ def folded(text: str, width: int, most: int = 99) -> list[str]:
     return wrapped(" ".join(words), width, most)
 
 
+def folded_code(line: str, width: int) -> list[str]:
+    """Wrap a line of Python that stays Python: a comment goes above its statement, and each of its lines begins with ``#``."""
+    if units.cell_width(line) <= width:
+        return [line]
+    statement, mark, comment = line.partition("  # ")
+    if line.lstrip().startswith("#"):
+        statement, mark, comment = "", "#", line.lstrip(" #")
+    indent = " " * (len(line) - len(line.lstrip()))
+    room = max(1, width - len(indent))
+    notes = [f"# {piece}" for piece in folded(comment, max(1, room - 2))] if mark else []
+    written = [*notes, *(folded(statement, room) if statement else [])]
+    return [indent + piece for piece in written] if len(indent) < width else folded(line, width)
+
+
 def _pieces(word: str, width: int) -> list[str]:
     """Break a word into pieces of at most ``width`` cells."""
     pieces = [""]

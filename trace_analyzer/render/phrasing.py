@@ -1,6 +1,7 @@
 """Write what the text renderers share: what a status asks for, how a fact, a part or a kernel is written."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from trace_analyzer import metrics, thresholds, units
@@ -60,9 +61,9 @@ _EXPORT_AGAIN = (
 )
 
 _REASONS = {
-    "fp32": "{products} in fp32, {time}",
-    "vector-units": "{products} on vector units, {time}",
-    "unaligned": "{products} with unaligned rows, {time}",
+    "fp32": "{matmuls} in fp32, {time}",
+    "vector-units": "{matmuls} on vector units, {time}",
+    "unaligned": "{matmuls} with unaligned rows, {time}",
 }
 _ONE = {"calls": "call", "events": "event", "launches": "launch"}
 
@@ -199,6 +200,12 @@ def check_phrase(check: Check) -> str:
     return where + " ".join(filter(None, (check.name.replace("_", " "), check_value(check), withheld)))
 
 
+def check_phrases(report: Report, checks: Iterable[Check]) -> list[str]:
+    """Write each check in a few words, without the device where there is one."""
+    is_one = len(report.devices) <= 1
+    return [check_phrase(replace(check, device=None) if is_one else check) for check in checks]
+
+
 def withheld_metrics(check: Check) -> str:
     """Name the metrics that a check suppresses."""
     is_all = set(check.withholds) == set(metrics.ALL)
@@ -282,13 +289,13 @@ def predicted_briefly(item: Advice) -> str:
 
 
 _NO_GAIN = f"no measurable gain (under {100 * thresholds.WORTH_RATIO:g} %)"
-"""What is said of an estimate that saves less than half of the narrowest interval is wide."""
+"""Reservation of an estimate that saves less than half of the narrowest interval is wide."""
 
 
 def tensor_cores(device: DeviceReport) -> list[str]:
-    """Write what it costs that matrix products do not use tensor cores well, where it is worth a line."""
+    """Write what it costs that matmuls and convolutions do not use tensor cores well, where it is worth a line."""
     return [
-        f"{_REASONS[item.reason].format(products=units.counted(item.kernel_count, 'matrix product'), time=units.duration(item.time_ns))}:"
+        f"{_REASONS[item.reason].format(matmuls=units.counted(item.kernel_count, 'matmul or convolution', 'matmuls and convolutions'), time=units.duration(item.time_ns))}:"
         f" {item.target_dtype} on tensor cores saves at most {units.duration(item.saves_ns)}; {item.code}"
         for item in worth.tensor_cores(device)
     ]

@@ -84,7 +84,7 @@ def _checks(report: Report, width: int) -> list[Line]:
     broken = [check for check in report.trust if check.status != "ok"]
     if not report.trust:
         return []
-    text = units.visible("; ".join((phrasing.trust_phrase(report), *map(phrasing.check_phrase, broken))))
+    text = units.visible("; ".join((phrasing.trust_phrase(report), *phrasing.check_phrases(report, broken))))
     style = "bad" if any(check.status == "fail" for check in broken) else "warn" if broken else "dim"
     return hanging([("Checks  ", "title")], text, width, style=style)
 

@@ -13,18 +13,17 @@ def window_phrase(report: Report) -> str:
 
 
 def window_length(report: Report) -> str:
-    """Write how long the verdict's window is, of a window of activities with the trace's time: ``12.9 s of 43.5 s traced``."""
+    """Write how long the verdict's window is, of a window of activities with the trace's time: ``12.9 of 43.5 s traced``."""
     window, trace_ns = report.verdict.window, report.trace.duration_ns
     if window is None:
         return ""
-    length = units.duration(window.length_ns)
-    return length if window.steps else length + (_of_trace(window.length_ns, trace_ns) or ", the whole trace")
+    return units.duration(window.length_ns) if window.steps else _length_of_trace(window.length_ns, trace_ns)
 
 
 def window_kind(report: Report) -> str:
     """Write what the verdict's window is: ``3 steady steps``; "" for all of the trace."""
     window = report.verdict.window
-    if window is None or (window.kind == "whole" and not _of_trace(window.length_ns, report.trace.duration_ns)):
+    if window is None or (window.kind == "whole" and _is_all(window.length_ns, report.trace.duration_ns)):
         return ""
     if window.kind == "step":
         return f"step {', '.join(map(str, window.steps))}"
@@ -41,13 +40,20 @@ def short_window_phrase(report: Report) -> str:
 
 def device_length(report: Report, window_ns: int) -> str:
     """Write the time from a device's first work to its last, and the trace's where that is longer."""
-    return units.duration(window_ns) + (_of_trace(window_ns, report.trace.duration_ns) or ", the whole trace")
+    return _length_of_trace(window_ns, report.trace.duration_ns)
 
 
-def _of_trace(length_ns: int, trace_ns: int) -> str:
-    """Write of how long a trace a window is a part; "" where both read the same."""
-    whole = units.duration(trace_ns)
-    return "" if units.duration(length_ns) == whole else f" of {whole} traced"
+def _length_of_trace(length_ns: int, trace_ns: int) -> str:
+    """Write how long a window is, and of how long a trace: ``12.9 of 43.5 s traced``, a unit that both share once."""
+    length, whole = units.duration(length_ns), units.duration(trace_ns)
+    if _is_all(length_ns, trace_ns):
+        return f"{length}, the whole trace"
+    share_unit = length.split()[1:] == whole.split()[1:]
+    return f"{length.split()[0] if share_unit else length} of {whole} traced"
+
+
+def _is_all(length_ns: int, trace_ns: int) -> bool:
+    return units.duration(length_ns) == units.duration(trace_ns)
 
 
 def _device_named(report: Report) -> str:

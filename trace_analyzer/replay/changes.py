@@ -6,6 +6,7 @@ A change raises `NotApplicable` where the trace does not say what it would do, o
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from math import inf
+from typing import Annotated
 
 import numpy as np
 import polars as pl
@@ -63,8 +64,10 @@ _QUEUED = (LAUNCH, GRAPH, COPY, SET, RECORD, WAIT_CALL)
 class Change:
     """Hold one change by name, with its options."""
 
-    name: str
-    options: Mapping[str, float | str] = field(default_factory=dict)
+    name: Annotated[str, "Name of the change."]
+    options: Annotated[Mapping[str, float | str], "Its options: a factor, a kernel, an operator or a module."] = field(
+        default_factory=dict
+    )
 
     @property
     def label(self) -> str:

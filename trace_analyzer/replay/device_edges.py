@@ -37,8 +37,9 @@ LATE_NS = 5_000
 """Work that starts later than explained by more waited for another stream, where one ended just before."""
 REST_NS = 20_000
 """A larger delay that nothing explains stays, as unexplained."""
-WAIT_LAG_RATIO, WAIT_LAG_MIN_NS, WAIT_LAG_MAX_NS, WAIT_LAG_SHORT_NS = 0.1, 5_000, 50_000, 10_000
-SHORT_WAIT_NS = 50_000
+WAIT_LAG_RATIO, WAIT_LAG_MAX_NS = 0.1, 50_000
+SHORT_WAIT_NS, WAIT_LAG_SHORT_NS = 50_000, 10_000
+"""What was awaited ended at most this share of the delay before, and no more than this; before a short delay, so much."""
 TAIL_RATIO = 0.15
 """A kernel in this last part of its duration leaves SMs to others."""
 EMPTY_RATIO = 0.9
@@ -89,7 +90,6 @@ def trimmed(activities: Activities) -> Ints:
     this, following = order[:-1], order[1:]
     over = activities.end[this] - activities.start[following]
     rounded = (activities.track[this] == activities.track[following]) & (over > 0) & (over <= OVERLAP_ROUNDING_NS)
-    rounded &= activities.start[following] >= activities.start[this]
     end[this[rounded]] = activities.start[following][rounded]
     return end
 
@@ -383,7 +383,7 @@ def _just_ended(activities: Activities, end: Ints, ready: Ints, rows: Ints) -> I
     most = np.where(
         late < SHORT_WAIT_NS,
         WAIT_LAG_SHORT_NS,
-        np.minimum(np.maximum(WAIT_LAG_RATIO * late, WAIT_LAG_MIN_NS), WAIT_LAG_MAX_NS),
+        np.minimum(WAIT_LAG_RATIO * late, WAIT_LAG_MAX_NS),
     )
     fits = (
         (at >= 0) & (activities.track[source] != activities.track[rows]) & (end[source] >= ready[rows]) & (lag <= most)

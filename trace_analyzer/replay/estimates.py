@@ -2,8 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from typing import Any, Literal
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 from trace_analyzer.analyses.context import Context
@@ -12,7 +14,7 @@ from trace_analyzer.catalog.fixes import Fix, fixes
 from trace_analyzer.replay.changes import CHANGES, Change
 from trace_analyzer.replay.graph import CALL, CONTENTION, EDGES, EXECUTION, GAP, LATENCY, RETURN, THREAD, WAIT
 from trace_analyzer.replay.prediction import Prediction, Replay
-from trace_analyzer.replay.recording import HOST_PARTS, UNKNOWN, Segments, is_any
+from trace_analyzer.replay.recording import HOST_PARTS, UNKNOWN, Segments, column, distinct, is_any
 from trace_analyzer.replay.refusals import refused_replayed, refused_unseen, without_links
 from trace_analyzer.replay.weights import FIRST_DEVICE
 from trace_analyzer.replay.whatif import (
@@ -324,7 +326,7 @@ def path_of(replay: Replay) -> pl.DataFrame:
     kind, ref = graph.kind[path], graph.ref[path]
     is_call = is_any(kind, (CALL, RETURN))
     event = graph.recorded.calls.event
-    edges = pl.DataFrame({
+    edges = _frame({
         "start_ns": graph.time[graph.source[path]], "end_ns": graph.time[graph.target[path]], "kind": kind,
         "label": replay.known.label[path], "thread_id": graph.thread[graph.target[path]],
         "activity_id": np.where(is_any(kind, _OF_ACTIVITIES), ref, -1),
@@ -345,27 +347,37 @@ def path_of(replay: Replay) -> pl.DataFrame:
     )
 
 
+_SIDES: tuple[Literal["left", "right"], ...] = ("left", "right")
+
+
+def _frame(columns: Mapping[str, npt.NDArray[np.integer[Any]]]) -> pl.DataFrame:
+    """Return columns of whole numbers as a frame."""
+    return pl.DataFrame({name: column(values) for name, values in columns.items()})
+
+
 def _innermost(edges: pl.DataFrame, segments: Segments) -> pl.DataFrame:
     """Split edges of threads where the innermost event changes; what no event covers is unknown."""
     if edges.is_empty():
         return edges
     thread, since, until = (edges.get_column(name).to_numpy() for name in ("thread_id", "start_ns", "end_ns"))
-    low = int(min(since.min(), segments.start.min(initial=since.min())))
-    span = int(max(until.max(), segments.end.max(initial=until.max()))) - low + 1
-    first = np.searchsorted(segments.thread * span + (segments.end - low), thread * span + (since - low), "right")
-    last = np.searchsorted(segments.thread * span + (segments.start - low), thread * span + (until - low), "left")
+    first, last = np.zeros(edges.height, dtype=np.int64), np.zeros(edges.height, dtype=np.int64)
+    for number in distinct(thread).tolist():
+        own = np.flatnonzero(thread == number)
+        begin, end = (int(np.searchsorted(segments.thread, number, side)) for side in _SIDES)
+        first[own] = begin + np.searchsorted(segments.end[begin:end], since[own], "right")
+        last[own] = begin + np.searchsorted(segments.start[begin:end], until[own], "left")
     count = np.maximum(last - first, 0)
     edge = np.repeat(np.arange(edges.height), count)
     row = first[edge] + np.arange(edge.size) - np.repeat(np.cumsum(count) - count, count)
-    covered = pl.DataFrame({
+    covered = _frame({
         "edge": edge, "start_ns": np.maximum(segments.start[row], since[edge]), "end_ns": np.minimum(segments.end[row], until[edge]),
-        "label": segments.part[row].astype(np.int64), "event_id": segments.event[row].astype(np.int64),
+        "label": segments.part[row], "event_id": segments.event[row],
     })  # fmt: skip
-    stops = pl.DataFrame({"edge": np.arange(edges.height), "start_ns": until, "end_ns": until}).with_columns(
+    stops = _frame({"edge": np.arange(edges.height), "start_ns": until, "end_ns": until}).with_columns(
         label=pl.lit(UNKNOWN, pl.Int64), event_id=pl.lit(-1, pl.Int64)
     )
     bounds = pl.concat([covered, stops]).sort("edge", "start_ns", "end_ns")
-    before = pl.col("end_ns").shift(1).over("edge").fill_null(pl.Series(since)[bounds.get_column("edge")])
+    before = pl.col("end_ns").shift(1).over("edge").fill_null(edges.get_column("start_ns")[bounds.get_column("edge")])
     bare = bounds.with_columns(
         before.alias("start_ns"), pl.col("start_ns").alias("end_ns"), label=pl.lit(UNKNOWN, pl.Int64), event_id=pl.lit(-1, pl.Int64)
     )  # fmt: skip

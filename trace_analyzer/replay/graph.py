@@ -12,7 +12,7 @@ import numpy as np
 from trace_analyzer.frames import _path_loops
 from trace_analyzer.replay.device_edges import device_links, launch_orders, trimmed
 from trace_analyzer.replay.host_edges import Silences, hand_overs, queue_room, returns, silences, spins
-from trace_analyzer.replay.recording import HOST_PARTS, UNKNOWN, Flags, Ints, Kinds, Recording, Segments, distinct
+from trace_analyzer.replay.recording import HOST_PARTS, UNKNOWN, Flags, Ints, Kinds, Recording, distinct
 
 THREAD, CALL, LATENCY, EXECUTION, GAP, WAIT, CONTENTION, RETURN, SPIN, HAND_OVER, QUEUE = range(11)
 EDGES = (
@@ -93,8 +93,16 @@ class _Raw:
         return _Raw(kind, *ends, weight, ref, none if host is None else host, flags)
 
 
+_COLUMNS = ("source", "target", "weight", "ref", "host", "inferred")
+
+
 def build(recorded: Recording, fitted: Flags | None = None) -> Graph:
     """Return the graph of a recording; class values come from the ``fitted`` activities, by default from all."""
+    return _assembled(recorded, *_unordered(recorded, fitted))
+
+
+def _unordered(recorded: Recording, fitted: Flags | None) -> tuple[tuple[Ints, Ints, Ints], list[_Raw], Ints, Ints]:
+    """Return time, rank and thread of points, their edges, what nothing explains of each point, and what threads' edges consist of."""
     activities, calls = recorded.activities, recorded.calls
     n, m = activities.start.size, calls.start.size
     end = trimmed(activities)
@@ -153,7 +161,7 @@ def build(recorded: Recording, fitted: Flags | None = None) -> Graph:
     rest[call_ends] = waited.rest
     no_thread = np.full(2 * n, -1, dtype=np.int64)
     threads = [no_thread, calls.thread, calls.thread, quiet.thread[has_begin], quiet.thread[has_stop]]
-    return _assembled(recorded, (time, rank, np.concatenate(threads)), raw, rest, parts)
+    return (time, rank, np.concatenate(threads)), raw, rest, parts
 
 
 def _begun(recorded: Recording, points: tuple[Ints, Ints], silent: tuple[Ints, Ints], quiet: Silences) -> _Raw:
@@ -215,48 +223,32 @@ def _parts(recorded: Recording, thread: Ints, begin: Ints, end: Ints) -> Ints:
     if not thread.size or not segments.start.size:
         result[UNKNOWN] = end - begin
         return result
-    low = min(int(begin.min()), int(segments.start.min(initial=0)))
-    span = max(int(end.max()), int(segments.end.max(initial=0))) - low + 1
-    keys = segments.thread * span
-    keys += segments.start - low
-    since, until = (np.searchsorted(keys, thread * span + (time - low), "right") - 1 for time in (begin, end))
-    begun, done = (_reached(segments, at, (thread, time)) for at, time in ((since, begin), (until, end)))
-    length = segments.end - segments.start
-    before = np.zeros(length.size + 1, dtype=np.int64)
-    for part in distinct(segments.part):
-        np.cumsum(length * (segments.part == part), out=before[1:])
-        result[part] += before[done[0]] - before[begun[0]]
-    stretch = np.arange(thread.size)
-    for (row, partial), sign in ((done, 1), (begun, -1)):
-        result[segments.part[np.minimum(row, segments.part.size - 1)], stretch] += sign * partial
+    firsts = np.searchsorted(segments.thread, np.arange(recorded.processes.size + 1))
+    _path_loops.spend(
+        firsts, segments.start, segments.end, segments.part, thread, begin, end, result.reshape(-1)
+    )  # fmt: skip
     result[UNKNOWN] += (end - begin) - result.sum(axis=0)
     return result
 
 
-def _reached(segments: Segments, at: Ints, point: tuple[Ints, Ints]) -> tuple[Ints, Ints]:
-    """Return how many segments have ended by each point, and how much of the next there is; ``at`` is the last begun by then."""
-    thread, time = point
-    row = np.maximum(at, 0)
-    inside = (at >= 0) & (segments.thread[row] == thread)
-    partial = np.where(inside, np.minimum(time, segments.end[row]) - segments.start[row], 0)
-    return np.where(inside, row, at + 1), partial
-
-
 def _assembled(recorded: Recording, points: tuple[Ints, Ints, Ints], raw: list[_Raw], rest: Ints, parts: Ints) -> Graph:
-    """Return the graph with points in order and edges by the point that they lead to; edges that lead back are left out."""
+    """Return the graph with points in order and edges by the point that they lead to; edges that lead back are left out.
+
+    Empties ``raw``: its columns go one by one as they are put in order, which is when most memory is taken.
+    """
     time, rank, threads = points
     order = np.lexsort((rank, time))
     place = np.empty_like(order)
     place[order] = np.arange(order.size)
 
-    source, target = (place[np.concatenate([getattr(part, name) for part in raw])] for name in ("source", "target"))
+    kind = np.concatenate([np.full(part.source.size, part.kind, dtype=np.int8) for part in raw])
+    columns = {name: [getattr(part, name) for part in raw] for name in _COLUMNS}
+    raw.clear()
+    source, target = (place[np.concatenate(columns.pop(name))] for name in ("source", "target"))
     forward = np.flatnonzero(source < target)
     sorted_ = forward[np.argsort(target[forward], kind="stable")]
-    source, target = source[sorted_], target[sorted_]
-    kind = np.concatenate([np.full(part.source.size, part.kind, dtype=np.int8) for part in raw])[sorted_]
-    weight, ref, host, inferred = (
-        np.concatenate([getattr(part, name) for part in raw])[sorted_] for name in ("weight", "ref", "host", "inferred")
-    )
+    source, target, kind = source[sorted_], target[sorted_], kind[sorted_]
+    weight, ref, host, inferred = (np.concatenate(columns.pop(name))[sorted_] for name in _COLUMNS[2:])
     offsets = np.append(0, np.cumsum(np.bincount(target, minlength=order.size)))
     measured = time[order]
     edge_rest = _on_binding(measured, (offsets, source, target), weight, rest[order])

@@ -281,7 +281,7 @@ def silences(recorded: Recording) -> Silences:
     long_ = np.flatnonzero(~segments.busy & (segments.end - segments.start >= SILENCE_NS))
     first = np.flatnonzero(np.append(True, ~same))
     last = np.flatnonzero(np.append(~same, True))
-    thread = np.concatenate([segments.thread[rows] for rows in (hole, long_, first, last)])
+    thread = np.concatenate([segments.thread[rows] for rows in (hole, long_, first, last)]).astype(np.int64)
     start = np.concatenate(
         [segments.end[hole], segments.start[long_], np.full(first.size, -_FAR), segments.end[last]]
     )  # fmt: skip

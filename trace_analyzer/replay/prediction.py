@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from math import hypot, inf
+from typing import Annotated
 
 import numpy as np
 import polars as pl
@@ -49,21 +50,21 @@ _INFERRED = (WAIT, CONTENTION, SPIN, HAND_OVER, QUEUE)
 
 @dataclass(frozen=True)
 class Prediction:
-    """Hold a step time with its interval, ns."""
+    """Hold a step time with its interval."""
 
-    step_ns: float
-    low_ns: float
-    high_ns: float
+    step_ns: Annotated[float, "The step, ns."]
+    low_ns: Annotated[float, "Lower end of the interval, ns."]
+    high_ns: Annotated[float, "Upper end of the interval, ns."]
 
 
 @dataclass(frozen=True)
 class Identity:
-    """Hold the replay without changes: its step, its error, and what of the path is not known for sure."""
+    """Hold the replay without changes."""
 
-    step_ns: float
-    error_ratio: float
-    unexplained_ratio: float
-    inferred_ratio: float
+    step_ns: Annotated[float, "Its step, ns."]
+    error_ratio: Annotated[float, "Its distance from the recorded step, as a share of that."]
+    unexplained_ratio: Annotated[float, "Share of the critical path that nothing explains."]
+    inferred_ratio: Annotated[float, "Share of the critical path that is inferred, not recorded."]
 
 
 @dataclass(frozen=True)

@@ -8,16 +8,19 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from trace_analyzer.catalog.code import NO_OPERATOR
 from trace_analyzer.catalog.host_work import BLOCKING, HOST_WAIT, work_of_name
 from trace_analyzer.catalog.patterns import with_slashes
+from trace_analyzer.frames.buffers import Buffer
 from trace_analyzer.frames.intervals import innermost, split_by, union
-from trace_analyzer.frames.lookups import factorize
+from trace_analyzer.frames.lookups import factorize, inverse_index, map_unique
 from trace_analyzer.replay.analysed import Analysed
 from trace_analyzer.thresholds import HOST_WAIT_NS
 
 Ints = npt.NDArray[np.int64]
 Kinds = npt.NDArray[np.int8]
 Flags = npt.NDArray[np.bool_]
+Rows = npt.NDArray[np.int32]
 
 LAUNCH, GRAPH, COPY, BLOCKING_COPY, SET, SYNC_DEVICE, SYNC_STREAM, SYNC_EVENT, ALLOC, FREE, RECORD, WAIT = range(12)
 """Kinds of runtime calls that a replay keeps; all others are time of their thread."""
@@ -47,7 +50,7 @@ HOST_PARTS = (
     HOST_WAIT,
 )
 _PARTS_OF_WORK = {"data-loading": DATA, "compilation": COMPILATION, "allocation": ALLOCATION, HOST_WAIT: WAITING}
-_MARK_OPERATORS = r"^(ProfilerStep|Optimizer\.)"
+_MARK_OPERATORS = rf"^(ProfilerStep|Optimizer\.)|{NO_OPERATOR}"
 """PyTorch before 1.11 writes these annotations as operators: they are no work."""
 
 COPY_KINDS = ("HtoD", "DtoH", "DtoD", "PtoP")
@@ -92,7 +95,7 @@ class Calls:
 class Segments:
     """Hold disjoint stretches of host threads, in order, with what the thread did; ``busy`` where silence is work."""
 
-    thread: Ints
+    thread: npt.NDArray[np.int32]
     start: Ints
     end: Ints
     part: npt.NDArray[np.int8]
@@ -175,6 +178,19 @@ def _ints(series: pl.Series) -> Ints:
     return np.ascontiguousarray((numbers.fill_null(-1) if numbers.null_count() else numbers).to_numpy())
 
 
+def _picked(series: pl.Series, rows: Ints) -> Ints:
+    """Return the whole numbers of some rows; the others are not copied."""
+    return series.to_numpy()[rows].astype(np.int64) if not series.null_count() else _ints(series)[rows]
+
+
+def column(values: npt.NDArray[np.integer[Any]]) -> pl.Series:
+    """Return whole numbers as a series; Polars' own conversion imports masked arrays (12 ms)."""
+    room = Buffer(values.size)
+    if values.size:
+        room.values[:] = memoryview(np.ascontiguousarray(values, dtype=np.int64)).cast("B").cast("q")
+    return room.series()
+
+
 def _name_kinds(events: pl.DataFrame) -> pl.DataFrame:
     """Add to each host event the number of its kind and name, the call that it is, and the part of host time."""
     codes, firsts = factorize(events.get_column("kind"), events.get_column("name"))
@@ -202,21 +218,23 @@ def _name_kinds(events: pl.DataFrame) -> pl.DataFrame:
     known = names.with_columns(with_slashes(names).select(work_of_name()).to_series().alias("work")).with_columns(
         call.fill_null(-1).cast(pl.Int8).alias("call"),
         part.cast(pl.Int8).alias("part"),
-        is_operator.alias("is_operator"),
+        # Scopes and autograd functions without a namespace run the program's own code, which may wait.
+        (is_operator & name.str.contains(":")).alias("occupies"),
     )
-    return known.select("call", "part", "is_operator")[codes].with_columns(codes.alias("name_id"))
+    return known.select("call", "part", "occupies")[codes].with_columns(codes.alias("name_id"))
 
 
-def _calls(events: pl.DataFrame, kinds: pl.DataFrame, processes: Ints, launches: pl.DataFrame) -> tuple[Calls, Ints]:
+def _calls(events: pl.DataFrame, kinds: pl.DataFrame, processes: Ints, launches: pl.DataFrame) -> tuple[Calls, Rows]:
     """Return the kept calls, and for each host event the row of the call that it is or lies in, -1 for none."""
-    kind = _ints(kinds.get_column("call")).copy()
+    kind = kinds.get_column("call").to_numpy().copy()
     launching = np.zeros(events.height, dtype=bool)
     launching[_ints(launches.get_column("launch_id"))] = True
     kind[launching & (kind < 0)] = LAUNCH
     rows = np.flatnonzero(kind >= 0)
-    own = events.select("thread_id", "start_ns", "duration_ns")[rows]
-    thread, start = _ints(own.get_column("thread_id")), _ints(own.get_column("start_ns"))
-    end = start + _ints(own.get_column("duration_ns"))
+    thread, start, length = (
+        _picked(events.get_column(name), rows) for name in ("thread_id", "start_ns", "duration_ns")
+    )
+    end = start + length
     order = np.lexsort((-end, start, thread))
     rows, thread, start, end = rows[order], thread[order], start[order], end[order]
     # A call that starts before an earlier one of its thread has ended lies in it.
@@ -227,9 +245,9 @@ def _calls(events: pl.DataFrame, kinds: pl.DataFrame, processes: Ints, launches:
         reached = np.maximum.accumulate(thread * span + (end - low))
         outer[1:] = thread[1:] * span + (start[1:] - low) >= reached[:-1]
     number = np.cumsum(outer) - 1
-    of_event = np.full(events.height, -1, dtype=np.int64)
+    of_event = np.full(events.height, -1, dtype=np.int32)
     of_event[rows] = number
-    name = _ints(kinds.get_column("name_id"))[rows]
+    name = _picked(kinds.get_column("name_id"), rows)
     none = np.full(int(outer.sum()), -1, dtype=np.int64)
     kept = thread[outer]
     calls = Calls(
@@ -237,7 +255,7 @@ def _calls(events: pl.DataFrame, kinds: pl.DataFrame, processes: Ints, launches:
         end[outer],
         kept,
         processes[kept] if kept.size else kept,
-        kind[rows][outer],
+        kind[rows][outer].astype(np.int64),
         name[outer],
         none,
         none,
@@ -246,17 +264,13 @@ def _calls(events: pl.DataFrame, kinds: pl.DataFrame, processes: Ints, launches:
     return calls, of_event
 
 
-def _activities(table: pl.DataFrame, call_of_event: Ints) -> tuple[Activities, Ints]:
+def _activities(table: pl.DataFrame, call_of_event: Rows) -> tuple[Activities, Ints]:
     """Return the activities in order of start, and device and stream of each track."""
-    direction = (
-        pl.col("name")
-        .cast(pl.String)
-        .str.extract(r"(HtoD|DtoH|DtoD|PtoP)")
-        .replace_strict(
-            {name: FIRST_COPY + number for number, name in enumerate(COPY_KINDS)},
-            default=OTHER_COPY,
-            return_dtype=pl.Int64,
-        )
+    name = pl.col("name")
+    direction = name.str.extract(r"(HtoD|DtoH|DtoD|PtoP)").replace_strict(
+        {text: FIRST_COPY + number for number, text in enumerate(COPY_KINDS)},
+        default=OTHER_COPY,
+        return_dtype=pl.Int64,
     )
     kind = (
         pl.when(pl.col("kind") == "kernel")
@@ -265,12 +279,17 @@ def _activities(table: pl.DataFrame, call_of_event: Ints) -> tuple[Activities, I
         .then(MEMSET)
         .otherwise(direction)
     )
+    of_name = map_unique(
+        table.select("kind", "name"),
+        kind.cast(pl.Int64).alias("kind"),
+        name.str.contains("(?i)pageable").alias("pageable"),
+    )
     frame = table.select(
-        "device", pl.col("stream").fill_null(-1), "start_ns", "duration_ns", "launch_id",
-        kind.cast(pl.Int64).alias("kind"), pl.col("name").cast(pl.String).str.contains("(?i)pageable").alias("pageable"),
-    )  # fmt: skip
-    places = frame.select("device", "stream").unique().sort("device", "stream").with_row_index("track")
-    track = frame.join(places, on=["device", "stream"], how="left", maintain_order="left").get_column("track")
+        "device", pl.col("stream").fill_null(-1), "start_ns", "duration_ns", "launch_id"
+    ).hstack(of_name)  # fmt: skip
+    numbers, firsts = factorize(frame.get_column("device"), frame.get_column("stream"))
+    places = frame.select("device", "stream")[firsts].with_row_index("number").sort("device", "stream")
+    track = inverse_index(places.get_column("number"), places.height)[numbers]
     launch = _ints(frame.get_column("launch_id"))
     call = np.where(launch >= 0, call_of_event[np.maximum(launch, 0)] if call_of_event.size else -1, -1)
     start = _ints(frame.get_column("start_ns"))
@@ -287,7 +306,7 @@ def _activities(table: pl.DataFrame, call_of_event: Ints) -> tuple[Activities, I
 def _with_streams(
     calls: Calls,
     events: pl.DataFrame,
-    call_of_event: Ints,
+    call_of_event: Rows,
     sync_events: pl.DataFrame,
     tracks_of: dict[tuple[int, int], int],
 ) -> Calls:
@@ -298,7 +317,7 @@ def _with_streams(
     rows = sync_events.drop_nulls("correlation").unique("correlation", keep="first", maintain_order=True)
     if rows.is_empty():
         return calls
-    kept = events.select("event_id", "correlation").with_columns(pl.Series("call", call_of_event))
+    kept = events.select("event_id", "correlation").with_columns(column(call_of_event).alias("call"))
     joined = kept.filter(pl.col("call") >= 0).drop_nulls("correlation").join(rows, on="correlation", how="inner")
     waiting, awaits = calls.waiting.copy(), calls.awaits.copy()
     for call, device, stream, awaited in joined.select("call", "device", "stream", "wait_on_stream").iter_rows():
@@ -344,7 +363,7 @@ def _segments(events: pl.DataFrame, kinds: pl.DataFrame) -> Segments:
         "thread_id", "start_ns", (pl.col("start_ns") + pl.col("duration_ns")).alias("end_ns"), "event_id"
     )
     inner = innermost(spans, ["thread_id"], "event_id")
-    named = spans.hstack(kinds.select("part", "call", "is_operator"))
+    named = spans.hstack(kinds.select("part", "call", "occupies"))
     for work in (COMPILATION, DATA):
         within = named.filter((pl.col("part") == work) & (pl.col("call") < 0)).select("thread_id", "start_ns", "end_ns")
         if within.is_empty():
@@ -354,11 +373,12 @@ def _segments(events: pl.DataFrame, kinds: pl.DataFrame) -> Segments:
         inner = split_by(inner, whole, ["thread_id"], [f"inside {work}"])
     event = inner.get_column("event_id")
     own = named.get_column("part")[event]
-    part = inner.select(pl.coalesce(f"inside {DATA}", f"inside {COMPILATION}", own)).to_series().to_numpy()
-    is_operator = named.get_column("is_operator")[event].to_numpy().astype(bool)
-    busy = is_operator | is_any(part, (DATA, ALLOCATION, COMPILATION, RUNTIME))
-    thread, start, end = (_ints(inner.get_column(name)) for name in ("thread_id", "start_ns", "end_ns"))
-    part = np.where(
-        (part == WAITING) & (_ints(events.get_column("duration_ns"))[event.to_numpy()] < HOST_WAIT_NS), PYTHON, part
-    )
+    part = inner.select(pl.coalesce(f"inside {DATA}", f"inside {COMPILATION}", own)).to_series().to_numpy().copy()
+    occupied = named.get_column("occupies")[event].to_numpy().astype(bool)
+    busy = occupied | is_any(part, (DATA, ALLOCATION, COMPILATION, RUNTIME))
+    waiting = np.flatnonzero(part == WAITING)
+    length = _picked(events.get_column("duration_ns"), event.to_numpy()[waiting].astype(np.int64))
+    part[waiting[length < HOST_WAIT_NS]] = PYTHON
+    thread = inner.get_column("thread_id").cast(pl.Int32).to_numpy()
+    start, end = (_ints(inner.get_column(name)) for name in ("start_ns", "end_ns"))
     return Segments(thread, start, end, part, busy, event.to_numpy())

@@ -8,7 +8,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import polars as pl
 
@@ -39,77 +39,69 @@ _NO_DEVICE = "no device of the trace did any work"
 
 @dataclass(frozen=True)
 class Scenario:
-    """Hold one change and the step that it is estimated to lead to; ``saves_ratio`` is of the replayed step.
+    """Hold one change and the step that it is estimated to lead to."""
 
-    ``what`` is a change of the program, or ``sensitivity``: how much a part matters, that no one change makes so fast.
-    """
-
-    name: str
-    options: Mapping[str, float | str]
-    label: str
-    what: Literal["change", "sensitivity"]
-    step_ns: float
-    low_ns: float
-    high_ns: float
-    saves_ratio: float
+    name: Annotated[str, "Name of the change."]
+    options: Annotated[Mapping[str, float | str], "Its options."]
+    label: Annotated[str, "The change in words."]
+    what: Annotated[
+        Literal["change", "sensitivity"], "A change of the program, or a part that no one change makes so fast."
+    ]
+    step_ns: Annotated[float, "Estimated step, ns."]
+    low_ns: Annotated[float, "Lower end of its interval, ns."]
+    high_ns: Annotated[float, "Upper end of its interval, ns."]
+    saves_ratio: Annotated[float, "What it saves, as a share of the replayed step."]
 
 
 @dataclass(frozen=True)
 class PathPart:
-    """Hold a part of the critical path: ns of a step, its share, and the step with that part by factors as fast.
+    """Hold a part of the critical path.
 
-    Without changes, ``operator``, ``module`` and ``python_function`` are those that hold most of it, where any is known, and
-    ``start_ns`` and ``end_ns`` its longest stretch.
+    Without changes, ``operator``, ``module`` and ``python_function`` are those that hold most of it, where any is known.
     """
 
-    kind: str
-    name: str
-    ns: float
-    ratio: float
-    speedups: Mapping[str, float]
-    operator: str | None = None
-    module: str | None = None
-    python_function: str | None = None
-    start_ns: int | None = None
-    end_ns: int | None = None
+    kind: Annotated[str, "Host, device or dependency."]
+    name: Annotated[str, "Key of the part."]
+    ns: Annotated[float, "Time of a step, ns."]
+    ratio: Annotated[float, "Share of the step."]
+    speedups: Annotated[Mapping[str, float], "Factor -> the step with this part so many times as fast, ns."]
+    operator: Annotated[str | None, "Operator with most of it; null where none is known."] = None
+    module: Annotated[str | None, "Module with most of it; null where none is known."] = None
+    python_function: Annotated[str | None, "Python function with most of it; null where none is known."] = None
+    start_ns: Annotated[int | None, "Start of its longest stretch, ns; null under changes."] = None
+    end_ns: Annotated[int | None, "End of that stretch, ns; null under changes."] = None
 
 
 @dataclass(frozen=True)
 class Skipped:
-    """Hold a change that would do nothing, or (``is_refused``) cannot be predicted, and why.
+    """Hold a change that would do nothing, or that cannot be predicted."""
 
-    ``is_applied`` where only that alone cannot.
-    """
-
-    name: str
-    options: Mapping[str, float | str]
-    reason: str
-    is_applied: bool = False
-    is_refused: bool = False
+    name: Annotated[str, "Name of the change."]
+    options: Annotated[Mapping[str, float | str], "Its options."]
+    reason: Annotated[str, "Why it has no estimate."]
+    is_applied: Annotated[bool, "Whether only an estimate of it alone is missing."] = False
+    is_refused: Annotated[bool, "Whether it cannot be predicted."] = False
 
 
 @dataclass(frozen=True)
 class WhatIf(Result):
-    """Hold the answer to `whatif`.
+    """Hold the answer to `whatif`. Where it is refused, what rests on the replay is None or empty."""
 
-    Where it is refused, ``reason`` says why, and what rests on the replay is None or empty.
-
-    ``cpu_floor_ns`` is the step with an infinitely fast device, ``device_floor_ns`` with an infinitely fast CPU.
-    """
-
-    status: Literal["ok", "refused"]
-    reason: str | None
-    device: int | str | None
-    steps: int
-    step_ns: float | None
-    changes: tuple[Change, ...] = ()
-    replay: Identity | None = None
-    cpu_floor_ns: float | None = None
-    device_floor_ns: float | None = None
-    predicted: Prediction | None = None
-    scenarios: tuple[Scenario, ...] = ()
-    critical_path: tuple[PathPart, ...] = ()
-    skipped: tuple[Skipped, ...] = ()
+    status: Annotated[Literal["ok", "refused"], "Whether the trace allows estimates."]
+    reason: Annotated[str | None, "Why not; None where it does."]
+    device: Annotated[int | str | None, "The device whose steps these are."]
+    steps: Annotated[int, "Steady steps; 0 where the window is predicted."]
+    step_ns: Annotated[
+        float | None, "The recorded step, ns: mean distance of the steady steps' last activity ends, or the window."
+    ]
+    changes: Annotated[tuple[Change, ...], "Changes that were asked for."] = ()
+    replay: Annotated[Identity | None, "The replay without changes."] = None
+    cpu_floor_ns: Annotated[float | None, "The step with an infinitely fast device, ns."] = None
+    device_floor_ns: Annotated[float | None, "The step with an infinitely fast CPU, ns."] = None
+    predicted: Annotated[Prediction | None, "The step with all changes; without changes that of the replay."] = None
+    scenarios: Annotated[tuple[Scenario, ...], "Each change alone."] = ()
+    critical_path: Annotated[tuple[PathPart, ...], "Parts of the path under the changes, the longest first."] = ()
+    skipped: Annotated[tuple[Skipped, ...], "Changes without an estimate."] = ()
 
     @property
     def saves_ratio(self) -> float:
@@ -359,7 +351,7 @@ def standard_changes() -> tuple[Change, ...]:
 
 
 def _scenarios(replay: Replay, applied: tuple[Change, ...]) -> tuple[list[Scenario], list[Skipped]]:
-    """Return each asked change alone, so that what each brings can be told from what all bring."""
+    """Return each asked change alone, so that the effect of each stands beside that of all."""
     scenarios, skipped = [], []
     for change in applied:
         try:

@@ -26,8 +26,8 @@ from trace_analyzer.report.device_report import (
     LaunchLead,
     MeasuredRoof,
     QueueDepth,
+    QueuedWork,
     RunAhead,
-    Runway,
     TensorCores,
     WorkCoverage,
 )
@@ -78,11 +78,11 @@ __all__ = [
     "MeasuredRoof",
     "Predicted",
     "QueueDepth",
+    "QueuedWork",
     "Recorded",
     "Regime",
     "Report",
     "RunAhead",
-    "Runway",
     "Shares",
     "Status",
     "StepReport",
@@ -95,7 +95,8 @@ __all__ = [
     "WorkCoverage",
 ]
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
+"""Version of the JSON report: it grows where a field is renamed, removed or means something else, not where one is added."""
 
 
 @dataclass(frozen=True)

@@ -106,7 +106,7 @@ class Advice:
 
     ``start_ns`` and ``end_ns`` name a place on the timeline that shows it, where there is one. ``id`` is the fix
     of the catalogue, ``docs`` the section on it: when it helps, when not, and how its bound is computed. ``predicted`` is
-    there where a replay accepts the trace and knows the change.
+    there where a replay accepts the trace and knows the change. ``shared_with`` is the advice above that counts most of its time too.
     """
 
     title: Annotated[str, "What to change."]
@@ -126,3 +126,7 @@ class Advice:
         Predicted | None,
         "What a replay makes of it; null where the trace cannot be replayed, or the change is not known to it.",
     ] = None
+    shared_with: Annotated[
+        str | None, "The advice above this one that counts most of its time too; null where none does."
+    ] = None
+    shared_ratio: Annotated[float | None, "The share of its time that both are about, which is saved once."] = None

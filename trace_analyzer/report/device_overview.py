@@ -20,8 +20,8 @@ DEVICES_SECTION = Section(
         Shown("empty_queue_ratio", "queue empty", term="empty-queue"),
         Shown("mean_queue_depth", "depth, mean", "number", term="queue"),
         Shown("max_queue_depth", "depth, most", "count", term="queue"),
-        Shown("mean_runway_ns", "queued work, mean", term="runway"),
-        Shown("max_runway_ns", "queued work, most", term="runway"),
+        Shown("mean_queued_work_ns", "queued work, mean", term="queued_work"),
+        Shown("max_queued_work_ns", "queued work, most", term="queued_work"),
         Shown("p10_launch_lead_ns", "lead, p10", term="lead"),
         Shown("p50_launch_lead_ns", "lead, p50", term="lead"),
         Shown("p90_launch_lead_ns", "lead, p90", term="lead"),
@@ -50,8 +50,8 @@ class DeviceOverview:
     empty_queue_ratio: float | None
     mean_queue_depth: float | None
     max_queue_depth: int | None
-    mean_runway_ns: float | None
-    max_runway_ns: int | None
+    mean_queued_work_ns: float | None
+    max_queued_work_ns: int | None
     p10_launch_lead_ns: int | None
     p50_launch_lead_ns: int | None
     p90_launch_lead_ns: int | None
@@ -74,8 +74,8 @@ def overview(device: DeviceReport) -> DeviceOverview:
         empty_queue_ratio=ahead.empty_queue_ratio,
         mean_queue_depth=ahead.queue_depth.mean,
         max_queue_depth=ahead.queue_depth.max,
-        mean_runway_ns=ahead.runway_ns.mean,
-        max_runway_ns=ahead.runway_ns.max,
+        mean_queued_work_ns=ahead.queued_work_ns.mean,
+        max_queued_work_ns=ahead.queued_work_ns.max,
         p10_launch_lead_ns=ahead.launch_lead_ns.p10,
         p50_launch_lead_ns=ahead.launch_lead_ns.p50,
         p90_launch_lead_ns=ahead.launch_lead_ns.p90,

@@ -52,7 +52,7 @@ class QueueDepth:
 
 
 @dataclass(frozen=True)
-class Runway:
+class QueuedWork:
     """Hold device time of the queued work, ns, weighted by time."""
 
     mean: Annotated[float | None, "Mean."]
@@ -73,8 +73,8 @@ class RunAhead:
         "Quantiles of the launch lead: start of a launch's first activity minus the call's end.",
     ]
     queue_depth: Annotated[QueueDepth, "Activities launched and not yet started, weighted by time."]
-    runway_ns: Annotated[
-        Runway,
+    queued_work_ns: Annotated[
+        QueuedWork,
         "Device time of the queued work, ns, weighted by time: how long the device would stay busy if the CPU stopped.",
     ]
     empty_queue_ratio: Annotated[Ratio | None, "Share of the window in which nothing was queued."]
@@ -326,7 +326,7 @@ class Attained:
     """
 
     memory_gbps: Annotated[Quantity | None, "Memory bandwidth of large copies, GB/s."]
-    peak_tflops: Annotated[Mapping[str, float], "TFLOP/s of matrix products, by dtype."]
+    peak_tflops: Annotated[Mapping[str, float], "TFLOP/s of matmuls, by dtype."]
     launch_overhead_ns: Annotated[Quantity | None, "CPU time of one operator on one element."]
     launch_latency_ns: Annotated[
         Amount | None,

@@ -70,7 +70,7 @@ class SetAside:
 class StepTotals:
     """Hold the steps of one device: lengths and busy ratio are those of the steady steps, of all where none is steady.
 
-    ``summed_count`` is how many steps these are. ``has_steady`` says whether at least two steady steps were found.
+    ``summed_count`` is how many steps these are. ``has_steady`` says whether there are at least two steady steps.
     """
 
     count: int

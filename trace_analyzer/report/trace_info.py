@@ -15,7 +15,7 @@ class DeviceInfo:
     name: Annotated[str | None, "Name from the file's header."]
     catalog_name: Annotated[
         str | None,
-        "Its name in the device catalogue, where its peaks come from; null when not found there.",
+        "Its name in the device catalogue, where its peaks come from; null where it is not listed there.",
     ]
 
 

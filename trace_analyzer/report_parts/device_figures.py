@@ -25,8 +25,8 @@ from trace_analyzer.report import (
     GroupTime,
     LaunchLead,
     QueueDepth,
+    QueuedWork,
     RunAhead,
-    Runway,
     TensorCores,
     WorkCoverage,
 )
@@ -150,7 +150,7 @@ def _run_ahead(this: pl.Expr, tables: DeviceTables, busy_ratio: float) -> RunAhe
         run_ahead.run_ahead_state(busy_ratio, queue["empty_queue_ratio"], lead["lead_p50"], lead["call_p50"]),  # type: ignore[arg-type]
         LaunchLead(lead["lead_p10"], lead["lead_p50"], lead["lead_p90"]),
         QueueDepth(queue["depth_mean"], queue["depth_p50"], queue["depth_max"]),
-        Runway(queue["runway_mean"], queue["runway_p50"], queue["runway_max"]),
+        QueuedWork(queue["queued_work_mean"], queue["queued_work_p50"], queue["queued_work_max"]),
         queue["empty_queue_ratio"],
     )
 

@@ -9,13 +9,14 @@ from trace_analyzer import thresholds, units
 from trace_analyzer.analyses import roofline
 from trace_analyzer.analyses.steps import MAX_STEP_ROWS, HostSteps
 from trace_analyzer.analysis import Value
+from trace_analyzer.catalog.devices import Device
 from trace_analyzer.checks import clock_notes
 from trace_analyzer.ingest.trace import Trace
 from trace_analyzer.notes import Note
 from trace_analyzer.report import (
     DeviceReport,
 )
-from trace_analyzer.units import percent
+from trace_analyzer.units import percent, visible
 from trace_analyzer.windows import MAX_DEVICES, device_ids
 
 
@@ -35,6 +36,7 @@ class NoteSources:
     device_reports: Mapping[int, DeviceReport]
     earlier_work_notes: tuple[Note, ...]
     trim_notes: tuple[Note, ...]
+    device_models: Mapping[int, Device | None]
 
 
 def notes(note_sources: NoteSources) -> tuple[Note, ...]:
@@ -48,6 +50,7 @@ def notes(note_sources: NoteSources) -> tuple[Note, ...]:
         *clock_notes(device_ids(sources.reported_devices), sources.device_figures),
         *sources.earlier_work_notes,
         *_unreported_notes(trace, sources.reported_devices),
+        *_likeness_notes(sources.reported_devices, sources.device_models),
         *sources.host_steps.notes,
         *_empty_step_notes(sources.host_steps.marks, sources.device_steps),
         *_unlinked_notes(tuple(sources.device_reports.values())),
@@ -76,7 +79,8 @@ def _shared_notes(trace: Trace, activities: pl.DataFrame) -> list[Note]:
         for label, contexts, processes in shared.select("label", "contexts", "processes").iter_rows()
     ]
     world, listed = trace.header.world_size, len(trace.header.devices)
-    if world is not None and 0 < listed < world and activities.height:
+    are_hosts = world is not None and listed > 1 and world % listed == 0  # several hosts with as many devices each
+    if world is not None and 0 < listed < world and not are_hosts and activities.height:
         notes.append(
             Note(
                 "more-ranks-than-devices",
@@ -92,6 +96,22 @@ def _unreported_notes(trace: Trace, reported: pl.DataFrame) -> list[Note]:
     more = trace.devices.height - reported.height
     message = f"the trace names {trace.devices.height:,} devices: only the {MAX_DEVICES} busiest are reported"
     return [Note("many-devices", "warning", message, more)] if more else []
+
+
+def _likeness_notes(reported: pl.DataFrame, models: Mapping[int, Device | None]) -> list[Note]:
+    """Note devices that are taken for a row of the catalogue by their properties, though no name says so."""
+    ids = device_ids(reported)
+    return [
+        Note(
+            "device-by-likeness",
+            "warning",
+            f"device {ids[code]}: {f'its name ({visible(name)}) is not in the catalogue' if name else 'the trace does not name it'};"
+            f" it is taken for {model.name},"
+            " which has as many multiprocessors, as much memory and the same capability (--gpu NAME tells which it is)",
+        )
+        for code, _, name in reported.iter_rows()
+        if (model := models.get(code)) is not None and model.matched == "likeness"
+    ]
 
 
 def _empty_step_notes(marks: pl.DataFrame, steps: pl.DataFrame) -> list[Note]:

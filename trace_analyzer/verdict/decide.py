@@ -4,12 +4,12 @@ from collections.abc import Iterator, Mapping
 
 from trace_analyzer import thresholds as t
 from trace_analyzer.analyses.left_out import LeftOut
-from trace_analyzer.findings import Findings
+from trace_analyzer.findings import DeviceFindings, Findings
 from trace_analyzer.report import Confidence, Debiased, Evidence, Regime, Verdict
 from trace_analyzer.units import NS_PER_S, counted, duration, percent, visible
 from trace_analyzer.verdict.judge import KERNEL_REGIMES, Judgement, cause_sums, judge, shares
 from trace_analyzer.verdict.recording import debiased
-from trace_analyzer.verdict.roofs import roof_doubts, roof_evidence, roof_phrase, sentence_far_below
+from trace_analyzer.verdict.roofs import far_from_roof, roof_doubts, roof_evidence, roof_phrase, sentence_far_below
 from trace_analyzer.vocabulary import (
     CAUSES,
     EARLIER_WORK,
@@ -31,9 +31,8 @@ def verdict(findings: Findings) -> Verdict:
     unknown = sum(parts.get(part, 0) for part in COUNTED_NOWHERE)
     judgement = judge(parts, findings.cold_gap_ns)
     too_little = device.kernel_count < t.INSUFFICIENT_KERNELS and device.busy_ns < t.INSUFFICIENT_TIME_NS
-    too_unknown = window > 0 and unknown > t.UNKNOWN_RATIO * window
-    if judgement is None or too_little or too_unknown:
-        return _insufficient(findings, unknown, too_little=too_little)
+    if judgement is None or too_little or is_undecided(judgement, parts):
+        return _insufficient(findings, judgement, unknown, too_little=too_little)
     unbiased = debiased(parts, findings.recording, findings.cold_gap_ns)
     confidence, why = confidence_of(findings, judgement, window, unbiased)
     return Verdict(
@@ -51,6 +50,28 @@ def verdict(findings: Findings) -> Verdict:
         evidence=tuple(_evidence(findings, judgement, window)),
         debiased=unbiased,
     )
+
+
+def is_undecided(judgement: Judgement, parts_ns: Mapping[str, int]) -> bool:
+    """Return whether more is unknown than the regime holds, and could make it another regime.
+
+    Kernels of unknown limit may be compute or memory, idle time of unknown cause the host's or that of peers.
+    """
+    unknown = {part: parts_ns.get(part, 0) for part in COUNTED_NOWHERE}
+    if sum(unknown.values()) <= judgement.groups_ns[judgement.regime]:
+        return False
+    kernels = unknown.pop("other", 0)
+    known = {part: ns for part, ns in parts_ns.items() if part not in COUNTED_NOWHERE}
+    others = (
+        judge(_with(known, {kind: kernels, waiting: sum(unknown.values())}))
+        for kind in ("compute", "memory")
+        for waiting in ("python", "device-wait")
+    )
+    return any(other is None or other.regime != judgement.regime for other in others)
+
+
+def _with(parts_ns: Mapping[str, int], more_ns: Mapping[str, int]) -> dict[str, int]:
+    return {**parts_ns, **{part: parts_ns.get(part, 0) + ns for part, ns in more_ns.items()}}
 
 
 def withheld_inputs(findings: Findings, of: str) -> tuple[str, str] | None:
@@ -99,8 +120,9 @@ def _without_inputs(findings: Findings, headline: str, reason: str) -> Verdict:
     )
 
 
-def _insufficient(findings: Findings, unknown_ns: int, *, too_little: bool) -> Verdict:
+def _insufficient(findings: Findings, judgement: Judgement | None, unknown_ns: int, *, too_little: bool) -> Verdict:
     device, window = findings.device.report, sum(findings.parts_ns.values())
+    known = "" if judgement is None else f", more than any limit that is known ({_largest(judgement, window)})"
     if too_little or not window:
         headline = (
             f"Too little device work to judge: {counted(device.kernel_count, 'kernel')} in {duration(device.busy_ns)}."
@@ -108,17 +130,23 @@ def _insufficient(findings: Findings, unknown_ns: int, *, too_little: bool) -> V
         )
     elif findings.parts_ns.get("other", 0) > unknown_ns / 2:
         headline = (
-            f"For {percent(findings.parts_ns['other'] / window)} of the window it is not known what limits the kernels: no operator with"
+            f"For {percent(findings.parts_ns['other'] / window)} of the window it is not known what limits the kernels{known}: no operator with"
             " shapes launched them and no rule knows their names. Record CPU activities too, with record_shapes=True."
         )
     elif unknown_ns:
         headline = (
-            f"{percent(unknown_ns / window)} of the window has no known cause (launches or events are missing)."
+            f"{percent(unknown_ns / window)} of the window has no known cause (launches or events are missing){known}."
             " Record again with CPU and GPU activities both, starting before the work is launched."
         )
     else:
         headline = "Nothing that the device did counts towards a regime."
     return _without_inputs(findings, headline, "the trace does not hold what a verdict needs")
+
+
+def _largest(judgement: Judgement, window: int) -> str:
+    """Name the regime that is known for most of the window, and its share."""
+    noun = limit_noun(judgement.regime, judgement.cause)
+    return f"{noun}: {percent(judgement.groups_ns[judgement.regime] / window)}"
 
 
 COUNTED_NOWHERE = tuple(part.key for part in PARTS.values() if part.cure is None and part.key != EARLIER_WORK)
@@ -168,7 +196,9 @@ def _left_out_words(left: LeftOut) -> str:
         first = span.before_ns >= span.after_ns
         ns, name = (span.before_ns, span.before) if first else (span.after_ns, span.after)
         mostly = f", most of it in {visible(name)}" if name else ""
-        return f"{duration(ns)} of {duration(left.total_ns)} {_SIDES[first]}{mostly}"
+        rest = left.time_ns - ns
+        others = f", and {duration(rest)} elsewhere" if rest > t.LEFT_OUT_REST_RATIO * left.time_ns else ""
+        return f"{duration(ns)} of {duration(left.total_ns)} {_SIDES[first]}{mostly}{others}"
     judgement = judge(left.parts_ns, left.cold_gap_ns)
     what = "" if judgement is None else (judgement.cause or "").replace("-", " ") or judgement.regime
     return f"{what and what + ': '}{duration(left.inside_ns)} of {duration(left.total_ns)}"
@@ -250,7 +280,12 @@ def _evidence(findings: Findings, judgement: Judgement, window: int) -> list[Evi
     if judgement.cause == "cold-start":
         sums = cause_sums("overhead-bound", findings.parts_ns)
         evidence.append(
-            Evidence("cause_without_cold_start", max(sums, key=lambda c: sums[c]), "", "the cause otherwise found")
+            Evidence(
+                "cause_without_cold_start",
+                max(sums, key=lambda c: sums[c]),
+                "",
+                "the cause if cold starts did not count",
+            )
         )
     if findings.device.steps_from is not None:
         evidence.append(Evidence("steps_from", findings.device.steps_from, "", "what marks the steps"))
@@ -278,8 +313,9 @@ def confidence_of(
         *_doubts_of_the_record(findings, judgement),
         *_doubts_of_recording(judgement, unbiased),
     ]
-    level: Confidence = "high" if not doubts else "medium" if len(doubts) == 1 else "low"
-    return level, (*doubts, *_remarks(findings, judgement))
+    caps = far_from_roof(findings, judgement.regime)
+    level: Confidence = "low" if len(doubts) > 1 else "medium" if doubts or caps else "high"
+    return level, (*doubts, *caps, *_remarks(findings, judgement))
 
 
 def _doubts_of_idle_time(findings: Findings, judgement: Judgement, window: int) -> Iterator[str]:
@@ -292,8 +328,6 @@ def _doubts_of_idle_time(findings: Findings, judgement: Judgement, window: int) 
     unknown = sum(findings.parts_ns.get(part, 0) for part in COUNTED_NOWHERE) / window
     if unknown > t.UNKNOWN_DOUBT_RATIO:
         yield f"{percent(unknown)} of the window has no known bound or cause"
-        if unknown * window > judgement.groups_ns[judgement.regime]:
-            yield "that is more than the time that the verdict names"
     earlier = findings.parts_ns.get(EARLIER_WORK, 0) / window
     if earlier > t.UNKNOWN_DOUBT_RATIO:
         yield f"for {percent(earlier)} of the window the device did work from before the recording, which is not known"
@@ -307,14 +341,7 @@ def _doubts_of_the_regime(findings: Findings, judgement: Judgement) -> Iterator[
     if judgement.regime not in KERNEL_REGIMES:
         yield from _doubts_of_kernels_behind(findings, judgement)
         return
-    known = device.shapes_ratio or 0.0
-    if device.contraction_ratio > t.CONTRACTION_DOUBT_RATIO and known < t.POOR_COVERAGE:
-        yield (
-            f"FLOP and bytes are known for {percent(known)} of the time of matmuls and convolutions: the others count as"
-            " compute by their kind, or as memory where their name is one of decoding: batch sizes may differ"
-        )
-        if known < t.PRIORS_RATIO:
-            yield "so kernels count as compute or memory by their names alone"
+    yield from _doubts_of_names(device)
     yield from roof_doubts(findings, judgement.regime)
     if not device.peaks_known and device.assumed_peaks is not None:
         yield (
@@ -323,6 +350,29 @@ def _doubts_of_the_regime(findings: Findings, judgement: Judgement) -> Iterator[
         )
     elif not device.peaks_known:
         yield "the device's peaks are unknown (--gpu NAME tells them)"
+    if device.model is not None and device.model.matched == "likeness":
+        yield (
+            f"no name in the trace is that of a known device: roofs are those of {device.model.name}, by multiprocessors, memory"
+            " and capability, which other devices may have too (--gpu NAME tells which it is)"
+        )
+
+
+def _doubts_of_names(device: DeviceFindings) -> Iterator[str]:
+    """Yield that kernels count as compute or memory by their names: most of the products, or most of all kernels."""
+    products, kernels = device.shapes_ratio or 0.0, device.work_ratio or 0.0
+    if device.matmul_ratio > t.MATMUL_DOUBT_RATIO and products < t.POOR_COVERAGE:
+        known = products
+        yield (
+            f"FLOP and bytes are known for {percent(known)} of the time of matmuls and convolutions: the others count as"
+            " compute by their kind, or as memory where their name is one of decoding: batch sizes may differ"
+        )
+    elif kernels < t.POOR_COVERAGE:
+        known = kernels
+        yield f"FLOP or bytes are known for {percent(known)} of kernel time: the others count as compute or memory by their kind"
+    else:
+        return
+    if known < t.PRIORS_RATIO:
+        yield "so kernels count as compute or memory by their names alone"
 
 
 def _doubts_of_kernels_behind(findings: Findings, judgement: Judgement) -> Iterator[str]:
@@ -369,6 +419,8 @@ def _doubts_of_recording(judgement: Judgement, unbiased: Debiased | None) -> Ite
 def _remarks(findings: Findings, judgement: Judgement) -> Iterator[str]:
     """Yield what does not lower the confidence, but would change figures: assumed peaks, too few steps."""
     device = findings.device
+    if device.model is not None and device.model.matched == "properties" and judgement.regime in KERNEL_REGIMES:
+        yield f"the trace does not name the device: by multiprocessors, memory and capability it is {device.model.name}"
     if judgement.regime in KERNEL_REGIMES and device.peaks_known and device.assumed_peaks is not None:
         yield (
             f"{percent(device.known_ratio)} of kernel time counts as compute or memory by FLOP and bytes against"

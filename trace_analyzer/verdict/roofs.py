@@ -47,6 +47,20 @@ def roof_doubts(findings: Findings, regime: Regime) -> list[str]:
     ]
 
 
+def far_from_roof(findings: Findings, regime: Regime) -> list[str]:
+    """Return why the roof alone does not limit the regime's kernels; empty where it does, or where that is not known.
+
+    Kernels that take more than twice their time at the roof are held by something else for longer than by the roof.
+    """
+    share = roof_share(findings, regime)
+    if share is None or not _stands_for_all(share) or (share.roof_ratio or 0.0) >= t.HALF_ROOF_RATIO:
+        return []
+    return [
+        f"its kernels reach {percent(share.roof_ratio)} of their roof: something else holds them for longer than the roof"
+        " does, such as lower clocks, tiles that do not fill the device, or latencies"
+    ]
+
+
 def roof_evidence(findings: Findings, judgement: Judgement) -> list[Evidence]:
     """Return the shares of the regime's kernels, else of the runner-up's."""
     share = roof_share(findings, judgement.regime) or roof_share(findings, judgement.runner_up)

@@ -10,7 +10,7 @@ from trace_analyzer.analyses.steps import STEPS
 from trace_analyzer.findings import StepFindings
 from trace_analyzer.report import Confidence, Debiased, Regime
 from trace_analyzer.units import duration, percent
-from trace_analyzer.verdict.decide import COUNTED_NOWHERE, confidence_of, headline_of, withheld_inputs
+from trace_analyzer.verdict.decide import confidence_of, headline_of, is_undecided, withheld_inputs
 from trace_analyzer.verdict.judge import Judgement, judge
 from trace_analyzer.verdict.recording import debiased
 
@@ -42,14 +42,13 @@ def step_verdict(step: StepFindings) -> StepVerdict:
     if judgement is None:
         return StepVerdict(None, None, None, None, None, cold)
     unbiased = debiased(findings.parts_ns, findings.recording, cold)
-    unknown = sum(findings.parts_ns.get(part, 0) for part in COUNTED_NOWHERE)
     too_little = step.activity_count < t.INSUFFICIENT_KERNELS and step.busy_ns < t.INSUFFICIENT_TIME_NS
     level, _ = confidence_of(findings, judgement, window, unbiased)
     return StepVerdict(
         regime=judgement.regime,
         cause=judgement.cause,
         runner_up=judgement.runner_up,
-        confidence="low" if too_little or unknown > t.UNKNOWN_RATIO * window else level,
+        confidence="low" if too_little or is_undecided(judgement, findings.parts_ns) else level,
         headline=headline_of(findings, judgement, window) + _recording_sentence(unbiased, judgement, window),
         cold_start_ns=cold,
         recording_ns=None if unbiased is None else unbiased.removed_ns,

@@ -1,11 +1,16 @@
 """Say why a trace without device activities has no regime, and what to record instead."""
 
+import polars as pl
+
 from trace_analyzer.analyses.graph_capture import launching_calls
 from trace_analyzer.analyses.host import Host
 from trace_analyzer.ingest.trace import Trace
 from trace_analyzer.notes import breaks_off
 from trace_analyzer.report import Evidence, Status, Verdict
 from trace_analyzer.units import counted
+
+_OF_MPS = r"^aten::_?(mps_|\w+_mps(_|$))"
+"""Operators that PyTorch has for Apple's GPU alone, such as `aten::_mps_convolution` and `aten::_lstm_mps`."""
 
 
 def without_activities(trace: Trace, host: Host) -> Verdict:
@@ -55,6 +60,13 @@ def without_activities(trace: Trace, host: Host) -> Verdict:
             "no-gpu-activity",
             "None of its events is of a category that PyTorch Profiler writes (cpu_op, cuda_runtime, kernel, ...): another"
             " tool recorded this trace. Export one with prof.export_chrome_trace(...) of torch.profiler.",
+            evidence,
+        )
+    if host.those((pl.col("kind") == "operator") & pl.col("name").str.contains(_OF_MPS)).height:
+        return without_regime(
+            "no-gpu-activity",
+            "Operators of Apple's GPU (MPS) ran, and PyTorch Profiler records no work of it. Record its work with"
+            " torch.mps.profiler and Instruments; this trace shows the CPU alone.",
             evidence,
         )
     return without_regime(

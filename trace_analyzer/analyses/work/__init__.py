@@ -10,32 +10,46 @@ from dataclasses import dataclass
 
 from trace_analyzer.analyses.work import (
     attention,
-    contractions,
+    autograd_functions,
     convolutions,
     embeddings,
     fused,
+    indexing,
+    matmuls,
     movement,
     normalizations,
     optimizers,
     pointwise,
+    recurrent,
     reductions,
+    resampling,
     vendor,
     vendor_products,
 )
 from trace_analyzer.analyses.work.calls import Formula, Malformed, Record, Unrecorded, Work, call_of
 
-CONTRACTIONS: dict[str, Formula] = (
-    contractions.FORMULAS | convolutions.FORMULAS | attention.FORMULAS | vendor_products.FORMULAS
+MATMUL_FORMULAS: dict[str, Formula] = (
+    matmuls.FORMULAS
+    | convolutions.FORMULAS
+    | attention.FORMULAS
+    | vendor_products.FORMULAS
+    | autograd_functions.PRODUCTS
+    | recurrent.PRODUCTS
 )
+"""Formulas of the operators whose kernels are of group `matmul`: products, convolutions and attention."""
 FORMULAS: dict[str, Formula] = {
     **pointwise.FORMULAS,
     **optimizers.FORMULAS,
     **reductions.FORMULAS,
     **normalizations.FORMULAS,
     **movement.FORMULAS,
+    **indexing.FORMULAS,
+    **resampling.FORMULAS,
+    **recurrent.FORMULAS,
+    **autograd_functions.FORMULAS,
     **vendor.FORMULAS,
     **embeddings.FORMULAS,
-    **CONTRACTIONS,
+    **MATMUL_FORMULAS,
 }
 TRITON = "triton_"
 """Start of the names of operators that Inductor wrote."""
@@ -70,4 +84,4 @@ def _by_prefix(operator: str) -> Formula | None:
     return next((formula for prefix, formula in _PREFIXES.items() if operator.startswith(prefix)), None)
 
 
-__all__ = ["CONTRACTIONS", "FORMULAS", "TRITON", "Record", "Work", "WorkResult", "call_work"]
+__all__ = ["FORMULAS", "MATMUL_FORMULAS", "TRITON", "Record", "Work", "WorkResult", "call_work"]

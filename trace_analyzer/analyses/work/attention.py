@@ -324,6 +324,15 @@ FORMULAS: dict[str, Formula] = {
     **dict.fromkeys(
         ("FlashAttnFuncBackward", "FlashAttnVarlenFuncBackward", "FlashAttnQKVPackedFuncBackward"), of_gradient
     ),
-    **dict.fromkeys(("_vllm_fa2_C::varlen_fwd", "_vllm_fa3_C::fwd", "sgl_kernel::fwd"), cached),
+    **dict.fromkeys(
+        (
+            "_vllm_fa2_C::varlen_fwd",
+            "_vllm_fa3_C::fwd",
+            "sgl_kernel::fwd",
+            *("_C::paged_attention_v1", "_C::paged_attention_v2", "_rocm_C::paged_attention"),
+            *("vllm::unified_mla_attention", "vllm::unified_mla_attention_with_output"),
+        ),
+        cached,
+    ),
     **dict.fromkeys(("vllm::unified_attention", "vllm::unified_attention_with_output"), unified),
 }

@@ -321,6 +321,12 @@ def _shape_or_none(shape: Any) -> Shape | None:
     return _shape(shape) if isinstance(shape, list) and shape and not isinstance(shape[0], list) else None
 
 
+def tensor_of(shape: Shape, dtype: Dtype | None) -> Tensor:
+    """Return a dense tensor of a shape that values of the call name. Raises Malformed for sizes that no tensor has."""
+    require(all(0 <= n <= MOST_ELEMENTS for n in shape) and prod(shape) <= MOST_ELEMENTS)
+    return Tensor(shape, dtype)
+
+
 def same_tensor(one: Tensor, other: Tensor) -> bool:
     """Return whether two arguments can be one tensor: of one shape, type and, where recorded, strides."""
     return one.shape == other.shape and one.dtype == other.dtype and one.strides == other.strides

@@ -18,7 +18,7 @@ from trace_analyzer.analyses.work.calls import (
     require,
     total_bytes,
 )
-from trace_analyzer.analyses.work.contractions import broadcast
+from trace_analyzer.analyses.work.matmuls import broadcast
 
 
 def moved(tensor: Tensor, *others: Tensor | None, flop: float = 0.0) -> Work:
@@ -271,7 +271,7 @@ def pool_backward(call: Call) -> Work:
     return moved(gradient, Tensor(given.shape, given.dtype), *indices, flop=float(gradient.elements))
 
 
-def upsample(rank: int, flop: float) -> Formula:
+def upsample(rank: int, flop: float | None) -> Formula:
     """Return the formula of upsample_*(self, output_size, ...).
 
     The output's size is given, or factors in the last list.
@@ -282,7 +282,7 @@ def upsample(rank: int, flop: float) -> Formula:
         require(len(given.shape) == rank + 2)
         if not call.valued:
             work = _into_result(call)
-            return replace(work, flop=flop * prod(call.result or ()))
+            return replace(work, flop=None if flop is None else flop * prod(call.result or ()))
         size = call.value(1)
         if isinstance(size, list):
             shape = (*given.shape[:2], *_window(call, 1, rank))
@@ -291,7 +291,7 @@ def upsample(rank: int, flop: float) -> Formula:
             require(len(factors) == rank and all(isinstance(f, int | float) and 0 < f < 1e6 for f in factors))
             shape = (*given.shape[:2], *(int(n * f) for n, f in zip(given.shape[2:], factors, strict=True)))
         output = Tensor(shape, given.dtype)
-        return moved(given, output, flop=flop * output.elements)
+        return replace(moved(given, output), flop=None if flop is None else flop * output.elements)
 
     return formula
 

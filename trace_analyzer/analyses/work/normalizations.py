@@ -100,6 +100,53 @@ def native_batch_norm_backward(call: Call) -> Work:
     return _backward(call.tensor(0), call.tensor(1), (call.optional(5), call.optional(6)), weight, wanted)
 
 
+def batch_statistics(call: Call) -> Work:
+    """Count batch_norm_stats(input, eps) of synchronized batch norm: mean and deviation of each channel."""
+    given = call.tensor(0)
+    require(len(given.shape) >= 2)
+    return Work(
+        float(_STATISTICS * given.elements),
+        total_bytes(given, _statistics(given.shape[1], given.dtype)),
+        compute(given.dtype),
+    )
+
+
+def batch_elements(call: Call) -> Work:
+    """Count batch_norm_elemt(input, weight, bias, mean, invstd, eps): subtract, scale."""
+    given, weight, bias = call.tensor(0), call.optional(1), call.optional(2)
+    moved = total_bytes(given, weight, bias, call.optional(3), call.optional(4), Tensor(given.shape, given.dtype))
+    return Work(_SCALE * given.elements + _affine(given, weight, bias), moved, compute(given.dtype))
+
+
+def batch_sums(call: Call) -> Work:
+    """Count batch_norm_backward_reduce(grad_out, input, mean, invstd, ...): subtract, multiply, two sums.
+
+    Of each channel four results are written.
+    """
+    gradient, given = call.tensor(0), call.tensor(1)
+    require(gradient.elements == given.elements and len(given.shape) >= 2)
+    sums = _statistics(given.shape[1], given.dtype)
+    return Work(4.0 * given.elements, total_bytes(gradient, given, sums, sums, sums), compute(given.dtype))
+
+
+def batch_gradient(call: Call) -> Work:
+    """Count batch_norm_backward_elemt(grad_out, input, mean, invstd, weight, sums ...): two differences, products 3, scale."""
+    gradient, given = call.tensor(0), call.tensor(1)
+    require(gradient.elements == given.elements)
+    return Work(
+        6.0 * given.elements,
+        total_bytes(gradient, given, *call.given(2), Tensor(given.shape, given.dtype)),
+        compute(given.dtype),
+    )
+
+
+def gathered_statistics(call: Call) -> Work:
+    """Count batch_norm_gather_stats_with_counts(input, mean, invstd, ...): those of each rank; the input gives its type alone."""
+    parts = call.given(1)
+    require(bool(parts))
+    return Work(6.0 * parts[0].elements, total_bytes(*parts), compute(parts[0].dtype), least=True)
+
+
 def group_norm(call: Call) -> Work:
     """Count native_group_norm(input, weight, bias, N, C, HxW, group, eps)."""
     given, weight, bias = call.tensor(0), call.optional(1), call.optional(2)
@@ -173,6 +220,12 @@ FORMULAS: dict[str, Formula] = {
     "aten::native_layer_norm": layer_norm,
     "aten::native_layer_norm_backward": layer_norm_backward,
     **{f"aten::{library}_batch_norm": batch_norm for library in ("native", "cudnn", "miopen")},
+    "aten::_native_batch_norm_legit": batch_norm,
+    "aten::batch_norm_stats": batch_statistics,
+    "aten::batch_norm_elemt": batch_elements,
+    "aten::batch_norm_backward_reduce": batch_sums,
+    "aten::batch_norm_backward_elemt": batch_gradient,
+    "aten::batch_norm_gather_stats_with_counts": gathered_statistics,
     **{f"aten::{library}_batch_norm_backward": batch_norm_backward for library in ("cudnn", "miopen")},
     "aten::native_batch_norm_backward": native_batch_norm_backward,
     "aten::native_group_norm": group_norm,

@@ -67,6 +67,12 @@ def foreach_norm(call: Call) -> Work:
     return _work(2.0 * _elements(tensors), [tensors])
 
 
+def foreach_maximum(call: Call) -> Work:
+    """Count _foreach_max(self): one comparison each."""
+    tensors = call.tensors(0)
+    return _work(float(_elements(tensors)), [tensors])
+
+
 def foreach_copy(call: Call) -> Work:
     """Count _foreach_copy_(self, src)."""
     target, source = call.tensors(0), call.tensors(1)
@@ -76,6 +82,12 @@ def foreach_copy(call: Call) -> Work:
 def foreach_zero(call: Call) -> Work:
     """Count _foreach_zero_(self)."""
     return _work(0.0, [call.tensors(0)])
+
+
+def unscale(call: Call) -> Work:
+    """Count _amp_foreach_non_finite_check_and_unscale_(self, found_inf, inv_scale): compared, multiplied, in place."""
+    tensors = call.tensors(0)
+    return _work(2.0 * _elements(tensors), [tensors, tensors])
 
 
 def fused(call: Call) -> Work:
@@ -102,6 +114,8 @@ FORMULAS: dict[str, Formula] = {
     for suffix in ("", "_")
 } | {
     "aten::_foreach_norm": foreach_norm,
+    "aten::_foreach_max": foreach_maximum,
+    "aten::_amp_foreach_non_finite_check_and_unscale_": unscale,
     "aten::_foreach_copy_": foreach_copy,
     "aten::_foreach_zero_": foreach_zero,
     **dict.fromkeys(_FUSED, fused),

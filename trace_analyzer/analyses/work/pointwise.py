@@ -21,7 +21,7 @@ from trace_analyzer.analyses.work.calls import (
     same_tensor,
     total_bytes,
 )
-from trace_analyzer.analyses.work.contractions import broadcast
+from trace_analyzer.analyses.work.matmuls import broadcast
 
 
 @dataclass(frozen=True)
@@ -36,21 +36,21 @@ class Pointwise:
 _ONE_INPUT = {
     1: "abs neg exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh "
     "erf erfc erfinv sqrt rsqrt reciprocal floor ceil round trunc frac sign sgn relu square lgamma digamma "
-    "angle real imag conj_physical bitwise_not positive pow logit relu6 hardtanh",
+    "angle real imag conj_physical bitwise_not positive pow logit relu6 hardtanh deg2rad rad2deg i0 sinc",
     2: "clamp threshold hardshrink softshrink leaky_relu clip",
     3: "elu celu softplus hardsigmoid nan_to_num log_sigmoid_forward",
     4: "sigmoid hardswish selu",
     5: "silu gelu mish",
 }
-_TO_BOOL = "isnan isinf isfinite isposinf isneginf logical_not"
+_TO_BOOL = "isnan isinf isfinite isposinf isneginf logical_not signbit"
 _FLOATING = (
     "exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh erf erfc erfinv "
-    "sqrt rsqrt reciprocal sigmoid lgamma digamma logit"
+    "sqrt rsqrt reciprocal sigmoid lgamma digamma logit deg2rad rad2deg i0 sinc"
 )
 _TWO_INPUTS = {
     1: "mul sub add rsub div true_divide maximum minimum fmax fmin atan2 remainder fmod floor_divide copysign hypot "
     "bitwise_and bitwise_or bitwise_xor bitwise_left_shift bitwise_right_shift __and__ __or__ __xor__ __lshift__ "
-    "__rshift__ __iand__ __ior__ __ixor__ xlogy nextafter heaviside gcd lcm ldexp logaddexp prelu _prelu_kernel "
+    "__rshift__ __iand__ __ior__ __ixor__ xlogy nextafter heaviside gcd lcm ldexp logaddexp logaddexp2 prelu _prelu_kernel "
     "clamp_min clamp_max pow",
 }
 _COMPARISONS = "eq ne lt le gt ge equal_to greater greater_equal less less_equal not_equal isclose logical_and logical_or logical_xor"

@@ -3,6 +3,7 @@
 FLOP are per element read, from the definition.
 """
 
+from dataclasses import replace
 from math import prod
 
 from trace_analyzer.analyses.work.calls import (
@@ -66,6 +67,39 @@ def norm(call: Call) -> Work:
     return Work(2.0 * given.elements, total_bytes(given, answer), compute(given.dtype), least=not call.valued)
 
 
+def both_moments(call: Call) -> Work:
+    """Count var_mean, std_mean: two results."""
+    one = _SPREAD(call)
+    given = call.tensor(0)
+    whole = len(call.arguments) <= 2
+    left = 1 if whole else reduced(given, _dims(call, 1))
+    return replace(one, moved_bytes=None if one.moved_bytes is None else one.moved_bytes + left * given.size)
+
+
+def range_of(call: Call) -> Work:
+    """Count aminmax(self, dim, keepdim): two comparisons, two results."""
+    given = call.tensor(0)
+    answer = Tensor((reduced(given, _dims(call, 1)),), given.dtype)
+    return Work(2.0 * given.elements, total_bytes(given, answer, answer), compute(given.dtype), least=not call.valued)
+
+
+def running_extremum(call: Call) -> Work:
+    """Count cummax, cummin(self, dim): values and indices are written."""
+    given = call.tensor(0)
+    written = Tensor(given.shape, given.dtype), Tensor(given.shape, INT64)
+    return Work(float(given.elements), total_bytes(given, *written), compute(given.dtype))
+
+
+def old_norm(call: Call) -> Work:
+    """Count norm(self, p, [dim, keepdim]) of PyTorch before 1.12: square, add."""
+    given = call.tensor(0)
+    whole = len(call.arguments) <= 2
+    answer = Tensor((1 if whole else reduced(given, _dims(call, 2)),), given.dtype)
+    return Work(
+        2.0 * given.elements, total_bytes(given, answer), compute(given.dtype), least=not (whole or call.valued)
+    )
+
+
 def extremum(call: Call) -> Work:
     """Count max, min: (self), (self, dim, keepdim) with indices, or elementwise with another tensor."""
     given, other = call.tensor(0), call.optional(1)
@@ -102,5 +136,11 @@ FORMULAS: dict[str, Formula] = {
     **dict.fromkeys(("aten::max", "aten::min"), extremum),
     **dict.fromkeys(("aten::var", "aten::std"), _SPREAD),
     "aten::linalg_vector_norm": norm,
-    **dict.fromkeys(("aten::cumsum", "aten::cumprod"), scan),
+    **dict.fromkeys(("aten::var_mean", "aten::std_mean"), both_moments),
+    **dict.fromkeys(("aten::aminmax", "aten::_aminmax"), range_of),
+    "aten::norm": old_norm,
+    **dict.fromkeys(
+        [f"aten::{name}" for name in ("cummax", "cummin", "_cummax_helper", "_cummin_helper")], running_extremum
+    ),
+    **dict.fromkeys([f"aten::{name}" for name in ("cumsum", "cumprod", "cumsum_", "cumprod_", "_logcumsumexp")], scan),
 }

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import polars as pl
 
 from trace_analyzer.analyses.host import Host
-from trace_analyzer.analyses.work import CONTRACTIONS, Record, call_work
+from trace_analyzer.analyses.work import MATMUL_FORMULAS, Record, call_work
 from trace_analyzer.analyses.work.completion import with_context
 from trace_analyzer.analyses.work.replay_matching import is_replayed
 from trace_analyzer.catalog.arithmetic import arithmetic
@@ -16,7 +16,7 @@ from trace_analyzer.notes import Note
 from trace_analyzer.units import counted
 
 INPUTS = ("input_dims", "input_types", "input_strides", "concrete_inputs")
-SHARE_COLUMNS = ("flop", "moved_bytes", "doubtful_bytes", "call_dtype", "work_from", "contracts")
+SHARE_COLUMNS = ("flop", "moved_bytes", "doubtful_bytes", "call_dtype", "work_from", "is_matmul")
 """What a kernel has of its operator's work."""
 _CALL = Record._fields
 _KERNEL = (
@@ -68,7 +68,7 @@ def work_of_kernels(activities: pl.DataFrame, trace: Trace, host: Host) -> Launc
 
     Needs launch_name, launch_thread and launch_start_ns. The work belongs to the innermost operator around the launch
     that has a formula and what it needs. Several
-    kernels of one operator share its work by duration: of a contraction only those that multiply; its helpers (split-K
+    kernels of one operator share its work by duration: of a matmul, convolution or attention only those that multiply; its helpers (split-K
     sums, layout changes, fills) have no FLOP of it, and of their bytes nothing is known. What Winograd's algorithm or a
     Fourier transform computes is less than the convolution's definition asks for, so these have no FLOP.
     """
@@ -149,7 +149,7 @@ def _works(calls: pl.DataFrame) -> tuple[pl.DataFrame, tuple[Note, ...]]:
         pl.Series("call_least", [o.work is not None and o.work.least for o in outcomes], dtype=pl.Boolean),
         pl.Series("problem", [o.problem for o in outcomes], dtype=pl.String),
         pl.Series("known", [o.work is not None for o in outcomes], dtype=pl.Boolean),
-    ).with_columns((pl.col("known") & pl.col("operator").is_in(list(CONTRACTIONS))).alias("contracts"))
+    ).with_columns((pl.col("known") & pl.col("operator").is_in(list(MATMUL_FORMULAS))).alias("is_matmul"))
     problems = known.drop_nulls("problem").group_by("problem").agg(pl.col("kernels").sum()).sort("problem")
     notes = tuple(
         Note(
@@ -166,7 +166,7 @@ def _works(calls: pl.DataFrame) -> tuple[pl.DataFrame, tuple[Note, ...]]:
 def _shares(calls: pl.DataFrame) -> pl.DataFrame:
     """Return each kernel's part of its operator's work.
 
-    The columns are activity_id, flop, moved_bytes, call_dtype, contracts.
+    The columns are activity_id, flop, moved_bytes, call_dtype, is_matmul.
     """
     owners, firsts = factorize(calls.get_column("operator_id"))
 
@@ -174,10 +174,10 @@ def _shares(calls: pl.DataFrame) -> pl.DataFrame:
         """Sum an integer figure over all kernels of each one's operator."""
         return sum_by_group(owners, rows.select(figure.fill_null(0).cast(pl.Int64)).to_series(), firsts.len())[owners]
 
-    # Where no name looks like a product, the nameless kernels of a contraction must be it.
+    # Where no name looks like a product, the nameless kernels of such an operator must be it.
     nameless = pl.col("bucket") == "other"
     works = (
-        pl.when(~pl.col("contracts"))
+        pl.when(~pl.col("is_matmul"))
         .then(pl.col("bucket") != "communication")
         .when(of_owner(calls, _multiplies()) > 0)
         .then(_multiplies())
@@ -201,18 +201,18 @@ def _shares(calls: pl.DataFrame) -> pl.DataFrame:
         )
         .select(
             "activity_id",
-            pl.when(pl.col("contracts") & pl.col("fast"))
+            pl.when(pl.col("is_matmul") & pl.col("fast"))
             .then(None)
             .when("works")
             .then(pl.col("call_flop") * pl.col("share"))
-            .when("contracts")
+            .when("is_matmul")
             .then(0.0)
             .alias("flop"),
             pl.when("works").then(pl.col("call_bytes") * pl.col("share")).alias("moved_bytes"),
             pl.when("works").then(pl.col("call_doubtful") * pl.col("share")).alias("doubtful_bytes"),
             "call_dtype",
             _source().alias("work_from"),
-            (pl.col("contracts") & pl.col("works")).alias("contracts"),
+            (pl.col("is_matmul") & pl.col("works")).alias("is_matmul"),
         )
     )
 
@@ -235,12 +235,12 @@ def _source() -> pl.Expr:
 def _outer_calls(kernels: pl.DataFrame, shares: pl.DataFrame, host: Host, inputs: pl.DataFrame) -> pl.DataFrame:
     """Return matmul and convolution kernels without work, as calls of the innermost such operator around.
 
-    Not where a kernel that was launched in it already has work of a contraction: then it is known what multiplied, and a
+    Not where a kernel that was launched in it already has work of a matmul, convolution or attention: then it is known what multiplied, and a
     composite operator would count twice.
     """
-    known = shares.filter("contracts").select("activity_id")
+    known = shares.filter("is_matmul").select("activity_id")
     needy = kernels.filter(_multiplies()).join(known, on="activity_id", how="anti")
-    spans = host.those((pl.col("kind") == "operator") & pl.col("name").is_in(list(CONTRACTIONS))).select(
+    spans = host.those((pl.col("kind") == "operator") & pl.col("name").is_in(list(MATMUL_FORMULAS))).select(
         "thread_id",
         "start_ns",
         "end_ns",

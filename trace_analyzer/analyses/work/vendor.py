@@ -232,6 +232,7 @@ FORMULAS: dict[str, Formula] = {
             "_moe_C::topk_softmax",
             "sgl_kernel::topk_softmax",
             "_moe_C::moe_sum",
+            *("_moe_C::moe_align_block_size", "sgl_kernel::moe_align_block_size", "sgl_kernel::moe_fused_gate"),
         ),
         all_touched,
     ),

@@ -136,7 +136,7 @@ FORMULAS: dict[str, Formula] = {
     ),
     **dict.fromkeys(in_namespaces("fbgemm mslk", "bf16i4bf16_rowwise", "f8i4bf16_rowwise"), rowwise_int4),
     **dict.fromkeys(
-        in_namespaces("_C _C_stable_libtorch sgl_kernel", "awq_gemm", "gptq_gemm", "gptq_marlin_gemm", "marlin_gemm", "awq_marlin_gemm"), packed_weight
+        in_namespaces("_C _C_stable_libtorch sgl_kernel", "awq_gemm", "gptq_gemm", "gptq_marlin_gemm", "marlin_gemm", "awq_marlin_gemm", "machete_mm"), packed_weight
     ),
     **dict.fromkeys(in_namespaces("vllm sglang", "inplace_fused_experts", "outplace_fused_experts"), experts),
 }  # fmt: skip

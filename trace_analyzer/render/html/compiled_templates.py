@@ -1,4 +1,4 @@
-"""Keep templates as Jinja compiles them, so that the next page does not compile them again (benchmarks/startup.py --tricks).
+"""Keep compiled templates, so that the next page does not compile them again (benchmarks/startup.py --tricks).
 
 They are files in the user's cache folder, one for each template, and hold Python code, as those that Python keeps of modules. One
 that is damaged, or was made of another text or by another version of Jinja or Python, counts as not there; so does a folder
@@ -44,7 +44,7 @@ class CompiledTemplates(BytecodeCache):
 
 
 def _path(bucket: Bucket) -> Path:
-    return template_folder() / bucket.key
+    return template_folder().joinpath(bucket.key)
 
 
 def _digest(code: bytes) -> bytes:
@@ -53,7 +53,7 @@ def _digest(code: bytes) -> bytes:
 
 
 def _is_private(folder: Path) -> bool:
-    """Whether a folder is the user's own and none but the user can write to it, where the system tells."""
+    """Return whether a folder is the user's own and none but the user can write to it, where the system tells."""
     status = folder.stat()
     others = stat.S_IWGRP | stat.S_IWOTH
     return not hasattr(os, "getuid") or (status.st_uid == os.getuid() and not status.st_mode & others)

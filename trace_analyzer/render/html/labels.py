@@ -30,14 +30,14 @@ TERMS: Mapping[str, Term] = by_key(
     Term("lead", "Launch lead", "How long before its start work was launched: its start minus the end of its launch."),
     Term("queue", "Queue depth", "Activities launched and not yet started, weighted by time."),
     Term(
-        "runway",
+        "queued_work",
         "Queued work",
         "Device time of what is launched and not yet started: how long the device would stay busy if the CPU stopped.",
     ),
     Term("memory", "Memory in use", "Bytes that the allocator has given out and not got back."),
     Term("empty-queue", "Queue empty", "Share of the window in which nothing was queued for the device."),
     Term("bound", "Bound", "What limits a kernel: arithmetic, memory bandwidth, or its own small size."),
-    Term("bucket", "Bucket", "What a kernel does, told by the operator that launched it, else by its name."),
+    Term("bucket", "Bucket", "What a kernel does, by the operator that launched it, else by its name."),
     Term("saves", "Saves at most", "An upper bound: what is left cannot be less than nothing."),
     Term(
         "replay",

@@ -1,4 +1,4 @@
-"""Tell Python frames apart by the package that they are of: each gets a colour, the program's own files first."""
+"""Colour Python frames by their package, the program's own files first."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from trace_analyzer.report import Report
 COLOURED = 7
 """Packages that have a colour of their own: ``--k-py-1`` and on in assets/palette.css."""
 OWN_COLOURED = 4
-"""Of these as many at most for the program's own code: libraries want to be told from it."""
+"""Of these as many at most for the program's own code: libraries are to differ from it."""
 PLAIN = "python"
 """The kind of frames of all others."""
 

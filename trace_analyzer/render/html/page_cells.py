@@ -243,6 +243,12 @@ def _text_cell(value: Any) -> Cell:
     return Cell("–" if value in (None, "") else str(value), value)
 
 
+def _code_cell(value: str | None) -> Cell:
+    """Return the code without its comment, which is shown in full."""
+    code = (value or "").partition("  #")[0].rstrip()
+    return Cell(code, value, value or "") if code and code != value else _text_cell(value)
+
+
 def _part_cell(value: str | None) -> Cell:
     return Cell("–", None) if value is None else Cell(label(value), value, key=value)
 
@@ -264,7 +270,7 @@ _CELLS: Mapping[str, Callable[[Any], Cell]] = {
     "name": _name_cell,
     "text": _text_cell,
     "word": _text_cell,
-    "code": _text_cell,
+    "code": _code_cell,
     "frame": _frame_cell,
     "module": _module_cell,
     "part": _part_cell,

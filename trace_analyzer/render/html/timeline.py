@@ -61,7 +61,7 @@ class TimelineColumns:
     of the host event that explains idle time, of a backward operator's forward one, of what a stretch of the critical
     path belongs to; -1 without) and ``detail``
     (row of ``details`` that describes it further, from 1; 0 without); the first ``activity_count`` are activities.
-    ``curve_kinds`` are the curves to show, from top to bottom: queue and runway follow from the events and are not
+    ``curve_kinds`` are the curves to show, from top to bottom: queue and queued work follow from the events and are not
     among ``curves``.
     """
 
@@ -109,7 +109,7 @@ def timeline_columns(report: Report, thinning: Thinning = EVERYTHING) -> Timelin
         activity_count=sum(track.events.height for track in laid if track.family == "stream"),
         details=details,
         curves=(curves := _memory(report)),
-        curve_kinds=(*(("queue", "runway") if report.tables["queue"].height else ()), *(("memory",) if curves else ())),
+        curve_kinds=(*(("queue", "queued_work") if report.tables["queue"].height else ()), *(("memory",) if curves else ())),
         end_ns=events.select((pl.col("start_ns") + pl.col("duration_ns")).max()).item() or 0,
         left_out=left_out,
         advice=_advice_members(report),

@@ -278,7 +278,7 @@ RUN_AHEAD_PLOTS = (
         f"Activities launched and not yet started; of each instant the highest. {_INSTANT}",
     ),
     Drawn(
-        "runway",
+        "queued_work",
         "Queued work",
         f"Device time of what is launched and not yet started; of each instant the highest. {_INSTANT}",
     ),

@@ -19,7 +19,7 @@ export function memberEvents(store, id) {
   const kept = total > members.length ? `; the longest ${formatCount(members.length)} of ${formatCount(total)} places` : '';
   return {
     events, longest, place: longest,
-    told: `${formatCount(events.length)} ${events.length === 1 ? 'event' : 'events'} outlined, ${formatDuration(ns)} together${kept}. Their launches and modules are outlined too.`,
+    summary: `${formatCount(events.length)} ${events.length === 1 ? 'event' : 'events'} outlined, ${formatDuration(ns)} together${kept}. Their launches and modules are outlined too.`,
     outlines: byRow(store, [...events, ...launches, ...modules]),
   };
 }
@@ -27,14 +27,14 @@ export function memberEvents(store, id) {
 // Work of the device that lies within an interval; where there is none, its idle time there.
 function eventsWithin(store, { start, end, place }) {
   for (const family of ['stream', 'idle']) {
-    const found = [];
+    const places = [];
     for (const row of store.rows) {
       const track = store.tracks[row.track];
       if (track.family !== family || track.group.split(' · ')[0] !== place) continue;
       const last = row.first + row.count;
-      for (let i = lowerBound(store.start, start, row.first, last); i < last && store.start[i] < end; i++) if (endOf(store, i) <= end) found.push(i);
+      for (let i = lowerBound(store.start, start, row.first, last); i < last && store.start[i] < end; i++) if (endOf(store, i) <= end) places.push(i);
     }
-    if (found.length) return found;
+    if (places.length) return places;
   }
   return idleAround(store, start, place);
 }

@@ -14,7 +14,7 @@ export class Finder extends Part {
 
   find(text) {
     const count = search(this.store, text.trim(), this.filter);
-    this.element('found').textContent = this.store.matches ? `${formatCount(count)} found` : '';
+    this.element('match-count').textContent = this.store.matches ? `${formatCount(count)} found` : '';
     this.timeline.schedule(true);
   }
 
@@ -51,7 +51,7 @@ export class Finder extends Part {
     const { event, place, count } = neighbourMatch(this.store, this.timeline.selected, direction);
     if (event < 0) return;
     this.timeline.goTo(event);
-    this.element('found').textContent = `${formatCount(place)} of ${formatCount(count)}`;
+    this.element('match-count').textContent = `${formatCount(place)} of ${formatCount(count)}`;
   }
 
   listenToSearch() {

@@ -52,16 +52,16 @@ export function flameBoxes(node, width) {
 // Nodes whose frame holds the text, and their time, what is under another match counted once.
 export function flameMatches(root, text) {
   const wanted = text.toLowerCase();
-  const found = new Set();
+  const matched = new Set();
   let value = 0;
   const visit = (node, inside) => {
     const isMatch = node.caller !== null && (node.frame.toLowerCase().includes(wanted) || node.label.toLowerCase().includes(wanted));
-    if (isMatch) found.add(node);
+    if (isMatch) matched.add(node);
     if (isMatch && !inside) value += node.value;
     for (const callee of node.callees) visit(callee, inside || isMatch);
   };
   if (wanted) visit(root, false);
-  return { found, value };
+  return { matched, value };
 }
 
 class FlameGraph {
@@ -86,8 +86,8 @@ class FlameGraph {
   find(text) {
     this.query = text.trim();
     this.matches = flameMatches(this.flame.root, this.query);
-    const { found, value } = this.matches;
-    this.element('found').textContent = this.query ? `${formatCount(found.size)} frames, ${formatDuration(value)} (${formatShare(value, this.flame.root.value)})` : '';
+    const { matched, value } = this.matches;
+    this.element('match-count').textContent = this.query ? `${formatCount(matched.size)} frames, ${formatDuration(value)} (${formatShare(value, this.flame.root.value)})` : '';
     this.draw();
   }
 
@@ -118,13 +118,13 @@ class FlameGraph {
     for (const box of this.boxes) this.drawBox(ink, box, colour);
     const whole = this.flame.root.value;
     const left = this.flame.leftOut ? ` ${formatCount(this.flame.leftOut)} smaller frames are not on this page.` : '';
-    this.element('told').textContent = `${this.flame.title}: ${formatDuration(whole)}${this.focus.caller ? `, ${formatShare(this.focus.value, whole)} of it in ${this.focus.label}` : ''}.${left}`;
+    this.element('flame-summary').textContent = `${this.flame.title}: ${formatDuration(whole)}${this.focus.caller ? `, ${formatShare(this.focus.value, whole)} of it in ${this.focus.label}` : ''}.${left}`;
     this.element('reset').disabled = this.focus.caller === null;
   }
 
   drawBox(ink, { node, x, width, row }, colour) {
     const fill = node.caller === null ? colour('sunken') : colour(node.colour);
-    const isDim = this.query && !this.matches.found.has(node) && node.caller !== null;
+    const isDim = this.query && !this.matches.matched.has(node) && node.caller !== null;
     ink.globalAlpha = isDim ? DIM : 1;
     ink.fillStyle = fill;
     ink.fillRect(x, row * ROW_PX, Math.max(width - (width > 3 ? 1 : 0.2), 0.4), ROW_PX - 1);

@@ -40,7 +40,7 @@ export class Input extends Part {
     document.addEventListener('keydown', (event) => this.onKey(event));
   }
 
-  // Queue and runway lead from each instant to what happened then, and say how much there was of them.
+  // Queue depth and queued work lead from each instant to what happened then, and say how much there was of them.
   listenToCurve(kind, format) {
     const panel = this.root.querySelector(`[data-curve="${kind}"]`);
     if (!panel) return;

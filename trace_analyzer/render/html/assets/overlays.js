@@ -28,7 +28,7 @@ export class Overlays extends Part {
     panel.hidden = !this.advice;
     if (this.advice) {
       this.element('advice-title').textContent = title;
-      this.element('advice-count').textContent = this.advice.told;
+      this.element('advice-count').textContent = this.advice.summary;
       this.element('advice-tables').replaceChildren(...memberTables(this.store, this.words, this.advice).map(tableElement));
       this.showMember(this.advice.longest);
     }

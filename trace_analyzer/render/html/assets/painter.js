@@ -21,14 +21,14 @@ const TELL_DELAY_MS = 100;
 const CHARACTER_PX = 7;
 const TICK_PX = { least: 64, most: 110, padding: 14, gap: 6 };
 const DIMMED = 0.15;
-export const CURVES = { queue: formatCount, runway: formatDuration, memory: (bytes) => formatQuantity(bytes, 'B') };
+export const CURVES = { queue: formatCount, queued_work: formatDuration, memory: (bytes) => formatQuantity(bytes, 'B') };
 
 export class Painter extends Part {
   constructor(timeline) {
     super(timeline);
     this.fetched = null;
     this.widths = new Map(); // of labels
-    this.told = new Map(); // texts that the page shows soon
+    this.pending = new Map(); // texts that the page shows soon
   }
 
   // What is drawn before printing Chromium prints as vectors, and scales each canvas differently: so the axis is text
@@ -139,11 +139,11 @@ export class Painter extends Part {
   // Sets a text of the page: often enough for the eye, not with each frame, since the page is laid out anew for it.
   tell(element, text) {
     if (!element.textContent) element.textContent = text;
-    this.told.set(element, text);
+    this.pending.set(element, text);
     this.telling ??= setTimeout(() => {
       this.telling = null;
-      for (const [place, last] of this.told) if (place.textContent !== last) place.textContent = last;
-      this.told.clear();
+      for (const [place, last] of this.pending) if (place.textContent !== last) place.textContent = last;
+      this.pending.clear();
     }, TELL_DELAY_MS);
   }
 

@@ -1,4 +1,4 @@
-// What is said about an event: the panel of the selected one, and the card under the pointer.
+// Describe an event: the panel of the selected one, and the card under the pointer.
 
 import { describe, eventLabel, eventName, exactTimes, otherEnds } from './describe.js';
 import { factElement, shortened } from './elements.js';

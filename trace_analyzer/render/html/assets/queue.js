@@ -3,13 +3,13 @@
 
 import { endOf, eventAt, firstEndingAfter, followers, lowerBound } from './store.js';
 
-// Step functions of queue depth and runway for each device whose launches are known.
+// Step functions of queue depth and queued work for each device whose launches are known.
 export function queueCurves(store) {
   const groups = [...new Set(store.tracks.filter(({ family }) => family === 'stream').map(({ group }) => group))];
   return groups.flatMap((group) => {
     const steps = queueSteps(store, group);
     const place = group.split(' · ')[0];
-    return steps.time.length ? [{ kind: 'queue', place, time: steps.time, value: steps.depth }, { kind: 'runway', place, time: steps.time, value: steps.runway }] : [];
+    return steps.time.length ? [{ kind: 'queue', place, time: steps.time, value: steps.depth }, { kind: 'queued_work', place, time: steps.time, value: steps.queuedWork }] : [];
   });
 }
 
@@ -28,16 +28,16 @@ function queueSteps(store, group) {
   return accumulated(merged([...left, ...entered].filter(({ time }) => time.length)));
 }
 
-// Changes of depth and runway along one row, in order of time since the row's events are disjoint.
+// Changes of depth and queued work along one row, in order of time since the row's events are disjoint.
 function changes({ first, count }, visit) {
-  const [time, depth, runway] = [[], [], []];
+  const [time, depth, queuedWork] = [[], [], []];
   const add = (at, more, duration) => {
     time.push(at);
     depth.push(more);
-    runway.push(duration);
+    queuedWork.push(duration);
   };
   for (let i = first; i < first + count; i++) visit(i, add);
-  return { time, depth, runway };
+  return { time, depth, queuedWork };
 }
 
 // Many sorted lists as one, by merging them in pairs.
@@ -48,36 +48,36 @@ function merged(lists) {
     for (let i = 0; i < left.length; i += 2) next.push(i + 1 < left.length ? mergedPair(left[i], left[i + 1]) : left[i]);
     left = next;
   }
-  return left[0] ?? { time: [], depth: [], runway: [] };
+  return left[0] ?? { time: [], depth: [], queuedWork: [] };
 }
 
 function mergedPair(a, b) {
   const length = a.time.length + b.time.length;
-  const result = { time: new Float64Array(length), depth: new Float64Array(length), runway: new Float64Array(length) };
+  const result = { time: new Float64Array(length), depth: new Float64Array(length), queuedWork: new Float64Array(length) };
   for (let i = 0, j = 0, k = 0; k < length; k++) {
     const fromA = j >= b.time.length || (i < a.time.length && a.time[i] <= b.time[j]);
     const [source, at] = fromA ? [a, i++] : [b, j++];
     result.time[k] = source.time[at];
     result.depth[k] = source.depth[at];
-    result.runway[k] = source.runway[at];
+    result.queuedWork[k] = source.queuedWork[at];
   }
   return result;
 }
 
 // Running sums, one step per time.
-function accumulated({ time, depth, runway }) {
-  const steps = { time: new Float64Array(time.length), depth: new Float64Array(time.length), runway: new Float64Array(time.length) };
-  let [depthNow, runwayNow, count] = [0, 0, 0];
+function accumulated({ time, depth, queuedWork }) {
+  const steps = { time: new Float64Array(time.length), depth: new Float64Array(time.length), queuedWork: new Float64Array(time.length) };
+  let [depthNow, queuedWorkNow, count] = [0, 0, 0];
   for (let i = 0; i < time.length; i++) {
     depthNow += depth[i];
-    runwayNow += runway[i];
+    queuedWorkNow += queuedWork[i];
     if (i + 1 < time.length && time[i + 1] === time[i]) continue;
     steps.time[count] = time[i];
     steps.depth[count] = depthNow;
-    steps.runway[count] = runwayNow;
+    steps.queuedWork[count] = queuedWorkNow;
     count += 1;
   }
-  return { time: steps.time.subarray(0, count), depth: steps.depth.subarray(0, count), runway: steps.runway.subarray(0, count) };
+  return { time: steps.time.subarray(0, count), depth: steps.depth.subarray(0, count), queuedWork: steps.queuedWork.subarray(0, count) };
 }
 
 // ---- instants ---------------------------------------------------------------------------------------------

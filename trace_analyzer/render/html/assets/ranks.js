@@ -105,7 +105,7 @@ function start({ header, columns }) {
     return { rank, step };
   }
 
-  function said({ rank, step }) {
+  function describeCell({ rank, step }) {
     const at = cell(rank, step);
     if (!columns.known[at]) return `rank ${ranks[rank]}, step ${steps[step] ?? 'all'}: nothing recorded`;
     const regime = columns.regime[at] ? `, ${regimes[columns.regime[at] - 1]}` : '';
@@ -114,9 +114,9 @@ function start({ header, columns }) {
 
   // Collectives of a step lie together, those of a rank in it too.
   function ofLane(rank) {
-    const found = [];
-    for (let i = columns.offsets[state.step]; i < columns.offsets[state.step + 1]; i++) if (columns.c_rank[i] === rank) found.push(i);
-    return found;
+    const collectives = [];
+    for (let i = columns.offsets[state.step]; i < columns.offsets[state.step + 1]; i++) if (columns.c_rank[i] === rank) collectives.push(i);
+    return collectives;
   }
 
   function drawLanes() {
@@ -154,7 +154,7 @@ function start({ header, columns }) {
       const at = begin + ((until - begin) * tick) / 5;
       ink.fillText(`+${formatDuration(at)}`, x(at), shown.length * LANE + 13);
     }
-    byId('lanes-said').textContent = end > first
+    byId('lanes-status').textContent = end > first
       ? `Step ${steps[state.step] ?? 'all'}: ${end - first} collectives of ${ranks.length} ranks; ${shown.length} lanes, from the first start on. Wheel with Ctrl zooms.`
       : `Step ${steps[state.step] ?? 'all'}: no collective is in this file.`;
     return { shown, x, length };
@@ -168,7 +168,7 @@ function start({ header, columns }) {
     laid = drawLanes();
     byId('rank').value = ranks[state.rank];
     byId('step').value = state.step;
-    byId('heat-said').textContent = said(state);
+    byId('heat-status').textContent = describeCell(state);
     const link = byId('report');
     link.hidden = !links[state.rank];
     if (links[state.rank]) link.href = links[state.rank];
@@ -182,9 +182,9 @@ function start({ header, columns }) {
   }
 
   map.addEventListener('mousemove', (event) => {
-    byId('heat-said').textContent = said(pointed(event) ?? state);
+    byId('heat-status').textContent = describeCell(pointed(event) ?? state);
   });
-  map.addEventListener('mouseleave', () => { byId('heat-said').textContent = said(state); });
+  map.addEventListener('mouseleave', () => { byId('heat-status').textContent = describeCell(state); });
   map.addEventListener('click', (event) => {
     const at = pointed(event);
     if (at) choose(at.rank, at.step);
@@ -215,7 +215,7 @@ function start({ header, columns }) {
     });
     if (hit === undefined) return;
     const parts = columns.c_split[hit] ? `, waits ${formatDuration(columns.c_wait[hit])}` : ', peers not found or not split';
-    byId('lanes-said').textContent = `rank ${ranks[rank]}: ${columns.c_kind_values[columns.c_kind[hit]]}, +${formatDuration(columns.c_start[hit])}, ${formatDuration(columns.c_duration[hit])}${parts}`;
+    byId('lanes-status').textContent = `rank ${ranks[rank]}: ${columns.c_kind_values[columns.c_kind[hit]]}, +${formatDuration(columns.c_start[hit])}, ${formatDuration(columns.c_duration[hit])}${parts}`;
   });
   byId('rank').addEventListener('change', (event) => {
     const rank = ranks.indexOf(Number(event.target.value));

@@ -240,7 +240,7 @@ export function neighbourMatch(store, event, direction) {
     if (event >= 0 && direction * later(i, event) > 0 && (next < 0 || direction * later(next, i) > 0)) next = i;
     if (edge < 0 || direction * later(edge, i) > 0) edge = i;
   });
-  const found = next < 0 ? edge : next;
-  each((i) => { if (later(i, found) <= 0) place += 1; });
-  return { event: found, place, count };
+  const target = next < 0 ? edge : next;
+  each((i) => { if (later(i, target) <= 0) place += 1; });
+  return { event: target, place, count };
 }

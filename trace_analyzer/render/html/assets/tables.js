@@ -14,8 +14,8 @@ export function matches(text, query) {
 }
 
 // How many rows stand where, in words; none where all of them do.
-export function status({ shown, found, total, leftOut }) {
-  const parts = found < total ? [`${shown} of ${found} found`] : shown < total || leftOut ? [`${shown} of ${total} rows`] : [];
+export function status({ shown, matched, total, leftOut }) {
+  const parts = matched < total ? [`${shown} of ${matched} found`] : shown < total || leftOut ? [`${shown} of ${total} rows`] : [];
   if (leftOut) parts.push(`${leftOut.toLocaleString('en-US')} smaller ones are not on this page`);
   return parts.join(' · ');
 }
@@ -99,16 +99,16 @@ export class Listing {
   }
 
   draw() {
-    const found = this.rows.filter(({ text }) => matches(text, this.query));
-    const visible = new Set(this.unfolded ? found : found.slice(0, this.few));
+    const matched = this.rows.filter(({ text }) => matches(text, this.query));
+    const visible = new Set(this.unfolded ? matched : matched.slice(0, this.few));
     for (const entry of this.rows) entry.row.hidden = !visible.has(entry);
     const leftOut = Number(this.root.dataset.leftOut);
     this.root.querySelector('output').textContent = status({
-      shown: visible.size, found: found.length, total: this.rows.length, leftOut,
+      shown: visible.size, matched: matched.length, total: this.rows.length, leftOut,
     });
     if (!this.more) return;
-    this.more.hidden = found.length <= this.few;
-    this.more.textContent = this.unfolded ? 'Show fewer' : `Show all ${found.length}`;
+    this.more.hidden = matched.length <= this.few;
+    this.more.textContent = this.unfolded ? 'Show fewer' : `Show all ${matched.length}`;
     this.more.setAttribute('aria-expanded', String(this.unfolded));
   }
 }

@@ -1,0 +1,112 @@
+"""Time that several pieces of advice are about is saved once: the first carries it, the others say so."""
+
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from kineto import analysed, kernel
+from test_advice import CASES, FP32, V100, WIDE, in_a_row
+from tiers import examples
+
+from trace_analyzer.advice.claims import with_claims
+from trace_analyzer.report import Advice
+
+Spans = list[tuple[int, int]]
+
+
+def advice(name: str, spans: Spans | None, device: int = 0) -> tuple[Advice, dict[str, pl.DataFrame]]:
+    item = Advice(title=name.title(), why="because", where="", code="", saves_ns_at_most=1, how_bound="all", id=name)
+    if spans is None:
+        return item, {}
+    rows = [{"device": device, "start_ns": start, "end_ns": end} for start, end in spans]
+    return item, {name: pl.DataFrame(rows, schema={"device": pl.Int64, "start_ns": pl.Int64, "end_ns": pl.Int64})}
+
+
+def claims(*items: tuple[Advice, dict[str, pl.DataFrame]]) -> list[tuple[str, str | None, float | None]]:
+    members = {name: spans for _, own in items for name, spans in own.items()}
+    return [
+        (item.id, item.shared_with, item.shared_ratio) for item in with_claims([item for item, _ in items], members)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("own", "shared"),
+    [
+        ([(100, 200)], ("first", 1.0)),
+        ([(150, 250)], ("first", 0.5)),
+        ([(190, 290)], ("first", 0.1)),
+        ([(191, 291)], (None, None)),
+        ([(200, 300)], (None, None)),
+        ([(0, 1_000)], ("first", 0.1)),
+        ([(100, 150), (100, 150), (300, 350)], ("first", 0.5)),
+        ([], (None, None)),
+        (None, (None, None)),
+    ],
+    ids=["the same", "half", "a tenth", "less", "beside it", "around it", "twice the same", "nothing", "unknown"],
+)
+def test_what_advice_above_counts_is_said(own: Spans | None, shared: tuple[str | None, float | None]) -> None:
+    assert claims(advice("first", [(100, 200)]), advice("second", own)) == [
+        ("first", None, None),
+        ("second", *shared),
+    ]
+
+
+def test_the_advice_above_that_counts_most_is_named() -> None:
+    first, second, third = (
+        advice("first", [(0, 40)]),
+        advice("second", [(30, 100)]),
+        advice("third", [(0, 100)]),
+    )
+    assert claims(first, second, third)[2] == ("third", "second", 0.7)
+    assert claims(third, second, first)[1:] == [("second", "third", 1.0), ("first", "third", 1.0)]
+    assert claims(first, advice("other device", [(0, 40)], device=1))[1][1] is None
+
+
+def test_the_sentence_names_the_advice_and_the_share() -> None:
+    first, second = advice("first", [(0, 60)]), advice("second", [(0, 100)])
+    item = with_claims([first[0], second[0]], first[1] | second[1])[1]
+    assert item.why == "because; “First” counts 60 % of this time too, which is saved once"
+
+
+@settings(max_examples=examples(100))
+@given(
+    spans=st.lists(
+        st.lists(st.tuples(st.integers(0, 90), st.integers(0, 30)).map(lambda s: (s[0], s[0] + s[1])), max_size=5),
+        min_size=1, max_size=4,
+    )
+)  # fmt: skip
+def test_shares_are_those_of_single_nanoseconds(spans: list[Spans]) -> None:
+    instants = [{at for start, end in own for at in range(start, end)} for own in spans]
+    for place, (_, other, ratio) in enumerate(claims(*(advice(str(n), own) for n, own in enumerate(spans)))):
+        own = instants[place]
+        best = max((len(own & above) / len(own) for above in instants[:place] if own), default=0.0)
+        assert (ratio or 0.0) == (best if best >= 0.1 else 0.0)
+        assert other is None or int(other) < place
+
+
+@pytest.mark.slow
+def test_a_bigger_batch_saves_the_launches_that_graphs_save() -> None:
+    report = analysed(CASES["bigger-batch"][0])
+    shared = {item.id: item.shared_with for item in report.advice}
+    assert shared["bigger-batch"] == "cuda-graphs"
+    assert shared["cuda-graphs"] is None
+
+
+def test_the_same_code_is_advised_once_for_all_of_its_reasons() -> None:
+    """On a V100 autocast is the cure of products in fp32, and of passes over fp32."""
+    work = [in_a_row(FP32), [kernel(WIDE, 2_000 + 60 * n, 50, grid=[500, 1, 1], stream=7 + n) for n in range(24)]]
+    autocast = [item for item in analysed(work, devices=[V100]).advice if "torch.autocast" in item.code]
+    assert [item.id for item in autocast] == ["tensor-cores"]
+    assert "12 matrix products ran in fp32" in autocast[0].why
+    assert "24 memory-bound kernels read and write fp32" in autocast[0].why
+    products = analysed(in_a_row(FP32), devices=[V100]).advice[0]
+    assert autocast[0].saves_ns_at_most == products.saves_ns_at_most + 24 * 25_000
+
+
+def test_products_that_autocast_takes_along_are_those_of_tf32() -> None:
+    """On an A100 TF32 is one line; 16-bit types save what it does and more, with the passes over fp32."""
+    passes = [kernel(WIDE, 2_000 + 60 * n, 50, grid=[500, 1, 1], stream=7 + n) for n in range(24)]
+    items = {item.id: item for item in analysed(in_a_row(FP32), passes).advice}
+    assert items["fewer-bytes"].shared_with == "tf32" or items["tf32"].shared_with == "fewer-bytes"
+    assert "24 memory-bound kernels read and write fp32, and 12 matrix products ran in it" in items["fewer-bytes"].why
+    assert items["fewer-bytes"].saves_ns_at_most > items["tf32"].saves_ns_at_most + 24 * 25_000

@@ -1,0 +1,34 @@
+"""Each behaviour of docs/behaviours.md names tests that exist."""
+
+import re
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+TESTS = Path(__file__).parent
+PAGE = TESTS.parent / "docs" / "behaviours.md"
+ROWS = re.findall(r"^\| (?!behaviour|---)(.+?) \| (.+?) \|$", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
+
+
+@cache
+def names(file: str) -> set[str]:
+    """The names of the tests of a file."""
+    text = (TESTS / file).read_text(encoding="utf-8")
+    pattern = r"^ *def (test_\w+)" if file.endswith(".py") else r"^test\('([^']+)'"
+    return set(re.findall(pattern, text, re.MULTILINE))
+
+
+def test_a_behaviour_stands_once() -> None:
+    behaviours = [behaviour for behaviour, _ in ROWS]
+    assert len(behaviours) > 50
+    assert len(set(behaviours)) == len(behaviours)
+
+
+@pytest.mark.parametrize(("behaviour", "shown"), ROWS, ids=[behaviour for behaviour, _ in ROWS])
+def test_its_tests_exist(behaviour: str, shown: str) -> None:
+    tests = re.findall(r"`([^`]+)::([^`]+)`", shown)
+    assert tests, behaviour
+    assert re.sub(r"`[^`]+::[^`]+`|, ", "", shown) == ""
+    for file, test in tests:
+        assert test in names(file)

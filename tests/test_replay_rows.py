@@ -1,0 +1,892 @@
+"""Single edges of the replay's graph on recordings of a few rows: each tolerance from both of its sides."""
+
+import numpy as np
+import pytest
+from replay_rows import US, Busy, Made, Work, call_returns, device_edges, handed, named, polled, queued, recorded, waits
+
+from trace_analyzer.replay.device_edges import launch_orders, medians, previous, trimmed
+from trace_analyzer.replay.host_edges import silences
+from trace_analyzer.replay.recording import (
+    ALLOC,
+    BLOCKING_COPY,
+    COPY,
+    FIRST_COPY,
+    FREE,
+    GRAPH,
+    GRAPH_KERNEL,
+    KERNEL,
+    MEMSET,
+    RECORD,
+    SYNC_DEVICE,
+    SYNC_EVENT,
+    SYNC_STREAM,
+    WAIT,
+)
+
+# Order of work on a stream
+
+
+@pytest.mark.parametrize(
+    ("second", "track", "ends"),
+    [(8.5, 0, 8.5), (8.49, 0, 10), (10, 0, 10), (12, 0, 10), (9, 1, 10), (0, 0, 10)],
+    ids=["as much as rounding", "more", "none", "a gap", "another stream", "the same start"],
+)
+def test_work_that_overlaps_by_rounding_ends_where_the_next_begins(second: float, track: int, ends: float) -> None:
+    rows = sorted([Work(0, 10), Work(second, 20, track=track)])
+    assert trimmed(recorded(rows).activities).tolist() == [ends * US, 20 * US]
+
+
+@pytest.mark.parametrize(
+    ("rows", "before"),
+    [
+        ([Work(0, 10), Work(10, 20), Work(25, 30)], [-1, 0, 1]),
+        ([Work(0, 10), Work(10, 20, track=1), Work(25, 30)], [-1, -1, 0]),
+        ([Work(0, 20), Work(10, 30), Work(32, 33)], [-1, -1, 1]),
+        ([Work(0, 50), Work(5, 10), Work(20, 30)], [-1, -1, 1]),
+        ([Work(5, 5), Work(5, 5), Work(5, 9)], [-1, 0, 1]),
+        ([Work(0, 5), Work(5, 5), Work(5, 9), Work(9, 9)], [-1, 0, 1, 2]),
+        ([Work(-9, -5), Work(-5, 3)], [-1, 0]),
+        ([Work(0, 3, track=1), Work(2, 5, track=0), Work(5, 6, track=1)], [-1, -1, 0]),
+        ([], []),
+    ],
+)  # fmt: skip
+def test_the_previous_activity_of_a_stream_is_the_one_that_ended_last(rows: list[Work], before: list[int]) -> None:
+    activities = recorded(rows).activities
+    assert previous(activities, activities.end).tolist() == before
+
+
+def test_activities_are_in_order_of_launch_on_each_stream() -> None:
+    made = [Made(0, 5), Made(10, 15), Made(20, 25)]
+    rows = recorded(
+        [Work(30, 31, call=2), Work(40, 41, call=1), Work(45, 46, call=0, track=2), Work(50, 51, call=1), Work(60, 61)],
+        made,
+    )
+    assert [(members.tolist(), (begun / US).tolist()) for members, begun in launch_orders(rows)[:3]] == [
+        ([1, 3, 0], [10, 10, 20]), ([], []), ([2], [0]),
+    ]  # fmt: skip
+
+
+def test_medians_are_the_lower_of_the_middle_of_each_class() -> None:
+    values, classes = np.array([4, 1, 9, 3, 7, 2]), np.array([0, 0, 0, 0, 1, 1])
+    assert medians(values, classes).tolist() == [3, 3, 3, 3, 2, 2]
+    assert medians(values, classes, 0.0).tolist() == [1, 1, 1, 1, 2, 2]
+    assert medians(values, classes, 1.0).tolist() == [9, 9, 9, 9, 7, 7]
+
+
+# Launch latency
+
+
+def launches(latencies: list[float], *, call: float = 5, period: float = 1_000, lasts: float = 10) -> list[Work]:
+    return [Work(period * n + wait, period * n + wait + lasts, call=n) for n, wait in enumerate(latencies)]
+
+
+def calls(count: int, lengths: list[float] | None = None, period: float = 1_000) -> list[Made]:
+    return [Made(period * n, period * n + (lengths[n] if lengths else 5)) for n in range(count)]
+
+
+def latencies(work: list[Work], made: list[Made], **options: list[bool]) -> list[float]:
+    """The weights of launches in order of activities, us."""
+    links = device_edges(recorded(work, made), **options).latency
+    order = np.argsort(links.target)
+    return [round(weight / US, 3) for weight in links.weight[order].tolist()]
+
+
+def test_a_launch_takes_the_mean_of_those_on_an_empty_stream() -> None:
+    assert latencies(launches([10, 12, 14]), calls(3)) == [12, 12, 12]
+    assert latencies(launches([10, 12, 14]), calls(3), fitted=[True, True, False]) == [11, 11, 11]
+
+
+@pytest.mark.parametrize(("slow", "mean"), [(105, 43.167), (105.1, 12.25)], ids=["100 us after its call", "later"])
+def test_what_starts_far_behind_its_call_waited_for_something_else(slow: float, mean: float) -> None:
+    """The rest of what is late stays: it is unexplained over 20 us."""
+    links = device_edges(recorded(launches([12, 12.5, slow]), calls(3)))
+    assert links.latency.weight[0] == pytest.approx(mean * US, abs=1)
+    assert (links.rest > 0).tolist() == [False, False, True]
+
+
+def test_launches_behind_queued_work_say_nothing_of_the_latency() -> None:
+    behind = [Work(10, 200, call=0), Work(202, 300, call=1), Work(1_014, 1_020, call=2)]
+    assert latencies(behind, [Made(0, 5), Made(100, 105), Made(1_000, 1_005)]) == [12, 12, 12]
+    ended_as_it_was_launched = [Work(10, 100, call=0), Work(116, 300, call=1), Work(1_010, 1_020, call=2)]
+    assert latencies(ended_as_it_was_launched, [Made(0, 5), Made(100, 105), Made(1_000, 1_005)]) == [12, 12, 12]
+
+
+@pytest.mark.parametrize(("length", "takes"), [(15, [12, 12, 12, 12]), (15.1, [11.667] * 3 + [21.767])])
+def test_a_long_call_does_something_else_first(length: float, takes: list[float]) -> None:
+    """Over three medians its length counts, with the usual time behind a call."""
+    work = launches([10, 12, 13, 13 if length <= 15 else 22])
+    made = calls(4, [5, 5, 5, length])
+    assert latencies(work, made) == takes
+
+
+def test_kinds_of_work_have_latencies_of_their_own() -> None:
+    work = [
+        Work(10, 20, call=0),
+        Work(1_030, 1_040, call=1, kind=MEMSET),
+        Work(2_012, 2_020, call=2),
+        Work(3_050, 3_060, call=3, kind=MEMSET),
+    ]
+    assert latencies(work, calls(4)) == [11, 40, 11, 40]
+    rare = [*launches([10, 12]), Work(2_002, 2_500, call=2, kind=KERNEL), Work(2_505, 2_600, call=3, kind=MEMSET)]
+    assert latencies(rare, [*calls(3), Made(2_100, 2_105)])[3] == 8, "without one of its own, the mean of all"
+
+
+def test_only_the_first_activity_of_a_call_on_a_stream_was_launched() -> None:
+    graph = [
+        Work(10, 20, call=0, kind=GRAPH_KERNEL),
+        Work(11, 30, call=0, track=1, kind=GRAPH_KERNEL),
+        Work(21, 40, call=0, kind=GRAPH_KERNEL),
+        Work(50, 60),
+    ]
+    recording = recorded(graph, [Made(0, 5, GRAPH)])
+    assert [edge[:2] for edge in named(recording, device_edges(recording).latency)] == [("(0", "+0"), ("(0", "+1")]
+
+
+@pytest.mark.parametrize(
+    ("pageable", "kind", "before_ends", "takes"),
+    [
+        (True, COPY, 0, 80),
+        (True, COPY, 8, 80),
+        (True, COPY, 8.5, 11),
+        (False, BLOCKING_COPY, 0, 80),
+        (False, COPY, 0, 45.5),
+    ],
+    ids=["pageable", "empty for nine tenths", "empty for less", "blocking", "pinned"],
+)
+def test_bytes_are_staged_before_a_copy_starts(pageable: bool, kind: int, before_ends: float, takes: float) -> None:
+    """The call of a copy that is staged takes as long as that; a stream that was empty did not hold it back."""
+    work = [
+        Work(1_000 - 100, 1_000 + before_ends), Work(1_080, 1_090, call=0, kind=FIRST_COPY, pageable=pageable),
+        Work(2_011, 2_020, call=1, kind=FIRST_COPY, pageable=pageable),
+    ]  # fmt: skip
+    assert latencies(work, [Made(1_000, 1_005, kind), Made(2_000, 2_005, kind)])[0] == takes
+
+
+def test_the_cpus_part_of_a_latency_is_its_call() -> None:
+    links = device_edges(recorded(launches([10, 12, 3]), calls(3))).latency
+    assert links.host is not None
+    assert links.host.tolist() == [5 * US] * 3
+    short = device_edges(recorded(launches([3, 3, 3]), calls(3))).latency
+    assert short.host is not None
+    assert short.host.tolist() == [3 * US] * 3
+
+
+# Gaps
+
+
+def test_without_anything_to_learn_from_a_launch_takes_7_us_and_a_gap_1() -> None:
+    work = [Work(9, 20, call=0), Work(22, 30, call=1)]
+    recording = recorded(work, [Made(0, 5), Made(6, 11)])
+    links = device_edges(recording, fitted=[False, False])
+    assert named(recording, links.latency) == [("(0", "+0", 7), ("(1", "+1", 7)]
+    assert named(recording, links.gap) == [("-0", "+1", 1)]
+
+
+def test_what_waits_for_another_stream_says_nothing_of_launches_and_gaps() -> None:
+    """The second on its stream starts 12 us after the first, and 50 us after its call, because of the other stream's end."""
+    work = [Work(10, 40, call=0), Work(12, 45, call=1, track=1), Work(52, 90, call=3), Work(1_010, 1_020, call=4)]
+    made = [Made(0, 5), Made(6, 7), Made(8, 9, WAIT), Made(10, 15), Made(1_000, 1_005)]
+    recording = recorded(work, made)
+    links = device_edges(recording)
+    weights = {edge[1]: edge[2] for edge in named(recording, links.latency)}
+    assert weights == {"+0": 8.667, "+1": 8.667, "+2": 8.667, "+3": 8.667}
+    assert named(recording, links.gap)[0] == ("-0", "+2", 1), "none to learn from"
+    assert [edge[:2] for edge in named(recording, links.wait)] == [("-1", "+2")]
+
+
+def test_a_launch_that_waits_for_another_stream_says_nothing_of_the_latency() -> None:
+    """Its stream is empty: without the event, 42 us would count as those of a launch."""
+    work = [Work(10, 50, call=0), Work(52, 90, call=2, track=1), Work(1_010, 1_020, call=3)]
+    recording = recorded(work, [Made(0, 5), Made(6, 7, WAIT), Made(10, 15), Made(1_000, 1_005)])
+    assert {edge[2] for edge in named(recording, device_edges(recording).latency)} == {10}
+
+
+def test_what_is_later_than_a_wait_usually_takes_is_unexplained() -> None:
+    """It starts 50 us after the end that it waited for, where 1 us is usual."""
+    work = late(810, 760)
+    links = device_edges(recorded(work, calls(4)), fitted=[row.call != 3 for row in work])
+    assert (links.rest / US).tolist() == [49.0 if row.call == 3 else 0.0 for row in work]
+
+
+def test_what_follows_its_stream_as_usual_waited_for_no_other() -> None:
+    """Its launch was long before, the work before it ended 18 us before: that another stream ended meanwhile is chance."""
+    work, made = row_of([18, 18, 18])
+    beside = Work(60, work[2].start - 1, track=1)
+    assert bound(sorted([*work, beside]), made) == []
+    unexplained = [*work[:2], work[2]._replace(start=work[2].start + 12, end=work[2].end), work[3]]
+    assert bound(sorted([*unexplained, beside._replace(end=unexplained[2].start - 1)]), made) != []
+
+
+def gap_weights(work: list[Work], made: list[Made], **options: list[bool]) -> list[float]:
+    links = device_edges(recorded(work, made), **options).gap
+    return [round(weight / US, 3) for weight in links.weight[np.argsort(links.target)].tolist()]
+
+
+def row_of(gaps: list[float], *, launched: float = 1, kinds: list[int] | None = None) -> tuple[list[Work], list[Made]]:
+    """Kernels of 50 us with such gaps between them, all launched at the beginning."""
+    work, at = [], 100.0
+    for n, gap in enumerate([0, *gaps]):
+        at += gap
+        work.append(Work(at, at + 50, call=n, kind=kinds[n] if kinds else KERNEL))
+        at += 50
+    return work, [Made(n, n + launched) for n in range(len(work))]
+
+
+@pytest.mark.parametrize(("gaps", "usual"), [([1, 3], 2), ([2, 20], 11), ([2, 20.01], 2)])
+def test_a_gap_takes_the_mean_of_those_between_queued_work(gaps: list[float], usual: float) -> None:
+    assert gap_weights(*row_of(gaps)) == [usual] * len(gaps)
+
+
+def test_gaps_that_wait_for_a_launch_are_none() -> None:
+    work, made = row_of([1, 9])
+    late = [*made[:2], Made(made[1].start + 195, made[1].start + 200.5)]
+    assert gap_weights(work, late) == [1, 1], "its call was still under way when the work before it ended"
+    assert gap_weights(work, made, fitted=[True, True, False]) == [1, 1]
+
+
+@pytest.mark.parametrize(("called", "usual"), [(88, 4), (88.1, 2)], ids=["launched by then", "under way"])
+def test_a_gap_behind_a_launch_that_was_under_way_is_none(called: float, usual: float) -> None:
+    """A launch takes 12 us: made at 88 it is there at 100, when the work before it ends."""
+    work = [Work(12, 50, call=0), Work(52, 100, call=1), Work(106, 120, call=2)]
+    assert gap_weights(work, [Made(0, 5), Made(1, 6), Made(called, called + 5)]) == [usual, usual]
+
+
+def test_gaps_between_kinds_of_work_are_their_own() -> None:
+    assert gap_weights(*row_of([1, 3, 9, 3], kinds=[KERNEL, KERNEL, MEMSET, KERNEL, MEMSET])) == [1, 3, 9, 3]
+
+
+def test_gaps_within_a_graph_are_their_own() -> None:
+    graph = [Work(10 + 12 * n, 20 + 12 * n, call=0, kind=GRAPH_KERNEL) for n in range(3)]
+    other = [Work(52, 60, call=1, kind=GRAPH_KERNEL), Work(60.5, 70, call=1, kind=GRAPH_KERNEL)]
+    assert gap_weights([*graph, *other], [Made(0, 1, GRAPH), Made(2, 3, GRAPH)]) == [1.5, 1.5, 8, 1.5]
+
+
+def test_unlinked_work_was_queued() -> None:
+    assert gap_weights([Work(0, 10), Work(14, 20)], []) == [4]
+    assert gap_weights([Work(0, 10)], []) == []
+
+
+# Waits for other streams
+
+
+def handing(lag: float, *, awaits: int = -1, waiting: int = -1, wait_thread: int = 0) -> tuple[list[Work], list[Made]]:
+    """Twice work on stream 0, a wait for it, and work on stream 1 which starts ``lag`` after it."""
+    work: list[Work] = []
+    made: list[Made] = []
+    for n in range(2):
+        at = 1_000.0 * n
+        work += [Work(at + 10, at + 210, call=len(made)), Work(at + 210 + lag, at + 300, call=len(made) + 2, track=1)]
+        made += [Made(at, at + 5), Made(at + 20, at + 22, WAIT, wait_thread, awaits, waiting), Made(at + 30, at + 35)]
+    return work, sorted(made, key=lambda row: row.thread)
+
+
+def wait_edges(work: list[Work], made: list[Made]) -> list[tuple[str, str, float]]:
+    recording = recorded(work, made)
+    return named(recording, device_edges(recording).wait)
+
+
+def test_a_wait_for_an_event_holds_back_the_next_launch_of_its_thread() -> None:
+    """Each waits for the last work launched before on each other stream: in the second turn also for the first turn's."""
+    assert wait_edges(*handing(7)) == [("-0", "+1", 7), ("-2", "+3", 7)]
+    assert wait_edges(*handing(7))[0][1] == "+1"
+    links = device_edges(recorded(*handing(7)))
+    assert links.wait.inferred is not None
+    assert not links.wait.inferred.any(), "its call was seen"
+    assert not links.rest.any()
+
+
+@pytest.mark.parametrize(("awaits", "count"), [(-1, 2), (-2 - 7, 2), (-2 - 8, 0), (0, 0)])
+def test_an_event_of_a_known_stream_is_awaited_there_only(awaits: int, count: int) -> None:
+    links = device_edges(recorded(*handing(7, awaits=awaits))).wait
+    assert links.inferred is not None
+    assert int((~links.inferred).sum()) == count
+
+
+def test_a_wait_names_the_stream_that_it_holds_back() -> None:
+    """The next launch of the thread is on another stream than the one that waits."""
+    work = [Work(10, 210, call=0), Work(50, 60, call=2, track=2), Work(217, 300, call=3, track=1)]
+    made = [Made(0, 5), Made(20, 22, WAIT), Made(30, 35), Made(40, 45)]
+    links = device_edges(recorded(work, made)).wait
+    assert links.inferred is not None
+    assert links.inferred.tolist() == [True], "it starts just after"
+    made[1] = made[1]._replace(waiting=1)
+    links = device_edges(recorded(work, made)).wait
+    assert links.inferred is not None
+    assert links.inferred.tolist() == [False]
+    made[1] = made[1]._replace(waiting=3)
+    links = device_edges(recorded(work, made)).wait
+    assert links.inferred is not None
+    assert links.inferred.tolist() == [True], "nothing is launched there later"
+
+
+def test_a_wait_for_what_had_not_ended_was_none() -> None:
+    """Recorded work tells: what started before the other ended did not wait for it."""
+    work = [Work(10, 210, call=0), Work(100, 300, call=2, track=1)]
+    assert wait_edges(work, [Made(0, 5), Made(20, 22, WAIT), Made(30, 35)]) == []
+
+
+def test_a_wait_of_another_thread_holds_back_nothing_here() -> None:
+    work, made = handing(7, wait_thread=1)
+    order = {0: 0, 2: 1, 3: 2, 5: 3}
+    links = device_edges(recorded([row._replace(call=order[row.call]) for row in work], made)).wait
+    assert links.inferred is not None
+    assert links.inferred.all()
+
+
+@pytest.mark.parametrize(("lags", "usual"), [((3, 5), 4), ((3, 20), 11), ((3, 20.5), 3)])
+def test_a_wait_takes_its_usual_lag(lags: tuple[float, float], usual: float) -> None:
+    """No more than it took; what is longer than 20 us has another reason."""
+    work, made = handing(3)
+    for row, lag in ((1, lags[0]), (3, lags[1])):
+        work[row] = work[row]._replace(start=work[row - 1].end + lag)
+    assert [edge[2] for edge in wait_edges(work, made)] == [
+        min(lag, usual) if usual < 11 else min(lag, 11.5) for lag in lags
+    ]
+
+
+def late(starts: float, ended: float, *, track: int = 1, device: int = 0) -> list[Work]:
+    """Three usual launches, and one that starts later; elsewhere work ended."""
+    work = [*launches([10, 10, 10]), Work(3_000 + starts, 5_000, call=3), Work(2_900, 3_000 + ended, track=track)]
+    return sorted(work)
+
+
+def bound(work: list[Work], made: list[Made]) -> list[tuple[float, float]]:
+    """(end, start) of inferred waits, us."""
+    recording = recorded(work, made)
+    links = device_edges(recording, fitted=[row.call != 3 for row in work]).wait
+    assert links.inferred is not None
+    n = len(work)
+    return [
+        (float(recording.activities.end[source - n]) / US, float(recording.activities.start[target]) / US)
+        for source, target, is_inferred in zip(links.source.tolist(), links.target.tolist(), links.inferred.tolist(), strict=True)
+        if is_inferred
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("starts", "ended", "waited"),
+    [
+        (15, 14, False),
+        (15.04, 14, True),
+        (15.1, 9.9, False),
+        (40, 30, True),
+        (40, 29.9, False),
+        (60, 55, True),
+        (59.9, 49.9, True),
+        (60, 54.9, False),
+        (210, 190, True),
+        (210, 189.9, False),
+        (810, 760, True),
+        (810, 759.9, False),
+        (40, 40, True),
+        (40, 41, False),
+    ],
+    ids=[
+        "as late as usual", "later", "ended before it was ready", "short: within 10 us", "short: not",
+        "50 us late: within 5 us", "less than 50: within 10", "50 us late: not", "within a tenth", "not", "within 50 us", "not within 50 us",
+        "at its end", "before its end",
+    ],
+)  # fmt: skip
+def test_what_is_late_waited_for_what_just_ended_elsewhere(starts: float, ended: float, waited: bool) -> None:
+    """It could start 10 us after its launch, at 3,010 us."""
+    assert bound(late(starts, ended), calls(4)) == ([(3_000 + ended, 3_000 + starts)] if waited else [])
+
+
+def test_what_ended_on_its_own_stream_is_no_wait() -> None:
+    assert bound(late(100, 99, track=0), calls(4)) == []
+
+
+@pytest.mark.parametrize(
+    ("left", "starts", "held"),
+    [
+        (150, 32, True),
+        (150.1, 32, False),
+        (150, 30, False),
+        (150, 30.1, True),
+        (0, 200, False),
+    ],
+    ids=["its last 15 %", "not yet", "not late", "late", "ended"],
+)
+def test_what_is_late_was_held_back_by_a_kernel_in_its_last_part(left: float, starts: float, held: bool) -> None:
+    """The SMs that a kernel of 1 ms leaves in its last 150 us."""
+    ends = 3_000 + starts + left
+    work = sorted([*launches([10, 10, 10]), Work(3_000 + starts, 5_000, call=3), Work(ends - 1_000, ends, track=1)])
+    recording = recorded(work, calls(4))
+    links = device_edges(recording, fitted=[one.call != 3 for one in work])
+    row = next(n for n, one in enumerate(work) if one.call == 3)
+    holder = next(n for n, one in enumerate(work) if one.track == 1)
+    expected = [(f"+{holder}", f"+{row}", round(work[row].start - work[holder].start, 3))] if held else []
+    assert named(recording, links.contention) == expected
+    if held:
+        assert not links.rest.any()
+
+
+def test_a_kernel_of_another_device_or_stream_holds_nothing_back() -> None:
+    work = [*launches([10, 10, 10]), Work(3_060, 5_000, call=3)]
+    beside = Work(2_150, 3_150, track=1)
+    for other, held in ((beside, True), (beside._replace(track=2), False), (beside._replace(track=0), False)):
+        recording = recorded(sorted([*work, other]), calls(4), devices=(0, 0, 1))
+        assert bool(device_edges(recording).contention.source.size) == held
+    after = Work(3_061, 4_000, track=1)
+    assert not device_edges(recorded(sorted([*work, after]), calls(4))).contention.source.size
+
+
+@pytest.mark.parametrize(("starts", "rest"), [(30, 0), (30.1, 20.1), (300, 290)])
+def test_a_delay_that_nothing_explains_stays(starts: float, rest: float) -> None:
+    work = [*launches([10, 10, 10]), Work(3_000 + starts, 5_000, call=3)]
+    links = device_edges(recorded(work, calls(4)), fitted=[True, True, True, False])
+    assert (links.rest / US).tolist() == [0, 0, 0, rest]
+
+
+@pytest.mark.parametrize(("starts", "is_boundary"), [(30, False), (30.5, True)])
+def test_the_first_activity_of_a_device_may_wait_for_earlier_work(starts: float, is_boundary: bool) -> None:
+    work = launches([starts, 10, 10])
+    links = device_edges(recorded(work, calls(3)), fitted=[False, True, True])
+    assert links.boundary.tolist() == [is_boundary, False, False]
+    assert (0 in links.latency.target.tolist()) != is_boundary
+    assert not links.rest.any()
+
+
+def test_each_device_has_a_boundary_of_its_own() -> None:
+    work = [*launches([500, 10, 10]), Work(3_500, 3_600, call=3, track=1)]
+    links = device_edges(recorded(work, calls(4), devices=(0, 1)), fitted=[False, True, True, False])
+    assert links.boundary.tolist() == [True, False, False, True]
+
+
+def test_a_launch_that_waited_for_room_counts_from_the_end_of_its_call() -> None:
+    """Its start says nothing of when the launch was made."""
+    work, made = full_queue(waits=40)
+    recording = recorded(work, made)
+    links = device_edges(recording).latency
+    sources = {edge[1]: edge[0] for edge in named(recording, links)}
+    assert sources["+1"] == "(1"
+    assert sources[f"+{len(work) - 1}"] == f"){len(work) - 1}"
+    early = [Work(-990, -900, call=0), *(row._replace(call=row.call + 1) for row in work)]
+    recording = recorded(early, [Made(-1_000, -995), *made])
+    weights = {edge[0]: edge[2] for edge in named(recording, device_edges(recording).latency)}
+    assert weights["(0"] == 10
+    assert weights[f"){len(work)}"] == 5, "the usual time behind a call"
+
+
+# Room in a queue
+
+
+def full_queue(*, waits: int, depth: int = 500, length: float = 100, freed: float = 5) -> tuple[list[Work], list[Made]]:
+    """Launches of 5 us up to a depth, then ``waits`` that return ``freed`` after a kernel started, ``length`` long."""
+    made = [Made(10 * n, 10 * n + 5) for n in range(depth)]
+    work, begin = [], 10.0 * depth + 10
+    for n in range(waits):
+        made.append(Made(begin + 200 * n, begin + 200 * n + length))
+    for n in range(depth + waits):
+        start = begin + length - freed + 200 * n
+        work.append(Work(start, start + 190, call=n))
+    return work, made
+
+
+@pytest.mark.parametrize(
+    ("options", "blocked"),
+    [
+        ({}, 3),
+        ({"depth": 450}, 3),
+        ({"depth": 449}, 0),
+        ({"length": 50.1}, 3),
+        ({"length": 50}, 0),
+        ({"freed": 50}, 3),
+        ({"freed": 50.1}, 0),
+        ({"freed": 99}, 0),
+    ],
+    ids=["500 deep", "450 deep", "449 deep", "over 10 usual calls", "no longer", "freed 50 us before", "freed earlier", "long before"],
+)  # fmt: skip
+def test_a_call_that_is_long_where_much_is_queued_waited_for_room(options: dict[str, float], blocked: int) -> None:
+    room = queued(recorded(*full_queue(waits=3, **options)))  # type: ignore[arg-type]
+    assert int((~room.hidden).sum()) == blocked
+
+
+@pytest.mark.parametrize(("length", "blocked"), [(40, 0), (40.1, 3)])
+def test_a_wait_for_room_takes_over_40_us(length: float, blocked: int) -> None:
+    """Where calls take 1 us, ten of them are too little to tell."""
+    work, made = full_queue(waits=3, length=length)
+    quick = [*(row._replace(end=row.start + 1) for row in made[:-3]), *made[-3:]]
+    assert int((~queued(recorded(work, quick)).hidden).sum()) == blocked
+
+
+@pytest.mark.parametrize(("count", "length", "blocked"), [(10, 10.5, 10), (9, 10.5, 0), (10, 10, 0), (10, 50.1, 10)])
+def test_ten_calls_alike_waited_even_if_not_for_long(count: int, length: float, blocked: int) -> None:
+    """They return whenever as many are queued, each over twice as long as usual."""
+    room = queued(recorded(*full_queue(waits=count, length=length)))
+    assert int((~room.hidden).sum()) == blocked
+
+
+def test_calls_that_waited_take_as_long_as_the_quickest_without() -> None:
+    room = queued(recorded(*full_queue(waits=3)))
+    shown = ~room.hidden
+    assert (room.lag[shown] / US).tolist() == [5, 5, 5]
+    assert (room.base[shown] / US).tolist() == [5, 5, 5]
+    assert room.activity[shown].tolist() == [0, 1, 2]
+    assert room.call[shown].tolist() == [500, 501, 502]
+    assert not room.hidden.all()
+
+
+@pytest.mark.parametrize(("waits_", "blocked"), [(4_490, 4_490), (4_520, 0)])
+def test_most_calls_may_have_waited(waits_: int, blocked: int) -> None:
+    """What is multiplied is what the quickest tenth takes: 500 of 5,000."""
+    room = queued(recorded(*full_queue(waits=waits_)))
+    assert int((~room.hidden).sum()) == blocked
+
+
+@pytest.mark.parametrize(("differ", "blocked"), [(2, 12), (3, 10)])
+def test_calls_alike_find_the_same_number_queued(differ: int, blocked: int) -> None:
+    """Give or take two; the last two returned when so many more had started."""
+    work, made = full_queue(waits=12, length=10.5)
+    for n in (10, 11):
+        at = work[n + differ].start + 5
+        made[500 + n] = made[500 + n]._replace(start=at - 10.5, end=at)
+    assert int((~queued(recorded(work, made)).hidden).sum()) == blocked
+
+
+def test_calls_that_find_room_return_no_later() -> None:
+    """As many calls before as the queue holds, work has started by then: hidden, and no later than those that waited."""
+    work, made = full_queue(waits=3)
+    at = made[-1].end + 100_000
+    more = [Made(at + 10 * n, at + 10 * n + 5) for n in range(3)]
+    extra = [Work(at + 100 + 200 * n, at + 290 + 200 * n, call=len(made) + n) for n in range(3)]
+    room = queued(recorded([*work, *extra], [*made, *more]))
+    hidden = {
+        int(call): (int(activity), float(lag) / US, float(base) / US)
+        for call, activity, lag, base in zip(
+            room.call[room.hidden],
+            room.activity[room.hidden],
+            room.lag[room.hidden],
+            room.base[room.hidden],
+            strict=True,
+        )
+    }
+    assert hidden == {503 + n: (3 + n, 5, 5) for n in range(3)}
+
+
+def test_no_calls_wait_for_no_room() -> None:
+    assert not queued(recorded()).call.size
+    assert not queued(recorded([Work(0, 5)], [Made(0, 5, SYNC_DEVICE)])).call.size
+
+
+# Calls that wait
+
+
+def syncing(kind: int, *, ends: float = 100, returned: float = 108, **options: int) -> tuple[list[Work], list[Made]]:
+    """Three turns of a launch, and a call of 20 us or longer that waits for its kernel."""
+    work = [Work(1_000 * n + 10, 1_000 * n + ends, call=2 * n) for n in range(3)]
+    made = [
+        row for n in range(3)
+        for row in (Made(1_000 * n, 1_000 * n + 5), Made(1_000 * n + 20, 1_000 * n + returned, kind, **options))
+    ]  # fmt: skip
+    return work, made
+
+
+@pytest.mark.parametrize("kind", [SYNC_DEVICE, SYNC_STREAM, SYNC_EVENT, FREE, ALLOC])
+def test_a_call_waits_for_what_was_launched_before(kind: int) -> None:
+    actual = call_returns(recorded(*syncing(kind)))
+    assert (actual.source.tolist(), actual.target.tolist()) == ([0, 1, 2], [1, 3, 5])
+    assert (actual.lag / US).tolist() == [8, 8, 8]
+    assert (actual.base[[1, 3, 5]] / US).tolist() == [5, 5, 5], "what a call takes without waiting is not known"
+    assert not actual.rest.any()
+    assert actual.inferred.all() == (kind not in (SYNC_DEVICE, FREE))
+
+
+@pytest.mark.parametrize(
+    ("kind", "returned", "waits_"),
+    [
+        (SYNC_DEVICE, 99, [0, 1, 2]),
+        (SYNC_DEVICE, 98.9, []),
+        (SYNC_DEVICE, 900, [0, 1, 2]),
+        (SYNC_EVENT, 99, [0, 1, 2]),
+        (SYNC_EVENT, 98.9, []),
+        (SYNC_EVENT, 130, [0, 1, 2]),
+        (SYNC_EVENT, 130.1, []),
+        (ALLOC, 130, [0, 1, 2]),
+        (ALLOC, 130.1, []),
+        (ALLOC, 98.9, []),
+        (SYNC_STREAM, 99, [0, 1, 2]),
+        (SYNC_STREAM, 98.9, []),
+    ],
+)
+def test_what_ends_after_a_call_or_long_before_its_return_was_not_awaited(
+    kind: int, returned: float, waits_: list[int]
+) -> None:
+    """Clocks differ by 1 us; events and allocating calls return within 30."""
+    assert [row[0] for row in waits(recorded(*syncing(kind, returned=returned)))] == waits_
+
+
+def test_a_call_that_finds_all_done_takes_what_it_took() -> None:
+    actual = call_returns(recorded(*syncing(SYNC_DEVICE, ends=15, returned=23)))
+    assert (actual.base[[1, 3, 5]] / US).tolist() == [3, 3, 3]
+    assert (actual.lag / US).tolist() == [5, 5, 5], "the usual return, no later than it was"
+    assert not actual.rest.any()
+
+
+def test_calls_that_wait_take_what_others_of_the_name_take_without() -> None:
+    work, made = syncing(SYNC_DEVICE)
+    work[0] = work[0]._replace(end=15)
+    made[1] = made[1]._replace(end=22)
+    assert (call_returns(recorded(work, made)).base[[1, 3, 5]] / US).tolist() == [2, 2, 2]
+    made[1] = made[1]._replace(name=99)
+    assert (call_returns(recorded(work, made)).base[[1, 3, 5]] / US).tolist() == [2, 5, 5]
+
+
+@pytest.mark.parametrize(("returned", "usual", "rest"), [(160, 60, 0), (160.1, 8, 52.1)])
+def test_the_usual_return_is_that_of_quick_ones(returned: float, usual: float, rest: float) -> None:
+    """Later than 60 us after the work, a call did something else: that is left unexplained."""
+    work, made = syncing(SYNC_DEVICE)
+    made[3], made[5] = made[3]._replace(end=1_000 + returned), made[5]._replace(end=2_000 + returned)
+    actual = call_returns(recorded(work, made))
+    assert (actual.lag / US).tolist() == [usual] * 3
+    assert np.round(actual.rest[[1, 3, 5]] / US, 3).tolist() == [0, rest, rest]
+
+
+@pytest.mark.parametrize(("late", "rest"), [(28, 0), (28.1, 20.1)])
+def test_up_to_20_us_of_a_return_are_chance(late: float, rest: float) -> None:
+    work, made = syncing(SYNC_DEVICE)
+    made[5] = made[5]._replace(end=2_100 + late)
+    assert np.round(call_returns(recorded(work, made)).rest / US, 3).tolist() == [0, 0, 0, 0, 0, rest]
+
+
+def test_work_that_frees_memory_does_so_after_its_wait() -> None:
+    """A call of 300 us after the drain keeps them, whatever others take."""
+    work, made = syncing(FREE)
+    made[5] = made[5]._replace(end=2_400)
+    assert (call_returns(recorded(work, made)).lag / US).tolist() == [8, 8, 300]
+
+
+@pytest.mark.parametrize(("drained", "waits_"), [(3, 3), (2, 0)])
+def test_allocating_calls_wait_if_most_of_them_return_as_the_device_drains(drained: int, waits_: int) -> None:
+    """Three of four are enough, two are chance."""
+    work = [Work(1_000 * n + 10, 1_000 * n + 100, call=2 * n) for n in range(4)]
+    made = [
+        row for n in range(4)
+        for row in (Made(1_000 * n, 1_000 * n + 5), Made(1_000 * n + 20, 1_000 * n + (108 if n < drained else 400), ALLOC))
+    ]  # fmt: skip
+    assert len(waits(recorded(work, made))) == waits_
+
+
+def test_allocating_calls_wait_for_all_streams() -> None:
+    """The device is not drained as long as another stream works."""
+    work = [Work(10, 100, call=0), Work(12, 300, call=1, track=1)]
+    assert waits(recorded(work, [Made(0, 5), Made(6, 9), Made(20, 108, ALLOC)])) == []
+    assert waits(recorded(work, [Made(0, 5), Made(6, 9), Made(20, 308, ALLOC)])) == [(1, 2, 8)]
+    assert waits(recorded(work, [Made(0, 5), Made(30, 35), Made(40, 45, ALLOC)])) == []
+
+
+def test_a_device_is_awaited_on_all_of_its_streams() -> None:
+    work = [Work(10, 100, call=0), Work(12, 80, call=1, track=1), Work(14, 90, call=2, track=2)]
+    made = [Made(0, 5), Made(6, 8), Made(9, 11), Made(20, 108, SYNC_DEVICE)]
+    assert [row[:2] for row in waits(recorded(work, made))] == [(0, 3), (1, 3), (2, 3)]
+    assert [row[:2] for row in waits(recorded(work, made, devices=(0, 0, 1)))] == [(0, 3), (1, 3)], (
+        "that of the last end"
+    )
+    made[3] = made[3]._replace(awaits=2)
+    assert [row[:2] for row in waits(recorded(work, made, devices=(0, 0, 1)))] == [(2, 3)], "that which CUPTI names"
+
+
+def test_a_stream_is_awaited_as_cupti_names_it_or_as_the_thread_launched_last() -> None:
+    work = [Work(10, 100, call=0), Work(12, 104, call=1, track=1)]
+    made = [Made(0, 5), Made(6, 8), Made(20, 108, SYNC_STREAM)]
+    assert waits(recorded(work, made)) == [(1, 2, 4)]
+    made[2] = made[2]._replace(awaits=0)
+    assert waits(recorded(work, made)) == [(0, 2, 8)]
+    assert not call_returns(recorded(work, made)).inferred.any(), "CUPTI names it"
+    made[2] = made[2]._replace(awaits=3)
+    assert waits(recorded(work, made)) == []
+    work[1] = work[1]._replace(end=300)
+    made[2] = made[2]._replace(awaits=-1)
+    assert waits(recorded(work, made)) == [(0, 2, 8)], "the last launch had not ended: the other stream had"
+
+
+def test_another_thread_launched_last() -> None:
+    work = [Work(10, 100, call=2), Work(12, 104, call=0, track=1)]
+    made = [Made(6, 8), Made(20, 108, SYNC_STREAM, 0), Made(0, 5, thread=1)]
+    assert waits(recorded(work, made)) == [(1, 1, 4)]
+    made[1] = made[1]._replace(thread=1)
+    assert waits(recorded(work, [made[0], made[2], made[1]])) == [(1, 2, 4)]
+
+
+@pytest.mark.parametrize(("last", "waited"), [(100, 1), (48, 1), (47.9, 0)])
+def test_a_stream_that_ended_long_before_was_not_the_one_awaited(last: float, waited: int) -> None:
+    """The thread launched last on stream 1, which ended over 60 us before the call returned; stream 0 ended just then."""
+    work = [Work(10, 105, call=0), Work(12, last, call=1, track=1)]
+    rows = waits(recorded(work, [Made(0, 5), Made(6, 8), Made(20, 108, SYNC_STREAM)]))
+    assert [row[0] for row in rows] == ([1] if waited else [0, 1])
+
+
+def test_what_was_launched_during_a_wait_was_not_awaited() -> None:
+    work = [Work(10, 100, call=1), Work(50, 104, call=0, track=1)]
+    made = [Made(45, 48), Made(0, 5, thread=1), Made(20, 108, SYNC_EVENT, 1)]
+    assert [row[0] for row in waits(recorded(work, made))] == [0]
+    unlinked = [work[0], work[1]._replace(call=-1)]
+    assert [row[0] for row in waits(recorded(unlinked, made))] == [1], "nobody knows when that was launched"
+
+
+@pytest.mark.parametrize(
+    ("kind", "pageable", "direction", "ends", "waited"),
+    [
+        (COPY, True, FIRST_COPY, 100, True),
+        (COPY, False, FIRST_COPY, 100, False),
+        (BLOCKING_COPY, False, FIRST_COPY, 100, True),
+        (COPY, True, FIRST_COPY, 101, True),
+        (COPY, True, FIRST_COPY, 101.1, False),
+        (COPY, True, FIRST_COPY, 40, True),
+        (COPY, True, FIRST_COPY, 39.9, False),
+        (COPY, True, FIRST_COPY + 1, 39.9, True),
+        (BLOCKING_COPY, True, FIRST_COPY, 39.9, True),
+        (KERNEL, True, KERNEL, 90, False),
+    ],
+)
+def test_a_copy_that_blocks_returns_after_it(
+    kind: int, pageable: bool, direction: int, ends: float, waited: bool
+) -> None:
+    """To the device, up to 60 us after; what comes from the device has arrived when its call returns."""
+    work = [Work(20, ends, call=0, kind=direction, pageable=pageable)]
+    assert bool(waits(recorded(work, [Made(0, 100, kind)]))) == waited
+
+
+def test_calls_that_do_not_wait_for_the_device_return_at_once() -> None:
+    assert waits(recorded(*syncing(RECORD))) == []
+    assert waits(recorded([], [Made(0, 5, SYNC_DEVICE), Made(9, 15, SYNC_STREAM), Made(20, 25, ALLOC)])) == []
+    assert waits(recorded([Work(0, 9)], [])) == []
+
+
+# Silences, polling, hand-overs
+
+
+@pytest.mark.parametrize(("pause", "count"), [(20, 1), (19.9, 0)])
+def test_a_pause_of_20_us_is_a_silence(pause: float, count: int) -> None:
+    quiet = silences(recorded(busy=[Busy(0, 50), Busy(50 + pause, 200)]))
+    inner = (quiet.start > -(10**15)) & (quiet.end < 10**15)
+    assert int(inner.sum()) == count
+    if count:
+        assert (int(quiet.start[inner][0]), int(quiet.end[inner][0])) == (50 * US, 70 * US)
+
+
+def test_a_thread_is_silent_before_its_first_event_and_after_its_last() -> None:
+    quiet = silences(recorded(busy=[Busy(10, 50), Busy(10, 30, thread=1)]))
+    assert quiet.thread.tolist() == [0, 0, 1, 1]
+    assert (quiet.end[[0, 2]] / US).tolist() == [10, 10]
+    assert (quiet.start[[1, 3]] / US).tolist() == [50, 30]
+
+
+@pytest.mark.parametrize(("busy", "length", "count"), [(False, 20, 1), (False, 19.9, 0), (True, 500, 0)])
+def test_a_stretch_that_is_no_work_is_a_silence(busy: bool, length: float, count: int) -> None:
+    quiet = silences(recorded(busy=[Busy(0, 10), Busy(10, 10 + length, busy=busy), Busy(10 + length, 600)]))
+    assert quiet.thread.size - 2 == count
+
+
+def test_no_threads_no_silences() -> None:
+    assert not silences(recorded()).thread.size
+
+
+def polling(
+    *, begins: float = 5, ends: float = 1_010, silent_until: float = 1_040, kind: int = 0
+) -> tuple[list[Work], list[Made], list[Busy]]:
+    """A launch of 5 us, silence from ``begins``, the end of its kernel, and the thread goes on."""
+    return [Work(15, ends, call=0)], [Made(0, 5, kind)], [Busy(0, begins), Busy(silent_until, silent_until + 50)]
+
+
+@pytest.mark.parametrize(
+    ("options", "spins_"),
+    [
+        ({}, True),
+        ({"kind": GRAPH}, True),
+        ({"kind": RECORD}, False),
+        ({"begins": 25}, True),
+        ({"begins": 25.1}, False),
+        ({"ends": 980}, True),
+        ({"ends": 979.9}, False),
+        ({"ends": 1_040}, True),
+        ({"ends": 1_041}, False),
+        ({"ends": 450, "silent_until": 505}, True),
+        ({"ends": 450, "silent_until": 504.9}, False),
+        ({"ends": 9_806, "silent_until": 10_005}, True),
+        ({"ends": 9_804, "silent_until": 10_005}, False),
+    ],
+    ids=["polls", "a graph", "no launch", "20 us after its call", "later", "60 us after the kernel", "later than that", "at its end", "before its end",
+         "half a millisecond", "shorter", "2 % of the silence", "more"],
+)  # fmt: skip
+def test_silence_behind_a_launch_that_ends_just_after_its_kernel_is_polling(
+    options: dict[str, float], spins_: bool
+) -> None:
+    actual = polled(recorded(*polling(**options)))  # type: ignore[arg-type]
+    assert bool(actual.silence.size) == spins_
+    if not options:
+        assert (actual.release.tolist(), (actual.lag / US).tolist()) == ([0], [30])
+
+
+def test_a_thread_polls_for_what_it_launched_last_itself() -> None:
+    work, made, busy = polling()
+    other = recorded(work, [made[0]._replace(thread=1)], busy)
+    assert not polled(other).silence.size
+    later = recorded([*work, Work(1_015, 1_030, call=1)], [Made(-20, -15), made[0]], busy)
+    assert polled(later).release.tolist() == [1]
+
+
+def test_silence_without_a_launch_polls_nothing() -> None:
+    assert not polled(recorded([], [], [Busy(0, 5), Busy(900, 950)])).silence.size
+    assert not polled(recorded([Work(0, 900)], [], [Busy(0, 5), Busy(900, 950)])).silence.size
+    assert not polled(recorded([Work(600, 900, call=0)], [Made(400, 500)], [Busy(0, 5), Busy(900, 950)])).silence.size
+
+
+def turns(*, rest: float = 300, wakes: float = 50, **options: int) -> list[Busy]:
+    """Thread 0 falls silent at 100, thread 1 works until ``100 + rest``, thread 0 goes on ``wakes`` later."""
+    thread = options.get("thread", 1)
+    return [Busy(0, 100), Busy(100 + rest + wakes, 2_000), Busy(110, 100 + rest, thread=thread)]
+
+
+@pytest.mark.parametrize(
+    ("rest", "wakes", "resumed"),
+    [(300, 50, True), (30, 200, True), (30, 200.1, False), (300, 300, True), (300, 300.1, False)],
+    ids=["soon after", "200 us after", "later", "within half the silence", "in more than half"],
+)
+def test_a_thread_goes_on_after_another_fell_silent(rest: float, wakes: float, resumed: bool) -> None:
+    actual = [row for row in handed(recorded(busy=turns(rest=rest, wakes=wakes))) if row[0] == 100 + rest + wakes]
+    assert actual == ([(100 + rest + wakes, 100 + rest, wakes)] if resumed else [])
+
+
+def test_a_thread_begins_after_another_fell_silent() -> None:
+    """Nothing was recorded of it before: there is no half of its silence."""
+    assert (110, 100, 10) in handed(recorded(busy=turns()))
+
+
+def test_threads_of_another_process_hand_over_nothing() -> None:
+    assert handed(recorded(busy=turns(), processes=(0, 0))) != []
+    assert handed(recorded(busy=turns(), processes=(0, 1))) == []
+    assert handed(recorded(busy=turns(thread=0)[:2])) == []
+
+
+def test_a_thread_that_works_on_handed_over_nothing() -> None:
+    """It fell silent before, or only after."""
+    before = [Busy(0, 100), Busy(450, 2_000), Busy(-50, 90, thread=1)]
+    assert [row for row in handed(recorded(busy=before)) if row[0] == 450] == []
+    still = [Busy(0, 100), Busy(450, 2_000), Busy(110, 500, thread=1)]
+    assert [row for row in handed(recorded(busy=still)) if row[0] == 450] == []
+    resumes_first = [Busy(0, 100), Busy(450, 2_000), Busy(110, 400, thread=1), Busy(430, 1_000, thread=1)]
+    assert [row for row in handed(recorded(busy=resumes_first)) if row[0] == 450] == []
+
+
+def test_the_last_that_fell_silent_handed_over() -> None:
+    three = [Busy(0, 100), Busy(450, 2_000), Busy(110, 400, thread=1), Busy(110, 420, thread=2)]
+    assert [row for row in handed(recorded(busy=three)) if row[0] == 450] == [(450, 420, 30)]
+
+
+def test_a_silence_in_which_a_thread_polled_was_no_hand_over() -> None:
+    work, made, busy = polling()
+    beside = recorded(work, made, [*busy, Busy(10, 1_035, thread=1)])
+    assert polled(beside).silence.size == 1
+    assert [row for row in handed(beside) if row[0] == 1_040] == []
+
+
+def test_of_several_kernels_the_first_to_end_held_the_sms() -> None:
+    """And none that ended before the work was ready, or that began after it."""
+    work = [*launches([10, 10, 10]), Work(3_060, 5_000, call=3)]
+    others = [Work(2_200, 3_110, track=1), Work(2_400, 3_100, track=2), Work(3_055, 3_105, track=3)]
+    rows = sorted([*work, *others])
+    recording = recorded(rows, calls(4))
+    held = device_edges(recording, fitted=[row.call != 3 for row in rows]).contention
+    late_one = next(n for n, row in enumerate(rows) if row.call == 3)
+    assert [rows[row].track for row in held.ref[held.target == late_one].tolist()] == [2]

@@ -1,0 +1,69 @@
+"""Every field of a public result has a sentence of its own."""
+
+import dataclasses
+import typing
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import trace_analyzer
+from trace_analyzer.field_types import doc_of, field_docs
+from trace_analyzer.results import Result
+
+RESULTS = [
+    value
+    for name in dir(trace_analyzer)
+    if isinstance(value := getattr(trace_analyzer, name), type) and issubclass(value, Result)
+]
+IN_DOCSTRING = {"Report": {"tables", "declared"}}
+"""Fields that are no part of the JSON report, whose sentences in the docstring tell more than one line could."""
+
+
+def classes(hint: Any) -> Iterator[type]:
+    """The dataclasses of the package that a type names, and those of their fields."""
+    if isinstance(hint, type) and dataclasses.is_dataclass(hint):
+        yield hint
+        hints = typing.get_type_hints(hint)
+        for field in dataclasses.fields(hint):
+            if field.compare and field.name not in IN_DOCSTRING.get(hint.__name__, ()):
+                yield from classes(hints[field.name])
+    for inner in typing.get_args(hint):
+        yield from classes(inner)
+
+
+@pytest.mark.parametrize("result", RESULTS, ids=lambda result: result.__name__)
+def test_every_field_has_a_sentence(result: type) -> None:
+    reached = set(classes(result))
+    missing = [
+        f"{each.__name__}.{field.name}"
+        for each in reached
+        for field in dataclasses.fields(each)
+        if not field_docs(each).get(field.name, "").endswith((".", ":"))
+        and field.name not in IN_DOCSTRING.get(each.__name__, ())
+    ]
+    assert result in reached
+    assert missing == []
+    for name in IN_DOCSTRING.get(result.__name__, ()):
+        assert f"``{name}``" in (result.__doc__ or "")
+
+
+def test_a_field_without_a_sentence_is_seen() -> None:
+    @dataclasses.dataclass(frozen=True)
+    class Pair:
+        with_one: typing.Annotated[int, "A number."]
+        without: int
+
+    assert field_docs(Pair) == {"with_one": "A number."}
+    assert doc_of(int) == ""
+
+
+def test_results_are_those_of_all_verbs() -> None:
+    assert {result.__name__ for result in RESULTS} == {
+        "Comparison",
+        "Explanation",
+        "JobReport",
+        "Report",
+        "Scaling",
+        "WhatIf",
+    }

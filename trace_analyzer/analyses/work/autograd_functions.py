@@ -1,0 +1,232 @@
+"""Count autograd functions and custom operators of libraries for training.
+
+They are Liger's, Apex's, Megatron's, Transformer Engine's, bitsandbytes' and Mamba's. An autograd function written in Python appears under its class, with the arguments of its ``forward``; its backward pass as the same
+name and ``Backward``, with the gradients of its results alone. What was saved for it is not recorded: where the function's definition
+leaves no choice (the input of a norm is as large as the gradient of its result), it is counted, and the rest is ``at-least``.
+"""
+
+from dataclasses import replace
+
+from trace_analyzer.analyses.work.calls import (
+    BYTE,
+    DTYPES,
+    FLOAT32,
+    Call,
+    Formula,
+    Tensor,
+    Unrecorded,
+    Work,
+    compute,
+    in_namespaces,
+    require,
+    total_bytes,
+)
+from trace_analyzer.analyses.work.movement import moved
+
+
+def _like(tensor: Tensor) -> Tensor:
+    return Tensor(tensor.shape, tensor.dtype)
+
+
+def norm(flop: float) -> Formula:
+    """Return the formula of norms(input, weight, [bias], ...): the input is read, a result of its shape written."""
+
+    def formula(call: Call) -> Work:
+        given = call.tensor(0)
+        row = given.shape[-1:]
+        parameters = [t for t in (call.optional(1), call.optional(2)) if t is not None and t.shape == row]
+        require(bool(row))
+        return moved(given, *parameters, _like(given), flop=(flop + len(parameters)) * given.elements)
+
+    return formula
+
+
+def of_result(tensors: int, flop: float) -> Formula:
+    """Return the formula of a backward pass in which so many tensors of the gradient's shape are read or written, itself one."""
+
+    def formula(call: Call) -> Work:
+        gradient = call.tensor(0)
+        return replace(moved(gradient, flop=flop * gradient.elements), moved_bytes=tensors * gradient.bytes, least=True)
+
+    return formula
+
+
+def gate(call: Call) -> Work:
+    """Count LigerSiLUMulFunction, LigerGELUMulFunction(a, b): activation 5, multiply."""
+    a, b = call.tensor(0), call.tensor(1)
+    require(a.elements == b.elements)
+    return moved(a, b, _like(a), flop=6.0 * a.elements)
+
+
+def halves(call: Call) -> Work:
+    """Count SwiGLUFunction, BiasSwiGLUFunction(input, [bias], ...): the input holds both halves; activation 5, multiply."""
+    given = call.tensor(0)
+    require(given.elements % 2 == 0)
+    bias = call.optional(1)
+    rows = bias if bias is not None and bias.shape == given.shape[-1:] else None
+    flop = 3.0 * given.elements + (given.elements if rows is not None else 0)
+    return moved(given, rows, Tensor((given.elements // 2,), given.dtype), flop=flop)
+
+
+def rotation(call: Call) -> Work:
+    """Count LigerRopeFunction(q, k, cos, sin, ...) and FusedRoPEFunc(t, freqs, ...): 3 FLOP an element; tables are read once."""
+    turned = [call.tensor(0)]
+    if call.operator.startswith("Liger"):
+        turned.append(call.tensor(1))
+    tables = call.given(len(turned))[: 3 - len(turned) + 1]
+    return moved(turned[0], *turned[1:], *tables, *map(_like, turned), flop=3.0 * sum(t.elements for t in turned))
+
+
+def rotation_backward(call: Call) -> Work:
+    """Count the backward pass of rotations: gradients are turned back."""
+    turned = [t for t in call.given() if len(t.shape) == len(call.tensor(0).shape)]
+    work = moved(turned[0], *turned[1:], *map(_like, turned), flop=3.0 * sum(t.elements for t in turned))
+    return replace(work, least=True)
+
+
+def softmax(call: Call) -> Work:
+    """Count Megatron's ScaledMaskedSoftmax and its kin(scores, [mask], scale): scale; maximum, subtract, exp, add, divide."""
+    given, mask = call.tensor(0), call.optional(1)
+    require(len(given.shape) >= 2)
+    mask = mask if mask is not None and mask.shape[-1:] == given.shape[-1:] else None
+    return moved(given, mask, _like(given), flop=6.0 * given.elements)
+
+
+def cross_entropy(call: Call) -> Work:
+    """Count LigerCrossEntropyFunction(logits, target, ...): read, and the gradient written in place; 8 each.
+
+    Rows of an ignored target are not read: that is doubted.
+    """
+    given, target = call.tensor(0), call.tensor(1)
+    require(len(given.shape) == 2 and target.elements == given.shape[0])
+    losses = Tensor(target.shape, FLOAT32)
+    return replace(moved(given, _like(given), target, losses, flop=8.0 * given.elements), doubtful_bytes=given.bytes)
+
+
+def causal_convolution(call: Call) -> Work:
+    """Count _causal_conv1d_fwd_cpp(x, weight, bias, ...): (samples, channels, length) by (channels, taps).
+
+    The activation is not counted.
+    """
+    given, weight = call.tensor(0), call.tensor(1)
+    require(len(given.shape) == 3 and len(weight.shape) == 2 and weight.shape[0] in given.shape[1:])
+    return moved(given, weight, call.optional(2), _like(given), flop=2.0 * given.elements * weight.shape[1])
+
+
+def linear(call: Call) -> Work:
+    """Count Transformer Engine's _Linear, _LayerNormLinear: the two tensors of two dimensions or more, which share their last.
+
+    Which of them is the weight changes nothing. More of them (copies of the weight in another type) leave the call unknown. Casts, scales
+    and what is kept for the backward pass are not counted.
+    """
+    matrices = [t for t in call.given() if len(t.shape) >= 2]
+    if len(matrices) != 2:
+        raise Unrecorded
+    one, other = matrices
+    k = one.shape[-1]
+    require(k == other.shape[-1] and k > 0)
+    rows, width = one.elements // k, other.elements // k
+    dtype = one.dtype or other.dtype
+    if dtype is None or dtype.compute is None:
+        raise Unrecorded
+    output = Tensor((rows, width), dtype)
+    return Work(2.0 * rows * width * k, total_bytes(one, other, output), dtype.compute, least=True)
+
+
+def four_bit_vector(call: Call) -> Work:
+    """Count bitsandbytes::gemv_4bit(A, B, shape of B, scales, code, block): B is (n, k), two in a byte."""
+    a, b = call.tensor(0), call.tensor(1)
+    shape = call.numbers(2)
+    require(len(shape) == 2 and bool(a.shape) and a.shape[-1] == shape[1])
+    output = Tensor((*a.shape[:-1], shape[0]), a.dtype)
+    return moved(a, b, call.optional(3), call.optional(4), output, flop=2.0 * a.elements * shape[0])
+
+
+def from_four_bits(call: Call) -> Work:
+    """Count bitsandbytes::dequantize_4bit(A, scales, block, kind, shape, dtype): look up, multiply."""
+    packed, elements = call.tensor(0), 1
+    for n in call.numbers(4):
+        require(n >= 0)
+        elements *= n
+    require(elements <= 2 * packed.elements * (packed.dtype.bytes if packed.dtype else 1))
+    output = Tensor((elements,), call.type_at(5))
+    return replace(moved(output, packed, call.optional(1)), flop=float(elements))
+
+
+def to_four_bits(call: Call) -> Work:
+    """Count bitsandbytes::quantize_4bit(A, block, ...): largest value, divide, choose; half a byte each."""
+    given = call.tensor(0)
+    return moved(given, Tensor((-(-given.elements // 2),), BYTE), flop=3.0 * given.elements)
+
+
+def from_bytes(call: Call) -> Work:
+    """Count bitsandbytes::dequantize_blockwise(A, scales, code, block, dtype): look up, multiply."""
+    packed = call.tensor(0)
+    output = Tensor(packed.shape, call.type_at(4))
+    return replace(moved(output, packed, call.optional(1), call.optional(2)), flop=float(packed.elements))
+
+
+def to_bytes(call: Call) -> Work:
+    """Count bitsandbytes::quantize_blockwise(A, code, block), int8_vectorwise_quant(A, ...): largest value, divide, choose."""
+    given = call.tensor(0)
+    return moved(given, Tensor(given.shape, BYTE), flop=3.0 * given.elements)
+
+
+def eight_bit_product(call: Call) -> Work:
+    """Count bitsandbytes::int8_linear_matmul(A, B): (..., k) x (n, k), transposed, to int32."""
+    a, b = call.tensor(0), call.tensor(1)
+    require(len(b.shape) == 2 and bool(a.shape) and a.shape[-1] == b.shape[1])
+    output = Tensor((*a.shape[:-1], b.shape[0]), DTYPES["int"])
+    return Work(2.0 * output.elements * b.shape[1], total_bytes(a, b, output), "int8")
+
+
+def skinny(call: Call) -> Work:
+    """Count vLLM's wvSplitK, LLMM1(weight, x, ...) of ROCm: (n, k) and (m, k), transposed."""
+    weight, given = call.tensor(0), call.tensor(1)
+    require(len(weight.shape) == len(given.shape) == 2 and weight.shape[1] == given.shape[1])
+    output = Tensor((given.shape[0], weight.shape[0]), given.dtype)
+    flop = 2.0 * output.elements * weight.shape[1]
+    return Work(flop, total_bytes(weight, given, output), compute(given.dtype))
+
+
+_RMS, _LAYER = norm(3.0), norm(6.0)
+_NORMS = {
+    **dict.fromkeys(("LigerRMSNormFunction", "FusedRMSNormFunction", "FusedRMSNormAffineFunction", "FusedRMSNormAffineMixedDtypesFunction"), _RMS),
+    **dict.fromkeys(
+        ("LigerLayerNormFunction", "FusedLayerNormFunction", "FusedLayerNormAffineFunction", "FusedLayerNormAffineMixedDtypesFunction", "FastLayerNormFN"),
+        _LAYER,
+    ),
+}  # fmt: skip
+_GATES = ("LigerSiLUMulFunction", "LigerGELUMulFunction")
+_HALVES = ("SwiGLUFunction", "BiasSwiGLUFunction")
+_ROTATIONS = ("LigerRopeFunction", "FusedRoPEFunc")
+_SOFTMAXES = ("ScaledUpperTriangMaskedSoftmax", "ScaledMaskedSoftmax", "ScaledSoftmax")
+
+PRODUCTS: dict[str, Formula] = {
+    **dict.fromkeys(("_Linear", "_LayerNormLinear"), linear),
+    "bitsandbytes::gemv_4bit": four_bit_vector,
+    "bitsandbytes::int8_linear_matmul": eight_bit_product,
+    **dict.fromkeys(in_namespaces("_rocm_C", "wvSplitK", "wvSplitKrc", "LLMM1"), skinny),
+}
+"""Those that multiply matrices."""
+FORMULAS: dict[str, Formula] = {
+    **_NORMS,
+    # Read: the gradient and the input (or result); written: the input's gradient. Normalized value 2, two sums 3, combination 4.
+    **{f"{name}Backward": of_result(3, 9.0) for name in _NORMS},
+    **dict.fromkeys(_GATES, gate),
+    # Read: the gradient, a and b; written: the gradients of both. The activation again 5, its derivative 5, products 3.
+    **{f"{name}Backward": of_result(5, 13.0) for name in _GATES},
+    **dict.fromkeys(_HALVES, halves),
+    **{f"{name}Backward": of_result(5, 13.0) for name in _HALVES},
+    **dict.fromkeys(_ROTATIONS, rotation),
+    **{f"{name}Backward": rotation_backward for name in _ROTATIONS},
+    **dict.fromkeys(_SOFTMAXES, softmax),
+    # Read: the gradient and the result; written: the scores' gradient. Multiply, add; subtract, multiply, scale.
+    **{f"{name}Backward": of_result(3, 5.0) for name in _SOFTMAXES},
+    "LigerCrossEntropyFunction": cross_entropy,
+    "DaoAILab::_causal_conv1d_fwd_cpp": causal_convolution,
+    "bitsandbytes::dequantize_4bit": from_four_bits,
+    "bitsandbytes::quantize_4bit": to_four_bits,
+    "bitsandbytes::dequantize_blockwise": from_bytes,
+    **dict.fromkeys(in_namespaces("bitsandbytes", "quantize_blockwise", "int8_vectorwise_quant"), to_bytes),
+}
