@@ -283,8 +283,14 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--seconds", type=float, default=480)
     options = parser.parse_args(arguments)
     if options.verb == "record":
+        import torch
+
+        if options.device == "cuda" and not torch.cuda.is_available():
+            parser.error("torch finds no GPU; --device cpu tries the script without one")
         record(options.out, options.device, options.sizes, options.changes, options.seconds)
         return
+    if not (options.out / "truth.json").is_file():
+        parser.error(f"{options.out} holds no truth.json: record first")
     rows = compare(options.out)
     for row in rows:
         figures = (

@@ -75,3 +75,10 @@ def test_a_side_that_fails_leaves_its_error(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr(record_truth, "step_of", lambda *_, **__: (_ for _ in ()).throw(RuntimeError("no memory")))
     (row,) = record_truth.record(tmp_path, "cpu", ["tiny"], ["sync"])
     assert row["before"] == {"error": "RuntimeError: no memory"}
+
+
+def test_nothing_to_compare_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(["compare", str(tmp_path)])
+    assert caught.value.code == 2
+    assert f"{tmp_path} holds no truth.json: record first" in capsys.readouterr().err

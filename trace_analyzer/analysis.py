@@ -7,7 +7,7 @@ from typing import Any
 import polars as pl
 
 from trace_analyzer.schema import Table
-from trace_analyzer.sections import Section
+from trace_analyzer.sections import DEVICE_LABEL, Section
 
 Hide = Callable[[Any, Sequence[int]], Any]
 """Hide the values of some devices, by their codes: the value with everything, and those devices -> the value without."""
@@ -51,6 +51,16 @@ class Analysis:
     json: str | None = None
     section: Section | None = None
     placed: tuple[Section, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Refuse a section that shows or sorts by columns that the table lacks. Raises ``ValueError``."""
+        if self.section is not None and not self.section.table:
+            columns = {*self.table.schema, DEVICE_LABEL.column}
+            shown = (each if isinstance(each, str) else each.column for each in self.section.show)
+            if unknown := sorted({*shown, *(name.removeprefix("-") for name in self.section.sort)} - columns):
+                raise ValueError(
+                    f"section {self.section.title!r} shows {', '.join(unknown)}, and table {self.table.name} has {', '.join(self.table.schema)}"
+                )
 
     @property
     def name(self) -> str:

@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from functools import cached_property
 from graphlib import TopologicalSorter
 from typing import Any
@@ -57,7 +58,9 @@ class TableGraph:
         for node in self._nodes.values():
             for source in node.sources.values():
                 if source not in self._nodes and source not in self._values:
-                    raise LookupError(f"{node.name} is made from {source}, and nothing makes that")
+                    raise LookupError(
+                        f"{node.name} is made from {source}, and nothing makes that{_closest(source, (*self._nodes, *self._values))}"
+                    )
         edges = {name: set(node.sources.values()) for name, node in self._nodes.items()}
         self._order = [name for name in TopologicalSorter(edges).static_order() if name in self._nodes]
         self._edges = edges
@@ -170,6 +173,11 @@ class TableGraph:
             for thread in running:
                 if thread.ident is not None:  # it was started
                     thread.join()
+
+
+def _closest(name: str, known: Iterable[str]) -> str:
+    close = get_close_matches(name, known, 1)
+    return f"; did you mean {close[0]}?" if close else ""
 
 
 class LazyTables(Mapping[str, pl.DataFrame]):

@@ -93,7 +93,9 @@ def limit_threads(path: str) -> None:
 
 
 def limit_arenas() -> None:
-    """Let threads share `ARENAS` arenas of memory, and return freed pages at once, if the user sets nothing else (benchmarks/ingest.py --tricks).
+    """Let threads share `ARENAS` arenas of memory, and return freed pages at once, if the user sets nothing else.
+
+    What it wins: ``benchmarks/ingest.py --tricks``.
 
     Polars' allocator, jemalloc, has four arenas for each core and keeps freed pages for a second, glibc has eight for each core:
     what one thread frees, the others do not use again. Polars reads the variable when it is imported. A tenth less of

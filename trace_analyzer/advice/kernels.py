@@ -206,7 +206,11 @@ def fewer_bytes(context: AdviceContext) -> Opportunity | None:
     if wide.is_empty():
         return None
     products = _products_in_16_bits(context, dtype)
-    ran = f", and {counted(products.height, 'matrix product')} ran in it" if products.height else ""
+    ran = (
+        f", and {counted(products.height, 'matmul or convolution', 'matmuls and convolutions')} ran in it"
+        if products.height
+        else ""
+    )
     return kernel_opportunity(
         context,
         pl.concat([wide.with_columns((pl.col("duration_ns") / 2).alias("halved_ns")), products], how="diagonal"),

@@ -61,7 +61,7 @@ def _correlations_restart(trace: Trace, silences: pl.DataFrame) -> pl.Series:
     """Return whether every correlation id after a silence is lower than every one before it, per silence."""
     ends = silences.get_column("end_ns")
     calls = trace.host_events.select("start_ns", "correlation").drop_nulls("correlation")
-    # After as many silences as this does a call begin.
+    # How many silences lie before each call.
     after = count_until(ends, calls.get_column("start_ns")).alias("after")
     bounds = calls.group_by(after).agg(
         pl.col("correlation").min().alias("lowest"), pl.col("correlation").max().alias("highest")

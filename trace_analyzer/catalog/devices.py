@@ -12,7 +12,7 @@ from functools import cache
 from typing import Any, Literal
 
 from trace_analyzer import plugins
-from trace_analyzer.catalog.documents import document
+from trace_analyzer.catalog.checked import each, own
 from trace_analyzer.errors import UsageError
 
 MEMORY_SHARE = (0.9, 1.01)
@@ -116,19 +116,25 @@ _VECTOR_TYPE = {"fp64": "fp64", **dict.fromkeys(("fp32", "tf32", "bf16", "fp16",
 @cache
 def devices() -> tuple[Device, ...]:
     """Return all rows of the catalogue, in its order; those of plug-ins come first."""
-    own = _devices_of(document("devices.toml"))
-    added = plugins.added("devices.toml", _added_devices, key=lambda row: row.name, taken=[row.name for row in own])
-    return (*added, *own)
+    ours = own("devices.toml", parsed, check_figures)
+    added = plugins.added("devices.toml", _added_devices, key=lambda row: row.name, taken=[row.name for row in ours])
+    return (*added, *ours)
 
 
-def _devices_of(document: Mapping[str, Any]) -> tuple[Device, ...]:
-    return tuple(_device(**row) for row in document["device"])
+def parsed(document: Mapping[str, Any]) -> tuple[Device, ...]:
+    """Return the devices of a parsed file. Raises ``ValueError`` that names the device which something is wrong with."""
+    return tuple(each(document["device"], lambda row: _device(**row), lambda row: row["name"]))
 
 
 def _added_devices(document: Mapping[str, Any]) -> tuple[Device, ...]:
-    """Return the devices of a plug-in. Raises ``ValueError`` and ``TypeError`` for what would fail where they are used."""
-    made = _devices_of(document)
-    for device in made:
+    made = parsed(document)
+    check_figures(made)
+    return made
+
+
+def check_figures(devices: Sequence[Device]) -> None:
+    """Refuse what would fail where devices are used. Raises ``ValueError`` or ``re.error``."""
+    for device in devices:
         for pattern in device.patterns:
             re.compile(pattern)
         figures = {
@@ -145,7 +151,6 @@ def _added_devices(document: Mapping[str, Any]) -> tuple[Device, ...]:
             raise ValueError(
                 f"device {device.name}: name, vendor, architecture, compute_capability and source are texts"
             )
-    return made
 
 
 def find_device(

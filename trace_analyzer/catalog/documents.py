@@ -10,11 +10,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+_HERE = Path(__file__).parent
 PARSED = "parsed.json"
 """File that maps each file's name to its checksum and what it holds."""
 
 
-def document(name: str, folder: Path = Path(__file__).parent) -> dict[str, Any]:
+def document(name: str, folder: Path = _HERE) -> dict[str, Any]:
     """Return a file of this package as TOML, parsed: ``document("devices.toml")``."""
     content = (folder / name).read_bytes()
     checksum, parsed = _parsed(folder).get(name, (None, {}))
@@ -23,6 +24,11 @@ def document(name: str, folder: Path = Path(__file__).parent) -> dict[str, Any]:
     import tomllib
 
     return tomllib.loads(content.decode("utf-8"))
+
+
+def is_changed(name: str, folder: Path = _HERE) -> bool:
+    """Return whether a file was changed since setup.py read it, or was never read."""
+    return _parsed(folder).get(name, (None, {}))[0] != zlib.crc32((folder / name).read_bytes())
 
 
 def write_parsed(folder: Path) -> None:
@@ -44,4 +50,4 @@ def _parsed(folder: Path) -> dict[str, tuple[int, dict[str, Any]]]:
     return held if isinstance(held, dict) else {}
 
 
-__all__ = ["PARSED", "document", "write_parsed"]
+__all__ = ["PARSED", "document", "is_changed", "write_parsed"]

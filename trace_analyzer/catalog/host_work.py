@@ -1,6 +1,6 @@
 """Classify host events by name: rules as data, read from ``host_work.toml``."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -8,7 +8,7 @@ from typing import Any
 import polars as pl
 
 from trace_analyzer import plugins
-from trace_analyzer.catalog.documents import document
+from trace_analyzer.catalog.checked import each, own
 from trace_analyzer.catalog.patterns import check, matches, with_slashes
 from trace_analyzer.tuning import remembered
 from trace_analyzer.vocabulary import NAMED_WORK
@@ -28,6 +28,9 @@ GUARDS = "guards"
 LOOKUP = "lookup"
 """Calls that only look up what the runtime knows, and return at once: what they take is what recording them takes."""
 
+_OTHER_WORK = (CAPTURE, BLOCKING, HOST_WAIT, GUARDS, LOOKUP)
+KINDS = ("annotation", "python", "operator", "other", "overhead", "runtime", "driver")
+"""Kinds of host events."""
 MATCHED = 4_096
 
 
@@ -45,31 +48,38 @@ class HostWorkRule:
 @cache
 def host_work_rules() -> tuple[HostWorkRule, ...]:
     """Return the rules in the file's order, those of plug-ins first: the first that matches an event names it."""
-    own = _rules_of(document("host_work.toml"))
-    known = {*NAMED_WORK, *(rule.work for rule in own)}
-
-    def added(document: Mapping[str, Any]) -> tuple[HostWorkRule, ...]:
-        made = _rules_of(document)
-        for rule in made:
-            check(rule.pattern)
-            if rule.work not in known:
-                raise ValueError(f"work {rule.work!r} is none of {', '.join(sorted(known))}; causes.toml adds causes")
-        return made
-
-    return (*plugins.added("host_work.toml", added, key=lambda rule: f"{rule.work}: {rule.pattern}"), *own)
+    ours = own("host_work.toml", parsed, check_rules)
+    added = plugins.added("host_work.toml", _added_rules, key=lambda rule: f"{rule.work}: {rule.pattern}")
+    return (*added, *ours)
 
 
-def _rules_of(document: Mapping[str, Any]) -> tuple[HostWorkRule, ...]:
-    return tuple(
-        HostWorkRule(
-            rule["work"],
-            tuple(rule["kinds"]),
-            rule["pattern"],
-            tuple(rule["examples"]),
-            tuple(rule.get("counterexamples", ())),
-        )
-        for rule in document["rules"]
-    )
+def _added_rules(document: Mapping[str, Any]) -> tuple[HostWorkRule, ...]:
+    made = parsed(document)
+    check_rules(made)
+    return made
+
+
+def parsed(document: Mapping[str, Any]) -> tuple[HostWorkRule, ...]:
+    """Return the rules of a parsed file. Raises ``ValueError`` or ``KeyError`` for a row that lacks something."""
+    return tuple(each(document["rules"], _rule, lambda row: f"work {row['work']}"))
+
+
+def _rule(row: Mapping[str, Any]) -> HostWorkRule:
+    cases = {key: tuple(row.get(key, ())) for key in ("kinds", "counterexamples")}
+    return HostWorkRule(**{**row, **cases, "examples": tuple(row["examples"])})
+
+
+def check_rules(rules: Sequence[HostWorkRule]) -> None:
+    """Refuse patterns that are none, and work and kinds of events that do not exist. Raises ``ValueError``."""
+    known = (*NAMED_WORK, *(work for work in _OTHER_WORK if work not in NAMED_WORK))
+    for rule in rules:
+        check(rule.pattern)
+        if rule.work not in known:
+            raise ValueError(
+                f"work {rule.work!r} is none of {', '.join(known)}; a new cause is a part of vocabulary.py"
+            )
+        if not rule.kinds or not set(rule.kinds) <= set(KINDS):
+            raise ValueError(f"work {rule.work}, {rule.pattern!r}: kinds are some of {', '.join(KINDS)}")
 
 
 def host_work(events: pl.DataFrame) -> pl.DataFrame:

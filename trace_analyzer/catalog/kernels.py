@@ -13,13 +13,14 @@ from typing import Any
 import polars as pl
 
 from trace_analyzer import plugins
+from trace_analyzer.catalog.checked import each, own
 from trace_analyzer.catalog.documents import document
 from trace_analyzer.catalog.patterns import check, matches
 from trace_analyzer.tuning import remembered
 from trace_analyzer.vocabulary import GROUPS
 
 NAME_LIMIT = 4096
-"""Characters of a name that rules look at: what tells kernels apart comes first, and names can be huge."""
+"""Characters of a name that rules look at: what distinguishes kernels comes first, and names can be huge."""
 
 _KEPT = 8
 """Expressions of rules that are kept: who measures what each rule is worth makes many."""
@@ -71,18 +72,40 @@ class KernelRule:
 @cache
 def rules() -> tuple[KernelRule, ...]:
     """Return all rules, in the order in which they are tried, those of plug-ins first; the last one matches every kernel."""
+    ours = own("kernels.toml", parsed, check_rules)
+    return (
+        *plugins.added("kernels.toml", _added_rules, key=lambda rule: rule.id, taken=[rule.id for rule in ours]),
+        *ours,
+    )
+
+
+def parsed(document: Mapping[str, Any]) -> tuple[KernelRule, ...]:
+    """Return the rules of a parsed file. Raises ``ValueError`` that names the rule which something is wrong with."""
     known = {bucket.bucket: bucket for bucket in _buckets()}
-    own = tuple(_rule(known[row["bucket"]], row) for row in _catalogue()["rule"])
+    return tuple(each(document.get("rule", ()), lambda row: _rule(known, row), lambda row: f"rule {row['id']}"))
 
-    def added(document: Mapping[str, Any]) -> list[KernelRule]:
-        made = [_rule(known[row["bucket"]], row) for row in document.get("rule", ())]
-        for rule in made:
+
+def _added_rules(document: Mapping[str, Any]) -> tuple[KernelRule, ...]:
+    made = parsed(document)
+    check_rules(made)
+    if bare := next((rule.id for rule in made if not _has_condition(rule)), None):
+        raise ValueError(f"rule {bare} has no condition: {', '.join(CONDITIONS)}")
+    return made
+
+
+def check_rules(rules: Sequence[KernelRule]) -> None:
+    """Refuse patterns that are none, and rules without a condition but the last. Raises ``ValueError``."""
+    for rule in rules:
+        if not _has_condition(rule) and rule is not rules[-1]:
+            raise ValueError(f"rule {rule.id} has no condition: {', '.join(CONDITIONS)}")
+        try:
             check(rule.name, rule.words, rule.operator)
-            if not (rule.name or rule.words or rule.operator):
-                raise ValueError(f"rule {rule.id} has no condition: {', '.join(CONDITIONS)}")
-        return made
+        except ValueError as error:
+            raise ValueError(f"rule {rule.id}: {error}") from None
 
-    return (*plugins.added("kernels.toml", added, key=lambda rule: rule.id, taken=[rule.id for rule in own]), *own)
+
+def _has_condition(rule: KernelRule) -> bool:
+    return any(getattr(rule, condition) for condition in CONDITIONS)
 
 
 def buckets() -> pl.DataFrame:
@@ -209,7 +232,10 @@ def _buckets_of(document: Mapping[str, Any]) -> tuple[Bucket, ...]:
     return made
 
 
-def _rule(home: Bucket, row: Mapping[str, Any]) -> KernelRule:
+def _rule(known: Mapping[str, Bucket], row: Mapping[str, Any]) -> KernelRule:
+    home = known.get(row["bucket"])
+    if home is None:
+        raise ValueError(f"bucket {row['bucket']!r} is none of {', '.join(known)}")
     inherited = {"group": home.group, "prior": home.prior, "name": None, "words": None, "operator": None}
     cases = {key: tuple(map(_kernel, row.get(key, ()))) for key in ("examples", "counterexamples")}
     return KernelRule(**{**inherited, **row, **cases})

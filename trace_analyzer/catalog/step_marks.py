@@ -1,6 +1,6 @@
 """Classify step marks by name: rules as data, read from ``step_marks.toml``."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -8,7 +8,7 @@ from typing import Any
 import polars as pl
 
 from trace_analyzer import plugins
-from trace_analyzer.catalog.documents import document
+from trace_analyzer.catalog.checked import own
 from trace_analyzer.catalog.patterns import check, matches, with_slashes
 
 MARKS = ("span", "end", "start", "part")
@@ -38,20 +38,26 @@ class StepMarkRule:
 @cache
 def step_mark_rules() -> tuple[StepMarkRule, ...]:
     """Return the rules in the file's order, those of plug-ins first: the first that matches an event names it."""
-    own = _rules_of(document("step_marks.toml"))
-    return (*plugins.added("step_marks.toml", _added_rules, key=lambda rule: f"{rule.marks}: {rule.pattern}"), *own)
+    ours = own("step_marks.toml", parsed, check_rules)
+    return (*plugins.added("step_marks.toml", _added_rules, key=lambda rule: f"{rule.marks}: {rule.pattern}"), *ours)
 
 
 def _added_rules(document: Mapping[str, Any]) -> tuple[StepMarkRule, ...]:
-    made = _rules_of(document)
-    for rule in made:
-        check(rule.pattern)
-        if rule.marks not in MARKS:
-            raise ValueError(f"marks {rule.marks!r} is none of {', '.join(MARKS)}")
+    made = parsed(document)
+    check_rules(made)
     return made
 
 
-def _rules_of(document: Mapping[str, Any]) -> tuple[StepMarkRule, ...]:
+def check_rules(rules: Sequence[StepMarkRule]) -> None:
+    """Refuse patterns that are none, and marks that do not exist. Raises ``ValueError``."""
+    for rule in rules:
+        check(rule.pattern)
+        if rule.marks not in MARKS:
+            raise ValueError(f"marks {rule.marks!r} is none of {', '.join(MARKS)}")
+
+
+def parsed(document: Mapping[str, Any]) -> tuple[StepMarkRule, ...]:
+    """Return the rules of a parsed file. Raises ``ValueError`` or ``KeyError`` for a row that lacks something."""
     return tuple(
         StepMarkRule(
             rule["marks"],

@@ -28,7 +28,7 @@ def shared_track_codes(segments: pl.DataFrame, points: pl.DataFrame, by: list[st
 
 
 def _integers(frame: pl.DataFrame, by: list[str]) -> pl.Series | None:
-    """Return the one integer column that tells tracks apart; None where there is no such column."""
+    """Return the one integer column that distinguishes tracks; None where there is no such column."""
     column = frame.get_column(by[0])
     return column if len(by) == 1 and column.dtype in _NARROW else None
 

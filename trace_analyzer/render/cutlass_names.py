@@ -1,4 +1,4 @@
-"""Name CUTLASS 3 kernels by what tells them apart: all are instances of one function, ``cutlass::device_kernel``."""
+"""Name CUTLASS 3 kernels by what distinguishes them: all are instances of one function, ``cutlass::device_kernel``."""
 
 import re
 

@@ -19,7 +19,7 @@ _MOST_ARGUMENTS = 3
 
 
 def telling_arguments(labelled: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """Return of names that have their label in common the template arguments that tell them apart: ``BFloat16``.
+    """Return of names that have their label in common the template arguments that distinguish them: ``BFloat16``.
 
     ``labelled`` has names with their labels. Types come before numbers, and at most three arguments are named.
     """
@@ -31,7 +31,7 @@ def telling_arguments(labelled: Iterable[tuple[str, str]]) -> dict[str, str]:
 
 
 def _differences(names: Sequence[str]) -> list[str]:
-    """Return of each name the words that differ, as few as tell all of them apart."""
+    """Return of each name the words that differ, as few as distinguish all of them."""
     words = [_ARGUMENT.findall(name[:_READ].replace("(anonymous namespace)::", "")) for name in names]
     columns = [column for column in zip_longest(*words, fillvalue="") if len(set(column)) > 1]
     columns.sort(key=lambda column: any(word[:1].isdigit() for word in column))

@@ -49,7 +49,7 @@ from trace_analyzer.tuning import SMALL_EVENTS, return_freed_memory
 from trace_analyzer.windows import Judged
 
 MAX_EVENTS = 2_000_000
-"""A report of more leaves the replay out: at three million events it adds 0.7 GB to the peak and takes over half a minute of CPU.
+"""A report of more leaves the replay out: at five million events it adds 2.1 GB to a peak of 3.1 GB, and 22 s of CPU time to 41.
 
 ``analyze whatif`` replays any number.
 """

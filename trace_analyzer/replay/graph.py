@@ -102,7 +102,7 @@ def build(recorded: Recording, fitted: Flags | None = None) -> Graph:
 
 
 def _unordered(recorded: Recording, fitted: Flags | None) -> tuple[tuple[Ints, Ints, Ints], list[_Raw], Ints, Ints]:
-    """Return time, rank and thread of points, their edges, what nothing explains of each point, and what threads' edges consist of."""
+    """Return the points, their edges, what nothing explains of each point, and the parts of threads' edges."""
     activities, calls = recorded.activities, recorded.calls
     n, m = activities.start.size, calls.start.size
     end = trimmed(activities)

@@ -21,7 +21,7 @@ export function formatShare(value, whole) {
   return whole ? `${((100 * value) / whole).toFixed(1)} %` : '–';
 }
 
-// An instant for an axis whose ticks are `step` apart: as many decimals as tell two ticks apart.
+// An instant for an axis whose ticks are `step` apart: as many decimals as two ticks differ in.
 export function formatTick(ns, step) {
   const [factor, unit] = TIME_UNITS.find(([size]) => Math.max(Math.abs(ns), step) >= size) ?? TIME_UNITS.at(-1);
   const decimals = Math.max(0, Math.ceil(-Math.log10(step / factor) - 1e-9));
