@@ -109,7 +109,7 @@ summary(report, 100, False)
 times.append(time.process_time())
 import resource
 peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1024 if is_linux else 1 << 20)
-print(json.dumps([times, spent, peaks, peak]))
+print(json.dumps([times, spent, peaks, max(peak, *peaks.values(), 0)]))
 """
 
 

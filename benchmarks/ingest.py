@@ -92,8 +92,9 @@ _SHIFTED = ("correlation", "External id", "Python id", "Python parent id", "Ev I
 def tiled(document: dict[str, Any], copies: int) -> Iterator[dict[str, Any]]:
     """Yield the events of a trace, over and over: each copy later, with ids of its own."""
     events = [event for event in document["traceEvents"] if isinstance(event, dict)]
-    times = [event["ts"] for event in events if event.get("ph") == "X"]
-    span = int(max(times) - min(times)) + 1_000_000
+    times = [(event["ts"], event["ts"] + event.get("dur", 0)) for event in events if event.get("ph") == "X"]
+    # A longer pause would be most of a short trace, and of that a verdict says nothing: there would be no advice to measure.
+    span = int(max(end for _, end in times) - min(start for start, _ in times)) + 1_000
     for copy in range(copies):
         for event in events:
             moved = dict(event)
