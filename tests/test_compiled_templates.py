@@ -52,8 +52,27 @@ def test_a_damaged_entry_is_compiled_again(damage: bytes) -> None:
 
 
 @pytest.mark.usefixtures("no_compiler")
-def test_another_jinja_compiles_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compiled_templates, "version", lambda _: "0")
+@pytest.mark.parametrize(("name", "other"), [("version", lambda _: "0"), ("tool_version", lambda: "0")])
+def test_another_version_compiles_again(name: str, other: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compiled_templates, name, other)
+    with pytest.raises(AssertionError, match="compiled again"):
+        rendered()
+
+
+@pytest.mark.usefixtures("no_compiler")
+@pytest.mark.skipif(not hasattr(os, "getuid"), reason="the system has no modes")
+@pytest.mark.parametrize("mode", [0o620, 0o602])
+def test_code_that_others_can_write_is_not_loaded(mode: int) -> None:
+    (path,) = kept()
+    path.chmod(mode)
+    with pytest.raises(AssertionError, match="compiled again"):
+        rendered()
+
+
+@pytest.mark.usefixtures("no_compiler")
+@pytest.mark.skipif(not hasattr(os, "getuid"), reason="the system has no owners")
+def test_code_of_another_user_is_not_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "getuid", lambda: kept()[0].stat().st_uid + 1)
     with pytest.raises(AssertionError, match="compiled again"):
         rendered()
 

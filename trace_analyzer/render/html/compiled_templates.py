@@ -1,14 +1,15 @@
 """Keep compiled templates, so that the next page does not compile them again (benchmarks/startup.py --tricks).
 
 They are files in the user's cache folder, one for each template, and hold Python code, as those that Python keeps of modules. One
-that is damaged, or was made of another text or by another version of Jinja or Python, counts as not there; so does a folder
-that others can write to.
+that is damaged, or was made of another text or by another version of this program, Jinja or Python, counts as not there; so
+does one that others can write to, or that is another's.
 """
 
 import contextlib
 import hashlib
 import os
 import stat
+import sys
 from importlib.metadata import version
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from jinja2.bccache import Bucket
 
 from trace_analyzer.files import write_bytes
 from trace_analyzer.user_folders import template_folder
+from trace_analyzer.version import tool_version
 
 _DIGEST_BYTES = 20
 
@@ -27,8 +29,8 @@ class CompiledTemplates(BytecodeCache):
     def load_bytecode(self, bucket: Bucket) -> None:
         """Fill the bucket with the template's code if it is kept and sound."""
         with contextlib.suppress(OSError, RuntimeError):
-            path = _path(bucket)
-            content = path.read_bytes() if _is_private(path.parent) else b""
+            with _path(bucket).open("rb") as file:
+                content = file.read() if _is_private(os.fstat(file.fileno())) else b""
             digest, code = content[:_DIGEST_BYTES], content[_DIGEST_BYTES:]
             if digest == _digest(code):
                 bucket.bytecode_from_string(code)
@@ -39,8 +41,9 @@ class CompiledTemplates(BytecodeCache):
         with contextlib.suppress(OSError, RuntimeError):
             path = _path(bucket)
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            if _is_private(path.parent):
+            if _is_private(path.parent.stat()):
                 write_bytes(path, _digest(code) + code)
+                path.chmod(0o600)
 
 
 def _path(bucket: Bucket) -> Path:
@@ -48,12 +51,15 @@ def _path(bucket: Bucket) -> Path:
 
 
 def _digest(code: bytes) -> bytes:
-    """Return the digest of code and of what made it: Jinja says in it which Python and which text, and not which Jinja."""
-    return hashlib.blake2b(version("jinja2").encode() + b" " + code, digest_size=_DIGEST_BYTES).digest()
+    """Return the digest of code and of what made it. Jinja says in the code which text and which Python, but not which Jinja.
+
+    This program is part of it because Jinja applies filters to constants when it compiles.
+    """
+    makers = f"{tool_version()} {version('jinja2')} {sys.implementation.cache_tag} "
+    return hashlib.blake2b(makers.encode() + code, digest_size=_DIGEST_BYTES).digest()
 
 
-def _is_private(folder: Path) -> bool:
-    """Return whether a folder is the user's own and none but the user can write to it, where the system tells."""
-    status = folder.stat()
+def _is_private(status: os.stat_result) -> bool:
+    """Return whether it is the user's own and none but the user can write to it, where the system tells."""
     others = stat.S_IWGRP | stat.S_IWOTH
     return not hasattr(os, "getuid") or (status.st_uid == os.getuid() and not status.st_mode & others)
