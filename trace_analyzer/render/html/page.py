@@ -14,7 +14,7 @@ from trace_analyzer import units
 from trace_analyzer.catalog.line_labels import bucket_keys, line_label
 from trace_analyzer.render import phrasing, window_phrasing
 from trace_analyzer.render.advice_phrasing import predicted_arrow, saves_at_most
-from trace_analyzer.render.html import codec, flames
+from trace_analyzer.render.html import codec, flames, marks
 from trace_analyzer.render.html.asset_files import asset
 from trace_analyzer.render.html.bokeh_models import Model, bokeh_library, document
 from trace_analyzer.render.html.compiled_templates import CompiledTemplates
@@ -200,16 +200,6 @@ def _plots(drawn: Mapping[str, Drawing]) -> Markup:
     return Markup(htmlsafe_json_dumps({name: plot.document for name, plot in drawn.items()}))
 
 
-def _coded(text: str) -> Markup:
-    """Return the text, with code where it stands between backticks."""
-    parts = text.split("`")
-    marks = (
-        Markup("<code>{}</code>").format(inert(part)) if k % 2 and k + 1 < len(parts) else escape(inert(part))
-        for k, part in enumerate(parts)
-    )
-    return Markup("").join(marks)
-
-
 @cache
 def environment() -> Environment:
     """Return the environment of the templates: all text is escaped and inert."""
@@ -230,7 +220,7 @@ def environment() -> Environment:
         filter(None, [window_phrasing.window_length(report), window_phrasing.window_kind(report)])
     )
     environment.filters["brief"] = lambda value: f"{value:.6g}" if isinstance(value, float) else value
-    environment.filters["coded"] = _coded
+    environment.filters |= {"coded": marks.coded, "remarked": marks.remarked, "breakable": marks.breakable}
     environment.filters["capitalize_first"] = units.capitalized
     environment.globals |= {
         "PARTS": PARTS, "KINDS": KINDS, "REGIMES": REGIMES, "STATUSES": STATUSES, "TERMS": TERMS,
