@@ -9,7 +9,7 @@ from markupsafe import Markup
 from tiers import examples
 
 from trace_analyzer.render.html.inert import inert
-from trace_analyzer.render.html.marks import breakable, coded, remarked
+from trace_analyzer.render.html.marks import breakable, remarked
 
 
 @pytest.mark.parametrize(
@@ -43,8 +43,3 @@ def test_remarks_are_marked() -> None:
         remarked('x = "#1"  # <b>\n# or y')
         == 'x = &#34;#1&#34;  <span class="remark"># &lt;b&gt;</span>\n<span class="remark"># or y</span>'
     )
-
-
-def test_code_stands_between_backticks() -> None:
-    assert coded("run `a<b` now") == "run <code>a&lt;b</code> now"
-    assert coded("a ` alone") == "a ` alone"

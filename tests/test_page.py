@@ -208,7 +208,7 @@ def test_texts_share_the_room_that_figures_leave() -> None:
 
 def test_code_in_the_lead_of_a_section_is_code_and_nothing_in_it_is_markup() -> None:
     coded = html.page.environment().filters["coded"]
-    assert coded("see `a <b>` & `c") == "see <code>a &lt;b&gt;</code> &amp; c"
+    assert coded("see `a <b>` & `c") == "see <code>a &lt;b&gt;</code> &amp; `c"
 
 
 def test_a_missing_table_says_what_to_record() -> None:

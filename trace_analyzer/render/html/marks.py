@@ -31,7 +31,11 @@ def remarked(code: str) -> Markup:
 
 
 def breakable(name: str, room: int, lines: int) -> Markup:
-    """Return a name that breaks between its words, if so it takes no more lines of ``room`` characters than it may."""
+    """Return a name that breaks between its words, if so it takes no more lines than it may.
+
+    A line holds ``room`` characters and a sixth: letters are narrower than figures, by which rooms are measured.
+    """
+    room += room // 6
     name = inert(name)
     parts, taken, width = _PARTS.split(name), 1, 0
     for part in parts:
