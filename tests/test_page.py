@@ -403,13 +403,13 @@ def test_names_of_roofs_that_are_close_stand_beside_each_other() -> None:
 
 
 @pytest.mark.slow
-def test_a_page_with_plots_imports_no_holoviews() -> None:
+def test_a_page_with_plots_imports_neither_holoviews_nor_models_of_bokeh() -> None:
     code = """
 import sys
 from report_factory import gpu_report
 from trace_analyzer.render.html import html
 assert 'data-plot="gaps"' in html(gpu_report())
-assert not {"holoviews", "pandas", "panel"} & set(sys.modules)
+assert not {"bokeh", "holoviews", "pandas", "panel"} & set(sys.modules)
 """
     subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(__file__).parent)
 
