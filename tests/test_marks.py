@@ -32,14 +32,14 @@ def test_a_name_breaks_between_its_words_where_that_fits(name: str, room: int, l
 def test_no_letter_is_lost_and_all_is_text(text: str, room: int, lines: int) -> None:
     for made, tags in (
         (breakable(text, room, lines), r"<wbr>"),
-        (remarked(text), r'<span class="remark">|</span>'),
+        (remarked(text), r'<span class="remark(?: after)?">|</span>'),
     ):
         assert Markup(re.sub(tags, "", made)).unescape() == inert(text)
         assert "<" not in re.sub(tags, "", made)
 
 
-def test_remarks_are_marked() -> None:
+def test_remarks_are_marked_and_those_after_code_differ() -> None:
     assert (
         remarked('x = "#1"  # <b>\n# or y')
-        == 'x = &#34;#1&#34;  <span class="remark"># &lt;b&gt;</span>\n<span class="remark"># or y</span>'
+        == 'x = &#34;#1&#34;  <span class="remark after"># &lt;b&gt;</span>\n<span class="remark"># or y</span>'
     )

@@ -25,7 +25,8 @@ def remarked(code: str) -> Markup:
     code = inert(code)
     marks, end = [], 0
     for remark in _REMARK.finditer(code):
-        marks += [escape(code[end : remark.start()]), Markup('<span class="remark">{}</span>').format(remark[0])]
+        name = "remark after" if code[end : remark.start()].strip(" ").rpartition("\n")[2] else "remark"
+        marks += [escape(code[end : remark.start()]), Markup('<span class="{}">{}</span>').format(name, remark[0])]
         end = remark.end()
     return Markup("").join([*marks, escape(code[end:])])
 
