@@ -219,7 +219,7 @@ def test_a_missing_table_says_what_to_record() -> None:
 def test_broken_checks_come_first_and_say_what_they_withhold() -> None:
     checks = view(gpu_report()).trust
     assert [(check.status, check.name, check.value) for check in checks] == [
-        ("fail", "Link coverage", "40 %"), ("warn", "Lost events", "12"), ("ok", "Graph share", "0 %"),
+        ("fail", "Link coverage", "40 %"), ("warn", "Lost events", "12"), ("ok", "Launched by graphs", "0 %"),
     ]  # fmt: skip
     assert [check.withheld for check in checks] == ["run ahead", "", ""]
     page = html.html(gpu_report())
