@@ -186,7 +186,16 @@ def synchronization(context: AdviceContext) -> Opportunity | None:
     return opportunity and replace(
         opportunity,
         if_more="without it, the CPU does its next work while the device computes, unless that needs its results",
+        case=_written_most(context, "synchronization"),
     )
+
+
+def _written_most(context: AdviceContext, cause: str) -> str:
+    """Return what a person wrote where most idle time of a cause comes from, as rules name it: ``.item()``; "" where none does."""
+    rows = context.idle.filter(pl.col("cause") == cause, pl.col("event_id").is_not_null())
+    written = rows.select(context.around.sources(rows.get_column("event_id")).alias("written"), length_ns().alias("ns"))
+    sums = written.group_by(pl.col("written").cast(pl.String)).agg(pl.col("ns").sum())
+    return str(sums.sort("ns", "written", descending=[True, False]).get_column("written").first() or "")
 
 
 _WORKERS = "_MultiProcessingDataLoaderIter"
