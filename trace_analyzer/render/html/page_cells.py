@@ -113,7 +113,7 @@ class Listing:
         if self.beside:
             return len(self.rows) > 2
         is_cut = any(2 * room < len(text) for room, text in zip(self._room_of(HALF_ROOM), self._longest, strict=True))
-        return len(self.fields) > FEW or (is_cut and sum(field.form in NAMES for field in self.fields) > 2)
+        return len(self.fields) > FEW or (is_cut and len([field for field in self.fields if field.form in NAMES]) > 2)
 
     @property
     def room(self) -> tuple[int, ...]:
