@@ -5,7 +5,7 @@ is not counted, and writes the bytecode that an installed package has. Then the 
 ``python -X importtime``.
 
     python benchmarks/startup.py [TRACE] [--runs 5]
-    python benchmarks/startup.py --tricks    # what one thread of OpenBLAS wins
+    python benchmarks/startup.py --tricks    # what one thread of OpenBLAS, kept templates and no models of Bokeh win
 """
 
 import argparse
@@ -31,11 +31,15 @@ BASES = {
 """What each command is held against."""
 _ANALYSES = "import gc; gc.set_threshold(20_000); {}; import trace_analyzer.pipeline, numpy"
 _ONE_THREAD = "import os; os.environ['OPENBLAS_NUM_THREADS'] = '1'"
+_TEMPLATE = "from trace_analyzer.render.html.page import environment; environment().get_template('page.html.j2')"
 TRICKS = {
     "import of the analyses": ["-c", _ANALYSES.format(_ONE_THREAD)],
     "with all threads of OpenBLAS": ["-c", _ANALYSES.format("pass")],
+    "import of the page, its template": ["-c", _TEMPLATE],
+    "with a template compiled anew": ["-c", f"import os; os.environ['XDG_CACHE_HOME'] = os.devnull; {_TEMPLATE}"],
+    "with Bokeh's models": ["-c", f"{_TEMPLATE}; import bokeh.plotting"],
 }
-"""Importing with and without a trick of `trace_analyzer.tuning.limit_threads`."""
+"""Imports with and without `tuning.limit_threads`, `render.html.compiled_templates` and `render.html.bokeh_models`."""
 _IMPORT = re.compile(r"import time:\s+(\d+) \|\s+(\d+) \| (\s*)(\S+)")
 
 

@@ -22,7 +22,16 @@ from trace_analyzer.report import (
     worth,
 )
 from trace_analyzer.report.summaries import larger_regime, recomputed_ratio
-from trace_analyzer.vocabulary import CAUSES, REGIMES, RUN_AHEAD_STATES, STATUSES, label, limit_label, phrase
+from trace_analyzer.vocabulary import (
+    CAUSES,
+    REGIMES,
+    RUN_AHEAD_STATES,
+    STATUSES,
+    check_label,
+    label,
+    limit_label,
+    phrase,
+)
 
 _RECORD_INSTEAD: Mapping[str, Sequence[str]] = {
     "ok": (),
@@ -197,7 +206,7 @@ def check_phrase(check: Check) -> str:
     """Write a check in a few words: ``device 0: link coverage 69 %``."""
     where = "" if check.device is None else f"device {check.device}: "
     withheld = f"({withheld_metrics(check)} withheld)" if check.withholds else ""
-    return where + " ".join(filter(None, (check.name.replace("_", " "), check_value(check), withheld)))
+    return where + " ".join(filter(None, (check_label(check.name), check_value(check), withheld)))
 
 
 def check_phrases(report: Report, checks: Iterable[Check]) -> list[str]:
