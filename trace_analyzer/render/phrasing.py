@@ -124,13 +124,15 @@ def _why_unknown(device: DeviceReport) -> str:
 def mfu(least: float, most: float | None) -> str:
     """Write an MFU: one figure, or the interval where matmul and convolution of unknown work could change it.
 
-    An interval that is too wide to tell anything is ``not known``.
+    Of an interval that is too wide to tell much there is the upper end, if that is low, or it is ``not known``.
     """
     low, high = units.percent(least), units.percent(least if most is None else most)
     if low == high or (most is not None and most - least <= _MFU_CLOSE * least):
         return low
     if _is_too_wide(least, most):
         return "not known"
+    if most is not None and most > _MFU_OPEN_FACTOR * least:
+        return f"at most {high}"
     # From "less than" something would be no end of an interval.
     return f"{f'{100 * least:.1g} %' if 0 < least < 0.001 else low} to {high}"
 
@@ -142,7 +144,7 @@ def _is_too_wide(least: float, most: float | None) -> bool:
 _MFU_CLOSE = 0.05
 """Ends of an interval that differ by less, relatively, are written as one figure."""
 _MFU_OPEN, _MFU_OPEN_FACTOR = 0.10, 3.0
-"""An interval of more points than the first, whose ends are more than this factor apart, names no MFU: a tenth and a third of the peak are both in it."""
+"""Ends more than this factor apart name no MFU; their upper one still tells that it is low if they are no more points apart than that."""
 _MOSTLY_KNOWN = 0.9
 """Share of the time of matmuls and convolutions with known FLOP above which their unknown ones do not open the interval."""
 
