@@ -192,6 +192,7 @@ def synchronization(context: AdviceContext) -> Opportunity | None:
     return replace(
         opportunity,
         if_more=f"{calls}without them, the CPU does its next work while the device computes, unless that needs its results",
+        case=_written_most(context, "synchronization"),
     )
 
 
@@ -201,6 +202,14 @@ def waited_ns(context: AdviceContext) -> int:
     busy = context.busy_parts.with_columns(pl.lit(0).alias("track"))
     waits = with_covered(union(calls, ["track"]), union(busy, ["track"]), ["track"], "busy_ns")
     return total(waits, pl.col("busy_ns"))
+
+
+def _written_most(context: AdviceContext, cause: str) -> str:
+    """Return what a person wrote where most idle time of a cause comes from, as rules name it: ``.item()``; "" where none does."""
+    rows = context.idle.filter(pl.col("cause") == cause, pl.col("event_id").is_not_null())
+    written = rows.select(context.around.sources(rows.get_column("event_id")).alias("written"), length_ns().alias("ns"))
+    sums = written.group_by(pl.col("written").cast(pl.String)).agg(pl.col("ns").sum())
+    return str(sums.sort("ns", "written", descending=[True, False]).get_column("written").first() or "")
 
 
 _WORKERS = "_MultiProcessingDataLoaderIter"

@@ -310,7 +310,8 @@ def predicted_briefly(item: Advice) -> str:
     texts = [units.duration(ns) for ns in (then.now_ns, then.step_ns, then.low_ns, then.high_ns)]
     one_unit = len({text.split()[-1] for text in texts}) == 1
     now, step, low, high = (text.split()[0] if one_unit and place != 1 else text for place, text in enumerate(texts))
-    return f"estimate: {now} → {step}{' a step' if then.has_steps else ''} ({low} to {high})"
+    unit = " for as many samples" if then.batch > 1 else " a step" if then.has_steps else ""
+    return f"estimate: {now} → {step}{unit} ({low} to {high})"
 
 
 _NO_GAIN = f"no measurable gain (under {100 * thresholds.WORTH_RATIO:g} %)"
