@@ -187,3 +187,42 @@ def test_work_that_is_known_in_part_says_nothing_of_the_roof() -> None:
     assert known == [("call", True), ("at-least", True)]
     bounds = report.tables["bounds"].select(pl.col("known_ns").sum()).item()
     assert bounds == 400_000
+
+
+def linear_pass(kernels: int, *, forward: bool = True) -> list[tuple[Any, ...]]:
+    """FLOP, bytes and what they rest on of each kernel of the backward pass of a linear layer of 64 rows, 32 to 48."""
+    half = {"Input type": ["c10::Half", "c10::Half"]}
+    events = [
+        op("_Linear", 0, 20, **{"Input Dims": [[48, 32], [64, 32]], "Sequence number": 7, "Fwd thread id": 0} | half),
+        op(
+            "_LinearBackward",
+            100,
+            90,
+            **{
+                "Input Dims": [[64, 48]],
+                "Input type": ["c10::Half"],
+                "Sequence number": 7 if forward else 9,
+                "Fwd thread id": 1,
+            },
+        ),
+    ]
+    for n in range(kernels):
+        events += [
+            launch(110 + 10 * n, 5, n + 1),
+            kernel("nvjet_hsh_128x256_64x4_1x2_h_bz_coopA_NTN", 300 + 100 * n, 90, correlation=n + 1),
+        ]
+    return analysed(events).tables["activities"].select("flop", "moved_bytes", "work_from").rows()
+
+
+def test_the_backward_pass_of_a_function_has_the_shapes_of_its_forward_call() -> None:
+    product, operands = 2 * 64 * 32 * 48, 2 * (64 * 48 + 48 * 32 + 64 * 32)
+    assert linear_pass(1) == [(product, operands, "at-least")]
+    both = operands + 2 * (48 * 32 + 64 * 32)
+    assert linear_pass(2) == [(product, both / 2, "at-least")] * 2
+    assert linear_pass(1, forward=False) == [(None, None, None)]
+
+
+def test_the_backward_pass_of_attention_reads_what_its_forward_call_did() -> None:
+    shapes = "[[2, 16, 4, 8], [2, 16, 2, 8], [2, 16, 2, 8]]"
+    record = Record("FlashAttnFuncBackward", "[[2, 16, 4, 8]]", '["c10::Half"]', outer="forward", outer_dims=shapes)
+    assert call_work(record).work == Work(None, 2 * (4 * 1024 + 4 * 512), "fp16")

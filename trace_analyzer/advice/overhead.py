@@ -205,7 +205,7 @@ def waited_ns(context: AdviceContext) -> int:
 
 
 def _written_most(context: AdviceContext, cause: str) -> str:
-    """Return what a person wrote where most idle time of a cause comes from, as rules name it: ``.item()``; "" where none does."""
+    """Return what a person wrote where most idle time of a cause comes from, such as ``.item()``; "" where none does."""
     rows = context.idle.filter(pl.col("cause") == cause, pl.col("event_id").is_not_null())
     written = rows.select(context.around.sources(rows.get_column("event_id")).alias("written"), length_ns().alias("ns"))
     sums = written.group_by(pl.col("written").cast(pl.String)).agg(pl.col("ns").sum())

@@ -209,8 +209,17 @@ def packed_bytes(call: Call) -> Work:
 
 
 def of_gradient(call: Call) -> Work:
-    """Count the backward pass of an autograd function: the gradient is read, and that of the query written."""
+    """Count the backward pass of an autograd function: the gradient is read, and that of the query written.
+
+    Where the forward call is known, query, key and value are read and have gradients, and the result is read.
+    """
     gradient = call.tensor(0)
+    shapes = [shape for shape in call.outer_shapes[:3] if shape is not None]
+    if len(shapes) == 3:
+        query, key, value = (Tensor(shape, gradient.dtype) for shape in shapes)
+        require(gradient.shape[:-1] == query.shape[:-1] and key.shape[:-1] == value.shape[:-1])
+        moved = total_bytes(gradient, gradient, query, query, key, key, value, value)
+        return Work(None, moved, compute(gradient.dtype))
     return Work(None, 2 * gradient.bytes, compute(gradient.dtype), least=True)
 
 

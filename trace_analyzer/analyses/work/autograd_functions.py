@@ -211,6 +211,25 @@ def linear(call: Call) -> Work:
     return Work(2.0 * rows * width * k, total_bytes(one, other, output), dtype.compute, least=True)
 
 
+def linear_gradients(call: Call) -> Work:
+    """Count _LinearBackward, _LayerNormLinearBackward(gradient) by the shapes of the forward call: input (..., k) and weight (n, k).
+
+    The gradient of the input and that of the weight take one product each. Two kernels that multiply compute both, one the one or
+    the other, which are as much.
+    """
+    gradient = call.tensor(0)
+    matrices = [shape for shape in call.outer_shapes if shape is not None and len(shape) >= 2]
+    if len(matrices) != 2 or not call.gradients or gradient.dtype is None or gradient.dtype.compute is None:
+        raise Unrecorded
+    one, other = (Tensor(shape, gradient.dtype) for shape in matrices)
+    k = one.shape[-1]
+    require(k == other.shape[-1] and k > 0 and one.elements * (other.elements // k) == gradient.elements * k)
+    flop = 2.0 * len(call.gradients) * gradient.elements * k
+    # Either product reads the gradient and one of both, and writes what is as large as the other.
+    gradients = (one, other) if len(call.gradients) == 2 else ()
+    return Work(flop, total_bytes(gradient, one, other, *gradients), gradient.dtype.compute, least=True)
+
+
 def four_bit_vector(call: Call) -> Work:
     """Count bitsandbytes::gemv_4bit(A, B, shape of B, scales, code, block): B is (n, k), two in a byte."""
     a, b = call.tensor(0), call.tensor(1)
@@ -282,6 +301,7 @@ _SOFTMAXES = ("ScaledUpperTriangMaskedSoftmax", "ScaledMaskedSoftmax", "ScaledSo
 
 PRODUCTS: dict[str, Formula] = {
     **dict.fromkeys(("_Linear", "_LayerNormLinear"), linear),
+    **dict.fromkeys(("_LinearBackward", "_LayerNormLinearBackward"), linear_gradients),
     "_LayerNormMLP": two_products,
     **dict.fromkeys(("FusedDenseFunc", "DenseNoBiasFunc"), dense),
     "bitsandbytes::gemv_4bit": four_bit_vector,
