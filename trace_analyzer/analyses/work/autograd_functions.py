@@ -212,9 +212,9 @@ def linear(call: Call) -> Work:
 
 
 def linear_gradients(call: Call) -> Work:
-    """Count _LinearBackward, _LayerNormLinearBackward(gradient) by the shapes of the forward call: input (..., k) and weight (n, k).
+    """Count _LinearBackward, _LayerNormLinearBackward(gradient) by the shapes of the forward call.
 
-    The gradient of the input and that of the weight take one product each. Two kernels that multiply compute both, one the one or
+    These are of the input (..., k) and the weight (n, k). The gradient of the input and that of the weight take one product each. Two kernels that multiply compute both, one the one or
     the other, which are as much.
     """
     gradient = call.tensor(0)
