@@ -58,8 +58,8 @@ def gated(call: Call) -> Work:
 def rotary(call: Call) -> Work:
     """Count rotary_embedding(positions, query, key, head_size, cos_sin_cache, is_neox): in place, 3 FLOP an element.
 
-    Of each head, the cache's width is turned, which is less than the head in models of partial rotation; a head size that is not recorded
-    leaves all but one turned element a head in doubt, and so the whole.
+    Of each head, the cache's width is turned, which is less than the head in models of partial rotation. Without values the head
+    size is unknown: whole heads count, and are doubted.
     """
     positions, query, key, table = call.tensor(0), call.tensor(1), call.optional(2), call.tensor(4)
     require(len(table.shape) == 2)
