@@ -4,13 +4,18 @@ import ast
 import re
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
+import polars as pl
 import pytest
 from kineto import A100, analysed, annotation, call, copy, kernel, launch, launched, op, python
 
 from trace_analyzer.advice import LAUNCHING, RULES
+from trace_analyzer.advice.overhead import waited_ns
 from trace_analyzer.catalog.code import code_rules
 from trace_analyzer.catalog.fixes import PLATFORMS, Fix, fixes
+from trace_analyzer.catalog.host_work import BLOCKING
 from trace_analyzer.report import Advice, Report
 from trace_analyzer.vocabulary import IDLE_CAUSES, REGIMES, phrase
 
@@ -61,6 +66,15 @@ def test_recompilation_says_how_many_regions_had_been_compiled_before() -> None:
     regions = [op("Torch-Compiled Region: 0/2", 901, 2), op("Torch-Compiled Region: 1/1", 1_901, 2)]
     assert "2 regions of the trace had been compiled before" in analysed(loop, regions).advice[0].why
     assert "compiled before" not in analysed(loop, op("Torch-Compiled Region: 0/0", 901, 2)).advice[0].why
+
+
+def test_waits_count_where_the_device_works() -> None:
+    """Two threads wait from 0 to 60 and from 40 to 100 us; the device works from 50 to 90 and from 95 us on."""
+    waits = [(BLOCKING, 0, 60), (BLOCKING, 40, 100), ("other", 0, 1_000)]
+    calls = pl.DataFrame(waits, schema=["work", "start_ns", "end_ns"], orient="row")
+    busy = pl.DataFrame({"start_ns": [50, 70, 95], "end_ns": [70, 90, 500]})
+    context: Any = SimpleNamespace(host=SimpleNamespace(calls=calls), busy_parts=busy)
+    assert waited_ns(context) == 45
 
 
 def test_synchronization() -> None:

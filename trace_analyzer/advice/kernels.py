@@ -133,13 +133,15 @@ def skinny_matmuls(context: AdviceContext) -> Opportunity | None:
     few = 2 * total(where_called(rows, pl.col("name").str.contains(_FOUR_BITS)), "duration_ns") > total(
         rows, "duration_ns"
     )
+    named = total(rows.filter(pl.col("moved_bytes").is_null()), "duration_ns")
+    how = ", most of them by their names alone" if 2 * named > total(rows, "duration_ns") else ""
     opportunity = kernel_opportunity(
         context,
         rows,
         pl.col("duration_ns") / 2,
         "half the time of memory-bound matmuls and attention: half the bytes for the same work",
         f"{counted(rows.height, 'matmul or attention kernel reads', 'matmuls and attention kernels read')} much for little"
-        " arithmetic",
+        f" arithmetic{how}",
         or_fewer_bits="" if few or context.program == "training" else ", or fewer bits",
     )
     return opportunity and replace(opportunity, case="few bits" if few else "")

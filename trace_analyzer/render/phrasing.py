@@ -117,20 +117,45 @@ def known_work(device: DeviceReport) -> str:
     known = f"FLOP known for {units.percent(device.flop_time_ratio)} of kernel time"
     if device.mfu is None:
         return known
+    if _is_too_wide(device.mfu, device.mfu_at_most):
+        return f"{known}; MFU not known: {_why_unknown(device)}"
     return f"{known}; MFU {mfu(device.mfu, device.mfu_at_most)}"
 
 
+def _why_unknown(device: DeviceReport) -> str:
+    """Write what leaves the MFU open: products of unknown work, else work that was launched before the recording."""
+    products = next((group for group in device.groups if group.group == "matmul"), None)
+    if products is not None and products.known_ratio < _MOSTLY_KNOWN:
+        return f"only {units.percent(products.known_ratio)} of the time of matmuls and convolutions has known FLOP"
+    return "the device may have multiplied in time of which nothing was recorded"
+
+
 def mfu(least: float, most: float | None) -> str:
-    """Write an MFU: one figure, or the interval where matmul and convolution of unknown work could change it."""
+    """Write an MFU: one figure, or the interval where matmul and convolution of unknown work could change it.
+
+    Of an interval that is too wide to tell much there is the upper end, if that is low, or it is ``not known``.
+    """
     low, high = units.percent(least), units.percent(least if most is None else most)
     if low == high or (most is not None and most - least <= _MFU_CLOSE * least):
         return low
+    if _is_too_wide(least, most):
+        return "not known"
+    if most is not None and most > _MFU_OPEN_FACTOR * least:
+        return f"at most {high}"
     # From "less than" something would be no end of an interval.
     return f"{f'{100 * least:.1g} %' if 0 < least < 0.001 else low} to {high}"
 
 
+def _is_too_wide(least: float, most: float | None) -> bool:
+    return most is not None and most - least > _MFU_OPEN and most > _MFU_OPEN_FACTOR * least
+
+
 _MFU_CLOSE = 0.05
 """Ends of an interval that differ by less, relatively, are written as one figure."""
+_MFU_OPEN, _MFU_OPEN_FACTOR = 0.10, 3.0
+"""Ends more than this factor apart name no MFU; their upper one still tells that it is low if they are no more points apart than that."""
+_MOSTLY_KNOWN = 0.9
+"""Share of the time of matmuls and convolutions with known FLOP above which their unknown ones do not open the interval."""
 
 
 def measured_roofs(device: DeviceReport) -> str:
