@@ -333,6 +333,16 @@ def test_a_batch_for_which_libraries_choose_other_kernels_is_refused_where_these
     assert twice.predicted.low_ns < twice.predicted.step_ns <= in_proportion < twice.predicted.high_ns
 
 
+def test_a_batch_that_does_not_fit_into_memory_is_refused() -> None:
+    """The tensors of one pointwise kernel are in memory at once, and the sample's device has 80 GB."""
+    path = SAMPLES / "synthetic_memory-bandwidth.json.gz"
+    moved = report(path).tables["activities"].filter(bucket="pointwise").get_column("moved_bytes").max()
+    assert isinstance(moved, float)
+    fits, exceeds = (whatif(report(path), changes_of(batch=share * 80 * 2**30 / moved)) for share in (0.9, 1.1))
+    assert "more than the device's 85.9 GB" in (exceeds.reason or "")
+    assert "more than the device's" not in (fits.reason or "")
+
+
 def test_a_smaller_batch_takes_between_as_long_and_in_proportion() -> None:
     products = [
         k.launched("ampere_sgemm_128x64_tn", 10 * i, 20 + 100 * i, 100, i + 1, grid=[8, 1, 1], block=[256, 1, 1])

@@ -12,6 +12,7 @@ from trace_analyzer.replay.graph import CALL, GAP, THREAD
 from trace_analyzer.replay.recording import DATA, DISPATCH, PYTHON, RUNTIME, UNKNOWN, WAITING, Flags, Ints, median
 from trace_analyzer.replay.scene import NotApplicable, NothingToChange, Scene, UnknownTarget
 from trace_analyzer.replay.weights import Floats, Weights, scale_activities, scale_host
+from trace_analyzer.units import count, size
 
 FIXED_KERNEL_NS = 2_000
 """The part of a kernel's time that its work does not change: start and drain."""
@@ -230,16 +231,30 @@ def batch(weights: Weights, scene: Scene, options: Mapping[str, float | str]) ->
     With the option `IN_PROPORTION`, kernels grow in proportion, too, which is the most where libraries choose others.
     """
     times, graph, table = float(options["times"]), scene.graph, scene.known.table
+    updates = _of_optimizer(scene)
+    _refuse_what_does_not_fit(scene, times, updates)
     waves, is_kernel = _waves(scene)
     duration = table.get_column("duration_ns").to_numpy().astype(np.float64)
     fixed = np.minimum(duration, FIXED_KERNEL_NS)
     scaled = fixed + (duration - fixed) * np.maximum(1, times * waves) / np.maximum(1, waves)
     scaled = np.where(is_kernel & (IN_PROPORTION not in options), scaled, duration * times)
-    updates = _of_optimizer(scene)
     factor = np.where(updates | (duration == 0), 1.0, scaled / np.maximum(duration, 1))
     scale_activities(weights, graph, np.ones(table.height, dtype=bool), factor)
     weights.parts[[DATA, WAITING]] *= times
     weights.at_least_ns *= times
+
+
+def _refuse_what_does_not_fit(scene: Scene, times: float, updates: Flags) -> None:
+    """Raise `NotApplicable` where the tensors of one pointwise kernel, which are in memory at once, would exceed the device's memory."""
+    activities = scene.tables["activities"].select("device", "bucket", "moved_bytes")
+    grows = (pl.col("bucket") == "pointwise") & (pl.col("device") == scene.graph.recorded.device)
+    known = activities.select(pl.when(grows).then("moved_bytes").fill_null(0.0)).to_series().to_numpy()
+    moved = float(known[~updates].max(initial=0.0))
+    if scene.memory_bytes is not None and times * moved > scene.memory_bytes:
+        raise NotApplicable(
+            f"the tensors of one kernel take {size(moved)} now, and {count(times)} times as much is more than the device's"
+            f" {size(scene.memory_bytes)}"
+        )
 
 
 def unfilled_ratio(scene: Scene) -> float:

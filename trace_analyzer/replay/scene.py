@@ -6,6 +6,7 @@ from functools import cached_property
 
 import polars as pl
 
+from trace_analyzer.catalog.devices import find_device
 from trace_analyzer.replay.analysed import Analysed
 from trace_analyzer.replay.graph import Graph
 from trace_analyzer.replay.recording import Flags
@@ -46,6 +47,13 @@ class Scene:
         devices = self.tables["devices"]
         label = devices.filter(pl.col("device") == self.graph.recorded.device).item(0, "label")
         return next((device.sm_count for device in self.report.devices if str(device.index) == label), None)
+
+    @cached_property
+    def memory_bytes(self) -> float | None:
+        """Return the memory of the replayed device by the catalogue; None where that is not known."""
+        devices = self.tables["devices"]
+        model = find_device(devices.filter(pl.col("device") == self.graph.recorded.device).item(0, "name"))
+        return None if model is None or model.memory_gib is None else model.memory_gib * 2**30
 
     @cached_property
     def has_workers(self) -> bool:
