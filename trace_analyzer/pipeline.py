@@ -35,7 +35,7 @@ from trace_analyzer.report import (
     Verdict,
 )
 from trace_analyzer.schema import Table
-from trace_analyzer.tuning import PREFETCHING_THREADS, SMALL_EVENTS
+from trace_analyzer.tuning import PREFETCHING_THREADS, SMALL_EVENTS, within_query
 from trace_analyzer.version import tool_version
 
 STAGES = {"linking launches": "linked_events", "explaining idle time": "gaps", "summing up": "attribution"}
@@ -124,9 +124,21 @@ def report_of(
     ``progress`` is called with the stages, ``analyses`` are what the graph is made of; ``capture`` is a loaded trace, or annotations
     of graphs, that tell what graphs replay.
     """
-    tell, shown = progress or _silent, _shown(analyses)
-    graph = graph_of(trace, options or Options(), analyses, capture)
-    threads = PREFETCHING_THREADS if trace.event_count > SMALL_EVENTS else 0
+    is_small = trace.event_count <= SMALL_EVENTS
+    threads = 0 if is_small else PREFETCHING_THREADS
+    make = partial(_report_of, trace, options or Options(), progress or _silent, analyses, capture, threads)
+    return within_query(make) if is_small else make()
+
+
+def _report_of(
+    trace: Trace,
+    options: Options,
+    tell: Progress,
+    analyses: Sequence[Declaration],
+    capture: Trace | GraphAnnotations | None,
+    threads: int,
+) -> Report:
+    graph, shown = graph_of(trace, options, analyses, capture), _shown(analyses)
     with graph.prefetching("report_parts", threads):
         for stage, value in STAGES.items():
             tell(stage, None)
