@@ -2,6 +2,8 @@
 
 import os
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import polars as pl
 import pytest
@@ -61,3 +63,19 @@ def test_what_is_raised_within_a_query_is_raised_outside(error: BaseException) -
     with pytest.raises(type(error)) as raised:
         within_query(fail)
     assert raised.value is error
+
+
+def test_threads_may_all_work_within_queries_and_wait_for_each_other() -> None:
+    barrier = threading.Barrier(4, timeout=30)
+
+    def work() -> int:
+        barrier.wait()
+        frame = pl.DataFrame({"value": range(100)}).filter(pl.col("value") > 9)
+        total: int = frame.lazy().select(pl.col("value").sum()).collect(engine="streaming").item()
+        barrier.wait()
+        return total
+
+    with ThreadPoolExecutor(3) as pool:
+        others = [pool.submit(within_query, work) for _ in range(3)]
+        assert within_query(work) == 4905
+        assert [other.result() for other in others] == [4905] * 3

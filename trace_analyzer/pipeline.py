@@ -124,10 +124,7 @@ def report_of(
     ``progress`` is called with the stages, ``analyses`` are what the graph is made of; ``capture`` is a loaded trace, or annotations
     of graphs, that tell what graphs replay.
     """
-    is_small = trace.event_count <= SMALL_EVENTS
-    threads = 0 if is_small else PREFETCHING_THREADS
-    make = partial(_report_of, trace, options or Options(), progress or _silent, analyses, capture, threads)
-    return within_query(make) if is_small else make()
+    return within_query(partial(_report_of, trace, options or Options(), progress or _silent, analyses, capture))
 
 
 def _report_of(
@@ -136,9 +133,9 @@ def _report_of(
     tell: Progress,
     analyses: Sequence[Declaration],
     capture: Trace | GraphAnnotations | None,
-    threads: int,
 ) -> Report:
     graph, shown = graph_of(trace, options, analyses, capture), _shown(analyses)
+    threads = PREFETCHING_THREADS if trace.event_count > SMALL_EVENTS else 0
     with graph.prefetching("report_parts", threads):
         for stage, value in STAGES.items():
             tell(stage, None)
