@@ -81,15 +81,15 @@ def return_freed_memory() -> None:
         trim(0)
 
 
-def limit_threads(path: str) -> None:
-    """Give Polars one thread for a small file, and NumPy's linear algebra one, if the user does not say how many.
+def limit_threads(*paths: str) -> None:
+    """Give Polars one thread where all files are small, and NumPy's linear algebra one, if the user does not say how many.
 
     Both ask for the number once, when they are imported. OpenBLAS starts its threads then, which takes 10 to 60 ms of CPU time;
     nothing here multiplies matrices (benchmarks/startup.py --tricks).
     """
     if "numpy" not in sys.modules:
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    if "polars" not in sys.modules and os.path.isfile(path) and os.path.getsize(path) <= SMALL_BYTES:
+    if "polars" not in sys.modules and all(os.path.isfile(p) and os.path.getsize(p) <= SMALL_BYTES for p in paths):
         os.environ.setdefault("POLARS_MAX_THREADS", "1")
     limit_arenas()
 
