@@ -138,7 +138,7 @@ QUESTIONS = (
         {LAUNCH: "cuda-graphs", LOADING: "data-loading", SYNCHRONIZATION: "synchronization", MEMORY: "fusion",
          COLLECTIVES: "overlap", DEPENDENCY: "dependencies"},
     ),
-    Question("With which code?", line(r"  code: ([\w.]+)"), {LAUNCH: "model", LOADING: "loader", MEMORY: "torch.compile"}),
+    Question("With which code?", line(r"  code: ([\w.]+)"), {LAUNCH: "model", LOADING: "DataLoader", MEMORY: "torch.compile"}),
     Question("Where in the program?", line(r"  at .*\((train\.py:\d+)\)"), {LAUNCH: "train.py:31"}),
     Question("Which GPU is it?", line(r"device  \S+, ([^;\n]+)"), dict.fromkeys(JUDGED, "NVIDIA A100-SXM4-80GB")),
     Question("How long does a step take?", time(r"device .*; a steady step takes "), of_all(step_ns, STEADY), 0.1),

@@ -5,7 +5,7 @@ is not counted, and writes the bytecode that an installed package has. Then the 
 ``python -X importtime``.
 
     python benchmarks/startup.py [TRACE] [--runs 5]
-    python benchmarks/startup.py [TRACE] --tricks    # what one thread of OpenBLAS and queries within a query win
+    python benchmarks/startup.py [TRACE] --tricks    # one thread of OpenBLAS, kept templates, no models of Bokeh, queries in a query
 """
 
 import argparse
@@ -32,13 +32,17 @@ BASES = {
 _ANALYSES = "import gc; gc.set_threshold(20_000); {}; import trace_analyzer.pipeline, numpy"
 _ONE_THREAD = "import os; os.environ['OPENBLAS_NUM_THREADS'] = '1'"
 _WHOLE = "import sys; from trace_analyzer import analyze, tuning; tuning.limit_threads(sys.argv[1]); {}; analyze(sys.argv[1])"
+_TEMPLATE = "from trace_analyzer.render.html.page import environment; environment().get_template('page.html.j2')"
 
 
 def tricks(trace: Path) -> dict[str, list[str]]:
-    """Name to the arguments of Python: with and without tricks of `trace_analyzer.tuning`."""
+    """Name to the arguments of Python: with and without tricks of `tuning`, `compiled_templates` and `bokeh_models`."""
     return {
         "import of the analyses": ["-c", _ANALYSES.format(_ONE_THREAD)],
         "with all threads of OpenBLAS": ["-c", _ANALYSES.format("pass")],
+        "import of the page, its template": ["-c", _TEMPLATE],
+        "with a template compiled anew": ["-c", f"import os; os.environ['XDG_CACHE_HOME'] = os.devnull; {_TEMPLATE}"],
+        "with Bokeh's models": ["-c", f"{_TEMPLATE}; import bokeh.plotting"],
         "analysis": ["-c", _WHOLE.format("pass"), str(trace)],
         "analysis outside of a query": ["-c", _WHOLE.format("tuning.within_query = lambda make: make()"), str(trace)],
     }

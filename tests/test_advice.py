@@ -4,12 +4,18 @@ import ast
 import re
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
+import polars as pl
 import pytest
 from kineto import A100, analysed, annotation, call, copy, kernel, launch, launched, op, python
 
 from trace_analyzer.advice import LAUNCHING, RULES
+from trace_analyzer.advice.overhead import waited_ns
+from trace_analyzer.catalog.code import code_rules
 from trace_analyzer.catalog.fixes import PLATFORMS, Fix, fixes
+from trace_analyzer.catalog.host_work import BLOCKING
 from trace_analyzer.report import Advice, Report
 from trace_analyzer.vocabulary import IDLE_CAUSES, REGIMES, phrase
 
@@ -60,6 +66,15 @@ def test_recompilation_says_how_many_regions_had_been_compiled_before() -> None:
     regions = [op("Torch-Compiled Region: 0/2", 901, 2), op("Torch-Compiled Region: 1/1", 1_901, 2)]
     assert "2 regions of the trace had been compiled before" in analysed(loop, regions).advice[0].why
     assert "compiled before" not in analysed(loop, op("Torch-Compiled Region: 0/0", 901, 2)).advice[0].why
+
+
+def test_waits_count_where_the_device_works() -> None:
+    """Two threads wait from 0 to 60 and from 40 to 100 us; the device works from 50 to 90 and from 95 us on."""
+    waits = [(BLOCKING, 0, 60), (BLOCKING, 40, 100), ("other", 0, 1_000)]
+    calls = pl.DataFrame(waits, schema=["work", "start_ns", "end_ns"], orient="row")
+    busy = pl.DataFrame({"start_ns": [50, 70, 95], "end_ns": [70, 90, 500]})
+    context: Any = SimpleNamespace(host=SimpleNamespace(calls=calls), busy_parts=busy)
+    assert waited_ns(context) == 45
 
 
 def test_synchronization() -> None:
@@ -307,8 +322,7 @@ def test_layout_conversions_and_odd_sizes() -> None:
         kernel("void nchwToNhwcKernel<float, float>(x)", 100 * n, 60, grid=[500, 1, 1], stream=7) for n in range(12)
     ]
     odd = [
-        kernel("cutlass_80_tensorop_bf16_s16816gemm_bf16_256x128_tn_align1", 100 * n + 60, 40, stream=9)
-        for n in range(12)
+        kernel("cutlass_80_tensorop_bf16_s16816gemm_bf16_256x128_tn_align1", 50 * n, 40, stream=9) for n in range(12)
     ]
     assert saved(analysed(turns))["channels-last"] == 12 * 60_000
     assert saved(analysed(odd))["padding"] == 12 * 20_000, "half, where FLOP are not known"
@@ -451,9 +465,9 @@ def test_what_runs_beside_other_kernels_saves_no_more_than_its_part() -> None:
 def test_two_kernels_side_by_side_take_their_time_once() -> None:
     """Half of what both hold together; beside a product they hold nothing."""
     wide = ADD.replace("<4, x>", "<4, at::native::CUDAFunctor_add<float>, x>")
-    pairs = [kernel(wide, 100 * n, 50, stream=stream, grid=[500, 1, 1]) for n in range(12) for stream in (7, 8)]
+    pairs = [kernel(wide, 60 * n, 50, stream=stream, grid=[500, 1, 1]) for n in range(12) for stream in (7, 8)]
     assert saved(analysed(pairs))["fewer-bytes"] == 12 * 25_000
-    beside = [kernel(GEMM, 100 * n + 10, 20, stream=9, grid=[500, 1, 1]) for n in range(12)]
+    beside = [kernel(GEMM, 60 * n + 10, 20, stream=9, grid=[500, 1, 1]) for n in range(12)]
     assert saved(analysed(pairs, beside))["fewer-bytes"] == 12 * 15_000
     collectives = [
         [op("record_param_comms", 100 * n, 20, **{"Collective name": "allreduce", "In msg nelems": 1_000, "dtype": "Float"}),
@@ -652,6 +666,24 @@ def test_a_fix_is_well_formed(fix: Fix) -> None:
         code = fix.code_of(platform, **VALUES)
         ast.parse(code)
         assert platform != "xpu" or "cuda" not in (code + fix.title_of(platform, **VALUES)).lower()
+        for case in fix.cases:
+            other = fix.code_of(platform, case, **VALUES)
+            ast.parse(other)
+            assert platform != "xpu" or "cuda" not in other.lower(), case
+
+
+def test_a_wait_has_code_for_each_way_to_write_it() -> None:
+    written = {rule.name for rule in code_rules().sources}
+    assert written - set(fixes()["synchronization"].cases) == {".item()"}, "which the code in general is for"
+    assert set(fixes()["synchronization"].cases) < written
+
+
+def test_code_in_the_case_of_a_program_or_a_cause() -> None:
+    precision, wait = fixes()["low-precision"], fixes()["synchronization"]
+    assert "convert_to_float8_training" in precision.code_of("cuda", "training")
+    assert "quantize_" in precision.code_of("cuda", "inference").splitlines()[0]
+    assert "output_size" in wait.code_of("hip", "repeat_interleave")
+    assert wait.code_of("cuda", "what nobody wrote") == wait.code_of("cuda")
 
 
 # Each fix: what asks for it, and what is like it and does not
@@ -857,8 +889,16 @@ CASES: dict[str, tuple[list[object], list[object]]] = {
     "casts": (converted("aten::linear"), converted(None)),
     "compiled-copies": (copied_within("Torch-Compiled Region: 0/0"), copied_within("aten::copy_")),
     "custom-kernels": (
-        [in_a_row(GEMM), [kernel("my_own_operator(int)", 2_000 + 100 * n, 12) for n in range(12)]],
-        [in_a_row(GEMM), [kernel("my_own_operator(int)", 2_000 + 100 * n, 11) for n in range(12)]],
+        [
+            in_a_row(GEMM),
+            kernel(GEMM, 1_600, 1_352),
+            [kernel("my_own_operator(int)", 2_960 + 12 * n, 12) for n in range(12)],
+        ],
+        [
+            in_a_row(GEMM),
+            kernel(GEMM, 1_600, 1_352),
+            [kernel("my_own_operator(int)", 2_960 + 12 * n, 11) for n in range(12)],
+        ],
     ),
     "transport": (large_messages(9_400), large_messages(9_300)),
     "attention-kernel": (eager(attention(6)), eager(attention(6, keys=999))),

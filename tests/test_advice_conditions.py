@@ -55,7 +55,7 @@ def products(rows: int, operator: str = "mm", each: int = 100) -> list[Any]:
     ids=["a few rows", "many rows", "no weights"],
 )
 def test_fewer_bits_per_weight_where_weights_are_most_of_the_bytes(work: list[Any], asks: bool) -> None:
-    report = analysed(work, [kernel(ADD, 3_000 + 100 * n, 50, grid=[500, 1, 1]) for n in range(30)])
+    report = analysed(work, [kernel(ADD, 3_000 + 60 * n, 50, grid=[500, 1, 1]) for n in range(30)])
     assert report.verdict.regime == "memory-bandwidth-bound"
     assert ("skinny-matmuls" in saved(report)) == asks
 
@@ -163,15 +163,23 @@ def test_multihead_attention_fuses_when_nobody_wants_its_weights(module: str, as
     assert "F.scaled_dot_product_attention" in item.code
 
 
-@pytest.mark.parametrize(("name", "code"), [("alltoall", "async_op=True"), ("allreduce", "DistributedDataParallel")])
-def test_how_to_overlap_follows_from_what_is_communicated(name: str, code: str) -> None:
-    """Gradients are reduced by DDP; an exchange of activations is started early by hand."""
+@pytest.mark.parametrize(
+    ("name", "trains", "code"),
+    [
+        ("alltoall", True, "all_to_all_single(out, x, async_op=True)"),
+        ("allreduce", True, "DistributedDataParallel"),
+        ("allreduce", False, "all_reduce(x, async_op=True)"),
+    ],
+)
+def test_how_to_overlap_follows_from_what_is_communicated(name: str, trains: bool, code: str) -> None:
+    """Gradients are reduced by DDP; what inference exchanges is started early by hand."""
     moved = {"Collective name": name, "In msg nelems": 4_000_000, "dtype": "Float", "Group size": 8}
     collectives = [
         [op("record_param_comms", 100 * n, 20, **moved), launched(NCCL, 100 * n + 5, 2_000 + 500 * n, 500, n + 1, stream=20)]
         for n in range(8)
     ]  # fmt: skip
-    report = analysed(collectives, [kernel(GEMM, 6_000 + 1_000 * n, 900) for n in range(4)])
+    backward = [op("autograd::engine::evaluate_function: MmBackward0", 900, 50)] if trains else []
+    report = analysed(backward, collectives, [kernel(GEMM, 6_000 + 1_000 * n, 900) for n in range(4)])
     (item,) = (item for item in report.advice if item.id == "overlap")
     assert code in item.code
 
@@ -229,3 +237,41 @@ def test_half_of_the_kernels_differ() -> None:
 def test_a_collective_per_step_is_counted() -> None:
     (item,) = (item for item in analysed(stepping(collective=True)).advice if item.id == "cuda-graphs")
     assert "; 1 collective per step: all ranks" in item.why
+
+
+@pytest.mark.parametrize(
+    ("operator", "code"),
+    [
+        ("aten::repeat_interleave", "output_size"),
+        ("aten::index", "instead of x[mask]"),
+        ("aten::item", "loss.detach()"),
+    ],
+)
+def test_how_not_to_wait_follows_from_what_waits(operator: str, code: str) -> None:
+    """The call that waits is within an operator that a person wrote."""
+    steps = [
+        [launched(GEMM, 200 * n, 200 * n + 10, 90, n + 1), op(operator, 200 * n + 5, 97),
+         call("cudaStreamSynchronize", 200 * n + 6, 95)]
+        for n in range(12)
+    ]  # fmt: skip
+    (item,) = (item for item in analysed(steps).advice if item.id == "synchronization")
+    assert code in item.code
+
+
+def test_code_of_training_and_of_inference() -> None:
+    """Weights are quantized after training only; what is not known to train or not keeps the code for both."""
+    work = [
+        [op("aten::mm", 20 * n, 10), launched("ampere_bf16_s16816gemm_bf16_128x64", 20 * n + 1, 400 + 100 * n, 100, n + 1)]
+        for n in range(12)
+    ]  # fmt: skip
+    backward = op("autograd::engine::evaluate_function: MmBackward0", 300, 50)
+    codes = [
+        next(
+            item.code
+            for item in analysed(*events, devices=[{"id": 0, "name": "NVIDIA H100 80GB HBM3"}]).advice
+            if item.id == "low-precision"
+        )
+        for events in ((work,), (work, [backward]))
+    ]
+    assert "quantize_(model" in codes[0]
+    assert codes[1].startswith("torchao.float8.convert_to_float8_training")

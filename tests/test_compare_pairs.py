@@ -51,6 +51,9 @@ def test_more_workers_load_data_faster() -> None:
     assert result.adjustment is not None
     assert result.adjustment.left_out == "dispatch"
     assert change_ms(result, "bucket", "host-to-device copy") == pytest.approx(1.0, abs=0.3)
+    assert "dispatch" not in result.headline, "within chance"
+    assert "data loading -5" in result.headline
+    assert "copy +1" in result.headline
     assert result.matched_ratio is not None
     assert result.matched_ratio.call == 1
     (kept,) = result.promises

@@ -18,7 +18,7 @@ from trace_analyzer.render.markdown import to_markdown
 from trace_analyzer.render.phrasing import predicted_briefly, predicted_step
 from trace_analyzer.render.terminal import summary
 from trace_analyzer.replay.changes import CHANGES
-from trace_analyzer.replay.estimates import change_of
+from trace_analyzer.replay.estimates import Estimates, change_of, what_would_help
 from trace_analyzer.replay.graph import EDGES
 from trace_analyzer.replay.prediction import SPEEDUPS, Replay
 from trace_analyzer.replay.weights import scale_label
@@ -267,3 +267,11 @@ def test_fused_chains_spare_launches_where_the_cpu_is_behind(rows: int, says: bo
     report = analyze(steps(simulation, main, step).json().encode(), device=0)
     (item,) = (item for item in report.advice if item.id == "fusion")
     assert ("one kernel also takes one launch" in item.why) == says
+
+
+def test_the_step_now_says_how_much_of_the_window_is_outside_of_steps() -> None:
+    def label(outside_ns: int) -> str:
+        return what_would_help(Estimates(0, now_ns=30e6, outside_ns=outside_ns)).get_column("label").item(0)
+
+    assert label(0) == label(100_000) == "now"
+    assert label(14_800_000) == "now, a step; 14.8 ms of the verdict's window lie outside of steps"

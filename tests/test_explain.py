@@ -61,6 +61,10 @@ def test_each_kind_is_reported_as_text_and_as_json(report: Report) -> None:
         assert answer.to_json() == report.explain(asked).to_json()
 
 
+def test_advice_is_explained_by_its_own_id(report: Report) -> None:
+    assert [report.explain(item.id).id for item in report.advice] == [f"advice:{item.id}" for item in report.advice]
+
+
 def test_what_belongs_together_is_named_by_ids_that_exist(report: Report) -> None:
     for asked in ids_of(report):
         for other in report.explain(asked).see:

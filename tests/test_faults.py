@@ -28,6 +28,10 @@ from pathlib import Path
 import polars, trace_analyzer.pipeline, trace_analyzer.render.html.page, trace_analyzer.render.html.drawings
 from trace_analyzer.cli import run
 
+templates = trace_analyzer.render.html.page.environment()
+for name in templates.list_templates(["j2"]):
+    templates.get_template(name)  # that they cannot be kept in the cache folder is no failure
+
 library, folder, number, first, stride = sys.argv[1], Path(sys.argv[2]), *map(int, sys.argv[3:6])
 arguments = sys.argv[6:]
 faults = ctypes.CDLL(library)

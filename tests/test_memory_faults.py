@@ -60,6 +60,10 @@ _COMMAND = """
 import polars, trace_analyzer.pipeline, trace_analyzer.render.html.page, trace_analyzer.render.html.drawings
 from trace_analyzer.cli import run
 
+templates = trace_analyzer.render.html.page.environment()
+for name in templates.list_templates(["j2"]):
+    templates.get_template(name)  # that they cannot be kept in the cache folder is no failure
+
 folder, point = Path(sys.argv[2]), 1
 while True:
     place = folder / str(point)

@@ -208,7 +208,7 @@ def test_texts_share_the_room_that_figures_leave() -> None:
 
 def test_code_in_the_lead_of_a_section_is_code_and_nothing_in_it_is_markup() -> None:
     coded = html.page.environment().filters["coded"]
-    assert coded("see `a <b>` & `c") == "see <code>a &lt;b&gt;</code> &amp; c"
+    assert coded("see `a <b>` & `c") == "see <code>a &lt;b&gt;</code> &amp; `c"
 
 
 def test_a_missing_table_says_what_to_record() -> None:
@@ -219,7 +219,7 @@ def test_a_missing_table_says_what_to_record() -> None:
 def test_broken_checks_come_first_and_say_what_they_withhold() -> None:
     checks = view(gpu_report()).trust
     assert [(check.status, check.name, check.value) for check in checks] == [
-        ("fail", "Link coverage", "40 %"), ("warn", "Lost events", "12"), ("ok", "Graph share", "0 %"),
+        ("fail", "Link coverage", "40 %"), ("warn", "Lost events", "12"), ("ok", "Launched by graphs", "0 %"),
     ]  # fmt: skip
     assert [check.withheld for check in checks] == ["run ahead", "", ""]
     page = html.html(gpu_report())
@@ -403,13 +403,13 @@ def test_names_of_roofs_that_are_close_stand_beside_each_other() -> None:
 
 
 @pytest.mark.slow
-def test_a_page_with_plots_imports_no_holoviews() -> None:
+def test_a_page_with_plots_imports_neither_holoviews_nor_models_of_bokeh() -> None:
     code = """
 import sys
 from report_factory import gpu_report
 from trace_analyzer.render.html import html
 assert 'data-plot="gaps"' in html(gpu_report())
-assert not {"holoviews", "pandas", "panel"} & set(sys.modules)
+assert not {"bokeh", "holoviews", "pandas", "panel"} & set(sys.modules)
 """
     subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(__file__).parent)
 

@@ -150,7 +150,7 @@ BROKEN = {
     "no such key": ("devices.toml", '[[device]]\nname = "x"\n', "devices.toml: "),
     "a text for a number": ("devices.toml", (SAMPLE / "devices.toml").read_text("utf-8").replace("= 100\n", '= "100"\n', 1), "sm_count is '100'"),
     "a device of ours": ("devices.toml", (SAMPLE / "devices.toml").read_text("utf-8").replace('"Toy 1"\nali', '"H100 PCIe"\nali'), "is there already, of this program"),
-    "an unknown bucket": ("kernels.toml", '[[rule]]\nid = "x"\nbucket = "y"\nname = "z"\n', "kernels.toml: 'y' is missing"),
+    "an unknown bucket": ("kernels.toml", '[[rule]]\nid = "x"\nbucket = "y"\nname = "z"\n', "kernels.toml: rule x: bucket 'y' is none of"),
     "no condition": ("kernels.toml", '[[rule]]\nid = "x"\nbucket = "softmax"\n', "rule x has no condition"),
     "no pattern": ("kernels.toml", '[[rule]]\nid = "x"\nbucket = "softmax"\nname = "("\n', "'(' is no regular expression"),
     "a rule of ours": ("kernels.toml", '[[rule]]\nid = "unknown"\nbucket = "softmax"\nname = "z"\n', "'unknown' is there already"),
@@ -170,7 +170,7 @@ BROKEN = {
     "unknown value": ("analyses.py", (SAMPLE / "analyses.py").read_text("utf-8").replace("launches: pl", "nothing: pl"), "busy_threads is made from nothing"),
     "a table of ours": ("analyses.py", (SAMPLE / "analyses.py").read_text("utf-8").replace('Table("busy_threads"', 'Table("gaps"'), "gaps is there already"),
     "a field of ours": ("analyses.py", (SAMPLE / "analyses.py").read_text("utf-8").replace('json="busy_threads"', 'json="verdict"'), "'verdict' in the JSON report is taken"),
-    "an unknown column": ("analyses.py", (SAMPLE / "analyses.py").read_text("utf-8").replace('launch")', 'launch", show=("x",))'), "names x, which is no column"),
+    "an unknown column": ("analyses.py", (SAMPLE / "analyses.py").read_text("utf-8").replace('launch")', 'launch", show=("x",))'), "shows x, and table"),
     "it fails later": ("analyses.py", (SAMPLE / "analyses.py").read_text("utf-8").replace('group_by("thread_id")', 'group_by("x")'), "analysis busy_threads: ColumnNotFoundError"),
     "no frame": ("analyses.py", (SAMPLE / "analyses.py").read_text("utf-8").replace("return launches", "return 1  #"), "analysis busy_threads: TypeError: makes a int"),
 }  # fmt: skip

@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kineto import analysed, annotation, kernel, launch, op, rows
+from kineto import analysed, annotation, kernel, launch, launched, op, rows
 from tiers import examples
 
 GEMM, ADD = "ampere_fp16_s16816gemm_fp16_128x64", "void at::native::vectorized_elementwise_kernel<4, x>(int)"
@@ -188,3 +188,9 @@ def test_a_step_says_how_near_to_the_roof_its_own_kernels_come() -> None:
     first, second = (step.headline or "" for step in analysed(steps).steps)
     assert "they reach 88 % of their roof" in first
     assert "they reach 44 % of their roof, 100 % of their time below half of it" in second
+
+
+def test_a_regime_by_names_alone_says_so_in_its_headline() -> None:
+    """Without shapes a kernel is of memory or of arithmetic by its name; with them by its work."""
+    back_to_back = [launched(GEMM, 10 * n, 200 * n + 5, 200, n + 1) for n in range(9)]
+    assert "by the kernels' names, as little of their work is known" in analysed(back_to_back).verdict.headline

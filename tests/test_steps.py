@@ -365,3 +365,31 @@ def test_the_steps_of_a_report_are_reported_with_what_limits_them() -> None:
     ).to_markdown()
     assert many.count("| ProfilerStep#") == 12
     assert "18 more steps" in many
+
+
+def scoped(*names: str, copies: bool = True) -> list[object]:
+    """Iterations as PyTorch before 1.11 writes them, with their scope among the operators; ``names`` are the scopes' in turn."""
+    return [loop(6, copies=copies), *(op(names[n % len(names)].format(n), 200 * n + 0.5, 190) for n in range(6))]
+
+
+@pytest.mark.parametrize("name", ["epoch=0/step={}", "train step {}", "step-{}", "## step ##", "trainer.step"])
+def test_scopes_among_the_operators_of_old_files_mark_steps(name: str) -> None:
+    """No operator has such a name, so a layer's scope is as unlikely as in new files."""
+    report = analysed(scoped(name, copies=False))
+    assert len(report.steps) == 6, report.steps_from
+    assert report.steps_from != "kernel sequence"
+
+
+def test_a_plain_name_marks_steps_where_their_work_proves_them() -> None:
+    """A scripted function of a layer has such a name too; a layer copies no input of 256 KiB."""
+    assert analysed(scoped("train_step")).steps_from == "train_step"
+    assert analysed(scoped("train_step", copies=False)).steps_from is None
+    assert analysed(scoped("MyFunction", copies=False)).steps_from is None, "a class of autograd"
+    assert analysed(scoped("aten::linear", copies=False)).steps_from is None
+
+
+def test_parts_of_steps_among_the_operators_mark_none() -> None:
+    for name in ("TorchDynamo Cache Lookup", "layer {}", "DistributedDataParallel.forward"):
+        assert analysed(scoped(name, copies=False)).steps_from is None
+    user = annotation("something", 5, 2)
+    assert analysed(scoped("train step", copies=False), user).steps_from is None, "a file with user annotations"

@@ -161,13 +161,19 @@ def test_numbers_beyond_all_sense_are_refused_for_recordings(folder: Path, args:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("variable", "value"),
-    [("POLARS_MAX_THREADS", "0"), ("POLARS_MAX_THREADS", "99999999999999999999"), ("POLARS_IDEAL_MORSEL_SIZE", "0"), ("BOKEH_LOG_LEVEL", "x"), ("BOKEH_MINIFIED", "x")],
+    [("POLARS_MAX_THREADS", "0"), ("POLARS_MAX_THREADS", "99999999999999999999"), ("POLARS_IDEAL_MORSEL_SIZE", "0")],
 )  # fmt: skip
 def test_settings_of_libraries_that_cannot_be(folder: Path, variable: str, value: str) -> None:
     done = command(folder, "t.json", env={**ENVIRONMENT, variable: value})
     assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
     assert variable in done.stderr
     assert BUG not in done.stderr
+
+
+@pytest.mark.slow
+def test_a_page_needs_no_setting_of_bokeh(folder: Path) -> None:
+    done = command(folder, "t.json", env={**ENVIRONMENT, "BOKEH_LOG_LEVEL": "x", "BOKEH_MINIFIED": "x"})
+    assert (done.returncode, done.stderr) == (0, "analyze: report: t.report.html\n")
 
 
 @pytest.mark.slow

@@ -18,6 +18,7 @@ from trace_analyzer.render.kernel_labels import kernel_label
 from trace_analyzer.render.markdown import to_markdown
 from trace_analyzer.render.terminal import summary
 from trace_analyzer.report import worth
+from trace_analyzer.report.device_report import GroupTime
 from trace_analyzer.units import cell_width
 
 WIDTHS = (40, 41, 60, 79, 80, 91, 92, 100, 120, 140, 160, 200)
@@ -333,7 +334,18 @@ def test_one_of_something_is_reported_in_the_singular() -> None:
 
 def test_a_mfu_is_an_interval_where_work_is_unknown() -> None:
     device = replace(gpu_report().devices[0], flop_time_ratio=0.07, mfu=0.00042, mfu_at_most=0.35)
-    assert phrasing.known_work(replace(device, mfu_at_most=0.35)).endswith("MFU 0.04 % to 35 %")
+    assert phrasing.known_work(replace(device, mfu_at_most=0.08)).endswith("MFU at most 8.0 %"), "it is low"
+    unknown = "MFU not known: only 3.0 % of the time of matmuls and convolutions has known FLOP"
+    products = GroupTime(
+        group="matmul", kernel_count=9, time_ns=900, time_ratio=0.9, flop=1.0, flop_ratio=None, achieved_flop_per_s=None,
+        slower_ratio=None, known_ratio=0.03, article_flop_ratio=None, article_time_ratio=None,
+    )  # fmt: skip
+    assert phrasing.known_work(replace(device, groups=(products,), mfu_at_most=0.35)).endswith(unknown)
+    unrecorded = "MFU not known: the device may have multiplied in time of which nothing was recorded"
+    products = replace(products, known_ratio=1.0)
+    assert phrasing.known_work(replace(device, groups=(products,), mfu_at_most=0.35)).endswith(unrecorded)
+    assert phrasing.mfu(0.1, 0.31) == "not known"
+    assert phrasing.mfu(0.1, 0.29) == "10 % to 29 %"
     assert phrasing.known_work(replace(device, mfu=0.12, mfu_at_most=0.35)).endswith("MFU 12 % to 35 %")
     assert phrasing.known_work(replace(device, mfu=0.12, mfu_at_most=0.122)).endswith("MFU 12 %")
     assert phrasing.known_work(replace(device, mfu_at_most=0.00042)).endswith("MFU <0.1 %")

@@ -19,6 +19,7 @@ from replay_pairs import PAIRS
 import trace_analyzer as ta
 from trace_analyzer.catalog.fixes import fixes
 from trace_analyzer.cli import main
+from trace_analyzer.render.whatif import _headline
 from trace_analyzer.replay.changes import CHANGES, Change
 from trace_analyzer.replay.kernel_changes import IN_PROPORTION
 from trace_analyzer.replay.parts import PART_OPTION, PARTS
@@ -134,7 +135,7 @@ def test_odd_programs_and_absurd_changes_keep_the_contract(name: str) -> None:
     check_contract(json.loads(asked.to_json()))
     text = asked.summary(80)
     assert "nan" not in text
-    assert "…" not in text.partition("Critical then")[0], "the answer is not cut"
+    assert "…" not in text.partition("Critical path then")[0], "the answer is not cut"
 
 
 @pytest.mark.slow
@@ -422,7 +423,11 @@ def test_names_of_traces_stay_text() -> None:
 def test_text_tells_step_interval_path_and_floors() -> None:
     text = whatif(report(SYNCHRONIZED), (Change("no-sync"),)).summary()
     assert "Estimate with no synchronization: 6.89 ms -> 4.12 ms (" in text
-    assert "Critical then" in text
+    assert "Critical path then" in text
+    assert _headline(whatif(report(SYNCHRONIZED), (Change("no-sync"),))).startswith(
+        "Estimate with no synchronization: 6.89 ms -> 4.12 ms"
+    )
+    assert _headline(whatif(report(SYNCHRONIZED))).startswith("What would help most: ")
     assert "Floors: no CPU fix goes below 3.74 ms a step, no GPU fix below 4.18 ms." in text
     assert "What would help most" in whatif(report(SYNCHRONIZED)).summary()
     assert all(len(line) <= 80 for line in whatif(report(SYNCHRONIZED)).summary(80).splitlines())

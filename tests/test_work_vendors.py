@@ -57,6 +57,73 @@ def test_operators_of_libraries(operator: str, arguments: tuple[Any, ...], expec
     assert work(operator, *arguments) == expected
 
 
+FA3 = (*[None] * 20, 0.125, True, -1, -1)
+"""Arguments of flash-attn 3 behind query, key and value: nothing of a cache, causal."""
+
+
+@pytest.mark.parametrize(
+    ("operator", "arguments", "expected"),
+    [
+        ("vllm::rocm_unquantized_gemm", (h(2, 4, 8), h(6, 8), h(6)), Work(2 * 48 * 8, 2 * (64 + 48 + 48 + 6), "fp16")),
+        ("vllm::w8a8_triton_block_scaled_mm_func", (((4, 8), FP8), ((6, 8), FP8), f(4, 1), f(1, 1)), Work(384, 32 + 48 + 48 + 20, "fp8")),
+        # Blocks of 18 bytes hold 32 elements of 4 bits.
+        ("_C::ggml_mul_mat_a8", (((6, 36), BYTES), h(4, 64), 2, 6), Work(2 * 24 * 64, 216 + 512 + 48, "int8")),
+        ("_C::allspark_w8a16_gemm", (h(4, 8), ((8, 32), BYTES), h(1, 32), None, 30), Work(2 * 120 * 8, 64 + 240 + 64 + 240, "fp16")),
+        ("flashinfer::rmsnorm", (h(4, 6), h(4, 6), h(6)), Work(96, 48 + 48 + 12, "fp16")),
+        ("flashinfer::silu_and_mul", (h(4, 6), h(4, 12)), Work(144, 48 + 96, "fp16")),
+        # Two query heads, one of keys and one of values, of 8; of each, 4 are turned; 100 positions in the cache.
+        ("_C::fused_qk_norm_rope", (h(5, 32), 2, 1, 1, 8, 1e-6, h(8), h(8), h(100, 4), True, ((5,), LONG)),
+         Work(4 * 120 + 3 * 60, 2 * 240 + 32 + 40 + 40, "fp16")),
+        ("_C::rotary_embedding", (((5,), LONG), h(5, 16), h(5, 8), 8, h(100, 4), True), Work(3 * 60, 40 + 40 + 2 * 2 * 60, "fp16")),
+        ("sgl_kernel::apply_rope_pos_ids_cos_sin_cache", (h(5, 2, 8), h(5, 1, 8), h(5, 2, 8), h(5, 1, 8), f(100, 8), ((5,), LONG)),
+         Work(360, 4 * 120 + 160 + 40, "fp16")),
+        ("_C::scaled_fp4_quant", (((4, 16), BYTES), h(4, 32), ((128, 4), "int"), f(1)), Work(384, 64 + 256, "fp16")),
+        ("_C::silu_and_mul_nvfp4_quant", (((4, 16), BYTES), ((128, 4), "int"), h(4, 64), f(1)), Work(4.5 * 256, 64 + 512, "fp16")),
+        ("_C::awq_dequantize", (((32, 2), INT), h(1, 16), ((1, 2), INT), 0, 0, 0), Work(1024, 256 + 32 + 8 + 1024, "fp16")),
+        ("_C::ggml_dequantize", (((6, 36), BYTES), 2, 6, 64, 5), Work(768, 216 + 768, "fp16")),
+        ("_C::apply_repetition_penalties_", (f(2, 9), ((2, 9), "bool"), ((2, 9), "bool"), f(2)), Work(None, 18 + 18 + 8, None)),
+        ("_C_cache_ops::convert_fp8", (((4, 6), BYTES), h(4, 6), 1.0), Work(48, 24 + 48, "fp16")),
+        ("_C_cache_ops::concat_mla_q", (h(4, 6), h(4, 2), h(4, 8)), Work(0, 2 * 64, "fp16")),
+        ("_C_cache_ops::concat_and_cache_mla_rope_fused",
+         (((5,), LONG), h(5, 2, 4), h(5, 4), h(5, 8), h(100, 4), True, ((5,), LONG), h(9, 16, 12)),
+         Work(180, 40 + 2 * 80 + 2 * 40 + 80 + 40 + 80 + 40, "fp16")),
+        ("sgl_kernel::shuffle_rows", (h(4, 6), ((8,), INT), h(8, 6)), Work(0, 32 + 96 + 48, "fp16")),
+        ("_C::hadacore_transform", (h(4, 8), True), Work(32 * 3, 128, "fp16")),
+        ("_C::selective_scan_fwd", (h(2, 8, 10), h(2, 8, 10), f(8, 16), h(2, 1, 16, 10), h(2, 1, 16, 10)),
+         Work(8 * 160 * 16, 3 * 320 + 512 + 2 * 640, "fp16")),
+        ("fbgemm::quantize_fp8_per_row", (h(4, 6),), Work(72, 48 + 24, "fp16")),
+        ("flash_attn_3::fwd", (h(2, 4, 2, 8), h(2, 4, 1, 8), h(2, 4, 1, 8), *FA3),
+         Work(2 * 2 * 2 * 10 * 16, 2 * (2 * 128 + 2 * 64), "fp16")),
+        ("xformers::efficient_attention_backward_cutlass", (h(2, 4, 2, 8), h(2, 4, 2, 8), h(2, 4, 2, 8), h(2, 4, 2, 8)), Work(None, 7 * 256, "fp16")),
+        ("FlashAttnKVPackedFunc", (h(2, 4, 2, 8), h(2, 4, 2, 2, 8)), Work(None, 2 * 256 + 512, "fp16")),
+        ("SwiGLUFunction", (h(4, 6), h(4, 6)), Work(144, 3 * 48, "fp16")),
+        ("LayerNormFn", (h(4, 6), h(6), h(6), h(4, 6)), Work(9 * 24, 3 * 48 + 24, "fp16")),
+        ("DropoutAddLayerNormFn", (h(4, 6), None, h(6), h(6)), Work(8 * 24, 2 * 48 + 24, "fp16")),
+        ("GeLUFunction", (h(4, 6), h(6)), Work(216, 96 + 12, "fp16")),
+        ("ApplyRotaryEmb", (h(2, 5, 4, 8), h(100, 4), h(100, 4)), Work(960, 2 * 640 + 1600, "fp16")),
+        ("CrossEntropyLoss", (h(4, 50), ((4,), LONG)), Work(800, 400 + 32 + 16, "fp16")),
+        ("_LayerNormMLP", (h(4, 6), h(6), h(6), h(16, 6), h(16), h(6, 8), h(6)), Work(2 * 24 * 24, 2 * (48 + 96 + 48), "fp16")),
+        ("FusedDenseFunc", (h(4, 8), h(6, 8), h(6)), Work(384, 2 * (32 + 48 + 6 + 24), "fp16")),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)  # fmt: skip
+def test_more_operators_of_libraries(operator: str, arguments: tuple[Any, ...], expected: Work) -> None:
+    assert work(operator, *arguments) == expected
+
+
+def test_what_shapes_alone_do_not_tell_is_less_or_unknown() -> None:
+    """Keys in a cache, a part of a head that is not turned, experts' rows that may be another device's."""
+    paged = list(FA3)
+    paged[8] = ((2, 9), INT)
+    cached = work("flash_attn_3::fwd", h(2, 1, 2, 8), h(99, 16, 1, 8), h(99, 16, 1, 8), *paged)
+    assert cached == Work(None, 2 * 64, "fp16")
+    assert cached is not None
+    assert cached.least
+    assert work("ApplyRotaryEmb", h(2, 5, 4, 8), h(100, 2), h(100, 2)) is None
+    assert work("_LayerNormMLP", h(4, 6), h(16, 6), h(16, 6), h(6, 8)) is None
+    assert work("_C::cutlass_moe_mm", h(8, 6), h(8, 4), h(2, 4, 6)) is None
+
+
 def lookup(total_width: int | None) -> Work | None:
     """Three tables of half precision, 30 indices into them in 4 bags each."""
     return work(
@@ -120,3 +187,42 @@ def test_work_that_is_known_in_part_says_nothing_of_the_roof() -> None:
     assert known == [("call", True), ("at-least", True)]
     bounds = report.tables["bounds"].select(pl.col("known_ns").sum()).item()
     assert bounds == 400_000
+
+
+def linear_pass(kernels: int, *, forward: bool = True) -> list[tuple[Any, ...]]:
+    """FLOP, bytes and what they rest on of each kernel of the backward pass of a linear layer of 64 rows, 32 to 48."""
+    half = {"Input type": ["c10::Half", "c10::Half"]}
+    events = [
+        op("_Linear", 0, 20, **{"Input Dims": [[48, 32], [64, 32]], "Sequence number": 7, "Fwd thread id": 0} | half),
+        op(
+            "_LinearBackward",
+            100,
+            90,
+            **{
+                "Input Dims": [[64, 48]],
+                "Input type": ["c10::Half"],
+                "Sequence number": 7 if forward else 9,
+                "Fwd thread id": 1,
+            },
+        ),
+    ]
+    for n in range(kernels):
+        events += [
+            launch(110 + 10 * n, 5, n + 1),
+            kernel("nvjet_hsh_128x256_64x4_1x2_h_bz_coopA_NTN", 300 + 100 * n, 90, correlation=n + 1),
+        ]
+    return analysed(events).tables["activities"].select("flop", "moved_bytes", "work_from").rows()
+
+
+def test_the_backward_pass_of_a_function_has_the_shapes_of_its_forward_call() -> None:
+    product, operands = 2 * 64 * 32 * 48, 2 * (64 * 48 + 48 * 32 + 64 * 32)
+    assert linear_pass(1) == [(product, operands, "at-least")]
+    both = operands + 2 * (48 * 32 + 64 * 32)
+    assert linear_pass(2) == [(product, both / 2, "at-least")] * 2
+    assert linear_pass(1, forward=False) == [(None, None, None)]
+
+
+def test_the_backward_pass_of_attention_reads_what_its_forward_call_did() -> None:
+    shapes = "[[2, 16, 4, 8], [2, 16, 2, 8], [2, 16, 2, 8]]"
+    record = Record("FlashAttnFuncBackward", "[[2, 16, 4, 8]]", '["c10::Half"]', outer="forward", outer_dims=shapes)
+    assert call_work(record).work == Work(None, 2 * (4 * 1024 + 4 * 512), "fp16")

@@ -16,6 +16,7 @@ from trace_analyzer.report import (
     Withheld,
 )
 from trace_analyzer.units import count, duration, percent
+from trace_analyzer.vocabulary import check_label
 from trace_analyzer.windows import device_ids
 
 # Notes of the reader about events that are lost or cannot be read.
@@ -234,7 +235,7 @@ def of_device(checked: Sequence[Check], device: int | str | None) -> Iterator[Ch
 def failed_reasons(checked: Sequence[Check], device: int | str) -> tuple[str, ...]:
     """Return what failed checks say about a device; the verdict itself states how far launches are known."""
     failed = (check for check in of_device(checked, device) if check.status == "fail" and check.name != _LINKS)
-    return tuple(f"{check.name.replace('_', ' ')}: {check.meaning}" for check in failed)
+    return tuple(f"{check_label(check.name)}: {check.meaning}" for check in failed)
 
 
 def suppressed_metrics(checked: Sequence[Check], device: int | str) -> tuple[Withheld, ...]:
@@ -246,7 +247,7 @@ def suppressed_metrics(checked: Sequence[Check], device: int | str) -> tuple[Wit
 def reason(check: Check) -> str:
     """Write a check with its value and its meaning: ``link coverage 25 %: share of ...``."""
     value = None if check.value is None else percent(check.value) if check.unit == "ratio" else count(check.value)
-    name = check.name.replace("_", " ")
+    name = check_label(check.name)
     return f"{name if value is None else f'{name} {value}'}: {check.meaning}"
 
 

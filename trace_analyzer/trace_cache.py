@@ -24,7 +24,7 @@ from trace_analyzer.ingest.trace import DeviceProperties, Header, ProcessGroup
 from trace_analyzer.notes import CHANGED, Note
 from trace_analyzer.run_metadata import RunMetadata
 from trace_analyzer.units import printable
-from trace_analyzer.user_folders import cache_folder
+from trace_analyzer.user_folders import TEMPLATES, cache_folder
 from trace_analyzer.version import tool_version
 
 MAX_BYTES = 2 << 30
@@ -184,7 +184,7 @@ def entries_of(folder: Path) -> Iterator[tuple[float, int, Path]]:
     """Yield time of last use, size and folder of every entry."""
     for entry in folder.iterdir():
         with contextlib.suppress(OSError):
-            if entry.name.endswith(".tmp"):  # of a writer beside this one
+            if entry.name.endswith(".tmp") or entry.name == TEMPLATES:  # of a writer beside this one; no trace
                 continue
             used = entry.stat().st_mtime
             yield used, sum(file.stat().st_size for file in entry.iterdir()), entry

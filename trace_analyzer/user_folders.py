@@ -5,6 +5,8 @@ import sys
 from pathlib import Path
 
 _NAME = "trace-analyzer"
+TEMPLATES = "templates"
+"""Name in the cache folder of what is not a trace."""
 
 
 def config_folder() -> Path:
@@ -19,3 +21,8 @@ def cache_folder() -> Path:
         return Path(base) / _NAME
     home = Path.home()
     return (home / "Library" / "Caches" if sys.platform == "darwin" else home / ".cache") / _NAME
+
+
+def template_folder() -> Path:
+    """Return the folder of compiled templates, in that of the cache; it need not exist."""
+    return cache_folder() / TEMPLATES

@@ -371,6 +371,20 @@ def label(key: str | None) -> str:
     return term.label if term else "–" if not key else key[:1].upper() + key[1:].replace("-", " ")
 
 
+_CHECKS = {
+    "unlinked_before": "launched before the recording",
+    "untraced": "idle outside the recording",
+    "few_long_activities": "in the five longest activities",
+    "graph_share": "launched by graphs",
+}
+"""What people read for a check whose name says too little."""
+
+
+def check_label(name: str) -> str:
+    """Return the words for a check within a sentence; programs keep its name."""
+    return _CHECKS.get(name, name.replace("_", " "))
+
+
 def phrase(key: str) -> str:
     """Return what `label` returns as it stands within a sentence."""
     term = _term(key)

@@ -52,6 +52,20 @@ test('members are summed up by name and by module', () => {
   ]);
 });
 
+test('all members are summed up by name, and the table by module says of how many it is', () => {
+  const kernels = Array.from({ length: 2500 }, (_, i) => [10 * i + 6, 3, 'gemm', 'matmul', 2500 + i]);
+  const calls = Array.from({ length: 2500 }, (_, i) => [10 * i + 1, 2, 'cudaLaunchKernel', 'runtime']);
+  const made = storeOf([
+    { group: 'GPU 0', family: 'stream', rows: [kernels] },
+    { group: 'main', family: 'calls', thread: 0, rows: [calls] },
+    { group: 'main', family: 'modules', thread: 0, rows: [[[0, 30000, 'nn.Module: Linear_0', 'module']]] },
+  ], { activities: 2500 });
+  made.advice = new Map([['kernels', { total: 1, members: [{ start: 0, end: 30000, place: 'GPU 0' }] }]]);
+  const [byName, byModule] = memberTables(made, {}, memberEvents(made, 'kernels'));
+  assert.deepEqual([byName.title, byName.rows], ['By name', [['gemm', '2,500', '7.50 us']]]);
+  assert.deepEqual([byModule.title, byModule.rows], ['By module, of the first 2,000', [['nn.Module: Linear_0', '2,000', '6 us']]]);
+});
+
 test('idle time tells since when the queue was empty, who had the CPU, what was launched when and what ended it', () => {
   const made = store();
   const story = idleStory(made, { python: 'Python' }, queueCurves(made), 3);

@@ -90,7 +90,9 @@ def _item(fix: Fix, opportunity: Opportunity, advice_context: AdviceContext, pre
         )
     return Advice(
         title=fix.title_of(advice_context.platform, **opportunity.values),
-        code=fix.code_of(advice_context.platform, **opportunity.values),
+        code=fix.code_of(
+            advice_context.platform, opportunity.case or advice_context.program or "", **opportunity.values
+        ),
         why=why if _is_of_limit(fix, advice_context) else f"not the limit, but {why}",
         where=opportunity.where(),
         saves_ns_at_most=bound_ns,

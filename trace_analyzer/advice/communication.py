@@ -55,17 +55,11 @@ def overlap(context: AdviceContext) -> Opportunity | None:
     opportunity = _part_of(context, "communication", _COMPUTES, "collectives run while nothing else does")
     exposed = context.within.collectives.filter(pl.col("exposed_ns") > 0).sort("exposed_ns", descending=True)
     if opportunity is None or exposed.is_empty():
-        return opportunity and replace(opportunity, values={"snippet": _GRADIENTS})
+        return opportunity
     where = partial(largest_names, exposed, pl.coalesce("collective", "name"), pl.col("exposed_ns"))
     is_exchange = where().startswith(("all_to_all", "send", "recv"))
     place = longest(exposed.head(1), pl.col("duration_ns"))
-    return replace(opportunity, where=where, place=place, values={"snippet": _EXCHANGES if is_exchange else _GRADIENTS})
-
-
-_GRADIENTS = """model = DistributedDataParallel(model, gradient_as_bucket_view=True, static_graph=True)
-# FSDP: fully_shard each block, then block.set_modules_to_forward_prefetch([next_block]); gradients of several batches: model.no_sync()"""
-_EXCHANGES = """work = torch.distributed.all_to_all_single(out, x, async_op=True)  # start it early, compute what does not need it
-work.wait()  # where it is needed; TorchRec: TrainPipelineSparseDist exchanges the next batch's inputs meanwhile"""
+    return replace(opportunity, where=where, place=place, case="exchange" if is_exchange else "")
 
 
 def gradient_buckets(context: AdviceContext) -> Opportunity | None:

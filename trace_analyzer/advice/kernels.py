@@ -133,24 +133,22 @@ def skinny_matmuls(context: AdviceContext) -> Opportunity | None:
     few = 2 * total(where_called(rows, pl.col("name").str.contains(_FOUR_BITS)), "duration_ns") > total(
         rows, "duration_ns"
     )
-    return kernel_opportunity(
+    named = total(rows.filter(pl.col("moved_bytes").is_null()), "duration_ns")
+    how = ", most of them by their names alone" if 2 * named > total(rows, "duration_ns") else ""
+    opportunity = kernel_opportunity(
         context,
         rows,
         pl.col("duration_ns") / 2,
         "half the time of memory-bound matmuls and attention: half the bytes for the same work",
         f"{counted(rows.height, 'matmul or attention kernel reads', 'matmuls and attention kernels read')} much for little"
-        " arithmetic",
-        or_fewer_bits="" if few else ", or fewer bits",
-        snippet=_MORE_SEQUENCES if few else f"{_QUANTIZE}\n{_MORE_SEQUENCES}",
+        f" arithmetic{how}",
+        or_fewer_bits="" if few or context.program == "training" else ", or fewer bits",
     )
+    return opportunity and replace(opportunity, case="few bits" if few else "")
 
 
 _FOUR_BITS = r"(?i)mxfp4|nvfp4|fp4|int4|w4a|awq|gptq|marlin"
 """Names of kernels whose weights have 4 bits."""
-_QUANTIZE = "torchao.quantization.quantize_(model, Int4WeightOnlyConfig())  # or Int8WeightOnlyConfig(); an fp8 cache for attention"
-_MORE_SEQUENCES = (
-    "# more sequences per step: max_num_seqs, continuous batching, speculative decoding; training: a bigger batch"
-)
 
 
 def _reads_weights(rows: pl.DataFrame) -> pl.Series:
@@ -323,7 +321,6 @@ def low_precision(context: AdviceContext) -> Opportunity | None:
         f"time of matmuls in 16 bit, if they reach the peak of fp8: {narrow / wide:.3g} times that of bf16 on this device",
         f"{counted(rows.height, 'matmul')} ran in 16 bit",
         dtype="fp8",
-        snippet="torchao.float8.convert_to_float8_training(model)  # serving: torchao.quantize_, or an fp8 checkpoint",
     )
 
 
@@ -338,9 +335,9 @@ def inefficient_kernels(context: AdviceContext) -> Opportunity | None:
         unfused,
     )
     reached = total(rows, "roof_ns") / max(1, total(rows, "duration_ns"))
-    sums = rows.group_by("name").agg(pl.col("duration_ns").sum())
-    longest = sums.sort("duration_ns", "name", descending=[True, False]).get_column("name").first()
-    return kernel_opportunity(
+    sums = rows.group_by("name", "bucket", "operator").agg(pl.col("duration_ns").sum())
+    longest = sums.sort("duration_ns", "name", "operator", descending=[True, False, False])
+    opportunity = kernel_opportunity(
         context,
         rows,
         pl.col("lost_ns"),
@@ -348,8 +345,27 @@ def inefficient_kernels(context: AdviceContext) -> Opportunity | None:
         f"{counted(rows.height, 'kernel fills', 'kernels fill')} the device and"
         f" {'reaches' if rows.height == 1 else 'reach'} {percent(reached)} of what memory and arithmetic units allow: neither"
         " limits them",
-        **profiled(context, str(longest or "")),
+        **profiled(context, str(longest.get_column("name").first() or "")),
     )
+    bucket, operator = (str(longest.get_column(column).first() or "") for column in ("bucket", "operator"))
+    case = (
+        "" if bucket in _GENERATED else bucket if bucket == "attention" and operator.startswith("aten::") else "custom"
+    )
+    return opportunity and replace(opportunity, case=case)
+
+
+_GENERATED = (
+    "matmul",
+    "normalization",
+    "softmax",
+    "reduction",
+    "pointwise",
+    "copy_cast",
+    "fill",
+    "rng_dropout",
+    "loss",
+)
+"""Buckets of kernels that torch.compile generates, or tries several of."""
 
 
 def max_autotune(context: AdviceContext) -> Opportunity | None:

@@ -23,7 +23,7 @@ class Opportunity:
 
     ``where`` names the code: most savings are too small to be shown, and nobody asks. ``members`` are the intervals of the
     device that it is about: device, start_ns, end_ns. ``is_replayed`` says whether the fix's change of the replay is what the
-    rule bounds; ``if_more`` is why an estimate may be far above the bound.
+    rule bounds; ``if_more`` is why an estimate may be far above the bound. ``case`` is that of the fix's code.
     """
 
     saves_ns: int
@@ -35,6 +35,7 @@ class Opportunity:
     members: pl.DataFrame | None = None
     is_replayed: bool = True
     if_more: str = ""
+    case: str = ""
 
 
 def combined(opportunities: Sequence[Opportunity]) -> Opportunity:

@@ -27,6 +27,8 @@ from trace_analyzer.advice.opportunity import (
 )
 from trace_analyzer.advice.window_context import AdviceContext
 from trace_analyzer.analyses.host import CALLS
+from trace_analyzer.catalog.host_work import BLOCKING
+from trace_analyzer.frames.intervals import union, with_covered
 from trace_analyzer.units import count, counted, duration, percent
 from trace_analyzer.vocabulary import EARLIER_WORK
 
@@ -183,10 +185,31 @@ def synchronization(context: AdviceContext) -> Opportunity | None:
     """Return the idle time after calls that wait for the device."""
     why = "after a blocking call the queue is empty, and the GPU waits for the next launch"
     opportunity = idle_of(context, ("synchronization",), why)
-    return opportunity and replace(
+    if opportunity is None:
+        return None
+    held = waited_ns(context)
+    calls = f"such calls also hold the CPU for {duration(held)} in which the device works: " if held else ""
+    return replace(
         opportunity,
-        if_more="without it, the CPU does its next work while the device computes, unless that needs its results",
+        if_more=f"{calls}without them, the CPU does its next work while the device computes, unless that needs its results",
+        case=_written_most(context, "synchronization"),
     )
+
+
+def waited_ns(context: AdviceContext) -> int:
+    """Return the time in which a blocking call runs on the host while the device works."""
+    calls = context.host.calls.filter(pl.col("work") == BLOCKING).with_columns(pl.lit(0).alias("track"))
+    busy = context.busy_parts.with_columns(pl.lit(0).alias("track"))
+    waits = with_covered(union(calls, ["track"]), union(busy, ["track"]), ["track"], "busy_ns")
+    return total(waits, pl.col("busy_ns"))
+
+
+def _written_most(context: AdviceContext, cause: str) -> str:
+    """Return the code behind most idle time of a cause, as rules name it: ``.item()``; "" where they name none."""
+    rows = context.idle.filter(pl.col("cause") == cause, pl.col("event_id").is_not_null())
+    written = rows.select(context.around.sources(rows.get_column("event_id")).alias("written"), length_ns().alias("ns"))
+    sums = written.group_by(pl.col("written").cast(pl.String)).agg(pl.col("ns").sum())
+    return str(sums.sort("ns", "written", descending=[True, False]).get_column("written").first() or "")
 
 
 _WORKERS = "_MultiProcessingDataLoaderIter"

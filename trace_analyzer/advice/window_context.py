@@ -7,10 +7,11 @@ import polars as pl
 
 from trace_analyzer.analyses.blame import Attribution
 from trace_analyzer.analyses.cold_start import cold_idle
+from trace_analyzer.analyses.context import Context
 from trace_analyzer.analyses.host import CALLS, Host
 from trace_analyzer.analysis import Value
 from trace_analyzer.catalog.devices import Device
-from trace_analyzer.catalog.fixes import Platform, platform_of
+from trace_analyzer.catalog.fixes import Platform, Program, platform_of
 from trace_analyzer.frames.intervals import clip, filter_inside, spans_on
 from trace_analyzer.frames.lookups import lookup, lookup_inner, map_unique, where_equal
 from trace_analyzer.report import Verdict
@@ -96,7 +97,8 @@ class AdviceContext:
     ``regimes`` are that of the verdict and its runner-up. ``blamed`` attributes the window's idle time to code, and ``idle``
     and ``cold`` are its intervals without and with what comes once, at a cold start. ``busy_parts`` are those of the window's
     partition, ``step_spans`` (start_ns, end_ns) its steps, and ``recompiled`` regions of the trace had been compiled before.
-    ``names`` are those of all activities of the trace.
+    ``names`` are those of all activities of the trace. ``around`` is what surrounds the host's events, and ``program`` what
+    the trace shows it to be, None where it does not.
     """
 
     within: WindowTables
@@ -114,6 +116,8 @@ class AdviceContext:
     model: Device | None
     platform: Platform
     names: pl.Series
+    around: Context
+    program: Program | None
 
 
 @dataclass(frozen=True)
@@ -127,6 +131,7 @@ class AdviceSources:
     device_steps: pl.DataFrame
     host_costs: pl.DataFrame
     host: Host
+    context: Context
     device_models: Mapping[int, Device | None]
 
 
@@ -167,7 +172,24 @@ def advice_context(
         model=model,
         platform=platform_of(model.vendor if model else None, calls.get_column("name")),
         names=sources.activities.get_column("name"),
+        around=sources.context,
+        program=_program(sources),
     )
+
+
+_GRADIENTS = ("backward", "optimizer")
+"""Phases that only training has."""
+_GRADIENT_KERNELS = r"(?i)backward|[_-]bwd|wgrad|adam"
+"""Names of kernels of gradients and their use. Transposed convolutions of inference run the kernels for gradients of inputs (dgrad)."""
+
+
+def _program(sources: AdviceSources) -> Program | None:
+    """Return what the trace shows of the program: inference, where operators and nothing of training was recorded."""
+    names = sources.host.names
+    kernels = sources.activities.get_column("name").unique().cast(pl.String)
+    if names.get_column("phase").is_in(_GRADIENTS).any() or kernels.str.contains(_GRADIENT_KERNELS).any():
+        return "training"
+    return "inference" if (names.get_column("kind") == "operator").any() else None
 
 
 VALUES = (

@@ -8,6 +8,7 @@ from functools import cached_property
 
 import polars as pl
 
+from trace_analyzer.analyses.backward import BACKWARD_LINKS
 from trace_analyzer.analyses.graph_capture import is_captured
 from trace_analyzer.analyses.host import Host
 from trace_analyzer.analyses.kernel_bounds import with_buckets
@@ -72,7 +73,7 @@ class Executions:
                 pl.lit(None, pl.Int64).alias("graph_node_id"),
             )
         )  # fmt: skip
-        shares = work_of_kernels(pseudo, self.trace, self.host).shares
+        shares = work_of_kernels(pseudo, self.trace, self.host, BACKWARD_LINKS.empty()).shares
         return pseudo.select(_BUCKET).hstack(lookup(shares, pseudo, "activity_id")).hstack(kernels.select(CALL))
 
 

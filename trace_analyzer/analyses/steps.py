@@ -7,9 +7,11 @@ import polars as pl
 from trace_analyzer import thresholds
 from trace_analyzer.analyses.host import Host
 from trace_analyzer.analyses.loops import enclosed_by_work
+from trace_analyzer.analyses.pass_proofs import proven
 from trace_analyzer.analyses.periodicity import launch_sequence, periods
 from trace_analyzer.analyses.turns import in_turns
 from trace_analyzer.analysis import Analysis, Value
+from trace_analyzer.catalog.code import PLAIN_SCOPE, SCOPE
 from trace_analyzer.catalog.step_marks import PROFILER_STEP_NAME, step_marks
 from trace_analyzer.frames.intervals import union, with_covered
 from trace_analyzer.notes import Note
@@ -78,7 +80,8 @@ def host_steps(host: Host, activities: pl.DataFrame, operator_inputs: pl.DataFra
     """Return the steps on the host, and what marks them.
 
     The first of these that there is: ``ProfilerStep#N``; an annotation that repeats (but for numbers and
-    arguments) and encloses most launches; what frameworks, optimizers and data loaders announce
+    arguments) and encloses most launches, in files without any an operator that is one by its name, or may be and whose
+    repetitions are proven to be passes; what frameworks, optimizers and data loaders announce
     (catalog/step_marks.toml); the period of the sequence of launches; else none. What marks them is
     ``ProfilerStep``, the annotation's pattern, the framework, or ``kernel sequence``.
     """
@@ -90,6 +93,9 @@ def host_steps(host: Host, activities: pl.DataFrame, operator_inputs: pl.DataFra
     known = _marked(host)
     annotations = known.filter(pl.col("kind") == "annotation", pl.col("marks").is_null())
     marks = _outside_of_passes(_repeated_annotation(annotations, launched), host)
+    if marks.is_empty():
+        plain = _outside_of_passes(_repeated_annotation(_plain_scopes(host), launched), host)
+        marks = plain if plain.is_empty() else _proven(plain, launch_sequence(activities, host), operator_inputs)
     if marks.is_empty():
         marks = _announced(known.drop_nulls("marks"), launched)
     if marks.height:
@@ -106,11 +112,38 @@ def _conform(marks: pl.DataFrame) -> pl.DataFrame:
 def _marked(host: Host) -> pl.DataFrame:
     """Return annotations and other events that a rule knows, in order, with its ``marks`` and ``source``."""
     names = host.names.select("kind", "name", "name_id")
+    if _scopes_are_operators(host):
+        is_scope = (pl.col("kind") == "operator") & pl.col("name").str.contains(SCOPE)
+        annotation = pl.lit("annotation", dtype=names.schema["kind"])
+        names = names.with_columns(pl.when(is_scope).then(annotation).otherwise("kind").alias("kind"))
     known = step_marks(names.filter(pl.col("kind").is_in(["annotation", "operator", "python"])))
     names = names.join(known, on=["kind", "name"], how="left", maintain_order="left")
     wanted = names.filter((pl.col("kind") == "annotation") | pl.col("marks").is_not_null()).get_column("name_id")
     events = _spans(host, pl.col("name_id").is_in(wanted.implode()))
-    return events.with_columns(names.select("marks", "source")[events.get_column("name_id")])
+    return events.with_columns(names.select("kind", "marks", "source")[events.get_column("name_id")])
+
+
+def _scopes_are_operators(host: Host) -> bool:
+    """Return whether the file holds no user annotations, as those of PyTorch before 1.11, which wrote operators instead."""
+    return not (host.names.get_column("kind") == "annotation").any()
+
+
+def _plain_scopes(host: Host) -> pl.DataFrame:
+    """Return operators of such a file with the plain name of a scope or a scripted function, as `_marked` does."""
+    if not _scopes_are_operators(host):
+        return _spans(host, pl.lit(value=False))
+    return _spans(host, (pl.col("kind") == "operator") & pl.col("name").str.contains(PLAIN_SCOPE))
+
+
+def _proven(marks: pl.DataFrame, sequence: pl.DataFrame, operator_inputs: pl.DataFrame) -> pl.DataFrame:
+    """Return the marks of processes in which each holds work that only a pass does, so that they are no layers."""
+    passes = []
+    for (process,), spans in marks.partition_by("process_id", as_dict=True, maintain_order=True).items():
+        launches = sequence.filter(pl.col("process_id") == process)
+        begun = spans.get_column("host_start_ns").sort().search_sorted(launches.get_column("start_ns"), side="right")
+        if proven(launches.with_columns(begun.cast(pl.Int64).alias("segment")), operator_inputs):
+            passes.append(process)
+    return marks.filter(pl.col("process_id").is_in(passes))
 
 
 def _spans(host: Host, condition: pl.Expr) -> pl.DataFrame:

@@ -1,7 +1,7 @@
 """Find matrix products that could use tensor cores better, and what that costs at most.
 
-Three reasons: ``fp32`` operands where a narrower type is faster; ``vector-units`` although the type has matrix
-units; and ``unaligned`` rows, which kernels must load in pieces smaller than 16 bytes
+Three reasons: ``fp32`` operands where a narrower type is faster; ``vector-units`` although tensor
+cores take the type; and ``unaligned`` rows, which kernels must load in pieces smaller than 16 bytes
 (https://docs.nvidia.com/deeplearning/performance/dl-performance-matrix-multiplication, "Tensor Core requirements").
 """
 

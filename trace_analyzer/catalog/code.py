@@ -16,6 +16,10 @@ PHASES = (DATA_LOADING, "optimizer", "backward", "forward")
 """Phases of a step; where several are in progress, the first of these decides. `host_work` names the first."""
 NO_OPERATOR = r"^[^:<(]*[#\[\]/=@!|?][^:<]*$"
 """What PyTorch before 1.11 wrote as operators, too. Names that no operator has, such as `[pl][profile]run_training_batch` or `epoch=3/step`: scopes of `record_function`."""
+SCOPE = rf"{NO_OPERATOR}|^[^:<(]*[\s.-][^:<]*$"
+"""The same in files that hold no user annotations, where blanks, dots and hyphens tell scopes too: `train step`, `epoch-3`, `model.forward`."""
+PLAIN_SCOPE = r"^[a-z]\w*[a-z0-9]$"
+"""Names that scopes and scripted functions have, such as `train_step`; operators have a namespace, autograd's nodes and functions a class's name."""
 _ANNOTATIONS = rf"^(ProfilerStep|Optimizer\.(step|zero_grad)#|enumerate\(DataLoader\)#|## )|{NO_OPERATOR}"
 
 

@@ -1,7 +1,7 @@
 """Read the words and code of each piece of advice from ``fixes.toml``."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from string import Template
 from typing import Any, Literal, get_args
@@ -17,6 +17,8 @@ PAGE = "docs/advice.md"
 
 Platform = Literal["cuda", "hip", "xpu"]
 PLATFORMS: tuple[Platform, ...] = get_args(Platform)
+Program = Literal["training", "inference"]
+"""What a program does, as far as its trace shows; each is a case of code that differs with it."""
 _VENDORS: Mapping[str, Platform] = {"NVIDIA": "cuda", "AMD": "hip", "Intel": "xpu"}
 # Calls of HIP; of Level Zero, and of SYCL's runtimes on top of it.
 _RUNTIMES: Mapping[Platform, str] = {"hip": r"^hip[A-Z]", "xpu": r"^(?:ze|ur|pi)[A-Z]"}
@@ -35,7 +37,7 @@ class Fix:
 
     A ``last_resort`` comes behind all others: it does not do the same work faster. ``replayed`` names the change that a
     replay estimates it with, as ``analyze whatif`` calls it, and its options: None where the replay has none. ``causes`` are those of verdicts that the fix cures by name.
-    One that stands ``alone`` is given only where no other advice is.
+    One that stands ``alone`` is given only where no other advice is. ``cases`` has the codes by platform of cases in which another code is right.
     """
 
     id: str
@@ -47,6 +49,7 @@ class Fix:
     causes: tuple[str, ...] = ()
     alone: bool = False
     page: str = ""
+    cases: Mapping[str, Mapping[Platform, str]] = field(default_factory=dict)
 
     @property
     def docs(self) -> str:
@@ -57,9 +60,9 @@ class Fix:
         """Return the title with the values filled in; raise ``KeyError`` for a missing value."""
         return Template(self.titles[platform]).substitute(values)
 
-    def code_of(self, platform: Platform, **values: object) -> str:
-        """Return the code with the values filled in; raise ``KeyError`` for a missing value."""
-        return _named_for(platform, Template(self.codes[platform]).substitute(values))
+    def code_of(self, platform: Platform, case: str = "", /, **values: object) -> str:
+        """Return the code in a case, or else in general, with the values filled in; raise ``KeyError`` for a missing value."""
+        return _named_for(platform, Template(self.cases.get(case, self.codes)[platform]).substitute(values))
 
 
 @cache
@@ -87,6 +90,8 @@ def _fix(row: dict[str, object]) -> Fix:
     assert isinstance(regimes, list)
     assert isinstance(causes, list)
     assert replayed is None or isinstance(replayed, dict)
+    cases = row.get("cases", {})
+    assert isinstance(cases, dict)
     words = {platform: _words(row, platform) for platform in PLATFORMS}
     return Fix(
         id=str(row["id"]),
@@ -97,6 +102,10 @@ def _fix(row: dict[str, object]) -> Fix:
         replayed=replayed,
         causes=tuple(causes),
         alone=bool(row.get("alone", False)),
+        cases={
+            case: {platform: _words({"title": ""} | own, platform)[1] for platform in PLATFORMS}
+            for case, own in cases.items()
+        },
     )
 
 

@@ -14,6 +14,7 @@ from trace_analyzer.compare.decomposition import with_split
 from trace_analyzer.compare.judgement import InputChange, Likeness
 from trace_analyzer.compare.profiles import Profile, in_parts
 from trace_analyzer.compare.promises import KeptPromise, kept_promises
+from trace_analyzer.compare.significance import tested
 from trace_analyzer.results import Result
 from trace_analyzer.version import tool_version
 
@@ -86,6 +87,13 @@ class Bar:
     difference_ns: Annotated[float, "AFTER less BEFORE, ns."]
     by_count_ns: Annotated[float, "Part of the difference that more or fewer calls cost, ns."]
     by_time_ns: Annotated[float, "Part of the difference that slower or faster calls cost, ns."]
+    interval_ns: Annotated[
+        tuple[float, float] | None,
+        "95 % confidence interval of the difference, ns; null where too few steps were recorded, or it is under the floor.",
+    ] = None
+    significant: Annotated[bool | None, "Whether it is more than chance; null where too few steps were recorded."] = (
+        None
+    )
 
 
 @dataclass(frozen=True)
@@ -246,7 +254,7 @@ def _compared(before: Profile, after: Profile, unit: int) -> Comparison:
         matched_ratio=matched,
         likeness=alike if are_calls_known else None,
         input_changes=judgement.input_changes(before, after) if same_program and matched.call < 1 else (),
-        waterfall=_waterfalls(table, before.steps, after.steps),
+        waterfall=_waterfalls(table, before, after, floor),
         lines=_lines(table, before, after, floor),
         promises=kept_promises(before, after, table) if same_work else (),
         devices=_devices(before, after),
@@ -356,51 +364,15 @@ def _lines(table: pl.DataFrame, before: Profile, after: Profile, floor: float) -
         )
         .sort(pl.col("difference_ns").abs(), *key, descending=[True] + [False] * len(key), nulls_last=True)
     )
-    samples = _samples(frame, before, after)
-    lines = []
-    for number, row in enumerate(frame.drop("before_rows", "after_rows").iter_rows(named=True)):
-        tested = samples is not None and abs(row["difference_ns"]) > floor
-        real = (
-            statistics.difference(
-                *((s.get(number, [0.0] * n)) for s, n in samples),  # type: ignore[union-attr]
-                floor=floor,
-                independent=(before.are_recordings_units, after.are_recordings_units),
-            )
-            if tested
-            else None
-        )
-        lines.append(
-            Line(
-                **row,
-                interval_ns=real.interval if real else None,
-                significant=real.significant if real else _below(samples),
-            )
-        )
-    return tuple(lines)
+    tests = tested(frame, before, after, floor=floor)
+    rows = frame.drop("before_rows", "after_rows").iter_rows(named=True)
+    return tuple(
+        Line(**row, interval_ns=test.interval, significant=test.significant)
+        for row, test in zip(rows, tests, strict=True)
+    )
 
 
-def _below(samples: object) -> bool | None:
-    """Return whether a difference under the floor is significant: it is not, where that can be tested."""
-    return None if samples is None else False
-
-
-def _samples(lines: pl.DataFrame, before: Profile, after: Profile) -> list[tuple[dict[int, list[float]], int]] | None:
-    """Return for each side the time a step of each line by unit of observation, and how many units there are."""
-    samples = []
-    for side, column in ((before, "before_rows"), (after, "after_rows")):
-        weights = side.weights()
-        if side.units is None or len(weights) < 2:
-            return None
-        rows = lines.with_row_index("line").select("line", pl.col(column).alias("row")).explode("row").drop_nulls()
-        sums = rows.join(side.units, on="row").group_by("line", "unit").agg(pl.col("total_ns").sum())
-        times: dict[int, list[float]] = {}
-        for line, unit, total in sums.iter_rows():
-            times.setdefault(line, [0.0] * len(weights))[unit] = total / weights[unit]
-        samples.append((times, len(weights)))
-    return samples
-
-
-def _waterfalls(table: pl.DataFrame, before_steps: int, after_steps: int) -> dict[str, tuple[Bar, ...]]:
+def _waterfalls(table: pl.DataFrame, before: Profile, after: Profile, floor: float) -> dict[str, tuple[Bar, ...]]:
     """Sum up the difference by cause, group, bucket, operator and module; each sums to the difference."""
     is_idle = pl.col("kind") == "idle"
     work_kind = pl.col("kind").replace({"kernel": "kernels", "copy": "copies"})
@@ -414,12 +386,20 @@ def _waterfalls(table: pl.DataFrame, before_steps: int, after_steps: int) -> dic
         "module": pl.when(is_idle).then(pl.lit("idle")).otherwise(pl.col("module").fill_null("outside of modules")),
     }
     queries = [
-        _bars(table.lazy(), name, before_steps, after_steps, keeps_kinds=by in ("cause", "group", "bucket"))
+        _bars(table.lazy(), name, before.steps, after.steps, keeps_kinds=by in ("cause", "group", "bucket"))
         for by, name in names.items()
     ]
     frames = pl.collect_all(queries)
     return {
-        by: tuple(Bar(**row) for row in frame.iter_rows(named=True)) for by, frame in zip(names, frames, strict=True)
+        by: tuple(
+            Bar(**row, interval_ns=test.interval, significant=test.significant)
+            for row, test in zip(
+                frame.drop("before_rows", "after_rows").iter_rows(named=True),
+                tested(frame, before, after, floor=floor),
+                strict=True,
+            )
+        )
+        for by, frame in zip(names, frames, strict=True)
     }
 
 
@@ -433,7 +413,7 @@ def _bars(
     )
     return (
         table.group_by(name.alias("name"), kind, maintain_order=True)
-        .agg(pl.col(*_SUMS).sum())
+        .agg(pl.col(*_SUMS).sum(), pl.col("before_rows", "after_rows").list.explode())
         .sort(pl.col("difference_ns").abs(), "name", "kind", descending=[True, False, False])
         .select(
             "name",
@@ -443,5 +423,7 @@ def _bars(
             "difference_ns",
             "by_count_ns",
             "by_time_ns",
+            "before_rows",
+            "after_rows",
         )
     )

@@ -41,13 +41,13 @@ def headline(result: Comparison) -> str:
 
 
 def named_bars(result: Comparison) -> list[Bar]:
-    """Return the bars of causes and buckets that are worth a word, copies as one."""
+    """Return the bars of causes and buckets that are worth a word, copies as one; none that may be chance."""
     assert result.before is not None
     bars = result.waterfall["group"]
     if not bars:
         return []
     floor = max(FLOOR_RATIO * result.before.step_ns, _SHARE * abs(bars[0].difference_ns))
-    return [bar for bar in bars if abs(bar.difference_ns) > floor][:_NAMED]
+    return [bar for bar in bars if abs(bar.difference_ns) > floor and bar.significant is not False][:_NAMED]
 
 
 def bar_label(bar: Bar) -> str:

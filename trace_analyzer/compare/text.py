@@ -30,6 +30,10 @@ _LEVELS = {
 }
 
 
+_CHANCE = "within chance"
+"""What is written beside a difference that is not significant."""
+
+
 def summary(result: Comparison, width: int = 100) -> str:
     """Write the comparison as plain text."""
     if result.status == "refused" or result.before is None or result.after is None:
@@ -82,18 +86,20 @@ def _table(bars: tuple[Bar, ...], scale: float, unit: str, width: int) -> list[s
     """Write a waterfall as rows with bars of characters."""
     name_cells = max([cell_width(bar_label(bar)) for bar in bars] + [12])
     name_cells = min(name_cells, 28)
-    room = max(8, min(30, width - name_cells - 3 * _NUMBER_CELLS - 4))
+    remarks = [_CHANCE if bar.significant is False and is_shown(bar.difference_ns, scale) else "" for bar in bars]
+    room = max(8, min(30, width - name_cells - 3 * _NUMBER_CELLS - 4 - (len(_CHANCE) + 1 if any(remarks) else 0)))
     greatest = max((abs(bar.difference_ns) for bar in bars), default=0.0)
     rows = [
         f"  {f'{unit} a step':<{name_cells}}{'before':>{_NUMBER_CELLS}}{'after':>{_NUMBER_CELLS}}{'change':>{_NUMBER_CELLS}}"
     ]
-    for bar in bars:
+    for bar, remark in zip(bars, remarks, strict=True):
         length = bar_cells(abs(bar.difference_ns), greatest, room)
         name = shorten(visible(bar_label(bar)), name_cells)
         cells = " " * (name_cells - cell_width(name))
+        drawn = " ".join(filter(None, (("+" if bar.difference_ns > 0 else "-") * length, remark)))
         rows.append(
             f"  {name}{cells}{scaled(bar.before_ns, scale):>{_NUMBER_CELLS}}{scaled(bar.after_ns, scale):>{_NUMBER_CELLS}}"
-            f"{signed(bar.difference_ns, scale):>{_NUMBER_CELLS}}  {('+' if bar.difference_ns > 0 else '-') * length}"
+            f"{signed(bar.difference_ns, scale):>{_NUMBER_CELLS}}  {drawn}"
         )
     return rows
 
@@ -122,7 +128,7 @@ def line_detail(line: Line, result: Comparison, scale: float) -> str:
     if line.by_hardware_ns is not None and line.by_software_ns is not None:
         words.append(f"hardware {signed(line.by_hardware_ns, scale)}, software {signed(line.by_software_ns, scale)}")
     if line.significant is False:
-        words.append("within chance")
+        words.append(_CHANCE)
     return ", ".join(words)
 
 
@@ -186,7 +192,7 @@ def to_markdown(result: Comparison) -> str:
     text += [f"| {unit} a step | before | after | change |", "|---|---:|---:|---:|"]
     for bar in result.waterfall["bucket"][:_BARS]:
         text.append(
-            f"| {_escaped(bar_label(bar))} | {scaled(bar.before_ns, scale)} | {scaled(bar.after_ns, scale)} | {signed(bar.difference_ns, scale)} |"
+            f"| {_escaped(bar_label(bar))} | {scaled(bar.before_ns, scale)} | {scaled(bar.after_ns, scale)} | {signed(bar.difference_ns, scale)}{f' ({_CHANCE})' if bar.significant is False else ''} |"
         )
     shown = [line for line in result.lines[:_LINES] if is_shown(line.difference_ns, scale)]
     if shown:

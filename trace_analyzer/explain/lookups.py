@@ -20,9 +20,14 @@ _ID = re.compile(r"(?P<kind>[a-z]+):(?P<key>[^/@]+)(?:/(?P<ordinal>\d{1,9}))?(?:
 
 
 def explain(report: Report, asked: str) -> Explanation:
-    """Return what is known of the thing with this id. Raises ``UsageError`` for an id that names nothing here."""
+    """Return what is known of the thing with this id, or of the advice with this `Advice.id`.
+
+    Raises ``UsageError`` for an id that names nothing here.
+    """
     if asked == "verdict":
         return _verdict(report)
+    if any(item.id == asked for item in report.advice):
+        asked = f"advice:{asked}"
     parsed = _ID.fullmatch(asked)
     look_up = _LOOKUPS.get(parsed["kind"]) if parsed else None
     explanation = look_up(report, asked) if look_up else None

@@ -7,23 +7,13 @@ from typing import Any
 from markupsafe import Markup
 
 from trace_analyzer.render.html.asset_files import asset
+from trace_analyzer.render.html.bokeh_models import bokeh_library
 from trace_analyzer.render.palette import palette_css
 from trace_analyzer.units import visible
 from trace_analyzer.version import tool_version
 
 Figure = tuple[str, str, object]
 """A title, a caption (HTML if it is ``Markup``) and what is drawn."""
-
-
-def bokeh_library() -> str:
-    """Return BokehJS as JavaScript.
-
-    It holds Bokeh's own scripts alone: `bokeh.embed.file_html` adds those of extensions that happen to be imported, and
-    Panel's, which HoloViews imports, are files of a server.
-    """
-    from bokeh.resources import Resources
-
-    return "\n".join(Resources(mode="inline", components=["bokeh"]).js_raw)
 
 
 def figures_page(headline: str, facts: Markup | None, figures: Sequence[Figure], text: str) -> str:

@@ -22,7 +22,16 @@ from trace_analyzer.report import (
     worth,
 )
 from trace_analyzer.report.summaries import larger_regime, recomputed_ratio
-from trace_analyzer.vocabulary import CAUSES, REGIMES, RUN_AHEAD_STATES, STATUSES, label, limit_label, phrase
+from trace_analyzer.vocabulary import (
+    CAUSES,
+    REGIMES,
+    RUN_AHEAD_STATES,
+    STATUSES,
+    check_label,
+    label,
+    limit_label,
+    phrase,
+)
 
 _RECORD_INSTEAD: Mapping[str, Sequence[str]] = {
     "ok": (),
@@ -108,20 +117,45 @@ def known_work(device: DeviceReport) -> str:
     known = f"FLOP known for {units.percent(device.flop_time_ratio)} of kernel time"
     if device.mfu is None:
         return known
+    if _is_too_wide(device.mfu, device.mfu_at_most):
+        return f"{known}; MFU not known: {_why_unknown(device)}"
     return f"{known}; MFU {mfu(device.mfu, device.mfu_at_most)}"
 
 
+def _why_unknown(device: DeviceReport) -> str:
+    """Write what leaves the MFU open: products of unknown work, else work that was launched before the recording."""
+    products = next((group for group in device.groups if group.group == "matmul"), None)
+    if products is not None and products.known_ratio < _MOSTLY_KNOWN:
+        return f"only {units.percent(products.known_ratio)} of the time of matmuls and convolutions has known FLOP"
+    return "the device may have multiplied in time of which nothing was recorded"
+
+
 def mfu(least: float, most: float | None) -> str:
-    """Write an MFU: one figure, or the interval where matmul and convolution of unknown work could change it."""
+    """Write an MFU: one figure, or the interval where matmul and convolution of unknown work could change it.
+
+    Of an interval that is too wide to tell much there is the upper end, if that is low, or it is ``not known``.
+    """
     low, high = units.percent(least), units.percent(least if most is None else most)
     if low == high or (most is not None and most - least <= _MFU_CLOSE * least):
         return low
+    if _is_too_wide(least, most):
+        return "not known"
+    if most is not None and most > _MFU_OPEN_FACTOR * least:
+        return f"at most {high}"
     # From "less than" something would be no end of an interval.
     return f"{f'{100 * least:.1g} %' if 0 < least < 0.001 else low} to {high}"
 
 
+def _is_too_wide(least: float, most: float | None) -> bool:
+    return most is not None and most - least > _MFU_OPEN and most > _MFU_OPEN_FACTOR * least
+
+
 _MFU_CLOSE = 0.05
 """Ends of an interval that differ by less, relatively, are written as one figure."""
+_MFU_OPEN, _MFU_OPEN_FACTOR = 0.10, 3.0
+"""Ends more than this factor apart name no MFU; their upper one still tells that it is low if they are no more points apart than that."""
+_MOSTLY_KNOWN = 0.9
+"""Share of the time of matmuls and convolutions with known FLOP above which their unknown ones do not open the interval."""
 
 
 def measured_roofs(device: DeviceReport) -> str:
@@ -197,7 +231,7 @@ def check_phrase(check: Check) -> str:
     """Write a check in a few words: ``device 0: link coverage 69 %``."""
     where = "" if check.device is None else f"device {check.device}: "
     withheld = f"({withheld_metrics(check)} withheld)" if check.withholds else ""
-    return where + " ".join(filter(None, (check.name.replace("_", " "), check_value(check), withheld)))
+    return where + " ".join(filter(None, (check_label(check.name), check_value(check), withheld)))
 
 
 def check_phrases(report: Report, checks: Iterable[Check]) -> list[str]:
@@ -285,7 +319,8 @@ def predicted_briefly(item: Advice) -> str:
     texts = [units.duration(ns) for ns in (then.now_ns, then.step_ns, then.low_ns, then.high_ns)]
     one_unit = len({text.split()[-1] for text in texts}) == 1
     now, step, low, high = (text.split()[0] if one_unit and place != 1 else text for place, text in enumerate(texts))
-    return f"estimate: {now} → {step}{' a step' if then.has_steps else ''} ({low} to {high})"
+    unit = " for as many samples" if then.batch > 1 else " a step" if then.has_steps else ""
+    return f"estimate: {now} → {step}{unit} ({low} to {high})"
 
 
 _NO_GAIN = f"no measurable gain (under {100 * thresholds.WORTH_RATIO:g} %)"

@@ -45,6 +45,19 @@ def _laid(sentences: Sequence[str], rows: Sequence[str], width: int) -> str:
     return "\n".join([*lines, *(shorten(row, width) for row in rows)]) + "\n"
 
 
+def _headline(result: WhatIf) -> str:
+    """Return the answer in a line: what the changes bring together, or the standard change that helps most."""
+    if result.changes:
+        return _prediction(result)
+    if not result.helpful or result.replay is None:
+        return "No standard change saves 2 % or more."
+    best = max(result.helpful, key=lambda scenario: scenario.saves_ratio)
+    return (
+        f"What would help most: {visible(best.label)}, {duration(result.replay.step_ns)} -> {duration(best.step_ns)} "
+        f"({duration(best.low_ns)} to {duration(best.high_ns)}), an estimate."
+    )
+
+
 def _not_estimated(result: WhatIf) -> list[str]:
     """Return why a change that was asked for is not in the estimate, or is not estimated alone."""
     if not result.changes:
@@ -128,7 +141,7 @@ _NO_CHANGE = 0.0005
 
 
 def _path_head(result: WhatIf, shown: tuple[str, ...]) -> str:
-    title = "Critical then" if result.changes else "Critical path"
+    title = "Critical path then" if result.changes else "Critical path"
     return f"{title:41}" + "".join(f"{PATH_SPEEDUPS[key]:>11}" for key in shown)
 
 
@@ -211,7 +224,7 @@ def tornado_html(result: WhatIf, *, words: bool = True) -> str | None:
 
     caption = f"A bar goes from the step now, {duration(result.replay.step_ns)}, to the step with the change; a line is the interval of the estimate."
     return figures_page(
-        "What a change would bring",
+        _headline(result),
         None,
         [("Step with each change", caption, plot)],
         whatif_text(result) if words else "",

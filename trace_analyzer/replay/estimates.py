@@ -46,6 +46,7 @@ from trace_analyzer.schema import (
 from trace_analyzer.sections import Section, Shown
 from trace_analyzer.thresholds import WORTH_RATIO
 from trace_analyzer.tuning import SMALL_EVENTS, return_freed_memory
+from trace_analyzer.units import duration
 from trace_analyzer.windows import Judged
 
 MAX_EVENTS = 2_000_000
@@ -153,7 +154,7 @@ CRITICAL_PATH_SECTION = Section(
 class Estimates:
     """Hold what the replay of one device says; ``reason`` is why it says nothing, or nothing of the CPU's work.
 
-    ``now_ns`` is the replayed step, null where refused. ``predictions`` are by `key_of`, ``path`` is the critical path, ``parts``
+    ``now_ns`` is the replayed step, null where refused; ``outside_ns`` is the time of the window that belongs to no step. ``predictions`` are by `key_of`, ``path`` is the critical path, ``parts``
     what it consists of; ``skipped`` are changes without a prediction.
     """
 
@@ -167,6 +168,7 @@ class Estimates:
     has_steps: bool = True
     window: tuple[int, int] = (0, 0)
     skipped: tuple[Skipped, ...] = ()
+    outside_ns: int = 0
 
     def of(self, change: Change | None) -> Predicted | None:
         """Return what a change would bring; None where that is not known."""
@@ -275,7 +277,23 @@ def _replayed(sources: ReplaySources, device: int, window: tuple[int, int]) -> E
         replay.has_steps,
         window,
         tuple(skipped),
+        _outside_ns(sources, replay),
     )
+
+
+def _outside_ns(sources: ReplaySources, replay: Replay) -> int:
+    """Return the time of the window outside of the steps that are replayed; 0 where the window itself is."""
+    if sources.judged is None or not replay.has_steps:
+        return 0
+    window_ns = sum(end - start for start, end in sources.judged.window.intervals)
+    return max(0, round(window_ns - replay.recorded_step_ns * int(replay.graph.recorded.steps.steady.sum())))
+
+
+def _now_label(estimates: Estimates) -> str:
+    """Write what the step now is a step of, where that leaves out part of the window."""
+    if estimates.outside_ns < WORTH_RATIO * (estimates.now_ns or 0) or not estimates.outside_ns:
+        return "now"
+    return f"now, a step; {duration(estimates.outside_ns)} of the verdict's window lie outside of steps"
 
 
 def what_would_help(estimates: Estimates) -> pl.DataFrame:
@@ -286,7 +304,7 @@ def what_would_help(estimates: Estimates) -> pl.DataFrame:
     standard = set(map(key_of, standard_changes()))
     if estimates.now_ns is not None:
         now = estimates.now_ns
-        rows.append({"kind": "now", "label": "now", "step_ns": now})
+        rows.append({"kind": "now", "label": _now_label(estimates), "step_ns": now})
         worth = [
             (change, then, 1 - then.step_ns / now)
             for key, (change, then) in estimates.predictions.items()

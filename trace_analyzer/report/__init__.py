@@ -163,7 +163,7 @@ class Report(Result):
     def explain(self, id: str) -> "Explanation":  # noqa: A002 (an id is what it takes)
         """Return what is known of ``verdict``, ``advice:FIX``, ``check:NAME``, ``step:N``, ``gap:N`` or ``kernel:HASH/K``.
 
-        `to_agent_text` lists the ids that matter most. Raises ``UsageError`` for an id that names nothing here; it names near ones.
+        The `Advice.id` alone names an advice too. `to_agent_text` lists the ids that matter most. Raises ``UsageError`` for an id that names nothing here; it names near ones.
         """
         from trace_analyzer.explain.lookups import explain
 

@@ -9,7 +9,14 @@ from trace_analyzer.report import Confidence, Debiased, Evidence, Regime, Verdic
 from trace_analyzer.units import NS_PER_S, counted, duration, percent, visible
 from trace_analyzer.verdict.judge import KERNEL_REGIMES, Judgement, cause_sums, judge, shares
 from trace_analyzer.verdict.recording import debiased
-from trace_analyzer.verdict.roofs import far_from_roof, roof_doubts, roof_evidence, roof_phrase, sentence_far_below
+from trace_analyzer.verdict.roofs import (
+    by_names,
+    far_from_roof,
+    roof_doubts,
+    roof_evidence,
+    roof_phrase,
+    sentence_far_below,
+)
 from trace_analyzer.vocabulary import (
     CAUSES,
     EARLIER_WORK,
@@ -361,17 +368,15 @@ def _doubts_of_names(device: DeviceFindings) -> Iterator[str]:
     """Yield that kernels count as compute or memory by their names: most of the products, or most of all kernels."""
     products, kernels = device.shapes_ratio or 0.0, device.work_ratio or 0.0
     if device.matmul_ratio > t.MATMUL_DOUBT_RATIO and products < t.POOR_COVERAGE:
-        known = products
         yield (
-            f"FLOP and bytes are known for {percent(known)} of the time of matmuls and convolutions: the others count as"
+            f"FLOP and bytes are known for {percent(products)} of the time of matmuls and convolutions: the others count as"
             " compute by their kind, or as memory where their name is one of decoding: batch sizes may differ"
         )
     elif kernels < t.POOR_COVERAGE:
-        known = kernels
-        yield f"FLOP or bytes are known for {percent(known)} of kernel time: the others count as compute or memory by their kind"
+        yield f"FLOP or bytes are known for {percent(kernels)} of kernel time: the others count as compute or memory by their kind"
     else:
         return
-    if known < t.PRIORS_RATIO:
+    if by_names(device):
         yield "so kernels count as compute or memory by their names alone"
 
 

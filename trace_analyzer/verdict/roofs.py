@@ -1,7 +1,7 @@
 """Say how near the kernels of a regime come to their roof: lying under a roof is not being limited by it."""
 
 from trace_analyzer import thresholds as t
-from trace_analyzer.findings import Findings
+from trace_analyzer.findings import DeviceFindings, Findings
 from trace_analyzer.report import BoundShare, Evidence, Regime
 from trace_analyzer.units import percent
 from trace_analyzer.verdict.judge import Judgement
@@ -19,6 +19,13 @@ def roof_share(findings: Findings, regime: Regime | None) -> BoundShare | None:
     return next((share for share in findings.bounds if share.bound == bound and share.roof_ratio is not None), None)
 
 
+def by_names(device: DeviceFindings) -> bool:
+    """Return whether kernels count as compute or memory by their names alone: the products, if these matter, or all kernels."""
+    products, kernels = device.shapes_ratio or 0.0, device.work_ratio or 0.0
+    matters = device.matmul_ratio > t.MATMUL_DOUBT_RATIO and products < t.POOR_COVERAGE
+    return (products if matters else kernels) < t.PRIORS_RATIO
+
+
 def sentence_far_below(findings: Findings, regime: Regime) -> str | None:
     """Write the sentence of a regime whose kernels stay far below their roof; None where unknown or not so."""
     share = roof_share(findings, regime)
@@ -29,6 +36,8 @@ def sentence_far_below(findings: Findings, regime: Regime) -> str | None:
 
 def roof_phrase(findings: Findings, regime: Regime) -> str:
     """Write the share of their roof that the kernels of the regime reach, for the headline; may be empty."""
+    if regime in _BOUNDS and by_names(findings.device):
+        return "; by the kernels' names, as little of their work is known"
     share = roof_share(findings, regime)
     if share is None or not _stands_for_all(share):
         return ""

@@ -184,6 +184,23 @@ def unmasked_bytes(call: Call) -> Work:
     return Work(None, total_bytes(query, key, value, output), compute(query.dtype))
 
 
+def unmasked_gradient_bytes(call: Call) -> Work:
+    """Count the bytes of efficient_attention_backward_cutlass(gradient, q, k, v, ...).
+
+    All are read, and the gradients of q, k and v written. Where the mask stands differs between versions.
+    """
+    gradient, query, key, value = (call.tensor(i) for i in range(4))
+    require(len(query.shape) == len(key.shape) == len(value.shape) >= 3 and key.shape[:-1] == value.shape[:-1])
+    return Work(None, total_bytes(gradient, query, query, key, key, value, value), compute(query.dtype))
+
+
+def packed_keys_bytes(call: Call) -> Work:
+    """Count FlashAttnKVPackedFunc(q, kv, ...): key and value in one tensor; the result is as large as the query."""
+    query, packed = call.tensor(0), call.tensor(1)
+    require(2 in packed.shape)
+    return Work(None, total_bytes(query, query, packed), compute(query.dtype))
+
+
 def packed_bytes(call: Call) -> Work:
     """Count FlashAttnQKVPackedFunc(qkv): query, key and value in one tensor, of which the result has a third."""
     packed = call.tensor(0)
@@ -192,8 +209,17 @@ def packed_bytes(call: Call) -> Work:
 
 
 def of_gradient(call: Call) -> Work:
-    """Count the backward pass of an autograd function: the gradient is read, and that of the query written."""
+    """Count the backward pass of an autograd function: the gradient is read, and that of the query written.
+
+    Where the forward call is known, query, key and value are read and have gradients, and the result is read.
+    """
     gradient = call.tensor(0)
+    shapes = [shape for shape in call.outer_shapes[:3] if shape is not None]
+    if len(shapes) == 3:
+        query, key, value = (Tensor(shape, gradient.dtype) for shape in shapes)
+        require(gradient.shape[:-1] == query.shape[:-1] and key.shape[:-1] == value.shape[:-1])
+        moved = total_bytes(gradient, gradient, query, query, key, key, value, value)
+        return Work(None, moved, compute(gradient.dtype))
     return Work(None, 2 * gradient.bytes, compute(gradient.dtype), least=True)
 
 
@@ -201,6 +227,22 @@ def cached(call: Call) -> Work:
     """Count attention with a cache (query, ...): the query and a result like it; what it reads of the cache is not recorded."""
     query = call.tensor(0)
     return Work(None, 2 * query.bytes, compute(query.dtype), least=True)
+
+
+_OF_CACHES = (3, 5, 11, 14, 15, 16)
+"""Arguments of flash-attn 3 that add keys, make them from the query, or pick them from a cache (hopper/flash_api.cpp)."""
+
+
+def whole_or_cached(call: Call) -> Work:
+    """Count flash_attn_3::fwd(q, k, v, k new, v new, ...).
+
+    Keys and values are read whole, unless they lie in a cache; the FLOP of packed sequences are not recorded.
+    """
+    if not call.valued or any(call.optional(position) is not None for position in _OF_CACHES):
+        return cached(call)
+    if call.optional(7) is not None or call.optional(8) is not None:
+        return unmasked_bytes(call)
+    return forward(call, layout=SEQUENCE_FIRST, mask=_windowed_at(24, 25, 26))
 
 
 def unified(call: Call) -> Work:
@@ -320,19 +362,21 @@ FORMULAS: dict[str, Formula] = {
     ),
     "xformers_flash::flash_fwd": unmasked_bytes,
     **dict.fromkeys(("FlashAttnFunc", "FlashAttnVarlenFunc"), unmasked_bytes),
-    "FlashAttnQKVPackedFunc": packed_bytes,
-    **dict.fromkeys(
-        ("FlashAttnFuncBackward", "FlashAttnVarlenFuncBackward", "FlashAttnQKVPackedFuncBackward"), of_gradient
-    ),
+    "xformers::efficient_attention_backward_cutlass": unmasked_gradient_bytes,
+    **dict.fromkeys(("FlashAttnQKVPackedFunc", "FlashAttnVarlenQKVPackedFunc"), packed_bytes),
+    **dict.fromkeys(("FlashAttnKVPackedFunc", "FlashAttnVarlenKVPackedFunc"), packed_keys_bytes),
+    **{
+        f"FlashAttn{kind}FuncBackward": of_gradient
+        for kind in ("", "Varlen", "QKVPacked", "VarlenQKVPacked", "KVPacked", "VarlenKVPacked")
+    },
     **dict.fromkeys(
         (
             "_vllm_fa2_C::varlen_fwd",
-            "_vllm_fa3_C::fwd",
-            "sgl_kernel::fwd",
             *("_C::paged_attention_v1", "_C::paged_attention_v2", "_rocm_C::paged_attention"),
             *("vllm::unified_mla_attention", "vllm::unified_mla_attention_with_output"),
         ),
         cached,
     ),
+    **dict.fromkeys(("flash_attn_3::fwd", "_vllm_fa3_C::fwd", "sgl_kernel::fwd"), whole_or_cached),
     **dict.fromkeys(("vllm::unified_attention", "vllm::unified_attention_with_output"), unified),
 }

@@ -1,6 +1,6 @@
 """Count autograd functions and custom operators of libraries for training.
 
-They are Liger's, Apex's, Megatron's, Transformer Engine's, bitsandbytes' and Mamba's. An autograd function written in Python appears under its class, with the arguments of its ``forward``; its backward pass as the same
+They are Liger's, Apex's, Megatron's, Transformer Engine's, flash-attn's, Unsloth's, bitsandbytes' and Mamba's. An autograd function written in Python appears under its class, with the arguments of its ``forward``; its backward pass as the same
 name and ``Backward``, with the gradients of its results alone. What was saved for it is not recorded: where the function's definition
 leaves no choice (the input of a norm is as large as the gradient of its result), it is counted, and the rest is ``at-least``.
 """
@@ -59,8 +59,13 @@ def gate(call: Call) -> Work:
 
 
 def halves(call: Call) -> Work:
-    """Count SwiGLUFunction, BiasSwiGLUFunction(input, [bias], ...): the input holds both halves; activation 5, multiply."""
-    given = call.tensor(0)
+    """Count SwiGLUFunction, BiasSwiGLUFunction(input, [bias], ...): the input holds both halves; activation 5, multiply.
+
+    flash-attn's function of that name takes them as two tensors.
+    """
+    given, other = call.tensor(0), call.optional(1)
+    if other is not None and other.shape == given.shape:
+        return gate(call)
     require(given.elements % 2 == 0)
     bias = call.optional(1)
     rows = bias if bias is not None and bias.shape == given.shape[-1:] else None
@@ -103,6 +108,79 @@ def cross_entropy(call: Call) -> Work:
     return replace(moved(given, _like(given), target, losses, flop=8.0 * given.elements), doubtful_bytes=given.bytes)
 
 
+def added_norm(residual: int, *parameters: int) -> Formula:
+    """Return the formula of norms of a sum, whose residual and parameters stand there: LayerNormFn, DropoutAddLayerNormFn.
+
+    Both are read, and the result is written; whether the sum is kept too is not told by the shapes.
+    """
+
+    def formula(call: Call) -> Work:
+        given, other = call.tensor(0), call.optional(residual)
+        weights = [t for t in map(call.optional, parameters) if t is not None and t.shape == given.shape[-1:]]
+        require(bool(given.shape) and (other is None or other.elements == given.elements))
+        flop = (6.0 + len(weights) + (other is not None)) * given.elements
+        return replace(moved(given, other, *weights, _like(given), flop=flop), least=True)
+
+    return formula
+
+
+def biased_activation(call: Call) -> Work:
+    """Count Megatron's GeLUFunction(input, bias): add, and an activation of 8."""
+    given, bias = call.tensor(0), call.tensor(1)
+    require(bias.shape == given.shape[-1:])
+    return moved(given, bias, _like(given), flop=9.0 * given.elements)
+
+
+def whole_rotation(call: Call) -> Work:
+    """Count flash-attn's ApplyRotaryEmb(x, cos, sin, ...) where cos and sin, of half a head each, turn all of it."""
+    given, cos, sin = (call.tensor(i) for i in range(3))
+    require(bool(given.shape) and bool(cos.shape) and cos.shape == sin.shape)
+    if 2 * cos.shape[-1] != given.shape[-1]:
+        raise Unrecorded
+    work = moved(given, cos, sin, _like(given), flop=3.0 * given.elements)
+    return replace(work, doubtful_bytes=total_bytes(cos, sin))
+
+
+def losses(call: Call) -> Work:
+    """Count CrossEntropyLoss, SoftmaxCrossEntropyLoss, Fast_CrossEntropyLoss(logits, labels, ...): a loss a row; 4 an element.
+
+    Rows of an ignored label need not be read: that is doubted.
+    """
+    given, target = call.tensor(0), call.tensor(1)
+    require(len(given.shape) >= 2 and target.elements * given.shape[-1] == given.elements)
+    work = moved(given, target, Tensor((target.elements,), FLOAT32), flop=4.0 * given.elements)
+    return replace(work, doubtful_bytes=given.bytes)
+
+
+def two_products(call: Call) -> Work:
+    """Count Transformer Engine's _LayerNormMLP: the input (..., h), a weight (f or 2 f, h) and one (h, f), in this order.
+
+    Other tensors of two dimensions or more (copies of weights in another type) leave the call unknown.
+    """
+    matrices = [t for t in call.given() if len(t.shape) >= 2]
+    if len(matrices) != 3:
+        raise Unrecorded
+    given, first, second = matrices
+    width = given.shape[-1]
+    require(len(first.shape) == len(second.shape) == 2 and first.shape[1] == second.shape[0] == width > 0)
+    require(first.shape[0] in (second.shape[1], 2 * second.shape[1]))
+    if given.dtype is None or given.dtype.compute is None:
+        raise Unrecorded
+    flop = 2.0 * given.elements * (first.shape[0] + second.shape[1])
+    return Work(flop, total_bytes(given, first, second, _like(given)), given.dtype.compute, least=True)
+
+
+def dense(call: Call) -> Work:
+    """Count Apex's FusedDenseFunc, DenseNoBiasFunc(x, w, [bias]): (..., k) x (n, k), transposed."""
+    given, weight, bias = call.tensor(0), call.tensor(1), call.optional(2)
+    require(len(weight.shape) == 2 and bool(given.shape) and given.shape[-1] == weight.shape[1])
+    if given.dtype is None or given.dtype.compute is None:
+        raise Unrecorded
+    output = Tensor((*given.shape[:-1], weight.shape[0]), given.dtype)
+    flop = 2.0 * output.elements * weight.shape[1]
+    return Work(flop, total_bytes(given, weight, bias, output), given.dtype.compute)
+
+
 def causal_convolution(call: Call) -> Work:
     """Count _causal_conv1d_fwd_cpp(x, weight, bias, ...): (samples, channels, length) by (channels, taps).
 
@@ -131,6 +209,25 @@ def linear(call: Call) -> Work:
         raise Unrecorded
     output = Tensor((rows, width), dtype)
     return Work(2.0 * rows * width * k, total_bytes(one, other, output), dtype.compute, least=True)
+
+
+def linear_gradients(call: Call) -> Work:
+    """Count _LinearBackward, _LayerNormLinearBackward(gradient) by the shapes of the forward call.
+
+    These are of the input (..., k) and the weight (n, k). The gradient of the input and that of the weight take one product each. Two kernels that multiply compute both, one the one or
+    the other, which are as much.
+    """
+    gradient = call.tensor(0)
+    matrices = [shape for shape in call.outer_shapes if shape is not None and len(shape) >= 2]
+    if len(matrices) != 2 or not call.gradients or gradient.dtype is None or gradient.dtype.compute is None:
+        raise Unrecorded
+    one, other = (Tensor(shape, gradient.dtype) for shape in matrices)
+    k = one.shape[-1]
+    require(k == other.shape[-1] and k > 0 and one.elements * (other.elements // k) == gradient.elements * k)
+    flop = 2.0 * len(call.gradients) * gradient.elements * k
+    # Either product reads the gradient and one of both, and writes what is as large as the other.
+    gradients = (one, other) if len(call.gradients) == 2 else ()
+    return Work(flop, total_bytes(gradient, one, other, *gradients), gradient.dtype.compute, least=True)
 
 
 def four_bit_vector(call: Call) -> Work:
@@ -191,19 +288,22 @@ def skinny(call: Call) -> Work:
 
 _RMS, _LAYER = norm(3.0), norm(6.0)
 _NORMS = {
-    **dict.fromkeys(("LigerRMSNormFunction", "FusedRMSNormFunction", "FusedRMSNormAffineFunction", "FusedRMSNormAffineMixedDtypesFunction"), _RMS),
+    **dict.fromkeys(("LigerRMSNormFunction", "FusedRMSNormFunction", "FusedRMSNormAffineFunction", "FusedRMSNormAffineMixedDtypesFunction", "Fast_RMS_Layernorm", "_RMSNorm"), _RMS),
     **dict.fromkeys(
-        ("LigerLayerNormFunction", "FusedLayerNormFunction", "FusedLayerNormAffineFunction", "FusedLayerNormAffineMixedDtypesFunction", "FastLayerNormFN"),
+        ("LigerLayerNormFunction", "FusedLayerNormFunction", "FusedLayerNormAffineFunction", "FusedLayerNormAffineMixedDtypesFunction", "FastLayerNormFN", "Fast_Layernorm", "_LayerNorm"),
         _LAYER,
     ),
 }  # fmt: skip
 _GATES = ("LigerSiLUMulFunction", "LigerGELUMulFunction")
 _HALVES = ("SwiGLUFunction", "BiasSwiGLUFunction")
-_ROTATIONS = ("LigerRopeFunction", "FusedRoPEFunc")
-_SOFTMAXES = ("ScaledUpperTriangMaskedSoftmax", "ScaledMaskedSoftmax", "ScaledSoftmax")
+_ROTATIONS = ("LigerRopeFunction", "FusedRoPEFunc", "Fast_RoPE_Embedding")
+_SOFTMAXES = ("ScaledUpperTriangMaskedSoftmax", "ScaledMaskedSoftmax", "ScaledSoftmax", "GenericScaledMaskedSoftmax")
 
 PRODUCTS: dict[str, Formula] = {
     **dict.fromkeys(("_Linear", "_LayerNormLinear"), linear),
+    **dict.fromkeys(("_LinearBackward", "_LayerNormLinearBackward"), linear_gradients),
+    "_LayerNormMLP": two_products,
+    **dict.fromkeys(("FusedDenseFunc", "DenseNoBiasFunc"), dense),
     "bitsandbytes::gemv_4bit": four_bit_vector,
     "bitsandbytes::int8_linear_matmul": eight_bit_product,
     **dict.fromkeys(in_namespaces("_rocm_C", "wvSplitK", "wvSplitKrc", "LLMM1"), skinny),
@@ -223,6 +323,17 @@ FORMULAS: dict[str, Formula] = {
     **dict.fromkeys(_SOFTMAXES, softmax),
     # Read: the gradient and the result; written: the scores' gradient. Multiply, add; subtract, multiply, scale.
     **{f"{name}Backward": of_result(3, 5.0) for name in _SOFTMAXES},
+    "LayerNormFn": added_norm(3, 1, 2),
+    "DropoutAddLayerNormFn": added_norm(1, 2, 3),
+    # Read: the gradient and the sum; written: the sum's gradient.
+    **{f"{name}Backward": of_result(3, 9.0) for name in ("LayerNormFn", "DropoutAddLayerNormFn")},
+    "GeLUFunction": biased_activation,
+    # Read: the gradient and the input; written: the input's gradient. The derivative 12, multiply.
+    "GeLUFunctionBackward": of_result(3, 13.0),
+    "ApplyRotaryEmb": whole_rotation,
+    **dict.fromkeys(
+        ("CrossEntropyLoss", "SoftmaxCrossEntropyLoss", "SoftmaxCrossEntropyLossFn", "Fast_CrossEntropyLoss"), losses
+    ),
     "LigerCrossEntropyFunction": cross_entropy,
     "DaoAILab::_causal_conv1d_fwd_cpp": causal_convolution,
     "bitsandbytes::dequantize_4bit": from_four_bits,

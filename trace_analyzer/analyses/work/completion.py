@@ -29,6 +29,8 @@ _RESIZING = (
     *("aten::constant_pad_nd", *(f"aten::{kind}_pad{n}d" for kind in ("reflection", "replication") for n in (1, 2, 3))),
 )  # fmt: skip
 """Operators whose result has another size, and the channels of their input."""
+FORWARD = "forward"
+"""What stands for the operator around a backward pass whose forward call tells its shapes."""
 _OUTER: dict[str, tuple[str, ...]] = {
     "aten::ne": ("aten::isnan",),
     "aten::eq": ("aten::isfinite",),
@@ -41,10 +43,17 @@ _OUTER: dict[str, tuple[str, ...]] = {
 """Operators of which the one around them says more: what `isnan` compares, and all shapes of a convolution's gradients."""
 
 
-def with_context(calls: pl.DataFrame, host: Host, inputs: pl.DataFrame) -> pl.DataFrame:
-    """Return calls (kernels with their operator's arguments) with `CONTEXT`; ``inputs`` are all arguments."""
+OF_FORWARD = r"^(?:_LinearBackward|_LayerNormLinearBackward|FlashAttn(?:Varlen)?FuncBackward)$"
+"""Backward passes of autograd functions, recorded with gradients alone, of which the shapes of the forward call say the rest."""
+
+
+def with_context(calls: pl.DataFrame, host: Host, inputs: pl.DataFrame, links: pl.DataFrame) -> pl.DataFrame:
+    """Return calls (kernels with their operator's arguments) with `CONTEXT`.
+
+    ``inputs`` are all arguments, ``links`` backward operators with their forward operator.
+    """
     return (
-        calls.hstack(_outer(calls, host, inputs))
+        calls.hstack(_said_elsewhere(calls, host, inputs, links))
         .hstack(_results(calls, host, inputs))
         .hstack(_assumed_types(calls))
         .hstack(_gradients(calls))
@@ -69,12 +78,15 @@ _OF_INPUT, _OF_WEIGHT = (
 
 
 def _gradients(calls: pl.DataFrame) -> pl.DataFrame:
-    """Return (gradients): which gradients a convolution's backward pass computed, where no values were recorded.
+    """Return (gradients): which gradients the backward pass of a convolution or linear layer computed, where no values tell.
 
     The names of its kernels tell (dgrad, wgrad). Where they do not, two kernels that multiply compute both, and one that of the
     weight: a first layer needs none of its input.
     """
-    asked = calls.filter((pl.col("operator").cast(pl.String) == _BACKWARD) & pl.col("concrete_inputs").is_null())
+    operator = pl.col("operator").cast(pl.String)
+    asked = calls.filter(
+        ((operator == _BACKWARD) & pl.col("concrete_inputs").is_null()) | operator.str.contains(OF_FORWARD)
+    )
     if asked.is_empty():
         return _nulls(calls, "gradients")
     asked = asked.filter((pl.col("group") == "matmul") & ~pl.col("helper"))
@@ -94,6 +106,32 @@ def _gradients(calls: pl.DataFrame) -> pl.DataFrame:
         .alias("gradients")
     )
     return lookup(by_operator, calls, "operator_id")
+
+
+def _said_elsewhere(calls: pl.DataFrame, host: Host, inputs: pl.DataFrame, links: pl.DataFrame) -> pl.DataFrame:
+    """Return (outer, outer_dims): of the operator around the call that says more of it, or of its forward call."""
+    around = _outer(calls, host, inputs)
+    asked = calls.filter(pl.col("operator").cast(pl.String).str.contains(OF_FORWARD)).select("operator_id").unique()
+    if asked.is_empty() or links.is_empty():
+        return around
+    forward = (
+        asked.join(links.select(pl.col("event_id").alias("operator_id"), "forward_id"), on="operator_id")
+        .join(inputs.select(pl.col("operator_id").alias("forward_id"), "input_dims"), on="forward_id")
+        .select(
+            "operator_id",
+            pl.lit(FORWARD).alias("outer"),
+            pl.col("input_dims").cast(pl.String).alias("outer_dims"),
+        )
+    )
+    of_forward = lookup(forward, calls, "operator_id")
+    return pl.DataFrame(
+        [
+            around.get_column(name)
+            .cast(pl.String)
+            .zip_with(around.get_column(name).is_not_null(), of_forward.get_column(name))
+            for name in ("outer", "outer_dims")
+        ]
+    )
 
 
 def _outer(calls: pl.DataFrame, host: Host, inputs: pl.DataFrame) -> pl.DataFrame:

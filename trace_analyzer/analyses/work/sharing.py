@@ -63,7 +63,7 @@ class LaunchedWork:
     notes: tuple[Note, ...]
 
 
-def work_of_kernels(activities: pl.DataFrame, trace: Trace, host: Host) -> LaunchedWork:
+def work_of_kernels(activities: pl.DataFrame, trace: Trace, host: Host, backward_links: pl.DataFrame) -> LaunchedWork:
     """Return the work of kernels that were launched one by one.
 
     Needs launch_name, launch_thread and launch_start_ns. The work belongs to the innermost operator around the launch
@@ -78,12 +78,12 @@ def work_of_kernels(activities: pl.DataFrame, trace: Trace, host: Host) -> Launc
     kernels = kernels.hstack(arithmetic(names).drop("name")[numbers])
     launched = kernels.filter(~is_replayed(kernels))
     inputs = recorded_inputs(trace)
-    calls = with_context(_calls(launched, inputs), host, inputs)
+    calls = with_context(_calls(launched, inputs), host, inputs, backward_links)
     own, notes = _works(calls)
     shares = _shares(own)
     outer = _outer_calls(launched, shares, host, inputs)
     if outer.height:
-        outer_shares = _shares(_works(with_context(outer, host, inputs))[0])
+        outer_shares = _shares(_works(with_context(outer, host, inputs, backward_links))[0])
         outer_shares = outer_shares.with_columns(
             pl.when(pl.col("work_from") == "call").then(pl.lit("outer-call")).otherwise("work_from").alias("work_from")
         )

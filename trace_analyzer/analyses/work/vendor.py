@@ -1,7 +1,15 @@
-"""Count operators of inference libraries (vLLM, SGLang, aiter, fbgemm) whose name and shapes leave no doubt."""
+"""Count operators of inference libraries (vLLM, SGLang, FlashInfer, aiter, fbgemm) whose name and shapes leave no doubt.
+
+Argument orders are those of the libraries' registrations: vLLM (`csrc/torch_bindings.cpp`, `csrc/moe/torch_bindings.cpp`), SGLang
+(`sgl-kernel/csrc/common_extension.cc`), FlashInfer (`norm.py`, `cascade.py`), FBGEMM (`quantize_ops`, `gen_ai`).
+"""
+
+import math
+from dataclasses import replace
 
 from trace_analyzer.analyses.work.calls import (
     BYTE,
+    DTYPES,
     FLOAT32,
     Call,
     Formula,
@@ -10,6 +18,7 @@ from trace_analyzer.analyses.work.calls import (
     compute,
     in_namespaces,
     require,
+    tensor_of,
     total_bytes,
 )
 
@@ -47,12 +56,21 @@ def gated(call: Call) -> Work:
 
 
 def rotary(call: Call) -> Work:
-    """Count rotary_embedding(positions, query, key, head_size, cos_sin_cache, is_neox): in place, 3 FLOP an element."""
+    """Count rotary_embedding(positions, query, key, head_size, cos_sin_cache, is_neox): in place, 3 FLOP an element.
+
+    Of each head, the cache's width is turned, which is less than the head in models of partial rotation. Without values the head
+    size is unknown: whole heads count, and are doubted.
+    """
     positions, query, key, table = call.tensor(0), call.tensor(1), call.optional(2), call.tensor(4)
     require(len(table.shape) == 2)
     rows = Tensor((min(positions.elements, table.shape[0]), table.shape[1]), table.dtype)
-    turned = query.elements + (key.elements if key else 0)
-    return _moved(3.0 * turned, query, positions, query, query, key, key, rows)
+    head = call.number(3) if call.valued else table.shape[1]
+    require(head > 0)
+    part = min(1.0, table.shape[1] / head)
+    given = [query, *([key] if key else [])]
+    turned, rest = sum(t.elements for t in given) * part, sum(t.bytes for t in given) * part * 2
+    work = Work(3.0 * turned, total_bytes(positions, rows) + rest, compute(query.dtype))
+    return work if call.valued else replace(work, doubtful_bytes=rest)
 
 
 def store_cache(call: Call) -> Work:
@@ -167,16 +185,152 @@ def from_bytes(call: Call) -> Work:
     return _moved(2.0 * given.elements, Tensor(given.shape, FLOAT32), given, Tensor(given.shape, FLOAT32))
 
 
+def norm_and_rotation(call: Call) -> Work:
+    """Count fused_qk_norm_rope(qkv, query heads, key heads, value heads, head size, eps, weights, cache, ...).
+
+    Of each token query and key heads are normalized (4 FLOP an element) and, as far as the cache is wide, turned (3), in place.
+    """
+    packed, table, positions = call.tensor(0), call.tensor(8), call.tensor(10)
+    query, key, value, width = (call.number(i) for i in range(1, 5))
+    heads = query + key + value
+    require(heads > 0 and width > 0 and len(table.shape) == 2 and packed.elements % (heads * width) == 0)
+    normalized = packed.elements * (query + key) / heads
+    rows = Tensor((min(positions.elements, table.shape[0]), table.shape[1]), table.dtype)
+    turned = normalized * min(1.0, table.shape[1] / width)
+    moved = 2 * normalized * packed.size + total_bytes(call.tensor(6), call.tensor(7), rows, positions)
+    return Work(4.0 * normalized + 3.0 * turned, moved, compute(packed.dtype))
+
+
+def rotary_to(call: Call) -> Work:
+    """Count apply_rope_pos_ids_cos_sin_cache(q, k, q out, k out, cache, positions, ...).
+
+    What it does not turn of a head need not move if it works in place: that is doubted.
+    """
+    query, key, query_out, key_out, table, positions = (call.tensor(i) for i in range(6))
+    require(query.elements == query_out.elements and key.elements == key_out.elements and len(table.shape) == 2)
+    rows = Tensor((min(positions.elements, table.shape[0]), table.shape[1]), table.dtype)
+    turned = min(1.0, table.shape[1] / query.shape[-1]) * (query.elements + key.elements)
+    inputs = (query, key, positions, rows)
+    return Work(
+        3.0 * turned,
+        total_bytes(*inputs, query_out, key_out),
+        compute(query.dtype),
+        doubtful_bytes=total_bytes(query, key, query_out, key_out),
+    )
+
+
+def quantized_fp4(call: Call) -> Work:
+    """Count scaled_fp4_quant(out, input, scales, scale): largest value, multiply, clamp; two elements in a byte.
+
+    Scales, one of 16 elements, may be padded: they are not counted.
+    """
+    output, given = call.tensor(0), call.tensor(1)
+    require(output.bytes * 2 == given.elements)
+    return replace(_moved(3.0 * given.elements, given, output, given), least=True)
+
+
+def gated_fp4(call: Call) -> Work:
+    """Count silu_and_mul_nvfp4_quant(out, scales, input, scale): as `gated`, then as `quantized_fp4`."""
+    output, given = call.tensor(0), call.tensor(2)
+    require(output.bytes * 4 == given.elements)
+    return replace(_moved(4.5 * given.elements, given, output, given), least=True)
+
+
+def from_packed_words(call: Call) -> Work:
+    """Count awq_dequantize(words, scales, zeros, ...): eight elements in a word (k, n / 8), to (k, n) of the scales' type."""
+    words, scales = call.tensor(0), call.tensor(1)
+    require(len(words.shape) == len(scales.shape) == 2 and scales.shape[1] == 8 * words.shape[1])
+    written = Tensor((words.shape[0], scales.shape[1]), scales.dtype)
+    return _moved(2.0 * written.elements, written, words, scales, call.optional(2), written)
+
+
+def from_blocks(call: Call) -> Work:
+    """Count ggml_dequantize(blocks, kind, m, n, dtype): bytes of blocks, to (m, n), half types by default."""
+    blocks, m, n = call.tensor(0), call.number(2), call.number(3)
+    written = tensor_of((m, n), call.type_at(4) or DTYPES["c10::Half"])
+    return _moved(2.0 * written.elements, written, blocks, written)
+
+
+def penalized(call: Call) -> Work:
+    """Count apply_repetition_penalties_(logits, prompt mask, output mask, penalties).
+
+    Masks are read, and of the logits those that they pick, which is not recorded.
+    """
+    masks = [call.tensor(i) for i in (1, 2, 3)]
+    return Work(None, total_bytes(*masks), None, least=True)
+
+
+def converted(call: Call) -> Work:
+    """Count convert_fp8(out, input, ...): multiply and clamp."""
+    output, given = call.tensor(0), call.tensor(1)
+    require(output.elements == given.elements)
+    return _moved(2.0 * given.elements, given if compute(given.dtype) else output, output, given)
+
+
+def joined_query(call: Call) -> Work:
+    """Count concat_mla_q(a, b, out): both are read and written side by side."""
+    one, other, output = (call.tensor(i) for i in range(3))
+    require(output.elements == one.elements + other.elements)
+    return _moved(0.0, one, one, other, output)
+
+
+def turned_cache(call: Call) -> Work:
+    """Count concat_and_cache_mla_rope_fused(positions, q, k, latent, cos and sin, neox, slots, cache, ...).
+
+    Query and key are turned in place; key and latent go to the cache. Tokens without a slot are not written: that is doubted.
+    """
+    positions, query, key, latent, slots, cache = (call.tensor(i) for i in (0, 1, 2, 3, 6, 7))
+    written = [Tensor(latent.shape, cache.dtype), Tensor(key.shape, cache.dtype)]
+    work = _moved(
+        3.0 * (query.elements + key.elements), query, positions, query, query, key, key, latent, slots, *written
+    )
+    return replace(work, doubtful_bytes=total_bytes(*written))
+
+
+def rows_shuffled(call: Call) -> Work:
+    """Count shuffle_rows(input, map, out): rows of the result may all come from one of the input."""
+    given, places, output = (call.tensor(i) for i in range(3))
+    require(given.shape[-1:] == output.shape[-1:])
+    read = min(given.bytes, output.bytes)
+    return Work(0.0, total_bytes(places, output) + read, compute(output.dtype), doubtful_bytes=read)
+
+
+def hadamard(call: Call) -> Work:
+    """Count hadacore_transform(x, in place): n log2 n FLOP a row, read and written."""
+    given = call.tensor(0)
+    require(bool(given.shape) and given.shape[-1] > 0)
+    return _moved(given.elements * math.log2(given.shape[-1]), given, given, Tensor(given.shape, given.dtype))
+
+
+def scanned(call: Call) -> Work:
+    """Count selective_scan_fwd(u, delta, A, B, C, D, z, ...): a result of u's shape; states are not counted.
+
+    A state's element takes, per time step: exponent 2, product 2, multiply-add 2, product with C 2.
+    """
+    given, delta, a, b, c = (call.tensor(i) for i in range(5))
+    require(given.elements == delta.elements and len(a.shape) == 2)
+    flop = 8.0 * given.elements * a.shape[1]
+    return replace(
+        _moved(flop, given, given, delta, a, b, c, *call.given(5)[:1], Tensor(given.shape, given.dtype)), least=True
+    )
+
+
+def to_rowwise_fp8(call: Call) -> Work:
+    """Count quantize_fp8_per_row, quantize_fp8_per_tensor(input, ...): largest value, scale, clamp; a byte each."""
+    given = call.tensor(0)
+    return replace(_moved(3.0 * given.elements, given, given, Tensor(given.shape, BYTE)), least=True)
+
+
 FORMULAS: dict[str, Formula] = {
-    **dict.fromkeys(in_namespaces("_C sgl_kernel", "rms_norm", "rmsnorm"), rms_norm),
+    **dict.fromkeys(in_namespaces("_C sgl_kernel flashinfer", "rms_norm", "rmsnorm"), rms_norm),
     "aiter::rmsnorm": rms_norm,
-    **dict.fromkeys(in_namespaces("_C sgl_kernel", "fused_add_rms_norm", "fused_add_rmsnorm"), add_rms_norm),
+    **dict.fromkeys(in_namespaces("_C sgl_kernel flashinfer", "fused_add_rms_norm", "fused_add_rmsnorm"), add_rms_norm),
     "aiter::add_rmsnorm": add_rms_norm_to,
-    "sgl_kernel::gemma_rmsnorm": rms_norm,
-    "sgl_kernel::gemma_fused_add_rmsnorm": add_rms_norm,
+    **dict.fromkeys(in_namespaces("sgl_kernel flashinfer", "gemma_rmsnorm"), rms_norm),
+    **dict.fromkeys(in_namespaces("sgl_kernel flashinfer", "gemma_fused_add_rmsnorm"), add_rms_norm),
     **dict.fromkeys(
         in_namespaces(
-            "_C sgl_kernel",
+            "_C sgl_kernel flashinfer aiter",
             "silu_and_mul",
             "mul_and_silu",
             "gelu_and_mul",
@@ -201,6 +355,7 @@ FORMULAS: dict[str, Formula] = {
     **dict.fromkeys(
         in_namespaces(
             "sgl_kernel",
+            "sgl_per_token_group_quant_8bit",
             "sgl_per_token_group_quant_fp8",
             "sgl_per_token_group_quant_int8",
             "sgl_per_tensor_quant_fp8",
@@ -208,7 +363,7 @@ FORMULAS: dict[str, Formula] = {
         ),
         group_quantized,
     ),
-    **dict.fromkeys(in_namespaces("_C sgl_kernel", "rotary_embedding"), rotary),
+    **dict.fromkeys(in_namespaces("_C sgl_kernel", "rotary_embedding", "batched_rotary_embedding"), rotary),
     **dict.fromkeys(
         ("_C_cache_ops::reshape_and_cache_flash", "_C_cache_ops::reshape_and_cache", "sglang::store_cache"), store_cache
     ),
@@ -229,6 +384,8 @@ FORMULAS: dict[str, Formula] = {
             "_C::merge_attn_states",
             "sgl_kernel::merge_state",
             "sgl_kernel::merge_state_v2",
+            "flashinfer::merge_state",
+            "_moe_C::sgl_moe_align_block_size",
             "_moe_C::topk_softmax",
             "sgl_kernel::topk_softmax",
             "_moe_C::moe_sum",
@@ -247,4 +404,18 @@ FORMULAS: dict[str, Formula] = {
     ),
     "fbgemm::FloatToHFP8Quantized": to_bytes,
     "fbgemm::HFP8QuantizedToFloat": from_bytes,
+    "_C::fused_qk_norm_rope": norm_and_rotation,
+    "sgl_kernel::apply_rope_pos_ids_cos_sin_cache": rotary_to,
+    **dict.fromkeys(in_namespaces("_C _C_stable_libtorch sgl_kernel", "scaled_fp4_quant"), quantized_fp4),
+    **dict.fromkeys(in_namespaces("_C _C_stable_libtorch", "silu_and_mul_nvfp4_quant"), gated_fp4),
+    **dict.fromkeys(in_namespaces("_C _C_stable_libtorch sgl_kernel", "awq_dequantize"), from_packed_words),
+    **dict.fromkeys(in_namespaces("_C sgl_kernel", "ggml_dequantize"), from_blocks),
+    "_C::apply_repetition_penalties_": penalized,
+    "_C_cache_ops::convert_fp8": converted,
+    "_C_cache_ops::concat_mla_q": joined_query,
+    "_C_cache_ops::concat_and_cache_mla_rope_fused": turned_cache,
+    "sgl_kernel::shuffle_rows": rows_shuffled,
+    "_C::hadacore_transform": hadamard,
+    "_C::selective_scan_fwd": scanned,
+    **dict.fromkeys(in_namespaces("fbgemm mslk", "quantize_fp8_per_row", "quantize_fp8_per_tensor"), to_rowwise_fp8),
 }

@@ -16,6 +16,7 @@ from trace_analyzer.analyses.work.calls import (
     Work,
     in_namespaces,
     require,
+    tensor_of,
     total_bytes,
 )
 
@@ -90,6 +91,31 @@ def _is_scale(dtype: Dtype) -> bool:
     return dtype.compute in ("fp16", "bf16", "fp32", "fp8")
 
 
+def linear(call: Call) -> Work:
+    """Count rocm_unquantized_gemm(x, w, bias): (..., k) x (n, k), transposed, to x's type."""
+    x, w = call.tensor(0), call.tensor(1)
+    require(len(w.shape) == 2 and bool(x.shape) and x.shape[-1] == w.shape[1])
+    output = Tensor((*x.shape[:-1], w.shape[0]), x.dtype)
+    return _counted(2.0 * output.elements * w.shape[1], x.dtype, x, w, output, call.optional(2))
+
+
+def from_blocks(call: Call) -> Work:
+    """Count ggml_mul_mat_a8, ggml_mul_mat_vec_a8(blocks, x, kind, n): x (m, k) by n rows of blocks, in 8 bits."""
+    blocks, x, n = call.tensor(0), call.tensor(1), call.number(3)
+    require(len(x.shape) == 2 and n >= 0)
+    output = tensor_of((x.shape[0], n), x.dtype)
+    return replace(_counted(2.0 * output.elements * x.shape[1], x.dtype, blocks, x, output), dtype="int8")
+
+
+def bytes_weight(call: Call) -> Work:
+    """Count allspark_w8a16_gemm(a, w, scales, zeros, n, ...): a (m, k) by n columns of weights of a byte, padded."""
+    a, w, n = call.tensor(0), call.tensor(1), call.number(4)
+    require(len(a.shape) == len(w.shape) == 2 and 0 <= n * a.shape[1] <= w.elements)
+    output = tensor_of((a.shape[0], n), a.dtype)
+    weights = Tensor((n * a.shape[1],), w.dtype)
+    return _counted(2.0 * output.elements * a.shape[1], a.dtype, a, weights, call.optional(2), output)
+
+
 def experts(call: Call) -> Work:
     """Count inplace_fused_experts, outplace_fused_experts(hidden, w1, w2, topk_weights, topk_ids, ...).
 
@@ -123,6 +149,10 @@ def experts(call: Call) -> Work:
 
 
 FORMULAS: dict[str, Formula] = {
+    "vllm::rocm_unquantized_gemm": linear,
+    **dict.fromkeys(in_namespaces("vllm", "w8a8_triton_block_scaled_mm_func", "rocm_aiter_gemm_w8a8", "rocm_aiter_w8a8_gemm", "rocm_aiter_gemm_w8a8_blockscale"), rowwise),
+    **dict.fromkeys(in_namespaces("_C sgl_kernel", "ggml_mul_mat_a8", "ggml_mul_mat_vec_a8"), from_blocks),
+    "_C::allspark_w8a16_gemm": bytes_weight,
     **dict.fromkeys(in_namespaces("_C _C_stable_libtorch", "cutlass_scaled_mm", "cutlass_scaled_mm_azp"), written),
     **dict.fromkeys(in_namespaces("_C _moe_C sgl_kernel", "dsv3_fused_a_gemm", "dsv3_router_gemm"), written),
     **dict.fromkeys(in_namespaces("_C _C_stable_libtorch sgl_kernel", "cutlass_scaled_fp4_mm"), written_fp4),

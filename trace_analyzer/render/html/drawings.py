@@ -1,20 +1,23 @@
 """Draw the charts as Bokeh documents for the page: in its colours, without code, each on its own."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from bokeh.core.properties import value
-from bokeh.document import Document
-from bokeh.models import ColumnDataSource, FactorRange, FixedTicker, HoverTool, Range1d, TapTool
-from bokeh.plotting import figure
 
 from trace_analyzer.render.charts import CHARTS, Axis, Chart
+from trace_analyzer.render.html.bokeh_models import Model, column, constant, data_source, document, glyphs
 from trace_analyzer.render.palette import palette
 from trace_analyzer.report import Report
 
 _FONT = "system-ui, sans-serif"
+
+Tips = Sequence[tuple[str, str]]
+"""What a hover shows: headings and columns."""
+
+Drawn = Iterator[tuple[Model, Tips | None]]
+"""What draws a part of a chart, and its tips if it can be hovered over and tapped."""
 
 
 @dataclass(frozen=True)
@@ -40,15 +43,14 @@ def drawings(report: Report, names: tuple[str, ...]) -> dict[str, Drawing]:
 
 
 def _drawing(name: str, chart: Chart) -> Drawing:
-    plot = _figure(chart)
-    plot.name = f"plot-{name}"
+    renderers: list[Model] = []
+    tools: list[Model] = []
     for draw in (_draw_bars, _draw_bins, _draw_lines, _draw_points, _draw_notes):
-        draw(plot, chart)
-    for renderer in plot.renderers:
-        renderer.update(selection_glyph=None, nonselection_glyph=None, muted_glyph=None)
-    document = Document()
-    document.add_root(plot)
-    return Drawing(document.to_json(deferred=False), _legend(chart), chart.marks, chart.height)
+        for renderer, tips in draw(chart):
+            renderers.append(renderer)
+            tools += [] if tips is None else _tools(renderer, tips)
+    figure = _figure(f"plot-{name}", chart, renderers, tools)
+    return Drawing(document([figure], f"{name}-"), _legend(chart), chart.marks, chart.height)
 
 
 def _legend(chart: Chart) -> tuple[tuple[str, str], ...]:
@@ -58,33 +60,42 @@ def _legend(chart: Chart) -> tuple[tuple[str, str], ...]:
     return tuple((line.label, _variable(line.colour)) for line in chart.lines) if len(chart.lines) > 1 else ()
 
 
-def _figure(chart: Chart) -> figure:
+def _figure(name: str, chart: Chart, renderers: Sequence[Model], tools: Sequence[Model]) -> Model:
     """Return a figure that fits its place, on the page's background; its heading and its legend are the page's."""
-    names = list(dict.fromkeys(name for name, _, _ in chart.bars))
-    ranges: dict[str, Any] = {"x_range": FactorRange(factors=names)} if names else _ends("x_range", chart.x)
-    ranges |= _ends("y_range", chart.y)
-    plot = figure(
-        **ranges, height=chart.height, sizing_mode="stretch_width", toolbar_location=None, tools="", title=None,
-        x_axis_type="log" if chart.x.log else "auto", y_axis_type="log" if chart.y.log else "auto",
-        x_axis_label=chart.x.title, y_axis_label=chart.y.title,
-        background_fill_alpha=0, border_fill_alpha=0, outline_line_color=None, min_border_right=16,
-        lod_threshold=None, output_backend="canvas",
+    x_axis, y_axis = _axis(chart.x, named=bool(chart.bars)), _axis(chart.y)
+    return Model(
+        "Figure", name=name, height=chart.height, sizing_mode="stretch_width",
+        x_range=Model("FactorRange", factors=list(dict.fromkeys(name for name, _, _ in chart.bars))) if chart.bars else _range(chart.x),
+        y_range=_range(chart.y, **({"start": 0} if chart.bins is not None or chart.bars else {})),
+        x_scale=_scale(chart.x, named=bool(chart.bars)), y_scale=_scale(chart.y),
+        title=None, renderers=renderers, toolbar=Model("Toolbar", tools=tools), toolbar_location=None,
+        left=[y_axis], below=[x_axis], center=[Model("Grid", axis=x_axis), Model("Grid", axis=y_axis, dimension=1)],
+        background_fill_alpha=0, border_fill_alpha=0, outline_line_color=None, min_border_right=16, lod_threshold=None,
     )  # fmt: skip
-    for axis, of in ((plot.xaxis[0], chart.x), (plot.yaxis[0], chart.y)):
-        axis.update(
-            axis_label_text_font_style="normal", axis_label_text_font=_FONT, major_label_text_font=_FONT,
-            axis_label_text_font_size="11pt", major_label_text_font_size="10pt", minor_tick_line_color=None,
-        )  # fmt: skip
-        if of.ticks:
-            axis.update(ticker=FixedTicker(ticks=list(of.ticks)), major_label_overrides=dict(of.ticks))
-    plot.grid.minor_grid_line_color = None
-    if chart.bins is not None or chart.bars:
-        plot.y_range.update(start=0)
-    return plot
 
 
-def _ends(name: str, axis: Axis) -> dict[str, Any]:
-    return {} if axis.ends is None else {name: Range1d(start=axis.ends[0], end=axis.ends[1])}
+def _range(axis: Axis, **more: Any) -> Model:
+    """Return the ends of an axis; those that are not fixed follow the data."""
+    ends = {} if axis.ends is None else {"start": axis.ends[0], "end": axis.ends[1]}
+    return Model("Range1d" if ends else "DataRange1d", **{**ends, **more})
+
+
+def _scale(axis: Axis, *, named: bool = False) -> Model:
+    return Model("CategoricalScale" if named else "LogScale" if axis.log else "LinearScale")
+
+
+def _axis(axis: Axis, *, named: bool = False) -> Model:
+    """Return an axis with its label, on which the ticks that it names stand, or Bokeh's own."""
+    ticks = (
+        {"ticker": Model("FixedTicker", ticks=list(axis.ticks)), "major_label_overrides": dict(axis.ticks)}
+        if axis.ticks
+        else {}
+    )
+    return Model(
+        "CategoricalAxis" if named else "LogAxis" if axis.log else "LinearAxis", axis_label=axis.title,
+        axis_label_text_font_style="normal", axis_label_text_font=_FONT, major_label_text_font=_FONT,
+        axis_label_text_font_size="11pt", major_label_text_font_size="10pt", minor_tick_line_color=None, **ticks,
+    )  # fmt: skip
 
 
 def _variable(colour: str) -> str:
@@ -92,29 +103,35 @@ def _variable(colour: str) -> str:
     return colour if colour in palette() else "k-other"
 
 
-def _tagged(renderer: Any, colour: str) -> Any:
-    renderer.glyph.tags = [f"--{_variable(colour)}"]
-    return renderer
+def _glyph(kind: str, colour: str, **attributes: Any) -> Model:
+    """Return a glyph that takes its colour of the theme."""
+    return Model(kind, tags=[f"--{_variable(colour)}"], **attributes)
 
 
 def _fill(colour: str) -> str:
     return palette()[_variable(colour)]
 
 
-def _draw_bars(plot: figure, chart: Chart) -> None:
+def _tools(renderer: Model, tips: Tips) -> list[Model]:
+    """Return what shows a row's texts and what leads to its place."""
+    return [Model("HoverTool", renderers=[renderer], tooltips=tips), Model("TapTool", renderers=[renderer])]
+
+
+def _draw_bars(chart: Chart) -> Drawn:
     for colour in dict.fromkeys(colour for _, _, colour in chart.bars):
         own = [(name, height) for name, height, its in chart.bars if its == colour]
-        source = ColumnDataSource({"name": [name for name, _ in own], "height": [height for _, height in own]})
-        _tagged(
-            plot.vbar("name", top="height", width=0.8, source=source, fill_color=_fill(colour), line_color=None), colour
+        source = data_source({"name": [name for name, _ in own], "height": [height for _, height in own]})
+        bars = _glyph(
+            "VBar", colour, x=column("name"), top=column("height"), width=0.8, fill_color=_fill(colour), line_color=None
         )
+        yield glyphs(bars, source), None
 
 
-def _draw_bins(plot: figure, chart: Chart) -> None:
+def _draw_bins(chart: Chart) -> Drawn:
     bins = chart.bins
     if bins is None:
         return
-    source = ColumnDataSource(
+    source = data_source(
         {
             "left": bins.edges[:-1],
             "right": bins.edges[1:],
@@ -123,27 +140,22 @@ def _draw_bins(plot: figure, chart: Chart) -> None:
             "end_ns": bins.end_ns,
         }
     )
-    renderer = plot.quad(
-        "left", "right", "top", bottom=0, source=source, fill_color=_fill(bins.colour), line_color=None
-    )
-    _tagged(renderer, bins.colour)
-    plot.add_tools(
-        HoverTool(renderers=[renderer], tooltips=[(f"{chart.x.label} from", "@left"), (chart.y.title, "@top")]),
-        TapTool(renderers=[renderer]),
-    )
+    boxes = _glyph(
+        "Quad", bins.colour, left=column("left"), right=column("right"), top=column("top"), bottom=0,
+        fill_color=_fill(bins.colour), line_color=None,
+    )  # fmt: skip
+    yield glyphs(boxes, source), [(f"{chart.x.label} from", "@left"), (chart.y.title, "@top")]
 
 
-def _draw_lines(plot: figure, chart: Chart) -> None:
+def _draw_lines(chart: Chart) -> Drawn:
     for line in chart.lines:
         x, y = _steps(line.x, line.y) if line.place else (line.x, line.y)
-        source = ColumnDataSource({"x": x, "y": y})
-        renderer = plot.line(
-            "x", "y", source=source, line_color=_fill(line.colour), line_width=1.2 if line.place else 1.5,
-            line_dash="dashed" if line.dashed else "solid",
+        curve = _glyph(
+            "Line", line.colour, x=column("x"), y=column("y"), line_color=_fill(line.colour),
+            line_width=1.2 if line.place else 1.5, line_dash="dashed" if line.dashed else "solid",
         )  # fmt: skip
-        _tagged(renderer, line.colour)
-        if line.place:
-            renderer.tags = [{"place": line.place, "unit_ns": line.unit_ns}]
+        place = {"tags": [{"place": line.place, "unit_ns": line.unit_ns}]} if line.place else {}
+        yield glyphs(curve, data_source({"x": x, "y": y}), **place), None
 
 
 def _steps(x: Any, y: Any) -> tuple[Any, Any]:
@@ -151,9 +163,9 @@ def _steps(x: Any, y: Any) -> tuple[Any, Any]:
     return np.repeat(x, 2)[1:], np.repeat(y, 2)[:-1]
 
 
-def _draw_points(plot: figure, chart: Chart) -> None:
+def _draw_points(chart: Chart) -> Drawn:
     for points in chart.points:
-        source = ColumnDataSource(
+        source = data_source(
             {
                 chart.x.label: points.x, chart.y.label: points.y, "size": points.size, "shape": list(points.markers),
                 "start_ns": points.start_ns, "end_ns": points.end_ns,
@@ -161,27 +173,27 @@ def _draw_points(plot: figure, chart: Chart) -> None:
             }
         )  # fmt: skip
         colour = _fill(points.colour)
-        renderer = plot.scatter(
-            chart.x.label, chart.y.label, size="size", marker="shape", source=source, fill_color=colour, line_color=colour,
-            fill_alpha=0.6, line_alpha=0.9,
+        marks = _glyph(
+            "Scatter", points.colour, x=column(chart.x.label), y=column(chart.y.label), size=column("size"), marker=column("shape"),
+            fill_color=colour, line_color=colour, fill_alpha=0.6, line_alpha=0.9,
         )  # fmt: skip
-        _tagged(renderer, points.colour)
-        tips = [(name, f"@{{{name}}}") for name in points.texts]
-        plot.add_tools(HoverTool(renderers=[renderer], tooltips=tips), TapTool(renderers=[renderer]))
+        yield glyphs(marks, source), [(name, f"@{{{name}}}") for name in points.texts]
 
 
-def _draw_notes(plot: figure, chart: Chart) -> None:
+def _draw_notes(chart: Chart) -> Drawn:
     for above in (True, False):
         notes = [note for note in chart.notes if note.above == above]
         if notes:
-            source = ColumnDataSource(
+            source = data_source(
                 {
                     "x": [note.x for note in notes],
                     "y": [note.y for note in notes],
                     "text": [note.text for note in notes],
                 }
             )
-            plot.text(
-                "x", "y", "text", source=source, text_align="right", text_baseline="bottom" if above else "top",
-                text_font=value(_FONT), text_font_size="9pt", x_offset=-4, y_offset=-2 if above else 2,
+            texts = Model(
+                "Text", x=column("x"), y=column("y"), text=column("text"), text_align=constant("right"),
+                text_baseline=constant("bottom" if above else "top"), text_font=constant(_FONT), text_font_size=constant("9pt"),
+                x_offset=-4, y_offset=-2 if above else 2,
             )  # fmt: skip
+            yield glyphs(texts, source), None

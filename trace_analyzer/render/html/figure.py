@@ -4,15 +4,14 @@ They hold no events. `assets/timeline.js` fills their sources with what the view
 the same for a thousand events as for a million.
 """
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
-from bokeh.models import ColumnDataSource, FixedTicker, Grid, Range1d, RangeTool
-from bokeh.models.annotations import BoxAnnotation
-from bokeh.plotting import figure
 
+from trace_analyzer.render.html.bokeh_models import Model, column, data_source, glyphs
 from trace_analyzer.render.html.timeline import TimelineColumns
 from trace_analyzer.report import Report
 from trace_analyzer.vocabulary import WORK
@@ -20,33 +19,16 @@ from trace_analyzer.vocabulary import WORK
 _OVERVIEW_BINS = 1200
 
 
-@dataclass(frozen=True)
-class TimelineFigures:
-    """Hold the overview, the rows and the curves, one above the other; they share the time axis."""
+def timeline_figures(report: Report, columns: TimelineColumns) -> tuple[Model, ...]:
+    """Return empty figures over the whole trace, from top to bottom; only the overview has its data already.
 
-    overview: figure
-    rows: figure
-    curves: tuple[figure, ...]
-
-    @property
-    def all(self) -> tuple[figure, ...]:
-        """Return the figures from top to bottom."""
-        return self.overview, self.rows, *self.curves
-
-
-def timeline_figures(report: Report, columns: TimelineColumns) -> TimelineFigures:
-    """Return empty figures over the whole trace; only the overview has its data already."""
+    They share the time axis.
+    """
     span = max(columns.end_ns, 1)
-    view = Range1d(start=0.0, end=float(span), name="view")
+    view = Model("Range1d", start=0.0, end=float(span), name="view")
     share = busy_bins(report, span) if report.tables["partition"].height else host_bins(columns, span)
-    figures = TimelineFigures(
-        _overview(share, span, view), _rows(view), tuple(_curve(kind, view) for kind in columns.curve_kinds)
-    )
-    for plot in figures.all:
-        for renderer in plot.renderers:
-            # they look the same at all times; else Bokeh works out colours for each look at every redraw
-            renderer.update(selection_glyph=None, nonselection_glyph=None, muted_glyph=None)
-    return figures
+    curves = (_curve(kind, view) for kind in columns.curve_kinds)
+    return _overview(share, span, view), _rows(view), *curves
 
 
 def busy_bins(report: Report, span_ns: int) -> npt.NDArray[np.float64]:
@@ -86,49 +68,60 @@ def _passed(edges: npt.NDArray[np.float64], instants: npt.NDArray[np.int64]) -> 
     return passed
 
 
-def _bare_figure(name: str, x_range: Range1d, y_range: Range1d) -> figure:
+def _bare_figure(name: str, x_range: Model, y_range: Model, **attributes: Any) -> Model:
     """Return a figure that is nothing but its frame: labels and axes are page elements around it.
 
     It has neither axes nor title: Bokeh works on hidden ones, and on their grids, at every redraw.
     """
-    plot = figure(
-        name=name, x_range=x_range, y_range=y_range, x_axis_type=None, y_axis_type=None, title=None, tools="", toolbar_location=None,
-        sizing_mode="stretch_both", min_border=0, outline_line_color=None, background_fill_alpha=0,
-        border_fill_alpha=0,
+    return Model(
+        "Figure", name=name, x_range=x_range, y_range=y_range, title=None, toolbar_location=None, sizing_mode="stretch_both",
+        min_border=0, outline_line_color=None, background_fill_alpha=0, border_fill_alpha=0,
         lod_threshold=None,  # else Bokeh draws a silent subset while zooming
+        **attributes,
     )  # fmt: skip
-    return plot
 
 
-def _overview(share: npt.NDArray[np.float64], span_ns: int, view: Range1d) -> figure:
-    plot = _bare_figure("overview", Range1d(start=0.0, end=float(span_ns)), Range1d(start=0, end=1.05))
+def _overview(share: npt.NDArray[np.float64], span_ns: int, view: Model) -> Model:
     edges = np.linspace(0, span_ns, len(share) + 1)
-    source = ColumnDataSource({"x": edges, "y": np.append(share, share[-1])}, name="overview-source")
-    plot.varea_step("x", 0, "y", source=source, step_mode="after", name="overview-area", fill_alpha=0.75)
-    tool = RangeTool(x_range=view, start_gesture="pan", name="range-tool")
-    tool.overlay = BoxAnnotation(
-        fill_alpha=0.08, line_width=1.5, line_alpha=0.7, name="overview-box", editable=True, level="overlay"
+    source = data_source({"x": edges, "y": np.append(share, share[-1])}, name="overview-source")
+    area = glyphs(_area(fill_alpha=0.75), source, name="overview-area")
+    place = {side: Model("Node", target="frame", symbol=side) for side in ("left", "right", "top", "bottom")}
+    box = Model(
+        "BoxAnnotation", name="overview-box", fill_alpha=0.08, line_width=1.5, line_alpha=0.7, editable=True, level="overlay", **place
+    )  # fmt: skip
+    tool = Model("RangeTool", x_range=view, start_gesture="pan", name="range-tool", overlay=box)
+    ends = Model("Range1d", start=0.0, end=float(span_ns)), Model("Range1d", start=0, end=1.05)
+    return _bare_figure("overview", *ends, renderers=[area], toolbar=Model("Toolbar", tools=[tool]))
+
+
+def _rows(view: Model) -> Model:
+    sides = {side: column(side) for side in ("left", "right", "top", "bottom")}
+    boxes = Model("Quad", **sides, fill_color=column("fill"), line_color=None)
+    chosen = Model("Quad", **sides, fill_color=None, line_width=2)
+    ends = {end: column(end) for end in ("x0", "y0", "x1", "y1", "cx0", "cy0", "cx1", "cy1")}
+    arrow = _empty("arrow", ends)
+    renderers = [
+        glyphs(boxes, _empty("boxes", [*sides, "fill"])),
+        glyphs(chosen, _empty("chosen", sides), name="chosen-box"),
+        glyphs(Model("Bezier", **ends, line_width=2), arrow, name="arrow-line"),
+        glyphs(Model("Scatter", x=column("x1"), y=column("y1"), size=7), arrow, name="arrow-head"),
+    ]
+    grid = Model("Grid", dimension=0, ticker=Model("FixedTicker", ticks=[], name="ticks"), name="grid")
+    return _bare_figure(
+        "rows", view, Model("Range1d", start=1, end=0, name="rows-y"), renderers=renderers, center=[grid]
     )
-    plot.add_tools(tool)
-    return plot
 
 
-def _rows(view: Range1d) -> figure:
-    plot = _bare_figure("rows", view, Range1d(start=1, end=0, name="rows-y"))
-    plot.add_layout(Grid(dimension=0, ticker=FixedTicker(ticks=[], name="ticks"), name="grid"))
-    boxes = ColumnDataSource({key: [] for key in ("left", "right", "top", "bottom", "fill")}, name="boxes")
-    plot.quad("left", "right", "top", "bottom", source=boxes, fill_color="fill", line_color=None)
-    chosen = ColumnDataSource({key: [] for key in ("left", "right", "top", "bottom")}, name="chosen")
-    plot.quad("left", "right", "top", "bottom", source=chosen, fill_color=None, line_width=2, name="chosen-box")
-    arrow = ColumnDataSource({key: [] for key in ("x0", "y0", "x1", "y1", "cx0", "cy0", "cx1", "cy1")}, name="arrow")
-    plot.bezier("x0", "y0", "x1", "y1", "cx0", "cy0", "cx1", "cy1", source=arrow, line_width=2, name="arrow-line")
-    plot.scatter("x1", "y1", source=arrow, size=7, marker="circle", name="arrow-head")
-    return plot
+def _empty(name: str, columns: Iterable[str]) -> Model:
+    return data_source({key: [] for key in columns}, name=name)
 
 
-def _curve(kind: str, view: Range1d) -> figure:
-    plot = _bare_figure(kind, view, Range1d(start=0, end=1, name=f"{kind}-y"))
+def _curve(kind: str, view: Model) -> Model:
     # never empty: a step area without points hangs the tab (Bokeh 3.9.2)
-    source = ColumnDataSource({"x": [0, 1], "y": [0, 0]}, name=f"{kind}-source")
-    plot.varea_step("x", 0, "y", source=source, step_mode="after", name=f"{kind}-area", fill_alpha=0.55)
-    return plot
+    source = data_source({"x": [0, 1], "y": [0, 0]}, name=f"{kind}-source")
+    area = glyphs(_area(fill_alpha=0.55), source, name=f"{kind}-area")
+    return _bare_figure(kind, view, Model("Range1d", start=0, end=1, name=f"{kind}-y"), renderers=[area])
+
+
+def _area(**attributes: Any) -> Model:
+    return Model("VAreaStep", x=column("x"), y1=0, y2=column("y"), step_mode="after", **attributes)

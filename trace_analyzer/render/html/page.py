@@ -2,11 +2,10 @@
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib.resources import files
 
-from bokeh.document import Document
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from jinja2.utils import htmlsafe_json_dumps
 from markupsafe import Markup, escape
@@ -15,17 +14,18 @@ from trace_analyzer import units
 from trace_analyzer.catalog.line_labels import bucket_keys, line_label
 from trace_analyzer.render import phrasing, window_phrasing
 from trace_analyzer.render.advice_phrasing import predicted_arrow, saves_at_most
-from trace_analyzer.render.html import codec, flames
+from trace_analyzer.render.html import codec, flames, marks
 from trace_analyzer.render.html.asset_files import asset
+from trace_analyzer.render.html.bokeh_models import Model, bokeh_library, document
+from trace_analyzer.render.html.compiled_templates import CompiledTemplates
 from trace_analyzer.render.html.drawings import Drawing, drawings
-from trace_analyzer.render.html.figure import TimelineFigures, timeline_figures
+from trace_analyzer.render.html.figure import timeline_figures
 from trace_analyzer.render.html.files import GENERATOR
 from trace_analyzer.render.html.inert import inert
 from trace_analyzer.render.html.labels import GLOSSARY, KINDS, TERMS
 from trace_analyzer.render.html.page_cells import MANY, NAMES, SHOWN_ROWS
 from trace_analyzer.render.html.timeline import TimelineColumns, payload, thinned_columns, timeline_columns
 from trace_analyzer.render.html.view import View, view
-from trace_analyzer.render.offline import bokeh_library
 from trace_analyzer.render.palette import palette_css
 from trace_analyzer.render.phrasing import confidence, record_instead
 from trace_analyzer.report import Report
@@ -82,7 +82,6 @@ PAGE_SCRIPTS = ("clipboard.js", "cards.js", "folds.js", "tables.js", "tips.js", 
 
 _LEFT_OUT_BYTES = 1_000  # what saying so takes
 
-_BOKEH_ID = re.compile(r'"p\d+"')
 _COMMENT = re.compile(r"^\s*//.*\n", re.MULTILINE)
 _MODULE_SYNTAX = re.compile(r"^import [^;]*;\n|^export (?=(?:async )?(?:function|const|class) )", re.MULTILINE)
 
@@ -122,7 +121,7 @@ def _page(report: Report, columns: TimelineColumns, data: str, command: str, com
             style=Markup("\n".join((palette_css(), *map(asset, STYLES)))),
             bokeh_js=Markup(_bokeh()),
             figures=_embedded(figures),
-            plots=Markup(_plots(drawn)),
+            plots=_plots(drawn),
             plot_script=Markup(scoped(*PLOT_SCRIPTS)),
             drawn=drawn,
             words={key: line_label(key) for key in (*KINDS, *bucket_keys(), *PARTS)},
@@ -183,18 +182,12 @@ def scoped(*names: str) -> str:
     return f"(() => {{\n'use strict';\n{modules}\n}})();"
 
 
-def _embedded(figures: TimelineFigures) -> Markup:
-    """Return Bokeh's documents and where each figure goes, as JSON for ``Bokeh.embed.embed_items``."""
-    document = Document()
-    for model in figures.all:
-        document.add_root(model)
-    places = {model.id: f"figure-{model.name}" for model in figures.all}
+def _embedded(figures: Sequence[Model]) -> Markup:
+    """Return Bokeh's document and where each figure goes, as JSON for ``Bokeh.embed.embed_items``."""
+    written = document(figures, "p")
+    places = {root["id"]: f"figure-{root['attributes']['name']}" for root in written["roots"]}
     items = [{"docid": "timeline", "roots": places, "root_ids": list(places)}]
-    return Markup(
-        _renumbered(
-            htmlsafe_json_dumps({"documents": {"timeline": inert(document.to_json(deferred=False))}, "items": items})
-        )
-    )
+    return Markup(htmlsafe_json_dumps({"documents": {"timeline": written}, "items": items}))
 
 
 def _drawings(report: Report, shown: View) -> Mapping[str, Drawing]:
@@ -202,34 +195,16 @@ def _drawings(report: Report, shown: View) -> Mapping[str, Drawing]:
     return drawings(report, tuple(plot.name for section in shown.sections for plot in section.plots))
 
 
-def _plots(drawn: Mapping[str, Drawing]) -> str:
+def _plots(drawn: Mapping[str, Drawing]) -> Markup:
     """Return Bokeh's documents by plot; each is embedded on its own, so their ids must differ."""
-    parts = (
-        f'"{name}": {_renumbered(htmlsafe_json_dumps(inert(plot.document)), f"{name}-")}'
-        for name, plot in drawn.items()
-    )
-    return "{" + ", ".join(parts) + "}"
+    return Markup(htmlsafe_json_dumps({name: plot.document for name, plot in drawn.items()}))
 
 
-def _renumbered(text: str, prefix: str = "p") -> str:
-    """Renumber Bokeh's objects from 1, so that the same report is the same file."""
-    ids = {number: f'"{prefix}{place}"' for place, number in enumerate(dict.fromkeys(_BOKEH_ID.findall(text)), start=1)}
-    return _BOKEH_ID.sub(lambda match: ids[match[0]], text)
-
-
-def _coded(text: str) -> Markup:
-    """Return the text, with code where it stands between backticks."""
-    parts = text.split("`")
-    marks = (
-        Markup("<code>{}</code>").format(inert(part)) if k % 2 and k + 1 < len(parts) else escape(inert(part))
-        for k, part in enumerate(parts)
-    )
-    return Markup("").join(marks)
-
-
+@cache
 def environment() -> Environment:
     """Return the environment of the templates: all text is escaped and inert."""
     environment = Environment(
+        bytecode_cache=CompiledTemplates(),
         loader=PackageLoader("trace_analyzer.render.html", "assets"),
         autoescape=True,
         undefined=StrictUndefined,
@@ -245,7 +220,7 @@ def environment() -> Environment:
         filter(None, [window_phrasing.window_length(report), window_phrasing.window_kind(report)])
     )
     environment.filters["brief"] = lambda value: f"{value:.6g}" if isinstance(value, float) else value
-    environment.filters["coded"] = _coded
+    environment.filters |= {"coded": marks.coded, "remarked": marks.remarked, "breakable": marks.breakable}
     environment.filters["capitalize_first"] = units.capitalized
     environment.globals |= {
         "PARTS": PARTS, "KINDS": KINDS, "REGIMES": REGIMES, "STATUSES": STATUSES, "TERMS": TERMS,

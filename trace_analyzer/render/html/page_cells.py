@@ -8,6 +8,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import polars as pl
@@ -106,22 +107,31 @@ class Listing:
     beside: bool = False
     scope: str = ""
 
-    @property
+    @cached_property
     def is_wide(self) -> bool:
-        """Return whether the table takes the whole width of the page."""
-        return len(self.rows) > 2 if self.beside else len(self.fields) > FEW
+        """Return whether the table takes the whole width of the page: it has many columns, or several texts cut in half of it."""
+        if self.beside:
+            return len(self.rows) > 2
+        is_cut = any(2 * room < len(text) for room, text in zip(self._room_of(HALF_ROOM), self._longest, strict=True))
+        return len(self.fields) > FEW or (is_cut and len([field for field in self.fields if field.form in NAMES]) > 2)
 
     @property
     def room(self) -> tuple[int, ...]:
         """Return the characters that each column has in a window of 1,280 pixels: figures stay whole, texts share the rest."""
-        is_dense = len(self.fields) >= MANY
-        heads = [field.label if is_dense else field.label.replace(" ", "_") for field in self.fields]
-        longest = [
+        return self._room_of(ROOM if self.is_wide else HALF_ROOM)
+
+    @cached_property
+    def _longest(self) -> list[str]:
+        return [
             max((_room_text(row.cells[place], field) for row in self.rows), key=len, default="")
             for place, field in enumerate(self.fields)
         ]
+
+    def _room_of(self, room: int) -> tuple[int, ...]:
+        is_dense = len(self.fields) >= MANY
+        heads = [field.label if is_dense else field.label.replace(" ", "_") for field in self.fields]
         sides = "".join("l" if field.form in NAMES else "r" for field in self.fields)
-        return tuple(column_widths([heads, longest], sides, ROOM if self.is_wide else HALF_ROOM, 1 if is_dense else 2))
+        return tuple(column_widths([heads, self._longest], sides, room, 1 if is_dense else 2))
 
     @property
     def left_out(self) -> int:

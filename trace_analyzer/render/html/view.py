@@ -32,7 +32,7 @@ from trace_analyzer.report.summaries import part_shares, step_strips
 from trace_analyzer.report.worth import is_recording_worth_a_line
 from trace_analyzer.run_metadata import RunMetadata
 from trace_analyzer.sections import Section
-from trace_analyzer.vocabulary import WORK, Term, part_term
+from trace_analyzer.vocabulary import WORK, Term, check_label, part_term
 
 GRAVITY: tuple[CheckStatus, ...] = ("ok", "warn", "fail")
 
@@ -330,7 +330,7 @@ def _trust(report: Report) -> tuple[CheckRow, ...]:
     return tuple(
         CheckRow(
             check.status,
-            _title(check.name),
+            units.capitalized(check_label(check.name)),
             check_value(check),
             check.meaning,
             f"GPU {check.device}" if check.device is not None and len(report.devices) > 1 else "",

@@ -5,7 +5,7 @@ import { formatCount, formatDuration } from './format.js';
 import { endOf, firstEndingAfter, linked, lowerBound, rowOf, stackOf } from './store.js';
 
 const TOP_SUMS = 8;
-const MOST_STACKS = 1000; // looked at for launches and modules: each takes a search in every row of a thread
+const MOST_STACKS = 2000; // looked at for launches and modules: each takes a search in every row of a thread
 
 // The events inside the advice's intervals, what there is to say about their number, and all outlines by row.
 export function memberEvents(store, id) {
@@ -13,14 +13,14 @@ export function memberEvents(store, id) {
   const events = [...new Set(members.flatMap((member) => eventsWithin(store, member)))].sort((a, b) => store.start[a] - store.start[b]);
   const looked = events.slice(0, MOST_STACKS);
   const launches = looked.map((event) => linked(store, event).source).filter((launch) => launch >= 0);
-  const modules = looked.map((event) => moduleOf(store, event)).filter((module) => module >= 0);
+  const modules = new Map(looked.map((event) => [event, moduleOf(store, event)]));
   const ns = events.reduce((sum, event) => sum + store.duration[event], 0);
   const longest = events.reduce((best, event, place) => (store.duration[event] > store.duration[events[best]] ? place : best), 0);
   const kept = total > members.length ? `; the longest ${formatCount(members.length)} of ${formatCount(total)} places` : '';
   return {
-    events, longest, place: longest,
+    events, modules, longest, place: longest,
     summary: `${formatCount(events.length)} ${events.length === 1 ? 'event' : 'events'} outlined, ${formatDuration(ns)} together${kept}. Their launches and modules are outlined too.`,
-    outlines: byRow(store, [...events, ...launches, ...modules]),
+    outlines: byRow(store, [...events, ...launches, ...[...modules.values()].filter((module) => module >= 0)]),
   };
 }
 
@@ -72,12 +72,10 @@ export function memberArrowEvents(store, { events }, { from, to }, most) {
 }
 
 // The members by name and by module, the most time first.
-export function memberTables(store, words, { events }) {
-  const labelOf = (event) => store.labels[store.name[event]];
-  const looked = events.slice(0, MOST_STACKS);
-  const sum = (keyOf) => {
+export function memberTables(store, words, { events, modules }) {
+  const sum = (summed, keyOf) => {
     const sums = new Map();
-    for (const event of looked) {
+    for (const event of summed) {
       const key = keyOf(event);
       const known = sums.get(key) ?? { count: 0, ns: 0 };
       sums.set(key, { count: known.count + 1, ns: known.ns + store.duration[event] });
@@ -85,9 +83,10 @@ export function memberTables(store, words, { events }) {
     return [...sums].sort((a, b) => b[1].ns - a[1].ns).slice(0, TOP_SUMS).map(([key, { count, ns }]) => [key, formatCount(count), formatDuration(ns)]);
   };
   const heads = ['Name', 'Count', 'Time'];
-  const modules = sum((event) => (moduleOf(store, event) < 0 ? 'no module' : labelOf(moduleOf(store, event))));
+  const byModule = sum(modules.keys(), (event) => (modules.get(event) < 0 ? 'no module' : store.labels[store.name[modules.get(event)]]));
+  const share = modules.size < events.length ? `, of the first ${formatCount(modules.size)}` : '';
   return [
-    { title: 'By name', heads, rows: sum((event) => eventLabel(store, words, event)) },
-    { title: 'By module', heads, rows: modules.length > 1 || modules[0]?.[0] !== 'no module' ? modules : [] },
+    { title: 'By name', heads, rows: sum(events, (event) => eventLabel(store, words, event)) },
+    { title: `By module${share}`, heads, rows: byModule.length > 1 || byModule[0]?.[0] !== 'no module' ? byModule : [] },
   ].filter(({ rows }) => rows.length);
 }

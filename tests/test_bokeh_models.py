@@ -1,0 +1,146 @@
+"""Documents that are written without Bokeh's models: Bokeh reads every one, and finds in it what was meant."""
+
+import json
+import logging
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+from bokeh.document import Document
+from bokeh.models import CategoricalScale, ColumnDataSource, DataRange1d, LogAxis, Plot, Range1d
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from report_factory import cpu_report, gpu_report, hostile_report
+from tiers import examples
+
+from trace_analyzer.render.charts import CHARTS, Axis, Bins, Chart, ChartLine, EndLabel, Points
+from trace_analyzer.render.html import drawings
+from trace_analyzer.render.html.bokeh_models import (
+    Model,
+    bokeh_library,
+    column,
+    data_source,
+    document,
+    glyphs,
+)
+from trace_analyzer.render.html.figure import timeline_figures
+from trace_analyzer.render.html.timeline import timeline_columns
+from trace_analyzer.report import Report
+
+REPORTS = {"gpu": gpu_report(), "devices": gpu_report(9, 3), "cpu": cpu_report(), "hostile": hostile_report()}
+
+
+class UnknownAttributes(logging.Handler):
+    """Raise for what Bokeh warns of and leaves out."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        raise AttributeError(record.getMessage())
+
+
+def read(written: dict[str, Any]) -> list[Any]:
+    """Return the roots as Bokeh reads them, as strictly as the browser reads JSON. Raises for what Bokeh does not know."""
+    unknown = UnknownAttributes()
+    logger = logging.getLogger("bokeh")
+    logger.addHandler(unknown)
+    try:
+        return Document.from_json(json.loads(json.dumps(written, allow_nan=False))).roots
+    finally:
+        logger.removeHandler(unknown)
+
+
+@pytest.mark.sampled
+@pytest.mark.parametrize("report", REPORTS.values(), ids=REPORTS)
+def test_bokeh_reads_the_documents_of_a_page(report: Report) -> None:
+    figures = read(document(timeline_figures(report, timeline_columns(report)), "p"))
+    assert [figure.name for figure in figures[:2]] == ["overview", "rows"]
+    view = figures[1].x_range
+    assert all(figure.x_range is view for figure in figures[1:])
+    assert figures[0].toolbar.tools[0].x_range is view
+    made = drawings.drawings(report, tuple(CHARTS))
+    assert [read(dict(drawing.document))[0].name for drawing in made.values()] == [f"plot-{name}" for name in made]
+
+
+def test_each_part_of_a_chart_is_drawn_where_it_says() -> None:
+    floats = np.array([1.0, 10.0])
+    points = Points(
+        "gemm", "k-matmul", floats, floats * 2, floats + 3, {"kernel": ["a", "b"]}, ["circle", "square"], floats, floats
+    )
+    chart = Chart(
+        Axis("intensity", log=True),
+        Axis("rate", "FLOP/s", log=True, ticks={1.0: "1", 10.0: "10"}, ends=(1.0, 100.0)),
+        lines=(ChartLine("roof", floats, floats, "queue", dashed=True),),
+        points=(points,),
+        notes=(EndLabel(10.0, 10.0, "peak", above=False),),
+    )
+    (plot,) = read(dict(drawings._drawing("roofline", chart).document))
+    assert isinstance(plot, Plot)
+    assert isinstance(plot.below[0], LogAxis)
+    assert plot.left[0].major_label_overrides == {1.0: "1", 10.0: "10"}
+    assert isinstance(plot.y_range, Range1d)
+    assert (plot.y_range.start, plot.y_range.end) == (1, 100)
+    assert isinstance(plot.x_range, DataRange1d)
+    line, marks, texts = plot.renderers
+    assert line.glyph.line_dash == [6]
+    assert list(marks.data_source.data["rate"]) == [2, 20]
+    assert marks.glyph.marker.field == "shape"
+    assert marks.glyph.tags == ["--k-matmul"]
+    assert texts.glyph.text_baseline.value == "top"
+    assert [tool.renderers for tool in plot.toolbar.tools] == [[marks], [marks]]
+
+
+def test_bars_stand_on_an_axis_of_names_and_bins_on_zero() -> None:
+    bars = Chart(Axis("bucket"), Axis("time", "ms"), bars=(("a", 2.0, "k-matmul"), ("b", 1.0, "queue")))
+    (plot,) = read(dict(drawings._drawing("buckets", bars).document))
+    assert isinstance(plot.x_scale, CategoricalScale)
+    assert plot.x_range.factors == ["a", "b"]
+    assert plot.y_range.start == 0
+    edges = np.array([1.0, 2.0, 4.0])
+    bins = Bins(edges, np.array([3.0, 1.0]), "k-matmul", np.array([7.0, 8.0]), np.array([9.0, 10.0]))
+    (plot,) = read(dict(drawings._drawing("gaps", Chart(Axis("gap", log=True), Axis("count"), bins=bins)).document))
+    assert plot.y_range.start == 0
+    assert list(plot.renderers[0].data_source.data["right"]) == [2, 4]
+
+
+@settings(max_examples=examples(100))
+@given(st.lists(st.floats(width=64) | st.integers(-(2**53), 2**53) | st.text(), max_size=5))
+def test_values_come_back_as_they_were(values: list[Any]) -> None:
+    (source,) = read(document([data_source({"x": values})], "p"))
+    assert isinstance(source, ColumnDataSource)
+    texts = [value for value in source.data["x"] if isinstance(value, str)]
+    assert len(source.data["x"]) == len(values)
+    numbers = [value for value in values if not isinstance(value, str)]
+    assert np.array_equal([value for value in source.data["x"] if not isinstance(value, str)], numbers, equal_nan=True)
+    assert all(text.isprintable() for text in texts if text.isascii() and "\n" not in text)
+
+
+@settings(max_examples=examples(50))
+@given(st.lists(st.floats(width=64) | st.integers(-(2**53), 2**53), max_size=9))
+def test_arrays_come_back_as_they_were(values: list[float]) -> None:
+    array = np.array(values, dtype=np.float64)
+    (source,) = read(document([data_source({"x": array})], "p"))
+    assert np.array_equal(source.data["x"], array, equal_nan=True)
+
+
+def test_what_two_models_share_is_one_and_ids_are_numbers_of_the_document() -> None:
+    source = data_source({"x": [1]})
+    roots = [Model("Plot", renderers=[glyphs(Model("Scatter", x=column("x"), y=column("x")), source)]) for _ in "ab"]
+    written = document(roots, "a-")
+    first, second = read(written)
+    assert first.renderers[0].data_source is second.renderers[0].data_source
+    ids = re.findall(r'"id": "(a-\d+)"', json.dumps(written))
+    assert list(dict.fromkeys(ids)) == [f"a-{place}" for place in range(1, len(set(ids)) + 1)]
+    assert written == document(roots, "a-")
+
+
+def test_bokeh_refuses_what_it_does_not_know() -> None:
+    with pytest.raises(AttributeError, match="begin"):
+        read(document([Model("Range1d", begin=0)], "p"))
+    with pytest.raises(ValueError, match="expected"):
+        read(document([Model("Plot", x_range="time")], "p"))
+
+
+def test_without_bokeh_the_library_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("trace_analyzer.render.html.bokeh_models.find_spec", lambda _: None)
+    with pytest.raises(ModuleNotFoundError, match="bokeh"):
+        bokeh_library()

@@ -1,0 +1,130 @@
+"""Write documents of Bokeh's models as BokehJS reads them, without Bokeh's Python models.
+
+Importing those, and making the plots of a page of them, takes a third of the time that a small trace takes with its page
+(benchmarks/startup.py --tricks). Types, attributes and the form of values are Bokeh's
+(https://docs.bokeh.org/en/latest/docs/reference/models.html and `bokeh.core.serialization`); what is left out has BokehJS's
+defaults. Tests have Bokeh read every document.
+"""
+
+import base64
+import gzip
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from importlib.metadata import version
+from importlib.util import find_spec
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from trace_analyzer.render.html.inert import inert
+
+
+class Model:
+    """Hold a model: the name of its class in `bokeh.models`, and attributes that differ from their defaults.
+
+    One that several models refer to is one object in the browser too.
+    """
+
+    def __init__(self, kind: str, /, **attributes: Any) -> None:
+        self.kind = kind
+        self.attributes = attributes
+
+
+def column(name: str) -> dict[str, str]:
+    """Return a reference to a column of a glyph's data source."""
+    return _typed("field", field=name)
+
+
+def constant(value: object) -> dict[str, object]:
+    """Return a value for an attribute that would take a text as the name of a column."""
+    return _typed("value", value=value)
+
+
+def glyphs(glyph: Model, source: Model, **attributes: Any) -> Model:
+    """Return what draws a glyph for each row of a source.
+
+    Glyphs look the same at all times; else Bokeh works out colours for each look at every redraw.
+    """
+    looks = dict.fromkeys(("selection_glyph", "nonselection_glyph", "muted_glyph"))
+    return Model("GlyphRenderer", data_source=source, glyph=glyph, **looks, **attributes)
+
+
+def data_source(columns: Mapping[str, Sequence[object] | npt.NDArray[Any]], **attributes: Any) -> Model:
+    """Return columns of one length, by name."""
+    return Model("ColumnDataSource", data=dict(columns), **attributes)
+
+
+def document(roots: Sequence[Model], prefix: str) -> dict[str, Any]:
+    """Return models, with all that they refer to, as a document that `Bokeh.embed.embed_items` takes.
+
+    Their ids are ``prefix`` and a number, from 1 in the order of the document. All texts are inert.
+    """
+    encode = _Encoder(prefix).encoded
+    config = encode(Model("DocumentConfig"))
+    written: dict[str, Any] = inert(
+        {"version": version("bokeh"), "title": "", "config": config, "roots": [encode(root) for root in roots]}
+    )
+    return written
+
+
+def bokeh_library() -> str:
+    """Return BokehJS as JavaScript, without what extensions add to it. Raises ``ModuleNotFoundError`` without Bokeh."""
+    package = find_spec("bokeh")
+    if package is None or package.origin is None:
+        raise ModuleNotFoundError("No module named 'bokeh'", name="bokeh")
+    script = Path(package.origin).parent / "server" / "static" / "js" / "bokeh.min.js"
+    return script.read_text(encoding="utf-8")
+
+
+class _Encoder:
+    """Write values in the form of `bokeh.core.serialization`: a model whole where it stands first, then its id."""
+
+    def __init__(self, prefix: str) -> None:
+        self._ids: dict[Model, str] = {}
+        self._new_ids: Iterator[str] = (f"{prefix}{number}" for number in count(1))
+
+    def encoded(self, value: Any) -> Any:
+        match value:
+            case Model():
+                return self._model(value)
+            case {"type": "field" | "value"}:
+                return value
+            case Mapping():
+                entries = [[self.encoded(key), self.encoded(item)] for key, item in value.items()]
+                return _typed("map", entries=entries)
+            case list() | tuple():
+                return [self.encoded(item) for item in value]
+            case np.ndarray():
+                return _array(value)
+            case np.generic():
+                return self.encoded(value.item())
+            case float() if not math.isfinite(value):
+                return _typed("number", value="nan" if math.isnan(value) else "+inf" if value > 0 else "-inf")
+            case _:
+                return value
+
+    def _model(self, model: Model) -> dict[str, Any]:
+        if model in self._ids:
+            return {"id": self._ids[model]}
+        self._ids[model] = own = next(self._new_ids)
+        return _typed(
+            "object",
+            name=model.kind,
+            id=own,
+            attributes={name: self.encoded(value) for name, value in model.attributes.items()},
+        )
+
+
+def _array(values: npt.NDArray[Any]) -> dict[str, Any]:
+    """Return numbers as 64-bit floats, deflated."""
+    octets = np.ascontiguousarray(values, dtype="<f8").tobytes()
+    data = base64.b64encode(gzip.compress(octets, mtime=1)).decode("ascii")
+    array = _typed("bytes", data=data)
+    return _typed("ndarray", array=array, shape=list(values.shape), dtype="float64", order="little")
+
+
+def _typed(kind: str, **parts: Any) -> dict[str, Any]:
+    return {"type": kind, **parts}
