@@ -5,7 +5,7 @@ is not counted, and writes the bytecode that an installed package has. Then the 
 ``python -X importtime``.
 
     python benchmarks/startup.py [TRACE] [--runs 5]
-    python benchmarks/startup.py --tricks    # what one thread of OpenBLAS, kept templates and no models of Bokeh win
+    python benchmarks/startup.py [TRACE] --tricks    # one thread of OpenBLAS, kept templates, no models of Bokeh, queries in a query
 """
 
 import argparse
@@ -31,15 +31,23 @@ BASES = {
 """What each command is held against."""
 _ANALYSES = "import gc; gc.set_threshold(20_000); {}; import trace_analyzer.pipeline, numpy"
 _ONE_THREAD = "import os; os.environ['OPENBLAS_NUM_THREADS'] = '1'"
+_WHOLE = "import sys; from trace_analyzer import analyze, tuning; tuning.limit_threads(sys.argv[1]); {}; analyze(sys.argv[1])"
 _TEMPLATE = "from trace_analyzer.render.html.page import environment; environment().get_template('page.html.j2')"
-TRICKS = {
-    "import of the analyses": ["-c", _ANALYSES.format(_ONE_THREAD)],
-    "with all threads of OpenBLAS": ["-c", _ANALYSES.format("pass")],
-    "import of the page, its template": ["-c", _TEMPLATE],
-    "with a template compiled anew": ["-c", f"import os; os.environ['XDG_CACHE_HOME'] = os.devnull; {_TEMPLATE}"],
-    "with Bokeh's models": ["-c", f"{_TEMPLATE}; import bokeh.plotting"],
-}
-"""Imports with and without `tuning.limit_threads`, `render.html.compiled_templates` and `render.html.bokeh_models`."""
+
+
+def tricks(trace: Path) -> dict[str, list[str]]:
+    """Name to the arguments of Python: with and without tricks of `tuning`, `compiled_templates` and `bokeh_models`."""
+    return {
+        "import of the analyses": ["-c", _ANALYSES.format(_ONE_THREAD)],
+        "with all threads of OpenBLAS": ["-c", _ANALYSES.format("pass")],
+        "import of the page, its template": ["-c", _TEMPLATE],
+        "with a template compiled anew": ["-c", f"import os; os.environ['XDG_CACHE_HOME'] = os.devnull; {_TEMPLATE}"],
+        "with Bokeh's models": ["-c", f"{_TEMPLATE}; import bokeh.plotting"],
+        "analysis": ["-c", _WHOLE.format("pass"), str(trace)],
+        "analysis outside of a query": ["-c", _WHOLE.format("tuning.within_query = lambda make: make()"), str(trace)],
+    }
+
+
 _IMPORT = re.compile(r"import time:\s+(\d+) \|\s+(\d+) \| (\s*)(\S+)")
 
 
@@ -76,16 +84,16 @@ def import_times(arguments: list[str], folder: str) -> list[tuple[str, int, int]
     return [(name, int(own), int(whole)) for own, whole, _, name in _IMPORT.findall(done.stderr)]
 
 
-def show_tricks(runs: int) -> None:
-    """Print what the imports take without each trick."""
-    times: dict[str, list[float]] = {name: [] for name in TRICKS}
+def show_tricks(trace: Path, runs: int) -> None:
+    """Print what imports and analysis take without each trick."""
+    times: dict[str, list[float]] = {name: [] for name in tricks(trace)}
     with tempfile.TemporaryDirectory() as folder:
         for turn in range(runs + 1):
-            for name, arguments in TRICKS.items():
+            for name, arguments in tricks(trace).items():
                 result = run(arguments, folder)
                 if turn and result:
                     times[name].append(result[1])
-    print("| import | CPU s, least | CPU s, median |\n|---|---|---|")
+    print("| process | CPU s, least | CPU s, median |\n|---|---|---|")
     for name, values in times.items():
         print(f"| {name} | {min(values):.3f} | {statistics.median(values):.3f} |")
 
@@ -97,10 +105,10 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--tricks", action="store_true")
     options = parser.parse_args()
-    if options.tricks:
-        show_tricks(options.runs)
-        return
     trace = options.trace.resolve()
+    if options.tricks:
+        show_tricks(trace, options.runs)
+        return
     with tempfile.TemporaryDirectory() as folder:
         results: dict[str, list[tuple[float, float, float] | None]] = {name: [] for name in commands(trace)}
         for turn in range(options.runs + 1):

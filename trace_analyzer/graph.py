@@ -17,6 +17,7 @@ from typing import Any
 import polars as pl
 
 from trace_analyzer import forks
+from trace_analyzer.tuning import within_query
 
 
 @dataclass(frozen=True)
@@ -163,7 +164,7 @@ class TableGraph:
                 ended.set()
                 self._changed.notify_all()
 
-        running = [threading.Thread(target=work, name="prefetch") for _ in range(threads)]
+        running = [threading.Thread(target=within_query, args=(work,), name="prefetch") for _ in range(threads)]
         try:
             for thread in running:
                 thread.start()

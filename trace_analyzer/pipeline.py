@@ -35,7 +35,7 @@ from trace_analyzer.report import (
     Verdict,
 )
 from trace_analyzer.schema import Table
-from trace_analyzer.tuning import PREFETCHING_THREADS, SMALL_EVENTS
+from trace_analyzer.tuning import PREFETCHING_THREADS, SMALL_EVENTS, within_query
 from trace_analyzer.version import tool_version
 
 STAGES = {"linking launches": "linked_events", "explaining idle time": "gaps", "summing up": "attribution"}
@@ -124,8 +124,17 @@ def report_of(
     ``progress`` is called with the stages, ``analyses`` are what the graph is made of; ``capture`` is a loaded trace, or annotations
     of graphs, that tell what graphs replay.
     """
-    tell, shown = progress or _silent, _shown(analyses)
-    graph = graph_of(trace, options or Options(), analyses, capture)
+    return within_query(partial(_report_of, trace, options or Options(), progress or _silent, analyses, capture))
+
+
+def _report_of(
+    trace: Trace,
+    options: Options,
+    tell: Progress,
+    analyses: Sequence[Declaration],
+    capture: Trace | GraphAnnotations | None,
+) -> Report:
+    graph, shown = graph_of(trace, options, analyses, capture), _shown(analyses)
     threads = PREFETCHING_THREADS if trace.event_count > SMALL_EVENTS else 0
     with graph.prefetching("report_parts", threads):
         for stage, value in STAGES.items():

@@ -4,9 +4,9 @@ from dataclasses import dataclass, replace
 
 import polars as pl
 
-from trace_analyzer.analyses.causes import main_threads
 from trace_analyzer.analyses.context import Context
 from trace_analyzer.analyses.host import Host
+from trace_analyzer.analyses.late_host import main_threads
 from trace_analyzer.analysis import Analysis, Value
 from trace_analyzer.catalog.code import PHASES
 from trace_analyzer.frames.intervals import clip, innermost, lookup_at

@@ -59,7 +59,7 @@ def earlier_work(gaps: pl.DataFrame, activities: pl.DataFrame, host: Host) -> pl
 def with_earlier_work(stretches: pl.DataFrame, earlier: pl.DataFrame) -> pl.DataFrame:
     """Give the device stretches of some gaps the cause `EARLIER_WORK`, and as event the call in which the CPU waited.
 
-    ``stretches`` come from `causes.stretches_of`, ``earlier`` from `earlier_work`. The stretch of the launch call is one of these where
+    ``stretches`` come from `gap_segments.stretches_of`, ``earlier`` from `earlier_work`. The stretch of the launch call is one of these where
     the call itself is what waited.
     """
     if earlier.is_empty():

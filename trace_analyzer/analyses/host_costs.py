@@ -84,7 +84,7 @@ def host_costs(calls: pl.DataFrame, activities: pl.DataFrame, idle: pl.DataFrame
 
     The idle time of a kind sums to that of the cause of the same name, over all devices: for a blocking call
     it is the drain that the call left behind, not its waiting for a busy device. `PARTS` are listed beside these. ``calls``
-    come from `causes.runtime_calls`.
+    come from `gap_segments.runtime_calls`.
     """
     events = context.events
     kinds = _kinds(calls, events)

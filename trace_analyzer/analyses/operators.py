@@ -75,7 +75,7 @@ def operator_table(
     What an event spends by itself is its duration without what hangs below it (of an annotation: a part of dispatch). Python time is that of frames
     within the operator, and the time since the thread's previous operator, without calls, named work and
     waiting in between: what it took to get there. A launch is short when its device time is less than the call
-    and its share of the operator's dispatch. ``calls`` come from `causes.runtime_calls`.
+    and its share of the operator's dispatch. ``calls`` come from `gap_segments.runtime_calls`.
     """
     host, events = context.host, context.events
     is_operator = host.each((pl.col("kind") == "operator") & ~pl.col("marks"))

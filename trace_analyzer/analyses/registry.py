@@ -10,7 +10,7 @@ MODULES = (
     "run_ahead", "queue_underruns", "kernel_bounds", "operators", "roofline", "roof_shares", "modules",
     "communication", "copies", "fusion", "recomputation", "tensor_cores", "backward", "advice_members", "stacks",
     # Values that these share
-    "host", "context", "launch_latency", "recording_pauses", "clocks", "consistency", "cold_start",
+    "host", "context", "launch_latency", "gap_segments", "late_host", "recording_pauses", "clocks", "consistency", "cold_start",
     "profiler_overhead", "graph_capture", "earlier_work", "stream_overlaps", "exclusive_times",
 )  # fmt: skip
 """Modules of this package that declare ``ANALYSES``."""

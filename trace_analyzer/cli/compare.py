@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from trace_analyzer import tuning
 from trace_analyzer.cli import FAILED, outputs
 from trace_analyzer.cli.options import READING, Results, output_options, page_options, with_options
 from trace_analyzer.cli.progress import Progress
@@ -71,6 +72,7 @@ def compare(before: str, after: str, **options: Any) -> int:
     Each is a trace, a folder or pattern ('runs/*.json.gz') of recordings, a report saved with --format json, or a baseline. Several recordings
     a side show whether the program differs; steps of one recording show only that the recordings do.
     """
+    tuning.limit_threads(before, after)
     results, gates = Results.taken(options, "--html"), _gates_taken(options)
     results.check(before)
     check_standard_input((before, after))
@@ -90,6 +92,7 @@ def baseline() -> None:
 @with_options(READING)
 def save(source: str, file: str, **reading: Any) -> int:
     """Save what a comparison needs of TRACE (or a folder or pattern of recordings) as JSON in FILE."""
+    tuning.limit_threads(source)
     from trace_analyzer.compare import baselines
 
     outputs.check_writable(Path(file), source, "FILE")
@@ -108,6 +111,7 @@ def save(source: str, file: str, **reading: Any) -> int:
 @with_options((*_COMMON, *READING))
 def check(source: str, file: str, **options: Any) -> int:
     """Compare TRACE with the baseline in FILE; without a gate, exit with 1 if the step is over 5 % slower."""
+    tuning.limit_threads(source)
     results = Results.taken(options, "--html")
     results.check(source)
     gates = _gates_taken(options) or _gates(((None, 0.05),), None)

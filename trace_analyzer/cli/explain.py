@@ -4,6 +4,7 @@ from pathlib import Path
 
 import click
 
+from trace_analyzer import tuning
 from trace_analyzer.cli import outputs
 from trace_analyzer.cli.hyperlinks import linked, wants_links
 from trace_analyzer.cli.options import DEBUG, OUTPUT, PLUGIN, format_option
@@ -35,6 +36,7 @@ def explain(trace: str, thing: str, device: str | None, form: str, output: str |
     """
     if not outputs.is_standard_output(output):
         outputs.check_writable(Path(str(output)), trace, "--output")
+    tuning.limit_threads(trace)
     from trace_analyzer.cli.analyze import device as parsed
     from trace_analyzer.cli.progress import Progress
     from trace_analyzer.ingest import load

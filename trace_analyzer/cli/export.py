@@ -5,6 +5,7 @@ from typing import Any
 
 import click
 
+from trace_analyzer import tuning
 from trace_analyzer.cli import outputs
 from trace_analyzer.cli.compare import read_report, read_side
 from trace_analyzer.cli.options import READING, check_new, with_options
@@ -36,6 +37,7 @@ def export(trace: str, perfetto: str, before: str | None, force: bool, **reading
         raise UsageError("export reads TRACE twice, and standard input can be read once; name a file")
     path = Path(perfetto)
     check_new(path, trace, "--perfetto", force)
+    tuning.limit_threads(*(one for one in (trace, before) if one is not None))
     from trace_analyzer.render.perfetto import write_perfetto
 
     with Progress() as progress:

@@ -4,6 +4,7 @@ from typing import Any
 
 import click
 
+from trace_analyzer import tuning
 from trace_analyzer.cli import FAILED, outputs
 from trace_analyzer.cli.compare import check_standard_input, paths_of, read_side
 from trace_analyzer.cli.options import PAGE_OUTPUT, READING, Results, format_option, page_options, with_options
@@ -27,6 +28,7 @@ def scaling(traces: tuple[str, ...], **options: Any) -> int:
     check_standard_input(traces)
     results = Results.taken(options, "--plot")
     results.check(traces[0])
+    tuning.limit_threads(*traces)
     from trace_analyzer.compare.scaling import scale_profiles
 
     with Progress() as progress:

@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from trace_analyzer import tuning
 from trace_analyzer.cli import outputs
 from trace_analyzer.cli.options import DEBUG, PLUGIN, Results, output_options, page_options, with_options
 from trace_analyzer.files import write_text
@@ -80,6 +81,7 @@ def whatif(
     """
     results = Results.taken(changes, "--plot")
     results.check(trace)
+    tuning.limit_threads(trace)
     from trace_analyzer.cli.progress import Progress
     from trace_analyzer.ingest import load
     from trace_analyzer.pipeline import Options, report_of

@@ -18,6 +18,7 @@ from types import ModuleType, TracebackType
 from typing import Any, Protocol, Self
 
 from trace_analyzer.ranks.store import Store
+from trace_analyzer.tuning import limit_arenas
 
 Progress = Callable[[str, float | None], None]
 
@@ -302,3 +303,4 @@ def _prepare(threads: int) -> None:
     """Make a process a worker: an interrupt is the parent's to handle, and processors are shared."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.environ.setdefault("POLARS_MAX_THREADS", str(threads))
+    limit_arenas()

@@ -32,6 +32,7 @@ from trace_analyzer.replay.recording import (
     UNKNOWN,
     Flags,
     Ints,
+    column,
     is_any,
     median,
 )
@@ -152,8 +153,8 @@ def pinned(weights: Weights, scene: Scene, _: Mapping[str, float | str]) -> None
 def _pinned_rates(scene: Scene) -> Floats:
     """Return the share of its time that each pageable copy takes at the bandwidth of pinned copies of its direction."""
     table = scene.known.table.with_columns(
-        pl.Series("pageable", scene.graph.recorded.activities.pageable),
-        pl.Series("label code", scene.known.activity_label),
+        column(scene.graph.recorded.activities.pageable).cast(pl.Boolean).alias("pageable"),
+        column(scene.known.activity_label).alias("label code"),
     )
     large = (pl.col("bytes") >= 1 << 20) & (pl.col("duration_ns") > 0)
     rates = (

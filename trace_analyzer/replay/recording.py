@@ -183,8 +183,8 @@ def _picked(series: pl.Series, rows: Ints) -> Ints:
     return series.to_numpy()[rows].astype(np.int64) if not series.null_count() else _ints(series)[rows]
 
 
-def column(values: npt.NDArray[np.integer[Any]]) -> pl.Series:
-    """Return whole numbers as a series; Polars' own conversion imports masked arrays (12 ms)."""
+def column(values: npt.NDArray[np.integer[Any] | np.bool_]) -> pl.Series:
+    """Return whole numbers, or booleans as 0 and 1, as a series; Polars' own conversion imports masked arrays (12 ms)."""
     room = Buffer(values.size)
     if values.size:
         room.values[:] = np.ascontiguousarray(values, dtype=np.int64).data.cast("B").cast("q")
