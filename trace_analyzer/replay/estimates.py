@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +14,7 @@ from trace_analyzer.catalog.fixes import Fix, fixes
 from trace_analyzer.replay.changes import CHANGES, Change
 from trace_analyzer.replay.graph import CALL, CONTENTION, EDGES, EXECUTION, GAP, LATENCY, RETURN, THREAD, WAIT
 from trace_analyzer.replay.prediction import Prediction, Replay
-from trace_analyzer.replay.recording import HOST_PARTS, UNKNOWN, Segments, column, distinct, is_any
+from trace_analyzer.replay.recording import HOST_PARTS, UNKNOWN, Segments, column, distinct, is_any, ranges
 from trace_analyzer.replay.refusals import refused_replayed, refused_unseen, without_links
 from trace_analyzer.replay.weights import FIRST_DEVICE
 from trace_analyzer.replay.whatif import (
@@ -365,9 +365,6 @@ def path_of(replay: Replay) -> pl.DataFrame:
     )
 
 
-_SIDES: tuple[Literal["left", "right"], ...] = ("left", "right")
-
-
 def _frame(columns: Mapping[str, npt.NDArray[np.integer[Any]]]) -> pl.DataFrame:
     """Return columns of whole numbers as a frame."""
     return pl.DataFrame({name: column(values) for name, values in columns.items()})
@@ -379,11 +376,11 @@ def _innermost(edges: pl.DataFrame, segments: Segments) -> pl.DataFrame:
         return edges
     thread, since, until = (edges.get_column(name).to_numpy() for name in ("thread_id", "start_ns", "end_ns"))
     first, last = np.zeros(edges.height, dtype=np.int64), np.zeros(edges.height, dtype=np.int64)
-    for number in distinct(thread).tolist():
-        own = np.flatnonzero(thread == number)
-        begin, end = (int(np.searchsorted(segments.thread, number, side)) for side in _SIDES)
-        first[own] = begin + np.searchsorted(segments.end[begin:end], since[own], "right")
-        last[own] = begin + np.searchsorted(segments.start[begin:end], until[own], "left")
+    numbers, by_thread = distinct(thread), np.argsort(thread, kind="stable")
+    for rows, known in zip(ranges(thread[by_thread], numbers), ranges(segments.thread, numbers), strict=True):
+        own = by_thread[rows]
+        first[own] = known.start + np.searchsorted(segments.end[known], since[own], "right")
+        last[own] = known.start + np.searchsorted(segments.start[known], until[own], "left")
     count = np.maximum(last - first, 0)
     edge = np.repeat(np.arange(edges.height), count)
     row = first[edge] + np.arange(edge.size) - np.repeat(np.cumsum(count) - count, count)

@@ -178,13 +178,13 @@ def _begun(recorded: Recording, points: tuple[Ints, Ints], silent: tuple[Ints, I
     point, of_thread = point[order], of_thread[order]
     process = recorded.processes[of_thread] if of_thread.size else of_thread
     _, firsts = np.unique(of_thread, return_index=True)
-    pairs = [
-        (before[-1], at)
-        for at in firsts.tolist()
-        if (before := np.flatnonzero((process[:at] == process[at]) & (of_thread[:at] != of_thread[at]))).size
-    ]
-    source = point[np.array([pair[0] for pair in pairs], dtype=np.int64)]
-    target = point[np.array([pair[1] for pair in pairs], dtype=np.int64)]
+    # Before the first point of a thread, all points of its process are of other threads.
+    by_process = np.argsort(process, kind="stable")
+    follows = process[by_process[1:]] == process[by_process[:-1]]
+    previous = np.full(point.size, -1, dtype=np.int64)
+    previous[by_process[1:][follows]] = by_process[:-1][follows]
+    firsts = firsts[previous[firsts] >= 0]
+    source, target = point[previous[firsts]], point[firsts]
     lag = time[target] - time[source]
     return _Raw.of(HAND_OVER, (source, target), lag, np.arange(lag.size), lag, True)
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 
 from trace_analyzer.replay.graph import Graph
-from trace_analyzer.replay.recording import Ints, Recording, distinct
+from trace_analyzer.replay.recording import Ints, Recording, ranges
 
 
 def moved_recording(graph: Graph, times: Ints) -> Recording:
@@ -15,17 +15,16 @@ def moved_recording(graph: Graph, times: Ints) -> Recording:
     start, end = times[graph.starts], times[graph.ends]
     begun, done = times[graph.call_starts], times[graph.call_ends]
     moved_segments = replace(segments, start=segments.start.copy(), end=segments.end.copy())
-    for thread in distinct(segments.thread).tolist():
-        mine = calls.thread == thread
-        rows = slice(
-            int(np.searchsorted(segments.thread, thread)), int(np.searchsorted(segments.thread, thread, "right"))
-        )
-        host = np.flatnonzero(graph.thread == thread)
-        if not mine.any() or not host.size:
+    threads = np.intersect1d(segments.thread, calls.thread)
+    by_thread = np.argsort(graph.thread, kind="stable")
+    points, rows = ranges(graph.thread[by_thread], threads), ranges(segments.thread, threads)
+    for hosts, row in zip(points, rows, strict=True):
+        host = by_thread[hosts]
+        if not host.size:
             continue
         old, new = graph.time[host], times[host]
         for column in (moved_segments.start, moved_segments.end):
-            column[rows] = _mapped(column[rows], old, new)
+            column[row] = _mapped(column[row], old, new)
     return replace(
         recorded,
         activities=replace(activities, start=start, end=end),

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -155,6 +155,15 @@ def recording(report: Analysed, device: int) -> Recording:
 def distinct(values: npt.NDArray[np.signedinteger[Any]]) -> Ints:
     """Return the distinct row numbers in order, without sorting."""
     return np.flatnonzero(np.bincount(values))
+
+
+_SIDES: tuple[Literal["left", "right"], ...] = ("left", "right")
+
+
+def ranges(ordered: npt.NDArray[np.signedinteger[Any]], values: Ints) -> list[slice]:
+    """Return where each of some values stands in ascending numbers."""
+    begins, ends = (np.searchsorted(ordered, values, side).tolist() for side in _SIDES)
+    return [slice(begin, end) for begin, end in zip(begins, ends, strict=True)]
 
 
 def is_any(values: npt.NDArray[np.signedinteger[Any]], kinds: Sequence[int]) -> Flags:
