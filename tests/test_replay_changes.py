@@ -234,7 +234,17 @@ def test_a_graph_takes_the_launches_of_steady_steps_and_leaves_data_waits_and_al
     blocked[blocked] = blocking[graph.ref[blocked]]
     taken = queued & steady & ~blocked
     assert np.unique(after.host[taken]).tolist() == [0, 10_000]
-    assert (after.host[taken] == 10_000).sum() == replay.scene.steady_steps, "one launch a step"
+    calls, activities = graph.recorded.calls, graph.recorded.activities
+    waits = set(graph.ref[(graph.kind == RETURN) & ~of_calls(replay, RETURN, "cudaMalloc", "cudaFree")].tolist())
+    step_of = dict(zip(activities.call.tolist(), activities.step.tolist(), strict=True))
+    taken_calls, begun, first = set(graph.ref[taken].tolist()), set(), 0
+    for number in range(calls.start.size):
+        if number in waits:
+            first = number
+        elif number in taken_calls and number in step_of:
+            begun.add((step_of[number], first))
+    assert len(begun) > replay.scene.steady_steps
+    assert (after.host[taken] == 10_000).sum() == len(begun), "one launch a step, and one after each wait"
     assert after.device[taken].max() == 0
     handed = (graph.kind == HAND_OVER) & steady
     assert before.host[handed].min() > 0

@@ -188,7 +188,10 @@ def prefetch(weights: Weights, scene: Scene, options: Mapping[str, float | str])
 
 
 def graphs(weights: Weights, scene: Scene, _: Mapping[str, float | str]) -> None:
-    """Replay each steady step as one CUDA graph: one launch, no operators, no Python; data, waits and allocations stay."""
+    """Replay each steady step as a CUDA graph, one for each piece between waits: no operators, no Python, nothing else of the host.
+
+    Data, waits and allocations stay.
+    """
     graph = scene.graph
     calls = graph.recorded.calls
     launches = _of_calls(scene, CALL, _QUEUED) & scene.steady
@@ -220,7 +223,7 @@ def graphs(weights: Weights, scene: Scene, _: Mapping[str, float | str]) -> None
 
 
 def _first_launches(scene: Scene, launches: Flags) -> Ints:
-    """Return the edge of the first launch call of each steady step; without steps, of all."""
+    """Return the edges of the launch calls that graphs begin with: the first of each steady step, and after each call that waits."""
     graph = scene.graph
     calls, activities = graph.recorded.calls, graph.recorded.activities
     step = np.full(calls.start.size, -1, dtype=np.int64)
@@ -229,7 +232,12 @@ def _first_launches(scene: Scene, launches: Flags) -> Ints:
     rows = np.flatnonzero(launches & (graph.kind == CALL))
     rows = rows[is_any(calls.kind[graph.ref[rows]], (LAUNCH, GRAPH, COPY, SET))]
     order = rows[np.argsort(calls.start[graph.ref[rows]], kind="stable")]
-    _, first = np.unique(step[graph.ref[order]], return_index=True)
+    # No graph holds a call that waits. Calls are in order of thread and time.
+    waits = np.zeros(calls.start.size, dtype=np.int64)
+    waits[graph.ref[_of_calls(scene, RETURN, SYNCS) | _blocking_copies(scene)]] = 1
+    piece = np.cumsum(waits)
+    begun = step * (waits.sum() + 1) + piece
+    _, first = np.unique(begun[graph.ref[order]], return_index=True)
     return order[first]
 
 
