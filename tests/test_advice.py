@@ -111,6 +111,14 @@ def test_an_operator_that_prepares_its_launch_for_long_is_not_charged_to_compute
     assert "CPU tensors" not in first.code
 
 
+def test_a_compiled_region_that_launches_late_is_warmed_up_or_asked_for_its_guards() -> None:
+    first = analysed(iterations(lambda t: op("Torch-Compiled Region", t, 4_950), period=5_000)).advice[0]
+    assert first.id == "cpu-operators"
+    assert first.code.startswith("# run the compiled region once before the loop")
+    assert "TORCH_LOGS=recompiles,guards" in first.code
+    assert "CPU tensors" not in first.code
+
+
 def test_it_saves_no_more_than_the_idle_time_of_its_causes() -> None:
     report = analysed(iterations(lambda t: annotation(LOADS, t, 400), lambda t: op("aten::mm", t + 400, 450)))
     parts = report.verdict.parts_ns

@@ -324,6 +324,10 @@ def _prepares(context: AdviceContext, idle: pl.DataFrame) -> pl.Series:
     return by_event.fill_null(False) | function.str.contains(_PREPARES).fill_null(False)
 
 
+_IN_REGION = """# run the compiled region once before the loop, with these shapes: its first call compiles, or loads what is kept
+# does it come back later? TORCH_LOGS=recompiles,guards names the guards that fail, and those that each call checks"""
+_PART_OF_CODE = 0.1
+"""Code is given for what holds this share of the idle time or more."""
 _ON_CPU = """mask = torch.ones(n, n, device="cuda").tril()  # CPU tensors: create them where they are used
 # transform data in the data loader's workers, not between launches"""
 _BEFORE_LAUNCH = (
@@ -344,8 +348,11 @@ def cpu_operators(context: AdviceContext) -> Opportunity | None:
     if before_launch.height:
         share = percent(total(before_launch, length_ns()) / max(1, total(idle, length_ns())))
         why += f"; {share} of it before operators of the GPU launch their kernels"
-    codes = [_ON_CPU] if before_launch.height < idle.height else []
-    codes += [_BEFORE_LAUNCH] if before_launch.height else []
+    regions = context.host.texts(before_launch.get_column("event_id")).cast(pl.String).str.contains(_COMPILED)
+    compiled_ns, launch_ns = (total(before_launch.filter(rows), length_ns()) for rows in (regions, ~regions))
+    rest_ns = total(idle, length_ns()) - compiled_ns - launch_ns
+    lines = ((compiled_ns, _IN_REGION), (rest_ns, _ON_CPU), (launch_ns, _BEFORE_LAUNCH))
+    codes = [code for ns, code in sorted(lines, reverse=True) if ns >= _PART_OF_CODE * total(idle, length_ns())]
     opportunity = idle_opportunity(context, idle, ("cpu-operator",), why)
     return opportunity and replace(opportunity, values={"snippet": "\n".join(codes)})
 
