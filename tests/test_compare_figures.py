@@ -1,10 +1,15 @@
 """What the plots of a comparison draw: waterfalls that end at the step after, frames that lie within the one below."""
 
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
 import polars as pl
 import pytest
 
 from trace_analyzer.compare import figures
 from trace_analyzer.compare.comparison import Bar
+from trace_analyzer.compare.phrasing import named_bars
 
 
 def bar(name: str, difference_ns: float) -> Bar:
@@ -22,6 +27,20 @@ def test_a_waterfall_leads_from_the_step_before_to_the_step_after() -> None:
     assert [row.name for row in rows[3:]] == ["all others", "after"]
     assert rows[3].end_ns == pytest.approx(170.3)
     assert [row.difference_ns for row in (rows[0], rows[-1])] == [None, None]
+
+
+def test_bars_that_may_be_chance_are_marked_and_not_named() -> None:
+    bars = [replace(bar("a", -40.0), significant=True), replace(bar("b", 10.0), significant=False), bar("c", 9.0)]
+    assert [row.within_chance for row in figures.waterfall_rows(bars, 200.0, 179.0)] == [
+        False,
+        False,
+        True,
+        False,
+        False,
+    ]
+    step = SimpleNamespace(step_ns=200.0)
+    result: Any = SimpleNamespace(before=step, waterfall={"group": tuple(bars)})
+    assert [item.name for item in named_bars(result)] == ["a", "c"], "of c too few steps tell"
 
 
 def test_the_axis_of_a_waterfall_begins_below_changes_that_lie_close_together() -> None:

@@ -44,24 +44,28 @@ def times_a_step(line: Line, result: Comparison) -> tuple[float, float]:
 
 @dataclass(frozen=True)
 class WaterfallRow:
-    """Hold one bar of a waterfall, from where the one before it ends; ``difference_ns`` is None of the two whole steps."""
+    """Hold one bar of a waterfall, from where the one before it ends; ``difference_ns`` is None of the two whole steps.
+
+    ``within_chance`` says that its difference is not significant.
+    """
 
     name: str
     start_ns: float
     end_ns: float
     difference_ns: float | None = None
+    within_chance: bool = False
 
 
 def waterfall_rows(bars: Sequence[Bar], before_ns: float, after_ns: float) -> list[WaterfallRow]:
     """Return the bars from the step before to the step after, the greatest changes first; the rest is one bar."""
     least = _LEAST_BAR * max((abs(bar.difference_ns) for bar in bars), default=0.0)
     shown = [bar for bar in bars if abs(bar.difference_ns) > least][:_MOST_BARS]
-    changes = [(bar_label(bar), bar.difference_ns) for bar in shown]
+    changes = [(bar_label(bar), bar.difference_ns, bar.significant is False) for bar in shown]
     if len(bars) > len(shown):
-        changes.append(("all others", (after_ns - before_ns) - total_difference(shown)))
+        changes.append(("all others", (after_ns - before_ns) - total_difference(shown), False))
     rows, level = [WaterfallRow("before", 0.0, before_ns)], before_ns
-    for name, change in changes:
-        rows.append(WaterfallRow(name, level, level + change, change))
+    for name, change, within_chance in changes:
+        rows.append(WaterfallRow(name, level, level + change, change, within_chance))
         level += change
     return [*rows, WaterfallRow("after", 0.0, after_ns)]
 

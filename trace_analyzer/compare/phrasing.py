@@ -9,6 +9,8 @@ from trace_analyzer.compare.statistics import FLOOR_RATIO
 from trace_analyzer.units import NS_PER_MS, NS_PER_S, NS_PER_US, counted, duration, percent
 from trace_analyzer.vocabulary import limit_label
 
+CHANCE = "within chance"
+"""What is written beside a difference that is not significant."""
 _NAMED = 3
 """Lines that the headline names."""
 SAME_FLOP = 0.01

@@ -14,7 +14,7 @@ from bokeh.models.renderers import GlyphRenderer
 from trace_analyzer.catalog.line_labels import line_label
 from trace_analyzer.compare import figures
 from trace_analyzer.compare.comparison import Bar, Comparison
-from trace_analyzer.compare.phrasing import scale_of, scaled, signed
+from trace_analyzer.compare.phrasing import CHANCE, scale_of, scaled, signed
 from trace_analyzer.compare.scaling import Scaling
 from trace_analyzer.render.palette import palette
 from trace_analyzer.units import shorten, visible
@@ -48,7 +48,7 @@ def waterfall(bars: Sequence[Bar], before_ns: float, after_ns: float) -> hv.Elem
     boxes = [
         (
             max(start, min(row.start_ns, row.end_ns) / scale), count - place - 0.9, max(row.start_ns, row.end_ns) / scale, count - place - 0.1,
-            visible(row.name), scaled(row.end_ns, scale) if row.difference_ns is None else signed(row.difference_ns, scale),
+            visible(row.name), scaled(row.end_ns, scale) if row.difference_ns is None else signed(row.difference_ns, scale) + (f" {CHANCE}" if row.within_chance else ""),
             colours["total" if row.difference_ns is None else "slower" if row.difference_ns > 0 else "faster"],
         )
         for place, row in enumerate(rows)

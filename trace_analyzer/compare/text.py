@@ -3,7 +3,7 @@
 from trace_analyzer.catalog.line_labels import line_phrase
 from trace_analyzer.compare.comparison import Bar, Comparison, Line
 from trace_analyzer.compare.figures import counts_a_step, total_difference
-from trace_analyzer.compare.phrasing import bar_label, is_shown, limit, line_name, scale_of, scaled, signed
+from trace_analyzer.compare.phrasing import CHANCE, bar_label, is_shown, limit, line_name, scale_of, scaled, signed
 from trace_analyzer.compare.promises import KeptPromise
 from trace_analyzer.render.layout import bar_cells, folded
 from trace_analyzer.units import cell_width, counted, percent, shorten, visible
@@ -28,10 +28,6 @@ _LEVELS = {
     "removed": "removed",
     "new": "new",
 }
-
-
-_CHANCE = "within chance"
-"""What is written beside a difference that is not significant."""
 
 
 def summary(result: Comparison, width: int = 100) -> str:
@@ -86,8 +82,8 @@ def _table(bars: tuple[Bar, ...], scale: float, unit: str, width: int) -> list[s
     """Write a waterfall as rows with bars of characters."""
     name_cells = max([cell_width(bar_label(bar)) for bar in bars] + [12])
     name_cells = min(name_cells, 28)
-    remarks = [_CHANCE if bar.significant is False and is_shown(bar.difference_ns, scale) else "" for bar in bars]
-    room = max(8, min(30, width - name_cells - 3 * _NUMBER_CELLS - 4 - (len(_CHANCE) + 1 if any(remarks) else 0)))
+    remarks = [CHANCE if bar.significant is False and is_shown(bar.difference_ns, scale) else "" for bar in bars]
+    room = max(8, min(30, width - name_cells - 3 * _NUMBER_CELLS - 4 - (len(CHANCE) + 1 if any(remarks) else 0)))
     greatest = max((abs(bar.difference_ns) for bar in bars), default=0.0)
     rows = [
         f"  {f'{unit} a step':<{name_cells}}{'before':>{_NUMBER_CELLS}}{'after':>{_NUMBER_CELLS}}{'change':>{_NUMBER_CELLS}}"
@@ -128,7 +124,7 @@ def line_detail(line: Line, result: Comparison, scale: float) -> str:
     if line.by_hardware_ns is not None and line.by_software_ns is not None:
         words.append(f"hardware {signed(line.by_hardware_ns, scale)}, software {signed(line.by_software_ns, scale)}")
     if line.significant is False:
-        words.append(_CHANCE)
+        words.append(CHANCE)
     return ", ".join(words)
 
 
@@ -192,7 +188,7 @@ def to_markdown(result: Comparison) -> str:
     text += [f"| {unit} a step | before | after | change |", "|---|---:|---:|---:|"]
     for bar in result.waterfall["bucket"][:_BARS]:
         text.append(
-            f"| {_escaped(bar_label(bar))} | {scaled(bar.before_ns, scale)} | {scaled(bar.after_ns, scale)} | {signed(bar.difference_ns, scale)}{f' ({_CHANCE})' if bar.significant is False else ''} |"
+            f"| {_escaped(bar_label(bar))} | {scaled(bar.before_ns, scale)} | {scaled(bar.after_ns, scale)} | {signed(bar.difference_ns, scale)}{f' ({CHANCE})' if bar.significant is False else ''} |"
         )
     shown = [line for line in result.lines[:_LINES] if is_shown(line.difference_ns, scale)]
     if shown:
