@@ -14,7 +14,7 @@ from trace_analyzer.compare.decomposition import with_split
 from trace_analyzer.compare.judgement import InputChange, Likeness
 from trace_analyzer.compare.profiles import Profile, in_parts
 from trace_analyzer.compare.promises import KeptPromise, kept_promises
-from trace_analyzer.compare.significance import tested
+from trace_analyzer.compare.significance import against_chance
 from trace_analyzer.results import Result
 from trace_analyzer.version import tool_version
 
@@ -364,7 +364,7 @@ def _lines(table: pl.DataFrame, before: Profile, after: Profile, floor: float) -
         )
         .sort(pl.col("difference_ns").abs(), *key, descending=[True] + [False] * len(key), nulls_last=True)
     )
-    tests = tested(frame, before, after, floor=floor)
+    tests = against_chance(frame, before, after, floor=floor)
     rows = frame.drop("before_rows", "after_rows").iter_rows(named=True)
     return tuple(
         Line(**row, interval_ns=test.interval, significant=test.significant)
@@ -395,7 +395,7 @@ def _waterfalls(table: pl.DataFrame, before: Profile, after: Profile, floor: flo
             Bar(**row, interval_ns=test.interval, significant=test.significant)
             for row, test in zip(
                 frame.drop("before_rows", "after_rows").iter_rows(named=True),
-                tested(frame, before, after, floor=floor),
+                against_chance(frame, before, after, floor=floor),
                 strict=True,
             )
         )

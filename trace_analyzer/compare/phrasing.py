@@ -43,10 +43,13 @@ def headline(result: Comparison) -> str:
 
 
 def named_bars(result: Comparison) -> list[Bar]:
-    """Return the bars of causes and buckets that are worth a word, copies as one; none that may be chance."""
+    """Return the bars of causes and buckets that are worth a word, copies as one; none that may be chance.
+
+    Where the step differs by no more than chance, there are none: of many bars some always differ by more (Fisher's protected tests).
+    """
     assert result.before is not None
     bars = result.waterfall["group"]
-    if not bars:
+    if not bars or result.significant is False:
         return []
     floor = max(FLOOR_RATIO * result.before.step_ns, _SHARE * abs(bars[0].difference_ns))
     return [bar for bar in bars if abs(bar.difference_ns) > floor and bar.significant is not False][:_NAMED]

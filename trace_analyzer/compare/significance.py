@@ -11,7 +11,7 @@ from trace_analyzer.compare.statistics import Difference
 _ROWS = ("before_rows", "after_rows")
 
 
-def tested(groups: pl.DataFrame, before: Profile, after: Profile, *, floor: float) -> list[Difference]:
+def against_chance(groups: pl.DataFrame, before: Profile, after: Profile, *, floor: float) -> list[Difference]:
     """Return the test of each group of rows, in their order.
 
     ``groups`` needs difference_ns, and before_rows and after_rows, the lists of its rows of both sides. Differences up to ``floor`` ns

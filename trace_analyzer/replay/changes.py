@@ -188,9 +188,9 @@ def prefetch(weights: Weights, scene: Scene, options: Mapping[str, float | str])
 
 
 def graphs(weights: Weights, scene: Scene, _: Mapping[str, float | str]) -> None:
-    """Replay each steady step as a CUDA graph, one for each piece between waits: no operators, no Python, nothing else of the host.
+    """Replay each steady step as a CUDA graph, or as one for each piece between waits.
 
-    Data, waits and allocations stay.
+    There are no operators and no Python then; data, waits and allocations stay.
     """
     graph = scene.graph
     calls = graph.recorded.calls
@@ -223,7 +223,7 @@ def graphs(weights: Weights, scene: Scene, _: Mapping[str, float | str]) -> None
 
 
 def _first_launches(scene: Scene, launches: Flags) -> Ints:
-    """Return the edges of the launch calls that graphs begin with: the first of each steady step, and after each call that waits."""
+    """Return the edges of the calls that launch graphs: the first of each steady step, and after each call that waits."""
     graph = scene.graph
     calls, activities = graph.recorded.calls, graph.recorded.activities
     step = np.full(calls.start.size, -1, dtype=np.int64)

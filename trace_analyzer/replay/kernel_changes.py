@@ -245,7 +245,7 @@ def batch(weights: Weights, scene: Scene, options: Mapping[str, float | str]) ->
 
 
 def _refuse_what_does_not_fit(scene: Scene, times: float, updates: Flags) -> None:
-    """Raise `NotApplicable` where the tensors of one pointwise kernel would exceed the device's memory: they are in it at once."""
+    """Raise `NotApplicable` where the tensors of one pointwise kernel, all in memory at once, would exceed the device's."""
     activities = scene.tables["activities"].select("device", "bucket", "moved_bytes")
     grows = (pl.col("bucket") == "pointwise") & (pl.col("device") == scene.graph.recorded.device)
     known = activities.select(pl.when(grows).then("moved_bytes").fill_null(0.0)).to_series().to_numpy()
