@@ -258,20 +258,22 @@ def test_how_not_to_wait_follows_from_what_waits(operator: str, code: str) -> No
     assert code in item.code
 
 
-def test_code_of_training_and_of_inference() -> None:
+def test_code_of_training_of_inference_and_of_an_engine() -> None:
     """Weights are quantized after training only; what is not known to train or not keeps the code for both."""
     work = [
         [op("aten::mm", 20 * n, 10), launched("ampere_bf16_s16816gemm_bf16_128x64", 20 * n + 1, 400 + 100 * n, 100, n + 1)]
         for n in range(12)
     ]  # fmt: skip
     backward = op("autograd::engine::evaluate_function: MmBackward0", 300, 50)
+    engine = python("vllm/v1/worker/gpu_model_runner.py(2100): execute_model", 0, 1_900)
     codes = [
         next(
             item.code
             for item in analysed(*events, devices=[{"id": 0, "name": "NVIDIA H100 80GB HBM3"}]).advice
             if item.id == "low-precision"
         )
-        for events in ((work,), (work, [backward]))
+        for events in ((work,), (work, [backward]), (work, [engine]))
     ]
     assert "quantize_(model" in codes[0]
     assert codes[1].startswith("torchao.float8.convert_to_float8_training")
+    assert "--quantization fp8" in codes[2]

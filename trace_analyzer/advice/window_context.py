@@ -182,13 +182,18 @@ _GRADIENTS = ("backward", "optimizer")
 _GRADIENT_KERNELS = r"(?i)backward|[_-]bwd|wgrad|adam"
 """Names of kernels of gradients and their use. Transposed convolutions of inference run the kernels for gradients of inputs (dgrad)."""
 
+_ENGINES = r"(^|[/ ])(vllm|sglang|tensorrt_llm)/|\b(vllm|sgl_kernel|trtllm)::"
+"""Files, operators and kernels of engines that serve language models."""
+
 
 def _program(sources: AdviceSources) -> Program | None:
-    """Return what the trace shows of the program: inference, where operators and nothing of training was recorded."""
+    """Return what the trace shows of the program; inference, where operators were recorded, and none of training."""
     names = sources.host.names
     kernels = sources.activities.get_column("name").unique().cast(pl.String)
     if names.get_column("phase").is_in(_GRADIENTS).any() or kernels.str.contains(_GRADIENT_KERNELS).any():
         return "training"
+    if pl.concat([names.get_column("name").cast(pl.String), kernels]).str.contains(_ENGINES).any():
+        return "serving"
     return "inference" if (names.get_column("kind") == "operator").any() else None
 
 

@@ -17,8 +17,8 @@ PAGE = "docs/advice.md"
 
 Platform = Literal["cuda", "hip", "xpu"]
 PLATFORMS: tuple[Platform, ...] = get_args(Platform)
-Program = Literal["training", "inference"]
-"""What a program does, as far as its trace shows; each is a case of code that differs with it."""
+Program = Literal["training", "inference", "serving"]
+"""What a program does, as far as its trace shows; each is a case of code. Serving is inference by an engine such as vLLM."""
 _VENDORS: Mapping[str, Platform] = {"NVIDIA": "cuda", "AMD": "hip", "Intel": "xpu"}
 # Calls of HIP; of Level Zero, and of SYCL's runtimes on top of it.
 _RUNTIMES: Mapping[Platform, str] = {"hip": r"^hip[A-Z]", "xpu": r"^(?:ze|ur|pi)[A-Z]"}
@@ -61,8 +61,12 @@ class Fix:
         return Template(self.titles[platform]).substitute(values)
 
     def code_of(self, platform: Platform, case: str = "", /, **values: object) -> str:
-        """Return the code in a case, or else in general, with the values filled in; raise ``KeyError`` for a missing value."""
-        return _named_for(platform, Template(self.cases.get(case, self.codes)[platform]).substitute(values))
+        """Return the code in a case, or else in general, with the values filled in; raise ``KeyError`` for a missing value.
+
+        Serving has the code of inference where it has none of its own.
+        """
+        other = self.cases.get("inference", self.codes) if case == "serving" else self.codes
+        return _named_for(platform, Template(self.cases.get(case, other)[platform]).substitute(values))
 
 
 @cache
