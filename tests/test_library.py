@@ -44,6 +44,18 @@ def test_repr_is_five_lines_of_text(report: Report) -> None:
     assert max(map(len, lines)) <= 170
 
 
+def test_an_advice_is_a_line_at_the_prompt_and_is_printed_with_its_code() -> None:
+    item = gpu_report().advice[0]
+    assert repr(item).startswith(f"<Advice {item.id}: {item.title}; ")
+    assert "\n" not in repr(item)
+    shown = str(item).splitlines()
+    assert shown[0] == item.title
+    assert shown[-len(item.code.splitlines()) :] == [f"    {line}" for line in item.code.splitlines()]
+    hostile = replace(item, title="\x1b[31mred", predicted=None)
+    assert "\x1b" not in repr(hostile) + str(hostile)
+    assert "saves at most" in repr(hostile)
+
+
 def test_repr_names_file_verdict_and_advice() -> None:
     lines = repr(gpu_report()).splitlines()
     assert lines[0] == "<Report of train_step.pt.trace.json.gz>"

@@ -1,9 +1,9 @@
-"""Write a piece of advice in two lines: one line of code, and the one place where to change it."""
+"""Write a piece of advice: in a line, in two with code and place, or whole."""
 
 import re
 
 from trace_analyzer import units
-from trace_analyzer.render.phrasing import predicted_briefly
+from trace_analyzer.render.phrasing import advised_place, predicted_briefly
 from trace_analyzer.report import Advice
 
 _PLACES = "; "
@@ -42,6 +42,18 @@ def saves_at_most(item: Advice) -> str:
     """
     most = f"saves at most {units.duration(item.saves_ns_at_most)}"
     return f"bound: {most} of the window, if nothing else limits" if item.predicted else most
+
+
+def brief(item: Advice) -> str:
+    """Write an advice in a line: ``data-loading: Load data in parallel; estimate: 13.6 → 5.38 ms a step (5.27 to 5.49)``."""
+    return units.visible(f"{item.id}: {item.title}; {predicted_briefly(item) or saves_at_most(item)}")
+
+
+def card(item: Advice) -> str:
+    """Write an advice in lines: what to change, what it brings, why, where, and the code, indented."""
+    code = [f"    {line}" for line in item.code.splitlines()]
+    lines = (item.title, predicted_briefly(item), saves_at_most(item), item.why, advised_place(item), *code)
+    return "\n".join(units.visible(line) for line in lines if line)
 
 
 def first_place(item: Advice, cells: int) -> str:

@@ -100,7 +100,7 @@ class Predicted:
     ] = 1.0
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Advice:
     """Hold one thing to change: what, why, where, and how much it can save at most.
 
@@ -130,3 +130,15 @@ class Advice:
         str | None, "The advice above this one that counts most of its time too; null where none does."
     ] = None
     shared_ratio: Annotated[float | None, "The share of its time that both are about, which is saved once."] = None
+
+    def __repr__(self) -> str:
+        """Return the advice in a line: its id, what to change, and what that brings."""
+        from trace_analyzer.render.advice_phrasing import brief
+
+        return f"<Advice {brief(self)}>"
+
+    def __str__(self) -> str:
+        """Return what to change, what that brings, where, and the code."""
+        from trace_analyzer.render.advice_phrasing import card
+
+        return card(self)
