@@ -29,7 +29,7 @@ VERBS_ON = {
 """Each verb with a trace, in each place where one stands."""
 ELSEWHERE = {"record", "calibrate", "completion", "doctor", "mcp", "skill"}
 """Verbs that take no trace on the command line."""
-STRIDE = 4
+STRIDE = int(os.environ.get("HOSTILE_STRIDE", "7"))
 """Each input meets one in so many verbs, each verb one in so many inputs; tests/test_broken_input.py has all for the report."""
 
 _CONTROLS = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
