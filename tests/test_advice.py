@@ -9,12 +9,12 @@ from typing import Any
 
 import polars as pl
 import pytest
-from kineto import A100, analysed, annotation, call, copy, kernel, launch, launched, op, python
+from kineto import A100, MAIN, PROCESS, analysed, annotation, call, copy, event, kernel, launch, launched, op, python
 
 from trace_analyzer.advice import LAUNCHING, RULES
 from trace_analyzer.advice.overhead import waited_ns
 from trace_analyzer.catalog.code import code_rules
-from trace_analyzer.catalog.fixes import PLATFORMS, Fix, fixes
+from trace_analyzer.catalog.fixes import PLATFORMS, Fix, fixes, for_torch_1
 from trace_analyzer.catalog.host_work import BLOCKING
 from trace_analyzer.report import Advice, Report
 from trace_analyzer.vocabulary import IDLE_CAUSES, REGIMES, phrase
@@ -60,6 +60,36 @@ def test_each_cause_has_its_advice(event: object, fix: str, code: str) -> None:
     assert code in first.code
 
 
+def test_a_transformers_pipeline_loads_by_its_own_option() -> None:
+    frame = "transformers/pipelines/pt_utils.py(249): __next__"
+    first = analysed(iterations(lambda t: annotation(LOADS, t, 850), lambda t: python(frame, t, 851))).advice[0]
+    assert first.id == "data-loading"
+    assert first.code.startswith("outputs = pipe(inputs, num_workers=8)")
+    assert "(num_workers=0: the launching process loads it)" in first.why
+
+
+@pytest.mark.parametrize(
+    ("category", "name", "is_torch_1"),
+    [("cpu_op", "ProfilerStep#3", True), ("cpu_op", "Optimizer.step#SGD.step", True), ("user_annotation", "ProfilerStep#3", False),
+     ("cpu_op", "my::op#2", False)],
+)  # fmt: skip
+def test_code_for_files_of_pytorch_1_remarks_that_compiling_needs_pytorch_2(
+    category: str, name: str, is_torch_1: bool
+) -> None:
+    scope = event(category, name, 0, 14_000, pid=PROCESS, tid=MAIN)
+    code = analysed(scope, iterations(lambda t: op("aten::mm", t, 850))).advice[0].code
+    assert "torch.compile" in code
+    assert ("# needs PyTorch 2" in code) is is_torch_1
+
+
+def test_a_remark_on_the_release_replaces_the_comment_of_a_statement_alone() -> None:
+    code = 'model = torch.compile(model, mode="max-autotune")  # tries\n# or torch.compile(block)\nx = 1  # y'
+    expected = (
+        'model = torch.compile(model, mode="max-autotune")  # needs PyTorch 2\n# or torch.compile(block)\nx = 1  # y'
+    )
+    assert for_torch_1(code) == expected
+
+
 @pytest.mark.slow
 def test_recompilation_says_how_many_regions_had_been_compiled_before() -> None:
     loop = iterations(lambda t: python("torch/_dynamo/convert_frame.py(1): _compile", t, 850))
@@ -96,7 +126,7 @@ def test_cpu_operators() -> None:
     first = analysed(loop).advice[0]
     assert first.id == "cpu-operators"
     assert first.where.startswith("aten::sort (")
-    assert "before operators of the GPU launch" not in first.why
+    assert "in GPU operators before their launch" not in first.why
     assert "CPU tensors: create" in first.code
     assert "run them once" not in first.code
 
@@ -106,7 +136,7 @@ def test_an_operator_that_prepares_its_launch_for_long_is_not_charged_to_compute
     assert first.id == "cpu-operators"
     assert first.where.startswith("aten::addmm (")
     assert "compute" not in first.title + first.why
-    assert first.why.endswith("100 % of it before operators of the GPU launch their kernels")
+    assert first.why.endswith("100 % of it in GPU operators before their launch")
     assert first.code.startswith("# run them once before the loop")
     assert "CPU tensors" not in first.code
 
@@ -466,7 +496,7 @@ def test_what_runs_beside_other_kernels_saves_no_more_than_its_part() -> None:
     (fuse,) = report.advice
     assert fuse.saves_ns_at_most == 39 * 30_000, "not 2 x 39 x 30 us"
     assert report.verdict.parts_ns["memory"] == 1_200_000
-    assert "no more than the part of the window" in fuse.how_bound
+    assert "limited to the part of the window" in fuse.how_bound
 
 
 @pytest.mark.slow

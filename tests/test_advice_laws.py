@@ -58,7 +58,7 @@ def bounds_hold(report: Report) -> None:
     parts = report.verdict.parts_ns
     for item in report.advice:
         reached = sum(parts[part] for part in REACHES[item.id])
-        predicted = item.predicted is not None and "raised to what the replay" in item.how_bound
+        predicted = item.predicted is not None and "raised to the best end of the replay" in item.how_bound
         reached = sum(parts.values()) if predicted else reached
         assert 0 < item.saves_ns_at_most <= (reached + 1) // (2 if item.id in HALF else 1)
         if item.predicted is not None and item.predicted.now_ns:

@@ -3,7 +3,17 @@
 import polars as pl
 import pytest
 
-from trace_analyzer.catalog.code import PHASES, CodeRule, code_rules, in_function, is_annotation, named_code
+from trace_analyzer.catalog.code import (
+    INPUT_FILES,
+    PHASES,
+    CodeRule,
+    code_rules,
+    in_function,
+    is_annotation,
+    named_code,
+    prepares_input_files,
+    prepares_inputs,
+)
 
 RULES = code_rules()
 named_rules = pytest.mark.parametrize(
@@ -38,6 +48,19 @@ def test_a_rule_leaves_its_counterexamples(column: str, rule: CodeRule) -> None:
 def test_frames_of_libraries_are_distinguished_from_those_of_the_program(rule: CodeRule) -> None:
     assert all(reported("python", rule.examples, "library").values())
     assert not any(reported("python", rule.counterexamples, "library").values())
+
+
+@pytest.mark.parametrize("rule", RULES.preparations, ids=lambda rule: rule.name)
+def test_preparation_of_inputs_is_known_by_name(rule: CodeRule) -> None:
+    for names, expected in ((rule.examples, True), (rule.counterexamples, False)):
+        assert names
+        prepares = pl.DataFrame({"name": names}).select(prepares_inputs(pl.col("name"))).to_series()
+        assert prepares.to_list() == [expected] * len(names)
+        assert [prepares_input_files(name) for name in names] == [expected and rule.name == INPUT_FILES] * len(names)
+
+
+def test_a_missing_name_prepares_no_inputs() -> None:
+    assert pl.DataFrame({"name": [None]}, {"name": pl.String}).select(prepares_inputs(pl.col("name"))).item() is False
 
 
 def test_phases_are_in_the_order_of_the_definitions() -> None:

@@ -286,7 +286,7 @@ def cold_then_warm(first: str = "cold") -> Report:
 def test_a_step_is_judged_for_its_own_cold_start() -> None:
     first, second, *_ = cold_then_warm().steps
     assert (first.regime, first.cause) == ("overhead-bound", "cold-start")
-    assert "this is a cold start" in (first.headline or "")
+    assert "before kernels are first used" in (first.headline or "")
     assert first.cold_start_ns == 5 * 1_940_000, "all gaps of the step"
     # The first kernel of the second step is another one, for the first time.
     assert second.cold_start_ns == 9_940_000

@@ -177,6 +177,15 @@ def test_what_was_recorded_before_the_devices_work_is_reported_with_its_name() -
     assert "9.98 of 30.0 ms traced, from the first device work to the last" in page
 
 
+@pytest.mark.parametrize(
+    ("name", "until", "says"),
+    [("my::preprocess", 20_000, True), ("my::preprocess", 5_000, False), ("my::load", 20_000, False)],
+)
+def test_inputs_prepared_before_the_devices_work_are_the_first_to_speed_up(name: str, until: int, says: bool) -> None:
+    headline = prepared(name, until).verdict.headline
+    assert ("If each call begins with that, speed it up first." in headline) is says
+
+
 def test_a_step_is_no_name_of_what_came_before() -> None:
     assert "(20.0 ms of 30.0 ms before the device's first work)." in prepared("ProfilerStep#3", 20_000).verdict.headline
 

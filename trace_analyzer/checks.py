@@ -60,79 +60,79 @@ def _rules_of_devices() -> tuple[_Rule, ...]:
     return (
         _Rule(
             _LINKS,
-            "share of device time whose launch is known: run-ahead and the causes of idle time speak for it alone, and idle time that"
-            " other work ends has no cause",
+            "share of device time whose launch is known: run-ahead and causes of idle time cover only that work; gaps that end with"
+            " other work have no cause",
             t.GOOD_COVERAGE, t.POOR_COVERAGE, good=True, withholds=(RUN_AHEAD,),
         ),
         _Rule(
             "unlinked_before",
-            "share of device time that was launched before the recording began: its gaps cannot be explained",
+            "share of device time that was launched before the recording began: gaps before it cannot be explained",
             t.BEFORE_WARN_RATIO,
         ),
         _Rule(
             "stream_overlap",
-            "share of device time in which earlier work of the same stream still ran, but for dependent launches: some is normal,"
-            " much means that times are wrong",
+            "share of device time in which earlier work of the same stream still ran (dependent launches aside): a little is normal,"
+            " much means wrong times",
             t.OVERLAP_WARN_RATIO, t.OVERLAP_FAIL_RATIO, withholds=KERNEL_TIMES,
         ),
         _Rule(
             "started_before_launch",
-            "share of activities that begin before their launch does: the clocks of host and device disagree",
+            "share of activities that start before their launch: the clocks of host and device disagree",
             t.EARLY_WARN_RATIO, t.EARLY_FAIL_RATIO, withholds=(RUN_AHEAD,),
         ),
         _Rule(
             "ended_after_wait",
-            "share of calls that waited for work which ends after they returned: the device's clock is ahead of the host's",
+            "share of waiting calls that return before the work that they wait for ends: the device's clock is ahead of the host's",
             t.EARLY_WARN_RATIO, t.EARLY_FAIL_RATIO, withholds=(RUN_AHEAD,),
         ),
         _Rule(
             "late_starts",
-            "share of idle time in which launched work waited for nothing that was recorded, in a trace in which no work begins within 100 us of its launch: the"
-            " device's clock may be ahead of the host's",
+            "share of idle time in which launched work waited for nothing recorded, in a trace where no work starts within 100 us of its"
+            " launch: the device's clock may be ahead of the host's",
             t.LATE_WARN_RATIO, t.LATE_FAIL_RATIO, withholds=(RUN_AHEAD, CAUSES_OF_IDLE),
         ),
         _Rule(
             "skewed_idle",
-            "share of idle time that lies within what the clocks of host and device disagree by: it may have another cause",
+            "share of idle time within the disagreement of the clocks of host and device: it may have another cause",
             t.SKEWED_WARN_RATIO, t.SKEWED_FAIL_RATIO, withholds=(CAUSES_OF_IDLE,),
         ),
         _Rule(
             "impossible_durations",
-            "share of device time in activities during most of which later work of their stream ran: corrupt durations",
+            "share of device time in activities that overlap later work of their stream for most of their duration: corrupt durations",
             t.IMPOSSIBLE_WARN_RATIO, t.IMPOSSIBLE_FAIL_RATIO, withholds=ALL,
         ),
         _Rule(
             "short_durations",
-            "share of activities that last less than 100 ns, which no work of a device does: durations are missing or corrupt",
+            "share of activities shorter than 100 ns, which no device work is: durations are missing or corrupt",
             t.SHORT_WARN_RATIO, t.SHORT_FAIL_RATIO, withholds=ALL,
         ),
         _Rule(
             "few_long_activities",
-            "share of device time in the five longest activities, collectives left out: look at them first",
+            "share of device time in the five longest activities, without collectives: look at them first",
             t.FEW_WARN_RATIO,
         ),
         _Rule(
             "untraced",
-            "share of idle time in recording pauses or between spliced recordings: nothing is known of it",
+            "share of idle time in recording pauses or between spliced recordings, where nothing is known",
             t.UNTRACED_WARN_RATIO, t.UNTRACED_FAIL_RATIO, withholds=(BUSY_RATIO, *UTILIZATION),
         ),
         _Rule(
             "unnamed_host_time",
-            "share of idle time in which the host was late and nothing of it was recorded: with_stack=True would name it",
+            "share of idle time in which the host was late and recorded no event: with_stack=True would name it",
             t.UNKNOWN_DOUBT_RATIO,
         ),
         _Rule(
             "dependent_launches",
-            "share of device time in which the next kernel of a stream had started by design, in the tail of the one before it",
+            "share of device time in which a kernel overlapped the tail of the one before it by design (programmatic dependent launch)",
         ),
-        _Rule("graph_share", "share of device time that graph launches enqueued: one launch stands for many kernels"),
+        _Rule("graph_share", "share of device time that graph launches enqueued: one launch runs many kernels"),
     )  # fmt: skip
 
 
 def _missing_rule() -> _Rule:
     return _Rule(
         "missing_activities",
-        "share of the calls that launch kernels of which no kernel was recorded: the device may have been busier",
+        "share of launch calls without a recorded kernel: the device may have been busier",
         t.MISSING_WARN_RATIO, t.MISSING_FAIL_RATIO, withholds=ALL,
     )  # fmt: skip
 
@@ -178,7 +178,7 @@ def _offset(least: int | None, most: int, is_behind: bool) -> str:
     """Write the bounds of the time by which a device's clock is ahead of the host's."""
     if least is not None and least > most:
         return (
-            "its clock is at no constant distance from the host's: waits say that it is ahead by"
+            "its clock has no constant offset from the host's: waits show that it is ahead by"
             f" {_signed(least)} or more, launches by {_signed(most)} or less"
         )
     if is_behind and most < 0:
@@ -186,7 +186,7 @@ def _offset(least: int | None, most: int, is_behind: bool) -> str:
         return f"its clock is behind the host's by {range_}, as launches{'' if least is None else ' and waits'} show"
     if least is None:
         return (
-            f"its clock may be ahead of the host's, by {duration(most)} or less: no work begins sooner after its launch"
+            f"its clock may be ahead of the host's, by {duration(most)} or less: no work starts sooner after its launch"
         )
     return (
         f"its clock is ahead of the host's by about {duration(least)} to {duration(most)}, as waits and launches show"
@@ -209,7 +209,7 @@ def _lost(notes: Sequence[Note], event_count: int) -> Check:
         status,
         None if is_damaged(notes) else missing,
         "events",
-        "events that are missing behind the end of a broken file, cannot be read or have no possible time",
+        "events that are missing after the end of a truncated file, are unreadable or have an impossible time",
         ALL if fails else (),
     )
 
@@ -222,7 +222,7 @@ def _arrows(launch_arrows: int | None) -> Check:
         "warn" if launch_arrows == 0 else "ok",
         launch_arrows,
         "arrows",
-        "arrows from launches to activities: where there are launches and no arrows, events were removed from the file",
+        "arrows from launches to activities: a file with launches and no arrows was edited, and other events may be missing",
         (),
     )
 

@@ -22,7 +22,7 @@ class Note:
 
 
 TRUNCATED = "truncated"
-"""Code of the note on a file that breaks off."""
+"""Code of the note on a file that is truncated."""
 SYNTAX = "syntax-error"
 """Code of the note on a file with places that are no JSON."""
 NUL_BYTES = "nul-bytes"
@@ -34,7 +34,7 @@ DAMAGED = (TRUNCATED, SYNTAX, NUL_BYTES, CHANGED)
 
 
 def breaks_off(notes: Iterable[Note]) -> bool:
-    """Return whether a trace's file breaks off: nobody knows how many events stood behind that."""
+    """Return whether a trace's file is truncated: nobody knows how many events stood behind that."""
     return any(note.code == TRUNCATED for note in notes)
 
 

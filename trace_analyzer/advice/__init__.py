@@ -17,7 +17,7 @@ from trace_analyzer.advice.overhead import LAUNCHING
 from trace_analyzer.advice.rules import RULES, rules_of_fixes
 from trace_analyzer.advice.window_context import AdviceContext
 from trace_analyzer.analysis import Value
-from trace_analyzer.catalog.fixes import Fix, fixes
+from trace_analyzer.catalog.fixes import Fix, fixes, for_torch_1
 from trace_analyzer.replay.estimates import Estimates, change_of
 from trace_analyzer.report import Advice, Predicted
 
@@ -86,13 +86,12 @@ def _item(fix: Fix, opportunity: Opportunity, advice_context: AdviceContext, pre
     if most_ns > bound_ns:
         bound_ns, how_bound = (
             most_ns,
-            f"{how_bound}; raised to what the replay's interval allows, since other waits may shrink as well",
+            f"{how_bound}; raised to the best end of the replay's interval, since other waits may shrink too",
         )
+    code = fix.code_of(advice_context.platform, opportunity.case or advice_context.program or "", **opportunity.values)
     return Advice(
         title=fix.title_of(advice_context.platform, **opportunity.values),
-        code=fix.code_of(
-            advice_context.platform, opportunity.case or advice_context.program or "", **opportunity.values
-        ),
+        code=for_torch_1(code) if advice_context.is_torch_1 else code,
         why=why if _is_of_limit(fix, advice_context) else f"not the limit, but {why}",
         where=opportunity.where(),
         saves_ns_at_most=bound_ns,

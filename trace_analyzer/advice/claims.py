@@ -34,7 +34,7 @@ def _claimed(item: Advice, above: Sequence[Advice], spans: Mapping[str, pl.DataF
     if ratio < thresholds.SHARED_RATIO:
         return item
     share = "all" if ratio > _ALL else percent(ratio)
-    why = f"{item.why}; “{first.title}” counts {share} of this time too, which is saved once"
+    why = f"{item.why}; “{first.title}” already counts {share} of this time, which can be saved only once"
     return replace(item, why=why, shared_with=first.id, shared_ratio=ratio)
 
 

@@ -39,10 +39,10 @@ def _part_of(context: AdviceContext, part: str, hides: Sequence[str], why: str) 
     saves = min(parts.get(part, 0), sum(parts.get(other, 0) for other in hides) - hiding_ns)
     if saves <= 0:
         return None
-    what = "work that hides none" if saves < parts[part] else f"{part} that runs alone"
+    what = "the other work" if saves < parts[part] else f"{part}"
     return Opportunity(
         saves,
-        f"the lesser of the time in which {part} runs alone and of that of other work which hides none: here {what}",
+        f"the shorter of two times: {part} that runs alone, and other work that hides none of it; here {what}",
         f"{share_of_window(context, parts[part])}: {why}",
         partial(largest_operators, rows),
         longest(rows, pl.col("duration_ns")),
@@ -74,7 +74,7 @@ def gradient_buckets(context: AdviceContext) -> Opportunity | None:
     return Opportunity(
         min(total(rows, "exposed_ns"), held_ns(context, rows.with_columns(end_ns_of()), ["communication"])),
         f"exposed time of collectives under {thresholds.SMALL_MESSAGE_BYTES >> 20} MiB",
-        f"{counted(rows.height, 'collective moves', 'collectives move')} {size(typical)} in the median: that takes longer to"  # type: ignore[arg-type]
+        f"{counted(rows.height, 'collective moves', 'collectives move')} {size(typical)} in the median: they take longer to"  # type: ignore[arg-type]
         " start than to send",
         partial(largest_names, rows, pl.col("collective"), pl.col("exposed_ns")),
         longest(rows, pl.col("duration_ns")),
@@ -105,11 +105,11 @@ def small_copies(context: AdviceContext) -> Opportunity | None:
         pl.col("exposed_ns"),
         f"time of copies under {thresholds.SMALL_COPY_BYTES >> 10} KiB in which nothing else ran",
         f"{counted(small.height, 'copy', 'copies')} between host and device moved {size(small.get_column('bytes').median())} in the median:"  # type: ignore[arg-type]
-        " that takes longer to start than to move",
+        " they take longer to start than to move",
     )
 
 
 def dependencies(context: AdviceContext) -> Opportunity | None:
     """Return the saving of idle time in which queued work waits for other streams or peers."""
-    why = "work was queued and the device still idled: it waited for another stream or a peer, not for the CPU"
+    why = "work was queued while the device idled: it waited for another stream or a peer, not for the CPU"
     return idle_of(context, ("device-wait",), why)

@@ -36,7 +36,7 @@ def _waits(context: AdviceContext) -> list[str]:
     waits = made.filter(pl.col("start_ns").is_between("first_ns", "last_ns")).height / context.steps
     if waits < MANY_WAITS:
         return []
-    return [f"{counted(waits, 'call')}{_per_step(context)} wait for the device, which no graph can hold: take them out first"]  # fmt: skip
+    return [f"{counted(waits, 'call')}{_per_step(context)} wait for the device, which no graph can contain: remove them first"]  # fmt: skip
 
 
 def differing_ratio(context: AdviceContext) -> float:
@@ -58,7 +58,7 @@ def _changes(context: AdviceContext) -> list[str]:
     ratio = differing_ratio(context)
     if ratio < DIFFERS_RATIO:
         return []
-    return [f"{percent(ratio)} of the kernels differ from step to step, as shapes or branches change: pad or bucket them first"]  # fmt: skip
+    return [f"{percent(ratio)} of the kernels differ from step to step, because shapes or branches change: pad or bucket the inputs first"]  # fmt: skip
 
 
 def _collectives(context: AdviceContext) -> list[str]:
@@ -67,14 +67,14 @@ def _collectives(context: AdviceContext) -> list[str]:
         return []
     version = " (NCCL 2.9.6 or later)" if context.platform == "cuda" else ""
     what = counted(rows.height / context.steps, "collective")
-    return [f"{what}{_per_step(context)}: all ranks have to capture them alike{version}"]
+    return [f"{what}{_per_step(context)}: all ranks have to capture them in the same order{version}"]
 
 
 def _outside(context: AdviceContext) -> list[str]:
     """Name the CPU's work that holds a share of the window worth a word, and that a graph leaves as it is."""
     idle = {cause: total(context.idle.filter(pl.col("cause") == cause), length_ns()) for cause in _OUTSIDE}
     return [
-        f"{what} ({duration(idle[cause] / context.steps)}{_per_step(context)}) stays outside"
+        f"{what} ({duration(idle[cause] / context.steps)}{_per_step(context)}) stays outside of it"
         for cause, what in _OUTSIDE.items()
         if idle[cause] >= worth_ns(context)
     ]

@@ -28,8 +28,8 @@ def attention_kernel(context: AdviceContext) -> Opportunity | None:
     """Return the saving of fused attention, whose scores do not go through memory between the two matmuls."""
     runs = context.within.fusions.filter(pl.col("kind") == "attention")
     how = (
-        "time of all calls of unfused attention, its two matmuls too, less that of a fused kernel at its roof: FLOP over"
-        " peak or bytes over bandwidth, whichever takes longer"
+        "time of all calls of unfused attention, including its two matmuls, minus the roofline time of one fused kernel (the"
+        " longer of FLOP over peak and bytes over bandwidth)"
     )
     moved = size(total(runs, "saved_bytes"))
     is_module = runs.get_column("module").cast(pl.String) == "MultiheadAttention"
@@ -59,7 +59,7 @@ def fusion(context: AdviceContext) -> Opportunity | None:
     return run_opportunity(
         context,
         chains,
-        "share of the chains' bytes that only goes from one kernel to the next, of their time",
+        "time of the chains, times the share of their bytes that only passes from one kernel to the next",
         f"{counted(chains.height, 'chain writes', 'chains write')} {size(total(chains, 'saved_bytes') / 2)} to memory that only their next kernel"
         " reads",
         snippet="\n".join(codes.get_column("code").head(3)),
@@ -94,9 +94,9 @@ def _followers(context: AdviceContext, others: pl.DataFrame) -> Opportunity | No
         context,
         followers,
         pl.col("duration_ns"),
-        "time of every such kernel but the first of its chain: a fused chain moves data once",
+        "time of all such kernels but the first of each chain: a fused chain moves its data once",
         f"{counted(followers.height, 'pointwise or normalization kernel follows', 'pointwise and normalization kernels follow')}"
-        " another one on the same stream: each reads and writes all its data again",
+        " another one on the same stream: each of them reads and writes all its data again",
         snippet="model = torch.compile(model)  # one pass over memory instead of one per operator",
     )
     # The replay fuses the chains of table `fusions`, which these kernels are not.
@@ -113,7 +113,7 @@ def channels_last(context: AdviceContext) -> Opportunity | None:
         context,
         rows,
         pl.col("duration_ns"),
-        "all time of the kernels that change the layout",
+        "all time of the kernels that change the memory layout",
         f"{counted(rows.height, 'kernel only turns', 'kernels only turn')} images from one layout into the other around"
         " convolutions",
     )
@@ -214,7 +214,7 @@ def fewer_bytes(context: AdviceContext) -> Opportunity | None:
         pl.concat([wide.with_columns((pl.col("duration_ns") / 2).alias("halved_ns")), products], how="diagonal"),
         pl.col("halved_ns"),
         "half the time of memory-bound pointwise and normalization kernels on fp32: half the bytes"
-        f"{'; and time of products in fp32 beyond their roof in 16 bit' if products.height else ''}",
+        f"{'; plus the time of fp32 matmuls and convolutions beyond their roof in 16 bit' if products.height else ''}",
         f"{counted(wide.height, 'memory-bound kernel reads and writes', 'memory-bound kernels read and write')} fp32{ran}",
         dtype=dtype,
         torch_dtype=_TORCH_DTYPES[dtype],
@@ -256,8 +256,8 @@ def out_of_fp32(context: AdviceContext, *, tf32: bool) -> Opportunity | None:
         context,
         slow,
         pl.col("saves_ns"),
-        f"time of matmuls and convolutions in fp32 beyond their roof on tensor cores in {dtype}, or beyond their share of the ratio of"
-        " the peaks where shapes are unknown",
+        f"time of fp32 matmuls and convolutions beyond their roof on tensor cores in {dtype}; where shapes are unknown, beyond their"
+        " time divided by the ratio of the peaks",
         f"{counted(slow.height, 'matmul or convolution', 'matmuls and convolutions')} ran in fp32",
         dtype=dtype,
         torch_dtype=_TORCH_DTYPES[dtype],
@@ -282,8 +282,8 @@ def padding(context: AdviceContext) -> Opportunity | None:
         rows,
         pl.col("saves_ns"),
         "time of these kernels beyond their roof on tensor cores; half of it where FLOP and bytes are not known",
-        f"{counted(rows.height, 'matmul or convolution uses', 'matmuls and convolutions use')} kernels for sizes or strides that are no multiples of 8 (align1, align2), or"
-        f" that do without tensor cores{f'; odd: {sizes}' if sizes else ''}",
+        f"{counted(rows.height, 'matmul or convolution uses', 'matmuls and convolutions use')} kernels for sizes or strides that are not multiples of 8 (align1, align2), or"
+        f" kernels without tensor cores{f'; odd: {sizes}' if sizes else ''}",
         snippet=f"size = (size + 7) // 8 * 8  # {sizes or 'every size of a matmul: 8 in 16 bit, 64 at best'}",
     )
 
@@ -318,7 +318,7 @@ def low_precision(context: AdviceContext) -> Opportunity | None:
         context,
         rows,
         pl.col("duration_ns") * (1 - wide / narrow),
-        f"time of matmuls in 16 bit, if they reach the peak of fp8: {narrow / wide:.3g} times that of bf16 on this device",
+        f"time of 16-bit matmuls if they ran as much faster as fp8's peak is higher: {narrow / wide:.3g} times bf16's on this device",
         f"{counted(rows.height, 'matmul')} ran in 16 bit",
         dtype="fp8",
     )
@@ -341,7 +341,7 @@ def inefficient_kernels(context: AdviceContext) -> Opportunity | None:
         context,
         rows,
         pl.col("lost_ns"),
-        "time of these kernels minus that at their roof",
+        "time of these kernels minus their time at the roof",
         f"{counted(rows.height, 'kernel fills', 'kernels fill')} the device and"
         f" {'reaches' if rows.height == 1 else 'reach'} {percent(reached)} of what memory and arithmetic units allow: neither"
         " limits them",
@@ -384,8 +384,8 @@ def max_autotune(context: AdviceContext) -> Opportunity | None:
         context,
         rows,
         pl.col("lost_ns"),
-        "time of matmuls and convolutions that reach under 80 % of the device's peak, minus that at the peak",
-        f"matmuls and convolutions reach {percent(reached)} of what the device can do; 80 % is good",
+        "time of matmuls and convolutions that reach less than 80 % of the device's peak, minus their time at the peak",
+        f"matmuls and convolutions reach {percent(reached)} of the device's peak; 80 % is good",
     )
 
 
@@ -401,8 +401,8 @@ def recompute_less(context: AdviceContext) -> Opportunity | None:
         context,
         rows,
         pl.col("duration_ns"),
-        "all time of kernels that do forward work again",
-        f"{counted(rows.height, 'kernel')} in the backward pass did work of the forward pass again (activation"
+        "all time of kernels that repeat forward work",
+        f"{counted(rows.height, 'kernel')} in the backward pass repeated work of the forward pass (activation"
         " checkpointing)",
     )
 
@@ -417,16 +417,14 @@ def less_work(context: AdviceContext) -> Opportunity | None:
     known_ns = total(heavy.drop_nulls("roof_ns"), "duration_ns")
     reached = total(heavy, "roof_ns") / max(1, known_ns)
     by_kind = known_ns < thresholds.KNOWN_RATE_RATIO * total(heavy, "duration_ns")
-    limited = (
-        "{} by arithmetic as far as their kind tells, as their work is not known" if by_kind else "{} by arithmetic"
-    )
+    limited = "{} by arithmetic, judging by their kind alone" if by_kind else "{} by arithmetic"
     return kernel_opportunity(
         context,
         heavy,
         pl.min_horizontal("duration_ns", pl.coalesce("roof_ns", "duration_ns")) / 2,
-        "half the time that compute-bound kernels take at the device's peak, if half the work is done; of all their time"
-        " where their work is not known; kernels that repeat other work left out",
-        f"{limited.format(counted(heavy.height, 'kernel is limited', 'kernels are limited'))}: what remains of that at the device's peak"
-        " shortens only with less of it, or on a faster device",
+        "half of the time that compute-bound kernels need at the device's peak, as if half the work were left (half of all their"
+        " time where their work is unknown); kernels that repeat other work are excluded",
+        f"{limited.format(counted(heavy.height, 'kernel is limited', 'kernels are limited'))}: at the device's peak, only less work or a"
+        " faster device shortens them",
         reached=f": kernels reach {percent(reached)} of the roof" if reached else "",
     )

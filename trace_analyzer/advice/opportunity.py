@@ -220,7 +220,7 @@ def run_opportunity(
         longest(runs, length_ns()),
         values,
         members_of(runs),
-        if_more="one kernel also takes one launch, where the CPU is behind",
+        if_more="one kernel also needs a single launch, which helps where the CPU is behind",
     )
     return _within_their_part(context, opportunity, runs, bounds)
 
@@ -239,7 +239,7 @@ def _within_their_part(
         return None
     # Rounding may take a nanosecond.
     is_cut = opportunity.saves_ns > saves_ns + 1
-    cut = "; no more than the part of the window that they hold, as work runs beside them" if is_cut else ""
+    cut = "; limited to the part of the window that they hold, since other work runs beside them" if is_cut else ""
     share = percent(min(1.0, total(rows, "time_ns") / context.window_ns))
     return replace(
         opportunity,

@@ -27,6 +27,7 @@ from trace_analyzer.advice.opportunity import (
 )
 from trace_analyzer.advice.window_context import AdviceContext
 from trace_analyzer.analyses.host import CALLS
+from trace_analyzer.catalog.code import prepares_inputs
 from trace_analyzer.catalog.host_work import BLOCKING
 from trace_analyzer.frames.intervals import union, with_covered
 from trace_analyzer.units import count, counted, duration, percent
@@ -75,12 +76,12 @@ def cuda_graphs(context: AdviceContext) -> Opportunity | None:
     launches = context.within.activities.get_column("launch_id").drop_nulls().n_unique()
     per_step = counted(launches / context.steps, "launch", "launches") + (" per step" if context.steps > 1 else "")
     compiled, _ = launched_within(context, context.within.activities, _COMPILED)
-    already = "; its code is compiled already, but launched kernel by kernel"
+    already = "; its code is already compiled, but launched kernel by kernel"
     already_compiled = already if 2 * compiled.height > context.within.activities.height else ""
     return idle_of(
         context,
         LAUNCHING,
-        f"the CPU needs longer to prepare a kernel than the GPU to run it ({per_step}){already_compiled}{obstacles(context)}",
+        f"the CPU takes longer to launch a kernel than the GPU takes to run it ({per_step}){already_compiled}{obstacles(context)}",
         " + time in kernels too small to fill the device and between queued kernels",
         parts.get("latency", 0) + parts.get("device-gap", 0),
     )
@@ -120,8 +121,8 @@ def bigger_batch(context: AdviceContext) -> Opportunity | None:
     grows = sum(parts.get(part, 0) for part in _GROWS_WITH_THE_BATCH)
     return Opportunity(
         (context.window_ns - grows) // 2,
-        "half of the window: where the CPU limits, a step of twice the batch takes as long; but of what comes once, and of data"
-        " loading and copies, which grow with the batch",
+        "half of the window without one-time work, data loading and copies: where the CPU limits, a step with twice the batch"
+        " takes as long",
         f"the median kernel takes {duration(typical)} ({counted(kernels.height / context.steps, 'kernel')}"  # type: ignore[arg-type]
         f"{' per step' if context.steps > 1 else ''}), and each launch leaves {duration(overhead / launches)} of the device"
         " unused",
@@ -147,7 +148,7 @@ def fused_optimizer(context: AdviceContext) -> Opportunity | None:
 def _optimizer_passes(context: AdviceContext) -> Opportunity | None:
     """Return the saving where optimizers pass over parameters, gradients and state several times."""
     runs = context.within.fusions.filter(pl.col("kind") == "optimizer")
-    how = "the optimizer's time but that of its longest operator: a fused kernel is one pass"
+    how = "the optimizer's time minus that of its longest operator: a fused kernel makes one pass"
     return run_opportunity(context, runs, how, "the optimizer reads and writes parameters and state several times")
 
 
@@ -159,7 +160,7 @@ def _optimizer_launches(context: AdviceContext) -> Opportunity | None:
     fused = where_called(members, several).height / members.height if members.height else 1.0
     if launches < thresholds.OPTIMIZER_LAUNCHES or fused > 0.5:
         return None
-    why = f"the optimizer makes {count(launches)} launches per step, some for each parameter"
+    why = f"the optimizer makes {count(launches)} launches per step, several for each parameter"
     return idle_opportunity(
         context, _idle_before(context, members), LAUNCHING, why, ", that ends with the optimizer's kernels"
     )
@@ -178,7 +179,7 @@ def set_to_none(context: AdviceContext) -> Opportunity | None:
 
 def garbage_collection(context: AdviceContext) -> Opportunity | None:
     """Return the idle time in which Python collects garbage."""
-    return idle_of(context, ("garbage-collection",), "Python collects garbage while the GPU has nothing queued")
+    return idle_of(context, ("garbage-collection",), "Python's garbage collector runs while the GPU has nothing queued")
 
 
 def synchronization(context: AdviceContext) -> Opportunity | None:
@@ -188,10 +189,10 @@ def synchronization(context: AdviceContext) -> Opportunity | None:
     if opportunity is None:
         return None
     held = waited_ns(context)
-    calls = f"such calls also hold the CPU for {duration(held)} in which the device works: " if held else ""
+    calls = f"such calls also block the CPU for {duration(held)} while the device works: " if held else ""
     return replace(
         opportunity,
-        if_more=f"{calls}without them, the CPU does its next work while the device computes, unless that needs its results",
+        if_more=f"{calls}without them the CPU prepares its next work meanwhile, unless that work needs the results",
         case=_written_most(context, "synchronization"),
     )
 
@@ -213,6 +214,8 @@ def _written_most(context: AdviceContext, cause: str) -> str:
 
 
 _WORKERS = "_MultiProcessingDataLoaderIter"
+_PIPELINE, _IN_PIPELINE = r"transformers/pipelines/\w+\.py\(", "transformers pipeline"
+"""Frames of Hugging Face pipelines, and the case of code for them: a pipeline makes its own DataLoader."""
 
 
 def data_loading(context: AdviceContext) -> Opportunity | None:
@@ -223,25 +226,26 @@ def data_loading(context: AdviceContext) -> Opportunity | None:
     how = (
         " (its workers do not keep up)"
         if parallel
-        else " (num_workers=0: it loads in the training process itself)"
+        else " (num_workers=0: the launching process loads it)"
         if alone
         else ""
     )
     opportunity = idle_of(
         context, ("data-loading",), f"the loop waits in the data loader while the GPU has nothing queued{how}"
     )
-    return opportunity and _with_values(opportunity, workers="2 * workers" if parallel else "8")
-
-
-def _with_values(opportunity: Opportunity, **values: object) -> Opportunity:
-    return replace(opportunity, values=values)
+    pipeline = bool(names.str.contains(_PIPELINE).any())
+    return opportunity and replace(
+        opportunity, values={"workers": "2 * workers" if parallel else "8"}, case=_IN_PIPELINE if pipeline else ""
+    )
 
 
 def allocator(context: AdviceContext) -> Opportunity | None:
     """Return the idle time in calls that allocate or free device memory, unless it is a cold start."""
     if _is_cold(context):
         return None
-    return idle_of(context, ("allocation",), "calls that get or free device memory stop the CPU, and often the device")
+    return idle_of(
+        context, ("allocation",), "calls that allocate or free device memory block the CPU, and often the device"
+    )
 
 
 def _compiling(context: AdviceContext, *, loads: bool) -> pl.DataFrame:
@@ -280,7 +284,7 @@ def warm_up(context: AdviceContext) -> Opportunity | None:
     if cold.is_empty():
         cold, how = (
             _once(context),
-            "idle time in compilation, allocation and captures, of which few stretches are most of the window",
+            "idle time in compilation, allocation and graph captures, most of the window in a few long stretches",
         )
     saves = total(cold, length_ns())
     if not saves:
@@ -288,8 +292,8 @@ def warm_up(context: AdviceContext) -> Opportunity | None:
     return Opportunity(
         saves,
         how,
-        f"{share_of_window(context, saves)}: what is waited for happens once per process: kernels are loaded, memory is"
-        " allocated, libraries start",
+        f"{share_of_window(context, saves)}: the device waits for one-time work of the process: loading kernels,"
+        " allocating memory, starting libraries",
         partial(responsible_code, context, cold),
         longest(cold, length_ns()),
         members=members_of(cold),
@@ -298,30 +302,26 @@ def warm_up(context: AdviceContext) -> Opportunity | None:
 
 def graph_capture(context: AdviceContext) -> Opportunity | None:
     """Advise on idle time in captures of graphs."""
-    why = "launches go into graphs that are being captured, and the GPU rests: this happens once per graph"
+    why = "launches are captured into graphs and the GPU does not run: this happens once per graph"
     return None if _is_cold(context) else idle_of(context, ("graph-capture",), why)
 
 
 def pinned_memory(context: AdviceContext) -> Opportunity | None:
     """Return the idle time in copies that block the CPU."""
-    opportunity = idle_of(context, ("blocking-copy",), "copies of pageable memory hold the CPU until they are done")
-    return opportunity and replace(
-        opportunity, if_more="without that, the CPU does its next work while the device copies"
+    opportunity = idle_of(
+        context, ("blocking-copy",), "copies from or to pageable memory block the CPU until they are done"
     )
-
-
-_PREPARES = (
-    r"(?i)tokeniz|\b(batch_)?encode(_plus|_batch)?$|randn|normal_|uniform_|randint|randperm|bernoulli|\brand$|exponential_|multinomial"
-    r"|image_transforms|torchvision/transforms|PIL/|cv2|librosa|\bresize\b|json/decoder"
-)
-"""Functions and operators that prepare data: random numbers, text, images."""
+    return opportunity and replace(
+        opportunity, if_more="without that, the CPU prepares its next work while the device copies"
+    )
 
 
 def _prepares(context: AdviceContext, idle: pl.DataFrame) -> pl.Series:
     """Return which intervals of idle time the CPU spends on preparing data."""
-    by_event = context.host.each(pl.col("name").str.contains(_PREPARES).fill_null(False))[idle.get_column("event_id")]
-    function = context.blamed.named(idle.select("event_id", "code")).get_column("python_function").cast(pl.String)
-    return by_event.fill_null(False) | function.str.contains(_PREPARES).fill_null(False)
+    by_event = context.host.each(prepares_inputs(pl.col("name")))[idle.get_column("event_id")]
+    functions = context.blamed.named(idle.select("event_id", "code")).get_column("python_function").cast(pl.String)
+    by_function = functions.to_frame().select(prepares_inputs(pl.col("python_function"))).to_series()
+    return by_event.fill_null(False) | by_function
 
 
 _IN_REGION = """# run the compiled region once before the loop, with these shapes: its first call compiles, or loads what is kept
@@ -344,10 +344,10 @@ def cpu_operators(context: AdviceContext) -> Opportunity | None:
     idle = idle.filter(~_prepares(context, idle))
     launching = context.within.activities.get_column("operator_id").drop_nulls()
     before_launch = idle.filter(pl.col("event_id").is_in(launching.implode()))
-    why = "operators hold the CPU for over 1 ms at a time, without a call to the GPU's runtime, while the GPU waits"
+    why = "single operators keep the CPU busy for over 1 ms without a runtime call, while the GPU waits"
     if before_launch.height:
         share = percent(total(before_launch, length_ns()) / max(1, total(idle, length_ns())))
-        why += f"; {share} of it before operators of the GPU launch their kernels"
+        why += f"; {share} of it in GPU operators before their launch"
     regions = context.host.texts(before_launch.get_column("event_id")).cast(pl.String).str.contains(_COMPILED)
     compiled_ns, launch_ns = (total(before_launch.filter(rows), length_ns()) for rows in (regions, ~regions))
     rest_ns = total(idle, length_ns()) - compiled_ns - launch_ns
@@ -361,7 +361,7 @@ def cpu_preparation(context: AdviceContext) -> Opportunity | None:
     """Return the idle time in which the loop itself makes random numbers, tokens or images on the CPU."""
     idle = context.idle.filter(pl.col("cause").is_in(["cpu-operator", "python"]))
     causes = ("cpu-operator", "python")
-    why = "the loop makes random numbers, tokens or images on the CPU while the GPU waits"
+    why = "the loop prepares random numbers, text or images on the CPU while the GPU waits"
     return idle_opportunity(
         context, idle.filter(_prepares(context, idle)), causes, why, " in functions that prepare data"
     )
@@ -369,9 +369,7 @@ def cpu_preparation(context: AdviceContext) -> Opportunity | None:
 
 def host_wait(context: AdviceContext) -> Opportunity | None:
     """Return the idle time in which the launching thread waits for others."""
-    why = (
-        "the launching thread waits for another thread or process, for the network or for a timer, and launches nothing"
-    )
+    why = "the launching thread waits for another thread or process, the network or a timer"
     return idle_of(context, ("host-wait",), why)
 
 
@@ -386,10 +384,10 @@ def earlier_work(context: AdviceContext) -> Opportunity | None:
     ns = total(idle, length_ns())
     return Opportunity(
         ns,
-        "idle time in which the device worked on what was launched before the recording; it is no saving: the program does not"
-        " become faster, but the recording shows all of it",
-        f"{share_of_window(context, ns)}: the device was not idle, but worked on what was launched before the recording",
-        lambda: f"before {waiting}, which was launched at the beginning, while the CPU sat in {waiter}",
+        "time in which the device ran work launched before the recording; not a saving: the program becomes no faster, but the"
+        " recording becomes complete",
+        f"{share_of_window(context, ns)}: the device was not idle, but ran work launched before the recording",
+        lambda: f"before {waiting}, which was launched at the beginning, while the CPU waited in {waiter}",
         longest(main, length_ns()),
         members=members_of(idle),
     )

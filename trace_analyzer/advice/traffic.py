@@ -87,8 +87,8 @@ def custom_kernels(context: AdviceContext) -> Opportunity | None:
         context,
         rows,
         pl.col("duration_ns"),
-        "all time of these kernels: what they could take at best is not known",
-        f"{', '.join(map(function_name, names[:3]))}: work that the trace does not tell, for"
+        "all time of these kernels: their least possible time is unknown",
+        f"{', '.join(map(function_name, names[:3]))}: kernels whose work the trace does not record, for"
         f" {share_of_window(context, total(rows, 'duration_ns'))}",
         **profiled(context, names[0] if names else ""),
     )

@@ -26,9 +26,9 @@ def transport(context: AdviceContext) -> Opportunity | None:
     alone = held_ns(context, rows.with_columns(end_ns_of()), ["communication"])
     return Opportunity(
         round(alone * (1 - best / link.byte_per_s)),
-        f"time in which these collectives run alone, less what they take at the {bandwidth(link.byte_per_s)} of {link.kind}",
-        f"the fastest collective of 4 MiB or more moves {bandwidth(best)}, {percent(best / link.byte_per_s)} of what {link.kind}"
-        " does: neither waiting for peers nor latency explains that of the fastest",
+        f"time in which these collectives run alone, minus their time at the {bandwidth(link.byte_per_s)} of {link.kind}",
+        f"the fastest collective of 4 MiB or more moves {bandwidth(best)}, {percent(best / link.byte_per_s)} of {link.kind}'s"
+        " peak: neither waiting for peers nor latency explains that",
         partial(largest_names, rows, pl.coalesce("collective", "name"), pl.col("exposed_ns")),
         longest(rows, pl.col("duration_ns")),
         members=members_of(rows),

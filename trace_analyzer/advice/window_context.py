@@ -98,7 +98,7 @@ class AdviceContext:
     and ``cold`` are its intervals without and with what comes once, at a cold start. ``busy_parts`` are those of the window's
     partition, ``step_spans`` (start_ns, end_ns) its steps, and ``recompiled`` regions of the trace had been compiled before.
     ``names`` are those of all activities of the trace. ``around`` is what surrounds the host's events, and ``program`` what
-    the trace shows it to be, None where it does not.
+    the trace shows it to be, None where it does not. ``is_torch_1`` says whether the file shows a release before PyTorch 2.0.
     """
 
     within: WindowTables
@@ -118,6 +118,7 @@ class AdviceContext:
     names: pl.Series
     around: Context
     program: Program | None
+    is_torch_1: bool
 
 
 @dataclass(frozen=True)
@@ -174,8 +175,18 @@ def advice_context(
         names=sources.activities.get_column("name"),
         around=sources.context,
         program=_program(sources),
+        is_torch_1=_is_torch_1(sources),
     )
 
+
+def _is_torch_1(sources: AdviceSources) -> bool:
+    """Return whether the file shows PyTorch 1: call stacks as texts (until 1.12), or scopes as operators (until 1.10)."""
+    is_scope = (pl.col("kind") == "operator") & pl.col("name").str.contains(_SCOPES_OF_TORCH)
+    return not sources.context.stacks.is_empty() or not sources.host.names.filter(is_scope).is_empty()
+
+
+_SCOPES_OF_TORCH = r"^(ProfilerStep|Optimizer\.(step|zero_grad)|enumerate\(DataLoader\))#"
+"""Scopes that PyTorch itself opens."""
 
 _GRADIENTS = ("backward", "optimizer")
 """Phases that only training has."""

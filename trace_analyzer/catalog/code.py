@@ -1,7 +1,7 @@
 """Classify code by name: phases, library frames, sources of blocking calls. Rules from ``code.toml``."""
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cache
 
 import polars as pl
@@ -40,6 +40,7 @@ class CodeRules:
 
     phases: tuple[CodeRule, ...]
     libraries: tuple[CodeRule, ...]
+    preparations: tuple[CodeRule, ...]
     sources: tuple[CodeRule, ...]
 
 
@@ -47,9 +48,8 @@ class CodeRules:
 def code_rules() -> CodeRules:
     """Return the rules, read once."""
     raw = document("code.toml")
-    return CodeRules(
-        **{part: tuple(_rule(entry) for entry in raw[part]) for part in ("phases", "libraries", "sources")}
-    )
+    parts = (field.name for field in fields(CodeRules))
+    return CodeRules(**{part: tuple(_rule(entry) for entry in raw[part]) for part in parts})
 
 
 def _rule(entry: dict[str, object]) -> CodeRule:
@@ -96,6 +96,21 @@ def code_of_name() -> tuple[pl.Expr, ...]:
         pl.coalesce(_matches(rules.sources)).alias("source"),
         pl.any_horizontal(matches(_name(), rule.pattern) for rule in rules.libraries).alias("library"),
     )
+
+
+def prepares_inputs(name: pl.Expr) -> pl.Expr:
+    """Return whether a function or operator of this name makes inputs of a model; false for null."""
+    return pl.any_horizontal(matches(name, rule.pattern) for rule in code_rules().preparations).fill_null(False)
+
+
+INPUT_FILES = "text, images or sound"
+"""Name of the rule for preparation that repeats for each input."""
+
+
+def prepares_input_files(name: str) -> bool:
+    """Return whether a function or operator of this name decodes or transforms text, images or sound."""
+    rules = [rule for rule in code_rules().preparations if rule.name == INPUT_FILES]
+    return any(re.search(rule.pattern, name) for rule in rules)
 
 
 def _matches(rules: tuple[CodeRule, ...]) -> list[pl.Expr]:

@@ -1,5 +1,6 @@
 """Read the words and code of each piece of advice from ``fixes.toml``."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -119,6 +120,18 @@ def _words(row: dict[str, object], platform: Platform) -> tuple[str, str]:
     assert isinstance(own, dict)
     code = str(row["code"])
     return str(own.get("title", row["title"])), str(own.get("code", _named_for(platform, code))).strip()
+
+
+_COMPILES = re.compile(r"^(?P<statement>(?!\s*#).*\btorch\.compile\([^#\n]*?)(?:\s*#.*)?$", re.MULTILINE)
+
+
+def for_torch_1(code: str) -> str:
+    """Return code with a remark on each line that calls ``torch.compile``: it came with PyTorch 2.0.
+
+    >>> for_torch_1("model = torch.compile(model)  # fuses")
+    'model = torch.compile(model)  # needs PyTorch 2'
+    """
+    return _COMPILES.sub(r"\g<statement>  # needs PyTorch 2", code)
 
 
 def _named_for(platform: Platform, code: str) -> str:

@@ -76,7 +76,7 @@ class Content:
                     yield block
             if size and _state(file) != state:
                 self.notes += (_CHANGED,)
-        # A file that only ends in them breaks off, or holds its whole document before.
+        # A file that only ends in them is truncated, or holds its whole document before.
         if nul and first_nul + nul < size:
             self.notes += (Note(NUL_BYTES, "warning", _NUL.format(nul, first_nul)),)
 
@@ -141,7 +141,7 @@ def content_of(source: Source, *, max_bytes: int = DEFAULT_MAX_BYTES, progress: 
     """Return the bytes of a trace, decompressed by what they are.
 
     ``source`` is a path, ``"-"`` for standard input, bytes (or a bytearray, a memoryview), or an open file, binary or of text.
-    A gzip stream that breaks off or fails its checksum yields what could be read, with a note.
+    A gzip stream that is truncated or fails its checksum yields what could be read, with a note.
 
     Raises ``InputError`` when it cannot be opened, or is none of these.
     """
@@ -252,7 +252,7 @@ def _gunzipped(chunks: Iterable[bytes]) -> Iterator[Part]:
             else:
                 chunk = inflater.unconsumed_tail
     if pending:
-        yield inflater.flush(), Note("gzip-truncated", "warning", f"the gzip stream breaks off after {total:,} bytes")
+        yield inflater.flush(), Note("gzip-truncated", "warning", f"the gzip stream is truncated after {total:,} bytes")
 
 
 def _salvaged(inflater: "zlib._Decompress", chunk: bytes) -> bytes:
@@ -288,4 +288,4 @@ def _unzstd(chunks: Iterable[bytes]) -> Iterator[Part]:
             if inflater.eof:
                 inflater = zstandard.ZstdDecompressor().decompressobj()
     if pending:
-        yield b"", Note("zstd-truncated", "warning", f"the zstd stream breaks off after {total:,} bytes")
+        yield b"", Note("zstd-truncated", "warning", f"the zstd stream is truncated after {total:,} bytes")

@@ -143,7 +143,7 @@ def _damage(walk: Walk, text: str, quick: Scanned, count: int) -> Iterator[Note]
         yield Note(
             TRUNCATED,
             "warning",
-            f"the file breaks off at byte {offset:,}, "
+            f"the file is truncated at byte {offset:,}, "
             + (f"after event {count:,}; everything before it was used" if count else "before its first whole event"),
         )
     if walk.deep_members:

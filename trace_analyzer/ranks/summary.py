@@ -393,7 +393,7 @@ def _member(content: bytes) -> tuple[bytes, bytes]:
     except zlib.error as error:
         raise ValueError(str(error)) from None
     if not inflater.eof:
-        raise ValueError("the file breaks off")
+        raise ValueError("the file is truncated")
     return text, inflater.unused_data
 
 

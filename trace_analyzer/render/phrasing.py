@@ -65,8 +65,8 @@ _INSTEAD_OF_CHECK: Mapping[str, str] = {
     "lost_events": "Export the file again as the profiler writes it: events of this one cannot be read.",
 }
 _EXPORT_AGAIN = (
-    "Copy the file again from where it was recorded, and compare the sizes: it breaks off.",
-    "If it breaks off there too, export it again, and let the program live until export_chrome_trace() has returned.",
+    "Copy the file again from where it was recorded, and compare the sizes: it is truncated.",
+    "If it is truncated there too, export it again, and let the program live until export_chrome_trace() has returned.",
 )
 
 _REASONS = {
@@ -215,7 +215,7 @@ LINKS = {"pcie": "PCIe", "c2c": "NVLink-C2C", "nvlink": "NVLink", "xgmi": "xGMI"
 def record_instead(report: Report) -> Sequence[str]:
     """Write what to do to get a verdict, where there is none.
 
-    A file that breaks off says nothing of how it was recorded.
+    A file that is truncated says nothing of how it was recorded.
     """
     if report.verdict.status != "ok" and breaks_off(report.notes):
         return _EXPORT_AGAIN

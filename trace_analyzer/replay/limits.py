@@ -40,14 +40,14 @@ def _contradiction(verdict: Verdict, estimates: Estimates) -> tuple[str, str] | 
     if own < least:
         return None
     if other >= least:
-        doubt = "the replay sees CPU and device as the limit together"
-        return f"{capitalized(doubt)}: as recorded, no fix of one alone saves {100 * WORTH_RATIO:.0f} %.", doubt
+        doubt = "in the replay CPU and device are the limit together"
+        return f"{capitalized(doubt)}: no fix of one alone saves {100 * WORTH_RATIO:.0f} %.", doubt
     limit, faster = ("CPU", "device") if is_device else ("device", "CPU")
     saved = 1 - own / now
     amount = "nothing" if saved < _NOTHING else percent(saved)
     step = "a step" if estimates.has_steps else "the window"
-    doubt = f"the replay sees the {limit} as the limit"
-    return f"{capitalized(doubt)}: as recorded, a {faster} that takes no time saves {amount} of {step}.", doubt
+    doubt = f"in the replay the {limit} is the limit"
+    return f"{capitalized(doubt)}: an infinitely fast {faster} saves {amount} of {step}.", doubt
 
 
 VALUES = (Value("verdict", verdict_with_floors),)

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 
 from trace_analyzer import thresholds as t
 from trace_analyzer.analyses.left_out import LeftOut
+from trace_analyzer.catalog.code import prepares_input_files
 from trace_analyzer.findings import DeviceFindings, Findings
 from trace_analyzer.report import Confidence, Debiased, Evidence, Regime, Verdict
 from trace_analyzer.units import NS_PER_S, counted, duration, percent, visible
@@ -189,7 +190,19 @@ def _left_out_sentence(left: LeftOut | None) -> str:
     """Write what most of the trace was, where the window leaves it out."""
     if left is None or not left.is_most:
         return ""
-    return f" The window leaves out {percent(left.ratio)} of the {_left_out_noun(left)} ({_left_out_words(left)})."
+    sentence = f" The window leaves out {percent(left.ratio)} of the {_left_out_noun(left)} ({_left_out_words(left)})."
+    return sentence + (_PREPARES_FIRST if _prepares_inputs_first(left) else "")
+
+
+_PREPARES_FIRST = " If each call begins with that, speed it up first."
+
+
+def _prepares_inputs_first(left: LeftOut) -> bool:
+    """Return whether the host prepares inputs for most of what is left out, before the device's first work."""
+    span = left.span
+    if span is None or not left.is_outside or span.before is None:
+        return False
+    return 2 * span.before_ns > left.time_ns and prepares_input_files(span.before)
 
 
 def _left_out_noun(left: LeftOut) -> str:
@@ -232,7 +245,7 @@ def _trust_evidence(findings: Findings) -> list[Evidence]:
             "launch_latency_bound_ns",
             findings.device.launch_latency_ns if findings.device.causes_withheld is None else None,
             "ns",
-            "longest idle time after a launch that counts as its latency: the 99th percentile on an empty queue",
+            "longest idle time after a launch that counts as launch latency: the 99th percentile on an empty queue",
         ),
     ]
 
@@ -270,7 +283,7 @@ def _evidence(findings: Findings, judgement: Judgement, window: int) -> list[Evi
                 "queue_depth_while_waiting",
                 findings.waiting_depth,
                 "launches",
-                "mean number in the queue while the device waited: the CPU had done its part",
+                "mean queue depth while the device waited: the CPU was not to blame",
             )
         )
     idle = sum(findings.parts_ns.get(cause, 0) for cause in IDLE_CAUSES)
@@ -337,7 +350,7 @@ def _doubts_of_idle_time(findings: Findings, judgement: Judgement, window: int) 
         yield f"{percent(unknown)} of the window has no known bound or cause"
     earlier = findings.parts_ns.get(EARLIER_WORK, 0) / window
     if earlier > t.UNKNOWN_DOUBT_RATIO:
-        yield f"for {percent(earlier)} of the window the device did work from before the recording, which is not known"
+        yield f"for {percent(earlier)} of the window the device ran unknown work, launched before the recording"
 
 
 def _doubts_of_the_regime(findings: Findings, judgement: Judgement) -> Iterator[str]:
@@ -352,15 +365,15 @@ def _doubts_of_the_regime(findings: Findings, judgement: Judgement) -> Iterator[
     yield from roof_doubts(findings, judgement.regime)
     if not device.peaks_known and device.assumed_peaks is not None:
         yield (
-            "the trace names no device: roofs are assumed by the architecture in kernels' names"
-            f" ({device.assumed_peaks}; --gpu NAME tells which it is)"
+            "the trace names no device: peaks are assumed from the architecture in kernel names"
+            f" ({device.assumed_peaks}; name the device with --gpu NAME)"
         )
     elif not device.peaks_known:
-        yield "the device's peaks are unknown (--gpu NAME tells them)"
+        yield "the device's peaks are unknown (name the device with --gpu NAME)"
     if device.model is not None and device.model.matched == "likeness":
         yield (
-            f"no name in the trace is that of a known device: roofs are those of {device.model.name}, by multiprocessors, memory"
-            " and capability, which other devices may have too (--gpu NAME tells which it is)"
+            f"the catalogue does not know the device's name: peaks are those of {device.model.name}, which has the same multiprocessors,"
+            " memory and capability, as other devices may (name the device with --gpu NAME)"
         )
 
 
@@ -369,15 +382,15 @@ def _doubts_of_names(device: DeviceFindings) -> Iterator[str]:
     products, kernels = device.shapes_ratio or 0.0, device.work_ratio or 0.0
     if device.matmul_ratio > t.MATMUL_DOUBT_RATIO and products < t.POOR_COVERAGE:
         yield (
-            f"FLOP and bytes are known for {percent(products)} of the time of matmuls and convolutions: the others count as"
-            " compute by their kind, or as memory where their name is one of decoding: batch sizes may differ"
+            f"FLOP and bytes are known for only {percent(products)} of the time of matmuls and convolutions; the rest counts as"
+            " compute or memory by kernel name"
         )
     elif kernels < t.POOR_COVERAGE:
-        yield f"FLOP or bytes are known for {percent(kernels)} of kernel time: the others count as compute or memory by their kind"
+        yield f"FLOP or bytes are known for only {percent(kernels)} of kernel time; the rest counts as compute or memory by kernel name"
     else:
         return
     if by_names(device):
-        yield "so kernels count as compute or memory by their names alone"
+        yield "so nearly all kernels count by their names alone"
 
 
 def _doubts_of_kernels_behind(findings: Findings, judgement: Judgement) -> Iterator[str]:
@@ -402,9 +415,9 @@ def _doubts_of_the_record(findings: Findings, judgement: Judgement) -> Iterator[
         wider = "" if left.is_outside else " (--step all judges all of the device's work)"
         yield f"{percent(left.ratio)} of the {_left_out_noun(left)} lies outside of the window{wider}"
     if device.breaks_off:
-        yield "the file breaks off: what stood behind that is not judged"
+        yield "the file is truncated: what followed is not judged"
     elif device.damaged:
-        yield "the file is damaged, or changed while it was read: what is lost of it is not judged"
+        yield "the file is damaged, or changed while it was read: lost events are not judged"
     if device.flows_missing:
         yield "the file has no launch arrows: other events may have been removed from it too"
     yield from device.failed_checks
@@ -425,11 +438,11 @@ def _remarks(findings: Findings, judgement: Judgement) -> Iterator[str]:
     """Yield what does not lower the confidence, but would change figures: assumed peaks, too few steps."""
     device = findings.device
     if device.model is not None and device.model.matched == "properties" and judgement.regime in KERNEL_REGIMES:
-        yield f"the trace does not name the device: by multiprocessors, memory and capability it is {device.model.name}"
+        yield f"the trace does not name the device: its multiprocessors, memory and capability are those of {device.model.name}"
     if judgement.regime in KERNEL_REGIMES and device.peaks_known and device.assumed_peaks is not None:
         yield (
-            f"{percent(device.known_ratio)} of kernel time counts as compute or memory by FLOP and bytes against"
-            f" assumed peaks ({device.assumed_peaks}), the rest by the kind of kernel"
+            f"{percent(device.known_ratio)} of kernel time counts as compute or memory by its FLOP and bytes and assumed"
+            f" peaks ({device.assumed_peaks}), the rest by kernel name"
         )
     if device.steps_found < t.MIN_STEADY_STEPS:
         known_steps = "one step was recorded" if device.steps_found else "no steps are marked (call prof.step())"

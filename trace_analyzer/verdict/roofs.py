@@ -8,7 +8,7 @@ from trace_analyzer.verdict.judge import Judgement
 
 _BOUNDS: dict[Regime, str] = {"compute-bound": "compute", "memory-bandwidth-bound": "memory"}
 _FAR_BELOW: dict[Regime, str] = {
-    "compute-bound": "the GPU spends its time in matmuls and convolutions, and these reach little of its peak",
+    "compute-bound": "the GPU spends its time in matmuls and convolutions, which reach little of its peak",
     "memory-bandwidth-bound": "kernels spend their time moving data, far more slowly than the memory could",
 }
 
@@ -37,7 +37,7 @@ def sentence_far_below(findings: Findings, regime: Regime) -> str | None:
 def roof_phrase(findings: Findings, regime: Regime) -> str:
     """Write the share of their roof that the kernels of the regime reach, for the headline; may be empty."""
     if regime in _BOUNDS and by_names(findings.device):
-        return "; by the kernels' names, as little of their work is known"
+        return "; by kernel names, since little of their work is known"
     share = roof_share(findings, regime)
     if share is None or not _stands_for_all(share):
         return ""
@@ -51,8 +51,8 @@ def roof_doubts(findings: Findings, regime: Regime) -> list[str]:
     if share is None or (share.roof_ratio or 0.0) <= t.BEYOND_ROOF_RATIO:
         return []
     return [
-        f"compute-bound kernels reach {percent(share.roof_ratio)} of their roof, which no kernel can: the device's peaks or the"
-        " kernels' FLOP are others (--gpu NAME, --peak-tflops)"
+        f"compute-bound kernels reach {percent(share.roof_ratio)} of their roof, which is impossible: the device's peaks or the"
+        " kernels' FLOP are wrong (correct them with --gpu NAME or --peak-tflops)"
     ]
 
 
@@ -65,8 +65,8 @@ def far_from_roof(findings: Findings, regime: Regime) -> list[str]:
     if share is None or not _stands_for_all(share) or (share.roof_ratio or 0.0) >= t.HALF_ROOF_RATIO:
         return []
     return [
-        f"its kernels reach {percent(share.roof_ratio)} of their roof: something else holds them for longer than the roof"
-        " does, such as lower clocks, tiles that do not fill the device, or latencies"
+        f"its kernels reach {percent(share.roof_ratio)} of their roof: something else limits them more, such as lower"
+        " clocks, tiles that do not fill the device, or latency"
     ]
 
 

@@ -32,7 +32,7 @@ def without_activities(trace: Trace, host: Host) -> Verdict:
     if breaks_off(trace.notes):
         return without_regime(
             "gpu-timeline-missing" if calls else "no-gpu-activity",
-            f"What can be read of this trace has {counted(calls, 'launch', 'launches')} and no GPU activity, but the file breaks off:"
+            f"What can be read of this trace has {counted(calls, 'launch', 'launches')} and no GPU activity, but the file is truncated:"
             " GPU events may have stood behind that. Export or copy it again.",
             evidence,
         )
