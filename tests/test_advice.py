@@ -286,7 +286,7 @@ def test_the_verdict_decides_which_of_two_close_items_is_first(each: int, patter
 
 
 def test_a_runner_up_that_can_save_far_more_is_heard_first() -> None:
-    """Waiting wins against more kernel time, as it can be won back whole; here three causes share it."""
+    """Waiting wins against more kernel time, as it can be recovered in full; here three causes share it."""
     mixed = [iterations(lambda t: annotation(LOADS, t, 300), lambda t: op("aten::mm", t + 300, 300), lambda t: call("cudaMalloc", t + 600, 250)),
              [kernel(ADD, 11_970 + 30 * n, 30, grid=[500, 1, 1]) for n in range(400)]]  # fmt: skip
     report = analysed(mixed, step="all")

@@ -103,6 +103,7 @@ def test_what_is_not_the_limit_is_reported_where_it_saves_over_a_tenth(length: i
     assert (report.verdict.regime, report.verdict.runner_up) == ("overhead-bound", None)
     reported = [item for item in report.advice if item.id == "fusion"]
     assert [item.why.startswith("not the limit, but ") for item in reported] == [True] * marked
+    assert [item.is_of_limit for item in reported] == [False] * marked
     assert not any(item.why.startswith("not the limit") for item in report.advice if item.id == "cuda-graphs")
 
 

@@ -122,7 +122,7 @@ PERIOD_LIKENESS = 0.9
 
 # Verdict
 WAITING_WINS_RATIO = 0.6
-"""Waiting can be won back whole, kernel time only in part."""
+"""Waiting can be recovered in full, kernel time only in part."""
 WAITING_WINDOW_RATIO = 0.25
 RUNNER_UP_RATIO = 0.75
 OTHER_REGIME_RATIO = 0.1

@@ -88,11 +88,12 @@ def _item(fix: Fix, opportunity: Opportunity, advice_context: AdviceContext, pre
             most_ns,
             f"{how_bound}; raised to the best end of the replay's interval, since other waits may shrink too",
         )
+    is_of_limit = _is_of_limit(fix, advice_context)
     code = fix.code_of(advice_context.platform, opportunity.case or advice_context.program or "", **opportunity.values)
     return Advice(
         title=fix.title_of(advice_context.platform, **opportunity.values),
         code=for_torch_1(code) if advice_context.is_torch_1 else code,
-        why=why if _is_of_limit(fix, advice_context) else f"not the limit, but {why}",
+        why=why if is_of_limit else f"not the limit, but {why}",
         where=opportunity.where(),
         saves_ns_at_most=bound_ns,
         how_bound=how_bound,
@@ -101,6 +102,7 @@ def _item(fix: Fix, opportunity: Opportunity, advice_context: AdviceContext, pre
         id=fix.id,
         docs=fix.docs,
         predicted=predicted,
+        is_of_limit=is_of_limit,
     )
 
 

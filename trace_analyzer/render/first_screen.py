@@ -81,7 +81,8 @@ def advice_lines(report: Report, width: int) -> list[Line]:
     rest = f"  the best {_TOP_ADVICE} of {len(report.advice)}, all: -v" if more > 0 else ""
     lines: list[Line] = [[("What to change", "title"), (rest, "dim")]]
     for rank, item in enumerate(report.advice[:_TOP_ADVICE], 1):
-        lines += advice_title(rank, item, phrasing.predicted_briefly(item) or saves_phrase(item, report), width)
+        brings = phrasing.predicted_briefly(item) or saves_phrase(item, report)
+        lines += advice_title(rank, item, brings if item.is_of_limit else f"{brings}, not the limit", width)
         if code := code_line(item.code, width - 7):
             lines += code_lines(code, width)
         if place := first_place(item, 2 * (width - 5)):

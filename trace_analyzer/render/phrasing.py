@@ -346,14 +346,14 @@ def headline(verdict: Verdict) -> str:
 
 
 def rule_applied(verdict: Verdict) -> str:
-    """Write why the largest figure is not the verdict, where it is not: waiting can be won back whole."""
+    """Write why the largest figure is not the verdict, where it is not: waiting can be recovered in full."""
     larger = larger_regime(verdict)
     if larger is None:
         return ""
     regime, ratio = larger
     return (
-        f"{label(REGIMES[regime].part)} holds {units.percent(ratio)}, but waiting can be won back whole,"
-        f" and so decides from {units.percent(thresholds.WAITING_WINS_RATIO)} of that on."
+        f"{label(REGIMES[regime].part)} takes {units.percent(ratio)}, but waiting can be recovered in full,"
+        f" so it decides from {units.percent(thresholds.WAITING_WINS_RATIO)} of that share on."
     )
 
 

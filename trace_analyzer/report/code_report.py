@@ -130,6 +130,7 @@ class Advice:
         str | None, "The advice above this one that counts most of its time too; null where none does."
     ] = None
     shared_ratio: Annotated[float | None, "The share of its time that both are about, which is saved once."] = None
+    is_of_limit: Annotated[bool, "Whether it acts on the verdict's regime or the runner-up."] = True
 
     def __repr__(self) -> str:
         """Return the advice in a line: its id, what to change, and what that brings."""

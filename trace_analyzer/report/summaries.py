@@ -94,7 +94,7 @@ def part_totals(parts_ns: Mapping[str, int]) -> PartTotals:
 def larger_regime(verdict: Verdict) -> tuple[str, float] | None:
     """Return the regime that more of the window counts as than the verdict's, and its share; None where none does.
 
-    Waiting wins over kernels that take longer: it can be won back whole (`trace_analyzer.verdict.judge`).
+    Waiting wins over kernels that take longer: it can be recovered in full (`trace_analyzer.verdict.judge`).
     """
     window = sum(verdict.parts_ns.values())
     sums: dict[str, int] = {}
