@@ -108,7 +108,7 @@ _OWN_PARTS = by_key(
     Part(
         "graph-capture",
         "Graph capture",
-        "Launches went into a graph that was being captured: the device rests by design, once.",
+        "Launches were captured into a graph: the device is idle by design, once per graph.",
         "named",
         Colour("#74407e"),
         (_OVERHEAD, "graph-capture"),
@@ -121,11 +121,18 @@ _OWN_PARTS = by_key(
         Colour("#b8527a"),
         (_OVERHEAD, "allocation"),
     ),
-    Part("garbage-collection", "Garbage collection", "Python collected garbage.", "named", Colour("#8f3c00"), _LAUNCH),
+    Part(
+        "garbage-collection",
+        "Garbage collection",
+        "Python's garbage collector ran.",
+        "named",
+        Colour("#8f3c00"),
+        _LAUNCH,
+    ),
     Part(
         "blocking-copy",
         "Blocking copy",
-        "A copy call held the CPU until it was done.",
+        "A copy call blocked the CPU until the copy was done.",
         "named",
         Colour("#c97d9b"),
         (_OVERHEAD, "blocking-copy"),
@@ -133,7 +140,7 @@ _OWN_PARTS = by_key(
     Part(
         "profiler",
         "Profiler",
-        "The profiler itself was working; without it this time is gone.",
+        "The profiler itself used the CPU: a run without it does not have this time.",
         "named",
         Colour("#c9a58c"),
         _LAUNCH,
@@ -141,7 +148,7 @@ _OWN_PARTS = by_key(
     Part(
         "host-wait",
         "Host waits",
-        "The launching thread waited: for another thread or process, for the network, or for a timer.",
+        "The launching thread waited for another thread or process, the network or a timer.",
         "named",
         Colour("#6b5b2e", "#8f7d45"),
         (_OVERHEAD, "host-wait"),
@@ -158,7 +165,7 @@ _OWN_PARTS = by_key(
     Part(
         "cpu-operator",
         "Work on the CPU",
-        "An operator held the CPU for over 1 ms without a runtime call: it computed there, or prepared its launch for long.",
+        "An operator kept the CPU busy for over 1 ms without a runtime call: it computed on the CPU, or prepared its launch.",
         "innermost",
         Colour("#8a5a44"),
         (_OVERHEAD, "cpu-operator"),
@@ -190,7 +197,7 @@ _OWN_PARTS = by_key(
     Part(
         "device-gap",
         "Between kernels",
-        "The next kernel was queued already: the device's own gap between kernels.",
+        "The next kernel was already queued: the device's own gap between kernels.",
         "device",
         Colour("#f0ba43", "#cdc260"),
         (_OVERHEAD, "small-kernels"),
@@ -206,7 +213,7 @@ _OWN_PARTS = by_key(
     Part(
         "earlier-work",
         "Earlier work",
-        "The device worked on what was launched before the recording began, which no event shows.",
+        "The device ran work launched before the recording began, which the trace does not contain.",
         "unseen",
         Colour("#7f8b73"),
         None,
@@ -214,7 +221,7 @@ _OWN_PARTS = by_key(
     Part(
         "unexplained",
         "Unexplained",
-        "Work was queued, yet nothing recorded says why it did not start.",
+        "Work was queued, but nothing recorded explains why it did not start.",
         "device",
         Colour("#8b939d"),
         None,
@@ -231,7 +238,7 @@ _OWN_PARTS = by_key(
     Part(
         "withheld",
         "Withheld",
-        "A check of the trace fails that causes of idle time rest on.",
+        "A check that the causes of idle time depend on fails.",
         "unknown",
         Colour("#b3bac2"),
         None,
@@ -279,7 +286,7 @@ GROUPS: Mapping[str, Group] = by_key(
     Group(
         "matmul",
         "Matmul, conv, attention",
-        "Matmuls, convolutions and attention: the kernels that tensor cores are made for.",
+        "Matmuls, convolutions and attention: the kernels that can use tensor cores.",
         Colour("#0072b2", "#2d74b3"),
     ),
     Group(
@@ -324,7 +331,7 @@ STATUSES: Mapping[str, Term] = by_key(
 """Whether a trace can be judged."""
 
 RUN_AHEAD_STATES: Mapping[str, Term] = by_key(
-    Term("ahead", "Ahead", "The CPU launches well before the device gets there: its overhead is hidden."),
+    Term("ahead", "Ahead", "The CPU launches well before the device starts the work: its overhead is hidden."),
     Term("keeping-up", "Keeping up", "The CPU launches in time, with little to spare."),
     Term("behind", "Behind", "The queue is empty most of the time: the device waits for launches."),
 )

@@ -96,8 +96,8 @@ ROOFLINE_SECTION = Section(
     ),
     sort=("-lost_ns", "name"),
     place=Longest("activities", ("device", "name", "operator")),
-    record="Record with record_shapes=True, and on a device whose peaks are known (or name it: --gpu), to see FLOP, bytes"
-    " and how far each kernel is from what the device can do.",
+    record="Record with record_shapes=True, on a device whose peaks are known (or name it with --gpu), to see FLOP,"
+    " bytes and the roof of each kernel.",
     key="roofline",
     table="roofline",
     known=("roof_ratio",),

@@ -108,7 +108,7 @@ def serving_table(annotated_steps: pl.DataFrame, serving_verdicts: pl.DataFrame)
 
 SECTION = Section(
     "Serving steps",
-    "Prefill computes and decoding moves weights: each kind of step has its own limit.",
+    "Prefill computes, decoding reads weights: each kind of step is judged by itself.",
     show=(
         "step_kind",
         "count",

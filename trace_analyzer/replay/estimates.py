@@ -73,7 +73,7 @@ WHAT_WOULD_HELP = Table(
 )  # fmt: skip
 WHAT_WOULD_HELP_SECTION = Section(
     "What would help most",
-    "Estimates of a replay; `analyze whatif` has more.",
+    "Estimates from a replay of the trace; `analyze whatif` has more.",
     show=(
         Shown("label", "change", "text", 0, markdown=True),
         Shown("step_ns", "step", terminal=0, markdown=True),
@@ -134,7 +134,7 @@ CRITICAL_PATH_PARTS = Table(
 )
 CRITICAL_PATH_SECTION = Section(
     "Critical path",
-    "What the steps waited for, and how long a step takes with less of it.",
+    "What the steps waited for, and how long a step would take with less of it.",
     show=(
         Shown("name", "part", "text", 0, markdown=True, phrase="path-part"),
         Shown("ratio", "of the path", terminal=0, markdown=True),

@@ -88,9 +88,9 @@ class Debiased:
     event_cost_ns: Annotated[
         Mapping[str, Amount],
         "Estimated cost of recording an event, per kind of event, by how closely such events follow each other in"
-        " this trace; runtime calls by those that only look something up.",
+        " this trace; runtime calls by those that only query state.",
     ]
-    events: Annotated[Amount | None, "Recorded events on the way to late launches; null when measured."]
+    events: Annotated[Amount | None, "Events recorded before late launches; null when measured."]
     least_removed_ns: Annotated[Amount, "Lower bound of what recording took of the window."]
     removed_ns: Annotated[Amount, "What recording took of the window."]
     window_ns: Annotated[Amount, "The window without it."]

@@ -49,7 +49,7 @@ def _recording_why(recording: ProfilerOverhead, window_ns: int) -> str:
         )
         beyond = recording.rest_ns > t.WORTH_RATIO * window_ns
         return (
-            f"{estimate}; {duration(recording.rest_ns)} of that is not idle time that the CPU makes"
+            f"{estimate}; {duration(recording.rest_ns)} of that is not idle time caused by the CPU"
             if beyond
             else estimate
         )
@@ -57,12 +57,10 @@ def _recording_why(recording: ProfilerOverhead, window_ns: int) -> str:
         f"{f'{duration(least)} to ' if 0 < least < cost else 'up to '}{duration(cost)} per {_EVENT_NAMES[kind]}"
         for kind, (least, cost) in recording.event_cost_ns.items()
     )
-    calls = (
-        "; runtime calls by what those cost that only look something up" if "runtime" in recording.event_cost_ns else ""
-    )
+    calls = "; runtime calls by the cost of those that only query state" if "runtime" in recording.event_cost_ns else ""
     return (
-        f"{counted(recording.events or 0, 'event was', 'events were')} recorded on the way to late launches, at {each} (by how"
-        f" closely such events follow each other in this trace{calls})"
+        f"{counted(recording.events or 0, 'event was', 'events were')} recorded before late launches, at {each} (from the"
+        f" distances between such events in this trace{calls})"
     )
 
 
