@@ -55,7 +55,7 @@ class Analysis:
     def __post_init__(self) -> None:
         """Refuse a section that shows or sorts by columns that the table lacks. Raises ``ValueError``."""
         if self.section is not None and not self.section.table:
-            columns = {*self.table.schema, DEVICE_LABEL.column}
+            columns = {*self.table.schema, *([DEVICE_LABEL.column] if "device" in self.table.schema else [])}
             shown = (each if isinstance(each, str) else each.column for each in self.section.show)
             if unknown := sorted({*shown, *(name.removeprefix("-") for name in self.section.sort)} - columns):
                 raise ValueError(

@@ -74,7 +74,8 @@ class Section:
     the columns of ``known``; "" where the renderer is handed the rows. ``key`` names the section in addresses of the page.
 
     ``show`` has the columns in order, all of them where it is empty; a name alone is a column that all outputs have. A
-    column without any value is left out.
+    column without any value is left out. In the section of an analysis of its own (``Analysis.section``) all outputs have all
+    columns if none names a width of the terminal or Markdown.
     ``sort`` names columns, each with ``-`` before it where its largest values come first; without any the table's own order
     stays, and rows without a value come last. ``rows`` is the most that Markdown and the terminal show, each of
     which has a limit of its own, as the page has. ``place`` says where on the timeline a row leads: the columns of its start and its end, or the longest event

@@ -14,7 +14,7 @@ from trace_analyzer.catalog.line_labels import line_label
 from trace_analyzer.render.row_phrases import PHRASES
 from trace_analyzer.report import DeclaredRows, Report
 from trace_analyzer.schema import Column
-from trace_analyzer.sections import TEXTS, Section, Shown
+from trace_analyzer.sections import DEVICE_LABEL, TEXTS, Section, Shown
 from trace_analyzer.vocabulary import label
 
 if TYPE_CHECKING:
@@ -195,6 +195,10 @@ def _laid_out(declared: DeclaredRows, section: Section, several_devices: bool) -
     by_name = {column.name: column for column in declared.table.columns}
     named = section.show or tuple(name for name in by_name if name not in _PLACE)
     shown = [Shown(each, terminal=0, markdown=True) if isinstance(each, str) else each for each in named]
+    # These rows have the devices' ids in column device.
+    shown = [replace(each, column="device") if each.column == DEVICE_LABEL.column else each for each in shown]
+    if all(each.terminal is None and not each.markdown for each in shown):
+        shown = [replace(each, terminal=0, markdown=True) for each in shown]
     columns = tuple(_laid_column(each, by_name[each.column]) for each in shown)
     columns = tuple(column for column in columns if column.name != "device" or several_devices)
     rows = _ordered(declared.rows, section.sort)

@@ -45,7 +45,7 @@ def to_markdown(report: Report) -> str:
     sections = (
         _trust(report), _verdict(report), _evidence(report), _partition(report), _steps(report), _blame(report), _host_costs(report),
         _drains(report), _costs_of_operators(report), _kernels(report), _work(report), _movements(report), _fusions(report),
-        *(_section(shown.top(_TOP_ROWS)) for shown in declared_sections(report)), _advice(report.advice),
+        *(_section(shown.top(_TOP_ROWS)) for shown in declared_sections(report) if shown.for_markdown().columns), _advice(report.advice),
         _record_instead(report), _notes(report),
     )  # fmt: skip
     return "\n\n".join(section for section in sections if section) + "\n"

@@ -72,7 +72,8 @@ def _details(report: Report, width: int) -> Iterator[list[Line]]:
     yield _movements(report, width)
     yield _fusions(report, width)
     yield _operators(report, width)
-    yield from (_section(shown.top(_TOP_ROWS), width) for shown in declared_sections(report))
+    declared = (shown.top(_TOP_ROWS) for shown in declared_sections(report))
+    yield from (_section(shown, width) for shown in declared if shown.for_terminal(width).columns)
     yield _advice(report, width)
     yield record_lines(report, width)
     yield [*_checks(report, width), *_trust(report, width)]
