@@ -21,14 +21,8 @@ def glance(report: Report) -> str:
     lines = (
         f"<Report of {name}>",
         phrasing.verdict_label(verdict) + sure,
-        _first_sentence(phrasing.headline(verdict)),
+        phrasing.sentences(phrasing.headline(verdict))[0],
         f"Advice: {advice or 'none'}",
         "print(report) for the summary; .advice, .explain(id), .tables, .plots, .timeline(), .to_html(path)",
     )
     return "\n  ".join(units.shorten(units.visible(line), _LONGEST) for line in lines)
-
-
-def _first_sentence(text: str) -> str:
-    """Return a headline without what follows its first sentence."""
-    first, end, _ = text.partition(". ")
-    return first + end.rstrip()

@@ -345,6 +345,12 @@ def headline(verdict: Verdict) -> str:
     return text[len(prefix) : len(prefix) + 1].upper() + text[len(prefix) + 1 :]
 
 
+def sentences(headline: str) -> tuple[str, str]:
+    """Return the first sentence of a headline, and the others; "" for none."""
+    first, end, rest = headline.partition(". ")
+    return first + end.rstrip(), rest
+
+
 def rule_applied(verdict: Verdict) -> str:
     """Write why the largest figure is not the verdict, where it is not: waiting can be recovered in full."""
     larger = larger_regime(verdict)

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 
 from trace_analyzer import thresholds as t
 from trace_analyzer.analyses.left_out import LeftOut
-from trace_analyzer.catalog.code import prepares_input_files
+from trace_analyzer.catalog.code import in_function, prepares_input_files
 from trace_analyzer.findings import DeviceFindings, Findings
 from trace_analyzer.report import Confidence, Debiased, Evidence, Regime, Verdict
 from trace_analyzer.units import NS_PER_S, counted, duration, percent, visible
@@ -190,7 +190,7 @@ def _left_out_sentence(left: LeftOut | None) -> str:
     """Write what most of the trace was, where the window leaves it out."""
     if left is None or not left.is_most:
         return ""
-    sentence = f" The window leaves out {percent(left.ratio)} of the {_left_out_noun(left)} ({_left_out_words(left)})."
+    sentence = f" The window leaves out {percent(left.ratio)} of the {_left_out_noun(left)}: {_left_out_words(left)}."
     return sentence + (_PREPARES_FIRST if _prepares_inputs_first(left) else "")
 
 
@@ -210,18 +210,18 @@ def _left_out_noun(left: LeftOut) -> str:
 
 
 def _left_out_words(left: LeftOut) -> str:
-    """Write what was left out, and how much: ``cold start: 5.1 s of 5.9 s``."""
+    """Write how much was left out, and what: ``5.1 s of 5.9 s (cold start)``."""
     if left.is_outside and left.span is not None:
         span = left.span
         first = span.before_ns >= span.after_ns
         ns, name = (span.before_ns, span.before) if first else (span.after_ns, span.after)
-        mostly = f", most of it in {visible(name)}" if name else ""
+        mostly = f", most of it {in_function(visible(name))}" if name else ""
         rest = left.time_ns - ns
         others = f", and {duration(rest)} elsewhere" if rest > t.LEFT_OUT_REST_RATIO * left.time_ns else ""
         return f"{duration(ns)} of {duration(left.total_ns)} {_SIDES[first]}{mostly}{others}"
     judgement = judge(left.parts_ns, left.cold_gap_ns)
     what = "" if judgement is None else (judgement.cause or "").replace("-", " ") or judgement.regime
-    return f"{what and what + ': '}{duration(left.inside_ns)} of {duration(left.total_ns)}"
+    return f"{duration(left.inside_ns)} of {duration(left.total_ns)}{what and f' ({what})'}"
 
 
 _SIDES = {True: "before the device's first work", False: "after the device's last work"}

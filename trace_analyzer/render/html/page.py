@@ -216,6 +216,7 @@ def environment() -> Environment:
     environment.filters |= {"confidence": confidence, "phrase": phrase, "predicted_step": phrasing.predicted_step}
     environment.filters |= {"predicted_arrow": predicted_arrow, "saves_at_most": saves_at_most}
     environment.filters["rule_applied"] = phrasing.rule_applied
+    environment.filters["sentences"] = phrasing.sentences
     environment.filters["judged_window"] = lambda report: ", ".join(
         filter(None, [window_phrasing.window_length(report), window_phrasing.window_kind(report)])
     )
