@@ -1,4 +1,4 @@
-"""Check what a trace's metrics rest on, and which of them it does not support."""
+"""Check the data that a trace's metrics rest on, and find the metrics that it does not support."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,15 +19,15 @@ from trace_analyzer.units import count, duration, percent
 from trace_analyzer.vocabulary import check_label
 from trace_analyzer.windows import device_ids
 
-# Notes of the reader about events that are lost or cannot be read.
+# Notes of the reader about lost or unreadable events.
 _LOST = (*DAMAGED, "no-time", "implausible-time", "negative-duration", "unmatched")
 
 
 @dataclass(frozen=True)
 class _Rule:
-    """Hold a check of one figure: where it warns and fails, and which metrics it suppresses when it fails.
+    """Define the check of one figure: its limits for warning and failing, and the metrics that a failure suppresses.
 
-    ``good`` says whether much of it is good. ``meaning`` is for people.
+    ``good`` is true where high values are good. ``meaning`` is the sentence for people.
     """
 
     name: str
@@ -38,7 +38,7 @@ class _Rule:
     withholds: tuple[str, ...] = ()
 
     def check(self, value: float | None, device: int | str | None) -> Check:
-        """Return the check of a value; it passes where there is nothing to check."""
+        """Return the check of a value; null passes, as there is nothing to check."""
         status: CheckStatus = "ok"
         if value is not None:
             if self.fail is not None and self._beyond(value, self.fail):
@@ -146,7 +146,7 @@ def checks(
     missing_ratio: float | None,
     launch_arrows: int | None,
 ) -> tuple[Check, ...]:
-    """Return all checks, those of the whole file first; what fails comes before what warns.
+    """Return all checks: those of the whole file first, and failures before warnings.
 
     ``devices`` are codes with the ids of the report, ``figures`` come from `analyses.consistency.device_figures`, ``launch_arrows`` is
     null where nothing was launched.
@@ -159,7 +159,7 @@ def checks(
 
 
 def clock_notes(devices: Mapping[int, int | str], figures: pl.DataFrame) -> Iterator[Note]:
-    """Note each device whose clock is away from the host's, with the estimate; ``figures`` as of `checks`."""
+    """Note each device whose clock differs from the host's, with the estimated offset; ``figures`` as in `checks`."""
     for row in figures.to_dicts():
         early, late, doubt = (
             (row[f"{name}_ratio"] or 0) > limit
@@ -175,7 +175,7 @@ def clock_notes(devices: Mapping[int, int | str], figures: pl.DataFrame) -> Iter
 
 
 def _offset(least: int | None, most: int, is_behind: bool) -> str:
-    """Write the bounds of the time by which a device's clock is ahead of the host's."""
+    """Format the bounds of the offset between a device's clock and the host's."""
     if least is not None and least > most:
         return (
             "its clock has no constant offset from the host's: waits show that it is ahead by"
@@ -198,7 +198,8 @@ def _signed(ns: int) -> str:
 
 
 def _lost(notes: Sequence[Note], event_count: int) -> Check:
-    """Check for events that the reader left out: null for a damaged file, as nobody knows how many it lost."""
+    """Check the share of events that the reader left out; null for a damaged file, whose number of lost events is
+    unknown."""
     lost = [note for note in notes if note.code in _LOST]
     missing = sum(note.count for note in lost)
     fails = missing > t.LOST_FAIL_RATIO * event_count
@@ -233,26 +234,26 @@ def of_device(checked: Sequence[Check], device: int | str | None) -> Iterator[Ch
 
 
 def failed_reasons(checked: Sequence[Check], device: int | str) -> tuple[str, ...]:
-    """Return what failed checks say about a device; the verdict itself states how far launches are known."""
+    """Return the meanings of a device's failed checks, except link coverage, which the verdict states itself."""
     failed = (check for check in of_device(checked, device) if check.status == "fail" and check.name != _LINKS)
     return tuple(f"{check_label(check.name)}: {check.meaning}" for check in failed)
 
 
 def suppressed_metrics(checked: Sequence[Check], device: int | str) -> tuple[Withheld, ...]:
-    """Return the suppressed metrics of a device, once each, with the first check that fails."""
+    """Return the suppressed metrics of a device, each once, with the first check that fails."""
     reasons = {metric: check for check in reversed([*of_device(checked, device)]) for metric in check.withholds}
     return tuple(Withheld(metric, reasons[metric].name, reason(reasons[metric])) for metric in ALL if metric in reasons)
 
 
 def reason(check: Check) -> str:
-    """Write a check with its value and its meaning: ``link coverage 25 %: share of ...``."""
+    """Format a check as its value and meaning: ``link coverage 25 %: share of ...``."""
     value = None if check.value is None else percent(check.value) if check.unit == "ratio" else count(check.value)
     name = check_label(check.name)
     return f"{name if value is None else f'{name} {value}'}: {check.meaning}"
 
 
 def withholding_devices(checked: Sequence[Check], metric: str) -> frozenset[int | str | None]:
-    """Return the devices for which a failed check withholds a metric; with None, all of them are meant."""
+    """Return the devices for which a failed check suppresses a metric; None among them means all devices."""
     return frozenset(check.device for check in checked if metric in check.withholds)
 
 

@@ -1,4 +1,5 @@
-"""Name every regime, cause, part of a window, kernel group and kernel bucket once: key, label, sentence, cure, colour.
+"""Define every regime, cause, part of a window, kernel group and kernel bucket once: key, label, sentence, cure,
+colour.
 
 Keys are the words of the JSON report and of tables; labels are what people read in the terminal, in Markdown, on the page
 and in the docs. Analyses, verdict, renderers, style sheet, JSON Schema and command line read these entries.
@@ -26,12 +27,12 @@ from trace_analyzer.terms import (
 
 
 def limit_label(regime: str, cause: str | None) -> str:
-    """Return what limits a window: the regime's label, but for a cause that has one of its own (copies: Copy-bound)."""
+    """Return the label of a window's limit: the regime's, unless the cause has its own (copies: Copy-bound)."""
     return (CAUSES[cause].limit if cause is not None and cause in CAUSES else "") or label(regime)
 
 
 def limit_noun(regime: str, cause: str | None) -> str:
-    """Return the name of the time that counts as it: the cause's own, else the regime's."""
+    """Return the name of the time that counts towards a limit: the cause's noun, else the regime's."""
     return (CAUSES[cause].noun if cause is not None and cause in CAUSES else "") or REGIMES[regime].noun
 
 
@@ -247,7 +248,7 @@ _OWN_PARTS = by_key(
 
 
 def _added_parts(document: Mapping[str, Any]) -> list[tuple[Part, str]]:
-    """Return the causes of idle time of a plug-in's ``causes.toml``, each with the part that it comes before."""
+    """Return the causes of idle time in a plug-in's ``causes.toml``, each with the part that it precedes."""
     return [_added_part(**row) for row in document["cause"]]
 
 
@@ -271,7 +272,7 @@ def _added_part(*, key: str, label: str, definition: str, colour: str, **more: s
 
 
 def _parts() -> Mapping[str, Part]:
-    """Return our own parts, and those of plug-ins each before the one that it names."""
+    """Return this package's parts, with each plug-in's part before the part that it names."""
     added = plugins.added("causes.toml", _added_parts, key=lambda made: made[0].key, taken=_OWN_PARTS)
     return by_key(
         *(part for own in _OWN_PARTS.values() for part in (*(new for new, before in added if before == own.key), own))
@@ -279,8 +280,8 @@ def _parts() -> Mapping[str, Part]:
 
 
 PARTS = _parts()
-"""Parts of a window, in the order of the report: where activities overlap, or several things go on at once on the host, an
-instant counts for the first."""
+"""Parts of a window in the order of the report, which is also their precedence: where activities or host events
+overlap, an instant counts for the first."""
 
 GROUPS: Mapping[str, Group] = by_key(
     Group(
@@ -315,7 +316,7 @@ ACTIVITIES: Mapping[str, Group] = by_key(
     Group("memcpy", "Copy", "Memory copies.", Colour("#75925a", "#86aa82")),
     Group("memset", "Memset", "Memory fills.", Colour("#ccbe7d", "#d1ba5f")),
 )
-"""Activities that are no kernels."""
+"""Activities other than kernels."""
 
 STATUSES: Mapping[str, Term] = by_key(
     Term("ok", "Judged", "The trace holds what a verdict needs."),
@@ -344,36 +345,36 @@ IDLE_CAUSES = tuple(part.key for part in PARTS.values() if not part.is_work)
 """Keys of the causes of idle time."""
 
 NAMED_WORK = tuple(part.key for part in PARTS.values() if part.role == "named")
-"""Keys of the causes that are named after work of the host, whatever its innermost event is."""
+"""Keys of causes that named host work determines, whatever the innermost event is."""
 
 INNERMOST_WORK = tuple(part.key for part in PARTS.values() if part.role == "innermost")
-"""Keys of the causes that the host's innermost event stands for."""
+"""Keys of causes that the host's innermost event determines."""
 
 HOST_CAUSES = tuple(part.key for part in PARTS.values() if part.role in ("wait", "named", "innermost", "launch"))
-"""Keys of the causes that lie with the host."""
+"""Keys of causes on the host."""
 
 DEVICE_CAUSES = tuple(part.key for part in PARTS.values() if part.role == "device")
-"""Keys of the causes that lie with the device."""
+"""Keys of causes on the device."""
 
 WITHHELD = "withheld"
-"""Key of idle time of a device whose trace does not support causes."""
+"""Key of idle time on a device whose trace does not support causes."""
 
 EARLIER_WORK = "earlier-work"
-"""Key of idle time in which the device worked on what was launched before the recording began."""
+"""Key of idle time in which the device did work that was launched before the recording."""
 
 UNKNOWN_PARTS = tuple(
     part.key for part in PARTS.values() if not part.is_work and part.cure is None and part.key != EARLIER_WORK
 )
-"""Keys of the idle time of which nobody knows whose it is; the page hatches them."""
+"""Keys of idle time without a known cause; the page hatches them."""
 
 
 def part_term(key: str) -> Term:
-    """Return the part of a window; one that this version does not know is called by its key."""
+    """Return the term of a part; an unknown key is its own label."""
     return PARTS.get(key) or Term(key, label(key), "")
 
 
 def label(key: str | None) -> str:
-    """Return the label of a part, a cause, a regime or a group; a key without one is written as words, None as a dash."""
+    """Return the label of a part, a cause, a regime or a group; an unknown key is written as words, None as a dash."""
     term = _term(key)
     return term.label if term else "–" if not key else key[:1].upper() + key[1:].replace("-", " ")
 
@@ -384,16 +385,16 @@ _CHECKS = {
     "few_long_activities": "in the five longest activities",
     "graph_share": "launched by graphs",
 }
-"""What people read for a check whose name says too little."""
+"""Labels of checks whose names are too short for people."""
 
 
 def check_label(name: str) -> str:
-    """Return the words for a check within a sentence; programs keep its name."""
+    """Return a check's label within a sentence; programs use its name."""
     return _CHECKS.get(name, name.replace("_", " "))
 
 
 def phrase(key: str) -> str:
-    """Return what `label` returns as it stands within a sentence."""
+    """Return the label as written within a sentence."""
     term = _term(key)
     return term.phrase if term else key.replace("-", " ")
 

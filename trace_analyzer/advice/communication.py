@@ -1,4 +1,4 @@
-"""Declare the rules of advice for collectives, copies and waits between streams."""
+"""Define the rules for collectives, copies and waits between streams."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -30,7 +30,8 @@ _COMPUTES = ("compute", "memory", "latency", "other")
 
 
 def _part_of(context: AdviceContext, part: str, hides: Sequence[str], why: str) -> Opportunity | None:
-    """Return what hiding a part saves: at most all of it, and no more than work of parts ``hides`` can still hide."""
+    """Return the opportunity to hide a part: at most all of it, and at most as much as work of parts ``hides`` can
+    hide."""
     rows = context.within.activities.filter(pl.col("bound") == part)
     if rows.is_empty():
         return None
@@ -51,7 +52,7 @@ def _part_of(context: AdviceContext, part: str, hides: Sequence[str], why: str) 
 
 
 def overlap(context: AdviceContext) -> Opportunity | None:
-    """Return the saving of overlapping collectives that run alone, with those of most exposed time."""
+    """Propose overlapping exposed collectives, and name those with most exposed time."""
     opportunity = _part_of(context, "communication", _COMPUTES, "collectives run while nothing else does")
     exposed = context.within.collectives.filter(pl.col("exposed_ns") > 0).sort("exposed_ns", descending=True)
     if opportunity is None or exposed.is_empty():
@@ -63,7 +64,7 @@ def overlap(context: AdviceContext) -> Opportunity | None:
 
 
 def gradient_buckets(context: AdviceContext) -> Opportunity | None:
-    """Return the saving of larger gradient messages where exposed ones are too small to be worth their latency."""
+    """Propose larger gradient messages where exposed ones are so small that latency dominates."""
     kinds = ["all_reduce", "reduce_scatter", "all_gather"]
     rows = context.within.collectives.filter(
         pl.col("collective").is_in(kinds) & (pl.col("message_bytes") < thresholds.SMALL_MESSAGE_BYTES)
@@ -83,7 +84,7 @@ def gradient_buckets(context: AdviceContext) -> Opportunity | None:
 
 
 def copies(context: AdviceContext) -> Opportunity | None:
-    """Return the saving of overlapping copies that run while nothing else does."""
+    """Propose overlapping copies that run alone."""
     copies = context.within.activities.filter(pl.col("bound") == "copy")
     pageable = total(where_called(copies, pl.col("name").str.contains("(?i)pageable")), "duration_ns")
     share = percent(pageable / max(1, total(copies, "duration_ns")))
@@ -93,7 +94,7 @@ def copies(context: AdviceContext) -> Opportunity | None:
 
 
 def small_copies(context: AdviceContext) -> Opportunity | None:
-    """Return the saving of merging copies that take longer to start than to move, several in a step."""
+    """Propose merging copies that take longer to start than to transfer, several per step."""
     is_small = (pl.col("bound") == "copy") & (pl.col("bytes") < thresholds.SMALL_COPY_BYTES)
     small = context.within.activities.filter(is_small)
     if small.height <= context.steps:
@@ -110,6 +111,6 @@ def small_copies(context: AdviceContext) -> Opportunity | None:
 
 
 def dependencies(context: AdviceContext) -> Opportunity | None:
-    """Return the saving of idle time in which queued work waits for other streams or peers."""
+    """Propose reducing idle time in which queued work waits for other streams or peers."""
     why = "work was queued while the device idled: it waited for another stream or a peer, not for the CPU"
     return idle_of(context, ("device-wait",), why)

@@ -1,6 +1,6 @@
-"""Say what of a step no CUDA graph can hold, or only on conditions.
+"""Name the parts of a step that a CUDA graph cannot contain, or only under conditions.
 
-These are waits, kernels that differ from step to step, collectives, and the CPU's work.
+These are waits, kernels that differ between steps, collectives, and CPU work.
 """
 
 import polars as pl
@@ -10,15 +10,15 @@ from trace_analyzer.advice.window_context import AdviceContext
 from trace_analyzer.units import counted, duration, percent
 
 MANY_WAITS = 2
-"""One wait at the end of a step stays outside of a graph of it."""
+"""Number of waits that are obstacles: a single one at the end of a step stays outside its graph."""
 DIFFERS_RATIO = 0.05
-"""Fewer kernels of other steps are prefetched copies, or what a program does now and then."""
+"""Least share of differing kernels that is an obstacle: fewer are prefetched copies or occasional work."""
 _OUTSIDE = {"data-loading": "loading data", "cpu-operator": "long CPU work of operators"}
-"""Causes of idle time that a graph leaves as they are."""
+"""Causes of idle time that a graph does not change."""
 
 
 def obstacles(context: AdviceContext) -> str:
-    """Return what stands in a graph's way, each behind a semicolon; empty where nothing is known to."""
+    """Return the obstacles to a graph, each after a semicolon; "" where none is known."""
     return "".join(f"; {text}" for text in (*_waits(context), *_changes(context), *_collectives(context), *_outside(context)))  # fmt: skip
 
 
@@ -40,7 +40,8 @@ def _waits(context: AdviceContext) -> list[str]:
 
 
 def differing_ratio(context: AdviceContext) -> float:
-    """Return the share of a step's kernels, by name and number of blocks, that not every step of the window launches."""
+    """Return the share of a step's kernels, by name and number of blocks, that some steps of the window do not
+    launch."""
     steps = context.step_spans.with_row_index("step")
     if steps.height < 2:
         return 0.0
@@ -71,7 +72,7 @@ def _collectives(context: AdviceContext) -> list[str]:
 
 
 def _outside(context: AdviceContext) -> list[str]:
-    """Name the CPU's work that holds a share of the window worth a word, and that a graph leaves as it is."""
+    """Name CPU work that takes a relevant share of the window and that a graph does not change."""
     idle = {cause: total(context.idle.filter(pl.col("cause") == cause), length_ns()) for cause in _OUTSIDE}
     return [
         f"{what} ({duration(idle[cause] / context.steps)}{_per_step(context)}) stays outside of it"

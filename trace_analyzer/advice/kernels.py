@@ -1,4 +1,4 @@
-"""Declare the rules of advice for what kernels compute and move."""
+"""Define the rules for computation and memory traffic of kernels."""
 
 import json
 from dataclasses import replace
@@ -25,7 +25,7 @@ from trace_analyzer.units import count, counted, percent, size
 
 
 def attention_kernel(context: AdviceContext) -> Opportunity | None:
-    """Return the saving of fused attention, whose scores do not go through memory between the two matmuls."""
+    """Propose fused attention, whose scores do not pass through memory between the two matmuls."""
     runs = context.within.fusions.filter(pl.col("kind") == "attention")
     how = (
         "time of all calls of unfused attention, including its two matmuls, minus the roofline time of one fused kernel (the"
@@ -50,7 +50,7 @@ _WITHOUT_WEIGHTS = """out, _ = attention(q, k, v, need_weights=False)  # nn.Mult
 
 
 def fusion(context: AdviceContext) -> Opportunity | None:
-    """Return the saving of fusing chains whose tensors are known, else kernels that follow each other."""
+    """Propose fusing chains with known tensors, else consecutive kernels."""
     others = union(context.within.fusions.filter(pl.col("kind") != "chain"), ["device"])
     chains = outside(context.within.fusions.filter(pl.col("kind") == "chain"), others)
     if total(chains, "saves_ns") < worth_ns(context):
@@ -70,13 +70,15 @@ _WRITTEN = (
     r"^triton_|CompiledFunction|Torch-Compiled|^## Call Compiled|multi_tensor|_foreach_|(?i:_?fused_?(?:adam|sgd|adagrad|lamb))"
     r"|(?i:cudnn|miopen|convolution|batched_transpose|nchw|nhwc)"
 )
-"""Names and operators of kernels that a compiler fused, that pass over many tensors at once, or that a library launches."""
+"""Names and operators of kernels that a compiler fused, that process many tensors at once, or that a library
+launches."""
 
 
 def _followers(context: AdviceContext, others: pl.DataFrame) -> Opportunity | None:
-    """Return memory-bound kernels after the first of each run on a stream, outside of what other fixes replace.
+    """Propose fusing memory-bound kernels after the first of each run on a stream, except those that other fixes
+    replace.
 
-    What is fused already, or launched inside a library, is no link of such a chain.
+    Kernels that are already fused, or launched inside a library, are not part of such runs.
     """
     name, operator = pl.col("name"), pl.col("operator")
     written = name.str.contains(_WRITTEN) | operator.str.contains(_WRITTEN).fill_null(False)
@@ -99,12 +101,12 @@ def _followers(context: AdviceContext, others: pl.DataFrame) -> Opportunity | No
         " another one on the same stream: each of them reads and writes all its data again",
         snippet="model = torch.compile(model)  # one pass over memory instead of one per operator",
     )
-    # The replay fuses the chains of table `fusions`, which these kernels are not.
+    # The replay fuses the chains of table `fusions`, and these kernels are not among them.
     return opportunity and replace(opportunity, is_replayed=False)
 
 
 def channels_last(context: AdviceContext) -> Opportunity | None:
-    """Return the saving without the kernels in which convolution libraries convert the layout of images and back."""
+    """Propose channels_last, to remove the kernels in which convolution libraries convert image layouts."""
     rows = where_called(
         context.within.activities,
         pl.col("name").str.contains(r"(?i)nchwToNhwc|nhwcToNchw|NCHW2CNHW|CNHW2NCHW|^batched_transpose_\d+x\d+"),
@@ -120,12 +122,13 @@ def channels_last(context: AdviceContext) -> Opportunity | None:
 
 
 def skinny_matmuls(context: AdviceContext) -> Opportunity | None:
-    """Return the saving of larger batches for matmuls and attention that memory bandwidth limits.
+    """Propose larger batches for matmuls and attention that memory bandwidth limits.
 
-    A few rows are multiplied by all weights, or a query by a whole cache.
+    They multiply a few rows by all weights, or a query by a whole cache.
     """
     unfused_attention = union(context.within.fusions.filter(pl.col("kind") == "attention"), ["device"])
-    # In 16 bit, attention of n queries for each key has about n FLOP per byte: many queries read no cache for a few.
+    # In 16 bits, attention with n queries per key has about n FLOP per byte: with many queries, it does not read a
+    # cache for a few.
     whole = (pl.col("bucket") == "attention") & (pl.col("flop") > thresholds.FEW_QUERIES * pl.col("moved_bytes"))
     skinny = (pl.col("bound") == "memory") & (pl.col("group") == "matmul") & ~whole.fill_null(False)
     rows = outside(context.within.activities.filter(skinny), unfused_attention)
@@ -148,13 +151,13 @@ def skinny_matmuls(context: AdviceContext) -> Opportunity | None:
 
 
 _FOUR_BITS = r"(?i)mxfp4|nvfp4|fp4|int4|w4a|awq|gptq|marlin"
-"""Names of kernels whose weights have 4 bits."""
+"""Names of kernels with 4-bit weights."""
 
 
 def _reads_weights(rows: pl.DataFrame) -> pl.Series:
-    """Return whether weights, or the cache of attention, are most of the bytes; true for what no shapes were recorded of.
+    """Return whether weights, or the cache of attention, are most of the bytes; true where no shapes were recorded.
 
-    Weights are the second factor of a product and of a convolution; both factors of a batched product are activations.
+    Weights are the second factor of a matmul or a convolution; both factors of a batched matmul are activations.
     """
     keys = ["operator", "input_dims", "dtype", "moved_bytes"]
     numbers, firsts = factorize(*rows.select(keys))
@@ -182,14 +185,14 @@ def _weights_are_most(
 
 _SCALED = """
 scaler.scale(loss).backward(); scaler.step(optimizer); scaler.update()  # training: scaler = torch.amp.GradScaler("cuda")"""
-"""Gradients of FP16 underflow unless the loss is scaled."""
+"""Code that scales the loss, as gradients in FP16 underflow without it."""
 _TORCH_DTYPES = {"tf32": "bfloat16", "bf16": "bfloat16", "fp16": "float16"}
 
 
 def fewer_bytes(context: AdviceContext) -> Opportunity | None:
-    """Return the saving of 16-bit types in fp32 pointwise and normalization kernels that memory limits.
+    """Propose 16-bit types for FP32 pointwise and normalization kernels that memory limits.
 
-    What changes their type also takes products out of fp32: those that TF32 would make faster are counted here too.
+    The change of type also concerns matmuls in FP32, so those that TF32 would speed up are counted here too.
     """
     dtype = next((d for d in ("bf16", "fp16") if context.model and context.model.peak_flops(d)), None)
     if dtype is None or runs_in_16_bits(context):
@@ -223,9 +226,10 @@ def fewer_bytes(context: AdviceContext) -> Opportunity | None:
 
 
 def _products_in_16_bits(context: AdviceContext, dtype: str) -> pl.DataFrame:
-    """Return products in fp32 that TF32 would make faster, with the most that a 16-bit type can save of each (``halved_ns``).
+    """Return FP32 matmuls that TF32 would speed up, with the most that a 16-bit type can save for each (``halved_ns``).
 
-    Their roof is in 16 bit no lower than that in TF32 times half, or times the ratio of the peaks if that is less.
+    Their roof time in 16 bits is at least the TF32 roof time multiplied by 0.5, or by the ratio of the peaks if that is
+    smaller.
     """
     tf32, narrow = (context.model.peak_flops(d) if context.model else None for d in ("tf32", dtype))
     slow = _missed(context, "fp32").filter(pl.col("target_dtype") == "tf32")
@@ -235,7 +239,7 @@ def _products_in_16_bits(context: AdviceContext, dtype: str) -> pl.DataFrame:
 
 
 def _missed(context: AdviceContext, *reasons: str) -> pl.DataFrame:
-    """Return kernels of the verdict's regimes that could use tensor cores better, with what each can save."""
+    """Return kernels of the verdict's regimes that could use tensor cores better, with the saving of each."""
     bounds = [bound for bound, regime in _REGIMES.items() if regime in context.regimes] or list(_REGIMES)
     missed = context.within.missed.select("activity_id", "reason", "target_dtype", "saves_ns")
     return context.within.activities.filter(pl.col("bound").is_in(bounds)).join(
@@ -247,7 +251,7 @@ _REGIMES = {"compute": "compute-bound", "memory": "memory-bandwidth-bound"}
 
 
 def out_of_fp32(context: AdviceContext, *, tf32: bool) -> Opportunity | None:
-    """Return the saving of matmul and convolution out of fp32, in the nearest type that tensor cores compute faster."""
+    """Propose moving matmul and convolution out of FP32, to the nearest type that tensor cores compute faster."""
     slow = _missed(context, "fp32").filter((pl.col("target_dtype") == "tf32") == tf32)
     if slow.is_empty() or (not tf32 and runs_in_16_bits(context)):
         return None
@@ -266,7 +270,7 @@ def out_of_fp32(context: AdviceContext, *, tf32: bool) -> Opportunity | None:
 
 
 def padding(context: AdviceContext) -> Opportunity | None:
-    """Return the saving of padding sizes that keep products from tensor cores, or from aligned vector loads."""
+    """Propose padding sizes that prevent tensor cores, or aligned vector loads."""
     unknown = context.within.activities.filter(pl.col("group") == "matmul", pl.col("flop").is_null())
     narrow = where_called(unknown, pl.col("name").str.contains(r"(?i)_align[12](\D|$)")).with_columns(
         (pl.col("duration_ns") / 2).alias("saves_ns")
@@ -289,11 +293,12 @@ def padding(context: AdviceContext) -> Opportunity | None:
 
 
 _FACTORS = {"aten::mm": 0, "aten::bmm": 0, "aten::addmm": 1, "aten::baddbmm": 1}
-"""Products, and which of their arguments is the first factor."""
+"""Matmul operators, and the index of their first factor among the arguments."""
 
 
 def _odd_sizes(rows: pl.DataFrame) -> str:
-    """Return which sizes of the product that can save most are no multiples of 8, with their dimension; may be empty."""
+    """Return the sizes, with their dimension, that are no multiples of 8 in the matmul with the largest saving; may
+    be ""."""
     known = rows.filter(pl.col("operator").cast(pl.String).is_in(list(_FACTORS)) & pl.col("input_dims").is_not_null())
     sums = as_strings(known.select("operator", "input_dims", "saves_ns")).group_by("operator", "input_dims")
     top = sums.agg(pl.col("saves_ns").sum()).sort("saves_ns", "operator", "input_dims", descending=[True, False, False])
@@ -306,7 +311,7 @@ def _odd_sizes(rows: pl.DataFrame) -> str:
 
 
 def low_precision(context: AdviceContext) -> Opportunity | None:
-    """Return the saving of 8-bit matmul and convolution, on a device that is faster in 8 bit than in 16."""
+    """Propose 8-bit matmul and convolution, on a device that is faster in 8 bits than in 16."""
     wide, narrow = (context.model.peak_flops(d) if context.model else None for d in ("bf16", "fp8"))
     if wide is None or narrow is None or narrow <= wide:
         return None
@@ -325,7 +330,8 @@ def low_precision(context: AdviceContext) -> Opportunity | None:
 
 
 def inefficient_kernels(context: AdviceContext) -> Opportunity | None:
-    """Return kernels that fill the device and stay far below both roofs, but those that other fixes replace."""
+    """Propose replacing kernels that fill the device but stay far below both roofs, except those that other fixes
+    replace."""
     unfused = union(context.within.fusions.filter(pl.col("kind").is_in(["attention", "optimizer"])), ["device"])
     slow = context.within.roofs.filter("inefficient").select("activity_id", "roof_ns", "lost_ns")
     rows = outside(
@@ -365,13 +371,13 @@ _GENERATED = (
     "rng_dropout",
     "loss",
 )
-"""Buckets of kernels that torch.compile generates, or tries several of."""
+"""Buckets of kernels that torch.compile generates, or selects from several candidates."""
 
 
 def max_autotune(context: AdviceContext) -> Opportunity | None:
-    """Return the time of compute-bound matmul and convolution beyond their roof.
+    """Propose max-autotune: the time of compute-bound matmul and convolution beyond their roof.
 
-    Those that other fixes bring to tensor cores do not count, nor do those that are good already.
+    Kernels that other fixes move to tensor cores do not count, and neither do efficient ones.
     """
     rows = (
         context.within.activities.filter(pl.col("bound") == "compute", pl.col("group") == "matmul")
@@ -390,12 +396,12 @@ def max_autotune(context: AdviceContext) -> Opportunity | None:
 
 
 def _efficient(roofs: pl.DataFrame) -> pl.DataFrame:
-    """Return rows of the kernels that are not `inefficient_kernels`."""
+    """Return the rows of kernels outside `inefficient_kernels`."""
     return roofs.filter(~pl.col("inefficient"))
 
 
 def recompute_less(context: AdviceContext) -> Opportunity | None:
-    """Return the saving of forward work that activation checkpointing repeats in the backward pass."""
+    """Propose less activation checkpointing, which repeats forward work in the backward pass."""
     rows = context.within.activities.filter("recomputed")
     return kernel_opportunity(
         context,
@@ -408,7 +414,8 @@ def recompute_less(context: AdviceContext) -> Opportunity | None:
 
 
 def less_work(context: AdviceContext) -> Opportunity | None:
-    """Advise to halve what compute-bound kernels would take at their roof: the rest of their time better kernels can win."""
+    """Propose halving the work of compute-bound kernels: half of their time at the roof, as better kernels can save
+    the rest."""
     inefficient = context.within.roofs.filter("inefficient")
     rest = context.within.activities.join(inefficient, on="activity_id", how="anti", maintain_order="left")
     heavy = rest.filter((pl.col("bound") == "compute") & ~pl.col("recomputed").fill_null(False)).join(

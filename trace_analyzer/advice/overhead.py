@@ -1,4 +1,4 @@
-"""Declare the rules of advice for idle time: launches, waits of the host, compilation, cold starts."""
+"""Define the rules for idle time: launches, waits of the host, compilation, cold starts."""
 
 from dataclasses import replace
 from functools import partial
@@ -34,18 +34,18 @@ from trace_analyzer.units import count, counted, duration, percent
 from trace_analyzer.vocabulary import EARLIER_WORK
 
 LAUNCHING = ("python", "dispatch", "runtime-call", "launch-latency", "host-unknown")
-"""Causes of idle time that fewer launches cure."""
+"""Causes of idle time that fewer launches reduce."""
 
 
 _ONCE = ("compilation", "allocation", "graph-capture")
-"""Causes of idle time that come once in a program's life, if few stretches make up most of the recording."""
+"""Causes of idle time that occur once in a program's life, if few intervals make up most of the recording."""
 _FEW_STRETCHES = 3
 
 
 def _once(context: AdviceContext) -> pl.DataFrame:
-    """Return the idle time of what comes once, where few long stretches are most of a window without steps.
+    """Return the idle time of one-time work, where a few long intervals are most of a window without steps.
 
-    Captures alone are none: `graph_capture` says more of them.
+    Graph captures alone do not count, as `graph_capture` covers them.
     """
     rows = context.idle.filter(pl.col("cause").is_in(_ONCE))
     if rows.filter(pl.col("cause") != "graph-capture").is_empty():
@@ -66,9 +66,9 @@ def _replayed_ratio(context: AdviceContext) -> float:
 
 
 def cuda_graphs(context: AdviceContext) -> Opportunity | None:
-    """Return the saving of CUDA graphs, unless graphs are replayed already.
+    """Propose CUDA graphs, unless graphs are replayed already.
 
-    It is idle time between launches, and in kernels too small to fill the device.
+    The saving is idle time between launches, and time in kernels too small to fill the device.
     """
     if _is_cold(context) or _replayed_ratio(context) > thresholds.REPLAYED_RATIO:
         return None
@@ -88,7 +88,7 @@ def cuda_graphs(context: AdviceContext) -> Opportunity | None:
 
 
 _COMPILED = r"^Torch-Compiled Region|^## Call CompiledFxGraph"
-"""What Dynamo and Inductor call the code that they compiled, where it runs."""
+"""Names that Dynamo and Inductor give to their compiled code at run time."""
 
 
 _GROWS_WITH_THE_BATCH = (
@@ -100,11 +100,12 @@ _GROWS_WITH_THE_BATCH = (
     "graph-capture",
     "earlier-work",
 )
-"""Parts of the window that take twice as long for twice the samples, or that come once."""
+"""Parts of the window that double with twice the samples, or that occur once."""
 
 
 def bigger_batch(context: AdviceContext) -> Opportunity | None:
-    """Return half of the step: where the CPU limits, twice the batch takes as long."""
+    """Propose a bigger batch: where the CPU is the limit, twice the batch takes the same time, which saves half of
+    the step."""
     if context.verdict.cause not in ("launch", "small-kernels"):
         return None
     parts = context.verdict.parts_ns
@@ -133,13 +134,13 @@ def bigger_batch(context: AdviceContext) -> Opportunity | None:
 
 
 def _idle_before(context: AdviceContext, members: pl.DataFrame) -> pl.DataFrame:
-    """Return the idle time of launching that ends with one of these activities."""
+    """Return the idle time from launching that ends with one of these activities."""
     ended = context.within.gaps.join(members.select("activity_id"), on="activity_id", how="semi").get_column("gap_id")
     return context.idle.filter(pl.col("gap_id").is_in(ended.implode()), pl.col("cause").is_in(LAUNCHING))
 
 
 def fused_optimizer(context: AdviceContext) -> Opportunity | None:
-    """Return the saving of a fused optimizer: idle time before its launches, and its passes over memory."""
+    """Propose a fused optimizer: idle time before its launches, and its passes over memory."""
     waits = _optimizer_launches(context) if "overhead-bound" in context.regimes else None
     passes = _optimizer_passes(context) if "memory-bandwidth-bound" in context.regimes else None
     return combined(both) if (both := [one for one in (waits, passes) if one is not None]) else None
@@ -153,7 +154,7 @@ def _optimizer_passes(context: AdviceContext) -> Opportunity | None:
 
 
 def _optimizer_launches(context: AdviceContext) -> Opportunity | None:
-    """Return the idle time before kernels of an optimizer that launches some for each parameter."""
+    """Return the saving of idle time before kernels of an optimizer that launches several per parameter."""
     members, updates = launched_within(context, context.within.activities, r"^Optimizer\.step#")
     launches = members.get_column("launch_id").n_unique() / updates if updates else 0
     several = pl.coalesce("operator", "name").str.contains(r"(?i)_foreach|_fused|multi_tensor|fused")
@@ -167,7 +168,7 @@ def _optimizer_launches(context: AdviceContext) -> Opportunity | None:
 
 
 def set_to_none(context: AdviceContext) -> Opportunity | None:
-    """Return the idle time and device time of zeroing gradients."""
+    """Propose set_to_none: idle time and device time of zeroing gradients."""
     members, calls = launched_within(context, context.within.activities, r"^Optimizer\.zero_grad#")
     if not calls:
         return None
@@ -178,12 +179,12 @@ def set_to_none(context: AdviceContext) -> Opportunity | None:
 
 
 def garbage_collection(context: AdviceContext) -> Opportunity | None:
-    """Return the idle time in which Python collects garbage."""
+    """Propose controlling garbage collection: idle time in which Python collects garbage."""
     return idle_of(context, ("garbage-collection",), "Python's garbage collector runs while the GPU has nothing queued")
 
 
 def synchronization(context: AdviceContext) -> Opportunity | None:
-    """Return the idle time after calls that wait for the device."""
+    """Propose fewer synchronizations: idle time after calls that wait for the device."""
     why = "after a blocking call the queue is empty, and the GPU waits for the next launch"
     opportunity = idle_of(context, ("synchronization",), why)
     if opportunity is None:
@@ -206,7 +207,7 @@ def waited_ns(context: AdviceContext) -> int:
 
 
 def _written_most(context: AdviceContext, cause: str) -> str:
-    """Return the code behind most idle time of a cause, as rules name it: ``.item()``; "" where they name none."""
+    """Return the code behind most idle time of a cause in the rules' notation: ``.item()``; "" where they name none."""
     rows = context.idle.filter(pl.col("cause") == cause, pl.col("event_id").is_not_null())
     written = rows.select(context.around.sources(rows.get_column("event_id")).alias("written"), length_ns().alias("ns"))
     sums = written.group_by(pl.col("written").cast(pl.String)).agg(pl.col("ns").sum())
@@ -219,7 +220,7 @@ _PIPELINE, _IN_PIPELINE = r"transformers/pipelines/\w+\.py\(", "transformers pip
 
 
 def data_loading(context: AdviceContext) -> Opportunity | None:
-    """Return the idle time in which the training loop waits for the data loader."""
+    """Propose faster data loading: idle time in which the training loop waits for the data loader."""
     names = context.host.names.get_column("name")
     parallel = bool(names.str.contains(_WORKERS, literal=True).any())
     alone = bool(names.str.contains("_SingleProcessDataLoaderIter", literal=True).any())
@@ -240,7 +241,7 @@ def data_loading(context: AdviceContext) -> Opportunity | None:
 
 
 def allocator(context: AdviceContext) -> Opportunity | None:
-    """Return the idle time in calls that allocate or free device memory, unless it is a cold start."""
+    """Propose fewer allocations: idle time in calls that allocate or free device memory, except in a cold start."""
     if _is_cold(context):
         return None
     return idle_of(
@@ -249,7 +250,7 @@ def allocator(context: AdviceContext) -> Opportunity | None:
 
 
 def _compiling(context: AdviceContext, *, loads: bool) -> pl.DataFrame:
-    """Return the idle time of compilation, by whether a runtime call loads code or Python compiles it."""
+    """Return the idle time of compilation, either in runtime calls that load code or in Python's compilation."""
     idle = context.idle.filter(pl.col("cause") == "compilation")
     kinds = context.host.events.get_column("kind")[idle.get_column("event_id")]
     by_call = kinds.is_in([*CALLS, "overhead"]).fill_null(False)
@@ -257,7 +258,7 @@ def _compiling(context: AdviceContext, *, loads: bool) -> pl.DataFrame:
 
 
 def recompilation(context: AdviceContext) -> Opportunity | None:
-    """Return the idle time in which Python compiles code, unless it is a cold start."""
+    """Propose avoiding recompilation: idle time in which Python compiles code, except in a cold start."""
     regions = counted(context.recompiled, "region", "regions")
     again = f"; {regions} of the trace had been compiled before" if context.recompiled else ""
     why = f"Dynamo, Inductor or Triton compile while the GPU waits{again}"
@@ -265,13 +266,14 @@ def recompilation(context: AdviceContext) -> Opportunity | None:
 
 
 def lazy_loading(context: AdviceContext) -> Opportunity | None:
-    """Return the idle time in calls that load code, unless it is a cold start."""
+    """Propose loading code early: idle time in calls that load code, except in a cold start."""
     why = "the driver loads kernels at their first use while the GPU waits"
     return _compilation(context, why, ", in calls that load code", loads=True)
 
 
 def _compilation(context: AdviceContext, why: str, extra: str = "", *, loads: bool) -> Opportunity | None:
-    """Return the saving of one kind of compilation, unless it is a cold start; the replay only knows both together."""
+    """Return the opportunity of one kind of compilation, except in a cold start; the replay models both kinds
+    together only."""
     if _is_cold(context):
         return None
     opportunity = idle_opportunity(context, _compiling(context, loads=loads), ("compilation",), why, extra)
@@ -279,7 +281,8 @@ def _compilation(context: AdviceContext, why: str, extra: str = "", *, loads: bo
 
 
 def warm_up(context: AdviceContext) -> Opportunity | None:
-    """Return the host time in long gaps that end at a kernel name's first use, or of one-time work that fills the recording."""
+    """Propose a warm-up: host time in long gaps that end at a kernel's first use, or one-time work that fills the
+    recording."""
     cold, how = context.cold, "host time in gaps of 1 ms or more that end at the first use of a kernel"
     if cold.is_empty():
         cold, how = (
@@ -301,13 +304,13 @@ def warm_up(context: AdviceContext) -> Opportunity | None:
 
 
 def graph_capture(context: AdviceContext) -> Opportunity | None:
-    """Advise on idle time in captures of graphs."""
+    """Comment on idle time in captures of graphs."""
     why = "launches are captured into graphs and the GPU does not run: this happens once per graph"
     return None if _is_cold(context) else idle_of(context, ("graph-capture",), why)
 
 
 def pinned_memory(context: AdviceContext) -> Opportunity | None:
-    """Return the idle time in copies that block the CPU."""
+    """Propose pinned memory: idle time in copies that block the CPU."""
     opportunity = idle_of(
         context, ("blocking-copy",), "copies from or to pageable memory block the CPU until they are done"
     )
@@ -327,7 +330,7 @@ def _prepares(context: AdviceContext, idle: pl.DataFrame) -> pl.Series:
 _IN_REGION = """# run the compiled region once before the loop, with these shapes: its first call compiles, or loads what is kept
 # does it come back later? TORCH_LOGS=recompiles,guards names the guards that fail, and those that each call checks"""
 _PART_OF_CODE = 0.1
-"""Code is given for what holds this share of the idle time or more."""
+"""Least share of the idle time for which the advice shows code."""
 _ON_CPU = """mask = torch.ones(n, n, device="cuda").tril()  # CPU tensors: create them where they are used
 # transform data in the data loader's workers, not between launches"""
 _BEFORE_LAUNCH = (
@@ -336,9 +339,9 @@ _BEFORE_LAUNCH = (
 
 
 def cpu_operators(context: AdviceContext) -> Opportunity | None:
-    """Return the idle time in operators that hold the CPU, but those that prepare data.
+    """Propose less CPU computation: idle time in long operators, except those that prepare data.
 
-    An operator that launches work afterwards does not compute on the CPU: it prepares its launch for long.
+    An operator that launches work afterwards does not compute on the CPU: it takes long to prepare its launch.
     """
     idle = context.idle.filter(pl.col("cause") == "cpu-operator")
     idle = idle.filter(~_prepares(context, idle))
@@ -358,7 +361,8 @@ def cpu_operators(context: AdviceContext) -> Opportunity | None:
 
 
 def cpu_preparation(context: AdviceContext) -> Opportunity | None:
-    """Return the idle time in which the loop itself makes random numbers, tokens or images on the CPU."""
+    """Propose moving preparation out of the loop: idle time in which it makes random numbers, tokens or images on
+    the CPU."""
     idle = context.idle.filter(pl.col("cause").is_in(["cpu-operator", "python"]))
     causes = ("cpu-operator", "python")
     why = "the loop prepares random numbers, text or images on the CPU while the GPU waits"
@@ -368,13 +372,13 @@ def cpu_preparation(context: AdviceContext) -> Opportunity | None:
 
 
 def host_wait(context: AdviceContext) -> Opportunity | None:
-    """Return the idle time in which the launching thread waits for others."""
+    """Propose reducing waits of the launching thread for other threads and processes."""
     why = "the launching thread waits for another thread or process, the network or a timer"
     return idle_of(context, ("host-wait",), why)
 
 
 def earlier_work(context: AdviceContext) -> Opportunity | None:
-    """Advise on idle time in which earlier launches ran: no saving, but a better recording."""
+    """Comment on idle time in which earlier launches ran: no saving, but a better recording."""
     idle = context.idle.filter(pl.col("cause") == EARLIER_WORK)
     if idle.is_empty():
         return None

@@ -54,7 +54,7 @@ class Window:
 
     @property
     def length_ns(self) -> int:
-        """Sum of the lengths of its intervals."""
+        """Return the sum of the lengths of its intervals."""
         return sum(end - start for start, end in self.intervals)
 
 
@@ -180,7 +180,7 @@ class StepReport:
 
     @property
     def busy_ratio(self) -> float | None:
-        """Return the share of the step in which the device worked; None for a step without length."""
+        """Return the share of the step in which the device worked; None for a step of length 0."""
         return self.busy_ns / self.duration_ns if self.duration_ns else None
 
 

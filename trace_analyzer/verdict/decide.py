@@ -1,4 +1,4 @@
-"""Decide what limits the verdict's window, by its partition, with evidence and confidence."""
+"""Decide what limits the verdict's window from its partition, with evidence and confidence."""
 
 from collections.abc import Iterator, Mapping
 
@@ -61,9 +61,10 @@ def verdict(findings: Findings) -> Verdict:
 
 
 def is_undecided(judgement: Judgement, parts_ns: Mapping[str, int]) -> bool:
-    """Return whether more is unknown than the regime holds, and could make it another regime.
+    """Return whether more time than the regime's is unknown, so that it could change the regime.
 
-    Kernels of unknown limit may be compute or memory, idle time of unknown cause the host's or that of peers.
+    Kernels with an unknown bound may be compute or memory; idle time with an unknown cause may come from the host or
+    from peers.
     """
     unknown = {part: parts_ns.get(part, 0) for part in COUNTED_NOWHERE}
     if sum(unknown.values()) <= judgement.groups_ns[judgement.regime]:
@@ -83,10 +84,10 @@ def _with(parts_ns: Mapping[str, int], more_ns: Mapping[str, int]) -> dict[str, 
 
 
 def withheld_inputs(findings: Findings, of: str) -> tuple[str, str] | None:
-    """Return the sentence and the reason why no verdict can rest on suppressed inputs; None where one can.
+    """Return the sentence and the reason why suppressed inputs allow no verdict; None where they do.
 
-    Idle time without causes may be the host's, or that of other streams and peers: where either would change the
-    regime, nothing is judged.
+    Idle time without causes may come from the host, or from other streams and peers. Where either could change the
+    regime, there is no verdict.
     """
     parts = findings.parts_ns
     if findings.device.parts_withheld is not None:
@@ -105,12 +106,12 @@ def withheld_inputs(findings: Findings, of: str) -> tuple[str, str] | None:
 
 
 def _check_of(reason: str) -> str:
-    """Return the check and its value, without what that means."""
+    """Return the check and its value, without its meaning."""
     return reason.partition(": ")[0]
 
 
 def _without_inputs(findings: Findings, headline: str, reason: str) -> Verdict:
-    """Return no verdict, as it would rest on what the trace does not hold or does not support."""
+    """Return a verdict without a regime, as the trace lacks its inputs or does not support them."""
     parts = {} if findings.device.parts_withheld is not None else findings.parts_ns
     return Verdict(
         "insufficient",
@@ -152,17 +153,17 @@ def _insufficient(findings: Findings, judgement: Judgement | None, unknown_ns: i
 
 
 def _largest(judgement: Judgement, window: int) -> str:
-    """Name the regime that is known for most of the window, and its share."""
+    """Name the regime with most known time in the window, and its share."""
     noun = limit_noun(judgement.regime, judgement.cause)
     return f"{noun}: {percent(judgement.groups_ns[judgement.regime] / window)}"
 
 
 COUNTED_NOWHERE = tuple(part.key for part in PARTS.values() if part.cure is None and part.key != EARLIER_WORK)
-"""Parts of which it is not known what they count as."""
+"""Parts that count towards no regime."""
 
 
 def headline_of(findings: Findings, judgement: Judgement, window: int, of: str | None = None) -> str:
-    """Write the verdict in one sentence; ``of`` is how the window is called, by default after its kind."""
+    """Write the verdict in one sentence; ``of`` names the window, by default by its kind."""
     share = judgement.groups_ns[judgement.regime] / window
     regime = REGIMES[judgement.regime]
     clause = CAUSES[judgement.cause].definition if judgement.cause else regime.clause
@@ -187,7 +188,7 @@ _WINDOWS = {
 
 
 def _left_out_sentence(left: LeftOut | None) -> str:
-    """Write what most of the trace was, where the window leaves it out."""
+    """Write what the window leaves out, where that is most of the trace; else ""."""
     if left is None or not left.is_most:
         return ""
     sentence = f" The window leaves out {percent(left.ratio)} of the {_left_out_noun(left)}: {_left_out_words(left)}."
@@ -210,7 +211,7 @@ def _left_out_noun(left: LeftOut) -> str:
 
 
 def _left_out_words(left: LeftOut) -> str:
-    """Write how much was left out, and what: ``5.1 s of 5.9 s (cold start)``."""
+    """Write what the window leaves out, and how much: ``cold start: 5.1 s of 5.9 s``."""
     if left.is_outside and left.span is not None:
         span = left.span
         first = span.before_ns >= span.after_ns
@@ -229,7 +230,7 @@ _SIDES = {True: "before the device's first work", False: "after the device's las
 
 def _busy_evidence(findings: Findings, window: int) -> list[Evidence]:
     idle = sum(findings.parts_ns.get(cause, 0) for cause in IDLE_CAUSES)
-    known = window and findings.device.report.busy_ratio is not None  # else a check of the trace withholds it
+    known = window and findings.device.report.busy_ratio is not None  # null where a check of the trace suppresses it
     busy_ratio = 1 - idle / window if known else None
     return [
         Evidence("busy_ratio", busy_ratio, "ratio", "share of the window in which the device works"),
@@ -317,7 +318,7 @@ def _evidence(findings: Findings, judgement: Judgement, window: int) -> list[Evi
 
 
 def _counts_as(regime: Regime, parts_ns: Mapping[str, int]) -> str:
-    """Name what time counts as: the regime, but copies alone are no communication."""
+    """Name the regime that time counts towards; communication with copies as its only cause is called by its cause."""
     causes = [cause for cause, ns in cause_sums(regime, parts_ns).items() if ns]
     only = causes[0] if len(causes) == 1 else None
     return limit_label(regime, only).lower() if only is not None and CAUSES[only].limit else regime
@@ -326,7 +327,7 @@ def _counts_as(regime: Regime, parts_ns: Mapping[str, int]) -> str:
 def confidence_of(
     findings: Findings, judgement: Judgement, window: int, unbiased: Debiased | None
 ) -> tuple[Confidence, tuple[str, ...]]:
-    """Return high, medium or low, and what lowers the confidence or would change the verdict."""
+    """Return high, medium or low, with the facts that lower the confidence or could change the verdict."""
     doubts = [
         *_doubts_of_idle_time(findings, judgement, window),
         *_doubts_of_the_regime(findings, judgement),
@@ -339,7 +340,7 @@ def confidence_of(
 
 
 def _doubts_of_idle_time(findings: Findings, judgement: Judgement, window: int) -> Iterator[str]:
-    """Yield what is not known of launches, causes and earlier work."""
+    """Yield unknown launches, causes and earlier work."""
     coverage = findings.device.report.link_coverage_time_ratio
     if coverage is not None and coverage < t.GOOD_COVERAGE:
         yield f"launches are known for only {percent(coverage)} of device time"
@@ -354,7 +355,7 @@ def _doubts_of_idle_time(findings: Findings, judgement: Judgement, window: int) 
 
 
 def _doubts_of_the_regime(findings: Findings, judgement: Judgement) -> Iterator[str]:
-    """Yield what may make it another regime: a close runner-up, unknown FLOP, unknown or assumed peaks."""
+    """Yield facts that could change the regime: a close runner-up, unknown FLOP, unknown or assumed peaks."""
     device = findings.device
     if judgement.runner_up is not None:
         yield f"{_counts_as(judgement.runner_up, findings.parts_ns)} is close behind"
@@ -378,7 +379,7 @@ def _doubts_of_the_regime(findings: Findings, judgement: Judgement) -> Iterator[
 
 
 def _doubts_of_names(device: DeviceFindings) -> Iterator[str]:
-    """Yield that kernels count as compute or memory by their names: most of the products, or most of all kernels."""
+    """Yield that names decide whether kernels are compute or memory: most matmuls and convolutions, or most kernels."""
     products, kernels = device.shapes_ratio or 0.0, device.work_ratio or 0.0
     if device.matmul_ratio > t.MATMUL_DOUBT_RATIO and products < t.POOR_COVERAGE:
         yield (
@@ -394,7 +395,7 @@ def _doubts_of_names(device: DeviceFindings) -> Iterator[str]:
 
 
 def _doubts_of_kernels_behind(findings: Findings, judgement: Judgement) -> Iterator[str]:
-    """Yield that a regime of kernels may be close behind waiting, where names alone part compute from memory."""
+    """Yield that a kernel regime may be close to waiting, where only names separate compute from memory."""
     kernels = sum(judgement.groups_ns[regime] for regime in KERNEL_REGIMES)
     known = findings.device.known_ratio or 0.0
     is_near = kernels >= t.RUNNER_UP_RATIO * judgement.groups_ns[judgement.regime]
@@ -406,7 +407,7 @@ def _doubts_of_kernels_behind(findings: Findings, judgement: Judgement) -> Itera
 
 
 def _doubts_of_the_record(findings: Findings, judgement: Judgement) -> Iterator[str]:
-    """Yield what is not recorded, lies outside of the window, or is lost or doubtful in the file."""
+    """Yield data that was not recorded, lies outside the window, or is lost or doubtful in the file."""
     device = findings.device
     if judgement.cause == "dependency" and not device.waits_recorded:
         yield "what queued work waited for is not recorded: waiting for other streams or peers is inferred"
@@ -424,7 +425,7 @@ def _doubts_of_the_record(findings: Findings, judgement: Judgement) -> Iterator[
 
 
 def _doubts_of_recording(judgement: Judgement, unbiased: Debiased | None) -> Iterator[str]:
-    """Yield whether the profiler's own cost may have made the regime."""
+    """Yield that the profiler's own overhead may determine the regime."""
     if unbiased is None or judgement.regime != "overhead-bound":
         return
     by, removed = unbiased.regime or "no regime", f"{duration(unbiased.removed_ns)} of recording"
@@ -435,7 +436,7 @@ def _doubts_of_recording(judgement: Judgement, unbiased: Debiased | None) -> Ite
 
 
 def _remarks(findings: Findings, judgement: Judgement) -> Iterator[str]:
-    """Yield what does not lower the confidence, but would change figures: assumed peaks, too few steps."""
+    """Yield facts that change figures but not the confidence: assumed peaks, too few steps."""
     device = findings.device
     if device.model is not None and device.model.matched == "properties" and judgement.regime in KERNEL_REGIMES:
         yield f"the trace does not name the device: its multiprocessors, memory and capability are those of {device.model.name}"
