@@ -60,6 +60,17 @@ def test_fewer_bits_per_weight_where_weights_are_most_of_the_bytes(work: list[An
     assert ("skinny-matmuls" in saved(report)) == asks
 
 
+@pytest.mark.parametrize(("operator", "asks"), [("bmm", False), ("mm", True)])
+def test_kernels_without_an_operator_are_no_skinny_matmuls_where_others_of_their_name_are_none(
+    operator: str, asks: bool
+) -> None:
+    before = [kernel(GEMM, 60 * n, 50, grid=[500, 1, 1]) for n in range(12)]
+    report = analysed(before, products(4, operator, each=50))
+    activities = report.tables["activities"]
+    assert activities.get_column("bound").unique().to_list() == ["memory"]
+    assert ("skinny-matmuls" in saved(report)) == asks
+
+
 def in_a_row(name: str, operator: str | None) -> list[Any]:
     around = [op(operator, 20 * n, 15) for n in range(12)] if operator else []
     return [around, [launched(name, 20 * n + 1, 400 + 100 * n, 100, n + 1, grid=[500, 1, 1]) for n in range(12)]]

@@ -131,8 +131,10 @@ def skinny_matmuls(context: AdviceContext) -> Opportunity | None:
     # cache for a few.
     whole = (pl.col("bucket") == "attention") & (pl.col("flop") > thresholds.FEW_QUERIES * pl.col("moved_bytes"))
     skinny = (pl.col("bound") == "memory") & (pl.col("group") == "matmul") & ~whole.fill_null(False)
-    rows = outside(context.within.activities.filter(skinny), unfused_attention)
+    candidates = context.within.activities.filter(skinny)
+    rows = outside(candidates, unfused_attention)
     rows = rows.filter(_reads_weights(rows.hstack(lookup(context.within.shapes, rows, "operator_id"))))
+    rows = rows.filter(~_is_other_work(rows, candidates))
     few = 2 * total(where_called(rows, pl.col("name").str.contains(_FOUR_BITS)), "duration_ns") > total(
         rows, "duration_ns"
     )
@@ -152,6 +154,16 @@ def skinny_matmuls(context: AdviceContext) -> Opportunity | None:
 
 _FOUR_BITS = r"(?i)mxfp4|nvfp4|fp4|int4|w4a|awq|gptq|marlin"
 """Names of kernels with 4-bit weights."""
+
+
+def _is_other_work(rows: pl.DataFrame, candidates: pl.DataFrame) -> pl.Series:
+    """Return which rows without an operator have the name of candidates with one, none of which is among the rows."""
+    known = rows.filter(pl.col("operator").is_not_null()).get_column("name")
+    others = candidates.filter(
+        pl.col("operator").is_not_null(), ~pl.col("activity_id").is_in(rows.get_column("activity_id").implode())
+    ).get_column("name")
+    is_other = pl.col("name").is_in(others.implode()) & ~pl.col("name").is_in(known.implode())
+    return rows.select(pl.col("operator").is_null() & is_other).to_series()
 
 
 def _reads_weights(rows: pl.DataFrame) -> pl.Series:

@@ -9,7 +9,7 @@ from trace_analyzer.analysis import Analysis
 from trace_analyzer.catalog.copy_directions import WITHIN_DEVICE, copy_direction
 from trace_analyzer.catalog.devices import Device
 from trace_analyzer.catalog.kernels import kernel_buckets
-from trace_analyzer.frames.lookups import as_strings, factorize, map_unique
+from trace_analyzer.frames.lookups import as_strings, factorize, lookup, map_unique
 from trace_analyzer.schema import BOUND, BUCKET, DEVICE, F64, I64, NAME, STR, U32, Column, Table
 from trace_analyzer.sections import DEVICE_LABEL, WHOLE_TRACE, Longest, Section, Shown
 from trace_analyzer.units import NS_PER_US
@@ -63,10 +63,18 @@ _GRID_IN_THREADS = "hipExtModuleLaunchKernel"
 
 
 def with_blocks(activities: pl.DataFrame) -> pl.DataFrame:
-    """Add ``blocks`` in blocks, also where the launch counted threads. Needs launch_name."""
+    """Add ``blocks`` in blocks, also where the launch counted threads. Needs launch_name.
+
+    A kernel without a known launch counts as the others of its name.
+    """
     blocks = (pl.col("blocks") / pl.col("threads_per_block")).ceil().cast(pl.Int64, strict=False)
+    in_threads = (pl.col("launch_name") == _GRID_IN_THREADS).fill_null(False)
+    names = activities.filter(in_threads).get_column("name").unique()
+    if names.is_empty():
+        return activities
+    is_unlinked = pl.col("launch_name").is_null() & pl.col("name").is_in(names.implode())
     return activities.with_columns(
-        pl.when((pl.col("launch_name") == _GRID_IN_THREADS) & (pl.col("threads_per_block") > 0))
+        pl.when((in_threads | is_unlinked) & (pl.col("threads_per_block") > 0))
         .then(blocks)
         .otherwise("blocks")
         .alias("blocks")
@@ -95,8 +103,8 @@ def with_bounds(activities: pl.DataFrame, devices: Mapping[int, Device | None]) 
     """Add the bound of each activity.
 
     Intensity against the device's balance, that of the units and the dtype in use, decides compute or memory where
-    FLOP and bytes are known; the bucket's prior elsewhere. A kernel too short to matter, or short with fewer blocks than the device
-    has SMs, is bound by latency.
+    FLOP and bytes are known. Elsewhere other executions of the kernel decide (`_bounds_elsewhere`), then the bucket's prior.
+    A kernel too short to matter, or short with fewer blocks than the device has SMs, is bound by latency.
     """
     sms = _per_device(devices, lambda device: device.sm_count)
     intensity = pl.when(pl.col("moved_bytes") > 0).then(pl.col("flop") / pl.col("moved_bytes"))
@@ -104,16 +112,18 @@ def with_bounds(activities: pl.DataFrame, devices: Mapping[int, Device | None]) 
         (pl.col("duration_ns") < thresholds.SMALL_KERNEL_NS)
         & (pl.col("blocks") < pl.col("device").replace_strict(sms, default=None, return_dtype=pl.Int64))
     )
+    by_work = (
+        pl.when(intensity < pl.col("balance"))
+        .then(_bound("memory"))
+        .when(intensity >= pl.col("balance"))
+        .then(_bound("compute"))
+    )
     kernel = (
         pl.when(pl.col("bucket") == "communication")
         .then(_bound("communication"))
         .when(short)
         .then(_bound("latency"))
-        .when(intensity < pl.col("balance"))
-        .then(_bound("memory"))
-        .when(intensity >= pl.col("balance"))
-        .then(_bound("compute"))
-        .otherwise(pl.col("prior").cast(_BOUNDS))
+        .otherwise(pl.coalesce("by_work", "elsewhere", pl.col("prior").cast(_BOUNDS)))
     )
     is_inner = (pl.col("kind") == "memset") | (copy_direction() == WITHIN_DEVICE).fill_null(False)
     within = map_unique(activities.select("kind", "name"), is_inner).to_series()
@@ -124,7 +134,46 @@ def with_bounds(activities: pl.DataFrame, devices: Mapping[int, Device | None]) 
         pl.when(pl.col("kind") == "kernel").then(kernel).when(within).then(_bound("memory")).otherwise(_bound("copy"))
     )
     balance = balances.get_column("balance")[numbers]
-    return activities.with_columns(balance).with_columns(bound.alias("bound")).drop("balance")
+    rated = activities.with_columns(balance).with_columns(by_work.alias("by_work"))
+    return (
+        rated.with_columns(_bounds_elsewhere(rated))
+        .with_columns(bound.alias("bound"))
+        .drop("balance", "by_work", "elsewhere")
+    )
+
+
+_SAME_KERNEL = ("device", "name", "blocks", "threads_per_block")
+_SAME_SIZE = 2
+"""Executions of one kernel and grid whose times differ by more than this factor may be of other sizes."""
+
+
+def _bounds_elsewhere(activities: pl.DataFrame) -> pl.Series:
+    """Return the bound by work of other executions of each kernel (``elsewhere``); null where work decides or none fits.
+
+    These have its name, grid and block on its device, all the same bound, and times within a factor of `_SAME_SIZE`. A kernel
+    launched before the recording has no shapes, but often runs again in it.
+    """
+    is_asked = pl.col("by_work").is_null() & (pl.col("kind") == "kernel") & pl.col("blocks").is_not_null()
+    nothing = pl.repeat(None, activities.height, dtype=_BOUNDS, eager=True).alias("elsewhere")
+    asked, known = activities.filter(is_asked), activities.filter(pl.col("by_work").is_not_null())
+    if asked.is_empty() or known.is_empty():
+        return nothing
+    duration = pl.col("duration_ns")
+    executions = (
+        known.group_by(_SAME_KERNEL)
+        .agg(
+            pl.col("by_work").n_unique().alias("bounds"),
+            pl.col("by_work").first().alias("elsewhere"),
+            (duration.min() / _SAME_SIZE).alias("least_ns"),
+            (duration.max() * _SAME_SIZE).alias("most_ns"),
+        )
+        .filter(pl.col("bounds") == 1)
+    )
+    same = asked.select("activity_id", "duration_ns", *_SAME_KERNEL).join(
+        executions, on=_SAME_KERNEL, how="inner", nulls_equal=True
+    )
+    of_size = same.filter(duration.is_between("least_ns", "most_ns"))
+    return lookup(of_size.select("activity_id", "elsewhere"), activities, "activity_id").to_series()
 
 
 _BOUNDS = pl.Enum(["compute", "memory", "latency", "communication", "copy", "other"])
