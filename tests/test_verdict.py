@@ -257,6 +257,20 @@ def test_a_remark_does_not(changes: dict[str, Any], word: str) -> None:
     assert word in judged.confidence_why[0]
 
 
+@pytest.mark.parametrize(
+    ("kernels", "busy_ns", "confidence"),
+    [(49, 4_999_999, "medium"), (50, 4_999_999, "high"), (49, 5_000_000, "high")],
+)
+def test_few_kernels_in_little_time_take_high_confidence_and_no_more(
+    kernels: int, busy_ns: int, confidence: str
+) -> None:
+    judged = verdict_of(device={"kernel_count": kernels, "busy_ns": busy_ns})
+    assert judged.confidence == confidence
+    assert ("only 49 kernels in 5.00 ms of device time" in judged.confidence_why) is (confidence == "medium")
+    one_doubt = verdict_of(device={"kernel_count": kernels, "busy_ns": busy_ns}, peaks_known=False)
+    assert one_doubt.confidence == "medium"
+
+
 def test_a_dependency_that_was_recorded_is_no_doubt() -> None:
     assert verdict_of(parts_ns=parts_of(device_wait=80, compute=20), waits_recorded=True).confidence == "high"
 

@@ -149,6 +149,9 @@ EARLIER_TOLD_RATIO = 0.05
 """Least share of work from before the recording that is reported: less changes no figure of the window by much."""
 
 # Confidence
+FEW_KERNELS = 50
+FEW_KERNELS_TIME_NS = 5 * NS_PER_MS
+"""Below both counts, a recording need not be typical of its program: five times `INSUFFICIENT_KERNELS` and its time."""
 GOOD_COVERAGE = 0.9
 POOR_COVERAGE = 0.5
 UNKNOWN_DOUBT_RATIO = 0.2

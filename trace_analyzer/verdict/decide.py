@@ -334,9 +334,16 @@ def confidence_of(
         *_doubts_of_the_record(findings, judgement),
         *_doubts_of_recording(judgement, unbiased),
     ]
-    caps = far_from_roof(findings, judgement.regime)
+    caps = [*far_from_roof(findings, judgement.regime), *_little_work(findings.device)]
     level: Confidence = "low" if len(doubts) > 1 else "medium" if doubts or caps else "high"
     return level, (*doubts, *caps, *_remarks(findings, judgement))
+
+
+def _little_work(device: DeviceFindings) -> Iterator[str]:
+    """Yield that so little device work may not be typical of the program."""
+    report = device.report
+    if report.kernel_count < t.FEW_KERNELS and report.busy_ns < t.FEW_KERNELS_TIME_NS:
+        yield f"only {counted(report.kernel_count, 'kernel')} in {duration(report.busy_ns)} of device time"
 
 
 def _doubts_of_idle_time(findings: Findings, judgement: Judgement, window: int) -> Iterator[str]:
