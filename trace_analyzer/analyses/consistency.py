@@ -31,21 +31,21 @@ def device_figures(
     ``streams`` from `stream_figures`, ``clocks`` and ``late_starts`` from `clocks`. Sums of device time include all
     activities.
 
-    - link_coverage_ratio: device time whose launch is known;
-    - unlinked_before_ratio: device time of unlinked work that began before the first linked work did;
-    - stream_overlap_ratio: device time in which work ran while earlier work of its stream still did, but not by design;
-    - dependent_launches_ratio: device time in which it did by design (see `stream_overlaps`);
-    - started_before_launch_ratio: linked activities that began before their launch did;
-    - ended_after_wait_ratio: waits after whose return what they waited for still ran;
-    - late_starts_ratio: idle time in which launched work waited for nothing that was recorded, where no work begins soon after its
-      launch;
-    - skewed_idle_ratio: idle time that lies in each gap within what the clocks disagree by;
-    - impossible_durations_ratio: device time of activities through most of which later work of their stream ran;
-    - short_durations_ratio: activities that last less than any device needs;
-    - few_long_activities_ratio: device time of the five longest activities but collectives, where there are many more;
-    - graph_share_ratio: device time that graph launches enqueued;
+    - link_coverage_ratio: device time with a known launch;
+    - unlinked_before_ratio: device time of unlinked activities that began before the first linked one;
+    - stream_overlap_ratio: device time of overlaps within one stream, except by design;
+    - dependent_launches_ratio: device time of overlaps within one stream by design (see `stream_overlaps`);
+    - started_before_launch_ratio: linked activities that began before their launch;
+    - ended_after_wait_ratio: waits that returned while an awaited activity still ran;
+    - late_starts_ratio: idle time in which launched work waits without a recorded reason, where no activity begins soon
+      after its launch;
+    - skewed_idle_ratio: idle time within the disagreement of the clocks, per gap;
+    - impossible_durations_ratio: device time of activities that later ones of their stream mostly overlap;
+    - short_durations_ratio: activities shorter than any device allows;
+    - few_long_activities_ratio: device time of the five longest activities, except collectives, if there are many;
+    - graph_share_ratio: device time of activities enqueued by graph launches;
     - untraced_ratio: idle time in recording pauses;
-    - unnamed_host_time_ratio: idle time in which the host was late and no event of it was recorded.
+    - unnamed_host_time_ratio: idle time in which the host was late without a recorded event.
     """
     rows = activities.select("device", "start_ns", "duration_ns", "launch_id", "launch_start_ns", "group")
     time = pl.col("duration_ns").sum()

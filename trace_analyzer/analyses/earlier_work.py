@@ -28,11 +28,13 @@ def earlier_work(gaps: pl.DataFrame, activities: pl.DataFrame, host: Host) -> pl
     the later of the starts of the launch and of the gap, ``blocker_id`` the call in which the CPU waited longest from
     then on.
 
-    - The launch begins within the first tenth of the gap or before it, and the gap lasts 1 ms or more from there on.
-    - Before the gap the device was busy for less than a hundredth of the gap's length; or for less than a tenth, and
-      no earlier activity of the ending one's stream was recorded, as a stream works in order.
+    All of these must hold:
+
+    - The launch begins before the gap or within its first tenth, and the gap lasts at least 1 ms from then on.
+    - Before the gap, the device was busy for less than a hundredth of the gap's length; or for less than a tenth, if no
+      earlier activity was recorded on the stream of the activity that ends the gap, as a stream executes in order.
     - Synchronizing and copying calls of the launching process cover nine tenths of the rest of the gap. Where the only
-      such call is the launch itself, a copy, the wait must exceed what staging its bytes at 1 GB/s takes, and 10 ms.
+      such call is the launch itself, a copy, the wait must exceed 10 ms, and the time for staging its bytes at 1 GB/s.
     """
     rows = _near_the_beginning(gaps, activities)
     calls = _waiting_calls(host, rows)

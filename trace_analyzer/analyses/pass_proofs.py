@@ -49,17 +49,19 @@ _ROLES = ("operator_id", "role", *_TENSOR)
 def proven(cut: pl.DataFrame, operator_inputs: pl.DataFrame) -> bool:
     """Return whether each segment of ``cut``, except the first and last, contains something that only a pass does.
 
-    ``cut`` are launches in order with segment, work, device_ns and `PROOF_COLUMNS`; ``operator_inputs`` are the recorded arguments. A
-    proof is one of these, the same in all segments:
+    ``cut`` are launches in order with segment, work, device_ns and `PROOF_COLUMNS`; ``operator_inputs`` are the recorded
+    arguments. A proof is one of these, the same in all segments:
 
-    - a loss, an optimizer's kernel, lookups that are pooled, or one in a table that is, by its recorded shape, a vocabulary's;
-    - an input: a tensor from the host or a lookup's result that is, by its recorded shape, what a matmul or convolution multiplies with
-      its weight;
-    - layers, and outside of them a head and a lookup or an input from the host that is more than a few numbers: a layer with a lookup of its
-      own, such as that of relative positions, holds no layers, and a group of layers of which one has a lookup holds no head;
-    - without shapes, a copy from the host too large for a number (64 KiB), where copies take too little of the device's time to be weights;
+    - a loss, an optimizer's kernel, pooled lookups, or a lookup in a table with the recorded shape of a vocabulary;
+    - an input: a tensor from the host, or the result of a lookup, with the recorded shape of the tensor that a matmul or
+      convolution multiplies by its weight;
+    - layers, and outside of them a head and either a lookup or an input from the host with more than a few numbers: a
+      layer with a lookup of its own, such as that of relative positions, contains no layers, and a group of layers, one
+      of which has a lookup, contains no head;
+    - without shapes, a copy from the host that is too large for a number (64 KiB), where copies take too little device
+      time to be weights;
     - the same graph;
-    - a wait for the whole device, where copies take as little.
+    - a wait for the whole device, where copies take equally little time.
     """
     last = int(cut.get_column("segment").max() or 0)  # type: ignore[arg-type]
     whole = cut.filter(pl.col("segment").is_between(2, last - 1))

@@ -1,14 +1,14 @@
 """Find forward work that is repeated in the backward pass: activation checkpointing trades time for memory.
 
-`torch.utils.checkpoint` runs a block's forward operators again when the backward pass needs what they made.
-Three signs of that, each enough, of which the first that a trace has is named:
+`torch.utils.checkpoint` runs a block's forward operators again when the backward pass needs their results.
+Each of three signs is sufficient; the first one in a trace is reported:
 
 - ``checkpoint-node``: the innermost autograd node around the launch is ``CheckpointFunctionBackward``
   (reentrant checkpointing; DeepSpeed's and Megatron's have the same name);
 - ``checkpoint-frame``: it is Python code of ``torch/utils/checkpoint.py`` within an autograd node;
 - ``forward-in-backward``: it is an operator that records for autograd within an autograd node (it has a sequence
   number of its own and no forward thread), and nearly all such operators ran with the same shapes in
-  the forward pass; a backward pass that is itself differentiated does not look like that.
+  the forward pass; this excludes a backward pass that is itself differentiated.
 """
 
 import polars as pl

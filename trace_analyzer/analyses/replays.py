@@ -3,11 +3,12 @@
 For each graph launch, these are tried in order:
 
 1. ``sequence``: the same names, grids and blocks in order, launched one by one.
-2. ``names``: the same names in order, where the profiler records no grids of replayed kernels (ROCm). Sizes must then show in the
-   durations: the confidence is the share of kernels that take between half and twice as long.
-3. ``capture``: as many launches as the graph has kernels, within a capture. A capture runs nothing, so that its launches have no
-   kernel names: the confidence is the share of kernels whose names fit the operator at their place.
-4. ``part``: runs of neighbours, where the whole sequence is not there. The confidence is the share of kernels in such runs.
+2. ``names``: the same names in order, where the profiler records no grids of replayed kernels (ROCm). Durations then
+   indicate the sizes: the confidence is the share of kernels that take between half and twice as long.
+3. ``capture``: as many launches as the graph has kernels, within a capture. A capture executes nothing, so its launches
+   have no kernel names: the confidence is the share of kernels whose names fit the operator at their index.
+4. ``part``: runs of neighbouring kernels, where the whole sequence was not recorded. The confidence is the share of
+   kernels in such runs.
 
 Annotations of the graph's nodes that the program saved (``annotation``) name the module of kernels without one: by
 `graph node id`, thus exactly.
