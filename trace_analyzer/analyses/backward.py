@@ -22,8 +22,7 @@ _MODULE = "nn.Module: "
 
 
 def backward_links(trace: Trace, host: Host) -> pl.DataFrame:
-    """Return table `backward_links`: each backward operator with its forward operator and the forward operator's
-    module.
+    """Return table `backward_links`: each backward operator with its forward operator and that one's module.
 
     Autograd gives a node and the operator that created it the same sequence number. Operators that create no node have
     the number of the next one, so the creator is the last forward operator with that number that starts before the

@@ -56,8 +56,7 @@ def idle_causes(
 
 
 def with_cause(pieces: pl.DataFrame) -> pl.DataFrame:
-    """Return pieces with their cause: table `idle` and ``named_by``; thread_id is null where no thread determines
-    the cause."""
+    """Return pieces with their cause: table `idle` and ``named_by``; thread_id is null where it is not needed."""
     named = pieces if "named_by" in pieces.columns else pieces.with_columns(_NO_THREAD)
     return named.select(_IDLE_COLUMNS).cast({"cause": pl.Categorical})
 
@@ -106,8 +105,10 @@ def call_pieces(stretches: pl.DataFrame, calls: pl.DataFrame, launches: pl.DataF
 
 
 def device_pieces(stretches: pl.DataFrame, trace: Trace, host: Host, activities: pl.DataFrame) -> pl.DataFrame:
-    """Determine the cause of device time: short time is inter-kernel latency; long time is a wait, if there is
-    something to wait for."""
+    """Determine the cause of device time.
+
+    Short time is inter-kernel latency; long time is a wait, if there is something to wait for.
+    """
     stretches = stretches.filter(pl.col("cause") == "device")
     communicates = activities.get_column("bucket").eq("communication").any()
     first_wait = first_event_wait_ns(host, trace.sync_events)

@@ -180,8 +180,8 @@ def with_exposed(spans: pl.DataFrame, work: pl.DataFrame) -> pl.DataFrame:
 
 
 def _work(activities: pl.DataFrame) -> pl.DataFrame:
-    """Return intervals with work that hides communication: kernels, and copies within the device, as in the
-    partition."""
+    """Return intervals with work that hides communication, as in the partition: kernels, and copies within the
+    device."""
     work = activities.select("device", "start_ns", "duration_ns", "bound")
     return work.filter(~pl.col("bound").is_in(["communication", "copy"])).select(
         "device", "start_ns", (pl.col("start_ns") + pl.col("duration_ns")).alias("end_ns")

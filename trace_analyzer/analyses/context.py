@@ -165,8 +165,10 @@ def _phases(host: Host, tree: Tree, parents: pl.Series, forward_thread: pl.Serie
 
 
 def _of_forward(ids: pl.Series, backward_ids: pl.Series, forward_ids: pl.Series) -> pl.Series:
-    """Replace the context of backward events by that of their forward operator, unless it lies within the backward
-    event."""
+    """Replace the context of backward events by their forward operator's.
+
+    A context that lies within the backward event stays.
+    """
     if any(column.null_count() == column.len() for column in (ids, forward_ids)):
         return ids
     around = ids[forward_ids]

@@ -49,8 +49,7 @@ def match_devices(trace: Trace, options: Options) -> MatchedDevices:
 
 
 def _sm_counts(trace: Trace, models: Mapping[int, Device | None]) -> dict[int, int | None]:
-    """Return the number of multiprocessors of each device: of its model, or of the header where the model is only
-    assumed."""
+    """Return each device's number of multiprocessors: of its model, or of the header if the model is assumed."""
     entries = _entries(trace)
     return {
         code: (None if model is None or model.assumed else model.sm_count)

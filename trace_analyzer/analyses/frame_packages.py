@@ -15,8 +15,7 @@ _COMPILED = r"(?:^|/)c[a-z0-9]{50,}\.py$"
 
 
 def frame_packages(host_events: pl.DataFrame) -> pl.DataFrame:
-    """Return distinct Python frames of table `host_events`: name, count, package, is_own (no rule classifies it as
-    library).
+    """Return distinct Python frames of table `host_events`: name, count, package, is_own (no library by the rules).
 
     The package of a built-in function is null.
     """
@@ -40,8 +39,7 @@ def frames_by_package(frames: pl.DataFrame) -> pl.DataFrame:
 
 
 def _package(shared: str) -> pl.Expr:
-    """Return the package of a frame: its first folder below Python's search path, else the file; null for built-in
-    functions.
+    """Return the package of a frame: its first folder below Python's path, else the file; null for built-ins.
 
     ``shared`` is the common folder of the program's own files.
     """

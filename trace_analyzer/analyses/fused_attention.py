@@ -11,8 +11,9 @@ from trace_analyzer.catalog.devices import Device
 def beyond_fused_roof(
     attention: pl.DataFrame, activities: pl.DataFrame, devices: Mapping[int, Device | None]
 ) -> pl.DataFrame:
-    """Return attention as `fusions` has it, with an upper bound on the saving: the time of the calls minus the fused
-    roof.
+    """Return attention as `fusions` has it, with the most that a fused kernel saves.
+
+    That is the time of the calls minus the fused kernel's roof.
 
     The roof is max(FLOP of both matmuls / peak of their type, bytes of q, k, v and the output / bandwidth): the
     roofline model of `analyses.roofline`. A causal kernel skips half of the pairs, so a mask halves the FLOP. Unknown

@@ -53,8 +53,9 @@ def runtime_calls(host: Host, activities: pl.DataFrame) -> pl.DataFrame:
 
 
 def stretches_of(activities: pl.DataFrame, gaps: pl.DataFrame, calls: pl.DataFrame, latency_ns: int) -> pl.DataFrame:
-    """Cut gaps into host, call, launch-latency and device segments, with their launch; host segments have their
-    blocker.
+    """Cut gaps into host, call, launch-latency and device segments.
+
+    They have their launch; host segments have their blocker.
 
     ``activities`` are linked device events, ``gaps`` come from `idle_gaps`, ``calls`` from `runtime_calls` and
     ``latency_ns`` from `launch_latency_ns`.
@@ -86,8 +87,7 @@ def stretches_of(activities: pl.DataFrame, gaps: pl.DataFrame, calls: pl.DataFra
 
 
 def _with_launch(gaps: pl.DataFrame, activities: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
-    """Add to gaps their launch, the time at which another activity was queued, and how long a blocking call had
-    waited."""
+    """Add to gaps their launch, when another activity was queued, and how long a blocking call had waited."""
     launched = activities.select(
         "launch_id",
         "process_id",

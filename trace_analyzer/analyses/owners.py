@@ -65,8 +65,10 @@ def owners(activities: pl.DataFrame, blame: pl.DataFrame, steps: pl.DataFrame, c
 
 
 def step_windows(activities: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
-    """Return device, start_ns, end_ns, step of the steady steps; for a device without any, the whole window with
-    step null."""
+    """Return device, start_ns, end_ns, step of the steady steps.
+
+    For a device without steady steps, the whole window has step null.
+    """
     end = (pl.col("start_ns") + pl.col("duration_ns")).max().alias("end_ns")
     steady = steps.filter(pl.col("steady") & (pl.col("end_ns") > pl.col("start_ns"))).select(
         *_SPAN, pl.col("index").alias("step")
@@ -82,8 +84,10 @@ def step_windows(activities: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
 
 
 def _busy(activities: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
-    """Return device, start_ns, end_ns, step, activity_id, part: the time owned by each activity, at least one row
-    for each."""
+    """Return device, start_ns, end_ns, step, activity_id, part: the time owned by each activity.
+
+    Each activity has at least one row.
+    """
     spans = activities.select(
         *_SPAN[:2],
         (pl.col("start_ns") + pl.col("duration_ns")).alias("end_ns"),

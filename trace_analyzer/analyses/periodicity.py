@@ -176,8 +176,10 @@ def _in_turns(sequence: pl.DataFrame, host: Host) -> Iterator[pl.DataFrame]:
 
 
 def _cut(sequence: pl.DataFrame, anchor: str, every: int, host: Host) -> Iterator[pl.DataFrame]:
-    """Yield the launches with segment and anchor where the anchor explains most device time and may belong to a
-    loop."""
+    """Yield the launches with segment and anchor.
+
+    The anchor must explain most device time and may belong to a loop.
+    """
     launched = (pl.col("work") == anchor).cum_sum().cast(pl.Int64)
     cut = sequence.with_columns(((launched + every - 1) // every).alias("segment"), pl.lit(anchor).alias("anchor"))
     if _explains(cut) and is_loop(_repetitions(cut), host):

@@ -19,7 +19,6 @@ def longest_intervals(intervals: pl.DataFrame, keys: list[str]) -> pl.DataFrame:
 
 
 def named_events(events: pl.DataFrame, names: pl.DataFrame, keys: list[str]) -> pl.DataFrame:
-    """Add start_ns and end_ns of the longest of ``events`` with the same ``keys`` to each row of ``names``, in their
-    order."""
+    """Add start_ns and end_ns of the longest event with the same ``keys`` to each row of ``names``, in their order."""
     places = longest_events(events, keys)
     return names.join(places, on=keys, how="left", maintain_order="left", nulls_equal=True)

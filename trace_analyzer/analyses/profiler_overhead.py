@@ -127,8 +127,9 @@ def estimated(priced: Prices, windows: pl.DataFrame) -> dict[int, ProfilerOverhe
 def measured(
     idle: pl.DataFrame, windows: pl.DataFrame, recorded: Mapping[int, tuple[int, int]], measured_step_ns: int
 ) -> dict[int, ProfilerOverhead]:
-    """Return, by window, the extra time of steps over the measured time, taken from all lengthened causes in
-    proportion.
+    """Return, by window, the extra time of steps over the measured time.
+
+    It is taken from all lengthened causes in proportion.
 
     ``recorded`` has the total length and the number of steps in each of ``windows`` (device, window, start_ns, end_ns).
     """

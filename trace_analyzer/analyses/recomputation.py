@@ -123,8 +123,7 @@ def _forward_again(trace: Trace, host: Host, nodes: pl.DataFrame) -> pl.DataFram
 
 
 def _ran_before(trace: Trace, doubtful: pl.DataFrame, operators: pl.DataFrame, nodes: pl.DataFrame) -> bool:
-    """Return whether nearly all of these operators also ran outside the backward pass, with the same name and
-    shapes."""
+    """Return whether nearly all of these operators also ran outside the backward pass, with equal shapes."""
     shapes = trace.operator_inputs.select("event_id", "input_dims")
     within, outside = (
         part.select("event_id", "name").join(shapes, on="event_id", how="left", maintain_order="left")

@@ -18,8 +18,7 @@ Interval = tuple[int, int]
 
 @dataclass(frozen=True)
 class RecordedSpan:
-    """Hold the recorded time of the threads that launch a device's work, from the first event's start to the last one's
-    end.
+    """Hold the recorded time of the threads that launch a device's work: from their first event to their last.
 
     ``device_ns`` is the device's own window within it, or beyond it. ``before`` and ``after`` name the innermost event
     that fills at least half of the time before the device's first work and after its last; None without such an event.
@@ -47,8 +46,7 @@ class RecordedSpan:
 
 
 def recorded_span(window: Interval, launches: pl.Series, host: Host) -> RecordedSpan | None:
-    """Return the recorded span of the threads that made the ``launches`` (event ids) of a device; None without
-    events."""
+    """Return the recorded span of the threads that made the ``launches`` (event ids); None without events."""
     threads = host.events.get_column("thread_id")[launches.unique()].unique()
     own = host.events.filter(pl.col("thread_id").is_in(threads.implode()), pl.col("kind") != "overhead")
     if own.is_empty():

@@ -182,8 +182,10 @@ def roofs(activities: pl.DataFrame, devices: Mapping[int, Device | None]) -> pl.
 
 
 def with_limits(activities: pl.DataFrame, devices: Mapping[int, Device | None]) -> pl.DataFrame:
-    """Add peak_flop_per_s and byte_per_s of the device, null where unknown; ``matrix`` selects tensor cores or
-    vector units."""
+    """Add peak_flop_per_s and byte_per_s of the device, null where unknown.
+
+    ``matrix`` selects tensor cores or vector units.
+    """
     return (
         activities.with_columns(on_matrix_units().alias("matrix"))
         .join(_peaks(devices), on=["device", "dtype", "matrix"], how="left", maintain_order="left")

@@ -41,8 +41,7 @@ def queue_depths(activities: pl.DataFrame) -> pl.DataFrame:
 
 
 def depth_within(queue: pl.DataFrame, spans: pl.DataFrame) -> float | None:
-    """Return the mean queue depth over intervals (device, start_ns, end_ns), weighted by time; None without
-    intervals."""
+    """Return the mean queue depth over intervals (device, start_ns, end_ns), weighted by time; None without any."""
     end = over_group(queue, "device", pl.col("time_ns").shift(-1)).alias("end_ns")
     steps = queue.select("device", pl.col("time_ns").alias("start_ns"), end, "depth").drop_nulls("end_ns")
     length = pl.col("end_ns") - pl.col("start_ns")

@@ -194,8 +194,7 @@ def _outside_of_passes(marks: pl.DataFrame, host: Host) -> pl.DataFrame:
 
 
 def _announced(known: pl.DataFrame, launched: pl.DataFrame) -> pl.DataFrame:
-    """Return steps from marks of frameworks: spans, else turns of optimizers, else optimizer steps, else fetches of
-    data."""
+    """Return steps from marks of frameworks: spans, else turns of optimizers, else optimizer steps, else fetches."""
     spans = known.filter(pl.col("marks") == "span")
     by = pl.struct("process_id", "thread_id", "name")
     outermost = _disjoint(spans)

@@ -39,8 +39,7 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Axis:
-    """Hold the name of an axis (including its unit), whether it is logarithmic, its labelled ticks, and its ends if
-    fixed."""
+    """Hold the name of an axis with its unit, whether it is logarithmic, its labelled ticks, and its fixed ends."""
 
     label: str
     unit: str = ""
@@ -105,8 +104,10 @@ class EndLabel:
 
 @dataclass(frozen=True)
 class Chart:
-    """Hold the content of a plot; ``bars`` are (name, height, CSS variable) on an axis of names, ``marks`` (sign,
-    meaning)."""
+    """Hold the content of a plot.
+
+    ``bars`` are (name, height, CSS variable) on an axis of names, ``marks`` are (sign, meaning).
+    """
 
     x: Axis
     y: Axis

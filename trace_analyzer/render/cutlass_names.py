@@ -1,5 +1,4 @@
-"""Name CUTLASS 3 kernels by their distinguishing parts: all are instances of one function,
-``cutlass::device_kernel``."""
+"""Name CUTLASS 3 kernels, all instances of ``cutlass::device_kernel``, by their distinguishing parts."""
 
 import re
 

@@ -121,8 +121,7 @@ def declared_sections(report: Report) -> tuple[DeclaredSection, ...]:
 
 
 def table_section(section: Section, table: pl.DataFrame | None, rows: int) -> DeclaredSection | None:
-    """Return the section with at most ``rows`` rows of the table, and at most its declared number; None without
-    rows."""
+    """Return the section with at most ``rows`` rows, and at most its declared number; None without rows."""
     table = None if table is None or table.is_empty() else section_rows(section, table)
     if table is None or table.is_empty():
         return None

@@ -20,8 +20,7 @@ def document(report: Report) -> dict[str, Any]:
 
 
 def _insert(document: dict[str, Any], declared: DeclaredRows) -> None:
-    """Put the rows of a declared analysis at its place: into the document, or the rows of each device into that
-    device."""
+    """Put the rows of a declared analysis at its place: in the document, or in the devices that they belong to."""
     if declared.json is None:
         return
     of_devices, name = declared.json.startswith("devices[]."), declared.json.removeprefix("devices[].")

@@ -83,8 +83,10 @@ def folded(text: str, width: int, most: int = 99) -> list[str]:
 
 
 def folded_code(line: str, width: int) -> list[str]:
-    """Wrap a line of Python into valid Python: a comment moves above its statement, and each of its lines begins
-    with ``#``."""
+    """Wrap a line of Python into valid Python.
+
+    A comment moves above its statement, and each of its lines begins with ``#``.
+    """
     if units.cell_width(line) <= width:
         return [line]
     statement, mark, comment = line.partition("  # ")

@@ -104,8 +104,10 @@ def _colour_key(kind: str) -> str:
 
 
 def _labels(tracks: Sequence[tuple[Track, Sequence[tuple[int, int]]]]) -> list[tuple[int, int, str]]:
-    """Return first row, number of rows and text of each track's label; a group's first track also has the group's
-    name."""
+    """Return first row, number of rows and text of each track's label.
+
+    A group's first track also has the group's name.
+    """
     firsts = np.cumsum([0, *(len(rows) for _, rows in tracks)]).tolist()
     groups = [track.group for track, _ in tracks]
     return [

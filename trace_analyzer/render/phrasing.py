@@ -80,8 +80,10 @@ _SEVERITIES = ("error", "warning", "info")
 
 
 def evidence_label(fact: Evidence) -> str:
-    """Return the label of a fact without its unit, which its value shows; if only copies count as communication,
-    their label."""
+    """Return the label of a fact without the unit, which its value shows.
+
+    If only copies count as communication, it is their label.
+    """
     limit = CAUSES["copies"].limit.lower()
     metric = "copies" if fact.metric == "communication_ratio" and fact.why.endswith(limit) else fact.metric
     end = next((end for end in ("_ns", "_bytes", "_ratio") if metric.endswith(end)), "")

@@ -167,8 +167,7 @@ def _host_pattern(file_names: Iterable[str]) -> re.Pattern[str]:
 
 
 def _clean_texts(value: Any, clean: Callable[[str], str], clean_table: Callable[[pl.DataFrame], pl.DataFrame]) -> Any:
-    """Return the value with every text in it cleaned, in dataclasses, mappings, tuples, frames and functions that
-    make frames."""
+    """Clean every text in a value: in dataclasses, mappings, tuples, frames and functions that make frames."""
     if isinstance(value, str):
         return clean(value)
     if isinstance(value, pl.DataFrame):

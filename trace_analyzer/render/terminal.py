@@ -191,8 +191,10 @@ def _unheaded(column: LaidColumn, row: Mapping[str, Any]) -> str:
 
 
 def _table(shown: DeclaredSection, width: int) -> list[Line]:
-    """Write rows below headings; a text that does not fit in its column continues below, a long name on at most a
-    second line."""
+    """Write rows below headings.
+
+    A text that does not fit in its column continues below, a long name on at most a second line.
+    """
     sides = shown.alignment
     named = bool(shown.columns) and shown.columns[-1].shown.form == "name"
     rows = [list(map(units.visible, row)) for row in (shown.headings, *map(shown.cells, shown.rows))]

@@ -23,8 +23,7 @@ from trace_analyzer.analyses.work.calls import (
 
 @dataclass(frozen=True)
 class Layout:
-    """Hold the order of sizes in query, key and value: (batch, heads, sequence, width) or (batch, sequence, heads,
-    width)."""
+    """Hold the order of sizes in query, key and value: (batch, heads, sequence, width) or with heads third."""
 
     heads: int
     sequence: int
@@ -203,8 +202,7 @@ def packed_keys_bytes(call: Call) -> Work:
 
 
 def packed_bytes(call: Call) -> Work:
-    """Count FlashAttnQKVPackedFunc(qkv), with query, key and value in one tensor; the result has a third of its
-    size."""
+    """Count FlashAttnQKVPackedFunc(qkv), with query, key and value in one tensor, three times the result's size."""
     packed = call.tensor(0)
     require(3 in packed.shape)
     return Work(None, 4 / 3 * packed.bytes, compute(packed.dtype))
@@ -226,8 +224,10 @@ def of_gradient(call: Call) -> Work:
 
 
 def cached(call: Call) -> Work:
-    """Count attention with a cache (query, ...): the query and a result of its size; reads of the cache are not
-    recorded."""
+    """Count attention with a cache (query, ...): the query and a result of its size.
+
+    Reads of the cache are not recorded.
+    """
     query = call.tensor(0)
     return Work(None, 2 * query.bytes, compute(query.dtype), least=True)
 
@@ -250,8 +250,10 @@ def whole_or_cached(call: Call) -> Work:
 
 
 def unified(call: Call) -> Work:
-    """Count vllm::unified_attention_with_output(query, key, value, output, ...): only this step's tokens, not the
-    cache's."""
+    """Count vllm::unified_attention_with_output(query, key, value, output, ...).
+
+    Only this step's tokens count, not the cache's.
+    """
     query, key, value = call.tensor(0), call.optional(1), call.optional(2)
     output = call.optional(3) or query
     return Work(None, total_bytes(query, key, value, output), compute(query.dtype), least=True)

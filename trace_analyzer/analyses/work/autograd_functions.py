@@ -31,8 +31,7 @@ def _like(tensor: Tensor) -> Tensor:
 
 
 def norm(flop: float) -> Formula:
-    """Return the formula of norms (input, weight, [bias], ...): the input is read, and a result of its shape
-    written."""
+    """Return the formula of norms (input, weight, [bias], ...): input read, result of its shape written."""
 
     def formula(call: Call) -> Work:
         given = call.tensor(0)
@@ -45,8 +44,7 @@ def norm(flop: float) -> Formula:
 
 
 def of_result(tensors: int, flop: float) -> Formula:
-    """Return the formula of a backward pass that reads or writes this many tensors of the gradient's shape,
-    including it."""
+    """Return the formula of a backward pass over this many tensors of the gradient's shape, including it."""
 
     def formula(call: Call) -> Work:
         gradient = call.tensor(0)
@@ -63,8 +61,9 @@ def gate(call: Call) -> Work:
 
 
 def halves(call: Call) -> Work:
-    """Count SwiGLUFunction, BiasSwiGLUFunction(input, [bias], ...): the input has both halves; activation 5,
-    multiplication 1.
+    """Count SwiGLUFunction, BiasSwiGLUFunction(input, [bias], ...): activation 5, multiplication 1.
+
+    The input has both halves.
 
     flash-attn's function of that name takes the halves as two tensors.
     """
@@ -98,8 +97,10 @@ def rotation_backward(call: Call) -> Work:
 
 
 def softmax(call: Call) -> Work:
-    """Count Megatron's ScaledMaskedSoftmax and related functions (scores, [mask], scale): scale; maximum, subtract,
-    exp, add, divide."""
+    """Count Megatron's ScaledMaskedSoftmax and related functions (scores, [mask], scale).
+
+    FLOP per element: scale; maximum, subtract, exp, add, divide.
+    """
     given, mask = call.tensor(0), call.optional(1)
     require(len(given.shape) >= 2)
     mask = mask if mask is not None and mask.shape[-1:] == given.shape[-1:] else None
@@ -107,8 +108,9 @@ def softmax(call: Call) -> Work:
 
 
 def cross_entropy(call: Call) -> Work:
-    """Count LigerCrossEntropyFunction(logits, target, ...): logits are read, and their gradient written in place; 8
-    FLOP each.
+    """Count LigerCrossEntropyFunction(logits, target, ...): 8 FLOP per element.
+
+    The logits are read, and their gradient is written in place.
 
     Rows with an ignored target are not read, so those bytes are doubtful.
     """
@@ -144,8 +146,10 @@ def biased_activation(call: Call) -> Work:
 
 
 def whole_rotation(call: Call) -> Work:
-    """Count flash-attn's ApplyRotaryEmb(x, cos, sin, ...) where cos and sin have half of the head size, which
-    rotates all of it."""
+    """Count flash-attn's ApplyRotaryEmb(x, cos, sin, ...) where it rotates whole heads.
+
+    Then cos and sin have half of the head size.
+    """
     given, cos, sin = (call.tensor(i) for i in range(3))
     require(bool(given.shape) and bool(cos.shape) and cos.shape == sin.shape)
     if 2 * cos.shape[-1] != given.shape[-1]:
@@ -155,8 +159,9 @@ def whole_rotation(call: Call) -> Work:
 
 
 def losses(call: Call) -> Work:
-    """Count CrossEntropyLoss, SoftmaxCrossEntropyLoss, Fast_CrossEntropyLoss(logits, labels, ...): one loss per row; 4
-    FLOP per element.
+    """Count CrossEntropyLoss, SoftmaxCrossEntropyLoss, Fast_CrossEntropyLoss(logits, labels, ...).
+
+    One loss is written per row; there are 4 FLOP per element.
 
     Rows with an ignored label need not be read, so those bytes are doubtful.
     """
@@ -167,8 +172,9 @@ def losses(call: Call) -> Work:
 
 
 def two_products(call: Call) -> Work:
-    """Count Transformer Engine's _LayerNormMLP: the input (..., h), a weight (f or 2 f, h) and a weight (h, f), in this
-    order.
+    """Count Transformer Engine's _LayerNormMLP.
+
+    Its tensors are the input (..., h), a weight (f or 2 f, h) and a weight (h, f), in this order.
 
     With other tensors of at least two dimensions (copies of weights in another type), the call is unknown.
     """
@@ -207,8 +213,9 @@ def causal_convolution(call: Call) -> Work:
 
 
 def linear(call: Call) -> Work:
-    """Count Transformer Engine's _Linear, _LayerNormLinear: the two tensors of at least two dimensions, with equal last
-    dimension.
+    """Count Transformer Engine's _Linear, _LayerNormLinear.
+
+    The operands are the two tensors of at least two dimensions, with equal last dimension.
 
     The result does not depend on which of them is the weight. With more such tensors (copies of the weight in another
     type), the call is unknown. Casts, scales and saved tensors are not counted.

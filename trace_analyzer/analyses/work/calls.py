@@ -28,8 +28,7 @@ class Malformed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Dtype:
-    """Hold an element type: its size, its arithmetic (named as in the device catalogue) and its rank in type
-    promotion."""
+    """Hold an element type: its size, its arithmetic (by the device catalogue) and its rank in type promotion."""
 
     bytes: float
     compute: str | None
@@ -221,8 +220,7 @@ class Call:
         return tuple(item is True for item in value)
 
     def wanted(self, position: int, of_input: bool, *parameters: Tensor | None) -> tuple[bool, ...]:
-        """Return the requested gradients; without values, that of the input if so specified, and those of given
-        parameters."""
+        """Return the requested gradients; without values, those of the input (``of_input``) and given parameters."""
         return self.mask(position) if self.valued else (of_input, *(one is not None for one in parameters))
 
     def type_at(self, position: int) -> Dtype | None:

@@ -80,8 +80,7 @@ _OF_INPUT, _OF_WEIGHT = (
 
 
 def _gradients(calls: pl.DataFrame) -> pl.DataFrame:
-    """Return (gradients): the gradients computed by the backward pass of a convolution or linear layer, where values
-    are missing.
+    """Return (gradients): those computed by the backward pass of a convolution or linear layer without values.
 
     Kernel names show them (dgrad, wgrad). Otherwise, two matmul kernels compute both gradients, and a single one that
     of the weight, as a first layer needs no gradient of its input.
@@ -168,8 +167,9 @@ def _outer(calls: pl.DataFrame, host: Host, inputs: pl.DataFrame) -> pl.DataFram
 
 
 def _results(calls: pl.DataFrame, host: Host, inputs: pl.DataFrame) -> pl.DataFrame:
-    """Return (result_dims): the result's shape of a convolution, pool, padding or resampling, from the next read
-    tensor.
+    """Return (result_dims): the result's shape of a convolution, pool, padding or resampling.
+
+    It is taken from the next tensor that is read.
 
     It comes from the first of the thread's following operators that reads a tensor of equally many dimensions and
     samples, and with as many channels as the convolution has filters, or as the input of the others has.

@@ -64,8 +64,7 @@ def permuted(call: Call) -> Work:
 
 
 def bucketized(call: Call) -> Work:
-    """Count block_bucketize_sparse_features(lengths, indices, ...): both are read, and indices are written in
-    another order."""
+    """Count block_bucketize_sparse_features(lengths, indices, ...): both are read, indices are written."""
     lengths, indices = call.tensor(0), call.tensor(1)
     return Work(None, total_bytes(lengths, indices, indices), None, least=True)
 

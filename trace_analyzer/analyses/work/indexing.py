@@ -53,14 +53,15 @@ def take(call: Call) -> Work:
 
 
 def masked_scatter(call: Call) -> Work:
-    """Count masked_scatter_(self, mask, source): the mask is read; the part of the source that is read is not
-    recorded."""
+    """Count masked_scatter_(self, mask, source): the mask is read; reads of the source are not recorded."""
     return replace(moved(call.tensor(1)), least=True)
 
 
 def search(call: Call) -> Work:
-    """Count searchsorted(sorted, self, out_int32, ...), bucketize(self, boundaries, out_int32, ...): one index per
-    value."""
+    """Count searchsorted(sorted, self, out_int32, ...), bucketize(self, boundaries, out_int32, ...).
+
+    One index is written per value.
+    """
     values = call.tensor(1 if call.operator == "aten::searchsorted" else 0)
     narrow = call.valued and call.flag(2)
     return replace(moved(values, Tensor(values.shape, INT32 if narrow else INT64)), flop=None, least=True)

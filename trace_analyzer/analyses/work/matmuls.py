@@ -86,8 +86,7 @@ def scaled_mm(call: Call) -> Work:
 
 
 def grouped_mm(call: Call) -> Work:
-    """Count _grouped_mm, _scaled_grouped_mm(self, mat2, [scales], offs, ...): the parts at the offsets sum to the
-    whole.
+    """Count _grouped_mm, _scaled_grouped_mm(self, mat2, [scales], offs, ...): the groups sum to the whole.
 
     (M, K) x (G, K, N) is split along M, (G, M, K) x (K, N) along N, (M, K) x (K, N) along K with G results.
     """

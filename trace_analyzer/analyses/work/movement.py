@@ -83,8 +83,7 @@ def embedding(call: Call) -> Work:
 
 
 def embedding_backward(call: Call) -> Work:
-    """Count embedding_dense_backward(grad_output, indices, num_weights, ...): a zeroed table, to which rows are
-    added."""
+    """Count embedding_dense_backward(grad_output, indices, num_weights, ...): zeroed table, rows added to it."""
     gradient, index = call.tensor(0), call.tensor(1)
     require(bool(gradient.shape) and gradient.elements == index.elements * gradient.shape[-1])
     if not call.valued:

@@ -131,8 +131,10 @@ def batch_sums(call: Call) -> Work:
 
 
 def batch_gradient(call: Call) -> Work:
-    """Count batch_norm_backward_elemt(grad_out, input, mean, invstd, weight, sums ...): two differences, three
-    products, scale."""
+    """Count batch_norm_backward_elemt(grad_out, input, mean, invstd, weight, sums ...).
+
+    FLOP per element: two differences, three products, scale.
+    """
     gradient, given = call.tensor(0), call.tensor(1)
     require(gradient.elements == given.elements)
     return Work(
@@ -143,8 +145,10 @@ def batch_gradient(call: Call) -> Work:
 
 
 def gathered_statistics(call: Call) -> Work:
-    """Count batch_norm_gather_stats_with_counts(input, mean, invstd, ...) on each rank's statistics; only the
-    input's type is used."""
+    """Count batch_norm_gather_stats_with_counts(input, mean, invstd, ...): the statistics of each rank.
+
+    Only the type of the input is used.
+    """
     parts = call.given(1)
     require(bool(parts))
     return Work(6.0 * parts[0].elements, total_bytes(*parts), compute(parts[0].dtype), least=True)

@@ -26,8 +26,7 @@ from trace_analyzer.analyses.work.matmuls import broadcast
 
 @dataclass(frozen=True)
 class Pointwise:
-    """Declare ``inputs``, the number of leading tensor arguments, ``result`` (same, floating or bool) and FLOP per
-    element."""
+    """Declare ``inputs`` (number of leading tensors), ``result`` (same, floating or bool) and FLOP per element."""
 
     inputs: int
     flop: float

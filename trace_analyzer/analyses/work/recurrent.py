@@ -58,8 +58,10 @@ def lstm_cell(call: Call) -> Work:
 
 
 def gru_cell(call: Call) -> Work:
-    """Count _thnn_fused_gru_cell(input_gates, hidden_gates, hx, biases): three gates; h and five saved tensors are
-    written."""
+    """Count _thnn_fused_gru_cell(input_gates, hidden_gates, hx, biases): three gates.
+
+    h and five saved tensors are written.
+    """
     gates, hidden, state = (call.tensor(i) for i in range(3))
     require(gates.elements == hidden.elements == 3 * state.elements)
     sums = 1 + sum(call.optional(i) is not None for i in (3, 4))
@@ -102,8 +104,10 @@ def distances(call: Call) -> Work:
 
 
 def distances_backward(call: Call) -> Work:
-    """Count _cdist_backward(grad, x1, x2, p, distances): all are read, the gradient of x1 is written; subtract,
-    multiply, add."""
+    """Count _cdist_backward(grad, x1, x2, p, distances): subtract, multiply, add.
+
+    All are read, and the gradient of x1 is written.
+    """
     gradient, one, other, known = (call.tensor(i) for i in (0, 1, 2, 4))
     require(gradient.elements == known.elements and bool(one.shape))
     flop = 4.0 * gradient.elements * one.shape[-1]
@@ -119,8 +123,7 @@ def weight_norm(call: Call) -> Work:
 
 
 def weight_norm_backward(call: Call) -> Work:
-    """Count _weight_norm_interface_backward(grad, v, g, norms, dim): a product and a sum, then a scaled difference
-    3."""
+    """Count _weight_norm_interface_backward(grad, v, g, norms, dim): product, sum, and a scaled difference 3."""
     gradient, weight, scale, norms = (call.tensor(i) for i in range(4))
     require(gradient.elements == weight.elements)
     written = Tensor(weight.shape, weight.dtype), Tensor(scale.shape, scale.dtype)

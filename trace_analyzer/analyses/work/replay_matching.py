@@ -118,8 +118,9 @@ def _agreement(places: pl.DataFrame, executed: pl.DataFrame, by: list[str]) -> p
 
 
 def _runs(executed: pl.DataFrame, wanted: pl.DataFrame, length: int) -> pl.DataFrame:
-    """Return (sequence, length, first): where sequences of this length were executed, the first of those with equal
-    calls.
+    """Return (sequence, length, first): where sequences of this length were executed.
+
+    Of executions with equal calls, only the first is returned.
 
     A window's sum of codes times powers, divided by the power at its start, is independent of its position.
     """

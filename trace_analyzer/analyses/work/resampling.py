@@ -40,8 +40,7 @@ def upsample_backward(flop: float | None) -> Formula:
 
 
 def pad_backward(call: Call) -> Work:
-    """Count reflection_padNd_backward, replication_padNd_backward(grad_output, self, padding): each gradient is
-    added once."""
+    """Count reflection_padNd_backward, replication_padNd_backward(grad_output, self, padding): one addition each."""
     gradient, given = call.tensor(0), call.tensor(1)
     require(len(gradient.shape) == len(given.shape))
     return moved(gradient, Tensor(given.shape, given.dtype), flop=float(gradient.elements))
@@ -73,8 +72,7 @@ Bicubic is not counted.
 
 
 def grid_sampler(call: Call) -> Work:
-    """Count grid_sampler_2d, grid_sampler_3d(input, grid, mode, padding, align): (n, c, ...) sampled at (n, ..., 2
-    or 3)."""
+    """Count grid_sampler_2d, grid_sampler_3d(input, grid, mode, padding, align): (n, c, ...) at (n, ..., 2 or 3)."""
     given, grid = call.tensor(0), call.tensor(1)
     output = Tensor(_sampled(given, grid), given.dtype)
     per_tap = _BILINEAR.get(call.number(2)) if call.valued else None

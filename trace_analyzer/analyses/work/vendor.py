@@ -105,8 +105,9 @@ def gated_quantized(call: Call) -> Work:
 
 
 def norm_quantized(call: Call) -> Work:
-    """Count rms_norm_static_fp8_quant and related operators (out, input, weight, scale, ...): normalize 4, scale and
-    clamp 2.
+    """Count rms_norm_static_fp8_quant and related operators (out, input, weight, scale, ...).
+
+    FLOP per element: normalize 4, scale and clamp 2.
 
     A residual, the last tensor with the input's size, is read and written.
     """
@@ -118,8 +119,10 @@ def norm_quantized(call: Call) -> Work:
 
 
 def group_quantized(call: Call) -> Work:
-    """Count sgl_per_token_group_quant_fp8 and related operators (input, out, scales, ...): largest value, multiply,
-    clamp."""
+    """Count sgl_per_token_group_quant_fp8 and related operators (input, out, scales, ...).
+
+    FLOP per element: largest value, multiply, clamp.
+    """
     given, output = call.tensor(0), call.tensor(1)
     require(output.elements == given.elements)
     return _moved(3.0 * given.elements, given, given, output, call.optional(2))
@@ -133,8 +136,10 @@ def latent_cache(call: Call) -> Work:
 
 
 def all_touched(call: Call) -> Work:
-    """Count merge_attn_states, topk_softmax, moe_sum and related operators: each tensor once, 2 FLOP per element of
-    the largest."""
+    """Count merge_attn_states, topk_softmax, moe_sum and related operators.
+
+    Each tensor moves once; there are 2 FLOP per element of the largest.
+    """
     tensors = call.given()
     require(bool(tensors))
     largest = max(tensors, key=lambda tensor: tensor.elements)
@@ -241,8 +246,10 @@ def gated_fp4(call: Call) -> Work:
 
 
 def from_packed_words(call: Call) -> Work:
-    """Count awq_dequantize(words, scales, zeros, ...): eight elements per word (k, n / 8), to (k, n) of the scales'
-    type."""
+    """Count awq_dequantize(words, scales, zeros, ...): (k, n / 8) words to (k, n) of the scales' type.
+
+    A word has eight elements.
+    """
     words, scales = call.tensor(0), call.tensor(1)
     require(len(words.shape) == len(scales.shape) == 2 and scales.shape[1] == 8 * words.shape[1])
     written = Tensor((words.shape[0], scales.shape[1]), scales.dtype)
@@ -309,8 +316,9 @@ def hadamard(call: Call) -> Work:
 
 
 def scanned(call: Call) -> Work:
-    """Count selective_scan_fwd(u, delta, A, B, C, D, z, ...): the result has u's shape; states are not counted as
-    bytes.
+    """Count selective_scan_fwd(u, delta, A, B, C, D, z, ...): the result has u's shape.
+
+    States do not count as bytes.
 
     Each element of a state takes, per time step: exponent 2, product 2, multiply-add 2, product with C 2.
     """
@@ -323,8 +331,10 @@ def scanned(call: Call) -> Work:
 
 
 def to_rowwise_fp8(call: Call) -> Work:
-    """Count quantize_fp8_per_row, quantize_fp8_per_tensor(input, ...): largest value, scale, clamp; a byte per
-    element."""
+    """Count quantize_fp8_per_row, quantize_fp8_per_tensor(input, ...): a byte per element.
+
+    FLOP per element: largest value, scale, clamp.
+    """
     given = call.tensor(0)
     return replace(_moved(3.0 * given.elements, given, given, Tensor(given.shape, BYTE)), least=True)
 

@@ -56,8 +56,10 @@ def scaled(call: Call) -> Work:
 
 
 def rowwise(call: Call) -> Work:
-    """Count f8f8bf16_rowwise and related operators (x, w, scales ...): (..., m, k) x (..., n, k), transposed, to
-    bf16."""
+    """Count f8f8bf16_rowwise and related operators (x, w, scales ...).
+
+    (..., m, k) x (..., n, k), transposed, gives bf16.
+    """
     a, b = call.tensor(0), call.tensor(1)
     require(len(a.shape) >= 2 and len(b.shape) in (2, len(a.shape)) and a.shape[-1] == b.shape[-1])
     output = Tensor((*a.shape[:-1], b.shape[-2]), _BF16)

@@ -80,8 +80,7 @@ def bokeh_library() -> str:
 
 
 class _Encoder:
-    """Write values in the format of `bokeh.core.serialization`: a model completely at its first place, then by its
-    id."""
+    """Write values in the format of `bokeh.core.serialization`: a model first completely, then by its id."""
 
     def __init__(self, prefix: str) -> None:
         self._ids: dict[Model, str] = {}

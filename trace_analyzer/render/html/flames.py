@@ -66,8 +66,7 @@ def payload(drawn: tuple[Flame, ...]) -> str:
 
 
 def _label(name: str) -> str:
-    """Return the text of a box: a module's class, a function with its file, a kernel's short name, or a cause's
-    label."""
+    """Return the text of a box: a module's class, a function with its file, a kernel's name or a cause's label."""
     if name in PARTS:
         return PARTS[name].label
     return frame_label(name) or short_name(name.removeprefix(MODULE_PREFIX))

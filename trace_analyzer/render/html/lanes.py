@@ -21,8 +21,7 @@ def in_rows(track: pl.DataFrame) -> pl.DataFrame:
 
 
 def nesting_depth() -> pl.Expr:
-    """Return the number of events that are open when one starts: those that started before it minus those that ended
-    by then."""
+    """Return the number of open events at each start: those started before it minus those ended by then."""
     solid = pl.col("duration_ns") > 0  # an event of duration 0 is never open
     started = solid.cast(pl.Int64).cum_sum() - solid.cast(pl.Int64)
     ends = _end_ns().filter(solid).sort()

@@ -95,8 +95,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Listing:
-    """Hold a table of the page; ``total`` is the number of existing rows, ``record`` advice on what to record without
-    any.
+    """Hold a table of the page; ``total`` is its number of rows, ``record`` what to record if there are none.
 
     ``scope`` names what the figures cover. With ``beside``, rows are shown as columns, with the first field on top.
     """
@@ -112,8 +111,10 @@ class Listing:
 
     @cached_property
     def is_wide(self) -> bool:
-        """Return whether the table takes the whole width of the page: it has many columns, or would cut several
-        texts at half of it."""
+        """Return whether the table takes the page's whole width.
+
+        It does with many columns, or where half of the width would cut several texts.
+        """
         if self.beside:
             return len(self.rows) > 2
         is_cut = any(2 * room < len(text) for room, text in zip(self._room_of(HALF_ROOM), self._longest, strict=True))
@@ -121,8 +122,10 @@ class Listing:
 
     @property
     def room(self) -> tuple[int, ...]:
-        """Return the characters of each column in a window of 1,280 pixels: figures are never cut, texts share the
-        rest."""
+        """Return the characters of each column in a window of 1,280 pixels.
+
+        Figures are never cut, and texts share the rest.
+        """
         return self._room_of(ROOM if self.is_wide else HALF_ROOM)
 
     @cached_property
@@ -206,8 +209,10 @@ def telling_cuts(names: Iterable[str]) -> dict[str, int]:
 
 
 def _at_the_difference(alike: Sequence[str]) -> dict[str, int]:
-    """Return a common cut shortly before the first difference of sorted names, and a later one for those that are
-    still alike."""
+    """Return a common cut shortly before the first difference of sorted names.
+
+    Names that are still alike get a later one.
+    """
     if not alike:
         return {}
     least, most = alike[0], alike[-1]

@@ -53,8 +53,7 @@ def section_listing(report: Report, section: Section, rows: pl.DataFrame | None 
 
 
 def pieces_beside(table: Listing, most: int = MOST_BESIDE) -> tuple[Listing, ...]:
-    """Return tables of at most ``most`` rows each, for rows that are shown as columns and must fit next to each
-    other."""
+    """Return tables of at most ``most`` rows, for rows that are shown as columns next to each other."""
     starts = range(0, len(table.rows), most)
     first, *rest = (
         replace(table, rows=table.rows[at : at + most], total=min(most, len(table.rows) - at)) for at in starts

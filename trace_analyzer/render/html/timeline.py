@@ -199,8 +199,10 @@ def payload(columns: TimelineColumns) -> str:
 
 
 def _storage_order(track: TrackEvents) -> int:
-    """Return the sort key of a track: activities first, so that their index identifies them; host events last,
-    except the critical path."""
+    """Return the sort key of a track.
+
+    Activities come first, so that their index identifies them; host events last, except the critical path.
+    """
     return 0 if track.family == "stream" else 3 if track.family == "path" else 1 if track.thread is None else 2
 
 

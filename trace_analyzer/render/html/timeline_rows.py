@@ -123,8 +123,7 @@ def _activities(report: Report) -> pl.DataFrame:
 
 
 def _critical_path(report: Report) -> pl.DataFrame:
-    """Return the intervals of the critical path: work in the colour of its kernels, waits and CPU time in that of their
-    cause.
+    """Return the intervals of the critical path: work in its kernels' colour, waits and CPU time in their cause's.
 
     ``path_row`` is the row of table `critical_path`, ``path_activity`` the activity of an interval, if any.
     """
