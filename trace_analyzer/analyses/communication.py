@@ -180,8 +180,10 @@ def with_exposed(spans: pl.DataFrame, work: pl.DataFrame) -> pl.DataFrame:
 
 
 def _work(activities: pl.DataFrame) -> pl.DataFrame:
-    """Return intervals with work that hides communication, as in the partition: kernels, and copies within the
-    device."""
+    """Return intervals with work that hides communication, as in the partition.
+
+    This is work of kernels, and of copies within the device.
+    """
     work = activities.select("device", "start_ns", "duration_ns", "bound")
     return work.filter(~pl.col("bound").is_in(["communication", "copy"])).select(
         "device", "start_ns", (pl.col("start_ns") + pl.col("duration_ns")).alias("end_ns")
