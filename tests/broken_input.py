@@ -1,7 +1,7 @@
-"""What the command does with hostile and broken input: the rows of docs/broken-input.md, which tests walk.
+"""Cases of hostile and broken input: the rows of docs/broken-input.md, each of which is tested.
 
-`CASES` are inputs: each makes a file, and says which error or which notes it gets. `HAPPENINGS` are things
-that happen while the command runs; each has a test of its own.
+`CASES` are inputs: each makes a file, and names the expected error or notes. `HAPPENINGS` are events during a run of
+the command; each has a test of its own.
 """
 
 import gzip
@@ -30,16 +30,16 @@ KERNEL = kernel("odd", 500, 5, correlation=77)
 LATER = kernel("later", 600, 5, correlation=78)
 DEEP = 100_000
 HOLED = re.sub(rb'k3".*?(?=6")', lambda lost: bytes(len(lost[0])), SOUND, count=1)
-"""NUL bytes from within the name of a kernel to within that of another."""
+"""NUL bytes from the middle of one kernel's name to the middle of another's."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """One input: what it is, the file that holds it, and what the command makes of it.
+    """One input: its description, its file, and the expected result of the command.
 
-    ``make`` writes the input into a folder and returns the argument of the command; bytes stand for the
-    content of a file. An input is refused with ``error`` (a part of the line), or gives a report with
-    ``notes`` of ``events`` events (None: some). ``says`` tells people what that means.
+    ``make`` writes the input into a folder and returns the argument of the command; bytes are the content of a file. An
+    input is refused with ``error`` (a part of the line), or gives a report with ``notes`` on ``events`` events (None:
+    some). ``says`` explains the result to people.
     """
 
     what: str
@@ -81,7 +81,7 @@ def without(row: dict[str, Any], *keys: str) -> dict[str, Any]:
 
 
 def bad_crc(content: bytes) -> bytes:
-    """The content as gzip with a checksum that is not its own."""
+    """The content as gzip with a wrong checksum."""
     packed = bytearray(gzip.compress(content))
     packed[-6] ^= 1
     return bytes(packed)
@@ -123,13 +123,13 @@ def absent(folder: Path) -> Path:
 
 
 def silent_pipe(folder: Path) -> Path:
-    """A FIFO that nobody writes to."""
+    """A FIFO without a writer."""
     os.mkfifo(folder / "pipe")
     return folder / "pipe"
 
 
 def symlink_loop(folder: Path) -> Path:
-    """Two links that lead to each other."""
+    """Two links in a cycle."""
     (folder / "one").symlink_to("two")
     (folder / "two").symlink_to("one")
     return folder / "one"
@@ -304,7 +304,7 @@ HAPPENINGS = {
     "memory runs out": "error: `out of memory; a trace of fewer steps needs less`",
     "a million device ids": "the 256 busiest are reported, with a note that says so",
 }
-"""What may happen during a run, and what the command does then."""
+"""Events during a run, and what the command does then."""
 
 MEMORY_MULTIPLE = 400
 """Bytes of memory of the whole command, beyond what a trace of a few launches takes, for each byte of the uncompressed file ..."""

@@ -1,4 +1,4 @@
-"""Advice: only what the regime can use, with numbers of its window, ordered by time saved."""
+"""Advice: only for the regime, with figures of its window, in order of saving."""
 
 import ast
 import re
@@ -724,7 +724,7 @@ def test_code_in_the_case_of_a_program_or_a_cause() -> None:
     assert wait.code_of("cuda", "what nobody wrote") == wait.code_of("cuda")
 
 
-# Each fix: what asks for it, and what is like it and does not
+# Each fix: a trace that calls for it, and a similar one that does not
 
 V100 = {"id": 0, "name": "Tesla V100-SXM2-32GB", "computeMajor": 7, "computeMinor": 0, "numSms": 80}
 H100 = {"id": 0, "name": "NVIDIA H100 80GB HBM3", "computeMajor": 9, "computeMinor": 0, "numSms": 132}
@@ -888,7 +888,7 @@ def waits(t: int, us: int) -> object:
 
 CAST = "void at::native::unrolled_elementwise_kernel<at::native::direct_copy_kernel_cuda, x>(int)"
 CASES: dict[str, tuple[list[object], list[object]]] = {
-    # What asks for a fix, and what nearly does: beyond the threshold or without the one condition.
+    # Traces that call for a fix, and near misses: beyond a threshold, or without one condition.
     "cuda-graphs": (partly_graphs(7), partly_graphs(6)),
     "bigger-batch": (launching_and_loading(380), launching_and_loading(360)),
     "fused-optimizer": (optimizer("aten::addcdiv_", count=50), optimizer("aten::addcdiv_", count=49)),

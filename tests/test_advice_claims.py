@@ -1,4 +1,4 @@
-"""Time that several pieces of advice are about is saved once: the first carries it, the others say so."""
+"""Time that several fixes concern is saved once: the first advice counts it, and the others refer to it."""
 
 import polars as pl
 import pytest

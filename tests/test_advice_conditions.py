@@ -1,4 +1,4 @@
-"""Conditions of advice: for each, a trace that asks for it, one that nearly does, and one that has it already."""
+"""Conditions of advice: for each, a trace that calls for it, a near miss, and one that has the fix already."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,4 +1,4 @@
-"""Bounds of advice on random and real traces: none exceeds what its cure can reach, and nothing counts twice in one."""
+"""Bounds of advice on random and real traces: none exceeds what its fix can reach, and no time counts twice in one."""
 
 from collections.abc import Callable, Mapping
 
@@ -50,7 +50,7 @@ REACHES: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(("low-precision", "max-autotune", "less-work"), ("compute",)),
     **dict.fromkeys(("tensor-cores", "tf32"), ("compute", "memory")),
 }
-"""Parts of the window that a fix can win back."""
+"""Parts of the window that a fix can reduce."""
 HALF = ("bigger-batch", "less-work", "fewer-bytes", "skinny-matmuls")
 
 

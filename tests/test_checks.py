@@ -1,4 +1,4 @@
-"""Checks of the trace itself: what each looks at, and what a failed one withholds (microseconds)."""
+"""Checks of the trace: what each examines, and what its failure suppresses (microseconds)."""
 
 import json
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Rules that say what names tell about code, against their own examples."""
+"""Rules on names of code, against their own examples."""
 
 import polars as pl
 import pytest
@@ -25,7 +25,7 @@ libraries = pytest.mark.parametrize("rule", RULES.libraries, ids=range(len(RULES
 
 
 def reported(kind: str, names: tuple[str, ...], column: str) -> dict[str, object]:
-    """Name -> what the rules say."""
+    """Map names to the results of the rules."""
     events = pl.DataFrame({"kind": [kind] * len(names), "name": list(names)})
     return dict(named_code(events).select("name", column).iter_rows())
 

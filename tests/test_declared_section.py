@@ -1,4 +1,5 @@
-"""A table that only declares its section shows in the terminal, in Markdown, on the page, in the docs and in the schema."""
+"""A table that only declares its section is shown in the terminal, in Markdown, on the page, in the docs and in the
+schema."""
 
 import re
 import sys

@@ -1,4 +1,4 @@
-"""The device catalogue: every row against its contract, and the ways to find one."""
+"""The device catalogue: the contract of every row, and the ways to look one up."""
 
 import gzip
 import json
@@ -73,9 +73,10 @@ RATIOS: tuple[tuple[str, str, dict[str, tuple[float, ...]]], ...] = (
     ("fp64", "fp32", {"NVIDIA": (1 / 2, 1 / 32, 1 / 64), "CDNA2": (1,), "CDNA": (1 / 2,), "RDNA3": (1 / 32,), "RDNA4": (1 / 64,), "GCN5": (1 / 2,)}),
     ("fp64_matrix", "fp64", {"Ampere 8.0": (2,), "CDNA2": (2,), "CDNA3": (2,), "": (1, 2)}),
 )  # fmt: skip
-"""Precision, the one it is a multiple of, and the multiples that the vendors' architectures have, by the first key that the row's words hold."""
+"""Precision, its base, and the multiples that the vendors' architectures have, by the first key that the row
+contains."""
 OWN_RATIOS = {"H20", "H800 SXM", "B300", "GB300"}
-"""Devices whose FP64 or INT8 was cut down by figures of their own."""
+"""Devices whose FP64 or INT8 rate has an individual reduction."""
 
 
 def test_precisions_are_multiples_of_each_other() -> None:

@@ -1,4 +1,5 @@
-"""Estimates in reports: what would help most, advice with predictions and its order, and the critical path as a table."""
+"""Estimates in reports: what would help most, advice with predictions and its order, and the critical path as a
+table."""
 
 import json
 from dataclasses import replace

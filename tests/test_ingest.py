@@ -1,4 +1,4 @@
-"""Bytes -> tables: categories, encodings, broken files, and that no event disappears uncounted."""
+"""Ingest: categories, encodings, broken files, and that every event is in a table or counted."""
 
 import bz2
 import gzip

@@ -1,4 +1,4 @@
-"""What limits a kernel: communication, latency, intensity against the balance, else its bucket's prior."""
+"""Bounds of kernels: communication, latency, intensity relative to the machine balance, else the bucket's prior."""
 
 from typing import Any
 

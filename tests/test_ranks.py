@@ -204,7 +204,7 @@ def test_bubbles_of_a_pipeline(stages: int, microbatches: int, pipelines: int) -
         sent = sum(end - start for _, name, _, start, end in made.ran[stage.stage] if name == "send_recv")
         whole = made.bounds[stage.stage][-1][1] - made.bounds[stage.stage][0][0]
         assert stage.bubble_ratio == pytest.approx(sent / whole, rel=1e-6)
-    if pipelines == 1:  # nothing else waits: the first stage has the bubble of the formula, but for the time of sends
+    if pipelines == 1:  # no other waits: the first stage has the bubble of the formula, except for the time of sends
         assert report.pipeline.stages[0].bubble_ratio == pytest.approx(ideal, rel=0.01)
     # Each send finds its receive.
     per_step = 2 * microbatches * (stages - 1) * pipelines * 2
@@ -600,7 +600,7 @@ CONTRACT: dict[str, set[str]] = {
     "clocks": {"host", "offset_ns", "drift_ppm", "residual_ns"},
     "collectives": {"matched", "unmatched", "by"},
 }  # fmt: skip
-"""What scripts rely on: names that stay, whatever else is added."""
+"""Names that scripts rely on, which stay whatever else is added."""
 
 
 def test_json_keeps_the_contract() -> None:

@@ -1,4 +1,4 @@
-"""What recording itself cost: per event, per gap, and whether the verdict survives without it."""
+"""Profiler overhead: per event, per gap, and whether the verdict stays without it."""
 
 import polars as pl
 import pytest
@@ -117,7 +117,7 @@ def test_the_profiler_s_own_rows_go_altogether() -> None:
     assert unbiased(report).parts_ns["profiler"] == 0
 
 
-# Whether the verdict survives
+# Whether the verdict stays
 
 
 def taken(least: int, most: int) -> ProfilerOverhead:

@@ -1,4 +1,5 @@
-"""The verdict held against the replay's floors: where a regime's cures save nothing, the headline says what limits the step."""
+"""The verdict compared with the replay's lower bounds: where removing a regime saves nothing, the headline names the
+limit."""
 
 from dataclasses import replace
 

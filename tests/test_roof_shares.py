@@ -1,4 +1,4 @@
-"""How near kernels come to their roof, by bound; inefficient kernels; the interval of the MFU: worked out by hand.
+"""Roof shares by bound, inefficient kernels, and the interval of the MFU, worked out by hand.
 
 The A100 of `kineto` does 312e12 FLOP/s in fp16 on its tensor cores, moves 2039e9 bytes per second and has 108 SMs.
 """
@@ -75,7 +75,7 @@ def test_bounds_say_how_near_to_their_roof_their_kernels_come() -> None:
         (square(1000, 1800, 1, blocks=107), [False]),  # one SM has no block
         (square(1000, 19, 1, dims=[[512, 512]] * 2), [False]),  # too short to last
         (addition(1000, 350, 1), [True]),
-        (addition(1000, 350, 1, kernels=2), [False, False]),  # either pass may read and write everything
+        (addition(1000, 350, 1, kernels=2), [False, False]),  # each pass may read and write everything
     ],
 )
 def test_inefficient_is_what_fills_the_device_lasts_and_stays_below_a_quarter(events: Any, flags: list[bool]) -> None:

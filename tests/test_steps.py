@@ -1,4 +1,4 @@
-"""Steps on a device, which of them are representative, and the verdict's window."""
+"""Steps on a device, the representative ones among them, and the verdict's window."""
 
 import polars as pl
 import pytest
@@ -126,7 +126,7 @@ def test_durations_of_steps_sum_to_their_span() -> None:
     assert total == steps.get_column("end_ns").max() - steps.get_column("start_ns").min()
 
 
-# Steps that nobody marked
+# Steps without marks
 
 
 def loop(count: int, *around: object, period: int = 200, copies: bool = True) -> list[object]:

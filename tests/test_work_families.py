@@ -35,7 +35,7 @@ def i(*shape: int) -> tuple[tuple[int, ...], str]:
         ("aten::col2im", (f(1, 18, 64), [8, 8], [3, 3], [1, 1], [1, 1], [1, 1]), Work(1152, 4 * (128 + 1152), "fp32")),
         ("aten::glu", (h(4, 6), -1), Work(60, 2 * 36, "fp16")),
         ("aten::glu_backward", (h(4, 3), h(4, 6), -1), Work(108, 2 * (12 + 48), "fp16")),
-        # Rows 2 of 5, then what is put at indices that nobody records.
+        # Rows 2 of 5, then elements at indices that are not recorded.
         ("aten::index_fill_", (f(5, 4), 0, i(2), 1.0), Work(0, 16 + 32, "fp32")),
         ("aten::_index_put_impl_", (f(50, 4), None, f(3, 4), False, False), Work(0, 48, "fp32")),
         ("aten::take", (f(50,), i(6)), Work(0, 48 + 48, "fp32")),

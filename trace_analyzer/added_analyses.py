@@ -1,5 +1,4 @@
-"""Add the analyses of plug-ins: check what their ``analyses.py`` declares, and keep a failing one from breaking a
-report."""
+"""Add the analyses of plug-ins: check their declarations, and keep a failing one from breaking a report."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace

@@ -198,8 +198,7 @@ def _signed(ns: int) -> str:
 
 
 def _lost(notes: Sequence[Note], event_count: int) -> Check:
-    """Check the share of events that the reader left out; null for a damaged file, whose number of lost events is
-    unknown."""
+    """Check the share of events that the reader left out; null where a damaged file lost an unknown number."""
     lost = [note for note in notes if note.code in _LOST]
     missing = sum(note.count for note in lost)
     fails = missing > t.LOST_FAIL_RATIO * event_count

@@ -45,8 +45,7 @@ def _in_child() -> None:
 
 
 def _pool_runs() -> bool:
-    """Return whether Polars' threads run: by their names where the system lists them, else whether this package used
-    Polars."""
+    """Return whether Polars' threads run: by their names where these are listed, else by earlier use."""
     if "polars" not in sys.modules:
         return False
     until = time.monotonic() + _NAMING_S

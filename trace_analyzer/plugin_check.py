@@ -31,8 +31,7 @@ def check() -> tuple[str, ...]:
 
 
 def wrong_examples() -> tuple[str, ...]:
-    """Return a line for each example of a plug-in's rule that the rule does not match, and each counterexample that it
-    matches."""
+    """Return a line for each example of a plug-in that its rule misses, and each counterexample that it matches."""
     return (*_wrong_kernels(), *_wrong_host_work(), *_wrong_step_marks(), *_wrong_devices())
 
 

@@ -1,5 +1,4 @@
-"""Define every regime, cause, part of a window, kernel group and kernel bucket once: key, label, sentence, cure,
-colour.
+"""Define every regime, cause, window part, kernel group and kernel bucket once: key, label, sentence, cure, colour.
 
 Keys are the words of the JSON report and of tables; labels are what people read in the terminal, in Markdown, on the page
 and in the docs. Analyses, verdict, renderers, style sheet, JSON Schema and command line read these entries.

@@ -150,8 +150,7 @@ def _least_ns(fix: Fix, advice_context: AdviceContext) -> float:
 
 
 def _ranked(items: Sequence[tuple[Fix, Advice]], advice_context: AdviceContext) -> tuple[Advice, ...]:
-    """Sort by saving, last resorts last; the fix that the verdict names comes first if it is as close as a
-    runner-up."""
+    """Sort by saving, last resorts last; the verdict's own fix comes first if it is as close as a runner-up."""
     verdict = advice_context.verdict
 
     def saved(pair: tuple[Fix, Advice]) -> float:

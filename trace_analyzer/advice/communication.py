@@ -30,8 +30,10 @@ _COMPUTES = ("compute", "memory", "latency", "other")
 
 
 def _part_of(context: AdviceContext, part: str, hides: Sequence[str], why: str) -> Opportunity | None:
-    """Return the opportunity to hide a part: at most all of it, and at most as much as work of parts ``hides`` can
-    hide."""
+    """Return the opportunity to hide a part of the window behind other work.
+
+    The saving is at most all of it, and at most as much as work of parts ``hides`` can hide.
+    """
     rows = context.within.activities.filter(pl.col("bound") == part)
     if rows.is_empty():
         return None

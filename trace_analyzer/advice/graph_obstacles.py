@@ -40,8 +40,7 @@ def _waits(context: AdviceContext) -> list[str]:
 
 
 def differing_ratio(context: AdviceContext) -> float:
-    """Return the share of a step's kernels, by name and number of blocks, that some steps of the window do not
-    launch."""
+    """Return the share of a step's kernels that some steps of the window do not launch, by name and blocks."""
     steps = context.step_spans.with_row_index("step")
     if steps.height < 2:
         return 0.0

@@ -75,8 +75,7 @@ launches."""
 
 
 def _followers(context: AdviceContext, others: pl.DataFrame) -> Opportunity | None:
-    """Propose fusing memory-bound kernels after the first of each run on a stream, except those that other fixes
-    replace.
+    """Propose fusing memory-bound kernels after the first of each run, except those that other fixes replace.
 
     Kernels that are already fused, or launched inside a library, are not part of such runs.
     """
@@ -309,8 +308,7 @@ _FACTORS = {"aten::mm": 0, "aten::bmm": 0, "aten::addmm": 1, "aten::baddbmm": 1}
 
 
 def _odd_sizes(rows: pl.DataFrame) -> str:
-    """Return the sizes, with their dimension, that are no multiples of 8 in the matmul with the largest saving; may
-    be ""."""
+    """Return the sizes that are no multiples of 8, in the matmul with the largest saving; may be ""."""
     known = rows.filter(pl.col("operator").cast(pl.String).is_in(list(_FACTORS)) & pl.col("input_dims").is_not_null())
     sums = as_strings(known.select("operator", "input_dims", "saves_ns")).group_by("operator", "input_dims")
     top = sums.agg(pl.col("saves_ns").sum()).sort("saves_ns", "operator", "input_dims", descending=[True, False, False])
@@ -342,8 +340,10 @@ def low_precision(context: AdviceContext) -> Opportunity | None:
 
 
 def inefficient_kernels(context: AdviceContext) -> Opportunity | None:
-    """Propose replacing kernels that fill the device but stay far below both roofs, except those that other fixes
-    replace."""
+    """Propose replacing kernels that fill the device but stay far below both roofs.
+
+    Kernels that other fixes replace are excluded.
+    """
     unfused = union(context.within.fusions.filter(pl.col("kind").is_in(["attention", "optimizer"])), ["device"])
     slow = context.within.roofs.filter("inefficient").select("activity_id", "roof_ns", "lost_ns")
     rows = outside(
@@ -426,8 +426,10 @@ def recompute_less(context: AdviceContext) -> Opportunity | None:
 
 
 def less_work(context: AdviceContext) -> Opportunity | None:
-    """Propose halving the work of compute-bound kernels: half of their time at the roof, as better kernels can save
-    the rest."""
+    """Propose halving the work of compute-bound kernels.
+
+    The saving is half of their time at the roof, as better kernels can save the rest.
+    """
     inefficient = context.within.roofs.filter("inefficient")
     rest = context.within.activities.join(inefficient, on="activity_id", how="anti", maintain_order="left")
     heavy = rest.filter((pl.col("bound") == "compute") & ~pl.col("recomputed").fill_null(False)).join(

@@ -19,8 +19,7 @@ from trace_analyzer.vocabulary import phrase
 
 @dataclass(frozen=True)
 class Opportunity:
-    """Hold the upper bound on a saving with its formula, figures and place; ``values`` fill the placeholders of the
-    advice.
+    """Hold the upper bound on a saving with its formula, figures and place; ``values`` fill the advice's placeholders.
 
     ``where`` names the code on demand, as most opportunities are too small to be shown. ``members`` are the intervals
     of the device concerned: device, start_ns, end_ns. ``is_replayed`` is true where the fix's change in the replay
@@ -146,8 +145,7 @@ def where_called(rows: pl.DataFrame, condition: pl.Expr) -> pl.DataFrame:
 
 
 def launched_within(context: AdviceContext, rows: pl.DataFrame, pattern: str) -> tuple[pl.DataFrame, int]:
-    """Return the activities of ``rows`` launched within annotations or operators of that name, and the number of
-    these."""
+    """Return the activities of ``rows`` launched within annotations or operators of that name, and their number."""
     named = pl.col("kind").is_in(["annotation", "operator"]) & pl.col("name").str.contains(pattern)
     spans = context.host.those(named, "thread_id", "start_ns", "end_ns").rename({"thread_id": "launch_thread"})
     if spans.is_empty():
@@ -213,8 +211,7 @@ def run_opportunity(
     bounds: Sequence[str] = ("memory", "latency"),
     **values: object,
 ) -> Opportunity | None:
-    """Return the opportunity to replace each run of kernels by one; ``bounds`` are the possible bounds of its
-    kernels."""
+    """Return the opportunity to replace each run of kernels by one; ``bounds`` are possible bounds of its kernels."""
     if runs.is_empty():
         return None
     opportunity = Opportunity(
@@ -233,8 +230,9 @@ def run_opportunity(
 def _within_their_part(
     context: AdviceContext, opportunity: Opportunity, rows: pl.DataFrame, bounds: Sequence[str | None]
 ) -> Opportunity | None:
-    """Bound the saving of rows (device, start_ns, end_ns, time_ns, saves_ns) by their part of the window; None without
-    any.
+    """Bound the saving of rows by their part of the window; None without rows.
+
+    ``rows`` has device, start_ns, end_ns, time_ns and saves_ns.
 
     The total saving is at most the part of the window that the rows occupy, as time next to other work is hidden,
     multiplied by the largest saved share of any row, as several may run at once.

@@ -104,8 +104,10 @@ _GROWS_WITH_THE_BATCH = (
 
 
 def bigger_batch(context: AdviceContext) -> Opportunity | None:
-    """Propose a bigger batch: where the CPU is the limit, twice the batch takes the same time, which saves half of
-    the step."""
+    """Propose a bigger batch.
+
+    Where the CPU is the limit, twice the batch takes the same time, which saves half of the step.
+    """
     if context.verdict.cause not in ("launch", "small-kernels"):
         return None
     parts = context.verdict.parts_ns
@@ -272,8 +274,10 @@ def lazy_loading(context: AdviceContext) -> Opportunity | None:
 
 
 def _compilation(context: AdviceContext, why: str, extra: str = "", *, loads: bool) -> Opportunity | None:
-    """Return the opportunity of one kind of compilation, except in a cold start; the replay models both kinds
-    together only."""
+    """Return the opportunity of one kind of compilation, except in a cold start.
+
+    The replay models both kinds together only.
+    """
     if _is_cold(context):
         return None
     opportunity = idle_opportunity(context, _compiling(context, loads=loads), ("compilation",), why, extra)
@@ -281,8 +285,10 @@ def _compilation(context: AdviceContext, why: str, extra: str = "", *, loads: bo
 
 
 def warm_up(context: AdviceContext) -> Opportunity | None:
-    """Propose a warm-up: host time in long gaps that end at a kernel's first use, or one-time work that fills the
-    recording."""
+    """Propose a warm-up.
+
+    The saving is host time in long gaps that end at a kernel's first use, or one-time work that fills the recording.
+    """
     cold, how = context.cold, "host time in gaps of 1 ms or more that end at the first use of a kernel"
     if cold.is_empty():
         cold, how = (
@@ -361,8 +367,7 @@ def cpu_operators(context: AdviceContext) -> Opportunity | None:
 
 
 def cpu_preparation(context: AdviceContext) -> Opportunity | None:
-    """Propose moving preparation out of the loop: idle time in which it makes random numbers, tokens or images on
-    the CPU."""
+    """Propose moving preparation out of the loop: idle time in which the CPU makes random numbers, tokens or images."""
     idle = context.idle.filter(pl.col("cause").is_in(["cpu-operator", "python"]))
     causes = ("cpu-operator", "python")
     why = "the loop prepares random numbers, text or images on the CPU while the GPU waits"

@@ -1,4 +1,4 @@
-"""Add what each activity does (bucket), what it had to do (work) and what limits it (bound)."""
+"""Add the kind of work (bucket), the required work (FLOP, bytes) and the limit (bound) of each activity."""
 
 from collections.abc import Mapping
 
@@ -57,13 +57,13 @@ KERNELS_SECTION = Section(
     table="kernels",
 )
 
-# Of HIP's launch calls this one takes its grid in threads, and the profiler writes it down as it is
-# (HIP API reference, hipExtModuleLaunchKernel: globalWorkSizeX).
+# Of HIP's launch calls, this one takes its grid in threads, and the profiler records it unchanged (HIP API reference,
+# hipExtModuleLaunchKernel: globalWorkSizeX).
 _GRID_IN_THREADS = "hipExtModuleLaunchKernel"
 
 
 def with_blocks(activities: pl.DataFrame) -> pl.DataFrame:
-    """Add ``blocks`` in blocks, also where the launch counted threads. Needs launch_name.
+    """Add ``blocks``, the number of blocks, also where the launch specified threads. Needs launch_name.
 
     A kernel without a known launch counts as the others of its name.
     """
@@ -92,9 +92,9 @@ def with_buckets(activities: pl.DataFrame) -> pl.DataFrame:
 
 
 def on_matrix_units() -> pl.Expr:
-    """Return whether a kernel's FLOP count against the peak of tensor cores.
+    """Return whether a kernel's FLOP are compared with the peak of tensor cores.
 
-    These are matmul and convolution, unless known not to use them.
+    This applies to matmul and convolution, unless they are known not to use them.
     """
     return (pl.col("group") == "matmul").fill_null(False) & pl.col("uses_tensor_cores").fill_null(True)
 
@@ -102,9 +102,10 @@ def on_matrix_units() -> pl.Expr:
 def with_bounds(activities: pl.DataFrame, devices: Mapping[int, Device | None]) -> pl.DataFrame:
     """Add the bound of each activity.
 
-    Intensity against the device's balance, that of the units and the dtype in use, decides compute or memory where
-    FLOP and bytes are known. Elsewhere other executions of the kernel decide (`_bounds_elsewhere`), then the bucket's prior.
-    A kernel too short to matter, or short with fewer blocks than the device has SMs, is bound by latency.
+    Where FLOP and bytes are known, the arithmetic intensity relative to the device's machine balance, for the units and
+    the dtype in use, determines compute or memory. Otherwise other executions of the kernel do (`_bounds_elsewhere`), then
+    the bucket's prior. A kernel that is too short to matter, or short with fewer blocks than the device has SMs, is bound
+    by latency.
     """
     sms = _per_device(devices, lambda device: device.sm_count)
     intensity = pl.when(pl.col("moved_bytes") > 0).then(pl.col("flop") / pl.col("moved_bytes"))
@@ -186,8 +187,8 @@ def _bound(bound: str) -> pl.Expr:
 def with_memory_excess(activities: pl.DataFrame, devices: Mapping[int, Device | None]) -> pl.DataFrame:
     """Add faster_than_memory: why a kernel moved its bytes faster than the device's memory can.
 
-    A duration of a few ticks of the clock tells no rate at all. Else what exceeds the memory's bandwidth must have been
-    on the chip before, or still be there afterwards: at most as much as the L2 cache holds.
+    A duration of a few clock ticks shows no rate at all. Otherwise the bytes beyond the memory's bandwidth must have
+    been on the chip before, or still be there afterwards: at most as many as the L2 cache holds.
     """
     bandwidth = pl.col("device").replace_strict(
         _per_device(devices, lambda device: device.bandwidth), default=None, return_dtype=pl.Float64
@@ -215,11 +216,11 @@ def with_memory_excess(activities: pl.DataFrame, devices: Mapping[int, Device | 
 
 
 def without_refuted_reads(activities: pl.DataFrame, devices: Mapping[int, Device | None]) -> pl.DataFrame:
-    """Return activities whose moved_bytes count no operand twice that cannot have been read twice.
+    """Return activities whose moved_bytes exclude repeated reads of operands that cannot have taken place.
 
-    Of operands of one shape, type and strides nobody knows whether they are one tensor, and without strides not whether
-    they are expanded. They count as read; but where the kernel would then be faster than memory and cache allow, they
-    were not, and their doubtful_bytes are left out. That column is dropped.
+    It is unknown whether operands of one shape, type and strides are one tensor and, without strides, whether they are
+    expanded. They count as read, unless the kernel would then exceed what memory and cache allow: then their
+    doubtful_bytes are excluded. That column is dropped.
     """
     doubt = with_memory_excess(activities.filter(pl.col("doubtful_bytes") > 0), devices)
     refuted = doubt.filter(pl.col("faster_than_memory") == "unexplained").get_column("activity_id")
@@ -235,7 +236,7 @@ def without_refuted_reads(activities: pl.DataFrame, devices: Mapping[int, Device
 
 
 def kernel_table(activities: pl.DataFrame, exclusive_times: pl.Series) -> pl.DataFrame:
-    """Return table `kernels`: activities summed up by device and name, longest first."""
+    """Return table `kernels`: activities summed by device and name, longest first."""
     frame = (
         activities.with_columns(exclusive_times)
         .group_by("device", "name", "kind", maintain_order=True)
@@ -259,7 +260,7 @@ def _per_device(devices: Mapping[int, Device | None], figure) -> dict[int, int |
 
 
 def _balances(devices: Mapping[int, Device | None]) -> pl.DataFrame:
-    """Return device, dtype, matrix, balance (FLOP per byte at which compute and memory take equally long)."""
+    """Return device, dtype, matrix, balance (FLOP per byte at which compute and memory take the same time)."""
     rows = [
         (code, dtype, matrix, device.balance(dtype, matrix=matrix))
         for code, device in devices.items()

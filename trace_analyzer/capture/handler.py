@@ -128,8 +128,7 @@ def _report(trace: Path, stem: Path, flags: list[str], time_limit_s: float) -> N
 
 
 def _judge_job(stem: Path, until: float) -> None:
-    """Wait for the summaries of all ranks, judge the job in a process of its own, and print its sentence; warn on
-    failure."""
+    """Wait for all ranks' summaries, judge the job in a separate process, and print its sentence; warn on failure."""
     pattern = f"{glob.escape(stem.name).replace('.rank0', '.rank*', 1)}.rank.gz"
     while len(list(stem.parent.glob(pattern))) < facts.world_size() and time.monotonic() < until:
         time.sleep(_POLL_S)

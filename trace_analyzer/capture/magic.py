@@ -51,8 +51,7 @@ def register(shell: Any) -> None:
 
 
 def _analyzed(shell: Any, cell: str, options: Any) -> "Report | None":
-    """Return the report on the cell, stored under its name; None where the cell failed, as IPython has shown the
-    error."""
+    """Return the report on the cell, stored under its name; None where the cell failed, with its error shown."""
     if not options.name.isidentifier():
         raise _usage_error(f"{options.name!r} is no name of a variable")
     try:

@@ -245,8 +245,10 @@ class SecondsRecorder:
         _tell_device(self._plan)
 
     def _claimed(self) -> Callable[[], None] | None:
-        """Make the script's profilers wait for the recording; return a function that undoes this, None if one is
-        running."""
+        """Make the script's profilers wait for the recording.
+
+        Returns a function that undoes this, or None if a profiler is running.
+        """
         from trace_analyzer.capture import watch
 
         self._recording = True
@@ -277,8 +279,7 @@ _PATIENCE_S = 0.1
 
 
 def _tell_without_torch(plan: Plan) -> None:
-    """Report an interpreter that ended without importing torch, and whether it has torch, as reason for a missing
-    trace."""
+    """Report an interpreter that ended without importing torch, as reason for a missing trace."""
     if "torch" in sys.modules or not Path(plan.folder).is_dir():
         return
     has_none = importlib.util.find_spec("torch") is None

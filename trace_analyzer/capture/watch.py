@@ -73,8 +73,7 @@ def profiler_at_work() -> bool:
 
 
 def autocast(note: Callable[[str], None]) -> Undo:
-    """Call ``note`` with the compute type at the start of each autocast region; the result is a function that ends
-    this.
+    """Call ``note`` with the compute type at the start of each autocast region; return a function to stop this.
 
     Regions inside previously compiled code are not seen.
     """

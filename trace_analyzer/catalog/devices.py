@@ -32,8 +32,7 @@ _VENDOR_WORDS = {"nvidia", "amd", "intel", "r", "tesla", "geforce", "quadro", "i
 
 @dataclass(frozen=True, slots=True)
 class Peaks:
-    """Hold peak dense TFLOP/s (1e12 per second) by dtype; None where the device lacks such units or its rate is
-    unknown.
+    """Hold peak dense TFLOP/s (1e12 per second) by dtype; None where unsupported or unknown.
 
     ``fp64`` and ``fp32`` are rates of the vector units, all others of the tensor cores.
     """

@@ -63,8 +63,7 @@ class Fix:
         return Template(self.titles[platform]).substitute(values)
 
     def code_of(self, platform: Platform, case: str = "", /, **values: object) -> str:
-        """Return the code for a case, or else in general, with the values filled in; raise ``KeyError`` for a missing
-        value.
+        """Return the code for a case, else in general, with the values filled in; ``KeyError`` for a missing value.
 
         Serving without code of its own uses that of inference.
         """

@@ -154,8 +154,9 @@ def deliver_result(result: "Comparison | JobReport", form: str, output: str | No
 
 
 def page_asked_for(page: str | None, output: str | None, form: str, option: str) -> tuple[str | None, str | None]:
-    """Return the paths of page and text: if the output has a page's suffix, it becomes the page, and the text is
-    printed.
+    """Return the paths of page and text.
+
+    If the output has a page's suffix, it becomes the page, and the text is printed.
 
     ``option`` is the option that names the page. Raises ``UsageError`` where both name a page.
     """

@@ -25,8 +25,7 @@ def compare(before: SideSource, after: SideSource, **options: Any) -> Comparison
 
 @takes_options_of(analyze)
 def scaling(*sources: SideSource, **options: Any) -> Scaling:
-    """Compare recordings of one program at several batches: which times are flat, which grow, and where the regime
-    changes.
+    """Compare recordings of a program at several batches: which times are flat or grow, and where regimes change.
 
     ``sources`` are at least two, in the forms that `compare` accepts; ``options`` are those of
     `trace_analyzer.analyze`. Raises ``UsageError`` for fewer than two.

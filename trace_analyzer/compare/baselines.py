@@ -49,8 +49,10 @@ class _Head:
 
 
 def to_json(profile: Profile) -> str:
-    """Write the profile as JSON, one column per line: aggregated calls and kernels, steps and facts, but no single
-    events."""
+    """Write the profile as JSON, one column per line: aggregated calls and kernels, steps and facts.
+
+    It contains no single events.
+    """
     document = {
         KIND: VERSION,
         "tool_version": tool_version(),

@@ -162,8 +162,7 @@ def scale_ends(rows: Sequence[WaterfallRow]) -> tuple[float, float]:
 def times_by_colour(
     times: Mapping[tuple[str, str], int], colours: Mapping[tuple[str, str], str], most: int, most_names: int
 ) -> list[tuple[str, str]]:
-    """Return the ``most`` colours with most time, each after the names of its ``most_names`` categories with most
-    time."""
+    """Return the ``most`` colours with most time, each after its ``most_names`` categories with most time."""
     sums, names = Counter[str](), dict[str, Counter[str]]()
     for key, ns in times.items():
         colour = colours[key]

@@ -123,8 +123,7 @@ class _Both:
         return cls(pl.concat(sides), tuple(side.height for side in sides))
 
     def sums(self, key: Sequence[str], *columns: str) -> tuple[Codes, ...]:
-        """Return, for each combination of the key and each side, the number of rows and the sums of columns: (n, 2)
-        each."""
+        """Return the number of rows and sums of columns for each combination of the key and side: (n, 2) each."""
         codes = combined([codes_of(self.rows.get_column(name)) for name in key])
         groups = int(codes.max(initial=-1)) + 1
         places = 2 * codes + np.repeat(np.arange(2), self.heights)

@@ -163,8 +163,10 @@ def _levels(rows: pl.DataFrame, before: Profile, after: Profile) -> list[_Level]
 
 
 def _attention(before: Profile, after: Profile) -> pl.Expr | None:
-    """Select fused attention of one side, and the kernels of the other that it replaces; None where attention did
-    not change."""
+    """Select fused attention of one side, and the kernels of the other that it replaces.
+
+    Returns None where attention did not change.
+    """
     fused, conditions = pl.col("category") == "attention", []
     for number, (one, other) in enumerate(((before, after), (after, before))):
         has_fused = one.rows.get_column("category").eq("attention").any()

@@ -131,8 +131,7 @@ def timelines(result: Comparison) -> hv.Element | None:
 
 
 def timeline_key(result: Comparison) -> list[tuple[str, str]]:
-    """Return the categories of each colour, and the colour, for most time in both typical steps, in descending
-    order."""
+    """Return the categories and the colour of most time in both typical steps, in descending order."""
     known, times = palette(), figures.category_times(result)
     return figures.times_by_colour(times, {key: _colour(known, *key) for key in times}, _MOST_KEYS, _MOST_NAMES)
 

@@ -182,8 +182,9 @@ def _unlike(one: Profile, other: Profile) -> str | None:
 
 
 def _batches(ordered: Sequence[Profile]) -> tuple[list[int] | None, list[str]]:
-    """Return each trace's batch, which is the size of the first one's inputs that changed in most calls, and other
-    changes.
+    """Return each trace's batch, and other changes.
+
+    The batch is the size of the first trace's inputs that changed in most calls.
 
     Changes below `LEAST_FACTOR` count only where there are no others.
     """

@@ -34,8 +34,7 @@ def host_intervals(report: Report, gap_id: int, most: int) -> list[dict[str, Any
 
 
 def kernel_totals(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return time_ns, time_ratio (mean over devices) and count of a kernel, from its rows of table `kernels`, one
-    per device."""
+    """Return time_ns, time_ratio (mean over devices) and count of a kernel, from its rows of table `kernels`."""
     return {
         "time_ns": sum(row["time_ns"] for row in rows),
         "time_ratio": sum(row["time_ratio"] for row in rows) / len(rows),

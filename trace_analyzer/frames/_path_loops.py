@@ -87,8 +87,7 @@ def spend(
     stops: Column,
     spent: Column,
 ) -> None:
-    """Add to ``spent``, for each part, the time of each interval of a track that the track's segments of that part
-    cover.
+    """Add to ``spent`` the part of each interval that the track's segments of each part cover.
 
     The segments of a track are disjoint and contiguous in order of time, from ``firsts`` of the track to ``firsts`` of
     the next. Intervals are ordered by track and start, and none ends before it starts. ``spent`` has one row of

@@ -47,8 +47,9 @@ def sums(groups: Column, by_code: bool, codes: Column, values: Column, totals: C
 def refine(
     groups: Column, codes: Column, width: int, in_runs: bool, table: Column, numbers: Column, firsts: Column
 ) -> int:
-    """Split groups of rows by a code under ``width`` or `NONE`, numbered by appearance; return the number of new
-    groups.
+    """Split groups of rows by a code under ``width`` or `NONE`; return the number of new groups.
+
+    Groups are numbered by appearance.
 
     ``table`` has room for ``width`` + 1 numbers per old group or, with ``in_runs`` (rows of each group are contiguous),
     for one group. ``firsts`` receives the first rows of the new groups.

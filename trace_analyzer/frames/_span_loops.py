@@ -202,8 +202,10 @@ def enclosing(
     outer: Column,
     stack: Column,
 ) -> None:
-    """Write the enclosing span of each sorted span; a span that a later one outlasts is cut at the later one's
-    start."""
+    """Write the enclosing span of each sorted span.
+
+    A span that a later one outlasts is cut at the later one's start.
+    """
     n = len(tracks)
     if not (len(starts) == len(ends) == len(outer) == len(stack) == n):
         raise ValueError("columns of different lengths")
@@ -273,8 +275,10 @@ def innermost(
 
 
 def _sought(tracks: Column, starts: Column, track: int, time: int, near: int) -> int:
-    """Return the last segment on this or an earlier track that started by ``time``, searching from ``near``; -1 for
-    none."""
+    """Return the last segment on this or an earlier track that started by ``time``; -1 for none.
+
+    The search starts at ``near``.
+    """
     n = len(tracks)
     step = 1
     low, high = near, near

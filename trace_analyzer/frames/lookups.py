@@ -28,8 +28,7 @@ def count_distinct(ids: pl.Series) -> int:
 
 
 def first_index(ids: pl.Series, height: int | None = None) -> pl.Series:
-    """Return for each number under ``height`` (default: up to the highest) the first row of ``ids`` with that
-    number."""
+    """Return for each number under ``height`` (default: all) the first row of ``ids`` with that number."""
     return argmax_by_group(ids, _zeros(ids.len()), _width(ids) if height is None else height)
 
 

@@ -16,8 +16,7 @@ class Tree:
         self._rows = buffers.rows(pl.int_range(parents.len(), dtype=pl.UInt32, eager=True))
 
     def nearest(self, wanted: pl.Series) -> pl.Series:
-        """Return for each row the nearest ``wanted`` row (flag or byte) among itself and its ancestors; null for
-        none."""
+        """Return for each row the nearest ``wanted`` row (flag or byte) of itself and its ancestors; null for none."""
         return self._inherited(wanted, self._rows, _row_loops.NEAREST)
 
     def outermost(self, wanted: pl.Series) -> pl.Series:

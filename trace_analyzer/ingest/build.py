@@ -1,5 +1,4 @@
-"""Build the trace's typed tables from classified events, with times relative to the origin and notes on unusual
-data."""
+"""Build the trace's typed tables from classified events, with times from the origin and notes on unusual data."""
 
 from collections.abc import Iterator
 from dataclasses import replace

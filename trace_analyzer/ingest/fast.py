@@ -347,8 +347,7 @@ def _frames(text: bytes, scanner: "Scanner", first: int) -> Iterator[Classified 
 
 
 def _frame(scanner: "Scanner", code: int, route: _Route, words: Mapping[str, pl.Series], first: int) -> pl.DataFrame:
-    """Return a route's events, with labels and texts from ``words``, classified by the route's function if it has
-    one."""
+    """Return a route's events with labels and texts from ``words``, classified if the route has a function."""
     columns = {"row": pl.Series(scanner.rows(code, first))}
     for name in route.columns:
         if name in FIELDS or scanner.has(code, name):

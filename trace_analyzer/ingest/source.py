@@ -1,5 +1,4 @@
-"""Read the bytes of a trace from a path, an open file or memory; the content, not the name, determines
-decompression."""
+"""Read the bytes of a trace from a path, an open file or memory, decompressed by content instead of name."""
 
 import io
 import os

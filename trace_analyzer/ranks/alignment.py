@@ -137,8 +137,7 @@ def _main(fit: Fit) -> int:
 
 
 def _with_frequent(rows: pl.DataFrame, fit: Fit) -> Fit:
-    """Return the fit, with clocks outside its main component set by the most frequent difference of ends to a
-    reference."""
+    """Return the fit, with clocks outside its main component set by their most frequent difference of ends."""
     main = _main(fit)
     inside = fit.component == main if main >= 0 else np.arange(len(fit.component)) == 0
     if inside.all():

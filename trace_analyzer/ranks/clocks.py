@@ -87,8 +87,7 @@ def _chosen(ends: pl.DataFrame, most: int) -> pl.DataFrame:
 
 
 def _start(matrix: Floats) -> tuple[Floats, npt.NDArray[np.int64]]:
-    """Return initial offsets, propagated from clock to clock over shared collectives, and the component of each
-    clock."""
+    """Return initial offsets, propagated over shared collectives, and the component of each clock."""
     known = ~np.isnan(matrix)
     offset = np.zeros(matrix.shape[1])
     component = np.full(matrix.shape[1], -1)

@@ -201,8 +201,10 @@ class _Run:
                 self._failed += is_failed
 
     def _retry(self, place: int, tries: int, error: Exception) -> None:
-        """Put a rank back whose worker died or was lost; after some tries it is a suspect, with the error as its
-        result."""
+        """Put a rank back whose worker died or was lost.
+
+        After some tries it is a suspect, with the error as its result.
+        """
         with self._lock:
             if self._stopped.is_set():
                 return
@@ -234,8 +236,10 @@ def _failed(path: str, error: str) -> bytes:
 
 
 class _Process(SpawnProcess):
-    """Start without the caller's main module, as a script that calls this at its top level must not run again in
-    each worker."""
+    """Start a process without the caller's main module.
+
+    A script that calls this at its top level must not run again in each worker.
+    """
 
     @staticmethod
     def _Popen(process_obj: BaseProcess) -> Any:  # noqa: N802 (the name that multiprocessing calls)

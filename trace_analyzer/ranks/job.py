@@ -233,8 +233,7 @@ def _parts(parts: pl.DataFrame) -> dict[str, float]:
 
 
 def _exposed(by_step: pl.DataFrame, together: Joined) -> tuple[float | None, float | None]:
-    """Return exposed waiting and transfer as means over ranks and steady steps; None where no collective could be
-    split."""
+    """Return mean exposed waiting and transfer over ranks and steady steps; None where nothing could be split."""
     steady = together.parts.select("rank", "step").unique()
     own = steady.join(by_step.filter(pl.col("split") > 0), on=["rank", "step"], how="inner", nulls_equal=True)
     if own.is_empty():

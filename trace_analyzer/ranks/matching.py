@@ -18,8 +18,9 @@ WAYS = ("pair", "seq", "comms-id", "order", "ends")
 
 
 def coded(rows: pl.DataFrame, kinds: list[str]) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Convert rows of `JOINED`, ordered by rank and start, to `ROWS`; also return from, to, step and count of sends, by
-    rank.
+    """Convert rows of `JOINED`, ordered by rank and start, to `ROWS`.
+
+    Also returns from, to, step and count of sends, by rank.
 
     Rows with equal ``key`` are one collective. The key combines the process group and ``Seq``; or the collective's
     identifier (``comms-id``); or the group, the step and the order of launch in it (``order``); for sends and receives
@@ -163,8 +164,7 @@ def matched_by_key(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def most_frequent_difference(ends: pl.DataFrame, reference: pl.DataFrame) -> int | None:
-    """Return the most frequent delay of ends relative to the reference's ends of equal signature and step; None
-    without any."""
+    """Return the most frequent delay of ends after the reference's ends of equal signature and step; None without."""
     differences = (
         ends.join(reference, on=["signature", "step"], nulls_equal=True, suffix="_there")
         .select((pl.col("end_ns") - pl.col("end_ns_there")).sort())

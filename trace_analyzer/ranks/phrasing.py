@@ -22,8 +22,10 @@ def sentence(
     regime: str | None,
     waiting_ratio: float | None,
 ) -> str:
-    """Return the verdict on the job: who is late, how often, by how much, why and the gain of a fix; else what all
-    ranks share."""
+    """Return the verdict on the job: who is late, how often, by how much, why and the gain of a fix.
+
+    Without a straggler, it names what all ranks share.
+    """
     missing = len(
         [problem for problem in problems if problem.rank is not None and problem.kind in ("missing", "failed")]
     )

@@ -98,8 +98,7 @@ def _chains(sends: pl.DataFrame) -> list[tuple[int, ...]]:
 
 
 def _microbatches(sends: pl.DataFrame, chains: list[tuple[int, ...]]) -> int | None:
-    """Return the number of sends from first to second stages per step, if equal to that of the opposite direction;
-    else None."""
+    """Return the number of sends from first to second stages per step; None if it differs in the other direction."""
     firsts = pl.DataFrame([(chain[0], chain[1]) for chain in chains], schema=["first", "second"], orient="row")
     counts = sends.filter(pl.col("step").is_not_null()).group_by("from", "to", "step").agg(pl.col("count").max())
     ways = []

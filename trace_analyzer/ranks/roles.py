@@ -8,8 +8,9 @@ file or a late start changes a few calls, another pipeline stage changes many.""
 
 
 def roles(work: pl.DataFrame) -> dict[int, str]:
-    """Return the role of each rank of ``work`` (rank, category, operator, count): ranks with equal calls per step share
-    one.
+    """Return the role of each rank of ``work``; ranks with equal calls per step share one.
+
+    ``work`` has rank, category, operator and count.
 
     Roles are named A, B, ... in the order of their first ranks. A rank without peers joins the most similar role with
     several ranks (or any role, if none has), if they are `ALIKE`.

@@ -54,8 +54,10 @@ class Sample:
 
 
 def _hash(rows: pl.DataFrame) -> pl.Expr:
-    """Return a hash that all rows of a collective share; for rows without a key, all rows of a signature in a step
-    or part."""
+    """Return a hash that all rows of a collective share.
+
+    Rows without a key share that of all rows of a signature in a step or part.
+    """
     key = pl.col("key")
     if rows.get_column("key").has_nulls():
         within = pl.coalesce("step", "part") if "part" in rows.columns else pl.col("step")

@@ -73,8 +73,10 @@ def late_ranks(by_step: pl.DataFrame, floor_ns: float) -> pl.DataFrame:
 def stragglers(
     late: pl.DataFrame, hosts: Mapping[int, str], role_of: Mapping[int, str], profile_of: ProfileOf
 ) -> tuple[Straggler, ...]:
-    """Return the stragglers of `late_ranks`, the latest first; hosts instead of ranks where most of their ranks are
-    persistent."""
+    """Return the stragglers of `late_ranks`, the latest first.
+
+    Hosts replace their ranks where most of these are persistent.
+    """
     sizes: dict[str, list[int]] = {}
     for rank, host in hosts.items():
         sizes.setdefault(host, []).append(rank)

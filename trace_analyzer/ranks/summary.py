@@ -182,8 +182,10 @@ def _parts(owners: pl.DataFrame) -> pl.DataFrame:
 
 
 def _hiding(activities: pl.DataFrame, device: int) -> pl.DataFrame:
-    """Return the intervals in which the device did work that hides communication: kernels, and copies within the
-    device, as in the partition."""
+    """Return the intervals with device work that hides communication, as in the partition.
+
+    This is work of kernels, and of copies within the device.
+    """
     work = activities.filter(pl.col("device") == device, ~pl.col("bound").is_in(["communication", "copy"]))
     spans = work.select("device", "start_ns", (pl.col("start_ns") + pl.col("duration_ns")).alias("end_ns"))
     return union(spans, ["device"])
@@ -242,8 +244,7 @@ def _with_groups(rows: pl.DataFrame, trace: Trace) -> tuple[pl.DataFrame, tuple[
 
 
 def _with_steps(rows: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
-    """Add ``step``: the one whose annotation contains the launch; without a launch, the one in which the kernel
-    starts."""
+    """Add ``step``: the one whose annotation contains the launch, else the one in which the kernel starts."""
     bounds = {"host": ("host_start_ns", "host_end_ns"), "device": ("start_ns", "end_ns")}
     placed = rows
     for name, (first, last) in bounds.items():

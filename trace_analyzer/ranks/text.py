@@ -174,8 +174,7 @@ def figure_lines(report: JobReport, width: int) -> list[str]:
 
 
 def pipeline_lines(pipeline: Pipeline) -> list[str]:
-    """Write the bubble of each stage (of some in a long pipeline), and that of an even schedule without
-    interleaving."""
+    """Write the bubble of each stage (of some in a long pipeline), and that of an even schedule."""
     ideal = (
         f"; {counted(pipeline.microbatches, 'microbatch', 'microbatches')} of even stages, without interleaving, leave {percent(pipeline.ideal_ratio)}"
         if pipeline.microbatches and pipeline.ideal_ratio is not None

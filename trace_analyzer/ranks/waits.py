@@ -121,8 +121,9 @@ class Lateness:
         self._total_then, self._charged_then = (np.zeros((ranks, 0), dtype=np.int64) for _ in range(2))
 
     def added(self, rows: pl.DataFrame) -> pl.DataFrame:
-        """Add gain_ns, and own_late_ns: lateness less waits and lateness in other groups since the rank's last row of
-        this group.
+        """Add gain_ns and own_late_ns.
+
+        The latter is lateness less waits and lateness in other groups since the rank's last row of this group.
 
         The part of such waits that its peers had too (their median) made nobody late. ``gain_ns`` is a lower bound of
         the gain if only the last rank starts earlier: at most its margin, its own lateness, and the exposed wait of
@@ -192,8 +193,7 @@ class Lateness:
         return grid.taken(result)
 
     def _uncharged(self, grid: "_Grid") -> Integers:
-        """Return lateness less the lateness attributed to the rank in other groups since its last row of this one; at
-        least 0.
+        """Return lateness less that attributed to the rank in other groups since its last row of this one; at least 0.
 
         All ranks advance together, one collective at a time, as each attribution affects the next one.
         """
@@ -224,8 +224,7 @@ def _places(split: pl.DataFrame) -> Integers:
 
 
 def _gains(split: pl.DataFrame) -> Integers:
-    """Return a lower bound of the gain from fixing each row's rank, 0 where it is not the last; in the order of
-    rows."""
+    """Return a lower bound of the gain from fixing each row's rank, 0 unless it is the last; in row order."""
     others = split.filter(~pl.col("is_last")).group_by("match").agg(pl.col("exposed_wait_ns").min().alias("others_ns"))
     last = (
         split.with_row_index("at")

@@ -1,4 +1,4 @@
-"""Write a report at a glance, for the prompt of Python and of notebooks."""
+"""Summarize a report in a few lines, for the prompt of Python and of notebooks."""
 
 from pathlib import PurePath
 
@@ -11,7 +11,7 @@ _TOP = 2
 
 
 def glance(report: Report) -> str:
-    """Return five lines: the file, the verdict, its reason, the best advice, and how to read on."""
+    """Return five lines: the file, the verdict, its reason, the best advice, and how to continue."""
     verdict = report.verdict
     name = PurePath(report.trace.path).name or report.trace.path
     sure = f" ({verdict.confidence} confidence)" if verdict.regime else ""

@@ -170,8 +170,9 @@ def _pinned_rates(scene: Scene) -> Floats:
 
 
 def prefetch(weights: Weights, scene: Scene, options: Mapping[str, float | str]) -> None:
-    """Let workers load data in parallel: its waits go, but a step takes at least its loading time divided by the
-    workers.
+    """Let workers load data in parallel.
+
+    Waits for data disappear, but a step takes at least its loading time divided by the workers.
 
     Where workers load data already, their number and loading time are not recorded, except that a batch takes them one
     step. Then twice as many workers load at best two batches per step.
@@ -224,8 +225,7 @@ def graphs(weights: Weights, scene: Scene, _: Mapping[str, float | str]) -> None
 
 
 def _first_launches(scene: Scene, launches: Flags) -> Ints:
-    """Return the edges of calls that launch graphs: the first of each steady step, and the first after each call
-    that waits."""
+    """Return the edges of calls that launch graphs: the first of each steady step, and after each waiting call."""
     graph = scene.graph
     calls, activities = graph.recorded.calls, graph.recorded.activities
     step = np.full(calls.start.size, -1, dtype=np.int64)
@@ -244,8 +244,10 @@ def _first_launches(scene: Scene, launches: Flags) -> Ints:
 
 
 def overlap(weights: Weights, scene: Scene, _: Mapping[str, float | str]) -> None:
-    """Let all communication overlap with computation, a best case: a step takes at least as long as its
-    communication."""
+    """Let all communication overlap with computation, a best case.
+
+    A step takes at least as long as its communication.
+    """
     table, graph = scene.known.table, scene.graph
     collective = (table.get_column("group") == "communication").fill_null(False).to_numpy().astype(bool)
     if not collective.any():

@@ -61,8 +61,7 @@ ENQUEUING = (LAUNCH, GRAPH, COPY, BLOCKING_COPY, SET)
 
 @dataclass(frozen=True)
 class Links:
-    """Hold edges of one kind: from point ``source`` to ``target``, with ``weight`` in ns, of which ``host`` is CPU
-    time.
+    """Hold edges of one kind: from point ``source`` to ``target``, ``weight`` ns, of which ``host`` is CPU time.
 
     ``ref`` is the activity or call that an edge belongs to.
     """

@@ -97,8 +97,10 @@ _COLUMNS = ("source", "target", "weight", "ref", "host", "inferred")
 
 
 def build(recorded: Recording, fitted: Flags | None = None) -> Graph:
-    """Return the graph of a recording; typical values per class come from the ``fitted`` activities, by default from
-    all."""
+    """Return the graph of a recording.
+
+    Typical values per class come from the ``fitted`` activities, by default from all.
+    """
     return _assembled(recorded, *_unordered(recorded, fitted))
 
 

@@ -272,8 +272,7 @@ def unfilled_ratio(scene: Scene) -> float:
 
 
 def _waves(scene: Scene) -> tuple[Floats, Flags]:
-    """Return each activity's number of waves of thread blocks, and whether it is a kernel with a known number of
-    blocks."""
+    """Return each activity's waves of thread blocks, and whether it is a kernel with known blocks."""
     if not scene.sm_count:
         raise NotApplicable("the device's number of multiprocessors is not known")
     table = scene.known.table

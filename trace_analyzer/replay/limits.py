@@ -13,8 +13,7 @@ _LOWER: dict[Confidence, Confidence] = {"high": "medium", "medium": "low", "low"
 
 
 def verdict_with_floors(window_verdict: Verdict, estimates: Estimates) -> Verdict:
-    """Return the verdict; if the lower bounds contradict its regime, add a sentence and lower the confidence by one
-    level.
+    """Return the verdict, with a sentence and a lower confidence if the lower bounds contradict its regime.
 
     They do where removing all device time (for a device regime) or all CPU time (for overhead) shortens the step by
     less than `WORTH_RATIO`: no fix for that regime then saves more.

@@ -429,8 +429,10 @@ class Measure:
 
 
 def measure_of(recorded: Recording) -> Measure:
-    """Return how to measure the steps of a recording: by ends of their last activities; without steady steps, the
-    window."""
+    """Return how to measure the steps of a recording.
+
+    They are measured by their last activities' ends; without steady steps, by the window.
+    """
     activities, steps = recorded.activities, recorded.steps
     own = activities.device == recorded.device
     groups: list[tuple[Ints, bool]] = []

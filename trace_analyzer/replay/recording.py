@@ -63,8 +63,7 @@ SILENCE_NS = 20_000
 
 @dataclass(frozen=True)
 class Activities:
-    """Hold device activities in order of start; ``call`` is a row of `Calls` or -1, ``track`` the number of its
-    stream."""
+    """Hold device activities in order of start; ``call`` is a row of `Calls` or -1, ``track`` numbers its stream."""
 
     start: Ints
     end: Ints
@@ -79,8 +78,7 @@ class Activities:
 
 @dataclass(frozen=True)
 class Calls:
-    """Hold outermost runtime calls by thread and start; ``name`` is the number of the name, ``event`` the host
-    event."""
+    """Hold outermost runtime calls by thread and start; ``name`` numbers the name, ``event`` is the host event."""
 
     start: Ints
     end: Ints
@@ -95,8 +93,7 @@ class Calls:
 
 @dataclass(frozen=True)
 class Segments:
-    """Hold disjoint intervals of host threads, in order, with the kind of work; ``busy`` where silence counts as
-    work."""
+    """Hold disjoint ordered intervals of host threads with the kind of work; ``busy`` where silence is work."""
 
     thread: npt.NDArray[np.int32]
     start: Ints
@@ -121,8 +118,10 @@ class Steps:
 
 @dataclass(frozen=True)
 class Recording:
-    """Hold all columns of a recording; ``tracks`` has device and stream of each track, ``processes`` that of each
-    thread."""
+    """Hold all columns of a recording.
+
+    ``tracks`` has device and stream of each track, ``processes`` that of each thread.
+    """
 
     activities: Activities
     calls: Calls

@@ -39,8 +39,7 @@ def refused_replayed(report: Analysed, replay: Replay, device: int, changes: tup
 
 
 def refused_unseen(report: Analysed, device: int) -> str | None:
-    """Return why a trace cannot be replayed, for people: too little work, captures, failed checks; None where it may
-    be."""
+    """Return why a trace is not replayed, for people: too little work, captures, failed checks; None if it is."""
     count = int((report.tables["activities"].get_column("device") == device).sum())
     if count < MIN_ACTIVITIES:
         return f"{count} activities on the device are too few to replay: at least {MIN_ACTIVITIES} are needed"

@@ -68,8 +68,7 @@ class SetAside:
 
 @dataclass(frozen=True)
 class StepTotals:
-    """Hold totals of one device's steps: lengths and busy ratio cover the steady steps, or all steps where none is
-    steady.
+    """Hold totals of one device's steps; lengths and busy ratio cover the steady steps, if there are any.
 
     ``summed_count`` is the number of these steps. ``has_steady`` is true for at least two steady steps.
     """
@@ -135,8 +134,7 @@ def recomputed_ratio(device: DeviceReport) -> float | None:
 
 
 def longest_and_rest(parts_ns: Mapping[str, int], most: int) -> tuple[list[tuple[str, int]], int, int]:
-    """Split parts in order of length into at most ``most`` rows: the first ones, the number of others and their sum in
-    ns.
+    """Split parts by length into at most ``most`` rows: the first ones, the number of others and their sum in ns.
 
     There are no others where all fit; else the last row is left for their sum.
     """

@@ -20,16 +20,17 @@ def roof_share(findings: Findings, regime: Regime | None) -> BoundShare | None:
 
 
 def by_names(device: DeviceFindings) -> bool:
-    """Return whether names alone decide what is compute or memory: for matmuls and convolutions if these matter,
-    else for all kernels."""
+    """Return whether names alone decide what is compute or memory.
+
+    This is for matmuls and convolutions if these matter, else for all kernels.
+    """
     products, kernels = device.shapes_ratio or 0.0, device.work_ratio or 0.0
     matters = device.matmul_ratio > t.MATMUL_DOUBT_RATIO and products < t.POOR_COVERAGE
     return (products if matters else kernels) < t.PRIORS_RATIO
 
 
 def sentence_far_below(findings: Findings, regime: Regime) -> str | None:
-    """Write the sentence on a regime whose kernels stay far below their roof; None where they do not, or where that
-    is unknown."""
+    """Write the sentence on a regime whose kernels stay far below their roof; None where they do not, or unknown."""
     share = roof_share(findings, regime)
     if share is None or not _stands_for_all(share) or (share.roof_ratio or 0.0) >= t.INEFFICIENT_ROOF_RATIO:
         return None

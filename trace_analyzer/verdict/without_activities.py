@@ -14,8 +14,7 @@ _OF_MPS = r"^aten::_?(mps_|\w+_mps(_|$))"
 
 
 def without_activities(trace: Trace, host: Host) -> Verdict:
-    """Return a verdict that explains why a trace without device activities has no regime, and what to record
-    instead."""
+    """Return a verdict on why a trace without device activities has no regime, and what to record instead."""
     calls = launching_calls(host).height
     ranges = sum(note.count for note in trace.notes if note.code == "profiler-range")
     evidence = (

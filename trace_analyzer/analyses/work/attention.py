@@ -1,8 +1,8 @@
-"""Count scaled dot product attention: two products forward, five backward (the scores are computed again).
+"""Count scaled dot product attention: two matmuls forward, five backward (which recomputes the scores).
 
-FLOP as in ``torch.utils.flop_counter``, for all heads of the query, but masked pairs of a causal or windowed
-attention are not counted, because fused kernels skip them; the counter ignores masks. The softmax is left out,
-as there.
+FLOP are counted as in ``torch.utils.flop_counter``, for all query heads, except that masked pairs of causal or windowed
+attention are excluded, because fused kernels skip them; the counter ignores masks. Like there, the softmax is not
+counted.
 """
 
 from collections.abc import Callable
@@ -23,7 +23,7 @@ from trace_analyzer.analyses.work.calls import (
 
 @dataclass(frozen=True)
 class Layout:
-    """Locate sizes in query, key and value: (batch, heads, sequence, width) or (batch, sequence, heads, width)."""
+    """Hold the order of sizes in query, key and value: (batch, heads, sequence, width) or with heads third."""
 
     heads: int
     sequence: int
@@ -34,7 +34,7 @@ HEADS_FIRST, SEQUENCE_FIRST = Layout(1, 2), Layout(2, 1)
 
 @dataclass(frozen=True)
 class Mask:
-    """Hold which keys a query sees: at most ``left`` before and ``right`` behind its own place; None is all.
+    """Hold which keys a query attends to: at most ``left`` before and ``right`` after its own position; None means all.
 
     ``from_end`` aligns the last query with the last key (flash-attn), else the first with the first (PyTorch).
     """
@@ -55,14 +55,14 @@ CAUSAL_FROM_START, CAUSAL_FROM_END = Mask(right=0), Mask(right=0, from_end=True)
 
 
 def _clamped_sum(count: int, first: int, most: int) -> int:
-    """Sum over i < count of first + i, clamped to 0..most."""
+    """Return the sum over i < count of first + i, clamped to 0..most."""
     rising = range(max(0, -first), max(0, -first, min(count, most - first)))
     full = max(0, count - max(0, most - first))
     return sum((first + rising.start, first + rising.stop - 1)) * len(rising) // 2 + full * most
 
 
 def _pairs(call: Call, mask: Callable[[Call], Mask], queries: int, keys: int) -> int | None:
-    """Count the computed pairs; None where it is not recorded whether there is a mask."""
+    """Count the computed pairs; None where the presence of a mask is not recorded."""
     try:
         return mask(call).pairs(queries, keys)
     except Unrecorded:
@@ -72,7 +72,7 @@ def _pairs(call: Call, mask: Callable[[Call], Mask], queries: int, keys: int) ->
 def forward(
     call: Call, *, layout: Layout, mask: Callable[[Call], Mask], bias: int | None = None, first: int = 0
 ) -> Work:
-    """Count attention of query, key and value at ``first`` and after."""
+    """Count attention of query, key and value, the arguments from ``first`` on."""
     query, key, value = (call.tensor(first + i) for i in range(3))
     batch, heads, queries, keys, width, value_width = _sizes(query, key, value, layout)
     output = Tensor((batch, heads, queries, value_width), query.dtype)
@@ -85,7 +85,7 @@ def forward(
 def backward(
     call: Call, *, layout: Layout, mask: Callable[[Call], Mask], output: int, bias: int | None = None, first: int = 0
 ) -> Work:
-    """Count gradients of query, key and value; grad_output stands at ``first``, before query, key and value."""
+    """Count the gradients of query, key and value; grad_output is argument ``first``, before query, key and value."""
     gradient, query, key, value = (call.tensor(first + i) for i in range(4))
     batch, heads, queries, keys, width, value_width = _sizes(query, key, value, layout)
     require(gradient.elements == batch * heads * queries * value_width)
@@ -124,8 +124,8 @@ def ragged(
 ) -> Work:
     """Count attention over packed sequences of unequal length: (tokens, heads, width).
 
-    Their lengths are no part of a trace. They follow where there is one sequence, or where all are as long as
-    the longest: then the tokens are that many times the sequences. Else only the bytes are known.
+    The lengths are not in a trace. They follow where there is one sequence, or where all are as long as the longest, so
+    that the tokens are a multiple of it; otherwise only the bytes are known.
     """
     query, key, value = (call.tensor(first + i) for i in range(3))
     require(len(query.shape) == len(key.shape) == len(value.shape) == 3)
@@ -148,7 +148,7 @@ def ragged(
 
 
 def _uniform(call: Call, tokens: int, offsets: int, longest: int) -> tuple[int, int] | None:
-    """Return (sequences, length of each) where the shapes leave no choice."""
+    """Return (sequences, length of each) where the shapes determine them."""
     bounds = call.tensor(offsets)
     require(len(bounds.shape) == 1 and bounds.shape[0] > 1)
     count = bounds.shape[0] - 1
@@ -160,8 +160,8 @@ def _uniform(call: Call, tokens: int, offsets: int, longest: int) -> tuple[int, 
 def paged(call: Call) -> Work:
     """Count aiter::mha_batch_prefill(q, k_cache, v_cache, cu_seqlens_q, kv_indptr, kv_page_indices, max_q, max_k, ...).
 
-    Keys lie in a cache. Where all queries are as long as the longest keys, and causal attention needs no fewer
-    keys than queries, every sequence has exactly that many keys.
+    Keys are in a cache. Where all queries are as long as the longest keys, and causal attention needs at least as many
+    keys as queries, every sequence has exactly that many keys.
     """
     query, key, value = (call.tensor(i) for i in range(3))
     require(len(query.shape) == len(key.shape) == len(value.shape) == 3)
@@ -177,7 +177,7 @@ def paged(call: Call) -> Work:
 
 
 def unmasked_bytes(call: Call) -> Work:
-    """Count the bytes of flash-attn's autograd functions (q, k, v, ...); whether there is a mask is not recorded."""
+    """Count the bytes of flash-attn's autograd functions (q, k, v, ...), whose mask is not recorded."""
     query, key, value = (call.tensor(i) for i in range(3))
     require(len(query.shape) == len(key.shape) == len(value.shape) >= 3 and key.shape[:-1] == value.shape[:-1])
     output = Tensor((*query.shape[:-1], value.shape[-1]), query.dtype)
@@ -187,7 +187,7 @@ def unmasked_bytes(call: Call) -> Work:
 def unmasked_gradient_bytes(call: Call) -> Work:
     """Count the bytes of efficient_attention_backward_cutlass(gradient, q, k, v, ...).
 
-    All are read, and the gradients of q, k and v written. Where the mask stands differs between versions.
+    All arguments are read, and the gradients of q, k and v written. The position of the mask differs between versions.
     """
     gradient, query, key, value = (call.tensor(i) for i in range(4))
     require(len(query.shape) == len(key.shape) == len(value.shape) >= 3 and key.shape[:-1] == value.shape[:-1])
@@ -195,23 +195,23 @@ def unmasked_gradient_bytes(call: Call) -> Work:
 
 
 def packed_keys_bytes(call: Call) -> Work:
-    """Count FlashAttnKVPackedFunc(q, kv, ...): key and value in one tensor; the result is as large as the query."""
+    """Count FlashAttnKVPackedFunc(q, kv, ...), with key and value in one tensor; the result has the query's size."""
     query, packed = call.tensor(0), call.tensor(1)
     require(2 in packed.shape)
     return Work(None, total_bytes(query, query, packed), compute(query.dtype))
 
 
 def packed_bytes(call: Call) -> Work:
-    """Count FlashAttnQKVPackedFunc(qkv): query, key and value in one tensor, of which the result has a third."""
+    """Count FlashAttnQKVPackedFunc(qkv), with query, key and value in one tensor, three times the result's size."""
     packed = call.tensor(0)
     require(3 in packed.shape)
     return Work(None, 4 / 3 * packed.bytes, compute(packed.dtype))
 
 
 def of_gradient(call: Call) -> Work:
-    """Count the backward pass of an autograd function: the gradient is read, and that of the query written.
+    """Count the backward pass of an autograd function, which reads the gradient and writes that of the query.
 
-    Where the forward call is known, query, key and value are read and have gradients, and the result is read.
+    Where the forward call is known, query, key, value and the result are also read, and gradients of all three written.
     """
     gradient = call.tensor(0)
     shapes = [shape for shape in call.outer_shapes[:3] if shape is not None]
@@ -224,19 +224,23 @@ def of_gradient(call: Call) -> Work:
 
 
 def cached(call: Call) -> Work:
-    """Count attention with a cache (query, ...): the query and a result like it; what it reads of the cache is not recorded."""
+    """Count attention with a cache (query, ...): the query and a result of its size.
+
+    Reads of the cache are not recorded.
+    """
     query = call.tensor(0)
     return Work(None, 2 * query.bytes, compute(query.dtype), least=True)
 
 
 _OF_CACHES = (3, 5, 11, 14, 15, 16)
-"""Arguments of flash-attn 3 that add keys, make them from the query, or pick them from a cache (hopper/flash_api.cpp)."""
+"""Arguments of flash-attn 3 that add keys, derive them from the query, or select them from a cache
+(hopper/flash_api.cpp)."""
 
 
 def whole_or_cached(call: Call) -> Work:
     """Count flash_attn_3::fwd(q, k, v, k new, v new, ...).
 
-    Keys and values are read whole, unless they lie in a cache; the FLOP of packed sequences are not recorded.
+    Keys and values are read completely, unless they are in a cache; the FLOP of packed sequences are not recorded.
     """
     if not call.valued or any(call.optional(position) is not None for position in _OF_CACHES):
         return cached(call)
@@ -246,7 +250,10 @@ def whole_or_cached(call: Call) -> Work:
 
 
 def unified(call: Call) -> Work:
-    """Count vllm::unified_attention_with_output(query, key, value, output, ...): this step's tokens, not the cache's."""
+    """Count vllm::unified_attention_with_output(query, key, value, output, ...).
+
+    Only this step's tokens count, not the cache's.
+    """
     query, key, value = call.tensor(0), call.optional(1), call.optional(2)
     output = call.optional(3) or query
     return Work(None, total_bytes(query, key, value, output), compute(query.dtype), least=True)
@@ -257,7 +264,7 @@ def _causal_at(position: int) -> Callable[[Call], Mask]:
 
 
 def _windowed_at(causal: int, left: int, right: int) -> Callable[[Call], Mask]:
-    """Read flash-attn's mask: a window size that is missing or below 0 is none."""
+    """Return a function that reads flash-attn's mask: a window size that is missing or negative means no limit."""
 
     def mask(call: Call) -> Mask:
         sizes = [value if isinstance(value, int) and value >= 0 else None for value in map(call.value, (left, right))]
@@ -267,9 +274,9 @@ def _windowed_at(causal: int, left: int, right: int) -> Callable[[Call], Mask]:
 
 
 def _efficient_mask_at(position: int) -> Callable[[Call], Mask]:
-    """Read custom_mask_type of the memory efficient kernel.
+    """Return a function that reads custom_mask_type of the memory-efficient kernel.
 
-    0 is none, 1 causal from the start, 2 causal from the end.
+    0 is no mask, 1 causal aligned to the start, 2 causal aligned to the end.
     """
     masks = {0: Mask(), 1: CAUSAL_FROM_START, 2: CAUSAL_FROM_END}
 
@@ -282,12 +289,12 @@ def _efficient_mask_at(position: int) -> Callable[[Call], Mask]:
 
 
 def _maybe_ragged(whole: Formula, packed: Formula, offsets: int) -> Formula:
-    """Choose the formula for packed sequences where their offsets are given."""
+    """Use the formula for packed sequences where their offsets are given."""
     return lambda call: packed(call) if call.optional(offsets) is not None else whole(call)
 
 
 def _unless_packed(whole: Formula, offsets: int) -> Formula:
-    """Refuse packed sequences of operators that keep a batch dimension of 1."""
+    """Refuse packed sequences, for operators that keep a batch dimension of 1."""
 
     def formula(call: Call) -> Work:
         if call.optional(offsets) is not None:

@@ -1,8 +1,10 @@
 """Count autograd functions and custom operators of libraries for training.
 
-They are Liger's, Apex's, Megatron's, Transformer Engine's, flash-attn's, Unsloth's, bitsandbytes' and Mamba's. An autograd function written in Python appears under its class, with the arguments of its ``forward``; its backward pass as the same
-name and ``Backward``, with the gradients of its results alone. What was saved for it is not recorded: where the function's definition
-leaves no choice (the input of a norm is as large as the gradient of its result), it is counted, and the rest is ``at-least``.
+The libraries are Liger, Apex, Megatron, Transformer Engine, flash-attn, Unsloth, bitsandbytes and Mamba. An autograd
+function written in Python appears under its class name, with the arguments of its ``forward``; its backward pass
+appears under the same name plus ``Backward``, with only the gradients of its results. Saved tensors are not recorded.
+Those that follow from the function's definition (the input of a norm has the size of its result's gradient) are
+counted, and the work is marked ``at-least``.
 """
 
 from dataclasses import replace
@@ -29,7 +31,7 @@ def _like(tensor: Tensor) -> Tensor:
 
 
 def norm(flop: float) -> Formula:
-    """Return the formula of norms(input, weight, [bias], ...): the input is read, a result of its shape written."""
+    """Return the formula of norms (input, weight, [bias], ...): input read, result of its shape written."""
 
     def formula(call: Call) -> Work:
         given = call.tensor(0)
@@ -42,7 +44,7 @@ def norm(flop: float) -> Formula:
 
 
 def of_result(tensors: int, flop: float) -> Formula:
-    """Return the formula of a backward pass in which so many tensors of the gradient's shape are read or written, itself one."""
+    """Return the formula of a backward pass over this many tensors of the gradient's shape, including it."""
 
     def formula(call: Call) -> Work:
         gradient = call.tensor(0)
@@ -52,16 +54,18 @@ def of_result(tensors: int, flop: float) -> Formula:
 
 
 def gate(call: Call) -> Work:
-    """Count LigerSiLUMulFunction, LigerGELUMulFunction(a, b): activation 5, multiply."""
+    """Count LigerSiLUMulFunction, LigerGELUMulFunction(a, b): activation 5, multiplication 1."""
     a, b = call.tensor(0), call.tensor(1)
     require(a.elements == b.elements)
     return moved(a, b, _like(a), flop=6.0 * a.elements)
 
 
 def halves(call: Call) -> Work:
-    """Count SwiGLUFunction, BiasSwiGLUFunction(input, [bias], ...): the input holds both halves; activation 5, multiply.
+    """Count SwiGLUFunction, BiasSwiGLUFunction(input, [bias], ...): activation 5, multiplication 1.
 
-    flash-attn's function of that name takes them as two tensors.
+    The input has both halves.
+
+    flash-attn's function of that name takes the halves as two tensors.
     """
     given, other = call.tensor(0), call.optional(1)
     if other is not None and other.shape == given.shape:
@@ -74,7 +78,10 @@ def halves(call: Call) -> Work:
 
 
 def rotation(call: Call) -> Work:
-    """Count LigerRopeFunction(q, k, cos, sin, ...) and FusedRoPEFunc(t, freqs, ...): 3 FLOP an element; tables are read once."""
+    """Count LigerRopeFunction(q, k, cos, sin, ...) and FusedRoPEFunc(t, freqs, ...):
+
+    3 FLOP per element; tables are read once.
+    """
     turned = [call.tensor(0)]
     if call.operator.startswith("Liger"):
         turned.append(call.tensor(1))
@@ -83,14 +90,17 @@ def rotation(call: Call) -> Work:
 
 
 def rotation_backward(call: Call) -> Work:
-    """Count the backward pass of rotations: gradients are turned back."""
+    """Count the backward pass of rotations, which rotates gradients back."""
     turned = [t for t in call.given() if len(t.shape) == len(call.tensor(0).shape)]
     work = moved(turned[0], *turned[1:], *map(_like, turned), flop=3.0 * sum(t.elements for t in turned))
     return replace(work, least=True)
 
 
 def softmax(call: Call) -> Work:
-    """Count Megatron's ScaledMaskedSoftmax and its kin(scores, [mask], scale): scale; maximum, subtract, exp, add, divide."""
+    """Count Megatron's ScaledMaskedSoftmax and related functions (scores, [mask], scale).
+
+    FLOP per element: scale; maximum, subtract, exp, add, divide.
+    """
     given, mask = call.tensor(0), call.optional(1)
     require(len(given.shape) >= 2)
     mask = mask if mask is not None and mask.shape[-1:] == given.shape[-1:] else None
@@ -98,9 +108,11 @@ def softmax(call: Call) -> Work:
 
 
 def cross_entropy(call: Call) -> Work:
-    """Count LigerCrossEntropyFunction(logits, target, ...): read, and the gradient written in place; 8 each.
+    """Count LigerCrossEntropyFunction(logits, target, ...): 8 FLOP per element.
 
-    Rows of an ignored target are not read: that is doubted.
+    The logits are read, and their gradient is written in place.
+
+    Rows with an ignored target are not read, so those bytes are doubtful.
     """
     given, target = call.tensor(0), call.tensor(1)
     require(len(given.shape) == 2 and target.elements == given.shape[0])
@@ -109,9 +121,11 @@ def cross_entropy(call: Call) -> Work:
 
 
 def added_norm(residual: int, *parameters: int) -> Formula:
-    """Return the formula of norms of a sum, whose residual and parameters stand there: LayerNormFn, DropoutAddLayerNormFn.
+    """Return the formula of norms of a sum, with these positions of residual and parameters:
 
-    Both are read, and the result is written; whether the sum is kept too is not told by the shapes.
+    LayerNormFn, DropoutAddLayerNormFn.
+
+    Input and residual are read, and the result is written; the shapes do not show whether the sum is stored too.
     """
 
     def formula(call: Call) -> Work:
@@ -125,14 +139,17 @@ def added_norm(residual: int, *parameters: int) -> Formula:
 
 
 def biased_activation(call: Call) -> Work:
-    """Count Megatron's GeLUFunction(input, bias): add, and an activation of 8."""
+    """Count Megatron's GeLUFunction(input, bias): one addition, and an activation of 8."""
     given, bias = call.tensor(0), call.tensor(1)
     require(bias.shape == given.shape[-1:])
     return moved(given, bias, _like(given), flop=9.0 * given.elements)
 
 
 def whole_rotation(call: Call) -> Work:
-    """Count flash-attn's ApplyRotaryEmb(x, cos, sin, ...) where cos and sin, of half a head each, turn all of it."""
+    """Count flash-attn's ApplyRotaryEmb(x, cos, sin, ...) where it rotates whole heads.
+
+    Then cos and sin have half of the head size.
+    """
     given, cos, sin = (call.tensor(i) for i in range(3))
     require(bool(given.shape) and bool(cos.shape) and cos.shape == sin.shape)
     if 2 * cos.shape[-1] != given.shape[-1]:
@@ -142,9 +159,11 @@ def whole_rotation(call: Call) -> Work:
 
 
 def losses(call: Call) -> Work:
-    """Count CrossEntropyLoss, SoftmaxCrossEntropyLoss, Fast_CrossEntropyLoss(logits, labels, ...): a loss a row; 4 an element.
+    """Count CrossEntropyLoss, SoftmaxCrossEntropyLoss, Fast_CrossEntropyLoss(logits, labels, ...).
 
-    Rows of an ignored label need not be read: that is doubted.
+    One loss is written per row; there are 4 FLOP per element.
+
+    Rows with an ignored label need not be read, so those bytes are doubtful.
     """
     given, target = call.tensor(0), call.tensor(1)
     require(len(given.shape) >= 2 and target.elements * given.shape[-1] == given.elements)
@@ -153,9 +172,11 @@ def losses(call: Call) -> Work:
 
 
 def two_products(call: Call) -> Work:
-    """Count Transformer Engine's _LayerNormMLP: the input (..., h), a weight (f or 2 f, h) and one (h, f), in this order.
+    """Count Transformer Engine's _LayerNormMLP.
 
-    Other tensors of two dimensions or more (copies of weights in another type) leave the call unknown.
+    Its tensors are the input (..., h), a weight (f or 2 f, h) and a weight (h, f), in this order.
+
+    With other tensors of at least two dimensions (copies of weights in another type), the call is unknown.
     """
     matrices = [t for t in call.given() if len(t.shape) >= 2]
     if len(matrices) != 3:
@@ -192,10 +213,12 @@ def causal_convolution(call: Call) -> Work:
 
 
 def linear(call: Call) -> Work:
-    """Count Transformer Engine's _Linear, _LayerNormLinear: the two tensors of two dimensions or more, which share their last.
+    """Count Transformer Engine's _Linear, _LayerNormLinear.
 
-    Which of them is the weight changes nothing. More of them (copies of the weight in another type) leave the call unknown. Casts, scales
-    and what is kept for the backward pass are not counted.
+    The operands are the two tensors of at least two dimensions, with equal last dimension.
+
+    The result does not depend on which of them is the weight. With more such tensors (copies of the weight in another
+    type), the call is unknown. Casts, scales and saved tensors are not counted.
     """
     matrices = [t for t in call.given() if len(t.shape) >= 2]
     if len(matrices) != 2:
@@ -214,8 +237,8 @@ def linear(call: Call) -> Work:
 def linear_gradients(call: Call) -> Work:
     """Count _LinearBackward, _LayerNormLinearBackward(gradient) by the shapes of the forward call.
 
-    These are of the input (..., k) and the weight (n, k). The gradient of the input and that of the weight take one product each. Two kernels that multiply compute both, one the one or
-    the other, which are as much.
+    These are the input (..., k) and the weight (n, k). The gradients of input and weight take one matmul each. Two
+    matmul kernels compute both gradients, one kernel computes one of them, and either costs the same.
     """
     gradient = call.tensor(0)
     matrices = [shape for shape in call.outer_shapes if shape is not None and len(shape) >= 2]
@@ -225,13 +248,13 @@ def linear_gradients(call: Call) -> Work:
     k = one.shape[-1]
     require(k == other.shape[-1] and k > 0 and one.elements * (other.elements // k) == gradient.elements * k)
     flop = 2.0 * len(call.gradients) * gradient.elements * k
-    # Either product reads the gradient and one of both, and writes what is as large as the other.
+    # Either matmul reads the gradient and one of both, and writes a result of the other's size.
     gradients = (one, other) if len(call.gradients) == 2 else ()
     return Work(flop, total_bytes(gradient, one, other, *gradients), gradient.dtype.compute, least=True)
 
 
 def four_bit_vector(call: Call) -> Work:
-    """Count bitsandbytes::gemv_4bit(A, B, shape of B, scales, code, block): B is (n, k), two in a byte."""
+    """Count bitsandbytes::gemv_4bit(A, B, shape of B, scales, code, block): B is (n, k), with two elements per byte."""
     a, b = call.tensor(0), call.tensor(1)
     shape = call.numbers(2)
     require(len(shape) == 2 and bool(a.shape) and a.shape[-1] == shape[1])
@@ -251,7 +274,7 @@ def from_four_bits(call: Call) -> Work:
 
 
 def to_four_bits(call: Call) -> Work:
-    """Count bitsandbytes::quantize_4bit(A, block, ...): largest value, divide, choose; half a byte each."""
+    """Count bitsandbytes::quantize_4bit(A, block, ...): largest value, divide, choose; half a byte per element."""
     given = call.tensor(0)
     return moved(given, Tensor((-(-given.elements // 2),), BYTE), flop=3.0 * given.elements)
 
@@ -278,7 +301,7 @@ def eight_bit_product(call: Call) -> Work:
 
 
 def skinny(call: Call) -> Work:
-    """Count vLLM's wvSplitK, LLMM1(weight, x, ...) of ROCm: (n, k) and (m, k), transposed."""
+    """Count ROCm's wvSplitK, LLMM1(weight, x, ...) in vLLM: (n, k) and (m, k), transposed."""
     weight, given = call.tensor(0), call.tensor(1)
     require(len(weight.shape) == len(given.shape) == 2 and weight.shape[1] == given.shape[1])
     output = Tensor((given.shape[0], weight.shape[0]), given.dtype)
@@ -308,13 +331,14 @@ PRODUCTS: dict[str, Formula] = {
     "bitsandbytes::int8_linear_matmul": eight_bit_product,
     **dict.fromkeys(in_namespaces("_rocm_C", "wvSplitK", "wvSplitKrc", "LLMM1"), skinny),
 }
-"""Those that multiply matrices."""
+"""Functions that compute matmuls."""
 FORMULAS: dict[str, Formula] = {
     **_NORMS,
     # Read: the gradient and the input (or result); written: the input's gradient. Normalized value 2, two sums 3, combination 4.
     **{f"{name}Backward": of_result(3, 9.0) for name in _NORMS},
     **dict.fromkeys(_GATES, gate),
-    # Read: the gradient, a and b; written: the gradients of both. The activation again 5, its derivative 5, products 3.
+    # Read: the gradient, a and b; written: the gradients of both. Recomputed activation 5, its derivative 5,
+    # multiplications 3.
     **{f"{name}Backward": of_result(5, 13.0) for name in _GATES},
     **dict.fromkeys(_HALVES, halves),
     **{f"{name}Backward": of_result(5, 13.0) for name in _HALVES},

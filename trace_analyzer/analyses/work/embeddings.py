@@ -1,8 +1,8 @@
-"""Count lookups of embedding tables (FBGEMM), and what sorts their indices.
+"""Count lookups in embedding tables (FBGEMM), and the sorting of their indices.
 
-The tables of a call lie one behind the other in flat weights, each of its own width; the widths are values. A lookup reads a row per
-index and writes the sum of each bag; its backward pass reads the gradient of each bag and updates the rows
-(`fbgemm_gpu/codegen/training`; the traffic as in its benchmark, `tbe_training_benchmark`: mean width times indices).
+The tables of a call are concatenated in flat weights, each with its own width; the widths are values. A lookup reads a
+row per index and writes the sum of each bag. Its backward pass reads the gradient of each bag and updates the rows
+(`fbgemm_gpu/codegen/training`; traffic as in its benchmark `tbe_training_benchmark`: mean width times indices).
 """
 
 from trace_analyzer.analyses.work.calls import FLOAT32, Call, Formula, Tensor, Unrecorded, Work, total_bytes
@@ -13,13 +13,15 @@ LOOKUP_BACKWARD = (
     "torch::autograd::CppNode<SplitNoBagLookupFunction_",
 )
 _WEIGHTS, _WIDTHS, _TOTAL_WIDTH, _INDICES, _OFFSETS = 1, 6, 7, 11, 12
-"""Positions in a lookup: (autograd, device weights, ..., D_offsets, total_D, ..., indices, offsets, ...)."""
+"""Positions in a lookup's arguments: (autograd, device weights, ..., D_offsets, total_D, ..., indices, offsets,
+...)."""
 
 
 def lookup(call: Call) -> Work:
-    """Count a lookup: its indices, and where the sum of the widths is recorded a row of mean width per index and the bags.
+    """Count a lookup: its indices and, where the total width is recorded, a row of mean width per index and the bags.
 
-    One row may be read for several indices: these reads are doubted. Without the widths only indices and offsets are known.
+    A row may be read once for several indices, so these reads are doubtful. Without the widths, only indices and
+    offsets are known.
     """
     weights, widths, indices, offsets = (call.optional(i) for i in (_WEIGHTS, _WIDTHS, _INDICES, _OFFSETS))
     known = weights is not None and widths is not None and indices is not None and offsets is not None
@@ -42,14 +44,15 @@ def lookup(call: Call) -> Work:
 
 
 def lookup_backward(call: Call) -> Work:
-    """Count the gradient of the bags, which is read: how many rows it updates is not recorded."""
+    """Count the read gradient of the bags; the number of updated rows is not recorded."""
     return Work(None, total_bytes(call.tensor(0)), None, least=True)
 
 
 def permuted(call: Call) -> Work:
     """Count permute_2D_sparse_data, permute_sparse_features(permute, lengths, values, weights, ...).
 
-    Lengths are written per permuted row. Values are read once where each row is permuted; how many are written is not recorded.
+    Lengths are written per permuted row. Values are read once where each row is permuted; the number of written values
+    is not recorded.
     """
     order, lengths, values = call.tensor(0), call.tensor(1), call.tensor(2)
     if len(order.shape) != 1 or len(lengths.shape) != 2 or not lengths.shape[0]:
@@ -61,7 +64,7 @@ def permuted(call: Call) -> Work:
 
 
 def bucketized(call: Call) -> Work:
-    """Count block_bucketize_sparse_features(lengths, indices, ...): both are read, indices written in another order."""
+    """Count block_bucketize_sparse_features(lengths, indices, ...): both are read, indices are written."""
     lengths, indices = call.tensor(0), call.tensor(1)
     return Work(None, total_bytes(lengths, indices, indices), None, least=True)
 
@@ -72,7 +75,7 @@ def checked(call: Call) -> Work:
 
 
 def summed_up(call: Call) -> Work:
-    """Count asynchronous_complete_cumsum and its kin (t): read once, written once."""
+    """Count asynchronous_complete_cumsum and related operators (t): read once, written once."""
     given = call.tensor(0)
     return Work(float(given.elements), total_bytes(given, given), None)
 
@@ -85,4 +88,4 @@ FORMULAS: dict[str, Formula] = {
     **{f"fbgemm::asynchronous_{kind}_cumsum": summed_up for kind in ("complete", "inclusive", "exclusive")},
 }
 PREFIXES: dict[str, Formula] = {LOOKUP: lookup, **dict.fromkeys(LOOKUP_BACKWARD, lookup_backward)}
-"""Formulas by the start of the operator's name: what follows is the optimizer."""
+"""Formulas by prefix of the operator's name; the rest of the name is the optimizer."""

@@ -1,4 +1,4 @@
-"""Count matrix products.
+"""Count matmuls.
 
 FLOP: 2 per multiply-add, as in ``torch.utils.flop_counter``; bytes: operands and bias once, result once.
 """
@@ -24,9 +24,9 @@ from trace_analyzer.analyses.work.calls import (
 def product(
     call: Call, left: int, right: int, *, added: int | None = None, beta: int | None = None, result: Dtype | None = None
 ) -> Work:
-    """Count (..., m, k) x (..., k, n), both of two dimensions or both batched: 2 m k n FLOP per batch.
+    """Count (..., m, k) x (..., k, n), both with two dimensions or both batched: 2 m k n FLOP per batch.
 
-    ``added`` is the position of a summand, ``beta`` that of its factor (0: it is not read).
+    ``added`` is the position of a summand, ``beta`` that of its factor (0: the summand is not read).
     """
     a, b = call.tensor(left), call.tensor(right)
     require(len(a.shape) == len(b.shape) and len(a.shape) in (2, 3))
@@ -42,9 +42,9 @@ def product(
 
 
 def _work(flop: float, inputs: list[Tensor | None], output: Tensor) -> Work:
-    """Return the work; a missing type leaves only bytes unknown.
+    """Return the work; with a missing type, only the bytes are unknown.
 
-    Complex arithmetic is left out: its FLOP are others.
+    Complex arithmetic is `Unrecorded`, as its FLOP differ.
     """
     dtype = next(tensor.dtype for tensor in inputs if tensor is not None)
     if dtype is None or dtype.compute is None:
@@ -53,7 +53,7 @@ def _work(flop: float, inputs: list[Tensor | None], output: Tensor) -> Work:
 
 
 def _result(call: Call, shape: Shape, dtype: Dtype | None, after: int) -> Tensor:
-    """Return the result: a tensor of its shape among the later arguments is the one it is written to."""
+    """Return the result: a later argument with its shape is the tensor that it is written to."""
     given = [t for t in call.given(after + 1) if t.shape == shape]
     return Tensor(shape, given[-1].dtype if given and given[-1].dtype else dtype)
 
@@ -86,9 +86,9 @@ def scaled_mm(call: Call) -> Work:
 
 
 def grouped_mm(call: Call) -> Work:
-    """Count _grouped_mm, _scaled_grouped_mm(self, mat2, [scales], offs, ...): what offsets cut adds up to the whole.
+    """Count _grouped_mm, _scaled_grouped_mm(self, mat2, [scales], offs, ...): the groups sum to the whole.
 
-    (M, K) x (G, K, N) cuts M, (G, M, K) x (K, N) cuts N, (M, K) x (K, N) cuts K and has G results.
+    (M, K) x (G, K, N) is split along M, (G, M, K) x (K, N) along N, (M, K) x (K, N) along K with G results.
     """
     a, b = call.tensor(0), call.tensor(1)
     require(len(a.shape) in (2, 3) and len(b.shape) in (2, 3) and a.shape[-1] == b.shape[-2])
@@ -143,7 +143,7 @@ def addr(call: Call) -> Work:
 
 
 def addbmm(call: Call) -> Work:
-    """Count addbmm(self, batch1, batch2): a sum of products."""
+    """Count addbmm(self, batch1, batch2): a sum of matmuls."""
     a, b = call.tensor(1), call.tensor(2)
     require(len(a.shape) == len(b.shape) == 3 and a.shape[0] == b.shape[0] and a.shape[2] == b.shape[1])
     return _work(2.0 * a.elements * b.shape[2], [a, b, call.optional(0)], Tensor((a.shape[1], b.shape[2]), a.dtype))
@@ -169,7 +169,7 @@ def matmul(call: Call) -> Work:
 
 
 def int4_mm(call: Call) -> Work:
-    """Count _weight_int4pack_mm(self, packed, group_size, scales): eight weights in an int32.
+    """Count _weight_int4pack_mm(self, packed, group_size, scales), with eight weights per int32.
 
     It is computed in self's type.
     """
@@ -189,7 +189,7 @@ def int8_mm(call: Call) -> Work:
 
 
 def broadcast(*shapes: Shape) -> Shape:
-    """Return the shape that these broadcast to. Raises Malformed where they do not."""
+    """Return the broadcast shape. Raises `Malformed` where there is none."""
     rank = max(map(len, shapes), default=0)
     padded = [(1,) * (rank - len(shape)) + shape for shape in shapes]
     sizes = [set(column) - {1} for column in zip(*padded, strict=True)]

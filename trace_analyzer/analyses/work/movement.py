@@ -1,7 +1,7 @@
-"""Count work that only moves data: copies, fills, random numbers, indexing, embedding, pooling and resampling.
+"""Count operators that only move data: copies, fills, random numbers, indexing, embedding, pooling and resampling.
 
-What is gathered or scattered counts once per index, but never more than the whole tensor it is taken from: repeated
-rows come from the cache.
+Gathered or scattered data counts once per index, but at most once per element of the tensor: repeated rows come from
+the cache.
 """
 
 from dataclasses import replace
@@ -22,26 +22,26 @@ from trace_analyzer.analyses.work.matmuls import broadcast
 
 
 def moved(tensor: Tensor, *others: Tensor | None, flop: float = 0.0) -> Work:
-    """Count each of these tensors once; computed in the type of the first."""
+    """Count each of these tensors once, with the compute type of the first."""
     return Work(flop, total_bytes(tensor, *others), compute(tensor.dtype))
 
 
 def copy(call: Call) -> Work:
-    """Count copy_(self, src), broadcasting."""
+    """Count copy_(self, src), with broadcasting."""
     target, source = call.tensor(0), call.tensor(1)
     broadcast(target.shape, source.shape)
     return replace(moved(target, source), doubtful_bytes=source.bytes if source.strides is None else 0.0)
 
 
 def fill(call: Call) -> Work:
-    """Count fill_, zero_ and generators of random numbers: written once."""
+    """Count fill_, zero_ and random number generators, which write once."""
     return moved(call.tensor(0))
 
 
 def duplicate(call: Call) -> Work:
-    """Count clone, contiguous, _to_copy: read once, written once, in the type that is asked for."""
+    """Count clone, contiguous, _to_copy: read once, written once in the requested type."""
     given = call.tensor(0)
-    # What stands there in clone and contiguous is a memory format.
+    # In clone and contiguous, this argument is a memory format.
     dtype = call.type_at(1) if call.operator == "aten::_to_copy" else None
     if call.operator == "aten::_to_copy" and not call.valued:
         return replace(moved(given), least=True)
@@ -57,7 +57,7 @@ def concatenate(call: Call) -> Work:
 
 
 def _some(tensor: Tensor, count: int) -> float:
-    """Return bytes of ``count`` elements of a tensor, each of its own counted once."""
+    """Return the bytes of ``count`` elements of a tensor, where each stored element counts once."""
     return min(count, tensor.stored) * tensor.size
 
 
@@ -83,7 +83,7 @@ def embedding(call: Call) -> Work:
 
 
 def embedding_backward(call: Call) -> Work:
-    """Count embedding_dense_backward(grad_output, indices, num_weights, ...): a zeroed table, and rows added to it."""
+    """Count embedding_dense_backward(grad_output, indices, num_weights, ...): zeroed table, rows added to it."""
     gradient, index = call.tensor(0), call.tensor(1)
     require(bool(gradient.shape) and gradient.elements == index.elements * gradient.shape[-1])
     if not call.valued:
@@ -101,12 +101,12 @@ def gather(call: Call) -> Work:
 
 
 def _expandable(index: Tensor) -> float:
-    """Return bytes of indices that may be expanded: one for each row, say."""
+    """Return the bytes of indices that may be expanded, for example from one index per row."""
     return index.bytes if index.strides is None else 0.0
 
 
 def scatter_add(call: Call) -> Work:
-    """Count scatter_add(self, dim, index, src): places are read, added to and written."""
+    """Count scatter_add(self, dim, index, src): elements are read, added to and written."""
     given, index, source = call.tensor(0), call.tensor(2), call.tensor(3)
     count = index.elements
     bytes_moved = index.bytes + _some(source, count) + 2 * _some(given, count)
@@ -114,7 +114,7 @@ def scatter_add(call: Call) -> Work:
 
 
 def scatter(call: Call) -> Work:
-    """Count scatter(self, dim, index, src or value): in place, places are written."""
+    """Count scatter(self, dim, index, src or value): in place, elements are written."""
     given, index, source = call.tensor(0), call.tensor(2), call.optional(3)
     count = index.elements
     read = 0.0 if source is None else _some(source, count)
@@ -135,7 +135,7 @@ def index_copy(call: Call) -> Work:
 
 
 def nonzero(call: Call) -> Work:
-    """Count nonzero(self), masked_select(self, mask): how many elements are written is in no record."""
+    """Count nonzero(self), masked_select(self, mask): the number of written elements is not recorded."""
     return replace(moved(call.tensor(0), call.optional(1)), least=True)
 
 
@@ -158,7 +158,7 @@ def topk(call: Call) -> Work:
 
 
 def pad(call: Call) -> Work:
-    """Count constant_pad_nd, reflection_pad, replication_pad(self, pad): pairs from the last dimension on."""
+    """Count constant_pad_nd, reflection_pad, replication_pad(self, pad), with pairs from the last dimension on."""
     if not call.valued:
         return _into_result(call)
     given, sizes = call.tensor(0), call.numbers(1)
@@ -171,7 +171,7 @@ def pad(call: Call) -> Work:
 
 
 def _into_result(call: Call) -> Work:
-    """Count what a call without values wrote, by the tensor that was read next."""
+    """Count the result of a call without values, from the next read tensor."""
     given = call.tensor(0)
     if call.result is None:
         raise Unrecorded
@@ -180,7 +180,7 @@ def _into_result(call: Call) -> Work:
 
 
 def _into_pooled(call: Call) -> Work:
-    """Count a pool without values: every input is read, and adds to one output at least."""
+    """Count a pool without values: every input is read, and contributes to at least one output."""
     work = _into_result(call)
     given, result = call.tensor(0), call.result or ()
     if prod(result) >= given.elements:
@@ -199,7 +199,7 @@ def _window(call: Call, position: int, rank: int, default: tuple[int, ...] | Non
 
 
 def _pooled(call: Call, rank: int, *, dilated: bool) -> tuple[Tensor, tuple[int, ...], int]:
-    """Return input, output shape and taps of a pool.
+    """Return input, output shape and number of taps of a pool.
 
     Its arguments are (self, kernel, stride, padding, [dilation], ceil_mode).
     """
@@ -221,7 +221,7 @@ def _pooled(call: Call, rank: int, *, dilated: bool) -> tuple[Tensor, tuple[int,
 
 
 def max_pool(rank: int) -> Formula:
-    """Return the formula of max_poolNd_with_indices: one comparison per tap; int64 indices are written too."""
+    """Return the formula of max_poolNd_with_indices: one comparison per tap; int64 indices are also written."""
 
     def formula(call: Call) -> Work:
         if not call.valued:
@@ -248,7 +248,7 @@ def average_pool(rank: int) -> Formula:
 
 
 def adaptive_pool(rank: int) -> Formula:
-    """Return the formula of _adaptive_avg_poolNd(self, output_size): every input is added once at least."""
+    """Return the formula of _adaptive_avg_poolNd(self, output_size): every input is added at least once."""
 
     def formula(call: Call) -> Work:
         given = call.tensor(0)
@@ -274,7 +274,7 @@ def pool_backward(call: Call) -> Work:
 def upsample(rank: int, flop: float | None) -> Formula:
     """Return the formula of upsample_*(self, output_size, ...).
 
-    The output's size is given, or factors in the last list.
+    The output size is given, or scale factors are in the last list.
     """
 
     def formula(call: Call) -> Work:

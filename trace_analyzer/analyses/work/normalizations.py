@@ -2,7 +2,7 @@
 
 FLOP are per element, from the definitions (see each function).
 
-Every tensor is read or written once, though kernels that do not keep a row on chip read it two or three times.
+Every tensor is read or written once, though kernels that do not keep a row on the chip read it two or three times.
 """
 
 from trace_analyzer.analyses.work.calls import (
@@ -21,12 +21,12 @@ from trace_analyzer.analyses.work.calls import (
 
 _STATISTICS = 4  # mean: add; variance: subtract, square, add
 _SCALE = 2  # subtract the mean, divide by the deviation
-_INPUT_GRADIENT = 10  # normalized value 2, weighted gradient 1, two sums 3, their combination 4
+_INPUT_GRADIENT = 10  # normalized value 2, weighted gradient 1, two sums 3, combination 4
 _WEIGHT_GRADIENT = 2  # multiply, add
 
 
 def _statistics(count: int, dtype: Dtype | None) -> Tensor:
-    """Return mean and deviation of ``count`` rows, kept in fp32 for narrower types."""
+    """Return mean and deviation of ``count`` rows, stored in FP32 for narrower types."""
     return Tensor((2, count), FLOAT32 if dtype is not None and dtype.bytes < 4 else dtype)
 
 
@@ -76,7 +76,8 @@ def batch_norm(call: Call) -> Work:
     flop = (_STATISTICS if training else 0) + _SCALE
     moved = total_bytes(given, weight, bias, call.optional(3), call.optional(4), Tensor(given.shape, given.dtype))
     moved += _statistics(given.shape[1], given.dtype).bytes if training else 0.0
-    # Without values it is not known whether statistics were computed too; those of libraries for training always are.
+    # Without values, it is unknown whether statistics were computed too; training operators of libraries always compute
+    # them.
     least = not call.valued and not training
     return Work(flop * given.elements + _affine(given, weight, bias), moved, compute(given.dtype), least=least)
 
@@ -130,7 +131,10 @@ def batch_sums(call: Call) -> Work:
 
 
 def batch_gradient(call: Call) -> Work:
-    """Count batch_norm_backward_elemt(grad_out, input, mean, invstd, weight, sums ...): two differences, products 3, scale."""
+    """Count batch_norm_backward_elemt(grad_out, input, mean, invstd, weight, sums ...).
+
+    FLOP per element: two differences, three products, scale.
+    """
     gradient, given = call.tensor(0), call.tensor(1)
     require(gradient.elements == given.elements)
     return Work(
@@ -141,7 +145,10 @@ def batch_gradient(call: Call) -> Work:
 
 
 def gathered_statistics(call: Call) -> Work:
-    """Count batch_norm_gather_stats_with_counts(input, mean, invstd, ...): those of each rank; the input gives its type alone."""
+    """Count batch_norm_gather_stats_with_counts(input, mean, invstd, ...): the statistics of each rank.
+
+    Only the type of the input is used.
+    """
     parts = call.given(1)
     require(bool(parts))
     return Work(6.0 * parts[0].elements, total_bytes(*parts), compute(parts[0].dtype), least=True)
@@ -180,7 +187,7 @@ def rms_norm_backward(call: Call) -> Work:
 def softmax(call: Call) -> Work:
     """Count _softmax, _log_softmax(self, dim, half_to_float): maximum, subtract, exp, add, divide."""
     given = call.tensor(0)
-    # Without values it is not known whether a half type was widened (half_to_float).
+    # Without values, it is unknown whether a 16-bit type was widened (half_to_float).
     least = not call.valued and given.dtype is not None and given.dtype.bytes < 4
     widened = call.valued and call.flag(2)
     answer = Tensor(given.shape, FLOAT32 if widened else floating(given.dtype))
@@ -199,7 +206,7 @@ def softmax_backward(call: Call) -> Work:
 
 
 def nll_loss(call: Call) -> Work:
-    """Count nll_loss_forward(self, target, weight, ...): one element of each row is read and added."""
+    """Count nll_loss_forward(self, target, weight, ...): one element per row is read and added."""
     given, target = call.tensor(0), call.tensor(1)
     require(len(given.shape) in (1, 2, 4))
     picked = Tensor(target.shape, given.dtype)

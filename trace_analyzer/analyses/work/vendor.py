@@ -1,4 +1,4 @@
-"""Count operators of inference libraries (vLLM, SGLang, FlashInfer, aiter, fbgemm) whose name and shapes leave no doubt.
+"""Count unambiguous operators of inference libraries (vLLM, SGLang, FlashInfer, aiter, fbgemm), by names and shapes.
 
 Argument orders are those of the libraries' registrations: vLLM (`csrc/torch_bindings.cpp`, `csrc/moe/torch_bindings.cpp`), SGLang
 (`sgl-kernel/csrc/common_extension.cc`), FlashInfer (`norm.py`, `cascade.py`), FBGEMM (`quantize_ops`, `gen_ai`).
@@ -49,17 +49,17 @@ def add_rms_norm_to(call: Call) -> Work:
 
 
 def gated(call: Call) -> Work:
-    """Count silu_and_mul, gelu_and_mul(out, input): the input holds both halves; activation 5, multiply."""
+    """Count silu_and_mul, gelu_and_mul(out, input): the input has both halves; activation 5, multiplication 1."""
     output, given = call.tensor(0), call.tensor(1)
     require(given.elements == 2 * output.elements)
     return _moved(6.0 * output.elements, given, output, given)
 
 
 def rotary(call: Call) -> Work:
-    """Count rotary_embedding(positions, query, key, head_size, cos_sin_cache, is_neox): in place, 3 FLOP an element.
+    """Count rotary_embedding(positions, query, key, head_size, cos_sin_cache, is_neox): in place, 3 FLOP per element.
 
-    Of each head, the cache's width is turned, which is less than the head in models of partial rotation. Without values the head
-    size is unknown: whole heads count, and are doubted.
+    The rotated part of each head is as wide as the cache, which is less than the head in models with partial rotation.
+    Without values, the head size is unknown: whole heads count, but are doubtful.
     """
     positions, query, key, table = call.tensor(0), call.tensor(1), call.optional(2), call.tensor(4)
     require(len(table.shape) == 2)
@@ -105,9 +105,11 @@ def gated_quantized(call: Call) -> Work:
 
 
 def norm_quantized(call: Call) -> Work:
-    """Count rms_norm_static_fp8_quant and its kin (out, input, weight, scale, ...): normalize 4, scale and clamp 2.
+    """Count rms_norm_static_fp8_quant and related operators (out, input, weight, scale, ...).
 
-    A residual, the last tensor that is as large as the input, is read and written.
+    FLOP per element: normalize 4, scale and clamp 2.
+
+    A residual, the last tensor with the input's size, is read and written.
     """
     output, given = call.tensor(0), call.tensor(1)
     require(output.elements == given.elements)
@@ -117,7 +119,10 @@ def norm_quantized(call: Call) -> Work:
 
 
 def group_quantized(call: Call) -> Work:
-    """Count sgl_per_token_group_quant_fp8 and its kin (input, out, scales, ...): largest value, multiply, clamp."""
+    """Count sgl_per_token_group_quant_fp8 and related operators (input, out, scales, ...).
+
+    FLOP per element: largest value, multiply, clamp.
+    """
     given, output = call.tensor(0), call.tensor(1)
     require(output.elements == given.elements)
     return _moved(3.0 * given.elements, given, given, output, call.optional(2))
@@ -131,7 +136,10 @@ def latent_cache(call: Call) -> Work:
 
 
 def all_touched(call: Call) -> Work:
-    """Count merge_attn_states, topk_softmax, moe_sum and their kin: each tensor once, 2 FLOP an element of the largest."""
+    """Count merge_attn_states, topk_softmax, moe_sum and related operators.
+
+    Each tensor moves once; there are 2 FLOP per element of the largest.
+    """
     tensors = call.given()
     require(bool(tensors))
     largest = max(tensors, key=lambda tensor: tensor.elements)
@@ -151,13 +159,13 @@ def permuted(call: Call) -> Work:
 
 
 _ROWWISE_SCALES = 8
-"""Bytes that FBGEMM's rowwise formats append to each row: a scale and a bias in float (fbgemm_gpu, quantize_ops)."""
+"""Bytes that FBGEMM's rowwise formats append to each row: scale and bias as float (fbgemm_gpu, quantize_ops)."""
 
 
 def to_rowwise_bytes(call: Call) -> Work:
     """Count FloatToFP8RowwiseQuantized, FloatToFused8BitRowwiseQuantized(input).
 
-    They write a byte per element, and each row's scales.
+    They write a byte per element, and the scales of each row.
     """
     given = call.tensor(0)
     require(len(given.shape) == 2)
@@ -166,7 +174,7 @@ def to_rowwise_bytes(call: Call) -> Work:
 
 
 def from_rowwise_bytes(call: Call) -> Work:
-    """Count FP8RowwiseQuantizedToFloat, Fused8BitRowwiseQuantizedToFloat(input): the way back."""
+    """Count FP8RowwiseQuantizedToFloat, Fused8BitRowwiseQuantizedToFloat(input), the inverse operation."""
     given = call.tensor(0)
     require(len(given.shape) == 2 and given.shape[1] > _ROWWISE_SCALES)
     written = Tensor((given.shape[0], given.shape[1] - _ROWWISE_SCALES), FLOAT32)
@@ -188,7 +196,8 @@ def from_bytes(call: Call) -> Work:
 def norm_and_rotation(call: Call) -> Work:
     """Count fused_qk_norm_rope(qkv, query heads, key heads, value heads, head size, eps, weights, cache, ...).
 
-    Of each token query and key heads are normalized (4 FLOP an element) and, as far as the cache is wide, turned (3), in place.
+    Query and key heads of each token are normalized (4 FLOP per element) and rotated up to the cache's width (3), in
+    place.
     """
     packed, table, positions = call.tensor(0), call.tensor(8), call.tensor(10)
     query, key, value, width = (call.number(i) for i in range(1, 5))
@@ -204,7 +213,7 @@ def norm_and_rotation(call: Call) -> Work:
 def rotary_to(call: Call) -> Work:
     """Count apply_rope_pos_ids_cos_sin_cache(q, k, q out, k out, cache, positions, ...).
 
-    What it does not turn of a head need not move if it works in place: that is doubted.
+    The part of a head that is not rotated need not move if the operation is in place, so it is doubtful.
     """
     query, key, query_out, key_out, table, positions = (call.tensor(i) for i in range(6))
     require(query.elements == query_out.elements and key.elements == key_out.elements and len(table.shape) == 2)
@@ -220,9 +229,9 @@ def rotary_to(call: Call) -> Work:
 
 
 def quantized_fp4(call: Call) -> Work:
-    """Count scaled_fp4_quant(out, input, scales, scale): largest value, multiply, clamp; two elements in a byte.
+    """Count scaled_fp4_quant(out, input, scales, scale): largest value, multiply, clamp; two elements per byte.
 
-    Scales, one of 16 elements, may be padded: they are not counted.
+    Scales, one per 16 elements, may be padded and are not counted.
     """
     output, given = call.tensor(0), call.tensor(1)
     require(output.bytes * 2 == given.elements)
@@ -230,14 +239,17 @@ def quantized_fp4(call: Call) -> Work:
 
 
 def gated_fp4(call: Call) -> Work:
-    """Count silu_and_mul_nvfp4_quant(out, scales, input, scale): as `gated`, then as `quantized_fp4`."""
+    """Count silu_and_mul_nvfp4_quant(out, scales, input, scale): `gated`, then `quantized_fp4`."""
     output, given = call.tensor(0), call.tensor(2)
     require(output.bytes * 4 == given.elements)
     return replace(_moved(4.5 * given.elements, given, output, given), least=True)
 
 
 def from_packed_words(call: Call) -> Work:
-    """Count awq_dequantize(words, scales, zeros, ...): eight elements in a word (k, n / 8), to (k, n) of the scales' type."""
+    """Count awq_dequantize(words, scales, zeros, ...): (k, n / 8) words to (k, n) of the scales' type.
+
+    A word has eight elements.
+    """
     words, scales = call.tensor(0), call.tensor(1)
     require(len(words.shape) == len(scales.shape) == 2 and scales.shape[1] == 8 * words.shape[1])
     written = Tensor((words.shape[0], scales.shape[1]), scales.dtype)
@@ -245,7 +257,7 @@ def from_packed_words(call: Call) -> Work:
 
 
 def from_blocks(call: Call) -> Work:
-    """Count ggml_dequantize(blocks, kind, m, n, dtype): bytes of blocks, to (m, n), half types by default."""
+    """Count ggml_dequantize(blocks, kind, m, n, dtype): bytes of blocks, to (m, n), by default in a 16-bit type."""
     blocks, m, n = call.tensor(0), call.number(2), call.number(3)
     written = tensor_of((m, n), call.type_at(4) or DTYPES["c10::Half"])
     return _moved(2.0 * written.elements, written, blocks, written)
@@ -254,7 +266,7 @@ def from_blocks(call: Call) -> Work:
 def penalized(call: Call) -> Work:
     """Count apply_repetition_penalties_(logits, prompt mask, output mask, penalties).
 
-    Masks are read, and of the logits those that they pick, which is not recorded.
+    Masks are read, and the logits that they select, whose number is not recorded.
     """
     masks = [call.tensor(i) for i in (1, 2, 3)]
     return Work(None, total_bytes(*masks), None, least=True)
@@ -268,7 +280,7 @@ def converted(call: Call) -> Work:
 
 
 def joined_query(call: Call) -> Work:
-    """Count concat_mla_q(a, b, out): both are read and written side by side."""
+    """Count concat_mla_q(a, b, out): both are read, and written next to each other."""
     one, other, output = (call.tensor(i) for i in range(3))
     require(output.elements == one.elements + other.elements)
     return _moved(0.0, one, one, other, output)
@@ -277,7 +289,8 @@ def joined_query(call: Call) -> Work:
 def turned_cache(call: Call) -> Work:
     """Count concat_and_cache_mla_rope_fused(positions, q, k, latent, cos and sin, neox, slots, cache, ...).
 
-    Query and key are turned in place; key and latent go to the cache. Tokens without a slot are not written: that is doubted.
+    Query and key are rotated in place; key and latent are written to the cache. Tokens without a slot are not written,
+    so these bytes are doubtful.
     """
     positions, query, key, latent, slots, cache = (call.tensor(i) for i in (0, 1, 2, 3, 6, 7))
     written = [Tensor(latent.shape, cache.dtype), Tensor(key.shape, cache.dtype)]
@@ -288,7 +301,7 @@ def turned_cache(call: Call) -> Work:
 
 
 def rows_shuffled(call: Call) -> Work:
-    """Count shuffle_rows(input, map, out): rows of the result may all come from one of the input."""
+    """Count shuffle_rows(input, map, out): rows of the result may all come from one row of the input."""
     given, places, output = (call.tensor(i) for i in range(3))
     require(given.shape[-1:] == output.shape[-1:])
     read = min(given.bytes, output.bytes)
@@ -296,16 +309,18 @@ def rows_shuffled(call: Call) -> Work:
 
 
 def hadamard(call: Call) -> Work:
-    """Count hadacore_transform(x, in place): n log2 n FLOP a row, read and written."""
+    """Count hadacore_transform(x, in place): n log2 n FLOP per row, read and written."""
     given = call.tensor(0)
     require(bool(given.shape) and given.shape[-1] > 0)
     return _moved(given.elements * math.log2(given.shape[-1]), given, given, Tensor(given.shape, given.dtype))
 
 
 def scanned(call: Call) -> Work:
-    """Count selective_scan_fwd(u, delta, A, B, C, D, z, ...): a result of u's shape; states are not counted.
+    """Count selective_scan_fwd(u, delta, A, B, C, D, z, ...): the result has u's shape.
 
-    A state's element takes, per time step: exponent 2, product 2, multiply-add 2, product with C 2.
+    States do not count as bytes.
+
+    Each element of a state takes, per time step: exponent 2, product 2, multiply-add 2, product with C 2.
     """
     given, delta, a, b, c = (call.tensor(i) for i in range(5))
     require(given.elements == delta.elements and len(a.shape) == 2)
@@ -316,7 +331,10 @@ def scanned(call: Call) -> Work:
 
 
 def to_rowwise_fp8(call: Call) -> Work:
-    """Count quantize_fp8_per_row, quantize_fp8_per_tensor(input, ...): largest value, scale, clamp; a byte each."""
+    """Count quantize_fp8_per_row, quantize_fp8_per_tensor(input, ...): a byte per element.
+
+    FLOP per element: largest value, scale, clamp.
+    """
     given = call.tensor(0)
     return replace(_moved(3.0 * given.elements, given, given, Tensor(given.shape, BYTE)), least=True)
 

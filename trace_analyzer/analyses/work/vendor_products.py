@@ -1,4 +1,4 @@
-"""Count matrix products of inference libraries: scaled and weight-quantized ones, and those of experts.
+"""Count matmuls of inference libraries: scaled and weight-quantized ones, and mixtures of experts.
 
 Argument orders are those of the libraries' registrations: vLLM (`csrc/torch_bindings.cpp`, `fused_moe.py`), SGLang
 (`sgl-kernel/csrc/common_extension.cc`), FBGEMM and MSLK (`gemm_ops`). FLOP: 2 per multiply-add, in the operands' type.
@@ -21,7 +21,7 @@ from trace_analyzer.analyses.work.calls import (
 )
 
 _BF16 = DTYPES["c10::BFloat16"]
-"""What products of fp8 and int8 return where the call does not say it."""
+"""Result type of fp8 and int8 matmuls where the call does not specify it."""
 
 
 def _counted(flop: float, dtype: Dtype | None, *tensors: Tensor | None) -> Work:
@@ -40,7 +40,7 @@ def written(call: Call) -> Work:
 
 
 def written_fp4(call: Call) -> Work:
-    """Count cutlass_scaled_fp4_mm(output, a, b, scales ...): two elements in a byte of a (m, k / 2) and b (n, k / 2)."""
+    """Count cutlass_scaled_fp4_mm(output, a, b, scales ...): two elements per byte of a (m, k / 2) and b (n, k / 2)."""
     output, a, b = (call.tensor(i) for i in range(3))
     require(len(a.shape) == len(b.shape) == 2 and a.shape[1] == b.shape[1])
     require(output.shape == (a.shape[0], b.shape[0]))
@@ -56,7 +56,10 @@ def scaled(call: Call) -> Work:
 
 
 def rowwise(call: Call) -> Work:
-    """Count f8f8bf16_rowwise and its kin (x, w, scales ...): (..., m, k) x (..., n, k), transposed, to bf16."""
+    """Count f8f8bf16_rowwise and related operators (x, w, scales ...).
+
+    (..., m, k) x (..., n, k), transposed, gives bf16.
+    """
     a, b = call.tensor(0), call.tensor(1)
     require(len(a.shape) >= 2 and len(b.shape) in (2, len(a.shape)) and a.shape[-1] == b.shape[-1])
     output = Tensor((*a.shape[:-1], b.shape[-2]), _BF16)
@@ -64,7 +67,7 @@ def rowwise(call: Call) -> Work:
 
 
 def rowwise_int4(call: Call) -> Work:
-    """Count bf16i4bf16_rowwise and its kin (x, w, scales ...): two weights in a byte of w (n, k / 2)."""
+    """Count bf16i4bf16_rowwise and related operators (x, w, scales ...): two weights per byte of w (n, k / 2)."""
     a, b = call.tensor(0), call.tensor(1)
     require(len(a.shape) == len(b.shape) == 2 and a.shape[1] == 2 * b.shape[1])
     output = Tensor((a.shape[0], b.shape[0]), _BF16)
@@ -72,9 +75,10 @@ def rowwise_int4(call: Call) -> Work:
 
 
 def packed_weight(call: Call) -> Work:
-    """Count awq_gemm, gptq_gemm and Marlin's products of a (m, k) with packed weights.
+    """Count awq_gemm, gptq_gemm and Marlin's matmuls of a (m, k) with packed weights.
 
-    Their scales, (groups, n), tell n: the first tensor of two dimensions in a float type behind the weight. Work areas are not counted.
+    Their scales (groups, n) show n: they are the first two-dimensional tensor with a float type after the weight.
+    Workspaces are not counted.
     """
     a = call.tensor(0)
     rest = call.given(1)
@@ -108,7 +112,7 @@ def from_blocks(call: Call) -> Work:
 
 
 def bytes_weight(call: Call) -> Work:
-    """Count allspark_w8a16_gemm(a, w, scales, zeros, n, ...): a (m, k) by n columns of weights of a byte, padded."""
+    """Count allspark_w8a16_gemm(a, w, scales, zeros, n, ...): a (m, k) by n columns of one-byte weights, padded."""
     a, w, n = call.tensor(0), call.tensor(1), call.number(4)
     require(len(a.shape) == len(w.shape) == 2 and 0 <= n * a.shape[1] <= w.elements)
     output = tensor_of((a.shape[0], n), a.dtype)
@@ -119,9 +123,10 @@ def bytes_weight(call: Call) -> Work:
 def experts(call: Call) -> Work:
     """Count inplace_fused_experts, outplace_fused_experts(hidden, w1, w2, topk_weights, topk_ids, ...).
 
-    Each of the top k experts of a token multiplies its (h) by w1 (experts, 2 i, h; i without a gate) and the result by w2
-    (experts, h, i); weights may be packed along their last dimension. Of the weights, those of k experts must be read; of the others up to as many as
-    there are rows may be: that is doubted. Experts on several devices are unknown: which tokens are computed here is no part of a trace.
+    Each of a token's top k experts multiplies the token's state (h) by w1 (experts, 2 i, h; i without a gate) and the
+    result by w2 (experts, h, i); weights may be packed along their last dimension. The weights of at least k experts
+    are read; those of others, up to the number of rows, are doubtful. With experts on several devices the work is
+    unknown, as a trace does not contain which tokens are computed here.
     """
     hidden, w1, w2, ids = call.tensor(0), call.tensor(1), call.tensor(2), call.tensor(4)
     require(len(hidden.shape) == len(ids.shape) == 2 and len(w1.shape) == len(w2.shape) == 3)

@@ -111,11 +111,11 @@ GLOSSARY: Mapping[str, Mapping[str, Term]] = {
     "part": PARTS,
     "kind": KINDS,
 }
-"""Every definition of the page by group and key: the one source of its tooltips and its glossary."""
+"""Every definition on the page by group and key, for its tooltips and its glossary."""
 
 _PYTHON_FRAME = re.compile(r".*\.py\(\d+\): (.+)")
-# In a C++ symbol no word goes on behind a closing bracket, but for casts and lambdas in templates, which return void;
-# annotations such as "enumerate(DataLoader)#..." do.
+# In a C++ symbol, no word continues after a closing bracket, except for casts and lambdas in templates, which return
+# void; annotations such as "enumerate(DataLoader)#..." do continue.
 _CONTINUED = re.compile(r"\)[\w#]")
 _SYMBOL = re.compile(r"void .*|\w+\(.*|.*::.*<.*", re.DOTALL)
 _INNERMOST_BRACKETS = re.compile(r"<[^<>]*>|\([^()]*\)")
@@ -126,13 +126,14 @@ _WRAPPED = re.compile(
 
 
 _LONGEST = 8_000
-"""Characters of a name that are read: the longest symbols have fewer, and nested brackets take quadratic time."""
+"""Number of characters of a name that are read: the longest symbols have fewer, and nested brackets take quadratic
+time."""
 
 
 def short_name(name: str) -> str:
-    """Return the telling part of a name: the function of a Python frame, a C++ symbol without its types.
+    """Return the distinctive part of a name: the function of a Python frame, a C++ symbol without its types.
 
-    A kernel that only applies another function to every element is named for that function too.
+    A kernel that only applies another function to every element is also named for that function.
     """
     name = name[:_LONGEST]
     frame = _PYTHON_FRAME.fullmatch(name)
