@@ -24,6 +24,7 @@ from trace_analyzer.analyses.work import (
     reductions,
     resampling,
     vendor,
+    vendor_attention,
     vendor_products,
 )
 from trace_analyzer.analyses.work.calls import Formula, Malformed, Record, Unrecorded, Work, call_of
@@ -32,6 +33,7 @@ MATMUL_FORMULAS: dict[str, Formula] = (
     matmuls.FORMULAS
     | convolutions.FORMULAS
     | attention.FORMULAS
+    | vendor_attention.FORMULAS
     | vendor_products.FORMULAS
     | autograd_functions.PRODUCTS
     | recurrent.PRODUCTS
