@@ -278,10 +278,14 @@ def eight_bit_product(call: Call) -> Work:
 
 
 def skinny(call: Call) -> Work:
-    """Count vLLM's wvSplitK, LLMM1(weight, x, ...) of ROCm: (n, k) and (m, k), transposed."""
+    """Count vLLM's wvSplitK, wvSplitKQ, LLMM1(weight, x, ...) of ROCm: (n, k) and (m, k), transposed.
+
+    Of 8 bits, the result is among the arguments.
+    """
     weight, given = call.tensor(0), call.tensor(1)
     require(len(weight.shape) == len(given.shape) == 2 and weight.shape[1] == given.shape[1])
-    output = Tensor((given.shape[0], weight.shape[0]), given.dtype)
+    shape = (given.shape[0], weight.shape[0])
+    output = next((t for t in call.given(2) if t.shape == shape), Tensor(shape, given.dtype))
     flop = 2.0 * output.elements * weight.shape[1]
     return Work(flop, total_bytes(weight, given, output), compute(given.dtype))
 
@@ -306,7 +310,7 @@ PRODUCTS: dict[str, Formula] = {
     **dict.fromkeys(("FusedDenseFunc", "DenseNoBiasFunc"), dense),
     "bitsandbytes::gemv_4bit": four_bit_vector,
     "bitsandbytes::int8_linear_matmul": eight_bit_product,
-    **dict.fromkeys(in_namespaces("_rocm_C", "wvSplitK", "wvSplitKrc", "LLMM1"), skinny),
+    **dict.fromkeys(in_namespaces("_rocm_C", "wvSplitK", "wvSplitKrc", "wvSplitKQ", "LLMM1"), skinny),
 }
 """Those that multiply matrices."""
 FORMULAS: dict[str, Formula] = {
