@@ -23,9 +23,12 @@ from trace_analyzer.analyses.work import (
     recurrent,
     reductions,
     resampling,
+    state_spaces,
     vendor,
     vendor_attention,
     vendor_products,
+    vendor_quantization,
+    vendor_routing,
 )
 from trace_analyzer.analyses.work.calls import Formula, Malformed, Record, Unrecorded, Work, call_of
 
@@ -50,6 +53,9 @@ FORMULAS: dict[str, Formula] = {
     **recurrent.FORMULAS,
     **autograd_functions.FORMULAS,
     **vendor.FORMULAS,
+    **vendor_quantization.FORMULAS,
+    **vendor_routing.FORMULAS,
+    **state_spaces.FORMULAS,
     **embeddings.FORMULAS,
     **MATMUL_FORMULAS,
 }

@@ -181,16 +181,6 @@ def dense(call: Call) -> Work:
     return Work(flop, total_bytes(given, weight, bias, output), given.dtype.compute)
 
 
-def causal_convolution(call: Call) -> Work:
-    """Count _causal_conv1d_fwd_cpp(x, weight, bias, ...): (samples, channels, length) by (channels, taps).
-
-    The activation is not counted.
-    """
-    given, weight = call.tensor(0), call.tensor(1)
-    require(len(given.shape) == 3 and len(weight.shape) == 2 and weight.shape[0] in given.shape[1:])
-    return moved(given, weight, call.optional(2), _like(given), flop=2.0 * given.elements * weight.shape[1])
-
-
 def linear(call: Call) -> Work:
     """Count Transformer Engine's _Linear, _LayerNormLinear: the two tensors of two dimensions or more, which share their last.
 
@@ -339,7 +329,6 @@ FORMULAS: dict[str, Formula] = {
         ("CrossEntropyLoss", "SoftmaxCrossEntropyLoss", "SoftmaxCrossEntropyLossFn", "Fast_CrossEntropyLoss"), losses
     ),
     "LigerCrossEntropyFunction": cross_entropy,
-    "DaoAILab::_causal_conv1d_fwd_cpp": causal_convolution,
     "bitsandbytes::dequantize_4bit": from_four_bits,
     "bitsandbytes::quantize_4bit": to_four_bits,
     "bitsandbytes::dequantize_blockwise": from_bytes,
