@@ -100,7 +100,8 @@ FA3 = (*[None] * 20, 0.125, True, -1, -1)
         ("LayerNormFn", (h(4, 6), h(6), h(6), h(4, 6)), Work(9 * 24, 3 * 48 + 24, "fp16")),
         ("DropoutAddLayerNormFn", (h(4, 6), None, h(6), h(6)), Work(8 * 24, 2 * 48 + 24, "fp16")),
         ("GeLUFunction", (h(4, 6), h(6)), Work(216, 96 + 12, "fp16")),
-        ("ApplyRotaryEmb", (h(2, 5, 4, 8), h(100, 4), h(100, 4)), Work(960, 2 * 640 + 1600, "fp16")),
+        # Of tables of 100 rows, those of 5 places.
+        ("ApplyRotaryEmb", (h(2, 5, 4, 8), h(100, 4), h(100, 4)), Work(960, 2 * 640 + 80, "fp16")),
         ("CrossEntropyLoss", (h(4, 50), ((4,), LONG)), Work(800, 400 + 32 + 16, "fp16")),
         ("_LayerNormMLP", (h(4, 6), h(6), h(6), h(16, 6), h(16), h(6, 8), h(6)), Work(2 * 24 * 24, 2 * (48 + 96 + 48), "fp16")),
         ("FusedDenseFunc", (h(4, 8), h(6, 8), h(6)), Work(384, 2 * (32 + 48 + 6 + 24), "fp16")),
