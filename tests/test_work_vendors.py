@@ -138,7 +138,29 @@ def test_a_lookup_reads_a_row_of_mean_width_per_index_and_writes_its_bags() -> N
     assert lookup(120) == expected
     known = lookup(120)
     assert known is not None
-    assert (known.least, known.doubtful_bytes) == (True, 2400), "a row that several indices name may be read once"
+    assert (known.least, known.doubtful_bytes) == (True, 2400 + 1920), (
+        "a row that several indices name may be read once"
+    )
+
+
+@pytest.mark.parametrize(
+    ("before", "moved"),
+    [
+        # FBGEMM, codegen/training/pt2/embedding_split_host_pt2_autograd_template.cpp: placeholder, host_weights, dev_weights, uvm, cache, placements, weights_offsets, D_offsets, total_D
+        ((f(0), h(0), h(9_000), h(0), h(0, 0), ((3,), INT), ((3,), LONG), ((4,), INT)), 8 * 43 + 2400 + 1920),
+        # FBGEMM 1.1: placeholder, list of weights, D_offsets, total_D: the list's type is not recorded
+        ((f(0), [[0], [9_000]], ((4,), INT)), 8 * 43),
+    ],
+)
+def test_lookups_of_later_versions(before: tuple[Any, ...], moved: float) -> None:
+    rest = (120, 64, ((4,), LONG), 20, ((30,), LONG), ((13,), LONG), 0)
+    assert work("fbgemm::split_embedding_codegen_lookup_adam_function_pt2", *before, *rest) == Work(None, moved, None)
+
+
+def test_a_lookup_without_pooling_returns_rows() -> None:
+    before = (f(0), h(9_000), h(0), h(0, 0), ((3,), INT), ((3,), LONG), ((4,), INT), 120, 64, ((4,), LONG), 20)
+    known = work("fbgemm::split_embedding_codegen_lookup_sgd_function", *before, ((30,), LONG), ((13,), LONG), 2)
+    assert known == Work(None, 8 * 43 + 2400, None)
 
 
 def test_a_lookup_of_unknown_width_reads_its_indices_at_least() -> None:

@@ -5,6 +5,8 @@ index and writes the sum of each bag; its backward pass reads the gradient of ea
 (`fbgemm_gpu/codegen/training`; the traffic as in its benchmark, `tbe_training_benchmark`: mean width times indices).
 """
 
+from dataclasses import dataclass
+
 from trace_analyzer.analyses.work.calls import FLOAT32, Call, Formula, Tensor, Unrecorded, Work, total_bytes
 
 LOOKUP = "fbgemm::split_embedding_codegen_lookup_"
@@ -12,33 +14,74 @@ LOOKUP_BACKWARD = (
     "torch::autograd::CppNode<SplitLookupFunction_",
     "torch::autograd::CppNode<SplitNoBagLookupFunction_",
 )
-_WEIGHTS, _WIDTHS, _TOTAL_WIDTH, _INDICES, _OFFSETS = 1, 6, 7, 11, 12
-"""Positions in a lookup: (autograd, device weights, ..., D_offsets, total_D, ..., indices, offsets, ...)."""
+_UNPOOLED = 2
+"""FBGEMM's pooling mode of lookups whose rows are returned one by one (PoolingMode.NONE)."""
+
+
+@dataclass(frozen=True)
+class _Places:
+    """Hold positions of a lookup's arguments, of which the first that is a number is the sum of the widths."""
+
+    weights: int
+    total: int
+
+    @property
+    def widths(self) -> int:
+        return self.total - 1
+
+    @property
+    def indices(self) -> int:
+        return self.total + 4
+
+    @property
+    def offsets(self) -> int:
+        return self.total + 5
+
+    @property
+    def pooling(self) -> int:
+        return self.total + 6
+
+
+def _places(call: Call) -> _Places | None:
+    """Return where a lookup has what: (autograd, [host weights], weights, uvm, cache, placements, weight offsets, D_offsets, total_D, ...).
+
+    Behind total_D stand max_D, a hash's sizes and bits, indices, offsets and the pooling mode. Lookups for torch.compile (`_pt2`) have host
+    weights before the device's, and later versions all weights in one list.
+    """
+    total = next((i for i, kind in enumerate(call.kinds) if i and kind == "Scalar"), None)
+    places: dict[int | None, int] = {3: 0, 7: 1, 8: 2}
+    if total not in places:
+        return None
+    assert total is not None
+    return _Places(places[total], total)
 
 
 def lookup(call: Call) -> Work:
     """Count a lookup: its indices, and where the sum of the widths is recorded a row of mean width per index and the bags.
 
-    One row may be read for several indices: these reads are doubted. Without the widths only indices and offsets are known.
+    One row may be read for several indices, and bags may be narrower or of unequal number: these are doubted. Without the widths, or where
+    the weights are a list, only indices and offsets are known.
     """
-    weights, widths, indices, offsets = (call.optional(i) for i in (_WEIGHTS, _WIDTHS, _INDICES, _OFFSETS))
-    known = weights is not None and widths is not None and indices is not None and offsets is not None
-    if not known or any(len(t.shape) != 1 for t in (weights, widths, indices, offsets)):  # type: ignore[union-attr]
+    places = _places(call)
+    if places is None:
         raise Unrecorded
-    assert weights is not None
-    assert widths is not None
-    assert indices is not None
-    assert offsets is not None
+    widths, indices, offsets = (call.optional(i) for i in (places.widths, places.indices, places.offsets))
+    if widths is None or indices is None or offsets is None:
+        raise Unrecorded
+    if any(len(t.shape) != 1 for t in (widths, indices, offsets)):
+        raise Unrecorded
+    weights = call.optional(places.weights) if places.weights else None
     tables, bags = widths.elements - 1, offsets.elements - 1
-    if tables < 1 or bags < 1 or bags % tables:
+    if tables < 1 or bags < 1:
         raise Unrecorded
     read = total_bytes(indices, offsets)
-    total = call.value(_TOTAL_WIDTH) if call.valued else None
-    if not isinstance(total, int) or total < tables:
+    total = call.value(places.total) if call.valued else None
+    if not isinstance(total, int) or total < tables or weights is None or len(weights.shape) != 1:
         return Work(None, read, None, least=True)
     rows = indices.elements * total / tables * weights.size
-    sums = total_bytes(Tensor((bags // tables, total), FLOAT32))
-    return Work(None, read + rows + sums, None, doubtful_bytes=rows, least=True)
+    is_pooled = call.value(places.pooling) != _UNPOOLED and not bags % tables
+    sums = total_bytes(Tensor((bags // tables, total), FLOAT32)) if is_pooled else 0.0
+    return Work(None, read + rows + sums, None, doubtful_bytes=rows + sums, least=True)
 
 
 def lookup_backward(call: Call) -> Work:
