@@ -18,6 +18,14 @@ EXPERTS = (h(10, 64), h(8, 96, 64), h(8, 64, 48), f(10, 2), ((10, 2), INT))
 """Ten tokens of 64, each to 2 of 8 experts with an inner width of 48 and a gate."""
 OF_EXPERTS = Work(2 * 20 * 64 * 144, 2 * 2 * 640 + 80 + 80 + 8 * 2 * (96 * 64 + 64 * 48), "fp16")
 
+# vLLM, csrc/moe/torch_bindings.cpp: moe_wna16_marlin_gemm(a, c, b_q_weight, b_scales, b_zeros, g_idx, perm, workspace, sorted_token_ids,
+# expert_ids, num_tokens_past_padded, topk_weights, moe_block_size, top_k, mul_topk_weights, [is_ep], b_type_id, size_m, size_n, size_k, ...):
+# ten tokens of 64, each to 2 of 8 experts of 96 rows in 4 bits, with room for 20 + 8 * 15 sorted ids.
+MARLIN_EXPERTS = (
+    h(10, 64), None, ((8, 4, 192), INT), h(8, 2, 96), None, None, None, ((64,), INT), ((140,), INT), ((9,), INT), ((1,), INT), f(10, 2),
+)  # fmt: skip
+OF_MARLIN = Work(2 * 20 * 96 * 64, 1280 + 2 * 20 * 96 + 8 * (4 * 768 + 2 * 192), "fp16")
+
 
 def bf(*shape: int) -> tuple[tuple[int, ...], str]:
     return shape, BF16
@@ -81,6 +89,14 @@ def q8(*shape: int) -> tuple[tuple[int, ...], str]:
         ("vllm::outplace_fused_experts", (h(1, 64), ((8, 96, 64), INT8), ((8, 64, 48), INT8), f(1, 2), ((1, 2), INT)), Work(2 * 2 * 64 * 144, 256 + 16 + 2 * 9216, "int8")),
         # 4-bit weights, two in a byte, are widened.
         ("vllm::outplace_fused_experts", (h(1, 64), ((8, 96, 32), BYTES), ((8, 64, 24), BYTES), f(1, 2), ((1, 2), INT)), Work(2 * 2 * 64 * 144, 256 + 16 + 9216, "fp16")),
+        # aiter, aiter/fused_moe.py: fused_moe_(hidden_states, w1, w2, topk_weight, topk_ids, expert_mask, ..., num_local_tokens at 14, hidden_pad at 17)
+        ("aiter::fused_moe_", (*EXPERTS, None, 0, 0, False, None, None, None, None, -1, None, 0, 15, 0, 0), OF_EXPERTS),
+        # aiter, aiter/ops/gemm_op_a8w8.py at 0006ebd: gemm_a8w8_ck(XQ, WQ, x_scale, w_scale, Out, bias, splitK)
+        ("aiter::gemm_a8w8_ck", (q8(4, 8), q8(6, 8), f(4, 1), f(1, 6), bf(4, 6)), Work(384, 32 + 48 + 48 + 40, "fp8")),
+        # torchao, torchao/ops.py: quant_llm_linear(EXPONENT, MANTISSA, in_feats, weights, scales, splitK): 6 bits a weight
+        ("torchao::quant_llm_linear", (3, 2, h(4, 64), ((16, 48), BYTES), h(16), 1), Work(2 * 4 * 64 * 16, 512 + 768 + 32 + 128, "fp16")),
+        ("_moe_C::moe_wna16_marlin_gemm", (*MARLIN_EXPERTS, 16, 2, True, False, 4, 10, 96, 64, True), OF_MARLIN),
+        ("_moe_C::moe_wna16_marlin_gemm", (*MARLIN_EXPERTS, 16, 2, True, 4, 10, 96, 64, True), OF_MARLIN),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )  # fmt: skip
@@ -97,6 +113,10 @@ def test_products_of_libraries(operator: str, arguments: tuple[Any, ...], expect
         ("sglang::inplace_fused_experts", (*EXPERTS, *[None] * 20, True)),
         ("sglang::outplace_fused_experts", (*EXPERTS, *[None] * 17, True)),
         ("vllm::rocm_aiter_fused_moe", (*EXPERTS, ((17,), INT))),
+        ("aiter::fused_moe_", (*EXPERTS, None, 0, 0, False, None, None, None, None, -1, ((1,), INT))),
+        # Experts of other devices: a flag, or room for more of them than are here.
+        ("_moe_C::moe_wna16_marlin_gemm", (*MARLIN_EXPERTS, 16, 2, True, True, 4, 10, 96, 64, True)),
+        ("_moe_C::moe_wna16_marlin_gemm", (*MARLIN_EXPERTS, 8, 2, True, 4, 10, 96, 64, True)),
         ("vllm::rocm_aiter_fused_moe", (*EXPERTS, *[None] * 10, 16, 0)),
     ],
 )

@@ -48,6 +48,10 @@ WEIGHTS = 2 * (96 * 64 + 64 * 48)
         ("fbgemm::bounds_check_indices", (((3,), LONG), ((100,), LONG), ((13,), LONG)), Work(None, 8 * 116, None)),
         ("fbgemm::asynchronous_complete_cumsum", (((100,), INT),), Work(100, 800, None)),
         ("fbgemm::permute_2D_sparse_data", (((6,), INT), ((3, 10), INT), ((50,), LONG)), Work(None, 24 + 120 + 240 + 800, None)),
+        ("fbgemm::permute_1D_sparse_data", (((6,), INT), ((3,), INT), ((50,), LONG)), Work(None, 24 + 12 + 24 + 800, None)),
+        # FBGEMM, jagged_tensor_ops: jagged_to_padded_dense(values, offsets, max_lengths, padding_value), dense_to_jagged(dense, offsets, total_L)
+        ("fbgemm::jagged_to_padded_dense", (h(50, 8), [[5]], [20], 0.0), Work(None, 800 + 1280, "fp16")),
+        ("fbgemm::dense_to_jagged", (h(4, 20, 8), [[5]], 50), Work(None, 1600, "fp16")),
         ("fbgemm::block_bucketize_sparse_features", (((30,), INT), ((50,), LONG)), Work(None, 120 + 800, None)),
         ("torch::autograd::CppNode<SplitLookupFunction_adam_Op>", (f(10, 64),), Work(None, 2560, None)),
     ],

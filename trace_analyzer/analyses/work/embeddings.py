@@ -7,7 +7,18 @@ index and writes the sum of each bag; its backward pass reads the gradient of ea
 
 from dataclasses import dataclass
 
-from trace_analyzer.analyses.work.calls import FLOAT32, Call, Formula, Tensor, Unrecorded, Work, total_bytes
+from trace_analyzer.analyses.work.calls import (
+    FLOAT32,
+    Call,
+    Formula,
+    Tensor,
+    Unrecorded,
+    Work,
+    compute,
+    require,
+    tensor_of,
+    total_bytes,
+)
 
 LOOKUP = "fbgemm::split_embedding_codegen_lookup_"
 LOOKUP_BACKWARD = (
@@ -90,15 +101,15 @@ def lookup_backward(call: Call) -> Work:
 
 
 def permuted(call: Call) -> Work:
-    """Count permute_2D_sparse_data, permute_sparse_features(permute, lengths, values, weights, ...).
+    """Count permute_2D_sparse_data, permute_1D_sparse_data, permute_sparse_features(permute, lengths, values, weights, ...).
 
     Lengths are written per permuted row. Values are read once where each row is permuted; how many are written is not recorded.
     """
     order, lengths, values = call.tensor(0), call.tensor(1), call.tensor(2)
-    if len(order.shape) != 1 or len(lengths.shape) != 2 or not lengths.shape[0]:
+    if len(order.shape) != 1 or len(lengths.shape) not in (1, 2) or not lengths.shape[0]:
         raise Unrecorded
-    written = Tensor((order.elements, lengths.shape[1]), lengths.dtype)
-    used = Tensor((min(order.elements, lengths.shape[0]), lengths.shape[1]), lengths.dtype)
+    written = Tensor((order.elements, *lengths.shape[1:]), lengths.dtype)
+    used = Tensor((min(order.elements, lengths.shape[0]), *lengths.shape[1:]), lengths.dtype)
     others = total_bytes(*call.given(2)) if order.elements >= lengths.shape[0] and values.elements else 0.0
     return Work(None, total_bytes(order, used, written) + 2 * others, None, doubtful_bytes=2 * others, least=True)
 
@@ -114,6 +125,27 @@ def checked(call: Call) -> Work:
     return Work(None, total_bytes(*call.given()), None)
 
 
+def padded(call: Call) -> Work:
+    """Count jagged_to_padded_dense(values, offsets, longest, ...): a row of each longest length is written for each offset but one.
+
+    Values behind the longest length are not read: that is doubted.
+    """
+    values, offsets, longest = call.tensor(0), call.tensors(1), call.numbers(2)
+    require(bool(offsets) and len(offsets[0].shape) == 1 and offsets[0].shape[0] > 0 and len(values.shape) in (1, 2))
+    result = tensor_of((offsets[0].shape[0] - 1, *longest, *values.shape[1:]), values.dtype)
+    return Work(None, total_bytes(values, result), compute(values.dtype), values.bytes)
+
+
+def unpadded(call: Call) -> Work:
+    """Count dense_to_jagged(dense, offsets, rows): where their number is recorded, rows are read and written."""
+    dense, rows = call.tensor(0), call.value(2)
+    if not isinstance(rows, int) or isinstance(rows, bool) or not dense.shape:
+        raise Unrecorded
+    kept = tensor_of((rows, dense.shape[-1]), dense.dtype)
+    require(kept.elements <= dense.elements)
+    return Work(None, total_bytes(kept, kept), compute(dense.dtype))
+
+
 def summed_up(call: Call) -> Work:
     """Count asynchronous_complete_cumsum and its kin (t): read once, written once."""
     given = call.tensor(0)
@@ -121,8 +153,9 @@ def summed_up(call: Call) -> Work:
 
 
 FORMULAS: dict[str, Formula] = {
-    "fbgemm::permute_2D_sparse_data": permuted,
-    "fbgemm::permute_sparse_features": permuted,
+    **{f"fbgemm::permute_{kind}": permuted for kind in ("1D_sparse_data", "2D_sparse_data", "sparse_features")},
+    **{f"fbgemm::jagged_to_padded_dense{end}": padded for end in ("", "_forward")},
+    **{f"fbgemm::dense_to_jagged{end}": unpadded for end in ("", "_forward")},
     "fbgemm::block_bucketize_sparse_features": bucketized,
     "fbgemm::bounds_check_indices": checked,
     **{f"fbgemm::asynchronous_{kind}_cumsum": summed_up for kind in ("complete", "inclusive", "exclusive")},

@@ -203,6 +203,14 @@ def bytes_weight(call: Call) -> Work:
     return _counted(2.0 * output.elements * a.shape[1], a.dtype, a, weights, call.optional(2), output)
 
 
+def few_bits(call: Call) -> Work:
+    """Count torchao::quant_llm_linear(exponent, mantissa, x, w, scales, ...): x (m, k) by n rows of packed numbers of few bits."""
+    bits, x, w = 1 + call.number(0) + call.number(1), call.tensor(2), call.tensor(3)
+    require(len(x.shape) == len(w.shape) == 2 and w.shape[1] * 8 == x.shape[1] * bits)
+    output = Tensor((x.shape[0], w.shape[0]), x.dtype)
+    return _counted(2.0 * output.elements * x.shape[1], x.dtype, x, w, call.optional(4), output)
+
+
 def experts(call: Call) -> Work:
     """Count inplace_fused_experts, outplace_fused_experts(hidden, w1, w2, topk_weights, topk_ids, ...).
 
@@ -210,13 +218,17 @@ def experts(call: Call) -> Work:
     (experts, h, i); weights may be packed along their last dimension. Of the weights, those of k experts must be read; of the others up to as many as
     there are rows may be: that is doubted. Experts on several devices are unknown: which tokens are computed here is no part of a trace.
     """
+    if _elsewhere(call):
+        raise Unrecorded
+    return _local_experts(call)
+
+
+def _local_experts(call: Call) -> Work:
     hidden, w1, w2, ids = call.tensor(0), call.tensor(1), call.tensor(2), call.tensor(4)
     require(len(hidden.shape) == len(ids.shape) == 2 and len(w1.shape) == len(w2.shape) == 3)
     tokens, width = hidden.shape
     count, wide = w1.shape[0], w1.shape[1]
     require(w2.shape[0] == count and w2.shape[1] == width and ids.shape[0] == tokens and count > 0)
-    if _elsewhere(call, count):
-        raise Unrecorded
     require(w1.shape[2] > 0)
     packed, rest = divmod(width, w1.shape[2])
     require(rest == 0 and packed > 0)
@@ -238,8 +250,10 @@ _SWITCHES = range(19, 27)
 """Where SGLang's flags stand that leave tokens of absent experts out (filter_expert) or results apart (no_combine)."""
 
 
-def _elsewhere(call: Call, count: int) -> bool:
+def _elsewhere(call: Call) -> bool:
     """Return whether experts may be on other devices: a map of more than are here, or a flag that skips them."""
+    weights = call.tensor(1)
+    count = weights.shape[0] if weights.shape else 0
     maps = [t for t in call.given(5) if len(t.shape) == 1 and t.dtype in (DTYPES["int"], DTYPES["long"])]
     return any(t.shape[0] > count for t in maps) or (call.valued and any(map(call.flag, _SWITCHES)))
 
@@ -250,19 +264,59 @@ def _experts_type(hidden: Tensor, weight: Tensor, packed: int) -> Dtype | None:
     return weight.dtype if narrow and (packed == 1 or weight.dtype != BYTE) else hidden.dtype
 
 
-def masked_experts(call: Call) -> Work:
-    """Count rocm_aiter_fused_moe(hidden, w1, w2, topk_weight, topk_ids, expert_mask, ...).
+def masked_experts(count: int, padding: tuple[int, int]) -> Formula:
+    """Return the formula of aiter's fused_moe_(hidden, w1, w2, topk_weight, topk_ids, expert_mask, ...), and of vLLM's operator around it.
 
-    A mask, a count of tokens, padding or shared experts leave the work unknown.
+    A mask, a count of tokens at ``count``, padding of widths at ``padding``, or weights of shared experts leave the work unknown.
     """
-    others = [call.optional(i) for i in (5, 13, *range(24, 28))]
-    if any(others) or (call.valued and any(isinstance(call.value(i), int) and call.value(i) for i in (15, 16))):
+
+    def formula(call: Call) -> Work:
+        others = [t for t in call.given(20) if len(t.shape) > 2]
+        padded = call.valued and any(isinstance(call.value(i), int) and call.value(i) for i in padding)
+        if others or padded or call.optional(5) is not None or call.optional(count) is not None:
+            raise Unrecorded
+        return _local_experts(call)
+
+    return formula
+
+
+def marlin_experts(call: Call) -> Work:
+    """Count moe_wna16_marlin_gemm(a, c, packed weights, ..., scales, ..., sorted ids, expert ids, padded, topk_weights, block, top k, ...).
+
+    Behind the block and the top k stand flags (the second of earlier versions: is_ep), the weights' type, and the sizes m, n and k. Without that
+    flag the room for sorted ids tells whether all experts are here: it has a block less one for each.
+    """
+    if not call.valued:
         raise Unrecorded
-    return experts(call)
+    last = max(i for i, argument in enumerate(call.arguments) if isinstance(argument, Tensor))
+    values = [call.value(i) for i in range(last + 1, last + 9)]
+    flags = [value for value in values[2:4] if isinstance(value, bool)]
+    sizes = values[3 + len(flags) : 6 + len(flags)]
+    if not flags or any(isinstance(n, bool) or not isinstance(n, int) or n < 1 for n in (*values[:2], *sizes)):
+        raise Unrecorded
+    (block, top), (m, n, k) = values[:2], sizes
+    a, rows = call.tensor(0), m * top
+    experts_here = [t for t in call.given(1) if len(t.shape) == 3]
+    if len(experts_here) < 2 or a.shape != (m, k):
+        raise Unrecorded
+    weight, scales = experts_here[:2]
+    count = weight.shape[0]
+    ids = call.tensor(last - 3)
+    if flags[-1] if len(flags) == 2 else ids.elements != rows + count * (block - 1):
+        raise Unrecorded
+    kept = total_bytes(weight, scales) / max(1, count)
+    read, must = kept * min(count, rows), kept * min(count, top)
+    plain = _counted(2.0 * rows * n * k, a.dtype, a, tensor_of((rows, n), scales.dtype if a.size < 2 else a.dtype))
+    assert plain.moved_bytes is not None
+    return replace(plain, moved_bytes=plain.moved_bytes + read, doubtful_bytes=read - must)
 
 
 _AITER_PRODUCTS = (
     "gemm_w8a8", "w8a8_gemm", "gemm_w8a8_blockscale", "gemm_a8w8", "gemm_a8w8_blockscale", "triton_gemm_a8w8_blockscale",
+)  # fmt: skip
+_AITER_KERNELS = (
+    *(f"{kind}{kernel}" for kind in ("", "bpreshuffle_", "blockscale_", "blockscale_bpreshuffle_") for kernel in ("ck", "cktile", "asm")),
+    "bpreshuffle", "blockscale", "blockscale_bpreshuffle",
 )  # fmt: skip
 FORMULAS: dict[str, Formula] = {
     **dict.fromkeys(("vllm::rocm_unquantized_gemm", "aiter::gemm_a16w16"), linear),
@@ -270,6 +324,7 @@ FORMULAS: dict[str, Formula] = {
         (
             *in_namespaces("vllm", "w8a8_triton_block_scaled_mm_func", "w8a8_block_fp8_matmul_deepgemm", "padded_cutlass"),
             *in_namespaces("vllm", *(f"rocm_aiter_{name}" for name in _AITER_PRODUCTS)),
+            *in_namespaces("aiter", "gemm_a8w8", *(f"gemm_a8w8_{name}" for name in _AITER_KERNELS)),
         ),
         rowwise,
     ),
@@ -308,5 +363,8 @@ FORMULAS: dict[str, Formula] = {
     **dict.fromkeys(in_namespaces("_rocm_C", "gptq_gemm_rdna3", "gptq_gemm_rdna3_wmma"), packed_weight),
     **dict.fromkeys(in_namespaces("_C _C_stable_libtorch sgl_kernel", "machete_mm", "cutlass_w4a8_mm"), prepacked_weight),
     **dict.fromkeys(in_namespaces("vllm sglang", "inplace_fused_experts", "outplace_fused_experts"), experts),
-    "vllm::rocm_aiter_fused_moe": masked_experts,
+    "vllm::rocm_aiter_fused_moe": masked_experts(13, (15, 16)),
+    "aiter::fused_moe_": masked_experts(14, (17, 18)),
+    "torchao::quant_llm_linear": few_bits,
+    **dict.fromkeys(in_namespaces("_moe_C sgl_kernel", "moe_wna16_marlin_gemm"), marlin_experts),
 }  # fmt: skip
