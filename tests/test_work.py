@@ -258,6 +258,13 @@ def test_a_fused_kernel_touches_each_tensor_once_but_no_more_than_it_iterates() 
     assert work("triton_red_fused_norm_1", f(1000, 6), f(4, 6), 4, 6) == Work(None, 4 * 48, "fp32")
 
 
+def test_a_template_has_its_grid_as_last_numbers_and_reads_views_of_what_it_is_passed() -> None:
+    # PyTorch 2.13 torch/_inductor/select_algorithm.py TritonTemplateKernel.call_kernel: tensors, then the grid
+    known = work("triton_tem_fused_mm_0", f(40, 60), f(60, 50), f(40, 50), 2, 1, 1)
+    assert known == Work(None, 4 * (2400 + 3000 + 2000), "fp32")
+    assert known.doubtful_bytes == known.moved_bytes
+
+
 @pytest.mark.parametrize(
     ("operator", "arguments"),
     [

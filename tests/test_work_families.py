@@ -139,6 +139,14 @@ def test_what_does_not_fit_is_unknown(operator: str, arguments: tuple[Any, ...])
     ("operator", "arguments", "least", "doubtful"),
     [
         ("aten::_embedding_bag", (f(100, 16), i(6), i(3), False, 0, False, None, False), False, 384),
+        # All 6 indices may name one row.
+        ("aten::embedding", (f(100, 16), i(6)), False, 384),
+        ("aten::index_select", (f(100, 16), 0, i(6)), False, 384),
+        # flash-attn, flash_attn/ops/fused_dense.py: (x, weight, bias, return_residual, process_group, sequence_parallel). A group is not recorded.
+        ("FusedDenseFunc", (h(4, 8), h(6, 8), h(6), False, None, True), False, 0),
+        ("FusedDenseFunc", (h(4, 8), h(6, 8), h(6), False, True), True, 0),
+        ("FusedDenseFunc", (h(4, 8), h(6, 8), h(6)), True, 0),
+        ("DenseNoBiasFunc", (h(4, 8), h(6, 8)), False, 0),
         ("aten::grid_sampler_2d", (f(1, 2, 8, 8), f(1, 5, 6, 2), 0, 0, False), False, 512),
         ("aten::_index_put_impl_", (f(50, 4), None, f(3, 4), False, False), True, 0),
         ("LigerSiLUMulFunctionBackward", (h(10, 8),), True, 0),

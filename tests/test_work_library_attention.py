@@ -88,6 +88,11 @@ FA3_BACKWARD = (h(1, 4, 2, 8),) * 5 + (f(1, 2, 4),) + (h(1, 4, 2, 8),) * 3 + (No
         ("sgl_kernel::cutlass_mla_decode", (h(2, 4, 8), h(2, 4, 8), h(2, 4, 2), h(99, 16, 10)), Work(None, 2 * (64 + 64 + 16), "fp16")),
         # flash-attn, hopper/flash_api.cpp: values of another width, as in latent attention, make a narrower result
         ("flash_attn_3::fwd", (h(6, 1, 24), h(9, 16, 1, 24), h(9, 16, 1, 8), *[None] * 11, ((1, 9), INT)), Work(None, 2 * (6 * 24 + 6 * 8), "fp16")),
+        # flash-attn, hopper/flash_attn_interface.py and flash_attn/cute/interface.py: FlashAttnVarlenFunc(q, k, v, cu_seqlens_q, cu_seqlens_k,
+        # seqused_q, seqused_k, page_table or max_seqlen_q ...): lengths in use or keys in blocks mean a cache
+        ("FlashAttnVarlenFunc", (h(6, 1, 8), h(9, 1, 8), h(9, 1, 8), ((2,), INT), ((2,), INT), None, None, 6, 9), Work(None, 2 * (48 + 72 + 72 + 48), "fp16")),
+        ("FlashAttnVarlenFunc", (h(6, 1, 8), h(9, 1, 8), h(9, 1, 8), ((2,), INT), ((2,), INT), None, ((1,), INT), 6, 9), Work(None, 2 * 96, "fp16")),
+        ("FlashAttnVarlenFunc", (h(6, 1, 8), h(9, 16, 1, 8), h(9, 16, 1, 8), ((2,), INT), None, None, ((1,), INT), ((1, 9), INT)), Work(None, 2 * 96, "fp16")),
         # Transformer Engine: between what differs by version, query, key and value
         ("FusedAttnFunc", (True, 4, 4, ((2,), INT), ((2,), INT), h(1, 4, 2, 8), h(1, 4, 1, 8), h(1, 4, 1, 8), None), Work(None, 2 * (64 + 32 + 32 + 64), "fp16")),
     ],
@@ -102,7 +107,6 @@ def test_attention_of_libraries(operator: str, arguments: tuple[Any, ...], expec
     [
         # No damage, but shapes that the formula does not know: three dimensions, keys in blocks, unpacked heads.
         ("aten::scaled_dot_product_attention", (h(3, 5, 8), h(3, 5, 8), h(3, 5, 8), None, 0.0, False)),
-        ("FlashAttnVarlenFunc", (h(6, 1, 8), h(9, 16, 1, 8), h(9, 16, 1, 8))),
         ("FlashAttnQKVPackedFunc", (h(1, 4, 8, 8),)),
         ("FlashAttnKVPackedFunc", (h(1, 4, 2, 8), h(1, 4, 8, 8))),
         ("aiter::mha_batch_prefill", (h(6, 1, 8), h(99, 1, 8), h(99, 1, 8), ((2,), INT), ((2,), INT), ((6,), INT), 6, 6, 0.0, 0.1, 0.0, False, True, 2, 0)),

@@ -256,14 +256,24 @@ def two_products(call: Call) -> Work:
 
 
 def dense(call: Call) -> Work:
-    """Count Apex's FusedDenseFunc, DenseNoBiasFunc(x, w, [bias]): (..., k) x (n, k), transposed."""
+    """Count Apex's FusedDenseFunc, DenseNoBiasFunc(x, w, [bias]): (..., k) x (n, k), transposed.
+
+    flash-attn's function of the same name goes on with return_residual, process_group, sequence_parallel. It may gather rows of other devices,
+    and write half of FP32's bytes under autocast; a process group is not recorded, and old PyTorch records tensors alone.
+    """
     given, weight, bias = call.tensor(0), call.tensor(1), call.optional(2)
     require(len(weight.shape) == 2 and bool(given.shape) and given.shape[-1] == weight.shape[1])
     if given.dtype is None or given.dtype.compute is None:
         raise Unrecorded
     output = Tensor((*given.shape[:-1], weight.shape[0]), given.dtype)
     flop = 2.0 * output.elements * weight.shape[1]
-    return Work(flop, total_bytes(given, weight, bias, output), given.dtype.compute)
+    moved = total_bytes(given, weight, bias, output)
+    if call.operator == "DenseNoBiasFunc":
+        return Work(flop, moved, given.dtype.compute)
+    alone = call.valued and len(call.arguments) == 6 and call.arguments[4] is None
+    return Work(
+        flop, moved, given.dtype.compute, output.bytes / 2 if given.dtype.compute == "fp32" else 0.0, least=not alone
+    )
 
 
 def linear(call: Call) -> Work:

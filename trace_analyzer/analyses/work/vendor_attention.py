@@ -69,13 +69,18 @@ def varlen(call: Call) -> Work:
 def packed_or_cached(call: Call) -> Work:
     """Count attention(q, k, v, two offsets, ...) whose mask stands at different places: bytes alone.
 
-    Further lists of integers (lengths in use) or keys in blocks mean a cache.
+    Further lists of integers (lengths in use) or keys in blocks mean a cache; lengths of queries leave some of them out.
     """
     query, key = call.tensor(0), call.tensor(1)
     lengths = [t for t in call.given(5) if t.dtype is not None and t.dtype.compute is None and t.shape]
     if lengths or len(key.shape) != len(query.shape):
-        return cached(call, value=2)
+        return _some_queries(cached(call, value=2))
     return unmasked_bytes(call)
+
+
+def _some_queries(work: Work) -> Work:
+    """Return the work of a call of which some queries may not be in use."""
+    return replace(work, doubtful_bytes=work.moved_bytes or 0.0)
 
 
 def unmasked_gradient_bytes(call: Call) -> Work:
@@ -132,7 +137,7 @@ def whole_or_cached(call: Call) -> Work:
     Keys and values are read whole, unless they lie in a cache; the FLOP of packed sequences are not recorded.
     """
     if not call.valued or any(call.optional(position) is not None for position in _OF_CACHES):
-        return cached(call, value=2)
+        return _some_queries(cached(call, value=2))
     chunk = call.value(_CHUNK)
     chunked = isinstance(chunk, int) and not isinstance(chunk, bool) and chunk > 0
     if chunked or call.optional(7) is not None or call.optional(8) is not None:
@@ -229,7 +234,8 @@ FORMULAS: dict[str, Formula] = {
         ),
         unmasked_gradient_bytes,
     ),
-    **dict.fromkeys(("FlashAttnFunc", "FlashAttnVarlenFunc"), unmasked_bytes),
+    "FlashAttnFunc": unmasked_bytes,
+    "FlashAttnVarlenFunc": packed_or_cached,
     **dict.fromkeys(("FlashAttnQKVPackedFunc", "FlashAttnVarlenQKVPackedFunc"), packed_bytes),
     **dict.fromkeys(("FlashAttnKVPackedFunc", "FlashAttnVarlenKVPackedFunc"), packed_keys_bytes),
     **{f"FlashAttn{kind}FuncBackward": of_gradient for kind in _KINDS},
