@@ -97,6 +97,13 @@ def q8(*shape: int) -> tuple[tuple[int, ...], str]:
         ("torchao::quant_llm_linear", (3, 2, h(4, 64), ((16, 48), BYTES), h(16), 1), Work(2 * 4 * 64 * 16, 512 + 768 + 32 + 128, "fp16")),
         ("_moe_C::moe_wna16_marlin_gemm", (*MARLIN_EXPERTS, 16, 2, True, False, 4, 10, 96, 64, True), OF_MARLIN),
         ("_moe_C::moe_wna16_marlin_gemm", (*MARLIN_EXPERTS, 16, 2, True, 4, 10, 96, 64, True), OF_MARLIN),
+        # quack, quack/gemm_interface.py with gemm_gated_out: gemm_out(A, B, out, bias, ...), gemm_add_out(A, B, C, out, ...), gemm_act_out(A, B, preact_out,
+        # postact_out, C, bias, ...), gemm_gated_out(A, B (k, 2 n), preact_out, postact_out, ...); before gemm_out: gemm(A, B)
+        ("quack::gemm_out", (bf(4, 8), bf(8, 6), bf(4, 6), None, 1.0), Work(384, 2 * (32 + 48 + 24), "bf16")),
+        ("quack::gemm", (bf(2, 4, 8), bf(2, 8, 6)), Work(768, 4 * (32 + 48 + 24), "bf16")),
+        ("quack::gemm_add_out", (bf(4, 8), bf(8, 6), bf(4, 6), bf(4, 6), 1.0, 1.0), Work(384, 2 * (32 + 48 + 48), "bf16")),
+        ("quack::gemm_act_out", (bf(4, 8), bf(8, 6), None, bf(4, 6), None, bf(6), "relu"), Work(384, 2 * (32 + 48 + 24 + 6), "bf16")),
+        ("quack::gemm_gated_out", (bf(4, 8), bf(8, 6), bf(4, 6), bf(4, 3), None, None, "swiglu"), Work(384, 2 * (32 + 48 + 24 + 12), "bf16")),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )  # fmt: skip
@@ -118,6 +125,9 @@ def test_products_of_libraries(operator: str, arguments: tuple[Any, ...], expect
         ("_moe_C::moe_wna16_marlin_gemm", (*MARLIN_EXPERTS, 16, 2, True, True, 4, 10, 96, 64, True)),
         ("_moe_C::moe_wna16_marlin_gemm", (*MARLIN_EXPERTS, 8, 2, True, 4, 10, 96, 64, True)),
         ("vllm::rocm_aiter_fused_moe", (*EXPERTS, *[None] * 10, 16, 0)),
+        # Rows of several products, by offsets that are not recorded.
+        ("quack::gemm_out", (bf(10, 8), bf(2, 8, 6), bf(10, 6), None, 1.0, None, ((3,), INT))),
+        ("quack::gemm_out", (bf(10, 8), bf(8, 6), bf(2, 10, 6), None, 1.0, None, None, ((3,), INT))),
     ],
 )
 def test_unknown_products(operator: str, arguments: tuple[Any, ...]) -> None:

@@ -86,6 +86,17 @@ SLOTS = ((4,), LONG)
          Work(8 * 80 * 16, 3 * 160 + 512 + 2 * 320, "fp16")),
         # Mamba, selective_scan_interface.py: SelectiveScanFn.forward(u, delta, A, B, C, D, z, delta_bias, ...); without z and values, None is not recorded
         ("SelectiveScanFn", (h(2, 8, 10), h(2, 8, 10), f(8, 16), h(2, 16, 10), h(2, 16, 10), f(8), f(8)), Work(8 * 160 * 16, 3 * 320 + 512 + 2 * 640 + 64, "fp16")),
+        # Mamba, ops/triton/ssd_combined.py at 01b717a: MambaChunkScanCombinedFn.forward(x, dt, A, B, C, chunk_size, ...)
+        ("MambaChunkScanCombinedFn", (h(2, 10, 4, 8), h(2, 10, 4), f(4), h(2, 10, 1, 16), h(2, 10, 1, 16), 5), Work(None, 2 * 1280 + 160 + 16 + 2 * 640, "fp16")),
+        # The same file: MambaSplitConv1dScanCombinedFn.forward(zxbcdt, ...); selective_scan_interface.py: MambaInnerFn.forward(xz, ...)
+        ("MambaSplitConv1dScanCombinedFn", (h(2, 10, 100), h(64, 4)), Work(None, 4000, "fp16")),
+        ("MambaInnerFn", (h(2, 16, 10), h(8, 1, 4)), Work(None, 640 + 320, "fp16")),
+        # torch 2.13: aten::_jagged_to_padded_dense_forward(values, offsets[], max_lengths, padding), _padded_dense_to_jagged_forward(dense, offsets[], total_L)
+        ("aten::_jagged_to_padded_dense_forward", (h(50, 8), [[5]], [20], 0.0), Work(None, 800 + 1280, "fp16")),
+        ("aten::_padded_dense_to_jagged_forward", (h(4, 20, 8), [[5]], 50), Work(None, 1600, "fp16")),
+        # quack, quack/rmsnorm.py: _rmsnorm_bwd(x, weight, dout, rstd, dx, dw_partial, db_partial, dresidual_out, dresidual, ...); softmax.py: (x, out)
+        ("quack::_rmsnorm_bwd", (h(4, 6), h(6), h(4, 6), f(4), h(4, 6), f(3, 6), None, None, None, 3), Work(11 * 24, 3 * 48 + 12 + 16 + 72, "fp16")),
+        ("quack::_softmax_fwd", (h(4, 6), h(4, 6)), Work(120, 96, "fp16")),
         # vLLM and SGLang: causal_conv1d_fwd(x, weight, bias, conv_states, query_start_loc, ...) of packed sequences
         ("sgl_kernel::causal_conv1d_fwd", (h(8, 30), h(8, 4), h(8), h(9, 8, 3), ((3,), INT)), Work(8 * 240, 960 + 64 + 16, "fp16")),
         # SGLang: causal_conv1d_update(x, conv_state, weight, bias, ...)

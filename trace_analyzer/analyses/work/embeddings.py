@@ -156,6 +156,8 @@ FORMULAS: dict[str, Formula] = {
     **{f"fbgemm::permute_{kind}": permuted for kind in ("1D_sparse_data", "2D_sparse_data", "sparse_features")},
     **{f"fbgemm::jagged_to_padded_dense{end}": padded for end in ("", "_forward")},
     **{f"fbgemm::dense_to_jagged{end}": unpadded for end in ("", "_forward")},
+    "aten::_jagged_to_padded_dense_forward": padded,
+    "aten::_padded_dense_to_jagged_forward": unpadded,
     "fbgemm::block_bucketize_sparse_features": bucketized,
     "fbgemm::bounds_check_indices": checked,
     **{f"fbgemm::asynchronous_{kind}_cumsum": summed_up for kind in ("complete", "inclusive", "exclusive")},

@@ -60,7 +60,37 @@ def convolution_step(call: Call) -> Work:
     return Work(2.0 * given.elements * weight.shape[1], moved, compute(given.dtype), moved, least=True)
 
 
+def chunked_scan(call: Call) -> Work:
+    """Count the bytes of MambaChunkScanCombinedFn(x, dt, A, B, C, ...): a result of x's shape. States between chunks are not counted.
+
+    How much a chunk computes depends on its size; that is not known where numbers are not recorded.
+    """
+    given, delta, a, b, c = (call.tensor(i) for i in range(5))
+    if len(given.shape) != 4 or len(b.shape) != 4 or b.shape != c.shape or delta.shape != given.shape[:3]:
+        raise Unrecorded
+    return Work(None, total_bytes(given, given, delta, a, b, c), compute(given.dtype), least=True)
+
+
+def whole_mixer(call: Call) -> Work:
+    """Count the bytes of MambaInnerFn(x and z, ...): the halves of (samples, 2 channels, length) are read, and a result as large as one is written."""
+    both = call.tensor(0)
+    if len(both.shape) != 3 or both.shape[1] % 2:
+        raise Unrecorded
+    return Work(None, 1.5 * both.bytes, compute(both.dtype), least=True)
+
+
+def projected_mixer(call: Call) -> Work:
+    """Count the bytes of MambaSplitConv1dScanCombinedFn(z, x, B, C and dt, ...): read. Which part of the width is the result's is a value."""
+    both = call.tensor(0)
+    if len(both.shape) != 3:
+        raise Unrecorded
+    return Work(None, float(both.bytes), compute(both.dtype), least=True)
+
+
 FORMULAS: dict[str, Formula] = {
+    "MambaChunkScanCombinedFn": chunked_scan,
+    "MambaInnerFn": whole_mixer,
+    "MambaSplitConv1dScanCombinedFn": projected_mixer,
     **dict.fromkeys(("_C::selective_scan_fwd", "SelectiveScanFn"), scanned),
     **dict.fromkeys(
         (

@@ -61,6 +61,23 @@ def norm_of_all(call: Call) -> Work:
     return moved((4.0 + (len(like) > 1)) * given.elements, given, *call.given())
 
 
+def norm_gradients_of_all(call: Call) -> Work:
+    """Count quack::_rmsnorm_bwd(x, weight, gradient, rstd, dx, [parts of dw], ...): each tensor once.
+
+    Normalized value 2, two sums 3, combination 4; the weight's gradient, multiply and add.
+    """
+    given = call.tensor(0)
+    require(bool(given.shape) and call.tensor(2).elements == given.elements)
+    return moved((9.0 + 2 * (call.optional(5) is not None)) * given.elements, given, *call.given())
+
+
+def softmax_into(call: Call) -> Work:
+    """Count quack::_softmax_fwd(x, out): maximum, subtract, exp, add, divide."""
+    given, output = call.tensor(0), call.tensor(1)
+    require(given.elements == output.elements)
+    return moved(5.0 * given.elements, given, given, output)
+
+
 def gated(call: Call) -> Work:
     """Count silu_and_mul, gelu_and_mul(out, input): the input holds both halves; activation 5, multiply."""
     output, given = call.tensor(0), call.tensor(1)
@@ -221,6 +238,8 @@ FORMULAS: dict[str, Formula] = {
     ),
     **dict.fromkeys(in_namespaces("aiter", "add_rmsnorm", "rmsnorm2d_fwd_with_add"), add_rms_norm_to),
     "quack::_rmsnorm_fwd": norm_of_all,
+    "quack::_rmsnorm_bwd": norm_gradients_of_all,
+    "quack::_softmax_fwd": softmax_into,
     **dict.fromkeys(in_namespaces("_C sgl_kernel flashinfer aiter", *_GATES), gated),
     **dict.fromkeys(in_namespaces("_C", "gelu_new", "gelu_fast", "gelu_quick"), activated),
     **dict.fromkeys(in_namespaces("_C sgl_kernel", "rotary_embedding", "batched_rotary_embedding"), rotary),

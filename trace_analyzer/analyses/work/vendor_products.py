@@ -311,6 +311,21 @@ def marlin_experts(call: Call) -> Work:
     return replace(plain, moved_bytes=plain.moved_bytes + read, doubtful_bytes=read - must)
 
 
+def with_epilogue(call: Call) -> Work:
+    """Count quack's gemm(A, B), gemm_out(A, B, out, ...) and its kin: (m, k) x (k, n), or batches of them; each tensor once.
+
+    Lists of integers (offsets, rows to gather) leave the work unknown.
+    """
+    first, second, given = call.tensor(0), call.tensor(1), call.given()
+    fits = len(first.shape) == len(second.shape) in (2, 3) and first.shape[:-2] == second.shape[:-2]
+    types = {t.dtype.compute if t.dtype is not None else None for t in given}
+    if not fits or first.shape[-1] != second.shape[-2] or not types <= {"fp16", "bf16", "fp32"}:
+        raise Unrecorded
+    output = tensor_of((*first.shape[:-1], second.shape[-1]), first.dtype)
+    returned = output if call.operator == "quack::gemm" else None
+    return _counted(2.0 * output.elements * first.shape[-1], first.dtype, *given, returned)
+
+
 _AITER_PRODUCTS = (
     "gemm_w8a8", "w8a8_gemm", "gemm_w8a8_blockscale", "gemm_a8w8", "gemm_a8w8_blockscale", "triton_gemm_a8w8_blockscale",
 )  # fmt: skip
@@ -366,5 +381,9 @@ FORMULAS: dict[str, Formula] = {
     "vllm::rocm_aiter_fused_moe": masked_experts(13, (15, 16)),
     "aiter::fused_moe_": masked_experts(14, (17, 18)),
     "torchao::quant_llm_linear": few_bits,
+    **dict.fromkeys(
+        in_namespaces("quack", "gemm", *(f"gemm_{kind}" for kind in ("out", "add_out", "add_inplace", "act_out", "dact_out", "gated_out", "dgated_out"))),
+        with_epilogue,
+    ),
     **dict.fromkeys(in_namespaces("_moe_C sgl_kernel", "moe_wna16_marlin_gemm"), marlin_experts),
 }  # fmt: skip
