@@ -24,8 +24,12 @@ from trace_analyzer.analyses.work import (
     recurrent,
     reductions,
     resampling,
+    state_spaces,
     vendor,
+    vendor_attention,
     vendor_products,
+    vendor_quantization,
+    vendor_routing,
 )
 from trace_analyzer.analyses.work.calls import Formula, Malformed, Record, Unrecorded, Work, call_of
 
@@ -33,6 +37,7 @@ MATMUL_FORMULAS: dict[str, Formula] = (
     matmuls.FORMULAS
     | convolutions.FORMULAS
     | attention.FORMULAS
+    | vendor_attention.FORMULAS
     | vendor_products.FORMULAS
     | autograd_functions.PRODUCTS
     | recurrent.PRODUCTS
@@ -49,6 +54,9 @@ FORMULAS: dict[str, Formula] = {
     **recurrent.FORMULAS,
     **autograd_functions.FORMULAS,
     **vendor.FORMULAS,
+    **vendor_quantization.FORMULAS,
+    **vendor_routing.FORMULAS,
+    **state_spaces.FORMULAS,
     **embeddings.FORMULAS,
     **MATMUL_FORMULAS,
 }

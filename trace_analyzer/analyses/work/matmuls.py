@@ -1,4 +1,4 @@
-"""Count matmuls.
+"""Count matrix products.
 
 FLOP: 2 per multiply-add, as in ``torch.utils.flop_counter``; bytes: operands and bias once, result once.
 """
@@ -24,9 +24,9 @@ from trace_analyzer.analyses.work.calls import (
 def product(
     call: Call, left: int, right: int, *, added: int | None = None, beta: int | None = None, result: Dtype | None = None
 ) -> Work:
-    """Count (..., m, k) x (..., k, n), both with two dimensions or both batched: 2 m k n FLOP per batch.
+    """Count (..., m, k) x (..., k, n), both of two dimensions or both batched: 2 m k n FLOP per batch.
 
-    ``added`` is the position of a summand, ``beta`` that of its factor (0: the summand is not read).
+    ``added`` is the position of a summand, ``beta`` that of its factor (0: it is not read).
     """
     a, b = call.tensor(left), call.tensor(right)
     require(len(a.shape) == len(b.shape) and len(a.shape) in (2, 3))
@@ -42,9 +42,9 @@ def product(
 
 
 def _work(flop: float, inputs: list[Tensor | None], output: Tensor) -> Work:
-    """Return the work; with a missing type, only the bytes are unknown.
+    """Return the work; a missing type leaves only bytes unknown.
 
-    Complex arithmetic is `Unrecorded`, as its FLOP differ.
+    Complex arithmetic is left out: its FLOP are others.
     """
     dtype = next(tensor.dtype for tensor in inputs if tensor is not None)
     if dtype is None or dtype.compute is None:
@@ -53,7 +53,7 @@ def _work(flop: float, inputs: list[Tensor | None], output: Tensor) -> Work:
 
 
 def _result(call: Call, shape: Shape, dtype: Dtype | None, after: int) -> Tensor:
-    """Return the result: a later argument with its shape is the tensor that it is written to."""
+    """Return the result: a tensor of its shape among the later arguments is the one it is written to."""
     given = [t for t in call.given(after + 1) if t.shape == shape]
     return Tensor(shape, given[-1].dtype if given and given[-1].dtype else dtype)
 
@@ -78,37 +78,67 @@ def int_mm(call: Call) -> Work:
 
 
 def scaled_mm(call: Call) -> Work:
-    """Count _scaled_mm(self, mat2, scale_a, scale_b, bias, scale_result, out_dtype): the scales are read too."""
-    plain = product(call, 0, 1, result=call.type_at(6) or call.type_at(5))
-    rest = [tensor for tensor in (call.optional(2), call.optional(3), call.optional(4)) if tensor is not None]
-    moved = None if plain.moved_bytes is None else plain.moved_bytes + total_bytes(*rest)
+    """Count _scaled_mm(self, mat2, scale_a, scale_b, bias, scale_result, out_dtype): the scales are read too.
+
+    Up to PyTorch 2.2 its arguments are (self, mat2, bias, out_dtype, scale_a, scale_b, ...). Scales of blocks are padded to whole tiles,
+    of which those of blocks of 32 elements are read.
+    """
+    out = call.type_at(6) or call.type_at(5) or call.type_at(3)
+    plain = product(call, 0, 1, result=out)
+    scales = [_read_scales(call.optional(2), call.tensor(0)), _read_scales(call.optional(3), call.tensor(1))]
+    moved = None if plain.moved_bytes is None else plain.moved_bytes + total_bytes(*scales, call.optional(4))
+    return Work(plain.flop, moved, plain.dtype)
+
+
+def _read_scales(scales: Tensor | None, operand: Tensor) -> Tensor | None:
+    """Return the scales of an operand that are read: of a matrix of them no more than one of 32 elements."""
+    if scales is None or len(scales.shape) < 2:
+        return scales
+    return Tensor((min(scales.elements, max(1, operand.elements // 32)),), scales.dtype)
+
+
+def scaled_mm_of_lists(call: Call) -> Work:
+    """Count _scaled_mm_v2(self, mat2, scales, recipe, swizzle, scales, recipe, swizzle, bias, out_dtype, ...).
+
+    The types of lists of scales are not recorded: these are not counted.
+    """
+    plain = product(call, 0, 1, result=call.type_at(9))
+    bias = call.optional(8)
+    moved = None if plain.moved_bytes is None else plain.moved_bytes + total_bytes(bias)
     return Work(plain.flop, moved, plain.dtype)
 
 
 def grouped_mm(call: Call) -> Work:
-    """Count _grouped_mm, _scaled_grouped_mm(self, mat2, [scales], offs, ...): the groups sum to the whole.
+    """Count _grouped_mm, _scaled_grouped_mm(self, mat2, [scales], offs, ...).
 
-    (M, K) x (G, K, N) is split along M, (G, M, K) x (K, N) along N, (M, K) x (K, N) along K with G results.
+    (M, K) x (G, K, N) cuts M, (G, M, K) x (K, N) cuts N, (M, K) x (K, N) cuts K and has G results. What lies behind the last offset is
+    padding, which is not computed: then the FLOP are unknown, and the bytes doubted.
     """
     a, b = call.tensor(0), call.tensor(1)
     require(len(a.shape) in (2, 3) and len(b.shape) in (2, 3) and a.shape[-1] == b.shape[-2])
     m, k, n = a.shape[-2], a.shape[-1], b.shape[-1]
     rest = call.given(2)
-    if len(a.shape) == len(b.shape) == 3:
+    is_whole = len(a.shape) == len(b.shape) == 3
+    if is_whole:
         require(a.shape[0] == b.shape[0])
         result: Shape = (a.shape[0], m, n)
-        flop = 2.0 * prod(result) * k
     elif len(a.shape) == len(b.shape) == 2:
         offsets = [t for t in rest if len(t.shape) == 1 and t.dtype == INT32]
         if not offsets:
             raise Unrecorded
-        result, flop = (offsets[0].shape[0], m, n), 2.0 * m * k * n
+        result = (offsets[0].shape[0], m, n)
     else:
-        result, flop = (m, n), 2.0 * m * k * n
-    out = call.type_at(7) or call.type_at(5) or call.type_at(4)
+        result = (m, n)
+    out = next((t for t in map(call.type_at, (10, 7, 5, 4)) if t is not None), None)
     if out is None and a.dtype is not None:
         out = DTYPES["c10::BFloat16"] if a.dtype.compute in ("fp8", "fp4") else a.dtype
-    return _work(flop, [a, b, *rest], Tensor(result, out))
+    packed = 2 if a.dtype is not None and a.dtype.compute == "fp4" else 1
+    work = _work(2.0 * prod(result) * k * packed, [a, b, *rest], Tensor(result, out))
+    if is_whole:
+        return work
+    sure = total_bytes(Tensor(result, out)) if len(a.shape) == len(b.shape) == 2 else 0.0
+    moved = work.moved_bytes or 0.0
+    return Work(None, work.moved_bytes, work.dtype, moved - sure, least=True)
 
 
 def mv(call: Call) -> Work:
@@ -143,7 +173,7 @@ def addr(call: Call) -> Work:
 
 
 def addbmm(call: Call) -> Work:
-    """Count addbmm(self, batch1, batch2): a sum of matmuls."""
+    """Count addbmm(self, batch1, batch2): a sum of products."""
     a, b = call.tensor(1), call.tensor(2)
     require(len(a.shape) == len(b.shape) == 3 and a.shape[0] == b.shape[0] and a.shape[2] == b.shape[1])
     return _work(2.0 * a.elements * b.shape[2], [a, b, call.optional(0)], Tensor((a.shape[1], b.shape[2]), a.dtype))
@@ -169,7 +199,7 @@ def matmul(call: Call) -> Work:
 
 
 def int4_mm(call: Call) -> Work:
-    """Count _weight_int4pack_mm(self, packed, group_size, scales), with eight weights per int32.
+    """Count _weight_int4pack_mm(self, packed, group_size, scales): eight weights in an int32.
 
     It is computed in self's type.
     """
@@ -189,7 +219,7 @@ def int8_mm(call: Call) -> Work:
 
 
 def broadcast(*shapes: Shape) -> Shape:
-    """Return the broadcast shape. Raises `Malformed` where there is none."""
+    """Return the shape that these broadcast to. Raises Malformed where they do not."""
     rank = max(map(len, shapes), default=0)
     padded = [(1,) * (rank - len(shape)) + shape for shape in shapes]
     sizes = [set(column) - {1} for column in zip(*padded, strict=True)]
@@ -219,8 +249,8 @@ FORMULAS: dict[str, Formula] = {
     "aten::matmul": matmul,
     "aten::_int_mm": int_mm,
     "aten::_scaled_mm": scaled_mm,
-    "aten::_grouped_mm": grouped_mm,
-    "aten::_scaled_grouped_mm": grouped_mm,
-    "aten::_weight_int4pack_mm": int4_mm,
+    "aten::_scaled_mm_v2": scaled_mm_of_lists,
+    **dict.fromkeys(("aten::_grouped_mm", "aten::_scaled_grouped_mm", "aten::_scaled_grouped_mm_v2"), grouped_mm),
+    **dict.fromkeys(("aten::_weight_int4pack_mm", "aten::_weight_int4pack_mm_with_scales_and_zeros"), int4_mm),
     "aten::_weight_int8pack_mm": int8_mm,
 }

@@ -1,7 +1,7 @@
-"""Count operators that only move data: copies, fills, random numbers, indexing, embedding, pooling and resampling.
+"""Count work that only moves data: copies, fills, random numbers, indexing, embedding, pooling and resampling.
 
-Gathered or scattered data counts once per index, but at most once per element of the tensor: repeated rows come from
-the cache.
+What is gathered or scattered counts once per index, but never more than the whole tensor it is taken from: repeated
+rows come from the cache.
 """
 
 from dataclasses import replace
@@ -22,26 +22,26 @@ from trace_analyzer.analyses.work.matmuls import broadcast
 
 
 def moved(tensor: Tensor, *others: Tensor | None, flop: float = 0.0) -> Work:
-    """Count each of these tensors once, with the compute type of the first."""
+    """Count each of these tensors once; computed in the type of the first."""
     return Work(flop, total_bytes(tensor, *others), compute(tensor.dtype))
 
 
 def copy(call: Call) -> Work:
-    """Count copy_(self, src), with broadcasting."""
+    """Count copy_(self, src), broadcasting."""
     target, source = call.tensor(0), call.tensor(1)
     broadcast(target.shape, source.shape)
     return replace(moved(target, source), doubtful_bytes=source.bytes if source.strides is None else 0.0)
 
 
 def fill(call: Call) -> Work:
-    """Count fill_, zero_ and random number generators, which write once."""
+    """Count fill_, zero_ and generators of random numbers: written once."""
     return moved(call.tensor(0))
 
 
 def duplicate(call: Call) -> Work:
-    """Count clone, contiguous, _to_copy: read once, written once in the requested type."""
+    """Count clone, contiguous, _to_copy: read once, written once, in the type that is asked for."""
     given = call.tensor(0)
-    # In clone and contiguous, this argument is a memory format.
+    # What stands there in clone and contiguous is a memory format.
     dtype = call.type_at(1) if call.operator == "aten::_to_copy" else None
     if call.operator == "aten::_to_copy" and not call.valued:
         return replace(moved(given), least=True)
@@ -57,7 +57,7 @@ def concatenate(call: Call) -> Work:
 
 
 def _some(tensor: Tensor, count: int) -> float:
-    """Return the bytes of ``count`` elements of a tensor, where each stored element counts once."""
+    """Return the bytes of ``count`` elements of a tensor; repeated indices are doubtful."""
     return min(count, tensor.stored) * tensor.size
 
 
@@ -72,7 +72,8 @@ def index_select(call: Call) -> Work:
 def _rows(given: Tensor, index: Tensor, of: int) -> Work:
     require(of > 0)
     count = given.elements // of * index.elements
-    return Work(0.0, index.bytes + _some(given, count) + count * given.size, compute(given.dtype))
+    read = _some(given, count)
+    return Work(0.0, index.bytes + read + count * given.size, compute(given.dtype), read)
 
 
 def embedding(call: Call) -> Work:
@@ -83,7 +84,7 @@ def embedding(call: Call) -> Work:
 
 
 def embedding_backward(call: Call) -> Work:
-    """Count embedding_dense_backward(grad_output, indices, num_weights, ...): zeroed table, rows added to it."""
+    """Count embedding_dense_backward(grad_output, indices, num_weights, ...): a zeroed table, and rows added to it."""
     gradient, index = call.tensor(0), call.tensor(1)
     require(bool(gradient.shape) and gradient.elements == index.elements * gradient.shape[-1])
     if not call.valued:
@@ -96,36 +97,38 @@ def gather(call: Call) -> Work:
     """Count gather(self, dim, index)."""
     given, index = call.tensor(0), call.tensor(2)
     count = index.elements
-    both = index.bytes + _some(given, count) + count * given.size
-    return Work(0.0, both, compute(given.dtype), _expandable(index))
+    read = _some(given, count)
+    return Work(0.0, index.bytes + read + count * given.size, compute(given.dtype), _expandable(index) + read)
 
 
 def _expandable(index: Tensor) -> float:
-    """Return the bytes of indices that may be expanded, for example from one index per row."""
+    """Return bytes of indices that may be expanded: one for each row, say."""
     return index.bytes if index.strides is None else 0.0
 
 
 def scatter_add(call: Call) -> Work:
-    """Count scatter_add(self, dim, index, src): elements are read, added to and written."""
+    """Count scatter_add(self, dim, index, src): places are read, added to and written."""
     given, index, source = call.tensor(0), call.tensor(2), call.tensor(3)
     count = index.elements
-    bytes_moved = index.bytes + _some(source, count) + 2 * _some(given, count)
-    return Work(float(count), bytes_moved, compute(given.dtype), _expandable(index))
+    places = 2 * _some(given, count)
+    bytes_moved = index.bytes + _some(source, count) + places
+    return Work(float(count), bytes_moved, compute(given.dtype), _expandable(index) + places)
 
 
 def scatter(call: Call) -> Work:
-    """Count scatter(self, dim, index, src or value): in place, elements are written."""
+    """Count scatter(self, dim, index, src or value): in place, places are written."""
     given, index, source = call.tensor(0), call.tensor(2), call.optional(3)
     count = index.elements
     read = 0.0 if source is None else _some(source, count)
-    return Work(0.0, index.bytes + read + _some(given, count), compute(given.dtype), _expandable(index))
+    places = _some(given, count)
+    return Work(0.0, index.bytes + read + places, compute(given.dtype), _expandable(index) + places)
 
 
 def index_add(call: Call) -> Work:
     """Count index_add_(self, dim, index, source)."""
     given, index, source = call.tensor(0), call.tensor(2), call.tensor(3)
-    both = index.bytes + source.bytes + 2 * _some(given, source.elements)
-    return Work(float(source.elements), both, compute(given.dtype))
+    places = 2 * _some(given, source.elements)
+    return Work(float(source.elements), index.bytes + source.bytes + places, compute(given.dtype), places)
 
 
 def index_copy(call: Call) -> Work:
@@ -135,7 +138,7 @@ def index_copy(call: Call) -> Work:
 
 
 def nonzero(call: Call) -> Work:
-    """Count nonzero(self), masked_select(self, mask): the number of written elements is not recorded."""
+    """Count nonzero(self), masked_select(self, mask): how many elements are written is in no record."""
     return replace(moved(call.tensor(0), call.optional(1)), least=True)
 
 
@@ -158,7 +161,7 @@ def topk(call: Call) -> Work:
 
 
 def pad(call: Call) -> Work:
-    """Count constant_pad_nd, reflection_pad, replication_pad(self, pad), with pairs from the last dimension on."""
+    """Count constant_pad_nd, reflection_pad, replication_pad(self, pad): pairs from the last dimension on."""
     if not call.valued:
         return _into_result(call)
     given, sizes = call.tensor(0), call.numbers(1)
@@ -171,7 +174,7 @@ def pad(call: Call) -> Work:
 
 
 def _into_result(call: Call) -> Work:
-    """Count the result of a call without values, from the next read tensor."""
+    """Count what a call without values wrote, by the tensor that was read next."""
     given = call.tensor(0)
     if call.result is None:
         raise Unrecorded
@@ -180,7 +183,7 @@ def _into_result(call: Call) -> Work:
 
 
 def _into_pooled(call: Call) -> Work:
-    """Count a pool without values: every input is read, and contributes to at least one output."""
+    """Count a pool without values: every input is read, and adds to one output at least."""
     work = _into_result(call)
     given, result = call.tensor(0), call.result or ()
     if prod(result) >= given.elements:
@@ -199,7 +202,7 @@ def _window(call: Call, position: int, rank: int, default: tuple[int, ...] | Non
 
 
 def _pooled(call: Call, rank: int, *, dilated: bool) -> tuple[Tensor, tuple[int, ...], int]:
-    """Return input, output shape and number of taps of a pool.
+    """Return input, output shape and taps of a pool.
 
     Its arguments are (self, kernel, stride, padding, [dilation], ceil_mode).
     """
@@ -221,7 +224,7 @@ def _pooled(call: Call, rank: int, *, dilated: bool) -> tuple[Tensor, tuple[int,
 
 
 def max_pool(rank: int) -> Formula:
-    """Return the formula of max_poolNd_with_indices: one comparison per tap; int64 indices are also written."""
+    """Return the formula of max_poolNd_with_indices: one comparison per tap; int64 indices are written too."""
 
     def formula(call: Call) -> Work:
         if not call.valued:
@@ -248,7 +251,7 @@ def average_pool(rank: int) -> Formula:
 
 
 def adaptive_pool(rank: int) -> Formula:
-    """Return the formula of _adaptive_avg_poolNd(self, output_size): every input is added at least once."""
+    """Return the formula of _adaptive_avg_poolNd(self, output_size): every input is added once at least."""
 
     def formula(call: Call) -> Work:
         given = call.tensor(0)
@@ -274,7 +277,7 @@ def pool_backward(call: Call) -> Work:
 def upsample(rank: int, flop: float | None) -> Formula:
     """Return the formula of upsample_*(self, output_size, ...).
 
-    The output size is given, or scale factors are in the last list.
+    The output's size is given, or factors in the last list.
     """
 
     def formula(call: Call) -> Work:

@@ -69,10 +69,16 @@ def _backward(
 
 
 def batch_norm(call: Call) -> Work:
-    """Count native_batch_norm, cudnn_batch_norm, miopen_batch_norm(input, weight, bias, mean, var, training, ...)."""
+    """Count native_batch_norm, cudnn_batch_norm, miopen_batch_norm(input, weight, bias, mean, var, training, ...).
+
+    Without running statistics _native_batch_norm_legit has the flag in their place; _batch_norm_with_update always trains.
+    """
     given, weight, bias = call.tensor(0), call.optional(1), call.optional(2)
     require(len(given.shape) >= 2)
-    training = call.flag(5) if call.valued else call.operator.startswith("aten::cudnn")
+    if call.valued and "with_update" not in call.operator:
+        training = call.flag(5) or call.flag(3)
+    else:
+        training = call.operator.startswith(("aten::cudnn", "aten::_batch_norm_with_update"))
     flop = (_STATISTICS if training else 0) + _SCALE
     moved = total_bytes(given, weight, bias, call.optional(3), call.optional(4), Tensor(given.shape, given.dtype))
     moved += _statistics(given.shape[1], given.dtype).bytes if training else 0.0
@@ -194,6 +200,22 @@ def softmax(call: Call) -> Work:
     return Work(5.0 * given.elements, total_bytes(given, answer), compute(given.dtype), least=least)
 
 
+def masked_softmax(call: Call) -> Work:
+    """Count _masked_softmax(self, mask, dim, mask_type) of fast transformer layers: as `softmax`, and the mask is read."""
+    given = call.tensor(0)
+    return Work(
+        5.0 * given.elements, total_bytes(given, call.tensor(1), Tensor(given.shape, given.dtype)), compute(given.dtype)
+    )
+
+
+def biased_heads(call: Call) -> Work:
+    """Count _transform_bias_rescale_qkv(qkv, bias, heads): add, scale the third that is the query; three results."""
+    given, bias = call.tensor(0), call.tensor(1)
+    require(given.shape[-1:] == bias.shape[-1:])
+    flop = given.elements * 4 / 3
+    return Work(flop, total_bytes(given, bias, Tensor(given.shape, given.dtype)), compute(given.dtype))
+
+
 def softmax_backward(call: Call) -> Work:
     """Count _softmax_backward_data, _log_softmax_backward_data(grad_output, output, dim, input_dtype).
 
@@ -227,19 +249,21 @@ FORMULAS: dict[str, Formula] = {
     "aten::native_layer_norm": layer_norm,
     "aten::native_layer_norm_backward": layer_norm_backward,
     **{f"aten::{library}_batch_norm": batch_norm for library in ("native", "cudnn", "miopen")},
-    "aten::_native_batch_norm_legit": batch_norm,
+    **dict.fromkeys(("aten::_native_batch_norm_legit", "aten::_batch_norm_with_update"), batch_norm),
     "aten::batch_norm_stats": batch_statistics,
     "aten::batch_norm_elemt": batch_elements,
     "aten::batch_norm_backward_reduce": batch_sums,
     "aten::batch_norm_backward_elemt": batch_gradient,
     "aten::batch_norm_gather_stats_with_counts": gathered_statistics,
     **{f"aten::{library}_batch_norm_backward": batch_norm_backward for library in ("cudnn", "miopen")},
-    "aten::native_batch_norm_backward": native_batch_norm_backward,
+    **dict.fromkeys(("aten::native_batch_norm_backward", "aten::batch_norm_backward"), native_batch_norm_backward),
     "aten::native_group_norm": group_norm,
     "aten::native_group_norm_backward": group_norm_backward,
     "aten::_fused_rms_norm": rms_norm,
     "aten::_fused_rms_norm_backward": rms_norm_backward,
     **dict.fromkeys(("aten::_softmax", "aten::_log_softmax", "aten::_safe_softmax"), softmax),
+    "aten::_masked_softmax": masked_softmax,
+    "aten::_transform_bias_rescale_qkv": biased_heads,
     **dict.fromkeys(("aten::_softmax_backward_data", "aten::_log_softmax_backward_data"), softmax_backward),
     **dict.fromkeys(("aten::nll_loss_forward", "aten::nll_loss2d_forward"), nll_loss),
     **dict.fromkeys(("aten::nll_loss_backward", "aten::nll_loss2d_backward"), nll_loss_backward),
