@@ -49,7 +49,8 @@ def saved(report: Report) -> dict[str, int]:
         (lambda t: call("cudaMalloc", t, 850), "allocator", "PYTORCH_ALLOC_CONF"),
         (lambda t: python("torch/_dynamo/convert_frame.py(1): _compile", t, 850), "recompilation", "dynamic=True"),
         (lambda t: call("cuModuleLoadData", t, 850, category="cuda_driver"), "lazy-loading", "CUDA_MODULE_LOADING"),
-        (lambda t: python("<built-in function collect>", t, 850), "garbage-collection", "gc.freeze()"),
+        (lambda t: annotation("Python GC", t, 850), "garbage-collection", "gc.freeze()"),
+        (lambda t: python("<built-in function collect>", t, 850), "garbage-collection", "instead of gc.collect() in"),
         (lambda t: python("queue.py(154): get", t, 850), "host-wait", "record it under load"),
     ],
 )

@@ -142,6 +142,7 @@ CAUSES: Mapping[str, Cause] = by_key(
     Cause("allocation", "Allocation", "the CPU stands still in allocator calls", _OVERHEAD),
     Cause("compilation", "Compilation", "code is compiled or loaded while the GPU waits", _OVERHEAD),
     Cause("graph-capture", "Graph capture", "graphs are captured while the GPU rests, which happens once", _OVERHEAD),
+    Cause("garbage-collection", "Garbage collection", "Python collects garbage while the GPU waits", _OVERHEAD),
     Cause("cpu-operator", "Work on the CPU", "operators hold the CPU for long while the GPU waits", _OVERHEAD),
     Cause(
         "host-wait",

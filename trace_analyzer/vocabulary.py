@@ -121,7 +121,14 @@ _OWN_PARTS = by_key(
         Colour("#b8527a"),
         (_OVERHEAD, "allocation"),
     ),
-    Part("garbage-collection", "Garbage collection", "Python collected garbage.", "named", Colour("#8f3c00"), _LAUNCH),
+    Part(
+        "garbage-collection",
+        "Garbage collection",
+        "Python collected garbage.",
+        "named",
+        Colour("#8f3c00"),
+        (_OVERHEAD, "garbage-collection"),
+    ),
     Part(
         "blocking-copy",
         "Blocking copy",

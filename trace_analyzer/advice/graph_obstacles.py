@@ -72,7 +72,9 @@ def _collectives(context: AdviceContext) -> list[str]:
 
 def _outside(context: AdviceContext) -> list[str]:
     """Name the CPU's work that holds a share of the window worth a word, and that a graph leaves as it is."""
-    idle = {cause: total(context.idle.filter(pl.col("cause") == cause), length_ns()) for cause in _OUTSIDE}
+    launching = context.within.activities.get_column("operator_id").drop_nulls().implode()
+    outside = context.idle.filter((pl.col("cause") != "cpu-operator") | ~pl.col("event_id").is_in(launching))
+    idle = {cause: total(outside.filter(pl.col("cause") == cause), length_ns()) for cause in _OUTSIDE}
     return [
         f"{what} ({duration(idle[cause] / context.steps)}{_per_step(context)}) stays outside"
         for cause, what in _OUTSIDE.items()

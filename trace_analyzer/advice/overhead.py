@@ -92,6 +92,7 @@ _COMPILED = r"^Torch-Compiled Region|^## Call CompiledFxGraph"
 
 _GROWS_WITH_THE_BATCH = (
     "data-loading",
+    "cpu-operator",
     "host-wait",
     "copy",
     "compilation",
@@ -177,8 +178,23 @@ def set_to_none(context: AdviceContext) -> Opportunity | None:
 
 
 def garbage_collection(context: AdviceContext) -> Opportunity | None:
-    """Return the idle time in which Python collects garbage."""
-    return idle_of(context, ("garbage-collection",), "Python collects garbage while the GPU has nothing queued")
+    """Return the idle time in which Python collects garbage, by itself or as the program asks it to."""
+    why = "Python collects garbage while the GPU has nothing queued"
+    opportunity = idle_of(context, ("garbage-collection",), why)
+    if opportunity is None:
+        return None
+    idle = context.idle.filter(pl.col("cause") == "garbage-collection")
+    called = context.host.texts(idle.get_column("event_id")).cast(pl.String).str.contains(_COLLECT).fill_null(False)
+    asked = 2 * total(idle.filter(called), length_ns()) > total(idle, length_ns())
+    return replace(
+        opportunity,
+        why=opportunity.why + ("; the program itself calls gc.collect()" if asked else ""),
+        case="gc.collect()" if asked else "",
+    )
+
+
+_COLLECT = r"<built-in (method|function) collect|^gc\.collect"
+"""What a call of the collector by the program is named; what Python does by itself is another event."""
 
 
 def synchronization(context: AdviceContext) -> Opportunity | None:

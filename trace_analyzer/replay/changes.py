@@ -190,7 +190,7 @@ def prefetch(weights: Weights, scene: Scene, options: Mapping[str, float | str])
 def graphs(weights: Weights, scene: Scene, _: Mapping[str, float | str]) -> None:
     """Replay each steady step as a CUDA graph, or as one for each piece between waits.
 
-    There are no operators and no Python then; data, waits and allocations stay.
+    There are no operators and no Python then; data, waits, allocations, garbage collection and long work on the CPU stay.
     """
     graph = scene.graph
     calls = graph.recorded.calls
