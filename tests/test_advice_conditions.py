@@ -41,6 +41,8 @@ def test_what_hides_a_collective_already_hides_no_other() -> None:
 def products(rows: int, operator: str = "mm", each: int = 100) -> list[Any]:
     """Products of some rows with 4096 x 4096 half weights (33.6 MB), or of batches of activations."""
     dims = [[rows, 4096], [4096, 4096]] if operator == "mm" else [[64, 1, 4096], [64, 4096, 64]]
+    if operator == "gradient":
+        operator, dims = "mm", [[40, rows], [rows, 128]]
     return [
         [op(f"aten::{operator}", 20 * n, 10, **{"Input Dims": dims, "Input type": ["c10::Half"] * 2}),
          launch(20 * n + 2, 4, n + 1), kernel(GEMM, 1_000 + each * n, each, correlation=n + 1, grid=[500, 1, 1])]
@@ -51,8 +53,13 @@ def products(rows: int, operator: str = "mm", each: int = 100) -> list[Any]:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("work", "asks"),
-    [(products(4), True), (products(1_500), False), (products(0, "bmm"), False)],
-    ids=["a few rows", "many rows", "no weights"],
+    [
+        (products(4), True),
+        (products(1_500), False),
+        (products(0, "bmm"), False),
+        (products(100_000, "gradient"), False),
+    ],
+    ids=["a few rows", "many rows", "no weights", "the gradient of weights"],
 )
 def test_fewer_bits_per_weight_where_weights_are_most_of_the_bytes(work: list[Any], asks: bool) -> None:
     report = analysed(work, [kernel(ADD, 3_000 + 60 * n, 50, grid=[500, 1, 1]) for n in range(30)])

@@ -11,6 +11,8 @@ from trace_analyzer.units import counted, duration, percent
 
 MANY_WAITS = 2
 """One wait at the end of a step stays outside of a graph of it."""
+SHORT_PIECE = 10
+"""A graph of fewer launches takes the CPU as long as many of them, and what follows a wait often has sizes that depend on the data."""
 DIFFERS_RATIO = 0.05
 """Fewer kernels of other steps are prefetched copies, or what a program does now and then."""
 _OUTSIDE = {"data-loading": "loading data", "cpu-operator": "long CPU work of operators"}
@@ -26,14 +28,25 @@ def _per_step(context: AdviceContext) -> str:
     return " per step" if context.steps > 1 else ""
 
 
-def _waits(context: AdviceContext) -> list[str]:
+def waits_between(context: AdviceContext) -> int:
     """Count the calls that wait for the device, made between the window's launches on their threads."""
     launched = context.within.activities.drop_nulls("launch_ns").group_by("launch_thread").agg(
         pl.col("launch_ns").min().alias("first_ns"), pl.col("launch_ns").max().alias("last_ns")
     )  # fmt: skip
     calls = context.host.calls_of(pl.col("name").str.contains(r"(Stream|Device|Event)Synchronize$"))
     made = calls.join(launched, left_on="thread_id", right_on="launch_thread", how="inner")
-    waits = made.filter(pl.col("start_ns").is_between("first_ns", "last_ns")).height / context.steps
+    return made.filter(pl.col("start_ns").is_between("first_ns", "last_ns")).height
+
+
+def is_in_pieces(context: AdviceContext) -> bool:
+    """Return whether waits leave so few launches between them that no graph of them is worth its own launch."""
+    launches = context.within.activities.get_column("launch_id").drop_nulls().n_unique()
+    waits = waits_between(context)
+    return waits >= MANY_WAITS * context.steps and launches < SHORT_PIECE * waits
+
+
+def _waits(context: AdviceContext) -> list[str]:
+    waits = waits_between(context) / context.steps
     if waits < MANY_WAITS:
         return []
     return [f"{counted(waits, 'call')}{_per_step(context)} wait for the device, which no graph can hold: take them out first"]  # fmt: skip

@@ -177,11 +177,21 @@ def _weights_are_most(
     if argument is None or input_dims is None or not moved_bytes or dtype not in _ITEM_BYTES:
         return not is_convolution
     dims = json.loads(input_dims)
-    return argument < len(dims) and 2 * prod(dims[argument]) * _ITEM_BYTES[dtype] > moved_bytes
+    if argument >= len(dims) or (not is_convolution and _sums_over_rows(dims[argument - 1], dims[argument])):
+        return False
+    return bool(2 * prod(dims[argument]) * _ITEM_BYTES[dtype] > moved_bytes)
+
+
+_MANY_ROWS = 8
+"""A product that sums over so many times more than it has rows and columns is a weight's gradient: it sums over the batch."""
+
+
+def _sums_over_rows(left: list[int], right: list[int]) -> bool:
+    return len(left) == len(right) == 2 and left[1] == right[0] and left[1] >= _MANY_ROWS * max(left[0], right[1])
 
 
 _SCALED = """
-scaler.scale(loss).backward(); scaler.step(optimizer); scaler.update()  # training: scaler = torch.amp.GradScaler("cuda")"""
+scaler.scale(loss).backward(); scaler.step(optimizer); scaler.update()  # in training; once: scaler = torch.amp.GradScaler("cuda")"""
 """Gradients of FP16 underflow unless the loss is scaled."""
 _TORCH_DTYPES = {"tf32": "bfloat16", "bf16": "bfloat16", "fp16": "float16"}
 

@@ -6,7 +6,7 @@ from functools import partial
 import polars as pl
 
 from trace_analyzer import thresholds
-from trace_analyzer.advice.graph_obstacles import obstacles
+from trace_analyzer.advice.graph_obstacles import is_in_pieces, obstacles, waits_between
 from trace_analyzer.advice.opportunity import (
     Opportunity,
     combined,
@@ -65,11 +65,13 @@ def _replayed_ratio(context: AdviceContext) -> float:
 
 
 def cuda_graphs(context: AdviceContext) -> Opportunity | None:
-    """Return the saving of CUDA graphs, unless graphs are replayed already.
+    """Return the saving of CUDA graphs, unless graphs are replayed already, or waits come first that leave nothing to capture.
 
     It is idle time between launches, and in kernels too small to fill the device.
     """
     if _is_cold(context) or _replayed_ratio(context) > thresholds.REPLAYED_RATIO:
+        return None
+    if is_in_pieces(context) and synchronization(context) is not None:
         return None
     parts = context.verdict.parts_ns
     launches = context.within.activities.get_column("launch_id").drop_nulls().n_unique()
@@ -205,10 +207,15 @@ def synchronization(context: AdviceContext) -> Opportunity | None:
         return None
     held = waited_ns(context)
     calls = f"such calls also hold the CPU for {duration(held)} in which the device works: " if held else ""
+    why = opportunity.why
+    if is_in_pieces(context):
+        every = context.within.activities.get_column("launch_id").drop_nulls().n_unique() / waits_between(context)
+        why += f"; a wait comes every {counted(every, 'launch', 'launches')}: without these, a CUDA graph can hold more"
     return replace(
         opportunity,
+        why=why,
         if_more=f"{calls}without them, the CPU does its next work while the device computes, unless that needs its results",
-        case=_written_most(context, "synchronization"),
+        case=_written_most(context),
     )
 
 
@@ -220,12 +227,35 @@ def waited_ns(context: AdviceContext) -> int:
     return total(waits, pl.col("busy_ns"))
 
 
-def _written_most(context: AdviceContext, cause: str) -> str:
-    """Return the code behind most idle time of a cause, as rules name it: ``.item()``; "" where they name none."""
-    rows = context.idle.filter(pl.col("cause") == cause, pl.col("event_id").is_not_null())
-    written = rows.select(context.around.sources(rows.get_column("event_id")).alias("written"), length_ns().alias("ns"))
-    sums = written.group_by(pl.col("written").cast(pl.String)).agg(pl.col("ns").sum())
-    return str(sums.sort("ns", "written", descending=[True, False]).get_column("written").first() or "")
+def _waits(context: AdviceContext) -> pl.DataFrame:
+    """Return event_id, ns: idle time after calls that wait for the device, and the time for which they hold the CPU."""
+    idle = context.idle.filter(pl.col("cause") == "synchronization", pl.col("event_id").is_not_null())
+    calls = context.host.calls.filter(pl.col("work") == BLOCKING).with_columns(pl.lit(0).alias("track"))
+    busy = context.busy_parts.with_columns(pl.lit(0).alias("track"))
+    held = with_covered(calls, union(busy, ["track"]), ["track"], "ns").select("event_id", pl.col("ns").cast(pl.Int64))
+    return pl.concat([idle.select("event_id", length_ns().cast(pl.Int64).alias("ns")), held], how="vertical_relaxed")
+
+
+_EXPERTS = r"(?i)moe|experts?(_\d+)?(/|$)"
+"""Modules of mixtures of experts."""
+
+
+def _written_most(context: AdviceContext) -> str:
+    """Return the code behind most time of waits, as rules name it: ``.item()``; "" where they name none."""
+    waits = _waits(context).filter(pl.col("ns") > 0)
+    events = waits.get_column("event_id")
+    written = waits.select(context.around.sources(events).cast(pl.String).alias("written"), "ns")
+    sums = written.group_by("written").agg(pl.col("ns").sum())
+    most = str(sums.sort("ns", "written", descending=[True, False]).get_column("written").first() or "")
+    if most in _BY_MASK:
+        routed = context.around.modules(events).cast(pl.String).str.contains(_EXPERTS).fill_null(False)
+        if 2 * total(written.filter(routed), "ns") > total(written, "ns"):
+            return "routing to experts"
+    return most
+
+
+_BY_MASK = ("boolean indexing", "nonzero")
+"""Code that picks rows, whose number depends on the data."""
 
 
 _WORKERS = "_MultiProcessingDataLoaderIter"
