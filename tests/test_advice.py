@@ -746,6 +746,10 @@ def test_code_in_the_case_of_a_program_or_a_cause() -> None:
     assert "convert_to_float8_training" in precision.code_of("cuda", "training")
     assert "quantize_" in precision.code_of("cuda", "inference").splitlines()[0]
     assert "output_size" in wait.code_of("hip", "repeat_interleave")
+    for name in ("cuda-graphs", "bigger-batch"):
+        assert not any(
+            "serving" in fixes()[name].code_of("cuda", case) for case in ("training", "inference", "decoding")
+        )
     assert wait.code_of("cuda", "what nobody wrote") == wait.code_of("cuda")
 
 

@@ -233,6 +233,36 @@ def test_a_graph_card_names_what_a_graph_cannot_hold(says: str) -> None:
         assert sum(other in item.why for other in OBSTACLES) == is_said, "nothing else is in its way"
 
 
+def decoding(lengths: list[int], *, trains: bool = False) -> Report:
+    """Late launches, and an append of one row to keys of each length."""
+    appends = [
+        op("aten::cat", 500 * n + 2, 3, **{"Input Dims": [[[1, 8, length, 64], [1, 8, 1, 64]], []], "Input type": ["TensorList", "Scalar"]})
+        for n, length in enumerate(lengths)
+    ]  # fmt: skip
+    loop = [
+        [op("aten::mm", 500 * n + 10, 460), launched(ADD, 500 * n + 465, 500 * n + 480, 8, n + 1)] for n in range(24)
+    ]
+    return analysed(loop, appends, [op("Optimizer.step#SGD.step", 100, 5)] if trains else [])
+
+
+@pytest.mark.parametrize(
+    ("lengths", "trains", "asks"),
+    [
+        (list(range(64, 88)), False, True),
+        ([64] * 24, False, False),
+        (list(range(64, 88)), True, False),
+    ],
+    ids=["keys grow by a row per token", "the same length each time", "training"],
+)
+def test_decoding_keeps_keys_and_values_in_a_cache_of_fixed_size(lengths: list[int], trains: bool, asks: bool) -> None:
+    report = decoding(lengths, trains=trains)
+    graphs = next(item for item in report.advice if item.id == "cuda-graphs")
+    assert ('cache_implementation = "static"' in graphs.code) == asks
+    assert ("keys and values grow by a row per token" in graphs.why) == asks
+    batch = next(item for item in report.advice if item.id == "bigger-batch")
+    assert ("tokenizer(prompts" in batch.code) == asks
+
+
 def test_half_of_the_kernels_differ() -> None:
     (item,) = (item for item in analysed(stepping(grown=True)).advice if item.id == "cuda-graphs")
     assert (

@@ -21,7 +21,31 @@ _OUTSIDE = {"data-loading": "loading data", "cpu-operator": "long CPU work of op
 
 def obstacles(context: AdviceContext) -> str:
     """Return what stands in a graph's way, each behind a semicolon; empty where nothing is known to."""
-    return "".join(f"; {text}" for text in (*_waits(context), *_changes(context), *_collectives(context), *_outside(context)))  # fmt: skip
+    known = (*_waits(context), *_changes(context), *_caches(context), *_collectives(context), *_outside(context))
+    return "".join(f"; {text}" for text in known)
+
+
+_APPENDED = r"^\[\[\[[\d, ]*?,? ?(\d+), ?\d+\], ?\[[\d, ]*?,? ?1, ?\d+\]\]"
+"""Shapes of ``torch.cat([keys, new], dim=-2)``: so many keys, and one more."""
+_MANY_TOKENS = 8
+"""Caches of so many lengths grow with each token."""
+
+
+def appends_to_cache(context: AdviceContext) -> bool:
+    """Return whether an inference program appends one row to tensors of many lengths, as decoding does to keys and values."""
+    if context.program != "inference":
+        return False
+    appends = context.host.those((pl.col("kind") == "operator") & (pl.col("name") == "aten::cat"), "event_id")
+    rows = context.within.shapes.join(appends, left_on="operator_id", right_on="event_id", how="semi")
+    shapes = rows.get_column("input_dims")
+    lengths = shapes.cast(pl.String).str.extract(_APPENDED).drop_nulls()
+    return lengths.n_unique() >= _MANY_TOKENS
+
+
+def _caches(context: AdviceContext) -> list[str]:
+    if not appends_to_cache(context):
+        return []
+    return ["keys and values grow by a row per token (aten::cat), so that no graph fits the next token: keep them in a cache of fixed size first"]  # fmt: skip
 
 
 def _per_step(context: AdviceContext) -> str:

@@ -6,7 +6,7 @@ from functools import partial
 import polars as pl
 
 from trace_analyzer import thresholds
-from trace_analyzer.advice.graph_obstacles import is_in_pieces, obstacles, waits_between
+from trace_analyzer.advice.graph_obstacles import appends_to_cache, is_in_pieces, obstacles, waits_between
 from trace_analyzer.advice.opportunity import (
     Opportunity,
     combined,
@@ -79,13 +79,14 @@ def cuda_graphs(context: AdviceContext) -> Opportunity | None:
     compiled, _ = launched_within(context, context.within.activities, _COMPILED)
     already = "; its code is compiled already, but launched kernel by kernel"
     already_compiled = already if 2 * compiled.height > context.within.activities.height else ""
-    return idle_of(
+    opportunity = idle_of(
         context,
         LAUNCHING,
         f"the CPU needs longer to prepare a kernel than the GPU to run it ({per_step}){already_compiled}{obstacles(context)}",
         " + time in kernels too small to fill the device and between queued kernels",
         parts.get("latency", 0) + parts.get("device-gap", 0),
     )
+    return opportunity and replace(opportunity, case="decoding" if appends_to_cache(context) else "")
 
 
 _COMPILED = r"^Torch-Compiled Region|^## Call CompiledFxGraph"
@@ -131,6 +132,7 @@ def bigger_batch(context: AdviceContext) -> Opportunity | None:
         partial(largest_operators, kernels),
         longest(idle, length_ns()),
         members=members_of(idle),
+        case="decoding" if appends_to_cache(context) else "",
     )
 
 
