@@ -156,6 +156,28 @@ def test_cpu_operators() -> None:
     assert "run them once" not in first.code
 
 
+@pytest.mark.parametrize(
+    ("prepares", "trains", "says", "code"),
+    [
+        ("aten::randn", False, "random numbers", 'torch.randn(shape, device="cuda")'),
+        ("aten::_upsample_bilinear2d_aa", False, "images or sound", 'processor(images, return_tensors="pt", device="cuda")'),
+        ("aten::_upsample_bilinear2d_aa", True, "images or sound", 'transforms(images.to("cuda"))'),
+    ],
+)
+def test_cpu_preparation_has_the_code_of_what_is_prepared(prepares: str, trains: bool, says: str, code: str) -> None:
+    loop = iterations(lambda t: op(prepares, t, 4_800), period=5_000)
+    first = analysed(loop, [op("Optimizer.step#SGD.step", 4_990, 2)] if trains else []).advice[0]
+    assert first.id == "cpu-preparation"
+    assert f"the loop prepares {says} on the CPU" in first.why
+    assert code in first.code
+    assert first.where.startswith(prepares)
+
+
+def test_an_operator_that_launches_prepares_no_data() -> None:
+    first = analysed(iterations(lambda t: op("aten::upsample_bilinear2d", t, 4_950), period=5_000)).advice[0]
+    assert first.id == "cpu-operators"
+
+
 def test_an_operator_that_prepares_its_launch_for_long_is_not_charged_to_compute() -> None:
     first = analysed(iterations(lambda t: op("aten::addmm", t, 4_950), period=5_000)).advice[0]
     assert first.id == "cpu-operators"

@@ -7,6 +7,7 @@ import polars as pl
 
 from trace_analyzer import thresholds
 from trace_analyzer.advice.graph_obstacles import appends_to_cache, is_in_pieces, obstacles, waits_between
+from trace_analyzer.advice.host_work import COMPILED_REGION
 from trace_analyzer.advice.opportunity import (
     Opportunity,
     combined,
@@ -29,7 +30,7 @@ from trace_analyzer.advice.window_context import AdviceContext
 from trace_analyzer.analyses.host import CALLS
 from trace_analyzer.catalog.host_work import BLOCKING
 from trace_analyzer.frames.intervals import union, with_covered
-from trace_analyzer.units import count, counted, duration, percent
+from trace_analyzer.units import count, counted, duration
 from trace_analyzer.vocabulary import EARLIER_WORK
 
 LAUNCHING = ("python", "dispatch", "runtime-call", "launch-latency", "host-unknown")
@@ -76,7 +77,7 @@ def cuda_graphs(context: AdviceContext) -> Opportunity | None:
     parts = context.verdict.parts_ns
     launches = context.within.activities.get_column("launch_id").drop_nulls().n_unique()
     per_step = counted(launches / context.steps, "launch", "launches") + (" per step" if context.steps > 1 else "")
-    compiled, _ = launched_within(context, context.within.activities, _COMPILED)
+    compiled, _ = launched_within(context, context.within.activities, COMPILED_REGION)
     already = "; its code is compiled already, but launched kernel by kernel"
     already_compiled = already if 2 * compiled.height > context.within.activities.height else ""
     opportunity = idle_of(
@@ -87,10 +88,6 @@ def cuda_graphs(context: AdviceContext) -> Opportunity | None:
         parts.get("latency", 0) + parts.get("device-gap", 0),
     )
     return opportunity and replace(opportunity, case="decoding" if appends_to_cache(context) else "")
-
-
-_COMPILED = r"^Torch-Compiled Region|^## Call CompiledFxGraph"
-"""What Dynamo and Inductor call the code that they compiled, where it runs."""
 
 
 _GROWS_WITH_THE_BATCH = (
@@ -355,63 +352,6 @@ def pinned_memory(context: AdviceContext) -> Opportunity | None:
     opportunity = idle_of(context, ("blocking-copy",), "copies of pageable memory hold the CPU until they are done")
     return opportunity and replace(
         opportunity, if_more="without that, the CPU does its next work while the device copies"
-    )
-
-
-_PREPARES = (
-    r"(?i)tokeniz|\b(batch_)?encode(_plus|_batch)?$|randn|normal_|uniform_|randint|randperm|bernoulli|\brand$|exponential_|multinomial"
-    r"|image_transforms|torchvision/transforms|PIL/|cv2|librosa|\bresize\b|json/decoder"
-)
-"""Functions and operators that prepare data: random numbers, text, images."""
-
-
-def _prepares(context: AdviceContext, idle: pl.DataFrame) -> pl.Series:
-    """Return which intervals of idle time the CPU spends on preparing data."""
-    by_event = context.host.each(pl.col("name").str.contains(_PREPARES).fill_null(False))[idle.get_column("event_id")]
-    function = context.blamed.named(idle.select("event_id", "code")).get_column("python_function").cast(pl.String)
-    return by_event.fill_null(False) | function.str.contains(_PREPARES).fill_null(False)
-
-
-_IN_REGION = """# run the compiled region once before the loop, with these shapes: its first call compiles, or loads what is kept
-# does it come back later? TORCH_LOGS=recompiles,guards names the guards that fail, and those that each call checks"""
-_PART_OF_CODE = 0.1
-"""Code is given for what holds this share of the idle time or more."""
-_ON_CPU = """mask = torch.ones(n, n, device="cuda").tril()  # CPU tensors: create them where they are used
-# transform data in the data loader's workers, not between launches"""
-_BEFORE_LAUNCH = (
-    "# run them once before the loop, with these shapes: a first call starts its library, or searches for its kernel"
-)
-
-
-def cpu_operators(context: AdviceContext) -> Opportunity | None:
-    """Return the idle time in operators that hold the CPU, but those that prepare data.
-
-    An operator that launches work afterwards does not compute on the CPU: it prepares its launch for long.
-    """
-    idle = context.idle.filter(pl.col("cause") == "cpu-operator")
-    idle = idle.filter(~_prepares(context, idle))
-    launching = context.within.activities.get_column("operator_id").drop_nulls()
-    before_launch = idle.filter(pl.col("event_id").is_in(launching.implode()))
-    why = "operators hold the CPU for over 1 ms at a time, without a call to the GPU's runtime, while the GPU waits"
-    if before_launch.height:
-        share = percent(total(before_launch, length_ns()) / max(1, total(idle, length_ns())))
-        why += f"; {share} of it before operators of the GPU launch their kernels"
-    regions = context.host.texts(before_launch.get_column("event_id")).cast(pl.String).str.contains(_COMPILED)
-    compiled_ns, launch_ns = (total(before_launch.filter(rows), length_ns()) for rows in (regions, ~regions))
-    rest_ns = total(idle, length_ns()) - compiled_ns - launch_ns
-    lines = ((compiled_ns, _IN_REGION), (rest_ns, _ON_CPU), (launch_ns, _BEFORE_LAUNCH))
-    codes = [code for ns, code in sorted(lines, reverse=True) if ns >= _PART_OF_CODE * total(idle, length_ns())]
-    opportunity = idle_opportunity(context, idle, ("cpu-operator",), why)
-    return opportunity and replace(opportunity, values={"snippet": "\n".join(codes)})
-
-
-def cpu_preparation(context: AdviceContext) -> Opportunity | None:
-    """Return the idle time in which the loop itself makes random numbers, tokens or images on the CPU."""
-    idle = context.idle.filter(pl.col("cause").is_in(["cpu-operator", "python"]))
-    causes = ("cpu-operator", "python")
-    why = "the loop makes random numbers, tokens or images on the CPU while the GPU waits"
-    return idle_opportunity(
-        context, idle.filter(_prepares(context, idle)), causes, why, " in functions that prepare data"
     )
 
 
