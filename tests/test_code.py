@@ -3,7 +3,16 @@
 import polars as pl
 import pytest
 
-from trace_analyzer.catalog.code import PHASES, CodeRule, code_rules, in_function, is_annotation, named_code
+from trace_analyzer.catalog.code import (
+    PHASES,
+    CodeRule,
+    code_rules,
+    in_function,
+    is_annotation,
+    named_code,
+    without_address,
+)
+from trace_analyzer.render.row_phrases import blamed_place
 
 RULES = code_rules()
 named_rules = pytest.mark.parametrize(
@@ -75,3 +84,32 @@ def test_scopes_that_old_files_hold_as_operators_are_no_operators(name: str, is_
     """PyTorch before 1.11 wrote `record_function` as an operator; in names of operators such characters do not occur."""
     events = pl.DataFrame({"kind": ["operator", "annotation"], "name": [name, name]})
     assert events.select(is_annotation()).to_series().to_list() == [is_scope, True]
+
+
+@pytest.mark.parametrize(
+    ("name", "plain"),
+    [
+        ("<built-in method run_backward of torch._C._EngineBase object at 0x7f15c10c7010>", "run_backward()"),
+        ("<built-in method reshape of Tensor object at 0x7f2808adc550>", "reshape()"),
+        ("<built-in function sleep>", "sleep()"),
+        ("train.py(3): step", "train.py(3): step"),
+        ("cudaLaunchKernel", "cudaLaunchKernel"),
+    ],
+)
+def test_a_built_in_function_is_named_without_the_object(name: str, plain: str) -> None:
+    assert pl.select(without_address(pl.lit(name))).item() == plain
+
+
+@pytest.mark.parametrize(
+    ("phase", "place"),
+    [("optimizer", "in step (train.py:9), optimizer"), ("backward", "in step (train.py:9), backward pass"), ("forward", "in step (train.py:9)")],
+)  # fmt: skip
+def test_a_place_tells_the_phase_that_its_function_does_not(phase: str, place: str) -> None:
+    row = {
+        "operator": None,
+        "module": None,
+        "python_function": "train.py(9): step",
+        "annotation": None,
+        "call_line": None,
+    }
+    assert blamed_place({**row, "phase": phase}) == place
