@@ -146,6 +146,36 @@ def test_blocking_copies() -> None:
     assert analysed(loop).advice[0].id == "pinned-memory"
 
 
+CONVOLUTION = "sm80_xmma_fprop_implicit_gemm_f16f16_f16f32_f32_nhwckrsc_nhwc_tilesize128x128x32_stage4_g1_tensor16x8x16_kernel_cudnn"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("operator", "name", "dims", "duration", "products", "code"),
+    [
+        ("cudnn_convolution", CONVOLUTION, [[64, 256, 56, 56], [256, 256, 3, 3]], 2_300, "convolutions", "cudnn.benchmark = True"),
+        ("mm", GEMM, [[4096, 4096], [4096, 4096]], 700, "matmuls", 'mode="max-autotune"'),
+    ],
+)  # fmt: skip
+def test_products_below_their_peak_are_called_what_they_are(
+    operator: str, name: str, dims: list[list[int]], duration: int, products: str, code: str
+) -> None:
+    rest = (
+        {"Concrete Inputs": ["", "", "[1, 1]", "[1, 1]", "[1, 1]", "1", "True", "False", "True"]}
+        if "conv" in operator
+        else {}
+    )
+    types = ["c10::Half"] * 2 + ["ScalarList"] * 3 + ["Scalar"] * 4 if rest else ["c10::Half"] * 2
+    inputs = {"Input Dims": dims + [[]] * (len(types) - 2), "Input type": types, **rest}
+    loop = [[op(f"aten::{operator}", 20 * n, 10, **inputs), launched(name, 20 * n + 2, 400 + duration * n, duration, n + 1, grid=[5_000, 1, 1])]
+            for n in range(12)]  # fmt: skip
+    item = next(item for item in analysed(loop).advice if item.id in ("max-autotune", "inefficient-kernels"))
+    assert code in item.code
+    if item.id == "max-autotune":
+        assert item.title == f"Bring {products} closer to the peak"
+        assert item.why.startswith(f"{products} reach ")
+
+
 def test_cpu_operators() -> None:
     loop = iterations(lambda t: op("aten::sort", t, 4_800), period=5_000)
     first = analysed(loop).advice[0]
@@ -160,7 +190,12 @@ def test_cpu_operators() -> None:
     ("prepares", "trains", "says", "code"),
     [
         ("aten::randn", False, "random numbers", 'torch.randn(shape, device="cuda")'),
-        ("aten::_upsample_bilinear2d_aa", False, "images or sound", 'processor(images, return_tensors="pt", device="cuda")'),
+        (
+            "aten::_upsample_bilinear2d_aa",
+            False,
+            "images or sound",
+            'processor(images, return_tensors="pt", device="cuda")',
+        ),
         ("aten::_upsample_bilinear2d_aa", True, "images or sound", 'transforms(images.to("cuda"))'),
     ],
 )
@@ -701,7 +736,7 @@ def test_intel_has_words_of_its_own() -> None:
              kernel(GEMM, 5_000 * n + 4_910, 50, correlation=n + 1), op("aten::sort", 5_000 * n, 4_800)] for n in range(12)]  # fmt: skip
     for devices in ([max1550], [{"id": 0, "name": ""}]):
         by_id = {item.id: item for item in analysed(late, devices=devices).advice}
-        assert 'device="xpu"' in by_id["cpu-operators"].code
+        assert '.to("xpu"' in by_id["cpu-operators"].code
 
 
 def test_workers_that_do_not_keep_up() -> None:
@@ -716,6 +751,7 @@ def test_workers_that_do_not_keep_up() -> None:
 every_fix = pytest.mark.parametrize("fix", fixes().values(), ids=list(fixes()))
 ADVICE = Path(__file__).parents[1] / "docs" / "advice.md"
 VALUES = {
+    "products": "matmuls",
     "workers": "8",
     "dtype": "bf16",
     "torch_dtype": "bfloat16",

@@ -215,7 +215,7 @@ def fewer_bytes(context: AdviceContext) -> Opportunity | None:
         return None
     products = _products_in_16_bits(context, dtype)
     ran = (
-        f", and {counted(products.height, 'matmul or convolution', 'matmuls and convolutions')} ran in it"
+        f", and {counted(products.height, _products(products).removesuffix('s'), _products(products))} ran in it"
         if products.height
         else ""
     )
@@ -268,7 +268,7 @@ def out_of_fp32(context: AdviceContext, *, tf32: bool) -> Opportunity | None:
         pl.col("saves_ns"),
         f"time of matmuls and convolutions in fp32 beyond their roof on tensor cores in {dtype}, or beyond their share of the ratio of"
         " the peaks where shapes are unknown",
-        f"{counted(slow.height, 'matmul or convolution', 'matmuls and convolutions')} ran in fp32",
+        f"{counted(slow.height, _products(slow).removesuffix('s'), _products(slow))} ran in fp32",
         dtype=dtype,
         torch_dtype=_TORCH_DTYPES[dtype],
         scaled=_SCALED if dtype == "fp16" else "",
@@ -358,9 +358,8 @@ def inefficient_kernels(context: AdviceContext) -> Opportunity | None:
         **profiled(context, str(longest.get_column("name").first() or "")),
     )
     bucket, operator = (str(longest.get_column(column).first() or "") for column in ("bucket", "operator"))
-    case = (
-        "" if bucket in _GENERATED else bucket if bucket == "attention" and operator.startswith("aten::") else "custom"
-    )
+    has_code = bucket in ("attention", "convolution") and operator.startswith("aten::")
+    case = "" if bucket in _GENERATED else bucket if has_code else "custom"
     return opportunity and replace(opportunity, case=case)
 
 
@@ -390,12 +389,24 @@ def max_autotune(context: AdviceContext) -> Opportunity | None:
         .filter(pl.col("roof_ns") < thresholds.GOOD_ROOF_RATIO * pl.col("duration_ns"))
     )
     reached = total(rows, "roof_ns") / max(1, total(rows, "duration_ns"))
-    return kernel_opportunity(
+    convolutions = rows.filter(pl.col("bucket") == "convolution")
+    mostly = 2 * total(convolutions, "lost_ns") > total(rows, "lost_ns")
+    opportunity = kernel_opportunity(
         context,
         rows,
         pl.col("lost_ns"),
         "time of matmuls and convolutions that reach under 80 % of the device's peak, minus that at the peak",
-        f"matmuls and convolutions reach {percent(reached)} of what the device can do; 80 % is good",
+        f"{_products(rows)} reach {percent(reached)} of what the device can do; 80 % is good",
+        products=_products(rows),
+    )
+    return opportunity and replace(opportunity, case="convolution" if mostly else "")
+
+
+def _products(rows: pl.DataFrame) -> str:
+    """Name kernels of matmuls, convolutions or both."""
+    convolutions = rows.filter(pl.col("bucket") == "convolution").height
+    return (
+        "matmuls and convolutions" if 0 < convolutions < rows.height else "convolutions" if convolutions else "matmuls"
     )
 
 
