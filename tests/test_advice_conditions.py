@@ -41,6 +41,8 @@ def test_what_hides_a_collective_already_hides_no_other() -> None:
 def products(rows: int, operator: str = "mm", each: int = 100) -> list[Any]:
     """Products of some rows with 4096 x 4096 half weights (33.6 MB), or of batches of activations."""
     dims = [[rows, 4096], [4096, 4096]] if operator == "mm" else [[64, 1, 4096], [64, 4096, 64]]
+    if operator == "gradient":
+        operator, dims = "mm", [[40, rows], [rows, 128]]
     return [
         [op(f"aten::{operator}", 20 * n, 10, **{"Input Dims": dims, "Input type": ["c10::Half"] * 2}),
          launch(20 * n + 2, 4, n + 1), kernel(GEMM, 1_000 + each * n, each, correlation=n + 1, grid=[500, 1, 1])]
@@ -51,8 +53,13 @@ def products(rows: int, operator: str = "mm", each: int = 100) -> list[Any]:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("work", "asks"),
-    [(products(4), True), (products(1_500), False), (products(0, "bmm"), False)],
-    ids=["a few rows", "many rows", "no weights"],
+    [
+        (products(4), True),
+        (products(1_500), False),
+        (products(0, "bmm"), False),
+        (products(100_000, "gradient"), False),
+    ],
+    ids=["a few rows", "many rows", "no weights", "the gradient of weights"],
 )
 def test_fewer_bits_per_weight_where_weights_are_most_of_the_bytes(work: list[Any], asks: bool) -> None:
     report = analysed(work, [kernel(ADD, 3_000 + 60 * n, 50, grid=[500, 1, 1]) for n in range(30)])
@@ -236,6 +243,36 @@ def test_a_graph_card_names_what_a_graph_cannot_hold(says: str) -> None:
         (item,) = (item for item in analysed(stepping(**program)).advice if item.id == "cuda-graphs")
         assert (says in item.why) == is_said
         assert sum(other in item.why for other in OBSTACLES) == is_said, "nothing else is in its way"
+
+
+def decoding(lengths: list[int], *, trains: bool = False) -> Report:
+    """Late launches, and an append of one row to keys of each length."""
+    appends = [
+        op("aten::cat", 500 * n + 2, 3, **{"Input Dims": [[[1, 8, length, 64], [1, 8, 1, 64]], []], "Input type": ["TensorList", "Scalar"]})
+        for n, length in enumerate(lengths)
+    ]  # fmt: skip
+    loop = [
+        [op("aten::mm", 500 * n + 10, 460), launched(ADD, 500 * n + 465, 500 * n + 480, 8, n + 1)] for n in range(24)
+    ]
+    return analysed(loop, appends, [op("Optimizer.step#SGD.step", 100, 5)] if trains else [])
+
+
+@pytest.mark.parametrize(
+    ("lengths", "trains", "asks"),
+    [
+        (list(range(64, 88)), False, True),
+        ([64] * 24, False, False),
+        (list(range(64, 88)), True, False),
+    ],
+    ids=["keys grow by a row per token", "the same length each time", "training"],
+)
+def test_decoding_keeps_keys_and_values_in_a_cache_of_fixed_size(lengths: list[int], trains: bool, asks: bool) -> None:
+    report = decoding(lengths, trains=trains)
+    graphs = next(item for item in report.advice if item.id == "cuda-graphs")
+    assert ('cache_implementation = "static"' in graphs.code) == asks
+    assert ("keys and values grow by a row per token" in graphs.why) == asks
+    batch = next(item for item in report.advice if item.id == "bigger-batch")
+    assert ("tokenizer(prompts" in batch.code) == asks
 
 
 def test_half_of_the_kernels_differ() -> None:

@@ -11,9 +11,11 @@ from trace_analyzer.catalog.code import (
     in_function,
     is_annotation,
     named_code,
+    preparation_of,
     prepares_input_files,
-    prepares_inputs,
+    without_address,
 )
+from trace_analyzer.render.row_phrases import blamed_place
 
 RULES = code_rules()
 named_rules = pytest.mark.parametrize(
@@ -52,15 +54,15 @@ def test_frames_of_libraries_are_distinguished_from_those_of_the_program(rule: C
 
 @pytest.mark.parametrize("rule", RULES.preparations, ids=lambda rule: rule.name)
 def test_preparation_of_inputs_is_known_by_name(rule: CodeRule) -> None:
-    for names, expected in ((rule.examples, True), (rule.counterexamples, False)):
+    for names, expected in ((rule.examples, rule.name), (rule.counterexamples, None)):
         assert names
-        prepares = pl.DataFrame({"name": names}).select(prepares_inputs(pl.col("name"))).to_series()
-        assert prepares.to_list() == [expected] * len(names)
-        assert [prepares_input_files(name) for name in names] == [expected and rule.name == INPUT_FILES] * len(names)
+        prepared = pl.DataFrame({"name": names}).select(preparation_of(pl.col("name"))).to_series().to_list()
+        assert prepared == [expected] * len(names)
+        assert [prepares_input_files(name) for name in names] == [expected in INPUT_FILES] * len(names)
 
 
 def test_a_missing_name_prepares_no_inputs() -> None:
-    assert pl.DataFrame({"name": [None]}, {"name": pl.String}).select(prepares_inputs(pl.col("name"))).item() is False
+    assert pl.DataFrame({"name": [None]}, {"name": pl.String}).select(preparation_of(pl.col("name"))).item() is None
 
 
 def test_phases_are_in_the_order_of_the_definitions() -> None:
@@ -98,3 +100,32 @@ def test_scopes_that_old_files_hold_as_operators_are_no_operators(name: str, is_
     """PyTorch before 1.11 wrote `record_function` as an operator; in names of operators such characters do not occur."""
     events = pl.DataFrame({"kind": ["operator", "annotation"], "name": [name, name]})
     assert events.select(is_annotation()).to_series().to_list() == [is_scope, True]
+
+
+@pytest.mark.parametrize(
+    ("name", "plain"),
+    [
+        ("<built-in method run_backward of torch._C._EngineBase object at 0x7f15c10c7010>", "run_backward()"),
+        ("<built-in method reshape of Tensor object at 0x7f2808adc550>", "reshape()"),
+        ("<built-in function sleep>", "sleep()"),
+        ("train.py(3): step", "train.py(3): step"),
+        ("cudaLaunchKernel", "cudaLaunchKernel"),
+    ],
+)
+def test_a_built_in_function_is_named_without_the_object(name: str, plain: str) -> None:
+    assert pl.select(without_address(pl.lit(name))).item() == plain
+
+
+@pytest.mark.parametrize(
+    ("phase", "place"),
+    [("optimizer", "in step (train.py:9), optimizer"), ("backward", "in step (train.py:9), backward pass"), ("forward", "in step (train.py:9)")],
+)  # fmt: skip
+def test_a_place_tells_the_phase_that_its_function_does_not(phase: str, place: str) -> None:
+    row = {
+        "operator": None,
+        "module": None,
+        "python_function": "train.py(9): step",
+        "annotation": None,
+        "call_line": None,
+    }
+    assert blamed_place({**row, "phase": phase}) == place

@@ -6,7 +6,8 @@ from functools import cache
 
 import numpy as np
 import pytest
-from kineto import analysed, call, copy, launched
+from kineto import analysed, annotation, call, copy, launched, python
+from kineto import op as op_row
 from lazy_report import LazyReport
 from make_samples import ADD_FLOAT, ALL_REDUCE, BF16, MULTIPLY, Eager
 from replay_pairs import LOADER, PAIRS, faster, gemm, op, pointwise, steps
@@ -17,7 +18,9 @@ from trace_analyzer.replay.graph import CALL, CONTENTION, EXECUTION, GAP, HAND_O
 from trace_analyzer.replay.prediction import Replay
 from trace_analyzer.replay.recording import (
     ALLOCATION,
+    COLLECTING,
     COMPILATION,
+    COMPUTING,
     DATA,
     DISPATCH,
     HOST_PARTS,
@@ -213,6 +216,39 @@ def test_prefetched_data_takes_no_time_but_a_step_no_less_than_its_loading_over_
     assert kept_parts(before, after, DATA)
     assert same(before.host, after.host)
     assert same(before.device, after.device)
+
+
+def resizing(first: str, second: str) -> Replay:
+    """Six steps of 6 ms, in which Python collects garbage and an operator resizes images before the launch."""
+    rows = [
+        [annotation(f"ProfilerStep#{n}", 6_000 * n, 6_000), python(first, 6_000 * n + 100, 2_000),
+         op_row(second, 6_000 * n + 2_200, 3_000), op_row("aten::mm", 6_000 * n + 5_300, 60),
+         launched("ampere_sgemm_128x64_tn", 6_000 * n + 5_310, 6_000 * n + 5_330, 90, n + 1)]
+        for n in range(6)
+    ]  # fmt: skip
+    return Replay.of(analysed(rows), 0)
+
+
+def test_a_graph_leaves_garbage_collection_and_long_work_on_the_cpu() -> None:
+    replay = resizing("<built-in function collect>", "aten::_upsample_bilinear2d_aa")
+    before, after = weighed(replay, Change("graphs"))
+    assert before.parts[COLLECTING].sum() == 5 * 2_000_000, "the replay begins with the first launch"
+    assert before.parts[COMPUTING].sum() == 5 * 3_000_000
+    assert kept_parts(before, after, DISPATCH, PYTHON, UNKNOWN, RUNTIME)
+    assert replay.predict((Change("graphs"),)).step_ns >= 5_000_000
+    python_only = resizing("train.py(3): forward", "aten::view")
+    assert python_only.weights(()).parts[COLLECTING].sum() == 0
+
+
+def test_an_operator_that_launches_does_not_compute_on_the_cpu() -> None:
+    rows = [
+        [annotation(f"ProfilerStep#{n}", 6_000 * n, 6_000), op_row("aten::mm", 6_000 * n + 100, 5_000),
+         launched("ampere_sgemm_128x64_tn", 6_000 * n + 5_000, 6_000 * n + 5_020, 90, n + 1)]
+        for n in range(6)
+    ]  # fmt: skip
+    parts = Replay.of(analysed(rows), 0).weights(()).parts
+    assert parts[COMPUTING].sum() == 0
+    assert parts[DISPATCH].sum() > 20_000_000
 
 
 def test_a_graph_takes_the_launches_of_steady_steps_and_leaves_data_waits_and_allocations() -> None:

@@ -151,6 +151,16 @@ def test_the_period_of_the_launches_marks_steps() -> None:
     assert report.verdict.window.kind == "steady"
 
 
+@pytest.mark.parametrize(("kept", "last"), [(6, "cut"), (8, "ok")])
+def test_a_last_period_that_launches_fewer_than_the_others_is_cut(kept: int, last: str) -> None:
+    """A loop whose anchor stands amid its body ends with most of a period: it is no whole step."""
+    whole = [e for e in spread(loop(7)) if e["ts"] < 1_200]
+    rest = sorted((e for e in spread(loop(7)) if e["ts"] >= 1_200 and e.get("ph") == "X"), key=lambda e: e["ts"])
+    correlations = sorted({e["args"]["correlation"] for e in rest}, key=lambda c: (c != 690, c))[:kept]
+    states = table(analysed(whole, [e for e in rest if e["args"]["correlation"] in correlations]), "state")
+    assert [state for (state,) in states] == ["first", *["ok"] * 5, last]
+
+
 def test_a_recording_that_starts_and_ends_amid_steps_has_cut_ones() -> None:
     events = [e for e in spread(loop(7)) if 110 <= e["ts"] < 1_250]
     states = table(analysed(events), "state", "activity_count")

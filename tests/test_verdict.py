@@ -46,8 +46,9 @@ TABLE = [
     (("copy",), COMMUNICATION, "copies"),
     (("device-wait",), COMMUNICATION, "dependency"),
     *(((cause,), OVERHEAD, cause) for cause in
-      ("synchronization", "data-loading", "allocation", "compilation", "graph-capture", "blocking-copy", "cpu-operator", "host-wait")),
-    (("python", "dispatch", "runtime-call", "garbage-collection", "launch-latency", "host-unknown", "profiler"), OVERHEAD, "launch"),
+      ("synchronization", "data-loading", "allocation", "compilation", "graph-capture", "blocking-copy", "garbage-collection",
+       "cpu-operator", "host-wait")),
+    (("python", "dispatch", "runtime-call", "launch-latency", "host-unknown", "profiler"), OVERHEAD, "launch"),
     (("latency", "device-gap"), OVERHEAD, "small-kernels"),
 ]  # fmt: skip
 IN_NO_GROUP = ("other", "earlier-work", "unlinked", "unexplained", "untraced", "withheld")

@@ -146,6 +146,7 @@ CAUSES: Mapping[str, Cause] = by_key(
     Cause("allocation", "Allocation", "allocator calls block the CPU while the GPU waits", _OVERHEAD),
     Cause("compilation", "Compilation", "code is compiled or loaded while the GPU waits", _OVERHEAD),
     Cause("graph-capture", "Graph capture", "graphs are captured while the GPU waits, which happens once", _OVERHEAD),
+    Cause("garbage-collection", "Garbage collection", "Python's garbage collector runs while the GPU waits", _OVERHEAD),
     Cause("cpu-operator", "Work on the CPU", "long CPU work of operators keeps the GPU waiting", _OVERHEAD),
     Cause(
         "host-wait",

@@ -127,7 +127,7 @@ _OWN_PARTS = by_key(
         "Python's garbage collector ran.",
         "named",
         Colour("#8f3c00"),
-        _LAUNCH,
+        (_OVERHEAD, "garbage-collection"),
     ),
     Part(
         "blocking-copy",

@@ -11,6 +11,8 @@ from trace_analyzer.units import counted, duration, percent
 
 MANY_WAITS = 2
 """Number of waits that are obstacles: a single one at the end of a step stays outside its graph."""
+SHORT_PIECE = 10
+"""Least launches between waits for which a graph is worth its own launch: sizes after a wait often depend on the data."""
 DIFFERS_RATIO = 0.05
 """Least share of differing kernels that is an obstacle: fewer are prefetched copies or occasional work."""
 _OUTSIDE = {"data-loading": "loading data", "cpu-operator": "long CPU work of operators"}
@@ -19,21 +21,56 @@ _OUTSIDE = {"data-loading": "loading data", "cpu-operator": "long CPU work of op
 
 def obstacles(context: AdviceContext) -> str:
     """Return the obstacles to a graph, each after a semicolon; "" where none is known."""
-    return "".join(f"; {text}" for text in (*_waits(context), *_changes(context), *_collectives(context), *_outside(context)))  # fmt: skip
+    known = (*_waits(context), *_changes(context), *_caches(context), *_collectives(context), *_outside(context))
+    return "".join(f"; {text}" for text in known)
+
+
+_APPENDED = r"^\[\[\[[\d, ]*?,? ?(\d+), ?\d+\], ?\[[\d, ]*?,? ?1, ?\d+\]\]"
+"""Shapes of ``torch.cat([keys, new], dim=-2)``: so many keys, and one more."""
+_MANY_TOKENS = 8
+"""Caches of so many lengths grow with each token."""
+
+
+def appends_to_cache(context: AdviceContext) -> bool:
+    """Return whether an inference program appends one row to tensors of many lengths, as decoding does to keys and values."""
+    if context.program != "inference":
+        return False
+    appends = context.host.those((pl.col("kind") == "operator") & (pl.col("name") == "aten::cat"), "event_id")
+    rows = context.within.shapes.join(appends, left_on="operator_id", right_on="event_id", how="semi")
+    shapes = rows.get_column("input_dims")
+    lengths = shapes.cast(pl.String).str.extract(_APPENDED).drop_nulls()
+    return lengths.n_unique() >= _MANY_TOKENS
+
+
+def _caches(context: AdviceContext) -> list[str]:
+    if not appends_to_cache(context):
+        return []
+    return ["keys and values grow by a row per token (aten::cat), so that no graph fits the next token: keep them in a cache of fixed size first"]  # fmt: skip
 
 
 def _per_step(context: AdviceContext) -> str:
     return " per step" if context.steps > 1 else ""
 
 
-def _waits(context: AdviceContext) -> list[str]:
+def waits_between(context: AdviceContext) -> int:
     """Count the calls that wait for the device, made between the window's launches on their threads."""
     launched = context.within.activities.drop_nulls("launch_ns").group_by("launch_thread").agg(
         pl.col("launch_ns").min().alias("first_ns"), pl.col("launch_ns").max().alias("last_ns")
     )  # fmt: skip
     calls = context.host.calls_of(pl.col("name").str.contains(r"(Stream|Device|Event)Synchronize$"))
     made = calls.join(launched, left_on="thread_id", right_on="launch_thread", how="inner")
-    waits = made.filter(pl.col("start_ns").is_between("first_ns", "last_ns")).height / context.steps
+    return made.filter(pl.col("start_ns").is_between("first_ns", "last_ns")).height
+
+
+def is_in_pieces(context: AdviceContext) -> bool:
+    """Return whether waits leave so few launches between them that no graph of them is worth its own launch."""
+    launches = context.within.activities.get_column("launch_id").drop_nulls().n_unique()
+    waits = waits_between(context)
+    return waits >= MANY_WAITS * context.steps and launches < SHORT_PIECE * waits
+
+
+def _waits(context: AdviceContext) -> list[str]:
+    waits = waits_between(context) / context.steps
     if waits < MANY_WAITS:
         return []
     return [f"{counted(waits, 'call')}{_per_step(context)} wait for the device, which no graph can contain: remove them first"]  # fmt: skip
@@ -72,7 +109,9 @@ def _collectives(context: AdviceContext) -> list[str]:
 
 def _outside(context: AdviceContext) -> list[str]:
     """Name CPU work that takes a relevant share of the window and that a graph does not change."""
-    idle = {cause: total(context.idle.filter(pl.col("cause") == cause), length_ns()) for cause in _OUTSIDE}
+    launching = context.within.activities.get_column("operator_id").drop_nulls().implode()
+    outside = context.idle.filter((pl.col("cause") != "cpu-operator") | ~pl.col("event_id").is_in(launching))
+    idle = {cause: total(outside.filter(pl.col("cause") == cause), length_ns()) for cause in _OUTSIDE}
     return [
         f"{what} ({duration(idle[cause] / context.steps)}{_per_step(context)}) stays outside of it"
         for cause, what in _OUTSIDE.items()

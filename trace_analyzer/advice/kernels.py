@@ -191,11 +191,21 @@ def _weights_are_most(
     if argument is None or input_dims is None or not moved_bytes or dtype not in _ITEM_BYTES:
         return not is_convolution
     dims = json.loads(input_dims)
-    return argument < len(dims) and 2 * prod(dims[argument]) * _ITEM_BYTES[dtype] > moved_bytes
+    if argument >= len(dims) or (not is_convolution and _sums_over_rows(dims[argument - 1], dims[argument])):
+        return False
+    return bool(2 * prod(dims[argument]) * _ITEM_BYTES[dtype] > moved_bytes)
+
+
+_MANY_ROWS = 8
+"""A product that sums over so many times more than it has rows and columns is a weight's gradient: it sums over the batch."""
+
+
+def _sums_over_rows(left: list[int], right: list[int]) -> bool:
+    return len(left) == len(right) == 2 and left[1] == right[0] and left[1] >= _MANY_ROWS * max(left[0], right[1])
 
 
 _SCALED = """
-scaler.scale(loss).backward(); scaler.step(optimizer); scaler.update()  # training: scaler = torch.amp.GradScaler("cuda")"""
+scaler.scale(loss).backward(); scaler.step(optimizer); scaler.update()  # in training; once: scaler = torch.amp.GradScaler("cuda")"""
 """Code that scales the loss, as gradients in FP16 underflow without it."""
 _TORCH_DTYPES = {"tf32": "bfloat16", "bf16": "bfloat16", "fp16": "float16"}
 
@@ -219,7 +229,7 @@ def fewer_bytes(context: AdviceContext) -> Opportunity | None:
         return None
     products = _products_in_16_bits(context, dtype)
     ran = (
-        f", and {counted(products.height, 'matmul or convolution', 'matmuls and convolutions')} ran in it"
+        f", and {counted(products.height, _products(products).removesuffix('s'), _products(products))} ran in it"
         if products.height
         else ""
     )
@@ -273,7 +283,7 @@ def out_of_fp32(context: AdviceContext, *, tf32: bool) -> Opportunity | None:
         pl.col("saves_ns"),
         f"time of fp32 matmuls and convolutions beyond their roof on tensor cores in {dtype}; where shapes are unknown, beyond their"
         " time divided by the ratio of the peaks",
-        f"{counted(slow.height, 'matmul or convolution', 'matmuls and convolutions')} ran in fp32",
+        f"{counted(slow.height, _products(slow).removesuffix('s'), _products(slow))} ran in fp32",
         dtype=dtype,
         torch_dtype=_TORCH_DTYPES[dtype],
         scaled=_SCALED if dtype == "fp16" else "",
@@ -366,9 +376,8 @@ def inefficient_kernels(context: AdviceContext) -> Opportunity | None:
         **profiled(context, str(longest.get_column("name").first() or "")),
     )
     bucket, operator = (str(longest.get_column(column).first() or "") for column in ("bucket", "operator"))
-    case = (
-        "" if bucket in _GENERATED else bucket if bucket == "attention" and operator.startswith("aten::") else "custom"
-    )
+    has_code = bucket in ("attention", "convolution") and operator.startswith("aten::")
+    case = "" if bucket in _GENERATED else bucket if has_code else "custom"
     return opportunity and replace(opportunity, case=case)
 
 
@@ -398,12 +407,24 @@ def max_autotune(context: AdviceContext) -> Opportunity | None:
         .filter(pl.col("roof_ns") < thresholds.GOOD_ROOF_RATIO * pl.col("duration_ns"))
     )
     reached = total(rows, "roof_ns") / max(1, total(rows, "duration_ns"))
-    return kernel_opportunity(
+    convolutions = rows.filter(pl.col("bucket") == "convolution")
+    mostly = 2 * total(convolutions, "lost_ns") > total(rows, "lost_ns")
+    opportunity = kernel_opportunity(
         context,
         rows,
         pl.col("lost_ns"),
         "time of matmuls and convolutions that reach less than 80 % of the device's peak, minus their time at the peak",
-        f"matmuls and convolutions reach {percent(reached)} of the device's peak; 80 % is good",
+        f"{_products(rows)} reach {percent(reached)} of the device's peak; 80 % is good",
+        products=_products(rows),
+    )
+    return opportunity and replace(opportunity, case="convolution" if mostly else "")
+
+
+def _products(rows: pl.DataFrame) -> str:
+    """Name kernels of matmuls, convolutions or both."""
+    convolutions = rows.filter(pl.col("bucket") == "convolution").height
+    return (
+        "matmuls and convolutions" if 0 < convolutions < rows.height else "convolutions" if convolutions else "matmuls"
     )
 
 

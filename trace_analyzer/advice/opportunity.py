@@ -8,7 +8,7 @@ import polars as pl
 
 from trace_analyzer import thresholds
 from trace_analyzer.advice.window_context import AdviceContext
-from trace_analyzer.catalog.code import in_function
+from trace_analyzer.catalog.code import in_function, without_address
 from trace_analyzer.catalog.kernel_patterns import kernel_pattern
 from trace_analyzer.catalog.kernels import function_name
 from trace_analyzer.frames.intervals import clip, lookup_at, union
@@ -103,9 +103,10 @@ def responsible_code(context: AdviceContext, idle: pl.DataFrame) -> str:
             "python_function",
             sum_by_group(numbers, lengths, firsts.len()).alias("ns"),
         )
+        .with_columns(pl.col(who).cast(pl.String))
+        .with_columns(without_address(pl.col("name")))
         .group_by(who)
         .agg(pl.col("ns").sum())
-        .with_columns(pl.col(who).cast(pl.String))
         .sort("ns", *who, descending=[True, False, False])
     )
     return "; ".join(

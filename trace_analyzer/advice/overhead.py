@@ -6,7 +6,8 @@ from functools import partial
 import polars as pl
 
 from trace_analyzer import thresholds
-from trace_analyzer.advice.graph_obstacles import obstacles
+from trace_analyzer.advice.graph_obstacles import appends_to_cache, is_in_pieces, obstacles, waits_between
+from trace_analyzer.advice.host_work import COMPILED_REGION
 from trace_analyzer.advice.opportunity import (
     Opportunity,
     combined,
@@ -27,10 +28,9 @@ from trace_analyzer.advice.opportunity import (
 )
 from trace_analyzer.advice.window_context import AdviceContext
 from trace_analyzer.analyses.host import CALLS
-from trace_analyzer.catalog.code import prepares_inputs
 from trace_analyzer.catalog.host_work import BLOCKING
 from trace_analyzer.frames.intervals import union, with_covered
-from trace_analyzer.units import count, counted, duration, percent
+from trace_analyzer.units import count, counted, duration
 from trace_analyzer.vocabulary import EARLIER_WORK
 
 LAUNCHING = ("python", "dispatch", "runtime-call", "launch-latency", "host-unknown")
@@ -66,33 +66,33 @@ def _replayed_ratio(context: AdviceContext) -> float:
 
 
 def cuda_graphs(context: AdviceContext) -> Opportunity | None:
-    """Propose CUDA graphs, unless graphs are replayed already.
+    """Propose CUDA graphs, unless graphs are replayed already, or waits leave nothing to capture.
 
     The saving is idle time between launches, and time in kernels too small to fill the device.
     """
     if _is_cold(context) or _replayed_ratio(context) > thresholds.REPLAYED_RATIO:
         return None
+    if is_in_pieces(context) and synchronization(context) is not None:
+        return None
     parts = context.verdict.parts_ns
     launches = context.within.activities.get_column("launch_id").drop_nulls().n_unique()
     per_step = counted(launches / context.steps, "launch", "launches") + (" per step" if context.steps > 1 else "")
-    compiled, _ = launched_within(context, context.within.activities, _COMPILED)
+    compiled, _ = launched_within(context, context.within.activities, COMPILED_REGION)
     already = "; its code is already compiled, but launched kernel by kernel"
     already_compiled = already if 2 * compiled.height > context.within.activities.height else ""
-    return idle_of(
+    opportunity = idle_of(
         context,
         LAUNCHING,
         f"the CPU takes longer to launch a kernel than the GPU takes to run it ({per_step}){already_compiled}{obstacles(context)}",
         " + time in kernels too small to fill the device and between queued kernels",
         parts.get("latency", 0) + parts.get("device-gap", 0),
     )
-
-
-_COMPILED = r"^Torch-Compiled Region|^## Call CompiledFxGraph"
-"""Names that Dynamo and Inductor give to their compiled code at run time."""
+    return opportunity and replace(opportunity, case="decoding" if appends_to_cache(context) else "")
 
 
 _GROWS_WITH_THE_BATCH = (
     "data-loading",
+    "cpu-operator",
     "host-wait",
     "copy",
     "compilation",
@@ -132,6 +132,7 @@ def bigger_batch(context: AdviceContext) -> Opportunity | None:
         partial(largest_operators, kernels),
         longest(idle, length_ns()),
         members=members_of(idle),
+        case="decoding" if appends_to_cache(context) else "",
     )
 
 
@@ -181,8 +182,23 @@ def set_to_none(context: AdviceContext) -> Opportunity | None:
 
 
 def garbage_collection(context: AdviceContext) -> Opportunity | None:
-    """Propose controlling garbage collection: idle time in which Python collects garbage."""
-    return idle_of(context, ("garbage-collection",), "Python's garbage collector runs while the GPU has nothing queued")
+    """Propose controlling garbage collection, which Python runs by itself or because the program calls it."""
+    why = "Python's garbage collector runs while the GPU has nothing queued"
+    opportunity = idle_of(context, ("garbage-collection",), why)
+    if opportunity is None:
+        return None
+    idle = context.idle.filter(pl.col("cause") == "garbage-collection")
+    called = context.host.texts(idle.get_column("event_id")).cast(pl.String).str.contains(_COLLECT).fill_null(False)
+    asked = 2 * total(idle.filter(called), length_ns()) > total(idle, length_ns())
+    return replace(
+        opportunity,
+        why=opportunity.why + ("; the program itself calls gc.collect()" if asked else ""),
+        case="gc.collect()" if asked else "",
+    )
+
+
+_COLLECT = r"<built-in (method|function) collect|^gc\.collect"
+"""Names of the program's own calls of the collector; Python's automatic collections are other events."""
 
 
 def synchronization(context: AdviceContext) -> Opportunity | None:
@@ -193,10 +209,15 @@ def synchronization(context: AdviceContext) -> Opportunity | None:
         return None
     held = waited_ns(context)
     calls = f"such calls also block the CPU for {duration(held)} while the device works: " if held else ""
+    why = opportunity.why
+    if is_in_pieces(context):
+        every = context.within.activities.get_column("launch_id").drop_nulls().n_unique() / waits_between(context)
+        why += f"; a wait comes every {counted(every, 'launch', 'launches')}: without these, a CUDA graph can hold more"
     return replace(
         opportunity,
+        why=why,
         if_more=f"{calls}without them the CPU prepares its next work meanwhile, unless that work needs the results",
-        case=_written_most(context, "synchronization"),
+        case=_written_most(context),
     )
 
 
@@ -208,12 +229,35 @@ def waited_ns(context: AdviceContext) -> int:
     return total(waits, pl.col("busy_ns"))
 
 
-def _written_most(context: AdviceContext, cause: str) -> str:
-    """Return the code behind most idle time of a cause in the rules' notation: ``.item()``; "" where they name none."""
-    rows = context.idle.filter(pl.col("cause") == cause, pl.col("event_id").is_not_null())
-    written = rows.select(context.around.sources(rows.get_column("event_id")).alias("written"), length_ns().alias("ns"))
-    sums = written.group_by(pl.col("written").cast(pl.String)).agg(pl.col("ns").sum())
-    return str(sums.sort("ns", "written", descending=[True, False]).get_column("written").first() or "")
+def _waits(context: AdviceContext) -> pl.DataFrame:
+    """Return event_id, ns: idle time after calls that wait for the device, and the time for which they hold the CPU."""
+    idle = context.idle.filter(pl.col("cause") == "synchronization", pl.col("event_id").is_not_null())
+    calls = context.host.calls.filter(pl.col("work") == BLOCKING).with_columns(pl.lit(0).alias("track"))
+    busy = context.busy_parts.with_columns(pl.lit(0).alias("track"))
+    held = with_covered(calls, union(busy, ["track"]), ["track"], "ns").select("event_id", pl.col("ns").cast(pl.Int64))
+    return pl.concat([idle.select("event_id", length_ns().cast(pl.Int64).alias("ns")), held], how="vertical_relaxed")
+
+
+_EXPERTS = r"(?i)moe|experts?(_\d+)?(/|$)"
+"""Modules of mixtures of experts."""
+
+
+def _written_most(context: AdviceContext) -> str:
+    """Return the code behind most time of waits in the rules' notation: ``.item()``; "" where they name none."""
+    waits = _waits(context).filter(pl.col("ns") > 0)
+    events = waits.get_column("event_id")
+    written = waits.select(context.around.sources(events).cast(pl.String).alias("written"), "ns")
+    sums = written.group_by("written").agg(pl.col("ns").sum())
+    most = str(sums.sort("ns", "written", descending=[True, False]).get_column("written").first() or "")
+    if most in _BY_MASK:
+        routed = context.around.modules(events).cast(pl.String).str.contains(_EXPERTS).fill_null(False)
+        if 2 * total(written.filter(routed), "ns") > total(written, "ns"):
+            return "routing to experts"
+    return most
+
+
+_BY_MASK = ("boolean indexing", "nonzero")
+"""Code that selects a number of rows that depends on the data."""
 
 
 _WORKERS = "_MultiProcessingDataLoaderIter"
@@ -322,57 +366,6 @@ def pinned_memory(context: AdviceContext) -> Opportunity | None:
     )
     return opportunity and replace(
         opportunity, if_more="without that, the CPU prepares its next work while the device copies"
-    )
-
-
-def _prepares(context: AdviceContext, idle: pl.DataFrame) -> pl.Series:
-    """Return which intervals of idle time the CPU spends on preparing data."""
-    by_event = context.host.each(prepares_inputs(pl.col("name")))[idle.get_column("event_id")]
-    functions = context.blamed.named(idle.select("event_id", "code")).get_column("python_function").cast(pl.String)
-    by_function = functions.to_frame().select(prepares_inputs(pl.col("python_function"))).to_series()
-    return by_event.fill_null(False) | by_function
-
-
-_IN_REGION = """# run the compiled region once before the loop, with these shapes: its first call compiles, or loads what is kept
-# does it come back later? TORCH_LOGS=recompiles,guards names the guards that fail, and those that each call checks"""
-_PART_OF_CODE = 0.1
-"""Least share of the idle time for which the advice shows code."""
-_ON_CPU = """mask = torch.ones(n, n, device="cuda").tril()  # CPU tensors: create them where they are used
-# transform data in the data loader's workers, not between launches"""
-_BEFORE_LAUNCH = (
-    "# run them once before the loop, with these shapes: a first call starts its library, or searches for its kernel"
-)
-
-
-def cpu_operators(context: AdviceContext) -> Opportunity | None:
-    """Propose less CPU computation: idle time in long operators, except those that prepare data.
-
-    An operator that launches work afterwards does not compute on the CPU: it takes long to prepare its launch.
-    """
-    idle = context.idle.filter(pl.col("cause") == "cpu-operator")
-    idle = idle.filter(~_prepares(context, idle))
-    launching = context.within.activities.get_column("operator_id").drop_nulls()
-    before_launch = idle.filter(pl.col("event_id").is_in(launching.implode()))
-    why = "single operators keep the CPU busy for over 1 ms without a runtime call, while the GPU waits"
-    if before_launch.height:
-        share = percent(total(before_launch, length_ns()) / max(1, total(idle, length_ns())))
-        why += f"; {share} of it in GPU operators before their launch"
-    regions = context.host.texts(before_launch.get_column("event_id")).cast(pl.String).str.contains(_COMPILED)
-    compiled_ns, launch_ns = (total(before_launch.filter(rows), length_ns()) for rows in (regions, ~regions))
-    rest_ns = total(idle, length_ns()) - compiled_ns - launch_ns
-    lines = ((compiled_ns, _IN_REGION), (rest_ns, _ON_CPU), (launch_ns, _BEFORE_LAUNCH))
-    codes = [code for ns, code in sorted(lines, reverse=True) if ns >= _PART_OF_CODE * total(idle, length_ns())]
-    opportunity = idle_opportunity(context, idle, ("cpu-operator",), why)
-    return opportunity and replace(opportunity, values={"snippet": "\n".join(codes)})
-
-
-def cpu_preparation(context: AdviceContext) -> Opportunity | None:
-    """Propose moving preparation out of the loop: idle time in which the CPU makes random numbers, tokens or images."""
-    idle = context.idle.filter(pl.col("cause").is_in(["cpu-operator", "python"]))
-    causes = ("cpu-operator", "python")
-    why = "the loop prepares random numbers, text or images on the CPU while the GPU waits"
-    return idle_opportunity(
-        context, idle.filter(_prepares(context, idle)), causes, why, " in functions that prepare data"
     )
 
 

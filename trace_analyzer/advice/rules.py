@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from functools import cache, partial
 
 from trace_analyzer import plugins
-from trace_analyzer.advice import communication, kernels, overhead, traffic, transport
+from trace_analyzer.advice import communication, host_work, kernels, overhead, traffic, transport
 from trace_analyzer.advice.opportunity import Opportunity
 from trace_analyzer.advice.window_context import AdviceContext
 from trace_analyzer.catalog.fixes import fixes
@@ -26,8 +26,8 @@ RULE_OF_FIX: Mapping[str, Rule] = {
     "graph-capture": overhead.graph_capture,
     "pinned-memory": overhead.pinned_memory,
     "host-wait": overhead.host_wait,
-    "cpu-operators": overhead.cpu_operators,
-    "cpu-preparation": overhead.cpu_preparation,
+    "cpu-operators": host_work.cpu_operators,
+    "cpu-preparation": host_work.cpu_preparation,
     "attention-kernel": kernels.attention_kernel,
     "fusion": kernels.fusion,
     "channels-last": kernels.channels_last,

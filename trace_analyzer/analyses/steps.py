@@ -51,6 +51,8 @@ STEPS = Table(
 
 # A longer number is no step's, and repeated numbers could not be counted on from it.
 PROFILER_STEP, KERNEL_SEQUENCE = "ProfilerStep", "kernel sequence"
+_PERIOD = "period"
+"""The name of steps that nothing marks, before their number."""
 
 _MARKS = {
     "process_id": pl.Int32(),
@@ -101,7 +103,7 @@ def host_steps(host: Host, activities: pl.DataFrame, operator_inputs: pl.DataFra
     if marks.height:
         return HostSteps(_conform(marks), "; ".join(marks.get_column("source").unique().sort()))
     steps, notes = periods(launch_sequence(activities, host), host, operator_inputs)
-    name = pl.format("period {}", "index").alias("name")
+    name = pl.format(f"{_PERIOD} {{}}", "index").alias("name")
     return HostSteps(_conform(steps.with_columns(name)), None if steps.is_empty() else KERNEL_SEQUENCE, notes)
 
 
@@ -335,18 +337,22 @@ def _with_states(steps: pl.DataFrame) -> pl.DataFrame:
 
     The first step, and slow ones directly after it, are warm-up. A last step with few activities was cut by the
     recording's end; elsewhere, few activities or a long duration mean that the step did something else.
+    Where the sequence of launches marks the steps, the last one ends with the recording: it is cut if it launches fewer
+    activities than others.
     """
     position = pl.int_range(pl.len()).over("device")
     is_last = position == pl.len().over("device") - 1
     worked = pl.col("activity_count").filter(pl.col("activity_count") > 0)
     few = pl.col("activity_count") < thresholds.CUT_RATIO * worked.median().over("device")
+    unlike_others = pl.col("activity_count") < thresholds.PERIOD_LIKENESS * worked.median().over("device")
+    ends_early = few | (pl.col("name").cast(pl.String).str.starts_with(f"{_PERIOD} ") & unlike_others)
     length = pl.col("end_ns") - pl.col("start_ns")
     state = (
         pl.when(pl.col("activity_count") == 0)
         .then(pl.lit("empty"))
         .when(position == 0)
         .then(pl.lit("first"))
-        .when(is_last & few)
+        .when(is_last & ends_early)
         .then(pl.lit("cut"))
         .when(few)
         .then(pl.lit("outlier"))

@@ -81,6 +81,11 @@ def in_function(frame: str, call_line: int | None = None) -> str:
     return f"in {match['function']} ({match['file']}:{match['line']}{call})"
 
 
+def without_address(name: pl.Expr) -> pl.Expr:
+    """Return names of events with built-in functions as ``reshape()``, whatever object they were called on."""
+    return name.str.replace(r"^<built-in (?:method|function) (\w+)(?: of [^>]*)?>$", "${1}()")
+
+
 def is_annotation() -> pl.Expr:
     """Return whether an event only marks others; needs columns kind and name."""
     return (pl.col("kind") == "annotation") | (
@@ -109,18 +114,20 @@ def code_of_name() -> tuple[pl.Expr, ...]:
     )
 
 
-def prepares_inputs(name: pl.Expr) -> pl.Expr:
-    """Return whether a function or operator of this name makes inputs of a model; false for null."""
-    return pl.any_horizontal(matches(name, rule.pattern) for rule in code_rules().preparations).fill_null(False)
+def preparation_of(name: pl.Expr) -> pl.Expr:
+    """Return what a function or operator of this name prepares: the name of the first rule that matches; null for nothing."""
+    return pl.coalesce(
+        pl.when(matches(name, rule.pattern)).then(pl.lit(rule.name)) for rule in code_rules().preparations
+    )
 
 
-INPUT_FILES = "text, images or sound"
-"""Name of the rule for preparation that repeats for each input."""
+INPUT_FILES = ("text", "images or sound")
+"""Names of the rules for what is decoded or transformed for each input."""
 
 
 def prepares_input_files(name: str) -> bool:
     """Return whether a function or operator of this name decodes or transforms text, images or sound."""
-    rules = [rule for rule in code_rules().preparations if rule.name == INPUT_FILES]
+    rules = [rule for rule in code_rules().preparations if rule.name in INPUT_FILES]
     return any(re.search(rule.pattern, name) for rule in rules)
 
 

@@ -38,10 +38,15 @@ def drained_by(row: Row) -> str:
 
 
 def blamed_place(row: Row) -> str:
-    """Write a place in code: ``aten::copy_ in to_gpu (train.py:12)``, else module or annotation; "" if unknown."""
+    """Write a place in code: ``aten::copy_ in to_gpu (train.py:12)``, else module or annotation, and the phase; "" if unknown."""
     function = in_function(row["python_function"], row["call_line"]) if row["python_function"] else ""
     around = row["module"] or row.get("annotation")
-    return " ".join(part for part in (row["operator"] or "", function or (f"in {around}" if around else "")) if part)
+    place = " ".join(part for part in (row["operator"] or "", function or (f"in {around}" if around else "")) if part)
+    return ", ".join(part for part in (place, _PASSES.get(row.get("phase") or "", "")) if part)
+
+
+_PASSES = {"backward": "backward pass", "optimizer": "optimizer"}
+"""Phases that a place in code does not tell: one function calls them all."""
 
 
 def fusion_place(row: Row) -> str:

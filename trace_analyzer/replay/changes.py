@@ -192,7 +192,7 @@ def prefetch(weights: Weights, scene: Scene, options: Mapping[str, float | str])
 def graphs(weights: Weights, scene: Scene, _: Mapping[str, float | str]) -> None:
     """Replay each steady step as one CUDA graph, or as one graph per piece between waits.
 
-    Operators and Python disappear; data loading, waits and allocations stay.
+    Operators and Python disappear; data loading, waits, allocations, garbage collection and long CPU work stay.
     """
     graph = scene.graph
     calls = graph.recorded.calls

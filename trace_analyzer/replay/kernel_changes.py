@@ -9,7 +9,18 @@ import polars as pl
 from trace_analyzer.catalog.line_labels import bucket_key, is_group_named, is_line, line_label
 from trace_analyzer.frames.lookups import as_strings, factorize, map_unique
 from trace_analyzer.replay.graph import CALL, GAP, THREAD
-from trace_analyzer.replay.recording import DATA, DISPATCH, PYTHON, RUNTIME, UNKNOWN, WAITING, Flags, Ints, median
+from trace_analyzer.replay.recording import (
+    COMPUTING,
+    DATA,
+    DISPATCH,
+    PYTHON,
+    RUNTIME,
+    UNKNOWN,
+    WAITING,
+    Flags,
+    Ints,
+    median,
+)
 from trace_analyzer.replay.scene import NotApplicable, NothingToChange, Scene, UnknownTarget
 from trace_analyzer.replay.weights import Floats, Weights, scale_activities, scale_host
 from trace_analyzer.units import count, size
@@ -243,7 +254,7 @@ def batch(weights: Weights, scene: Scene, options: Mapping[str, float | str]) ->
     scaled = np.where(is_kernel & (IN_PROPORTION not in options), scaled, duration * times)
     factor = np.where(updates | (duration == 0), 1.0, scaled / np.maximum(duration, 1))
     scale_activities(weights, graph, np.ones(table.height, dtype=bool), factor)
-    weights.parts[[DATA, WAITING]] *= times
+    weights.parts[[DATA, WAITING, COMPUTING]] *= times
     weights.at_least_ns *= times
 
 

@@ -15,7 +15,7 @@ from trace_analyzer.frames.buffers import Buffer
 from trace_analyzer.frames.intervals import innermost, split_by, union
 from trace_analyzer.frames.lookups import factorize, inverse_index, map_unique
 from trace_analyzer.replay.analysed import Analysed
-from trace_analyzer.thresholds import HOST_WAIT_NS
+from trace_analyzer.thresholds import CPU_OPERATOR_NS, HOST_WAIT_NS
 
 Ints = npt.NDArray[np.int64]
 Kinds = npt.NDArray[np.int8]
@@ -37,7 +37,7 @@ _CALLS = (
 )
 _FREE = r"^(cuda|hip)Free$|^(cu|hip)Mem(Free|Release)"
 
-DISPATCH, PYTHON, UNKNOWN, DATA, ALLOCATION, COMPILATION, RUNTIME, WAITING = range(8)
+DISPATCH, PYTHON, UNKNOWN, DATA, ALLOCATION, COMPILATION, RUNTIME, WAITING, COLLECTING, COMPUTING = range(10)
 """Kinds of work of a host thread between the kept calls."""
 HOST_PARTS = (
     "dispatch",
@@ -48,8 +48,16 @@ HOST_PARTS = (
     "compilation",
     "runtime-call",
     HOST_WAIT,
+    "garbage-collection",
+    "cpu-operator",
 )
-_PARTS_OF_WORK = {"data-loading": DATA, "compilation": COMPILATION, "allocation": ALLOCATION, HOST_WAIT: WAITING}
+_PARTS_OF_WORK = {
+    "data-loading": DATA,
+    "compilation": COMPILATION,
+    "allocation": ALLOCATION,
+    HOST_WAIT: WAITING,
+    "garbage-collection": COLLECTING,
+}
 _MARK_OPERATORS = rf"^(ProfilerStep|Optimizer\.)|{NO_OPERATOR}"
 """Annotations that PyTorch before 1.11 writes as operators; they are no work."""
 
@@ -155,7 +163,8 @@ def recording(report: Analysed, device: int) -> Recording:
     tracks_of = {(int(d), int(s)): number for number, (d, s) in enumerate(tracks)}
     calls = _with_streams(calls, events, call_of_event, tables["sync_events"], tracks_of)
     stepped = replace(activities, step=_steps_of(activities, calls, steps, tables["steps"], device))
-    return Recording(stepped, calls, _segments(events, kinds), steps, tracks, processes, device)
+    segments = _computing(_segments(events, kinds), tables["activities"].get_column("operator_id"))
+    return Recording(stepped, calls, segments, steps, tracks, processes, device)
 
 
 def distinct(values: npt.NDArray[np.signedinteger[Any]]) -> Ints:
@@ -390,10 +399,20 @@ def _segments(events: pl.DataFrame, kinds: pl.DataFrame) -> Segments:
     own = named.get_column("part")[event]
     part = inner.select(pl.coalesce(f"inside {DATA}", f"inside {COMPILATION}", own)).to_series().to_numpy().copy()
     occupied = named.get_column("occupies")[event].to_numpy().astype(bool)
-    busy = occupied | is_any(part, (DATA, ALLOCATION, COMPILATION, RUNTIME))
+    busy = occupied | is_any(part, (DATA, ALLOCATION, COMPILATION, RUNTIME, COLLECTING))
     waiting = np.flatnonzero(part == WAITING)
     length = _picked(events.get_column("duration_ns"), event.to_numpy()[waiting].astype(np.int64))
     part[waiting[length < HOST_WAIT_NS]] = PYTHON
     thread = inner.get_column("thread_id").cast(pl.Int32).to_numpy()
     start, end = (_ints(inner.get_column(name)) for name in ("start_ns", "end_ns"))
     return Segments(thread, start, end, part, busy, event.to_numpy())
+
+
+def _computing(segments: Segments, launching: pl.Series) -> Segments:
+    """Mark what operators without a launch do for long as work on the CPU, as table `causes` does."""
+    long = (segments.part == DISPATCH) & (segments.end - segments.start > CPU_OPERATOR_NS)
+    rows = np.flatnonzero(long)
+    launches = column(segments.event[rows].astype(np.int64)).is_in(launching.drop_nulls().cast(pl.Int64).implode())
+    part = segments.part.copy()
+    part[rows[~launches.to_numpy().astype(bool)]] = COMPUTING
+    return replace(segments, part=part)
