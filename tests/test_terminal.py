@@ -13,11 +13,11 @@ from trace_analyzer import units, vocabulary
 from trace_analyzer.graph import LazyTables
 from trace_analyzer.notes import Note
 from trace_analyzer.render import layout, phrasing
-from trace_analyzer.render.advice_phrasing import code_line
+from trace_analyzer.render.advice_phrasing import code_line, first_place
 from trace_analyzer.render.kernel_labels import kernel_label
 from trace_analyzer.render.markdown import to_markdown
 from trace_analyzer.render.terminal import summary
-from trace_analyzer.report import worth
+from trace_analyzer.report import Advice, worth
 from trace_analyzer.report.device_report import GroupTime
 from trace_analyzer.units import cell_width
 
@@ -358,3 +358,19 @@ def test_code_that_held_up_the_device_for_nothing_is_not_named() -> None:
     report = gpu_report()
     assert worth.blamed(report.blame, report.verdict)
     assert not worth.blamed([replace(item, idle_ns=1) for item in report.blame], report.verdict)
+
+
+@pytest.mark.parametrize(
+    ("where", "place"),
+    [
+        (
+            f"Cijk_{'a' * 300}_MT256x128x64 (5 us); aten::mm (1 us)",
+            f"at Cijk_{'a' * 37}…{'a' * 16}_MT256x128x64 (5 us)",
+        ),
+        (f"aten::mm in f (/{'long/' * 40}f.py:3) (5 us)", f"at aten::mm in f (/{'long/' * 40}f.py:3) (5 us)"),
+        (f"before {'k' * 90} (5 us)", f"before {'k' * 42}…{'k' * 29} (5 us)"),
+    ],
+)
+def test_a_place_shortens_long_names_of_kernels_and_no_paths(where: str, place: str) -> None:
+    item = Advice(title="Change it", why="", where=where, code="", saves_ns_at_most=1, how_bound="")
+    assert first_place(item, 200) == place

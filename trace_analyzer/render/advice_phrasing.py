@@ -3,11 +3,15 @@
 import re
 
 from trace_analyzer import units
+from trace_analyzer.render.kernel_labels import middle_cut
 from trace_analyzer.render.phrasing import advised_place, predicted_briefly
 from trace_analyzer.report import Advice
 
 _PLACES = "; "
 _TEMPLATE_ARGUMENTS = re.compile(r"(?<=\w)<[^<>]*>")
+_LONG_NAME = re.compile(r"[^\s/]{81,}")
+"""Names of kernels that take more than a line, such as Tensile's; paths stay whole."""
+_NAME_CELLS = 72
 
 
 def code_line(code: str, width: int) -> str:
@@ -67,4 +71,5 @@ def first_place(item: Advice, cells: int) -> str:
     place = item.where.partition(_PLACES)[0]
     while units.cell_width(place) > cells and (bare := _TEMPLATE_ARGUMENTS.sub("", place)) != place:
         place = bare
+    place = _LONG_NAME.sub(lambda name: middle_cut(name[0], _NAME_CELLS), place)
     return place if not place or place.startswith("before ") else f"at {place}"
