@@ -82,7 +82,7 @@ def advice_lines(report: Report, width: int) -> list[Line]:
     lines: list[Line] = [[("What to change", "title"), (rest, "dim")]]
     for rank, item in enumerate(report.advice[:_TOP_ADVICE], 1):
         brings = phrasing.predicted_briefly(item) or saves_phrase(item, report)
-        lines += advice_title(rank, item, brings if item.is_of_limit else f"{brings}, not the limit", width)
+        lines += advice_title(rank, item, brings if item.is_of_limit else f"{brings} (not the limit)", width)
         if code := code_line(item.code, width - 7):
             lines += code_lines(code, width)
         if place := first_place(item, 2 * (width - 5)):
