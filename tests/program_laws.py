@@ -84,8 +84,7 @@ def check_comparison(report: Report) -> None:
 
 
 def check_export(content: bytes, report: Report) -> None:
-    """Check that the exported trace has the original events and the added ones, unless there is no list to add them
-    to."""
+    """Check that the exported trace has the original and the added events, unless it has no list for these."""
     with tempfile.TemporaryDirectory() as folder:
         source, target = Path(folder, "in"), Path(folder, "out.json")
         source.write_bytes(content)

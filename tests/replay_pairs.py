@@ -1,5 +1,4 @@
-"""Pairs of simulated programs before and after a change that the replay predicts: at least one for every edge and
-change."""
+"""Pairs of simulated programs before and after a change that the replay predicts, for every edge and change."""
 
 import random
 from collections.abc import Callable, Mapping

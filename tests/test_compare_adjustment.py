@@ -1,5 +1,4 @@
-"""The test of the step without a line that comes and goes: it detects what that line hides, without more false
-alarms."""
+"""The test of the step without a varying line: it detects what the line hides, without more false alarms."""
 
 import random
 from functools import cache

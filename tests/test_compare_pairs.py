@@ -1,5 +1,4 @@
-"""Real pairs: verdicts on recordings of known changes, unchanged passes, and the same programs on devices of two
-vendors."""
+"""Real pairs: verdicts on known changes, on unchanged passes, and on devices of two vendors."""
 
 import itertools
 import random

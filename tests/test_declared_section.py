@@ -1,5 +1,4 @@
-"""A table that only declares its section is shown in the terminal, in Markdown, on the page, in the docs and in the
-schema."""
+"""A table that only declares its section is shown in all outputs, in the docs and in the schema."""
 
 import re
 import sys

@@ -1,5 +1,4 @@
-"""Estimates in reports: what would help most, advice with predictions and its order, and the critical path as a
-table."""
+"""Estimates in reports: what would help most, advice with predictions, and the critical path as a table."""
 
 import json
 from dataclasses import replace

@@ -1,5 +1,4 @@
-"""Every form that ``--help`` documents works end to end: the test reads the help, so a new option needs a value
-here."""
+"""Every form in ``--help`` works end to end: the test reads the help, so a new option needs a value here."""
 
 import json
 import re
