@@ -24,7 +24,7 @@ Status = Literal["ok", "refused"]
 
 @dataclass(frozen=True)
 class Side:
-    """Describe one side: its steps (or units of work) on the judged device, and its verdict."""
+    """Describe one side: its steps (or units of work) on the compared device, and its verdict."""
 
     path: Annotated[str, "File or folder, as it was given."]
     recordings: Annotated[int, "Recordings that were summed up."]
@@ -39,7 +39,7 @@ class Side:
 
 @dataclass(frozen=True)
 class MatchedRatio:
-    """Hold the share of kernel time that was matched, from 0 to 1: the lower one of both sides."""
+    """Hold the share of kernel time that was matched, from 0 to 1: the lower of the two sides' shares."""
 
     call: Annotated[float, "Call by call: equal phase, module, operator and shapes."]
     outer: Annotated[float, "By outer operator, or finer."]
@@ -51,7 +51,7 @@ class MatchedRatio:
 class Line:
     """Hold one line of the difference.
 
-    Totals are over all steps of a side, and sum to its ``total_ns``; ``difference_ns`` and what it splits into are per step.
+    Totals are over all steps of a side, and sum to its ``total_ns``. ``difference_ns`` and its parts are per step.
     """
 
     kind: Annotated[Literal["idle", "kernel", "copy", "communication"], "What the device did in this time."]
@@ -78,7 +78,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Bar:
-    """Hold one bar of a waterfall: time a step of each side, and the difference with its split."""
+    """Hold one bar of a waterfall: the time per step of each side, and the difference with its parts."""
 
     name: Annotated[str, "What the bar is of: a cause, group, bucket, operator or module."]
     kind: Annotated[str, "What the device did in this time."]
@@ -98,7 +98,7 @@ class Bar:
 
 @dataclass(frozen=True)
 class DeviceChange:
-    """Hold what a step takes on one of several devices, and how much of it the device idles."""
+    """Hold the time per step on one of several devices, and the idle time in it."""
 
     device: Annotated[str, "The device's id in the file."]
     is_compared: Annotated[bool, "Whether the lines are of this device."]
@@ -112,7 +112,7 @@ class DeviceChange:
 class Comparison(Result):
     """Hold the difference of two sides; ``lines`` sum to the difference of the steps without remainder.
 
-    Both sides are in steps, or in units of work where only those are known.
+    Both sides are in steps, or in units of work where steps do not correspond.
     """
 
     schema_version: Annotated[int, "Version of this schema."]

@@ -66,11 +66,12 @@ was applied."""
 
 @dataclass(frozen=True)
 class KeptPromise:
-    """Hold an advice of BEFORE's report that AFTER shows, whole or in part, with what it promised and what came.
+    """Hold an advice of BEFORE's report that was applied in AFTER, whole or in part: its promise and the actual saving.
 
-    The bound held when no more than it came, of these lines or of the step, but for the 0.5 % of the step that come by chance. AFTER shows the
-    advice where its report does not repeat it, repeats at most half of the bound, or repeats most of it though part came. A prediction is null
-    where BEFORE's report has none, and where a part came; it held when the step takes less by a time within its interval.
+    The bound held if the saving, of these lines or of the step, does not exceed it by more than 0.5 % of the step,
+    which can be chance. An advice counts as applied if AFTER's report does not repeat it, repeats at most half of its
+    bound, or repeats most of it although a part was saved. The prediction is null where BEFORE's report has none, and
+    where only a part was saved. It held if the saving of the step is within its interval.
     """
 
     id: Annotated[str, "Id of the advice."]

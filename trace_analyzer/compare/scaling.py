@@ -70,7 +70,7 @@ class Exponent:
 
 @dataclass(frozen=True)
 class DeviceLine:
-    """Hold the device's time of a step as a line over the batch."""
+    """Hold the device's time per step as a linear function of the batch."""
 
     fixed_ns: Annotated[float, "Time at a batch of none, ns."]
     per_item_ns: Annotated[float, "Time of each item more, ns."]
@@ -78,7 +78,7 @@ class DeviceLine:
 
 @dataclass(frozen=True)
 class Scaling(Result):
-    """Hold what a series of batches shows."""
+    """Hold the result for a series of batches."""
 
     schema_version: Annotated[int, "Version of this schema."]
     tool_version: Annotated[str, "Version of the program that wrote it."]

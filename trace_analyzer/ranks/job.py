@@ -49,9 +49,9 @@ class Job:
 
 @dataclass(frozen=True)
 class Rank:
-    """Hold one rank, of whose trace something was read or not.
+    """Hold one rank and the figures of its trace, as far as it could be read.
 
-    Times but ``step_ns`` are sums over its trace; exposed is what nothing hid.
+    All times except ``step_ns`` are sums over its trace. Exposed time is time that no other work hides.
     """
 
     rank: Annotated[int | None, "Number of the rank; null where it is not known."]
@@ -76,7 +76,7 @@ class Rank:
 
 @dataclass(frozen=True)
 class Matches:
-    """Hold how many communication kernels are matched with their peers, and by what."""
+    """Hold how many communication kernels are matched with those of other ranks, and by which method."""
 
     matched: Annotated[int, "Kernels with peers."]
     unmatched: Annotated[int, "Kernels without peers."]
@@ -114,7 +114,7 @@ class GroupInfo:
 
 @dataclass(frozen=True)
 class JobReport(Result):
-    """Hold what is known of a job from the traces of its ranks."""
+    """Hold the analysis of a job from the traces of its ranks."""
 
     schema_version: Annotated[int, "Version of this schema."]
     tool_version: Annotated[str, "Version of the program that wrote it."]
