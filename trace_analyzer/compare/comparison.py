@@ -64,9 +64,9 @@ class Line:
     after_total_ns: Annotated[int, "Time in all steps of AFTER, ns."]
     before_count: Annotated[int | None, "Times that it ran in BEFORE; null where the level counts nothing."]
     after_count: Annotated[int | None, "Times that it ran in AFTER; null where the level counts nothing."]
-    difference_ns: Annotated[float, "Difference of a step, AFTER less BEFORE, ns."]
-    by_count_ns: Annotated[float, "Part of it that more or fewer calls cost, ns."]
-    by_time_ns: Annotated[float, "Part of it that slower or faster calls cost, ns."]
+    difference_ns: Annotated[float, "Difference per step, AFTER minus BEFORE, ns."]
+    by_count_ns: Annotated[float, "Part of the difference due to the number of calls, ns."]
+    by_time_ns: Annotated[float, "Part of the difference due to the time per call, ns."]
     by_hardware_ns: Annotated[float | None, "Change of the time at the roof, ns; null where not all work is known."]
     by_software_ns: Annotated[float | None, "Change of the time over the roof, ns; null where not all work is known."]
     interval_ns: Annotated[
@@ -84,9 +84,9 @@ class Bar:
     kind: Annotated[str, "What the device did in this time."]
     before_ns: Annotated[float, "Time of a step of BEFORE, ns."]
     after_ns: Annotated[float, "Time of a step of AFTER, ns."]
-    difference_ns: Annotated[float, "AFTER less BEFORE, ns."]
-    by_count_ns: Annotated[float, "Part of the difference that more or fewer calls cost, ns."]
-    by_time_ns: Annotated[float, "Part of the difference that slower or faster calls cost, ns."]
+    difference_ns: Annotated[float, "AFTER minus BEFORE, ns per step."]
+    by_count_ns: Annotated[float, "Part of the difference due to the number of calls, ns."]
+    by_time_ns: Annotated[float, "Part of the difference due to the time per call, ns."]
     interval_ns: Annotated[
         tuple[float, float] | None,
         "95 % confidence interval of the difference, ns; null where too few steps were recorded, or it is under the floor.",
@@ -126,7 +126,7 @@ class Comparison(Result):
     same_program: Annotated[bool | None, "Whether both sides run the same program; null where calls are not known."]
     before: Annotated[Side | None, "The first side; null where it has no steps."]
     after: Annotated[Side | None, "The second side; null where it has no steps."]
-    difference_ns: Annotated[float | None, "Difference of a step, AFTER less BEFORE, ns."] = None
+    difference_ns: Annotated[float | None, "Difference per step, AFTER minus BEFORE, ns."] = None
     interval_ns: Annotated[
         tuple[float, float] | None, "95 % confidence interval of the difference, ns; null for too few observations."
     ] = None
@@ -137,7 +137,7 @@ class Comparison(Result):
         float | None, "Difference that as many observations would show with a chance of 80 %, ns."
     ] = None
     adjustment: Annotated[
-        Adjustment | None, "The test without a line that comes and goes by chance; null where there is none."
+        Adjustment | None, "The test without a line that varies by chance; null without such a line."
     ] = None
     are_recordings_units: Annotated[bool, "Whether each recording is an observation; else each step is."] = False
     unit_of_work: Annotated[

@@ -40,10 +40,10 @@ class InputChange:
 class Likeness:
     """Measure how similar two programs are."""
 
-    calls: Annotated[float, "Ruzicka similarity of calls a step over operator and bucket, from 0 to 1."]
+    calls: Annotated[float, "Ruzicka similarity of the calls per step by operator and bucket, from 0 to 1."]
     modules: Annotated[float | None, "The same over modules; null where a side has none."]
     flop_ratio: Annotated[
-        float | None, "FLOP of matmuls and convolutions a step, AFTER over BEFORE; null where unknown."
+        float | None, "FLOP of matmuls and convolutions per step, AFTER over BEFORE; null where unknown."
     ]
 
     @property

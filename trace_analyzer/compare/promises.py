@@ -76,16 +76,16 @@ class KeptPromise:
 
     id: Annotated[str, "Id of the advice."]
     title: Annotated[str, "Title of the advice."]
-    promised_ns_at_most: Annotated[float, "Bound of BEFORE's report on what it saves, ns a step."]
-    came_ns: Annotated[float, "What the lines that the advice aims at take less, ns a step."]
-    step_ns: Annotated[float, "What the whole step takes less, ns."]
-    targets: Annotated[tuple[str, ...], "Keys of the lines that the advice aims at."]
+    promised_ns_at_most: Annotated[float, "Upper bound of the saving in BEFORE's report, ns per step."]
+    came_ns: Annotated[float, "Actual saving of the lines that the advice concerns, ns per step."]
+    step_ns: Annotated[float, "Actual saving of the whole step, ns."]
+    targets: Annotated[tuple[str, ...], "Keys of the lines that the advice concerns."]
     evidence: Annotated[Literal["advice gone", "bound halved", "part came"], "How AFTER shows the advice."]
-    bound_held: Annotated[bool, "Whether no more came than the bound."]
-    predicted_ns: Annotated[float | None, "What a replay of BEFORE took off the step, ns."] = None
+    bound_held: Annotated[bool, "Whether the saving is within the bound."]
+    predicted_ns: Annotated[float | None, "Saving of the step predicted by a replay of BEFORE, ns."] = None
     predicted_interval_ns: Annotated[tuple[float, float] | None, "Interval of that prediction, ns."] = None
-    prediction_held: Annotated[bool | None, "Whether what came lies within the interval."] = None
-    late_launches_ns: Annotated[float, "Part of `came_ns` in launches that waits had made late, ns a step."] = 0.0
+    prediction_held: Annotated[bool | None, "Whether the actual saving is within the interval."] = None
+    late_launches_ns: Annotated[float, "Part of `came_ns` in launches that waits had delayed, ns per step."] = 0.0
 
 
 _NO_PREDICTION = (None, None, None)

@@ -60,7 +60,7 @@ class HostCost:
         str,
         "The cause of idle time that it is; or `recompilation` or `guards`, whose time is part of other rows' too.",
     ]
-    source: Annotated[str | None, "What a person wrote there, such as `.item()`."]
+    source: Annotated[str | None, "Code that causes it, such as `.item()`."]
     name: Annotated[str, "The event that cost most."]
     copy: Annotated[str | None, "What a blocking call copied."]
     operator: Annotated[str | None, "Innermost operator."]
@@ -128,7 +128,7 @@ class Advice:
         "What a replay makes of it; null where the trace cannot be replayed, or the change is not known to it.",
     ] = None
     shared_with: Annotated[
-        str | None, "The advice above this one that counts most of its time too; null where none does."
+        str | None, "An earlier advice that already counts most of the same time; null without one."
     ] = None
     shared_ratio: Annotated[float | None, "The share of its time that both are about, which is saved once."] = None
 

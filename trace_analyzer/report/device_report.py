@@ -92,13 +92,14 @@ class BucketTime:
     kernel_count: Annotated[Amount, "Kernels in it."]
     time_ns: Annotated[Amount, "Sum of their durations."]
     time_ratio: Annotated[Ratio, "Share of the sum over all kernels of the device."]
-    flop: Annotated[Quantity | None, "FLOP of those kernels whose shapes tell; null when none does."] = None
-    bytes: Annotated[Quantity | None, "Bytes that these must move at least."] = None
+    flop: Annotated[Quantity | None, "FLOP of the kernels with known shapes; null without such kernels."] = None
+    bytes: Annotated[Quantity | None, "Bytes that these kernels must move at least."] = None
     flop_ratio: Annotated[
         Ratio | None, "Share of the device's known FLOP; null where less than half of the matmuls' time has known FLOP."
     ] = None
     achieved_flop_per_s: Annotated[
-        Quantity | None, "FLOP over the time of the kernels whose FLOP are known; null where that is less than half."
+        Quantity | None,
+        "FLOP over the time of the kernels with known FLOP; null where these take less than half of the time.",
     ] = None
     achieved_byte_per_s: Annotated[Quantity | None, "Bytes over the time of the kernels whose bytes are known."] = None
     peak_ratio: Annotated[Quantity | None, "Share of the peak FLOP/s of their dtypes that they reached."] = None
@@ -141,12 +142,13 @@ class GroupTime:
     kernel_count: Annotated[Amount, "Kernels in it."]
     time_ns: Annotated[Amount, "Sum of their durations."]
     time_ratio: Annotated[Ratio, "Share of the sum over all kernels of the device."]
-    flop: Annotated[Quantity | None, "FLOP of those kernels whose shapes tell; null when none does."]
+    flop: Annotated[Quantity | None, "FLOP of the kernels with known shapes; null without such kernels."]
     flop_ratio: Annotated[
         Ratio | None, "Share of the device's known FLOP; null where less than half of the matmuls' time has known FLOP."
     ]
     achieved_flop_per_s: Annotated[
-        Quantity | None, "FLOP over the time of the kernels whose FLOP are known; null where that is less than half."
+        Quantity | None,
+        "FLOP over the time of the kernels with known FLOP; null where these take less than half of the time.",
     ]
     slower_ratio: Annotated[Quantity | None, "FLOP/s of the matmul group over those of this one."]
     known_ratio: Annotated[Ratio, "Share of the group's time whose FLOP are known."]
@@ -184,7 +186,7 @@ class BoundShare:
     time_ns: Annotated[Amount, "Sum of their durations."]
     known_ns: Annotated[Amount, "Durations of those whose roof is known."]
     roof_ratio: Annotated[
-        Quantity | None, "Time that these would take at the roof, over the time they took; null when none is known."
+        Quantity | None, "Time of these kernels at the roof, over their actual time; null when no roof is known."
     ]
     below_half_ratio: Annotated[Ratio | None, "Share of their time in kernels that reach less than half of their roof."]
     inefficient_ns: Annotated[
@@ -221,7 +223,7 @@ class Copies:
     """
 
     direction: Annotated[CopyDirection, "Direction."]
-    host_memory: Annotated[HostMemory | None, "Kind of host memory; null where the profiler does not tell it."]
+    host_memory: Annotated[HostMemory | None, "Kind of host memory; null where the profiler does not record it."]
     count: Annotated[Amount, "Copies."]
     time_ns: Annotated[Amount, "Sum of durations."]
     bytes: Annotated[Amount | None, "Bytes copied, where recorded."]
@@ -308,8 +310,8 @@ class MeasuredRoof:
     measured_per_s: Annotated[Positive, "What was measured: FLOP/s, byte/s for the memory."]
     datasheet_per_s: Annotated[
         Positive | None,
-        "What the datasheet says (or `--peak-tflops`, `--peak-gbps`), and all other metrics rest on; null for a"
-        " device that is not in the catalogue: they rest on the measured one then.",
+        "Roof of the datasheet (or of `--peak-tflops`, `--peak-gbps`), which all other metrics use; null for a device"
+        " that is not in the catalogue, for which they use the measured roof.",
     ]
 
     @property

@@ -54,7 +54,7 @@ class TraceInfo:
     recorded: Annotated[Recorded, "What the profiler recorded."]
     settings: Annotated[
         RunMetadata | None,
-        "What a recording by this program tells about the run; null for other traces.",
+        "Settings of a recording by this program; null for other traces.",
     ] = None
 
 

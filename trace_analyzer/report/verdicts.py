@@ -98,7 +98,9 @@ class Debiased:
     parts_ns: Annotated[Mapping[Part, Amount], "The window without it, in ns by part."]
     regime: Annotated[Regime | None, "Regime without it."]
     cause: Annotated[Cause | None, "Cause without it."]
-    survives: Annotated[bool | None, "Whether the regime is the same without it; null where the estimate cannot tell."]
+    survives: Annotated[
+        bool | None, "Whether the regime is the same without it; null where the estimate cannot decide."
+    ]
     why: Annotated[str, "The figures behind it."]
 
 
@@ -109,11 +111,11 @@ class Verdict:
     status: Annotated[Status, "Whether the trace could be judged. Only `ok` has a regime."]
     regime: Annotated[Regime | None, "What limits the window; null unless the status is `ok`."]
     runner_up: Annotated[Regime | None, "The regime that came close, if one did."]
-    cause: Annotated[Cause | None, "What makes it so; null where the regime says it all."]
+    cause: Annotated[Cause | None, "Cause of the regime; null where the regime alone explains it."]
     confidence: Annotated[Confidence, "How far the verdict can be trusted with what was recorded."]
     confidence_why: Annotated[tuple[str, ...], "What lowers the confidence, and what would raise it."]
     device: Annotated[DeviceIndex | None, "The device that is judged."]
-    window: Annotated[Window | None, "What is judged; null when nothing is."]
+    window: Annotated[Window | None, "The interval that is judged; null when nothing is judged."]
     shares: Annotated[
         Shares | None,
         "What the device did in that window; the shares sum to 1. Null when nothing is judged.",
