@@ -57,8 +57,11 @@ def nothing(thread: Thread, stream: Stream) -> None:
 
 @dataclass(frozen=True)
 class Program:
-    """A loop of steps over layers of a matmul, a normalization and an addition (``graphed``: replayed from a graph);
-    times in ns, on the device unless named otherwise."""
+    """A loop of steps, over layers of a matmul, a normalization and an addition.
+
+    With ``graphed``, the layers are replayed from a graph. Times are in ns, and of the device unless their name says
+    otherwise.
+    """
 
     steps: int = 6
     layers: int = 4

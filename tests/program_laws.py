@@ -101,8 +101,10 @@ def check_export(content: bytes, report: Report) -> None:
 
 
 def parts_add_up(report: Report) -> None:
-    """Check that busy and idle time sum to the window, causes to idle time, and parts to the window, unless
-    suppressed."""
+    """Check that parts add up: busy and idle time to the window, causes to idle time, and parts to the window.
+
+    Suppressed figures are not checked.
+    """
     for device in report.devices:
         suppressed = {metric for check in of_device(report.trust, device.index) for metric in check.withholds}
         assert device.busy_ns + device.idle_ns == device.window_ns

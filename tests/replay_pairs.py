@@ -578,7 +578,7 @@ def choosing(rng: random.Random, changed: bool) -> Simulation:
 
 
 def beside_workers(rng: random.Random, changed: bool) -> Simulation:
-    """A loop that the CPU limits and that loads its data, or whose workers do, which slow it."""
+    """A loop limited by the CPU, which loads its data itself or has workers that slow it."""
     costs = Costs(host_factor=slower if changed else 1.0)
     simulation = Simulation(costs=costs, seed=rng.randrange(1_000))
     main, stream = simulation.thread(), simulation.stream()

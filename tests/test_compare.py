@@ -485,7 +485,7 @@ def test_the_page(tmp_path: Path) -> None:
 
 
 def test_calls_are_paired_in_order() -> None:
-    """The product of one layer alone became slower: pairs tell which."""
+    """The matmul of only one layer became slower: paired calls show which one."""
     slow = report(BASE.faster(slow_layer=2))
     pairs = paired_calls(report(BASE), slow, "aten::mm")
     assert set(pairs.head(5).get_column("module")) == {"Layer"}

@@ -248,7 +248,7 @@ def test_a_speed_up_curve_is_what_each_speed_up_alone_gives(name: str) -> None:
 
 @pytest.mark.parametrize(("rows", "says"), [(512, True), (8_192, False)], ids=["the CPU is behind", "the device is"])
 def test_fused_chains_spare_launches_where_the_cpu_is_behind(rows: int, says: bool) -> None:
-    """What the launches that go bring is far above what the bytes do, and the advice says why."""
+    """Removing the launches saves far more than removing the bytes, and the advice explains why."""
     simulation = Simulation(header={"record_shapes": 1}, seed=1)
     main = simulation.thread()
     torch = Eager(simulation, main, simulation.stream())

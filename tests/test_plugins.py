@@ -195,7 +195,7 @@ def broken(folder: Path, what: str) -> Path:
 
 
 def line_of(what: str) -> str:
-    """What the line says, or part of it."""
+    """The expected line, or part of it."""
     return own_names(BROKEN[what][2], what)
 
 

@@ -93,7 +93,7 @@ def same_trace(one: Trace, other: Trace) -> bool:
 
 
 def essence(report: Report) -> dict[str, Any]:
-    """What a report says of the program."""
+    """The content of a report that depends on the program."""
     trace = replace(report.trace, path="", origin_ns="", base_time_ns=None)
     return {
         "trace": trace, "verdict": report.verdict, "devices": report.devices, "steps": report.steps, "advice": report.advice,

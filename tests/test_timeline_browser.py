@@ -112,7 +112,7 @@ return {
 def shown_by_track(
     browser: Browser, start: float, end: float
 ) -> tuple[dict[str, Any], dict[tuple[str, str], list[Any]]]:
-    """What the timeline says it shows between two times, and its boxes by group and label of their track."""
+    """The timeline's own account of what it shows between two times, and its boxes by group and track label."""
     shown = browser.run(SHOWN, start, end)
     track_of = dict(map(tuple, shown["rows"]))
     boxes: dict[tuple[str, str], list[Any]] = {tuple(track[:2]): [] for track in shown["tracks"]}
