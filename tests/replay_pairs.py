@@ -498,8 +498,7 @@ def fusing(rng: random.Random, changed: bool) -> Simulation:
 
 
 def _fusion_share(length: int) -> float:
-    """The table's share of a fused chain's time that is saved, where every intermediate tensor is written and read
-    once."""
+    """The share of a fused chain's time that fusion saves, if every intermediate is written and read once."""
     return 2 * (length - 1) / (2 * length)
 
 

@@ -45,7 +45,7 @@ def afresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
 
 
 def trace(folder: Path) -> Path:
-    """A trace of what the sample knows: its device, kernels, host work and steps."""
+    """A trace of everything that the sample adds: its device, kernels, host work and steps."""
     events = [
         [
             annotation(f"toylib round {step}", 1000 * step, 1000),

@@ -83,7 +83,7 @@ def judged(file: str, seed: int) -> Report:
 
 
 def same_trace(one: Trace, other: Trace) -> bool:
-    """Whether all that is read of two files is the same: reports are made of nothing else."""
+    """Whether all data read from two files is equal: reports depend on nothing else."""
     return all(
         getattr(one, field.name).equals(getattr(other, field.name))
         if isinstance(getattr(one, field.name), pl.DataFrame)

@@ -785,7 +785,7 @@ def test_no_threads_no_silences() -> None:
 def polling(
     *, begins: float = 5, ends: float = 1_010, silent_until: float = 1_040, kind: int = 0
 ) -> tuple[list[Work], list[Made], list[Busy]]:
-    """A launch of 5 us, silence from ``begins``, the end of its kernel, and the thread goes on."""
+    """A launch of 5 us, silence from ``begins``, the end of its kernel, and then further work of the thread."""
     return [Work(15, ends, call=0)], [Made(0, 5, kind)], [Busy(0, begins), Busy(silent_until, silent_until + 50)]
 
 
@@ -833,7 +833,7 @@ def test_silence_without_a_launch_polls_nothing() -> None:
 
 
 def turns(*, rest: float = 300, wakes: float = 50, **options: int) -> list[Busy]:
-    """Thread 0 falls silent at 100, thread 1 works until ``100 + rest``, thread 0 goes on ``wakes`` later."""
+    """Thread 0 falls silent at 100, thread 1 works until ``100 + rest``, and thread 0 continues ``wakes`` later."""
     thread = options.get("thread", 1)
     return [Busy(0, 100), Busy(100 + rest + wakes, 2_000), Busy(110, 100 + rest, thread=thread)]
 

@@ -269,7 +269,7 @@ def test_a_step_has_a_sentence_and_its_confidence() -> None:
 
 
 def marked(index: int, inside: object) -> list[object]:
-    """A step of 20 ms with what the host and the device do in it."""
+    """A step of 20 ms with the host's and the device's work in it."""
     return [annotation(f"ProfilerStep#{index}", 20_000 * index, 19_900), inside]
 
 

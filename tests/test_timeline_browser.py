@@ -32,7 +32,7 @@ def sample(name: str) -> Report:
 
 
 def one_kernel_report() -> Report:
-    """A single kernel on a single device, launched by nothing that was recorded."""
+    """A single kernel on a single device, without a recorded launch."""
     report = gpu_report(kernels=2)
     kernel = report.tables["activities"].head(1).with_columns(launch_id=pl.lit(None, pl.UInt32))
     empty = {table.name: table.empty() for table in TABLES}

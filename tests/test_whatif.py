@@ -80,7 +80,7 @@ def is_interval(value: dict[str, Any]) -> bool:
 
 
 def check_contract(document: dict[str, Any]) -> None:
-    """Every field of the contract, by name and by type; what is refused has none of what rests on a replay."""
+    """Every field of the contract, by name and type; a refused result has no field that needs a replay."""
     assert document.keys() == CONTRACT | {"skipped"}
     assert document["schema_version"] == 1
     assert isinstance(document["steps"], int)
@@ -371,8 +371,7 @@ def test_a_smaller_batch_takes_between_as_long_and_in_proportion() -> None:
 def test_a_batch_is_predicted_with_the_multiprocessors_of_the_report(
     changed: dict[str, Any], options: dict[str, Any], sm_count: int | None
 ) -> None:
-    """240 blocks, two of which fit on a multiprocessor: the waves on its own device determine how much longer twice
-    as many blocks take."""
+    """240 blocks, two per multiprocessor: the device's number of waves determines the time of twice as many."""
     kernels = [
         k.launched("tile", 10 * i, 20 + 100 * i, 100, i + 1, grid=[240, 1, 1], block=[1024, 1, 1]) for i in range(60)
     ]

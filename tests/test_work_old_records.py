@@ -56,7 +56,7 @@ def test_a_pool_takes_its_result_from_the_next_reader() -> None:
     other = op("aten::relu", 40, 5, **{"Input Dims": [[8, 3, 5, 5]], "Input type": ["float"]})
     table = analysed(pool, other, reader, run).tables["activities"]
     assert table.select("moved_bytes", "work_from").rows() == [(4.0 * N + 12 * N / 4, "at-least")]
-    # What is larger than the input is no result of a pool.
+    # A tensor larger than the input is not the result of pooling.
     larger = op("aten::relu", 50, 5, **{"Input Dims": [[8, 6, 20, 20]], "Input type": ["float"]})
     assert analysed(pool, larger, run).tables["activities"].get_column("moved_bytes").to_list() == [None]
 
