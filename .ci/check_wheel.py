@@ -23,8 +23,7 @@ _PARSED = "trace_analyzer/catalog/parsed.json"
 
 
 def built(folder: str) -> Path:
-    """Build a wheel in this folder from a copy of the repository's files, as others may be compiling in the working
-    tree."""
+    """Build a wheel in this folder from a copy of the repository's files, as others may compile in the tree."""
     with tempfile.TemporaryDirectory() as copy:
         for name in listed("."):
             (Path(copy) / name).parent.mkdir(parents=True, exist_ok=True)

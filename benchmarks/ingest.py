@@ -131,8 +131,10 @@ def write_tiled(source: Path, target: Path, megabytes: float, layout: str) -> in
 
 
 def written_apart(source: Path, target: Path, megabytes: float, layout: str) -> int:
-    """Return `write_tiled`, run in a separate process: memory that this process used would count for its child
-    processes."""
+    """Return `write_tiled`, run in a separate process.
+
+    Memory that this process used would count for its child processes.
+    """
     with multiprocessing.get_context("spawn").Pool(1) as pool:
         return pool.apply(write_tiled, (source, target, megabytes, layout))
 

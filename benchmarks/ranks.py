@@ -66,8 +66,7 @@ def measure(size: str) -> None:
 
 
 def measure_rank(path: str, runs: int = 3) -> None:
-    """Print CPU seconds of reading and analysing a trace, and in addition of its rank's summary: medians, after one
-    run that imports."""
+    """Print CPU seconds of reading and analysing a trace, and of its rank's summary: medians, after one import run."""
     turns = []
     for _ in range(runs + 1):
         before = time.process_time()

@@ -183,8 +183,7 @@ def planted(pairs: Mapping[str, Pair], seeds: int, title: str) -> None:
 
 
 def recorded(folder: Path) -> None:
-    """Compare recorded programs before and after a change; count refusals, and differences between recordings of one
-    program."""
+    """Compare recorded programs before and after a change; count refusals, and differences between recordings."""
     if not folder.exists():
         return
     known: dict[str, tuple[Report, Replay, int]] = {}
@@ -239,8 +238,10 @@ def recorded(folder: Path) -> None:
 
 
 def cost(events: int) -> None:
-    """Measure CPU time and memory of graph, pass, prediction and path; CPU time varies less between machines than
-    wall time."""
+    """Measure CPU time and memory of graph, pass, prediction and path.
+
+    CPU time varies less between machines than wall time.
+    """
     simulation = Simulation(seed=1)
     main_thread, stream = simulation.thread(), simulation.stream()
     # An operator, its launch and its kernel are three events.

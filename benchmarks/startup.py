@@ -36,8 +36,7 @@ _TEMPLATE = "from trace_analyzer.render.html.page import environment; environmen
 
 
 def tricks(trace: Path) -> dict[str, list[str]]:
-    """Map names to arguments of Python: with and without tricks of `tuning`, `compiled_templates` and
-    `bokeh_models`."""
+    """Map names to arguments of Python: with and without tricks."""
     return {
         "import of the analyses": ["-c", _ANALYSES.format(_ONE_THREAD)],
         "with all threads of OpenBLAS": ["-c", _ANALYSES.format("pass")],

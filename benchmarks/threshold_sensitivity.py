@@ -38,8 +38,10 @@ def _every_knob() -> list[str]:
 
 @contextmanager
 def scaled(knob: Knob, factor: float) -> Iterator[None]:
-    """Multiply the threshold by ``factor`` during the block; integers stay integers, quantiles and coverages at most
-    1."""
+    """Multiply the threshold by ``factor`` during the block.
+
+    Integers stay integers, quantiles and coverages at most 1.
+    """
     module, name = knob
     value = getattr(module, name)
     new = min(1.0, value * factor) if name.endswith(("_QUANTILE", "_COVERAGE")) else value * factor

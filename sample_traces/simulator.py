@@ -506,8 +506,10 @@ class Thread:
         self._advance(self.simulation.jittered(self.simulation.costs.hand_over_ns), "python")
 
     def launch(self, kernel: Kernel, stream: Stream, *, behind: Activity | None = None) -> Activity:
-        """Simulate ``cudaLaunchKernel``; an activity of another stream given as ``behind`` occupies all SMs until
-        its tail."""
+        """Simulate ``cudaLaunchKernel``.
+
+        An activity of another stream given as ``behind`` occupies all SMs until its tail.
+        """
         costs = self.simulation.costs
         start_ns, correlation = self._begin_launch(stream)
         self._advance(self.simulation.jittered(costs.launch_call_ns), "runtime-call")

@@ -58,8 +58,7 @@ TURNS = ("as it was", "all samples at once", "F.gelu, not its formula", "float32
 
 
 def measured(turn: int, steps: int, repeats: int) -> tuple[float, int, str]:
-    """Return the median step without the profiler, ms, the calls of operators per step, and the report's first
-    operator."""
+    """Return the median step without the profiler (ms), operator calls per step, and the first operator."""
     times, calls, first = [], 0, ""
     for _ in range(repeats):
         step = program(turn)

@@ -31,8 +31,7 @@ def joined(passes: Sequence[Times]) -> Times:
 
 
 def is_found(before: Sequence[Times], after: Sequence[Times], change: float = 0.0) -> bool:
-    """Whether the test of the step detects a difference between recordings, where those of AFTER are ``change``
-    longer."""
+    """Whether the step's test detects a difference between recordings, where AFTER is ``change`` longer."""
     longer = [{name: (1 + change) * ns for name, ns in item.items()} for item in after]
     names = sorted({name for item in (*before, *after) for name in item})
     lines = {n: ([item.get(n, 0.0) for item in before], [item.get(n, 0.0) for item in longer]) for n in names}
@@ -58,8 +57,11 @@ def nothing(thread: Thread, stream: Stream) -> None:
 
 @dataclass(frozen=True)
 class Program:
-    """A loop of steps over layers of a matmul, a normalization and an addition (``graphed``: replayed from a graph);
-    times in ns, on the device unless named otherwise."""
+    """A loop of steps, over layers of a matmul, a normalization and an addition.
+
+    With ``graphed``, the layers are replayed from a graph. Times are in ns, and of the device unless their name says
+    otherwise.
+    """
 
     steps: int = 6
     layers: int = 4

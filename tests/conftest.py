@@ -38,8 +38,7 @@ def corpus_report() -> Callable[[str], Report]:
 
 @pytest.fixture(scope="session", autouse=True)
 def no_waiting_for_the_disk() -> Iterator[None]:
-    """Skip synchronization with the disk for files written in the test process; tests/test_faults.py covers these
-    calls."""
+    """Skip disk synchronization for files written in the test process; tests/test_faults.py covers these calls."""
 
     def synchronize(descriptor: int) -> None:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):

@@ -287,8 +287,7 @@ class _Recorder:
 
 @st.composite
 def _behind_earlier_work(draw: st.DrawFn, device: int) -> tuple[tuple[_Instruction, ...], int]:
-    """A kernel that may wait for work from before the recording, while the CPU may wait for the device; and the
-    duration."""
+    """A kernel that may wait for work from before the recording, and for how long; the CPU may wait for the device."""
     until = draw(st.integers(900_000, 4_000_000))
     small, late = draw(st.integers(0, until // 40)), draw(st.sampled_from((0, 2_000, until // 20, until // 4)))
     blocks = draw(st.sampled_from((until, until, until, until // 2)))

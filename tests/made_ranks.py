@@ -28,8 +28,11 @@ Delay = Callable[[int, int], int]
 
 @dataclass
 class Made:
-    """A job: for each rank the events (step, name, group or None, start, end) in true time; its waits; and its
-    hosts' clocks."""
+    """A job with its true times.
+
+    For each rank: the events (step, name, group or None, start, end) in true time, and its waits; and its hosts'
+    clocks.
+    """
 
     size: int
     steps: int

@@ -84,8 +84,7 @@ def check_comparison(report: Report) -> None:
 
 
 def check_export(content: bytes, report: Report) -> None:
-    """Check that the exported trace has the original events and the added ones, unless there is no list to add them
-    to."""
+    """Check that the exported trace has the original and the added events, unless it has no list for these."""
     with tempfile.TemporaryDirectory() as folder:
         source, target = Path(folder, "in"), Path(folder, "out.json")
         source.write_bytes(content)
@@ -102,8 +101,10 @@ def check_export(content: bytes, report: Report) -> None:
 
 
 def parts_add_up(report: Report) -> None:
-    """Check that busy and idle time sum to the window, causes to idle time, and parts to the window, unless
-    suppressed."""
+    """Check that parts add up: busy and idle time to the window, causes to idle time, and parts to the window.
+
+    Suppressed figures are not checked.
+    """
     for device in report.devices:
         suppressed = {metric for check in of_device(report.trust, device.index) for metric in check.withholds}
         assert device.busy_ns + device.idle_ns == device.window_ns

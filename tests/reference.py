@@ -240,7 +240,7 @@ def product(value: Any) -> Any:
 
 
 def kind_of(event: Row) -> str:
-    """What an event is, by its phase and category."""
+    """The kind of an event, by its phase and category."""
     phase, category = text(event.get("ph")), (text(event.get("cat")) or "").lower()
     if phase in ("X", "B", "E"):
         return KINDS.get(category) or ("unsupported" if category.startswith(UNSUPPORTED) else "other")

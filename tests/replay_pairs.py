@@ -1,5 +1,4 @@
-"""Pairs of simulated programs before and after a change that the replay predicts: at least one for every edge and
-change."""
+"""Pairs of simulated programs before and after a change that the replay predicts, for every edge and change."""
 
 import random
 from collections.abc import Callable, Mapping
@@ -499,8 +498,7 @@ def fusing(rng: random.Random, changed: bool) -> Simulation:
 
 
 def _fusion_share(length: int) -> float:
-    """The table's share of a fused chain's time that is saved, where every intermediate tensor is written and read
-    once."""
+    """The share of a fused chain's time that fusion saves, if every intermediate is written and read once."""
     return 2 * (length - 1) / (2 * length)
 
 
@@ -579,7 +577,7 @@ def choosing(rng: random.Random, changed: bool) -> Simulation:
 
 
 def beside_workers(rng: random.Random, changed: bool) -> Simulation:
-    """A loop that the CPU limits and that loads its data, or whose workers do, which slow it."""
+    """A loop limited by the CPU, which loads its data itself or has workers that slow it."""
     costs = Costs(host_factor=slower if changed else 1.0)
     simulation = Simulation(costs=costs, seed=rng.randrange(1_000))
     main, stream = simulation.thread(), simulation.stream()

@@ -451,7 +451,7 @@ def test_fewer_bytes_in_a_type_of_the_device() -> None:
 
 @pytest.mark.slow
 def test_a_replayed_decoding_step_wants_bigger_batches_or_fewer_bits() -> None:
-    """Nobody recorded shapes: the names of the kernels tell that memory holds them, and the confidence says so."""
+    """Without recorded shapes, kernel names show that memory limits them; the confidence names this source."""
     gemv, paged = "void gemv2T_kernel_val<int, float>(x)", "void vllm::paged_attention_v2_kernel<float, 128>(float*)"
     replay = [
         call("cudaGraphLaunch", 0, 10, correlation=1),
@@ -481,7 +481,7 @@ def test_layout_conversions_and_odd_sizes() -> None:
 
 
 def optimizer(name: str, span: str = "Optimizer.step#Adam.step", count: int = 60) -> list[object]:
-    """A step whose second half is an optimizer of ``count`` late launches."""
+    """A step in which an optimizer of ``count`` late launches takes the second half."""
     start = 2_000
     work = [
         [op(name, start + 20 * n, 15), launched(ADD, start + 20 * n + 8, start + 20 * n + 14, 4, n + 100, takes=4)]
@@ -613,7 +613,7 @@ def test_what_runs_beside_other_kernels_saves_no_more_than_its_part() -> None:
 
 @pytest.mark.slow
 def test_two_kernels_side_by_side_take_their_time_once() -> None:
-    """Half of what both hold together; beside a product they hold nothing."""
+    """The saving is half of the time in which both run; nothing while a matmul runs too."""
     wide = ADD.replace("<4, x>", "<4, at::native::CUDAFunctor_add<float>, x>")
     pairs = [kernel(wide, 60 * n, 50, stream=stream, grid=[500, 1, 1]) for n in range(12) for stream in (7, 8)]
     assert saved(analysed(pairs))["fewer-bytes"] == 12 * 25_000

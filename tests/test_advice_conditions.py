@@ -24,7 +24,7 @@ def saved(report: Report) -> dict[str, int]:
 )
 @pytest.mark.parametrize("fix", ["overlap", "copies"])
 def test_no_more_is_hidden_than_computes(fix: str, computes: tuple[int, int], saves: int | None) -> None:
-    """Of 1.2 ms as much can be hidden as other work lasts that hides none yet."""
+    """Of 1.2 ms, as much can be hidden as there is other work that does not hide any yet."""
     moves: Callable[[int], Any] = (lambda at: kernel(NCCL, at, 100, stream=20)) if fix == "overlap" else (
         lambda at: copy("HtoD (Pinned -> Device)", at, 100, stream=20))  # fmt: skip
     start, length = computes
@@ -308,7 +308,7 @@ def test_how_not_to_wait_follows_from_what_waits(operator: str, code: str) -> No
 
 
 def test_code_of_training_of_inference_and_of_an_engine() -> None:
-    """Weights are quantized after training only; what is not known to train or not keeps the code for both."""
+    """Weights are quantized only after training; without evidence, both kinds of code stay."""
     work = [
         [op("aten::mm", 20 * n, 10), launched("ampere_bf16_s16816gemm_bf16_128x64", 20 * n + 1, 400 + 100 * n, 100, n + 1)]
         for n in range(12)

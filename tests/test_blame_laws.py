@@ -48,7 +48,7 @@ def idle_time_is_blamed_once(report: Report) -> None:
 
 
 def operators_spend_what_they_last(report: Report) -> None:
-    """What operators do by themselves is no more than what the outermost of them last."""
+    """The self time of operators is at most the duration of their outermost operator."""
     operators = report.tables["operators"]
     own = operators.select(pl.sum_horizontal("dispatch_ns", "runtime_ns", "blocked_ns").sum()).item()
     assert own <= operators.get_column("host_self_ns").sum() <= operators.get_column("host_ns").sum()

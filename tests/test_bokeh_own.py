@@ -1,5 +1,4 @@
-"""Documents written without Bokeh's models equal those of `bokeh.plotting` for the same drawing, attribute by
-attribute."""
+"""Documents written without Bokeh's models equal those of `bokeh.plotting` for the same drawing."""
 
 import json
 from collections.abc import Mapping
@@ -71,7 +70,7 @@ def same(written: Any, *own: BokehModel, painted: bool = False) -> None:
 
 
 def framed(name: str, chart: Chart, **ends: Any) -> figure:
-    """Return Bokeh's figure of a chart without what it shows."""
+    """Return Bokeh's figure of a chart without its data."""
     plot = figure(
         **ends, height=chart.height, name=f"plot-{name}", sizing_mode="stretch_width", toolbar_location=None, tools="", title=None,
         x_axis_type="log" if chart.x.log else "auto", y_axis_type="log" if chart.y.log else "auto",

@@ -1,4 +1,4 @@
-"""Small files with many names: the size of what is made from them is bounded."""
+"""Small files with many names: the size of all derived data is bounded."""
 
 from typing import Any
 

@@ -227,7 +227,7 @@ def test_then_the_main_thread_speaks() -> None:
 
 
 def test_a_wait_for_others_is_the_launching_threads_own() -> None:
-    """What waits for 100 us or more does; of another thread it says nothing, as that may wait for this one."""
+    """A wait of 100 us or more is a cause only on the launching thread, as another thread may wait for this one."""
     late = [launch(3_000, 5, 2, tid=200), kernel("b", 3_010, 10, correlation=2)]
     waits = [
         ("queue.py(154): get", 100, 1_000),

@@ -297,7 +297,7 @@ def test_a_capture_launches_nothing() -> None:
 
 
 def skewed(by: int, *, period: int = 100, device: int = 0) -> list[Any]:
-    """Forty late launches of work that the device's clock says began ``by`` us before."""
+    """Forty late launches of work that, by the device's clock, started ``by`` us before the launch call ended."""
     return [
         [op("aten::x", period * n + 5, period // 2), launched("a", period * n + period - 30, period * n + period - 25 - by, 20, 100 * device + n + 1, device=device)]
         for n in range(40)

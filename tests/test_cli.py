@@ -606,7 +606,7 @@ def test_a_small_trace_takes_one_thread_unless_the_user_says_how_many(folder: Pa
 
 
 def on_terminal(folder: Path, *args: str, **variables: str) -> str:
-    """What the command prints when standard output is a terminal."""
+    """The output of the command when standard output is a terminal."""
     kept = {key: value for key, value in os.environ.items() if key != "NO_COLOR"}
     ours, theirs = pty.openpty()
     process = subprocess.Popen(

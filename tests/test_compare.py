@@ -166,7 +166,7 @@ def test_a_planted_change_is_in_its_line(name: str) -> None:
 
 @pytest.mark.slow
 def test_planted_data_loading() -> None:
-    """The loader's time at a step's end is idle time of its cause, but for what the device worked meanwhile."""
+    """The loader's time at a step's end is idle time of its cause, except while the device works."""
     host_bound = BASE.faster(mm_ns=4_000, norm_ns=4_000, add_ns=4_000, host_ns=60_000)
     result = compared(host_bound, host_bound.faster(loading_ns=2_000_000))
     line = result.lines[0]
@@ -485,7 +485,7 @@ def test_the_page(tmp_path: Path) -> None:
 
 
 def test_calls_are_paired_in_order() -> None:
-    """The product of one layer alone became slower: pairs tell which."""
+    """The matmul of only one layer became slower: paired calls show which one."""
     slow = report(BASE.faster(slow_layer=2))
     pairs = paired_calls(report(BASE), slow, "aten::mm")
     assert set(pairs.head(5).get_column("module")) == {"Layer"}

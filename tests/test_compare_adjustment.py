@@ -1,5 +1,4 @@
-"""The test of the step without a line that comes and goes: it detects what that line hides, without more false
-alarms."""
+"""The test of the step without a varying line: it detects what the line hides, without more false alarms."""
 
 import random
 from functools import cache
@@ -20,12 +19,12 @@ LOADED_NS = 3_000_000
 
 @cache
 def recording(loading_ns: int, seed: int, host_ns: int = 60_000) -> Profile:
-    """A recording whose loader takes so long: some wait for it, some do not."""
+    """A recording with this loading time: some recordings wait for the loader, some do not."""
     return profile_of(analyze(HOST_BOUND.faster(loading_ns=loading_ns, seed=seed, host_ns=host_ns).trace()))
 
 
 def drawn(rng: random.Random, change: float) -> Profile:
-    """A side of recordings whose loading comes and goes, made of profiles without reading traces."""
+    """A side of recordings whose loading time varies by chance, made of profiles without reading traces."""
     return merged("side", [_recording(rng, change) for _ in range(5)])
 
 

@@ -1,5 +1,4 @@
-"""The page of a comparison in a real browser, loaded once: timelines, flame graph, unfolding lines, figures as in
-JSON."""
+"""The page of a comparison in a real browser: timelines, flame graph, unfolding lines, figures as in JSON."""
 
 import json
 from pathlib import Path

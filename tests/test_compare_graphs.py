@@ -1,5 +1,4 @@
-"""Eager against graphs and compiled models: kernels take operators and modules from a capture, and wrappers are
-ignored."""
+"""Eager against graphs and compiled models: kernels take operators and modules from a capture."""
 
 from pathlib import Path
 

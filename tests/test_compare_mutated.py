@@ -1,5 +1,4 @@
-"""Laws of comparisons on recordings with typical differences: kernels removed, renamed and faster, fewer steps,
-other inputs."""
+"""Laws of comparisons on recordings with typical differences: kernels, steps and inputs."""
 
 import json
 from collections.abc import Callable

@@ -1,5 +1,4 @@
-"""Statistics of comparisons: known quantiles, few false alarms without changes, detected changes; recordings as
-units."""
+"""Statistics of comparisons: known quantiles, few false alarms, detected changes; recordings as units."""
 
 import random
 

@@ -1,5 +1,4 @@
-"""Compiled templates are cached next to the traces' cache: made once, and ignored when damaged, foreign or not
-private."""
+"""Compiled templates are cached, and ignored when damaged, foreign or not private."""
 
 import os
 from pathlib import Path

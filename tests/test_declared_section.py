@@ -1,5 +1,4 @@
-"""A table that only declares its section is shown in the terminal, in Markdown, on the page, in the docs and in the
-schema."""
+"""A table that only declares its section is shown in all outputs, in the docs and in the schema."""
 
 import re
 import sys
@@ -51,7 +50,7 @@ HOSTILE = "<b>x</b>|`y`\x1b[2J"
 
 
 def toy(name: str, busy_ns: int | None, **values: Any) -> dict[str, Any]:
-    """A row of table `toys`; what is not given is null."""
+    """A row of table `toys`; omitted values are null."""
     return dict.fromkeys(TOYS.schema) | {"device": 0, "name": name, "busy_ns": busy_ns} | values
 
 

@@ -22,7 +22,7 @@ every_device = pytest.mark.parametrize("device", devices(), ids=lambda device: d
 
 
 def found_by_header(name: str, device: Device) -> Device | None:
-    """What a header entry of this name finds; its properties are the device's, less some reserved memory."""
+    """The device found for a header entry of this name, with the device's properties, less some reserved memory."""
     return find_device(
         name,
         sm_count=device.sm_count,

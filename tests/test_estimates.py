@@ -1,5 +1,4 @@
-"""Estimates in reports: what would help most, advice with predictions and its order, and the critical path as a
-table."""
+"""Estimates in reports: what would help most, advice with predictions, and the critical path as a table."""
 
 import json
 from dataclasses import replace
@@ -116,7 +115,7 @@ def late(device: int, host: int, *, loads: bool = False) -> Report:
     [(2_000, 600, "synchronization", 2_000), (600, 2_000, "data-loading", 641), (1_000, 1_000, "data-loading", 1_041)],
 )
 def test_a_step_is_predicted(device: int, host: int, fix: str, step_us: int) -> None:
-    """What is left is the device's work and a launch, or the CPU's."""
+    """The rest is the device's work and one launch, or the CPU's work."""
     report = late(device, host, loads=True)
     item = next(item for item in report.advice if item.id == fix)
     assert item.predicted is not None
@@ -249,7 +248,7 @@ def test_a_speed_up_curve_is_what_each_speed_up_alone_gives(name: str) -> None:
 
 @pytest.mark.parametrize(("rows", "says"), [(512, True), (8_192, False)], ids=["the CPU is behind", "the device is"])
 def test_fused_chains_spare_launches_where_the_cpu_is_behind(rows: int, says: bool) -> None:
-    """What the launches that go bring is far above what the bytes do, and the advice says why."""
+    """Removing the launches saves far more than removing the bytes, and the advice explains why."""
     simulation = Simulation(header={"record_shapes": 1}, seed=1)
     main = simulation.thread()
     torch = Eager(simulation, main, simulation.stream())

@@ -35,7 +35,7 @@ class Visible(HTMLParser):
 
 
 def visible(html: str) -> str:
-    """What a person can read on a page."""
+    """The text of a page that a person can read."""
     parser = Visible()
     parser.feed(html)
     return "\n".join(parser.texts)

@@ -44,7 +44,8 @@ def host_time(*events: Any) -> list[tuple[Any, ...]]:
         ([begin(30, tid=7), end(60, tid=7)], [(20, 30, "host-unknown"), (30, 62, "graph-capture"), (62, 80, "host-unknown")]),
         # The capture had begun before the recording.
         ([end(60), call("cudaGetDevice", 22, 1)], [(20, 62, "graph-capture"), (62, 80, "host-unknown")]),
-        # The recording ends within it, or its end was not recorded: what the thread launches on a device is no part of it.
+        # The recording ends within it, or its end was not recorded: launches of the thread on a device are not part of
+        # it.
         ([begin(30)], [(20, 30, "host-unknown"), (30, 80, "graph-capture")]),
         # Loading code and data comes before it, memory for it does not.
         ([begin(30), call("cuModuleLoadData", 40, 10, category="cuda_driver"), call("cudaMalloc", 52, 6), end(60)],
@@ -65,7 +66,7 @@ def test_host_time_in_a_capture(events: list[Event], expected: list[tuple[Any, .
 
 
 def captured(kernels: int = 40) -> Report:
-    """Graphs are captured for 9 of 10 ms between two replays; what is captured has no activity."""
+    """Graphs are captured for 9 of 10 ms between two replays; captured launches have no activity."""
     eager = [[op("aten::mm", 100 * n, 60), launched("ampere_sgemm_128x64_tn", 100 * n + 20, 100 * n + 30, 60, n + 1)] for n in range(10)]  # fmt: skip
     inside = [[op("aten::mm", 1_100 + 200 * n, 150), launch(1_110 + 200 * n, 5, 500 + n)] for n in range(kernels)]
     replay = [call("cudaGraphLaunch", 9_800, 20, correlation=900), *(

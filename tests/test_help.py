@@ -1,5 +1,4 @@
-"""Every form that ``--help`` documents works end to end: the test reads the help, so a new option needs a value
-here."""
+"""Every form in ``--help`` works end to end: the test reads the help, so a new option needs a value here."""
 
 import json
 import re
@@ -245,7 +244,7 @@ def test_every_verb_is_driven() -> None:
 
 
 def test_the_help_lists_every_exit_code() -> None:
-    """Those of the page are 0 to 3, and what signals end in; the verb that has one of its own says so, too."""
+    """The page lists the exit codes 0 to 3 and those of signals; a verb with another code documents it, too."""
     epilog = " ".join(CliRunner().invoke(main, ["--help"]).stdout.split()).partition("Exit codes: ")[2]
     assert [int(code) for code in re.findall(r"\b(\d+) [a-z]", epilog)] == [0, 1, 2, 3]
     assert "Exits with 3" in " ".join(CliRunner().invoke(main, ["whatif", "--help"]).stdout.split())

@@ -46,7 +46,7 @@ def test_a_rule_is_well_formed(rule: HostWorkRule) -> None:
 
 
 def test_named_work_keeps_its_ranks() -> None:
-    """What is added may stand anywhere among these."""
+    """Added entries may stand anywhere among these."""
     ranked = (
         "data-loading",
         "compilation",

@@ -155,7 +155,7 @@ def test_agrees_with_labels(linked: bool) -> None:
 
 
 def test_kernels_of_libraries_are_known_by_name_alone() -> None:
-    """Names from the sources of libraries, labelled by what they do; few say it nowhere in the name."""
+    """Kernel names from the sources of libraries, labelled by function; few names show the function."""
     labels = pl.read_csv(Path(__file__).parent / "library_kernels.csv").with_columns(
         pl.col("bucket").str.split("|").alias("accepted"), pl.lit(None, pl.String).alias("operator")
     )

@@ -89,7 +89,7 @@ def windows_are_their_parts(report: Report) -> None:
 
 
 def links_stay_in_their_process(report: Report) -> None:
-    """Links by correlation id: those by flow may name another, as the file says so."""
+    """Links by correlation id stay in the process; links by flow may cross processes where the file records this."""
     processes = report.tables["threads"].select("thread_id", "process_id")
     launches = report.tables["launches"].join(processes, on="thread_id").select("launch_id", "process_id")
     owned = report.tables["activities"].join(launches, on="launch_id").filter(pl.col("correlation").is_not_null())
@@ -183,7 +183,7 @@ def check_links(report: Report, facts: naive.Trace) -> bool:
 
 
 def check_parts(report: Report, facts: naive.Trace, rng: random.Random) -> None:
-    """At random instants, with the launch latency that the analyser tells."""
+    """At random instants, with the launch latency that the analyser estimates."""
     pieces = report.tables["partition"].rows()
     if not pieces:
         return
@@ -197,7 +197,7 @@ def check_parts(report: Report, facts: naive.Trace, rng: random.Random) -> None:
 
 
 def essence(report: Report) -> dict[str, Any]:
-    """What a report says, without numbers of rows and threads."""
+    """The content of a report, without numbers of rows and threads."""
     return {
         "verdict": report.verdict,
         "devices": report.devices,
@@ -210,7 +210,7 @@ def essence(report: Report) -> dict[str, Any]:
 
 
 def without_evidence(fields_of_report: dict[str, Any]) -> dict[str, Any]:
-    """What a report says but for its evidence, which counts the host's events and their density."""
+    """The content of a report without its evidence, which counts the host's events and their density."""
     return fields_of_report | {"verdict": replace(fields_of_report["verdict"], evidence=())}
 
 

@@ -165,7 +165,7 @@ def compute_step(source: Report) -> float:
 
 
 def test_parts_of_lines_sum_to_them() -> None:
-    """What the page unfolds: modules and shapes of each line of work, no more and no less."""
+    """The rows that the page unfolds are exactly the modules and shapes of each line of work."""
     shown = result()
     parts = parts_of_lines(shown)
     sums = {row[:-1]: row[-1] for row in parts.group_by(LINE_KEY).agg(pl.col("difference_ns").sum()).iter_rows()}

@@ -1,5 +1,4 @@
-"""Loops over intervals and trees, compiled and as plain Python: equal, correct, and with indices in range for all
-values."""
+"""Loops over intervals and trees, compiled and as plain Python: equal, correct, and with indices in range."""
 
 import importlib.util
 import itertools

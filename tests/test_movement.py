@@ -58,7 +58,7 @@ def test_messages_by_shape_where_arguments_were_not_recorded() -> None:
 
 
 def test_exposed_is_what_no_other_work_hides() -> None:
-    """A collective of 100 us, beside a kernel in its first 30 us and another from its 80th on."""
+    """A collective of 100 us that overlaps with a kernel in its first 30 us, and with another from 80 us on."""
     report = analysed(
         collective("allreduce", 1_000_000, 8, stream=20), kernel(ADD, 90, 40), kernel(ADD, 180, 60),
         copy("HtoD (Pinned -> Device)", 130, 20, stream=30),

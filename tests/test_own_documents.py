@@ -36,7 +36,7 @@ def report() -> Report:
 
 @pytest.fixture(scope="module")
 def profile(report: Report) -> Profile:
-    """What a comparison needs of it."""
+    """The part of it that a comparison needs."""
     return profile_of(report)
 
 
@@ -74,7 +74,7 @@ T = TypeVar("T")
 
 
 def read_or_refused(read: Callable[..., T], *arguments: Any) -> T | None:
-    """What the function reads; None where it refuses in one line."""
+    """The function's result; None where it refuses the file in one line."""
     try:
         return read(*arguments)
     except (InputError, UsageError) as error:

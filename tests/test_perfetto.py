@@ -1,5 +1,4 @@
-"""The exported trace: originals unchanged, added tracks that sum to the report's figures; opened by Perfetto if
-available."""
+"""The exported trace: originals unchanged, and added tracks that sum to the report's figures."""
 
 import gzip
 import json

@@ -1,4 +1,4 @@
-"""Causes planted in random simulated loops are detected, and nothing else changes; and what changes a verdict."""
+"""Causes planted in random simulated loops are detected, other causes do not change, and some change the verdict."""
 
 import random
 from collections import Counter
@@ -119,7 +119,7 @@ def causes(report: Report) -> Counter[str]:
     return Counter(next(device for device in report.devices if device.index == 0).gaps.by_cause_ns)
 
 
-# What is planted, and how long each time.
+# Planted causes, and their duration each time.
 
 
 def annotated(name: str) -> Plant:
@@ -192,7 +192,7 @@ def depending(ns: int) -> Plant:
 
 @dataclass(frozen=True)
 class Planted:
-    """A planted cause, its duration, and what the loop has otherwise."""
+    """A planted cause, its duration, and other properties of the loop."""
 
     plant: Plant
     ns: int = PLANTED_NS

@@ -45,7 +45,7 @@ def afresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
 
 
 def trace(folder: Path) -> Path:
-    """A trace of what the sample knows: its device, kernels, host work and steps."""
+    """A trace of everything that the sample adds: its device, kernels, host work and steps."""
     events = [
         [
             annotation(f"toylib round {step}", 1000 * step, 1000),
@@ -195,7 +195,7 @@ def broken(folder: Path, what: str) -> Path:
 
 
 def line_of(what: str) -> str:
-    """What the line says, or part of it."""
+    """The expected line, or part of it."""
     return own_names(BROKEN[what][2], what)
 
 

@@ -83,7 +83,7 @@ def judged(file: str, seed: int) -> Report:
 
 
 def same_trace(one: Trace, other: Trace) -> bool:
-    """Whether all that is read of two files is the same: reports are made of nothing else."""
+    """Whether all data read from two files is equal: reports depend on nothing else."""
     return all(
         getattr(one, field.name).equals(getattr(other, field.name))
         if isinstance(getattr(one, field.name), pl.DataFrame)
@@ -93,7 +93,7 @@ def same_trace(one: Trace, other: Trace) -> bool:
 
 
 def essence(report: Report) -> dict[str, Any]:
-    """What a report says of the program."""
+    """The content of a report that depends on the program."""
     trace = replace(report.trace, path="", origin_ns="", base_time_ns=None)
     return {
         "trace": trace, "verdict": report.verdict, "devices": report.devices, "steps": report.steps, "advice": report.advice,

@@ -84,7 +84,7 @@ def test_a_planted_straggler_is_named_whatever_was_recorded(size: int, recorded:
 
 
 def test_collectives_of_a_graph_are_matched_by_ends_beside_others() -> None:
-    """Kernels that a CUDA graph launches say neither group nor number, nor what they carry."""
+    """Kernels launched by a CUDA graph record no group, no sequence number and no message size."""
     made = data_parallel(16, late_rank(5), **CLOCKS)
     in_graph = pl.int_range(pl.len()) % 2 == 1
     unsaid = [pl.when(~in_graph).then(name).alias(name) for name in ("group", "seq", "dtype", "elements", "group_size")]

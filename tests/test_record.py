@@ -125,7 +125,7 @@ def test_an_interpreter_without_torch_is_named(tmp_path: Path, monkeypatch: pyte
 
     monkeypatch.setattr("trace_analyzer.capture.recorder.importlib.util.find_spec", lambda name: None)
     monkeypatch.delitem(sys.modules, "torch", raising=False)
-    recorder._tell_without_torch(Plan(folder=str(tmp_path)))
+    recorder._report_missing_torch(Plan(folder=str(tmp_path)))
     (reported,) = tmp_path.glob("*.interpreter")
     assert reported.read_text() == f"{sys.executable} has no torch"
 

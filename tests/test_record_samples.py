@@ -1,5 +1,4 @@
-"""The workloads of `sample_traces/record.py`: they run, their recordings do not identify the machine, and GPUs give
-the expected verdicts."""
+"""The workloads of `sample_traces/record.py`: they run, do not identify the machine, and get their verdicts."""
 
 import gzip
 import json

@@ -1,5 +1,4 @@
-"""The truth script in `sample_traces/`, as far as it needs no GPU: its programs run small on a CPU, and `compare`
-reads a sample."""
+"""The truth script in `sample_traces/`, as far as it needs no GPU."""
 
 import json
 import shutil

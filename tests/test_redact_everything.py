@@ -156,7 +156,7 @@ def test_other_names_go(name: str) -> None:
 
 
 def texts_of(folder: Path, printed: str) -> dict[str, str]:
-    """What was printed, and every file in the folder with its name and what it holds compressed."""
+    """All printed text, and every file in the folder with its name and its decompressed content."""
     files = {path.name: path.read_text(encoding="utf-8") for path in folder.iterdir() if path.is_file()}
     packed = {f"{name}, packed": "\n".join(inflated(text)) for name, text in files.items()}
     return {"printed": printed, "names": "\n".join(files), **files, **packed}

@@ -1,5 +1,4 @@
-"""Replays of real traces: the replayed step equals the recorded one, and a recorded change of a real program is
-predicted."""
+"""Replays of real traces: the replayed step equals the recorded one, and a recorded change is predicted."""
 
 from pathlib import Path
 

@@ -1,5 +1,4 @@
-"""Laws of the replay of any program: faster parts make no step longer, lower bounds hold, loops agree with plain
-Python."""
+"""Laws of the replay: faster parts make no step longer, lower bounds hold, loops agree with plain Python."""
 
 import importlib.util
 from pathlib import Path

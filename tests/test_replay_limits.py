@@ -1,5 +1,4 @@
-"""The verdict compared with the replay's lower bounds: where removing a regime saves nothing, the headline names the
-limit."""
+"""The verdict and the replay's lower bounds: where removing a regime saves nothing, the headline names the limit."""
 
 from dataclasses import replace
 

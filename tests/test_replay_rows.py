@@ -223,7 +223,7 @@ def gap_weights(work: list[Work], made: list[Made], **options: list[bool]) -> li
 
 
 def row_of(gaps: list[float], *, launched: float = 1, kinds: list[int] | None = None) -> tuple[list[Work], list[Made]]:
-    """Kernels of 50 us with such gaps between them, all launched at the beginning."""
+    """Kernels of 50 us with these gaps between them, all launched at the beginning."""
     work, at = [], 100.0
     for n, gap in enumerate([0, *gaps]):
         at += gap
@@ -320,7 +320,7 @@ def test_a_wait_names_the_stream_that_it_holds_back() -> None:
 
 
 def test_a_wait_for_what_had_not_ended_was_none() -> None:
-    """Recorded work tells: what started before the other ended did not wait for it."""
+    """Recorded work is evidence: an activity that started before the other one ended did not wait for it."""
     work = [Work(10, 210, call=0), Work(100, 300, call=2, track=1)]
     assert wait_edges(work, [Made(0, 5), Made(20, 22, WAIT), Made(30, 35)]) == []
 
@@ -454,7 +454,7 @@ def test_each_device_has_a_boundary_of_its_own() -> None:
 
 
 def test_a_launch_that_waited_for_room_counts_from_the_end_of_its_call() -> None:
-    """Its start says nothing of when the launch was made."""
+    """The start of its kernel does not show when the launch was made."""
     work, made = full_queue(waits=40)
     recording = recorded(work, made)
     links = device_edges(recording).latency
@@ -504,7 +504,7 @@ def test_a_call_that_is_long_where_much_is_queued_waited_for_room(options: dict[
 
 @pytest.mark.parametrize(("length", "blocked"), [(40, 0), (40.1, 3)])
 def test_a_wait_for_room_takes_over_40_us(length: float, blocked: int) -> None:
-    """Where calls take 1 us, ten of them are too little to tell."""
+    """Where calls take 1 us, ten calls are too few for a decision."""
     work, made = full_queue(waits=3, length=length)
     quick = [*(row._replace(end=row.start + 1) for row in made[:-3]), *made[-3:]]
     assert int((~queued(recorded(work, quick)).hidden).sum()) == blocked
@@ -785,7 +785,7 @@ def test_no_threads_no_silences() -> None:
 def polling(
     *, begins: float = 5, ends: float = 1_010, silent_until: float = 1_040, kind: int = 0
 ) -> tuple[list[Work], list[Made], list[Busy]]:
-    """A launch of 5 us, silence from ``begins``, the end of its kernel, and the thread goes on."""
+    """A launch of 5 us, silence from ``begins``, the end of its kernel, and then further work of the thread."""
     return [Work(15, ends, call=0)], [Made(0, 5, kind)], [Busy(0, begins), Busy(silent_until, silent_until + 50)]
 
 
@@ -833,7 +833,7 @@ def test_silence_without_a_launch_polls_nothing() -> None:
 
 
 def turns(*, rest: float = 300, wakes: float = 50, **options: int) -> list[Busy]:
-    """Thread 0 falls silent at 100, thread 1 works until ``100 + rest``, thread 0 goes on ``wakes`` later."""
+    """Thread 0 falls silent at 100, thread 1 works until ``100 + rest``, and thread 0 continues ``wakes`` later."""
     thread = options.get("thread", 1)
     return [Busy(0, 100), Busy(100 + rest + wakes, 2_000), Busy(110, 100 + rest, thread=thread)]
 

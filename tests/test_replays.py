@@ -85,7 +85,7 @@ def replay(
 
 
 def capture(start: float = 0, rows: int = 10, first: int = 500) -> list[Any]:
-    """The launches of one pass in a capture, which run nothing."""
+    """The launches of one pass in a capture, which execute nothing."""
     return [
         call("cudaStreamBeginCapture", start, 1),
         operators(start + 5, rows),
@@ -350,7 +350,7 @@ def test_annotations_from_a_compressed_file(tmp_path: Path) -> None:
 
 
 class Trap:
-    """What a pickle can do when it is read."""
+    """The effects that a pickle can have when it is read."""
 
     def __reduce__(self) -> Any:
         return pytest.fail, ("the pickle was read",)

@@ -1,4 +1,4 @@
-"""`profile` with torch: what is recorded, what is timed, and how it ends."""
+"""`profile` with torch: which steps are recorded and timed, and how recording ends."""
 
 import os
 import subprocess

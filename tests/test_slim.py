@@ -19,7 +19,7 @@ LACKING = "a page or a plot needs bokeh, holoviews, jinja2, markupsafe, which ar
 
 @pytest.fixture(scope="module")
 def slim(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder of packages that holds only what is needed."""
+    """A folder of packages with only the needed ones."""
     folder = tmp_path_factory.mktemp("slim")
     for name in NEEDED:
         spec = find_spec(name)

@@ -279,7 +279,7 @@ def test_a_step_has_a_sentence_and_its_confidence() -> None:
 
 
 def marked(index: int, inside: object) -> list[object]:
-    """A step of 20 ms with what the host and the device do in it."""
+    """A step of 20 ms with the host's and the device's work in it."""
     return [annotation(f"ProfilerStep#{index}", 20_000 * index, 19_900), inside]
 
 
@@ -384,14 +384,14 @@ def scoped(*names: str, copies: bool = True) -> list[object]:
 
 @pytest.mark.parametrize("name", ["epoch=0/step={}", "train step {}", "step-{}", "## step ##", "trainer.step"])
 def test_scopes_among_the_operators_of_old_files_mark_steps(name: str) -> None:
-    """No operator has such a name, so a layer's scope is as unlikely as in new files."""
+    """No operator has such a name, so it is as unlikely to be a layer's scope as in new files."""
     report = analysed(scoped(name, copies=False))
     assert len(report.steps) == 6, report.steps_from
     assert report.steps_from != "kernel sequence"
 
 
 def test_a_plain_name_marks_steps_where_their_work_proves_them() -> None:
-    """A scripted function of a layer has such a name too; a layer copies no input of 256 KiB."""
+    """A scripted function of a layer has a similar name; but a layer copies no input of 256 KiB."""
     assert analysed(scoped("train_step")).steps_from == "train_step"
     assert analysed(scoped("train_step", copies=False)).steps_from is None
     assert analysed(scoped("MyFunction", copies=False)).steps_from is None, "a class of autograd"

@@ -349,7 +349,7 @@ ACTIVE = "\x1b[31m\u202egpj.exe\u2066\x9b2J"
 
 
 def with_active_names(make: Callable[[str], str] = lambda name: name + ACTIVE) -> bytes:
-    """A trace whose every name is written to act in a terminal or a browser, that of its device too."""
+    """A trace in which every name, including its device's, contains code for a terminal or a browser."""
     events = [launched(make(f"k{t}"), 20 * t + 1, 20 * t + 12, 4, t + 1) for t in range(10)]
     odd = kernel(make("late"), 500, 5, device=make("dev"), correlation=77)
     return trace_bytes([*events, odd], deviceProperties=[{**A100, "name": make("A100")}])

@@ -1,4 +1,4 @@
-"""The summary fits its width, says the verdict first, and lets nothing from a trace act on a terminal."""
+"""The summary fits its width, begins with the verdict, and lets no text of a trace control a terminal."""
 
 import re
 from dataclasses import replace

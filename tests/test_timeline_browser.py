@@ -32,7 +32,7 @@ def sample(name: str) -> Report:
 
 
 def one_kernel_report() -> Report:
-    """A single kernel on a single device, launched by nothing that was recorded."""
+    """A single kernel on a single device, without a recorded launch."""
     report = gpu_report(kernels=2)
     kernel = report.tables["activities"].head(1).with_columns(launch_id=pl.lit(None, pl.UInt32))
     empty = {table.name: table.empty() for table in TABLES}
@@ -112,7 +112,7 @@ return {
 def shown_by_track(
     browser: Browser, start: float, end: float
 ) -> tuple[dict[str, Any], dict[tuple[str, str], list[Any]]]:
-    """What the timeline says it shows between two times, and its boxes by group and label of their track."""
+    """The timeline's own account of what it shows between two times, and its boxes by group and track label."""
     shown = browser.run(SHOWN, start, end)
     track_of = dict(map(tuple, shown["rows"]))
     boxes: dict[tuple[str, str], list[Any]] = {tuple(track[:2]): [] for track in shown["tracks"]}

@@ -1,4 +1,4 @@
-"""Allocators share a few arenas, unless the user says otherwise; work within a query gives what it gives outside."""
+"""Allocators share few arenas, unless the user sets a number; a query gives the same result as direct calls."""
 
 import os
 import sys

@@ -366,7 +366,7 @@ def test_two_doubts_make_it_low() -> None:
     ],
 )
 def test_idle_time_without_causes_that_could_turn_the_verdict(parts: dict[str, int], regime: str | None) -> None:
-    """It may be the CPU's or that of peers: where one of these would be another verdict, there is none, and it says why."""
+    """Idle time may be due to the CPU or to peers; there is no verdict where these would lead to different ones."""
     why = "skewed idle 60 %: clocks disagree"
     judged = verdict_of(parts_ns=parts, causes_withheld=why, failed_checks=(why,))
     assert (judged.status, judged.regime) == (("ok", regime) if regime else ("insufficient", None))

@@ -80,7 +80,7 @@ def is_interval(value: dict[str, Any]) -> bool:
 
 
 def check_contract(document: dict[str, Any]) -> None:
-    """Every field of the contract, by name and by type; what is refused has none of what rests on a replay."""
+    """Every field of the contract, by name and type; a refused result has no field that needs a replay."""
     assert document.keys() == CONTRACT | {"skipped"}
     assert document["schema_version"] == 1
     assert isinstance(document["steps"], int)
@@ -208,7 +208,8 @@ REFUSED = {
         "captures CUDA graphs (cudaStreamBeginCapture)",
     ),
     "unexplained": (
-        # After work that starts at once, all is launched, and every kernel starts long after the one before: nothing says why.
+        # After work that starts at once, all is launched, and every kernel starts long after the previous one without a
+        # recorded reason.
         k.trace_bytes(
             [
                 *(k.launched("k", 20 * i, 20 * i + 10, 5, i + 1) for i in range(20)),
@@ -261,7 +262,7 @@ def test_without_links_only_the_device_can_be_made_faster(tmp_path: Path) -> Non
 
 
 def late_behind_the_cpu() -> bytes:
-    """The CPU takes 40 ms; beside it, queued kernels start 200 us after one another, and nothing says why."""
+    """The CPU takes 40 ms; meanwhile, queued kernels start 200 us after one another without a recorded reason."""
     return k.trace_bytes(
         [
             *(k.launched("k", 20 * i, 20 * i + 10, 5, i + 1) for i in range(20)),
@@ -370,7 +371,7 @@ def test_a_smaller_batch_takes_between_as_long_and_in_proportion() -> None:
 def test_a_batch_is_predicted_with_the_multiprocessors_of_the_report(
     changed: dict[str, Any], options: dict[str, Any], sm_count: int | None
 ) -> None:
-    """240 blocks, of which two fit a multiprocessor: the waves of its own device say how much longer twice as many take."""
+    """240 blocks, two per multiprocessor: the device's number of waves determines the time of twice as many."""
     kernels = [
         k.launched("tile", 10 * i, 20 + 100 * i, 100, i + 1, grid=[240, 1, 1], block=[1024, 1, 1]) for i in range(60)
     ]
@@ -534,7 +535,7 @@ def test_the_second_run_reads_from_the_cache(tmp_path: Path, monkeypatch: pytest
 
 
 def test_workers_may_slow_the_loop() -> None:
-    """Where the CPU limits, the interval reaches to a loop that is a quarter slower beside its workers."""
+    """Where the CPU limits the step, the interval includes a loop that its workers slow by a quarter."""
     loads = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
     steps = [
         [k.annotation(f"ProfilerStep#{n}", 1_000 * n, 1_000), k.annotation(loads, 1_000 * n + 1, 398), k.op("aten::mm", 1_000 * n + 400, 590),

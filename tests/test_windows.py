@@ -284,7 +284,7 @@ def test_a_window_that_is_asked_for_is_not_trimmed() -> None:
     assert window(edged(tiny(0, 1), annotation("ProfilerStep#1", 0, 40_000)))[0] == "whole", "the step is what was marked"  # fmt: skip
 
 
-# What a steady window leaves out
+# Time that a steady window leaves out
 
 
 def steps(first_ms: int, *, others: int = 4) -> Report:

@@ -56,7 +56,7 @@ def test_a_pool_takes_its_result_from_the_next_reader() -> None:
     other = op("aten::relu", 40, 5, **{"Input Dims": [[8, 3, 5, 5]], "Input type": ["float"]})
     table = analysed(pool, other, reader, run).tables["activities"]
     assert table.select("moved_bytes", "work_from").rows() == [(4.0 * N + 12 * N / 4, "at-least")]
-    # What is larger than the input is no result of a pool.
+    # A tensor larger than the input is not the result of pooling.
     larger = op("aten::relu", 50, 5, **{"Input Dims": [[8, 6, 20, 20]], "Input type": ["float"]})
     assert analysed(pool, larger, run).tables["activities"].get_column("moved_bytes").to_list() == [None]
 
@@ -90,7 +90,7 @@ def test_kernels_tell_which_gradients_of_a_convolution_were_computed(kernels: li
 
 
 def test_a_transposed_convolution_grows() -> None:
-    """12 channels of 5 x 5 become 12 of 10 x 10: the filters' shape does not tell, the sizes do."""
+    """12 channels of 5 x 5 become 12 of 10 x 10: the filter's shape is ambiguous, the sizes decide."""
     arguments = [([8, 12, 10, 10], "float"), ([8, 12, 5, 5], "float"), ([12, 12, 3, 3], "float"), *[None] * 8]
     work = old("aten::convolution_backward", *arguments, gradients="input,weight")
     assert work is not None

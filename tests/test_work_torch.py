@@ -1,5 +1,4 @@
-"""FLOP of matmuls, convolutions and attention compared with `torch.utils.flop_counter`, on recordings of the same
-calls."""
+"""FLOP of matmuls, convolutions and attention compared with `torch.utils.flop_counter`."""
 
 import json
 from collections.abc import Callable

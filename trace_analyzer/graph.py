@@ -73,7 +73,7 @@ class TableGraph:
         for name in (*kept, *(source for needed in self._needed(kept) for source in edges[needed])):
             self._users[name] = self._users.get(name, 0) + 1
         # Values that a thread has started to make: no other thread starts them.
-        self._begun: set[str] = set()
+        self._started: set[str] = set()
 
     def _needed(self, names: Iterable[str]) -> set[str]:
         """Return the named nodes and all nodes that they are made from."""
@@ -104,7 +104,7 @@ class TableGraph:
         node = self._nodes[name]
         with self._locks[name]:
             if name not in self._values:
-                self._begun.add(name)
+                self._started.add(name)
                 made = node.make(**{parameter: self._value(source) for parameter, source in node.sources.items()})
                 with self._changed:
                     self._values[name] = made
@@ -143,12 +143,12 @@ class TableGraph:
             """Return the next value that can be made without waiting; None when all are made."""
             with self._changed:
                 while not ended.is_set():
-                    left[:] = [n for n in left if n not in self._begun and n not in self._done]
+                    left[:] = [n for n in left if n not in self._started and n not in self._done]
                     if not left:
                         return None
                     for candidate in left:
                         if self._edges[candidate] <= self._done:
-                            self._begun.add(candidate)
+                            self._started.add(candidate)
                             return candidate
                     self._changed.wait()
                 return None

@@ -18,7 +18,7 @@ class Note:
     code: Annotated[str, "Stable name, for programs."]
     severity: Annotated[Severity, "How grave it is."]
     message: Annotated[str, "For people."]
-    count: Annotated[int, "How many events, or other things as the message says."] = 1
+    count: Annotated[int, "Number of events, or of other items that the message names."] = 1
 
 
 TRUNCATED = "truncated"

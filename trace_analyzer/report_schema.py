@@ -70,9 +70,9 @@ def _row(columns: Iterable[Column]) -> Schema:
             own[column.name] = cell
         else:
             of = {"description": column.member.doc, "type": "object", "properties": {}, "required": []}
-            held = own.setdefault(column.member.object, of)
-            held["properties"][column.member.key] = cell
-            held["required"].append(column.member.key)
+            nested = own.setdefault(column.member.object, of)
+            nested["properties"][column.member.key] = cell
+            nested["required"].append(column.member.key)
     return {"type": "object", "properties": own, "required": list(own)}
 
 

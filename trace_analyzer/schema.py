@@ -110,8 +110,10 @@ LAUNCH = Column("launch_id", U32, "`event_id` of the runtime call that enqueued 
 GAP = Column("gap_id", U32, "Row number of the gap.")
 BUCKET = Column("bucket", STR, "What the kernel does (catalog/kernels.toml); null for copies and memsets.")
 BOUND = Column("bound", STR, "What limits it: compute, memory, latency, communication, copy or other.")
-FLOP = Column("flop", F64, "Sum of their FLOP, where known; null when none is.")
-MOVED = Column("moved_bytes", F64, "Sum of the bytes they must move at least, where known; null when none is.")
+FLOP = Column("flop", F64, "Sum of their known FLOP; null when none are known.")
+MOVED = Column(
+    "moved_bytes", F64, "Sum of the bytes that they must move at least, where known; null when none are known."
+)
 TIME = Column("time_ns", I64, "Sum of durations.")
 COUNT = Column("count", U32, "Kernels.")
 RATES = (

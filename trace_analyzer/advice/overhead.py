@@ -177,8 +177,8 @@ def set_to_none(context: AdviceContext) -> Opportunity | None:
         return None
     why = f"zero_grad() makes {counted(members.height / calls, 'launch', 'launches')} to write zeros that the next backward pass adds to"
     extra = ", that ends with the kernels of zero_grad() + the time in which they hold the device"
-    held = held_ns(context, members.with_columns(end_ns_of()), members.get_column("bound").unique().to_list())
-    return idle_opportunity(context, _idle_before(context, members), LAUNCHING, why, extra, held)
+    device_ns = held_ns(context, members.with_columns(end_ns_of()), members.get_column("bound").unique().to_list())
+    return idle_opportunity(context, _idle_before(context, members), LAUNCHING, why, extra, device_ns)
 
 
 def garbage_collection(context: AdviceContext) -> Opportunity | None:
@@ -207,8 +207,8 @@ def synchronization(context: AdviceContext) -> Opportunity | None:
     opportunity = idle_of(context, ("synchronization",), why)
     if opportunity is None:
         return None
-    held = waited_ns(context)
-    calls = f"such calls also block the CPU for {duration(held)} while the device works: " if held else ""
+    blocked_ns = waited_ns(context)
+    calls = f"such calls also block the CPU for {duration(blocked_ns)} while the device works: " if blocked_ns else ""
     why = opportunity.why
     if is_in_pieces(context):
         every = context.within.activities.get_column("launch_id").drop_nulls().n_unique() / waits_between(context)

@@ -41,7 +41,7 @@ ACTIVITIES = Table(
         Column(
             "uses_tensor_cores",
             BOOL,
-            "Whether it computes on tensor cores (MFMA on AMD, XMX on Intel), as its name tells; null when it does not.",
+            "Whether it computes on tensor cores (MFMA on AMD, XMX on Intel), inferred from its name; null when the name indicates neither.",
         ),
         Column("flop", F64, "FLOP that the operator's shapes ask of it; null when unknown."),
         Column("moved_bytes", F64, "Bytes that it must move at least; null when unknown."),

@@ -19,7 +19,7 @@ COPIES = Table(
     (
         DEVICE,
         Column("direction", STR, "host-to-device, device-to-host, within-device, peer-to-peer, ..."),
-        Column("host_memory", STR, "pageable, pinned or managed; null when the profiler does not tell (AMD)."),
+        Column("host_memory", STR, "pageable, pinned or managed; null when the profiler does not record it (AMD)."),
         Column("operator", STR, "Name of the innermost operator around the launch."),
         Column("count", U32, "Copies."),
         TIME,

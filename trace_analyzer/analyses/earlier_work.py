@@ -68,11 +68,13 @@ def with_earlier_work(stretches: pl.DataFrame, earlier: pl.DataFrame) -> pl.Data
     if earlier.is_empty():
         return stretches
     waits = pl.col("waiter_id").is_not_null()
-    held = (pl.col("cause") == "device") | ((pl.col("cause") == "call") & (pl.col("waiter_id") == pl.col("launch_id")))
+    may_be_earlier = (pl.col("cause") == "device") | (
+        (pl.col("cause") == "call") & (pl.col("waiter_id") == pl.col("launch_id"))
+    )
     waiter = earlier.select("gap_id", pl.col("blocker_id").alias("waiter_id"))
     return (
         stretches.join(waiter, on="gap_id", how="left", maintain_order="left")
-        .with_columns((waits & held).alias("is_held"))
+        .with_columns((waits & may_be_earlier).alias("is_held"))
         .with_columns(
             pl.when("is_held").then(pl.lit(EARLIER_WORK)).otherwise("cause").alias("cause"),
             pl.when("is_held").then("waiter_id").otherwise("event_id").alias("event_id"),

@@ -25,7 +25,7 @@ HOST_COSTS = Table(
             " cpu-operator, as the causes of idle time are called; and two that are"
             " parts of these: recompilation for what Dynamo compiled again, guards for its lookups of what it compiled.",
         ),
-        Column("source", STR, "What a person wrote there, such as `.item()`; null when no rule names it."),
+        Column("source", STR, "Code that causes it, such as `.item()`; null when no rule names it."),
         Column("name", STR, "The event that cost most: a call, an operator, a frame."),
         Column("copy", STR, "What a blocking call copied, as in `HtoD (Pageable -> Device)`; null for none."),
         OPERATOR,

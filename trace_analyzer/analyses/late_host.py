@@ -120,9 +120,9 @@ def _near(work: pl.DataFrame, stretches: pl.DataFrame) -> pl.DataFrame:
     margin = thresholds.CPU_OPERATOR_NS + 1
     anywhere = pl.lit(0).alias("anywhere")
     around = union(stretches.select(pl.col("start_ns") - margin, pl.col("end_ns") + margin, anywhere), ["anywhere"])
-    begun = count_until(around.get_column("start_ns"), work.get_column("end_ns"))
+    started = count_until(around.get_column("start_ns"), work.get_column("end_ns"))
     over = count_until(around.get_column("end_ns"), work.get_column("start_ns") - 1)
-    return work.filter(begun > over)
+    return work.filter(started > over)
 
 
 def _innermost_events(work: pl.DataFrame) -> pl.DataFrame:
@@ -130,11 +130,11 @@ def _innermost_events(work: pl.DataFrame) -> pl.DataFrame:
 
     An annotation without named work is ignored: its enclosing event is still in progress.
     """
-    tells = pl.col("kind").is_in(list(_INNERMOST_WORK)) & ~pl.col("marks")
-    telling = work.filter(tells | pl.col("work").is_not_null())
-    inner = innermost(telling.with_row_index("row"), _THREAD, "row")
+    is_relevant = pl.col("kind").is_in(list(_INNERMOST_WORK)) & ~pl.col("marks")
+    relevant = work.filter(is_relevant | pl.col("work").is_not_null())
+    inner = innermost(relevant.with_row_index("row"), _THREAD, "row")
     kinds = {kind: _RANKS[cause] for kind, cause in _INNERMOST_WORK.items()}
-    named = telling.select(
+    named = relevant.select(
         "event_id",
         pl.col("kind").replace_strict(kinds, default=None, return_dtype=_RANK).alias("rank"),
         (pl.col("kind") == "operator").alias("is_operator"),

@@ -45,9 +45,9 @@ def _different_parts(events: pl.DataFrame, host: Host, starts: pl.Series) -> boo
     )
     if names.is_empty():
         return False
-    begun = _begun(events.join(names, on="name_id", how="semi"), starts).join(names, on="name_id")
-    once = begun.group_by("family", "name_id").agg(pl.col("repetition").n_unique().alias("repetitions"))
-    families = begun.group_by("family").agg(pl.col("repetition").n_unique()).join(
+    started = _starts_by_repetition(events.join(names, on="name_id", how="semi"), starts).join(names, on="name_id")
+    once = started.group_by("family", "name_id").agg(pl.col("repetition").n_unique().alias("repetitions"))
+    families = started.group_by("family").agg(pl.col("repetition").n_unique()).join(
         once.group_by("family").agg(pl.col("repetitions").max()), on="family"
     )  # fmt: skip
     return families.filter(
@@ -116,13 +116,13 @@ def _loops(frames: pl.DataFrame, starts: pl.Series) -> bool:
 def _in_each(events: pl.DataFrame, starts: pl.Series) -> bool:
     """Return whether events of some name begin equally often, at least once, in each interval between starts."""
     whole = starts.len() - 1
-    counts = _begun(events, starts).group_by("name_id", "repetition").len()
+    counts = _starts_by_repetition(events, starts).group_by("name_id", "repetition").len()
     in_each = counts.group_by("name_id").agg(pl.len().alias("places"), pl.col("len").n_unique().alias("sizes"))
     return in_each.filter((pl.col("places") == whole) & (pl.col("sizes") == 1)).height > 0
 
 
-def _begun(events: pl.DataFrame, starts: pl.Series) -> pl.DataFrame:
+def _starts_by_repetition(events: pl.DataFrame, starts: pl.Series) -> pl.DataFrame:
     """Return (name_id, repetition) of the events that begin from the first start to the last."""
-    begun = events.filter(pl.col("start_ns") >= starts.item(0), pl.col("start_ns") < starts.item(-1))
-    place = starts.search_sorted(begun.get_column("start_ns"), side="right")
-    return begun.select("name_id", place.alias("repetition"))
+    started = events.filter(pl.col("start_ns") >= starts.item(0), pl.col("start_ns") < starts.item(-1))
+    place = starts.search_sorted(started.get_column("start_ns"), side="right")
+    return started.select("name_id", place.alias("repetition"))

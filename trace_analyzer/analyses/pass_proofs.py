@@ -72,7 +72,7 @@ def proven(cut: pl.DataFrame, operator_inputs: pl.DataFrame) -> bool:
     has_shapes = roles.get_column("role").is_in(["input"]).any()
     in_vocabulary = roles.filter(pl.col("role") == "vocabulary").get_column("operator_id")
     looks_up = pl.col("is_pooled") | pl.col("operator_id").is_in(in_vocabulary.implode()).fill_null(False)
-    held = whole.group_by("segment").agg(
+    proofs = whole.group_by("segment").agg(
         (pl.col("ends_pass") | looks_up).any().alias("ends"),
         pl.col("waited_for_all").any().alias("waits"),
         (pl.col("copied_bytes").max().fill_null(0) >= thresholds.SMALL_COPY_BYTES).alias("copies"),
@@ -80,7 +80,7 @@ def proven(cut: pl.DataFrame, operator_inputs: pl.DataFrame) -> bool:
     copies_little = whole.select(
         pl.col("copied_ns").sum() <= thresholds.INPUT_COPY_RATIO * pl.col("device_ns").sum()
     ).item()
-    ends, waits, copies = held.select(pl.col("ends", "waits", "copies").all()).row(0)
+    ends, waits, copies = proofs.select(pl.col("ends", "waits", "copies").all()).row(0)
     replayed = whole.drop_nulls("graph_id").group_by("graph_id").agg(pl.col("segment").n_unique())
     return bool(
         ends

@@ -170,14 +170,14 @@ def event_costs(host: Host) -> pl.DataFrame:
 
     Of runtime calls, only those that look something up are used.
     """
-    telling = (_recorded_kind() != "runtime") | (pl.col("work") == LOOKUP).fill_null(False)
+    is_usable = (_recorded_kind() != "runtime") | (pl.col("work") == LOOKUP).fill_null(False)
     events = host.events.select("thread_id", "start_ns", "end_ns").with_columns(
-        host.each(_recorded_kind()).alias("kind"), host.each(telling).alias("telling")
+        host.each(_recorded_kind()).alias("kind"), host.each(is_usable).alias("is_usable")
     )
     # Halves of pairs are slices of the same columns, so that nothing is copied before the selection.
     ones, others = events.head(-1), events.tail(-1)
-    tells = (
-        ones.get_column("telling")
+    is_pair = (
+        ones.get_column("is_usable")
         & (ones.get_column("thread_id") == others.get_column("thread_id"))
         & (ones.get_column("kind") == others.get_column("kind"))
         & (ones.get_column("end_ns") <= others.get_column("start_ns"))
@@ -185,7 +185,7 @@ def event_costs(host: Host) -> pl.DataFrame:
     pairs = (
         ones.select("kind", "start_ns")
         .hstack(others.select(pl.col("start_ns").alias("next_ns")))
-        .filter(tells)
+        .filter(is_pair)
         .select("kind", (pl.col("next_ns") - pl.col("start_ns")).alias("apart_ns"))
     )
     at_most = thresholds.RECORDING_MAX_NS

@@ -27,7 +27,7 @@ DRAINS = Table(
             "event_id", U32, "What kept the launching thread in between: its longest event, or what is around many."
         ),
         NAME,
-        Column("source", STR, "What a person wrote there, such as `.item()`; null when no rule names it."),
+        Column("source", STR, "Code that causes it, such as `.item()`; null when no rule names it."),
         OPERATOR,
         MODULE,
         FUNCTION,

@@ -27,7 +27,7 @@ RECOMPUTATION = Table(
     "Forward work that ran again in the backward pass, summed up by operator and module.",
     (
         DEVICE,
-        Column("sign", STR, "What tells: checkpoint-node, checkpoint-frame or forward-in-backward."),
+        Column("sign", STR, "How it was recognized: checkpoint-node, checkpoint-frame or forward-in-backward."),
         Column("operator", STR, "Name of the innermost operator around the launch."),
         Column("module", STR, "Class of the nn.Module around it; null when not recorded."),
         COUNT,

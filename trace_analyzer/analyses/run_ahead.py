@@ -67,7 +67,7 @@ def queue_statistics(queue: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame
 
 def _weighted(spans: pl.DataFrame, figure: str, lengths: pl.DataFrame, name: str) -> pl.DataFrame:
     """Return mean, p50 and max of a step function that is 0 outside ``spans``, and the share of time at 0."""
-    held = (
+    nonzero = (
         spans.filter(pl.col(figure) > 0)
         .group_by("device", figure)
         .agg((pl.col("end_ns") - pl.col("start_ns")).sum().alias("time_ns"))
@@ -76,7 +76,7 @@ def _weighted(spans: pl.DataFrame, figure: str, lengths: pl.DataFrame, name: str
         .with_columns(pl.col("time_ns").cum_sum().over("device").alias("at_least_ns"))
     )
     window = pl.col("window_ns").first()
-    stats = held.group_by("device").agg(
+    stats = nonzero.group_by("device").agg(
         ((pl.col(figure) * pl.col("time_ns")).sum() / window).alias(f"{name}_mean"),
         # The median is the largest value that the function reaches for at least half of the window.
         pl.col(figure).filter(2 * pl.col("at_least_ns") >= pl.col("window_ns")).max().fill_null(0).alias(f"{name}_p50"),

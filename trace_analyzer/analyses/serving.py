@@ -20,7 +20,7 @@ SERVING = Table(
     "Steps of serving frameworks, summed up by what they do.",
     (
         DEVICE,
-        Column("step_kind", STR, "prefill, decode or mixed, as the annotation says."),
+        Column("step_kind", STR, "prefill, decode or mixed, from the annotation."),
         Column("count", U32, "Steps that launched work on the device."),
         Column("time_ns", I64, "Sum of their durations on the device, without work from before the recording."),
         Column("median_ns", I64, "Median of these."),

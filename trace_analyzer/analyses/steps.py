@@ -62,8 +62,8 @@ _MARKS = {
     "host_end_ns": pl.Int64(),
 }
 
-_SAID = ("regime", "cause", "runner_up", "confidence", "headline", "unrecorded_regime")
-_TOLD_NS = ("cold_start_ns", "recording_ns")
+_VERDICT_TEXTS = ("regime", "cause", "runner_up", "confidence", "headline", "unrecorded_regime")
+_VERDICT_TIMES = ("cold_start_ns", "recording_ns")
 """Columns of table `steps` that the verdict fills in."""
 
 
@@ -142,8 +142,8 @@ def _proven(marks: pl.DataFrame, sequence: pl.DataFrame, operator_inputs: pl.Dat
     passes = []
     for (process,), spans in marks.partition_by("process_id", as_dict=True, maintain_order=True).items():
         launches = sequence.filter(pl.col("process_id") == process)
-        begun = spans.get_column("host_start_ns").sort().search_sorted(launches.get_column("start_ns"), side="right")
-        if proven(launches.with_columns(begun.cast(pl.Int64).alias("segment")), operator_inputs):
+        segments = spans.get_column("host_start_ns").sort().search_sorted(launches.get_column("start_ns"), side="right")
+        if proven(launches.with_columns(segments.cast(pl.Int64).alias("segment")), operator_inputs):
             passes.append(process)
     return marks.filter(pl.col("process_id").is_in(passes))
 
@@ -369,8 +369,8 @@ def _with_states(steps: pl.DataFrame) -> pl.DataFrame:
         .with_columns(((pl.col("state") == "ok") & ~pl.col("slow")).cum_sum().over("device").alias("usual"))
         .with_columns(pl.when("slow").then(unlike).otherwise("state").alias("state"))
         .with_columns(pl.when(enough).then(pl.col("state") == "ok").otherwise(True).alias("steady"))
-        .with_columns(nothing.alias(column) for column in _SAID)
-        .with_columns(pl.lit(None, dtype=pl.Int64).alias(ns) for ns in _TOLD_NS)
+        .with_columns(nothing.alias(column) for column in _VERDICT_TEXTS)
+        .with_columns(pl.lit(None, dtype=pl.Int64).alias(ns) for ns in _VERDICT_TIMES)
     )
 
 

@@ -60,12 +60,12 @@ def record(words: Sequence[str], plan: Plan) -> RecordedCommand:
         except OSError as error:
             raise UsageError(f"--output {folder}: {error.strerror}") from None
         returncode = _run(full_command(words), replace(plan, folder=str(private)))
-        reasons = _told(private, "reason") or _told(private, "interpreter")
-        without_device = next(iter(_told(private, "device")), "")
+        reasons = _messages(private, "reason") or _messages(private, "interpreter")
+        without_device = next(iter(_messages(private, "device")), "")
         return RecordedCommand(returncode, _named(private, folder, script_name(words)), reasons, without_device)
 
 
-def _told(private: Path, what: str) -> tuple[str, ...]:
+def _messages(private: Path, what: str) -> tuple[str, ...]:
     """Return the messages that the processes left in files with this suffix."""
     return tuple(path.read_text(encoding="utf-8") for path in sorted(private.glob(f"*.{what}")))
 

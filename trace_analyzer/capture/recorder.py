@@ -49,7 +49,7 @@ def arm() -> None:
     if text:
         plan = Plan(**json.loads(text))
         sys.meta_path.insert(0, _AfterTorch(functools.partial(_attach, plan)))
-        atexit.register(_harmless, functools.partial(_tell_without_torch, plan))
+        atexit.register(_harmless, functools.partial(_report_missing_torch, plan))
 
 
 class _AfterTorch(importlib.abc.MetaPathFinder):
@@ -179,20 +179,24 @@ class StepRecorder:
             self._session = Session(self._plan.steps, self._plan.level, self._plan.skip, _trace_path(self._plan))
             self._session.start()
             needed = self._session.needed
-            _tell(self._plan, f"its process ended at once (os._exit, exec, a signal), before the end of {needed} steps")
+            _write_reason(
+                self._plan, f"its process ended at once (os._exit, exec, a signal), before the end of {needed} steps"
+            )
 
     def finish(self) -> None:
         """Keep the recording so far, and report why there is none."""
         session = self._session
         if self._place is None or self._place[0] != os.getpid():
             return
-        _tell_device(self._plan)
+        _report_missing_device(self._plan)
         if session is None:
-            _tell(self._plan, "the script ran a profiler of its own, and two cannot be at work")
+            _write_reason(self._plan, "the script ran a profiler of its own, and two cannot be at work")
             return
         session.stop()
         if session.trace is None:
-            _tell(self._plan, session.failure or f"{session.shortage()}; the optimizer's first step begins the first")
+            _write_reason(
+                self._plan, session.failure or f"{session.shortage()}; the optimizer's first step begins the first"
+            )
 
 
 class SecondsRecorder:
@@ -225,13 +229,13 @@ class SecondsRecorder:
         from trace_analyzer.capture.session import LEVELS
 
         if self._ending.wait(self._plan.after):
-            _tell(self._plan, f"the script ended before the {self._plan.after:g} seconds of --after")
+            _write_reason(self._plan, f"the script ended before the {self._plan.after:g} seconds of --after")
             return
         everywhere = _ExperimentalConfig(profile_all_threads=True)
         profiler = profile(experimental_config=everywhere, **LEVELS[self._plan.level])
         while watch.profiler_at_work() or (undo := self._claimed()) is None:
             if self._ending.wait(_PATIENCE_S):
-                _tell(self._plan, "the script ran a profiler of its own, and two cannot be at work")
+                _write_reason(self._plan, "the script ran a profiler of its own, and two cannot be at work")
                 return
         try:
             profiler.start()
@@ -242,7 +246,7 @@ class SecondsRecorder:
             undo()
             self._stopped.set()
         export(profiler, _trace_path(self._plan), facts.settings(self._plan.level))
-        _tell_device(self._plan)
+        _report_missing_device(self._plan)
 
     def _claimed(self) -> Callable[[], None] | None:
         """Make the script's profilers wait for the recording.
@@ -278,7 +282,7 @@ _PATIENCE_S = 0.1
 """Interval for checking whether the script's own profiler has ended."""
 
 
-def _tell_without_torch(plan: Plan) -> None:
+def _report_missing_torch(plan: Plan) -> None:
     """Report an interpreter that ended without importing torch, as reason for a missing trace."""
     if "torch" in sys.modules or not Path(plan.folder).is_dir():
         return
@@ -287,7 +291,7 @@ def _tell_without_torch(plan: Plan) -> None:
     Path(plan.folder, f"process{os.getpid()}.interpreter").write_text(reason, encoding="utf-8")
 
 
-def _tell_device(plan: Plan) -> None:
+def _report_missing_device(plan: Plan) -> None:
     """Report that torch sees no device, if so."""
     import torch
 
@@ -300,7 +304,7 @@ def _tell_device(plan: Plan) -> None:
         )
 
 
-def _tell(plan: Plan, reason: str) -> None:
+def _write_reason(plan: Plan, reason: str) -> None:
     """Write the reason for a missing trace to a file that ``analyze record`` reads."""
     Path(plan.folder, f"process{os.getpid()}.reason").write_text(reason, encoding="utf-8")
 

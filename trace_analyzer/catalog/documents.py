@@ -36,18 +36,18 @@ def write_parsed(folder: Path) -> None:
     import tomllib
 
     contents = {path.name: path.read_bytes() for path in sorted(folder.glob("*.toml"))}
-    held = {name: (zlib.crc32(content), tomllib.loads(content.decode("utf-8"))) for name, content in contents.items()}
-    (folder / PARSED).write_text(json.dumps(held), encoding="utf-8")
+    parsed = {name: (zlib.crc32(content), tomllib.loads(content.decode("utf-8"))) for name, content in contents.items()}
+    (folder / PARSED).write_text(json.dumps(parsed), encoding="utf-8")
 
 
 @cache
 def _parsed(folder: Path) -> dict[str, tuple[int, dict[str, Any]]]:
     """Return the content of `PARSED`; empty where the file is missing or truncated."""
     try:
-        held = json.loads((folder / PARSED).read_text("utf-8"))
+        parsed = json.loads((folder / PARSED).read_text("utf-8"))
     except (OSError, ValueError):
         return {}
-    return held if isinstance(held, dict) else {}
+    return parsed if isinstance(parsed, dict) else {}
 
 
 __all__ = ["PARSED", "document", "is_changed", "write_parsed"]

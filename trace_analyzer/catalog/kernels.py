@@ -197,8 +197,12 @@ def conditions(column: str, used: tuple[KernelRule, ...]) -> tuple[pl.Expr, ...]
 @lru_cache(_KEPT)
 def decision(used: tuple[KernelRule, ...]) -> pl.Expr:
     """Return the id of the first rule whose `conditions` all hold."""
-    held = {rule.id: [pl.col(f"{column}:{rule.id}") for column in CONDITIONS if getattr(rule, column)] for rule in used}
-    return pl.coalesce(pl.when(pl.all_horizontal(all_ or pl.lit(True))).then(pl.lit(id_)) for id_, all_ in held.items())
+    conditions_by_rule = {
+        rule.id: [pl.col(f"{column}:{rule.id}") for column in CONDITIONS if getattr(rule, column)] for rule in used
+    }
+    return pl.coalesce(
+        pl.when(pl.all_horizontal(all_ or pl.lit(True))).then(pl.lit(id_)) for id_, all_ in conditions_by_rule.items()
+    )
 
 
 def _rule_table(used: Sequence[KernelRule]) -> pl.DataFrame:

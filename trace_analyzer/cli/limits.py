@@ -69,7 +69,7 @@ def _watched() -> tuple[int, list[bytes]]:
     debug, lines = "--debug" in sys.argv, []
     for line in child.stderr:
         if debug:
-            _tell(line)
+            _write_error(line)
         elif line.startswith(b"analyze: "):
             lines.append(line)
     return child.wait(), lines
@@ -87,10 +87,10 @@ def _end(code: int, lines: list[bytes], limit: int) -> NoReturn:
         ]
         code = 2
     for line in lines:
-        _tell(line)
+        _write_error(line)
     os._exit(code)
 
 
-def _tell(line: bytes) -> None:
+def _write_error(line: bytes) -> None:
     with contextlib.suppress(OSError):
         os.write(2, line)

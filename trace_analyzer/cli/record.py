@@ -118,7 +118,7 @@ def record(
     )
     recording = recorded(command, plan)
     try:
-        _tell(recording, script_name(command), no_report)
+        _write_summaries(recording, script_name(command), no_report)
     except TraceAnalyzerError as error:  # the script's exit code is more important than this program's
         outputs.complain(f"{recording.traces[0]} was kept, but not analysed: {error}")
     except OSError as error:
@@ -131,7 +131,7 @@ def record(
     return recording.returncode
 
 
-def _tell(recording: "RecordedCommand", name: str, no_report: bool) -> None:
+def _write_summaries(recording: "RecordedCommand", name: str, no_report: bool) -> None:
     """Write the first rank's summary, and the paths of all files, to standard error."""
     if not recording.traces:
         why = recording.reasons[0] if recording.reasons else "no optimizer took a step; try --seconds"

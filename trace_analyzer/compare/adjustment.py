@@ -26,8 +26,8 @@ class Adjustment:
     """Hold the test of the step without one line, which varies equally on both sides."""
 
     left_out: Annotated[str, "The line: a cause of idle time or a bucket."]
-    least_ns: Annotated[float, "Its least time in an observation of either side, ns a step."]
-    most_ns: Annotated[float, "Its most time in an observation of either side, ns a step."]
+    least_ns: Annotated[float, "Its least time in an observation of either side, ns per step."]
+    most_ns: Annotated[float, "Its greatest time in an observation of either side, ns per step."]
     difference_ns: Annotated[float, "Difference of the rest of the step, ns."]
     interval_ns: Annotated[tuple[float, float], "95 % confidence interval of that difference, ns."]
 

@@ -24,7 +24,7 @@ Status = Literal["ok", "refused"]
 
 @dataclass(frozen=True)
 class Side:
-    """Describe one side: its steps (or units of work) on the judged device, and its verdict."""
+    """Describe one side: its steps (or units of work) on the compared device, and its verdict."""
 
     path: Annotated[str, "File or folder, as it was given."]
     recordings: Annotated[int, "Recordings that were summed up."]
@@ -39,7 +39,7 @@ class Side:
 
 @dataclass(frozen=True)
 class MatchedRatio:
-    """Hold the share of kernel time that was matched, from 0 to 1: the lower one of both sides."""
+    """Hold the share of kernel time that was matched, from 0 to 1: the lower of the two sides' shares."""
 
     call: Annotated[float, "Call by call: equal phase, module, operator and shapes."]
     outer: Annotated[float, "By outer operator, or finer."]
@@ -51,7 +51,7 @@ class MatchedRatio:
 class Line:
     """Hold one line of the difference.
 
-    Totals are over all steps of a side, and sum to its ``total_ns``; ``difference_ns`` and what it splits into are per step.
+    Totals are over all steps of a side, and sum to its ``total_ns``. ``difference_ns`` and its parts are per step.
     """
 
     kind: Annotated[Literal["idle", "kernel", "copy", "communication"], "What the device did in this time."]
@@ -64,9 +64,9 @@ class Line:
     after_total_ns: Annotated[int, "Time in all steps of AFTER, ns."]
     before_count: Annotated[int | None, "Times that it ran in BEFORE; null where the level counts nothing."]
     after_count: Annotated[int | None, "Times that it ran in AFTER; null where the level counts nothing."]
-    difference_ns: Annotated[float, "Difference of a step, AFTER less BEFORE, ns."]
-    by_count_ns: Annotated[float, "Part of it that more or fewer calls cost, ns."]
-    by_time_ns: Annotated[float, "Part of it that slower or faster calls cost, ns."]
+    difference_ns: Annotated[float, "Difference per step, AFTER minus BEFORE, ns."]
+    by_count_ns: Annotated[float, "Part of the difference due to the number of calls, ns."]
+    by_time_ns: Annotated[float, "Part of the difference due to the time per call, ns."]
     by_hardware_ns: Annotated[float | None, "Change of the time at the roof, ns; null where not all work is known."]
     by_software_ns: Annotated[float | None, "Change of the time over the roof, ns; null where not all work is known."]
     interval_ns: Annotated[
@@ -78,15 +78,15 @@ class Line:
 
 @dataclass(frozen=True)
 class Bar:
-    """Hold one bar of a waterfall: time a step of each side, and the difference with its split."""
+    """Hold one bar of a waterfall: the time per step of each side, and the difference with its parts."""
 
     name: Annotated[str, "What the bar is of: a cause, group, bucket, operator or module."]
     kind: Annotated[str, "What the device did in this time."]
     before_ns: Annotated[float, "Time of a step of BEFORE, ns."]
     after_ns: Annotated[float, "Time of a step of AFTER, ns."]
-    difference_ns: Annotated[float, "AFTER less BEFORE, ns."]
-    by_count_ns: Annotated[float, "Part of the difference that more or fewer calls cost, ns."]
-    by_time_ns: Annotated[float, "Part of the difference that slower or faster calls cost, ns."]
+    difference_ns: Annotated[float, "AFTER minus BEFORE, ns per step."]
+    by_count_ns: Annotated[float, "Part of the difference due to the number of calls, ns."]
+    by_time_ns: Annotated[float, "Part of the difference due to the time per call, ns."]
     interval_ns: Annotated[
         tuple[float, float] | None,
         "95 % confidence interval of the difference, ns; null where too few steps were recorded, or it is under the floor.",
@@ -98,7 +98,7 @@ class Bar:
 
 @dataclass(frozen=True)
 class DeviceChange:
-    """Hold what a step takes on one of several devices, and how much of it the device idles."""
+    """Hold the time per step on one of several devices, and the idle time in it."""
 
     device: Annotated[str, "The device's id in the file."]
     is_compared: Annotated[bool, "Whether the lines are of this device."]
@@ -112,7 +112,7 @@ class DeviceChange:
 class Comparison(Result):
     """Hold the difference of two sides; ``lines`` sum to the difference of the steps without remainder.
 
-    Both sides are in steps, or in units of work where only those are known.
+    Both sides are in steps, or in units of work where steps do not correspond.
     """
 
     schema_version: Annotated[int, "Version of this schema."]
@@ -126,7 +126,7 @@ class Comparison(Result):
     same_program: Annotated[bool | None, "Whether both sides run the same program; null where calls are not known."]
     before: Annotated[Side | None, "The first side; null where it has no steps."]
     after: Annotated[Side | None, "The second side; null where it has no steps."]
-    difference_ns: Annotated[float | None, "Difference of a step, AFTER less BEFORE, ns."] = None
+    difference_ns: Annotated[float | None, "Difference per step, AFTER minus BEFORE, ns."] = None
     interval_ns: Annotated[
         tuple[float, float] | None, "95 % confidence interval of the difference, ns; null for too few observations."
     ] = None
@@ -137,7 +137,7 @@ class Comparison(Result):
         float | None, "Difference that as many observations would show with a chance of 80 %, ns."
     ] = None
     adjustment: Annotated[
-        Adjustment | None, "The test without a line that comes and goes by chance; null where there is none."
+        Adjustment | None, "The test without a line that varies by chance; null without such a line."
     ] = None
     are_recordings_units: Annotated[bool, "Whether each recording is an observation; else each step is."] = False
     unit_of_work: Annotated[

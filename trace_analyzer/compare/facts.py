@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class RecordedSteps:
-    """Hold one trace: where it lies, and the lengths of its steady steps in ns; without steps, it is one step long."""
+    """Hold one trace: its path, and the lengths of its steady steps in ns; a trace without steps counts as one step."""
 
     path: str
     lengths_ns: tuple[int, ...]
@@ -19,9 +19,10 @@ class RecordedSteps:
 
 @dataclass(frozen=True)
 class Promise:
-    """Hold an advice of a report and what it bounds the saving to, in ns a step.
+    """Hold an advice of a report and its bound on the saving, in ns per step.
 
-    ``predicted_ratio`` is what a replay made of the step with the change, as a share of the step, and ``predicted_interval`` its interval.
+    ``predicted_ratio`` is the replayed step with the change as a share of the recorded step, and ``predicted_interval``
+    the interval of this share.
     """
 
     id: str
@@ -45,7 +46,7 @@ def promise(item: tuple[str, str, float, str], predicted: tuple[float, float, fl
 
 @dataclass(frozen=True)
 class DeviceTime:
-    """Hold what the steady steps of one of a trace's devices take, and how long it idles in them.
+    """Hold the lengths of the steady steps of one of a trace's devices, and the idle time in them.
 
     ``label`` is its id in the file.
     """
@@ -58,10 +59,10 @@ class DeviceTime:
 
 @dataclass(frozen=True)
 class Facts:
-    """Hold what else a comparison has to know of a side.
+    """Hold all other facts that a comparison needs about a side.
 
-    ``device`` is the label of the device that is compared, ``devices`` all that worked where these are several. ``launches`` counts the launches
-    of its work in all steps; None where a baseline was saved without.
+    ``device`` is the label of the compared device, ``devices`` those of all that worked, if several. ``launches``
+    counts the launches of its work in all steps; None for a baseline saved without this count.
     """
 
     device_name: str | None = None

@@ -29,7 +29,7 @@ _UNIT_TOLERANCE = 0.02
 
 @dataclass(frozen=True)
 class InputChange:
-    """Hold a size that became another in the inputs of operators."""
+    """Hold a size in the inputs of operators that differs between the sides."""
 
     before: Annotated[int, "Size in BEFORE, elements of a dimension."]
     after: Annotated[int, "Size in AFTER, elements of a dimension."]
@@ -38,12 +38,12 @@ class InputChange:
 
 @dataclass(frozen=True)
 class Likeness:
-    """Measure how alike two programs are."""
+    """Measure how similar two programs are."""
 
-    calls: Annotated[float, "Ruzicka similarity of calls a step over operator and bucket, from 0 to 1."]
+    calls: Annotated[float, "Ruzicka similarity of the calls per step by operator and bucket, from 0 to 1."]
     modules: Annotated[float | None, "The same over modules; null where a side has none."]
     flop_ratio: Annotated[
-        float | None, "FLOP of matmuls and convolutions a step, AFTER over BEFORE; null where unknown."
+        float | None, "FLOP of matmuls and convolutions per step, AFTER over BEFORE; null where unknown."
     ]
 
     @property

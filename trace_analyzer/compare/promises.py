@@ -66,25 +66,26 @@ was applied."""
 
 @dataclass(frozen=True)
 class KeptPromise:
-    """Hold an advice of BEFORE's report that AFTER shows, whole or in part, with what it promised and what came.
+    """Hold an advice of BEFORE's report that was applied in AFTER, whole or in part: its promise and the actual saving.
 
-    The bound held when no more than it came, of these lines or of the step, but for the 0.5 % of the step that come by chance. AFTER shows the
-    advice where its report does not repeat it, repeats at most half of the bound, or repeats most of it though part came. A prediction is null
-    where BEFORE's report has none, and where a part came; it held when the step takes less by a time within its interval.
+    The bound held if the saving, of these lines or of the step, does not exceed it by more than 0.5 % of the step,
+    which can be chance. An advice counts as applied if AFTER's report does not repeat it, repeats at most half of its
+    bound, or repeats most of it although a part was saved. The prediction is null where BEFORE's report has none, and
+    where only a part was saved. It held if the saving of the step is within its interval.
     """
 
     id: Annotated[str, "Id of the advice."]
     title: Annotated[str, "Title of the advice."]
-    promised_ns_at_most: Annotated[float, "Bound of BEFORE's report on what it saves, ns a step."]
-    came_ns: Annotated[float, "What the lines that the advice aims at take less, ns a step."]
-    step_ns: Annotated[float, "What the whole step takes less, ns."]
-    targets: Annotated[tuple[str, ...], "Keys of the lines that the advice aims at."]
+    promised_ns_at_most: Annotated[float, "Upper bound of the saving in BEFORE's report, ns per step."]
+    came_ns: Annotated[float, "Actual saving of the lines that the advice concerns, ns per step."]
+    step_ns: Annotated[float, "Actual saving of the whole step, ns."]
+    targets: Annotated[tuple[str, ...], "Keys of the lines that the advice concerns."]
     evidence: Annotated[Literal["advice gone", "bound halved", "part came"], "How AFTER shows the advice."]
-    bound_held: Annotated[bool, "Whether no more came than the bound."]
-    predicted_ns: Annotated[float | None, "What a replay of BEFORE took off the step, ns."] = None
+    bound_held: Annotated[bool, "Whether the saving is within the bound."]
+    predicted_ns: Annotated[float | None, "Saving of the step predicted by a replay of BEFORE, ns."] = None
     predicted_interval_ns: Annotated[tuple[float, float] | None, "Interval of that prediction, ns."] = None
-    prediction_held: Annotated[bool | None, "Whether what came lies within the interval."] = None
-    late_launches_ns: Annotated[float, "Part of `came_ns` in launches that waits had made late, ns a step."] = 0.0
+    prediction_held: Annotated[bool | None, "Whether the actual saving is within the interval."] = None
+    late_launches_ns: Annotated[float, "Part of `came_ns` in launches that waits had delayed, ns per step."] = 0.0
 
 
 _NO_PREDICTION = (None, None, None)

@@ -70,15 +70,15 @@ class Exponent:
 
 @dataclass(frozen=True)
 class DeviceLine:
-    """Hold the device's time of a step as a line over the batch."""
+    """Hold the device's time per step as a linear function of the batch."""
 
-    fixed_ns: Annotated[float, "Time at a batch of none, ns."]
-    per_item_ns: Annotated[float, "Time of each item more, ns."]
+    fixed_ns: Annotated[float, "Time that does not depend on the batch, ns."]
+    per_item_ns: Annotated[float, "Time of each further item, ns."]
 
 
 @dataclass(frozen=True)
 class Scaling(Result):
-    """Hold what a series of batches shows."""
+    """Hold the result for a series of batches."""
 
     schema_version: Annotated[int, "Version of this schema."]
     tool_version: Annotated[str, "Version of the program that wrote it."]
@@ -90,11 +90,11 @@ class Scaling(Result):
     busy: Annotated[tuple[Exponent, ...], "Growth of the device's work between neighbouring batches."] = ()
     operators: Annotated[tuple[Exponent, ...], "Growth of the operators that take longest."] = ()
     host_floor_ns: Annotated[
-        float | None, "Time of a step that no smaller batch goes below, ns; null where none shows."
+        float | None, "Lower bound of a step's time at small batches, ns; null where the series shows none."
     ] = None
-    device_line: Annotated[DeviceLine | None, "The device's time over the batch; null where it is no line."] = None
+    device_line: Annotated[DeviceLine | None, "The device's time over the batch; null where it is not linear."] = None
     flip_batch: Annotated[
-        float | None, "Batch at which the device takes as long as the host; null where there is none."
+        float | None, "Batch at which the device takes as long as the host; null where it is unknown."
     ] = None
     is_upper_bound: Annotated[
         bool, "Whether `flip_batch` is extrapolated: the time is convex, so it is at most that."

@@ -142,12 +142,12 @@ def _promises(result: Comparison, scale: float, unit: str) -> list[str]:
         return []
     rows = ["Advice on BEFORE that AFTER shows"]
     for kept in result.promises:
-        held = "within the bound" if kept.bound_held else "more than the bound"
+        bound_phrase = "within the bound" if kept.bound_held else "more than the bound"
         if kept.evidence == "part came":
-            held += ", and AFTER's report still advises it"
+            bound_phrase += ", and AFTER's report still advises it"
         rows.append(
             f"{kept.title}: at most {scaled(kept.promised_ns_at_most, scale)} {unit} a step were promised,"
-            f" {scaled(kept.came_ns, scale)} came{_late(kept, scale)}, {held}; the step takes {signed(-kept.step_ns, scale)}{_others(kept, scale)}"
+            f" {scaled(kept.came_ns, scale)} came{_late(kept, scale)}, {bound_phrase}; the step takes {signed(-kept.step_ns, scale)}{_others(kept, scale)}"
             f"{_prediction(kept, scale)}"
         )
     return rows

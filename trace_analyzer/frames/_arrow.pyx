@@ -1,7 +1,7 @@
 # cython: language_level=3, boundscheck=False, wraparound=False
-"""Columns of integers between Polars and compiled loops: nothing is copied.
+"""Exchange columns of integers between Polars and compiled loops without copying.
 
-By Arrow's C data interface, https://arrow.apache.org/docs/format/CDataInterface.html, and Python's buffers.
+This uses Arrow's C data interface, https://arrow.apache.org/docs/format/CDataInterface.html, and Python's buffers.
 """
 
 from cpython.buffer cimport PyBuffer_FillInfo
@@ -10,7 +10,7 @@ from libc.stdint cimport INT64_MAX, uint8_t, uint32_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport strcmp
 
-# What a buffer of no bytes points at: not at NULL, which not all readers take.
+# Address for buffers of no bytes, as some readers do not accept NULL.
 cdef char _nothing = 0
 
 
@@ -40,7 +40,7 @@ cdef void _end_array(object capsule) noexcept:
 
 
 cdef class Column:
-    """Integers to write, as the bytes of a buffer, and then for Polars to take over, once."""
+    """Hold integers that are written as the bytes of a buffer, and then moved to Polars, once."""
 
     def __cinit__(self):
         self.array = NULL
@@ -63,7 +63,7 @@ cdef class Column:
         self.lent -= 1
 
     cdef int _check(self) except -1:
-        """That the memory is this column's, and its alone."""
+        """Refuse a column whose memory was moved away or is in use."""
         if self.array == NULL:
             raise ValueError("taken already")
         if self.lent:
@@ -71,14 +71,14 @@ cdef class Column:
         return 0
 
     def keep(self, Py_ssize_t length):
-        """Only the first ``length`` values are of the column."""
+        """Keep only the first ``length`` values."""
         self._check()
         if not 0 <= length <= self.array.length:
             raise ValueError("a column gets no longer")
         self.array.length = length
 
     def without(self, uint32_t nothing):
-        """Where a column of uint32 has this value it has none."""
+        """Treat this value in a column of uint32 as null."""
         self._check()
         if self.width != sizeof(uint32_t) or self.array.buffers[0] != NULL:
             raise ValueError("no column of uint32 without nulls")
@@ -117,7 +117,7 @@ cdef class Column:
 
 
 cdef Column column_of(Py_ssize_t length, Py_ssize_t width, const char* format, bint nullable):
-    """A column of so many values of ``width`` bytes, all valid; its memory is not set."""
+    """Return a column of this many values of ``width`` bytes, all valid; its memory is not initialized."""
     if not 0 <= length < INT64_MAX // 16:
         raise MemoryError
     cdef Column column = Column.__new__(Column)
@@ -139,17 +139,17 @@ cdef Column column_of(Py_ssize_t length, Py_ssize_t width, const char* format, b
 
 
 def int64s(Py_ssize_t length):
-    """A column of int64 to write; its values are not set."""
+    """Return a column of int64 for writing; its values are not initialized."""
     return column_of(length, 8, "l", False)
 
 
 def uint32s(Py_ssize_t length):
-    """A column of uint32 to write; its values are not set."""
+    """Return a column of uint32 for writing; its values are not initialized."""
     return column_of(length, 4, "I", False)
 
 
 cdef class Values:
-    """The values of a series of int64, uint32 or uint8, whole and in one piece, to read as the bytes of a buffer."""
+    """Provide the values of a series of int64, uint32 or uint8 in one chunk as a readable buffer."""
 
     cdef ArrowArray array
     cdef Py_ssize_t width
@@ -170,10 +170,10 @@ cdef class Values:
         if stream.get_next(stream, &self.array) != 0:
             self.array.release = NULL
             raise ValueError("no values")
-        if self.array.release == NULL:  # the end: there are none
+        if self.array.release == NULL:  # end of the stream: no values
             self.array.length = 0
             return
-        # A count of -1 is not known.
+        # A count of -1 means unknown.
         if self.array.n_buffers != 2 or (self.array.null_count != 0 and self.array.buffers[0] != NULL):
             raise ValueError("there are nulls")
         if stream.get_next(stream, &more) != 0:
@@ -194,7 +194,7 @@ cdef class Values:
 
 
 cdef Py_ssize_t _width(const char* format) noexcept:
-    """Bytes of a value in a format of Arrow; 0 for those that are not for here."""
+    """Return the size of a value in an Arrow format; 0 for unsupported formats."""
     if strcmp(format, "l") == 0:
         return 8
     if strcmp(format, "I") == 0:

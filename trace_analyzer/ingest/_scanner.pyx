@@ -1,8 +1,8 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
-"""One pass over the text of a list of events, in compiled code: it checks the JSON and writes values into columns.
+"""Scan the text of a list of events once, in compiled code: check the JSON and write values into columns.
 
-Hostile text is safe: a `bytes` ends with a NUL, which is no token and so ends every scan; what may hold a NUL, a
-string, is searched within the size; nesting goes to a fixed depth; rows and words have room, or the scan stops before.
+Hostile text is safe: a `bytes` ends with a NUL, which is no token and therefore ends every scan; strings, which may
+contain a NUL, are searched within the size; nesting is limited; the scan stops before rows or words run out of room.
 """
 
 from libc.stdint cimport INT64_MIN, int64_t, uint8_t, uint32_t, uint64_t
@@ -20,8 +20,8 @@ cdef enum:
     _NO_ROUTE = 127
     _ODD = 126
 
-# How a scan ended: where an event is due, at the end of the text; within an event; at the bracket that closes the
-# list; with no room for another event; where no event can be read.
+# How a scan ended: at the end of the text between events; within an event; at the bracket that closes the list;
+# without room for another event; where no event can be read.
 cdef enum:
     _MORE = 0
     _PARTIAL = 1
@@ -33,7 +33,7 @@ cdef enum:
 MORE, PARTIAL, CLOSED, FULL, BROKEN = _MORE, _PARTIAL, _CLOSED, _FULL, _BROKEN
 NO_ROUTE, ODD = _NO_ROUTE, _ODD
 
-# What a value is kept as: ns of decimal microseconds, an integer, or the number of its text among the words.
+# Form in which a value is kept: ns from decimal microseconds, an integer, or the number of its text among the words.
 cdef enum:
     _TIME = 0
     _INTEGER = 1
@@ -43,13 +43,13 @@ cdef enum:
 
 TIME, INTEGER, LABEL, TEXT = _TIME, _INTEGER, _LABEL, _TEXT
 
-# Times from here on are left to the reader that knows which of them are absurd.
+# Later times are left to the strict reader, which checks whether they are plausible.
 cdef uint64_t _FARTHEST_US = 4 * 10 ** 15
 
 
 cdef struct Entry:
-    # A key, what it stands for, or -1, and where the one is that came after it last: mostly it does so again. Behind
-    # all entries is one that stands for what is before the first key, and for keys that have none.
+    # A key, its column or -1, and the index of the entry that last followed it, which mostly follows again. The entry
+    # after all others represents the start, before the first key, and keys without an entry.
     const unsigned char* key
     Py_ssize_t size
     int value
@@ -57,7 +57,7 @@ cdef struct Entry:
 
 
 cdef struct Words:
-    # Different stretches of the text that is scanned, by number; 0 is null, and empty. Open addressing: slots hold
+    # Distinct substrings of the scanned text, by number; 0 is null, and empty. Open addressing: slots contain
     # numbers.
     uint32_t* slots
     uint64_t mask
@@ -73,15 +73,15 @@ cdef struct Scan:
     uint64_t seed
     Entry[_ENTRIES + 1] fields
     Entry[_ENTRIES + 1] arguments
-    int learned  # keys that stand for nothing, but have a place among the entries of this text
+    int learned  # keys without a column that have an entry for this text
     const int* forms
     int ph
     int cat
     Words labels
     Words texts
-    int64_t[_COLUMNS] last  # words of the columns: mostly they are those of the next event, too
-    # Of the event in hand: its values by column, the columns that it has (a bit each), whether another reader has
-    # to read it, its phase and its category.
+    int64_t[_COLUMNS] last  # words of the columns, which are mostly also those of the next event
+    # Current event: its values by column, its columns (one bit each), whether the strict reader has to read it,
+    # its phase and its category.
     int64_t values[_COLUMNS]
     uint64_t seen
     bint has_arguments
@@ -109,7 +109,7 @@ cdef inline uint64_t _hash(const unsigned char* key, Py_ssize_t size, uint64_t s
 
 
 cdef inline int _place(const Entry* entries, const unsigned char* key, Py_ssize_t size, uint64_t seed) noexcept nogil:
-    """Where the key is, or where it would be."""
+    """Return the slot of the key, or the slot for inserting it."""
     cdef uint64_t at = _hash(key, size, seed) & (_ENTRIES - 1)
     while entries[at].key != NULL and (entries[at].size != size or memcmp(entries[at].key, key, size) != 0):
         at = (at + 1) & (_ENTRIES - 1)
@@ -117,7 +117,7 @@ cdef inline int _place(const Entry* entries, const unsigned char* key, Py_ssize_
 
 
 cdef inline int64_t _word(Scan* scan, Words* words, Py_ssize_t start, Py_ssize_t end) noexcept nogil:
-    """The number of a text among the words."""
+    """Return the number of a text among the words."""
     cdef const unsigned char* text = scan.text
     cdef uint64_t at = _hash(text + start, end - start, scan.seed) & words.mask
     cdef uint32_t number = words.slots[at]
@@ -138,7 +138,7 @@ cdef inline int64_t _word(Scan* scan, Words* words, Py_ssize_t start, Py_ssize_t
 
 
 cdef inline Py_ssize_t _again(const Scan* scan, const Words* words, int64_t number, Py_ssize_t start) noexcept nogil:
-    """Where the value ends that begins there, if it is the word of that number once more; else 0."""
+    """Return the end of the value that begins there if it is the word with this number again; else 0."""
     cdef const unsigned char* text = scan.text
     cdef Py_ssize_t size = words.ends[number] - words.starts[number]
     if size == 0 or size >= scan.size - start or memcmp(text + words.starts[number], text + start, size) != 0:
@@ -147,14 +147,14 @@ cdef inline Py_ssize_t _again(const Scan* scan, const Words* words, int64_t numb
 
 
 cdef inline Py_ssize_t _blank(const unsigned char* text, Py_ssize_t at) noexcept nogil:
-    """Where the next token begins."""
+    """Return the start of the next token."""
     while text[at] == c' ' or text[at] == c'\n' or text[at] == c'\t' or text[at] == c'\r':
         at += 1
     return at
 
 
 cdef inline int _fault(Scan* scan, Py_ssize_t at) noexcept nogil:
-    """How a scan ends that cannot go on there."""
+    """Return how a scan ends that cannot continue there."""
     return _PARTIAL if at >= scan.size else _BROKEN
 
 
@@ -167,19 +167,19 @@ cdef inline bint _is_hex(unsigned char sign) noexcept nogil:
 
 
 cdef inline bint _goes_on(unsigned char sign) noexcept nogil:
-    """Whether the sign is of the number that stands before it."""
+    """Return whether the character belongs to the number before it."""
     return _is_digit(sign) or sign == c'.' or sign == c'e' or sign == c'E'
 
 
 cdef inline bint _holds(uint64_t signs, uint64_t sign) noexcept nogil:
-    """Whether one of the eight bytes is the sign."""
+    """Return whether one of the eight bytes is the character."""
     cdef uint64_t ones = <uint64_t> 0x0101010101010101
     signs ^= ones * sign
     return ((signs - ones) & ~signs & (ones << 7)) != 0
 
 
 cdef int _string(Scan* scan, Py_ssize_t* at, bint* escaped) noexcept nogil:
-    """Past the string that begins there; ``escaped`` is set where it has escapes."""
+    """Skip the string that begins there; ``escaped`` is set if it has escapes."""
     cdef const unsigned char* text = scan.text
     cdef Py_ssize_t i = at[0] + 1
     cdef uint64_t signs
@@ -212,7 +212,7 @@ cdef int _string(Scan* scan, Py_ssize_t* at, bint* escaped) noexcept nogil:
 
 
 cdef int _number(Scan* scan, Py_ssize_t* at, bint* whole) noexcept nogil:
-    """Past the number that begins there; ``whole`` is cleared where it has a point or an exponent."""
+    """Skip the number that begins there; ``whole`` is cleared if it has a point or an exponent."""
     cdef const unsigned char* text = scan.text
     cdef Py_ssize_t i = at[0]
     if text[i] == c'-':
@@ -240,7 +240,7 @@ cdef int _number(Scan* scan, Py_ssize_t* at, bint* whole) noexcept nogil:
             return _fault(scan, i)
         while _is_digit(text[i]):
             i += 1
-    if i >= scan.size:  # it may go on in the next text
+    if i >= scan.size:  # it may continue in the next text
         return _PARTIAL
     at[0] = i
     return _DONE
@@ -256,7 +256,7 @@ cdef int _literal(Scan* scan, Py_ssize_t* at, const char* word, Py_ssize_t size)
 
 
 cdef int _scalar(Scan* scan, Py_ssize_t* at) noexcept nogil:
-    """Past a value that is no list and no object. NaN and infinities are what Python's reader takes, too."""
+    """Skip a value that is no list and no object. NaN and infinities are accepted, as by Python's reader."""
     cdef bint ignored = False
     cdef unsigned char sign = scan.text[at[0]]
     if sign == c'"':
@@ -279,7 +279,7 @@ cdef int _scalar(Scan* scan, Py_ssize_t* at) noexcept nogil:
 
 
 cdef inline int _colon(Scan* scan, Py_ssize_t* at) noexcept nogil:
-    """From behind a key to its value."""
+    """Move from the end of a key to its value."""
     cdef Py_ssize_t i = _blank(scan.text, at[0])
     if scan.text[i] != c':':
         return _fault(scan, i)
@@ -288,14 +288,14 @@ cdef inline int _colon(Scan* scan, Py_ssize_t* at) noexcept nogil:
 
 
 cdef int _skip(Scan* scan, Py_ssize_t* at) noexcept nogil:
-    """Past any value."""
+    """Skip any value."""
     cdef const unsigned char* text = scan.text
     cdef unsigned char[_DEPTH] closing
     cdef int depth = 0, ending
     cdef bint ignored = False, is_due
     cdef Py_ssize_t i = at[0]
     while True:
-        is_due = True  # a value stands at i, unless the list or object that opens there is empty
+        is_due = True  # a value is expected at i, unless the list or object that opens there is empty
         if text[i] == c'{' or text[i] == c'[':
             if depth == _DEPTH:
                 return _BROKEN
@@ -334,7 +334,7 @@ cdef int _skip(Scan* scan, Py_ssize_t* at) noexcept nogil:
 
 
 cdef inline bint _plain(Scan* scan, Py_ssize_t* at, int places, int64_t* value) noexcept nogil:
-    """Past the number that begins there with a digit, if it fits, with up to ``places`` decimals and no exponent."""
+    """Skip the number that begins there, if it fits, with up to ``places`` decimals and no exponent."""
     cdef const unsigned char* text = scan.text
     cdef Py_ssize_t i = at[0], start = i
     cdef uint64_t number = 0
@@ -359,7 +359,7 @@ cdef inline bint _plain(Scan* scan, Py_ssize_t* at, int places, int64_t* value) 
 
 
 cdef inline bint _time(Scan* scan, Py_ssize_t start, Py_ssize_t end, int64_t* value) noexcept nogil:
-    """Nanoseconds of a decimal number of microseconds, rounded half to even; whether it has no more digits than fit."""
+    """Convert decimal microseconds to ns, rounded half to even; return whether the digits fit."""
     cdef const unsigned char* text = scan.text
     cdef Py_ssize_t i = start
     cdef bint negative = text[i] == c'-', more = False
@@ -397,7 +397,7 @@ cdef inline bint _time(Scan* scan, Py_ssize_t start, Py_ssize_t end, int64_t* va
 
 
 cdef inline bint _integer(Scan* scan, Py_ssize_t start, Py_ssize_t end, int64_t* value) noexcept nogil:
-    """An integer as JSON writes it, of up to 18 digits; whether it is one."""
+    """Read an integer of up to 18 digits; return whether it is one."""
     cdef const unsigned char* text = scan.text
     cdef Py_ssize_t i = start
     cdef bint negative = i < end and text[i] == c'-'
@@ -416,7 +416,7 @@ cdef inline bint _integer(Scan* scan, Py_ssize_t start, Py_ssize_t end, int64_t*
 
 
 cdef int _kept(Scan* scan, Py_ssize_t* at, int column) noexcept nogil:
-    """Past a value, which goes into the column."""
+    """Skip a value and write it into the column."""
     cdef const unsigned char* text = scan.text
     cdef Py_ssize_t start = at[0]
     cdef unsigned char sign = text[start]
@@ -425,7 +425,7 @@ cdef int _kept(Scan* scan, Py_ssize_t* at, int column) noexcept nogil:
     cdef Words* words
     cdef Py_ssize_t end
     cdef uint64_t bit = <uint64_t> 1 << column
-    if scan.seen & bit:  # which of equal keys counts, or of two spellings, is not decided here
+    if scan.seen & bit:  # the strict reader decides which of equal keys, or of two spellings, counts
         scan.odd = True
         return _skip(scan, at)
     scan.seen |= bit
@@ -476,7 +476,7 @@ cdef inline bint _has_no_exponent(const unsigned char* text, Py_ssize_t start, P
 
 
 cdef inline int _key(Scan* scan, Py_ssize_t* at, Entry* entries, int* place) noexcept nogil:
-    """Past the key that begins there, from the place of the key before it to its own."""
+    """Skip the key that begins there, and move from the previous key's entry to its own."""
     cdef const unsigned char* text = scan.text
     cdef Py_ssize_t start = at[0] + 1
     cdef const Entry* entry = &entries[entries[place[0]].next]
@@ -492,7 +492,7 @@ cdef inline int _key(Scan* scan, Py_ssize_t* at, Entry* entries, int* place) noe
     ending = _string(scan, at, &escaped)
     if ending != _DONE:
         return ending
-    if escaped:  # it may spell a known key
+    if escaped:  # it may be a known key
         scan.odd = True
     else:
         slot = _place(entries, text + start, at[0] - 1 - start, scan.seed)
@@ -507,7 +507,7 @@ cdef inline int _key(Scan* scan, Py_ssize_t* at, Entry* entries, int* place) noe
 
 
 cdef int _object(Scan* scan, Py_ssize_t* at, Entry* entries) noexcept nogil:
-    """Past the object that begins there, an event or its arguments; what the entries name is kept."""
+    """Skip the object that begins there, an event or its arguments, and keep the values of its entries."""
     cdef const unsigned char* text = scan.text
     cdef Py_ssize_t i = _blank(text, at[0] + 1)
     cdef int place = _ENTRIES, column, ending
@@ -544,7 +544,7 @@ cdef int _object(Scan* scan, Py_ssize_t* at, Entry* entries) noexcept nogil:
 
 
 cdef class Keys:
-    """Keys, up to half as many as there are entries, and what they stand for."""
+    """Hold keys, up to half as many as there are entries, and their columns."""
 
     cdef Entry[_ENTRIES + 1] entries
     cdef list kept
@@ -565,7 +565,7 @@ cdef class Keys:
 
 
 cdef class Scanner:
-    """Columns for the events of one text at a time. Not for use by two threads at once."""
+    """Hold columns for the events of one text at a time. Not for use by two threads at once."""
 
     cdef Keys fields, arguments, categories
     cdef int[_COLUMNS] forms
@@ -587,11 +587,11 @@ cdef class Scanner:
     cdef uint64_t[_NO_ROUTE + 1] present
 
     def __cinit__(self, columns, fields, arguments, routes, seed, rows):
-        """Room for ``rows`` events.
+        """Make room for ``rows`` events.
 
-        ``columns`` are (name, form), ``ph`` and ``cat`` among them; ``fields`` and ``arguments`` are names of columns
-        by key; ``routes`` are (categories, phases, names of columns): events of such a category and phase have these
-        columns. Others have all.
+        ``columns`` are (name, form), including ``ph`` and ``cat``; ``fields`` and ``arguments`` map keys to names of
+        columns; ``routes`` are (categories, phases, names of columns): events of such a category and phase have these
+        columns. Other events have all columns.
         """
         if len(columns) > _COLUMNS or len(routes) > _ROUTES or rows < 1:
             raise ValueError("too many columns or routes")
@@ -642,10 +642,10 @@ cdef class Scanner:
         _unmake(&self.scan.texts)
 
     def read(self, bytes text not None, Py_ssize_t at, Py_ssize_t size):
-        """Scan the first ``size`` bytes from ``at`` on, where an event is due: (ending, where it ended, events).
+        """Scan the first ``size`` bytes from the event at ``at`` on; return (ending, end of the scan, events).
 
-        An event that they do not hold whole, with what has to follow it, is not counted, and begins where the
-        scan ended.
+        An event that the bytes do not contain completely, with the token after it, does not count; it begins where
+        the scan ended.
         """
         cdef int ending
         if not 0 <= at <= size <= len(text):
@@ -666,7 +666,7 @@ cdef class Scanner:
         return ending, at, self.count
 
     cdef void _group(self) noexcept nogil:
-        """Put the numbers of events in order of their routes: those of one begin at its offset."""
+        """Sort the numbers of events by their routes; those of a route begin at its offset."""
         cdef Py_ssize_t i, at = 0
         cdef Py_ssize_t[_NO_ROUTE + 1] places
         for i in range(_NO_ROUTE + 1):
@@ -704,7 +704,7 @@ cdef class Scanner:
             if ending != _DONE:
                 return ending
             end = _blank(text, i)
-            if end >= scan.size:  # what follows the size is the next scan's
+            if end >= scan.size:  # the rest belongs to the next scan
                 return _PARTIAL
             if text[end] != c',' and text[end] != c']':
                 return _fault(scan, end)
@@ -723,7 +723,7 @@ cdef class Scanner:
             at[0] += 1
 
     cdef inline int _route(self) noexcept nogil:
-        """Of the event in hand."""
+        """Return the route of the current event."""
         cdef Scan* scan = &self.scan
         cdef int route
         if scan.odd:
@@ -739,11 +739,11 @@ cdef class Scanner:
         return _NO_ROUTE
 
     def taken(self):
-        """How many events of the last scan are on each route that has any."""
+        """Return the number of events of the last scan on each route that has any."""
         return {route: self.counts[route] for route in range(_NO_ROUTE + 1) if self.counts[route]}
 
     def rows(self, int route, uint32_t first):
-        """Numbers of the route's events; the first event of the scan is ``first``."""
+        """Return numbers of the route's events, where the first event of the scan is ``first``."""
         self._check(route)
         cdef Column column = column_of(self.counts[route], sizeof(uint32_t), "I", False)
         cdef uint32_t* out = <uint32_t*> column.array.buffers[1]
@@ -754,7 +754,7 @@ cdef class Scanner:
         return column
 
     def has(self, int route, str name):
-        """Whether any of the route's events has the column, and the route is read for it."""
+        """Return whether the route is read for the column and any of its events has it."""
         self._check(route)
         return bool((self.present[route] & self.has_room[route]) >> <int> self.names[name] & 1)
 
@@ -764,7 +764,7 @@ cdef class Scanner:
         return 0
 
     cdef const int64_t* _of(self, int route, str name) except NULL:
-        """The values of a column that the route is read for."""
+        """Return the values of a column that the route is read for."""
         cdef Py_ssize_t column = self.names[name]
         self._check(route)
         if not self.has_room[route] >> column & 1:
@@ -772,7 +772,7 @@ cdef class Scanner:
         return self.values + column * self.room
 
     def codes(self, int route, str name):
-        """Of a column of labels or texts: numbers of words; 0 where there is none."""
+        """Return a column of labels or texts as numbers of words; 0 without a value."""
         cdef const int64_t* values = self._of(route, name)
         cdef Column column = column_of(self.counts[route], sizeof(uint32_t), "I", False)
         cdef uint32_t* out = <uint32_t*> column.array.buffers[1]
@@ -783,7 +783,7 @@ cdef class Scanner:
         return column
 
     def integers(self, int route, str name):
-        """Of a column of times or integers: int64 with nulls."""
+        """Return a column of times or integers as int64 with nulls."""
         cdef const int64_t* values = self._of(route, name)
         cdef Column column = column_of(self.counts[route], sizeof(int64_t), "l", True)
         cdef int64_t* out = <int64_t*> column.array.buffers[1]
@@ -798,7 +798,7 @@ cdef class Scanner:
         return column
 
     def tracks(self, str process, str thread, uint32_t first):
-        """(numbers, codes, codes) of events that take a route: at least the first of each pair of these two labels."""
+        """Return (numbers, codes, codes) of events, with at least the first of each pair of these two labels."""
         cdef const int64_t* processes = self._of(_NO_ROUTE, process)
         cdef const int64_t* threads = self._of(_NO_ROUTE, thread)
         cdef Py_ssize_t i, at = 0
@@ -806,7 +806,7 @@ cdef class Scanner:
         cdef uint32_t* numbers = <uint32_t*> (<Column> columns[0]).array.buffers[1]
         cdef uint32_t* out = <uint32_t*> (<Column> columns[1]).array.buffers[1]
         cdef uint32_t* others = <uint32_t*> (<Column> columns[2]).array.buffers[1]
-        cdef uint32_t* last = <uint32_t*> calloc(self.scan.labels.count, sizeof(uint32_t))  # of each thread
+        cdef uint32_t* last = <uint32_t*> calloc(self.scan.labels.count, sizeof(uint32_t))  # for each thread
         if last == NULL:
             raise MemoryError
         for i in range(self.count):
@@ -820,11 +820,11 @@ cdef class Scanner:
         return columns
 
     def places(self, int route):
-        """(number, start, end) of the route's events in the text."""
+        """Return (number, start, end) of the route's events in the text."""
         return [(i, self.starts[i], self.ends[i]) for i in range(self.count) if self.routes[i] == route]
 
     def words(self, bytes text not None, int form, read):
-        """The words of the last scan, which was of this text, by number; ``read`` reads the few that take more."""
+        """Return the words of the last scan of this text, by number; ``read`` converts the few unusual ones."""
         cdef Words* words = &self.scan.labels if form == _LABEL else &self.scan.texts
         cdef const unsigned char* signs = text
         cdef int64_t number, start, end
@@ -856,7 +856,7 @@ cdef class Scanner:
 cdef Py_ssize_t _spaced(
     const unsigned char* text, Py_ssize_t start, Py_ssize_t end, unsigned char* copy
 ) noexcept nogil:
-    """A list with one blank after each comma and no other; the length of it, or 0 where it takes more to read it."""
+    """Return the length of a list written with one blank after each comma; 0 if it needs the strict reader."""
     cdef Py_ssize_t i, size = 0
     cdef bint quoted = False
     cdef unsigned char sign
@@ -876,7 +876,7 @@ cdef Py_ssize_t _spaced(
 
 
 cdef inline bint _is_word(unsigned char sign) noexcept nogil:
-    """Whether it is of a literal (true, NaN), an object, or an exponent, outside of strings."""
+    """Return whether it contains a literal (true, NaN), an object, or an exponent, outside strings."""
     return sign == c'{' or c'a' <= sign <= c'z' or c'A' <= sign <= c'Z'
 
 

@@ -59,5 +59,5 @@ def mistaken_file(content: bytes) -> str | None:
 
 def mistaken_document(keys: Iterable[str]) -> str | None:
     """Name the document type of a JSON object with these keys, worded to follow "is"; None for an unknown type."""
-    held = set(keys)
-    return next((what for needed, what in _DOCUMENTS if needed <= held), None)
+    present = set(keys)
+    return next((what for needed, what in _DOCUMENTS if needed <= present), None)

@@ -11,7 +11,7 @@ _NUMBER = r"-?(?:0|[1-9][0-9]*+)(?:\.[0-9]++)?+(?:[eE][+-]?[0-9]++)?+"
 _WORDS = ("true", "false", "null", "NaN", "Infinity", "-Infinity")
 """Literals, including those that Python's decoder accepts beyond JSON's."""
 _TOKEN = re.compile(rf'[ \t\r\n]*+(?:([{{}}\[\],:])|({_STRING}")|({"|".join(_WORDS)}|{_NUMBER}))')
-_BEGUN = re.compile(
+_UNFINISHED = re.compile(
     rf"[ \t\r\n]*+(?:{_STRING}(?:\\(?:u[0-9a-fA-F]{{0,3}})?)?|{_NUMBER}(?:\.|(?:\.[0-9]+)?[eE][+-]?)|-|"
     + "|".join(word[:size] for word in _WORDS for size in range(1, len(word)))
     + r")?\Z"
@@ -84,8 +84,8 @@ def value_end(text: str, at: int) -> tuple[int, bool]:
     level = _Open()
     while True:
         match = _TOKEN.match(text, at)
-        if match is None or (match[3] and _BEGUN.match(text, match.start(3))):
-            return (len(text) if _BEGUN.match(text, at) else _blank_end(text, at)), False
+        if match is None or (match[3] and _UNFINISHED.match(text, match.start(3))):
+            return (len(text) if _UNFINISHED.match(text, at) else _blank_end(text, at)), False
         kind = match.lastindex or 0
         token, start = match[kind], match.start(kind)
         if token == level.closing:

@@ -178,9 +178,9 @@ def _by_ends(rows: pl.DataFrame, fit: Fit) -> pl.DataFrame:
 def _spread(rows: pl.DataFrame, fit: Fit) -> pl.DataFrame:
     """Convert ends to the common clock and add apart_ns: the distance of each from its collective's median end."""
     rows = rows.with_columns(aligned(rows, fit).alias("end_ns"))
-    is_told = pl.col("match").is_not_null() & pl.col("is_split")
+    is_placed = pl.col("match").is_not_null() & pl.col("is_split")
     apart = (pl.col("end_ns") - pl.col("end_ns").median().over("match")).abs()
-    return rows.with_columns(pl.when(is_told).then(apart).alias("apart_ns"))
+    return rows.with_columns(pl.when(is_placed).then(apart).alias("apart_ns"))
 
 
 def _residual(rows: pl.DataFrame) -> int | None:

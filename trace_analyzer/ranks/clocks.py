@@ -124,8 +124,8 @@ def _lines(residuals: Floats, common: Floats, component: npt.NDArray[np.int64]) 
     spread = _MAD * np.nanmedian(np.abs(rest - centre), axis=0)
     # The median of n values has a standard error of 1.25 standard deviations over sqrt(n); each half has n / 2.
     error = 1.2533 * spread * 2 / np.sqrt(np.maximum(count, 1))
-    is_told = (count >= _LEAST_FOR_DRIFT) & (np.abs(late_ns - early_ns) > _DRIFT_ERRORS * error)
-    drift = np.where(is_told, drift, 0.0)
+    is_significant = (count >= _LEAST_FOR_DRIFT) & (np.abs(late_ns - early_ns) > _DRIFT_ERRORS * error)
+    drift = np.where(is_significant, drift, 0.0)
     offset = np.nan_to_num(np.nanmedian(residuals - drift * common[:, None], axis=0))
     for number in range(int(component.max(initial=-1)) + 1):
         inside = np.flatnonzero(component == number)

@@ -155,7 +155,7 @@ class _Run:
                 for thread in self._threads:
                     thread.join(_POLL_S)
                     self._keep(store)
-                    self._tell()
+                    self._report_progress()
         finally:
             self._stopped.set()
         self._keep(store)
@@ -170,7 +170,7 @@ class _Run:
         for place, result in done:
             store.put(place, result)
 
-    def _tell(self) -> None:
+    def _report_progress(self) -> None:
         if self._progress is not None:
             failed = f", {self._failed} failed" if self._failed else ""
             total = len(self._paths)

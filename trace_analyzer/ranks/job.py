@@ -34,12 +34,12 @@ class Job:
 
     sentence: Annotated[str, "The verdict in a sentence."]
     regime: Annotated[str | None, "Regime of most ranks; null where none has one."]
-    world_size: Annotated[int | None, "Ranks of the job; null where no trace says it."]
+    world_size: Annotated[int | None, "Number of ranks of the job; null where no trace records it."]
     seen: Annotated[int, "Ranks whose traces are used."]
     step_ns: Annotated[float | None, "Time of a step, ns; null where no rank has steps."]
     parts_ns: Annotated[Mapping[str, float], "Parts of the step, ns."]
-    waiting_ns: Annotated[float | None, "Exposed waiting in collectives that could be split, ns of a step."]
-    transfer_ns: Annotated[float | None, "Exposed transfer in collectives that could be split, ns of a step."]
+    waiting_ns: Annotated[float | None, "Exposed waiting in collectives that could be split, ns per step."]
+    transfer_ns: Annotated[float | None, "Exposed transfer in collectives that could be split, ns per step."]
 
     @property
     def part_ratios(self) -> Mapping[str, float]:
@@ -49,9 +49,9 @@ class Job:
 
 @dataclass(frozen=True)
 class Rank:
-    """Hold one rank, of whose trace something was read or not.
+    """Hold one rank and the figures of its trace, as far as it could be read.
 
-    Times but ``step_ns`` are sums over its trace; exposed is what nothing hid.
+    All times except ``step_ns`` are sums over its trace. Exposed time is time that no other work hides.
     """
 
     rank: Annotated[int | None, "Number of the rank; null where it is not known."]
@@ -66,8 +66,8 @@ class Rank:
     exposed_wait_ns: Annotated[int | None, "Exposed part of the waiting, ns."]
     exposed_transfer_ns: Annotated[int | None, "Exposed part of the transfer, ns."]
     unsplit_ns: Annotated[int | None, "All other communication, ns."]
-    late_ns: Annotated[int | None, "How late it came of its own, ns."]
-    led_ratio: Annotated[float | None, "Share of its split collectives in which it came last."]
+    late_ns: Annotated[int | None, "Lateness that the rank itself caused, ns."]
+    led_ratio: Annotated[float | None, "Share of its split collectives in which it arrived last."]
     role: Annotated[str | None, "Name of the ranks that make the same calls."]
     named_rank: Annotated[
         int | None, "Rank in the file's name, where that is another; null else. The trace counts."
@@ -76,7 +76,7 @@ class Rank:
 
 @dataclass(frozen=True)
 class Matches:
-    """Hold how many communication kernels are matched with their peers, and by what."""
+    """Hold how many communication kernels are matched with those of other ranks, and by which method."""
 
     matched: Annotated[int, "Kernels with peers."]
     unmatched: Annotated[int, "Kernels without peers."]
@@ -94,8 +94,8 @@ class Uneven:
     operator: Annotated[str | None, "Operator; null where none launched the kernels."]
     category: Annotated[str, "Bucket of its kernels."]
     ranks: Annotated[int, "Ranks that run it."]
-    mean_ns: Annotated[float, "Mean time over the ranks, ns of a step."]
-    max_ns: Annotated[float, "Time of the slowest rank, ns of a step."]
+    mean_ns: Annotated[float, "Mean time over the ranks, ns per step."]
+    max_ns: Annotated[float, "Time of the slowest rank, ns per step."]
     max_rank: Annotated[int, "The slowest rank."]
     ratio: Annotated[float, "(max - mean) / max."]
 
@@ -114,7 +114,7 @@ class GroupInfo:
 
 @dataclass(frozen=True)
 class JobReport(Result):
-    """Hold what is known of a job from the traces of its ranks."""
+    """Hold the analysis of a job from the traces of its ranks."""
 
     schema_version: Annotated[int, "Version of this schema."]
     tool_version: Annotated[str, "Version of the program that wrote it."]
@@ -128,7 +128,7 @@ class JobReport(Result):
     slowdown: Annotated[
         Slowdown | None, "What keeps steps longer than even ranks would take; null for too few steps or ranks."
     ]
-    pipeline: Annotated[Pipeline | None, "The pipeline; null where there is none."]
+    pipeline: Annotated[Pipeline | None, "The pipeline; null without pipeline parallelism."]
     imbalance: Annotated[tuple[Uneven, ...], "Operators whose time differs between ranks."]
     notes: Annotated[tuple[str, ...], "What to know before trusting it."]
     by_step: Annotated[pl.DataFrame, "Frame of ranks by steps, for plots; no part of the JSON."] = field(

@@ -32,7 +32,7 @@ class Problem:
     """Hold a rank that is missing, or whose trace is not used."""
 
     rank: Annotated[int | None, "Number of the rank; null where it is not known."]
-    path: Annotated[str | None, "File of the trace; null where there is none."]
+    path: Annotated[str | None, "File of the trace; null without a trace."]
     kind: Annotated[ProblemKind, "What is wrong."]
     message: Annotated[str, "The same in a sentence, with what to do."]
 

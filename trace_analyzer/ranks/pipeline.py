@@ -18,7 +18,7 @@ class Stage:
     role: Annotated[str | None, "Role of most of its ranks; null where none is known."]
     step_ns: Annotated[float, "Time of a step, ns."]
     idle_ns: Annotated[float, "Time of a step without work, ns."]
-    sends_ns: Annotated[float, "Sends and receives that nothing hid, ns of a step."]
+    sends_ns: Annotated[float, "Sends and receives that no other work hides, ns per step."]
     bubble_ratio: Annotated[float, "(idle_ns + sends_ns) / step_ns."]
 
 

@@ -49,7 +49,7 @@ class LaidColumn:
         value = row[self.name]
         return row[self.shown.fallback] if value in (None, "") and self.shown.fallback else value
 
-    def tells(self, row: Mapping[str, Any]) -> bool:
+    def has_value(self, row: Mapping[str, Any]) -> bool:
         """Return whether the row has a value, and one other than 0 where a column of zeros is left out."""
         if self.shown.phrase:
             return self.cell(row) != "–"
@@ -189,7 +189,7 @@ def _with_rows(
 
 def _with_values(columns: Iterable[LaidColumn], rows: Sequence[Mapping[str, Any]]) -> tuple[LaidColumn, ...]:
     """Return the columns with a value in any of the rows."""
-    return tuple(column for column in columns if any(map(column.tells, rows)))
+    return tuple(column for column in columns if any(map(column.has_value, rows)))
 
 
 def _laid_out(declared: DeclaredRows, section: Section, several_devices: bool) -> DeclaredSection:

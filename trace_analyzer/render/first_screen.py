@@ -118,8 +118,8 @@ def doubt_lines(report: Report, width: int) -> list[Line]:
     lines: list[Line] = []
     broken = [check for check in report.trust if check.status != "ok"]
     if broken:
-        held = f"{len(report.trust) - len(broken)} of {len(report.trust)} hold"
-        text = "; ".join((held, *phrasing.check_phrases(report, broken)))
+        passed = f"{len(report.trust) - len(broken)} of {len(report.trust)} hold"
+        text = "; ".join((passed, *phrasing.check_phrases(report, broken)))
         style = "bad" if any(check.status == "fail" for check in broken) else "warn"
         lines += hanging([("Checks  ", "title")], units.visible(text), width, MOST_LINES, style)
     grave = [note for note in phrasing.sorted_notes(report.notes) if note.severity != "info"]

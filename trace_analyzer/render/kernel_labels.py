@@ -18,7 +18,7 @@ _READ = 4_000
 _MOST_ARGUMENTS = 3
 
 
-def telling_arguments(labelled: Iterable[tuple[str, str]]) -> dict[str, str]:
+def distinguishing_arguments(labelled: Iterable[tuple[str, str]]) -> dict[str, str]:
     """Return the distinguishing template arguments of names with a common label: ``BFloat16``.
 
     ``labelled`` has names with their labels. Types come before numbers, and at most three arguments are returned.
@@ -46,7 +46,7 @@ def _differences(names: Sequence[str]) -> list[str]:
 def distinct_labels(names: Sequence[str], cells: int) -> list[str]:
     """Return each name's `kernel_label` of at most ``cells`` cells, with distinguishing arguments for equal labels."""
     labels = [kernel_label(name, cells) for name in names]
-    arguments = telling_arguments(zip(names, labels, strict=True))
+    arguments = distinguishing_arguments(zip(names, labels, strict=True))
     return [
         f"{kernel_label(name, max(1, cells - len(arguments[name]) - 2))}, {arguments[name]}"
         if name in arguments and len(arguments[name]) < cells // 2 else label

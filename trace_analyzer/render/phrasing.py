@@ -259,11 +259,11 @@ def check_value(check: Check) -> str:
 
 def trust_phrase(report: Report) -> str:
     """Write the number of passed checks."""
-    held = [check.status for check in report.trust].count("ok")
+    passed = [check.status for check in report.trust].count("ok")
     return (
-        f"all {held} checks of the trace hold"
-        if held == len(report.trust)
-        else f"{held} of {len(report.trust)} checks of the trace hold"
+        f"all {passed} checks of the trace hold"
+        if passed == len(report.trust)
+        else f"{passed} of {len(report.trust)} checks of the trace hold"
     )
 
 

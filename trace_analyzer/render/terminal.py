@@ -122,12 +122,12 @@ def _kernels(report: Report, width: int) -> list[Line]:
 def _work(report: Report, width: int) -> list[Line]:
     """Write the article's table: share of time and share of FLOP by group, next to those of BERT."""
     device = phrasing.judged_device(report)
-    told_measured = phrasing.measured_roofs(device) if device else ""
-    if device is None or not device.groups or not (device.flop_time_ratio or device.recomputed_ns or told_measured):
+    measured_phrase = phrasing.measured_roofs(device) if device else ""
+    if device is None or not device.groups or not (device.flop_time_ratio or device.recomputed_ns or measured_phrase):
         return []
     table = replace(GROUPS_SECTION, scope=f"{GROUPS_SECTION.scope}; {phrasing.known_work(device)}")
     lines = _section(table_section(table, dataclass_rows(device.groups), len(device.groups)), width)
-    measured = hanging([("  ", "")], told_measured, width, MOST_LINES, "dim") if told_measured else []
+    measured = hanging([("  ", "")], measured_phrase, width, MOST_LINES, "dim") if measured_phrase else []
     texts = [text for text in (phrasing.recomputation(device), *phrasing.tensor_cores(device)) if text]
     facts = [line for text in texts for line in hanging([("  ", "")], text, width, MOST_LINES, "dim")]
     return [*lines, *measured, *facts]

@@ -238,8 +238,8 @@ def _first_launches(scene: Scene, launches: Flags) -> Ints:
     waits = np.zeros(calls.start.size, dtype=np.int64)
     waits[graph.ref[_of_calls(scene, RETURN, SYNCS) | _blocking_copies(scene)]] = 1
     piece = np.cumsum(waits)
-    begun = step * (waits.sum() + 1) + piece
-    _, first = np.unique(begun[graph.ref[order]], return_index=True)
+    graph_numbers = step * (waits.sum() + 1) + piece
+    _, first = np.unique(graph_numbers[graph.ref[order]], return_index=True)
     return order[first]
 
 

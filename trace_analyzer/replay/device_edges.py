@@ -119,8 +119,8 @@ def device_links(recorded: Recording, end: Ints, orders: Orders, blocked: Flags,
 
     ready = np.full(count, _NEVER, dtype=np.int64)
     if own.size:
-        begun = np.where(after_call[own], calls.end[activities.call[own]], calls.start[activities.call[own]])
-        ready[own] = begun + weight[own]
+        launch_starts = np.where(after_call[own], calls.end[activities.call[own]], calls.start[activities.call[own]])
+        ready[own] = launch_starts + weight[own]
     ready[follows] = np.maximum(ready[follows], end[before[follows]] + gap[follows])
     lag = _wait_lag(activities, end, awaited, ready)
     np.maximum.at(ready, awaited.ref, end[awaited.source] + np.minimum(lag, awaited.weight))
@@ -141,8 +141,8 @@ def device_links(recorded: Recording, end: Ints, orders: Orders, blocked: Flags,
     open_ = ~boundary & (late > REST_NS)
     open_[bound] = False
     holders = _held(activities, end, ready, np.flatnonzero(open_))
-    held = np.flatnonzero(holders >= 0)
-    ready[held] = activities.start[held]
+    delayed = np.flatnonzero(holders >= 0)
+    ready[delayed] = activities.start[delayed]
 
     rest = np.where(boundary | (ready == _NEVER), 0, activities.start - ready)
     rest[rest <= REST_NS] = 0
@@ -157,7 +157,7 @@ def device_links(recorded: Recording, end: Ints, orders: Orders, blocked: Flags,
             inferred=np.concatenate([np.zeros(awaited.ref.size, dtype=bool), np.ones(bound.size, dtype=bool)])[kept],
         ),
         Links(
-            starts[holders[held]], starts[held], activities.start[held] - activities.start[holders[held]], holders[held]
+            starts[holders[delayed]], starts[delayed], activities.start[delayed] - activities.start[holders[delayed]], holders[delayed]
         ),
         rest,
         boundary,
@@ -225,12 +225,12 @@ def _latencies(
     if not own.size:
         return latency, latency.copy()
     call = activities.call[own]
-    begun, done = calls.start[call], calls.end[call]
-    taken = done - begun
+    launch_starts, done = calls.start[call], calls.end[call]
+    taken = done - launch_starts
     typical = medians(taken, calls.name[call])
     is_long = taken > LONG_CALL_MEDIANS * typical
-    is_idle = (before[own] < 0) | (end[before[own]] <= begun)
-    measured, lead = activities.start[own] - begun, activities.start[own] - done
+    is_idle = (before[own] < 0) | (end[before[own]] <= launch_starts)
+    measured, lead = activities.start[own] - launch_starts, activities.start[own] - done
     is_starved = is_idle & (lead <= LATENCY_MAX_NS) & (measured >= 0)
     sample = is_starved & ~is_long & ~activities.pageable[own] & fitted[own]
     kind = activities.kind[own]
@@ -302,11 +302,11 @@ def launch_orders(recorded: Recording) -> Orders:
     """Return, for each track, its linked activities in launch order, and the starts of their calls."""
     activities, calls, tracks = recorded.activities, recorded.calls, recorded.tracks.shape[0]
     linked = np.flatnonzero(activities.call >= 0)
-    begun = calls.start[activities.call[linked]] if calls.start.size else linked
-    order = np.lexsort((activities.start[linked], begun, activities.track[linked]))
-    linked, begun = linked[order], begun[order]
+    launch_starts = calls.start[activities.call[linked]] if calls.start.size else linked
+    order = np.lexsort((activities.start[linked], launch_starts, activities.track[linked]))
+    linked, launch_starts = linked[order], launch_starts[order]
     edges = np.searchsorted(activities.track[linked], np.arange(tracks + 1))
-    return [(linked[a:b], begun[a:b]) for a, b in itertools.pairwise(edges)]
+    return [(linked[a:b], launch_starts[a:b]) for a, b in itertools.pairwise(edges)]
 
 
 def _awaited(recorded: Recording, end: Ints, orders: Orders) -> Links:
@@ -323,12 +323,12 @@ def _awaited(recorded: Recording, end: Ints, orders: Orders) -> Links:
     waits, target = waits[target >= 0], target[target >= 0]
     awaited = calls.awaits[waits]
     sources, targets = [none], [none]
-    for track, (members, begun) in enumerate(orders):
+    for track, (members, launch_starts) in enumerate(orders):
         if not members.size:
             continue
         number = recorded.tracks[track, 1]
         asked = (activities.track[target] != track) & ((awaited == -1) | (awaited == -2 - number))
-        at = np.searchsorted(begun, calls.start[waits], "left") - 1
+        at = np.searchsorted(launch_starts, calls.start[waits], "left") - 1
         asked &= at >= 0
         source = members[np.maximum(at, 0)]
         asked &= end[source] <= activities.start[target]
@@ -349,9 +349,9 @@ def _waiting(recorded: Recording, waits: Ints, orders: Orders) -> Ints:
     after = np.append(following, calls.start.size)[waits + 1]
     same = (after < calls.start.size) & (calls.thread[np.minimum(after, calls.start.size - 1)] == calls.thread[waits])
     target = np.where(same, first[after], -1)
-    for track, (members, begun) in enumerate(orders):
+    for track, (members, launch_starts) in enumerate(orders):
         known = np.flatnonzero(calls.waiting[waits] == track)
-        at = np.searchsorted(begun, calls.start[waits[known]], "right")
+        at = np.searchsorted(launch_starts, calls.start[waits[known]], "right")
         fits = at < members.size
         target[known] = np.where(fits, members[np.minimum(at, members.size - 1)] if members.size else -1, -1)
     return target

@@ -61,13 +61,13 @@ WHAT_WOULD_HELP = Table(
     "What the replay of the judged device estimates: the step now, with each change that saves 2 % or more, the floors, and what cannot be estimated.",
     (
         DEVICE,
-        Column("kind", STR, "now, change, cpu-floor (with a device that takes no time), device-floor (with such a CPU) or refused."),
+        Column("kind", STR, "now, change, cpu-floor (as if the device took no time), device-floor (as if the CPU took no time) or refused."),
         Column("change", STR, "The change, as `analyze whatif` calls it; null for other rows."),
         Column("label", STR, "The row in words, with the reason where no step is estimated."),
-        Column("step_ns", F64, "The step, or the window where there are no steps: an estimate; null where there is none."),
+        Column("step_ns", F64, "Estimated length of the step, or of the window without steps; null without an estimate."),
         Column("low_ns", F64, "Start of its interval."),
         Column("high_ns", F64, "End of its interval."),
-        Column("saves_ratio", F64, "What the change saves of the step."),
+        Column("saves_ratio", F64, "Share of the step that the change saves."),
         Column("start_ns", I64, "Start of the window whose steps these are, ns since the trace's origin."),
         Column("end_ns", I64, "Its end."),
     ),
@@ -115,7 +115,7 @@ CRITICAL_PATH_PARTS = Table(
         DEVICE,
         Column("kind", STR, "device, host, or dependency: a wait that belongs to neither."),
         Column("name", STR, "Bucket of the work, or cause of the wait."),
-        Column("ns", F64, "Its time on the path of a step, replayed."),
+        Column("ns", F64, "Its time on the critical path of a replayed step."),
         Column("ratio", F64, "That as a share of the path."),
         *(
             Column(
@@ -126,7 +126,7 @@ CRITICAL_PATH_PARTS = Table(
             )
             for key, less in _LESS.items()
         ),
-        Column("operator", STR, "The operator that holds most of it; null where none is known."),
+        Column("operator", STR, "The operator with most of it; null where none is known."),
         Column("module", STR, "The module that holds most of it."),
         Column("python_function", STR, "The Python function that holds most of it."),
         Column("start_ns", I64, "Start of its longest stretch, ns since the trace's origin."),

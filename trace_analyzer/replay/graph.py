@@ -156,7 +156,7 @@ def _unordered(recorded: Recording, fitted: Flags | None) -> tuple[tuple[Ints, I
         _Raw.of(RETURN, (ends[waited.source], call_ends[waited.target]), waited.lag, waited.target, waited.lag, waited.inferred),
         _Raw.of(SPIN, (ends[polled.release], stops[polled.silence]), polled.lag, polled.release, polled.lag, True),
         _Raw.of(HAND_OVER, (begins[handed.release], stops[handed.silence]), handed.lag, handed.silence, handed.lag, True),
-        _begun(recorded, (time, rank), (has_begin, has_stop), quiet),
+        _first_points(recorded, (time, rank), (has_begin, has_stop), quiet),
         _Raw.of(QUEUE, (starts[room.activity], call_ends[room.call]), room.lag, room.call, room.lag, True),
     ]  # fmt: skip
     rest = np.zeros(time.size, dtype=np.int64)
@@ -167,7 +167,7 @@ def _unordered(recorded: Recording, fitted: Flags | None) -> tuple[tuple[Ints, I
     return (time, rank, np.concatenate(threads)), raw, rest, parts
 
 
-def _begun(recorded: Recording, points: tuple[Ints, Ints], silent: tuple[Ints, Ints], quiet: Silences) -> _Raw:
+def _first_points(recorded: Recording, points: tuple[Ints, Ints], silent: tuple[Ints, Ints], quiet: Silences) -> _Raw:
     """Return an edge to each thread's first point from the last earlier point of another thread in its process.
 
     That other thread is assumed to have started the work, unless the thread was working when the recording began.

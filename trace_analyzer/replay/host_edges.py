@@ -176,10 +176,10 @@ def _last_launched(recorded: Recording, end: Ints, orders: Orders, kinds: tuple[
     if not rows.size or not activities.start.size:
         return none, none
     last = np.full((len(orders), rows.size), -1, dtype=np.int64)
-    for track, (members, begun) in enumerate(orders):
+    for track, (members, launch_starts) in enumerate(orders):
         if not members.size:
             continue
-        at = np.searchsorted(begun, calls.start[rows], "left") - 1
+        at = np.searchsorted(launch_starts, calls.start[rows], "left") - 1
         source = members[np.maximum(at, 0)]
         fits = (at >= 0) & (end[source] <= calls.end[rows] + CLOCK_NS)
         last[track, fits] = source[fits]
@@ -209,9 +209,9 @@ def _own_stream(recorded: Recording, end: Ints, orders: Orders) -> tuple[Ints, I
     before = np.maximum.accumulate(row)[rows]
     same = (before > 0) & (calls.thread[np.maximum(before - 1, 0)] == calls.thread[rows])
     source = np.where(same, last[before], -1)
-    for track, (members, begun) in enumerate(orders):
+    for track, (members, launch_starts) in enumerate(orders):
         known = np.flatnonzero(calls.awaits[rows] == track)
-        at = np.searchsorted(begun, calls.start[rows[known]], "left") - 1
+        at = np.searchsorted(launch_starts, calls.start[rows[known]], "left") - 1
         source[known] = np.where(at >= 0, members[np.maximum(at, 0)] if members.size else -1, -1)
     fits = (source >= 0) & (end[np.maximum(source, 0)] <= calls.end[rows] + CLOCK_NS)
     # The thread's last launch may be on another stream: the awaited activity ended just before the call returned.
@@ -251,9 +251,9 @@ def _drained(recorded: Recording, end: Ints, orders: Orders, rows: Ints) -> Ints
     """
     calls = recorded.calls
     drained = np.full(rows.size, -_FAR, dtype=np.int64)
-    for members, begun in orders:
+    for members, launch_starts in orders:
         if members.size:
-            at = np.searchsorted(begun, calls.start[rows], "left") - 1
+            at = np.searchsorted(launch_starts, calls.start[rows], "left") - 1
             drained = np.maximum(drained, np.where(at >= 0, end[members[np.maximum(at, 0)]], -_FAR))
     inside = (drained > calls.start[rows]) & (drained <= calls.end[rows] + CLOCK_NS)
     just = inside & (calls.end[rows] - drained <= RETURN_MAX_NS)
@@ -397,10 +397,10 @@ def _blocked(recorded: Recording, members: Ints, suspects: tuple[Ints, Flags], r
     """Return calls of one stream and the activities whose start made room: waiting calls first, then all others."""
     calls, activities = recorded.calls, recorded.activities
     slow, long_ = suspects
-    begun = calls.start[activities.call[members]]
+    launch_starts = calls.start[activities.call[members]]
     order = np.argsort(activities.start[members], kind="stable")
     started = activities.start[members][order]
-    place = np.searchsorted(begun, calls.start[slow], "left")
+    place = np.searchsorted(launch_starts, calls.start[slow], "left")
     depth = place - np.searchsorted(started, calls.start[slow], "right")
     at = np.searchsorted(started, calls.end[slow], "right") - 1
     source = order[np.maximum(at, 0)] if order.size else at
@@ -422,7 +422,7 @@ def _blocked(recorded: Recording, members: Ints, suspects: tuple[Ints, Flags], r
     waited = np.zeros(calls.start.size, dtype=bool)
     waited[call] = True
     others = rows[~waited[rows]]
-    behind = np.searchsorted(begun, calls.start[others], "left") - room
+    behind = np.searchsorted(launch_starts, calls.start[others], "left") - room
     others, behind = others[behind >= 0], behind[behind >= 0]
     freed = members[behind]
     known = activities.start[freed] <= calls.end[others]

@@ -13,7 +13,7 @@ def moved_recording(graph: Graph, times: Ints) -> Recording:
     recorded = graph.recorded
     activities, calls, segments = recorded.activities, recorded.calls, recorded.segments
     start, end = times[graph.starts], times[graph.ends]
-    begun, done = times[graph.call_starts], times[graph.call_ends]
+    call_starts, call_ends = times[graph.call_starts], times[graph.call_ends]
     moved_segments = replace(segments, start=segments.start.copy(), end=segments.end.copy())
     threads = np.intersect1d(segments.thread, calls.thread)
     by_thread = np.argsort(graph.thread, kind="stable")
@@ -28,7 +28,7 @@ def moved_recording(graph: Graph, times: Ints) -> Recording:
     return replace(
         recorded,
         activities=replace(activities, start=start, end=end),
-        calls=replace(calls, start=begun, end=done),
+        calls=replace(calls, start=call_starts, end=call_ends),
         segments=moved_segments,
     )
 

@@ -341,9 +341,9 @@ class Replay:
         weights = self.weights(changes)
         outcome = self.run(weights)
         path = self.path(outcome)
-        held = self._by_label(path, weights)
-        total = max(float(held.sum()), 1.0)
-        order = [int(label) for label in np.argsort(-held, kind="stable")[:rows] if held[label] > 0]
+        label_ns = self._by_label(path, weights)
+        total = max(float(label_ns.sum()), 1.0)
+        order = [int(label) for label in np.argsort(-label_ns, kind="stable")[:rows] if label_ns[label] > 0]
         columns: dict[str, list[object]] = {
             "kind": [],
             "name": [],
@@ -356,8 +356,8 @@ class Replay:
                 "device" if label >= FIRST_DEVICE else "host" if label < len(HOST_PARTS) else "dependency"
             )
             columns["name"].append(self.known.labels[label])
-            columns["ns"].append(held[label] / total * outcome.step_ns)
-            columns["ratio"].append(held[label] / total)
+            columns["ns"].append(label_ns[label] / total * outcome.step_ns)
+            columns["ratio"].append(label_ns[label] / total)
             curve = self._speedups(weights, label, outcome)
             for key in SPEEDUPS:
                 columns[f"step_ns_{key}"].append(curve[key])
@@ -393,13 +393,13 @@ class Replay:
 
     def _by_label(self, path: Ints, weights: Weights) -> Floats:
         """Return the time of each label on the path."""
-        held = np.zeros(len(self.known.labels))
+        label_ns = np.zeros(len(self.known.labels))
         thread = self.graph.kind[path] == THREAD
         rows = self.graph.ref[path[thread]]
-        held[: len(HOST_PARTS)] += weights.parts[:, rows].sum(axis=1)
+        label_ns[: len(HOST_PARTS)] += weights.parts[:, rows].sum(axis=1)
         own = path[~thread]
-        np.add.at(held, self.known.label[own], weights.device[own] + weights.host[own])
-        return held
+        np.add.at(label_ns, self.known.label[own], weights.device[own] + weights.host[own])
+        return label_ns
 
 
 def _faster(target: str, factor: float) -> tuple[Change]:

@@ -65,7 +65,7 @@ class PathPart:
     name: Annotated[str, "Key of the part."]
     ns: Annotated[float, "Time of a step, ns."]
     ratio: Annotated[float, "Share of the step."]
-    speedups: Annotated[Mapping[str, float], "Factor -> the step with this part so many times as fast, ns."]
+    speedups: Annotated[Mapping[str, float], "Speed-up factor of this part -> length of the step, ns."]
     operator: Annotated[str | None, "Operator with most of it; null where none is known."] = None
     module: Annotated[str | None, "Module with most of it; null where none is known."] = None
     python_function: Annotated[str | None, "Python function with most of it; null where none is known."] = None

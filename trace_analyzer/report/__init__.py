@@ -116,7 +116,7 @@ class DeclaredRows:
 
 @dataclass(frozen=True, repr=False)
 class Report(Result):
-    """Hold the result of an analysis: frozen, saveable, and all that a renderer sees.
+    """Hold the result of an analysis: immutable, saveable, and the only input of renderers.
 
     ``tables`` maps names of `trace_analyzer.registry.TABLES` to frames with those columns, each made on first access.
     ``steps_from`` names what marks the steps: ``ProfilerStep``, an annotation's pattern, a framework, ``kernel

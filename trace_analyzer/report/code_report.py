@@ -9,11 +9,11 @@ from trace_analyzer.sections import Section, Shown
 
 @dataclass(frozen=True)
 class Blame:
-    """Hold idle time of the verdict's window by cause and by the code that was running; null is not known.
+    """Hold idle time of the verdict's window by cause and by the code that was running; unknown values are null.
 
-    ``python_function`` is as the trace names it, ``file.py(12): f``, and its line that of the ``def``. ``start_ns``
-    and ``end_ns`` are the longest interval. ``call_line`` is the line of the call, where the source is at hand and
-    leaves no doubt.
+    ``python_function`` is the name in the trace, ``file.py(12): f``, with the line of its ``def``. ``start_ns`` and
+    ``end_ns`` are the bounds of the longest interval. ``call_line`` is the line of the call, if the source file is
+    available and the line unambiguous.
     """
 
     cause: Annotated[IdleCause, "Why the device idled."]
@@ -51,16 +51,16 @@ BLAME_SECTION = Section(
 
 @dataclass(frozen=True)
 class HostCost:
-    """Hold what the host did in the whole trace that can leave a device idle, with the code that asked for it.
+    """Hold host work in the whole trace that can leave a device idle, with the code that requested it.
 
-    ``idle_ns`` is what it cost the devices, ``hidden_ns`` the part of ``host_ns`` in which they worked.
+    ``idle_ns`` is the idle time that it caused on devices, ``hidden_ns`` the part of ``host_ns`` in which they worked.
     """
 
     kind: Annotated[
         str,
         "The cause of idle time that it is; or `recompilation` or `guards`, whose time is part of other rows' too.",
     ]
-    source: Annotated[str | None, "What a person wrote there, such as `.item()`."]
+    source: Annotated[str | None, "Code that causes it, such as `.item()`."]
     name: Annotated[str, "The event that cost most."]
     copy: Annotated[str | None, "What a blocking call copied."]
     operator: Annotated[str | None, "Innermost operator."]
@@ -87,7 +87,7 @@ class HostCost:
 
 @dataclass(frozen=True)
 class Predicted:
-    """Hold what a change makes of the step, by a replay of the trace: an estimate with its interval."""
+    """Hold the step's predicted time after a change: the estimate of a replay, with its interval."""
 
     step_ns: Annotated[Quantity, "The step with the change, or the window of a trace without steps."]
     low_ns: Annotated[Quantity, "Start of the interval."]
@@ -102,11 +102,12 @@ class Predicted:
 
 @dataclass(frozen=True, repr=False)
 class Advice:
-    """Hold one thing to change: what, why, where, and how much it can save at most.
+    """Hold one recommended change: what, why, where, and an upper bound of its saving.
 
-    ``start_ns`` and ``end_ns`` name a place on the timeline that shows it, where there is one. ``id`` is the fix
-    of the catalogue, ``docs`` the section on it: when it helps, when not, and how its bound is computed. ``predicted`` is
-    there where a replay accepts the trace and knows the change. ``shared_with`` is the advice above that counts most of its time too.
+    ``start_ns`` and ``end_ns`` are the bounds of an example on the timeline, if any. ``id`` is the id of the fix in the
+    catalogue, ``docs`` its section in the documentation: when it helps, when not, and how its bound is computed.
+    ``predicted`` is present where a replay accepts the trace and supports the change. ``shared_with`` is an earlier
+    advice that already counts most of the same time.
     """
 
     title: Annotated[str, "What to change."]
@@ -127,7 +128,7 @@ class Advice:
         "What a replay makes of it; null where the trace cannot be replayed, or the change is not known to it.",
     ] = None
     shared_with: Annotated[
-        str | None, "The advice above this one that counts most of its time too; null where none does."
+        str | None, "An earlier advice that already counts most of the same time; null without one."
     ] = None
     shared_ratio: Annotated[float | None, "The share of its time that both are about, which is saved once."] = None
     is_of_limit: Annotated[bool, "Whether it acts on the verdict's regime or the runner-up."] = True

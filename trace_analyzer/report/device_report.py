@@ -62,7 +62,7 @@ class QueuedWork:
 
 @dataclass(frozen=True)
 class RunAhead:
-    """Hold whether the CPU runs ahead of the device; all is null where a check of the trace withholds it."""
+    """Hold whether the CPU runs ahead of the device; all fields are null where a check of the trace withholds them."""
 
     state: Annotated[
         Literal["ahead", "keeping-up", "behind"] | None,
@@ -82,9 +82,9 @@ class RunAhead:
 
 @dataclass(frozen=True)
 class BucketTime:
-    """Hold kernel time of one bucket, and its work where it is known.
+    """Hold kernel time of one bucket, and its work where known.
 
-    ``flop`` and ``bytes`` are those of the kernels whose shapes tell; rates are over the time of these kernels.
+    ``flop`` and ``bytes`` are sums over the kernels with known shapes; rates are over the time of these kernels.
     """
 
     bucket: Annotated[str, "What the kernels do (catalog/kernels.toml)."]
@@ -92,13 +92,14 @@ class BucketTime:
     kernel_count: Annotated[Amount, "Kernels in it."]
     time_ns: Annotated[Amount, "Sum of their durations."]
     time_ratio: Annotated[Ratio, "Share of the sum over all kernels of the device."]
-    flop: Annotated[Quantity | None, "FLOP of those kernels whose shapes tell; null when none does."] = None
-    bytes: Annotated[Quantity | None, "Bytes that these must move at least."] = None
+    flop: Annotated[Quantity | None, "FLOP of the kernels with known shapes; null without such kernels."] = None
+    bytes: Annotated[Quantity | None, "Bytes that these kernels must move at least."] = None
     flop_ratio: Annotated[
         Ratio | None, "Share of the device's known FLOP; null where less than half of the matmuls' time has known FLOP."
     ] = None
     achieved_flop_per_s: Annotated[
-        Quantity | None, "FLOP over the time of the kernels whose FLOP are known; null where that is less than half."
+        Quantity | None,
+        "FLOP over the time of the kernels with known FLOP; null where these take less than half of the time.",
     ] = None
     achieved_byte_per_s: Annotated[Quantity | None, "Bytes over the time of the kernels whose bytes are known."] = None
     peak_ratio: Annotated[Quantity | None, "Share of the peak FLOP/s of their dtypes that they reached."] = None
@@ -131,7 +132,7 @@ BUCKETS_SECTION = Section(
 
 @dataclass(frozen=True)
 class GroupTime:
-    """Hold one row of the article's table: what share of FLOP and of kernel time a group of buckets takes.
+    """Hold one row of the article's table: the shares of FLOP and of kernel time of a group of buckets.
 
     ``slower_ratio`` is the matmul group's FLOP/s over this group's; ``article_flop_ratio`` and
     ``article_time_ratio`` are those of BERT in the article (catalog/article.toml), null for other groups.
@@ -141,12 +142,13 @@ class GroupTime:
     kernel_count: Annotated[Amount, "Kernels in it."]
     time_ns: Annotated[Amount, "Sum of their durations."]
     time_ratio: Annotated[Ratio, "Share of the sum over all kernels of the device."]
-    flop: Annotated[Quantity | None, "FLOP of those kernels whose shapes tell; null when none does."]
+    flop: Annotated[Quantity | None, "FLOP of the kernels with known shapes; null without such kernels."]
     flop_ratio: Annotated[
         Ratio | None, "Share of the device's known FLOP; null where less than half of the matmuls' time has known FLOP."
     ]
     achieved_flop_per_s: Annotated[
-        Quantity | None, "FLOP over the time of the kernels whose FLOP are known; null where that is less than half."
+        Quantity | None,
+        "FLOP over the time of the kernels with known FLOP; null where these take less than half of the time.",
     ]
     slower_ratio: Annotated[Quantity | None, "FLOP/s of the matmul group over those of this one."]
     known_ratio: Annotated[Ratio, "Share of the group's time whose FLOP are known."]
@@ -177,14 +179,14 @@ GROUPS_SECTION = Section(
 
 @dataclass(frozen=True)
 class BoundShare:
-    """Hold kernels of one bound, and how near they come to their roof."""
+    """Hold the kernels of one bound, and how closely they approach their roof."""
 
     bound: Annotated[Literal["compute", "memory", "latency", "communication", "other"], "What bounds them."]
     kernel_count: Annotated[Amount, "Kernels of this bound."]
     time_ns: Annotated[Amount, "Sum of their durations."]
     known_ns: Annotated[Amount, "Durations of those whose roof is known."]
     roof_ratio: Annotated[
-        Quantity | None, "Time that these would take at the roof, over the time they took; null when none is known."
+        Quantity | None, "Time of these kernels at the roof, over their actual time; null when no roof is known."
     ]
     below_half_ratio: Annotated[Ratio | None, "Share of their time in kernels that reach less than half of their roof."]
     inefficient_ns: Annotated[
@@ -197,7 +199,7 @@ class Communication:
     """Hold communication kernels of one device, as unions over its streams.
 
     ``exposed_ns`` is the time in which nothing else ran, ``hidden_ns`` the rest. ``message_bytes`` and
-    ``bus_byte_per_s`` are for those kernels whose messages are known, ``known_ns`` long.
+    ``bus_byte_per_s`` cover the kernels with known messages, which take ``known_ns``.
     """
 
     kernel_count: Annotated[Amount, "Communication kernels."]
@@ -214,14 +216,14 @@ class Communication:
 
 @dataclass(frozen=True)
 class Copies:
-    """Hold copies of one device in one direction, to or from one kind of host memory (null where not known).
+    """Hold copies of one device in one direction, to or from one kind of host memory (null where unknown).
 
-    ``exposed_ns`` is the time in which no kernel ran, ``call_ns`` the CPU's in the calls; small are those
-    that take longer to start than to move.
+    ``exposed_ns`` is the time in which no kernel ran, ``call_ns`` the CPU time in the calls. Small copies are those
+    that take longer to start than to move their bytes.
     """
 
     direction: Annotated[CopyDirection, "Direction."]
-    host_memory: Annotated[HostMemory | None, "Kind of host memory; null where the profiler does not tell it."]
+    host_memory: Annotated[HostMemory | None, "Kind of host memory; null where the profiler does not record it."]
     count: Annotated[Amount, "Copies."]
     time_ns: Annotated[Amount, "Sum of durations."]
     bytes: Annotated[Amount | None, "Bytes copied, where recorded."]
@@ -240,7 +242,7 @@ class Copies:
 
 @dataclass(frozen=True)
 class FusionOpportunity:
-    """Hold kernels that one kernel could replace: row of table `fusions`."""
+    """Hold kernels that one kernel could replace: a row of table `fusions`."""
 
     kind: Annotated[Literal["chain", "attention", "optimizer"], "What kind of opportunity."]
     what: Annotated[str, "What it is, in the user's terms."]
@@ -266,10 +268,10 @@ class FusionOpportunity:
 
 @dataclass(frozen=True)
 class WorkCoverage:
-    """Hold shares of kernel time whose FLOP, bytes, or at least one of them are known.
+    """Hold the shares of kernel time with known FLOP, with known bytes, and with at least one of them.
 
-    Of all kernels, and of those that are linked to an operator; null where these took no time. FLOP of 0 alone are not
-    known work.
+    One share is of all kernels, another of those linked to an operator; null where these took no time. FLOP of 0 alone
+    do not count as known work.
     """
 
     flop_ratio: Annotated[Ratio | None, "Share of the time of all kernels whose FLOP are known."]
@@ -297,10 +299,10 @@ class TensorCores:
 
 @dataclass(frozen=True)
 class MeasuredRoof:
-    """Hold one roof that the kernels met, measured, beside the datasheet's: byte/s of the memory, else FLOP/s of a dtype.
+    """Hold one measured roof next to that of the datasheet: byte/s of the memory, else FLOP/s of a dtype.
 
-    ``datasheet_per_s`` is what all other metrics rest on; null where the catalogue does not know the device:
-    then the measured roof is.
+    ``datasheet_per_s`` is the roof that all other metrics use; null for a device that is not in the catalogue, for
+    which they use the measured roof.
     """
 
     dtype: Annotated[str | None, "Type of the arithmetic; null for the memory."]
@@ -308,8 +310,8 @@ class MeasuredRoof:
     measured_per_s: Annotated[Positive, "What was measured: FLOP/s, byte/s for the memory."]
     datasheet_per_s: Annotated[
         Positive | None,
-        "What the datasheet says (or `--peak-tflops`, `--peak-gbps`), and all other metrics rest on; null for a"
-        " device that is not in the catalogue: they rest on the measured one then.",
+        "Roof of the datasheet (or of `--peak-tflops`, `--peak-gbps`), which all other metrics use; null for a device"
+        " that is not in the catalogue, for which they use the measured roof.",
     ]
 
     @property
@@ -320,9 +322,9 @@ class MeasuredRoof:
 
 @dataclass(frozen=True)
 class Attained:
-    """Hold what the device was measured to do (``analyze calibrate``), and how near to that its kernels came.
+    """Hold the measured limits of the device (``analyze calibrate``), and how closely its kernels approached them.
 
-    ``roof_ratio``, by bucket: time at the measured roofs over time taken, of the kernels whose work is known.
+    ``roof_ratio``, by bucket: time at the measured roofs divided by the actual time, over kernels with known work.
     """
 
     memory_gbps: Annotated[Quantity | None, "Memory bandwidth of large copies, GB/s."]
@@ -344,7 +346,7 @@ class Attained:
 
 @dataclass(frozen=True)
 class DeviceReport:
-    """Hold one device over the whole trace, to the nanosecond of what the file says."""
+    """Hold the metrics of one device over the whole trace, with times exact to the nanosecond."""
 
     index: Annotated[DeviceIndex, "The device's id in the file; a string where it is no number."]
     name: Annotated[str | None, "Name from the file's header."]

@@ -58,7 +58,7 @@ PARTITION_SECTION = Section(
 class SetAside:
     """Hold the steps of one state that are not steady.
 
-    ``limited`` is the first of them with another limit than the verdict's; None without one.
+    ``limited`` is the first of them with a limit other than the verdict's; None without such a step.
     """
 
     state: str
@@ -123,7 +123,7 @@ def part_shares(parts_ns: Mapping[str, int], unrecorded_ns: Mapping[str, int] | 
 
 
 def shares_of(rows: Iterable[tuple[str, int]], total_ns: int) -> tuple[PartShare, ...]:
-    """Return parts and their times with their shares of ``total_ns``."""
+    """Return parts and their times, each with its share of ``total_ns``."""
     return tuple(PartShare(part, ns, ns / total_ns) for part, ns in rows)
 
 

@@ -1,4 +1,4 @@
-"""Describe the file, its checks and what they suppress: field docs are those of the JSON report."""
+"""Describe the file, its checks and the metrics that they withhold; fields have the sentences of the JSON report."""
 
 from dataclasses import dataclass
 from typing import Annotated, Literal
@@ -9,7 +9,7 @@ from trace_analyzer.run_metadata import RunMetadata
 
 @dataclass(frozen=True)
 class DeviceInfo:
-    """Hold a device that did work: its id as an int where the file's is one, its names."""
+    """Hold a device that did work: its id (an int if the file's id is one) and its names."""
 
     index: Annotated[DeviceIndex, "The device's id in the file; a string where it is no number."]
     name: Annotated[str | None, "Name from the file's header."]
@@ -21,7 +21,7 @@ class DeviceInfo:
 
 @dataclass(frozen=True)
 class Recorded:
-    """Hold what the profiler was asked to record."""
+    """Hold which data the profiler was configured to record."""
 
     shapes: Annotated[bool, "Shapes of the operators' inputs."]
     stack: Annotated[bool, "Python stacks."]
@@ -31,9 +31,9 @@ class Recorded:
 
 @dataclass(frozen=True)
 class TraceInfo:
-    """Hold the file: where it came from and what it holds.
+    """Hold facts on the file: its origin and its content.
 
-    ``settings`` is what a recording by this package tells about the run; null for all other traces.
+    ``settings`` are the settings of a recording by this package; null for all other traces.
     """
 
     path: Annotated[str, "Path as it was given; `stdin` for standard input."]
@@ -54,15 +54,15 @@ class TraceInfo:
     recorded: Annotated[Recorded, "What the profiler recorded."]
     settings: Annotated[
         RunMetadata | None,
-        "What a recording by this program tells about the run; null for other traces.",
+        "Settings of a recording by this program; null for other traces.",
     ] = None
 
 
 @dataclass(frozen=True)
 class Check:
-    """Hold whether the trace supports its figures in one respect; ``device`` is null for the whole file.
+    """Hold whether the trace supports its metrics in one respect; ``device`` is null for a check of the whole file.
 
-    A failed check withholds metrics of its device: they are null in the report, or empty where they are lists;
+    A failed check withholds metrics of its device: they are null in the report, and lists are empty.
     `DeviceReport.withheld` names them with the reason. Idle time without causes has the cause ``withheld``.
     """
 
@@ -85,7 +85,7 @@ class Check:
 
 @dataclass(frozen=True)
 class Withheld:
-    """Hold a metric that is withheld, the check that its inputs fail, and what that says, for people."""
+    """Hold a withheld metric, the check that failed, and its message."""
 
     metric: Annotated[str, "Its name, as `trust[].withholds` has it."]
     check: Annotated[str, "Name of the check that fails."]

@@ -21,7 +21,7 @@ from trace_analyzer.sections import Section, Shown
 
 @dataclass(frozen=True)
 class Evidence:
-    """Hold one measured fact behind the verdict: ``value`` in ``unit`` and why it matters."""
+    """Hold one measured fact behind the verdict: ``value`` in ``unit``, and why it matters."""
 
     metric: Annotated[str, "What was measured."]
     value: Annotated[Value, "The figure, in `unit`; null when it could not be measured."]
@@ -43,7 +43,7 @@ EVIDENCE_SECTION = Section(
 
 @dataclass(frozen=True)
 class Window:
-    """Hold the interval (or intervals) that the verdict is about."""
+    """Hold the interval (or intervals) that the verdict covers."""
 
     kind: Annotated[
         Literal["steady", "whole", "trimmed", "step"],
@@ -60,7 +60,7 @@ class Window:
 
 @dataclass(frozen=True)
 class Shares:
-    """Hold what the device did in the verdict's window, as ratios that sum to 1."""
+    """Hold how the device spent the verdict's window, as ratios that sum to 1."""
 
     compute: Annotated[Ratio, "Share of kernels that arithmetic limits."]
     memory: Annotated[Ratio, "Share of kernels that memory bandwidth limits, device-to-device copies and memsets."]
@@ -73,11 +73,11 @@ class Shares:
 
 @dataclass(frozen=True)
 class Debiased:
-    """Hold the verdict's window without what recording itself cost the CPU.
+    """Hold the verdict's window without the profiler's overhead on the CPU.
 
-    ``method`` says whether that was estimated from the trace (``event_cost_ns`` per kind of event, ``events``
-    that delayed launches) or measured without the profiler. ``least_removed_ns`` is the lower bound of the
-    estimate. ``survives``: whether the regime is the same; None where the estimate cannot tell.
+    ``method`` is how the overhead is known: estimated from the trace (``event_cost_ns`` per kind of event, ``events``
+    that delayed launches), or measured without the profiler. ``least_removed_ns`` is the lower bound of the estimate.
+    ``survives`` is whether the regime stays the same; None where the estimate cannot decide.
     """
 
     method: Annotated[
@@ -98,22 +98,24 @@ class Debiased:
     parts_ns: Annotated[Mapping[Part, Amount], "The window without it, in ns by part."]
     regime: Annotated[Regime | None, "Regime without it."]
     cause: Annotated[Cause | None, "Cause without it."]
-    survives: Annotated[bool | None, "Whether the regime is the same without it; null where the estimate cannot tell."]
+    survives: Annotated[
+        bool | None, "Whether the regime is the same without it; null where the estimate cannot decide."
+    ]
     why: Annotated[str, "The figures behind it."]
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """Hold what limits the workload, or why that is not known."""
+    """Hold what limits the workload, or why this is unknown."""
 
     status: Annotated[Status, "Whether the trace could be judged. Only `ok` has a regime."]
     regime: Annotated[Regime | None, "What limits the window; null unless the status is `ok`."]
     runner_up: Annotated[Regime | None, "The regime that came close, if one did."]
-    cause: Annotated[Cause | None, "What makes it so; null where the regime says it all."]
+    cause: Annotated[Cause | None, "Cause of the regime; null where the regime alone explains it."]
     confidence: Annotated[Confidence, "How far the verdict can be trusted with what was recorded."]
     confidence_why: Annotated[tuple[str, ...], "What lowers the confidence, and what would raise it."]
     device: Annotated[DeviceIndex | None, "The device that is judged."]
-    window: Annotated[Window | None, "What is judged; null when nothing is."]
+    window: Annotated[Window | None, "The interval that is judged; null when nothing is judged."]
     shares: Annotated[
         Shares | None,
         "What the device did in that window; the shares sum to 1. Null when nothing is judged.",
@@ -132,10 +134,10 @@ class Verdict:
 
 @dataclass(frozen=True)
 class StepReport:
-    """Hold one step on one device; regime, cause, runner-up, confidence and headline are of its own partition.
+    """Hold one step on one device; regime, cause, runner-up, confidence and headline refer to the step's own partition.
 
-    ``cold_start_ns`` is host time before the first use of kernels, ``recording_ns`` what recording took of the step, and
-    ``unrecorded_regime`` the regime without that.
+    ``cold_start_ns`` is host time before the first use of kernels, ``recording_ns`` the profiler's overhead in the
+    step, and ``unrecorded_regime`` the regime without this overhead.
     """
 
     index: Annotated[int, "Number of the step."]

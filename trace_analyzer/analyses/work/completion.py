@@ -55,7 +55,7 @@ def with_context(calls: pl.DataFrame, host: Host, inputs: pl.DataFrame, links: p
     ``inputs`` are all arguments, ``links`` backward operators with their forward operator.
     """
     return (
-        calls.hstack(_said_elsewhere(calls, host, inputs, links))
+        calls.hstack(_surrounding_calls(calls, host, inputs, links))
         .hstack(_results(calls, host, inputs))
         .hstack(_assumed_types(calls))
         .hstack(_gradients(calls))
@@ -110,7 +110,7 @@ def _gradients(calls: pl.DataFrame) -> pl.DataFrame:
     return lookup(by_operator, calls, "operator_id")
 
 
-def _said_elsewhere(calls: pl.DataFrame, host: Host, inputs: pl.DataFrame, links: pl.DataFrame) -> pl.DataFrame:
+def _surrounding_calls(calls: pl.DataFrame, host: Host, inputs: pl.DataFrame, links: pl.DataFrame) -> pl.DataFrame:
     """Return (outer, outer_dims): the enclosing operator that is more informative, or the call's forward call."""
     around = _outer(calls, host, inputs)
     asked = calls.filter(pl.col("operator").cast(pl.String).str.contains(OF_FORWARD)).select("operator_id").unique()

@@ -16,7 +16,7 @@ import polars as pl
 from trace_analyzer import units
 from trace_analyzer.catalog.line_labels import line_label
 from trace_analyzer.render.html.labels import KINDS, short_name
-from trace_analyzer.render.kernel_labels import telling_arguments
+from trace_analyzer.render.kernel_labels import distinguishing_arguments
 from trace_analyzer.render.layout import column_widths
 from trace_analyzer.render.row_phrases import PHRASES
 from trace_analyzer.sections import TEXTS, Form
@@ -159,7 +159,7 @@ def listing(key: str, title: str, frame: pl.DataFrame, fields: Sequence[Field], 
     for place in (place for place, field in enumerate(shown) if field.form in LONG_NAMES):
         if shown[place].form == "name":
             rows = _distinct(rows, place)
-        cuts = telling_cuts(row.cells[place].text for row in rows)
+        cuts = distinguishing_cuts(row.cells[place].text for row in rows)
         rows = tuple(_with_end(row, place, cuts) for row in rows)
     return Listing(key, title, shown, rows, frame.height, record)
 
@@ -173,7 +173,7 @@ def is_empty(values: pl.Series) -> bool:
 def _distinct(rows: tuple[Row, ...], place: int) -> tuple[Row, ...]:
     """Return rows with distinct short names for distinct names."""
     cells = [row.cells[place] for row in rows]
-    endings = telling_arguments((str(cell.sort), cell.text) for cell in cells if cell.full)
+    endings = distinguishing_arguments((str(cell.sort), cell.text) for cell in cells if cell.full)
     named = (
         replace(cell, text=f"{cell.text}, {endings[cell.sort]}") if cell.full and cell.sort in endings else cell
         for cell in cells
@@ -191,7 +191,7 @@ def _with_end(row: Row, place: int, cuts: Mapping[str, int]) -> Row:
     return replace(row, cells=(*row.cells[:place], named, *row.cells[place + 1 :]))
 
 
-def telling_cuts(names: Iterable[str]) -> dict[str, int]:
+def distinguishing_cuts(names: Iterable[str]) -> dict[str, int]:
     """Return where to cut each long name in two, so that the second parts of similar names differ.
 
     The second part is the end or, for names with equal beginnings and ends, the part from shortly before the first

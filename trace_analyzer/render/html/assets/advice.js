@@ -1,13 +1,13 @@
-// What a piece of advice is about: its events on the timeline, their launches, the modules that they belong to.
+// What an advice concerns: its events on the timeline, their launches, and the modules that they belong to.
 
 import { eventLabel } from './describe.js';
 import { formatCount, formatDuration } from './format.js';
 import { endOf, firstEndingAfter, linked, lowerBound, rowOf, stackOf } from './store.js';
 
 const TOP_SUMS = 8;
-const MOST_STACKS = 2000; // looked at for launches and modules: each takes a search in every row of a thread
+const MOST_STACKS = 2000; // for finding launches and modules: each takes a search in every row of a thread
 
-// The events inside the advice's intervals, what there is to say about their number, and all outlines by row.
+// The events inside the advice's intervals, a sentence on their number, and all outlines by row.
 export function memberEvents(store, id) {
   const { total, members } = store.advice.get(id) ?? { total: 0, members: [] };
   const events = [...new Set(members.flatMap((member) => eventsWithin(store, member)))].sort((a, b) => store.start[a] - store.start[b]);
@@ -24,7 +24,7 @@ export function memberEvents(store, id) {
   };
 }
 
-// Work of the device that lies within an interval; where there is none, its idle time there.
+// Device activities within an interval, or its idle time without any.
 function eventsWithin(store, { start, end, place }) {
   for (const family of ['stream', 'idle']) {
     const places = [];
@@ -39,7 +39,7 @@ function eventsWithin(store, { start, end, place }) {
   return idleAround(store, start, place);
 }
 
-// The idle event that holds the beginning of an interval which a window cut.
+// The idle event that contains the beginning of an interval cut by a window.
 function idleAround(store, start, place) {
   for (const row of store.rows) {
     const track = store.tracks[row.track];
@@ -64,14 +64,14 @@ function byRow(store, events) {
   return [...rows].map(([row, members]) => ({ row, events: members.sort((a, b) => store.start[a] - store.start[b]) }));
 }
 
-// Pairs of launch and member to draw arrows for: of those in the view evenly as many as there is room for.
+// Pairs of launch and member for arrows: an even sample of those in the view, as many as there is room for.
 export function memberArrowEvents(store, { events }, { from, to }, most) {
   const shown = events.filter((event) => endOf(store, event) > from && store.start[event] < to);
   const step = Math.max(1, Math.ceil(shown.length / most));
   return shown.filter((_, i) => i % step === 0).map((event) => [linked(store, event).source, event]).filter(([launch]) => launch >= 0);
 }
 
-// The members by name and by module, the most time first.
+// The members by name and by module, largest time first.
 export function memberTables(store, words, { events, modules }) {
   const sum = (summed, keyOf) => {
     const sums = new Map();

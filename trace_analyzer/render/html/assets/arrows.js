@@ -1,4 +1,4 @@
-// The outline of the selected event, its arrows, and the markers of ends that are out of sight.
+// The outline of the selected event, its arrows, and the markers of ends outside the view.
 
 import { eventLabel, eventName, otherEnds } from './describe.js';
 import { shortened } from './elements.js';
@@ -19,7 +19,7 @@ export class Arrows extends Part {
     const empty = { left: [], right: [], top: [], bottom: [] };
     const box = this.timeline.selected < 0 ? null : this.boxOf(this.timeline.selected);
     const arrows = this.timeline.selected < 0 ? [] : this.arrows();
-    if (this.timeline.selected < 0 && !this.isOutlined) return; // nothing to draw and nothing to take back
+    if (this.timeline.selected < 0 && !this.isOutlined) return; // nothing to draw or to erase
     this.isOutlined = this.timeline.selected >= 0;
     this.model('chosen').data = box ? { left: [box.left], right: [box.right], top: [box.top], bottom: [box.bottom] } : empty;
     const columns = ['x0', 'y0', 'x1', 'y1', 'cx0', 'cy0', 'cx1', 'cy1'];
@@ -27,7 +27,7 @@ export class Arrows extends Part {
     this.drawEdgeMarkers(this.timeline.selected < 0 ? new Map() : this.endsBehindEdges());
   }
 
-  // An event's box, at least a few pixels wide, so that the outline of a short one can be seen.
+  // An event's box, at least a few pixels wide, so that the outline of a short event is visible.
   boxOf(event) {
     const row = this.timeline.tracks.rowInLayout(event);
     if (!row || this.timeline.tracks.isHidden(row)) return null;
@@ -55,7 +55,7 @@ export class Arrows extends Part {
     return { x0, y0, x1, y1, cx0: x0, cy0: middle, cx1: x1, cy1: middle };
   }
 
-  // For each edge behind which ends of the arrows lie: the nearest of them, where it would be, how many there are.
+  // For each edge with ends of arrows beyond it: the nearest end, its projected place, and the number of ends.
   endsBehindEdges() {
     const { from, to } = this.timeline.view;
     const height = this.scroller.clientHeight;
@@ -72,7 +72,7 @@ export class Arrows extends Part {
     return behind;
   }
 
-  // Where an event lies as seen from the view: behind which edge, and where along it.
+  // Where an event is relative to the view: beyond which edge, and where along it.
   placeOf(event, row, { from, to, height }) {
     const clamp = (value, least, most) => Math.max(least, Math.min(value, most));
     const y = clamp(row ? (row.top + row.bottom) / 2 : this.timeline.tracks.trackTop(event), (row?.pinned ? 0 : this.timeline.tracks.ceiling) + EDGE_PX, height - EDGE_PX);

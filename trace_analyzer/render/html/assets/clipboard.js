@@ -1,8 +1,8 @@
-// Text onto the clipboard.
+// Copy text to the clipboard.
 
 const COPIED_MS = 1500;
 
-// Copies a text and says on the button that asked for it whether that worked; a sandboxed frame may not write there.
+// Copies a text and shows the result on the button that was clicked; a sandboxed frame may not write to the clipboard.
 export async function copyText(text, button) {
   const label = button.textContent;
   button.textContent = await written(text) ? 'Copied' : 'Copying is not allowed here';

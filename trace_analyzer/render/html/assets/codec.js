@@ -1,4 +1,4 @@
-// Reads what trace_analyzer/render/html/codec.py writes: byte planes, deflated, in base64.
+// Decode the format of trace_analyzer/render/html/codec.py: byte planes, deflated, in base64.
 
 const LENGTH_BYTES = 4;
 
@@ -6,13 +6,13 @@ export async function decode(base64) {
   return unpack(new Uint8Array(await inflated(base64).arrayBuffer()));
 }
 
-// What was deflated and written in base64, as a response that can be read as bytes or text.
+// Deflated base64 text, as a response that can be read as bytes or text.
 export function inflated(base64) {
   return new Response(new Blob([bytesOf(base64.trim())]).stream().pipeThrough(new DecompressionStream('deflate-raw')));
 }
 
 function bytesOf(base64) {
-  if (Uint8Array.fromBase64) return Uint8Array.fromBase64(base64); // faster, where the browser has it
+  if (Uint8Array.fromBase64) return Uint8Array.fromBase64(base64); // faster, where the browser supports it
   const binary = atob(base64);
   const bytes = new Uint8Array(binary.length);
   for (let i = 0; i < binary.length; i++) bytes[i] = binary.charCodeAt(i);

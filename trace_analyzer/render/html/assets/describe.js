@@ -11,13 +11,13 @@ export function eventName(store, event) {
   return store.name_values[store.name[event]];
 }
 
-// The short name, with the class of a Python frame, or what the cause of idle time is called.
+// The short name with the class of a Python frame, or the label of a cause of idle time.
 export function eventLabel(store, words, event) {
   const label = store.labels[store.name[event]];
   return ['idle', 'exposed', 'path'].includes(trackOf(store, event).family) ? words[label] ?? label : frameLabel(store, event, label);
 }
 
-// The facts worth a tooltip, the most telling first; only what is known.
+// The known facts for a tooltip, the most important first.
 export function describe(store, words, event) {
   const track = trackOf(store, event);
   const facts = [
@@ -34,7 +34,7 @@ export function describe(store, words, event) {
   return facts.filter(([, value]) => value);
 }
 
-// Start, end and length to the nanosecond, as the trace has them.
+// Start, end and length to the nanosecond, as in the trace.
 export function exactTimes(store, event) {
   const ns = (value) => `${formatCount(Math.round(value))} ns`;
   return [['Starts at', ns(store.start[event])], ['Ends at', ns(store.start[event] + store.duration[event])], ['Lasts', ns(store.duration[event])]];

@@ -1,4 +1,4 @@
-// Starts the summary plots, once BokehJS is there.
+// Start the summary plots once BokehJS is loaded.
 
 import { startPlots } from './plots.js';
 

@@ -1,4 +1,4 @@
-// Search and filter: what matches stands out, and can be gone through.
+// Search and filter: matches are highlighted, and can be stepped through.
 
 import { formatCount } from './format.js';
 import { bucketOf } from './interval.js';
@@ -18,7 +18,7 @@ export class Finder extends Part {
     this.timeline.schedule(true);
   }
 
-  // What can be filtered by: the buckets and kinds of the activities, the causes of idle time.
+  // Filter values: buckets and kinds of activities, and causes of idle time.
   offerFilters() {
     const counts = new Map();
     for (let i = 0; i < this.store.activities; i++) {

@@ -32,7 +32,7 @@ export function buildFlames({ header, columns }) {
   });
 }
 
-// Boxes of a tree under a node that fills the width, and above it what called it: { node, x, width, row }.
+// Boxes of a tree below a node that fills the width, and above it its callers: { node, x, width, row }.
 export function flameBoxes(node, width) {
   const boxes = [];
   for (let caller = node.caller; caller; caller = caller.caller) boxes.push({ node: caller, x: 0, width, row: caller.depth });
@@ -49,7 +49,7 @@ export function flameBoxes(node, width) {
   return boxes;
 }
 
-// Nodes whose frame holds the text, and their time, what is under another match counted once.
+// Nodes whose frame contains the text, and their time, without counting nested matches twice.
 export function flameMatches(root, text) {
   const wanted = text.toLowerCase();
   const matched = new Set();
@@ -98,7 +98,7 @@ class FlameGraph {
 
   draw() {
     const width = this.canvas.parentElement.clientWidth;
-    if (!width) return; // folded: drawn when it is opened
+    if (!width) return; // folded: drawn when opened
     this.boxes = flameBoxes(this.focus, width);
     const rows = 1 + this.boxes.reduce((most, { row }) => Math.max(most, row), 0);
     const ratio = globalThis.devicePixelRatio ?? 1;

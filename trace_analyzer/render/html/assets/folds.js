@@ -1,7 +1,7 @@
 // Folded parts of the page: they open when something in them is linked to, and those on paper that say so. The browser itself
 // opens those in which its search finds something.
 
-// Opens every fold around an element, and the one that it is the heading of.
+// Opens every fold around an element, and the one whose heading it is.
 export function unfold(element) {
   for (let fold = element?.closest('details'); fold; fold = fold.parentElement.closest('details')) fold.open = true;
 }

@@ -1,4 +1,4 @@
-// Quantities as people write them, the same way as trace_analyzer/units.py.
+// Format quantities for people, like trace_analyzer/units.py.
 
 const TIME_UNITS = [[1e9, 's'], [1e6, 'ms'], [1e3, 'us'], [1, 'ns']];
 const PREFIXES = [[1e15, 'P'], [1e12, 'T'], [1e9, 'G'], [1e6, 'M'], [1e3, 'k'], [1, '']];
@@ -21,7 +21,7 @@ export function formatShare(value, whole) {
   return whole ? `${((100 * value) / whole).toFixed(1)} %` : '–';
 }
 
-// An instant for an axis whose ticks are `step` apart: as many decimals as two ticks differ in.
+// A time for an axis with ticks `step` apart, with as many decimals as two ticks differ in.
 export function formatTick(ns, step) {
   const [factor, unit] = TIME_UNITS.find(([size]) => Math.max(Math.abs(ns), step) >= size) ?? TIME_UNITS.at(-1);
   const decimals = Math.max(0, Math.ceil(-Math.log10(step / factor) - 1e-9));

@@ -4,7 +4,7 @@
 import { formatDuration } from './format.js';
 import { endOf, linked, lowerBound, stackOf, trackOf } from './store.js';
 
-// Sentences about idle time, each with the event that it ends with, if any; none for other events.
+// Sentences on idle time, each with the event at its end, if any; none for other events.
 export function idleStory(store, words, curves, event) {
   if (event < 0 || trackOf(store, event).family !== 'idle') return [];
   const group = trackOf(store, event).group;
@@ -59,7 +59,7 @@ function hostSentences(store, words, event) {
   ].filter(Boolean);
 }
 
-// Whether a Python frame is none of an installed package, nor of Python itself.
+// Whether a Python frame is neither of an installed package nor of Python itself.
 function isOwn(store, event) {
   return store.own?.has(store.kind_values[store.kind[event]]) ?? false;
 }

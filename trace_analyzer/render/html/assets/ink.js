@@ -1,6 +1,6 @@
-// Canvases for what changes with every frame: text of the page would be laid out anew with each.
+// Canvases for content that changes with every frame, as page text would cause a new layout each time.
 
-// The canvas as sharp as the screen and empty; its context draws in CSS pixels.
+// The canvas, cleared, at the screen's resolution; its context draws in CSS pixels.
 export function cleared(canvas, width, height) {
   const ratio = globalThis.devicePixelRatio ?? 1;
   const [across, down] = [Math.round(width * ratio), Math.round(height * ratio)];
@@ -14,7 +14,7 @@ export function cleared(canvas, width, height) {
   return ink;
 }
 
-// Dark or light text, whichever stands out against a #rrggbb fill.
+// Dark or light text, whichever has more contrast with a #rrggbb fill.
 export function readableOn(fill) {
   const [red, green, blue] = [1, 3, 5].map((at) => parseInt(fill.slice(at, at + 2), 16) / 255);
   return 0.299 * red + 0.587 * green + 0.114 * blue > 0.55 ? '#14181f' : '#ffffff';

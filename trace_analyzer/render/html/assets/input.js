@@ -20,7 +20,7 @@ export class Input extends Part {
     this.pointers = new Map();
   }
 
-  // "pan": dragging moves the view; "select": it chooses an interval, as it always does with Shift and on the axis.
+  // "pan": dragging moves the view; "select": it selects an interval, as always with Shift and on the axis.
   setMode(mode) {
     this.mode = mode;
     this.root.dataset.mode = mode;
@@ -40,7 +40,7 @@ export class Input extends Part {
     document.addEventListener('keydown', (event) => this.onKey(event));
   }
 
-  // Queue depth and queued work lead from each instant to what happened then, and say how much there was of them.
+  // A click on queue depth or queued work leads to the events at that time; the tooltip shows the values.
   listenToCurve(kind, format) {
     const panel = this.root.querySelector(`[data-curve="${kind}"]`);
     if (!panel) return;
@@ -163,7 +163,7 @@ export class Input extends Part {
     this.timeline.show(zoom(this.timeline.view, (from + to) / 2, factor));
   }
 
-  // Keys act while nothing else has the focus; the arrows only inside the timeline, elsewhere they scroll.
+  // Keys act while no other element has the focus; arrow keys only inside the timeline, elsewhere they scroll.
   onKey(event) {
     const inside = this.root.contains(event.target);
     if (event.ctrlKey || event.metaKey || event.altKey || isField(event.target)) return;
@@ -191,7 +191,7 @@ export class Input extends Part {
   }
 }
 
-// Whether a fragment names a place on the timeline, and not a part of the page.
+// Whether a fragment names a place on the timeline instead of a part of the page.
 function parsesFragment(fragment) {
   const { view, selected, interval } = parseFragment(fragment);
   return view !== null || selected >= 0 || interval !== null;

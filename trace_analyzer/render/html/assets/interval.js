@@ -8,7 +8,7 @@ const MOST_THREADS = 4;
 const HOST_FAMILIES = [['operators', 'operator'], ['calls', 'call'], ['python', 'Python']];
 
 // Per device: time accounted for, busy and idle time, and time with counts by bucket, by cause of idling and by name.
-// Per thread: time in its outermost events, and by operator, call and Python function the time without what they called.
+// Per thread: time in its outermost events, and self time by operator, call and Python function.
 export function statistics(store, from, to) {
   const groups = [...new Set(store.tracks.filter(({ family }) => family === 'stream').map(({ group }) => group))];
   return {
@@ -19,21 +19,21 @@ export function statistics(store, from, to) {
   };
 }
 
-// The threads with the most events, those that launch first as the tracks have them.
+// The threads with most events; threads that launch come first, as in the order of tracks.
 function threads(store) {
   const groups = new Map();
   for (const { thread, group } of store.tracks) if (thread !== null && !groups.has(thread)) groups.set(thread, group);
   return [...groups].slice(0, MOST_THREADS).map(([thread, group]) => ({ thread, group }));
 }
 
-// Own time: what is inside of an event on the same track counts for that alone.
+// Self time: time inside a nested event on the same track counts for the nested event only.
 function threadStatistics(store, thread, group, from, to) {
   const names = HOST_FAMILIES.flatMap(([family, label]) => ownTimes(store, rowsOf(store, (track) => track.thread === thread && track.family === family), from, to)
     .map((sum) => ({ ...sum, family: label })));
   return { group, names: names.sort((a, b) => b.ns - a.ns || (a.key < b.key ? -1 : 1)) };
 }
 
-// { key, ns, count } by label over the rows of one track: time clipped to the interval, less that of the row below.
+// { key, ns, count } by label over the rows of one track: time clipped to the interval, minus that of the row below.
 function ownTimes(store, rows, from, to) {
   const totals = new Map();
   const add = (event, ns, count) => {
@@ -76,7 +76,7 @@ function deviceStatistics(store, group, from, to) {
   };
 }
 
-// The bucket of a kernel; what kind of activity it is where it has none.
+// The bucket of a kernel, or the kind of another activity.
 export function bucketOf(store, event) {
   const detail = store.detail[event];
   return (detail && store.bucket_values[store.bucket[detail - 1]]) || store.kind_values[store.kind[event]];
@@ -86,7 +86,7 @@ function rowsOf(store, chosen) {
   return store.rows.filter(({ track }) => chosen(store.tracks[track]));
 }
 
-// { key, ns, count } by key, the most time first.
+// { key, ns, count } by key, largest time first.
 function sums(store, rows, from, to, keyOf) {
   const totals = new Map();
   for (const row of rows) {

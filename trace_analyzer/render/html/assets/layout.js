@@ -1,4 +1,4 @@
-// Where tracks and rows stand, in pixels from the top: pinned tracks first, which stay in sight, then those that scroll.
+// Positions of tracks and rows, in pixels from the top: pinned tracks first, which stay visible, then scrolling ones.
 
 import { firstEndingAfter } from './store.js';
 
@@ -51,11 +51,11 @@ function addTracks(store, layout, ids, pinned, { folded, heights, lanes }) {
   }
 }
 
-// The tracks of devices, from the top, as many of them as take no more than `room` px; those after the first
-// device only with all of their device.
+// The tracks of devices from the top, as many as fit in `room` px; those after the first
+// device only with all tracks of their device.
 export function pinnedTracks(store, folded, room, { heights, hidden = new Set() }) {
   const devices = store.tracks.flatMap(({ thread }, id) => (thread === null && !hidden.has(id) ? [id] : []));
-  if (store.tracks.every(({ thread }) => thread === null)) return new Set(); // nothing to scroll under them
+  if (store.tracks.every(({ thread }) => thread === null)) return new Set(); // nothing to scroll below them
   const groupAt = (place) => store.tracks[devices[place]]?.group;
   for (let count = devices.length; count > 0; count--) {
     if (groupAt(count - 1) !== groupAt(0) && groupAt(count) === groupAt(count - 1)) continue;
@@ -65,7 +65,7 @@ export function pinnedTracks(store, folded, room, { heights, hidden = new Set() 
   return new Set();
 }
 
-// How many rows of each track reach down to the last one that holds something between two times.
+// The number of rows of each track up to the last one with an event between two times.
 export function lanesInView(store, from, to) {
   const lanes = new Map();
   for (const row of store.rows) {
@@ -76,7 +76,7 @@ export function lanesInView(store, from, to) {
   return lanes;
 }
 
-// Rows as they stand on the screen: what scrolls is moved up, and cut where it passes under the pinned rows or out of sight.
+// Rows as shown on the screen: scrolling rows are moved up, and cut at the pinned rows and at the edge of the view.
 export function onScreen({ rows, pinnedHeight }, scrolled, height) {
   return rows.flatMap((row) => {
     if (row.pinned) return row.top < height ? [row] : [];
@@ -85,14 +85,14 @@ export function onScreen({ rows, pinnedHeight }, scrolled, height) {
   });
 }
 
-// Where a label stands: beside its track's first row, but in sight while any of the track is.
+// Position of a label: next to its track's first row, but visible while any part of the track is.
 export function labelTop(item, scrolled, pinnedHeight) {
   if (item.pinned) return item.top;
   const least = pinnedHeight + (item.heading === undefined ? HEADING : 0);
   return Math.max(item.top - scrolled, Math.min(least, item.end - scrolled - Math.min(item.height, HEADING)));
 }
 
-// The row at a height, or the nearest one within the space between two rows.
+// The row at a height, or the nearest one in the space between two rows.
 export function rowAt(rows, y) {
   return rows.find((row) => y >= row.top && y < row.bottom + ROW_SPACE);
 }

@@ -1,11 +1,11 @@
-// Level of detail: what of the visible rows is worth a box of its own at this zoom.
+// Level of detail: which events of the visible rows get a box of their own at this zoom.
 
 import { firstEndingAfter, isMatch, kindTimes, lowerBound } from './store.js';
 
 const LEVELS = 8;
 const FAINTEST = 3 / LEVELS;
 const LEAST_SHARE = 0.5 / LEVELS; // of a row's height: a line
-const NARROW_GAP = 0.5; // of a quantum: nobody sees what lies between two blocks that are closer
+const NARROW_GAP = 0.5; // of a quantum: a smaller gap between two blocks is invisible
 
 // Boxes for the rows between two times. Events wider than `quantum` get a box; runs of narrower ones share
 // one whose opacity is their busy share, in few levels, and whose kind is the one with most time; on a row of idle time
@@ -19,7 +19,7 @@ export function visibleBoxes(store, rows, from, to, quantum, budget) {
   }
 }
 
-// Typed arrays: Bokeh takes them as they are, and no frame leaves thousands of numbers to the garbage collector.
+// Typed arrays: Bokeh uses them directly, and frames leave no thousands of numbers to the garbage collector.
 function emptyBoxes(capacity) {
   const [left, right, top, bottom, alpha] = Array.from({ length: 5 }, () => new Float64Array(capacity));
   const [kind, hit] = [new Uint8Array(capacity), new Uint8Array(capacity)];
@@ -36,7 +36,7 @@ function collectRow(store, row, from, to, quantum, boxes) {
   const last = row.first + row.count;
   const times = new Float64Array(store.kind_values.length);
   let i = firstEndingAfter(store, row, from);
-  let block = -1; // the last box, if it is a run that may go on
+  let block = -1; // the last box, if it is a run that may continue
   while (i < last && start[i] < to) {
     const isWide = duration[i] >= quantum;
     let next = i + 1;
@@ -93,7 +93,7 @@ function push(boxes, row, left, right, kind, alpha, event, hit) {
   return true;
 }
 
-// A step function between two times as at most one step per `quantum`, the highest value of each.
+// A step function between two times with at most one step per `quantum`, the highest value of each.
 export function visibleSteps({ time, value }, from, to, quantum) {
   const steps = { x: [from], y: [0] };
   let i = lowerBound(time, from, 0, time.length);

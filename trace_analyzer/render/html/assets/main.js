@@ -1,4 +1,4 @@
-// Starts the timeline, and everything that leads to a place on it.
+// Start the timeline, and everything that leads to a place on it.
 
 import { decode, inflated } from './codec.js';
 import { startFlames } from './flame.js';
@@ -6,9 +6,9 @@ import { around } from './navigation.js';
 import { buildStore, eventOf } from './store.js';
 import { Timeline } from './timeline.js';
 
-const PAPER_PX = 690; // what A4 and Letter have room for
+const PAPER_PX = 690; // width of A4 and Letter
 
-// The verdict is on the screen before the events are inflated; a hidden tab paints nothing and does not wait for it.
+// The verdict is painted before the events are inflated; a hidden tab paints nothing and does not wait.
 function firstPaint() {
   if (document.hidden) return Promise.resolve();
   if (!PerformanceObserver.supportedEntryTypes.includes('paint')) return nextFrame();
@@ -45,7 +45,7 @@ async function startTimeline() {
   return new Timeline(bokehDocument, store, json('words'), root);
 }
 
-// Whatever on the page has `data-start` and `data-end` (ns on the timeline) leads there when it is clicked; so do
+// Every element with `data-start` and `data-end` (ns on the timeline) leads there when clicked; so do
 // the points of the plots.
 function listenToJumps(timeline) {
   document.addEventListener('click', (event) => {
@@ -61,7 +61,7 @@ function listenToJumps(timeline) {
   });
 }
 
-// Shows the place, and selects the event that it is the place of, if it is one.
+// Shows the place, and selects its event, if there is one.
 function leadTo(timeline, start, end) {
   timeline.show(around(start, end, 0.15));
   timeline.root.scrollIntoView({ behavior: 'instant', block: 'start' });
@@ -79,7 +79,7 @@ function listenToPrinter(timeline) {
     timeline.root.style.setProperty('--screen-height', `${timeline.scroller.clientHeight}px`);
     timeline.painter.drawForPaper();
   });
-  // Figures take new data and colours in tasks of their own, which are done before the next listener is asked.
+  // Figures update data and colours in separate tasks, which finish before the next listener is called.
   addEventListener('beforeprint', () => {
     for (const figure of Bokeh.index.roots) {
       figure.invalidate_painters?.();

@@ -2,7 +2,7 @@
 
 const SHORTEST = 20;
 
-// The range moved and shrunk so that it lies within the trace, with a little air at both ends.
+// The range moved and shrunk into the trace, with a small margin at both ends.
 export function clampView({ from, to }, end) {
   const air = Math.max(end, 1) * 0.02;
   const length = Math.min(Math.max(to - from, SHORTEST), Math.max(end, SHORTEST) + 2 * air);
@@ -10,7 +10,7 @@ export function clampView({ from, to }, end) {
   return { from: start, to: start + length };
 }
 
-// The range scaled by `factor` around a time that stays where it is.
+// The range scaled by `factor` around a fixed time.
 export function zoom({ from, to }, time, factor) {
   return { from: time - (time - from) * factor, to: time + (to - time) * factor };
 }
@@ -19,7 +19,7 @@ export function pan({ from, to }, ns) {
   return { from: from + ns, to: to + ns };
 }
 
-// A range that shows [start, end) in its middle with room on both sides.
+// A range with [start, end) in its middle and space on both sides.
 export function around(start, end, room = 0.6) {
   const margin = Math.max((end - start) * room, SHORTEST);
   return { from: start - margin, to: end + margin };

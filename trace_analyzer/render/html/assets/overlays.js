@@ -1,4 +1,4 @@
-// What lies over the rows when it is asked for: the members of an advice, and the critical path.
+// Overlays on request: the members of an advice, and the critical path.
 
 import { memberArrowEvents, memberEvents, memberTables } from './advice.js';
 import { tableElement } from './elements.js';
@@ -8,8 +8,8 @@ import { Part } from './part.js';
 import { drawPath, pathPieces, pathRow } from './path.js';
 import { endOf, linked, lowerBound, trackOf } from './store.js';
 
-const MEMBER_ARROWS = 40; // of an advice: more hide what they lead to
-const PATH_PX = 2; // what is narrower than this along the critical path is one piece
+const MEMBER_ARROWS = 40; // of an advice: more would hide their targets
+const PATH_PX = 2; // narrower intervals of the critical path are merged
 const OUTLINE_GAP_PX = 2;
 
 export class Overlays extends Part {
@@ -20,7 +20,7 @@ export class Overlays extends Part {
     if (this.path) timeline.tracks.hidden.add(this.path.track);
   }
 
-  // Outlines everything that an advice is about, with the launches and the modules, and opens one place of it.
+  // Outlines everything that an advice concerns, with launches and modules, and opens one place of it.
   chooseAdvice(id, title = '') {
     this.advice = id === null ? null : memberEvents(this.store, id);
     if (this.advice && !this.advice.events.length) this.advice = null;
@@ -47,7 +47,7 @@ export class Overlays extends Part {
     this.root.scrollIntoView({ behavior: 'instant', block: 'start' });
   }
 
-  // Outlines of members, launches and modules; those that would touch are one.
+  // Outlines of members, launches and modules; touching ones are merged.
   drawMembers(ink) {
     if (!this.advice) return;
     const { from, to } = this.timeline.view;
@@ -91,7 +91,7 @@ export class Overlays extends Part {
     return Boolean(this.path) && !this.timeline.tracks.hidden.has(this.path.track);
   }
 
-  // Shows the critical path or hides it: its own row, and a line over the rows of what it goes through.
+  // Shows or hides the critical path: its own row, and a line over the rows of its events.
   showPath(isShown) {
     if (!this.path || isShown === this.hasPath) return;
     if (isShown) this.timeline.tracks.hidden.delete(this.path.track);

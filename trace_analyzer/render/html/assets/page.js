@@ -1,4 +1,4 @@
-// Starts what works without the timeline and before it: folds, cards, tables and tooltips.
+// Start the parts that work without the timeline and before it: folds, cards, tables and tooltips.
 
 import { startCards } from './cards.js';
 import { startFolds } from './folds.js';

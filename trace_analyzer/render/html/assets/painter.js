@@ -1,4 +1,4 @@
-// Draws what the view shows: boxes and curves into Bokeh's sources, labels and axis onto canvases of the page.
+// Draw the view: boxes and curves into Bokeh's sources, labels and axis onto canvases of the page.
 
 import { eventLabel } from './describe.js';
 import { shortened } from './elements.js';
@@ -72,13 +72,13 @@ export class Painter extends Part {
     return this.isMoved() && from >= this.fetched.from && to <= this.fetched.to;
   }
 
-  // Whether the view is as long as the one that boxes were taken for.
+  // Whether the view has the same length as the one that the boxes were computed for.
   isMoved() {
     const { from, to } = this.timeline.view;
     return this.fetched !== null && Math.abs(to - from - this.fetched.length) < 1e-6 * this.fetched.length;
   }
 
-  // The chosen place's step functions; each panel says what its top stands for.
+  // The chosen place's step functions; each panel shows the value of its top.
   drawCurves(quantum) {
     for (const [kind, format] of Object.entries(CURVES)) {
       const panel = this.root.querySelector(`[data-curve="${kind}"]`);
@@ -94,7 +94,7 @@ export class Painter extends Part {
     }
   }
 
-  // Labels stay inside the view while their box is partly out of it.
+  // Labels stay inside the view while a part of their box is outside.
   drawLabels(ink = cleared(this.element('ink'), this.timeline.plotWidth, this.scroller.clientHeight)) {
     const { boxes } = this.fetched;
     const { from, to } = this.timeline.view;
@@ -115,7 +115,7 @@ export class Painter extends Part {
     this.timeline.overlays.drawMembers(ink);
   }
 
-  // As much of a text as has room, by the mean width of its characters.
+  // As much of a text as fits, by the mean width of its characters.
   fitted(ink, text, px) {
     if (!this.widths.has(text)) this.widths.set(text, ink.measureText(text.slice(0, LONGEST_LABEL)).width);
     const width = this.widths.get(text);
@@ -147,14 +147,14 @@ export class Painter extends Part {
     }, TELL_DELAY_MS);
   }
 
-  // Those that would run out of the axis have no label.
+  // Ticks whose label would exceed the axis have none.
   labelledTicks() {
     const { times, labels } = this.ticks();
     const last = this.timeline.plotWidth - this.tickPx(labels) + TICK_PX.padding / 2;
     return times.map((time, i) => ({ time, label: labels[i], x: this.timeline.xOf(time), isLabelled: this.timeline.xOf(time) < last }));
   }
 
-  // As many round times as have room for their labels.
+  // As many round times as there is room for labels.
   ticks() {
     for (let count = this.timeline.plotWidth / TICK_PX.least; ; count /= 1.5) {
       const { step, times } = ticks(this.timeline.view, Math.min(count, Math.max(this.timeline.plotWidth / TICK_PX.most, 4)));

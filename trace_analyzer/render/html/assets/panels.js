@@ -10,7 +10,7 @@ import { stackOf, trackOf } from './store.js';
 const PANEL_GAP_PX = 12;
 
 export class Panels extends Part {
-  // The panel with the details must not lie on the row that they are about.
+  // The details panel must not cover the row of its event.
   uncover(event) {
     const hidden = () => this.scroller.getBoundingClientRect().top + this.timeline.tracks.rowInLayout(event).bottom - this.element('details').getBoundingClientRect().top;
     if (hidden() > 0 && !this.timeline.tracks.rowInLayout(event).pinned) this.scroller.scrollTop += hidden() + PANEL_GAP_PX;
@@ -37,7 +37,7 @@ export class Panels extends Part {
     this.element('go-other').hidden = this.element('show-arrow').hidden;
   }
 
-  // A sentence on idle time, with a way to the event that it names.
+  // A sentence on idle time, with a link to the event that it names.
   storyElement({ text, event }) {
     const item = document.createElement('li');
     item.textContent = text;
@@ -50,7 +50,7 @@ export class Panels extends Part {
     return item;
   }
 
-  // What was open around the event, each frame a way to it.
+  // The open frames around the event, each with a link.
   drawStack() {
     const stack = stackOf(this.store, this.timeline.selected);
     this.element('details-stack').parentElement.hidden = !stack.length;
@@ -85,7 +85,7 @@ export class Panels extends Part {
     tooltip.style.top = `${below + height > floor ? Math.max(8, Math.min(pointer.clientY - 14, floor) - height) : below}px`;
   }
 
-  // Where the first open panel begins, else the window ends: what floats stays above it.
+  // Where the first open panel begins, else the window ends: floating elements stay above it.
   panelTop() {
     const open = ['details', 'interval-panel', 'advice-panel'].map((name) => this.element(name)).filter(({ hidden }) => !hidden);
     return Math.min(innerHeight, ...open.map((panel) => panel.getBoundingClientRect().top));

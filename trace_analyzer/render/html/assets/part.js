@@ -1,4 +1,4 @@
-// One topic of the timeline, with what all of them share.
+// One topic of the timeline, with the state that all topics share.
 
 export class Part {
   constructor(timeline) {

@@ -2,9 +2,9 @@
 
 import { endOf, firstEndingAfter, lowerBound } from './store.js';
 
-const LOOKED_AT = 256; // stretches within one piece: more are too narrow for any to stand out
+const LOOKED_AT = 256; // intervals within one piece: more are too narrow to distinguish
 
-// The row with the stretches of the critical path; undefined where nothing was replayed.
+// The row with the intervals of the critical path; undefined without a replay.
 export function pathRow(store) {
   return store.rows.find(({ track }) => store.tracks[track].family === 'path');
 }
@@ -67,7 +67,7 @@ export function edgeText(edge) {
   return EDGES[edge] ?? edge;
 }
 
-// What a stretch of the path belongs to, and the stretches before and after it: sentences, each with a way there.
+// The event of an interval of the path, and the intervals before and after it: sentences, each with a link.
 export function pathStory(store, event) {
   const row = pathRow(store);
   if (!row || event < row.first || event >= row.first + row.count) return [];

@@ -3,9 +3,9 @@
 
 const BEFORE_PX = '400px';
 const NAMES_FROM_PX = 640;
-const IDLE_MS = 200; // for browsers that do not tell when they are idle
+const IDLE_MS = 200; // for browsers without requestIdleCallback
 
-// What a model takes from the theme, by the kind of model; glyphs carry the name of their colour.
+// What a model takes from the theme, by the kind of model; glyphs have the name of their colour.
 export function themed(model, colour) {
   const name = (model.tags ?? []).find((tag) => typeof tag === 'string' && tag.startsWith('--'));
   if (name) {
@@ -37,7 +37,7 @@ function cssColour(name) {
   return getComputedStyle(document.documentElement).getPropertyValue(name).trim() || 'gray';
 }
 
-// A tap on a point or a bar leads to the place that it speaks for: a selection is taken back as soon as it is made.
+// A tap on a point or a bar leads to its place; the selection is cleared immediately.
 export function listenToTaps(bokehDocument, lead) {
   for (const model of bokehDocument._all_models.values()) {
     if (model.type !== 'GlyphRenderer') continue;
@@ -54,7 +54,7 @@ export function listenToTaps(bokehDocument, lead) {
   }
 }
 
-// The instant of the curve over time that is nearest to a point of its plot: whose it is, and when.
+// The time on a curve that is nearest to a point of its plot: its device, and the time.
 export function instantAt(curves, x, y) {
   let nearest = null;
   for (const { xs, ys, place, unit } of curves) {
@@ -84,7 +84,7 @@ function leadTo(place) {
   document.dispatchEvent(new CustomEvent('place', { detail: place }));
 }
 
-// Names of lines stand on the plot where they lie over nothing: on a narrow one the legend alone has them.
+// Names of lines are drawn on the plot where they fit; a narrow plot shows them in the legend only.
 function nameLines(place, { renderers }) {
   const names = renderers.filter(({ glyph }) => glyph?.type === 'Text');
   const choose = () => {

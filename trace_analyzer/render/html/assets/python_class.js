@@ -9,7 +9,7 @@ const METHOD = /^<(?:built-in )?method '?([\w.]+)'? of '?(?:type )?([\w.]+)'?(?:
 
 const MOST_KNOWN = 20_000;
 
-// The class of a frame; '' for a function, and where it is not recorded. Kept: labels ask for it in every frame drawn.
+// The class of a frame; '' for a function, and where it is not recorded. Cached, as labels need it in every frame drawn.
 export function classOf(store, event) {
   if (trackOf(store, event).family !== 'python') return '';
   store.classes ??= new Map();

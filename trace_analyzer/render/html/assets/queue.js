@@ -3,7 +3,7 @@
 
 import { endOf, eventAt, firstEndingAfter, followers, lowerBound } from './store.js';
 
-// Step functions of queue depth and queued work for each device whose launches are known.
+// Step functions of queue depth and queued work for each device with known launches.
 export function queueCurves(store) {
   const groups = [...new Set(store.tracks.filter(({ family }) => family === 'stream').map(({ group }) => group))];
   return groups.flatMap((group) => {
@@ -40,7 +40,7 @@ function changes({ first, count }, visit) {
   return { time, depth, queuedWork };
 }
 
-// Many sorted lists as one, by merging them in pairs.
+// Merge many sorted lists into one, pairwise.
 function merged(lists) {
   let left = lists;
   while (left.length > 1) {
@@ -82,7 +82,7 @@ function accumulated({ time, depth, queuedWork }) {
 
 // ---- instants ---------------------------------------------------------------------------------------------
 
-// Position of the last step that has begun at a time; -1 before the first.
+// Index of the last step that began by a time; -1 before the first.
 function stepAt({ time }, instant) {
   const next = lowerBound(time, instant, 0, time.length);
   return next < time.length && time[next] === instant ? next : next - 1;
@@ -101,7 +101,7 @@ export function eventAtInstant(store, curve, instant) {
   return idleAt(store, rows('idle'), curve, instant) ?? nearest(store, rows('stream'), instant);
 }
 
-// The idle event at the instant, else the first of the stretch in which the queue was empty.
+// The idle event at the time, else the first of the interval with an empty queue.
 function idleAt(store, rows, curve, instant) {
   const step = stepAt(curve, instant);
   if (step < 0 || curve.value[step] > 0) return undefined;

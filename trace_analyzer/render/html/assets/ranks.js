@@ -13,7 +13,7 @@ const AXIS = 18;
 const byId = (id) => document.getElementById(id);
 const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
 
-// Rows of pixels for ranks: with more ranks than pixels several share one, which shows the latest of them.
+// Rows of pixels for ranks: with more ranks than pixels, several share one, which shows the latest of them.
 export function rowsOf(ranks, height) {
   const count = Math.min(ranks, height);
   return Array.from({ length: count }, (_, row) => [Math.floor((row * ranks) / count), Math.floor(((row + 1) * ranks) / count)]);

@@ -1,4 +1,4 @@
-// The axis as a ruler: an interval is dragged on it, and its statistics are shown.
+// The axis as a ruler: dragging on it selects an interval, whose statistics are shown.
 
 import { tableElement } from './elements.js';
 import { formatDuration } from './format.js';
@@ -11,10 +11,10 @@ export class Ruler extends Part {
   constructor(timeline) {
     super(timeline);
     this.interval = this.statistics = null;
-    this.anchor = this.drawn = null; // while one is dragged
+    this.anchor = this.drawn = null; // while an interval is dragged
   }
 
-  // Chooses an interval and says what happened in it; null takes the choice back.
+  // Selects an interval and shows its statistics; null clears the selection.
   chooseInterval(interval) {
     const shown = interval && { from: Math.max(0, Math.round(interval.from)), to: Math.min(this.store.end, Math.round(interval.to)) };
     this.interval = shown && shown.from < shown.to ? shown : null;

@@ -1,4 +1,4 @@
-// The events in memory: typed arrays in row order, and the questions that the timeline asks of them.
+// The events in memory: typed arrays in row order, and the timeline's queries on them.
 
 const CHUNK = 64;
 
@@ -45,7 +45,7 @@ function curveSlices(curves, columns) {
   });
 }
 
-// The intervals of each piece of advice by its id: { total, members: [{ start, end, place }] }.
+// The intervals of each advice by its id: { total, members: [{ start, end, place }] }.
 function adviceMembers({ advice = [], places = [] }, columns) {
   let offset = 0;
   return new Map(advice.map(([id, total, count]) => {
@@ -89,7 +89,7 @@ function addEvents({ kind, duration }, from, to, out) {
   return out;
 }
 
-// Position of the first of the sorted numbers [from, to) that is not less than `value`.
+// Index of the first of the sorted numbers [from, to) that is not less than `value`.
 export function lowerBound(sorted, value, from, to) {
   while (from < to) {
     const middle = (from + to) >>> 1;
@@ -110,7 +110,7 @@ export function firstEndingAfter(store, row, time) {
   return before >= row.first && endOf(store, before) > time ? before : from;
 }
 
-// The event of a row at `time`, else the nearest one no further than `tolerance`; -1 if there is none.
+// The event of a row at `time`, else the nearest one within `tolerance`; -1 without one.
 export function eventAt(store, row, time, tolerance) {
   const next = lowerBound(store.start, time, row.first, row.first + row.count);
   let best = -1;
@@ -123,7 +123,7 @@ export function eventAt(store, row, time, tolerance) {
   return best;
 }
 
-// The event that lasts exactly from `start` to `end`, work of a device before all else; -1 if there is none.
+// The event that lasts exactly from `start` to `end`, preferably a device activity; -1 without one.
 export function eventOf(store, start, end) {
   const rows = [...store.rows].sort((a, b) => a.first - b.first);
   for (const row of rows) {
@@ -147,14 +147,14 @@ export function isActivity(store, event) {
 
 // ---- links ------------------------------------------------------------------------------------------------
 
-// The events whose link leads to this one: what a call launched, the backward operators of a forward one.
+// The events that link to this one: the activities of a launch, the backward operators of a forward one.
 export function followers(store, event) {
   store.inverse ??= invertLinks(store);
   const { offsets, members } = store.inverse;
   return members.subarray(offsets[event], offsets[event + 1]);
 }
 
-// Links of idle time and of the critical path only explain them, nothing leads back from there.
+// Links of idle time and of the critical path only explain these; there are no links back.
 const EXPLAINED = new Set(['idle', 'path']);
 
 function invertLinks(store) {
@@ -172,7 +172,7 @@ function invertLinks(store) {
   return { offsets, members };
 }
 
-// Both directions: the event that this one's link names first (arrows end here), then its followers.
+// Both directions: the event that this one links to first (arrows end here), then those that link to it.
 export function linked(store, event) {
   const source = store.link[event];
   return { source: source >= 0 && !EXPLAINED.has(trackOf(store, event).family) ? source : -1, targets: followers(store, event) };
@@ -210,7 +210,7 @@ function matchSums(store, text, filter) {
   const passes = filterOf(store, filter);
   const { first, count } = store.rows.find(({ track }) => store.tracks[track].family === 'path') ?? { first: 0, count: 0 };
   const sums = new Uint32Array(name.length + 1);
-  const isEvent = (i) => i < first || i >= first + count; // a stretch of the critical path is none of its own
+  const isEvent = (i) => i < first || i >= first + count; // intervals of the critical path do not count
   for (let i = 0; i < name.length; i++) sums[i + 1] = sums[i] + (named[name[i]] && isEvent(i) && passes(i) ? 1 : 0);
   return sums;
 }
@@ -229,7 +229,7 @@ export function isMatch(store, from, to) {
   return store.matches[to] > store.matches[from];
 }
 
-// The match that follows (direction 1) or precedes (-1) an event in time, around the ends, and its place.
+// The next (direction 1) or previous (-1) match of an event in time, wrapping around, and its index.
 export function neighbourMatch(store, event, direction) {
   const { matches, start } = store;
   const later = (a, b) => start[a] - start[b] || a - b;

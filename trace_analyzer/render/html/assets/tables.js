@@ -1,26 +1,26 @@
-// Tables that sort, filter and unfold. The rows are in the page already; this only orders and hides them.
+// Tables that sort, filter and unfold. The rows are already in the page; this only orders and hides them.
 
-// Numbers by value, texts by alphabet, what is missing last; either way round.
+// Numbers by value, texts alphabetically, missing values last; in either direction.
 export function compare(a, b, descending) {
   if (a === null || b === null) return (a === null) - (b === null);
   const order = typeof a === 'number' && typeof b === 'number' ? a - b : String(a).localeCompare(String(b));
   return descending ? -order : order;
 }
 
-// Whether the text holds every word of the query, whatever the case.
+// Whether the text contains every word of the query, ignoring case.
 export function matches(text, query) {
   const low = text.toLowerCase();
   return query.toLowerCase().split(/\s+/).every((word) => low.includes(word));
 }
 
-// How many rows stand where, in words; none where all of them do.
+// The number of rows shown, in words; "" where all are shown.
 export function status({ shown, matched, total, leftOut }) {
   const parts = matched < total ? [`${shown} of ${matched} found`] : shown < total || leftOut ? [`${shown} of ${total} rows`] : [];
   if (leftOut) parts.push(`${leftOut.toLocaleString('en-US')} smaller ones are not on this page`);
   return parts.join(' · ');
 }
 
-// Numbers carry their value, texts sort by what is shown; a dash is what is missing.
+// Numbers have their value, texts sort by their shown text; a dash is a missing value.
 export function sortValue(cell) {
   if (cell.classList.contains('n')) return cell.dataset.sort === undefined ? null : Number(cell.dataset.sort);
   const text = cell.textContent.trim();
@@ -36,7 +36,7 @@ export function csv(rows) {
   return rows.map((cells) => cells.map(cell).join(',')).join('\r\n') + '\r\n';
 }
 
-// Rows as columns: a file has one line for each thing, also where these stand side by side on the page.
+// Rows from columns: a file has one line per item, also where items are shown as columns on the page.
 export function turned(lines) {
   return lines[0].map((_, place) => lines.map((cells) => cells[place]));
 }
@@ -69,7 +69,7 @@ export class Listing {
     this.draw();
   }
 
-  // Numbers go down first, texts up; a second click turns the order round.
+  // Numbers sort in descending order first, texts in ascending order; a second click reverses the order.
   sort(place) {
     const head = this.heads[place];
     const before = head.getAttribute('aria-sort');
@@ -81,7 +81,7 @@ export class Listing {
     this.draw();
   }
 
-  // Headings, and all rows in the order shown: numbers in the units of the tables, names in full.
+  // Headings, and all rows in the shown order: numbers in the units of the tables, names in full.
   values() {
     const cellValue = (cell) => cell.dataset.sort ?? cell.querySelector('[data-tip]')?.dataset.tip ?? cell.textContent.trim();
     const lines = [this.heads.map((head) => head.textContent.trim()), ...this.rows.map(({ row }) => [...row.cells].map(cellValue))];

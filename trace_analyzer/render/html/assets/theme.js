@@ -11,7 +11,7 @@ function apply() {
   dispatchEvent(new Event('themechange'));
 }
 
-// Storage is missing in sandboxed frames; the choice then lasts as long as the page.
+// Sandboxed frames have no storage; the choice then lasts as long as the page.
 function stored() {
   try {
     return localStorage.getItem(KEY);
@@ -30,7 +30,7 @@ function remember() {
 
 apply();
 SYSTEM_IS_DARK.addEventListener('change', apply);
-addEventListener('beforeprint', () => { // paper is light: so are the figures on it
+addEventListener('beforeprint', () => { // paper is light, and so are the figures on it
   document.documentElement.dataset.theme = 'light';
   dispatchEvent(new Event('themechange'));
 });

@@ -1,4 +1,4 @@
-// The timeline: what is in view and what is selected; its parts draw that, and listen to pointer and keyboard.
+// The timeline: the view and the selection; its parts draw them, and listen to pointer and keyboard.
 
 import { ARROW_BUDGET, Arrows } from './arrows.js';
 import { otherEnds } from './describe.js';
@@ -70,7 +70,7 @@ export class Timeline {
     return ((time - from) / (to - from)) * this.plotWidth;
   }
 
-  // A link to a part of the timeline shows the timeline; who reloads the page stays where they were.
+  // A link to a part of the timeline scrolls to the timeline; reloading the page keeps the position.
   openFragment(arrives) {
     const { view, selected, interval, hasPath } = parseFragment(location.hash);
     this.overlays.showPath(hasPath);
@@ -90,12 +90,12 @@ export class Timeline {
       try {
         history.replaceState(null, '', writeFragment(this.view, this.selected, this.ruler.interval, this.overlays.hasPath));
       } catch {
-        // a sandboxed frame has no address of its own
+        // a sandboxed frame has no address
       }
     }, FRAGMENT_DELAY_MS);
   }
 
-  // One redraw per frame, however many changes ask for it.
+  // One redraw per frame, however many changes request it.
   schedule(stale = false) {
     if (stale) this.painter.fetched = null;
     if (this.frame) return;
@@ -118,7 +118,7 @@ export class Timeline {
     this.rememberFragment();
   }
 
-  // A time no further out of the view than the view is long: screen coordinates are float32.
+  // A time clamped to one view length beyond the view: screen coordinates are float32.
   clipped(time) {
     const { from, to } = this.view;
     return Math.max(from - (to - from), Math.min(time, to + (to - from)));
@@ -140,7 +140,7 @@ export class Timeline {
     this.schedule();
   }
 
-  // Escape takes back the last thing chosen.
+  // Escape clears the last selection.
   clear() {
     if (this.ruler.interval && this.selected < 0) this.ruler.chooseInterval(null);
     else if (this.selected >= 0) this.select(-1);
@@ -155,13 +155,13 @@ export class Timeline {
     this.select(event);
   }
 
-  // What a place did at an instant; where its queue was empty, how it idled then: that leads on to what had emptied it.
+  // The event of a place at a time; where its queue was empty, the idle time then, which shows what emptied it.
   showInstant(place, time) {
     const event = eventAtInstant(this.store, this.curves.find((curve) => curve.kind === 'queue' && curve.place === place), time);
     if (event >= 0) this.goTo(event);
   }
 
-  // The selected event with everything that its arrows lead to.
+  // The selected event with all events that its arrows lead to.
   showArrow() {
     const ends = [this.selected, ...otherEnds(this.store, this.selected).slice(0, ARROW_BUDGET)];
     const starts = ends.map((event) => this.store.start[event]);
@@ -175,7 +175,7 @@ export class Timeline {
   }
 }
 
-// The function with a memory: Bokeh looks models up by walking through all of them.
+// The function with a cache: Bokeh finds models by walking through all of them.
 function remembering(find) {
   const known = new Map();
   return (name) => {

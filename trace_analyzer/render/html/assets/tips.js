@@ -3,7 +3,7 @@
 
 const MARGIN = 8;
 
-// Beside the anchor, below it where there is room, and always inside the window.
+// Next to the anchor, below it if there is room, and always inside the window.
 export function tipPlace(anchor, tip, window) {
   const left = Math.max(MARGIN, Math.min(anchor.left, window.width - tip.width - MARGIN));
   const below = anchor.bottom + MARGIN;

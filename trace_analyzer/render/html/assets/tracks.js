@@ -1,15 +1,15 @@
-// The timeline's rows and their labels: which are shown, folded, pinned and how high.
+// The timeline's rows and their labels: which are shown, folded and pinned, and their heights.
 
 import { labelTop, lanesInView, layOut, pinnedTracks, ROW_LIMITS } from './layout.js';
 import { Part } from './part.js';
 import { rowOf } from './store.js';
 
-const LABEL_HEIGHT_PX = { least: 18, most: 24 }; // beside the rows
-const ROWS_PX = 288; // as high as the rows are at least, in a low window; as in timeline.css
+const LABEL_HEIGHT_PX = { least: 18, most: 24 }; // next to the rows
+const ROWS_PX = 288; // least height of the rows in a low window; as in timeline.css
 const ROWS_SHARE = 0.6; // of the window's height
 const ROWS_LEAST_PX = 160;
 const PINNED_SHARE = 0.55; // of the rows' height, at most
-const FULL_FRAME_PX = 320; // what stands around the rows in a window of their own
+const FULL_FRAME_PX = 320; // height of everything around the rows in a separate window
 
 export class Tracks extends Part {
   constructor(timeline) {
@@ -17,11 +17,11 @@ export class Tracks extends Part {
     this.heights = new Map();
     this.lanes = lanesInView(this.store, 0, this.store.end);
     this.folded = new Set(this.store.tracks.flatMap((track, id) => (track.collapsed ? [id] : [])));
-    this.hidden = new Set(); // until they are asked for
+    this.hidden = new Set(); // until requested
     this.labels = [];
   }
 
-  // The row of an event as it stands on the screen, in sight or not; undefined in a folded track.
+  // The row of an event on the screen, visible or not; undefined in a folded track.
   rowInLayout(event) {
     const row = this.layout.rows.find(({ first, count }) => event >= first && event < first + count);
     if (!row || row.pinned) return row;
@@ -29,7 +29,7 @@ export class Tracks extends Part {
     return { ...row, top: row.top - scrollTop, bottom: row.bottom - scrollTop };
   }
 
-  // The height at which what scrolls begins.
+  // The height at which the scrolling part begins.
   get ceiling() {
     return this.layout.pinnedHeight;
   }
@@ -38,7 +38,7 @@ export class Tracks extends Part {
     return !pinned && (bottom <= this.ceiling || top >= this.scroller.clientHeight);
   }
 
-  // A row that is out of sight stands where it went out of it: arrows end there.
+  // A row outside the view is placed at the edge where it left: arrows end there.
   inSight(row) {
     if (!row || !this.isHidden(row)) return row;
     const y = row.bottom <= this.ceiling ? this.ceiling : this.scroller.clientHeight;
@@ -67,11 +67,11 @@ export class Tracks extends Part {
     if (this.isFull) this.root.style.setProperty('--tl-full', `${this.scroller.clientHeight}px`);
     this.element('grip').setAttribute('aria-valuenow', String(this.scroller.clientHeight));
     this.root.style.setProperty('--tl-bar', `${this.scroller.offsetWidth - this.scroller.clientWidth}px`);
-    this.timeline.plotWidth = Math.max(this.element('canvas').clientWidth, 1); // asking each time would cost a layout each
+    this.timeline.plotWidth = Math.max(this.element('canvas').clientWidth, 1); // reading it each time would cost a layout each
     this.timeline.schedule(true);
   }
 
-  // Lanes that the view needs and that were put away are back at once; those that it does not need go when it rests.
+  // Hidden lanes that the view needs are shown at once; lanes that it does not need are hidden when it rests.
   openLanes() {
     const needed = lanesInView(this.store, this.timeline.view.from, this.timeline.view.to);
     if (![...needed].some(([track, count]) => count > (this.lanes.get(track) ?? 0))) return;
@@ -123,7 +123,7 @@ export class Tracks extends Part {
     return label;
   }
 
-  // Grips: of a track its rows' height, of the whole the height of the part that scrolls.
+  // Grips: for the row height of a track, and for the height of the scrolling part.
   listenToGrips() {
     const drag = (element, begin, move) => element.addEventListener('pointerdown', (event) => {
       const start = begin(event);
@@ -161,7 +161,7 @@ export class Tracks extends Part {
     return this.root.classList.contains('full');
   }
 
-  // The timeline alone in the window, as high as that is.
+  // The timeline alone in the window, at full height.
   setFull(isFull) {
     this.root.classList.toggle('full', isFull);
     document.documentElement.classList.toggle('tl-alone', isFull);
@@ -189,7 +189,7 @@ export class Tracks extends Part {
     if (row.top < this.ceiling || row.bottom > clientHeight) this.scroller.scrollTop += row.top - (this.ceiling + clientHeight) / 2;
   }
 
-  // The row of an event in a lane that was put away.
+  // The row of an event in a hidden lane.
   afterOpening(event) {
     const { track, depth } = rowOf(this.store, event);
     this.lanes.set(track, Math.max(depth + 1, this.lanes.get(track) ?? 0));
