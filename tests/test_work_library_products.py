@@ -97,6 +97,10 @@ def q8(*shape: int) -> tuple[tuple[int, ...], str]:
         ("torchao::quant_llm_linear", (3, 2, h(4, 64), ((16, 48), BYTES), h(16), 1), Work(2 * 4 * 64 * 16, 512 + 768 + 32 + 128, "fp16")),
         ("_moe_C::moe_wna16_marlin_gemm", (*MARLIN_EXPERTS, 16, 2, True, False, 4, 10, 96, 64, True), OF_MARLIN),
         ("_moe_C::moe_wna16_marlin_gemm", (*MARLIN_EXPERTS, 16, 2, True, 4, 10, 96, 64, True), OF_MARLIN),
+        # xformers, xformers/csrc/swiglu/swiglu_op.cpp: dual_gemm_silu_identity_mul(x, w1, b1, w2, b2), gemm_fused_operand_sum(a, b), before (a, b, out_mm, out_sum)
+        ("xformers::dual_gemm_silu_identity_mul", (h(4, 8), h(6, 8), None, h(6, 8), None), Work(768, 2 * (32 + 96 + 72), "fp16")),
+        ("xformers::gemm_fused_operand_sum", (h(6, 4), h(4, 8)), Work(384, 2 * (24 + 32 + 48 + 6), "fp16")),
+        ("xformers::gemm_fused_operand_sum", (h(6, 4), h(4, 8), h(6, 8), h(6)), Work(384, 2 * (24 + 32 + 48 + 6), "fp16")),
         # quack, quack/gemm_interface.py with gemm_gated_out: gemm_out(A, B, out, bias, ...), gemm_add_out(A, B, C, out, ...), gemm_act_out(A, B, preact_out,
         # postact_out, C, bias, ...), gemm_gated_out(A, B (k, 2 n), preact_out, postact_out, ...); before gemm_out: gemm(A, B)
         ("quack::gemm_out", (bf(4, 8), bf(8, 6), bf(4, 6), None, 1.0), Work(384, 2 * (32 + 48 + 24), "bf16")),
@@ -125,6 +129,8 @@ def test_products_of_libraries(operator: str, arguments: tuple[Any, ...], expect
         ("_moe_C::moe_wna16_marlin_gemm", (*MARLIN_EXPERTS, 16, 2, True, True, 4, 10, 96, 64, True)),
         ("_moe_C::moe_wna16_marlin_gemm", (*MARLIN_EXPERTS, 8, 2, True, 4, 10, 96, 64, True)),
         ("vllm::rocm_aiter_fused_moe", (*EXPERTS, *[None] * 10, 16, 0)),
+        # The same file: under autocast, operands are cast within the operator.
+        ("xformers::gemm_fused_operand_sum", (f(6, 4), f(4, 8))),
         # Rows of several products, by offsets that are not recorded.
         ("quack::gemm_out", (bf(10, 8), bf(2, 8, 6), bf(10, 6), None, 1.0, None, ((3,), INT))),
         ("quack::gemm_out", (bf(10, 8), bf(8, 6), bf(2, 10, 6), None, 1.0, None, None, ((3,), INT))),

@@ -97,6 +97,10 @@ SLOTS = ((4,), LONG)
         # quack, quack/rmsnorm.py: _rmsnorm_bwd(x, weight, dout, rstd, dx, dw_partial, db_partial, dresidual_out, dresidual, ...); softmax.py: (x, out)
         ("quack::_rmsnorm_bwd", (h(4, 6), h(6), h(4, 6), f(4), h(4, 6), f(3, 6), None, None, None, 3), Work(11 * 24, 3 * 48 + 12 + 16 + 72, "fp16")),
         ("quack::_softmax_fwd", (h(4, 6), h(4, 6)), Work(120, 96, "fp16")),
+        # torchvision, torchvision/csrc/ops/roi_align.cpp: _roi_align_backward(grad, rois, scale, pooled height, width, batch, channels, ...)
+        ("torchvision::_roi_align_backward", (f(10, 16, 7, 7), f(10, 5), 0.25, 7, 7, 2, 16, 50, 50, 2, True), Work(None, 31360 + 200, "fp32")),
+        # xformers, xformers/csrc/swiglu/swiglu_op.cpp: silu_bw_fused(x1, x2, dx4)
+        ("xformers::silu_bw_fused", (h(4, 6), h(4, 6), h(4, 6)), Work(13 * 24, 6 * 48, "fp16")),
         # vLLM and SGLang: causal_conv1d_fwd(x, weight, bias, conv_states, query_start_loc, ...) of packed sequences
         ("sgl_kernel::causal_conv1d_fwd", (h(8, 30), h(8, 4), h(8), h(9, 8, 3), ((3,), INT)), Work(8 * 240, 960 + 64 + 16, "fp16")),
         # SGLang: causal_conv1d_update(x, conv_state, weight, bias, ...)

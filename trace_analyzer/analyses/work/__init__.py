@@ -30,6 +30,7 @@ from trace_analyzer.analyses.work import (
     vendor_products,
     vendor_quantization,
     vendor_routing,
+    vendor_tensorrt,
 )
 from trace_analyzer.analyses.work.calls import Formula, Malformed, Record, Unrecorded, Work, call_of
 
@@ -39,6 +40,7 @@ MATMUL_FORMULAS: dict[str, Formula] = (
     | attention.FORMULAS
     | vendor_attention.FORMULAS
     | vendor_products.FORMULAS
+    | vendor_tensorrt.PRODUCTS
     | autograd_functions.PRODUCTS
     | recurrent.PRODUCTS
 )
@@ -56,6 +58,7 @@ FORMULAS: dict[str, Formula] = {
     **vendor.FORMULAS,
     **vendor_quantization.FORMULAS,
     **vendor_routing.FORMULAS,
+    **vendor_tensorrt.FORMULAS,
     **state_spaces.FORMULAS,
     **embeddings.FORMULAS,
     **MATMUL_FORMULAS,

@@ -85,6 +85,17 @@ def gated(call: Call) -> Work:
     return moved(6.0 * output.elements, given, output, given)
 
 
+def gate_gradients(call: Call) -> Work:
+    """Count xformers::silu_bw_fused(a, b, gradient): read; the gradients of a and b and the gate are written.
+
+    The gate 6, its derivative 5, products 2. Autocast may have halved FP32 before: that is doubted.
+    """
+    given = [call.tensor(i) for i in range(3)]
+    require(len({tensor.elements for tensor in given}) == 1)
+    work = moved(13.0 * given[0].elements, given[0], *given, *given)
+    return replace(work, doubtful_bytes=total_bytes(*(t for t in given if t.size > 2)))
+
+
 def activated(call: Call) -> Work:
     """Count gelu_new, gelu_fast, gelu_quick(out, input): activation 5."""
     output, given = call.tensor(0), call.tensor(1)
@@ -241,6 +252,7 @@ FORMULAS: dict[str, Formula] = {
     "quack::_rmsnorm_bwd": norm_gradients_of_all,
     "quack::_softmax_fwd": softmax_into,
     **dict.fromkeys(in_namespaces("_C sgl_kernel flashinfer aiter", *_GATES), gated),
+    "xformers::silu_bw_fused": gate_gradients,
     **dict.fromkeys(in_namespaces("_C", "gelu_new", "gelu_fast", "gelu_quick"), activated),
     **dict.fromkeys(in_namespaces("_C sgl_kernel", "rotary_embedding", "batched_rotary_embedding"), rotary),
     "_C::fused_qk_norm_rope": norm_and_rotation,

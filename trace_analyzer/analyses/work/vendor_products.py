@@ -327,6 +327,32 @@ def with_epilogue(call: Call) -> Work:
     return _counted(2.0 * output.elements * first.shape[-1], first.dtype, *given, returned)
 
 
+def both_halves(call: Call) -> Work:
+    """Count xformers::dual_gemm_silu_identity_mul(x, w1, [b1], w2, [b2]): (m, k) by two (n, k), transposed.
+
+    Both products and their gate are written. Wider types than it computes in (autocast) leave the work unknown.
+    """
+    x, first, second = call.tensor(0), call.tensor(1), call.tensor(3)
+    require(len(x.shape) == len(first.shape) == 2 and first.shape == second.shape and x.shape[1] == first.shape[1])
+    _require_halves(call)
+    output = Tensor((x.shape[0], first.shape[0]), x.dtype)
+    return _counted(4.0 * output.elements * x.shape[1], x.dtype, *call.given(), output, output, output)
+
+
+def product_and_sum(call: Call) -> Work:
+    """Count xformers::gemm_fused_operand_sum(a, b, [product, sums]): (m, k) x (k, n), and the sums of a's rows."""
+    a, b = call.tensor(0), call.tensor(1)
+    require(len(a.shape) == len(b.shape) == 2 and a.shape[1] == b.shape[0])
+    _require_halves(call)
+    output, sums = Tensor((a.shape[0], b.shape[1]), a.dtype), Tensor((a.shape[0],), a.dtype)
+    return _counted(2.0 * output.elements * a.shape[1], a.dtype, a, b, output, sums)
+
+
+def _require_halves(call: Call) -> None:
+    if any(t.dtype is None or t.dtype.compute not in {"fp16", "bf16"} for t in call.given()):
+        raise Unrecorded
+
+
 _AITER_PRODUCTS = (
     "gemm_w8a8", "w8a8_gemm", "gemm_w8a8_blockscale", "gemm_a8w8", "gemm_a8w8_blockscale", "triton_gemm_a8w8_blockscale",
 )  # fmt: skip
@@ -382,6 +408,8 @@ FORMULAS: dict[str, Formula] = {
     "vllm::rocm_aiter_fused_moe": masked_experts(13, (15, 16)),
     "aiter::fused_moe_": masked_experts(14, (17, 18)),
     "torchao::quant_llm_linear": few_bits,
+    "xformers::dual_gemm_silu_identity_mul": both_halves,
+    "xformers::gemm_fused_operand_sum": product_and_sum,
     **dict.fromkeys(
         in_namespaces("quack", "gemm", *(f"gemm_{kind}" for kind in ("out", "add_out", "add_inplace", "act_out", "dact_out", "gated_out", "dgated_out"))),
         with_epilogue,

@@ -46,6 +46,7 @@ def gated_quantized(call: Call) -> Work:
 _RESIDUALS = {
     "fused_add_rms_norm_static_fp8_quant": 2,
     "fused_add_rmsnorm_quant": 2,
+    "flashinfer_fused_add_rmsnorm_quant": 2,
     "rms_norm_dynamic_per_token_quant": 6,
     "rms_norm_per_block_quant": 6,
 }

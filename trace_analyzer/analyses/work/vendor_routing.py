@@ -99,6 +99,13 @@ def pooled_regions(call: Call) -> Work:
     return Work(None, total_bytes(boxes, result), compute(given.dtype), least=True)
 
 
+def region_gradients(call: Call) -> Work:
+    """Count the reads of torchvision::_roi_align_backward(gradient, boxes, ...); its writes depend on the boxes' values."""
+    gradient, boxes = call.tensor(0), call.tensor(1)
+    require(len(gradient.shape) == 4 and len(boxes.shape) == 2 and gradient.shape[0] == boxes.shape[0])
+    return Work(None, total_bytes(gradient, boxes), compute(gradient.dtype), least=True)
+
+
 def suppressed(call: Call) -> Work:
     """Count torchvision::nms(boxes, scores, threshold): both are read."""
     boxes, scores = call.tensor(0), call.tensor(1)
@@ -133,5 +140,6 @@ FORMULAS: dict[str, Formula] = {
     **dict.fromkeys(in_namespaces("fbgemm", "permute_pooled_embs", "permute_pooled_embs_auto_grad"), permuted),
     "torch::autograd::CppNode<fbgemm_gpu::PermutePooledEmbsFunction<&fbgemm_gpu::permute_pooled_embs_gpu> >": permuted,
     **dict.fromkeys(in_namespaces("torchvision", "roi_align", "roi_pool"), pooled_regions),
+    "torchvision::_roi_align_backward": region_gradients,
     "torchvision::nms": suppressed,
 }  # fmt: skip
