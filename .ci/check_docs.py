@@ -1,4 +1,4 @@
-"""Check whether the pages written by hand still hold: links, examples and their output, thresholds.
+"""Check the hand-written pages: links, examples and their output, thresholds.
 
 ``--write`` puts the present output of the pages' commands into them instead.
 """
@@ -26,7 +26,7 @@ _THRESHOLD = re.compile(r"^\| `([A-Z_]+)` \| ([\d.]+) ?(ns|us|ms|s)? \|", re.MUL
 
 
 def pages() -> list[Path]:
-    """Return the Markdown files of the repository, those that are not committed yet included."""
+    """Return the Markdown files of the repository, including uncommitted ones."""
     listed = subprocess.run(
         ["git", "ls-files", "-co", "--exclude-standard", "*.md"], cwd=ROOT, check=True, capture_output=True, text=True
     )
@@ -40,7 +40,7 @@ def anchors(page: Path) -> set[str]:
 
 
 def broken_links(page: Path) -> Iterator[str]:
-    """Relative links of a page to files or headings that do not exist."""
+    """Yield relative links of a page to missing files or headings."""
     for path, anchor in _LINK.findall(_CODE.sub("", page.read_text("utf-8"))):
         target = (page.parent / path).resolve() if path else page
         if not target.exists():
@@ -50,7 +50,7 @@ def broken_links(page: Path) -> Iterator[str]:
 
 
 def printed(arguments: str) -> str:
-    """Return what ``analyze`` prints for these arguments, standard error last; what it writes is gone afterwards."""
+    """Return the output of ``analyze`` for these arguments, standard error last; files that it writes are deleted."""
     words = arguments.split()
     with tempfile.TemporaryDirectory() as folder:
         for top in {Path(word).parts[0] for word in words if (ROOT / word).exists()}:
@@ -65,14 +65,14 @@ def printed(arguments: str) -> str:
 
 
 def stale_commands(page: Path) -> Iterator[str]:
-    """Yield the commands of a page that print something else than it says."""
+    """Yield the commands of a page whose output differs from the page."""
     for arguments, output in _COMMAND.findall(page.read_text("utf-8")):
         if output != printed(arguments):
             yield f"`analyze {arguments}` prints something else (.ci/check_docs.py --write)"
 
 
 def stale_sessions(page: Path) -> Iterator[str]:
-    """Python sessions of a page, one after the other, whose output is not what it says; in the repository's root."""
+    """Yield Python sessions of a page, run in order in the repository's root, whose output differs from the page."""
     names: dict[str, object] = {}
     for text in _SESSION.findall(page.read_text("utf-8")):
         failures: list[str] = []
@@ -83,7 +83,7 @@ def stale_sessions(page: Path) -> Iterator[str]:
 
 
 def stale_thresholds(page: Path) -> Iterator[str]:
-    """Yield the thresholds whose value in the page's table is not that of the code, or that it does not have."""
+    """Yield the thresholds whose value in the page's table is missing or differs from the code."""
     stated = {name: float(value) * UNITS[unit] for name, value, unit in _THRESHOLD.findall(page.read_text("utf-8"))}
     real = {name: value for name, value in vars(thresholds).items() if name.isupper() and not name.startswith("NS_PER")}
     for name in sorted(stated.keys() | real.keys()):
@@ -92,7 +92,7 @@ def stale_thresholds(page: Path) -> Iterator[str]:
 
 
 def rewrite(page: Path) -> None:
-    """Replace the output of the page's commands by what they print now."""
+    """Replace the output of the page's commands by their present output."""
     text = page.read_text("utf-8")
     fresh = _COMMAND.sub(lambda m: f"```console\n$ analyze {m[1]}\n{printed(m[1])}```", text)
     if fresh != text:
@@ -100,7 +100,7 @@ def rewrite(page: Path) -> None:
 
 
 def main() -> int:
-    """Print what does not hold; the exit code says whether anything was."""
+    """Print the failures; return 1 if there are any."""
     os.chdir(ROOT)
     if "--write" in sys.argv:
         for page in pages():

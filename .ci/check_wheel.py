@@ -1,4 +1,4 @@
-"""Check whether the wheel holds every file of the package, and the compiled modules.
+"""Check that the wheel contains every file of the package, and the compiled modules.
 
 python .ci/check_wheel.py [FOLDER]    # leave the wheel in FOLDER, which must be empty
 """
@@ -19,11 +19,12 @@ _COMPILED = re.compile(
 )
 _MODULES = 5
 _PARSED = "trace_analyzer/catalog/parsed.json"
-"""What setup.py makes of the catalogues."""
+"""File that setup.py makes from the catalogues."""
 
 
 def built(folder: str) -> Path:
-    """Build a wheel in this folder of a copy of the repository's files: others may be compiling in the working tree."""
+    """Build a wheel in this folder from a copy of the repository's files, as others may be compiling in the working
+    tree."""
     with tempfile.TemporaryDirectory() as copy:
         for name in listed("."):
             (Path(copy) / name).parent.mkdir(parents=True, exist_ok=True)
@@ -41,7 +42,7 @@ def shipped(wheel: Path) -> set[str]:
 
 
 def listed(path: str) -> set[str]:
-    """Return the names of the repository's files below a path, those that are not committed yet included."""
+    """Return the names of the repository's files below a path, including uncommitted ones."""
     names = subprocess.run(
         ["git", "ls-files", "-co", "--exclude-standard", path], cwd=ROOT, check=True, capture_output=True, text=True
     )
@@ -57,7 +58,7 @@ def main() -> int:
 
 
 def checked(path: Path) -> int:
-    """Name the files that are missing from the wheel, or too many in it."""
+    """Print the names of files that the wheel lacks, or should not have."""
     wheel, tree = shipped(path), listed(PACKAGE)
     compiled = {name for name in wheel if _COMPILED.fullmatch(name)}
     if len(compiled) != _MODULES:

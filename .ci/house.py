@@ -1,11 +1,13 @@
-"""Print the size of the package at revisions of its repository: lines by folder, longest module and function, and in how
-many files and lines one file column, cause, analysis and fix of it is named.
+"""Print the size of the package at revisions of its repository.
+
+It prints lines by folder, the longest module and function, and in how many files and lines one file column, cause,
+analysis and fix is named.
 
     python .ci/house.py a70ead5 HEAD            # print the table
     python .ci/house.py a70ead5 HEAD --write    # put it into docs/house.md
 
-It reads the revisions through git, so that nothing has to be checked out. The page's scripts count for the longest module
-only, and the generated C code is not counted.
+It reads the revisions through git, without a checkout. The page's scripts count only for the longest module, and
+generated C code does not count.
 """
 
 import ast
@@ -19,17 +21,20 @@ PACKAGE = "trace_analyzer"
 CODE = (".py", ".pyx", ".pxd", ".pyi")
 DATA = (".toml", ".j2", ".js", ".json")
 KINDS = ("statements", "declarations", "docs", "imports", "blank")
-"""What a line of Python is; declarations are values at a module's level, such as tables and sections; docs are docstrings and comments."""
+"""Kinds of lines of Python.
+
+Declarations are values at module level, such as tables and sections; docs are docstrings and comments.
+"""
 PAGE = Path(__file__).parents[1] / "docs" / "house.md"
 LISTED = ("public_words.py", "public_words.txt")
-"""Lists of words that a program writes."""
+"""Lists of words that a program generates."""
 EXAMPLES = {
     "file column": "shared_memory_bytes",
     "cause": "compilation",
     "analysis": "recomputation",
     "fix": "padding",
 }
-"""One of each kind that both the first and the last revision have; it is counted where it stands in quotes."""
+"""One of each kind that both the first and the last revision have; places where it is quoted are counted."""
 
 
 def folder_lines(files: Mapping[str, str]) -> Counter[str]:
@@ -42,7 +47,7 @@ def folder_lines(files: Mapping[str, str]) -> Counter[str]:
 
 
 def kinds_of_lines(files: Mapping[str, str]) -> Counter[str]:
-    """Count the lines of Python by what they are: docs, imports, declarations of a module, blank, or statements."""
+    """Count the lines of Python by kind: docs, imports, declarations of a module, blank, or statements."""
     kinds: Counter[str] = Counter()
     for path, text in files.items():
         if path.endswith(".py"):
@@ -76,7 +81,7 @@ def longest_module(files: Mapping[str, str]) -> tuple[int, str]:
 
 
 def longest_function(files: Mapping[str, str]) -> tuple[int, str]:
-    """Return the lines and the name of the longest Python function, its decorators left out."""
+    """Return the lines and the name of the longest Python function, without its decorators."""
     return max(
         ((node.end_lineno or 0) - node.lineno + 1, f"{PurePosixPath(path).name}:{node.name}")
         for path, text in files.items()
@@ -87,7 +92,7 @@ def longest_function(files: Mapping[str, str]) -> tuple[int, str]:
 
 
 def places(files: Mapping[str, str], name: str) -> tuple[int, int]:
-    """Count the files and the lines that have the name in quotes."""
+    """Count the files and the lines with the quoted name."""
     quoted = (f'"{name}"', f"'{name}'")
     counts = [
         sum(any(each in line for each in quoted) for line in text.splitlines())
@@ -130,7 +135,7 @@ def _git(*arguments: str) -> str:
 
 
 def written(page: str, rows: Iterable[str]) -> str:
-    """Return the page with these rows in place of its first table."""
+    """Return the page with these rows instead of its first table."""
     before, table_and_rest = page.split("\n\n|", 1)
     return "\n".join([before, "", *rows, "", table_and_rest.split("\n\n", 1)[1]])
 

@@ -1,8 +1,8 @@
-"""Write trace_analyzer/catalog/public_words.txt: the words that names in a trace may be made of under --redact.
+"""Write trace_analyzer/catalog/public_words.txt: the public words that names in a trace keep under --redact.
 
-They are the words of the identifiers of an installed PyTorch (operators, Python modules, classes, functions and
-arguments, C++ headers; its tests left out), of Python's standard library, and of the C++ and CUDA sources in wheels of
-kernel libraries. Run it with a new PyTorch at hand:
+They come from the identifiers of an installed PyTorch (operators, Python modules, classes, functions and arguments, C++
+headers, without its tests), of Python's standard library, and of the C++ and CUDA sources in wheels of kernel
+libraries. Run it with a new PyTorch installed:
 
     pip download --no-deps --only-binary :all: -d WHEELS nvidia-cutlass nvidia-cuda-cccl-cu12 flashinfer-python sglang
     python .ci/public_words.py WHEELS/*.whl
@@ -25,11 +25,11 @@ sys.path.insert(0, str(ROOT))
 from trace_analyzer.catalog.public_words import FILE, words_of  # noqa: E402
 
 LEAST_IDENTIFIERS = 2
-"""A word of one identifier alone is often a typing error or a name of somebody."""
+"""Least number of identifiers with a word: a word in a single one is often a typing error or a person's name."""
 
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/|\"(?:\\.|[^\"\\\n])*\"", re.DOTALL)
 _HEX = re.compile(r"[a-f]{3,}(?:u|ull)?")
-"""Digits of a constant, cut out between others."""
+"""Hexadecimal digits of a constant."""
 _TESTS = re.compile(r"/(?:testing|tests?|site-packages|idlelib|lib2to3|turtledemo)/")
 
 

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Compare BEFORE with AFTER, write the Markdown to the job's summary, comment it on PULL_REQUEST, and exit as `analyze compare` does.
-# Needs `analyze`; to comment, `gh` with GH_TOKEN. Inputs are environment variables, so that no input is ever run as a command.
+# Compare BEFORE with AFTER, write the Markdown to the job's summary, and comment it on PULL_REQUEST.
+# Exits with the code of `analyze compare`. Needs `analyze`; to comment, `gh` with GH_TOKEN.
+# Inputs are environment variables, so that no input is run as a command.
 set -uo pipefail
 
 report=$(mktemp "${RUNNER_TEMP:-${TMPDIR:-/tmp}}/compare.XXXXXX")

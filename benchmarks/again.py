@@ -1,7 +1,9 @@
-"""Measure what one more report costs in a process that has made some: notebooks, tests, ranks. Asserts nothing.
+"""Measure the cost of a further report in a process that has made some, as in notebooks, tests and ranks.
 
-Reports of a small trace in one process, by turns: as they are, without what `trace_analyzer.tuning.remembered` keeps, and
-with threads that make tables ahead. CPU time and wall time of each, and their ratios to the first.
+Asserts nothing.
+
+Reports of a small trace in one process, in turn: unchanged, without the cache of `trace_analyzer.tuning.remembered`,
+and with prefetching threads. CPU time and wall time of each, and their ratios to the first.
 
     python benchmarks/again.py [TRACE] [--runs 20]
 """
@@ -20,14 +22,14 @@ SAMPLE = Path(__file__).resolve().parents[1] / "sample_traces" / "synthetic_over
 
 
 def forget() -> None:
-    """Empty what `trace_analyzer.tuning.remembered` keeps."""
+    """Clear the cache of `trace_analyzer.tuning.remembered`."""
     for thing in gc.get_objects():
         if isinstance(thing, _lru_cache_wrapper) and thing.__qualname__ == "remembered.<locals>.result":
             thing.cache_clear()
 
 
 def threads() -> None:
-    """Make tables ahead, however small the trace is."""
+    """Prefetch tables, however small the trace is."""
     pipeline.SMALL_EVENTS = 0
 
 

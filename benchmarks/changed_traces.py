@@ -1,9 +1,10 @@
-"""Show what the program says of traces from which something was taken, or in which something was changed.
+"""Show the program's answers for traces from which data was removed, or in which data was changed.
 
     python benchmarks/changed_traces.py TRACE... [--changes stacks,shapes]
 
-Each line holds the trace, the change, and status, regime, cause and confidence; ``-v`` adds headline, doubts, advice and checks.
-Read it as an expert would: no line may say more than what is left of the trace supports. An exception ends the program.
+Each line has the trace, the change, and status, regime, cause and confidence; ``-v`` adds headline, doubts, advice and
+checks. Read it as an expert would: no line may claim more than the remaining data support. An exception ends the
+program.
 """
 
 import argparse
@@ -26,12 +27,12 @@ CALLS = ("cuda_runtime", "cuda_driver", "Runtime")
 
 
 def category(event: Event) -> str:
-    """Return the category of an event; empty for none."""
+    """Return the category of an event; "" without one."""
     return str(event.get("cat", ""))
 
 
 def name(event: Event) -> str:
-    """Return the name of an event; empty for none."""
+    """Return the name of an event; "" without one."""
     return str(event.get("name", ""))
 
 
@@ -45,7 +46,7 @@ def keep(is_kept: Callable[[Event], bool]) -> Callable[[Document], None]:
 
 
 def edit(*categories: str, **values: Callable[[Any], Any]) -> Callable[[Document], None]:
-    """Return a change of fields of the events of some categories; of all events where none is named."""
+    """Return a change of fields of events in some categories, by default of all events."""
 
     def change(document: Document) -> None:
         for event in document["traceEvents"]:
@@ -56,18 +57,18 @@ def edit(*categories: str, **values: Callable[[Any], Any]) -> Callable[[Document
 
 
 def without_arguments(*starts: str) -> Callable[[Document], None]:
-    """Return a change that drops arguments whose names start so."""
+    """Return a change that drops arguments whose names begin with these prefixes."""
     return edit(args=lambda args: {k: v for k, v in args.items() if not k.startswith(starts)})
 
 
 def rename_devices(document: Document) -> None:
-    """Give the devices a name that no catalogue holds."""
+    """Give the devices a name that the catalogue lacks."""
     for properties in document.get("deviceProperties", []):
         properties["name"] = "NVIDIA X9000 Ultra"
 
 
 def drop_header(document: Document) -> None:
-    """Leave nothing beside the events."""
+    """Remove everything but the events."""
     events = document["traceEvents"]
     document.clear()
     document["traceEvents"] = events
@@ -88,7 +89,7 @@ def drop_every_third_kernel(document: Document) -> None:
 
 
 def rename(change: Callable[[str], str], *categories: str) -> Callable[[Document], None]:
-    """Return a change of the names of events of some categories; of all where none is named."""
+    """Return a change of the names of events in some categories, by default of all events."""
     return edit(*categories, name=change)
 
 
@@ -98,7 +99,7 @@ def recategorize(names: dict[str, str]) -> Callable[[Document], None]:
 
 
 def to_old_format(document: Document) -> None:
-    """Write the categories of PyTorch 1.8, and leave out what it did not record."""
+    """Use the categories of PyTorch 1.8, and remove what it did not record."""
     recategorize(
         {
             "cpu_op": "Operator",
@@ -120,13 +121,13 @@ def to_two_devices(document: Document) -> None:
 
 
 def to_partition(document: Document) -> None:
-    """Make the devices partitions of what they are."""
+    """Turn the devices into partitions of themselves."""
     for properties in document.get("deviceProperties", []):
         properties |= {"name": f"{properties.get('name')} MIG 1g.10gb", "numSms": 14, "totalGlobalMem": 10 * 2**30}
 
 
 def drop_device_names(document: Document) -> None:
-    """Leave the devices without a name, as ROCm does without its table of names."""
+    """Remove the names of devices, as ROCm does without its table of names."""
     for properties in document.get("deviceProperties", []):
         properties["name"] = ""
 
@@ -143,7 +144,7 @@ def keep_half(*, first: bool) -> Callable[[Document], None]:
 
 
 def stretch_host(document: Document) -> None:
-    """Make everything but the device's work take three times as long."""
+    """Stretch everything but the device's work to three times its duration."""
     spans = [event for event in document["traceEvents"] if "ts" in event]
     begin = min(float(event["ts"]) for event in spans)
     for event in spans:
@@ -153,7 +154,7 @@ def stretch_host(document: Document) -> None:
 
 
 def without_device(document: Document) -> None:
-    """Leave what the CPU did, without calls: a run whose device nobody recorded."""
+    """Keep only CPU events without calls, as for a run whose device was not recorded."""
     keep(lambda event: category(event) not in (*ON_DEVICE, *CALLS))(document)
     document.pop("deviceProperties", None)
 
@@ -205,11 +206,11 @@ CHANGES: dict[str, Callable[[Document], None]] = {
         *KERNELS,
     ),
 }
-"""What is taken away or changed, by name."""
+"""Changes by name."""
 
 
 def show(report: Report, *, verbose: bool) -> None:
-    """Print what the report says, in short."""
+    """Print the report's answers in short form."""
     verdict = report.verdict
     print(f"{verdict.status}, {verdict.regime}: {verdict.cause}, {verdict.confidence}, {len(report.steps)} steps")
     if verbose:
@@ -220,7 +221,7 @@ def show(report: Report, *, verbose: bool) -> None:
 
 
 def main() -> None:
-    """Change each trace in each way, and print what the program says."""
+    """Apply each change to each trace, and print the program's answers."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("traces", nargs="+", type=Path)
     parser.add_argument("--changes", default=",".join(CHANGES))

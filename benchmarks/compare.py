@@ -1,4 +1,4 @@
-"""Measure comparisons: false alarms on unchanged passes, power on planted changes, what real pairs say, and what it costs.
+"""Measure comparisons: false alarms on unchanged passes, power for planted changes, results on real pairs, and cost.
 
 Prints the figures that docs/compare.md quotes. FOLDER holds pairs of real recordings; without it, only simulated ones are measured.
 
@@ -25,7 +25,7 @@ from trace_analyzer.pipeline import analyze  # noqa: E402
 
 
 def draw(passes: Sequence[Times], size: int, rng: random.Random, each: int) -> list[Times]:
-    """Draw recordings of two sides: ``each`` consecutive passes are one; of single ones no pass is drawn twice."""
+    """Draw recordings of two sides with ``each`` consecutive passes; single passes are drawn without repetition."""
     if each == 1:
         return rng.sample(list(passes), 2 * size)
     starts = [rng.randrange(len(passes)) for _ in range(2 * size)]
@@ -41,7 +41,7 @@ def wilson(hits: int, draws: int) -> str:
 
 
 def unchanged(folder: Path, draws: int) -> None:
-    """False alarms and power on consecutive passes of one process, as recordings of one pass and of five."""
+    """Measure false alarms and power on consecutive passes of one process, with one and five passes per recording."""
     passes = [times_of(profile_of(analyze(path))) for path in sorted(folder.glob("*again*.json.gz"))]
     mean = sum(sum(item.values()) for item in passes) / len(passes)
     print(f"\nunchanged: {len(passes)} passes, mean {mean / 1e6:.2f} ms; {draws} draws, with 95 % intervals")
@@ -60,7 +60,7 @@ def unchanged(folder: Path, draws: int) -> None:
 
 
 def population(kind: str, rng: random.Random) -> Times:
-    """Simulate a recording of an unchanged program: its lines scatter alone, together, or one comes and goes."""
+    """Simulate a recording of an unchanged program: its lines vary independently, together, or one comes and goes."""
     means = {"dispatch": (20e6, 0.004), "python": (6e6, 0.02), "launch-latency": (3e6, 0.01), "matmul": (2e6, 0.01)}
     times = {name: ns * (1 + scatter * rng.gauss(0, 1)) for name, (ns, scatter) in means.items()}
     if kind == "together":
@@ -75,7 +75,7 @@ def population(kind: str, rng: random.Random) -> Times:
 
 
 def simulated(draws: int) -> None:
-    """False alarms between independent recordings of simulated programs of which nothing changes."""
+    """Measure false alarms between independent recordings of simulated, unchanged programs."""
     print(f"\n{f'unchanged, simulated, {draws} draws':<34}{'3 recordings':>24}{'5 recordings':>24}")
     for kind in ("alone", "together", "heavy tail", *(f"comes and goes in {n} %" for n in (5, 20, 50))):
         cells = []
@@ -87,7 +87,7 @@ def simulated(draws: int) -> None:
 
 
 def planted() -> None:
-    """Measure changes planted into a simulated program: the share of their time in the line that names them."""
+    """Measure changes planted into a simulated program: the share of their time in the expected line."""
     base = Program(steps=6)
     changes = {
         "aten::mm": (base.faster(mm_ns=500_000), 400_000),
@@ -103,7 +103,7 @@ def planted() -> None:
 
 
 def pairs(folder: Path, runs: int) -> None:
-    """Print headlines of every pair of files of one series, and the time that comparing takes beyond loading."""
+    """Print the headline for every pair of files in a series, and the time of comparing in addition to loading."""
     paths = [path for path in sorted(folder.glob("*.json.gz")) if "again" not in path.name or "again00" in path.name]
     reports = {path: analyze(path) for path in paths}
     sides: dict[Path, Profile] = {}
@@ -132,7 +132,7 @@ def timed(function: object) -> float:
 
 
 def main() -> None:
-    """Measure."""
+    """Run all measurements."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", nargs="?", type=Path)
     parser.add_argument("--draws", type=int, default=4000)

@@ -1,7 +1,8 @@
-"""Measure whether the 2 kB of `--format agent` answer what one asks of a trace; tests/test_digest_answers.py asserts it.
+"""Measure whether the 2 kB of `--format agent` answer common questions; tests/test_digest_answers.py asserts it.
 
-The answers are known: from how the sample traces are made (sample_traces/make_samples.py), and from their bytes, read here without this
-package. Each question is answered by a rule, a regular expression over the digest: no language model is needed, so a failure is the digest's.
+The answers are known from the construction of the sample traces (sample_traces/make_samples.py), and from their bytes,
+which are read here without this package. Each question is answered by a rule, a regular expression over the digest.
+This needs no language model, so a failure is due to the digest.
 
     python benchmarks/digest_answers.py
 """
@@ -34,9 +35,9 @@ _TIME = r"([\d.]+) (ns|us|ms|s)\b"
 
 @dataclass(frozen=True)
 class Question:
-    """Hold a question, the rule that reads its answer in a digest, and the answers that hold, by sample.
+    """Hold a question, the rule that reads its answer from a digest, and the correct answers by sample.
 
-    A number is right within ``tolerance``, a text where it is the same; a sample that is not there is not asked.
+    A number must be within ``tolerance``, a text equal; samples without an answer are not asked.
     """
 
     text: str
@@ -76,13 +77,13 @@ def share(label: str) -> Callable[[str], object]:
 
 
 def events(name: str) -> list[dict[str, Any]]:
-    """Complete events of a sample."""
+    """Return the complete events of a sample."""
     document = json.loads(gzip.decompress((SAMPLES / name).read_bytes()))
     return [event for event in document["traceEvents"] if event.get("ph") == "X"]
 
 
 def kernel_ns(name: str) -> dict[str, float]:
-    """Time by name of kernel, the judged device's (the first) alone."""
+    """Return the time by kernel name, for the judged device (the first) only."""
     sums: dict[str, float] = {}
     for event in events(name):
         if event.get("cat") == "kernel":
@@ -91,9 +92,10 @@ def kernel_ns(name: str) -> dict[str, float]:
 
 
 def step_ns(name: str) -> float:
-    """Time of a step: that of the slower side, host or device.
+    """Return the time of a step: that of the slower side, host or device.
 
-    The host's is the median time from one mark to the next, the device's the time from its first kernel to its last over the steps.
+    The host's time is the median from one mark to the next; the device's is the time from its first kernel to its last,
+    divided by the number of steps.
     """
     rows = events(name)
     kernels = [event for event in rows if event.get("cat") == "kernel"]
@@ -172,7 +174,7 @@ def is_right(question: Question, name: str, digest: str) -> bool:
 
 
 def wrong(name: str, digest: str) -> list[str]:
-    """Return the questions about a sample that its digest does not answer, each with what it says instead."""
+    """Return the questions about a sample that its digest does not answer, each with the wrong answer."""
     asked = [question for question in QUESTIONS if name in question.answers]
     return [
         f"{question.text} {question.rule(digest)!r}, not {question.answers[name]!r}"
@@ -182,7 +184,7 @@ def wrong(name: str, digest: str) -> list[str]:
 
 
 def main() -> None:
-    """Print how many questions each sample's digest answers, and which it does not."""
+    """Print the number of questions that each sample's digest answers, and the unanswered ones."""
     from trace_analyzer import analyze
 
     print("| trace | bytes | questions | answered |\n|---|---|---|---|")

@@ -1,9 +1,9 @@
-"""Measure what an analysis spends on what an older checkout does not have, and what on the rest. Asserts nothing.
+"""Measure the cost of features that an older checkout lacks, and of the rest of an analysis. Asserts nothing.
 
-One process each, one thread of the graph: CPU time by stage and by feature, and how high memory rises while a feature's values
-are made, beside the highest of all other values (Linux). With ``--against``, the same stages of another checkout's
-environment, by turns, and the rest as a multiple of them. What a feature needs may be made for others as well; of advice only
-the rules count as a feature that the verdict's regimes do not ask for.
+One process per run, with one thread of the graph: CPU time by stage and by feature, and the peak memory while a
+feature's values are made, next to the peak of all other values (Linux). With ``--against``, the same stages in another
+checkout's environment, in turn, and the rest as a multiple of them. Values of a feature may be needed by others as
+well; of advice, only the rules that do not belong to the verdict's regimes count as a feature.
 
     python benchmarks/features.py TRACE [--against PYTHON] [--runs 3]
 """
@@ -26,7 +26,7 @@ FEATURES = {
     "work before the trace": ("earlier_work", "earlier_work_notes"),
     "when the recording ran": ("recorded_span",),
 }
-"""Values of the graph that `a70ead5` has no counterpart of; those of advice are single rules."""
+"""Values of the graph without a counterpart in `a70ead5`; for advice, single rules."""
 OTHER_REGIMES = "advice for other regimes than the verdict's"
 STAGES = ("imports", "catalogues", "load", "analysis", "text")
 _PROGRAM = """
@@ -114,7 +114,7 @@ print(json.dumps([times, spent, peaks, max(peak, *peaks.values(), 0)]))
 
 
 def measure(python: str, trace: Path, features: bool) -> tuple[dict[str, float], dict[str, float], dict[str, float]]:
-    """Return CPU ms by stage, CPU ms by feature, and peak MB by feature; "" is all else, "peak" the process's."""
+    """Return CPU ms by stage, CPU ms by feature, and peak MB by feature; "" is the rest, "peak" the process's peak."""
     asked = [json.dumps(FEATURES if features else {}), OTHER_REGIMES]
     done = subprocess.run(
         [python, "-P", "-c", _PROGRAM, os.fspath(trace.resolve()), *asked],
@@ -126,7 +126,7 @@ def measure(python: str, trace: Path, features: bool) -> tuple[dict[str, float],
 
 
 def main() -> None:
-    """Measure by turns and print two tables."""
+    """Measure in turn and print two tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("trace", type=Path)
     parser.add_argument("--against", metavar="PYTHON", help="Python of the other checkout's environment")

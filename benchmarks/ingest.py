@@ -1,8 +1,8 @@
-"""Measure how fast traces load, against bare ``json.load`` and HolisticTraceAnalysis on the same file, in time and memory.
+"""Measure time and memory of loading traces, compared with ``json.load`` and HolisticTraceAnalysis on the same file.
 
-Every figure is of a whole process, ``analyze TRACE --no-report`` among them; the commands of one file take
-turns, and the ratio is of their medians, so it holds when the machine's speed drifts. The file is a given
-trace repeated with shifted times and ids until it has the wanted size.
+Every figure is for a whole process, including ``analyze TRACE --no-report``. The commands for one file alternate, and
+the ratio is that of their medians, so it is robust against drift of the machine's speed. The file is a given trace,
+repeated with shifted times and ids up to the requested size.
 
     python benchmarks/ingest.py TRACE [--mb 200] [--layout native|compact|indent2|indent4|all] [--gz] [--runs 3] [--hta PYTHON]
     python benchmarks/ingest.py TRACE --against PYTHON    # beside another checkout, by turns; PYTHON is that of its environment
@@ -48,9 +48,10 @@ TRICKS = {
     "analysis, freed memory kept": ["-c", ARENAS + ANALYZE.format("build.return_freed_memory = lambda: None")],
     "analysis, no replay": ["-c", ARENAS + ANALYZE.format("estimates.MAX_EVENTS = 0")],
 }
-"""Loading or analysing without a trick of `trace_analyzer.tuning`; ``strict`` is the reader that pauses the collection of garbage.
+"""Loading or analysing without a trick of `trace_analyzer.tuning`; ``strict`` is the reader that pauses garbage
+collection.
 
-Without the replay, an analysis lacks its estimates: the difference is what these take.
+Without the replay, an analysis lacks its estimates: the difference is their cost.
 """
 HTA = [
     "-c",
@@ -59,7 +60,7 @@ HTA = [
 
 
 def _native(event: dict[str, Any]) -> str:
-    """Return an event as Kineto's own logger writes it: a few fields per line."""
+    """Return an event in the format of Kineto's own logger: a few fields per line."""
     lines: list[str] = []
     for key, value in event.items():
         text = f'"{key}": ' + (
@@ -85,15 +86,15 @@ LAYOUTS: dict[str, Callable[[dict[str, Any]], str]] = {
     "indent4": _dumped(indent=4),
 }
 ENVIRONMENT = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
-"""As for most users: Python keeps the modules that it has compiled."""
+"""As for most users, Python caches compiled modules."""
 _SHIFTED = ("correlation", "External id", "Python id", "Python parent id", "Ev Idx")
 
 
 def tiled(document: dict[str, Any], copies: int) -> Iterator[dict[str, Any]]:
-    """Yield the events of a trace, over and over: each copy later, with ids of its own."""
+    """Yield the events of a trace repeatedly: each copy later, with its own ids."""
     events = [event for event in document["traceEvents"] if isinstance(event, dict)]
     times = [(event["ts"], event["ts"] + event.get("dur", 0)) for event in events if event.get("ph") == "X"]
-    # A longer pause would be most of a short trace, and of that a verdict says nothing: there would be no advice to measure.
+    # A longer pause would be most of a short trace, and its verdict would have no advice to measure.
     span = int(max(end for _, end in times) - min(start for start, _ in times)) + 1_000
     for copy in range(copies):
         for event in events:
@@ -130,13 +131,14 @@ def write_tiled(source: Path, target: Path, megabytes: float, layout: str) -> in
 
 
 def written_apart(source: Path, target: Path, megabytes: float, layout: str) -> int:
-    """Return `write_tiled` in a process of its own: what this one has held counts as the memory of those that it starts."""
+    """Return `write_tiled`, run in a separate process: memory that this process used would count for its child
+    processes."""
     with multiprocessing.get_context("spawn").Pool(1) as pool:
         return pool.apply(write_tiled, (source, target, megabytes, layout))
 
 
 def run(python: str, arguments: list[str], path: Path) -> tuple[float, float, float]:
-    """Wall seconds, CPU seconds and peak memory (bytes) of one process."""
+    """Return wall seconds, CPU seconds and peak memory (bytes) of one process."""
     start = time.perf_counter()
     process = subprocess.Popen(
         [python, *arguments, str(path)], env=ENVIRONMENT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
@@ -172,7 +174,7 @@ def main() -> None:
             size = path.stat().st_size if not options.gz else _inflated_size(path)
             commands = {name: (sys.executable, arguments) for name, arguments in measured.items()}
             if options.against:
-                # The folder that this runs in may hold a checkout; the other one may be older than the cache.
+                # The current folder may contain a checkout, and the other checkout may be older than the cache.
                 commands |= {
                     f"{name}, other checkout": (options.against, ["-P", *(a for a in arguments if a != NO_CACHE)])
                     for name, arguments in measured.items()

@@ -2,12 +2,12 @@
 
     python benchmarks/kernel_accuracy.py [kernel_names.csv]
 
-The labels lie beside the traces (``TRACE_CORPUS``, default ``../shared/traces``); ``also_acceptable`` counts
-as right. Each figure is printed twice: with the operator that launched the name most often, and by name alone.
+The labels are next to the traces (``TRACE_CORPUS``, default ``../shared/traces``); ``also_acceptable`` counts as
+correct. Each figure is printed twice: with the operator that launched the name most often, and by name alone.
 
-The rules are hand-written, so nothing is trained that could be held out. What can be asked is how far a trace
-depends on rules that only its own kernels call for: the tables per trace drop these and classify it again.
-That is a lower bound: many of them were written from knowledge of the library, not from the trace.
+The rules are hand-written, so there is no training set to hold out. Instead, the tables per trace drop the rules that
+match only this trace's kernels, and classify it again. The result is a lower bound, as many of these rules were written
+from knowledge of the library, not from the trace.
 """
 
 import gzip
@@ -40,7 +40,7 @@ def labels(path: Path) -> pl.DataFrame:
 
 
 def judged(named: pl.DataFrame, dropped: frozenset[str] = frozenset()) -> pl.DataFrame:
-    """Return ``named`` with (bucket, rule, right), decided without the rules that are dropped."""
+    """Return ``named`` with (bucket, rule, right), classified without the dropped rules."""
     decided = kernel_buckets(named, using=[rule for rule in rules() if rule.id not in dropped])
     return named.join(
         decided, on=["name", "operator"], how="left", nulls_equal=True, maintain_order="left"
@@ -53,7 +53,7 @@ def names_alone(named: pl.DataFrame) -> pl.DataFrame:
 
 
 def occurrences(corpus: Path) -> pl.DataFrame:
-    """Which kernel name occurs in which trace: (name, trace)."""
+    """Return which kernel name occurs in which trace: (name, trace)."""
     return pl.concat(
         [
             pl.DataFrame(
@@ -66,14 +66,14 @@ def occurrences(corpus: Path) -> pl.DataFrame:
 
 
 def kernel_names(path: Path) -> list[str]:
-    """Distinct kernel names of one trace."""
+    """Return the distinct kernel names of one trace."""
     with gzip.open(path) as file:
         events = json.load(file)["traceEvents"]
     return sorted({event["name"] for event in events if str(event.get("cat")).lower() == "kernel"})
 
 
 def trace_dependence(named: pl.DataFrame, occurring: pl.DataFrame) -> pl.DataFrame:
-    """Per trace: accuracy on names of its own, rules that only it calls for, and accuracy without these."""
+    """Return per trace: accuracy on names of its own, rules that match only its names, and accuracy without these."""
     known = judged(named).join(occurring, on="name")
     own_rules = (
         known.group_by("rule").agg(pl.col("trace").unique()).filter(pl.col("trace").list.len() == 1).explode("trace")

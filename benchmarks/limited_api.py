@@ -1,8 +1,9 @@
-"""Measure what CPython's limited API costs: CPU time of reading and analysing with modules compiled either way.
+"""Measure the cost of CPython's limited API: CPU time of reading and analysing with modules compiled either way.
 
-Both builds take turns, who comes first in turn too, each time in a process of its own, with one thread, that reads and analyses four times; the
-first, which imports, does not count, and the least of the others does. Work of others on the machine makes times longer, never shorter: the
-ratio of the least times is what the builds themselves differ by, that of medians says how far to trust it. Two checkouts, of which one is built with ``LIMITED = False`` in setup.py:
+Both builds alternate, and so does which one is first. Each run is a process with one thread that reads and analyses
+four times; the first time, which imports, does not count, and the least of the others does. Other load on the machine
+only lengthens times, so the ratio of the least times is the difference of the builds, and the ratio of medians
+indicates its reliability. Two checkouts, one of which is built with ``LIMITED = False`` in setup.py:
 
     python benchmarks/limited_api.py CHECKOUT_WITH CHECKOUT_WITHOUT TRACE [--runs 9]
 """
@@ -31,7 +32,7 @@ print(*map(min, zip(*times[1:])))
 
 
 def seconds(checkout: Path, trace: Path) -> tuple[float, float]:
-    """Return CPU seconds of reading and of analysing, the least of three."""
+    """Return CPU seconds of reading and of analysing, the least of three runs."""
     environment = os.environ | {
         "PYTHONPATH": str(checkout),
         "POLARS_MAX_THREADS": "1",

@@ -1,10 +1,10 @@
-"""Measure whether cost grows with the trace and no faster: time and memory per event at several sizes.
+"""Measure whether cost grows linearly with the trace: time and memory per event at several sizes.
 
-Two tables: a given trace repeated to several sizes (`benchmarks/ingest.py` repeats it), per event above a trace
-of one event and, in brackets, per further event above the size before, without what any real trace costs once; and
-streams that no real program makes, at one size and at four times that, where a ratio of about 4 is linear. CPU time,
-whole processes: it travels better than wall time. The least of several runs, as what is left of short ones is a small
-difference.
+There are two tables. The first has a given trace, repeated to several sizes (by `benchmarks/ingest.py`), per event
+relative to a trace of one event and, in brackets, per further event relative to the previous size, without the fixed
+cost of any real trace. The second has event streams that no real program makes, at one size and at four times that
+size, where a ratio of about 4 is linear. It uses CPU time of whole processes, which varies less between machines than
+wall time, and the least of several runs, as short runs leave a small difference.
 
     python benchmarks/linearity.py [TRACE] [--mb 50 200 1000] [--events 100000] [--runs 3]
 """
@@ -61,7 +61,7 @@ def one_stream(n: int) -> Iterator[Event]:
 
 
 def tiny_gaps(n: int) -> Iterator[Event]:
-    """Yield a gap behind every kernel."""
+    """Yield a gap after every kernel."""
     for i in range(n):
         yield from (launch(10 * i, i + 1), kernel(10 * i + 5, 4, i + 1))
 
@@ -73,7 +73,7 @@ def graph_launch(n: int) -> Iterator[Event]:
 
 
 def deep_stack(n: int) -> Iterator[Event]:
-    """Yield stacks of a thousand frames, with launches at their bottom."""
+    """Yield stacks of a thousand frames, with launches at their top."""
     for round_ in range(max(1, n // 1_000)):
         begin = 100_000 * round_
         yield from (span("python_function", f"f{i}", 1, 1, begin + i, 9_000 - 2 * i) for i in range(1_000))
@@ -83,7 +83,7 @@ def deep_stack(n: int) -> Iterator[Event]:
 
 
 def crossing(n: int) -> Iterator[Event]:
-    """Yield operators of which none nests."""
+    """Yield operators without any nesting."""
     yield from (span("cpu_op", f"op{i % 5}", 1, 1, 10 * i, 10 * n) for i in range(n))
     yield from (event for i in range(50) for event in (launch(10 * i, i + 1), kernel(10 * i + 5, 4, i + 1)))
 
@@ -118,7 +118,7 @@ STREAMS: tuple[Callable[[int], Iterator[Event]], ...] = (
 
 
 def write(events: Iterator[Event], path: Path) -> int:
-    """Write a trace of the events; return how many they are."""
+    """Write a trace with the events; return their number."""
     count = 0
     with path.open("w") as file:
         file.write(json.dumps({"deviceProperties": [KINETO]})[:-1] + ', "traceEvents": [\n')
@@ -130,7 +130,7 @@ def write(events: Iterator[Event], path: Path) -> int:
 
 
 def least(name: str, path: Path, runs: int) -> tuple[float, float]:
-    """Return CPU seconds and peak memory (bytes) of a command, the least of some runs."""
+    """Return CPU seconds and peak memory (bytes) of a command, the least of several runs."""
     _, cpu, peak = zip(*(run(sys.executable, COMMANDS[name], path) for _ in range(runs)), strict=True)
     return min(cpu), min(peak)
 

@@ -1,9 +1,9 @@
 """Measure time and memory of judging a job from summaries, by ranks and collectives.
 
-``python benchmarks/ranks.py [RANKS x COLLECTIVES ...]``, by default `SIZES`. Each size runs in a process of its own; ``10000x2000-unmarked``
-is a job that did not mark its steps. A trace in place of
-a size, ``python benchmarks/ranks.py trace.json.gz``: what its summary takes beyond reading and analysing it.
-Summaries are made from `tests/made_ranks.py`: one rank is late, clocks of hosts differ.
+``python benchmarks/ranks.py [RANKS x COLLECTIVES ...]``, by default `SIZES`. Each size runs in its own process;
+``10000x2000-unmarked`` is a job without step marks. A trace instead of a size, ``python benchmarks/ranks.py
+trace.json.gz``, measures the cost of its summary in addition to reading and analysing it. Summaries are made by
+`tests/made_ranks.py`: one rank is late, and clocks of hosts differ.
 """
 
 import gzip
@@ -44,7 +44,7 @@ def measure(size: str) -> None:
     program = [("work", MS), ("meet", everybody)] * (collectives // STEPS)
     late = ranks // 2
     with Store() as store:
-        # Ranks in time are copies of some: summaries take longer to make than to judge.
+        # Ranks that are on time are copies of a few: making summaries takes longer than judging them.
         made = job(2, STEPS, program, lambda rank, step: 60 * MS * (rank == 1))
         noise = np.random.default_rng(7)
         alike = [to_bytes(of_job(summary(made, 0), ranks, noise, bool(unmarked))) for _ in range(VARIANTS)]
@@ -66,7 +66,8 @@ def measure(size: str) -> None:
 
 
 def measure_rank(path: str, runs: int = 3) -> None:
-    """Print CPU seconds of reading and analysing a trace, and of the summary of its rank beyond that: medians, after one that imports."""
+    """Print CPU seconds of reading and analysing a trace, and in addition of its rank's summary: medians, after one
+    run that imports."""
     turns = []
     for _ in range(runs + 1):
         before = time.process_time()
@@ -84,7 +85,7 @@ def measure_rank(path: str, runs: int = 3) -> None:
 
 
 def of_rank(content: bytes, rank: int) -> bytes:
-    """Return a summary as that of another rank, on its host's clock."""
+    """Return a summary under another rank, with its host's clock."""
     inflater = zlib.decompressobj(wbits=31)
     head = json.loads(inflater.decompress(content))
     head |= {"path": f"trace.rank{rank}.json", "rank": rank, "host": f"host{rank // 8}"}

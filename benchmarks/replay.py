@@ -1,8 +1,8 @@
-"""Measure how far the replay can be trusted: the table of docs/definitions.md, section Replay.
+"""Measure the accuracy of the replay: the table of docs/definitions.md, section Replay.
 
-Identity of real traces and samples (all activities, and class values from the other half of the steps), round trips,
-planted changes of simulated programs, recorded pairs of programs, what the estimates of a report cost, and CPU time and memory at
-a million events.
+Identity of real traces and samples (all activities, and typical values from the other half of the steps), round trips,
+planted changes of simulated programs, recorded pairs of programs, the cost of a report's estimates, and CPU time and
+memory at a million events.
 
     python benchmarks/replay.py [--corpus FOLDER] [--seeds 5] [--events 1000000]
 """
@@ -57,7 +57,7 @@ def main() -> None:
 
 
 def in_report(traces: Sequence[Path]) -> None:
-    """Measure CPU time of the estimates of a report, of the largest trace, beside that of its analysis."""
+    """Measure CPU time of the estimates of a report on the largest trace, relative to its analysis."""
     largest = max(traces, key=lambda path: path.stat().st_size)
     spent: list[float] = []
 
@@ -83,7 +83,7 @@ def device_of(report: Report) -> int | None:
 
 
 def identities(traces: Sequence[Path]) -> None:
-    """Replay error with all durations kept, and round trips."""
+    """Print the replay error with all durations kept, and of round trips."""
     print(
         "trace                                    step ms   error  half out  all means  unexplained  inferred  round trip cpu, gpu"
     )
@@ -122,13 +122,13 @@ def identities(traces: Sequence[Path]) -> None:
 
 
 def round_trip(replay: Replay, target: str) -> float | None:
-    """Return the error of a round trip; None where its change is not predicted, as nothing explains the path that it leaves."""
+    """Return the error of a round trip; None where its change is not predicted, as its path is unexplained."""
     faster = Change("speedup", {"target": target, "factor": 2.0})
     return replay.round_trip_of(target) if replay.is_explained((faster,)) else None
 
 
 def half_held_out(report: Report, device: int) -> float:
-    """Return the replay error with class values from every other step, or from the first half of the window."""
+    """Return the replay error with typical values from every other step, or from the first half of the window."""
     recorded = recording(report, device)
     step, start = recorded.activities.step, recorded.activities.start
     steady = recorded.steps.steady.sum() > 1
@@ -138,7 +138,7 @@ def half_held_out(report: Report, device: int) -> float:
 
 
 def class_means(replay: Replay) -> float | None:
-    """Return the replay error with every duration, too, at the mean of its kernel (name, operator, blocks) in the other steps."""
+    """Return the replay error with durations also replaced by means of equal kernels in the other steps."""
     graph, activities = replay.graph, replay.graph.recorded.activities
     if graph.recorded.steps.steady.sum() < 2:
         return None
@@ -162,7 +162,7 @@ def class_means(replay: Replay) -> float | None:
 
 
 def planted(pairs: Mapping[str, Pair], seeds: int, title: str) -> None:
-    """Predicted against true steps of changed simulated programs."""
+    """Compare predicted with true steps of changed simulated programs."""
     print(f"\n{title:36} pairs  saving off by (mean, worst)  step off by (worst)  inside the interval")
     held, count = 0, 0
     for name, pair in pairs.items():
@@ -183,7 +183,8 @@ def planted(pairs: Mapping[str, Pair], seeds: int, title: str) -> None:
 
 
 def recorded(folder: Path) -> None:
-    """Recorded programs before and after a change; what is refused; how far recordings of one program differ."""
+    """Compare recorded programs before and after a change; count refusals, and differences between recordings of one
+    program."""
     if not folder.exists():
         return
     known: dict[str, tuple[Report, Replay, int]] = {}
@@ -238,10 +239,11 @@ def recorded(folder: Path) -> None:
 
 
 def cost(events: int) -> None:
-    """Measure CPU time and memory of graph, pass, prediction and path; CPU time travels better than wall time."""
+    """Measure CPU time and memory of graph, pass, prediction and path; CPU time varies less between machines than
+    wall time."""
     simulation = Simulation(seed=1)
     main_thread, stream = simulation.thread(), simulation.stream()
-    # An operator, its launch and its kernel: three events each.
+    # An operator, its launch and its kernel are three events.
     per_step = events // 24
 
     def step(_: int) -> None:
@@ -249,7 +251,7 @@ def cost(events: int) -> None:
             op(main_thread, "aten::mm", gemm(5_000), stream)
 
     report = analyze(steps(simulation, main_thread, step).json().encode(), device=0)
-    # Tables are made when they are asked for: what an analysis has made does not count.
+    # Tables are made on demand: values that an analysis has already made do not count.
     needed = ("activities", "host_events", "launches", "threads", "steps", "sync_events", "fusions", "tensor_cores")
     frames = [report.tables[name] for name in needed]
     rows = frames[0].height + frames[1].height

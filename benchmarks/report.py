@@ -1,15 +1,14 @@
-"""Size and speed of the HTML report: building it, loading it in headless Chromium, and moving through its timeline.
+"""Measure size and speed of the HTML report: building it, loading it in headless Chromium, and moving in its timeline.
 
-The report is that of a given trace (else a sample), repeated until it has the wanted number of timeline events. Every
-copy is stretched by a factor of its own, so that no two copies compress into one. Needs chromium, chromedriver and
-selenium.
+The report is that of a given trace (else a sample), repeated up to the requested number of timeline events. Every copy
+is stretched by a different factor, so that copies do not compress into one. Needs chromium, chromedriver and selenium.
 
     python benchmarks/report.py [TRACE] [--events 100_000 1_000_000 5_000_000]
 
-Columns: size of the file; wall time and peak memory of the process that builds it from the analysed report; first
-paint of the page (the verdict), start of inflating the events, and end of drawing the timeline, all since the
-navigation began; time between frames of a zoom and pan in which every frame takes new boxes from the events. The two
-columns of CPU time are what the page's main thread worked, which a busy machine does not change.
+Columns: size of the file; wall time and peak memory of the process that builds it from the analysed report; first paint
+of the page (the verdict), start of inflating the events, and end of drawing the timeline, all since the start of
+navigation; time between frames of a zoom and pan in which every frame takes new boxes from the events. The two columns
+of CPU time are those of the page's main thread, which do not depend on other load.
 """
 
 import argparse
@@ -43,7 +42,7 @@ REPEATED = (
     "activities", "launches", "gaps", "idle", "partition", "queue", "backward_links", "host_events",
     "operator_inputs", "sync_events", "device_annotations", "memory_events",
 )  # fmt: skip
-"""Tables of which every copy has its own rows."""
+"""Tables of which every copy has separate rows."""
 
 FRAMES = 240
 MOVE = """
@@ -112,7 +111,7 @@ def _repeated(table: pl.DataFrame, clock: pl.DataFrame, heights: dict[str, int])
 
 
 def build(trace: Path, events: int, target: Path) -> dict[str, float]:
-    """Write the report of so many events; how long that took, and the most memory that this process ever had."""
+    """Write the report with so many events; return the time for it, and the peak memory of this process."""
     report = analyze(str(trace))
     one = sum(
         report.tables[name].height
@@ -120,7 +119,7 @@ def build(trace: Path, events: int, target: Path) -> dict[str, float]:
     )
     copies = max(1, round(events / one))
     report = repeated(report, copies)
-    page(analyze(str(SAMPLE)))  # what is loaded once is not what is measured
+    page(analyze(str(SAMPLE)))  # one-time imports are not measured
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     start = time.perf_counter()
     target.write_text(page(report), encoding="utf-8")
@@ -151,7 +150,7 @@ def cpu_ms(driver: Any) -> float:
 
 
 def measured(path: Path) -> dict[str, float]:
-    """Load the page, move through it; milliseconds."""
+    """Load the page and move in it; return milliseconds."""
     driver = browser()
     try:
         driver.execute_cdp_cmd("Performance.enable", {"timeDomain": "threadTicks"})
@@ -179,7 +178,7 @@ def measured(path: Path) -> dict[str, float]:
 
 
 def main() -> None:
-    """Build each size in a process of its own, measure it, print a table."""
+    """Build each size in its own process, measure it, and print a table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("trace", type=Path, nargs="?", default=SAMPLE)
     parser.add_argument("--events", type=int, nargs="+", default=[100_000, 1_000_000, 5_000_000])

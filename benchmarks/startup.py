@@ -1,7 +1,7 @@
-"""Measure how soon a small trace is answered, against bare imports of what the answer needs. Asserts nothing.
+"""Measure the response time for a small trace, compared with the bare imports that it needs. Asserts nothing.
 
-Whole processes, which take turns; the ratio of their medians holds when the machine's speed drifts. The first turn
-is not counted, and writes the bytecode that an installed package has. Then the imports that cost most, by
+Whole processes alternate; the ratio of their medians is robust against drift of the machine's speed. The first round
+does not count, and writes the bytecode that an installed package has. Then follow the most expensive imports, by
 ``python -X importtime``.
 
     python benchmarks/startup.py [TRACE] [--runs 5]
@@ -28,7 +28,7 @@ BASES = {
     "analyze --no-report": "import polars",
     "analyze, with report": "import holoviews with bokeh",
 }
-"""What each command is held against."""
+"""Baseline of each command."""
 _ANALYSES = "import gc; gc.set_threshold(20_000); {}; import trace_analyzer.pipeline, numpy"
 _ONE_THREAD = "import os; os.environ['OPENBLAS_NUM_THREADS'] = '1'"
 _WHOLE = "import sys; from trace_analyzer import analyze, tuning; tuning.limit_threads(sys.argv[1]); {}; analyze(sys.argv[1])"
@@ -36,7 +36,8 @@ _TEMPLATE = "from trace_analyzer.render.html.page import environment; environmen
 
 
 def tricks(trace: Path) -> dict[str, list[str]]:
-    """Name to the arguments of Python: with and without tricks of `tuning`, `compiled_templates` and `bokeh_models`."""
+    """Map names to arguments of Python: with and without tricks of `tuning`, `compiled_templates` and
+    `bokeh_models`."""
     return {
         "import of the analyses": ["-c", _ANALYSES.format(_ONE_THREAD)],
         "with all threads of OpenBLAS": ["-c", _ANALYSES.format("pass")],
@@ -52,7 +53,7 @@ _IMPORT = re.compile(r"import time:\s+(\d+) \|\s+(\d+) \| (\s*)(\S+)")
 
 
 def commands(trace: Path) -> dict[str, list[str]]:
-    """Name to the arguments of Python."""
+    """Map names to arguments of Python."""
     return {
         "import polars": ["-c", "import polars"],
         "analyze --help": [*ANALYZE, "--help"],
@@ -63,7 +64,7 @@ def commands(trace: Path) -> dict[str, list[str]]:
 
 
 def run(arguments: list[str], folder: str) -> tuple[float, float, float] | None:
-    """Wall, CPU and user CPU seconds of one process; None where it fails, as without holoviews."""
+    """Return wall, CPU and user CPU seconds of one process; None where it fails, for example without holoviews."""
     before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
     done = subprocess.run([sys.executable, *arguments], cwd=folder, env=ENVIRONMENT, capture_output=True, check=False)
     wall, after = time.perf_counter() - start, resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -72,7 +73,7 @@ def run(arguments: list[str], folder: str) -> tuple[float, float, float] | None:
 
 
 def import_times(arguments: list[str], folder: str) -> list[tuple[str, int, int]]:
-    """Return (module, own us, us with all that it imports) of every import of a command."""
+    """Return (module, own us, us with all its imports) for every import of a command."""
     done = subprocess.run(
         [sys.executable, "-X", "importtime", *arguments],
         cwd=folder,
@@ -85,7 +86,7 @@ def import_times(arguments: list[str], folder: str) -> list[tuple[str, int, int]
 
 
 def show_tricks(trace: Path, runs: int) -> None:
-    """Print what imports and analysis take without each trick."""
+    """Print the time of imports and analysis without each trick."""
     times: dict[str, list[float]] = {name: [] for name in tricks(trace)}
     with tempfile.TemporaryDirectory() as folder:
         for turn in range(runs + 1):

@@ -1,11 +1,11 @@
-"""Measure how far the verdicts depend on the thresholds: each one halved and doubled, on every trace given.
+"""Measure how much the verdicts depend on the thresholds: each is halved and doubled, on every given trace.
 
     python benchmarks/threshold_sensitivity.py [THRESHOLD ...] [TRACE ...]
 
-Without thresholds all of them; without traces the samples, and those in the folder ``TRACE_CORPUS`` where that is set. Prints
-Markdown: the verdict of each trace, then for each threshold and factor which verdicts (status, regime, cause)
-change and how often only the confidence or the runner-up does. Thresholds that change nothing are listed
-last. `docs/definitions.md` quotes the result.
+Without thresholds, all of them are used; without traces, the samples, and those in the folder ``TRACE_CORPUS`` if it is
+set. Prints Markdown: the verdict of each trace, then for each threshold and factor which verdicts (status, regime,
+cause) change, and how often only the confidence or the runner-up does. Thresholds without effect are listed last.
+`docs/definitions.md` quotes the result.
 """
 
 import os
@@ -27,7 +27,7 @@ Knob = tuple[ModuleType, str]
 
 
 def knobs() -> list[Knob]:
-    """Return the thresholds of `trace_analyzer.thresholds` named on the command line, else every one."""
+    """Return the thresholds of `trace_analyzer.thresholds` named on the command line, else all of them."""
     named = _every_knob()
     return [(thresholds, name) for name in named if name in sys.argv[1:]] or [(thresholds, name) for name in named]
 
@@ -38,7 +38,8 @@ def _every_knob() -> list[str]:
 
 @contextmanager
 def scaled(knob: Knob, factor: float) -> Iterator[None]:
-    """Return the threshold times ``factor``; integers stay integers, quantiles and coverages stay within 1."""
+    """Multiply the threshold by ``factor`` during the block; integers stay integers, quantiles and coverages at most
+    1."""
     module, name = knob
     value = getattr(module, name)
     new = min(1.0, value * factor) if name.endswith(("_QUANTILE", "_COVERAGE")) else value * factor
@@ -59,19 +60,19 @@ def traces() -> list[Path]:
 
 
 def judged(verdict: Verdict) -> str:
-    """Return what the verdict says, in one phrase."""
+    """Return the verdict in one phrase."""
     if verdict.regime is None:
         return verdict.status
     return verdict.regime.removesuffix("-bound") + (f" ({verdict.cause})" if verdict.cause else "")
 
 
 def doubted(verdict: Verdict) -> tuple[str, str | None]:
-    """Return how sure the verdict is, and of what else it might have been."""
+    """Return the confidence, and the runner-up."""
     return verdict.confidence, verdict.runner_up
 
 
 def changes(trace: Trace, name: str) -> Iterator[tuple[Knob, float, str, bool]]:
-    """Yield (threshold, factor, what the verdict turns into or "", whether only the doubts changed)."""
+    """Yield (threshold, factor, the changed verdict or "", whether only confidence or runner-up changed)."""
     base = report_of(trace).verdict
     for knob in knobs():
         for factor in FACTORS:

@@ -1,7 +1,7 @@
-"""Measure what each value of an analysis takes: CPU time by value of the graph, the most first. Asserts nothing.
+"""Measure the cost of each value of an analysis: CPU time by value of the graph, largest first. Asserts nothing.
 
-One process and one thread of the graph; a value's time is without that of the values it is made from. First times hold what is
-done once per process, such as compiling patterns.
+One process and one thread of the graph; a value's time excludes that of its sources. First times include one-time work
+of the process, such as compiling patterns.
 
     python benchmarks/values.py TRACE [--rows 30]
 """
@@ -24,7 +24,7 @@ from trace_analyzer.ingest import load
 own: Counter[str] = Counter()
 """CPU seconds by value."""
 _inner = [0.0]
-"""Of each value under way, CPU seconds of those that it asked for."""
+"""For each value in progress, CPU seconds of the values that it requested."""
 
 
 def timed(name: str, make: Callable[..., Any]) -> Callable[..., Any]:
@@ -44,7 +44,7 @@ def timed(name: str, make: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class TimedGraph(TableGraph):
-    """Make values as a graph does, and time them."""
+    """Make values like a graph, and time them."""
 
     def __init__(self, nodes: Iterable[Node], given: Mapping[str, Any], kept: Iterable[str]) -> None:
         super().__init__((replace(node, make=timed(node.name, node.make)) for node in nodes), given, kept)

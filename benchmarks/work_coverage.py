@@ -1,14 +1,15 @@
-"""Measure how much of the kernel time has known FLOP and bytes, and whether any rate is beyond what a device can do.
+"""Measure how much of the kernel time has known FLOP and bytes, and whether any rate exceeds the device's limits.
 
     python benchmarks/work_coverage.py [--without-values] [TRACE ...]
 
-With ``--without-values`` as if PyTorch before 2.1 had recorded the traces: shapes and types, but no strides and values.
-Without traces: every ``*.json.gz`` of ``$TRACE_CORPUS``. Per device: the share of kernel time that is linked to an
-operator; of the linked kernels' time and (behind the slash) of all kernels' time the shares with FLOP, with bytes, with
-either; of kernels but communication whose operator has shapes, the share of the time with either, and with all of it (behind
-the slash: without those that moved more than was recorded, ``at-least``); the highest FLOP/s over the peak of its dtype and the highest byte/s over the memory's bandwidth (of kernels that
-neither the cache nor the clock explains, see docs/definitions.md); kernels faster than their roof by more than 5 %. Then
-the operators and kernels that hold most of the linked time without bytes.
+``--without-values`` simulates recordings of PyTorch before 2.1: shapes and types, but no strides and values. Without
+traces, every ``*.json.gz`` of ``$TRACE_CORPUS`` is used. Printed per device: the share of kernel time that is linked to
+an operator; the shares with FLOP, with bytes and with either, of the linked kernels' time and (after the slash) of all
+kernels' time; for kernels other than communication whose operator has shapes, the share of time with either, and with
+both (after the slash: without those that moved more than was recorded, ``at-least``); the highest FLOP/s relative to
+the peak of its dtype, and the highest byte/s relative to the memory's bandwidth (of kernels that neither the cache nor
+the clock explains, see docs/definitions.md); kernels faster than their roof by more than 5 %. Then follow the operators
+and kernels with most linked time without bytes.
 """
 
 import os
@@ -44,7 +45,7 @@ def reported(path: Path, *, values: bool) -> Report:
 
 
 def table(report: Report, name: str) -> int:
-    """Print the lines of one trace; returns how many kernels are beyond a roof."""
+    """Print the lines of one trace; return the number of kernels beyond a roof."""
     beyond = 0
     codes = {str(label): code for code, label, _ in report.tables["devices"].iter_rows()}
     for device in report.devices:
@@ -83,7 +84,7 @@ def shares(device: DeviceReport) -> str:
 
 
 def shaped_ratios(report: Report, linked: pl.DataFrame) -> tuple[float | None, float | None]:
-    """Return the share of time with FLOP or bytes, and with both, of kernels whose operator has shapes, no collectives."""
+    """Return the shares of time with FLOP or bytes, and with both, for kernels other than communication with shapes."""
     inputs = report.tables["operator_inputs"].filter(pl.col("input_dims").cast(pl.String).str.contains(r"\d"))
     shaped = linked.filter(pl.col("bucket") != "communication").join(
         inputs.select(pl.col("event_id").alias("operator_id")), on="operator_id", how="semi"
@@ -102,14 +103,14 @@ def highest_share_of_peak(roofs: pl.DataFrame) -> float | None:
 
 
 def highest_share_of_bandwidth(roofs: pl.DataFrame) -> float | None:
-    """Of what neither cache nor clock explains; the bandwidth follows from the roof where memory is the roof."""
+    """Return the highest share of bandwidth that neither cache nor clock explains, where memory is the roof."""
     timed = roofs.filter(pl.col("faster_than_memory").is_null() | (pl.col("faster_than_memory") == "unexplained"))
     memory_bound = timed.filter(pl.col("roof_ns") > pl.col("compute_roof_ns").fill_null(0))
     return memory_bound.select(pl.col("roof_ratio").max()).item()  # type: ignore[no-any-return]
 
 
 def uncovered(linked: pl.DataFrame) -> pl.DataFrame:
-    """Return (operator, name, share): most of the linked time without bytes or FLOP."""
+    """Return (operator, name, share) with most linked time without bytes or FLOP."""
     return (
         linked.with_columns((pl.col("duration_ns") / pl.col("duration_ns").sum()).alias("share"))
         .filter(pl.col("moved_bytes").is_null() & ~(pl.col("flop") > 0).fill_null(False))

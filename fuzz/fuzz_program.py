@@ -1,9 +1,10 @@
-"""Fuzz the whole program: random and damaged traces through the analysis, the estimates, the comparisons and all their outputs.
+"""Fuzz the whole program: random and damaged traces through analysis, estimates, comparisons and all their outputs.
 
     python fuzz/fuzz_program.py [TRACE ...] [--seconds 120] [--seed 0]
 
-What must hold is in ``tests/program_laws.py``. Given traces are damaged too, cut to their first events. What breaks a promise is
-left as ``crash-program-SEED.json``; run it again with ``python fuzz/fuzz_program.py --again FILE``.
+``tests/program_laws.py`` defines the properties. Given traces are damaged too, after truncation to their first events.
+An input that violates a property is saved as ``crash-program-SEED.json``; run it again with ``python
+fuzz/fuzz_program.py --again FILE``.
 """
 
 import argparse
@@ -26,14 +27,14 @@ EVENTS = 1_500
 
 
 def first_events(path: Path, count: int = EVENTS) -> bytes:
-    """Read the trace with its first events alone, and those of devices that belong to them."""
+    """Read the first events of a trace, and the device events that belong to them."""
     content = path.read_bytes()
     document = json.loads(gzip.decompress(content) if content[:2] == b"\x1f\x8b" else content, strict=False)
     return json.dumps(document | {"traceEvents": document["traceEvents"][:count]}).encode()
 
 
 def main() -> int:
-    """Run until the time is up; return 1 where a promise is broken."""
+    """Run until the time is up; return 1 if a property was violated."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("traces", nargs="*", type=Path)
     parser.add_argument("--seconds", type=float, default=120)

@@ -3,11 +3,10 @@
     pip install -e '.[fuzz]'
     python fuzz/fuzz_reader.py [CORPUS_FOLDER] -max_total_time=120 [libFuzzer options]
 
-What must hold for any bytes: `load` raises nothing but `InputError`, in one line; every event is in a table or
-counted by a note; sound JSON gives what the reference reads, column by column. libFuzzer ends a run that
-hangs (over 20 s) or takes over 2 GB. What breaks is left as ``crash-...``, ``timeout-...`` or ``oom-...``;
-``python fuzz/fuzz_reader.py FILE`` runs it again. The chunks of the short cut are made tiny, so that small
-traces take it.
+Properties for any bytes: `load` raises only `InputError`, with one line; every event is in a table or counted by a
+note; valid JSON gives the same columns as the reference. libFuzzer ends a run that hangs (over 20 s) or takes over 2
+GB. Failing inputs are saved as ``crash-...``, ``timeout-...`` or ``oom-...``; ``python fuzz/fuzz_reader.py FILE`` runs
+one again. The chunks of the fast reader are made tiny, so that small traces use it.
 """
 
 import gzip
@@ -50,7 +49,7 @@ INSTRUMENTED = (strict, build, raw, fast, classify, source, syntax, times, toler
 
 
 def one_input(data: bytes) -> None:
-    """Read the bytes; raise ``AssertionError`` where they break a promise."""
+    """Read the bytes; raise ``AssertionError`` where they violate a property."""
     fast._WORTH_BYTES, fast._CHUNK, fast._ROWS = 0, 1500, 9  # type: ignore[misc]
     trace = _loaded(data)
     if trace is None:
@@ -67,7 +66,8 @@ def one_input(data: bytes) -> None:
 def _assert_same(trace: Trace, expected: reference.Reference, content: bytes) -> None:
     try:
         reference.assert_same(trace, expected)
-    except AssertionError as error:  # known: a process or thread number in two notations is two processes
+    # known limitation: a process or thread number in two notations counts as two processes
+    except AssertionError as error:
         if not re.match("threads|devices", str(error)) or not _ODD_NUMBER.search(content):
             raise
 
@@ -82,7 +82,7 @@ def _loaded(data: bytes) -> Trace | None:
 
 
 def assert_whole(trace: Trace) -> None:
-    """Assert that each event is in a table or under a note, but metadata events and halves of pairs."""
+    """Assert that each event is in a table or under a note, except metadata events and halves of pairs."""
     assert reference.accounted(trace) <= trace.event_count
 
 
@@ -94,7 +94,7 @@ def _inflated(data: bytes) -> bytes | None:
 
 
 def _expected(content: bytes) -> reference.Reference | None:
-    """Return what the reference reads; None where the content is no sound JSON trace of objects."""
+    """Return the result of the reference reader; None where the content is no valid JSON trace of objects."""
     try:
         entries, header = reference.parse(content)
     except (ValueError, RecursionError, KeyError, AttributeError):
@@ -111,7 +111,7 @@ def _libfuzzer(data: bytes, choose: random.Random) -> bytes:
 
 
 def main() -> None:
-    """Run libFuzzer; without a folder of one's own, on seeds that are thrown away."""
+    """Run libFuzzer; without a corpus folder, on temporary seeds."""
     arguments = sys.argv[1:]
     if not any(not argument.startswith("-") for argument in arguments):
         folder = Path(tempfile.mkdtemp(prefix="fuzz-"))

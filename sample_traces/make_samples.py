@@ -1,9 +1,9 @@
-"""Write the synthetic sample traces: workloads whose truth is known by construction.
+"""Write the synthetic sample traces: workloads whose limits are known by construction.
 
-Run it from anywhere: ``python sample_traces/make_samples.py [FOLDER]``. Kernel times follow from shapes and
-the modelled A100 (80 GB, SXM4): 80 % of the peak of its tensor cores or 85 % of its memory bandwidth,
-whichever takes longer, plus a fixed cost per kernel. Names are those that PyTorch, cuBLAS, cuDNN, flash
-attention and NCCL give to their kernels and operators on that device.
+Run it from anywhere: ``python sample_traces/make_samples.py [FOLDER]``. Kernel times follow from shapes and the
+modelled A100 (80 GB, SXM4): 80 % of its tensor cores' peak or 85 % of its memory bandwidth, whichever takes longer,
+plus a fixed cost per kernel. Names are those that PyTorch, cuBLAS, cuDNN, flash attention and NCCL give to their
+kernels and operators on that device.
 """
 
 import sys
@@ -89,12 +89,12 @@ def elementwise(functor: str) -> str:
 
 
 def kernel_ns(flop: float, size: float, dtype: str = BF16) -> int:
-    """Time of a kernel on the modelled device: its roof plus a fixed cost."""
+    """Return the time of a kernel on the modelled device: its roof plus a fixed cost."""
     return KERNEL_COST_NS + round(1e9 * max(flop / FLOP_PER_S[dtype], size / BYTES_PER_S))
 
 
 class Eager:
-    """Simulate operators of eager PyTorch on one thread: what they cost the host, which kernels they launch."""
+    """Simulate operators of eager PyTorch on one thread: their host cost and their kernels."""
 
     def __init__(self, simulation: Simulation, thread: Thread, stream: Stream, dtype: str = BF16) -> None:
         self.simulation = simulation
@@ -109,7 +109,7 @@ class Eager:
 
     @contextmanager
     def module(self, name: str, number: int) -> Iterator[None]:
-        """Simulate the Python frames of a module call, where frames are recorded; else they only cost time."""
+        """Simulate the Python frames of a module call if frames are recorded; else only their time."""
         with (
             self.thread.frame(f"nn.Module: {name}_{number}", before_ns=2_000),
             self.thread.frame("torch/nn/modules/module.py(1779): _call_impl", before_ns=1_500),
@@ -118,7 +118,7 @@ class Eager:
             yield
 
     def gemm(self, m: int, k: int, n: int) -> None:
-        """Launch the kernel of a product [m, k] x [k, n]."""
+        """Launch the kernel of a matmul [m, k] x [k, n]."""
         size = self.tensor(m, k).bytes + self.tensor(k, n).bytes + self.tensor(m, n).bytes
         tile, threads = ((128, 256), 256) if self.dtype == BF16 else ((32, 32), 128)
         grid = (ceil(m / tile[0]), ceil(n / tile[1]), 1)
@@ -144,7 +144,7 @@ class Eager:
         return sequence
 
     def linear_backward(self, sequence: int, m: int, k: int, n: int) -> None:
-        """Simulate the two products and the bias sum of a linear layer's backward pass."""
+        """Simulate the two matmuls and the bias sum of a linear layer's backward pass."""
         with self.thread.backward_op("AddmmBackward0", sequence, [self.tensor(m, n)]):
             self.mm(m, n, k)
             self.mm(n, m, k)
@@ -153,7 +153,7 @@ class Eager:
                 self.launch_pointwise(REDUCE_SUM, self.tensor(m, n).bytes, n)
 
     def launch_pointwise(self, name: str, size: int, elements: int) -> None:
-        """Launch a kernel that moves so many bytes and computes next to nothing."""
+        """Launch a kernel that moves this many bytes and computes next to nothing."""
         grid = (max(1, ceil(elements / 512)), 1, 1)
         self.thread.launch(Kernel(name, kernel_ns(0, size), grid, (128, 1, 1)), self.stream)
 
@@ -251,7 +251,7 @@ class Eager:
 
 
 def overhead_launch() -> Simulation:
-    """Return a tiny fp32 MLP, Python frames recorded: every kernel waits for its launch."""
+    """Return a tiny FP32 MLP with recorded Python frames, in which every kernel waits for its launch."""
     header = {"record_shapes": 1, "with_stack": 1}
     simulation = Simulation(python_frames=True, header=header, costs=Costs(host_factor=2.0), seed=1)
     main, autograd = simulation.thread(), simulation.thread("pt_autograd_0")
@@ -285,7 +285,7 @@ def overhead_launch() -> Simulation:
 
 
 def overhead_data_loading() -> Simulation:
-    """Return a convolutional network that is ready before its next batch is."""
+    """Return a convolutional network that waits for each next batch."""
     simulation = Simulation(header={"record_shapes": 1}, seed=2)
     main = simulation.thread()
     torch = Eager(simulation, main, simulation.stream())
@@ -308,7 +308,7 @@ def overhead_data_loading() -> Simulation:
 
 
 def overhead_synchronization() -> Simulation:
-    """Return a loop that reads a number back from the device after every few operators, then thinks about it."""
+    """Return a loop that reads a number from the device after every few operators, and then computes on the host."""
     simulation = Simulation(header={"record_shapes": 1}, seed=3)
     main = simulation.thread()
     torch = Eager(simulation, main, simulation.stream())
@@ -333,7 +333,7 @@ def overhead_synchronization() -> Simulation:
 
 
 def memory_bandwidth() -> Simulation:
-    """Return an unfused GELU and layer norms, forward and backward; the CPU is ahead."""
+    """Return an unfused GELU and layer norms, forward and backward, with the CPU ahead."""
     simulation = Simulation(header={"record_shapes": 1}, seed=4)
     main, autograd = simulation.thread(), simulation.thread("pt_autograd_0")
     torch = Eager(simulation, main, simulation.stream())
@@ -382,7 +382,7 @@ def _layer_norm_backward(rows: int, width: int) -> Callable[[Eager, int], None]:
 
 
 def compute() -> Simulation:
-    """Return a bf16 transformer with wide layers and flash attention, forward pass; the CPU is far ahead."""
+    """Return the forward pass of a bf16 transformer with wide layers and flash attention, with the CPU far ahead."""
     simulation = Simulation(header={"record_shapes": 1}, seed=5)
     main = simulation.thread()
     torch = Eager(simulation, main, simulation.stream())
@@ -407,7 +407,7 @@ def compute() -> Simulation:
 
 
 def communication_collectives() -> Simulation:
-    """Rank 0 of tensor parallelism across two nodes: nothing hides the all-reduce after each layer."""
+    """Return rank 0 of tensor parallelism across two nodes, with an exposed all-reduce after each layer."""
     ranks = list(range(16))
     group = {"pg_name": "0", "pg_desc": "default_pg", "backend_config": "cuda:nccl", "pg_size": 16}
     distributed = {
@@ -481,7 +481,7 @@ def communication_dependency() -> Simulation:
 
 
 def _hand_to_peer(source: Eager, target: Eager, tensor: Tensor) -> None:
-    """Simulate ``x.to("cuda:1")``: a peer copy that follows the target's work so far; the target waits for it."""
+    """Simulate ``x.to("cuda:1")``: a peer copy after the target's work so far, for which the target waits."""
     main = source.thread
     with source.copy(tensor):
         main.wait_event(source.stream, main.record_event(target.stream))
@@ -491,7 +491,7 @@ def _hand_to_peer(source: Eager, target: Eager, tensor: Tensor) -> None:
 
 
 def memory_bandwidth_cuda_graph() -> Simulation:
-    """Decoding with a captured CUDA graph, batch size 1: weights stream past, one launch per token."""
+    """Return decoding with a captured CUDA graph at batch size 1: weights are streamed, with one launch per token."""
     simulation = Simulation(header={"record_shapes": 1}, costs=Costs(graph_call_ns=180_000), seed=8)
     main, stream = simulation.thread(), simulation.stream()
     width = 4096

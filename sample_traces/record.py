@@ -1,7 +1,7 @@
-"""Record real samples with torch: small workloads of which it is known what limits them.
+"""Record real samples with torch: small workloads with a known limit.
 
-``python record.py FOLDER`` records on the GPU if there is one, else ``cpu_mlp.json.gz`` on the CPU. What could
-name the machine is taken out of a recording. No recording of a GPU is checked in yet: none was at hand.
+``python record.py FOLDER`` records on the GPU if there is one, else ``cpu_mlp.json.gz`` on the CPU. Data that could
+identify the machine is removed from a recording. No recording of a GPU is checked in yet, as no GPU was available.
 """
 
 import gzip
@@ -21,17 +21,17 @@ import trace_analyzer as ta
 
 STEPS = 6
 MAX_BYTES = 20 << 20
-"""All samples together stay below this."""
+"""Limit on the total size of the samples."""
 
 Step = Callable[[], object]
 
 
 @dataclass(frozen=True)
 class Workload:
-    """Hold a step to repeat, and what limits it on a GPU.
+    """Hold a step to repeat, and its limit on a GPU.
 
-    ``make(device, scale)`` prepares the step; ``scale`` 1 is meant for a GPU of a data centre, and a small fraction
-    of it runs anywhere. A regime of None is not promised: a variant of another workload, for comparison.
+    ``make(device, scale)`` prepares the step; ``scale`` 1 is meant for a data-centre GPU, and a small fraction of it
+    runs anywhere. A regime of None means no expectation: the workload is a variant of another, for comparison.
     """
 
     make: Callable[[str, float], Step]
@@ -62,18 +62,18 @@ def _tiny_mlp(device: str, scale: float) -> tuple[torch.nn.Module, torch.Tensor]
 
 
 def tiny_mlp(device: str, scale: float) -> Step:
-    """Twelve narrow layers in training: each kernel is shorter than its launch."""
+    """Return the training of twelve narrow layers, in which each kernel is shorter than its launch."""
     return _training(*_tiny_mlp(device, scale))
 
 
 def tiny_mlp_compiled(device: str, scale: float) -> Step:
-    """Return the same, its passes compiled; the optimizer is as it was."""
+    """Return the same with compiled passes and the uncompiled optimizer."""
     model, inputs = _tiny_mlp(device, scale)
     return _training(torch.compile(model), inputs)
 
 
 def tiny_mlp_graph(device: str, scale: float) -> Step:
-    """Return the same forward and backward pass, replayed as a CUDA graph; without CUDA as it is."""
+    """Return the same forward and backward pass, replayed as a CUDA graph; unchanged without CUDA."""
     step = tiny_mlp(device, scale)
     if device != "cuda":
         return step
@@ -89,7 +89,7 @@ def tiny_mlp_graph(device: str, scale: float) -> Step:
 
 
 def cos_chain(device: str, scale: float) -> Step:
-    """Return the article's ``x.cos().cos()``: four passes over memory where two would do."""
+    """Return the article's ``x.cos().cos()``, with four passes over memory where two suffice."""
     x = torch.randn(_size(1 << 27, scale), device=device)
     return lambda: x.cos().cos()
 
@@ -102,19 +102,19 @@ def cos_chain_compiled(device: str, scale: float) -> Step:
 
 
 def layer_norm(device: str, scale: float) -> Step:
-    """Normalization of a large tensor."""
+    """Return the normalization of a large tensor."""
     width = _size(4096, scale)
     x = torch.randn(_size(1 << 15, scale), width, device=device, dtype=torch.bfloat16)
     return lambda: functional.layer_norm(x, (width,))
 
 
 def layer_norm_compiled(device: str, scale: float) -> Step:
-    """Return the same, as torch.compile writes it."""
+    """Return the same, compiled by torch.compile."""
     return torch.compile(layer_norm(device, scale))
 
 
 def matmul(device: str, scale: float) -> Step:
-    """Return products of large bf16 matrices."""
+    """Return matmuls of large bf16 matrices."""
     size = _size(8192, scale)
     left, right = (torch.randn(size, size, device=device, dtype=torch.bfloat16) for _ in range(2))
 
@@ -144,7 +144,7 @@ def transformer_compiled(device: str, scale: float) -> Step:
 
 
 def item_in_the_loop(device: str, scale: float) -> Step:
-    """Return ``.item()`` after each of a few products: the queue runs dry each time."""
+    """Return ``.item()`` after each few matmuls, which empties the queue each time."""
     size = _size(1024, scale)
     x = torch.randn(size, size, device=device)
 
@@ -160,7 +160,7 @@ def item_in_the_loop(device: str, scale: float) -> Step:
 
 
 class _Slow(torch.utils.data.Dataset[torch.Tensor]):
-    """Hold a dataset that takes a millisecond for each item."""
+    """Provide a dataset that takes a millisecond per item."""
 
     def __init__(self, width: int) -> None:
         self.width = width
@@ -174,7 +174,7 @@ class _Slow(torch.utils.data.Dataset[torch.Tensor]):
 
 
 def slow_loader(device: str, scale: float) -> Step:
-    """Return a loader without workers that decodes for longer than the device computes."""
+    """Return a data loader without workers that decodes for longer than the device computes."""
     width = _size(2048, scale)
     model = torch.nn.Sequential(*(torch.nn.Linear(width, width) for _ in range(4))).to(device)
     batches = iter(torch.utils.data.DataLoader(_Slow(width), batch_size=16))
@@ -186,7 +186,7 @@ def slow_loader(device: str, scale: float) -> Step:
 
 
 def pageable_copies(device: str, scale: float) -> Step:
-    """Return batches in ordinary memory, copied before each short computation."""
+    """Return batches in pageable memory, copied before each short computation."""
     batch = torch.randn(_size(1 << 26, scale))
     return lambda: batch.to(device).mul(2.0) if device != "cpu" else batch.clone().mul(2.0)
 
@@ -209,7 +209,7 @@ WORKLOADS: Mapping[str, Workload] = {
 
 
 def record(workload: Workload, path: Path, device: str, scale: float = 1.0, steps: int = STEPS) -> None:
-    """Record a workload; the trace carries the time of a step without the profiler."""
+    """Record a workload; the trace contains the time of a step without the profiler."""
     torch.manual_seed(0)
     step = workload.make(device, scale)
     with tempfile.TemporaryDirectory() as folder:
@@ -225,7 +225,7 @@ def record(workload: Workload, path: Path, device: str, scale: float = 1.0, step
 
 
 def record_ddp(rank: int, path: str, device: str, scale: float, rendezvous: str, steps: int = STEPS) -> None:
-    """Record one of two ranks of data parallelism whose gradients take longer to reduce than to compute."""
+    """Record one of two data-parallel ranks whose gradients take longer to reduce than to compute."""
     import torch.distributed as distributed
 
     distributed.init_process_group(
@@ -245,7 +245,7 @@ def record_ddp(rank: int, path: str, device: str, scale: float, rendezvous: str,
 
 
 def record_mlp(path: Path) -> None:
-    """Record ``cpu_mlp.json.gz``: an MLP in training on one thread of the CPU."""
+    """Record ``cpu_mlp.json.gz``: the training of an MLP on one CPU thread."""
     torch.set_num_threads(1)
 
     def make(device: str, _: float) -> Step:
@@ -278,7 +278,7 @@ _KEPT_HEADER = (
 
 
 def anonymous(trace: dict[str, object]) -> dict[str, object]:
-    """Return the trace without absolute paths, and without header entries that could name the machine."""
+    """Return the trace without absolute paths, and without header entries that could identify the machine."""
     kept = {key: trace[key] for key in _KEPT_HEADER if key in trace}
     text = _ABSOLUTE_PATH.sub("", json.dumps(kept))
     stripped: dict[str, object] = json.loads(text)
@@ -286,7 +286,7 @@ def anonymous(trace: dict[str, object]) -> dict[str, object]:
 
 
 def row(name: str, path: Path) -> str:
-    """Return a line of a table: what the workload was made for, its verdict, and its step without the profiler."""
+    """Return a line of a table: the workload's purpose, its verdict, and its step without the profiler."""
     report, expected = ta.analyze(path), WORKLOADS[name]
     verdict, settings = report.verdict, report.trace.settings
     step_ms = settings and settings.measured_step_ms
@@ -298,7 +298,7 @@ def row(name: str, path: Path) -> str:
 
 
 def main(folder: Path) -> None:
-    """Record what this machine can record."""
+    """Record the workloads that this machine supports."""
     if not torch.cuda.is_available():
         record_mlp(folder / "cpu_mlp.json.gz")
         return

@@ -1,12 +1,12 @@
-"""Record ground truth for `analyze whatif`: a program before and after each of some changes, and its step time without the profiler.
+"""Record ground truth for `analyze whatif`: a program before and after each change, and its step without the profiler.
 
-Recording needs torch alone and a GPU; comparing needs trace_analyzer alone. **Nobody has run it on a GPU yet.**
+Recording needs only torch and a GPU; comparing needs only trace_analyzer. **Nobody has run it on a GPU yet.**
 
     python sample_traces/record_truth.py record OUT [--sizes tiny small large] [--changes sync ...] [--seconds 480]
     python sample_traces/record_truth.py compare OUT
 
-Each pair leaves `SIZE_CHANGE_before.json.gz` and `..._after.json.gz`, and a row of `truth.json`: mean and spread of the step, in ms, of
-both sides. `compare` prints what the replay of the trace before predicts beside what was measured after.
+Each pair leaves `SIZE_CHANGE_before.json.gz` and `..._after.json.gz`, and a row of `truth.json`: mean and spread of the
+step, in ms, on both sides. `compare` prints the prediction from the trace before next to the measurement after.
 """
 
 import argparse
@@ -30,7 +30,7 @@ SIZES: Mapping[str, Mapping[str, int]] = {
     "small": {"width": 1024, "layers": 12, "batch": 512},
     "large": {"width": 4096, "layers": 6, "batch": 4096},
 }
-"""Launch-bound, in between, and compute-bound on a large GPU."""
+"""Launch-bound, intermediate, and compute-bound on a large GPU."""
 LOADING_MS = 8.0
 GROUPS, GROUP_SECONDS, MAX_STEPS = 6, 0.25, 60
 """Steps are timed in groups with one synchronization each."""
@@ -39,7 +39,7 @@ FULL_NAME = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
 
 @dataclass(frozen=True)
 class Program:
-    """Say how a training step is written; the defaults are the program that most changes start from or lead to."""
+    """Describe how a training step is written; the defaults are the usual start or result of changes."""
 
     waits: bool = False
     loads: bool = False
@@ -53,7 +53,7 @@ class Program:
 
 @dataclass(frozen=True)
 class Pair:
-    """Hold a program before and after a change, and the options of `trace_analyzer.whatif` that predict it."""
+    """Hold a program before and after a change, and the options of `trace_analyzer.whatif` for predicting it."""
 
     before: Program
     after: Program
@@ -194,7 +194,7 @@ def traced(step: Step, device: str, path: Path) -> None:
 def record(
     out: Path, device: str, sizes: Iterable[str], changes: Iterable[str], seconds: float = math.inf
 ) -> list[dict[str, Any]]:
-    """Record pairs until ``seconds`` are spent, and return the rows that `truth.json` holds.
+    """Record pairs until ``seconds`` are spent, and return the rows of `truth.json`.
 
     A side that fails (out of memory, no fused optimizer) leaves its error in the row, and no trace.
     """
@@ -231,7 +231,7 @@ def record(
 
 @dataclass(frozen=True)
 class Compared:
-    """Hold what a replay predicted beside what was measured; ``reason`` is why it was refused."""
+    """Hold a prediction of the replay with the measurement; ``reason`` is why it was refused."""
 
     size: str
     change: str
@@ -244,14 +244,14 @@ class Compared:
 
     @property
     def is_inside(self) -> bool:
-        """Return whether the measured step lies in the interval."""
+        """Return whether the measured step is within the interval."""
         return self.low_ms is not None and self.high_ms is not None and self.low_ms <= self.measured_ms <= self.high_ms
 
 
 def compare(out: Path) -> list[Compared]:
-    """Return what the trace of each pair's program before predicts of the program after.
+    """Return the predictions from the trace of each pair's program before.
 
-    Recording slows the CPU, so the prediction is scaled by what the step before takes without the profiler.
+    Recording slows the CPU, so the prediction is scaled by the step before without the profiler.
     """
     import trace_analyzer as ta
 
@@ -273,7 +273,7 @@ def compare(out: Path) -> list[Compared]:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Record or compare, as the command line says."""
+    """Record or compare, as the command line requests."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("verb", choices=["record", "compare"])
     parser.add_argument("out", type=Path)

@@ -1,7 +1,7 @@
 """Simulate launching threads and device streams, and write Kineto traces of them.
 
-It exists to make traces whose truth is known: what it writes is what a PyTorch Profiler would have seen of
-the modelled machine, and `Simulation.truth` tells why each device idled.
+It makes traces with a known truth: it writes what a PyTorch Profiler would have recorded on the modelled machine, and
+`Simulation.truth` returns why each device idled.
 
 The model. A host thread has a clock; operators, Python frames and annotations nest on it and advance it. A
 runtime call enqueues work on a stream. Streams are in order: work starts when the call has returned and the
@@ -10,9 +10,9 @@ passed, and when every event that the stream waits for has been reached, whichev
 CUDA's do: a synchronize until the work enqueued before it is done, a pageable copy until the copy is done,
 a launch while the stream's queue is full.
 
-What it leaves out: streams of one device slow each other down only where a launch says so (``behind``), only one thread
-runs Python at a time (`Thread.hand_over`), and the profiler itself costs nothing. Times are integer nanoseconds; jitter comes from
-a seeded generator, so a simulation always writes the same bytes.
+Simplifications: streams of one device slow each other down only where a launch specifies it (``behind``), only one
+thread runs Python at a time (`Thread.hand_over`), and the profiler costs nothing. Times are integer nanoseconds; jitter
+comes from a seeded generator, so a simulation always writes the same bytes.
 """
 
 import gzip
@@ -32,7 +32,7 @@ BASE_TIME_NS = 1_735_689_600_000_000_000
 FIRST_EVENT_NS = 1_000_000_000_000
 DEVICE_GAP_LIMIT_NS = 20_000
 TAIL_RATIO = 0.1
-"""In this last part of a kernel its blocks no longer fill the device."""
+"""Last part of a kernel in which its blocks no longer fill the device."""
 
 A100: Mapping[str, object] = {
     "name": "NVIDIA A100-SXM4-80GB",
@@ -86,7 +86,7 @@ class Tensor(Input):
 
     @property
     def bytes(self) -> int:
-        """Size of the dense tensor."""
+        """Return the size of the dense tensor."""
         return prod(self.shape) * _ITEM_BYTES[self.dtype]
 
     @property
@@ -97,7 +97,7 @@ class Tensor(Input):
 
 @dataclass(frozen=True)
 class Scalar(Input):
-    """Any other input: the value that the profiler writes down, and its type."""
+    """Hold any other input: its value and type as recorded by the profiler."""
 
     value: str
     dtype: str = "Scalar"
@@ -105,7 +105,7 @@ class Scalar(Input):
 
 @dataclass(frozen=True)
 class Kernel:
-    """Hold a kernel: its name, how long the device needs for it, its launch configuration."""
+    """Hold a kernel: its name, its duration on the device, its launch configuration."""
 
     name: str
     duration_ns: int
@@ -118,7 +118,7 @@ class Kernel:
 
 @dataclass(frozen=True)
 class Costs:
-    """Hold what calls and hand-overs cost, in ns; ``host_factor`` scales all other work of the host."""
+    """Hold the costs of calls and hand-overs in ns; ``host_factor`` scales all other host work."""
 
     launch_call_ns: int = 4_500
     copy_call_ns: int = 6_000
@@ -135,7 +135,7 @@ class Costs:
 
 @dataclass
 class Stream:
-    """Hold an in-order queue of one device. ``free_ns``: when all work enqueued so far will have ended."""
+    """Hold an in-order queue of one device. ``free_ns`` is the end of all work enqueued so far."""
 
     device: int
     number: int
@@ -155,7 +155,7 @@ class CudaEvent:
 
 @dataclass(frozen=True)
 class Activity:
-    """Hold a piece of work that a device did, and what it was waiting for last before it started."""
+    """Hold an activity of a device, and its last wait before the start."""
 
     category: str
     name: str
@@ -170,10 +170,10 @@ class Activity:
 
 @dataclass(frozen=True)
 class PlantedGap:
-    """Hold an idle interval of a device and the time that each cause has in it; the causes sum to the gap.
+    """Hold an idle interval of a device and the time of each cause in it; the causes sum to the gap.
 
-    The causes bear the names of docs/definitions.md as far as the model knows them: what the host did is what the
-    simulated program did. Work of another stream that is queued meanwhile is not considered.
+    The causes have the names of docs/definitions.md as far as the model has them: host causes are the work of the
+    simulated program. Queued work of other streams is not considered.
     """
 
     device: int
@@ -183,13 +183,13 @@ class PlantedGap:
 
     @property
     def cause(self) -> str:
-        """Return the cause that holds most of the gap."""
+        """Return the largest cause of the gap."""
         return max(self.by_cause_ns, key=lambda cause: self.by_cause_ns[cause])
 
 
 @dataclass(frozen=True)
 class _Segment:
-    """Hold what a host thread did in an interval."""
+    """Hold the work of a host thread in an interval."""
 
     start_ns: int
     end_ns: int
@@ -206,7 +206,7 @@ class _Wait:
 
 @dataclass
 class _Record:
-    """Hold one event of the file, times still in ns."""
+    """Hold one event of the file, with times still in ns."""
 
     ph: str
     name: str
@@ -219,7 +219,7 @@ class _Record:
     flow_id: int | None = None
 
     def text(self) -> str:
-        """Return the event as Kineto writes it: microseconds with three decimals."""
+        """Return the event in Kineto's format: microseconds with three decimals."""
         parts = [f'"ph": "{self.ph}"']
         parts += [f'"cat": "{self.category}"'] if self.category else []
         parts += [f'"name": {json.dumps(self.name)}', f'"pid": {json.dumps(self.pid)}']
@@ -242,7 +242,7 @@ def _traffic(size: int, duration_ns: int) -> dict[str, object]:
 
 
 class Simulation:
-    """Simulate a process with host threads and devices, and the trace of what they do."""
+    """Simulate a process with host threads and devices, and the trace of its work."""
 
     def __init__(
         self,
@@ -280,24 +280,24 @@ class Simulation:
         return thread
 
     def stream(self, device: int = 0, number: int = 7) -> Stream:
-        """Return the stream of that number, made when it is first asked for."""
+        """Return the stream with this number, created on first use."""
         return self._streams.setdefault((device, number), Stream(device, number))
 
     def occupy(self, stream: Stream, ns: int) -> None:
-        """Let work from before the recording, which is in no file, hold a stream for ``ns`` from the first event on."""
+        """Occupy a stream with unrecorded work from before the recording for ``ns`` from the first event on."""
         stream.not_before_ns = max(stream.not_before_ns, FIRST_EVENT_NS + ns)
 
     def jittered(self, ns: int) -> int:
-        """Return a cost with the scatter of a real machine: 0.9 to 1.2 of it."""
+        """Return a cost with the variation of a real machine: 0.9 to 1.2 times the cost."""
         return round(ns * self._random.uniform(0.9, 1.2))
 
     def next_correlation(self) -> int:
-        """Return a correlation id that no call has yet."""
+        """Return an unused correlation id."""
         self._correlation += 1
         return self._correlation
 
     def next_external_id(self) -> int:
-        """Return an operator id that no operator has yet."""
+        """Return an unused operator id."""
         self._external_id += 1
         return self._external_id
 
@@ -312,7 +312,7 @@ class Simulation:
         return self._sequence
 
     def truth(self, device: int) -> list[PlantedGap]:
-        """Return every idle interval of a device and what the simulated machine was waiting for in it."""
+        """Return every idle interval of a device and the causes of the simulated machine's waiting."""
         by_start = sorted(
             (a for a in self.activities if a.device == device),
             key=lambda a: (a.start_ns, a.call_start_ns, a.stream, a.correlation),
@@ -391,7 +391,7 @@ class Simulation:
 
 
 class Thread:
-    """Simulate a host thread: its clock, the operators and frames open on it, the calls that it makes."""
+    """Simulate a host thread: its clock, its open operators and frames, and its calls."""
 
     def __init__(self, simulation: Simulation, name: str, tid: int, number: int) -> None:
         self.simulation = simulation
@@ -405,7 +405,7 @@ class Thread:
         self._annotated: list[list[Activity]] = []
 
     def spend(self, ns: int) -> None:
-        """Let the thread work for about that long; the time counts as what is innermost on it."""
+        """Let the thread work for about this time, which belongs to its innermost event."""
         scaled_ns = round(ns * self.simulation.costs.host_factor)
         self._advance(self.simulation.jittered(scaled_ns), self._causes[-1])
 
@@ -420,7 +420,7 @@ class Thread:
         sequence: int | None = None,
         args: Mapping[str, object] | None = None,
     ) -> Iterator[None]:
-        """Simulate an operator around the calls and operators made inside; ``sequence`` is from `next_sequence`."""
+        """Simulate an operator around the calls and operators inside; ``sequence`` is from `next_sequence`."""
         details: dict[str, object] = dict(args or {})
         if sequence is not None:
             details |= {"Sequence number": sequence, "Fwd thread id": 0}
@@ -439,7 +439,7 @@ class Thread:
 
     @contextmanager
     def backward_op(self, name: str, sequence: int, inputs: Sequence[Tensor] = ()) -> Iterator[None]:
-        """Simulate the backward node of a forward operator, tied to it by sequence number and ``fwdbwd`` flow."""
+        """Simulate the backward node of a forward operator, linked by sequence number and ``fwdbwd`` flow."""
         tie = {"Sequence number": sequence, "Fwd thread id": 1}
         with self._operator(f"autograd::engine::evaluate_function: {name}", dict(tie)):
             self.spend(2_500)
@@ -472,7 +472,7 @@ class Thread:
 
     @contextmanager
     def annotation(self, name: str, *, cause: str | None = None) -> Iterator[None]:
-        """Simulate a ``record_function`` range, on the device rows too; ``cause`` names what its own time is."""
+        """Simulate a ``record_function`` range, also on the device's rows; ``cause`` is the cause of its own time."""
         start_ns, external_id = self.now_ns, self.simulation.next_external_id()
         self._annotated.append([])
         self._causes.append(cause or self._causes[-1])
@@ -490,7 +490,7 @@ class Thread:
 
     @contextmanager
     def step(self, number: int) -> Iterator[None]:
-        """Simulate the annotation that ``profiler.step()`` makes."""
+        """Simulate the annotation of ``profiler.step()``."""
         with self.annotation(f"ProfilerStep#{number}"):
             yield
 
@@ -506,7 +506,8 @@ class Thread:
         self._advance(self.simulation.jittered(self.simulation.costs.hand_over_ns), "python")
 
     def launch(self, kernel: Kernel, stream: Stream, *, behind: Activity | None = None) -> Activity:
-        """Simulate ``cudaLaunchKernel``; a kernel of another stream that it is ``behind`` holds all SMs until its tail."""
+        """Simulate ``cudaLaunchKernel``; an activity of another stream given as ``behind`` occupies all SMs until
+        its tail."""
         costs = self.simulation.costs
         start_ns, correlation = self._begin_launch(stream)
         self._advance(self.simulation.jittered(costs.launch_call_ns), "runtime-call")
@@ -538,9 +539,9 @@ class Thread:
         gb_per_s: float = 24.0,
         staging_ns: int = 0,
     ) -> Activity:
-        """Simulate ``cudaMemcpyAsync``; with pageable host memory it returns only when the copy is done.
+        """Simulate ``cudaMemcpyAsync``; with pageable host memory it returns when the copy is done.
 
-        ``staging_ns`` is what the driver needs to move pageable memory into a buffer of its own before the copy starts.
+        ``staging_ns`` is the driver's time for staging pageable memory in its own buffer before the copy starts.
         """
         costs, host = self.simulation.costs, "Pageable" if pageable else "Pinned"
         ends = {
@@ -595,20 +596,20 @@ class Thread:
         self._advance(until_ns - self.now_ns, "python")
 
     def malloc(self, duration_ns: int) -> None:
-        """Simulate ``cudaMalloc``: the driver works, nothing waits."""
+        """Simulate ``cudaMalloc``: the driver works and does not wait."""
         start_ns, correlation = self.now_ns, self.simulation.next_correlation()
         self._advance(self.simulation.jittered(duration_ns), "allocation")
         self._call("cudaMalloc", start_ns, correlation)
 
     def call(self, name: str, duration_ns: int) -> None:
-        """Simulate a runtime call that enqueues nothing and waits for nothing."""
+        """Simulate a runtime call that neither enqueues nor waits."""
         start_ns, correlation = self.now_ns, self.simulation.next_correlation()
         self._advance(self.simulation.jittered(duration_ns), "runtime-call")
         self._call(name, start_ns, correlation)
 
     @contextmanager
     def capture(self) -> Iterator[None]:
-        """Simulate a graph's capture: what `capture_launch` launches within goes into the graph and reaches no device."""
+        """Simulate a graph capture: launches by `capture_launch` within it go into the graph and not to a device."""
         self._capture_call("cudaStreamBeginCapture", self.simulation.costs.small_call_ns)
         self._causes.append("graph-capture")
         yield
@@ -634,12 +635,12 @@ class Thread:
         self._call("cudaFree", start_ns, correlation)
 
     def record_event(self, stream: Stream) -> CudaEvent:
-        """Simulate ``cudaEventRecord``: reached when the work enqueued on the stream so far has ended."""
+        """Simulate ``cudaEventRecord``: the event is reached when the work enqueued on the stream so far has ended."""
         correlation = self._small_call("cudaEventRecord")
         return CudaEvent(max(stream.free_ns, stream.not_before_ns, self.now_ns), stream, correlation)
 
     def wait_event(self, stream: Stream, event: CudaEvent) -> None:
-        """Simulate ``cudaStreamWaitEvent``, and its ``cuda_sync`` row: the stream's later work follows the event."""
+        """Simulate ``cudaStreamWaitEvent`` and its ``cuda_sync`` row: later work of the stream waits for the event."""
         correlation = self._small_call("cudaStreamWaitEvent")
         stream.not_before_ns = max(stream.not_before_ns, event.time_ns)
         details: dict[str, object] = {
@@ -691,7 +692,7 @@ class Thread:
         return correlation
 
     def _begin_launch(self, stream: Stream) -> tuple[int, int]:
-        """Start and correlation id of a call that enqueues; it waits inside while the queue is full."""
+        """Return start and correlation id of a call that enqueues, which waits while the queue is full."""
         start_ns = self.now_ns
         full = len(stream.starts) >= self.simulation.costs.queue_limit
         room_ns = stream.starts[-self.simulation.costs.queue_limit] if full else 0

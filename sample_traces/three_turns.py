@@ -1,8 +1,8 @@
-"""Make a training program faster in three turns, each one asked of the report: the story of the README, on a CPU.
+"""Speed up a training program in three turns, each guided by the report: the story of the README, on a CPU.
 
-``python sample_traces/three_turns.py`` records each version, prints its step without the profiler and the operator that the
-report puts first. It needs torch and no GPU. The faults are common ones: samples that are prepared one by one, an activation
-made of its formula's operators, and data that NumPy made float64.
+``python sample_traces/three_turns.py`` records each version, and prints its step without the profiler and the first
+operator of the report. It needs torch and no GPU. The faults are common ones: samples that are prepared one by one, an
+activation composed of elementary operators, and data that NumPy made float64.
 """
 
 import argparse
@@ -19,7 +19,7 @@ WIDTH, LAYERS, BATCH = 32, 6, 4096
 
 
 def normalized_by_row(rows: Tensor) -> Tensor:
-    """Normalize each sample on its own, as a data set's ``__getitem__`` would."""
+    """Normalize each sample separately, like a dataset's ``__getitem__``."""
     return torch.stack([(row - row.mean()) / row.std() for row in rows])
 
 
@@ -34,7 +34,7 @@ def gelu_by_formula(x: Tensor) -> Tensor:
 
 
 def program(turn: int) -> Callable[[], None]:
-    """Return the training step after so many turns: 0 has all three faults."""
+    """Return the training step after this many turns: 0 has all three faults."""
     torch.manual_seed(0)
     prepare = normalized_by_row if turn < 1 else normalized
     activation = gelu_by_formula if turn < 2 else partial(nn.functional.gelu, approximate="tanh")
@@ -58,7 +58,8 @@ TURNS = ("as it was", "all samples at once", "F.gelu, not its formula", "float32
 
 
 def measured(turn: int, steps: int, repeats: int) -> tuple[float, int, str]:
-    """Median step without the profiler, ms, calls of operators in a step, and the first row of the report's table of them."""
+    """Return the median step without the profiler, ms, the calls of operators per step, and the report's first
+    operator."""
     times, calls, first = [], 0, ""
     for _ in range(repeats):
         step = program(turn)

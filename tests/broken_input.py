@@ -1,7 +1,7 @@
-"""What the command does with hostile and broken input: the rows of docs/broken-input.md, which tests walk.
+"""Cases of hostile and broken input: the rows of docs/broken-input.md, each of which is tested.
 
-`CASES` are inputs: each makes a file, and says which error or which notes it gets. `HAPPENINGS` are things
-that happen while the command runs; each has a test of its own.
+`CASES` are inputs: each makes a file, and names the expected error or notes. `HAPPENINGS` are events during a run of
+the command; each has a test of its own.
 """
 
 import gzip
@@ -30,16 +30,16 @@ KERNEL = kernel("odd", 500, 5, correlation=77)
 LATER = kernel("later", 600, 5, correlation=78)
 DEEP = 100_000
 HOLED = re.sub(rb'k3".*?(?=6")', lambda lost: bytes(len(lost[0])), SOUND, count=1)
-"""NUL bytes from within the name of a kernel to within that of another."""
+"""NUL bytes from the middle of one kernel's name to the middle of another's."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """One input: what it is, the file that holds it, and what the command makes of it.
+    """One input: its description, its file, and the expected result of the command.
 
-    ``make`` writes the input into a folder and returns the argument of the command; bytes stand for the
-    content of a file. An input is refused with ``error`` (a part of the line), or gives a report with
-    ``notes`` of ``events`` events (None: some). ``says`` tells people what that means.
+    ``make`` writes the input into a folder and returns the argument of the command; bytes are the content of a file. An
+    input is refused with ``error`` (a part of the line), or gives a report with ``notes`` on ``events`` events (None:
+    some). ``says`` explains the result to people.
     """
 
     what: str
@@ -81,7 +81,7 @@ def without(row: dict[str, Any], *keys: str) -> dict[str, Any]:
 
 
 def bad_crc(content: bytes) -> bytes:
-    """The content as gzip with a checksum that is not its own."""
+    """The content as gzip with a wrong checksum."""
     packed = bytearray(gzip.compress(content))
     packed[-6] ^= 1
     return bytes(packed)
@@ -123,13 +123,13 @@ def absent(folder: Path) -> Path:
 
 
 def silent_pipe(folder: Path) -> Path:
-    """A FIFO that nobody writes to."""
+    """A FIFO without a writer."""
     os.mkfifo(folder / "pipe")
     return folder / "pipe"
 
 
 def symlink_loop(folder: Path) -> Path:
-    """Two links that lead to each other."""
+    """Two links in a cycle."""
     (folder / "one").symlink_to("two")
     (folder / "two").symlink_to("one")
     return folder / "one"
@@ -190,8 +190,8 @@ CASES = (
     Case("a list of something else", b'[{"name": "app"}, 2]', "a JSON list without a single event",
          error="holds no trace events"),
     Case("a number, a text, null", b"12", error="is JSON without a `traceEvents` list"),
-    Case("100,000 opening brackets", b"[" * DEEP, error="holds no event that can be read: the file breaks off at byte 1"),
-    Case("100,000 opening braces", b'{"a":' * DEEP, error="holds no event that can be read: the file breaks off at byte 1"),
+    Case("100,000 opening brackets", b"[" * DEEP, error="holds no event that can be read: the file is truncated at byte 1"),
+    Case("100,000 opening braces", b'{"a":' * DEEP, error="holds no event that can be read: the file is truncated at byte 1"),
     Case("no event that can be read", b'{"traceEvents": [{"ph": X}]}',
          error="holds no event that can be read: syntax error at byte 24"),
     Case("a Python literal, as `print` writes it", repr(json.loads(SOUND)).encode(), error="is a Python literal"),
@@ -199,20 +199,20 @@ CASES = (
     Case("a gzip bomb, with `--max-bytes`", bomb(), error="more than 50,000,000 bytes when decompressed",
          options=("--max-bytes", "50000000")),
     # Files that break off, or go on
-    Case("breaks off within an event", SOUND[:-30], "all whole events before",
+    Case("truncated within an event", SOUND[:-30], "all whole events before",
          notes={"truncated": 1}, events=19),
-    Case("breaks off between events", SOUND[: SOUND.index(b"}, {") + 1], "all whole events before",
+    Case("truncated between events", SOUND[: SOUND.index(b"}, {") + 1], "all whole events before",
          notes={"truncated": 1}, events=1),
-    Case("breaks off before the first event", SOUND[: SOUND.rindex(b'"traceEvents"') + 16],
-         error="holds no event that can be read: the file breaks off at byte"),
-    Case("breaks off in its header", SOUND[:40], error="holds no event that can be read: the file breaks off at byte"),
-    Case("breaks off behind its events", SOUND[:-1], "all events", notes={"truncated": 1}),
-    Case("gzip that breaks off", gzip.compress(SOUND)[:-60], "all whole events before",
+    Case("truncated before the first event", SOUND[: SOUND.rindex(b'"traceEvents"') + 16],
+         error="holds no event that can be read: the file is truncated at byte"),
+    Case("truncated in its header", SOUND[:40], error="holds no event that can be read: the file is truncated at byte"),
+    Case("truncated behind its events", SOUND[:-1], "all events", notes={"truncated": 1}),
+    Case("truncated gzip", gzip.compress(SOUND)[:-60], "all whole events before",
          notes={"gzip-truncated": 1, "truncated": 1}, events=None),
     Case("gzip that misses its checksum", gzip.compress(SOUND)[:-8], "all events", notes={"gzip-truncated": 1}),
     Case("gzip with a wrong checksum", bad_crc(SOUND), "all events", notes={"gzip-damaged": 1}),
     Case("gzip, then other bytes", gzip.compress(SOUND) + b"garbage", "all events", notes={"trailing-garbage": 1}),
-    Case("zstd that breaks off", zstandard.compress(SOUND)[:-9], error="the zstd stream breaks off"),
+    Case("truncated zstd", zstandard.compress(SOUND)[:-9], error="the zstd stream is truncated"),
     Case("text behind the document", SOUND + b" <!-- sent by mail -->", "all events", notes={"trailing-garbage": 1}),
     Case("NUL bytes behind the document", SOUND + b"\0" * 4096, "all events", notes={"trailing-garbage": 1}),
     Case("a second document behind the first", SOUND + b"\n" + SOUND, "the first one's events",
@@ -291,8 +291,8 @@ CASES = (
 
 HAPPENINGS = {
     "the file may not be read": "error: `cannot be opened: Permission denied`",
-    "the file grows while it is read": "what it held until then; note `changed-while-read`, and one if that breaks off",
-    "the file shrinks while it is read": "what was left; note `changed-while-read`, and one if that breaks off",
+    "the file grows while it is read": "what it held until then; note `changed-while-read`, and one if that is truncated",
+    "the file shrinks while it is read": "what was left; note `changed-while-read`, and one if that is truncated",
     "a FIFO or process substitution with a writer": "read to its end like a file",
     "the directory of an output may not be written": "error before any work: `the directory ... cannot be written to`",
     "the disk is full while an output is written": "error: `No space left on device`, or `File too large`; no partial file, "
@@ -304,7 +304,7 @@ HAPPENINGS = {
     "memory runs out": "error: `out of memory; a trace of fewer steps needs less`",
     "a million device ids": "the 256 busiest are reported, with a note that says so",
 }
-"""What may happen during a run, and what the command does then."""
+"""Events during a run, and what the command does then."""
 
 MEMORY_MULTIPLE = 400
 """Bytes of memory of the whole command, beyond what a trace of a few launches takes, for each byte of the uncompressed file ..."""

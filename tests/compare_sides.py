@@ -1,4 +1,4 @@
-"""Simulated recordings of one training loop with known changes, for tests and benchmarks of comparisons."""
+"""Simulated recordings of a training loop with known changes, for tests and benchmarks of comparisons."""
 
 import itertools
 import random
@@ -31,7 +31,8 @@ def joined(passes: Sequence[Times]) -> Times:
 
 
 def is_found(before: Sequence[Times], after: Sequence[Times], change: float = 0.0) -> bool:
-    """Whether the test of the step finds a difference between recordings, those of AFTER ``change`` longer."""
+    """Whether the test of the step detects a difference between recordings, where those of AFTER are ``change``
+    longer."""
     longer = [{name: (1 + change) * ns for name, ns in item.items()} for item in after]
     names = sorted({name for item in (*before, *after) for name in item})
     lines = {n: ([item.get(n, 0.0) for item in before], [item.get(n, 0.0) for item in longer]) for n in names}
@@ -52,12 +53,13 @@ Extra = Callable[[Thread, Stream], None]
 
 
 def nothing(thread: Thread, stream: Stream) -> None:
-    """Do nothing at the seam of steps."""
+    """Do nothing between two steps."""
 
 
 @dataclass(frozen=True)
 class Program:
-    """A loop of steps over layers of a product, a normalization and an addition (``graphed``: replayed from a graph); times in ns, on the device unless named otherwise."""
+    """A loop of steps over layers of a matmul, a normalization and an addition (``graphed``: replayed from a graph);
+    times in ns, on the device unless named otherwise."""
 
     steps: int = 6
     layers: int = 4

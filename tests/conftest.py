@@ -1,4 +1,4 @@
-"""What all tests share: the two tiers, and each real trace analysed once."""
+"""Code shared by all tests: the two tiers, and each real trace analysed once."""
 
 import csv
 import os
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-if "PYTEST_XDIST_WORKER" in os.environ:  # each core has a worker of its own
+if "PYTEST_XDIST_WORKER" in os.environ:  # each core has a worker
     os.environ.setdefault("POLARS_MAX_THREADS", "1")
 
 from trace_analyzer.pipeline import analyze
@@ -38,7 +38,8 @@ def corpus_report() -> Callable[[str], Report]:
 
 @pytest.fixture(scope="session", autouse=True)
 def no_waiting_for_the_disk() -> Iterator[None]:
-    """Files that tests write in their own process need not outlive a power cut; tests/test_faults.py covers the calls."""
+    """Skip synchronization with the disk for files written in the test process; tests/test_faults.py covers these
+    calls."""
 
     def synchronize(descriptor: int) -> None:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -51,14 +52,14 @@ def no_waiting_for_the_disk() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def no_ignored_signals() -> None:
-    """What a run under nohup ignores, the processes that tests start would ignore, too."""
+    """Reset signals that a run under nohup ignores, as processes started by tests would inherit that."""
     if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
         signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 @pytest.fixture(scope="session", autouse=True)
 def nobodys_settings(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """The calibrations and the cache of whoever runs the tests must not change what reports say."""
+    """Isolate reports from the calibrations and the cache of the user who runs the tests."""
     os.environ["XDG_CACHE_HOME"] = str(tmp_path_factory.mktemp("cache"))
     os.environ["XDG_CONFIG_HOME"] = os.environ["APPDATA"] = str(tmp_path_factory.mktemp("config"))
     os.environ["TRACE_ANALYZER_PLUGINS"] = "none"

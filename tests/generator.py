@@ -1,12 +1,12 @@
 """Random but valid Kineto traces, built without the analyser.
 
-`random_traces` draws what host threads do and how devices follow, including what real files contain and a
-model would not: missing calls, missing activities, clock skew, overlaps on one stream, activities without
-duration, links by flow only, correlation numbers shared by processes. Every time is a whole number of
-nanoseconds, so that `naive` can compute exact answers.
+`random_traces` draws host threads and devices that follow them, including properties of real files that a model would
+not produce: missing calls, missing activities, clock skew, overlaps on one stream, activities of duration 0, links by
+flow only, correlation numbers shared by processes. Every time is an integer number of nanoseconds, so that `naive` can
+compute exact answers.
 
-The traces keep clear of what the definitions leave to judgement: they are short enough that no silence counts as
-a recording pause, and events on one host thread nest properly.
+The traces avoid cases that the definitions leave open: they are so short that no silence counts as a recording pause,
+and events on one host thread are properly nested.
 """
 
 import json
@@ -80,7 +80,7 @@ def _microseconds(ns: int) -> str:
 
 @dataclass(frozen=True)
 class _Work:
-    """An activity to launch: where, how long after its call returned at least, and how long it takes."""
+    """An activity to launch: its place, its least delay after the return of its call, and its duration."""
 
     device: int
     stream: int
@@ -95,7 +95,7 @@ class _Work:
 
 @dataclass(frozen=True)
 class _Call:
-    """A runtime call: what it enqueues, how it is linked, how long it takes."""
+    """A runtime call: the work it enqueues, its links, and its duration."""
 
     pause: int
     name: str
@@ -117,7 +117,7 @@ class _Wrapper:
 
 @dataclass(frozen=True)
 class _Capture:
-    """A graph's capture: launches between its begin and, if it ``closes``, its end; nothing of it reaches a device."""
+    """A graph capture: launches between its begin and, if it ``closes``, its end; none of them reaches a device."""
 
     pause: int
     launches: tuple[tuple[int, int], ...]
@@ -259,7 +259,7 @@ class _Recorder:
         if work.in_order:
             start = max(start, self.free.get(place, 0))
         while 0 in (correlation, self.starts.get((*place, start))) and (*place, start) in self.starts:
-            start += 1  # an arrow that ends where two activities start would link both
+            start += 1  # an arrow that ends at the start of two activities would link both
         self.starts[*place, start] = correlation
         self.free[place] = max(self.free.get(place, 0), start + work.duration)
         if not work.recorded:
@@ -287,7 +287,8 @@ class _Recorder:
 
 @st.composite
 def _behind_earlier_work(draw: st.DrawFn, device: int) -> tuple[tuple[_Instruction, ...], int]:
-    """A kernel that may stand behind work from before the recording, while the CPU may wait for that; and for how long."""
+    """A kernel that may wait for work from before the recording, while the CPU may wait for the device; and the
+    duration."""
     until = draw(st.integers(900_000, 4_000_000))
     small, late = draw(st.integers(0, until // 40)), draw(st.sampled_from((0, 2_000, until // 20, until // 4)))
     blocks = draw(st.sampled_from((until, until, until, until // 2)))
@@ -307,7 +308,7 @@ def _behind_earlier_work(draw: st.DrawFn, device: int) -> tuple[tuple[_Instructi
 
 @st.composite
 def traces_behind_earlier_work(draw: st.DrawFn) -> RandomTrace:
-    """Traces of one thread that begin with what may stand behind work from before the recording, and then go on."""
+    """Traces of one thread that begin with possible work from before the recording, and then continue."""
     recorder = _Recorder("all", 0, unique_flow_ids=False)
     behind, _ = draw(_behind_earlier_work(0))
     recorder.play((*behind, *draw(_instructions((0,)))), 4_000, 4_000, 50_000, 100)
@@ -318,7 +319,7 @@ def traces_behind_earlier_work(draw: st.DrawFn) -> RandomTrace:
 def random_traces(draw: st.DrawFn) -> RandomTrace:
     """Valid traces of one or two processes, each with one or two threads and its own devices.
 
-    Two processes may number their calls alike; then every link has a flow of its own, which tells them apart.
+    Two processes may number their calls equally; then every link has its own flow, which distinguishes them.
     """
     process_count = draw(st.sampled_from((1, 1, 1, 2)))
     shared_numbers = process_count == 2 and draw(st.booleans())

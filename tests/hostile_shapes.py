@@ -1,4 +1,4 @@
-"""Small files that name much: what costs more than its bytes, where a program is careless."""
+"""Small files with many names, which cost a careless program far more than their bytes."""
 
 import json
 from collections.abc import Callable, Sequence

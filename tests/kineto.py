@@ -1,4 +1,4 @@
-"""Kineto events, written as a test reads them: one call per event, times in microseconds.
+"""Build Kineto events as tests read them: one call per event, times in microseconds.
 
 ``analysed(kernel("k", 10, 5, correlation=1), launch(2, 3, correlation=1))`` is a report, and `idle_parts`,
 `parts` and `rows` are what tests compare with literals.
@@ -103,7 +103,7 @@ def annotation(name: str, start: Microseconds, duration: Microseconds, *, tid: A
 
 
 def overhead(name: str, start: Microseconds, duration: Microseconds) -> Event:
-    """A row of the profiler's own cost."""
+    """A row of the profiler's own overhead."""
     return event("overhead", name, start, duration, pid=-1, tid=0)
 
 
@@ -141,7 +141,7 @@ def spread(events: Iterable[Any]) -> list[Event]:
 
 
 def trace_bytes(events: Iterable[Any], **header: Any) -> bytes:
-    """The file with these events; lists of events are spread."""
+    """The file with these events; lists of events are flattened."""
     return json.dumps({"schemaVersion": 1, **header, "traceEvents": spread(events)}).encode()
 
 
@@ -153,7 +153,7 @@ def loaded(*events: Any, **header: Any) -> Trace:
 def analysed(*events: Any, **options: Any) -> Report:
     """The report on these events; on an A100 unless ``devices`` says otherwise.
 
-    Only what is read of it is made, unless ``PROPERTY_EXAMPLES`` asks for a thorough run.
+    Only the parts that are read are made, unless ``PROPERTY_EXAMPLES`` requests a thorough run.
     """
     devices = options.pop("devices", [A100])
     content = trace_bytes(events, deviceProperties=devices)
@@ -167,7 +167,7 @@ def rows(frame: pl.DataFrame, *columns: str) -> list[tuple[Any, ...]]:
 
 
 def idle_parts(report: Report) -> list[tuple[Any, ...]]:
-    """(start, end, cause) of all idle time, in microseconds, neighbours of one gap and cause joined."""
+    """(start, end, cause) of all idle time, in microseconds, with touching intervals of one gap and cause merged."""
     parts: list[list[Any]] = []
     for gap, start, end, cause in rows(
         report.tables["idle"].sort("device", "start_ns"), "gap_id", "start_ns", "end_ns", "cause"

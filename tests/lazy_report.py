@@ -1,4 +1,4 @@
-"""A report whose parts are made when a test asks for them: few tests read more than a table or the verdict."""
+"""A report whose parts are made on demand, as few tests read more than a table or the verdict."""
 
 from collections.abc import Callable
 from functools import cached_property
@@ -12,7 +12,7 @@ from trace_analyzer.report import Report
 
 
 class LazyReport(Report):
-    """Make each field when it is first read, from one graph; all that needs the whole report gets one of its own."""
+    """Make each field on first access, from one graph; code that needs the whole report gets a report of its own."""
 
     @classmethod
     def on(cls, content: bytes, **options: Any) -> "LazyReport":

@@ -1,7 +1,8 @@
-"""Jobs of known truth: ranks that compute and meet in collectives, one after the other, on clocks that differ.
+"""Jobs of known truth: ranks that compute and meet in collectives, one after the other, with different clocks.
 
-A program is a list of what each rank does in a step: ``("work", ns)`` or ``("meet", groups)``, groups being lists of ranks; ``("work on", (ranks, ns))``,
-or ``("send", (from, to))``. Nothing overlaps, so starts, ends, waits and lateness follow by arithmetic, without the code that is tested.
+A program is a list of what each rank does in a step: ``("work", ns)`` or ``("meet", groups)``, where groups are lists
+of ranks; ``("work on", (ranks, ns))``, or ``("send", (from, to))``. Nothing overlaps, so starts, ends, waits and
+lateness follow by arithmetic, independent of the tested code.
 """
 
 import json
@@ -22,12 +23,13 @@ TRANSFER = 2 * MS
 SEND = 1_000
 BASE = 1_700_000_000_000_000_000
 Delay = Callable[[int, int], int]
-"""What a rank works longer in a step, ns, by (rank, step)."""
+"""Additional work of a rank in a step, ns, by (rank, step)."""
 
 
 @dataclass
 class Made:
-    """A job: by rank, what ran as (step, name, group or None, start, end) in true time; waits of it; and clocks of its hosts."""
+    """A job: for each rank the events (step, name, group or None, start, end) in true time; its waits; and its
+    hosts' clocks."""
 
     size: int
     steps: int
@@ -43,7 +45,7 @@ class Made:
         return f"host{rank // self.ranks_per_host}"
 
     def clock(self, rank: int, time: int) -> int:
-        """What the clock of the rank's host shows at a true time."""
+        """The time of the rank's host clock at a true time."""
         host = self.host(rank)
         return time + self.offsets.get(host, 0) + round(self.drifts.get(host, 0.0) * time)
 
@@ -51,7 +53,7 @@ class Made:
 def job(
     size: int, steps: int, program: Sequence[tuple[str, Any]], delay: Delay = lambda rank, step: 0, **clocks: Any
 ) -> Made:
-    """Run a program; ``("work", ns)`` takes that and, the first of a step, the rank's delay."""
+    """Run a program; ``("work", ns)`` takes that time and, for the first one of a step, the rank's delay."""
     names: dict[tuple[int, ...], str] = {}
     now = [0] * size
     ran: list[list[tuple[int, str, str | None, int, int]]] = [[] for _ in range(size)]
@@ -93,7 +95,7 @@ def job(
 
 
 def summaries(made: Made, *, seq: bool = True, grouped: bool = True, hosts: bool = True) -> list[bytes]:
-    """Summaries of the ranks, without the traces that they would come from."""
+    """Summaries of the ranks, made without traces."""
     return [to_bytes(summary(made, rank, seq=seq, grouped=grouped, hosts=hosts)) for rank in range(made.size)]
 
 
@@ -153,7 +155,7 @@ def summary(made: Made, rank: int, *, seq: bool = True, grouped: bool = True, ho
 
 
 def write_traces(made: Made, folder: Path, *, seq: bool = True, launches: str = "cudaLaunchKernel") -> list[Path]:
-    """Write the trace of each rank: steps, operators, launches and kernels as Kineto has them."""
+    """Write the trace of each rank, with steps, operators, launches and kernels in Kineto's format."""
     paths = []
     for rank in range(made.size):
         path = folder / f"trace.rank{rank}.json"

@@ -1,4 +1,4 @@
-"""Random traces and random damage, for the fuzzers: sound and hostile events, layouts, numbers and bytes."""
+"""Random traces and random damage for the fuzzers: valid and hostile events, layouts, numbers and bytes."""
 
 import gzip
 import json
@@ -89,13 +89,13 @@ def number(choose: random.Random) -> str:
 
 
 def random_trace(choose: random.Random) -> bytes:
-    """A sound trace in a random layout: blanks, order of keys, notation of numbers, escapes, hostile names."""
+    """A valid trace in a random layout: blanks, order of keys, notation of numbers, escapes, hostile names."""
     base = choose.choice((0, 0, 1_000, 1_700_000_000_000_000))
     rows = [_event(choose, base) for _ in range(choose.choice((0, 1, 2, 5, 20, 60)))]
     between = choose.choice((",", ", ", ",\n", ",\n  ", "\n, ", ",\r\n\t"))
     colon = choose.choice((":", ": ", " : "))
     ascii_only = choose.random() < 0.5
-    # One order of keys for most events, as real exporters have.
+    # One order of keys for most events, as in real exports.
     order = choose.sample(("ph", "cat", "name", "pid", "tid", "ts", "dur", "id", "args"), 9)
     text = between.join(_written(row, order, choose, colon, ascii_only) for row in rows)
     if choose.random() < 0.2:
@@ -156,7 +156,7 @@ def _json(value: Any, colon: str, ascii_only: bool) -> str:
 
 
 def seeds(folder: Path) -> None:
-    """Sound, odd and broken traces to start from."""
+    """Valid, unusual and broken traces as seeds."""
     for i, case in enumerate(CASES):
         if isinstance(case.make, bytes) and len(case.make) < 20_000:
             (folder / f"seed-{i}").write_bytes(case.make)

@@ -1,8 +1,8 @@
-"""Slow oracles: the definitions of docs/definitions.md, evaluated one activity and one instant at a time.
+"""Slow oracles: the definitions of docs/definitions.md, evaluated per activity and per instant.
 
-Written from that page alone, without the analyser, so that the two can be compared. Where that page leaves
-a choice, the function that makes it names the choice made here. Not covered: the cause `untraced`
-(its evidence is a matter of judgement) and bounds from operators' shapes.
+Written from that page alone, without the analyser, so that the two can be compared. Where the page leaves a choice, the
+function documents the choice made here. Not covered: the cause `untraced` (its evidence is a matter of judgement) and
+bounds from operators' shapes.
 """
 
 import json
@@ -25,7 +25,7 @@ SMALL_KERNEL_NS = 20_000
 
 WORK = {"kernel": "kernel", "gpu_memcpy": "memcpy", "gpu_memset": "memset"}
 HOST = ("user_annotation", "python_function", "cpu_op", "overhead", "cuda_runtime", "cuda_driver")
-"""Categories of events on host threads, each of which may hold those after it."""
+"""Categories of events on host threads, each of which may enclose those after it."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class FlowEnd:
 
 @dataclass(frozen=True)
 class Trace:
-    """What the oracles need of a file, times in ns as the file counts them."""
+    """The content of a file that the oracles need, times in ns as in the file."""
 
     activities: tuple[Activity, ...]
     host: tuple[HostEvent, ...]
@@ -142,7 +142,7 @@ def naive_window(activities: Sequence[Activity]) -> tuple[int, int]:
 
 
 def naive_busy(activities: Sequence[Activity]) -> int:
-    """Length of the union: every elementary piece between two neighbouring edges is covered or not."""
+    """Length of the union: every elementary piece between two consecutive edges is covered or not."""
     return sum(
         right - left
         for left, right in _pieces(activities)
@@ -210,8 +210,8 @@ def _best(calls: list[HostEvent], activity: Activity) -> HostEvent:
 def _owners(trace: Trace) -> dict[tuple[int, int | None], object]:
     """The process of each (device, context): that which most arrows name, else by leads; absent when ambiguous.
 
-    An arrow names the process of the calls that it starts at, if that is one. Where the calls of one process alone
-    have numbers, nobody shares them, and all is its own.
+    An arrow determines the process of the calls at its start, if there is only one. Where the calls of only one process
+    have numbers, all activities belong to it.
     """
     calls = [e for e in trace.host if e.is_call]
     numbered = {e.pid for e in calls if e.correlation}
@@ -243,7 +243,7 @@ def _named_by_arrows(trace: Trace, members: list[Activity]) -> Iterator[object]:
 
 
 def _fit(trace: Trace, members: list[Activity], pid: object) -> tuple[int, float]:
-    """Smaller fits better: fewest activities without a call or ahead of it, smallest median lead of the others."""
+    """Quality of a fit, smaller is better: activities without a call or before it, then median lead of the others."""
     pairs = [(a, _candidates(trace, a, pid)) for a in members]
     leads = [a.start - _best(calls, a).end for a, calls in pairs if calls]
     behind = [lead for lead in leads if lead >= 0]
@@ -251,10 +251,10 @@ def _fit(trace: Trace, members: list[Activity], pid: object) -> tuple[int, float
 
 
 def naive_latency_bound(trace: Trace, device: int) -> int | None:
-    """The lead's 99th percentile of launches with nothing queued or running, at most 100 us.
+    """The 99th percentile of the lead of launches with nothing queued or running, at most 100 us.
 
-    The definitions did not say how it is estimated; this is one reading. Tests that compare causes should pass the
-    bound that the analyser tells.
+    The definitions did not specify the estimate; this is one reading. Tests that compare causes should pass the
+    analyser's bound.
     """
     links = naive_links(trace)
     members = [a for a in trace.activities if a.device == device]
@@ -274,7 +274,7 @@ def naive_latency_bound(trace: Trace, device: int) -> int | None:
 
 
 def naive_cause_at(trace: Trace, device: int, t: int, latency_bound: int | None) -> str | None:
-    """The cause of idle time at one instant; None when the device works then, or outside its window."""
+    """The cause of idle time at one instant; None when the device works or is outside its window."""
     links = naive_links(trace)
     members = [a for a in trace.activities if a.device == device]
     gap = next(((g0, g1) for g0, g1 in naive_gaps(members) if g0 <= t < g1), None)
@@ -310,7 +310,7 @@ def _is_earlier_work(
     ender: Activity,
     launch: HostEvent,
 ) -> bool:
-    """Rule 6: what stands behind work from before the recording. No copy of these traces waits for 10 ms by itself."""
+    """Rule 6: work from before the recording. No copy of these traces waits for 10 ms for itself."""
     g0, g1 = gap
     since, length = max(g0, launch.start), g1 - g0
     before = _busy_within(members, min(a.start for a in members), g0)
@@ -333,9 +333,10 @@ def _is_earlier_work(
 
 
 def _captures(trace: Trace, links: dict[int, HostEvent | None], pid: object) -> list[tuple[int, int]]:
-    """When a process captures graphs: from a begin to its end, nested ones to the last, by thread.
+    """Intervals in which a process captures graphs: from a begin to its end, nested ones to the last end, by thread.
 
-    Without an end until the thread launches what a device did, else until its last event; without a begin from its first.
+    Without an end, until the thread launches work that a device executed, else until its last event; without a begin,
+    from its first event.
     """
     actual = []
     for tid in {e.tid for e in trace.host if e.pid == pid}:
@@ -365,7 +366,7 @@ def _device_time_from(
     launch: HostEvent,
     latency_bound: int,
 ) -> int:
-    """From when on the rest of the gap is device time: what is queued stays queued until the gap ends.
+    """Start of the gap's device time: queued work stays queued until the gap ends.
 
     Rules 2 and 5. An activity that started before its launch returned was never queued.
     """
@@ -379,7 +380,7 @@ def _device_time_from(
 
 
 def _device_time(trace: Trace, length: int) -> str:
-    """Rule 6, by the length of the gap's device time; it is one stretch at the gap's end."""
+    """Rule 6, by the length of the gap's device time, which is one interval at the gap's end."""
     if length < DEVICE_GAP_LIMIT_NS:
         return "device-gap"
     explained = trace.has_event_wait or any(_is_communication(a) for a in trace.activities)
@@ -423,7 +424,10 @@ def _host_cause(
 
 
 def _depth(event: HostEvent) -> tuple[int, int, int, int]:
-    """Grows inwards. Of events that begin and end together, the inner is the later by nesting, else in the file."""
+    """Sort key that grows inwards.
+
+    Of events with equal begin and end, the inner one is later by nesting, else in the file.
+    """
     return event.start, -event.end, HOST.index(event.category), event.row
 
 
@@ -434,7 +438,7 @@ def _waited(
     g0: int,
     pid: object,
 ) -> int:
-    """How long a blocking call in progress at g0 had waited for the busy device before."""
+    """How long a blocking call in progress at g0 had waited for the busy device."""
     calls = [e for e in trace.host if e.pid == pid and e.covers(g0) and _blocks(trace, links, e)]
     return max((_busy_within(members, e.start, g0) for e in calls), default=0)
 
@@ -450,7 +454,7 @@ def _blocks(trace: Trace, links: dict[int, HostEvent | None], event: HostEvent) 
 
 
 def _is_blocking_copy(trace: Trace, links: dict[int, HostEvent | None], event: HostEvent) -> bool:
-    """A copy call that outlasts its own copy."""
+    """A copy call that returns after its own copy ends."""
     copies = [a for a in trace.activities if a.kind == "memcpy" and links[a.row] == event]
     return event.is_call and "Memcpy" in event.name and any(event.end > a.end for a in copies)
 
@@ -463,7 +467,7 @@ def _threads(trace: Trace, links: dict[int, HostEvent | None], launch: HostEvent
 
 
 def _recorded(trace: Trace, thread: tuple[object, object], t: int) -> bool:
-    """Whether the thread recorded something then; a plain annotation is a name, not a record of work."""
+    """Whether the thread recorded an event then; a plain annotation is a name, not an event."""
     return any(
         (e.pid, e.tid) == thread
         and e.covers(t)
@@ -478,12 +482,12 @@ def _is_data_loading(event: HostEvent) -> bool:
 
 
 def _waits(event: HostEvent) -> bool:
-    """A frame of 100 us or more that waits for other threads."""
+    """A frame of at least 100 us that waits for other threads."""
     return event.category == "python_function" and "queue.py" in event.name and event.end - event.start >= 100_000
 
 
 def _only_waits(trace: Trace, links: dict[int, HostEvent | None], thread: tuple[object, object], t: int) -> bool:
-    """Whether a thread waits then, and does no other work that has a name."""
+    """Whether a thread waits then, and does no other named work."""
     stack = [e for e in trace.host if (e.pid, e.tid) == thread and e.covers(t)]
     return any(_waits(e) for e in stack) and all(_named_work(trace, links, e) is None for e in stack)
 
@@ -529,7 +533,7 @@ def _launch_call_cause(trace: Trace, links: dict[int, HostEvent | None], launch:
 
 
 def naive_partition_at(trace: Trace, device: int, t: int, latency_bound: int | None) -> str | None:
-    """The part of the device's window that one instant belongs to; None outside the window."""
+    """The part of the device's window at one instant; None outside the window."""
     members = [a for a in trace.activities if a.device == device]
     running = {_bound(trace, a) for a in members if a.start <= t < a.end}
     for part in ("compute", "memory", "latency", "other", "communication", "copy"):
@@ -543,7 +547,7 @@ def _is_communication(activity: Activity) -> bool:
 
 
 def _bound(trace: Trace, activity: Activity) -> str:
-    """What limits an activity without recorded shapes: for kernels the prior of what their name says."""
+    """The limit of an activity without recorded shapes: for kernels the prior of their name's bucket."""
     if activity.kind == "memset" or "DtoD" in activity.name:
         return "memory"
     if activity.kind == "memcpy":

@@ -1,4 +1,4 @@
-"""What must hold for the whole program on any bytes: a refusal in one line, or a report that keeps its contract."""
+"""Properties of the whole program for any bytes: a refusal in one line, or a report that keeps its contract."""
 
 import json
 import math
@@ -26,13 +26,13 @@ SCHEMA = Draft202012Validator(json_schema())
 COMPARISON = Draft202012Validator(result_schema("comparison", Comparison))
 _CONTROLS = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 _SIGNED = ("origin_ns", "launch_lead_ns", "offset")
-"""Parts of the places in the JSON where a figure may be below zero."""
+"""Parts of the JSON whose figures may be negative."""
 
 
 def check_program(content: bytes, *, page: bool = True, verbs: bool = True) -> Report | None:
-    """Analyse the bytes and check all outputs, those of the other verbs too; None where they are refused.
+    """Analyse the bytes and check all outputs, including those of other verbs; None where they are refused.
 
-    Raises ``AssertionError`` where a promise is broken, and whatever the program should not have raised.
+    Raises ``AssertionError`` for a violated property, and any exception that the program should not have raised.
     """
     try:
         report = analyze(content, max_bytes=1 << 24)
@@ -56,7 +56,7 @@ def check_program(content: bytes, *, page: bool = True, verbs: bool = True) -> R
 
 
 def check_estimate(report: Report) -> None:
-    """What would help is refused with a reason, or an estimate within its own interval."""
+    """Check that the estimate of what would help is refused with a reason, or within its own interval."""
     result = whatif(report)
     document = json.loads(result.to_json(), parse_constant=_refuse)
     assert (result.reason is None) == (result.status == "ok")
@@ -67,7 +67,7 @@ def check_estimate(report: Report) -> None:
 
 
 def check_comparison(report: Report) -> None:
-    """A trace does not differ from itself, nor from the baseline that is kept of it."""
+    """Check that a trace does not differ from itself, nor from its baseline."""
     profile = profile_of(report)
     again = profile
     if not profile.facts.withheld and profile.total_ns:
@@ -84,7 +84,8 @@ def check_comparison(report: Report) -> None:
 
 
 def check_export(content: bytes, report: Report) -> None:
-    """The exported trace holds the original's events and the added ones, unless there is no list to add them to."""
+    """Check that the exported trace has the original events and the added ones, unless there is no list to add them
+    to."""
     with tempfile.TemporaryDirectory() as folder:
         source, target = Path(folder, "in"), Path(folder, "out.json")
         source.write_bytes(content)
@@ -95,13 +96,14 @@ def check_export(content: bytes, report: Report) -> None:
             return
         try:
             document = json.loads(content)
-        except (ValueError, RecursionError):  # nested deeper than Python's own reader goes
+        except (ValueError, RecursionError):  # nested too deeply for Python's own reader
             return
         assert isinstance(json.loads(target.read_bytes()), type(document))
 
 
 def parts_add_up(report: Report) -> None:
-    """Busy and idle time are the window, causes the idle time, parts the window, unless a check suppresses them."""
+    """Check that busy and idle time sum to the window, causes to idle time, and parts to the window, unless
+    suppressed."""
     for device in report.devices:
         suppressed = {metric for check in of_device(report.trust, device.index) for metric in check.withholds}
         assert device.busy_ns + device.idle_ns == device.window_ns

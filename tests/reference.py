@@ -1,7 +1,7 @@
 """The strict reference reader: Python's json and exact decimals, one event at a time, without the product's code.
 
-`read` gives every table of ingest as a list of rows, to be compared with the product's frames by `assert_same`,
-and counts every event as kept or left out for a reason. Written from docs/definitions.md and docs/tables.md.
+`read` returns every table of ingest as a list of rows, for comparison with the product's frames by `assert_same`, and
+counts every event as kept or left out for a reason. Written from docs/definitions.md and docs/tables.md.
 """
 
 import json
@@ -72,7 +72,7 @@ LEFT_OUT = frozenset(
         "too-deep",
     ]
 )
-"""Codes of the notes that count events which are in no table."""
+"""Codes of the notes that count events in no table."""
 
 HOST_NUMBERS = {
     "correlation": "correlation",
@@ -86,7 +86,7 @@ CALL = {"correlation", "external_id"}
 OPERATOR = {"external_id", "sequence_number", "forward_thread"}
 PYTHON = {"python_id", "python_parent_id"}
 KEPT = {"runtime": CALL, "driver": CALL, "operator": OPERATOR, "annotation": OPERATOR, "python": PYTHON}
-"""Numbers that mean something on a kind of host event; on any other kind, all but those of Python frames."""
+"""Numbers with a meaning for a kind of host event; for other kinds all numbers, except those of Python frames."""
 DEVICE_NUMBERS = {
     "stream": "stream",
     "context": "context",
@@ -128,11 +128,11 @@ INPUT_NUMBERS = {
 
 
 class Digits(str):
-    """A number as the file writes it."""
+    """A number as written in the file."""
 
 
 class Anything:
-    """Equals everything: the value of nonsense."""
+    """A value that equals everything, for meaningless fields."""
 
     def __eq__(self, other: object) -> bool:
         return True
@@ -145,7 +145,7 @@ ANYTHING = Anything()
 
 @dataclass
 class Reference:
-    """What the reader returns: rows of each table, in order, and counts of what is in none."""
+    """The reader's result: rows of each table in order, and counts of events in no table."""
 
     tables: dict[str, list[Row]]
     event_count: int
@@ -164,7 +164,7 @@ class Reference:
 def accounted(trace: Trace, *, metadata: int = 0, pairs: int = 0) -> int:
     """Events in tables, plus those that notes count as left out.
 
-    Metadata events become names, and a begin and its end become one row: the caller knows how many there are.
+    Metadata events become names, and a begin and its end become one row: the caller knows their numbers.
     """
     tables = (
         trace.host_events, trace.device_events, trace.sync_events, trace.device_annotations, trace.flows, trace.memory_events,
@@ -174,7 +174,7 @@ def accounted(trace: Trace, *, metadata: int = 0, pairs: int = 0) -> int:
 
 
 def parse(content: bytes) -> tuple[list[Any], Row]:
-    """The events and the header of sound JSON, numbers as their digits; bytes that are no UTF-8 are U+FFFD."""
+    """The events and the header of valid JSON, with numbers as their digits; bytes that are no UTF-8 become U+FFFD."""
     text = content.decode("utf-8-sig", "replace")
     document = json.loads(text, strict=False, parse_float=Digits, parse_int=Digits, parse_constant=Digits)
     if isinstance(document, list):
@@ -195,7 +195,7 @@ def nanoseconds(value: Any) -> int | None:
 
 
 def integer(value: Any) -> int | None:
-    """A whole number that fits 64 bits; None for all else. With a point or an exponent it is a float64."""
+    """An integer that fits 64 bits; None for other values. With a point or an exponent it is a float64."""
     if not isinstance(value, str) or not _NUMBER.fullmatch(value):
         return None
     number = Decimal(value if value.lstrip("+-").isdigit() else float(value))
@@ -205,7 +205,7 @@ def integer(value: Any) -> int | None:
 
 
 def text(value: Any) -> str | None:
-    """A value as a cell: texts as they are, numbers as their digits, the rest as JSON."""
+    """A value as a cell: texts unchanged, numbers as their digits, other values as JSON."""
     if value is None:
         return None
     if isinstance(value, str):
@@ -229,7 +229,7 @@ def first(args: Row, keys: str | tuple[str, ...]) -> Any:
 
 
 def product(value: Any) -> Any:
-    """Product of a list of whole numbers, or of one; anything for what is neither."""
+    """Product of a list of integers, or of one; `Anything` for other values."""
     items = value if isinstance(value, list) else [value]
     if not items or items == [None]:
         return None
@@ -253,7 +253,7 @@ def kind_of(event: Row) -> str:
 
 
 def reason(event: Row, kind: str, start: int | None, duration: int | None) -> str | None:
-    """Why the event is left out, as far as it tells by itself."""
+    """Why the event is left out, as far as the event alone determines it."""
     if kind == "metadata":
         return None
     if kind in ("unknown-phase", "counter"):
@@ -422,7 +422,7 @@ def _devices(events: list[Row], header: Row) -> list[Row]:
             known.setdefault(text(entry.get("id", "")) or "None", text(name) if usable else None)
     alike = set(known.values())
     only = next(iter(alike)) if len(alike) == 1 else None
-    # Which code a number gets that is no plain one depends on its notation, which a reader may change.
+    # The code of a number in unusual notation depends on the notation, which a reader may change.
     plain = all(label.lstrip("-").isdigit() or not _NUMBER.fullmatch(label) for label in labels)
     return [
         {"device": code if plain else ANYTHING, "label": label, "name": known.get(label) or only}
@@ -517,7 +517,7 @@ def _memory_row(e: Row) -> Row:
 # Comparison
 
 _VALUES = {*INPUTS, "grid", "block"}
-"""Columns of JSON text, whose blanks are free: they are compared by value."""
+"""Columns of JSON text, which are compared by value, as blanks are arbitrary."""
 
 
 def assert_same(trace: Trace, reference: Reference) -> None:

@@ -1,4 +1,5 @@
-"""Pairs of simulated programs, before and after a change that the replay predicts: one for every edge and every change."""
+"""Pairs of simulated programs before and after a change that the replay predicts: at least one for every edge and
+change."""
 
 import random
 from collections.abc import Callable, Mapping
@@ -18,19 +19,20 @@ BEHIND = 0.5
 
 
 reaches, slower = 1.0, 1.0
-"""For the pair that is simulated: what part of its roof a kernel reaches after the change, and how much longer other work takes then."""
+"""For the current pair: the share of its roof that a kernel reaches after the change, and the slowdown of other
+work."""
 
 
 @dataclass(frozen=True)
 class Pair:
-    """A program as a function of its random choices and of whether it is changed, and the changes that predict it."""
+    """A program as a function of its random choices and of whether it is changed, with the changes that predict it."""
 
     program: Callable[[random.Random, bool], Simulation]
     changes: tuple[Change, ...]
     drops: str | None = None
-    """A category of events that the recording lacks."""
+    """A category of events missing in the recording."""
     reached: float = 1.0
-    """What part of a best case the changed program reaches at least; which one is drawn for each seed."""
+    """Least share of a best case that the changed program reaches; a value is drawn for each seed."""
 
     def before(self, seed: int) -> bytes:
         """The trace before the change."""
@@ -100,7 +102,7 @@ def synchronized(rng: random.Random, changed: bool) -> Simulation:
 
 
 def returning(rng: random.Random, changed: bool) -> Simulation:
-    """Blocks of operators that the CPU waits for, in three ways, before it thinks; kernels twice as fast."""
+    """Blocks of operators for which the CPU waits, in three ways, before it works; kernels twice as fast."""
     simulation = Simulation(seed=rng.randrange(1_000))
     main, stream = simulation.thread(), simulation.stream()
     kernels = [rng.randint(40_000, 160_000) // (2 if changed else 1) for _ in range(24)]
@@ -133,7 +135,7 @@ def moving(rng: random.Random, changed: bool) -> Simulation:
     def step(_: int) -> None:
         for at in range(0, 24, 8):
             with main.op("aten::copy_"):
-                # A copy takes 1.2 us and its bytes over the bandwidth.
+                # A copy takes 1.2 us, plus its bytes divided by the bandwidth.
                 rate = size / ((1_200 + size / 6) / 2 - 1_200) if changed else 6.0
                 main.memcpy("HtoD", size, stream, pageable=True, gb_per_s=rate)
             for ns in kernels[at : at + 8]:
@@ -160,7 +162,7 @@ def loading(rng: random.Random, changed: bool) -> Simulation:
 
 
 def loading_slowly(rng: random.Random, changed: bool) -> Simulation:
-    """Batches that two workers cannot load as fast as the loop could go."""
+    """Batches that two workers cannot load as fast as the loop consumes them."""
     simulation = Simulation(seed=rng.randrange(1_000))
     main, stream = simulation.thread(), simulation.stream()
     kernels = [rng.randint(20_000, 60_000) for _ in range(20)]
@@ -338,7 +340,7 @@ def reducing(rng: random.Random, changed: bool) -> Simulation:
 
 
 def exposing(longest_ns: int) -> Callable[[random.Random, bool], Simulation]:
-    """Collectives that all that follows waits for, or that run beside the computation, but for the last product."""
+    """Collectives for which all later work waits, or which overlap with computation, except for the last matmul."""
 
     def program(rng: random.Random, changed: bool) -> Simulation:
         simulation = Simulation(seed=rng.randrange(1_000))
@@ -361,7 +363,7 @@ def exposing(longest_ns: int) -> Callable[[random.Random, bool], Simulation]:
 
 
 def recompiling(rng: random.Random, changed: bool) -> Simulation:
-    """Code that Dynamo compiles again in each step, or no more."""
+    """Code that Dynamo recompiles in each step, or not any more."""
     simulation = Simulation(seed=rng.randrange(1_000), python_frames=True)
     main, stream = simulation.thread(), simulation.stream()
     kernels = [rng.randint(10_000, 40_000) for _ in range(30)]
@@ -432,7 +434,7 @@ def polling(rng: random.Random, changed: bool) -> Simulation:
 
 
 def contending(rng: random.Random, changed: bool) -> Simulation:
-    """A kernel that starts when another stream's leaves SMs; that one twice as fast."""
+    """A kernel that starts when another stream's kernel leaves SMs; the latter twice as fast."""
     simulation = Simulation(seed=rng.randrange(1_000))
     main, stream, side = simulation.thread(), simulation.stream(), simulation.stream(number=20)
     holders = [rng.randint(600_000, 1_200_000) for _ in range(4)]
@@ -450,7 +452,7 @@ def contending(rng: random.Random, changed: bool) -> Simulation:
 
 
 def once(rng: random.Random, changed: bool) -> Simulation:
-    """Memory that is allocated and modules that are loaded in each step, or no more."""
+    """Memory that is allocated and modules that are loaded in each step, or not any more."""
     simulation = Simulation(seed=rng.randrange(1_000))
     main, stream = simulation.thread(), simulation.stream()
     kernels = [rng.randint(10_000, 40_000) for _ in range(30)]
@@ -497,7 +499,8 @@ def fusing(rng: random.Random, changed: bool) -> Simulation:
 
 
 def _fusion_share(length: int) -> float:
-    """What the table says that fusing saves of the time of a chain whose every tensor in between is written and read once."""
+    """The table's share of a fused chain's time that is saved, where every intermediate tensor is written and read
+    once."""
     return 2 * (length - 1) / (2 * length)
 
 
@@ -600,9 +603,10 @@ VARIED: Mapping[str, Pair] = {
     "prefetch": Pair(beside_workers, (Change("prefetch", {"workers": 8}),), reached=0.5),
     "batch": Pair(choosing, (Change("batch", {"times": 2.0}),), reached=0.5),
 }
-"""Changes that reach only a part of what they are modelled with: fused kernels half of the bandwidth or more, TF32 kernels 40 % of
-their roof or more, graphs with gaps and launches up to twice as long, computation up to 10 % slower beside communication, a main
-thread up to 25 % slower beside workers, products of which a library chooses others for a bigger batch, up to twice as long."""
+"""Changes that reach only a part of their model: fused kernels half of the bandwidth or more, TF32 kernels 40 % of
+their roof or more, graphs with gaps and launches up to twice as long, computation up to 10 % slower next to
+communication, a main thread up to 25 % slower next to workers, and other kernels for a bigger batch, up to twice as
+long."""
 
 PAIRS: Mapping[str, Pair] = {
     "no-sync": Pair(synchronized, (Change("no-sync"),)),

@@ -22,7 +22,7 @@ US = 1_000
 
 
 class Work(NamedTuple):
-    """An activity; ``call`` is a place in the list of calls, ``track`` that of its stream."""
+    """An activity; ``call`` is an index in the list of calls, ``track`` the number of its stream."""
 
     start: float
     end: float
@@ -46,7 +46,7 @@ class Made(NamedTuple):
 
 
 class Busy(NamedTuple):
-    """A stretch of a thread in which it did something; ``busy`` where silence is work."""
+    """An interval of a thread's work; ``busy`` where silence counts as work."""
 
     start: float
     end: float
@@ -128,7 +128,7 @@ def polled(recording: Recording) -> Resumes:
 
 
 def handed(recording: Recording) -> list[tuple[float, float, float]]:
-    """Return (end of the silence, start of the other's, us) of each hand-over between threads."""
+    """Return (end of the silence, start of the other silence, us) of each hand-over between threads."""
     quiet = silences(recording)
     resumes = hand_overs(recording, quiet, spins(recording, quiet, trimmed(recording.activities)).silence)
     return sorted(

@@ -1,4 +1,4 @@
-"""Reports from literal frames: small, complete, and with names that would like to be markup."""
+"""Reports from literal frames: small, complete, and with names that try to become markup."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -50,7 +50,7 @@ Rows = Sequence[Mapping[str, Any]]
 
 
 def _declared() -> tuple[DeclaredRows, ...]:
-    """The declared analyses that show somewhere, without rows."""
+    """The declared analyses that outputs show, without rows."""
     shown = (a for a in ANALYSES if isinstance(a, Analysis) and (a.json is not None or a.section is not None))
     return tuple(DeclaredRows(analysis.table, analysis.json, analysis.section, ()) for analysis in shown)
 
@@ -68,7 +68,7 @@ def frames(**rows: Rows) -> dict[str, pl.DataFrame]:
 def empty_report(
     status: Status = "no-gpu-activity", headline: str = "Nothing ran on a GPU in this trace.", **rows: Rows
 ) -> Report:
-    """A report without devices: no regime, no advice, only what the given rows hold."""
+    """A report without devices: no regime and no advice, only the given rows."""
     return Report(
         declared=_declared(),
         schema_version=SCHEMA_VERSION,
@@ -194,7 +194,7 @@ def gpu_report(kernels: int = 12, devices: int = 1) -> Report:
 
 
 def hostile_report() -> Report:
-    """Every text that a trace controls tries to become markup or script."""
+    """A report in which every text from a trace tries to become markup or script."""
     report = gpu_report()
     hostile = {
         name: table.with_columns(

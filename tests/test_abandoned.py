@@ -1,4 +1,4 @@
-"""What a killed process leaves half written: the next one that writes into the same folder deletes it, and nothing else."""
+"""Partial files of killed processes: the next writer to the same folder deletes them, and nothing else."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""The GitHub Action: its script run as the runner would, with a stand-in for `gh`."""
+"""The GitHub Action: its script run like the runner does, with a stand-in for `gh`."""
 
 import os
 import shlex

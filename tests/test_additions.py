@@ -1,6 +1,6 @@
-"""What CONTRIBUTING promises: a device, a kernel rule, a cause, an analysis and a fix are added in the places that it names, no more.
+"""CONTRIBUTING's promise: a device, a kernel rule, a cause, an analysis and a fix are added in the named places only.
 
-They are added to a copy of the package, and a report made with it has them in text, Markdown, JSON, page and schema.
+They are added to a copy of the package, and a report made with it shows them in text, Markdown, JSON, page and schema.
 """
 
 import json
@@ -94,7 +94,7 @@ print(json.dumps({"json": document, "text": report.summary(verbose=True), "markd
 
 
 def inserted(path: Path, before: str, text: str) -> None:
-    """Insert the text before the first place where that stands."""
+    """Insert the text before the first occurrence of another one."""
     whole = path.read_text(encoding="utf-8")
     assert before in whole
     path.write_text(whole.replace(before, text + before, 1), encoding="utf-8")
@@ -102,7 +102,7 @@ def inserted(path: Path, before: str, text: str) -> None:
 
 @pytest.fixture(scope="module")
 def outputs(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """All outputs on a trace of what was added, by a copy of the package that has it."""
+    """All outputs on a trace with the additions, by a copy of the package that has them."""
     folder = tmp_path_factory.mktemp("additions")
     copy = folder / "trace_analyzer"
     shutil.copytree(PACKAGE, copy, ignore=shutil.ignore_patterns("__pycache__", "*.c"))

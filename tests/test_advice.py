@@ -1,4 +1,4 @@
-"""Advice: only what the regime can use, with numbers of its window, ordered by time saved."""
+"""Advice: only for the regime, with figures of its window, in order of saving."""
 
 import ast
 import re
@@ -9,12 +9,12 @@ from typing import Any
 
 import polars as pl
 import pytest
-from kineto import A100, analysed, annotation, call, copy, kernel, launch, launched, op, python
+from kineto import A100, MAIN, PROCESS, analysed, annotation, call, copy, event, kernel, launch, launched, op, python
 
 from trace_analyzer.advice import LAUNCHING, RULES
 from trace_analyzer.advice.overhead import waited_ns
 from trace_analyzer.catalog.code import code_rules
-from trace_analyzer.catalog.fixes import PLATFORMS, Fix, fixes
+from trace_analyzer.catalog.fixes import PLATFORMS, Fix, fixes, for_torch_1
 from trace_analyzer.catalog.host_work import BLOCKING
 from trace_analyzer.report import Advice, Report
 from trace_analyzer.vocabulary import IDLE_CAUSES, REGIMES, phrase
@@ -59,6 +59,36 @@ def test_each_cause_has_its_advice(event: object, fix: str, code: str) -> None:
     assert first.id == fix
     assert first.docs == f"docs/advice.md#{fix}"
     assert code in first.code
+
+
+def test_a_transformers_pipeline_loads_by_its_own_option() -> None:
+    frame = "transformers/pipelines/pt_utils.py(249): __next__"
+    first = analysed(iterations(lambda t: annotation(LOADS, t, 850), lambda t: python(frame, t, 851))).advice[0]
+    assert first.id == "data-loading"
+    assert first.code.startswith("outputs = pipe(inputs, num_workers=8)")
+    assert "(num_workers=0: the launching process loads it)" in first.why
+
+
+@pytest.mark.parametrize(
+    ("category", "name", "is_torch_1"),
+    [("cpu_op", "ProfilerStep#3", True), ("cpu_op", "Optimizer.step#SGD.step", True), ("user_annotation", "ProfilerStep#3", False),
+     ("cpu_op", "my::op#2", False)],
+)  # fmt: skip
+def test_code_for_files_of_pytorch_1_remarks_that_compiling_needs_pytorch_2(
+    category: str, name: str, is_torch_1: bool
+) -> None:
+    scope = event(category, name, 0, 14_000, pid=PROCESS, tid=MAIN)
+    code = analysed(scope, iterations(lambda t: op("aten::mm", t, 850))).advice[0].code
+    assert "torch.compile" in code
+    assert ("# needs PyTorch 2" in code) is is_torch_1
+
+
+def test_a_remark_on_the_release_replaces_the_comment_of_a_statement_alone() -> None:
+    code = 'model = torch.compile(model, mode="max-autotune")  # tries\n# or torch.compile(block)\nx = 1  # y'
+    expected = (
+        'model = torch.compile(model, mode="max-autotune")  # needs PyTorch 2\n# or torch.compile(block)\nx = 1  # y'
+    )
+    assert for_torch_1(code) == expected
 
 
 @pytest.mark.slow
@@ -137,7 +167,7 @@ def test_no_graph_where_waits_leave_few_launches_between_them(launches: int, adv
     report = analysed(loop)
     assert ("cuda-graphs" in ids(report)) == advised
     wait = next(item for item in report.advice if item.id == "synchronization")
-    assert ("a CUDA graph can hold more" in wait.why) == (not advised)
+    assert ("a CUDA graph can contain more" in wait.why) == (not advised)
 
 
 def test_blocking_copies() -> None:
@@ -181,7 +211,7 @@ def test_cpu_operators() -> None:
     first = analysed(loop).advice[0]
     assert first.id == "cpu-operators"
     assert first.where.startswith("aten::sort (")
-    assert "before operators of the GPU launch" not in first.why
+    assert "in GPU operators before their launch" not in first.why
     assert "CPU tensors: create" in first.code
     assert "run them once" not in first.code
 
@@ -218,7 +248,7 @@ def test_an_operator_that_prepares_its_launch_for_long_is_not_charged_to_compute
     assert first.id == "cpu-operators"
     assert first.where.startswith("aten::addmm (")
     assert "compute" not in first.title + first.why
-    assert first.why.endswith("100 % of it before operators of the GPU launch their kernels")
+    assert first.why.endswith("100 % of it in GPU operators before their launch")
     assert first.code.startswith("# run them once before the loop")
     assert "CPU tensors" not in first.code
 
@@ -368,7 +398,7 @@ def test_the_verdict_decides_which_of_two_close_items_is_first(each: int, patter
 
 
 def test_a_runner_up_that_can_save_far_more_is_heard_first() -> None:
-    """Waiting wins against more kernel time, as it can be won back whole; here three causes share it."""
+    """Waiting wins against more kernel time, as it can be recovered in full; here three causes share it."""
     mixed = [iterations(lambda t: annotation(LOADS, t, 300), lambda t: op("aten::mm", t + 300, 300), lambda t: call("cudaMalloc", t + 600, 250)),
              [kernel(ADD, 11_970 + 30 * n, 30, grid=[500, 1, 1]) for n in range(400)]]  # fmt: skip
     report = analysed(mixed, step="all")
@@ -578,7 +608,7 @@ def test_what_runs_beside_other_kernels_saves_no_more_than_its_part() -> None:
     (fuse,) = report.advice
     assert fuse.saves_ns_at_most == 39 * 30_000, "not 2 x 39 x 30 us"
     assert report.verdict.parts_ns["memory"] == 1_200_000
-    assert "no more than the part of the window" in fuse.how_bound
+    assert "limited to the part of the window" in fuse.how_bound
 
 
 @pytest.mark.slow
@@ -811,7 +841,7 @@ def test_code_in_the_case_of_a_program_or_a_cause() -> None:
     assert wait.code_of("cuda", "what nobody wrote") == wait.code_of("cuda")
 
 
-# Each fix: what asks for it, and what is like it and does not
+# Each fix: a trace that calls for it, and a similar one that does not
 
 V100 = {"id": 0, "name": "Tesla V100-SXM2-32GB", "computeMajor": 7, "computeMinor": 0, "numSms": 80}
 H100 = {"id": 0, "name": "NVIDIA H100 80GB HBM3", "computeMajor": 9, "computeMinor": 0, "numSms": 132}
@@ -975,7 +1005,7 @@ def waits(t: int, us: int) -> object:
 
 CAST = "void at::native::unrolled_elementwise_kernel<at::native::direct_copy_kernel_cuda, x>(int)"
 CASES: dict[str, tuple[list[object], list[object]]] = {
-    # What asks for a fix, and what nearly does: beyond the threshold or without the one condition.
+    # Traces that call for a fix, and near misses: beyond a threshold, or without one condition.
     "cuda-graphs": (partly_graphs(7), partly_graphs(6)),
     "bigger-batch": (launching_and_loading(380), launching_and_loading(360)),
     "fused-optimizer": (optimizer("aten::addcdiv_", count=50), optimizer("aten::addcdiv_", count=49)),

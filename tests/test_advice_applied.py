@@ -1,4 +1,4 @@
-"""Of a program that already has a fix, the advice asks for it no more: a program for every fix of the catalogue."""
+"""Programs that already have a fix: the advice does not propose it; one program for every fix of the catalogue."""
 
 import pytest
 from kineto import A100, analysed, annotation, call, copy, kernel, launched, op, python

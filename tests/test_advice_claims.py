@@ -1,4 +1,4 @@
-"""Time that several pieces of advice are about is saved once: the first carries it, the others say so."""
+"""Time that several fixes concern is saved once: the first advice counts it, and the others refer to it."""
 
 import polars as pl
 import pytest
@@ -65,7 +65,7 @@ def test_the_advice_above_that_counts_most_is_named() -> None:
 def test_the_sentence_names_the_advice_and_the_share() -> None:
     first, second = advice("first", [(0, 60)]), advice("second", [(0, 100)])
     item = with_claims([first[0], second[0]], first[1] | second[1])[1]
-    assert item.why == "because; “First” counts 60 % of this time too, which is saved once"
+    assert item.why == "because; “First” already counts 60 % of this time, which can be saved only once"
 
 
 @settings(max_examples=examples(100))

@@ -1,4 +1,4 @@
-"""Bounds of advice on random and real traces: none exceeds what its cure can reach, and nothing counts twice in one."""
+"""Bounds of advice on random and real traces: none exceeds what its fix can reach, and no time counts twice in one."""
 
 from collections.abc import Callable, Mapping
 
@@ -50,7 +50,7 @@ REACHES: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(("low-precision", "max-autotune", "less-work"), ("compute",)),
     **dict.fromkeys(("tensor-cores", "tf32"), ("compute", "memory")),
 }
-"""Parts of the window that a fix can win back."""
+"""Parts of the window that a fix can reduce."""
 HALF = ("bigger-batch", "less-work", "fewer-bytes", "skinny-matmuls")
 
 
@@ -58,7 +58,7 @@ def bounds_hold(report: Report) -> None:
     parts = report.verdict.parts_ns
     for item in report.advice:
         reached = sum(parts[part] for part in REACHES[item.id])
-        predicted = item.predicted is not None and "raised to what the replay" in item.how_bound
+        predicted = item.predicted is not None and "raised to the best end of the replay" in item.how_bound
         reached = sum(parts.values()) if predicted else reached
         assert 0 < item.saves_ns_at_most <= (reached + 1) // (2 if item.id in HALF else 1)
         if item.predicted is not None and item.predicted.now_ns:

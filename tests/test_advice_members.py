@@ -1,4 +1,4 @@
-"""The intervals that advice is about."""
+"""The intervals that advice concerns."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The shape of the code, checked: who imports whom, what an import costs, that everything public says what it is."""
+"""Check the shape of the code: directions of imports, cost of imports, documentation of everything public."""
 
 import ast
 import re

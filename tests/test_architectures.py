@@ -1,4 +1,4 @@
-"""The architecture by kernel names: examples, the newest counts, and what is assumed of a device without a name."""
+"""The architecture from kernel names: examples, precedence of the newest, and the device assumed for it."""
 
 import polars as pl
 import pytest

@@ -1,4 +1,4 @@
-"""Arguments that nobody means: each is refused in one line with exit code 2, before anything is read or written."""
+"""Invalid arguments: each is refused in one line with exit code 2, before anything is read or written."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""What kernel names say of their arithmetic: every example of every rule."""
+"""Arithmetic from kernel names: every example of every rule."""
 
 import polars as pl
 import pytest

@@ -1,4 +1,4 @@
-"""Each behaviour of docs/behaviours.md names tests that exist."""
+"""Each behaviour in docs/behaviours.md names existing tests."""
 
 import re
 from functools import cache

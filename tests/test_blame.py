@@ -1,4 +1,4 @@
-"""Idle time finds the code to blame: operator, module, function, phase and step, worked out by hand (microseconds)."""
+"""Attribution of idle time to code: operator, module, function, phase and step, worked out by hand (microseconds)."""
 
 from typing import Any
 

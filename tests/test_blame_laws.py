@@ -1,4 +1,4 @@
-"""Blame on random traces and on real ones: nothing is lost, nothing counts twice, and hardly anything is nameless."""
+"""Attribution on random and real traces: complete, without double counting, and nearly always with a name."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""Documents that are written without Bokeh's models: Bokeh reads every one, and finds in it what was meant."""
+"""Documents written without Bokeh's models: Bokeh reads every one, with the intended content."""
 
 import json
 import logging
@@ -32,7 +32,7 @@ REPORTS = {"gpu": gpu_report(), "devices": gpu_report(9, 3), "cpu": cpu_report()
 
 
 class UnknownAttributes(logging.Handler):
-    """Raise for what Bokeh warns of and leaves out."""
+    """Raise for attributes that Bokeh warns of and ignores."""
 
     def emit(self, record: logging.LogRecord) -> None:
         raise AttributeError(record.getMessage())

@@ -1,4 +1,5 @@
-"""What is written without Bokeh's models is what `bokeh.plotting` makes of the same drawing, attribute by attribute."""
+"""Documents written without Bokeh's models equal those of `bokeh.plotting` for the same drawing, attribute by
+attribute."""
 
 import json
 from collections.abc import Mapping

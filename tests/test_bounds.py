@@ -1,4 +1,4 @@
-"""Small files that name much: what is made of them is bounded."""
+"""Small files with many names: the size of what is made from them is bounded."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Hostile and broken input: one clear line and exit code 2, or a report that says what is wrong with it."""
+"""Hostile and broken input: one clear line and exit code 2, or a report that describes the problem."""
 
 import gzip
 import json
@@ -74,7 +74,7 @@ def test_every_input_of_the_page(case: Case, tmp_path: Path, monkeypatch: pytest
     if case.error:
         assert_one_line(result, case.error)
         assert str(path) in result.stderr
-        assert time.monotonic() - started < 30  # a hang, on the slowest machine
+        assert time.monotonic() - started < 30  # more means a hang, on the slowest machine
         return
     assert (result.exit_code, result.stderr) == (0, "")
     reported = json.loads(result.stdout)
@@ -158,7 +158,7 @@ def test_gzip_may_break_off_at_any_byte(level: int) -> None:
             assert kept == 0, cut
             continue
         assert "gzip-truncated" in notes(trace), cut
-        assert trace.event_count >= kept, cut  # a longer file never yields less
+        assert trace.event_count >= kept, cut  # a longer file never gives less
         assert accounted(trace) == trace.event_count
         kept = trace.event_count
     assert kept == 20
@@ -216,7 +216,7 @@ def changed_while_read(
     """The trace of a file, or of one that is ``opened`` by the caller, that is changed when its first block has been read."""
     monkeypatch.setattr(source, "_CHUNK", 1000)
     changes = iter([change])
-    time.sleep(0.02)  # a file's time has the grain of the system's clock
+    time.sleep(0.02)  # file times have the resolution of the system's clock
     with path.open("rb") as file:
         return load(file if opened else path, progress=lambda *_: next(changes, lambda: None)())
 
@@ -385,7 +385,7 @@ def test_ctrl_c_at_any_moment(tmp_path: Path) -> None:
         code, out, err = interrupted_after(choose.uniform(0, 1.1 * took), tmp_path)
         left = sorted(path.name for path in tmp_path.iterdir() if path.name != "trace.json")
         assert b"Traceback" not in err, err
-        assert code in (0, 130, -signal.SIGINT), (code, err)  # -SIGINT: before the interpreter has come up
+        assert code in (0, 130, -signal.SIGINT), (code, err)  # -SIGINT: before the interpreter has started
         assert left in ([], [report.name])
         if code == 0:
             json.loads(out)

@@ -1,4 +1,4 @@
-"""What a device was measured to do: the file, finding it again, and what reports make of it."""
+"""Calibrations: the file, its lookup, and its use in reports."""
 
 import html
 import json
@@ -58,7 +58,7 @@ def product(**header: object) -> bytes:
 
 
 def test_attained_figures_are_those_of_the_memory_and_of_the_best_size() -> None:
-    assert MEASURED.memory_gbps == 1600.0  # the small copy stayed in the cache
+    assert MEASURED.memory_gbps == 1600.0  # the small copy fits in the cache
     assert MEASURED.peak_tflops == {"fp16": 250.0, "fp32": 19.0}
     assert Calibration(name="x", kind="cpu").memory_gbps is None
 

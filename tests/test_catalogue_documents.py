@@ -1,4 +1,4 @@
-"""What setup.py keeps of the catalogues is what their TOML holds, and counts for nothing else."""
+"""The catalogues' content stored by setup.py equals that of their TOML files, and is ignored for other content."""
 
 import json
 import tomllib

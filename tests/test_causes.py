@@ -1,4 +1,4 @@
-"""Why a device idled: each rule and each cause, with answers worked out by hand (microseconds)."""
+"""Causes of idle time: each rule and each cause, with answers worked out by hand (microseconds)."""
 
 from pathlib import Path
 from typing import Any
@@ -71,7 +71,7 @@ LOADS = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
                 (70, 80, "python"),
             ],
         ),
-        # A call that begins and ends with its operator is within it, whichever the file names first.
+        # A call that begins and ends with its operator is inside it, whichever comes first in the file.
         (
             [op("aten::mm", 30, 20), call("cudaGetDevice", 30, 20)],
             [(20, 30, "host-unknown"), (30, 50, "runtime-call"), (50, 80, "host-unknown")],
@@ -140,14 +140,14 @@ def test_an_operator_that_is_busy_by_itself_computes_on_the_cpu() -> None:
     [
         # It waited 10 us for kernel a.
         ([call("cudaDeviceSynchronize", 6, 34)], [(20, 30, "synchronization"), (30, 40, "runtime-call"), (40, 80, "host-unknown")]),
-        # The CPU comes back late because of it, even after it has returned.
+        # The CPU comes back late because of this call, even after its return.
         ([call("cudaStreamSynchronize", 6, 15)], [(20, 30, "synchronization"), (30, 80, "host-unknown")]),
-        # It began when a had 3 us left.
+        # It began when kernel a had 3 us left.
         ([call("cudaEventSynchronize", 17, 13)], [(20, 23, "synchronization"), (23, 30, "runtime-call"), (30, 80, "host-unknown")]),
         # Not in progress when the gap began.
         ([call("cudaDeviceSynchronize", 6, 14)], [(20, 80, "host-unknown")]),
         ([call("cudaDeviceSynchronize", 20, 30)], [(20, 50, "runtime-call"), (50, 80, "host-unknown")]),
-        # Of two threads, the one that had waited longer.
+        # Of two threads, the one that had waited longer counts.
         (
             [call("cudaDeviceSynchronize", 17, 4), call("cudaDeviceSynchronize", 15, 6, tid=7)],
             [(20, 25, "synchronization"), (25, 80, "host-unknown")],
@@ -157,7 +157,7 @@ def test_an_operator_that_is_busy_by_itself_computes_on_the_cpu() -> None:
             [call("hipDeviceSynchronize", 12, 10), call("hipStreamSynchronize", 13, 2)],
             [(20, 28, "synchronization"), (28, 80, "host-unknown")],
         ),
-        # It goes before named work.
+        # It has precedence over named work.
         ([call("cudaDeviceSynchronize", 6, 15), annotation(LOADS, 21, 59)], [(20, 30, "synchronization"), (30, 80, "data-loading")]),
         # An event query does not block.
         ([call("cudaEventQuery", 6, 34)], [(20, 40, "runtime-call"), (40, 80, "host-unknown")]),
@@ -193,7 +193,7 @@ def test_a_copy_call_that_outlasts_its_copy_blocks() -> None:
     assert "blocking-copy" not in {cause for _, _, cause in parts(A, B, quick)}
 
 
-# Rule 3: whose doing it was
+# Rule 3: which thread's work counts
 
 
 def test_where_the_launching_thread_is_silent_the_previous_launcher_speaks() -> None:

@@ -1,4 +1,4 @@
-"""The command: exit codes, what goes where, what is never overwritten, and how failures are reported."""
+"""The command: exit codes, destinations of outputs, protection from overwriting, and how failures are reported."""
 
 import json
 import os
@@ -41,7 +41,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def asked() -> list[dict[str, Any]]:
-    """The options that the analysis was called with, one entry per call."""
+    """The options of each call of the analysis."""
     return []
 
 
@@ -425,7 +425,7 @@ class TestGates:
 
 
 class TestProcess:
-    """What only a process of its own shows: pipes, terminals, signals, imports."""
+    """Properties that need a separate process: pipes, terminals, signals, imports."""
 
     def test_a_real_trace(self, folder: Path) -> None:
         done = command("t.json", "--format", "json", "--no-report", cwd=folder)
@@ -506,7 +506,7 @@ class TestProcess:
             stderr=subprocess.PIPE,
             env={**os.environ, "PYTHONPATH": str(ROOT)},
         )
-        time.sleep(2)  # until it waits for standard input
+        time.sleep(2)  # until the process waits for standard input
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=60)
         assert (process.returncode, out, err.strip()) == (
@@ -631,7 +631,7 @@ def on_terminal(folder: Path, *args: str, **variables: str) -> str:
 
 
 class TestTables:
-    """``--tables DIR``: every table of the report as a file, whole or not there."""
+    """``--tables DIR``: every table of the report as a complete file."""
 
     @pytest.mark.parametrize(("asked_for", "suffix"), [((), "parquet"), (("--tables-format", "csv"), "csv")])
     def test_every_table_is_written(self, run: Run, folder: Path, asked_for: tuple[str, ...], suffix: str) -> None:

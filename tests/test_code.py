@@ -1,15 +1,18 @@
-"""Rules that say what names tell about code, against their own examples."""
+"""Rules on names of code, against their own examples."""
 
 import polars as pl
 import pytest
 
 from trace_analyzer.catalog.code import (
+    INPUT_FILES,
     PHASES,
     CodeRule,
     code_rules,
     in_function,
     is_annotation,
     named_code,
+    preparation,
+    prepares_input_files,
     without_address,
 )
 from trace_analyzer.render.row_phrases import blamed_place
@@ -24,7 +27,7 @@ libraries = pytest.mark.parametrize("rule", RULES.libraries, ids=range(len(RULES
 
 
 def reported(kind: str, names: tuple[str, ...], column: str) -> dict[str, object]:
-    """Name -> what the rules say."""
+    """Map names to the results of the rules."""
     events = pl.DataFrame({"kind": [kind] * len(names), "name": list(names)})
     return dict(named_code(events).select("name", column).iter_rows())
 
@@ -47,6 +50,19 @@ def test_a_rule_leaves_its_counterexamples(column: str, rule: CodeRule) -> None:
 def test_frames_of_libraries_are_distinguished_from_those_of_the_program(rule: CodeRule) -> None:
     assert all(reported("python", rule.examples, "library").values())
     assert not any(reported("python", rule.counterexamples, "library").values())
+
+
+@pytest.mark.parametrize("rule", RULES.preparations, ids=lambda rule: rule.name)
+def test_preparation_of_inputs_is_known_by_name(rule: CodeRule) -> None:
+    for names, expected in ((rule.examples, True), (rule.counterexamples, False)):
+        assert names
+        prepares = pl.DataFrame({"name": names}).select(preparation(pl.col("name"))).to_series()
+        assert prepares.to_list() == [rule.name if expected else None] * len(names)
+        assert [prepares_input_files(name) for name in names] == [expected and rule.name in INPUT_FILES] * len(names)
+
+
+def test_a_missing_name_prepares_no_inputs() -> None:
+    assert pl.DataFrame({"name": [None]}, {"name": pl.String}).select(preparation(pl.col("name"))).item() is None
 
 
 def test_phases_are_in_the_order_of_the_definitions() -> None:

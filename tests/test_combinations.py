@@ -1,4 +1,4 @@
-"""Combinations of codes: numbers, sums and firsts are those that dictionaries make."""
+"""Combinations of codes: numbers, sums and first rows equal those computed with dictionaries."""
 
 import numpy as np
 import polars as pl

@@ -1,4 +1,4 @@
-"""Comparisons: exact, antisymmetric, zero against itself; planted changes in their line; what is refused; what gates say."""
+"""Comparisons: exact, antisymmetric, zero against itself; planted changes in their line; refusals; gates."""
 
 import json
 from collections.abc import Callable
@@ -297,7 +297,7 @@ def test_gates_do_not_break_by_chance() -> None:
     assert noisy.significant is False
 
 
-# What is kept
+# Stored data
 
 
 def test_a_saved_report_compares_by_parts(tmp_path: Path) -> None:

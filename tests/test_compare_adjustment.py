@@ -1,4 +1,5 @@
-"""The test of the step without a line that comes and goes: it finds what that line hides, and raises no more false alarms."""
+"""The test of the step without a line that comes and goes: it detects what that line hides, without more false
+alarms."""
 
 import random
 from functools import cache

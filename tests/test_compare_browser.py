@@ -1,4 +1,5 @@
-"""The page of a comparison in a real browser, loaded once: timelines, flame graph, unfolding lines, figures as in JSON."""
+"""The page of a comparison in a real browser, loaded once: timelines, flame graph, unfolding lines, figures as in
+JSON."""
 
 import json
 from pathlib import Path
@@ -84,7 +85,7 @@ def test_the_page_of_a_comparison(browser: Browser, tmp_path: Path) -> None:  # 
         assert length * scale == pytest.approx(side["step_ns"], rel=0.05)
     assert {piece["category"] for piece in pieces} >= {"Data loading", "Matmul"}
 
-    # A frame of the flame graph tells both of its times.
+    # A frame of the flame graph shows both of its times.
     frames = {frame["name"]: frame for frame in boxes(browser, "before")}
     bar = next(bar for bar in document["waterfall"]["bucket"] if bar["name"] == "data-loading")
     frame = frames["Data loading"]

@@ -1,4 +1,4 @@
-"""What a comparison's JSON promises, field by field, and what odd sides get: a sentence that names what is odd."""
+"""The contract of a comparison's JSON, field by field, and the sentences for unusual sides."""
 
 import dataclasses
 import json

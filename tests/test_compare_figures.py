@@ -1,4 +1,4 @@
-"""What the plots of a comparison draw: waterfalls that end at the step after, frames that lie within the one below."""
+"""Plots of a comparison: waterfalls end at the step after, and frames lie within the frame below."""
 
 from dataclasses import replace
 from types import SimpleNamespace

@@ -1,4 +1,5 @@
-"""Eager against graphs and compiled models: kernels take operators and modules from a capture, wrappers are no modules."""
+"""Eager against graphs and compiled models: kernels take operators and modules from a capture, and wrappers are
+ignored."""
 
 from pathlib import Path
 

@@ -1,4 +1,5 @@
-"""Laws of comparisons on recordings that differ as programs do: kernels gone, renamed and faster, steps fewer, inputs other."""
+"""Laws of comparisons on recordings with typical differences: kernels removed, renamed and faster, fewer steps,
+other inputs."""
 
 import json
 from collections.abc import Callable

@@ -1,4 +1,5 @@
-"""Real pairs: the verdicts on recordings whose story is known, unchanged passes, and the same programs on two vendors' devices."""
+"""Real pairs: verdicts on recordings of known changes, unchanged passes, and the same programs on devices of two
+vendors."""
 
 import itertools
 import random
@@ -46,7 +47,7 @@ def test_more_workers_load_data_faster() -> None:
     assert result.before is not None
     assert result.before.step_ns == pytest.approx(175.5e6, rel=0.001)
     assert change_ms(result, "cause", "data-loading") == pytest.approx(-56.7, abs=1)
-    # One step after takes 164 ms: dispatch makes it, which is left out of the test.
+    # One step after the change takes 164 ms because of dispatch, which the test leaves out.
     assert result.significant
     assert result.adjustment is not None
     assert result.adjustment.left_out == "dispatch"

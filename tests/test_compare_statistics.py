@@ -1,4 +1,5 @@
-"""Statistics of comparisons: known quantiles, few false alarms where nothing changed, changes found; recordings as units."""
+"""Statistics of comparisons: known quantiles, few false alarms without changes, detected changes; recordings as
+units."""
 
 import random
 

@@ -1,4 +1,5 @@
-"""Compiled templates are kept beside the traces' cache: made once, never trusted when damaged, foreign or not private."""
+"""Compiled templates are cached next to the traces' cache: made once, and ignored when damaged, foreign or not
+private."""
 
 import os
 from pathlib import Path

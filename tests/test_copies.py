@@ -1,4 +1,4 @@
-"""Rules that tell which way a copy goes, against their own examples, and what hangs on them."""
+"""Rules for the direction of copies, against their own examples, and their effects."""
 
 import polars as pl
 import pytest

@@ -1,4 +1,4 @@
-"""Real traces: the index's exact figures of a slow reference, and the verdicts that a person accepts."""
+"""Real traces: the index's exact figures from a slow reference, and verdicts accepted by a person."""
 
 import re
 from collections.abc import Callable

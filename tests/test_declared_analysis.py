@@ -1,4 +1,4 @@
-"""An analysis that this file alone declares shows up everywhere that its declaration names."""
+"""An analysis declared only in this file is shown everywhere that its declaration names."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,5 @@
-"""A table that only declares its section shows in the terminal, in Markdown, on the page, in the docs and in the schema."""
+"""A table that only declares its section is shown in the terminal, in Markdown, on the page, in the docs and in the
+schema."""
 
 import re
 import sys
@@ -20,7 +21,7 @@ from trace_analyzer.render.terminal import summary
 from trace_analyzer.report import DeclaredRows, Report
 from trace_analyzer.report_schema import json_schema
 from trace_analyzer.schema import BOOL, DEVICE, F64, I64, STR, Column, Table
-from trace_analyzer.sections import Section
+from trace_analyzer.sections import DEVICE_LABEL, Section, Shown
 from trace_analyzer.units import written
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "docs"))
@@ -79,6 +80,40 @@ def test_without_columns_named_all_are_shown_but_places_and_the_only_device() ->
     assert {"device", "start_ns", "end_ns"}.isdisjoint(column.name for column in shown.columns)
     (few,) = declared_sections(toy_report(replace(SECTION, show=("busy_ns", "name"))))
     assert few.headings == ("Busy", "Name")
+
+
+def test_the_label_of_a_device_is_its_id_where_there_are_several() -> None:
+    section = replace(SECTION, show=(DEVICE_LABEL, Shown("name"), Shown("busy_ns")))
+    assert declared_sections(toy_report(section))[0].headings == ("Name", "Busy")
+    report = toy_report(section)
+    both = replace(report, devices=(report.devices[0], replace(report.devices[0], index=1)))
+    (shown,) = declared_sections(both)
+    assert shown.headings == ("device", "Name", "Busy")
+    assert shown.cells(shown.rows[0]) == ("0", "kite", "2.50 ms")
+
+
+def test_columns_that_name_no_output_are_in_all_of_them() -> None:
+    (shown,) = declared_sections(toy_report(replace(SECTION, show=(Shown("name"), Shown("busy_ns")))))
+    assert {column.name for column in shown.for_terminal(80).columns} == {"name", "busy_ns"}
+    assert [column.name for column in shown.for_markdown().columns] == ["name", "busy_ns"]
+    (few,) = declared_sections(toy_report(replace(SECTION, show=(Shown("name", markdown=True), Shown("busy_ns")))))
+    assert [column.name for column in few.for_markdown().columns] == ["name"]
+    assert few.for_terminal(80).columns == ()
+
+
+def test_an_output_without_columns_has_no_title() -> None:
+    on_page = toy_report(replace(SECTION, show=(Shown("name", markdown=True), Shown("busy_ns"))))
+    assert SECTION.title not in summary(on_page, verbose=True)
+    assert SECTION.title in to_markdown(on_page)
+    in_terminal = toy_report(replace(SECTION, show=(Shown("name", terminal=0),)))
+    assert SECTION.title in summary(in_terminal, verbose=True)
+    assert SECTION.title not in to_markdown(in_terminal)
+
+
+def test_a_label_of_a_device_needs_a_column_of_devices() -> None:
+    table = Table("toys", "Toys.", (Column("name", STR, "Name."),))
+    with pytest.raises(ValueError, match="shows device_label"):
+        Analysis(table, lambda: pl.DataFrame(), section=Section("Toys", show=(DEVICE_LABEL, "name")))
 
 
 def test_a_section_without_rows_is_left_out() -> None:

@@ -1,4 +1,4 @@
-"""The device catalogue: every row against its contract, and the ways to find one."""
+"""The device catalogue: the contract of every row, and the ways to look one up."""
 
 import gzip
 import json
@@ -73,9 +73,10 @@ RATIOS: tuple[tuple[str, str, dict[str, tuple[float, ...]]], ...] = (
     ("fp64", "fp32", {"NVIDIA": (1 / 2, 1 / 32, 1 / 64), "CDNA2": (1,), "CDNA": (1 / 2,), "RDNA3": (1 / 32,), "RDNA4": (1 / 64,), "GCN5": (1 / 2,)}),
     ("fp64_matrix", "fp64", {"Ampere 8.0": (2,), "CDNA2": (2,), "CDNA3": (2,), "": (1, 2)}),
 )  # fmt: skip
-"""Precision, the one it is a multiple of, and the multiples that the vendors' architectures have, by the first key that the row's words hold."""
+"""Precision, its base, and the multiples that the vendors' architectures have, by the first key that the row
+contains."""
 OWN_RATIOS = {"H20", "H800 SXM", "B300", "GB300"}
-"""Devices whose FP64 or INT8 was cut down by figures of their own."""
+"""Devices whose FP64 or INT8 rate has an individual reduction."""
 
 
 def test_precisions_are_multiples_of_each_other() -> None:
@@ -223,10 +224,10 @@ def test_a_device_of_unknown_name_is_noted_and_doubted() -> None:
     for changed, expected in (({"name": "NVIDIA X9000"}, True), ({}, False)):
         report = analysed(events, devices=[A100 | changed])
         assert ("device-by-likeness" in {note.code for note in report.notes}) is expected
-        doubts = [why for why in report.verdict.confidence_why if "which other devices may have too" in why]
+        doubts = [why for why in report.verdict.confidence_why if "as other devices may (name the device" in why]
         assert bool(doubts) is expected
     chosen = analysed(events, devices=[A100 | {"name": "NVIDIA X9000"}], gpu="a100")
-    assert not any("other devices may have" in why for why in chosen.verdict.confidence_why)
+    assert not any("as other devices may" in why for why in chosen.verdict.confidence_why)
 
 
 @pytest.mark.parametrize(

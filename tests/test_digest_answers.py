@@ -1,4 +1,4 @@
-"""The 2 kB of `--format agent` answer what one asks: each question of benchmarks/digest_answers.py, on each sample."""
+"""The 2 kB of `--format agent` answer the questions of benchmarks/digest_answers.py on each sample."""
 
 import sys
 from pathlib import Path
@@ -33,7 +33,7 @@ def test_a_wrong_or_empty_digest_answers_nothing() -> None:
     for name in evaluation.NAMES:
         asked = [question for question in evaluation.QUESTIONS if name in question.answers]
         unsaid = evaluation.wrong(name, "")
-        assert len(unsaid) >= len(asked) - 1  # "No verdict" is what an empty text does not say either
+        assert len(unsaid) >= len(asked) - 1  # "No verdict" is also what an empty text means
     answers = [
         question for question in evaluation.QUESTIONS if isinstance(question.answers.get(evaluation.LOADING), float)
     ]

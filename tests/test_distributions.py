@@ -1,4 +1,4 @@
-"""What plots and the page's tables sum up: places of the longest, bins of times, blocks, threads in order."""
+"""Aggregates for plots and the page's tables: places of the longest events, bins of times, blocks, order of threads."""
 
 import polars as pl
 from polars.testing import assert_frame_equal

@@ -1,4 +1,4 @@
-"""The generated pages say what the code says."""
+"""The generated pages agree with the code."""
 
 import subprocess
 import sys
@@ -21,7 +21,7 @@ def test_a_stale_page_is_named(tmp_path: Path) -> None:
     copied.write_text(GENERATE.read_text(encoding="utf-8"), encoding="utf-8")
     for name in ("advice.md", "man_page.py"):
         (copied.parent / name).symlink_to(GENERATE.parent / name)
-    for folder in ("trace_analyzer", "tests"):  # pages come from the package, and from the tests' inputs
+    for folder in ("trace_analyzer", "tests"):  # pages are generated from the package, and from the tests' inputs
         (tmp_path / folder).symlink_to(GENERATE.parent.parent / folder)
     done = subprocess.run([sys.executable, str(copied), "--check"], capture_output=True, text=True, timeout=120)
     assert done.returncode == 1

@@ -1,4 +1,4 @@
-"""`analyze doctor`: what it says of a sound installation, of each thing that is slow, missing or broken, and what it leaves out."""
+"""`analyze doctor`: its output for a sound installation, for each slow, missing or broken part, and with --redact."""
 
 import json
 import shutil

@@ -1,10 +1,10 @@
-"""Where the queue runs empty, and what drained it, worked out by hand (microseconds)."""
+"""Queue underruns and their causes, worked out by hand (microseconds)."""
 
 from typing import Any
 
 from kineto import analysed, annotation, call, launch, launched, op, python, rows
 
-# The CPU queues 390 us of work until 30, the device has it done at 410; the next launch is at 600.
+# The CPU queues 390 us of work until 30, which the device finishes at 410; the next launch is at 600.
 AHEAD = [launched(f"k{i}", 10 * i, 20 + 130 * i, 130, i + 1) for i in range(3)]
 LATE = launched("late", 600, 610, 10, 9)
 COLUMNS = (

@@ -1,4 +1,4 @@
-"""Work from before the recording: gaps that it explains, worked out by hand (microseconds)."""
+"""Gaps that work from before the recording explains, worked out by hand (microseconds)."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from trace_analyzer.report import Report
 GEMM = "ampere_sgemm_128x64_tn"
 NAME = "resolve<long>"
 SINCE = 105 + 15
-"""From here on the launch's latency is over: the other launches take 15 us from their end to the kernel's start."""
+"""From here on, the launch's latency has passed: the other launches take 15 us from their end to the kernel's start."""
 
 
 def held(
@@ -79,13 +79,13 @@ def test_any_call_that_waits_for_the_device_will_do(call_name: str) -> None:
 @pytest.mark.parametrize(
     ("changed", "is_earlier"),
     [
-        ({"stream": 7}, True),  # hardly anything ran before, on whichever stream
+        ({"stream": 7}, True),  # hardly any work before, on any stream
         ({"stream": 7, "before": 85}, True),
         ({"stream": 7, "before": 95}, False),  # a hundredth of the gap, and the stream had worked
         ({"stream": 20, "before": 95}, True),  # the first of its stream
         ({"launched": 900}, True),
         ({"launched": 1_100}, False),  # beyond the first tenth of the gap
-        ({"blocked": (120, 7_000)}, False),  # the CPU went on, and did not launch
+        ({"blocked": (120, 7_000)}, False),  # the CPU continued, and did not launch
         ({"until": 1_000, "blocked": (120, 990)}, False),  # under a millisecond
         ({"name": "cudaMalloc"}, False),  # it waits for the driver
     ],

@@ -1,4 +1,5 @@
-"""Estimates in reports: what would help most, advice with predictions and its order, and the critical path as a table."""
+"""Estimates in reports: what would help most, advice with predictions and its order, and the critical path as a
+table."""
 
 import json
 from dataclasses import replace
@@ -266,7 +267,7 @@ def test_fused_chains_spare_launches_where_the_cpu_is_behind(rows: int, says: bo
 
     report = analyze(steps(simulation, main, step).json().encode(), device=0)
     (item,) = (item for item in report.advice if item.id == "fusion")
-    assert ("one kernel also takes one launch" in item.why) == says
+    assert ("one kernel also needs a single launch" in item.why) == says
 
 
 def test_the_step_now_says_how_much_of_the_window_is_outside_of_steps() -> None:

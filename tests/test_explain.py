@@ -1,4 +1,4 @@
-"""Things of a report are explained in full by ids that stay the same, and the whole in 2,000 bytes with these ids."""
+"""Items of a report are explained by stable ids, and the whole report in 2,000 bytes with these ids."""
 
 import json
 import re

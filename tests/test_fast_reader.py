@@ -1,4 +1,4 @@
-"""The short cut of the reader agrees with the strict one, on any layout, or declines."""
+"""The fast reader agrees with the strict one on any layout, or declines."""
 
 import json
 import re
@@ -58,7 +58,7 @@ def takes_short_cut(content: bytes) -> bool:
 
 
 def assert_same(content: bytes) -> bool:
-    """Compare all tables; tell whether the short cut was taken."""
+    """Compare all tables; return whether the fast reader was used."""
     quick, strict = read(content), strictly(content)
     assert quick.notes == strict.notes
     assert quick.event_count == strict.event_count

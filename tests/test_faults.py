@@ -1,4 +1,4 @@
-"""Every call that writes fails once, and signals come at every such call: nothing half written is ever left."""
+"""Every writing call fails once, and signals arrive at every such call: no partial file is ever left."""
 
 import json
 import os
@@ -58,7 +58,7 @@ while True:
 
 @dataclass(frozen=True)
 class Outcome:
-    """How the command ended when the fault came at a point, and what it left."""
+    """How the command ended with the fault at a point, and the files that it left."""
 
     point: int
     code: int
@@ -80,7 +80,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def outcomes(
     library: Path, folder: Path, number: int, *arguments: str, first: int = 1, stride: int = 1
 ) -> list[Outcome]:
-    """What came of the fault at every point, until it came too late to matter."""
+    """The outcomes of the fault at every point, until it comes too late to have an effect."""
     environment = {
         **os.environ, "LD_PRELOAD": str(library), "PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1",
         "POLARS_MAX_THREADS": "1",
@@ -113,10 +113,13 @@ WRITES = {
 
 
 STRIDES = {"text and page": (1, 1), "tables": (7, 11)}
-"""Every how many such calls one fails, and a signal comes at one: a file of a table has four, to which both are coprime, so that
-each kind of call is met in many files."""
+"""Every how many such calls one fails, and at how many a signal arrives.
+
+A table's file has four such calls; both strides are coprime to four, so that each kind of call is covered in many
+files.
+"""
 STRIDE = os.environ.get("WRITE_FAULT_STRIDE")
-"""One stride for all of them: 1 meets every call."""
+"""One stride for all: 1 covers every call."""
 
 
 @pytest.mark.parametrize("number", [0, signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])

@@ -1,4 +1,4 @@
-"""Fusion opportunities, worked out by hand: chains, attention, optimizers, and what is none of them."""
+"""Fusion opportunities, worked out by hand: chains, attention, optimizers, and near misses."""
 
 from itertools import count
 from typing import Any

@@ -1,4 +1,4 @@
-"""Words that were given up, in what a trace's reader sees: `test_prose` keeps them out of docs and code."""
+"""Former terms must not occur in outputs for users: `test_prose` keeps them out of docs and code."""
 
 from collections.abc import Iterator
 from html.parser import HTMLParser
@@ -24,7 +24,7 @@ class Visible(HTMLParser):
             self.inside.append(tag)
 
     def handle_endtag(self, tag: str) -> None:
-        """Leave what is no text."""
+        """Leave an element that is no text."""
         if self.inside and self.inside[-1] == tag:
             self.inside.pop()
 

@@ -1,4 +1,4 @@
-"""Values that are made when they are asked for, once, each from what its function's parameters name."""
+"""Values made on demand, once, each from the values that its function's parameters name."""
 
 import copy
 import gc
@@ -119,7 +119,7 @@ def test_several_threads_make_at_once_what_needs_not_each_other() -> None:
     nodes = [Node(name, lambda: meet.wait(10)) for name in ("left", "right")]
     graph = TableGraph([*nodes, Node("end", lambda left, right: (left, right))], {}, ["end"])
     with graph.prefetching("end", 2):
-        meet.wait(10)  # both are at it
+        meet.wait(10)  # both threads are making the value
         assert sorted(graph.take("end")) != [2, 2]
 
 

@@ -1,4 +1,4 @@
-"""Graph capture: idle time while launches go into a graph, worked out by hand (microseconds)."""
+"""Graph capture: idle time while launches are recorded into a graph, worked out by hand (microseconds)."""
 
 from typing import Any
 
@@ -54,9 +54,9 @@ def host_time(*events: Any) -> list[tuple[Any, ...]]:
          [(20, 30, "host-unknown"), (30, 60, "graph-capture"), (60, 80, "host-unknown")]),
         ([python("vllm/v1/worker/gpu_model_runner.py(2700): capture_model", 30, 30), op("aten::mm", 35, 10)],
          [(20, 30, "host-unknown"), (30, 60, "graph-capture"), (60, 80, "host-unknown")]),
-        # Making a graph executable is a part of capturing it.
+        # Instantiating a graph belongs to capturing it.
         ([call("cudaGraphInstantiate", 30, 20)], [(20, 30, "host-unknown"), (30, 50, "graph-capture"), (50, 80, "host-unknown")]),
-        # Another process's capture is its own.
+        # Another process's capture is separate.
         ([begin(30, pid=9, tid=9), end(60, pid=9, tid=9), launch(300, 1, 70, pid=9, tid=9)], [(20, 80, "host-unknown")]),
     ],
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""`trace_handler` with torch's profiler: each cycle gets its files, and nothing that fails ends training."""
+"""`trace_handler` with torch's profiler: each cycle gets its files, and no failure ends the training."""
 
 import json
 import subprocess

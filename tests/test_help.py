@@ -1,4 +1,5 @@
-"""Every form that ``--help`` documents works from end to end: the test reads the help, so a new option needs a value here."""
+"""Every form that ``--help`` documents works end to end: the test reads the help, so a new option needs a value
+here."""
 
 import json
 import re
@@ -54,13 +55,13 @@ VALUES = {
     ("--rank-summary", "FILE"): "trace.rank.gz",
     ("--plugin", "DIR"): "none",  # tests/test_plugins.py names some, in processes of their own
 }
-"""A value for each placeholder of each option; words that the help spells out stand for themselves."""
+"""A value for each placeholder of each option; words in the help are used as they are."""
 
 NEEDS = {"--tables-format": ("--tables", "tables"), "--force": ("--report", "there.html")}
-"""What an option needs beside itself."""
+"""Other options that an option needs."""
 
 WITH_REPORT = ("--report", "--open", "--no-report", "--max-report-mb", "--force")
-"""Options that mean something only where a report may be written."""
+"""Options with an effect only where a report may be written."""
 
 ALONE = ("--help", "--version", "--json-schema")
 _ROW = re.compile(r"^  (?:-\w, )?(--[\w-]+)(?: / (--[\w-]+))?(?: (\S+))?(?:  |$)", re.MULTILINE)
@@ -182,7 +183,7 @@ def together(forms_of_it: set[tuple[str, ...]], *, apart: tuple[set[str], ...]) 
 
 
 RECORDING = together(set(forms("record")) - {("--help",)}, apart=({"--steps", "--skip"}, {"--seconds", "--after"}))
-"""A run of torch takes seconds, and an option does not change what another means."""
+"""A run of torch takes seconds, and options do not affect each other's meaning."""
 
 
 @pytest.mark.slow
@@ -215,8 +216,8 @@ TRACES = {
 """Verbs that take traces as the report does, each with its arguments."""
 
 REFUSES = {"scaling": (2, 3), "whatif": (0, 3), "ranks": (2,)}
-"""Exit codes of verbs for which two recordings at one batch, or a trace that does not tell, are reason to refuse.
-So is a trace that says no rank."""
+"""Exit codes of verbs that refuse two recordings at one batch, a trace that does not determine the answer, or a
+trace without a rank."""
 
 
 @pytest.mark.slow
@@ -225,7 +226,7 @@ def test_every_form_of_the_other_verbs_works(
     case: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     verb, *form = case
-    monkeypatch.setattr("trace_analyzer.cli.ranks._PATIENCE_S", 1)  # no scheduler answers at the address of `VALUES`
+    monkeypatch.setattr("trace_analyzer.cli.ranks._PATIENCE_S", 1)  # no scheduler runs at the address in `VALUES`
     more = ["--perfetto", "added.json"] if verb == "export" and form[0] not in ("--perfetto", "--help") else []
     result = invoked(tmp_path, monkeypatch, *verb.split(), *TRACES[verb], *form, *more)
     assert result.exit_code in ((0,) if form[0] == "--help" else REFUSES.get(verb, (0,))), result.stderr
@@ -234,7 +235,7 @@ def test_every_form_of_the_other_verbs_works(
 
 
 def test_every_verb_is_driven() -> None:
-    """A verb that has commands of its own is driven with each of them."""
+    """A verb with subcommands is tested with each of them."""
     verbs: set[str] = set()
     for name in VERBS:
         command = main.get_command(click.Context(main), name)

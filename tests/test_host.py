@@ -1,4 +1,4 @@
-"""Host events with what rules say of their names, looked up once for each name."""
+"""Host events with results of rules on their names, looked up once per name."""
 
 import polars as pl
 from kineto import annotation, call, loaded, op, python

@@ -1,4 +1,4 @@
-"""Blocking calls, loaders and the like with the code that made them, worked out by hand (microseconds)."""
+"""Host costs (blocking calls, data loaders and others) with their code, worked out by hand (microseconds)."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Rules that name what host events are about, against their own examples."""
+"""Rules that name the work of host events, against their own examples."""
 
 import polars as pl
 import pytest

@@ -1,4 +1,4 @@
-"""Every verb on every hostile input and happening of an output: one line or a result, and never "a bug in this program"."""
+"""Every verb on every hostile input and output event: one line or a result, and never "a bug in this program"."""
 
 import json
 import os
@@ -26,11 +26,12 @@ VERBS_ON = {
     "agent": ("report", "CASE", "--no-report", "--format", "agent"),
     "ranks": ("ranks", "CASE", "--format", "json"),
 }
-"""Each verb with a trace, in each place where one stands."""
+"""Each verb with a trace in each of its positions."""
 ELSEWHERE = {"record", "calibrate", "completion", "doctor", "mcp", "skill"}
-"""Verbs that take no trace on the command line."""
+"""Verbs without a trace on the command line."""
 STRIDE = int(os.environ.get("HOSTILE_STRIDE", "7"))
-"""Each input meets one in so many verbs, each verb one in so many inputs; tests/test_broken_input.py has all for the report."""
+"""Each input is tested with one in so many verbs, and each verb with one in so many inputs;
+tests/test_broken_input.py has all for the report."""
 
 _CONTROLS = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 

@@ -1,4 +1,4 @@
-"""The figures that `.ci/house.py` prints of the package, on a package of two files."""
+"""The figures of `.ci/house.py`, on a package of two files."""
 
 import importlib.util
 from pathlib import Path

@@ -31,7 +31,7 @@ KERNEL_NS = 130_000  # the second kernel of `gpu_report` starts here and lasts 6
 
 
 class Browser:
-    """The page as a person meets it: opens, clicks, types, reads."""
+    """The page as used by a person: open, click, type, read."""
 
     def __init__(self, driver: Any, folder: Path) -> None:
         self.driver = driver
@@ -135,7 +135,7 @@ def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 
 @pytest.fixture
 def browser(started: Browser) -> Iterator[Browser]:
-    """The browser, which must neither complain nor ask for anything during the test."""
+    """The browser, which must neither log errors nor send requests during the test."""
     started.requests()
     yield started
     assert started.logs() == []

@@ -1,4 +1,4 @@
-"""Bytes -> tables: categories, encodings, broken files, and that no event disappears uncounted."""
+"""Ingest: categories, encodings, broken files, and that every event is in a table or counted."""
 
 import bz2
 import gzip
@@ -396,7 +396,7 @@ def test_a_bare_array_of_events(ending: str) -> None:
 
 
 def is_object(line: bytes) -> bool:
-    """Whether the line is a whole object; one that breaks off behind its arguments ends with a bracket too."""
+    """Whether the line is a whole object; one that is truncated behind its arguments ends with a bracket too."""
     try:
         return isinstance(json.loads(line), dict)
     except ValueError:
@@ -410,7 +410,7 @@ def test_a_file_that_breaks_off_keeps_every_event_before(trace: RandomTrace, dat
     cut = data.draw(st.integers(first, len(trace.content) - 4))
     whole = sum(is_object(line.rstrip(b",")) for line in trace.content[first:cut].splitlines())
     if not whole:
-        with pytest.raises(NotATrace, match="holds no event that can be read: the file breaks off at byte"):
+        with pytest.raises(NotATrace, match="holds no event that can be read: the file is truncated at byte"):
             load(trace.content[:cut])
         return
     kept = load(trace.content[:cut])
@@ -560,7 +560,7 @@ def test_a_second_event_list_of_a_sound_file_does_not_either() -> None:
         (b"{}", NotATrace, "`traceEvents`"),
         (b'{"traceEvents": null}', NotATrace, "`traceEvents`"),
         (b'{"traceEvents": {}}', NotATrace, "`traceEvents`"),
-        (b'{"events": [1, 2', NotATrace, "holds no event that can be read: the file breaks off at byte 1,"),
+        (b'{"events": [1, 2', NotATrace, "holds no event that can be read: the file is truncated at byte 1,"),
         (b"{'traceEvents': []}", NotATrace, "is a Python literal"),
         (b"[" * 100_000, NotATrace, "holds no event that can be read"),
         (b'{"traceEvents": [nonsense]}', NotATrace, "holds no event that can be read: syntax error at byte 17"),
@@ -571,7 +571,7 @@ def test_a_second_event_list_of_a_sound_file_does_not_either() -> None:
             for bits in (16, 32)
             for order in ("le", "be")
         ),
-        (b'{"a": ' + b"[" * 100_000, NotATrace, "the file breaks off at byte 1,"),
+        (b'{"a": ' + b"[" * 100_000, NotATrace, "the file is truncated at byte 1,"),
         (gzip.compress(b"", mtime=0), InputError, "is empty"),
         (gzip.compress(b"hello", mtime=0), NotATrace, "is not JSON"),
         (b"\x1f\x8b", InputError, "gzip stream"),
@@ -676,7 +676,7 @@ def test_random_traces_lose_nothing(trace: RandomTrace) -> None:
 @pytest.mark.parametrize("cut", [1, 3, 20])
 def test_truncated_zstd_is_reported(cut: int) -> None:
     packed = zstandard.compress(trace_bytes([PAIR]))[:-cut]
-    with pytest.raises(InputError, match="the zstd stream breaks off after 0 bytes"):
+    with pytest.raises(InputError, match="the zstd stream is truncated after 0 bytes"):
         load(packed)
 
 

@@ -1,4 +1,4 @@
-"""Copies and collectives say what share of the interconnect's peak they reach (figures of an A100 SXM)."""
+"""Copies and collectives show their share of the interconnect's peak (figures of an A100 SXM)."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Operations on intervals against their definitions, evaluated one instant at a time."""
+"""Interval operations against their definitions, evaluated one instant at a time."""
 
 import itertools
 from collections.abc import Iterable
@@ -270,7 +270,7 @@ def test_operations_take_empty_frames() -> None:
 
 @given(disjoint, st.lists(st.sampled_from(["a", "b", None]), min_size=9, max_size=9))
 def test_joined_segments_cover_the_same_and_never_touch_their_like(rows: list[Span], labels: list[str | None]) -> None:
-    # Every instant by itself is the finest cut of what the segments cover.
+    # Single instants are the finest cut of the segments' union.
     instants = sorted(
         (track, t, t + 1, label)
         for (track, start, end), label in zip(rows, labels, strict=False)

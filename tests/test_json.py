@@ -1,4 +1,4 @@
-"""The JSON report keeps its contract: strict, described by its schema, the same bytes every time."""
+"""The JSON report keeps its contract: strict, described by its schema, and reproducible byte for byte."""
 
 import copy
 import json
@@ -22,7 +22,7 @@ SCHEMA = json_schema()
 
 
 def strict(text: str) -> Any:
-    """Parsed as RFC 8259 has it: NaN and Infinity are errors, not numbers."""
+    """The text parsed according to RFC 8259: NaN and Infinity are errors."""
 
     def refuse(constant: str) -> None:
         raise AssertionError(f"{constant} is not JSON")
@@ -45,7 +45,7 @@ def test_the_schema_in_python_and_on_the_command_line_is_one() -> None:
 
 
 def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """Path of every value in a document, of arrays the first item only."""
+    """Path of every value in a document, with only the first item of arrays."""
     items = value.items() if isinstance(value, dict) else enumerate(value[:1]) if isinstance(value, list) else ()
     for key, item in items:
         yield (*path, key)
@@ -53,7 +53,7 @@ def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
 
 
 def replaced(document: Any, path: tuple[Any, ...], change: Callable[[Any, Any], None]) -> Any:
-    """A copy of the document, changed at a path: the function is given what holds the value, and its key."""
+    """A copy of the document with a change at a path; the function gets the value's container, and its key."""
     made = copy.deepcopy(document)
     holder = made
     for key in path[:-1]:
@@ -63,7 +63,7 @@ def replaced(document: Any, path: tuple[Any, ...], change: Callable[[Any, Any], 
 
 
 def accepted(document: Any, wrong: Any) -> list[tuple[Any, ...]]:
-    """Paths of the values that may be ``wrong`` instead."""
+    """Paths of the values that ``wrong`` may replace."""
     valid = Draft202012Validator(SCHEMA).is_valid
     return [
         path
@@ -85,7 +85,7 @@ def test_a_text_is_refused_where_the_value_is_none() -> None:
 
 
 ANY_TEXT = ("value", "index", "device")
-"""Fields that may be a text beside a number: facts of the evidence, ids of devices."""
+"""Fields that may be a text instead of a number: facts of the evidence, ids of devices."""
 
 
 def at(document: Any, path: tuple[Any, ...]) -> Any:

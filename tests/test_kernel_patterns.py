@@ -1,4 +1,4 @@
-"""Patterns that profilers of kernels take: short, found in the kernel's name, and in as few others as can be."""
+"""Patterns for kernel profilers: short, matching the kernel's name, and as few others as possible."""
 
 import re
 

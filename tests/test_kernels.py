@@ -1,4 +1,4 @@
-"""What limits a kernel: communication, latency, intensity against the balance, else its bucket's prior."""
+"""Bounds of kernels: communication, latency, intensity relative to the machine balance, else the bucket's prior."""
 
 from typing import Any
 
@@ -108,6 +108,46 @@ def test_buckets_sum_up_kernels_only() -> None:
         ("matmul", "matmul", 1, 60_000), ("pointwise", "pointwise", 1, 30_000),
     ]  # fmt: skip
     assert [b.time_ratio for b in buckets] == pytest.approx([2 / 3, 1 / 3])
+
+
+def unlinked(duration: float, **args: Any) -> Any:
+    """A kernel from before the recording, with the name and grid of those of `shaped`."""
+    return kernel(GEMM, 1_000, duration, **{"grid": [500, 1, 1]} | args)
+
+
+@pytest.mark.parametrize(
+    ("dims", "other", "bound"),
+    [
+        ([1, 4096], unlinked(50), "memory"),
+        ([1, 4096], unlinked(99), "memory"),
+        ([1, 4096], unlinked(101), "compute"),
+        ([1, 4096], unlinked(50, grid=[499, 1, 1]), "compute"),
+        ([1, 4096], unlinked(50, block=[64, 1, 1]), "compute"),
+        ([1, 4096], unlinked(2), "latency"),
+        ([4096, 4096], unlinked(50), "compute"),
+    ],
+)
+def test_a_kernel_without_shapes_has_the_bound_of_its_other_executions(dims: list[int], other: Any, bound: str) -> None:
+    """With the same name, grid and block, and times within a factor of two; by its name it would be compute."""
+    assert bounds(shaped("aten::mm", [dims, [4096, 4096]]), other)[-1] == bound
+
+
+def test_other_executions_decide_no_bound_where_they_differ() -> None:
+    wide = [op("aten::mm", 500, 30, **{"Input Dims": [[4096, 4096]] * 2, "Input type": ["c10::Half"] * 2}), launch(501, 1, 9),
+            kernel(GEMM, 540, 50, correlation=9, grid=[500, 1, 1])]  # fmt: skip
+    narrow = shaped("aten::mm", [[1, 4096], [4096, 4096]])
+    assert bounds(narrow, wide, unlinked(50)) == ["memory", "compute", "compute"]
+
+
+def test_an_unlinked_kernel_counts_its_grid_as_others_of_its_name_do() -> None:
+    name, grid = "Cijk_Alik_Bljk_BBS_BH_MT256x128x64", {"grid": [71_680, 1, 1], "block": [256, 1, 1]}
+    report = analysed(
+        call("hipExtModuleLaunchKernel", 0, 2, correlation=1),
+        kernel(name, 4, 40, correlation=1, **grid),
+        kernel(name, 50, 40, **grid),
+        kernel("another", 100, 40, **grid),
+    )
+    assert report.tables["activities"].get_column("blocks").to_list() == [280, 280, 71_680]
 
 
 @pytest.mark.sampled

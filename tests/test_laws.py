@@ -1,4 +1,4 @@
-"""Laws that hold for every trace, on random ones, and the naive definitions against the implementation."""
+"""Laws for every trace, tested on random ones, and naive definitions compared with the implementation."""
 
 import json
 import random
@@ -21,7 +21,7 @@ from trace_analyzer.pipeline import analyze
 from trace_analyzer.report import Report
 
 LENGTH = pl.col("end_ns") - pl.col("start_ns")
-# Building the traces is slow and their size varies: that is no mistake of the tests.
+# Building the traces is slow and their size varies, which is no fault of the tests.
 UNHURRIED = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example]
 
 
@@ -31,19 +31,19 @@ def on_traces(count: int) -> settings:
 
 
 def coherent(trace: RandomTrace) -> RandomTrace:
-    """The trace with its copy operator renamed: launched by that, the catalogue calls any kernel a copy."""
+    """The trace with its copy operator renamed, as the catalogue classifies any kernel launched by it as a copy."""
     return RandomTrace(trace.content.replace(b"aten::copy_", b"aten::relu"))
 
 
 def latency_bound(report: Report) -> int:
-    """The launch latency that the analyser tells."""
+    """The launch latency measured by the analyser."""
     (bound,) = (item.value for item in report.verdict.evidence if item.metric == "launch_latency_bound_ns")
     assert isinstance(bound, int)
     return bound
 
 
 def unchecked(trace: RandomTrace) -> Report:
-    """The report if no check of the trace failed: nothing is withheld."""
+    """The report if no check of the trace failed, so that nothing is suppressed."""
     with patch("trace_analyzer.checks.checks", return_value=()):
         return analyze(trace.content)
 
@@ -111,7 +111,7 @@ def test_what_is_withheld_is_all_that_its_check_says_and_nothing_else(trace: Ran
         masked, known = (r.tables["idle"].filter(this).select(columns) for r in (report, whole))
         silent = ~known.get_column("cause").is_in(["unlinked", "untraced"])
         hidden = pl.when(silent).then(pl.lit("withheld")).otherwise("cause").alias("cause")
-        if "idle_causes" in metrics:  # what is withheld is not cut where another event would have been named
+        if "idle_causes" in metrics:  # suppressed causes are not cut at changes of the innermost event
             masked, known = (coalesce(idle, ["device"], "cause") for idle in (masked, known.with_columns(hidden)))
         assert masked.equals(known)
         empty = {"run_ahead": "queue"}
@@ -121,7 +121,7 @@ def test_what_is_withheld_is_all_that_its_check_says_and_nothing_else(trace: Ran
             "mfu": "mfu", "hfu": "hfu", "fusions": "fusions", "tensor_cores": "tensor_cores", "communication": "communication", "copies": "copies",
         }  # fmt: skip
         for metric, field in of_metric.items():
-            # The word of run-ahead needs the busy ratio, which another check may withhold alone.
+            # The run-ahead state needs the busy ratio, which another check may suppress alone.
             if metric not in metrics and not (metric == "partition" and "idle_causes" in metrics):
                 assert getattr(device, field) == getattr(full, field), metric
         rests = {"partition", "idle_causes"} & metrics
@@ -193,7 +193,7 @@ def check_parts(report: Report, facts: naive.Trace, rng: random.Random) -> None:
             assert naive.naive_partition_at(facts, device, t + origin, bound) == part, (device, t)
 
 
-# What must not matter
+# Properties of a file that must not matter
 
 
 def essence(report: Report) -> dict[str, Any]:

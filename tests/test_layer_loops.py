@@ -1,4 +1,4 @@
-"""Repetitions that are steps and such that are layers of one pass, by what each holds (microseconds)."""
+"""Repetitions that are steps, and repetitions that are layers of one pass, by the content of each (microseconds)."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What a person meets at the prompt: names, signatures, representations, and the cell magic."""
+"""The library at the prompt: names, signatures, representations, and the cell magic."""
 
 import inspect
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""What people read of lines: labels in text, Markdown, pages and tracks, keys in JSON, both in options."""
+"""Names of lines: labels in text, Markdown, pages and tracks, keys in JSON, both in options."""
 
 import json
 from dataclasses import replace
@@ -56,7 +56,7 @@ def test_no_label_is_two_lines() -> None:
     """An option that names a label means one line; a part and a bucket that share one share their key."""
     keys = {*PARTS, *buckets().get_column("bucket")}
     labels = [line_label(key).casefold() for key in keys]
-    assert len(set(labels)) >= len(labels) - 1  # "Other kernels" are a part and a bucket
+    assert len(set(labels)) >= len(labels) - 1  # "Other kernels" is both a part and a bucket
     assert all(is_line(key) for key in keys)
 
 

@@ -1,4 +1,4 @@
-"""Which call enqueued which activity: correlation ids, flows, processes."""
+"""Links from activities to the calls that enqueued them: correlation ids, flows, processes."""
 
 from typing import Any
 
@@ -174,7 +174,7 @@ ALIKE = {
     + [e for _ in range(n) for e in (call(LAUNCH, 10, 2), kernel("k", 50, 4))],
     "one instant": lambda n: [e for i in range(n) for e in (op("aten::mm", 0, 90), launch(1, 2, i + 1), kernel("k", 5, 4, correlation=i + 1))],
 }  # fmt: skip
-"""Events that share what others are found by: pairs of all of them would be as many as the square of their number."""
+"""Events with equal keys: the number of all pairs would be the square of their number."""
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""Look-ups and sums by row number, against what joins and groups say."""
+"""Look-ups and sums by row number, compared with joins and groups."""
 
 import itertools
 from typing import Any

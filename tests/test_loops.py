@@ -1,4 +1,5 @@
-"""The loops over intervals and trees, compiled and as plain Python: the same, in range whatever the values, and right."""
+"""Loops over intervals and trees, compiled and as plain Python: equal, correct, and with indices in range for all
+values."""
 
 import importlib.util
 import itertools
@@ -29,7 +30,7 @@ def _both(*modules: ModuleType) -> SimpleNamespace:
 
 
 def _plain(module: ModuleType) -> ModuleType:
-    """The loops as Python runs them where they were not compiled."""
+    """The loops as plain Python, as used without compilation."""
     path = Path(buffers.__file__).with_name(f"{module.__name__.rpartition('.')[2]}.py")
     spec = importlib.util.spec_from_file_location(f"plain{path.stem}", path)
     assert spec is not None
@@ -44,7 +45,7 @@ PLAIN = _both(_plain(_row_loops), _plain(_span_loops))
 
 
 class Checked(list[int]):
-    """A column in which every index has to be in range: compiled loops do not look."""
+    """A column that checks every index, as compiled loops do not."""
 
     def __getitem__(self, i: Any) -> Any:
         assert 0 <= i < len(self), i
@@ -69,7 +70,7 @@ def columns(rows: list[Span]) -> tuple[list[int], list[int], list[int]]:
 
 
 def ran(name: str, *parts: Any) -> Any:
-    """What a loop returns, or how it fails, and all that it wrote: plain with checked indices, and then compiled.
+    """The result of a loop, or its failure, and all that it wrote: plain with checked indices, and then compiled.
 
     Parts are columns to read, (letter, values), columns to write, (letter, length), and others.
     """

@@ -1,4 +1,4 @@
-"""The Markdown report: what comes from a trace stays text when a real parser renders it."""
+"""The Markdown report: a real parser renders texts from a trace as text."""
 
 import re
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Markup of texts changes no letter of them, and what traces hold stays text."""
+"""Markup of texts changes none of their letters, and texts from traces stay text."""
 
 import re
 

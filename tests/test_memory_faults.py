@@ -1,4 +1,4 @@
-"""Every allocation of the compiled reader and its columns fails once: one line, exit code 2, and nothing is kept."""
+"""Every allocation of the compiled reader and its columns fails once: one line, exit code 2, and no files are left."""
 
 import json
 import os
@@ -54,7 +54,8 @@ print(json.dumps(ended))
 
 # Imports once, then forks a process for each point: Polars, not yet used, is sound in a fork.
 STRIDE = os.environ.get("MEMORY_FAULT_STRIDE", "53")
-"""Every how many allocations the command's test fails one: each takes a second or two; the reader's test fails every one."""
+"""Every how many allocations the command's test fails one, as each takes a second or two; the reader's test fails
+every one."""
 
 _COMMAND = """
 import polars, trace_analyzer.pipeline, trace_analyzer.render.html.page, trace_analyzer.render.html.drawings

@@ -1,4 +1,4 @@
-"""What a small file can make the program take: memory, JSON and page stay below a stated multiple of the file."""
+"""Memory, JSON and page stay below a stated multiple of a small file's size."""
 
 import json
 import os
@@ -13,7 +13,7 @@ from hostile_shapes import SHAPES, a_few_launches
 
 ROOT = Path(__file__).resolve().parents[1]
 
-# Between the test and the command: peak memory that a process inherits is its parent's, which has to be small.
+# A process between the test and the command: a process inherits its parent's peak memory, which has to be small.
 _DRIVER = """
 import json, os, subprocess, sys
 child = subprocess.Popen([sys.executable, "-m", "trace_analyzer", *sys.argv[1:]])
@@ -44,7 +44,7 @@ def taken(folder: Path, content: bytes) -> tuple[int, int, int]:
 
 @pytest.fixture(scope="module")
 def least(tmp_path_factory: pytest.TempPathFactory) -> tuple[int, int, int]:
-    """What a trace of a few launches takes."""
+    """The cost of a trace with a few launches."""
     return taken(tmp_path_factory.mktemp("least") / "few", a_few_launches())
 
 

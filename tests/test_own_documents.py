@@ -1,4 +1,4 @@
-"""Baselines, saved reports and calibrations that somebody edited: refused in one line, or read, and never a bug."""
+"""Edited baselines, saved reports and calibrations: refused in one line, or read, and never reported as a bug."""
 
 import json
 import random

@@ -1,4 +1,4 @@
-"""What stands around the timeline: tables, definitions, plots, colours, the picture."""
+"""The page around the timeline: tables, definitions, plots, colours, the picture."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""Patterns of the catalogues as names are held against them."""
+"""Patterns of the catalogues, as they are matched with names."""
 
 import polars as pl
 import pytest

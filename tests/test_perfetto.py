@@ -1,4 +1,5 @@
-"""The exported trace: originals unchanged, added tracks that sum to the report's figures, opened by Perfetto where it runs."""
+"""The exported trace: originals unchanged, added tracks that sum to the report's figures; opened by Perfetto if
+available."""
 
 import gzip
 import json

@@ -1,4 +1,4 @@
-"""Causes that are planted in random simulated loops are found again, and nothing else moves; what changes a verdict."""
+"""Causes planted in random simulated loops are detected, and nothing else changes; and what changes a verdict."""
 
 import random
 from collections import Counter
@@ -23,7 +23,7 @@ MAIN, AUTOGRAD = 0, 1
 
 
 class Steady(Simulation):
-    """A machine without scatter: two runs differ by what is planted, and by nothing else."""
+    """A machine without random variation: two runs differ only by what is planted."""
 
     def jittered(self, ns: int) -> int:
         """The cost as it is."""
@@ -62,7 +62,7 @@ class Loop:
     frames: bool = True
 
     def run(self, plant: Plant = nothing) -> Report:
-        """The report; ``plant`` happens at the seam of each step."""
+        """The report; ``plant`` is applied at the boundary of each step."""
         simulation = Steady(python_frames=self.frames, devices=2)
         thread, autograd = simulation.thread(), simulation.thread("pt_autograd_0")
         machine = Machine(simulation, thread, autograd, simulation.stream(), simulation.stream(device=1))
@@ -192,7 +192,7 @@ def depending(ns: int) -> Plant:
 
 @dataclass(frozen=True)
 class Planted:
-    """What is planted, how long it takes, and what the loop has in its place otherwise."""
+    """A planted cause, its duration, and what the loop has otherwise."""
 
     plant: Plant
     ns: int = PLANTED_NS
@@ -218,7 +218,7 @@ PLANTS: dict[str, Planted] = {
     "device-wait": Planted(depending(PLANTED_NS), instead=depending(0)),
     "device-wait of 90 us": Planted(depending(90_000), 90_000, depending(0)),
 }
-"""Cause (and how), what causes it."""
+"""Cause (and variant) -> how it is planted."""
 
 
 @pytest.mark.slow

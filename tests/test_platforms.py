@@ -1,4 +1,4 @@
-"""Windows and macOS, as far as a Unix can stand in for them: code pages, newlines, paths and folders, what their Python lacks."""
+"""Windows and macOS, as far as a Unix can emulate them: code pages, newlines, paths and folders, missing modules."""
 
 import io
 import os

@@ -1,4 +1,4 @@
-"""Plug-ins: the sample of docs/sample_plugin shows in every output; what is broken or there twice is one line that names it."""
+"""Plug-ins: the sample of docs/sample_plugin is shown in every output; a broken or duplicate part gives one line."""
 
 import json
 import os
@@ -34,7 +34,7 @@ print(json.dumps({"json": document, "schema": ta.json_schema(), "text": report.s
 
 @pytest.fixture
 def afresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
-    """Plug-ins that are settled anew; the other tests keep theirs."""
+    """Plug-ins that are determined anew; the other tests keep theirs."""
     monkeypatch.setattr(plugins, "_settled", [])
     monkeypatch.setattr(plugins, "_problems", {})
     monkeypatch.setattr(plugins, "_owners", {})
@@ -174,7 +174,7 @@ BROKEN = {
     "it fails later": ("analyses.py", (SAMPLE / "analyses.py").read_text("utf-8").replace('group_by("thread_id")', 'group_by("x")'), "analysis busy_threads: ColumnNotFoundError"),
     "no frame": ("analyses.py", (SAMPLE / "analyses.py").read_text("utf-8").replace("return launches", "return 1  #"), "analysis busy_threads: TypeError: makes a int"),
 }  # fmt: skip
-"""File, what stands in it, and what the line says."""
+"""File, its content, and the expected line."""
 
 
 def slug(what: str) -> str:
@@ -221,7 +221,7 @@ def test_broken_plugins_that_are_installed_are_a_note_each(tmp_path: Path) -> No
     assert (done.returncode, done.stderr) == (0, "")
     document = json.loads(done.stdout)
     notes = [note for note in document["notes"] if note["code"] == "plugin-left-out"]
-    for what in BROKEN:  # a fix whose change nobody knows is there, without an estimate
+    for what in BROKEN:  # a fix with an unknown change exists without an estimate
         lines = [note["message"] for note in notes if note["message"].startswith(f"plug-in {slug(what)} (")]
         assert lines or what == "unknown change", what
         assert all(line_of(what) in line or what == "unknown change" for line in lines)

@@ -1,4 +1,4 @@
-"""The whole program on damaged traces, and what must not matter to it, on real traces with random damage."""
+"""The whole program on damaged traces, and properties that must not matter, on real traces with random damage."""
 
 import gzip
 import json
@@ -70,7 +70,7 @@ def mutant(file: str, seed: int) -> dict[str, Any]:
                 3,
             )
     kept = [event for event in events if event.get("ph") != "gone"]
-    for place, event in enumerate(kept):  # no two alike, so that their order cannot matter
+    for place, event in enumerate(kept):  # no two events are equal, so that their order cannot matter
         if isinstance(event.get("ts"), (int, float)):
             event["ts"] = round(event["ts"] - 0.001 * (place % 7), 3)
     return document | {"traceEvents": kept}

@@ -1,4 +1,4 @@
-"""The progress line: silent unless someone watches and waits, and gone when the work is done."""
+"""The progress line: shown only on a terminal for long work, and erased at the end."""
 
 import io
 import time

@@ -1,4 +1,4 @@
-"""What came of BEFORE's advice: whole, in part, not at all, and where no step became faster for it."""
+"""Results of BEFORE's advice: complete, partial, none, and without a faster step."""
 
 from collections.abc import Callable
 from functools import cache

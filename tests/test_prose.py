@@ -1,4 +1,4 @@
-"""The prose of the code, as far as a program can judge it: first lines of docstrings, and names that say nothing."""
+"""Check the prose of the code mechanically: first lines of docstrings, and meaningless names."""
 
 import ast
 import re
@@ -13,9 +13,9 @@ JARGON = re.compile(
     r"|lost to the roof|told apart|(is|are) told\b",
     re.IGNORECASE,
 )
-"""Words of our own or of other fields, for which PyTorch, NVIDIA and plain English have one that readers know."""
+"""Former or uncommon words, for which PyTorch, NVIDIA or plain English have a known one."""
 QUOTED = frozenset({"CHANGELOG.md", "tests/test_prose.py", "trace_analyzer/catalog/article.toml"})
-"""Files that quote these: what was renamed, this list, and a paper."""
+"""Files that quote these words: renamed terms, this list, and a paper."""
 FOLDERS = ("trace_analyzer", "docs", ".ci", "benchmarks", "sample_traces", "fuzz")
 FILES = sorted(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py"))
 NO_VERBS = frozenset(
@@ -48,7 +48,7 @@ NO_VERBS = frozenset(
 )
 VERBS_IN_S = frozenset({"Compress", "Express", "Pass", "Press", "Process", "Suppress"})
 FILLERS = frozenset({"found", "told", "said"})
-"""Names that say nothing of what they hold."""
+"""Names without a meaning of their own."""
 VERB = re.compile(r"[A-Z][a-z]+(-[a-z]+)?")
 
 

@@ -204,7 +204,7 @@ def test_bubbles_of_a_pipeline(stages: int, microbatches: int, pipelines: int) -
         sent = sum(end - start for _, name, _, start, end in made.ran[stage.stage] if name == "send_recv")
         whole = made.bounds[stage.stage][-1][1] - made.bounds[stage.stage][0][0]
         assert stage.bubble_ratio == pytest.approx(sent / whole, rel=1e-6)
-    if pipelines == 1:  # nothing else waits: the first stage has the bubble of the formula, but for the time of sends
+    if pipelines == 1:  # no other waits: the first stage has the bubble of the formula, except for the time of sends
         assert report.pipeline.stages[0].bubble_ratio == pytest.approx(ideal, rel=0.01)
     # Each send finds its receive.
     per_step = 2 * microbatches * (stages - 1) * pipelines * 2
@@ -235,7 +235,7 @@ def test_a_job_in_parts_says_what_the_whole_says(recorded: dict[str, bool]) -> N
     if not recorded:  # what has a number is matched even where its step was lost
         cut = from_bytes(contents[3])
         lost = pl.when(pl.col("step") > 6).then(None).otherwise("step").alias("step")
-        contents[3] = to_bytes(replace(cut, damage="breaks off", collectives=cut.collectives.with_columns(lost)))
+        contents[3] = to_bytes(replace(cut, damage="is truncated", collectives=cut.collectives.with_columns(lost)))
     whole, parts = (judge(contents, part_rows=rows) for rows in (10**6, 200))
     assert json.loads(parts.to_json()) == json.loads(whole.to_json())
     assert parts.by_step.equals(whole.by_step)
@@ -321,7 +321,7 @@ def test_kinds_of_slowdown(own: Callable[[int, int], int], roles: str, transfer:
 def test_missing_cut_failed_duplicate_and_foreign_ranks_cost_only_themselves() -> None:
     made = data_parallel(8, late_rank(5))
     by_rank = [from_bytes(content) for content in summaries(made)]
-    cut = replace(by_rank[6], damage="the file breaks off", collectives=by_rank[6].collectives.head(7))
+    cut = replace(by_rank[6], damage="the file is truncated", collectives=by_rank[6].collectives.head(7))
     odd = [
         replace(by_rank[2], path="other.json", world_size=16),
         replace(by_rank[3], path="twice.json"),
@@ -600,7 +600,7 @@ CONTRACT: dict[str, set[str]] = {
     "clocks": {"host", "offset_ns", "drift_ppm", "residual_ns"},
     "collectives": {"matched", "unmatched", "by"},
 }  # fmt: skip
-"""What scripts rely on: names that stay, whatever else is added."""
+"""Names that scripts rely on, which stay whatever else is added."""
 
 
 def test_json_keeps_the_contract() -> None:

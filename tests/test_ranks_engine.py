@@ -1,4 +1,4 @@
-"""The engine: any executor, workers that die, interrupts, memory; and the command on folders of traces."""
+"""The engine: any executor, dying workers, interrupts, memory; and the command on folders of traces."""
 
 import json
 import os
@@ -189,7 +189,7 @@ def test_an_interrupt_leaves_no_worker(tmp_path: Path) -> None:
     assert process.returncode == 130
     assert "interrupted" in stderr
     assert "Traceback" not in stderr
-    until = time.monotonic() + 10  # what was killed takes a moment to go
+    until = time.monotonic() + 10  # a killed process takes a moment to end
     while any(worker.exists() and ") Z " not in _stat(worker) for worker in workers):
         assert time.monotonic() < until
         time.sleep(0.05)

@@ -1,4 +1,4 @@
-"""Ranks that are recorded here: four processes under torchrun that meet by gloo, one of which comes late."""
+"""Ranks recorded during the test: four processes under torchrun that meet by gloo, one of which is late."""
 
 import os
 import subprocess
@@ -62,14 +62,14 @@ def test_the_late_one_of_four_recorded_ranks_is_named(folder: Path) -> None:
     assert report.collectives.unmatched == 0
     first = report.stragglers[0]
     assert (first.rank, first.kind) == (LATE, "persistent")
-    # It sleeps so long in each step; how much more it is late by is the machine's.
+    # The rank sleeps for this time in each step; any further lateness is due to the machine.
     assert first.late_ns > 0.8 * DELAY_S * 1e9
     assert [group.ranks for group in report.groups] == [(0, 1, 2, 3)]
     rows = report.rows
     assert (rows.get_column("wait_ns") >= 0).all()
     assert (rows.get_column("wait_ns") + rows.get_column("transfer_ns")).equals(rows.get_column("duration_ns"))
     assert (rows.get_column("exposed_ns") <= rows.get_column("duration_ns")).all()
-    # Ends of an all-reduce are one moment: the four processes share a clock, and the residual says how well they agree.
+    # Ends of an all-reduce are simultaneous: the four processes share a clock, and the residual shows their agreement.
     ends = rows.group_by("match").agg((pl.col("end_ns").max() - pl.col("end_ns").min()).alias("apart_ns"))
     residual = report.collectives.residual_ns
     assert residual is not None
@@ -102,7 +102,7 @@ def test_two_real_ranks_of_128() -> None:
     residual = report.collectives.residual_ns
     assert residual is not None
     assert residual < 330_000
-    # Of two ranks of 128 nothing is known of what a cure gives, and nothing is claimed below the residual.
+    # For two of 128 ranks, the gain of a fix is unknown, and no lateness below the residual is reported.
     assert all(late.gain_at_least_ns == 0 and late.late_ns > 2 * residual for late in report.stragglers)
     rows = report.rows.filter(pl.col("match").is_not_null())
     assert (rows.get_column("wait_ns") >= 0).all()

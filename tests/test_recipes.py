@@ -1,4 +1,4 @@
-"""The recipes of docs/recipes.md: those that run here, where their package is installed; files of the others."""
+"""The recipes of docs/recipes.md: those whose package is installed are run; for the others, files are tested."""
 
 import os
 import re
@@ -98,7 +98,7 @@ def test_a_recipe_writes_traces_and_reports(tmp_path: Path, name: str, package: 
         pytest.skip(f"{package} or torch is not installed")
     run_recipe(tmp_path, name, before)
     written = sorted(path.name for path in (tmp_path / "traces").iterdir())
-    written = [name for name in written if not name.endswith(".rank.gz")]  # of a rank of a job
+    written = [name for name in written if not name.endswith(".rank.gz")]  # for a rank of a job
     assert [re.sub(r"(rank\d+[.])?step\d+", "step", name) for name in written] == [
         "trace.step.json.gz",
         "trace.step.report.html",
@@ -152,7 +152,7 @@ def test_a_file_of_the_daemon_has_the_optimizer_s_steps() -> None:
         ]
         for step in range(-1, 7)
     ]
-    cut = [event for event in spread(events) if event["ts"] >= 0]  # it began within a step
+    cut = [event for event in spread(events) if event["ts"] >= 0]  # the recording began within a step
     trace = trace_bytes(cut, deviceProperties=[A100], schemaVersion=1, traceName="/tmp/trace_12345.json")
     report = analyze(trace)
     assert report.verdict.status == "ok"

@@ -1,4 +1,4 @@
-"""Forward work that runs again in the backward pass, by each of its signs, and what only looks like it."""
+"""Repeated forward work in the backward pass, by each of its signs, and near misses."""
 
 from itertools import count
 from typing import Any

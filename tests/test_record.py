@@ -1,4 +1,4 @@
-"""`analyze record`: a script under the profiler stays what it is, and a trace is whole or not there."""
+"""`analyze record`: the script behaves as without the profiler, and a trace is complete or absent."""
 
 import importlib.util
 import os

@@ -1,5 +1,5 @@
-"""The workloads of `sample_traces/record.py`: they run, their recordings tell nothing of the machine, and on a GPU
-they are judged as they were meant to be."""
+"""The workloads of `sample_traces/record.py`: they run, their recordings do not identify the machine, and GPUs give
+the expected verdicts."""
 
 import gzip
 import json
@@ -34,7 +34,7 @@ def compiled_if_possible(name: str) -> object:
 
 @pytest.mark.parametrize("name", [compiled_if_possible(name) for name in WORKLOADS])
 def test_a_workload_runs_anywhere_when_it_is_small(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TORCHINDUCTOR_COMPILE_THREADS", "1")  # a pool takes longer to start than these to compile
+    monkeypatch.setenv("TORCHINDUCTOR_COMPILE_THREADS", "1")  # starting a pool takes longer than these compilations
     path = tmp_path / "trace.json.gz"
     record(WORKLOADS[name], path, "cpu", SMALL, steps=2)
     report = analyze(path)

@@ -1,4 +1,5 @@
-"""The truth script of `sample_traces/`: what it needs no GPU for. Its programs run small on a CPU; `compare` reads a sample."""
+"""The truth script in `sample_traces/`, as far as it needs no GPU: its programs run small on a CPU, and `compare`
+reads a sample."""
 
 import json
 import shutil

@@ -1,4 +1,4 @@
-"""What recording itself cost: per event, per gap, and whether the verdict survives without it."""
+"""Profiler overhead: per event, per gap, and whether the verdict stays without it."""
 
 import polars as pl
 import pytest
@@ -117,7 +117,7 @@ def test_the_profiler_s_own_rows_go_altogether() -> None:
     assert unbiased(report).parts_ns["profiler"] == 0
 
 
-# Whether the verdict survives
+# Whether the verdict stays
 
 
 def taken(least: int, most: int) -> ProfilerOverhead:
@@ -174,7 +174,7 @@ def test_a_measured_step_that_is_no_shorter_takes_nothing() -> None:
 
 def test_what_the_cpu_s_idle_time_cannot_explain_is_reported() -> None:
     estimate = unbiased(analysed(steps(), measured_step_ms=0.01))
-    assert "is not idle time that the CPU makes" in estimate.why
+    assert "is not idle time caused by the CPU" in estimate.why
 
 
 def test_a_measured_step_needs_steps() -> None:

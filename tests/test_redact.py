@@ -1,4 +1,4 @@
-"""Redaction: no directory, host name or argument is left in whatever is made from the report."""
+"""Redaction: no output made from the report contains a directory, host name or argument."""
 
 from dataclasses import replace
 

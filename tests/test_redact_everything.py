@@ -1,4 +1,4 @@
-"""Redaction end to end: secrets are planted in every field of a trace, and no byte that is written holds one."""
+"""Redaction end to end: secrets are planted in every field of a trace, and no written byte contains one."""
 
 import base64
 import gzip
@@ -21,7 +21,7 @@ from trace_analyzer.render import redact
 SAMPLES = Path(__file__).resolve().parents[1] / "sample_traces"
 IDENTIFIER = redact._IDENTIFIER
 PLANT = "Zorblat"
-"""What every secret contains, in some case; no word of PyTorch or of this program does."""
+"""A word in every secret, in any case, which neither PyTorch nor this program uses."""
 
 FORMS = (
     "{}", "/home/{}", "/home/{}/my job/train.py(12): step", "https://{}:pw@host.example/x", "{}@host:/data", "s3://{}/models/x",

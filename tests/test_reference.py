@@ -1,4 +1,4 @@
-"""The product's tables are those of the strict reference reader: every column, on real and on random traces."""
+"""The product's tables equal those of the strict reference reader: every column, on real and on random traces."""
 
 import gzip
 import json

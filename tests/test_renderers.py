@@ -1,4 +1,4 @@
-"""One contract for every renderer: pure, deterministic, and at home with every report."""
+"""One contract for every renderer: pure, deterministic, and able to render every report."""
 
 import time
 from collections.abc import Callable
@@ -77,7 +77,7 @@ def test_what_leaves_the_confidence_high_is_no_reason_for_it(
 @pytest.mark.parametrize("status", STATUSES)
 def test_a_broken_file_does_not_blame_the_recording(render: Callable[[Report], str], status: Status) -> None:
     report = empty_report(status)
-    broken = replace(report, notes=(Note("truncated", "warning", "the file breaks off at byte 9"),))
+    broken = replace(report, notes=(Note("truncated", "warning", "the file is truncated at byte 9"),))
     advised, instead = (unwrapped(render(each)).split("What to record instead")[1] for each in (report, broken))
     assert "Copy the file again" in instead
     assert "Record " not in instead.split("How far")[0]

@@ -1,4 +1,4 @@
-"""What each change does to the edges of one program that has something for all of them, and what it leaves alone."""
+"""The effect of each change on the edges of one program that has something for all of them."""
 
 from collections.abc import Callable
 from dataclasses import replace

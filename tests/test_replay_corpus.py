@@ -1,4 +1,5 @@
-"""Replays of real traces: the replayed step is the recorded one, and a recorded change of a real program is predicted."""
+"""Replays of real traces: the replayed step equals the recorded one, and a recorded change of a real program is
+predicted."""
 
 from pathlib import Path
 

@@ -1,4 +1,5 @@
-"""What holds for the replay of any program: faster parts make no step longer, floors bound, loops agree with plain Python."""
+"""Laws of the replay of any program: faster parts make no step longer, lower bounds hold, loops agree with plain
+Python."""
 
 import importlib.util
 from pathlib import Path
@@ -68,7 +69,7 @@ def makespan(replay: Replay, changes: tuple[Change, ...] = ()) -> int:
 @given(programs)
 def test_the_identity_is_the_recording(program: tuple[list[tuple[str, int]], int]) -> None:
     replay = simulated(*program)
-    # Class values differ from each single latency by the jitter of the simulator.
+    # Typical values differ from each single latency by the simulator's jitter.
     assert abs(replay.identity.step_ns - replay.recorded_step_ns) <= 0.02 * replay.recorded_step_ns + 4_000
     assert (replay.graph.source < replay.graph.target).all()
     assert (replay.identity.times >= replay.graph.time.min()).all()
@@ -88,7 +89,7 @@ def test_what_is_faster_makes_nothing_later(
         ]
     except NotApplicable:
         return
-    # Weights are whole nanoseconds.
+    # Weights are integer nanoseconds.
     assert times[0] + replay.graph.kind.size >= times[1] >= times[2] - replay.graph.kind.size
 
 

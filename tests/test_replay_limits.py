@@ -1,4 +1,5 @@
-"""The verdict held against the replay's floors: where a regime's cures save nothing, the headline says what limits the step."""
+"""The verdict compared with the replay's lower bounds: where removing a regime saves nothing, the headline names the
+limit."""
 
 from dataclasses import replace
 
@@ -22,12 +23,12 @@ def judged(regime: Regime | None, confidence: str = "high") -> Verdict:
 @pytest.mark.parametrize(
     ("regime", "floors", "says"),
     [
-        ("compute-bound", (98.5, 60), "The replay sees the CPU as the limit: as recorded, a device that takes no time saves 1.5 % of a step."),
-        ("memory-bandwidth-bound", (100, 60), "The replay sees the CPU as the limit: as recorded, a device that takes no time saves nothing of a step."),
-        ("communication-bound", (99, 60), "The replay sees the CPU as the limit: as recorded, a device that takes no time saves 1.0 % of a step."),
-        ("overhead-bound", (60, 99), "The replay sees the device as the limit: as recorded, a CPU that takes no time saves 1.0 % of a step."),
-        ("compute-bound", (99, 99), "The replay sees CPU and device as the limit together: as recorded, no fix of one alone saves 2 %."),
-        ("overhead-bound", (99, 99), "The replay sees CPU and device as the limit together: as recorded, no fix of one alone saves 2 %."),
+        ("compute-bound", (98.5, 60), "In the replay the CPU is the limit: an infinitely fast device saves 1.5 % of a step."),
+        ("memory-bandwidth-bound", (100, 60), "In the replay the CPU is the limit: an infinitely fast device saves nothing of a step."),
+        ("communication-bound", (99, 60), "In the replay the CPU is the limit: an infinitely fast device saves 1.0 % of a step."),
+        ("overhead-bound", (60, 99), "In the replay the device is the limit: an infinitely fast CPU saves 1.0 % of a step."),
+        ("compute-bound", (99, 99), "In the replay CPU and device are the limit together: no fix of one alone saves 2 %."),
+        ("overhead-bound", (99, 99), "In the replay CPU and device are the limit together: no fix of one alone saves 2 %."),
         ("compute-bound", (97, 60), None),
         ("compute-bound", (60, 99), None),
         ("overhead-bound", (99, 97), None),
@@ -45,7 +46,7 @@ def test_floors_that_contradict_the_regime_are_reported_once_and_count_as_a_doub
         return
     assert after.headline == f"A headline. {says}"
     assert (after.confidence, after.confidence_why[1:]) == ("medium", ("one window",))
-    assert after.confidence_why[0] == says.partition(":")[0].replace("The", "the", 1)
+    assert after.confidence_why[0] == says.partition(":")[0].replace("In", "in", 1)
     assert replace(after, headline="", confidence="high", confidence_why=()) == replace(
         before, headline="", confidence="high", confidence_why=()
     )
@@ -76,7 +77,7 @@ def test_a_busy_device_that_keeps_up_with_the_cpu_is_not_the_limit(device: int, 
     """A device that is busy nine tenths of the time is its regime; a replay finds that only the CPU decides."""
     verdict = paced(98 if contradicts else 40, device).verdict
     assert verdict.regime != "overhead-bound"
-    assert ("The replay sees the CPU as the limit" in verdict.headline) == contradicts
+    assert ("In the replay the CPU is the limit" in verdict.headline) == contradicts
 
 
 def test_a_file_without_the_calls_that_wait_is_not_replayed() -> None:

@@ -1,4 +1,4 @@
-"""Planted changes: the replay of a simulated program predicts the step of the changed one, and no edge can be left out."""
+"""Planted changes: the replay of a simulated program predicts the changed program's step, and every edge is needed."""
 
 from functools import cache
 
@@ -31,7 +31,7 @@ SAVING_ERROR = 0.03
 every_pair = pytest.mark.parametrize("name", PAIRS)
 every_seed = pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in SEEDS[1:])])
 
-# Which pair shows that an edge is needed.
+# The pair that shows that an edge is needed.
 NEEDED = {
     EXECUTION: "gpu", THREAD: "cpu", CALL: "cpu", LATENCY: "returns", GAP: "gpu", WAIT: "communication", RETURN: "returns", SPIN: "polling",
     HAND_OVER: "hand-over", QUEUE: "queue", CONTENTION: "contention",
@@ -51,7 +51,7 @@ def replays(name: str, seed: int) -> tuple[Replay, str | None, float]:
     )
 
 
-# What a speed-up may name, and the pair that makes it faster.
+# Targets of a speed-up, and the pair that speeds them up.
 SPED_UP = {
     "cpu": "cpu", "gpu": "gpu", "a bucket": "bucket", "a group": "group", "an operator": "operator", "a module": "module",
     "communication": "communication", "copies": "copies", "several devices": "devices",

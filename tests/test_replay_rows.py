@@ -1,4 +1,4 @@
-"""Single edges of the replay's graph on recordings of a few rows: each tolerance from both of its sides."""
+"""Single edges of the replay's graph on recordings of a few rows: each tolerance from both sides."""
 
 import numpy as np
 import pytest

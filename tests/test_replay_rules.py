@@ -1,4 +1,4 @@
-"""One case per rule by which kernels of graphs take their operators, each of which fails without its rule."""
+"""One case for each rule by which kernels of graphs take their operators, which fails without the rule."""
 
 import json
 from typing import Any

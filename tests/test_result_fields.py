@@ -1,4 +1,4 @@
-"""Every field of a public result has a sentence of its own."""
+"""Every field of a public result has its own sentence."""
 
 import dataclasses
 import typing

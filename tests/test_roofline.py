@@ -1,4 +1,4 @@
-"""Kernels against the roofline, their sums by name, step and module, and the article's table: worked out by hand.
+"""Kernels and their roofline, their sums by name, step and module, and the article's table: worked out by hand.
 
 The A100 of `kineto` does 312e12 FLOP/s in fp16 on its tensor cores and moves 2039e9 bytes per second.
 """

@@ -1,4 +1,4 @@
-"""What the timeline's rows look like, on one page: classes and colours of frames, lanes, and the way to Perfetto."""
+"""Rows of the timeline on one page: classes and colours of frames, lanes, and the way to Perfetto."""
 
 from dataclasses import replace
 
@@ -64,7 +64,7 @@ def test_rows_show_what_they_are(page: Browser) -> None:
 
     whole = page.run(ROWS)
     page.run("document.getElementById('timeline').timeline.show({ from: 196_500, to: 199_500 })")
-    page.wait(lambda: page.run(ROWS) < whole)  # lanes in which the view holds nothing are put away
+    page.wait(lambda: page.run(ROWS) < whole)  # lanes without events in the view are hidden
 
     assert not page.driver.find_element("id", "perfetto").is_displayed()
     page.driver.find_element("css selector", ".to-perfetto").click()

@@ -1,4 +1,4 @@
-"""Launch lead, queue depth, and a word for them."""
+"""Launch lead, queue depth, and the run-ahead state."""
 
 import polars as pl
 import pytest

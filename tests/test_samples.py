@@ -1,6 +1,6 @@
-"""The sample traces get the verdicts that their README promises, and the JSON that is checked in.
+"""The sample traces get the verdicts that their README states, and the JSON that is checked in.
 
-``UPDATE_GOLDEN=1 python -m pytest tests/test_samples.py`` writes the JSON anew, for a look at its diff.
+``UPDATE_GOLDEN=1 python -m pytest tests/test_samples.py`` rewrites the JSON, to review its diff.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""Series of batches: the batch is found in shapes, exponents and floors are those of the model, and real series say what is known."""
+"""Series of batches: the batch follows from shapes, exponents and lower bounds match the model, and real series."""
 
 import dataclasses
 import json

@@ -1,4 +1,4 @@
-"""The compiled scanner: values as the strict reader has them, and no text that breaks it."""
+"""The compiled scanner: its values equal those of the strict reader, and no text crashes it."""
 
 import json
 import random

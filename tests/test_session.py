@@ -47,7 +47,7 @@ def test_steps_are_timed_without_the_profiler_and_then_recorded() -> None:
     assert profiler.report is report
 
 
-@pytest.mark.filterwarnings("ignore")  # torch tells of memory from before the recording
+@pytest.mark.filterwarnings("ignore")  # torch warns about memory from before the recording
 def test_levels_record_what_they_say() -> None:
     actual = {}
     for level in LEVELS:
@@ -203,7 +203,7 @@ def test_beside_another_profiler_nothing_begins() -> None:
     assert outer.report.trace.event_count > 0
 
 
-# Two sessions of torch's profiler at once end in a segmentation fault: a process of its own tells that there is none.
+# Two simultaneous sessions of torch's profiler end in a segmentation fault, so this needs a separate process.
 RIVALS = """
 import threading, torch, trace_analyzer as ta
 def work(): (torch.ones(8, 8) @ torch.ones(8, 8)).relu()

@@ -1,4 +1,4 @@
-"""Facts about a run in a trace's header: written by a recording, read back, and never trusted."""
+"""Facts on a run in a trace's header: written by a recording, read back, and never trusted."""
 
 import gzip
 import json
@@ -69,7 +69,7 @@ def test_the_measured_step_reaches_the_verdict(monkeypatch: pytest.MonkeyPatch) 
     content = trace_bytes([*steps, *calls, *kernels], **metadata)
     analyze(content)
     analyze(content, measured_step_ms=4.0)
-    analyze(trace_bytes(EVENTS, **metadata))  # without steps it says nothing
+    analyze(trace_bytes(EVENTS, **metadata))  # unusable without steps
     assert asked == [2.5, 2.5, 4.0, 4.0, None, None], "for steps, and for the window"
 
 

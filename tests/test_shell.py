@@ -1,4 +1,4 @@
-"""What a shell offers: completion of words and files, the manual page, links on places in source files."""
+"""Features of the shell: completion of words and files, the manual page, links to places in source files."""
 
 import os
 import re

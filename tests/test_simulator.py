@@ -1,4 +1,4 @@
-"""The simulator's own laws, and that the samples in the repository are what it makes."""
+"""The simulator's own laws, and that it reproduces the samples in the repository."""
 
 import gzip
 import json

@@ -1,4 +1,4 @@
-"""Without Bokeh and HoloViews: all but pages works where only polars, numpy and click are installed."""
+"""Without Bokeh and HoloViews: everything except pages works with only polars, numpy and click installed."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Where the program's own time and memory go."""
+"""The program's own time and memory by stage."""
 
 from pathlib import Path
 

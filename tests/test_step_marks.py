@@ -1,4 +1,4 @@
-"""Rules that name what marks steps, against their own examples."""
+"""Rules for step marks, against their own examples."""
 
 import polars as pl
 import pytest

@@ -1,4 +1,4 @@
-"""Steps on a device, which of them are representative, and the verdict's window."""
+"""Steps on a device, the representative ones among them, and the verdict's window."""
 
 import polars as pl
 import pytest
@@ -159,7 +159,7 @@ def test_durations_of_steps_sum_to_their_span() -> None:
     assert total == steps.get_column("end_ns").max() - steps.get_column("start_ns").min()
 
 
-# Steps that nobody marked
+# Steps without marks
 
 
 def loop(count: int, *around: object, period: int = 200, copies: bool = True) -> list[object]:
@@ -329,7 +329,7 @@ def cold_then_warm(first: str = "cold") -> Report:
 def test_a_step_is_judged_for_its_own_cold_start() -> None:
     first, second, *_ = cold_then_warm().steps
     assert (first.regime, first.cause) == ("overhead-bound", "cold-start")
-    assert "this is a cold start" in (first.headline or "")
+    assert "before kernels are first used" in (first.headline or "")
     assert first.cold_start_ns == 5 * 1_940_000, "all gaps of the step"
     # The first kernel of the second step is another one, for the first time.
     assert second.cold_start_ns == 9_940_000

@@ -1,4 +1,4 @@
-"""Overlap on one stream: by design or corrupt; and exclusive times, which add up to busy time (microseconds)."""
+"""Overlap on one stream, by design or corrupt; and exclusive times, which sum to busy time (microseconds)."""
 
 from typing import Any
 

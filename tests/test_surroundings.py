@@ -1,4 +1,4 @@
-"""What the world may do to the command beside giving it bad input: one line, the right exit code, and never "a bug"."""
+"""Effects of the environment on the command, other than bad input: one line, the right exit code, and never "a bug"."""
 
 import fcntl
 import json
@@ -183,7 +183,7 @@ def test_a_limit_on_memory(folder: Path, megabytes: int) -> None:
         resource.setrlimit(resource.RLIMIT_AS, (megabytes << 20, megabytes << 20))
 
     done = command(folder, "t.json", preexec_fn=limit)
-    if done.returncode:  # how much it takes depends on the machine
+    if done.returncode:  # its memory depends on the machine
         assert done.returncode == 2
         assert done.stderr.count("\n") == 1, done.stderr[:2000]
         assert done.stderr.startswith("analyze: out of memory")
@@ -221,7 +221,7 @@ def test_signals_end_it_at_any_moment_however_often_they_come(folder: Path, numb
         err = process.communicate(timeout=60)[1]
         assert "Traceback" not in err, err
         assert BUG not in err
-        assert process.returncode in (0, 128 + number, -number), err  # -number: before it had come up
+        assert process.returncode in (0, 128 + number, -number), err  # -number: before the interpreter has started
         if process.returncode == 128 + number:
             assert err.count("nothing half written was left") == 1
         left = [path.name for path in (*folder.iterdir(), *(folder / "tables").glob("*")) if path.name.startswith(".")]

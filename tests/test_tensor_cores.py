@@ -1,4 +1,4 @@
-"""Matmuls and convolutions that do not use tensor cores well: by reason, and what the roof on them allows."""
+"""Matmuls and convolutions with poor use of tensor cores: the reason, and what the roof allows."""
 
 from typing import Any
 

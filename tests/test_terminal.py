@@ -91,8 +91,11 @@ def test_the_rule_stands_where_the_largest_figure_is_not_the_verdict() -> None:
     report = gpu_report()
     larger = {"compute": 490_000, "python": 400_000, "memory": 110_000}
     text = summary(replace(report, verdict=replace(report.verdict, parts_ns=larger)), 140)
-    assert "\n  Compute holds 49 %, but waiting can be won back whole, and so decides from 60 % of that on.\n" in text
-    assert "won back" not in summary(report, 140)
+    assert (
+        "\n  Compute takes 49 %, but waiting can be recovered in full, so it decides from 60 % of that share on.\n"
+        in text
+    )
+    assert "recovered in full" not in summary(report, 140)
 
 
 def test_what_does_not_hold_and_what_warns_is_on_the_first_screen() -> None:

@@ -219,11 +219,11 @@ def test_a_verdict_without_doubt() -> None:
         ({"peaks_known": False}, "peaks are unknown"),
         (
             {"model": replace(device_named("h100"), matched="likeness")},
-            "roofs are those of H100 SXM, by multiprocessors",
+            "peaks are those of H100 SXM, which has the same multiprocessors",
         ),
         ({"flows_missing": True}, "no launch arrows"),
-        ({"breaks_off": True, "damaged": True}, "breaks off"),
-        ({"damaged": True}, "what is lost of it is not judged"),
+        ({"breaks_off": True, "damaged": True}, "is truncated"),
+        ({"damaged": True}, "lost events are not judged"),
         (
             {"left_out": LeftOut(6, 10, False, {"python": 6}, 0)},
             "60 % of the trace lies outside of the window (--step all judges",
@@ -247,7 +247,7 @@ def test_one_doubt_lowers_the_confidence(changes: dict[str, Any], word: str) -> 
     [
         ({"steps_found": 0}, "prof.step()"),
         ({"steps_found": 1}, "one step was recorded"),
-        ({"model": replace(device_named("mi300x"), matched="properties")}, "memory and capability it is MI300X"),
+        ({"model": replace(device_named("mi300x"), matched="properties")}, "memory and capability are those of MI300X"),
         ({"assumed_peaks": "A100 SXM 80GB: 2.04 TB/s", "known_ratio": 0.5}, "50 % of kernel time"),
         ({"assumed_peaks": "A100 SXM 80GB: 2.04 TB/s"}, "assumed peaks (A100"),
     ],
@@ -256,6 +256,20 @@ def test_a_remark_does_not(changes: dict[str, Any], word: str) -> None:
     judged = verdict_of(**changes)
     assert judged.confidence == "high"
     assert word in judged.confidence_why[0]
+
+
+@pytest.mark.parametrize(
+    ("kernels", "busy_ns", "confidence"),
+    [(49, 4_999_999, "medium"), (50, 4_999_999, "high"), (49, 5_000_000, "high")],
+)
+def test_few_kernels_in_little_time_take_high_confidence_and_no_more(
+    kernels: int, busy_ns: int, confidence: str
+) -> None:
+    judged = verdict_of(device={"kernel_count": kernels, "busy_ns": busy_ns})
+    assert judged.confidence == confidence
+    assert ("only 49 kernels in 5.00 ms of device time" in judged.confidence_why) is (confidence == "medium")
+    one_doubt = verdict_of(device={"kernel_count": kernels, "busy_ns": busy_ns}, peaks_known=False)
+    assert one_doubt.confidence == "medium"
 
 
 def test_a_dependency_that_was_recorded_is_no_doubt() -> None:
@@ -301,7 +315,7 @@ def test_a_bound_says_how_near_to_its_roof_its_kernels_come() -> None:
 def test_kernels_far_below_their_roof_are_not_called_limited_by_it() -> None:
     judged = verdict_of(bounds=(share_of_roof("compute", 0.036, 1.0),))
     assert judged.regime == COMPUTE
-    assert "these reach little of its peak" in judged.headline
+    assert "which reach little of its peak" in judged.headline
     memory = verdict_of(parts_ns=parts_of(memory=100), bounds=(share_of_roof("memory", 0.2, 0.87),))
     assert "far more slowly than the memory could" in memory.headline
 
@@ -316,7 +330,7 @@ def test_kernels_below_half_of_their_roof_take_high_confidence_and_no_more(
     changes = dict(list({"flows_missing": True, "peaks_known": False}.items())[:doubts])
     judged = verdict_of(bounds=(share_of_roof("compute", roof, 1.0),), **changes)
     assert judged.confidence == confidence
-    assert any("something else holds them for longer" in why for why in judged.confidence_why) is (roof < 0.5)
+    assert any("something else limits them more" in why for why in judged.confidence_why) is (roof < 0.5)
     unknown = verdict_of(bounds=(share_of_roof("compute", roof, known_ns=49),))
     assert unknown.confidence == "high"
     assert verdict_of(parts_ns=LAUNCHING, bounds=(share_of_roof("compute", roof),)).confidence == "high"
@@ -550,7 +564,7 @@ def test_a_file_that_breaks_off_is_not_called_a_run_on_the_cpu(cut: int) -> None
     content = trace_bytes([op("aten::mm", 10 * n, 5) for n in range(9)])[:-cut]
     judged = analyze(content).verdict
     assert judged.status == "no-gpu-activity"
-    assert "breaks off" in judged.headline
+    assert "is truncated" in judged.headline
     assert "CPU-only" not in judged.headline
 
 

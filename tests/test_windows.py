@@ -168,7 +168,7 @@ def prepared(name: str, until: int, **options: Any) -> Report:
 
 def test_what_was_recorded_before_the_devices_work_is_reported_with_its_name() -> None:
     report = prepared("my::preprocess", 20_000)
-    sentence = "The window leaves out 67 % of the trace (20.0 ms of 30.0 ms before the device's first work, most of it in my::preprocess)."
+    sentence = "The window leaves out 67 % of the trace: 20.0 ms of 30.0 ms before the device's first work, most of it in my::preprocess."
     assert sentence in report.verdict.headline
     assert report.verdict.confidence != "high"
     assert "67 % of the trace lies outside of the window" in report.verdict.confidence_why
@@ -177,8 +177,17 @@ def test_what_was_recorded_before_the_devices_work_is_reported_with_its_name() -
     assert "9.98 of 30.0 ms traced, from the first device work to the last" in page
 
 
+@pytest.mark.parametrize(
+    ("name", "until", "says"),
+    [("my::preprocess", 20_000, True), ("my::preprocess", 5_000, False), ("my::load", 20_000, False)],
+)
+def test_inputs_prepared_before_the_devices_work_are_the_first_to_speed_up(name: str, until: int, says: bool) -> None:
+    headline = prepared(name, until).verdict.headline
+    assert ("If each call begins with that, speed it up first." in headline) is says
+
+
 def test_a_step_is_no_name_of_what_came_before() -> None:
-    assert "(20.0 ms of 30.0 ms before the device's first work)." in prepared("ProfilerStep#3", 20_000).verdict.headline
+    assert ": 20.0 ms of 30.0 ms before the device's first work." in prepared("ProfilerStep#3", 20_000).verdict.headline
 
 
 def test_less_than_half_beside_the_devices_work_changes_no_verdict() -> None:
@@ -235,7 +244,7 @@ def test_idle_time_before_the_first_real_work_is_trimmed_and_reported() -> None:
     (note,) = (note for note in report.notes if note.code == "trimmed-window")
     assert "20.0 ms before its first real work" in note.message
     assert "the window from the first work to the last" in report.verdict.headline
-    assert "The window leaves out 67 % of the trace (cold start: 20.0 ms of 30.0 ms)." in report.verdict.headline
+    assert "The window leaves out 67 % of the trace: 20.0 ms of 30.0 ms (cold start)." in report.verdict.headline
     assert report.verdict.confidence != "high"
     assert sum(report.verdict.parts_ns.values()) == end - start
     assert "of 30.0 ms traced, from the first device work to the last, without idle edges" in report.to_markdown()
@@ -294,7 +303,7 @@ def test_a_window_that_leaves_out_most_says_so_and_what_it_was() -> None:
     report = steps(100)
     assert window(report)[0] == "steady"
     assert report.verdict.regime == "compute-bound"
-    assert report.verdict.headline.endswith("The window leaves out 79 % of the trace (cold start: 99.8 ms of 140 ms).")
+    assert report.verdict.headline.endswith("The window leaves out 79 % of the trace: 99.8 ms of 140 ms (cold start).")
     assert report.verdict.confidence != "high"
     assert any("79 % of the trace lies outside of the window" in why for why in report.verdict.confidence_why)
 
@@ -315,7 +324,7 @@ def test_device_time_counts_as_time_does() -> None:
         for n in range(1, 4)
     ]  # fmt: skip
     report = analysed(annotation("ProfilerStep#0", 0, 30_500), dense, calls, sparse)
-    assert "of the device time (compute-bound: " in report.verdict.headline
+    assert "of the device time: 29.7 ms of 30.6 ms (compute-bound)." in report.verdict.headline
 
 
 # Cutting windows

@@ -68,10 +68,12 @@ def f(*shape: int) -> tuple[tuple[int, ...], str]:
             (((2, 3), FP8), ((3, 5), FP8), f(), f(), None, None, 15, False),
             Work(60, 21 + 8 + 20, "fp8"),
         ),
-        # 4 rows for 2 experts, of 3 x 5 weights each
-        ("aten::_grouped_mm", (h(4, 3), h(2, 3, 5), ((2,), "int")), Work(120, 2 * (12 + 30 + 20) + 8, "fp16")),
+        # 4 rows for 2 experts, of 3 x 5 weights each: rows behind the last offset are not computed (pytorch, issue 154557)
+        ("aten::_grouped_mm", (h(4, 3), h(2, 3, 5), ((2,), "int")), Work(None, 2 * (12 + 30 + 20) + 8, "fp16")),
         # the sum over the tokens is cut: each of 2 experts gets a 4 x 5 gradient
-        ("aten::_grouped_mm", (h(4, 6), h(6, 5), ((2,), "int")), Work(240, 2 * (24 + 30 + 40) + 8, "fp16")),
+        ("aten::_grouped_mm", (h(4, 6), h(6, 5), ((2,), "int")), Work(None, 2 * (24 + 30 + 40) + 8, "fp16")),
+        # two whole products
+        ("aten::_grouped_mm", (h(2, 4, 3), h(2, 3, 5)), Work(240, 2 * (24 + 30 + 40), "fp16")),
     ],
 )
 def test_products(operator: str, arguments: tuple[Any, ...], expected: Work) -> None:
@@ -254,6 +256,13 @@ def test_a_fused_kernel_touches_each_tensor_once_but_no_more_than_it_iterates() 
     assert work("triton_poi_fused_add_0", f(4, 6), f(4, 6), 24) == Work(None, 4 * 48, "fp32")
     # one row of a table of 1000
     assert work("triton_red_fused_norm_1", f(1000, 6), f(4, 6), 4, 6) == Work(None, 4 * 48, "fp32")
+
+
+def test_a_template_has_its_grid_as_last_numbers_and_reads_views_of_what_it_is_passed() -> None:
+    # PyTorch 2.13 torch/_inductor/select_algorithm.py TritonTemplateKernel.call_kernel: tensors, then the grid
+    known = work("triton_tem_fused_mm_0", f(40, 60), f(60, 50), f(40, 50), 2, 1, 1)
+    assert known == Work(None, 4 * (2400 + 3000 + 2000), "fp32")
+    assert known.doubtful_bytes == known.moved_bytes
 
 
 @pytest.mark.parametrize(

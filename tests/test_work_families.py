@@ -35,7 +35,7 @@ def i(*shape: int) -> tuple[tuple[int, ...], str]:
         ("aten::col2im", (f(1, 18, 64), [8, 8], [3, 3], [1, 1], [1, 1], [1, 1]), Work(1152, 4 * (128 + 1152), "fp32")),
         ("aten::glu", (h(4, 6), -1), Work(60, 2 * 36, "fp16")),
         ("aten::glu_backward", (h(4, 3), h(4, 6), -1), Work(108, 2 * (12 + 48), "fp16")),
-        # Rows 2 of 5, then what is put at indices that nobody records.
+        # Rows 2 of 5, then elements at indices that are not recorded.
         ("aten::index_fill_", (f(5, 4), 0, i(2), 1.0), Work(0, 16 + 32, "fp32")),
         ("aten::_index_put_impl_", (f(50, 4), None, f(3, 4), False, False), Work(0, 48, "fp32")),
         ("aten::take", (f(50,), i(6)), Work(0, 48 + 48, "fp32")),
@@ -76,9 +76,12 @@ def i(*shape: int) -> tuple[tuple[int, ...], str]:
         ("LigerSiLUMulFunctionBackward", (h(10, 8),), Work(13 * 80, 5 * 160, "fp16")),
         ("SwiGLUFunction", (h(10, 16), False), Work(480, 320 + 160, "fp16")),
         ("BiasSwiGLUFunction", (h(10, 16), h(16), False), Work(640, 320 + 32 + 160, "fp16")),
-        ("LigerRopeFunction", (h(1, 4, 6, 8), h(1, 2, 6, 8), h(1, 6, 8), h(1, 6, 8)), Work(3 * 288, 2 * (2 * 288 + 96), "fp16")),
+        # Of each row of a table, the first half (Liger-Kernel, ops/rope.py: cos_offsets up to half a head).
+        ("LigerRopeFunction", (h(1, 4, 6, 8), h(1, 2, 6, 8), h(1, 6, 8), h(1, 6, 8)), Work(3 * 288, 2 * (2 * 288 + 48), "fp16")),
         ("LigerRopeFunctionBackward", (h(1, 4, 6, 8), h(1, 2, 6, 8)), Work(3 * 288, 2 * 2 * 288, "fp16")),
-        ("ScaledUpperTriangMaskedSoftmax", (h(4, 6, 6), 0.5), Work(6 * 144, 576, "fp16")),
+        # Of 6 x 6 scores 21 are read, and all are written.
+        ("ScaledUpperTriangMaskedSoftmax", (h(4, 6, 6), 0.5), Work(6 * 84, 168 + 288, "fp16")),
+        ("ScaledUpperTriangMaskedSoftmaxBackward", (h(4, 6, 6),), Work(5 * 84, 3 * 168, "fp16")),
         ("ScaledMaskedSoftmax", (h(1, 4, 6, 6), ((1, 1, 6, 6), BOOL), 0.5), Work(6 * 144, 576 + 36, "fp16")),
         ("ScaledMaskedSoftmaxBackward", (h(1, 4, 6, 6),), Work(720, 3 * 288, "fp16")),
         ("LigerCrossEntropyFunction", (h(10, 100), i(10), None), Work(8000, 2 * 2000 + 80 + 40, "fp16")),
@@ -136,10 +139,19 @@ def test_what_does_not_fit_is_unknown(operator: str, arguments: tuple[Any, ...])
     ("operator", "arguments", "least", "doubtful"),
     [
         ("aten::_embedding_bag", (f(100, 16), i(6), i(3), False, 0, False, None, False), False, 384),
+        # All 6 indices may name one row.
+        ("aten::embedding", (f(100, 16), i(6)), False, 384),
+        ("aten::index_select", (f(100, 16), 0, i(6)), False, 384),
+        # flash-attn, flash_attn/ops/fused_dense.py: (x, weight, bias, return_residual, process_group, sequence_parallel). A group is not recorded.
+        ("FusedDenseFunc", (h(4, 8), h(6, 8), h(6), False, None, True), False, 0),
+        ("FusedDenseFunc", (h(4, 8), h(6, 8), h(6), False, True), True, 0),
+        ("FusedDenseFunc", (h(4, 8), h(6, 8), h(6)), True, 0),
+        ("DenseNoBiasFunc", (h(4, 8), h(6, 8)), False, 0),
         ("aten::grid_sampler_2d", (f(1, 2, 8, 8), f(1, 5, 6, 2), 0, 0, False), False, 512),
         ("aten::_index_put_impl_", (f(50, 4), None, f(3, 4), False, False), True, 0),
         ("LigerSiLUMulFunctionBackward", (h(10, 8),), True, 0),
-        ("_Linear", (h(12, 8), h(5, 2, 8), h(12)), True, 0),
+        # A recipe may have cast both operands to 8 bits before.
+        ("_Linear", (h(12, 8), h(5, 2, 8), h(12)), True, 2 * (96 + 80)),
     ],
 )
 def test_what_is_least_and_what_is_doubted_is_told(

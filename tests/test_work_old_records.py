@@ -1,4 +1,4 @@
-"""Work of calls as PyTorch before 2.1 records them: shapes and types, but no strides and no values."""
+"""Work of calls as recorded by PyTorch before 2.1: shapes and types, but no strides and no values."""
 
 import json
 from pathlib import Path

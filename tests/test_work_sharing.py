@@ -1,4 +1,4 @@
-"""Who did the work that an operator's call asked for: kernels by role, outer operators, graphs, the clock."""
+"""Assignment of an operator call's work: kernels by role, outer operators, graphs, the clock."""
 
 from typing import Any
 

@@ -1,4 +1,5 @@
-"""FLOP of matmuls, convolutions and attention against `torch.utils.flop_counter`, on what the profiler records of the same calls."""
+"""FLOP of matmuls, convolutions and attention compared with `torch.utils.flop_counter`, on recordings of the same
+calls."""
 
 import json
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""FLOP and bytes of operators of inference and recommendation libraries, worked out by hand."""
+"""FLOP and bytes of operators in inference and recommendation libraries, worked out by hand."""
 
 from typing import Any
 
@@ -48,6 +48,10 @@ WEIGHTS = 2 * (96 * 64 + 64 * 48)
         ("fbgemm::bounds_check_indices", (((3,), LONG), ((100,), LONG), ((13,), LONG)), Work(None, 8 * 116, None)),
         ("fbgemm::asynchronous_complete_cumsum", (((100,), INT),), Work(100, 800, None)),
         ("fbgemm::permute_2D_sparse_data", (((6,), INT), ((3, 10), INT), ((50,), LONG)), Work(None, 24 + 120 + 240 + 800, None)),
+        ("fbgemm::permute_1D_sparse_data", (((6,), INT), ((3,), INT), ((50,), LONG)), Work(None, 24 + 12 + 24 + 800, None)),
+        # FBGEMM, jagged_tensor_ops: jagged_to_padded_dense(values, offsets, max_lengths, padding_value), dense_to_jagged(dense, offsets, total_L)
+        ("fbgemm::jagged_to_padded_dense", (h(50, 8), [[5]], [20], 0.0), Work(None, 800 + 1280, "fp16")),
+        ("fbgemm::dense_to_jagged", (h(4, 20, 8), [[5]], 50), Work(None, 1600, "fp16")),
         ("fbgemm::block_bucketize_sparse_features", (((30,), INT), ((50,), LONG)), Work(None, 120 + 800, None)),
         ("torch::autograd::CppNode<SplitLookupFunction_adam_Op>", (f(10, 64),), Work(None, 2560, None)),
     ],
@@ -100,7 +104,8 @@ FA3 = (*[None] * 20, 0.125, True, -1, -1)
         ("LayerNormFn", (h(4, 6), h(6), h(6), h(4, 6)), Work(9 * 24, 3 * 48 + 24, "fp16")),
         ("DropoutAddLayerNormFn", (h(4, 6), None, h(6), h(6)), Work(8 * 24, 2 * 48 + 24, "fp16")),
         ("GeLUFunction", (h(4, 6), h(6)), Work(216, 96 + 12, "fp16")),
-        ("ApplyRotaryEmb", (h(2, 5, 4, 8), h(100, 4), h(100, 4)), Work(960, 2 * 640 + 1600, "fp16")),
+        # Of tables of 100 rows, those of 5 places.
+        ("ApplyRotaryEmb", (h(2, 5, 4, 8), h(100, 4), h(100, 4)), Work(960, 2 * 640 + 80, "fp16")),
         ("CrossEntropyLoss", (h(4, 50), ((4,), LONG)), Work(800, 400 + 32 + 16, "fp16")),
         ("_LayerNormMLP", (h(4, 6), h(6), h(6), h(16, 6), h(16), h(6, 8), h(6)), Work(2 * 24 * 24, 2 * (48 + 96 + 48), "fp16")),
         ("FusedDenseFunc", (h(4, 8), h(6, 8), h(6)), Work(384, 2 * (32 + 48 + 6 + 24), "fp16")),
@@ -137,7 +142,29 @@ def test_a_lookup_reads_a_row_of_mean_width_per_index_and_writes_its_bags() -> N
     assert lookup(120) == expected
     known = lookup(120)
     assert known is not None
-    assert (known.least, known.doubtful_bytes) == (True, 2400), "a row that several indices name may be read once"
+    assert (known.least, known.doubtful_bytes) == (True, 2400 + 1920), (
+        "a row that several indices name may be read once"
+    )
+
+
+@pytest.mark.parametrize(
+    ("before", "moved"),
+    [
+        # FBGEMM, codegen/training/pt2/embedding_split_host_pt2_autograd_template.cpp: placeholder, host_weights, dev_weights, uvm, cache, placements, weights_offsets, D_offsets, total_D
+        ((f(0), h(0), h(9_000), h(0), h(0, 0), ((3,), INT), ((3,), LONG), ((4,), INT)), 8 * 43 + 2400 + 1920),
+        # FBGEMM 1.1: placeholder, list of weights, D_offsets, total_D: the list's type is not recorded
+        ((f(0), [[0], [9_000]], ((4,), INT)), 8 * 43),
+    ],
+)
+def test_lookups_of_later_versions(before: tuple[Any, ...], moved: float) -> None:
+    rest = (120, 64, ((4,), LONG), 20, ((30,), LONG), ((13,), LONG), 0)
+    assert work("fbgemm::split_embedding_codegen_lookup_adam_function_pt2", *before, *rest) == Work(None, moved, None)
+
+
+def test_a_lookup_without_pooling_returns_rows() -> None:
+    before = (f(0), h(9_000), h(0), h(0, 0), ((3,), INT), ((3,), LONG), ((4,), INT), 120, 64, ((4,), LONG), 20)
+    known = work("fbgemm::split_embedding_codegen_lookup_sgd_function", *before, ((30,), LONG), ((13,), LONG), 2)
+    assert known == Work(None, 8 * 43 + 2400, None)
 
 
 def test_a_lookup_of_unknown_width_reads_its_indices_at_least() -> None:

@@ -1,4 +1,4 @@
-"""Reports for the tests of the text renderers: one per status, and one whose every text is given."""
+"""Reports for tests of text renderers: one per status, and one with every text given."""
 
 from dataclasses import replace
 

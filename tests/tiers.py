@@ -22,13 +22,13 @@ import pytest
 from hypothesis import is_hypothesis_test, settings
 
 QUICK_SHARE = 20
-"""The quick tier runs one in so many examples of a property test ..."""
+"""Divisor of a property test's examples in the quick tier."""
 QUICK_LEAST = 2
-"""... and no fewer than these."""
+"""Least examples of a property test in the quick tier."""
 QUICK_CASES = 2
-"""The quick tier runs so many cases of a test marked ``sampled``."""
+"""Number of cases of a ``sampled`` test in the quick tier."""
 MORE_EXAMPLES = int(os.environ.get("PROPERTY_EXAMPLES", "1"))
-"""How many times its examples a property test of the slow tier runs."""
+"""Multiplier of a property test's examples in the slow tier."""
 LONGEST = (
     "test_laws", "test_program", "test_record", "test_help", "test_faults", "test_replay_pairs", "test_hostile_verbs",
     "test_timeline_browser", "test_page_browser", "test_multiples", "test_broken_input", "test_surroundings",
@@ -37,12 +37,12 @@ LONGEST = (
 )  # fmt: skip
 """Modules of over 20 s, the longest first; the others follow by their number of tests."""
 _EXAMPLES = 100
-"""Examples of a property test that does not name a number: Hypothesis' own default."""
+"""Examples of a property test without a stated number: Hypothesis' default."""
 _SLOW_MODULE = re.compile(r"^pytestmark = \[?pytest\.mark\.slow\b", re.MULTILINE)
 _LEFT_OUT = pytest.StashKey[int]()
 _REPORTED = "slow tests left out"
 _FLAG = "TRACE_ANALYZER_SLOW_TESTS"
-"""Set for the processes of one run, as decorators are evaluated where no option is at hand."""
+"""Environment variable for all processes of a run, as decorators are evaluated without access to options."""
 
 
 def is_slow_tier() -> bool:
@@ -72,7 +72,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """Choose the tier, and Hypothesis' profile for it, before any test module is imported."""
     if config.getoption("--slow") or config.getoption("--left-out"):
         os.environ[_FLAG] = "1"
-    # The same examples in each run, so that what passes here passes everywhere; others with --hypothesis-profile=search.
+    # The same examples in each run, so that results are reproducible; others with --hypothesis-profile=search.
     settings.register_profile("tests", deadline=None, derandomize=True, max_examples=examples(_EXAMPLES))
     settings.register_profile("search", deadline=None)
     if not config.getoption("--hypothesis-profile", None):
@@ -158,7 +158,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """Say what was left out and how to run it."""
+    """Report what was left out and how to run it."""
     left_out = config.stash[_LEFT_OUT]
     if left_out:
         terminalreporter.write_line(

@@ -1,4 +1,4 @@
-"""Add the analyses of plug-ins: what their ``analyses.py`` declares, checked, and kept from breaking a report."""
+"""Add the analyses of plug-ins: check their declarations, and keep a failing one from breaking a report."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -18,14 +18,14 @@ _OF_DEVICES = "devices[]."
 
 
 class _Failed:
-    """Stand for a value of an installed plug-in that could not be made."""
+    """Mark the place of a plug-in's value whose function failed."""
 
 
 def added_analyses(own: Sequence[Declaration], given: Sequence[str], places: Sequence[str]) -> tuple[Declaration, ...]:
-    """Return what plug-ins declare beside ``own``.
+    """Return the analyses and values that plug-ins declare in addition to ``own``.
 
-    ``given`` names the other values that their functions may take, ``places`` the fields of the JSON report that exist. A plug-in with one
-    declaration that does not fit adds none (`plugins.refuse`).
+    ``given`` names the other values that their functions may take, ``places`` the existing fields of the JSON report. A
+    plug-in with one invalid declaration adds none (`plugins.refuse`).
     """
     known, taken = {*given, *(made.name for made in own)}, set(places)
     taken |= {made.json for made in own if isinstance(made, Analysis) and made.json}
@@ -33,7 +33,7 @@ def added_analyses(own: Sequence[Declaration], given: Sequence[str], places: Seq
     for plugin, module in plugins.modules("analyses"):
         try:
             declared = _checked(module.ANALYSES, known, taken)
-        except Exception as error:  # whatever stands there is not our doing
+        except Exception as error:  # a plug-in's module may raise anything
             plugins.refuse(plugin, "analyses.py", reason(error))
             continue
         known |= {item.name for item in declared}
@@ -43,7 +43,10 @@ def added_analyses(own: Sequence[Declaration], given: Sequence[str], places: Seq
 
 
 def _checked(declared: Sequence[Declaration], known: set[str], taken: set[str]) -> Sequence[Declaration]:
-    """Return the declarations. Raises ``ValueError`` for one that does not fit, ``TypeError`` for what is none."""
+    """Check the declarations and return them.
+
+    Raises ``ValueError`` for an invalid one, ``TypeError`` for another type.
+    """
     names: set[str] = set()
     for item in declared:
         if not isinstance(item, Analysis | Value):
@@ -61,7 +64,7 @@ def _checked(declared: Sequence[Declaration], known: set[str], taken: set[str]) 
 
 
 def _check_places(item: Analysis, taken: set[str]) -> None:
-    """Refuse a place in the JSON report that is taken or not to be, and a section that shows what the table lacks."""
+    """Refuse a place in the JSON report that is taken or invalid, and a section with columns that the table lacks."""
     columns = set(item.table.schema)
     if item.json is not None:
         name = item.json.removeprefix(_OF_DEVICES)
@@ -80,7 +83,7 @@ def _check_places(item: Analysis, taken: set[str]) -> None:
 
 
 def _guarded(item: Declaration, plugin: Plugin) -> Declaration:
-    """Return the declaration with a function whose failure leaves its result out (`plugins.refuse`)."""
+    """Wrap a declaration's function, so that its failure leaves its result out (`plugins.refuse`)."""
     of_table = isinstance(item, Analysis)
 
     @wraps(item.make)
@@ -92,7 +95,7 @@ def _guarded(item: Declaration, plugin: Plugin) -> Declaration:
             return _conformed(item, made) if isinstance(item, Analysis) else made
         except TraceAnalyzerError:
             raise
-        except BaseException as error:  # a panic of Polars is no Exception
+        except BaseException as error:  # a panic of Polars is a BaseException, but no Exception
             if isinstance(error, KeyboardInterrupt | SystemExit | MemoryError):
                 raise
             plugins.refuse(plugin, f"{'analysis' if of_table else 'value'} {item.name}", reason(error))

@@ -1,4 +1,4 @@
-"""Declare analyses: the table that each makes, its function, the metrics that it rests on, and where its rows show."""
+"""Declare analyses: the table that each makes, its function, the metrics that it needs, and where its rows are shown."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,21 +10,21 @@ from trace_analyzer.schema import Table
 from trace_analyzer.sections import DEVICE_LABEL, Section
 
 Hide = Callable[[Any, Sequence[int]], Any]
-"""Hide the values of some devices, by their codes: the value with everything, and those devices -> the value without."""
+"""Type of a function that takes a value and codes of devices, and returns the value without these devices."""
 
 
 def without_devices(frame: pl.DataFrame, devices: Sequence[int]) -> pl.DataFrame:
-    """Return the rows of the other devices."""
+    """Return the rows of all other devices."""
     return frame.filter(~pl.col("device").is_in(list(devices)))
 
 
 @dataclass(frozen=True)
 class Value:
-    """Declare a value that analyses share: a table that is not public, or any object.
+    """Declare a value that several analyses use: a table that is not public, or any object.
 
-    The parameters of ``make`` name the values that it is made from; ``takes`` maps those that are called otherwise to their
-    value's name. ``needs`` are metrics (`trace_analyzer.metrics`): of devices for which a failed check suppresses one of
-    them, ``hide`` leaves out what rests on it, and only the value's name with ``unmasked_`` before it still has that.
+    The parameters of ``make`` name the values that it is made from; ``takes`` maps each parameter with another name to
+    its value's name. ``needs`` lists metrics (`trace_analyzer.metrics`). Where a failed check suppresses one of them
+    for a device, ``hide`` removes the results of that device; the full value remains under the name ``unmasked_...``.
     """
 
     name: str
@@ -36,11 +36,12 @@ class Value:
 
 @dataclass(frozen=True)
 class Analysis:
-    """Declare a public table, what makes it, and where it shows; the fields that `Value` has mean the same.
+    """Declare a public table, the function that makes it, and where it is shown; fields of `Value` keep their meaning.
 
-    ``json`` is the place of its rows in the JSON report, such as ``copies``, or ``devices[].copies`` for those of each
-    device: None for tables whose figures the report's own dataclasses carry. ``section`` lays it out for the terminal,
-    Markdown and the page, behind the sections that these place themselves: ``placed`` are those of this table.
+    ``json`` is the place of its rows in the JSON report: for example ``copies``, or ``devices[].copies`` for the rows
+    of each device. It is None for tables whose figures are fields of the report's own dataclasses. ``section`` lays the
+    table out for the terminal, Markdown and the page, after the sections that these outputs place themselves;
+    ``placed`` are the table's sections of that kind.
     """
 
     table: Table
@@ -53,9 +54,9 @@ class Analysis:
     placed: tuple[Section, ...] = ()
 
     def __post_init__(self) -> None:
-        """Refuse a section that shows or sorts by columns that the table lacks. Raises ``ValueError``."""
+        """Refuse a section with columns that the table lacks. Raises ``ValueError``."""
         if self.section is not None and not self.section.table:
-            columns = {*self.table.schema, DEVICE_LABEL.column}
+            columns = {*self.table.schema, *([DEVICE_LABEL.column] if "device" in self.table.schema else [])}
             shown = (each if isinstance(each, str) else each.column for each in self.section.show)
             if unknown := sorted({*shown, *(name.removeprefix("-") for name in self.section.sort)} - columns):
                 raise ValueError(

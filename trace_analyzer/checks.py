@@ -1,4 +1,4 @@
-"""Check what a trace's metrics rest on, and which of them it does not support."""
+"""Check the data that a trace's metrics rest on, and find the metrics that it does not support."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,15 +19,15 @@ from trace_analyzer.units import count, duration, percent
 from trace_analyzer.vocabulary import check_label
 from trace_analyzer.windows import device_ids
 
-# Notes of the reader about events that are lost or cannot be read.
+# Notes of the reader about lost or unreadable events.
 _LOST = (*DAMAGED, "no-time", "implausible-time", "negative-duration", "unmatched")
 
 
 @dataclass(frozen=True)
 class _Rule:
-    """Hold a check of one figure: where it warns and fails, and which metrics it suppresses when it fails.
+    """Define the check of one figure: its limits for warning and failing, and the metrics that a failure suppresses.
 
-    ``good`` says whether much of it is good. ``meaning`` is for people.
+    ``good`` is true where high values are good. ``meaning`` is the sentence for people.
     """
 
     name: str
@@ -38,7 +38,7 @@ class _Rule:
     withholds: tuple[str, ...] = ()
 
     def check(self, value: float | None, device: int | str | None) -> Check:
-        """Return the check of a value; it passes where there is nothing to check."""
+        """Return the check of a value; null passes, as there is nothing to check."""
         status: CheckStatus = "ok"
         if value is not None:
             if self.fail is not None and self._beyond(value, self.fail):
@@ -60,79 +60,79 @@ def _rules_of_devices() -> tuple[_Rule, ...]:
     return (
         _Rule(
             _LINKS,
-            "share of device time whose launch is known: run-ahead and the causes of idle time speak for it alone, and idle time that"
-            " other work ends has no cause",
+            "share of device time whose launch is known: run-ahead and causes of idle time cover only that work; gaps that end with"
+            " other work have no cause",
             t.GOOD_COVERAGE, t.POOR_COVERAGE, good=True, withholds=(RUN_AHEAD,),
         ),
         _Rule(
             "unlinked_before",
-            "share of device time that was launched before the recording began: its gaps cannot be explained",
+            "share of device time that was launched before the recording began: gaps before it cannot be explained",
             t.BEFORE_WARN_RATIO,
         ),
         _Rule(
             "stream_overlap",
-            "share of device time in which earlier work of the same stream still ran, but for dependent launches: some is normal,"
-            " much means that times are wrong",
+            "share of device time in which earlier work of the same stream still ran (dependent launches aside): a little is normal,"
+            " much means wrong times",
             t.OVERLAP_WARN_RATIO, t.OVERLAP_FAIL_RATIO, withholds=KERNEL_TIMES,
         ),
         _Rule(
             "started_before_launch",
-            "share of activities that begin before their launch does: the clocks of host and device disagree",
+            "share of activities that start before their launch: the clocks of host and device disagree",
             t.EARLY_WARN_RATIO, t.EARLY_FAIL_RATIO, withholds=(RUN_AHEAD,),
         ),
         _Rule(
             "ended_after_wait",
-            "share of calls that waited for work which ends after they returned: the device's clock is ahead of the host's",
+            "share of waiting calls that return before the work that they wait for ends: the device's clock is ahead of the host's",
             t.EARLY_WARN_RATIO, t.EARLY_FAIL_RATIO, withholds=(RUN_AHEAD,),
         ),
         _Rule(
             "late_starts",
-            "share of idle time in which launched work waited for nothing that was recorded, in a trace in which no work begins within 100 us of its launch: the"
-            " device's clock may be ahead of the host's",
+            "share of idle time in which launched work waited for nothing recorded, in a trace where no work starts within 100 us of its"
+            " launch: the device's clock may be ahead of the host's",
             t.LATE_WARN_RATIO, t.LATE_FAIL_RATIO, withholds=(RUN_AHEAD, CAUSES_OF_IDLE),
         ),
         _Rule(
             "skewed_idle",
-            "share of idle time that lies within what the clocks of host and device disagree by: it may have another cause",
+            "share of idle time within the disagreement of the clocks of host and device: it may have another cause",
             t.SKEWED_WARN_RATIO, t.SKEWED_FAIL_RATIO, withholds=(CAUSES_OF_IDLE,),
         ),
         _Rule(
             "impossible_durations",
-            "share of device time in activities during most of which later work of their stream ran: corrupt durations",
+            "share of device time in activities that overlap later work of their stream for most of their duration: corrupt durations",
             t.IMPOSSIBLE_WARN_RATIO, t.IMPOSSIBLE_FAIL_RATIO, withholds=ALL,
         ),
         _Rule(
             "short_durations",
-            "share of activities that last less than 100 ns, which no work of a device does: durations are missing or corrupt",
+            "share of activities shorter than 100 ns, which no device work is: durations are missing or corrupt",
             t.SHORT_WARN_RATIO, t.SHORT_FAIL_RATIO, withholds=ALL,
         ),
         _Rule(
             "few_long_activities",
-            "share of device time in the five longest activities, collectives left out: look at them first",
+            "share of device time in the five longest activities, without collectives: look at them first",
             t.FEW_WARN_RATIO,
         ),
         _Rule(
             "untraced",
-            "share of idle time in recording pauses or between spliced recordings: nothing is known of it",
+            "share of idle time in recording pauses or between spliced recordings, where nothing is known",
             t.UNTRACED_WARN_RATIO, t.UNTRACED_FAIL_RATIO, withholds=(BUSY_RATIO, *UTILIZATION),
         ),
         _Rule(
             "unnamed_host_time",
-            "share of idle time in which the host was late and nothing of it was recorded: with_stack=True would name it",
+            "share of idle time in which the host was late and recorded no event: with_stack=True would name it",
             t.UNKNOWN_DOUBT_RATIO,
         ),
         _Rule(
             "dependent_launches",
-            "share of device time in which the next kernel of a stream had started by design, in the tail of the one before it",
+            "share of device time in which a kernel overlapped the tail of the one before it by design (programmatic dependent launch)",
         ),
-        _Rule("graph_share", "share of device time that graph launches enqueued: one launch stands for many kernels"),
+        _Rule("graph_share", "share of device time that graph launches enqueued: one launch runs many kernels"),
     )  # fmt: skip
 
 
 def _missing_rule() -> _Rule:
     return _Rule(
         "missing_activities",
-        "share of the calls that launch kernels of which no kernel was recorded: the device may have been busier",
+        "share of launch calls without a recorded kernel: the device may have been busier",
         t.MISSING_WARN_RATIO, t.MISSING_FAIL_RATIO, withholds=ALL,
     )  # fmt: skip
 
@@ -146,7 +146,7 @@ def checks(
     missing_ratio: float | None,
     launch_arrows: int | None,
 ) -> tuple[Check, ...]:
-    """Return all checks, those of the whole file first; what fails comes before what warns.
+    """Return all checks: those of the whole file first, and failures before warnings.
 
     ``devices`` are codes with the ids of the report, ``figures`` come from `analyses.consistency.device_figures`, ``launch_arrows`` is
     null where nothing was launched.
@@ -159,7 +159,7 @@ def checks(
 
 
 def clock_notes(devices: Mapping[int, int | str], figures: pl.DataFrame) -> Iterator[Note]:
-    """Note each device whose clock is away from the host's, with the estimate; ``figures`` as of `checks`."""
+    """Note each device whose clock differs from the host's, with the estimated offset; ``figures`` as in `checks`."""
     for row in figures.to_dicts():
         early, late, doubt = (
             (row[f"{name}_ratio"] or 0) > limit
@@ -175,10 +175,10 @@ def clock_notes(devices: Mapping[int, int | str], figures: pl.DataFrame) -> Iter
 
 
 def _offset(least: int | None, most: int, is_behind: bool) -> str:
-    """Write the bounds of the time by which a device's clock is ahead of the host's."""
+    """Format the bounds of the offset between a device's clock and the host's."""
     if least is not None and least > most:
         return (
-            "its clock is at no constant distance from the host's: waits say that it is ahead by"
+            "its clock has no constant offset from the host's: waits show that it is ahead by"
             f" {_signed(least)} or more, launches by {_signed(most)} or less"
         )
     if is_behind and most < 0:
@@ -186,7 +186,7 @@ def _offset(least: int | None, most: int, is_behind: bool) -> str:
         return f"its clock is behind the host's by {range_}, as launches{'' if least is None else ' and waits'} show"
     if least is None:
         return (
-            f"its clock may be ahead of the host's, by {duration(most)} or less: no work begins sooner after its launch"
+            f"its clock may be ahead of the host's, by {duration(most)} or less: no work starts sooner after its launch"
         )
     return (
         f"its clock is ahead of the host's by about {duration(least)} to {duration(most)}, as waits and launches show"
@@ -198,7 +198,7 @@ def _signed(ns: int) -> str:
 
 
 def _lost(notes: Sequence[Note], event_count: int) -> Check:
-    """Check for events that the reader left out: null for a damaged file, as nobody knows how many it lost."""
+    """Check the share of events that the reader left out; null where a damaged file lost an unknown number."""
     lost = [note for note in notes if note.code in _LOST]
     missing = sum(note.count for note in lost)
     fails = missing > t.LOST_FAIL_RATIO * event_count
@@ -209,7 +209,7 @@ def _lost(notes: Sequence[Note], event_count: int) -> Check:
         status,
         None if is_damaged(notes) else missing,
         "events",
-        "events that are missing behind the end of a broken file, cannot be read or have no possible time",
+        "events that are missing after the end of a truncated file, are unreadable or have an impossible time",
         ALL if fails else (),
     )
 
@@ -222,7 +222,7 @@ def _arrows(launch_arrows: int | None) -> Check:
         "warn" if launch_arrows == 0 else "ok",
         launch_arrows,
         "arrows",
-        "arrows from launches to activities: where there are launches and no arrows, events were removed from the file",
+        "arrows from launches to activities: a file with launches and no arrows was edited, and other events may be missing",
         (),
     )
 
@@ -233,26 +233,26 @@ def of_device(checked: Sequence[Check], device: int | str | None) -> Iterator[Ch
 
 
 def failed_reasons(checked: Sequence[Check], device: int | str) -> tuple[str, ...]:
-    """Return what failed checks say about a device; the verdict itself states how far launches are known."""
+    """Return the meanings of a device's failed checks, except link coverage, which the verdict states itself."""
     failed = (check for check in of_device(checked, device) if check.status == "fail" and check.name != _LINKS)
     return tuple(f"{check_label(check.name)}: {check.meaning}" for check in failed)
 
 
 def suppressed_metrics(checked: Sequence[Check], device: int | str) -> tuple[Withheld, ...]:
-    """Return the suppressed metrics of a device, once each, with the first check that fails."""
+    """Return the suppressed metrics of a device, each once, with the first check that fails."""
     reasons = {metric: check for check in reversed([*of_device(checked, device)]) for metric in check.withholds}
     return tuple(Withheld(metric, reasons[metric].name, reason(reasons[metric])) for metric in ALL if metric in reasons)
 
 
 def reason(check: Check) -> str:
-    """Write a check with its value and its meaning: ``link coverage 25 %: share of ...``."""
+    """Format a check as its value and meaning: ``link coverage 25 %: share of ...``."""
     value = None if check.value is None else percent(check.value) if check.unit == "ratio" else count(check.value)
     name = check_label(check.name)
     return f"{name if value is None else f'{name} {value}'}: {check.meaning}"
 
 
 def withholding_devices(checked: Sequence[Check], metric: str) -> frozenset[int | str | None]:
-    """Return the devices for which a failed check withholds a metric; with None, all of them are meant."""
+    """Return the devices for which a failed check suppresses a metric; None among them means all devices."""
     return frozenset(check.device for check in checked if metric in check.withholds)
 
 

@@ -1,4 +1,4 @@
-"""Look at this installation: versions, compiled reader, plug-ins, calibrations, cache, what is slow or missing."""
+"""Inspect this installation: versions, compiled reader, plug-ins, calibrations, cache, and what is slow or missing."""
 
 import json
 import os
@@ -36,9 +36,9 @@ HIDDEN = "(left out)"
 
 @dataclass(frozen=True)
 class Item:
-    """Hold one fact: its topic and name, its value, whether that is well, and what to do where it is not.
+    """Hold one fact: topic, name, value, status, and what to do about a problem.
 
-    ``is_private`` says that value or advice may hold a path of the user, or a name of a plug-in.
+    ``is_private`` marks a value or advice that may contain a path of the user or the name of a plug-in.
     """
 
     topic: str
@@ -50,14 +50,14 @@ class Item:
 
 
 def items() -> tuple[Item, ...]:
-    """Return all facts, by topic. Raises ``UsageError`` for plug-ins that the caller named and that are broken."""
+    """Return all facts, by topic. Raises ``UsageError`` for plug-ins that the caller named and that do not load."""
     return tuple(
         item for topic in (_versions, _reading, _plugins, _calibrations, _cache, _environment) for item in topic()
     )
 
 
 def redacted(facts: tuple[Item, ...]) -> tuple[Item, ...]:
-    """Return the facts without paths of the user and names of plug-ins."""
+    """Return the facts without the user's paths and the names of plug-ins."""
     return tuple(
         replace(
             item,
@@ -128,7 +128,7 @@ def _version(name: str) -> str | None:
 
 
 def _least_version(name: str) -> str:
-    """Return the version that this package needs at least, by its metadata; "" where none is known."""
+    """Return the minimum version that this package's metadata requires; "" where none is stated."""
     try:
         needed = metadata.requires(DISTRIBUTION) or []
     except metadata.PackageNotFoundError:
@@ -235,5 +235,5 @@ def _environment() -> Iterator[Item]:
 def _folder(which: Callable[[], Path]) -> str:
     try:
         return str(which())
-    except RuntimeError:  # no home
+    except RuntimeError:  # the user has no home folder
         return "(no home)"

@@ -1,4 +1,4 @@
-"""Define the types of the report's fields, with the limits and words that the JSON Schema states for them.
+"""Define the types of the report's fields, with the limits and allowed words that the JSON Schema states.
 
 A field is declared as ``Annotated[type, "What it is."]``: the sentence is its description in the JSON Schema and in the docs.
 """
@@ -11,7 +11,7 @@ from trace_analyzer.vocabulary import CAUSES, GROUPS, IDLE_CAUSES, PARTS, REGIME
 
 @dataclass(frozen=True)
 class Limits:
-    """Limit what a value may be, in the keywords of JSON Schema; None is no limit."""
+    """Limit the values of a field, in keywords of JSON Schema; None means no limit."""
 
     minimum: float | None = None
     maximum: float | None = None
@@ -22,7 +22,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class Definition:
-    """Define what fields refer to: its name, its sentence, and the words it allows if it is one of some."""
+    """Define a type that fields refer to by name, with its sentence and, for an enumeration, its allowed words."""
 
     name: str
     doc: str
@@ -31,7 +31,7 @@ class Definition:
 
 @dataclass(frozen=True)
 class OneOf:
-    """List the words that a text may be."""
+    """List the allowed words of a text field."""
 
     words: tuple[str, ...]
 

@@ -1,9 +1,8 @@
-"""Write outputs so that each file is whole or not there, whatever happens meanwhile.
+"""Write output files atomically: each file is complete or absent, even after a failure or a signal.
 
-A file is written under a temporary name in its own folder, synchronized with the disk and renamed into place.
-Temporary names are registered while they exist: `remove_temporaries` deletes them at once, from a signal handler too.
-Only what no process can catch (SIGKILL, a power cut) leaves one, called ``.analyze-*.tmp``; whoever writes into the same
-folder next deletes it.
+A file is written under a temporary name in its own folder, synchronized with the disk and renamed. Temporary names are
+registered while they exist, so that `remove_temporaries` can delete them at once, also from a signal handler. Only a
+SIGKILL or a power cut can leave one, called ``.analyze-*.tmp``; the next writer to the same folder deletes it.
 """
 
 import contextlib
@@ -27,22 +26,22 @@ from trace_analyzer.errors import UsageError
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
-_BUFFER_BYTES = 1 << 20  # libraries write a few bytes at a time
+_BUFFER_BYTES = 1 << 20  # Libraries write a few bytes at a time.
 
 _READER_PATIENCE_S = 1.0
-"""How long a pipe may have no reader before it is refused: a reader may be started after this program."""
+"""Longest wait for a pipe's reader before the pipe is refused: the reader may start after this program."""
 
 ABANDONED_S = 86_400
-"""Age from which a temporary name counts as abandoned where its process cannot be looked up: no output takes a day."""
+"""Age at which a temporary file counts as abandoned where its process cannot be looked up: no output takes a day."""
 
 _TEMPORARY = re.compile(r"\.analyze-(?P<machine>[0-9a-f]{8})-(?P<process>[0-9]+)-[0-9a-f]{12}\.tmp")
 
 _temporaries: dict[Path, tuple[int, Callable[[Path], object]]] = {}
-"""What must not stay: the process that made it (a fork leaves its parent's alone) and how it is deleted."""
+"""Temporary paths, each with the process that made it (a forked child leaves its parent's alone) and its deletion."""
 
 
 class Outputs:
-    """Collect files that appear when the ``with`` block ends, and of which none appears when it fails.
+    """Collect files that appear together when the ``with`` block ends; if the block fails, none appears.
 
     >>> import tempfile
     >>> folder = Path(tempfile.mkdtemp())
@@ -60,10 +59,10 @@ class Outputs:
         self._tidied: set[Path] = set()
 
     def make_folder(self, folder: Path) -> None:
-        """Make the folder and its parents; those made here go again if the block fails. Raises ``OSError``."""
+        """Make the folder and its parents; a failing block removes those made here. Raises ``OSError``."""
         missing = [path for path in (folder, *folder.parents) if not path.exists()]
         for path in reversed(missing):
-            self._register(path, os.rmdir)  # which fails if somebody put something into it
+            self._register(path, os.rmdir)  # rmdir fails if another process put a file into the folder
             path.mkdir(exist_ok=True)
 
     def _register(self, path: Path, delete: Callable[[Path], object]) -> None:
@@ -72,10 +71,12 @@ class Outputs:
 
     @contextlib.contextmanager
     def open(self, path: Path) -> Iterator[BinaryIO]:
-        """Open a file to write bytes into that will be ``path``; a pipe or a device is written into at once.
+        """Open a file for writing bytes; it becomes ``path`` at the end of the block.
 
-        A file that exists keeps its permissions, a link stays a link. Raises ``OSError`` for what the system refuses, in
-        the place of whatever a library made of that, and ``UsageError`` for a pipe that nobody reads.
+        Pipes and devices are written directly.
+
+        An existing file keeps its permissions, and a link stays a link. Raises ``OSError`` with the system's message,
+        whatever error a library made of it, and ``UsageError`` for a pipe without a reader.
         """
         special = is_special(path)
         target = path if special else _through_links(path)
@@ -97,18 +98,18 @@ class Outputs:
             sink.check()
             raise
         finally:
-            with contextlib.suppress(OSError):  # that it could not be written was reported above
+            with contextlib.suppress(OSError):  # the failed write was reported above
                 file.close()
         if not special:
             self._finished.append((temporary, target))
 
     def write_bytes(self, path: Path, content: bytes) -> None:
-        """Write the content; nobody reading the rest of a pipe is no failure. Raises as `open`."""
+        """Write the content; a pipe's reader that stops early is no failure. Raises like `open`."""
         with contextlib.suppress(BrokenPipeError), self.open(path) as file:
             file.write(content)
 
     def write_text(self, path: Path, text: str) -> None:
-        """Write the text in UTF-8 as `write_bytes` does; lone surrogates, which UTF-8 has not, as ``\\udc80``."""
+        """Write the text in UTF-8, like `write_bytes`; lone surrogates, which UTF-8 lacks, become ``\udc80``."""
         self.write_bytes(path, text.encode("utf-8", "backslashreplace"))
 
     def __enter__(self) -> Self:
@@ -129,9 +130,9 @@ class Outputs:
 
 
 class Sink(io.RawIOBase):
-    """Remember why a file could not be written: libraries lose the message of the system.
+    """Write to a file and remember the system's error, as libraries lose its message.
 
-    It hides its descriptor, past which they would write.
+    The file descriptor stays hidden, as libraries would write past this object.
     """
 
     def __init__(self, descriptor: int, path: Path) -> None:
@@ -153,16 +154,16 @@ class Sink(io.RawIOBase):
             return len(view)
 
     def check(self) -> None:
-        """Raise the ``OSError`` that a write met, if one did."""
+        """Raise the ``OSError`` of an earlier write, if one failed."""
         if self._failure is not None:
             raise self._failure
 
     def synchronize(self) -> None:
-        """Wait until the disk has it. Raises ``OSError``."""
+        """Wait until the data is on the disk. Raises ``OSError``."""
         os.fsync(self._descriptor)
 
     def writable(self) -> bool:
-        """Return whether it can be written to: always."""
+        """Return that it is writable: always True."""
         return True
 
     def close(self) -> None:
@@ -173,20 +174,20 @@ class Sink(io.RawIOBase):
 
 
 def write_bytes(path: Path, content: bytes) -> None:
-    """Write the content in one step, as `Outputs.write_bytes`: an earlier file stays as it was until the new one is whole."""
+    """Write the content in one step, like `Outputs.write_bytes`: an older file stays until the new one is complete."""
     with Outputs() as outputs:
         outputs.write_bytes(path, content)
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write the text in one step, as `Outputs.write_text`."""
+    """Write the text in one step, like `Outputs.write_text`."""
     with Outputs() as outputs:
         outputs.write_text(path, text)
 
 
 @contextlib.contextmanager
 def temporary_folder(parent: Path) -> Iterator[Path]:
-    """Make a private folder in ``parent`` that goes with all that is in it.
+    """Make a private folder in ``parent`` that is deleted with its contents at the end.
 
     Raises ``OSError`` when it cannot be made.
     """
@@ -200,15 +201,15 @@ def temporary_folder(parent: Path) -> Iterator[Path]:
 
 
 def remove_temporaries() -> None:
-    """Delete everything that this process has begun to write and not finished; never raises."""
+    """Delete all unfinished outputs of this process; never raises."""
     _remove([path for path, (process, _) in list(_temporaries.items()) if process == os.getpid()])
 
 
 def remove_abandoned(folder: Path) -> None:
-    """Delete what processes that were killed have left half written in the folder; never raises.
+    """Delete the unfinished outputs of killed processes in the folder; never raises.
 
-    Only this user's files and folders with temporary names are touched: at once where their process ran on this machine
-    and no longer does, else once they are `ABANDONED_S` old.
+    Only this user's files and folders with temporary names are deleted: at once where their process ran on this machine
+    and has ended, else when they are `ABANDONED_S` old.
     """
     with contextlib.suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
@@ -224,7 +225,7 @@ def remove_abandoned(folder: Path) -> None:
 def _is_abandoned(entry: os.DirEntry[str], machine: str, process: int) -> bool:
     try:
         status = entry.stat(follow_symlinks=False)
-    except OSError:  # somebody else was faster
+    except OSError:  # another process deleted it first
         return False
     if hasattr(os, "getuid") and status.st_uid != os.getuid():
         return False
@@ -232,7 +233,7 @@ def _is_abandoned(entry: os.DirEntry[str], machine: str, process: int) -> bool:
 
 
 def _runs(process: int) -> bool:
-    """Return whether a process of that number may be running; to ask would end it where this is no Unix."""
+    """Return whether a process with that number may be running; always True outside Unix, where the query would end it."""
     if os.name != "posix":
         return True
     try:
@@ -245,13 +246,13 @@ def _runs(process: int) -> bool:
 
 
 def _temporary(folder: Path) -> Path:
-    """Return a new name in the folder that tells which process writes under it."""
+    """Return a new temporary name in the folder that contains this process's number."""
     return folder / f".analyze-{_machine()}-{os.getpid()}-{secrets.token_hex(6)}.tmp"
 
 
 @cache
 def _machine() -> str:
-    """Return a digest of what process numbers are unique in: the machine since it was booted, and the container."""
+    """Return a digest of the scope of process numbers: the machine since its last boot, and the container."""
     import platform
 
     parts = [platform.node()]
@@ -262,7 +263,7 @@ def _machine() -> str:
 
 
 def _remove(paths: Iterable[Path]) -> None:
-    """Delete those that are still temporary, the last first: what is in a folder, then the folder."""
+    """Delete the paths that are still temporary, the last first: files before their folder."""
     for path in reversed(list(paths)):
         if path in _temporaries:
             with contextlib.suppress(OSError):
@@ -271,12 +272,12 @@ def _remove(paths: Iterable[Path]) -> None:
 
 
 def is_special(path: Path) -> bool:
-    """Return whether the path leads to a pipe, a device or a socket: what is written into, not replaced."""
+    """Return whether the path leads to a pipe, a device or a socket, which is written to and not replaced."""
     return path.exists() and not path.is_file() and not path.is_dir()
 
 
 def _through_links(path: Path) -> Path:
-    """Return where the path leads. Raises ``OSError`` for links that lead to each other."""
+    """Resolve links in the path. Raises ``OSError`` for a cycle of links."""
     target = os.path.realpath(path)
     if os.path.islink(target):
         raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
@@ -284,19 +285,19 @@ def _through_links(path: Path) -> Path:
 
 
 def _descriptor(temporary: Path, target: Path) -> int:
-    """Open the temporary file, with the permissions of the file that it will replace."""
+    """Open the temporary file with the permissions of the file that it will replace."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
     try:
         descriptor = os.open(temporary, flags, 0o666)
     except OSError as error:
         raise OSError(error.errno, error.strerror, str(target)) from None
-    with contextlib.suppress(OSError):  # a file system without permissions, or a file of somebody else
+    with contextlib.suppress(OSError):  # the file system has no permissions, or the file belongs to another user
         temporary.chmod(stat.S_IMODE(target.stat().st_mode))
     return descriptor
 
 
 def _descriptor_of_special(path: Path) -> int:
-    """Open a pipe or a device. Opening a pipe that nobody reads would wait for ever."""
+    """Open a pipe or a device; refuse a pipe without a reader, as opening it would block."""
     if not stat.S_ISFIFO(path.stat().st_mode):
         return os.open(path, os.O_WRONLY)
     deadline = time.monotonic() + _READER_PATIENCE_S

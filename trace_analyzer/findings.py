@@ -1,4 +1,4 @@
-"""Sum tables up to what the verdict reads: of a device, of the verdict's window, and of each step."""
+"""Aggregate tables to the findings that the verdict reads: of a device, of the verdict's window, and of each step."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
@@ -31,11 +31,11 @@ from trace_analyzer.windows import Judged
 
 @dataclass(frozen=True)
 class DeviceFindings:
-    """Hold what the verdict reads of a device, in whatever window.
+    """Hold the findings on a device, whatever the window.
 
-    ``model`` is its row of the catalogue, ``known_ratio`` and ``work_ratio`` are shares of kernel time of which FLOP and bytes both, or one of
-    them, are known. ``parts_withheld`` and ``causes_withheld`` are the reasons why the trace supports no partition, or no causes of idle
-    time; null where it does.
+    ``model`` is its row of the catalogue. ``known_ratio`` is the share of kernel time with known FLOP and bytes,
+    ``work_ratio`` the share with at least one of them known. ``parts_withheld`` and ``causes_withheld`` are the reasons
+    why the trace supports no partition or no causes of idle time; null where it does.
     """
 
     report: DeviceReport
@@ -62,7 +62,7 @@ class DeviceFindings:
 
 @dataclass(frozen=True)
 class Findings:
-    """Hold what the verdict reads: the device, and the window with its partition."""
+    """Hold the findings on the verdict's window: device, window and partition."""
 
     device: DeviceFindings
     window: Window
@@ -76,7 +76,7 @@ class Findings:
 
 @dataclass(frozen=True)
 class StepFindings:
-    """Hold what the verdict on a step reads: its findings, device and number, and how much it holds."""
+    """Hold the findings on a step: its device, its number, and its count of activities."""
 
     findings: Findings
     device: int
@@ -87,7 +87,7 @@ class StepFindings:
 
 @dataclass(frozen=True)
 class DeviceSources:
-    """Hold the values that findings of devices are made from."""
+    """Hold the values from which device findings are made."""
 
     trace: Trace
     host: Host
@@ -148,7 +148,7 @@ def window_parts(judged: Judged | None, busy_parts: pl.DataFrame, idle_causes: p
 
 @dataclass(frozen=True)
 class WindowSources:
-    """Hold the values that findings of windows are made from."""
+    """Hold the values from which window findings are made."""
 
     windows: pl.DataFrame
     device_steps: pl.DataFrame
@@ -168,7 +168,7 @@ def window_findings(
     window_parts: pl.DataFrame,
     window_sources: WindowSources,
 ) -> Findings | None:
-    """Return the findings of the verdict's window; None where no device worked.
+    """Return the findings of the verdict's window; None where no device did any work.
 
     Raises ``UsageError`` for a measured step time where the device has no steps.
     """
@@ -200,7 +200,7 @@ def window_findings(
 
 
 def _left_out(judged: Judged, device: DeviceFindings, parts: pl.DataFrame, sources: WindowSources) -> LeftOut | None:
-    """Return what the window leaves out of the recording; None for a step that was asked for."""
+    """Return the part of the recording outside the window; None for a step that the caller asked for."""
     if judged.window.kind == "step":
         return None
     start, end = where_equal(sources.windows, "device", judged.device).select("start_ns", "end_ns").row(0)
@@ -215,7 +215,7 @@ def _left_out(judged: Judged, device: DeviceFindings, parts: pl.DataFrame, sourc
 def step_findings(
     device_findings: Mapping[int, DeviceFindings], window_sources: WindowSources
 ) -> tuple[StepFindings, ...]:
-    """Return the findings of each step that lasts, of the devices that are reported."""
+    """Return the findings of each step with a duration, for the reported devices."""
     sources = window_sources
     key = ["device", "index", "window", "activity_count", "busy_ns", "first_ns", "last_ns"]
     edges = (pl.col("start_ns").alias("first_ns"), pl.col("end_ns").alias("last_ns"))
@@ -233,7 +233,7 @@ def step_findings(
     columns = ["device", "window", "start_ns", "end_ns"]
     spans = windows.select(columns)
     cold = cold_gap_ns(sources.cold_idle, spans)
-    # What a step that did something else took longer than the measured one is not recording.
+    # The extra time of an unusual step over the measured step time is no profiler overhead.
     is_measured = sources.measured_step_ms is not None
     usual = windows.filter(pl.col("state") == "ok").select(columns) if is_measured else spans
     lengths = {window: (end - start, 1) for _, window, start, end in usual.iter_rows()}
@@ -262,9 +262,10 @@ def step_findings(
 def _recordings(
     sources: WindowSources, windows: pl.DataFrame, recorded: Mapping[int, tuple[int, int]]
 ) -> dict[int, ProfilerOverhead]:
-    """Return what recording took of windows' idle time: by the measured step time, else as the events show.
+    """Return the profiler overhead in each window's idle time: from the measured step time, else estimated from events.
 
-    ``windows`` are (device, window, start_ns, end_ns), ``recorded`` the length and number of each one's steps.
+    ``windows`` has the columns (device, window, start_ns, end_ns); ``recorded`` maps a window to the length and number
+    of its steps.
     """
     if sources.measured_step_ms is not None:
         step_ns = round(sources.measured_step_ms * NS_PER_MS)
@@ -280,13 +281,13 @@ def bound_shares(bounds: pl.DataFrame) -> tuple[BoundShare, ...]:
 
 
 def _waiting_depth(idle_pieces: pl.DataFrame, queue: pl.DataFrame, spans: pl.DataFrame) -> float | None:
-    """Return the mean queue depth while the device waited for something but the CPU; None where it never did."""
+    """Return the mean queue depth during idle time with a cause other than the CPU; None without such time."""
     waits = clip(idle_pieces.filter(pl.col("cause") == "device-wait"), spans, ["device"])
     return run_ahead.depth_within(queue, waits)
 
 
 def _idle_peak(activities: pl.DataFrame, model: Device | None) -> tuple[str, float] | None:
-    """Return the dtype of most kernel time (else the device's common one) with its peak, FLOP/s."""
+    """Return the dtype with most kernel time (else the device's common one) and its peak in FLOP/s."""
     known = activities.select("dtype", "duration_ns").drop_nulls("dtype").group_by("dtype").agg(pl.all().sum())
     used = known.sort("duration_ns", "dtype", descending=[True, False]).get_column("dtype").to_list()
     peaks = ((dtype, model.peak_flops(dtype) if model else None) for dtype in (*used, "bf16", "fp16", "fp32"))
@@ -296,13 +297,13 @@ def _idle_peak(activities: pl.DataFrame, model: Device | None) -> tuple[str, flo
 def _shapes_ratio(activities: pl.DataFrame) -> float | None:
     """Return the share of matmul-group kernel time with known FLOP and bytes.
 
-    Only there can shapes overrule the prior.
+    Shapes can overrule the prior for these kernels only.
     """
     return _known_ratio(activities, pl.col("group") == "matmul")
 
 
 def _known_ratio(activities: pl.DataFrame, those: pl.Expr) -> float | None:
-    """Return the share of the time of some activities for which FLOP and bytes are known both."""
+    """Return the share of some activities' time with known FLOP and known bytes; ``those`` selects the activities."""
     known = pl.col("flop").is_not_null() & pl.col("moved_bytes").is_not_null()
     return time_ratio(
         activities.select("duration_ns", known.alias("known"), those.alias("those")).filter("those"), pl.col("known")
@@ -310,7 +311,7 @@ def _known_ratio(activities: pl.DataFrame, those: pl.Expr) -> float | None:
 
 
 def _assumed_peaks(activities: pl.DataFrame, model: Device | None) -> str | None:
-    """Name the catalogue's figures that decided bounds: those of dtypes with a tenth of the decided time or more."""
+    """Name the catalogue's figures that decided bounds: those of dtypes with at least a tenth of the decided time."""
     decided = (
         activities.select(
             "dtype", "duration_ns", "flop", "moved_bytes", kernel_bounds.on_matrix_units().alias("matrix")
@@ -335,12 +336,12 @@ def _assumed_peaks(activities: pl.DataFrame, model: Device | None) -> str | None
 
 
 def time_ratio(rows: pl.DataFrame, condition: pl.Expr) -> float | None:
-    """Return the share of the rows' time in those that meet the condition; None where they take none."""
+    """Return the share of the rows' time in rows that meet the condition; None where the total is 0."""
     return time_ratios(rows, condition)[0]
 
 
 def time_ratios(rows: pl.DataFrame, *conditions: pl.Expr) -> list[float | None]:
-    """Return the share of the rows' time that meets each condition; None where they take none."""
+    """Return the share of the rows' time that meets each condition; None where the total is 0."""
     time = pl.col("duration_ns")
     total, *met = rows.select(
         time.sum(), *(time.filter(c).sum().alias(f"met_{i}") for i, c in enumerate(conditions))
@@ -349,7 +350,7 @@ def time_ratios(rows: pl.DataFrame, *conditions: pl.Expr) -> list[float | None]:
 
 
 def ordered(sums: pl.DataFrame, order: Iterable[str]) -> dict[str, int]:
-    """Return all keys of ``order``, in order, with their sums."""
+    """Return the sum of each key of ``order``, in that order; 0 for a missing key."""
     known = dict(sums.iter_rows())
     return {key: int(known.get(key, 0)) for key in order}
 

@@ -1,7 +1,7 @@
-"""Refuse to work in a process whose thread pool a fork has taken away.
+"""Refuse to work in a forked process, which lacks the thread pool of Polars.
 
-Polars runs on a pool of threads, which starts at its first use and which a forked child does not inherit: whatever
-asks the pool for work there waits for ever. See https://docs.pola.rs/user-guide/misc/multiprocessing/.
+Polars starts a pool of threads at its first use. A forked child does not inherit these threads, so each task for the
+pool waits there forever. See https://docs.pola.rs/user-guide/misc/multiprocessing/.
 """
 
 import os
@@ -13,13 +13,13 @@ import time
 from trace_analyzer.errors import ForkedError
 
 _POOL = re.compile(r"polars-\d")
-"""How the names of the pool's threads begin."""
+"""Pattern of the names of the pool's threads."""
 _NAMING_S = 0.01
-"""How long a thread that has just started may go without its name."""
+"""Longest time that a new thread may lack its name."""
 
 
 class _Fork:
-    """Hold what a child knows of its parent: what was in memory."""
+    """Hold the state that a child inherits from its parent: memory, but no threads."""
 
     pool_runs = False
     pool_is_lost = False
@@ -27,7 +27,7 @@ class _Fork:
 
 
 def check() -> None:
-    """Note that Polars is about to be used. Raises ``ForkedError`` where it would hang."""
+    """Record that Polars is about to be used. Raises ``ForkedError`` where it would hang."""
     if _Fork.pool_is_lost:
         raise ForkedError(
             "this process was forked from one that had used Polars, and would hang: start processes with the method "
@@ -45,7 +45,7 @@ def _in_child() -> None:
 
 
 def _pool_runs() -> bool:
-    """Return whether Polars' threads run: by name where the system lists them, else whether this package used it."""
+    """Return whether Polars' threads run: by their names where these are listed, else by earlier use."""
     if "polars" not in sys.modules:
         return False
     until = time.monotonic() + _NAMING_S
@@ -56,7 +56,7 @@ def _pool_runs() -> bool:
             return _Fork.polars_was_used
         if any(map(_POOL.match, names)):
             return True
-        # A thread has the name of the process until it gives itself its own.
+        # A new thread has the name of the process until it sets its own.
         unnamed = names.count(_name(str(os.getpid()))) - threading.active_count()
         if unnamed <= 0 or time.monotonic() > until:
             return False
@@ -67,7 +67,7 @@ def _name(thread: str) -> str:
     try:
         with open(f"/proc/self/task/{thread}/comm", encoding="utf-8", errors="replace") as file:
             return file.read()
-    except OSError:  # it ended meanwhile
+    except OSError:  # the thread ended meanwhile
         return ""
 
 

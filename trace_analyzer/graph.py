@@ -1,7 +1,7 @@
-"""Make values by name, when they are asked for and once, each from the values that its function's parameters name.
+"""Make named values on demand, each once, from the values that its function's parameters name.
 
-A graph knows its edges, so it schedules by itself what other threads make ahead of who waits for the result, and lets go
-of a value that nothing will read again. These are the only threads of the analyses.
+The graph knows its edges. It schedules values in other threads before they are needed, and frees a value after its last
+use. Its threads are the only ones of the analyses.
 """
 
 import inspect
@@ -22,10 +22,10 @@ from trace_analyzer.tuning import within_query
 
 @dataclass(frozen=True)
 class Node:
-    """Declare a value: its name, and the function whose parameters name the values that it is made from.
+    """Declare a value: its name, and a function whose parameters name the values that it is made from.
 
-    ``make`` may be a dataclass: its fields name values. ``takes`` maps those parameters that are not called like the value
-    they take to its name.
+    ``make`` may be a dataclass, whose fields name values. ``takes`` maps each parameter with another name than its
+    value to the value's name.
     """
 
     name: str
@@ -34,19 +34,19 @@ class Node:
 
     @cached_property
     def sources(self) -> dict[str, str]:
-        """Return the value that each parameter takes; parameters with a default take none."""
+        """Map each parameter to the value that it takes; parameters with a default take none."""
         parameters = inspect.signature(self.make).parameters.values()
         required = [p.name for p in parameters if p.default is p.empty or p.name in self.takes]
         return {name: self.takes.get(name, name) for name in required}
 
 
 class TableGraph:
-    """Hold values by name: those given, and those that nodes make when they are asked for.
+    """Hold values by name: given ones, and those that nodes make on demand.
 
-    ``kept`` are the names that somebody will take (`take`); of the other values each goes once no kept one needs it any
-    more. What raises is not kept, and raises for each who asks. All methods may be called from any thread.
+    ``kept`` names the values that the caller will `take`; every other value is freed when no kept value needs it any
+    more. An exception is not stored: it is raised again at each request. All methods may be called from any thread.
 
-    Raises ``LookupError`` for a parameter that names no value and ``graphlib.CycleError`` for values that need each other.
+    Raises ``LookupError`` for a parameter that names no value and ``graphlib.CycleError`` for a cycle.
 
     >>> graph = TableGraph([Node("double", lambda one: 2 * one), Node("sum", lambda one, double: one + double)], {"one": 1}, ["sum"])
     >>> graph.take("sum")
@@ -72,11 +72,11 @@ class TableGraph:
         kept = list(kept)
         for name in (*kept, *(source for needed in self._needed(kept) for source in edges[needed])):
             self._users[name] = self._users.get(name, 0) + 1
-        # Begun by somebody: no other thread is to begin it.
+        # Values that a thread has started to make: no other thread starts them.
         self._begun: set[str] = set()
 
     def _needed(self, names: Iterable[str]) -> set[str]:
-        """Return the nodes that the named ones are made from, and these themselves."""
+        """Return the named nodes and all nodes that they are made from."""
         left, needed = list(names), set()
         while left:
             name = left.pop()
@@ -86,12 +86,12 @@ class TableGraph:
         return needed
 
     def make(self, name: str) -> None:
-        """Make a value, if it has not been made yet."""
+        """Make a value, unless it exists."""
         if name not in self._done:
             self._value(name)
 
     def take(self, name: str) -> Any:
-        """Return a kept value for the only or the last time: it goes when nothing else needs it."""
+        """Return a kept value for the last time; it is freed when no other value needs it."""
         value = self._value(name)
         with self._changed:
             self._release(name)
@@ -117,7 +117,7 @@ class TableGraph:
             return self._values[name]
 
     def _release(self, name: str) -> None:
-        """Count one reader less, and let the value go with the last one. Needs the lock."""
+        """Decrease the count of readers, and free the value after the last one. The caller holds the lock."""
         if name in self._users:
             self._users[name] -= 1
             if self._users[name] == 0:
@@ -125,9 +125,10 @@ class TableGraph:
 
     @contextmanager
     def prefetching(self, name: str, threads: int) -> Iterator[None]:
-        """Let other threads make what a value is made from, first what most nodes depend on, while this lasts.
+        """Let other threads make the sources of a value during the block, first those that most nodes depend on.
 
-        At the end they stop after what they have in hand. What raises there ends them, and raises again for who asks.
+        At the end of the block each thread stops after its current value. An exception ends these threads, and is
+        raised again at the value's request.
         """
         needed = self._needed([name])
         height = dict.fromkeys(needed, 0)
@@ -139,7 +140,7 @@ class TableGraph:
         ended = threading.Event()
 
         def next_ready() -> str | None:
-            """Return the next value that can be made without waiting; None when none is left."""
+            """Return the next value that can be made without waiting; None when all are made."""
             with self._changed:
                 while not ended.is_set():
                     left[:] = [n for n in left if n not in self._begun and n not in self._done]
@@ -156,7 +157,7 @@ class TableGraph:
             while (ready := next_ready()) is not None:
                 try:
                     self._value(ready)
-                except BaseException:  # a panic of Polars is no Exception
+                except BaseException:  # a panic of Polars is a BaseException, but no Exception
                     end()
 
         def end() -> None:
@@ -172,7 +173,7 @@ class TableGraph:
         finally:
             end()
             for thread in running:
-                if thread.ident is not None:  # it was started
+                if thread.ident is not None:  # None for a thread that could not be started
                     thread.join()
 
 
@@ -182,9 +183,9 @@ def _closest(name: str, known: Iterable[str]) -> str:
 
 
 class LazyTables(Mapping[str, pl.DataFrame]):
-    """Map names to frames, or to functions that make them, each called once.
+    """Map names to frames or to functions that make them, each called once.
 
-    It is pickled and copied as the dict of all its frames.
+    Pickling and copying turn it into the dict of all its frames.
 
     >>> tables = LazyTables({"one": pl.DataFrame({"a": [1]}), "two": lambda: pl.DataFrame({"a": [2, 2]})})
     >>> tables["two"].height

@@ -1,6 +1,6 @@
-"""Hide what failed checks do not support: the rows and causes of tables, and the figures of devices and steps.
+"""Hide data that failed checks do not support: rows and causes in tables, and figures of devices and steps.
 
-Checks read tables that hide nothing. Everything else reads what this leaves.
+Checks read the unmasked tables. Everything else reads the masked ones.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -31,7 +31,7 @@ def suppressed(checks: Sequence[Check], devices: pl.DataFrame) -> Mapping[str, t
 
 
 def masked(declarations: Iterable[Declaration]) -> Iterator[Node]:
-    """Return the nodes of declared analyses and values; what needs metrics is made unmasked, and then masked."""
+    """Return the nodes of declared analyses and values; one that needs metrics is made unmasked first, then masked."""
     for declared in declarations:
         if not declared.needs:
             yield Node(declared.name, declared.make, declared.takes)
@@ -50,9 +50,9 @@ def _masking(declared: Declaration) -> Callable[[Any, Mapping[str, tuple[int, ..
 
 
 def suppress_metrics(report: DeviceReport, checks: Sequence[Check]) -> DeviceReport:
-    """Return the report without the metrics that failed checks do not support: null, or empty lists.
+    """Return the report with unsupported metrics removed: null, or an empty list.
 
-    Causes of idle time are withheld already in the tables that the report sums up.
+    The tables that the report aggregates already hide unsupported causes of idle time.
     """
     hidden = suppressed_metrics(checks, report.index)
     metrics = {item.metric for item in hidden}
@@ -76,7 +76,7 @@ def suppress_metrics(report: DeviceReport, checks: Sequence[Check]) -> DeviceRep
 
 
 def suppress_step_metrics(steps: Sequence[StepReport], checks: Sequence[Check]) -> tuple[StepReport, ...]:
-    """Return the steps without the metrics that a failed check of their device does not support."""
+    """Return the steps without the metrics that a failed check of their device suppresses."""
     hidden = withholding_devices(checks, "mfu")
     return tuple(
         replace(step, mfu=None, mfu_at_most=None) if None in hidden or step.device in hidden else step for step in steps

@@ -1,4 +1,4 @@
-"""Keep what is odd about a trace, yet survivable, with the report."""
+"""Store remarks on a trace that is unusual but can be analysed."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -11,8 +11,8 @@ Severity = Literal["info", "warning", "error"]
 class Note:
     """Hold one remark about the trace or the analysis.
 
-    ``code`` is stable and meant for programs, ``message`` for people, ``count`` says how many events
-    (or other things, as the message says) it is about.
+    ``code`` is stable and meant for programs, ``message`` for people. ``count`` is the number of events (or other items
+    that the message names).
     """
 
     code: Annotated[str, "Stable name, for programs."]
@@ -22,22 +22,22 @@ class Note:
 
 
 TRUNCATED = "truncated"
-"""Code of the note on a file that breaks off."""
+"""Code of the note on a truncated file."""
 SYNTAX = "syntax-error"
-"""Code of the note on a file with places that are no JSON."""
+"""Code of the note on a file with invalid JSON."""
 NUL_BYTES = "nul-bytes"
-"""Code of the note on a file with NUL bytes in the place of text."""
+"""Code of the note on a file with NUL bytes in place of text."""
 CHANGED = "changed-while-read"
-"""Code of the note on a file that changed while it was read."""
+"""Code of the note on a file that changed during reading."""
 DAMAGED = (TRUNCATED, SYNTAX, NUL_BYTES, CHANGED)
-"""Codes of notes on files that have lost events, nobody knows how many."""
+"""Codes of notes on files that lost an unknown number of events."""
 
 
 def breaks_off(notes: Iterable[Note]) -> bool:
-    """Return whether a trace's file breaks off: nobody knows how many events stood behind that."""
+    """Return whether a trace's file is truncated: an unknown number of events is missing at its end."""
     return any(note.code == TRUNCATED for note in notes)
 
 
 def is_damaged(notes: Iterable[Note]) -> bool:
-    """Return whether a trace's file has lost events, nobody knows how many."""
+    """Return whether a trace's file lost an unknown number of events."""
     return any(note.code in DAMAGED for note in notes)

@@ -1,4 +1,4 @@
-"""Define what the caller of an analysis may choose."""
+"""Define the options of an analysis."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -6,12 +6,12 @@ from pathlib import Path
 
 from trace_analyzer.errors import UsageError
 
-_LONGEST_STEP_MS = 1e9  # eleven days
+_LONGEST_STEP_MS = 1e9  # Eleven days.
 
 
 @dataclass(frozen=True)
 class Options:
-    """Hold what the caller may choose; `trace_analyzer.pipeline.analyze` documents it."""
+    """Hold the caller's options; `trace_analyzer.pipeline.analyze` documents them."""
 
     device: int | str | None = None
     step: int | str = "steady"
@@ -22,7 +22,7 @@ class Options:
     calibration: str | Path | None = None
 
     def __post_init__(self) -> None:
-        """Refuse a step time that is none. Raises ``UsageError``."""
+        """Refuse an invalid step time. Raises ``UsageError``."""
         if self.measured_step_ms is not None and not 0 < self.measured_step_ms <= _LONGEST_STEP_MS:
             raise UsageError(
                 f"measured_step_ms={self.measured_step_ms!r}: must be over 0, at most {_LONGEST_STEP_MS:g}"

@@ -1,4 +1,4 @@
-"""Say what packages are for that may be missing: text, JSON, Markdown and tables need polars, numpy and click alone."""
+"""Name the purposes of optional packages: text, JSON, Markdown and tables need polars, numpy and click alone."""
 
 from importlib.util import find_spec
 
@@ -6,17 +6,17 @@ PURPOSES = {
     **dict.fromkeys(("bokeh", "holoviews", "jinja2", "markupsafe"), "a page or a plot"),
     "zstandard": "reading zstd",
 }
-"""What each package is needed for."""
+"""Purpose of each package."""
 
 
 def missing_for_pages() -> str | None:
-    """Return a line that names the packages that pages need and that are not installed, None where all are."""
+    """Return a line that names the missing packages for pages; None where all are installed."""
     names = [name for name, purpose in PURPOSES.items() if purpose == "a page or a plot" and find_spec(name) is None]
     return _line("a page or a plot", names) if names else None
 
 
 def missing(error: ModuleNotFoundError) -> str | None:
-    """Return a line that says what the package is for that an import lacks, None where it is none of ours."""
+    """Return a line with the purpose of the package that an import did not find; None for an unknown package."""
     name = (error.name or "").partition(".")[0]
     return _line(PURPOSES[name], [name]) if name in PURPOSES else None
 

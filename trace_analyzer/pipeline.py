@@ -1,4 +1,4 @@
-"""Analyse a trace: read it, make the graph of the analyses, check what it supports, judge, report."""
+"""Analyse a trace: read it, make the graph of analyses, check the data, judge, and report."""
 
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -39,7 +39,7 @@ from trace_analyzer.tuning import PREFETCHING_THREADS, SMALL_EVENTS, within_quer
 from trace_analyzer.version import tool_version
 
 STAGES = {"linking launches": "linked_events", "explaining idle time": "gaps", "summing up": "attribution"}
-"""Stages of the analyses in order, with the value that ends each; judging follows."""
+"""Stages of the analyses in order, each with the value that ends it; judging follows."""
 
 
 def analyze(
@@ -90,7 +90,7 @@ def analyze(
 
 @dataclass(frozen=True)
 class ReportParts:
-    """Hold the values that the report is made of."""
+    """Hold the values that make up the report."""
 
     trace_info: TraceInfo
     checks: tuple[Check, ...]
@@ -104,7 +104,7 @@ class ReportParts:
     host_steps: HostSteps
 
 
-# What follows from the analyses, in this order: checks, the mask, the verdict and its window, advice, the report.
+# Values that follow from the analyses, in order: checks, mask, verdict and window, advice, report.
 _VALUES = (
     *windows.VALUES, *checks.VALUES, *mask.VALUES, *findings.VALUES, *verdict.VALUES, *limits.VALUES, *advice.VALUES,
     *report_parts.VALUES,
@@ -121,8 +121,8 @@ def report_of(
 ) -> Report:
     """Return the report of a loaded trace.
 
-    ``progress`` is called with the stages, ``analyses`` are what the graph is made of; ``capture`` is a loaded trace, or annotations
-    of graphs, that tell what graphs replay.
+    ``progress`` is called with the stages. ``analyses`` declare the nodes of the graph. ``capture`` is a loaded trace,
+    or annotations of graphs, with the operators and modules of replayed kernels.
     """
     return within_query(partial(_report_of, trace, options or Options(), progress or _silent, analyses, capture))
 
@@ -142,7 +142,7 @@ def _report_of(
             graph.make(value)
         tell("judging", None)
         parts: ReportParts = graph.take("report_parts")
-    for added in ADDED_ANALYSES:  # so that a note tells what fails
+    for added in ADDED_ANALYSES:  # Make added analyses now, so that a failure becomes a note.
         if added in analyses:
             graph.make(added.name)
     rows = tuple(_declared_rows(analysis, graph.take(analysis.name), trace) for analysis in shown)
@@ -171,9 +171,9 @@ def graph_of(
     capture: Trace | GraphAnnotations | None = None,
     kept: Sequence[str] = ("report_parts",),
 ) -> TableGraph:
-    """Return the graph of a loaded trace: its tables, what checks suppress masked, and what follows from them.
+    """Return the graph of a loaded trace: its tables, with suppressed metrics masked, and the values derived from them.
 
-    ``kept`` are the values to take from it beside the public tables and the analyses that show somewhere.
+    ``kept`` names the values to take from it, in addition to the public tables and the analyses that outputs show.
     """
     matched = match_devices(trace, options)
     given = {
@@ -190,34 +190,34 @@ def graph_of(
 
 
 def public_tables(graph: TableGraph, analyses: Sequence[Declaration] = ANALYSES) -> LazyTables:
-    """Return the tables of a report, each made when it is first asked for."""
+    """Return the public tables of a report, each made on demand."""
     return LazyTables({table.name: partial(_conformed, graph, table) for table in _public(analyses)})
 
 
 def _public(analyses: Sequence[Declaration]) -> list[Table]:
-    """Return the tables that a report has."""
+    """Return the declarations of the report's tables."""
     return [*(analysis.table for analysis in analyses if isinstance(analysis, Analysis)), *TRACE_TABLES]
 
 
 def _shown(analyses: Sequence[Declaration]) -> list[Analysis]:
-    """Return the analyses that show in the JSON report or in a section of their own."""
+    """Return the analyses that the JSON report or a section of their own shows."""
     declared = (analysis for analysis in analyses if isinstance(analysis, Analysis))
     return [analysis for analysis in declared if analysis.json is not None or analysis.section is not None]
 
 
 def _executions_of(capture: Trace, analyses: Sequence[Declaration]) -> Executions:
-    """Return what a second trace ran one by one and captured."""
+    """Return the executions of a second trace, launched one by one or captured."""
     executions: Executions = graph_of(capture, Options(), analyses, kept=["executions"]).take("executions")
     return executions
 
 
 def _conformed(graph: TableGraph, table: Table) -> pl.DataFrame:
-    """Return a table of the report: the graph's, with the columns that it declares."""
+    """Return a table of the report: the graph's frame, with exactly the declared columns."""
     return table.conform(graph.take(table.name))
 
 
 def _declared_rows(analysis: Analysis, frame: pl.DataFrame, trace: Trace) -> DeclaredRows:
-    """Return the rows of an analysis that declares where they show, with ids of devices instead of codes."""
+    """Return the rows of an analysis with a declared place, with ids of devices instead of codes."""
     ids = windows.device_ids(trace.devices)
     rows = analysis.table.conform(frame).to_dicts()
     named = (row | {"device": ids.get(row["device"])} if "device" in row else row for row in rows)
@@ -225,7 +225,7 @@ def _declared_rows(analysis: Analysis, frame: pl.DataFrame, trace: Trace) -> Dec
 
 
 def _plugin_notes() -> Iterator[Note]:
-    """Note which plug-ins are active, as results depend on them, and what was left out of them."""
+    """Note the active plug-ins, as results depend on them, and the parts of plug-ins that were left out."""
     if active := plugins.active():
         yield Note("plugins", "info", f"active plug-ins: {', '.join(map(str, active))}", len(active))
     for problem in plugins.problems():

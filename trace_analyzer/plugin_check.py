@@ -1,4 +1,4 @@
-"""Load all that the active plug-ins add, so that what is broken shows before any work is done."""
+"""Load everything that the active plug-ins add, so that errors show before any analysis."""
 
 from collections.abc import Iterator, Sequence
 from typing import TypeVar
@@ -17,7 +17,10 @@ T = TypeVar("T")
 
 
 def check() -> tuple[str, ...]:
-    """Return a line for each thing of installed plug-ins that is left out. Raises ``UsageError`` for those that were named."""
+    """Return a line for each part of an installed plug-in that is left out.
+
+    Raises ``UsageError`` for a plug-in named by the caller.
+    """
     prepare()
     rules_of_fixes()
     for fix in fixes().values():
@@ -28,7 +31,7 @@ def check() -> tuple[str, ...]:
 
 
 def wrong_examples() -> tuple[str, ...]:
-    """Return a line for each example of a plug-in's rule that the rule does not decide, and each counterexample that it does."""
+    """Return a line for each example of a plug-in that its rule misses, and each counterexample that it matches."""
     return (*_wrong_kernels(), *_wrong_host_work(), *_wrong_step_marks(), *_wrong_devices())
 
 

@@ -1,8 +1,8 @@
-"""Find plug-ins: folders whose files add to those of this package, in the same form (docs/plugins.md).
+"""Find plug-ins: folders whose files extend the files of the same name in this package (docs/plugins.md).
 
-A plug-in is a package that an entry point of `GROUP` names, a folder in the user's folder of plug-ins, or a folder that the caller names.
-Which are active is settled when it is first asked for, and stays so in this process. What the caller named must work: it raises
-``UsageError``. What is installed and broken is left out, and listed by `problems`.
+A plug-in is a package that an entry point of `GROUP` names, a folder in the user's folder of plug-ins, or a folder that
+the caller names. The first call of `active` settles for this process which plug-ins are active. An error in a plug-in
+that the caller named raises ``UsageError``; an installed one with an error is left out, and listed by `problems`.
 """
 
 import os
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 GROUP = "trace_analyzer.plugins"
 """Group of entry points; each names a package."""
 ENVIRONMENT = "TRACE_ANALYZER_PLUGINS"
-"""Environment variable with folders of plug-ins, separated as in PATH; processes of this one inherit it."""
+"""Environment variable with folders of plug-ins, separated as in PATH; child processes inherit it."""
 NONE = "none"
-"""In the place of a folder: no plug-in is active."""
+"""Value in place of a folder that deactivates all plug-ins."""
 DATA = ("kernels.toml", "devices.toml", "host_work.toml", "step_marks.toml", "fixes.toml", "causes.toml")
 CODE = ("analyses.py", "advice.py")
 
@@ -38,7 +38,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Plugin:
-    """Hold a plug-in: its folder, and the package that its modules are imported from."""
+    """Hold a plug-in: its folder, and the package name for its modules."""
 
     name: str
     folder: Path
@@ -52,7 +52,7 @@ class Plugin:
 
     @property
     def files(self) -> tuple[str, ...]:
-        """Return the names of its files that add something."""
+        """Return the names of its files that extend this package."""
         return tuple(name for name in (*DATA, *CODE) if (self.folder / name).is_file())
 
 
@@ -62,9 +62,9 @@ _settled: list[tuple[Plugin, ...]] = []
 
 
 def add(folders: Sequence[str]) -> None:
-    """Name more folders of plug-ins for this process and those that it starts; ``none`` alone switches all plug-ins off.
+    """Add folders of plug-ins for this process and its children; ``none`` alone deactivates all plug-ins.
 
-    Raises ``UsageError`` for what is no plug-in, and where a report was made before with others.
+    Raises ``UsageError`` for a folder that is no plug-in, and after a report was made with other plug-ins.
     """
     if not folders:
         return
@@ -88,7 +88,7 @@ def add(folders: Sequence[str]) -> None:
 
 
 def active() -> tuple[Plugin, ...]:
-    """Return the active plug-ins: those that the caller named, in the user's folder, installed. Raises ``UsageError``."""
+    """Return the active plug-ins: named by the caller, in the user's folder, installed. Raises ``UsageError``."""
     if not _settled:
         _settled.append(_discovered())
     return _settled[0]
@@ -100,24 +100,27 @@ def is_asked_for() -> bool:
 
 
 def problems() -> tuple[str, ...]:
-    """Return a line for each thing of installed plug-ins that was left out so far."""
+    """Return a line for each part of an installed plug-in that was left out so far."""
     return tuple(_problems.values())
 
 
 def owner(file: str, key: str) -> Plugin | None:
-    """Return the plug-in whose file added what has this key; None for our own."""
+    """Return the plug-in whose file added this key; None for the package's own entries."""
     return _owners.get((file, key))
 
 
 def fingerprint() -> str:
-    """Return what the active plug-ins are, for keys of caches: names, versions, and sizes and times of their files."""
+    """Return names, versions, and sizes and times of files of the active plug-ins, as part of cache keys."""
     files = ((plugin, path) for plugin in active() for path in sorted(plugin.folder.rglob("*")))
     stats = ((plugin, path, path.stat()) for plugin, path in files if path.suffix in (".toml", ".py"))
     return " ".join(f"{plugin} {path.name} {stat.st_size} {stat.st_mtime_ns}" for plugin, path, stat in stats)
 
 
 def refuse(plugin: Plugin, where: str, why: str) -> None:
-    """Leave something of a plug-in out, with a line that `problems` returns. Raises ``UsageError`` for one that was named."""
+    """Leave out a part of a plug-in and add a line to `problems`.
+
+    Raises ``UsageError`` for a plug-in named by the caller.
+    """
     line = f"plug-in {plugin.name} ({plugin.folder}): {where}{': ' if where else ''}{why}"
     if plugin.origin == "named":
         raise UsageError(line)
@@ -127,9 +130,11 @@ def refuse(plugin: Plugin, where: str, why: str) -> None:
 def added(
     file: str, parse: Callable[[Mapping[str, Any]], Sequence[T]], *, key: Callable[[T], str], taken: Iterable[str] = ()
 ) -> tuple[T, ...]:
-    """Return what the files of that name add: ``parse`` makes it of each document; ``taken`` are keys that exist.
+    """Return the entries that plug-ins' files of that name add:
 
-    A file that cannot be read, or with a key that is taken, adds nothing (`refuse`).
+    ``parse`` converts a document; ``taken`` are existing keys.
+
+    An unreadable file, or one with a taken key, adds nothing (`refuse`).
     """
     import tomllib
 
@@ -146,7 +151,7 @@ def added(
                 raise ValueError(f"{double!r} stands there twice")
             if double := next((name for name in names if name in keys), None):
                 raise ValueError(f"{double!r} is there already, {keys[double]}")
-        except Exception as error:  # whatever stands there is not our doing
+        except Exception as error:  # a plug-in's file may cause any error
             refuse(plugin, file, reason(error))
             continue
         made += items
@@ -157,7 +162,7 @@ def added(
 
 @cache
 def modules(stem: str) -> tuple[tuple[Plugin, ModuleType], ...]:
-    """Return the modules of that name of the plug-ins that have one, imported."""
+    """Import and return the modules of that name, with the plug-ins that have one."""
     made = []
     for plugin in active():
         if (plugin.folder / f"{stem}.py").is_file():
@@ -169,7 +174,7 @@ def modules(stem: str) -> tuple[tuple[Plugin, ModuleType], ...]:
 
 
 def reason(error: BaseException) -> str:
-    """Return one line on what is wrong, for people."""
+    """Return one line for people on an error."""
     text = next(iter(str(error).splitlines()), "")
     if isinstance(error, KeyError):
         return f"{text} is missing"
@@ -179,7 +184,7 @@ def reason(error: BaseException) -> str:
 
 
 def _imported(plugin: Plugin, stem: str) -> ModuleType:
-    """Import a module of a plug-in; that of a folder as part of a package that stands for the folder."""
+    """Import a module of a plug-in; a folder becomes a package that contains its modules."""
     if plugin.origin != "installed" and plugin.package not in sys.modules:
         package = ModuleType(plugin.package)
         package.__path__ = [str(plugin.folder)]
@@ -196,7 +201,7 @@ def _named() -> list[str]:
 
 
 def _discovered() -> tuple[Plugin, ...]:
-    """Return the plug-ins that there are, each name once: the first one counts."""
+    """Return all plug-ins that can be found, the first of each name."""
     named = _named()
     if named == [NONE]:
         return ()
@@ -223,7 +228,7 @@ def _of_user() -> list[Plugin]:
     try:
         folders = sorted(path for path in (config_folder() / "plugins").iterdir() if path.name[0] not in "._")
         plugins = [_of_folder(folder, "folder") for folder in folders if folder.is_dir()]
-    except (OSError, RuntimeError):  # no such folder, no home
+    except (OSError, RuntimeError):  # the folder, or the home folder, does not exist
         return []
     return [plugin for plugin in plugins if _is_plugin(plugin)]
 
@@ -241,7 +246,7 @@ def _of_folder(folder: Path, origin: Origin) -> Plugin:
 
 
 def _of_entry_point(entry: "EntryPoint") -> Plugin | None:
-    """Return the plug-in of an entry point, without importing its package."""
+    """Return the plug-in of an entry point without importing its package."""
     version = entry.dist.version if entry.dist is not None else ""
     try:
         spec = find_spec(entry.module)

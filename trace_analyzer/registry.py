@@ -1,4 +1,4 @@
-"""List all declared analyses: those of single questions, and the replay, which rests on them."""
+"""List all declared analyses: those of single questions, and the replay, which uses them."""
 
 from collections.abc import Mapping
 from dataclasses import fields
@@ -12,7 +12,7 @@ from trace_analyzer.report import DeviceReport, Report
 from trace_analyzer.sections import Section
 
 OWN_ANALYSES: tuple[Declaration, ...] = (*registry.ANALYSES, *estimates.ANALYSES)
-"""Those of this program itself."""
+"""Analyses of this package."""
 
 _GIVEN = ("trace", "options", "matched_devices", "device_models", "capture_executions")
 _PLACES = (
@@ -21,7 +21,7 @@ _PLACES = (
 )
 
 ADDED_ANALYSES = added_analyses(OWN_ANALYSES, (*_GIVEN, *(table.name for table in TRACE_TABLES)), _PLACES)
-"""Those of plug-ins."""
+"""Analyses of plug-ins."""
 
 ANALYSES: tuple[Declaration, ...] = (*OWN_ANALYSES, *ADDED_ANALYSES)
 """Every table and value of the analyses, in the order of the reference of their tables."""
@@ -32,6 +32,6 @@ TABLES = (*(declared.table for declared in ANALYSES if isinstance(declared, Anal
 SECTIONS: Mapping[str, Section] = {
     section.key: section for declared in OWN_ANALYSES if isinstance(declared, Analysis) for section in declared.placed
 }
-"""The sections that renderers place themselves, by key."""
+"""Sections with a fixed place in renderers, by key."""
 
 __all__ = ["ADDED_ANALYSES", "ANALYSES", "OWN_ANALYSES", "SECTIONS", "TABLES", "TRACE_TABLES"]

@@ -13,7 +13,8 @@ from trace_analyzer.schema import Column
 from trace_analyzer.type_schemas import DRAFT, Schema, TypeSchemas
 
 _CLOSED = (Shares, GroupTime)
-"""Objects that take no more fields: shares sum to 1, and groups have the columns of the article's table."""
+"""Classes whose objects take no additional fields: shares sum to 1, and groups have the columns of the article's
+table."""
 _DOC = (
     "One trace, analysed. Times are integer nanoseconds, shares are ratios from 0 to 1, and null is what is not known."
     " Later versions of the program may add fields; those of one `schema_version` keep their names and meaning."
@@ -21,9 +22,9 @@ _DOC = (
 
 
 def json_schema(analyses: Iterable[Declaration] = ANALYSES) -> Schema:
-    """Return the schema of `Report.to_json`: every field with its type, its limits and its sentence.
+    """Return the schema of `Report.to_json`: every field with its type, limits and sentence.
 
-    Those of ``analyses`` that declare a place in the JSON report are part of it.
+    It includes the rows of those ``analyses`` that declare a place in the JSON report.
     """
     schemas = TypeSchemas(field_docs, _CLOSED)
     report = schemas.of_object(Report)
@@ -61,7 +62,7 @@ def _add_rows(report: Schema, declared: Analysis) -> None:
 
 
 def _row(columns: Iterable[Column]) -> Schema:
-    """Return the schema of a table's row, with the columns that are members of another object in that."""
+    """Return the schema of a table's row; columns with a `Member` are nested in its object."""
     own: Schema = {}
     for column in columns:
         cell = {"description": column.doc, **_cell(column)}
@@ -76,7 +77,7 @@ def _row(columns: Iterable[Column]) -> Schema:
 
 
 def _cell(column: Column) -> Schema:
-    """Return the schema of a column's values, each of which may be missing; a device is called by its id."""
+    """Return the schema of a column's values, each of which may be missing; a device is written by its id."""
     if column.name == "device":
         return {"type": ["integer", "string", "null"]}
     of_dtype = column.dtype

@@ -10,7 +10,7 @@ from typing import Any
 class Result:
     """Offer what every result has: `summary`, `to_json`, and ``print``. Results are frozen dataclasses.
 
-    Fields that are declared with ``compare=False`` hold frames for plots; they are no part of the document.
+    Fields declared with ``compare=False`` hold frames for plots and are not part of the document.
     """
 
     def summary(self, width: int = 100) -> str:
@@ -18,13 +18,13 @@ class Result:
         raise NotImplementedError
 
     def document(self) -> dict[str, Any]:
-        """Return what `to_json` writes, in JSON's own types."""
+        """Return the content of `to_json` in JSON's own types."""
         return {name: plain(getattr(self, name)) for name in document_fields(type(self))}
 
     def to_json(self) -> str:
         """Return strict JSON text that ends in a newline; the same result gives the same bytes.
 
-        Only ASCII is written, so the text survives every terminal, pipe and locale; characters beyond it are escaped as JSON has it.
+        Only ASCII is written, so that the text survives every terminal, pipe and locale; other characters are escaped.
         """
         return json.dumps(self.document(), indent=2, allow_nan=False) + "\n"
 
@@ -33,7 +33,7 @@ class Result:
 
 
 def document_fields(result: type[Any]) -> tuple[str, ...]:
-    """Return the names of the fields of a dataclass that its JSON document has."""
+    """Return the names of a dataclass's fields that its JSON document contains."""
     return tuple(field.name for field in dataclasses.fields(result) if field.compare)
 
 
@@ -53,5 +53,5 @@ def plain(value: Any) -> Any:
 
 
 def _encodable(text: str) -> str:
-    """Return the text without lone surrogates, which undecodable file names bring in and parsers refuse."""
+    """Escape lone surrogates, which come from undecodable file names and which parsers refuse."""
     return text.encode("utf-8", "backslashreplace").decode("utf-8")

@@ -1,7 +1,7 @@
-"""Read facts about a run that `trace_analyzer.capture` writes into a trace's header.
+"""Read facts about a run that `trace_analyzer.capture` wrote into a trace's header.
 
-They stand under one key of the header, as one object. A trace is nobody's friend: of that object only the
-fields of `Settings` are read, each with its own type and limits, and everything else in it is passed over.
+They are one object under one key of the header. The trace is not trusted: only the fields of `RunMetadata` are read,
+each with its own type and limits; everything else in the object is ignored.
 """
 
 import math
@@ -11,7 +11,7 @@ from functools import cache
 from typing import Annotated, Any, get_args, get_type_hints
 
 HEADER_KEY = "trace_analyzer"
-"""Where the facts stand in a trace's header."""
+"""Key of the facts in a trace's header."""
 
 _MAX_TEXT = 120
 _MAX_NUMBER = 10**15
@@ -19,7 +19,7 @@ _MAX_NUMBER = 10**15
 
 @dataclass(frozen=True)
 class RunMetadata:
-    """Hold what a recording by this package says about itself; null is what it could not tell."""
+    """Hold the facts that a recording by this package states about itself; null where unknown."""
 
     measured_step_ms: Annotated[float | None, "Mean time of a step without the profiler, ms."] = None
     level: Annotated[str | None, "How much was recorded: `light`, `standard` or `full`."] = None
@@ -48,7 +48,7 @@ class RunMetadata:
 def settings_of(value: object) -> RunMetadata | None:
     """Return the facts in a header's entry; None without an entry.
 
-    A field is null when it is not what it must be.
+    A field with an invalid value is null.
     """
     if not isinstance(value, Mapping):
         return None
@@ -57,13 +57,13 @@ def settings_of(value: object) -> RunMetadata | None:
 
 @cache
 def _kinds() -> dict[str, type]:
-    """Return the type of each field beside None, by name."""
+    """Return the type of each field, without None, by name."""
     hints = get_type_hints(RunMetadata)
     return {field.name: get_args(hints[field.name])[0] for field in fields(RunMetadata)}
 
 
 def _typed(value: object, kind: type) -> Any:
-    """Return ``value`` as ``kind``, or None. Numbers come as numbers or as their digits."""
+    """Return ``value`` as ``kind``, or None. Numbers may be given as strings of digits."""
     if kind is bool:
         return value if isinstance(value, bool) else None
     if isinstance(value, bool) or not isinstance(value, (int, float, str)):

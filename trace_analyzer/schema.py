@@ -1,8 +1,8 @@
-"""Declare tables: columns with their type, their unit and what they mean.
+"""Declare tables: columns with type, unit and meaning.
 
-A table's schema and its prose are one object, so the reference in ``docs/`` is generated from declarations and a frame is
-checked against them. Columns carry their unit in their name (``_ns``, ``_bytes``, ``_ratio``) or declare it; missing is
-null. Columns that several tables share stand below.
+A table's schema and its documentation are one object: the reference in ``docs/`` is generated from it, and frames are
+checked against it. Columns carry their unit in their name (``_ns``, ``_bytes``, ``_ratio``) or declare it; missing is
+null. Columns that several tables share follow below.
 """
 
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import polars as pl
 
-# End of a column's name -> its unit; the first that fits counts.
+# End of a column's name -> its unit; the first match counts.
 _UNITS = {
     "flop_per_byte": "FLOP/byte",
     "flop_per_s": "FLOP/s",
@@ -26,7 +26,7 @@ _UNITS = {
 
 @dataclass(frozen=True)
 class Member:
-    """Declare the key of a column in an object of JSON rows that several columns share, and what the object is."""
+    """Declare an object in JSON rows that groups several columns: its key, and its description."""
 
     object: str
     key: str
@@ -35,10 +35,10 @@ class Member:
 
 @dataclass(frozen=True)
 class Column:
-    """Declare a column: its name, its type and what it means.
+    """Declare a column: name, type and meaning.
 
-    ``unit`` is ns, bytes, ratio, percent, count, FLOP, FLOP/s, byte/s or FLOP/byte; "" for a column without one. The name
-    gives it where it is not declared. In JSON, a column with a ``member`` stands in the object that this names.
+    ``unit`` is ns, bytes, ratio, percent, count, FLOP, FLOP/s, byte/s or FLOP/byte; "" for a column without one. By
+    default the end of the name determines it. In JSON, a column with a ``member`` is nested in that object.
     """
 
     name: str
@@ -71,7 +71,7 @@ class Table:
         return pl.DataFrame(schema=self.schema)
 
     def conform(self, frame: pl.DataFrame) -> pl.DataFrame:
-        """Return the frame with exactly this table's columns, in order and type.
+        """Return the frame with exactly this table's columns, in its order and with its types.
 
         Raises ``polars.exceptions.ColumnNotFoundError`` for a missing column and
         ``InvalidOperationError`` for a value that does not fit its type.
@@ -82,12 +82,15 @@ class Table:
 
 
 def nulls(height: int, dtype: pl.DataType) -> pl.Series:
-    """Return a column without values. It is made at once, and takes no memory before it is written to."""
+    """Return a column of nulls; the pages of its memory are not touched until a write."""
     return pl.Series([None], dtype=dtype).new_from_index(0, height)
 
 
 def typed(frame: pl.DataFrame, types: Mapping[str, pl.DataType]) -> pl.DataFrame:
-    """Return the columns named in ``types``, cast to these. Raises Polars' errors where one is missing or cannot be cast."""
+    """Return the columns named in ``types``, cast to these types.
+
+    Raises Polars' errors for a missing or unfit column.
+    """
     return frame.select(pl.col(name).cast(dtype) for name, dtype in types.items())
 
 

@@ -10,27 +10,28 @@ Form = Literal[
     "", "text", "word", "part", "line", "state", "name", "frame", "module", "code", "group", "share", "fine", "times", "count", "duration",
     "time", "ratio", "number", "flop", "flops", "bandwidth", "bytes",
 ]  # fmt: skip
-"""How a value is written where its column's unit does not say it.
+"""How a value is written where its column's unit does not determine it.
 
-``text`` and ``name`` are the trace's own words, a name long and worth its end; ``frame`` and ``module`` are names with a
-path, ``code`` is source. ``word`` is a key of the catalogue that reads as it is, ``part``, ``state`` and ``group`` are keys
-with a label in the vocabulary, ``line`` is a bucket or a kind of copy (`catalog.line_labels`). ``share`` is a ratio with a bar, ``fine`` one with two decimals, ``times`` a factor. The others are
-units.
+``text`` and ``name`` are the trace's own text (a name is long, and its end matters); ``frame`` and ``module`` are names
+with a path, ``code`` is source. ``word`` is a key of the catalogue that is shown unchanged; ``part``, ``state`` and
+``group`` are keys with a label in the vocabulary; ``line`` is a bucket or a kind of copy (`catalog.line_labels`).
+``share`` is a ratio with a bar, ``fine`` one with two decimals, ``times`` a factor. The others are units.
 """
 
 TEXTS = ("text", "word", "part", "line", "state", "name", "frame", "module", "code", "group")
-"""Forms of what is no quantity."""
+"""Forms of values that are no quantities."""
 
 
 @dataclass(frozen=True)
 class Shown:
     """Show a column of a section's table.
 
-    ``heading`` is as in running text; without one it follows from the column's name. ``terminal`` is the width in cells from
-    which on the terminal has the column, None for never; ``markdown`` and ``page`` say whether those have it. Where a value
-    is missing, that of column ``fallback`` stands for it; ``phrase`` names what writes the whole row instead
-    (`trace_analyzer.render.row_phrases.PHRASES`); on the page such a column sorts by its value. ``term`` names the heading's definition on the page, ``mark`` the column with the group of kernels whose colour
-    marks the value there. ``unless_zero`` leaves the column out where all its values are 0: there is nothing of the kind that it counts.
+    ``heading`` is written as in running text; by default it follows from the column's name. ``terminal`` is the least
+    width in cells of a terminal that shows the column, None for never; ``markdown`` and ``page`` determine whether
+    these outputs show it. A missing value is replaced by that of column ``fallback``. ``phrase`` names a function that
+    writes the cell from the whole row (`trace_analyzer.render.row_phrases.PHRASES`); on the page such a column sorts by
+    its value. ``term`` names the heading's definition on the page, ``mark`` the column with the kernel group whose
+    colour marks the value there. ``unless_zero`` omits a column whose values are all 0.
     """
 
     column: str
@@ -47,17 +48,18 @@ class Shown:
 
 
 WHOLE_TRACE = "of the whole trace"
-"""Scope of figures that are summed over all that was recorded, and not over the judged window."""
+"""Scope of figures that sum over the whole recording instead of the judged window."""
 
 DEVICE_LABEL = Shown("device_label", "device")
-"""The device of a row, where the trace has several."""
+"""Column with the device of a row, shown where the trace has several devices."""
 
 
 @dataclass(frozen=True)
 class Longest:
-    """Lead from a row to the longest event of ``table`` with the same ``keys``.
+    """Link a row to the longest event of ``table`` with the same ``keys``.
 
-    Only events of this ``kind`` count; with a ``prefix``, only those whose name begins so, and the rest of it is the key.
+    Only events of this ``kind`` count. With a ``prefix``, only events whose name begins with it count, and the rest of
+    the name is the key.
     """
 
     table: str
@@ -70,17 +72,22 @@ class Longest:
 class Section:
     """Show a table under a title.
 
-    ``table`` names the table of the report whose rows these are, as far as they have the values of ``only`` and any value in
-    the columns of ``known``; "" where the renderer is handed the rows. ``key`` names the section in addresses of the page.
+    ``table`` names the table of the report that provides the rows; "" where the renderer gets the rows from its caller.
+    ``only`` restricts the rows to given values, ``known`` to those with any value in these columns. ``key`` names the
+    section in addresses of the page.
 
-    ``show`` has the columns in order, all of them where it is empty; a name alone is a column that all outputs have. A
-    column without any value is left out.
-    ``sort`` names columns, each with ``-`` before it where its largest values come first; without any the table's own order
-    stays, and rows without a value come last. ``rows`` is the most that Markdown and the terminal show, each of
-    which has a limit of its own, as the page has. ``place`` says where on the timeline a row leads: the columns of its start and its end, or the longest event
-    of a table. ``beside`` lays rows side by side on the page, a column each with the first value on top. ``scope`` stands behind the title: what the figures are summed over; ``top`` leaves unsaid how many rows are left out, ``whole`` leaves none out; ``record`` is
-    what to record where there are none. Where ``lines`` is not 0, the terminal has no headings, and wraps the last column to at
-    most so many lines.
+    ``show`` lists the columns in order; all columns where it is empty. A plain name is a column that all outputs show.
+    A column without any value is left out. ``sort`` names columns, each with ``-`` before it for descending order; rows
+    without a value come last, and without ``sort`` the table's order stays. ``rows`` limits the rows in Markdown and in
+    the terminal; each of these, and the page, has a limit of its own. ``place`` determines where on the timeline a row
+    leads: the columns with its start and end, or the longest event of a table. ``beside`` puts rows side by side on the
+    page, one column each with the first value on top. ``scope`` follows the title and names what the figures cover.
+    ``top`` omits the number of rows left out, ``whole`` leaves no row out, and ``record`` is advice on what to record
+    where there are no rows. With ``lines`` above 0, the terminal shows no headings and wraps the last column to at most
+    that many lines.
+
+    In the section that an analysis adds (``Analysis.section``), all outputs have all columns if no column names a width of
+    the terminal or Markdown.
     """
 
     title: str

@@ -1,4 +1,4 @@
-"""Give functions that pass options on the signature that a person needs for completion."""
+"""Give functions that pass options on an explicit signature, for completion in editors."""
 
 import inspect
 from collections.abc import Callable
@@ -11,7 +11,7 @@ R = TypeVar("R")
 def takes_options_of(source: Callable[..., Any]) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Return a decorator that shows the keyword options of ``source`` in place of ``**options``.
 
-    Only what `inspect.signature` says changes, not the call.
+    This changes only the result of `inspect.signature`, not the call.
     """
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:

@@ -1,4 +1,4 @@
-"""Measure this program's own time and memory with a progress callback.
+"""Measure this program's own time and memory through a progress callback.
 
 >>> timer = StageTimer()
 >>> report = analyze("trace.json.gz", progress=timer)
@@ -18,7 +18,7 @@ Clock = Callable[[], float]
 class StageTiming:
     """Hold a stage of a run: wall and CPU seconds (of all threads), and the process's peak memory at its end.
 
-    ``peak_bytes`` is None where the system does not tell.
+    ``peak_bytes`` is None where the system does not report it.
     """
 
     name: str
@@ -34,9 +34,9 @@ class StageTiming:
 
 
 class StageTimer:
-    """Time the stages as a progress callback, (stage, fraction or None); one that comes again adds up.
+    """Time the stages as a progress callback (stage, fraction or None); a repeated stage accumulates.
 
-    The time from the making of the timer to the first call is the stage ``first``.
+    The stage ``first`` lasts from the timer's creation to the first call.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class StageTimer:
             self._name = stage
 
     def stages(self) -> tuple[StageTiming, ...]:
-        """Return all stages until now, in the order in which they began."""
+        """Return all stages so far, in order of their first start."""
         self._close()
         return tuple(self._done.values())
 
@@ -80,7 +80,7 @@ class StageTimer:
 
 
 def peak_bytes() -> int | None:
-    """Return the most memory that this process has held so far; None on Windows, which does not report it."""
+    """Return the peak memory of this process; None on Windows, which does not report it."""
     try:
         import resource
     except ImportError:

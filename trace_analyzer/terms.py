@@ -1,6 +1,7 @@
-"""Define what words of reports are made of, and name the regimes and their causes.
+"""Define the classes of vocabulary terms, and name the regimes and their causes.
 
-`trace_analyzer.vocabulary` has the others. These are apart, as the command line needs regimes before it knows which plug-ins add parts.
+`trace_analyzer.vocabulary` has the other terms. These are separate, as the command line needs the regimes before it
+knows which plug-ins add parts.
 """
 
 from collections.abc import Mapping
@@ -11,14 +12,17 @@ RegimeKey = Literal["overhead-bound", "memory-bandwidth-bound", "compute-bound",
 StatusKey = Literal["ok", "no-gpu-activity", "gpu-timeline-missing", "unsupported-accelerator", "insufficient"]
 RunAheadKey = Literal["ahead", "keeping-up", "behind"]
 Role = Literal["work", "wait", "named", "innermost", "launch", "device", "unseen", "unknown"]
-"""What a part says of its time: the device worked; or it idled, because the host waited for it, did work that is named,
-was at its innermost event, or launched; because of the device itself; not at all, as it did work that nobody recorded; or
-nobody knows why."""
+"""What the time of a part means:
+
+``work``: the device worked. Otherwise it idled: the host waited for it (``wait``), did named work (``named``), was in
+its innermost event (``innermost``) or launched (``launch``); the reason is the device (``device``); it did unrecorded
+work (``unseen``); or the reason is ``unknown``.
+"""
 
 
 @dataclass(frozen=True)
 class Term:
-    """Hold a key with its label and what it means, in one sentence."""
+    """Hold a key with its label and its meaning in one sentence."""
 
     key: str
     label: str
@@ -26,14 +30,14 @@ class Term:
 
     @property
     def phrase(self) -> str:
-        """Return the label within a sentence: in small letters but for names and acronyms."""
+        """Return the label as written within a sentence: in lower case, except for names and acronyms."""
         first, _, _ = self.label.partition(" ")
         return self.label if first in _NAMES or first[1:2].isupper() else self.label[:1].lower() + self.label[1:]
 
 
 @dataclass(frozen=True)
 class Colour:
-    """Hold ``#rrggbb`` for a light and a dark page; the same for both where ``dark`` is empty."""
+    """Hold ``#rrggbb`` for a light and a dark page; an empty ``dark`` means the same for both."""
 
     light: str
     dark: str = ""
@@ -41,9 +45,9 @@ class Colour:
 
 @dataclass(frozen=True)
 class Regime(Term):
-    """Hold what limits a window; ``noun`` names the time that counts as it, ``part`` the part whose colour it has.
+    """Hold a limit of a window; ``noun`` names the time that counts towards it, ``part`` the part with its colour.
 
-    ``clause`` is that of the headline where the regime has no cause.
+    ``clause`` is the headline's clause where the regime has no cause.
     """
 
     key: RegimeKey
@@ -54,9 +58,9 @@ class Regime(Term):
 
 @dataclass(frozen=True)
 class Cause(Term):
-    """Hold what makes a window be of its regime; ``definition`` is the clause of the headline.
+    """Hold a cause of a regime; ``definition`` is the headline's clause.
 
-    ``limit`` and ``noun`` replace the regime's label and noun where these would name something else.
+    ``limit`` and ``noun`` replace the regime's label and noun where those would mislead.
     """
 
     regime: RegimeKey
@@ -66,9 +70,9 @@ class Cause(Term):
 
 @dataclass(frozen=True)
 class Part(Term):
-    """Hold a part of a window: what the device did, or why it idled.
+    """Hold a part of a window: work of the device, or a cause of its idle time.
 
-    ``cure`` is the regime that the time counts as and the cause within it; None where it speaks for no regime.
+    ``cure`` is the regime and its cause that the time counts towards; None where it counts towards no regime.
     """
 
     role: Role
@@ -77,13 +81,13 @@ class Part(Term):
 
     @property
     def is_work(self) -> bool:
-        """Return whether the device works in it; every other part is a cause of idle time."""
+        """Return whether the device works in this part; every other part is a cause of idle time."""
         return self.role == "work"
 
 
 @dataclass(frozen=True)
 class Group(Term):
-    """Hold a group of kernel buckets, as in the article's table, or another kind of activity or event."""
+    """Hold a group of kernel buckets, as in the article's table, or another class of activities or events."""
 
     colour: Colour
 
@@ -116,7 +120,7 @@ REGIMES: Mapping[str, Regime] = by_key(
     Regime(
         "compute-bound",
         "Compute-bound",
-        "Most time goes to arithmetic: the device does what it was bought for.",
+        "Most time goes to arithmetic on the device.",
         "compute-bound kernels",
         "compute",
         "the GPU spends its time in matmuls and convolutions",
@@ -129,7 +133,7 @@ REGIMES: Mapping[str, Regime] = by_key(
         "communication",
     ),
 )
-"""What can limit a window."""
+"""Limits of a window."""
 
 _OVERHEAD: RegimeKey = "overhead-bound"
 _COMMUNICATION: RegimeKey = "communication-bound"
@@ -137,23 +141,23 @@ _COMMUNICATION: RegimeKey = "communication-bound"
 CAUSES: Mapping[str, Cause] = by_key(
     Cause("launch", "Launch", "the CPU cannot launch work fast enough", _OVERHEAD),
     Cause("data-loading", "Data loading", "the GPU waits for input data", _OVERHEAD),
-    Cause("synchronization", "Synchronization", "the CPU waits for the GPU, and then the GPU for the CPU", _OVERHEAD),
-    Cause("blocking-copy", "Blocking copy", "the CPU stands still in copies that block it", _OVERHEAD),
-    Cause("allocation", "Allocation", "the CPU stands still in allocator calls", _OVERHEAD),
+    Cause("synchronization", "Synchronization", "the CPU waits for the GPU, then the GPU waits for the CPU", _OVERHEAD),
+    Cause("blocking-copy", "Blocking copy", "copies block the CPU while the GPU waits", _OVERHEAD),
+    Cause("allocation", "Allocation", "allocator calls block the CPU while the GPU waits", _OVERHEAD),
     Cause("compilation", "Compilation", "code is compiled or loaded while the GPU waits", _OVERHEAD),
-    Cause("graph-capture", "Graph capture", "graphs are captured while the GPU rests, which happens once", _OVERHEAD),
+    Cause("graph-capture", "Graph capture", "graphs are captured while the GPU waits, which happens once", _OVERHEAD),
     Cause("garbage-collection", "Garbage collection", "Python collects garbage while the GPU waits", _OVERHEAD),
-    Cause("cpu-operator", "Work on the CPU", "operators hold the CPU for long while the GPU waits", _OVERHEAD),
+    Cause("cpu-operator", "Work on the CPU", "long CPU work of operators keeps the GPU waiting", _OVERHEAD),
     Cause(
         "host-wait",
         "Host waits",
-        "the CPU itself waits: for another thread or process, for the network, or for a timer",
+        "the CPU waits for another thread or process, the network or a timer",
         _OVERHEAD,
     ),
     Cause(
         "cold-start",
         "Cold start",
-        "most waiting comes before the first use of kernels: this is a cold start",
+        "most waiting comes before kernels are first used",
         _OVERHEAD,
     ),
     Cause("small-kernels", "Small kernels", "the kernels are too small to fill the GPU", _OVERHEAD),
@@ -173,4 +177,4 @@ CAUSES: Mapping[str, Cause] = by_key(
         _COMMUNICATION,
     ),
 )
-"""What makes a window be of its regime."""
+"""Causes of the regimes."""

@@ -1,8 +1,8 @@
-"""Keep what was read from trace files, so that the next verb on the same file starts at once.
+"""Cache the tables of trace files, so that the next command on the same file starts at once.
 
-An entry is a folder of Parquet files in the user's cache folder, named by a digest of the file's content, this program's version, its reading
-code and the active plug-ins. It is made under another name and renamed, so that writers beside each other never mix; what is damaged, or vanishes while it is read, counts
-as not there.
+An entry is a folder of Parquet files in the user's cache folder, named by a digest of the file's content, this
+program's version, its reading code and the active plug-ins. It is written under a temporary name and renamed, so that
+concurrent writers never mix. A damaged entry, or one that vanishes during reading, counts as missing.
 """
 
 import contextlib
@@ -28,7 +28,7 @@ from trace_analyzer.user_folders import TEMPLATES, cache_folder
 from trace_analyzer.version import tool_version
 
 MAX_BYTES = 2 << 30
-"""All entries together take no more; the environment variable `LIMIT` says otherwise, in MB."""
+"""Limit on the size of all entries together; the environment variable `LIMIT` overrides it, in MB."""
 LIMIT = "TRACE_ANALYZER_CACHE_MB"
 _FORMAT = 1
 _META = "trace.json"
@@ -36,9 +36,10 @@ _CHUNK = 1 << 20
 
 
 def load_cached(path: str | Path, *, max_bytes: int = DEFAULT_MAX_BYTES, progress: Progress | None = None) -> Trace:
-    """Read a trace as `trace_analyzer.ingest.load` does, from the cache where it is kept; then keep it.
+    """Read a trace as `trace_analyzer.ingest.load` does, from the cache if possible; else add it to the cache.
 
-    Only regular files are kept, and no file that changed while it was read. A cache that cannot be used is no failure. Raises as `load` does.
+    Only regular files that do not change during reading are cached. An unusable cache is no failure. Raises like
+    `load`.
     """
     try:
         entry = cache_folder() / _key(Path(path), max_bytes) if Path(path).is_file() else None
@@ -58,7 +59,7 @@ def load_cached(path: str | Path, *, max_bytes: int = DEFAULT_MAX_BYTES, progres
 
 
 def _key(path: Path, max_bytes: int) -> str:
-    """Return the digest of the file's bytes and of what reads them."""
+    """Return a digest of the file's bytes and of everything that determines how they are read."""
     digest = hashlib.blake2b(
         f"{_FORMAT} {tool_version()} {max_bytes} {_reader()} {plugins.fingerprint()}".encode(), digest_size=20
     )
@@ -70,7 +71,7 @@ def _key(path: Path, max_bytes: int) -> str:
 
 @cache
 def _reader() -> str:
-    """Return what the reading code is: a program that is being worked on keeps its version."""
+    """Return a digest of the reading code: during development, the version does not change with the code."""
     package = Path(__file__).parent
     files = sorted(
         f
@@ -88,7 +89,7 @@ def _frames(trace: Trace) -> Mapping[str, pl.DataFrame]:
 
 
 def _write(entry: Path, trace: Trace) -> None:
-    """Keep a trace: frames as Parquet, all else as JSON with the digests of the frames and its own."""
+    """Write an entry: frames as Parquet, everything else as JSON with the digests of the frames and of itself."""
     entry.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     with temporary_folder(entry.parent) as made:
         frames = _frames(trace)
@@ -99,18 +100,18 @@ def _write(entry: Path, trace: Trace) -> None:
         document = {"facts": facts, "frames": digests}
         text = json.dumps(document)
         (made / _META).write_text(f"{_digest(text.encode())}\n{text}", encoding="utf-8")
-        made.rename(entry)  # of two writers the second fails here: the first one's entry is as good
+        made.rename(entry)  # the second of two concurrent writers fails here: the first entry is as good
 
 
 def _read(entry: Path, path: str) -> Trace | None:
-    """Return the kept trace; None where there is none, or one that is damaged, which is removed."""
+    """Read an entry; None where it is missing or damaged. A damaged one is removed."""
     if not entry.is_dir():
         return None
     try:
         trace = _trace(entry, path)
         os.utime(entry)
         return trace
-    except Exception:  # whatever is wrong with it, the file itself can be read
+    except Exception:  # any error: the trace file itself can still be read
         shutil.rmtree(entry, ignore_errors=True)
         return None
 
@@ -151,7 +152,7 @@ def _trace(entry: Path, path: str) -> Trace:
 
 
 def _plain(value: object) -> object:
-    """Return a header or notes as JSON's own types; all else as it is."""
+    """Return a header or notes in JSON's own types, other values unchanged."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return dataclasses.asdict(value)
     return [_plain(item) for item in value] if isinstance(value, tuple) else value
@@ -162,7 +163,7 @@ def _digest(content: bytes) -> str:
 
 
 def _evict(folder: Path) -> None:
-    """Remove what was not used for longest until all entries fit, and what dead writers left."""
+    """Remove the least recently used entries until the rest fits, and temporary files of killed writers."""
     limit = limit_bytes()
     remove_abandoned(folder)
     entries = sorted(entries_of(folder), reverse=True)
@@ -174,17 +175,18 @@ def _evict(folder: Path) -> None:
 
 
 def limit_bytes() -> int:
-    """Return the bytes that all entries together may take."""
+    """Return the limit on the size of all entries."""
     with contextlib.suppress(ValueError):
         return int(float(os.environ[LIMIT]) * 1e6) if LIMIT in os.environ else MAX_BYTES
     return MAX_BYTES
 
 
 def entries_of(folder: Path) -> Iterator[tuple[float, int, Path]]:
-    """Yield time of last use, size and folder of every entry."""
+    """Yield the time of last use, size and folder of every entry."""
     for entry in folder.iterdir():
         with contextlib.suppress(OSError):
-            if entry.name.endswith(".tmp") or entry.name == TEMPLATES:  # of a writer beside this one; no trace
+            # a concurrent writer's temporary folder; compiled templates
+            if entry.name.endswith(".tmp") or entry.name == TEMPLATES:
                 continue
             used = entry.stat().st_mtime
             yield used, sum(file.stat().st_size for file in entry.iterdir()), entry

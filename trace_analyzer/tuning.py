@@ -1,7 +1,6 @@
-"""Save time and memory in ways that change no result.
+"""Save time and memory without changing results.
 
-Each names the benchmark that shows what it wins. The threads that make tables ahead are the graph's
-(`trace_analyzer.graph`).
+Each function names the benchmark that shows its gain. The threads that prefetch tables are in `trace_analyzer.graph`.
 """
 
 import atexit
@@ -20,22 +19,22 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 SMALL_BYTES = 1 << 20
-"""A file up to this size is worked on by one thread: over small tables, several mostly wait for each other."""
+"""Largest file that is processed by one thread: on small tables, several threads mostly wait for each other."""
 
 READING_THREADS = min(4, os.cpu_count() or 1)
-"""Texts of a file that compiled code reads at once (benchmarks/ingest.py --tricks)."""
+"""Number of chunks of a file that compiled code reads in parallel (benchmarks/ingest.py --tricks)."""
 
 PREFETCHING_THREADS = 2
-"""Threads that make tables beside the one that waits for the report (benchmarks/linearity.py) ..."""
+"""Number of threads that prefetch tables for the report (benchmarks/linearity.py)."""
 
 SMALL_EVENTS = 20_000
-"""... of a trace of more than so many events: over small tables they mostly wait (benchmarks/again.py)."""
+"""Least events of a trace for prefetching: on small tables the threads mostly wait (benchmarks/again.py)."""
 
 ARENAS = 2
-"""Arenas of each allocator that threads share: more take more memory, and one would make threads wait for each other (`limit_arenas`)."""
+"""Arenas of each allocator: more take more memory, and with one, threads wait for each other (`limit_arenas`)."""
 
 _M_ARENA_MAX = -8
-"""The parameter of glibc's ``mallopt``, from its ``malloc.h``."""
+"""The parameter of glibc's ``mallopt``, from ``malloc.h``."""
 
 _GARBAGE_AFTER = 20_000
 
@@ -44,20 +43,20 @@ _REMEMBERED_FRAMES = 64
 
 
 def collect_garbage_rarely() -> None:
-    """Let Python look for garbage after more new objects (benchmarks/startup.py).
+    """Raise the threshold of Python's garbage collector (benchmarks/startup.py).
 
-    Imports make many objects and leave next to none; looking after every 700, as by default, costs 4 % more CPU time for a
-    small trace with its page, and nothing without the page.
+    Imports make many objects and hardly any garbage. Collecting after every 700 new objects, the default, costs 4 %
+    more CPU time for a small trace with its page; without the page there is no difference.
     """
     gc.set_threshold(_GARBAGE_AFTER)
 
 
 @contextmanager
 def without_garbage_collection() -> Iterator[None]:
-    """Pause the collector of cycles (benchmarks/ingest.py --tricks).
+    """Pause the garbage collector (benchmarks/ingest.py --tricks).
 
-    Reading text as JSON makes millions of dicts that are in no cycle; the collector walks over them again and again, which
-    takes an eighth more CPU time for a file of 60 MB.
+    Parsing JSON makes millions of dicts without cycles. The collector visits them repeatedly, which costs an eighth
+    more CPU time for a file of 60 MB.
     """
     was_enabled = gc.isenabled()
     gc.disable()
@@ -69,10 +68,10 @@ def without_garbage_collection() -> Iterator[None]:
 
 
 def return_freed_memory() -> None:
-    """Return freed memory to the system, where the C library is glibc (benchmarks/ingest.py --tricks).
+    """Return freed memory to the system, with glibc only (benchmarks/ingest.py --tricks).
 
-    glibc keeps the small pieces that reading frees, and little that follows takes pieces as small: that adds a tenth to the
-    peak of an analysis of 120 MB. Returning them takes 5 ms. After the replay it is 20 MB of such a trace.
+    glibc keeps the small blocks that reading frees, and later steps hardly reuse them, which adds a tenth to the peak
+    memory for a trace of 120 MB. Returning them takes 5 ms; after the replay it frees 20 MB for the same trace.
     """
     import ctypes
 
@@ -82,10 +81,10 @@ def return_freed_memory() -> None:
 
 
 def limit_threads(*paths: str) -> None:
-    """Give Polars one thread where all files are small, and NumPy's linear algebra one, if the user does not say how many.
+    """Limit Polars to one thread where all files are small, and NumPy's BLAS to one, unless the user sets a number.
 
-    Both ask for the number once, when they are imported. OpenBLAS starts its threads then, which takes 10 to 60 ms of CPU time;
-    nothing here multiplies matrices (benchmarks/startup.py --tricks).
+    Both read the number once, at import. OpenBLAS would start its threads then, which takes 10 to 60 ms of CPU time,
+    but no code here multiplies matrices (benchmarks/startup.py --tricks).
     """
     if "numpy" not in sys.modules:
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -95,35 +94,36 @@ def limit_threads(*paths: str) -> None:
 
 
 def limit_arenas() -> None:
-    """Let threads share `ARENAS` arenas of memory, and return freed pages at once, if the user sets nothing else.
+    """Let threads share `ARENAS` memory arenas and return freed pages at once, unless the user sets other values.
 
-    What it wins: ``benchmarks/ingest.py --tricks``.
+    Its gain: ``benchmarks/ingest.py --tricks``.
 
-    Polars' allocator, jemalloc, has four arenas for each core and keeps freed pages for a second, glibc has eight for each core:
-    what one thread frees, the others do not use again. Polars reads the variable when it is imported. A tenth less of
-    memory at the peak of an analysis of 120 MB, and no more CPU time.
+    By default jemalloc, Polars' allocator, has four arenas per core and keeps freed pages for a second, and glibc has
+    eight per core: other threads cannot reuse the memory that one thread frees. Polars reads the variable at import.
+    This saves a tenth of the peak memory for a trace of 120 MB, at the same CPU time.
     """
     if "polars" not in sys.modules:
         os.environ.setdefault("_RJEM_MALLOC_CONF", f"narenas:{ARENAS},muzzy_decay_ms:0")
     if sys.platform == "linux" and "MALLOC_ARENA_MAX" not in os.environ:
         import ctypes
 
-        mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # musl has none
+        mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # musl has no mallopt
         if mallopt is not None:
             mallopt(_M_ARENA_MAX, ARENAS)
 
 
 @contextmanager
 def beside(work: Callable[[], object]) -> Iterator[None]:
-    """Do some work in another thread while this lasts, and wait for its end (benchmarks/startup.py).
+    """Run a function in another thread during the block, and wait for its end (benchmarks/startup.py).
 
-    What raises there is left to who needs it. Reading a trace leaves the time for importing the analyses.
+    Its exceptions are ignored, as the code that needs its result raises them again. Analyses are imported this way
+    while a trace is read.
     """
 
     def quietly() -> None:
         try:
             work()
-        except BaseException:  # it raises again where it is needed
+        except BaseException:  # raised again where the result is needed
             return
 
     thread = threading.Thread(target=quietly, name="beside")
@@ -135,11 +135,11 @@ def beside(work: Callable[[], object]) -> Iterator[None]:
 
 
 def within_query(function: Callable[[], T]) -> T:
-    """Return what a function returns, called within a query of Polars (benchmarks/startup.py --tricks).
+    """Call a function within a Polars query and return its result (benchmarks/startup.py --tricks).
 
-    Polars hands each query to a thread of its pool and waits, which takes longer than most queries over small tables. A query that is made
-    within one of its streaming engine stays in its thread: a fifth less CPU time for a small trace, a tenth for one of 120 MB. What the
-    function raises is raised here.
+    Polars hands each query to a thread of its pool and waits, which takes longer than most queries on small tables. A
+    query within a query of the streaming engine stays in its thread. This saves a fifth of the CPU time for a small
+    trace, and a tenth for one of 120 MB. Exceptions of the function are raised unchanged.
     """
     import polars as pl
 
@@ -149,7 +149,7 @@ def within_query(function: Callable[[], T]) -> T:
     def run(frame: pl.DataFrame) -> pl.DataFrame:
         try:
             results.append(function())
-        except BaseException as error:  # Polars would wrap it in an error of its own
+        except BaseException as error:  # Polars would wrap it in its own error
             errors.append(error)
         return frame
 
@@ -160,9 +160,9 @@ def within_query(function: Callable[[], T]) -> T:
 
 
 def remembered(function: "Callable[[pl.DataFrame], pl.DataFrame]") -> "Callable[[pl.DataFrame], pl.DataFrame]":
-    """Keep the last results of a pure function for frames of up to 256 rows (benchmarks/again.py).
+    """Cache the last results of a pure function for frames of up to 256 rows (benchmarks/again.py).
 
-    Polars compiles the patterns of the catalogues for every report, a quarter of the time that a small trace takes.
+    Polars compiles the catalogues' patterns again for every report, which is a quarter of the time for a small trace.
     Programs that analyse several traces meet the same names again.
     """
 
@@ -182,16 +182,16 @@ def remembered(function: "Callable[[pl.DataFrame], pl.DataFrame]") -> "Callable[
 
 
 def exit_without_freeing(code: int, unwritten: int) -> NoReturn:
-    """End the process with ``code``, without freeing what it holds (benchmarks/startup.py).
+    """End the process with ``code`` without freeing its memory (benchmarks/startup.py).
 
-    Freeing takes a tenth of the time that a small trace takes. Streams are flushed and exit functions called before; a
-    stream that cannot be flushed turns a ``code`` of 0 into ``unwritten``.
+    Freeing takes a tenth of the time for a small trace. Before, streams are flushed and exit functions called; a stream
+    that cannot be flushed turns a ``code`` of 0 into ``unwritten``.
     """
     for stream in (sys.stdout, sys.stderr):
         try:
             if stream is not None:
                 stream.flush()
-        except OSError:  # its failure was reported where it was written
+        except OSError:  # its failed write was reported before
             code = code or unwritten
     atexit._run_exitfuncs()
     os._exit(code)

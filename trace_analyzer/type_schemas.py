@@ -15,10 +15,10 @@ _TYPES = {int: "integer", float: "number", str: "string", bool: "boolean", types
 
 
 class TypeSchemas:
-    """Translate types, and collect in ``definitions`` what they define by name.
+    """Translate types, and collect the named ones in ``definitions``.
 
-    ``fields_of`` names the fields of a dataclass that its document has. ``closed`` holds the classes that take no more fields, all where it is None.
-    ``named`` says whether dataclasses within others are definitions; else they stand where they are used.
+    ``fields_of`` returns the names of a dataclass's fields in its document. ``closed`` lists the classes that take no
+    additional fields; None means all. With ``named``, nested dataclasses become definitions; else they are inlined.
     """
 
     def __init__(
@@ -32,7 +32,7 @@ class TypeSchemas:
     def of_object(self, declared: type) -> Schema:
         """Return the schema of a dataclass.
 
-        Its docstring describes it: the first paragraph where fields have sentences of their own, else all of it.
+        The dataclass's docstring is the description: its first paragraph where fields have sentences, else the whole.
         """
         hints = get_type_hints(declared, include_extras=True)
         names = list(self._fields_of(declared))
@@ -47,7 +47,7 @@ class TypeSchemas:
         }
 
     def of_type(self, hint: Any) -> Schema:
-        """Return the schema of a type. Raises ``KeyError`` for one that JSON has no word for."""
+        """Return the schema of a type. Raises ``KeyError`` for a type that JSON lacks."""
         origin = get_origin(hint)
         if origin is Annotated:
             return self._annotated(hint)
@@ -66,7 +66,7 @@ class TypeSchemas:
     def _reference(self, declared: type) -> Schema:
         name = declared.__name__
         if name not in self.definitions:
-            self.definitions[name] = {}  # a place kept, in the order in which classes are met
+            self.definitions[name] = {}  # Reserve the place, so that definitions keep the order of first use.
             self.definitions[name] = self.of_object(declared)
         return {"$ref": f"#/$defs/{name}"}
 
@@ -99,7 +99,7 @@ class TypeSchemas:
 
 
 def _union(choices: list[Schema]) -> Schema:
-    """Return one ``type`` with several names where the choices are plain types; ``anyOf`` else."""
+    """Return one ``type`` with several names where the choices are plain types, else ``anyOf``."""
     plain = [choice for choice in choices if isinstance(choice.get("type"), str) and "properties" not in choice]
     limited = [choice for choice in plain if len(choice) > 1]
     if len(plain) < len(choices) or len(limited) > 1:
@@ -110,7 +110,7 @@ def _union(choices: list[Schema]) -> Schema:
 
 
 def result_schema(title: str, result: type[Result]) -> Schema:
-    """Return the schema of what `Result.document` returns for this class; its objects take no more fields."""
+    """Return the schema of `Result.document` for this class; its objects take no additional fields."""
     schemas = TypeSchemas(document_fields, named=True)
     root = schemas.of_object(result)
     return {"$schema": DRAFT, "title": title, **root, "$defs": schemas.definitions}

@@ -1,4 +1,4 @@
-"""Read JSON values as the types that dataclasses declare, so that a damaged file is refused where it is read."""
+"""Read JSON values as the types that dataclasses declare, so that damaged files are refused at reading."""
 
 import dataclasses
 import functools
@@ -9,23 +9,23 @@ from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 T = TypeVar("T")
 
 _LARGEST = (1 << 63) - 1
-"""Whole numbers are kept in 64 bits."""
+"""Integers are stored in 64 bits."""
 
 
 def damage() -> tuple[type[Exception], ...]:
-    """Return what reading a document raises that somebody edited or that is of another shape."""
+    """Return the exceptions that reading an edited or foreign document can raise."""
     import polars as pl
 
     return (KeyError, TypeError, AttributeError, ValueError, IndexError, OverflowError, pl.exceptions.PolarsError)
 
 
 def first_line(error: Exception) -> str:
-    """Return the first line of what an error says, its type without any: Polars explains at length."""
+    """Return the first line of an error's message, or its type without a message: Polars' messages are long."""
     return next(iter(str(error).splitlines()), type(error).__name__)
 
 
 def read_as(declared: type[T], value: object, place: str = "") -> T:
-    """Return a JSON value as a dataclass, with its fields as they are declared.
+    """Return a JSON value as a dataclass, with its fields as declared.
 
     Lists become tuples. Raises ``TypeError`` for a value of another type, with its place in the document, for numbers that are not
     finite or too large, and for fields that are missing or unknown.

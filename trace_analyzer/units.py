@@ -1,4 +1,4 @@
-"""Convert and format quantities: the one place that knows how they are written for people."""
+"""Convert quantities and format them for people."""
 
 import re
 import unicodedata
@@ -8,8 +8,8 @@ NS_PER_US = 1_000
 NS_PER_MS = 1_000_000
 NS_PER_S = 1_000_000_000
 
-# Control characters (C0, DEL, C1), line separators, bidirectional controls and isolates: in a terminal
-# or a log they act instead of being read.
+# Control characters (C0, DEL, C1), line separators, bidirectional controls and isolates: terminals and logs execute
+# them instead of showing them.
 _ACTIVE = re.compile(
     "[\x00-\x1f\x7f-\x9f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufe0f\ufeff\ufff9-\ufffb"
     "\ud800-\udfff\U000e0000-\U000e007f]"
@@ -20,17 +20,17 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def visible(text: str) -> str:
-    """Return the text with every character that a terminal would obey written as a visible escape."""
+    """Escape every character that a terminal would execute."""
     return _ACTIVE.sub(lambda match: _escape(ord(match[0])), text)
 
 
 def visible_lines(text: str) -> str:
-    """Return the text as `visible` does, but with line breaks and tabs left as they are."""
+    """Escape like `visible`, but keep line breaks and tabs."""
     return _ACTIVE.sub(lambda match: match[0] if match[0] in "\n\t" else _escape(ord(match[0])), text)
 
 
 def printable(text: str) -> str:
-    """Return the text with undecodable bytes of a file name as ``\\xe9``, and other lone surrogates as ``\\ud800``."""
+    """Escape undecodable bytes of a file name as ``\xe9``, and other lone surrogates as ``\ud800``."""
     return _SURROGATE.sub(lambda match: _escape(ord(match[0])), text)
 
 
@@ -41,19 +41,19 @@ def _escape(code: int) -> str:
 
 
 def cell_width(text: str) -> int:
-    """Return the terminal cells that a text takes: wide characters take two, combining marks none."""
+    """Return the width of a text in terminal cells: wide characters take two, combining marks none."""
     if text.isascii():
         return len(text)
     return sum(0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text)
 
 
 def capitalized(text: str) -> str:
-    """Return text with a capital first letter; the rest stays as it is."""
+    """Return the text with its first letter in upper case and the rest unchanged."""
     return text[:1].upper() + text[1:]
 
 
 def shorten(text: str, cells: int) -> str:
-    """Cut the text to at most ``cells`` terminal cells, the cut marked by an ellipsis."""
+    """Cut the text to at most ``cells`` terminal cells, with an ellipsis at the cut."""
     if cell_width(text) <= cells:
         return text
     kept, used = [], 1
@@ -71,7 +71,7 @@ def duration(ns: int | float | None) -> str:
 
 
 def percent(ratio: float | None) -> str:
-    """Write a ratio as a percentage: ``12 %``, one decimal under 10 %, never 0 % or 100 % when it is not."""
+    """Write a ratio as a percentage: ``12 %``, with one decimal under 10 %, and 0 % or 100 % only for exact values."""
     if ratio is None:
         return "–"
     share = 100 * ratio
@@ -88,7 +88,10 @@ def count(n: int | float | None) -> str:
 
 
 def counted(n: int | float, one: str, many: str | None = None) -> str:
-    """Write a count with what is counted: ``1 kernel``, ``2 kernels``; ``many`` where that is more than an s."""
+    """Write a count with its noun:
+
+    ``1 kernel``, ``2 kernels``; ``many`` is the plural where it is not ``one`` plus s.
+    """
     number = count(n)
     return f"{number} {one if number == '1' else many or one + 's'}"
 
@@ -119,21 +122,24 @@ def quantity(value: float | None, unit: str) -> str:
 
 
 def number(value: float | None) -> str:
-    """Write a number without a unit in three significant digits, from 1,000 to a million in full: ``1.23``, ``1,390``."""
+    """Write a number without a unit with three significant digits, but in full from 1,000 to a million:
+
+    ``1.23``, ``1,390``.
+    """
     if value is None:
         return "–"
     return f"{value:,.0f}" if 999.5 <= abs(value) < 999_999.5 else f"{value:,.3g}"
 
 
 def factor(factor: float | None) -> str:
-    """Write a factor: ``1.23 ×``; beyond 100,000 only that it is more."""
+    """Write a factor: ``1.23 ×``; beyond 100,000 only that limit."""
     if factor is None:
         return "–"
     return "over 100,000 ×" if factor > 100_000 else f"{number(factor)} ×"
 
 
 def fine_percent(ratio: float | None) -> str:
-    """Write a ratio as a percentage with two decimals, for parts of which all but one are tiny: ``0.17 %``."""
+    """Write a ratio as a percentage with two decimals, for shares of which most are tiny: ``0.17 %``."""
     return "–" if ratio is None else f"{100 * ratio:.2f} %"
 
 
@@ -152,7 +158,7 @@ FORMS: Mapping[str, Callable[[float | None], str]] = {
 
 
 def written(value: float | str | bool | None, unit: str) -> str:
-    """Write the value in its column's unit; text as it is, missing as a dash."""
+    """Write the value in its column's unit; text stays unchanged, null becomes a dash."""
     if value is None or value == "":
         return "–"
     if isinstance(value, bool):

@@ -1,4 +1,4 @@
-"""Name the user's folders: for settings and for what may be deleted, by the conventions of the platform."""
+"""Return the user's folders for settings and for caches, by the conventions of the platform."""
 
 import os
 import sys
@@ -6,11 +6,14 @@ from pathlib import Path
 
 _NAME = "trace-analyzer"
 TEMPLATES = "templates"
-"""Name in the cache folder of what is not a trace."""
+"""Subfolder of the cache folder for compiled templates, which are no traces."""
 
 
 def config_folder() -> Path:
-    """Return the folder of settings, by the XDG convention; it need not exist. Raises ``RuntimeError`` without a home."""
+    """Return the folder for settings, by the XDG convention; it need not exist.
+
+    Raises ``RuntimeError`` without a home.
+    """
     base = os.environ.get("APPDATA" if os.name == "nt" else "XDG_CONFIG_HOME")
     return (Path(base) if base else Path.home() / ".config") / _NAME
 
@@ -24,5 +27,5 @@ def cache_folder() -> Path:
 
 
 def template_folder() -> Path:
-    """Return the folder of compiled templates, in that of the cache; it need not exist."""
+    """Return the folder for compiled templates within the cache folder; it need not exist."""
     return cache_folder() / TEMPLATES

@@ -1,4 +1,4 @@
-"""Name every regime, cause, part of a window, kernel group and kernel bucket once: key, label, sentence, cure, colour.
+"""Define every regime, cause, window part, kernel group and kernel bucket once: key, label, sentence, cure, colour.
 
 Keys are the words of the JSON report and of tables; labels are what people read in the terminal, in Markdown, on the page
 and in the docs. Analyses, verdict, renderers, style sheet, JSON Schema and command line read these entries.
@@ -26,12 +26,12 @@ from trace_analyzer.terms import (
 
 
 def limit_label(regime: str, cause: str | None) -> str:
-    """Return what limits a window: the regime's label, but for a cause that has one of its own (copies: Copy-bound)."""
+    """Return the label of a window's limit: the regime's, unless the cause has its own (copies: Copy-bound)."""
     return (CAUSES[cause].limit if cause is not None and cause in CAUSES else "") or label(regime)
 
 
 def limit_noun(regime: str, cause: str | None) -> str:
-    """Return the name of the time that counts as it: the cause's own, else the regime's."""
+    """Return the name of the time that counts towards a limit: the cause's noun, else the regime's."""
     return (CAUSES[cause].noun if cause is not None and cause in CAUSES else "") or REGIMES[regime].noun
 
 
@@ -108,7 +108,7 @@ _OWN_PARTS = by_key(
     Part(
         "graph-capture",
         "Graph capture",
-        "Launches went into a graph that was being captured: the device rests by design, once.",
+        "Launches were captured into a graph: the device is idle by design, once per graph.",
         "named",
         Colour("#74407e"),
         (_OVERHEAD, "graph-capture"),
@@ -124,7 +124,7 @@ _OWN_PARTS = by_key(
     Part(
         "garbage-collection",
         "Garbage collection",
-        "Python collected garbage.",
+        "Python's garbage collector ran.",
         "named",
         Colour("#8f3c00"),
         (_OVERHEAD, "garbage-collection"),
@@ -132,7 +132,7 @@ _OWN_PARTS = by_key(
     Part(
         "blocking-copy",
         "Blocking copy",
-        "A copy call held the CPU until it was done.",
+        "A copy call blocked the CPU until the copy was done.",
         "named",
         Colour("#c97d9b"),
         (_OVERHEAD, "blocking-copy"),
@@ -140,7 +140,7 @@ _OWN_PARTS = by_key(
     Part(
         "profiler",
         "Profiler",
-        "The profiler itself was working; without it this time is gone.",
+        "The profiler itself used the CPU: a run without it does not have this time.",
         "named",
         Colour("#c9a58c"),
         _LAUNCH,
@@ -148,7 +148,7 @@ _OWN_PARTS = by_key(
     Part(
         "host-wait",
         "Host waits",
-        "The launching thread waited: for another thread or process, for the network, or for a timer.",
+        "The launching thread waited for another thread or process, the network or a timer.",
         "named",
         Colour("#6b5b2e", "#8f7d45"),
         (_OVERHEAD, "host-wait"),
@@ -165,7 +165,7 @@ _OWN_PARTS = by_key(
     Part(
         "cpu-operator",
         "Work on the CPU",
-        "An operator held the CPU for over 1 ms without a runtime call: it computed there, or prepared its launch for long.",
+        "An operator kept the CPU busy for over 1 ms without a runtime call: it computed on the CPU, or prepared its launch.",
         "innermost",
         Colour("#8a5a44"),
         (_OVERHEAD, "cpu-operator"),
@@ -197,7 +197,7 @@ _OWN_PARTS = by_key(
     Part(
         "device-gap",
         "Between kernels",
-        "The next kernel was queued already: the device's own gap between kernels.",
+        "The next kernel was already queued: the device's own gap between kernels.",
         "device",
         Colour("#f0ba43", "#cdc260"),
         (_OVERHEAD, "small-kernels"),
@@ -213,7 +213,7 @@ _OWN_PARTS = by_key(
     Part(
         "earlier-work",
         "Earlier work",
-        "The device worked on what was launched before the recording began, which no event shows.",
+        "The device ran work launched before the recording began, which the trace does not contain.",
         "unseen",
         Colour("#7f8b73"),
         None,
@@ -221,7 +221,7 @@ _OWN_PARTS = by_key(
     Part(
         "unexplained",
         "Unexplained",
-        "Work was queued, yet nothing recorded says why it did not start.",
+        "Work was queued, but nothing recorded explains why it did not start.",
         "device",
         Colour("#8b939d"),
         None,
@@ -238,7 +238,7 @@ _OWN_PARTS = by_key(
     Part(
         "withheld",
         "Withheld",
-        "A check of the trace fails that causes of idle time rest on.",
+        "A check that the causes of idle time depend on fails.",
         "unknown",
         Colour("#b3bac2"),
         None,
@@ -247,7 +247,7 @@ _OWN_PARTS = by_key(
 
 
 def _added_parts(document: Mapping[str, Any]) -> list[tuple[Part, str]]:
-    """Return the causes of idle time of a plug-in's ``causes.toml``, each with the part that it comes before."""
+    """Return the causes of idle time in a plug-in's ``causes.toml``, each with the part that it precedes."""
     return [_added_part(**row) for row in document["cause"]]
 
 
@@ -271,7 +271,7 @@ def _added_part(*, key: str, label: str, definition: str, colour: str, **more: s
 
 
 def _parts() -> Mapping[str, Part]:
-    """Return our own parts, and those of plug-ins each before the one that it names."""
+    """Return this package's parts, with each plug-in's part before the part that it names."""
     added = plugins.added("causes.toml", _added_parts, key=lambda made: made[0].key, taken=_OWN_PARTS)
     return by_key(
         *(part for own in _OWN_PARTS.values() for part in (*(new for new, before in added if before == own.key), own))
@@ -279,14 +279,14 @@ def _parts() -> Mapping[str, Part]:
 
 
 PARTS = _parts()
-"""Parts of a window, in the order of the report: where activities overlap, or several things go on at once on the host, an
-instant counts for the first."""
+"""Parts of a window in the order of the report, which is also their precedence: where activities or host events
+overlap, an instant counts for the first."""
 
 GROUPS: Mapping[str, Group] = by_key(
     Group(
         "matmul",
         "Matmul, conv, attention",
-        "Matmuls, convolutions and attention: the kernels that tensor cores are made for.",
+        "Matmuls, convolutions and attention: the kernels that can use tensor cores.",
         Colour("#0072b2", "#2d74b3"),
     ),
     Group(
@@ -315,7 +315,7 @@ ACTIVITIES: Mapping[str, Group] = by_key(
     Group("memcpy", "Copy", "Memory copies.", Colour("#75925a", "#86aa82")),
     Group("memset", "Memset", "Memory fills.", Colour("#ccbe7d", "#d1ba5f")),
 )
-"""Activities that are no kernels."""
+"""Activities other than kernels."""
 
 STATUSES: Mapping[str, Term] = by_key(
     Term("ok", "Judged", "The trace holds what a verdict needs."),
@@ -331,7 +331,7 @@ STATUSES: Mapping[str, Term] = by_key(
 """Whether a trace can be judged."""
 
 RUN_AHEAD_STATES: Mapping[str, Term] = by_key(
-    Term("ahead", "Ahead", "The CPU launches well before the device gets there: its overhead is hidden."),
+    Term("ahead", "Ahead", "The CPU launches well before the device starts the work: its overhead is hidden."),
     Term("keeping-up", "Keeping up", "The CPU launches in time, with little to spare."),
     Term("behind", "Behind", "The queue is empty most of the time: the device waits for launches."),
 )
@@ -344,36 +344,36 @@ IDLE_CAUSES = tuple(part.key for part in PARTS.values() if not part.is_work)
 """Keys of the causes of idle time."""
 
 NAMED_WORK = tuple(part.key for part in PARTS.values() if part.role == "named")
-"""Keys of the causes that are named after work of the host, whatever its innermost event is."""
+"""Keys of causes that named host work determines, whatever the innermost event is."""
 
 INNERMOST_WORK = tuple(part.key for part in PARTS.values() if part.role == "innermost")
-"""Keys of the causes that the host's innermost event stands for."""
+"""Keys of causes that the host's innermost event determines."""
 
 HOST_CAUSES = tuple(part.key for part in PARTS.values() if part.role in ("wait", "named", "innermost", "launch"))
-"""Keys of the causes that lie with the host."""
+"""Keys of causes on the host."""
 
 DEVICE_CAUSES = tuple(part.key for part in PARTS.values() if part.role == "device")
-"""Keys of the causes that lie with the device."""
+"""Keys of causes on the device."""
 
 WITHHELD = "withheld"
-"""Key of idle time of a device whose trace does not support causes."""
+"""Key of idle time on a device whose trace does not support causes."""
 
 EARLIER_WORK = "earlier-work"
-"""Key of idle time in which the device worked on what was launched before the recording began."""
+"""Key of idle time in which the device did work that was launched before the recording."""
 
 UNKNOWN_PARTS = tuple(
     part.key for part in PARTS.values() if not part.is_work and part.cure is None and part.key != EARLIER_WORK
 )
-"""Keys of the idle time of which nobody knows whose it is; the page hatches them."""
+"""Keys of idle time without a known cause; the page hatches them."""
 
 
 def part_term(key: str) -> Term:
-    """Return the part of a window; one that this version does not know is called by its key."""
+    """Return the term of a part; an unknown key is its own label."""
     return PARTS.get(key) or Term(key, label(key), "")
 
 
 def label(key: str | None) -> str:
-    """Return the label of a part, a cause, a regime or a group; a key without one is written as words, None as a dash."""
+    """Return the label of a part, a cause, a regime or a group; an unknown key is written as words, None as a dash."""
     term = _term(key)
     return term.label if term else "–" if not key else key[:1].upper() + key[1:].replace("-", " ")
 
@@ -384,16 +384,16 @@ _CHECKS = {
     "few_long_activities": "in the five longest activities",
     "graph_share": "launched by graphs",
 }
-"""What people read for a check whose name says too little."""
+"""Labels of checks whose names are too short for people."""
 
 
 def check_label(name: str) -> str:
-    """Return the words for a check within a sentence; programs keep its name."""
+    """Return a check's label within a sentence; programs use its name."""
     return _CHECKS.get(name, name.replace("_", " "))
 
 
 def phrase(key: str) -> str:
-    """Return what `label` returns as it stands within a sentence."""
+    """Return the label as written within a sentence."""
     term = _term(key)
     return term.phrase if term else key.replace("-", " ")
 

@@ -1,4 +1,4 @@
-"""Choose what the verdict is on: the device, and the window of it."""
+"""Choose what the verdict is about: the device and its window."""
 
 import re
 from dataclasses import dataclass
@@ -19,16 +19,16 @@ from trace_analyzer.notes import Note
 from trace_analyzer.options import Options
 from trace_analyzer.report import Window
 
-# Each costs milliseconds, and a damaged file may name a million.
+# Each device costs milliseconds, and a damaged file may name a million.
 MAX_DEVICES = 256
 
 _MOST_STEPS = 1 << 62
-"""Numbers of steps are 64 bits wide."""
+"""Step numbers have at most 64 bits."""
 
 
 @dataclass(frozen=True)
 class Judged:
-    """Hold what the verdict is on: the device's code, the window, its intervals (device, start_ns, end_ns)."""
+    """Hold what the verdict is about: the device's code, the window, and its intervals (device, start_ns, end_ns)."""
 
     device: int
     window: Window
@@ -36,17 +36,17 @@ class Judged:
 
 
 def device_id(label: str) -> int | str:
-    """Return the id of a device as the report writes it: an int where the file's is a plain number."""
+    """Return the id of a device as the report writes it: an int where the file has a plain number."""
     return int(label) if re.fullmatch(r"-?(0|[1-9][0-9]{0,17})", label) else label
 
 
 def device_ids(devices: pl.DataFrame) -> dict[int, int | str]:
-    """Return code -> id of devices (device, label)."""
+    """Map codes to ids of ``devices`` (device, label)."""
     return {code: device_id(label) for code, label in devices.select("device", "label").iter_rows()}
 
 
 def reported_devices(devices: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
-    """Return table `devices`, without the least busy ones where there are more than any machine has."""
+    """Return table `devices` without the least busy ones where it has more than `MAX_DEVICES`."""
     busiest = windows.sort("busy_ns", "device", descending=[True, False]).head(MAX_DEVICES)
     return devices.join(busiest, on="device", how="semi", maintain_order="left")
 
@@ -59,9 +59,9 @@ def judged(
     idle_gaps: pl.DataFrame,
     gap_sums: pl.DataFrame,
 ) -> Judged | None:
-    """Choose the wanted device, else the busiest one, in the wanted window; None where none worked.
+    """Choose the requested device, else the busiest one, and the requested window; None where no device worked.
 
-    Where no step was recorded, the window has no idle time before its first real work and after its last.
+    Without recorded steps, the window excludes idle time before the first real work and after the last.
 
     Raises ``UsageError`` for a device or a step that did no work.
     """
@@ -77,7 +77,7 @@ def judged(
 
 
 def trim_notes(judged: Judged | None, windows: pl.DataFrame, devices: pl.DataFrame) -> tuple[Note, ...]:
-    """Note what trimming took of the judged device's window; nothing where nothing was trimmed."""
+    """Note the time that trimming removed from the judged device's window; nothing without trimming."""
     if judged is None or judged.window.kind != "trimmed":
         return ()
     (window,) = windows.filter(pl.col("device") == judged.device).select("start_ns", "end_ns").iter_rows()
@@ -87,7 +87,7 @@ def trim_notes(judged: Judged | None, windows: pl.DataFrame, devices: pl.DataFra
 def recorded_span(
     judged: Judged | None, windows: pl.DataFrame, linked_events: pl.DataFrame, host: Host
 ) -> RecordedSpan | None:
-    """Return what was recorded beside the work of the judged device; None where none of its launches is known."""
+    """Return the recorded span around the work of the judged device; None where no launch of it is known."""
     if judged is None:
         return None
     start, end = where_equal(windows, "device", judged.device).select("start_ns", "end_ns").row(0)
@@ -96,7 +96,7 @@ def recorded_span(
 
 
 def measured_step_ms(options: Options, trace: Trace, device_steps: pl.DataFrame, judged: Judged | None) -> float | None:
-    """Return the step time without the profiler, ms: the caller's, else the trace's where the device has steps."""
+    """Return the step time without the profiler in ms: the caller's, else the trace's where the device has steps."""
     known = trace.header.settings
     if options.measured_step_ms is not None or judged is None or known is None:
         return options.measured_step_ms
@@ -105,7 +105,7 @@ def measured_step_ms(options: Options, trace: Trace, device_steps: pl.DataFrame,
 
 
 def _judged_device(devices: pl.DataFrame, wanted: int | str | None) -> int | None:
-    """Return the code of the device to judge, of ``devices`` (device, label, busy_ns); None where none worked."""
+    """Return the code of the device to judge, from ``devices`` (device, label, busy_ns); None where none worked."""
     if wanted is None:
         return devices.sort("busy_ns", descending=True, maintain_order=True).get_column("device").first()  # type: ignore[return-value]
     labels = [device_id(label) for label in devices.get_column("label")]
@@ -117,7 +117,7 @@ def _judged_device(devices: pl.DataFrame, wanted: int | str | None) -> int | Non
 
 
 def _trimmed(whole: pl.DataFrame, gaps: pl.DataFrame, sums: pl.DataFrame) -> tuple[Window, pl.DataFrame]:
-    """Return a device's whole window without idle edges, and its interval as (device, start_ns, end_ns)."""
+    """Return a device's window without idle edges, and its interval as (device, start_ns, end_ns)."""
     device, start, end = whole.select("device", "start_ns", "end_ns").row(0)
     interval = window_edges.trimmed((start, end), gaps, sums)
     kind: Literal["whole", "trimmed"] = "whole" if interval == (start, end) else "trimmed"

@@ -1,8 +1,9 @@
-"""Advise what to change, where, and how much it can save at most.
+"""Recommend changes: what, where, and how much each can save at most.
 
-What can be changed is data (catalog/fixes.toml). For each fix there is a rule that says whether the findings ask for it
-(`rules`): a function of the `AdviceContext` that returns an `Opportunity`, or None. A fix belongs to regimes: what neither
-the limiting regime nor its runner-up can use is listed where it saves much, and marked "not the limit". docs/advice.md has a section on each.
+Fixes are data (catalog/fixes.toml). Each has a rule (`rules`), a function of the `AdviceContext` that returns an
+`Opportunity`, or None where the findings do not call for the fix. A fix belongs to regimes. If it is neither for the
+limiting regime nor for its runner-up, it is listed only where it saves much, and marked "not the limit". docs/advice.md
+has a section on each.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,13 +18,13 @@ from trace_analyzer.advice.overhead import LAUNCHING
 from trace_analyzer.advice.rules import RULES, rules_of_fixes
 from trace_analyzer.advice.window_context import AdviceContext
 from trace_analyzer.analysis import Value
-from trace_analyzer.catalog.fixes import Fix, fixes
+from trace_analyzer.catalog.fixes import Fix, fixes, for_torch_1
 from trace_analyzer.replay.estimates import Estimates, change_of
 from trace_analyzer.report import Advice, Predicted
 
 
 def opportunities(advice_context: AdviceContext | None, estimates: Estimates) -> tuple[tuple[Fix, Opportunity], ...]:
-    """Return the fixes that the findings ask for and that are worth a word, in the order of the catalogue."""
+    """Return the fixes that the findings call for and that save enough, in the order of the catalogue."""
     if advice_context is None:
         return ()
     rules = rules_of_fixes()
@@ -41,7 +42,7 @@ def opportunities(advice_context: AdviceContext | None, estimates: Estimates) ->
 def _once_each(
     asked: Sequence[tuple[Fix, Opportunity]], advice_context: AdviceContext
 ) -> tuple[tuple[Fix, Opportunity], ...]:
-    """Return one of the fixes that are the same code, for the reasons of all: that which saves most, with what all save."""
+    """Merge fixes with the same code into the one that saves most, with the reasons and savings of all."""
     same_code: dict[str, list[tuple[Fix, Opportunity]]] = {}
     for fix, opportunity in asked:
         code = fix.code_of(advice_context.platform, **opportunity.values)
@@ -51,18 +52,18 @@ def _once_each(
 
 
 def intervals(opportunities: Sequence[tuple[Fix, Opportunity]]) -> Mapping[str, pl.DataFrame]:
-    """Return fix -> the intervals of the device that it is about: device, start_ns, end_ns."""
+    """Map each fix to the intervals of the device that it concerns: device, start_ns, end_ns."""
     return {fix.id: opportunity.members for fix, opportunity in opportunities if opportunity.members is not None}
 
 
 def advise(
     advice_context: AdviceContext | None, opportunities: Sequence[tuple[Fix, Opportunity]], estimates: Estimates
 ) -> tuple[Advice, ...]:
-    """Return the advice for a verdict with a regime, most time saved first; times are for the verdict's window.
+    """Return the advice for a verdict with a regime, largest saving first; times are for the verdict's window.
 
-    What a replay estimates counts as what is saved, elsewhere the bound. Where what cures the verdict's cause, or else the best
-    of its regime, comes close to the first, it leads: the verdict decides. What changes the work instead of doing it faster
-    comes last. Time that several are about is saved once: the first carries it, the others say so (`claims`).
+    The saving is the replay's estimate, or the bound without one. The fix of the verdict's cause (else the best of its
+    regime) comes first if it is close to the largest saving. Fixes that change the work instead of its speed come last.
+    Where several fixes concern the same time, the first one counts it, and the others refer to it (`claims`).
     """
     if advice_context is None:
         return ()
@@ -75,10 +76,10 @@ def advise(
 
 
 def _item(fix: Fix, opportunity: Opportunity, advice_context: AdviceContext, predicted: Predicted | None) -> Advice:
-    """Return the advice in the catalogue's words, with the rule's figures and what a replay estimates."""
+    """Return the advice in the catalogue's words, with the rule's figures and the replay's estimate."""
     window_ns = advice_context.window_ns
     bound_ns, how_bound = min(opportunity.saves_ns, window_ns), opportunity.how_bound
-    # Where the CPU runs ahead once it is faster, other waits go too: a bound by idle time of one cause is none then.
+    # If a faster CPU can run ahead, other waits disappear too: idle time of one cause is then no upper bound.
     why = opportunity.why
     if predicted is not None and opportunity.if_more and _estimated_ns(predicted, window_ns) > _FAR_ABOVE * bound_ns:
         why = f"{why}; {opportunity.if_more}"
@@ -86,14 +87,14 @@ def _item(fix: Fix, opportunity: Opportunity, advice_context: AdviceContext, pre
     if most_ns > bound_ns:
         bound_ns, how_bound = (
             most_ns,
-            f"{how_bound}; raised to what the replay's interval allows, since other waits may shrink as well",
+            f"{how_bound}; raised to the best end of the replay's interval, since other waits may shrink too",
         )
+    is_of_limit = _is_of_limit(fix, advice_context)
+    code = fix.code_of(advice_context.platform, opportunity.case or advice_context.program or "", **opportunity.values)
     return Advice(
         title=fix.title_of(advice_context.platform, **opportunity.values),
-        code=fix.code_of(
-            advice_context.platform, opportunity.case or advice_context.program or "", **opportunity.values
-        ),
-        why=why if _is_of_limit(fix, advice_context) else f"not the limit, but {why}",
+        code=for_torch_1(code) if advice_context.is_torch_1 else code,
+        why=why if is_of_limit else f"not the limit, but {why}",
         where=opportunity.where(),
         saves_ns_at_most=bound_ns,
         how_bound=how_bound,
@@ -102,15 +103,17 @@ def _item(fix: Fix, opportunity: Opportunity, advice_context: AdviceContext, pre
         id=fix.id,
         docs=fix.docs,
         predicted=predicted,
+        is_of_limit=is_of_limit,
     )
 
 
 _FAR_ABOVE = 2
-"""Where a replay estimates over so many times the idle time of a fix's own cause, the advice says why."""
+"""Ratio of the replay's estimate to the idle time of a fix's own cause above which the advice explains the
+difference."""
 
 
 def _predicted(fix: Fix, opportunity: Opportunity, estimates: Estimates) -> Predicted | None:
-    """Return what a replay makes of the fix; None where its change is not what the rule speaks of."""
+    """Return the replay's prediction for the fix; None where the replayed change differs from the rule's."""
     return estimates.of(change_of(fix)) if opportunity.is_replayed else None
 
 
@@ -119,35 +122,35 @@ def _saved_ratio(step_ns: float, predicted: Predicted) -> float:
 
 
 def _estimated_ns(predicted: Predicted | None, window_ns: int) -> int:
-    """Return what a replay estimates that a change saves of the window; 0 where it estimates nothing."""
+    """Return the saving in the window that a replay estimates; 0 without an estimate."""
     return 0 if predicted is None else round(_saved_ratio(predicted.step_ns, predicted) * window_ns)
 
 
 def saved_ns(item: Advice, window_ns: int) -> float:
-    """Return what an advice is ranked by, ns of the window: what a replay estimates, else the bound."""
+    """Return the saving that ranks an advice, ns of the window: the replay's estimate, else the bound."""
     predicted = item.predicted
     return item.saves_ns_at_most if predicted is None else _saved_ratio(predicted.step_ns, predicted) * window_ns
 
 
 def _is_of_limit(fix: Fix, advice_context: AdviceContext) -> bool:
-    """Return whether the limiting regime or its runner-up can use the fix."""
+    """Return whether the fix is for the limiting regime or its runner-up."""
     return not advice_context.regimes.isdisjoint(fix.regimes)
 
 
 def _may_help(fix: Fix, advice_context: AdviceContext) -> bool:
-    """Return whether to ask for the fix: across regimes for all but last resorts."""
+    """Return whether to check the fix: fixes of other regimes are checked too, except last resorts."""
     return _is_of_limit(fix, advice_context) or not fix.last_resort
 
 
 def _least_ns(fix: Fix, advice_context: AdviceContext) -> float:
-    """Return the least saving that is worth a word, ns."""
+    """Return the least saving for an advice, ns."""
     if _is_of_limit(fix, advice_context):
         return worth_ns(advice_context)
     return thresholds.OTHER_REGIME_RATIO * advice_context.window_ns
 
 
 def _ranked(items: Sequence[tuple[Fix, Advice]], advice_context: AdviceContext) -> tuple[Advice, ...]:
-    """Sort by time saved, last resorts last; what the verdict speaks for leads if it is as close as runners-up are."""
+    """Sort by saving, last resorts last; the verdict's own fix comes first if it is as close as a runner-up."""
     verdict = advice_context.verdict
 
     def saved(pair: tuple[Fix, Advice]) -> float:

@@ -1,4 +1,4 @@
-"""Say which advice is about time that advice above it counts already: both save it once."""
+"""Find advice about time that earlier advice already counts: such time can be saved only once."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -12,14 +12,14 @@ from trace_analyzer.report import Advice
 from trace_analyzer.units import percent
 
 _ALL = 0.995
-"""Gaps of nanoseconds between kernels are no difference."""
+"""Share from which advice counts as entirely shared: it ignores gaps of nanoseconds between kernels."""
 
 
 def with_claims(ranked: Sequence[Advice], members: Mapping[str, pl.DataFrame]) -> tuple[Advice, ...]:
-    """Return the advice, each with the one above it that counts most of its time too, where that is a share worth a word.
+    """Return the advice, each with the earlier one that counts most of its time too, if that share is large enough.
 
-    ``members`` are the intervals of the device that each is about, by fix: device, start_ns, end_ns. The first of two, which saves
-    more, carries the time that they share.
+    ``members`` are the intervals of the device that each fix concerns: device, start_ns, end_ns. Of two fixes, the
+    first, which saves more, counts the shared time.
     """
     spans = {item.id: union(members[item.id], ["device"]) for item in ranked if item.id in members}
     return tuple(_claimed(item, ranked[:place], spans) for place, item in enumerate(ranked))
@@ -34,7 +34,7 @@ def _claimed(item: Advice, above: Sequence[Advice], spans: Mapping[str, pl.DataF
     if ratio < thresholds.SHARED_RATIO:
         return item
     share = "all" if ratio > _ALL else percent(ratio)
-    why = f"{item.why}; “{first.title}” counts {share} of this time too, which is saved once"
+    why = f"{item.why}; “{first.title}” already counts {share} of this time, which can be saved only once"
     return replace(item, why=why, shared_with=first.id, shared_ratio=ratio)
 
 

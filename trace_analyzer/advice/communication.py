@@ -1,4 +1,4 @@
-"""Declare the rules of advice for collectives, copies and waits between streams."""
+"""Define the rules for collectives, copies and waits between streams."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -30,7 +30,10 @@ _COMPUTES = ("compute", "memory", "latency", "other")
 
 
 def _part_of(context: AdviceContext, part: str, hides: Sequence[str], why: str) -> Opportunity | None:
-    """Return what hiding a part saves: at most all of it, and no more than work of parts ``hides`` can still hide."""
+    """Return the opportunity to hide a part of the window behind other work.
+
+    The saving is at most all of it, and at most as much as work of parts ``hides`` can hide.
+    """
     rows = context.within.activities.filter(pl.col("bound") == part)
     if rows.is_empty():
         return None
@@ -39,10 +42,10 @@ def _part_of(context: AdviceContext, part: str, hides: Sequence[str], why: str) 
     saves = min(parts.get(part, 0), sum(parts.get(other, 0) for other in hides) - hiding_ns)
     if saves <= 0:
         return None
-    what = "work that hides none" if saves < parts[part] else f"{part} that runs alone"
+    what = "the other work" if saves < parts[part] else f"{part}"
     return Opportunity(
         saves,
-        f"the lesser of the time in which {part} runs alone and of that of other work which hides none: here {what}",
+        f"the shorter of two times: {part} that runs alone, and other work that hides none of it; here {what}",
         f"{share_of_window(context, parts[part])}: {why}",
         partial(largest_operators, rows),
         longest(rows, pl.col("duration_ns")),
@@ -51,7 +54,7 @@ def _part_of(context: AdviceContext, part: str, hides: Sequence[str], why: str) 
 
 
 def overlap(context: AdviceContext) -> Opportunity | None:
-    """Return the saving of overlapping collectives that run alone, with those of most exposed time."""
+    """Propose overlapping exposed collectives, and name those with most exposed time."""
     opportunity = _part_of(context, "communication", _COMPUTES, "collectives run while nothing else does")
     exposed = context.within.collectives.filter(pl.col("exposed_ns") > 0).sort("exposed_ns", descending=True)
     if opportunity is None or exposed.is_empty():
@@ -63,7 +66,7 @@ def overlap(context: AdviceContext) -> Opportunity | None:
 
 
 def gradient_buckets(context: AdviceContext) -> Opportunity | None:
-    """Return the saving of larger gradient messages where exposed ones are too small to be worth their latency."""
+    """Propose larger gradient messages where exposed ones are so small that latency dominates."""
     kinds = ["all_reduce", "reduce_scatter", "all_gather"]
     rows = context.within.collectives.filter(
         pl.col("collective").is_in(kinds) & (pl.col("message_bytes") < thresholds.SMALL_MESSAGE_BYTES)
@@ -74,7 +77,7 @@ def gradient_buckets(context: AdviceContext) -> Opportunity | None:
     return Opportunity(
         min(total(rows, "exposed_ns"), held_ns(context, rows.with_columns(end_ns_of()), ["communication"])),
         f"exposed time of collectives under {thresholds.SMALL_MESSAGE_BYTES >> 20} MiB",
-        f"{counted(rows.height, 'collective moves', 'collectives move')} {size(typical)} in the median: that takes longer to"  # type: ignore[arg-type]
+        f"{counted(rows.height, 'collective moves', 'collectives move')} {size(typical)} in the median: they take longer to"  # type: ignore[arg-type]
         " start than to send",
         partial(largest_names, rows, pl.col("collective"), pl.col("exposed_ns")),
         longest(rows, pl.col("duration_ns")),
@@ -83,7 +86,7 @@ def gradient_buckets(context: AdviceContext) -> Opportunity | None:
 
 
 def copies(context: AdviceContext) -> Opportunity | None:
-    """Return the saving of overlapping copies that run while nothing else does."""
+    """Propose overlapping copies that run alone."""
     copies = context.within.activities.filter(pl.col("bound") == "copy")
     pageable = total(where_called(copies, pl.col("name").str.contains("(?i)pageable")), "duration_ns")
     share = percent(pageable / max(1, total(copies, "duration_ns")))
@@ -93,7 +96,7 @@ def copies(context: AdviceContext) -> Opportunity | None:
 
 
 def small_copies(context: AdviceContext) -> Opportunity | None:
-    """Return the saving of merging copies that take longer to start than to move, several in a step."""
+    """Propose merging copies that take longer to start than to transfer, several per step."""
     is_small = (pl.col("bound") == "copy") & (pl.col("bytes") < thresholds.SMALL_COPY_BYTES)
     small = context.within.activities.filter(is_small)
     if small.height <= context.steps:
@@ -105,11 +108,11 @@ def small_copies(context: AdviceContext) -> Opportunity | None:
         pl.col("exposed_ns"),
         f"time of copies under {thresholds.SMALL_COPY_BYTES >> 10} KiB in which nothing else ran",
         f"{counted(small.height, 'copy', 'copies')} between host and device moved {size(small.get_column('bytes').median())} in the median:"  # type: ignore[arg-type]
-        " that takes longer to start than to move",
+        " they take longer to start than to move",
     )
 
 
 def dependencies(context: AdviceContext) -> Opportunity | None:
-    """Return the saving of idle time in which queued work waits for other streams or peers."""
-    why = "work was queued and the device still idled: it waited for another stream or a peer, not for the CPU"
+    """Propose reducing idle time in which queued work waits for other streams or peers."""
+    why = "work was queued while the device idled: it waited for another stream or a peer, not for the CPU"
     return idle_of(context, ("device-wait",), why)

@@ -1,6 +1,6 @@
-"""Say what of a step no CUDA graph can hold, or only on conditions.
+"""Name the parts of a step that a CUDA graph cannot contain, or only under conditions.
 
-These are waits, kernels that differ from step to step, collectives, and the CPU's work.
+These are waits, kernels that differ between steps, collectives, and CPU work.
 """
 
 import polars as pl
@@ -10,17 +10,17 @@ from trace_analyzer.advice.window_context import AdviceContext
 from trace_analyzer.units import counted, duration, percent
 
 MANY_WAITS = 2
-"""One wait at the end of a step stays outside of a graph of it."""
+"""Number of waits that are obstacles: a single one at the end of a step stays outside its graph."""
 SHORT_PIECE = 10
 """A graph of fewer launches takes the CPU as long as many of them, and what follows a wait often has sizes that depend on the data."""
 DIFFERS_RATIO = 0.05
-"""Fewer kernels of other steps are prefetched copies, or what a program does now and then."""
+"""Least share of differing kernels that is an obstacle: fewer are prefetched copies or occasional work."""
 _OUTSIDE = {"data-loading": "loading data", "cpu-operator": "long CPU work of operators"}
-"""Causes of idle time that a graph leaves as they are."""
+"""Causes of idle time that a graph does not change."""
 
 
 def obstacles(context: AdviceContext) -> str:
-    """Return what stands in a graph's way, each behind a semicolon; empty where nothing is known to."""
+    """Return the obstacles to a graph, each after a semicolon; "" where none is known."""
     known = (*_waits(context), *_changes(context), *_caches(context), *_collectives(context), *_outside(context))
     return "".join(f"; {text}" for text in known)
 
@@ -73,11 +73,11 @@ def _waits(context: AdviceContext) -> list[str]:
     waits = waits_between(context) / context.steps
     if waits < MANY_WAITS:
         return []
-    return [f"{counted(waits, 'call')}{_per_step(context)} wait for the device, which no graph can hold: take them out first"]  # fmt: skip
+    return [f"{counted(waits, 'call')}{_per_step(context)} wait for the device, which no graph can contain: remove them first"]  # fmt: skip
 
 
 def differing_ratio(context: AdviceContext) -> float:
-    """Return the share of a step's kernels, by name and number of blocks, that not every step of the window launches."""
+    """Return the share of a step's kernels that some steps of the window do not launch, by name and blocks."""
     steps = context.step_spans.with_row_index("step")
     if steps.height < 2:
         return 0.0
@@ -95,7 +95,7 @@ def _changes(context: AdviceContext) -> list[str]:
     ratio = differing_ratio(context)
     if ratio < DIFFERS_RATIO:
         return []
-    return [f"{percent(ratio)} of the kernels differ from step to step, as shapes or branches change: pad or bucket them first"]  # fmt: skip
+    return [f"{percent(ratio)} of the kernels differ from step to step, because shapes or branches change: pad or bucket the inputs first"]  # fmt: skip
 
 
 def _collectives(context: AdviceContext) -> list[str]:
@@ -104,16 +104,16 @@ def _collectives(context: AdviceContext) -> list[str]:
         return []
     version = " (NCCL 2.9.6 or later)" if context.platform == "cuda" else ""
     what = counted(rows.height / context.steps, "collective")
-    return [f"{what}{_per_step(context)}: all ranks have to capture them alike{version}"]
+    return [f"{what}{_per_step(context)}: all ranks have to capture them in the same order{version}"]
 
 
 def _outside(context: AdviceContext) -> list[str]:
-    """Name the CPU's work that holds a share of the window worth a word, and that a graph leaves as it is."""
+    """Name CPU work that takes a relevant share of the window and that a graph does not change."""
     launching = context.within.activities.get_column("operator_id").drop_nulls().implode()
     outside = context.idle.filter((pl.col("cause") != "cpu-operator") | ~pl.col("event_id").is_in(launching))
     idle = {cause: total(outside.filter(pl.col("cause") == cause), length_ns()) for cause in _OUTSIDE}
     return [
-        f"{what} ({duration(idle[cause] / context.steps)}{_per_step(context)}) stays outside"
+        f"{what} ({duration(idle[cause] / context.steps)}{_per_step(context)}) stays outside of it"
         for cause, what in _OUTSIDE.items()
         if idle[cause] >= worth_ns(context)
     ]

@@ -1,4 +1,4 @@
-"""Declare the rules of advice for what kernels compute and move."""
+"""Define the rules for computation and memory traffic of kernels."""
 
 import json
 from dataclasses import replace
@@ -25,11 +25,11 @@ from trace_analyzer.units import count, counted, percent, size
 
 
 def attention_kernel(context: AdviceContext) -> Opportunity | None:
-    """Return the saving of fused attention, whose scores do not go through memory between the two matmuls."""
+    """Propose fused attention, whose scores do not pass through memory between the two matmuls."""
     runs = context.within.fusions.filter(pl.col("kind") == "attention")
     how = (
-        "time of all calls of unfused attention, its two matmuls too, less that of a fused kernel at its roof: FLOP over"
-        " peak or bytes over bandwidth, whichever takes longer"
+        "time of all calls of unfused attention, including its two matmuls, minus the roofline time of one fused kernel (the"
+        " longer of FLOP over peak and bytes over bandwidth)"
     )
     moved = size(total(runs, "saved_bytes"))
     is_module = runs.get_column("module").cast(pl.String) == "MultiheadAttention"
@@ -50,7 +50,7 @@ _WITHOUT_WEIGHTS = """out, _ = attention(q, k, v, need_weights=False)  # nn.Mult
 
 
 def fusion(context: AdviceContext) -> Opportunity | None:
-    """Return the saving of fusing chains whose tensors are known, else kernels that follow each other."""
+    """Propose fusing chains with known tensors, else consecutive kernels."""
     others = union(context.within.fusions.filter(pl.col("kind") != "chain"), ["device"])
     chains = outside(context.within.fusions.filter(pl.col("kind") == "chain"), others)
     if total(chains, "saves_ns") < worth_ns(context):
@@ -59,7 +59,7 @@ def fusion(context: AdviceContext) -> Opportunity | None:
     return run_opportunity(
         context,
         chains,
-        "share of the chains' bytes that only goes from one kernel to the next, of their time",
+        "time of the chains, times the share of their bytes that only passes from one kernel to the next",
         f"{counted(chains.height, 'chain writes', 'chains write')} {size(total(chains, 'saved_bytes') / 2)} to memory that only their next kernel"
         " reads",
         snippet="\n".join(codes.get_column("code").head(3)),
@@ -70,13 +70,14 @@ _WRITTEN = (
     r"^triton_|CompiledFunction|Torch-Compiled|^## Call Compiled|multi_tensor|_foreach_|(?i:_?fused_?(?:adam|sgd|adagrad|lamb))"
     r"|(?i:cudnn|miopen|convolution|batched_transpose|nchw|nhwc)"
 )
-"""Names and operators of kernels that a compiler fused, that pass over many tensors at once, or that a library launches."""
+"""Names and operators of kernels that a compiler fused, that process many tensors at once, or that a library
+launches."""
 
 
 def _followers(context: AdviceContext, others: pl.DataFrame) -> Opportunity | None:
-    """Return memory-bound kernels after the first of each run on a stream, outside of what other fixes replace.
+    """Propose fusing memory-bound kernels after the first of each run, except those that other fixes replace.
 
-    What is fused already, or launched inside a library, is no link of such a chain.
+    Kernels that are already fused, or launched inside a library, are not part of such runs.
     """
     name, operator = pl.col("name"), pl.col("operator")
     written = name.str.contains(_WRITTEN) | operator.str.contains(_WRITTEN).fill_null(False)
@@ -94,17 +95,17 @@ def _followers(context: AdviceContext, others: pl.DataFrame) -> Opportunity | No
         context,
         followers,
         pl.col("duration_ns"),
-        "time of every such kernel but the first of its chain: a fused chain moves data once",
+        "time of all such kernels but the first of each chain: a fused chain moves its data once",
         f"{counted(followers.height, 'pointwise or normalization kernel follows', 'pointwise and normalization kernels follow')}"
-        " another one on the same stream: each reads and writes all its data again",
+        " another one on the same stream: each of them reads and writes all its data again",
         snippet="model = torch.compile(model)  # one pass over memory instead of one per operator",
     )
-    # The replay fuses the chains of table `fusions`, which these kernels are not.
+    # The replay fuses the chains of table `fusions`, and these kernels are not among them.
     return opportunity and replace(opportunity, is_replayed=False)
 
 
 def channels_last(context: AdviceContext) -> Opportunity | None:
-    """Return the saving without the kernels in which convolution libraries convert the layout of images and back."""
+    """Propose channels_last, to remove the kernels in which convolution libraries convert image layouts."""
     rows = where_called(
         context.within.activities,
         pl.col("name").str.contains(r"(?i)nchwToNhwc|nhwcToNchw|NCHW2CNHW|CNHW2NCHW|^batched_transpose_\d+x\d+"),
@@ -113,23 +114,26 @@ def channels_last(context: AdviceContext) -> Opportunity | None:
         context,
         rows,
         pl.col("duration_ns"),
-        "all time of the kernels that change the layout",
+        "all time of the kernels that change the memory layout",
         f"{counted(rows.height, 'kernel only turns', 'kernels only turn')} images from one layout into the other around"
         " convolutions",
     )
 
 
 def skinny_matmuls(context: AdviceContext) -> Opportunity | None:
-    """Return the saving of larger batches for matmuls and attention that memory bandwidth limits.
+    """Propose larger batches for matmuls and attention that memory bandwidth limits.
 
-    A few rows are multiplied by all weights, or a query by a whole cache.
+    They multiply a few rows by all weights, or a query by a whole cache.
     """
     unfused_attention = union(context.within.fusions.filter(pl.col("kind") == "attention"), ["device"])
-    # In 16 bit, attention of n queries for each key has about n FLOP per byte: many queries read no cache for a few.
+    # In 16 bits, attention with n queries per key has about n FLOP per byte: with many queries, it does not read a
+    # cache for a few.
     whole = (pl.col("bucket") == "attention") & (pl.col("flop") > thresholds.FEW_QUERIES * pl.col("moved_bytes"))
     skinny = (pl.col("bound") == "memory") & (pl.col("group") == "matmul") & ~whole.fill_null(False)
-    rows = outside(context.within.activities.filter(skinny), unfused_attention)
+    candidates = context.within.activities.filter(skinny)
+    rows = outside(candidates, unfused_attention)
     rows = rows.filter(_reads_weights(rows.hstack(lookup(context.within.shapes, rows, "operator_id"))))
+    rows = rows.filter(~_is_other_work(rows, candidates))
     few = 2 * total(where_called(rows, pl.col("name").str.contains(_FOUR_BITS)), "duration_ns") > total(
         rows, "duration_ns"
     )
@@ -148,13 +152,23 @@ def skinny_matmuls(context: AdviceContext) -> Opportunity | None:
 
 
 _FOUR_BITS = r"(?i)mxfp4|nvfp4|fp4|int4|w4a|awq|gptq|marlin"
-"""Names of kernels whose weights have 4 bits."""
+"""Names of kernels with 4-bit weights."""
+
+
+def _is_other_work(rows: pl.DataFrame, candidates: pl.DataFrame) -> pl.Series:
+    """Return which rows without an operator have the name of candidates with one, none of which is among the rows."""
+    known = rows.filter(pl.col("operator").is_not_null()).get_column("name")
+    others = candidates.filter(
+        pl.col("operator").is_not_null(), ~pl.col("activity_id").is_in(rows.get_column("activity_id").implode())
+    ).get_column("name")
+    is_other = pl.col("name").is_in(others.implode()) & ~pl.col("name").is_in(known.implode())
+    return rows.select(pl.col("operator").is_null() & is_other).to_series()
 
 
 def _reads_weights(rows: pl.DataFrame) -> pl.Series:
-    """Return whether weights, or the cache of attention, are most of the bytes; true for what no shapes were recorded of.
+    """Return whether weights, or the cache of attention, are most of the bytes; true where no shapes were recorded.
 
-    Weights are the second factor of a product and of a convolution; both factors of a batched product are activations.
+    Weights are the second factor of a matmul or a convolution; both factors of a batched matmul are activations.
     """
     keys = ["operator", "input_dims", "dtype", "moved_bytes"]
     numbers, firsts = factorize(*rows.select(keys))
@@ -192,14 +206,14 @@ def _sums_over_rows(left: list[int], right: list[int]) -> bool:
 
 _SCALED = """
 scaler.scale(loss).backward(); scaler.step(optimizer); scaler.update()  # in training; once: scaler = torch.amp.GradScaler("cuda")"""
-"""Gradients of FP16 underflow unless the loss is scaled."""
+"""Code that scales the loss, as gradients in FP16 underflow without it."""
 _TORCH_DTYPES = {"tf32": "bfloat16", "bf16": "bfloat16", "fp16": "float16"}
 
 
 def fewer_bytes(context: AdviceContext) -> Opportunity | None:
-    """Return the saving of 16-bit types in fp32 pointwise and normalization kernels that memory limits.
+    """Propose 16-bit types for FP32 pointwise and normalization kernels that memory limits.
 
-    What changes their type also takes products out of fp32: those that TF32 would make faster are counted here too.
+    The change of type also concerns matmuls in FP32, so those that TF32 would speed up are counted here too.
     """
     dtype = next((d for d in ("bf16", "fp16") if context.model and context.model.peak_flops(d)), None)
     if dtype is None or runs_in_16_bits(context):
@@ -224,7 +238,7 @@ def fewer_bytes(context: AdviceContext) -> Opportunity | None:
         pl.concat([wide.with_columns((pl.col("duration_ns") / 2).alias("halved_ns")), products], how="diagonal"),
         pl.col("halved_ns"),
         "half the time of memory-bound pointwise and normalization kernels on fp32: half the bytes"
-        f"{'; and time of products in fp32 beyond their roof in 16 bit' if products.height else ''}",
+        f"{'; plus the time of fp32 matmuls and convolutions beyond their roof in 16 bit' if products.height else ''}",
         f"{counted(wide.height, 'memory-bound kernel reads and writes', 'memory-bound kernels read and write')} fp32{ran}",
         dtype=dtype,
         torch_dtype=_TORCH_DTYPES[dtype],
@@ -233,9 +247,10 @@ def fewer_bytes(context: AdviceContext) -> Opportunity | None:
 
 
 def _products_in_16_bits(context: AdviceContext, dtype: str) -> pl.DataFrame:
-    """Return products in fp32 that TF32 would make faster, with the most that a 16-bit type can save of each (``halved_ns``).
+    """Return FP32 matmuls that TF32 would speed up, with the most that a 16-bit type can save for each (``halved_ns``).
 
-    Their roof is in 16 bit no lower than that in TF32 times half, or times the ratio of the peaks if that is less.
+    Their roof time in 16 bits is at least the TF32 roof time multiplied by 0.5, or by the ratio of the peaks if that is
+    smaller.
     """
     tf32, narrow = (context.model.peak_flops(d) if context.model else None for d in ("tf32", dtype))
     slow = _missed(context, "fp32").filter(pl.col("target_dtype") == "tf32")
@@ -245,7 +260,7 @@ def _products_in_16_bits(context: AdviceContext, dtype: str) -> pl.DataFrame:
 
 
 def _missed(context: AdviceContext, *reasons: str) -> pl.DataFrame:
-    """Return kernels of the verdict's regimes that could use tensor cores better, with what each can save."""
+    """Return kernels of the verdict's regimes that could use tensor cores better, with the saving of each."""
     bounds = [bound for bound, regime in _REGIMES.items() if regime in context.regimes] or list(_REGIMES)
     missed = context.within.missed.select("activity_id", "reason", "target_dtype", "saves_ns")
     return context.within.activities.filter(pl.col("bound").is_in(bounds)).join(
@@ -257,7 +272,7 @@ _REGIMES = {"compute": "compute-bound", "memory": "memory-bandwidth-bound"}
 
 
 def out_of_fp32(context: AdviceContext, *, tf32: bool) -> Opportunity | None:
-    """Return the saving of matmul and convolution out of fp32, in the nearest type that tensor cores compute faster."""
+    """Propose moving matmul and convolution out of FP32, to the nearest type that tensor cores compute faster."""
     slow = _missed(context, "fp32").filter((pl.col("target_dtype") == "tf32") == tf32)
     if slow.is_empty() or (not tf32 and runs_in_16_bits(context)):
         return None
@@ -266,8 +281,8 @@ def out_of_fp32(context: AdviceContext, *, tf32: bool) -> Opportunity | None:
         context,
         slow,
         pl.col("saves_ns"),
-        f"time of matmuls and convolutions in fp32 beyond their roof on tensor cores in {dtype}, or beyond their share of the ratio of"
-        " the peaks where shapes are unknown",
+        f"time of fp32 matmuls and convolutions beyond their roof on tensor cores in {dtype}; where shapes are unknown, beyond their"
+        " time divided by the ratio of the peaks",
         f"{counted(slow.height, _products(slow).removesuffix('s'), _products(slow))} ran in fp32",
         dtype=dtype,
         torch_dtype=_TORCH_DTYPES[dtype],
@@ -276,7 +291,7 @@ def out_of_fp32(context: AdviceContext, *, tf32: bool) -> Opportunity | None:
 
 
 def padding(context: AdviceContext) -> Opportunity | None:
-    """Return the saving of padding sizes that keep products from tensor cores, or from aligned vector loads."""
+    """Propose padding sizes that prevent tensor cores, or aligned vector loads."""
     unknown = context.within.activities.filter(pl.col("group") == "matmul", pl.col("flop").is_null())
     narrow = where_called(unknown, pl.col("name").str.contains(r"(?i)_align[12](\D|$)")).with_columns(
         (pl.col("duration_ns") / 2).alias("saves_ns")
@@ -292,18 +307,18 @@ def padding(context: AdviceContext) -> Opportunity | None:
         rows,
         pl.col("saves_ns"),
         "time of these kernels beyond their roof on tensor cores; half of it where FLOP and bytes are not known",
-        f"{counted(rows.height, 'matmul or convolution uses', 'matmuls and convolutions use')} kernels for sizes or strides that are no multiples of 8 (align1, align2), or"
-        f" that do without tensor cores{f'; odd: {sizes}' if sizes else ''}",
+        f"{counted(rows.height, 'matmul or convolution uses', 'matmuls and convolutions use')} kernels for sizes or strides that are not multiples of 8 (align1, align2), or"
+        f" kernels without tensor cores{f'; odd: {sizes}' if sizes else ''}",
         snippet=f"size = (size + 7) // 8 * 8  # {sizes or 'every size of a matmul: 8 in 16 bit, 64 at best'}",
     )
 
 
 _FACTORS = {"aten::mm": 0, "aten::bmm": 0, "aten::addmm": 1, "aten::baddbmm": 1}
-"""Products, and which of their arguments is the first factor."""
+"""Matmul operators, and the index of their first factor among the arguments."""
 
 
 def _odd_sizes(rows: pl.DataFrame) -> str:
-    """Return which sizes of the product that can save most are no multiples of 8, with their dimension; may be empty."""
+    """Return the sizes that are no multiples of 8, in the matmul with the largest saving; may be ""."""
     known = rows.filter(pl.col("operator").cast(pl.String).is_in(list(_FACTORS)) & pl.col("input_dims").is_not_null())
     sums = as_strings(known.select("operator", "input_dims", "saves_ns")).group_by("operator", "input_dims")
     top = sums.agg(pl.col("saves_ns").sum()).sort("saves_ns", "operator", "input_dims", descending=[True, False, False])
@@ -316,7 +331,7 @@ def _odd_sizes(rows: pl.DataFrame) -> str:
 
 
 def low_precision(context: AdviceContext) -> Opportunity | None:
-    """Return the saving of 8-bit matmul and convolution, on a device that is faster in 8 bit than in 16."""
+    """Propose 8-bit matmul and convolution, on a device that is faster in 8 bits than in 16."""
     wide, narrow = (context.model.peak_flops(d) if context.model else None for d in ("bf16", "fp8"))
     if wide is None or narrow is None or narrow <= wide:
         return None
@@ -328,14 +343,17 @@ def low_precision(context: AdviceContext) -> Opportunity | None:
         context,
         rows,
         pl.col("duration_ns") * (1 - wide / narrow),
-        f"time of matmuls in 16 bit, if they reach the peak of fp8: {narrow / wide:.3g} times that of bf16 on this device",
+        f"time of 16-bit matmuls if they ran as much faster as fp8's peak is higher: {narrow / wide:.3g} times bf16's on this device",
         f"{counted(rows.height, 'matmul')} ran in 16 bit",
         dtype="fp8",
     )
 
 
 def inefficient_kernels(context: AdviceContext) -> Opportunity | None:
-    """Return kernels that fill the device and stay far below both roofs, but those that other fixes replace."""
+    """Propose replacing kernels that fill the device but stay far below both roofs.
+
+    Kernels that other fixes replace are excluded.
+    """
     unfused = union(context.within.fusions.filter(pl.col("kind").is_in(["attention", "optimizer"])), ["device"])
     slow = context.within.roofs.filter("inefficient").select("activity_id", "roof_ns", "lost_ns")
     rows = outside(
@@ -351,7 +369,7 @@ def inefficient_kernels(context: AdviceContext) -> Opportunity | None:
         context,
         rows,
         pl.col("lost_ns"),
-        "time of these kernels minus that at their roof",
+        "time of these kernels minus their time at the roof",
         f"{counted(rows.height, 'kernel fills', 'kernels fill')} the device and"
         f" {'reaches' if rows.height == 1 else 'reach'} {percent(reached)} of what memory and arithmetic units allow: neither"
         " limits them",
@@ -374,13 +392,13 @@ _GENERATED = (
     "rng_dropout",
     "loss",
 )
-"""Buckets of kernels that torch.compile generates, or tries several of."""
+"""Buckets of kernels that torch.compile generates, or selects from several candidates."""
 
 
 def max_autotune(context: AdviceContext) -> Opportunity | None:
-    """Return the time of compute-bound matmul and convolution beyond their roof.
+    """Propose max-autotune: the time of compute-bound matmul and convolution beyond their roof.
 
-    Those that other fixes bring to tensor cores do not count, nor do those that are good already.
+    Kernels that other fixes move to tensor cores do not count, and neither do efficient ones.
     """
     rows = (
         context.within.activities.filter(pl.col("bound") == "compute", pl.col("group") == "matmul")
@@ -395,8 +413,8 @@ def max_autotune(context: AdviceContext) -> Opportunity | None:
         context,
         rows,
         pl.col("lost_ns"),
-        "time of matmuls and convolutions that reach under 80 % of the device's peak, minus that at the peak",
-        f"{_products(rows)} reach {percent(reached)} of what the device can do; 80 % is good",
+        "time of matmuls and convolutions that reach less than 80 % of the device's peak, minus their time at the peak",
+        f"{_products(rows)} reach {percent(reached)} of the device's peak; 80 % is good",
         products=_products(rows),
     )
     return opportunity and replace(opportunity, case="convolution" if mostly else "")
@@ -411,25 +429,28 @@ def _products(rows: pl.DataFrame) -> str:
 
 
 def _efficient(roofs: pl.DataFrame) -> pl.DataFrame:
-    """Return rows of the kernels that are not `inefficient_kernels`."""
+    """Return the rows of kernels outside `inefficient_kernels`."""
     return roofs.filter(~pl.col("inefficient"))
 
 
 def recompute_less(context: AdviceContext) -> Opportunity | None:
-    """Return the saving of forward work that activation checkpointing repeats in the backward pass."""
+    """Propose less activation checkpointing, which repeats forward work in the backward pass."""
     rows = context.within.activities.filter("recomputed")
     return kernel_opportunity(
         context,
         rows,
         pl.col("duration_ns"),
-        "all time of kernels that do forward work again",
-        f"{counted(rows.height, 'kernel')} in the backward pass did work of the forward pass again (activation"
+        "all time of kernels that repeat forward work",
+        f"{counted(rows.height, 'kernel')} in the backward pass repeated work of the forward pass (activation"
         " checkpointing)",
     )
 
 
 def less_work(context: AdviceContext) -> Opportunity | None:
-    """Advise to halve what compute-bound kernels would take at their roof: the rest of their time better kernels can win."""
+    """Propose halving the work of compute-bound kernels.
+
+    The saving is half of their time at the roof, as better kernels can save the rest.
+    """
     inefficient = context.within.roofs.filter("inefficient")
     rest = context.within.activities.join(inefficient, on="activity_id", how="anti", maintain_order="left")
     heavy = rest.filter((pl.col("bound") == "compute") & ~pl.col("recomputed").fill_null(False)).join(
@@ -438,16 +459,14 @@ def less_work(context: AdviceContext) -> Opportunity | None:
     known_ns = total(heavy.drop_nulls("roof_ns"), "duration_ns")
     reached = total(heavy, "roof_ns") / max(1, known_ns)
     by_kind = known_ns < thresholds.KNOWN_RATE_RATIO * total(heavy, "duration_ns")
-    limited = (
-        "{} by arithmetic as far as their kind tells, as their work is not known" if by_kind else "{} by arithmetic"
-    )
+    limited = "{} by arithmetic, judging by their kind alone" if by_kind else "{} by arithmetic"
     return kernel_opportunity(
         context,
         heavy,
         pl.min_horizontal("duration_ns", pl.coalesce("roof_ns", "duration_ns")) / 2,
-        "half the time that compute-bound kernels take at the device's peak, if half the work is done; of all their time"
-        " where their work is not known; kernels that repeat other work left out",
-        f"{limited.format(counted(heavy.height, 'kernel is limited', 'kernels are limited'))}: what remains of that at the device's peak"
-        " shortens only with less of it, or on a faster device",
+        "half of the time that compute-bound kernels need at the device's peak, as if half the work were left (half of all their"
+        " time where their work is unknown); kernels that repeat other work are excluded",
+        f"{limited.format(counted(heavy.height, 'kernel is limited', 'kernels are limited'))}: at the device's peak, only less work or a"
+        " faster device shortens them",
         reached=f": kernels reach {percent(reached)} of the roof" if reached else "",
     )

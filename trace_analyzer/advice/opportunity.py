@@ -1,4 +1,4 @@
-"""Bound what a change can save, and name the code that it concerns: the helpers of all rules."""
+"""Compute upper bounds on savings, and name the code concerned: helpers of all rules."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -19,11 +19,12 @@ from trace_analyzer.vocabulary import phrase
 
 @dataclass(frozen=True)
 class Opportunity:
-    """Hold the bound on a saving with its formula, figures and place; ``values`` fill the advice's words.
+    """Hold the upper bound on a saving with its formula, figures and place; ``values`` fill the advice's placeholders.
 
-    ``where`` names the code: most savings are too small to be shown, and nobody asks. ``members`` are the intervals of the
-    device that it is about: device, start_ns, end_ns. ``is_replayed`` says whether the fix's change of the replay is what the
-    rule bounds; ``if_more`` is why an estimate may be far above the bound. ``case`` is that of the fix's code.
+    ``where`` names the code on demand, as most opportunities are too small to be shown. ``members`` are the intervals
+    of the device concerned: device, start_ns, end_ns. ``is_replayed`` is true where the fix's change in the replay
+    matches the rule. ``if_more`` explains why an estimate may far exceed the bound. ``case`` selects the variant of the
+    fix's code.
     """
 
     saves_ns: int
@@ -39,7 +40,7 @@ class Opportunity:
 
 
 def combined(opportunities: Sequence[Opportunity]) -> Opportunity:
-    """Return the first of some opportunities for the reasons of all of them, which save what each does: their work differs."""
+    """Merge opportunities with different work: the first one, with the reasons and the total saving of all."""
     members = [one.members for one in opportunities if one.members is not None]
     return replace(
         opportunities[0],
@@ -56,7 +57,7 @@ def length_ns() -> pl.Expr:
 
 
 def members_of(rows: pl.DataFrame) -> pl.DataFrame:
-    """Return device, start_ns, end_ns of rows that have them, or device, start_ns, duration_ns."""
+    """Return device, start_ns, end_ns of rows with these columns, or with device, start_ns, duration_ns."""
     return (rows if "end_ns" in rows.columns else rows.with_columns(end_ns_of())).select("device", "start_ns", "end_ns")
 
 
@@ -75,7 +76,7 @@ def longest(rows: pl.DataFrame, length: pl.Expr) -> tuple[int | None, int | None
 
 
 def largest_names(rows: pl.DataFrame, name: pl.Expr, figure: pl.Expr) -> str:
-    """Name the three names that hold most time, with their time."""
+    """Name the three names with most time, with their time."""
     sums = (
         rows.group_by(name.alias("by"))
         .agg(figure.sum().alias("ns"))
@@ -86,7 +87,7 @@ def largest_names(rows: pl.DataFrame, name: pl.Expr, figure: pl.Expr) -> str:
 
 
 def responsible_code(context: AdviceContext, idle: pl.DataFrame) -> str:
-    """Name the code that most of some idle time is attributed to, by function; else the work that had to wait."""
+    """Name the code that most of this idle time is attributed to, by function; else the work that waited."""
     blamed = idle.filter(pl.col("event_id").is_not_null())
     if blamed.is_empty():
         waiting = context.within.gaps.get_column("name")[idle.get_column("gap_id")]
@@ -115,7 +116,7 @@ def responsible_code(context: AdviceContext, idle: pl.DataFrame) -> str:
 
 
 def largest_operators(kernels: pl.DataFrame) -> str:
-    """Name the operators that hold most time, each with the class of the module around it."""
+    """Name the operators with most time, each with the class of its module."""
     who = kernels.select("operator", "name", "module")
     numbers, firsts = factorize(*who)
     sums = sum_by_group(numbers, kernels.get_column("duration_ns"), firsts.len())
@@ -125,9 +126,10 @@ def largest_operators(kernels: pl.DataFrame) -> str:
 
 
 def profiled(context: AdviceContext, name: str) -> Mapping[str, str]:
-    """Return what a command that profiles a kernel needs.
+    """Return the values of a command that profiles a kernel.
 
-    That is its ``name``, a ``pattern`` that no other kernel of the trace has, and ``also``, a comment on others that have it all the same.
+    These are its ``name``, a ``pattern`` that matches no other kernel of the trace, and ``also``, a comment on other
+    kernels that match nevertheless.
     """
     if not name:
         return {"name": "", "pattern": "", "also": ""}
@@ -144,7 +146,7 @@ def where_called(rows: pl.DataFrame, condition: pl.Expr) -> pl.DataFrame:
 
 
 def launched_within(context: AdviceContext, rows: pl.DataFrame, pattern: str) -> tuple[pl.DataFrame, int]:
-    """Return the activities of ``rows`` launched within annotations or operators of that name, and how many these are."""
+    """Return the activities of ``rows`` launched within annotations or operators of that name, and their number."""
     named = pl.col("kind").is_in(["annotation", "operator"]) & pl.col("name").str.contains(pattern)
     spans = context.host.those(named, "thread_id", "start_ns", "end_ns").rename({"thread_id": "launch_thread"})
     if spans.is_empty():
@@ -155,7 +157,7 @@ def launched_within(context: AdviceContext, rows: pl.DataFrame, pattern: str) ->
 
 
 def worth_ns(context: AdviceContext) -> float:
-    """Return the least saving that is worth an advice, ns."""
+    """Return the least saving for an advice, ns."""
     return thresholds.WORTH_RATIO * context.window_ns
 
 
@@ -167,14 +169,14 @@ def share_of_window(context: AdviceContext, ns: float) -> str:
 def idle_of(
     context: AdviceContext, causes: tuple[str, ...], why: str, extra: str = "", extra_ns: int = 0
 ) -> Opportunity | None:
-    """Return the saving of idle time of some causes: at most all of it."""
+    """Return the opportunity to save idle time of some causes: at most all of it."""
     return idle_opportunity(context, context.idle.filter(pl.col("cause").is_in(causes)), causes, why, extra, extra_ns)
 
 
 def idle_opportunity(
     context: AdviceContext, idle: pl.DataFrame, causes: tuple[str, ...], why: str, extra: str = "", extra_ns: int = 0
 ) -> Opportunity | None:
-    """Return the saving of intervals of idle time: at most all of them; None for none."""
+    """Return the opportunity to save intervals of idle time: at most all of them; None without any."""
     saves = total(idle, length_ns()) + extra_ns
     if saves == 0:
         return None
@@ -191,7 +193,7 @@ def idle_opportunity(
 def kernel_opportunity(
     context: AdviceContext, rows: pl.DataFrame, saves: pl.Expr, how_bound: str, why: str, **values: object
 ) -> Opportunity | None:
-    """Return the saving of some kernels; ``saves`` is the time that each can save."""
+    """Return the opportunity of some kernels; ``saves`` is the saving of each."""
     if rows.is_empty():
         return None
     timed = rows.with_columns(end_ns_of(), saves.alias("saves_ns"), pl.col("duration_ns").alias("time_ns"))
@@ -210,7 +212,7 @@ def run_opportunity(
     bounds: Sequence[str] = ("memory", "latency"),
     **values: object,
 ) -> Opportunity | None:
-    """Return the saving of runs of kernels that one kernel could replace; ``bounds`` are those that its kernels can have."""
+    """Return the opportunity to replace each run of kernels by one; ``bounds`` are possible bounds of its kernels."""
     if runs.is_empty():
         return None
     opportunity = Opportunity(
@@ -221,7 +223,7 @@ def run_opportunity(
         longest(runs, length_ns()),
         values,
         members_of(runs),
-        if_more="one kernel also takes one launch, where the CPU is behind",
+        if_more="one kernel also needs a single launch, which helps where the CPU is behind",
     )
     return _within_their_part(context, opportunity, runs, bounds)
 
@@ -229,18 +231,20 @@ def run_opportunity(
 def _within_their_part(
     context: AdviceContext, opportunity: Opportunity, rows: pl.DataFrame, bounds: Sequence[str | None]
 ) -> Opportunity | None:
-    """Bound the saving of rows (device, start_ns, end_ns, time_ns, saves_ns) by their part of the window; None for none.
+    """Bound the saving of rows by their part of the window; None without rows.
 
-    All together they save no more than the part of the window that they hold, what runs beside others being hidden, and
-    where several run at once as much of it as the best one of them.
+    ``rows`` has device, start_ns, end_ns, time_ns and saves_ns.
+
+    The total saving is at most the part of the window that the rows occupy, as time next to other work is hidden,
+    multiplied by the largest saved share of any row, as several may run at once.
     """
     best = rows.filter(pl.col("time_ns") > 0).select((pl.col("saves_ns") / pl.col("time_ns")).max()).item() or 0.0
     saves_ns = min(opportunity.saves_ns, round(min(1.0, best) * held_ns(context, rows, bounds)))
     if saves_ns <= 0:
         return None
-    # Rounding may take a nanosecond.
+    # Rounding may differ by a nanosecond.
     is_cut = opportunity.saves_ns > saves_ns + 1
-    cut = "; no more than the part of the window that they hold, as work runs beside them" if is_cut else ""
+    cut = "; limited to the part of the window that they hold, since other work runs beside them" if is_cut else ""
     share = percent(min(1.0, total(rows, "time_ns") / context.window_ns))
     return replace(
         opportunity,
@@ -251,13 +255,13 @@ def _within_their_part(
 
 
 def held_ns(context: AdviceContext, rows: pl.DataFrame, bounds: Sequence[str | None]) -> int:
-    """Return the window's time in which some rows (device, start_ns, end_ns) ran and work of some bounds led."""
+    """Return the time of the window in which these rows (device, start_ns, end_ns) ran and work of these bounds led."""
     parts = context.busy_parts.filter(pl.col("part").is_in(bounds)).select("device", "start_ns", "end_ns")
     return total(clip(parts, union(rows.select("device", "start_ns", "end_ns"), ["device"]), ["device"]), length_ns())
 
 
 def _patterns(runs: pl.DataFrame) -> str:
-    """Name the three patterns that can save most time, with where they are written."""
+    """Name the three patterns with the largest saving, with their places in code."""
     keys = ["what", "module", "function"]
     sums = runs.group_by(keys).agg(pl.len().alias("runs"), pl.col("saves_ns").sum())
     top = sums.sort("saves_ns", *keys, descending=[True, False, False, False]).head(3)
@@ -274,7 +278,7 @@ def end_ns_of() -> pl.Expr:
 
 
 def outside(rows: pl.DataFrame, spans: pl.DataFrame) -> pl.DataFrame:
-    """Keep the rows that start in none of some spans."""
+    """Keep the rows that start outside all of the spans."""
     if spans.is_empty() or rows.is_empty():
         return rows
     marked = spans.with_columns(pl.lit(True).alias("within"))

@@ -1,4 +1,4 @@
-"""Declare the rules of advice for idle time: launches, waits of the host, compilation, cold starts."""
+"""Define the rules for idle time: launches, waits of the host, compilation, cold starts."""
 
 from dataclasses import replace
 from functools import partial
@@ -34,18 +34,18 @@ from trace_analyzer.units import count, counted, duration
 from trace_analyzer.vocabulary import EARLIER_WORK
 
 LAUNCHING = ("python", "dispatch", "runtime-call", "launch-latency", "host-unknown")
-"""Causes of idle time that fewer launches cure."""
+"""Causes of idle time that fewer launches reduce."""
 
 
 _ONCE = ("compilation", "allocation", "graph-capture")
-"""Causes of idle time that come once in a program's life, if few stretches make up most of the recording."""
+"""Causes of idle time that occur once in a program's life, if few intervals make up most of the recording."""
 _FEW_STRETCHES = 3
 
 
 def _once(context: AdviceContext) -> pl.DataFrame:
-    """Return the idle time of what comes once, where few long stretches are most of a window without steps.
+    """Return the idle time of one-time work, where a few long intervals are most of a window without steps.
 
-    Captures alone are none: `graph_capture` says more of them.
+    Graph captures alone do not count, as `graph_capture` covers them.
     """
     rows = context.idle.filter(pl.col("cause").is_in(_ONCE))
     if rows.filter(pl.col("cause") != "graph-capture").is_empty():
@@ -66,9 +66,9 @@ def _replayed_ratio(context: AdviceContext) -> float:
 
 
 def cuda_graphs(context: AdviceContext) -> Opportunity | None:
-    """Return the saving of CUDA graphs, unless graphs are replayed already, or waits come first that leave nothing to capture.
+    """Propose CUDA graphs, unless graphs are replayed already, or waits leave too few launches between them.
 
-    It is idle time between launches, and in kernels too small to fill the device.
+    The saving is idle time between launches, and time in kernels too small to fill the device.
     """
     if _is_cold(context) or _replayed_ratio(context) > thresholds.REPLAYED_RATIO:
         return None
@@ -78,12 +78,12 @@ def cuda_graphs(context: AdviceContext) -> Opportunity | None:
     launches = context.within.activities.get_column("launch_id").drop_nulls().n_unique()
     per_step = counted(launches / context.steps, "launch", "launches") + (" per step" if context.steps > 1 else "")
     compiled, _ = launched_within(context, context.within.activities, COMPILED_REGION)
-    already = "; its code is compiled already, but launched kernel by kernel"
+    already = "; its code is already compiled, but launched kernel by kernel"
     already_compiled = already if 2 * compiled.height > context.within.activities.height else ""
     opportunity = idle_of(
         context,
         LAUNCHING,
-        f"the CPU needs longer to prepare a kernel than the GPU to run it ({per_step}){already_compiled}{obstacles(context)}",
+        f"the CPU takes longer to launch a kernel than the GPU takes to run it ({per_step}){already_compiled}{obstacles(context)}",
         " + time in kernels too small to fill the device and between queued kernels",
         parts.get("latency", 0) + parts.get("device-gap", 0),
     )
@@ -100,11 +100,14 @@ _GROWS_WITH_THE_BATCH = (
     "graph-capture",
     "earlier-work",
 )
-"""Parts of the window that take twice as long for twice the samples, or that come once."""
+"""Parts of the window that double with twice the samples, or that occur once."""
 
 
 def bigger_batch(context: AdviceContext) -> Opportunity | None:
-    """Return half of the step: where the CPU limits, twice the batch takes as long."""
+    """Propose a bigger batch.
+
+    Where the CPU is the limit, twice the batch takes the same time, which saves half of the step.
+    """
     if context.verdict.cause not in ("launch", "small-kernels"):
         return None
     parts = context.verdict.parts_ns
@@ -121,8 +124,8 @@ def bigger_batch(context: AdviceContext) -> Opportunity | None:
     grows = sum(parts.get(part, 0) for part in _GROWS_WITH_THE_BATCH)
     return Opportunity(
         (context.window_ns - grows) // 2,
-        "half of the window: where the CPU limits, a step of twice the batch takes as long; but of what comes once, and of data"
-        " loading and copies, which grow with the batch",
+        "half of the window without one-time work, data loading and copies: where the CPU limits, a step with twice the batch"
+        " takes as long",
         f"the median kernel takes {duration(typical)} ({counted(kernels.height / context.steps, 'kernel')}"  # type: ignore[arg-type]
         f"{' per step' if context.steps > 1 else ''}), and each launch leaves {duration(overhead / launches)} of the device"
         " unused",
@@ -134,13 +137,13 @@ def bigger_batch(context: AdviceContext) -> Opportunity | None:
 
 
 def _idle_before(context: AdviceContext, members: pl.DataFrame) -> pl.DataFrame:
-    """Return the idle time of launching that ends with one of these activities."""
+    """Return the idle time from launching that ends with one of these activities."""
     ended = context.within.gaps.join(members.select("activity_id"), on="activity_id", how="semi").get_column("gap_id")
     return context.idle.filter(pl.col("gap_id").is_in(ended.implode()), pl.col("cause").is_in(LAUNCHING))
 
 
 def fused_optimizer(context: AdviceContext) -> Opportunity | None:
-    """Return the saving of a fused optimizer: idle time before its launches, and its passes over memory."""
+    """Propose a fused optimizer: idle time before its launches, and its passes over memory."""
     waits = _optimizer_launches(context) if "overhead-bound" in context.regimes else None
     passes = _optimizer_passes(context) if "memory-bandwidth-bound" in context.regimes else None
     return combined(both) if (both := [one for one in (waits, passes) if one is not None]) else None
@@ -149,26 +152,26 @@ def fused_optimizer(context: AdviceContext) -> Opportunity | None:
 def _optimizer_passes(context: AdviceContext) -> Opportunity | None:
     """Return the saving where optimizers pass over parameters, gradients and state several times."""
     runs = context.within.fusions.filter(pl.col("kind") == "optimizer")
-    how = "the optimizer's time but that of its longest operator: a fused kernel is one pass"
+    how = "the optimizer's time minus that of its longest operator: a fused kernel makes one pass"
     return run_opportunity(context, runs, how, "the optimizer reads and writes parameters and state several times")
 
 
 def _optimizer_launches(context: AdviceContext) -> Opportunity | None:
-    """Return the idle time before kernels of an optimizer that launches some for each parameter."""
+    """Return the saving of idle time before kernels of an optimizer that launches several per parameter."""
     members, updates = launched_within(context, context.within.activities, r"^Optimizer\.step#")
     launches = members.get_column("launch_id").n_unique() / updates if updates else 0
     several = pl.coalesce("operator", "name").str.contains(r"(?i)_foreach|_fused|multi_tensor|fused")
     fused = where_called(members, several).height / members.height if members.height else 1.0
     if launches < thresholds.OPTIMIZER_LAUNCHES or fused > 0.5:
         return None
-    why = f"the optimizer makes {count(launches)} launches per step, some for each parameter"
+    why = f"the optimizer makes {count(launches)} launches per step, several for each parameter"
     return idle_opportunity(
         context, _idle_before(context, members), LAUNCHING, why, ", that ends with the optimizer's kernels"
     )
 
 
 def set_to_none(context: AdviceContext) -> Opportunity | None:
-    """Return the idle time and device time of zeroing gradients."""
+    """Propose set_to_none: idle time and device time of zeroing gradients."""
     members, calls = launched_within(context, context.within.activities, r"^Optimizer\.zero_grad#")
     if not calls:
         return None
@@ -179,8 +182,8 @@ def set_to_none(context: AdviceContext) -> Opportunity | None:
 
 
 def garbage_collection(context: AdviceContext) -> Opportunity | None:
-    """Return the idle time in which Python collects garbage, by itself or as the program asks it to."""
-    why = "Python collects garbage while the GPU has nothing queued"
+    """Propose controlling garbage collection: idle time in which Python collects garbage."""
+    why = "Python's garbage collector runs while the GPU has nothing queued"
     opportunity = idle_of(context, ("garbage-collection",), why)
     if opportunity is None:
         return None
@@ -199,21 +202,23 @@ _COLLECT = r"<built-in (method|function) collect|^gc\.collect"
 
 
 def synchronization(context: AdviceContext) -> Opportunity | None:
-    """Return the idle time after calls that wait for the device."""
+    """Propose fewer synchronizations: idle time after calls that wait for the device."""
     why = "after a blocking call the queue is empty, and the GPU waits for the next launch"
     opportunity = idle_of(context, ("synchronization",), why)
     if opportunity is None:
         return None
     held = waited_ns(context)
-    calls = f"such calls also hold the CPU for {duration(held)} in which the device works: " if held else ""
+    calls = f"such calls also block the CPU for {duration(held)} while the device works: " if held else ""
     why = opportunity.why
     if is_in_pieces(context):
         every = context.within.activities.get_column("launch_id").drop_nulls().n_unique() / waits_between(context)
-        why += f"; a wait comes every {counted(every, 'launch', 'launches')}: without these, a CUDA graph can hold more"
+        why += (
+            f"; a wait comes every {counted(every, 'launch', 'launches')}: without these, a CUDA graph can contain more"
+        )
     return replace(
         opportunity,
         why=why,
-        if_more=f"{calls}without them, the CPU does its next work while the device computes, unless that needs its results",
+        if_more=f"{calls}without them the CPU prepares its next work meanwhile, unless that work needs the results",
         case=_written_most(context),
     )
 
@@ -258,39 +263,42 @@ _BY_MASK = ("boolean indexing", "nonzero")
 
 
 _WORKERS = "_MultiProcessingDataLoaderIter"
+_PIPELINE, _IN_PIPELINE = r"transformers/pipelines/\w+\.py\(", "transformers pipeline"
+"""Frames of Hugging Face pipelines, and the case of code for them: a pipeline makes its own DataLoader."""
 
 
 def data_loading(context: AdviceContext) -> Opportunity | None:
-    """Return the idle time in which the training loop waits for the data loader."""
+    """Propose faster data loading: idle time in which the training loop waits for the data loader."""
     names = context.host.names.get_column("name")
     parallel = bool(names.str.contains(_WORKERS, literal=True).any())
     alone = bool(names.str.contains("_SingleProcessDataLoaderIter", literal=True).any())
     how = (
         " (its workers do not keep up)"
         if parallel
-        else " (num_workers=0: it loads in the training process itself)"
+        else " (num_workers=0: the launching process loads it)"
         if alone
         else ""
     )
     opportunity = idle_of(
         context, ("data-loading",), f"the loop waits in the data loader while the GPU has nothing queued{how}"
     )
-    return opportunity and _with_values(opportunity, workers="2 * workers" if parallel else "8")
-
-
-def _with_values(opportunity: Opportunity, **values: object) -> Opportunity:
-    return replace(opportunity, values=values)
+    pipeline = bool(names.str.contains(_PIPELINE).any())
+    return opportunity and replace(
+        opportunity, values={"workers": "2 * workers" if parallel else "8"}, case=_IN_PIPELINE if pipeline else ""
+    )
 
 
 def allocator(context: AdviceContext) -> Opportunity | None:
-    """Return the idle time in calls that allocate or free device memory, unless it is a cold start."""
+    """Propose fewer allocations: idle time in calls that allocate or free device memory, except in a cold start."""
     if _is_cold(context):
         return None
-    return idle_of(context, ("allocation",), "calls that get or free device memory stop the CPU, and often the device")
+    return idle_of(
+        context, ("allocation",), "calls that allocate or free device memory block the CPU, and often the device"
+    )
 
 
 def _compiling(context: AdviceContext, *, loads: bool) -> pl.DataFrame:
-    """Return the idle time of compilation, by whether a runtime call loads code or Python compiles it."""
+    """Return the idle time of compilation, either in runtime calls that load code or in Python's compilation."""
     idle = context.idle.filter(pl.col("cause") == "compilation")
     kinds = context.host.events.get_column("kind")[idle.get_column("event_id")]
     by_call = kinds.is_in([*CALLS, "overhead"]).fill_null(False)
@@ -298,7 +306,7 @@ def _compiling(context: AdviceContext, *, loads: bool) -> pl.DataFrame:
 
 
 def recompilation(context: AdviceContext) -> Opportunity | None:
-    """Return the idle time in which Python compiles code, unless it is a cold start."""
+    """Propose avoiding recompilation: idle time in which Python compiles code, except in a cold start."""
     regions = counted(context.recompiled, "region", "regions")
     again = f"; {regions} of the trace had been compiled before" if context.recompiled else ""
     why = f"Dynamo, Inductor or Triton compile while the GPU waits{again}"
@@ -306,13 +314,16 @@ def recompilation(context: AdviceContext) -> Opportunity | None:
 
 
 def lazy_loading(context: AdviceContext) -> Opportunity | None:
-    """Return the idle time in calls that load code, unless it is a cold start."""
+    """Propose loading code early: idle time in calls that load code, except in a cold start."""
     why = "the driver loads kernels at their first use while the GPU waits"
     return _compilation(context, why, ", in calls that load code", loads=True)
 
 
 def _compilation(context: AdviceContext, why: str, extra: str = "", *, loads: bool) -> Opportunity | None:
-    """Return the saving of one kind of compilation, unless it is a cold start; the replay only knows both together."""
+    """Return the opportunity of one kind of compilation, except in a cold start.
+
+    The replay models both kinds together only.
+    """
     if _is_cold(context):
         return None
     opportunity = idle_opportunity(context, _compiling(context, loads=loads), ("compilation",), why, extra)
@@ -320,12 +331,15 @@ def _compilation(context: AdviceContext, why: str, extra: str = "", *, loads: bo
 
 
 def warm_up(context: AdviceContext) -> Opportunity | None:
-    """Return the host time in long gaps that end at a kernel name's first use, or of one-time work that fills the recording."""
+    """Propose a warm-up.
+
+    The saving is host time in long gaps that end at a kernel's first use, or one-time work that fills the recording.
+    """
     cold, how = context.cold, "host time in gaps of 1 ms or more that end at the first use of a kernel"
     if cold.is_empty():
         cold, how = (
             _once(context),
-            "idle time in compilation, allocation and captures, of which few stretches are most of the window",
+            "idle time in compilation, allocation and graph captures, most of the window in a few long stretches",
         )
     saves = total(cold, length_ns())
     if not saves:
@@ -333,8 +347,8 @@ def warm_up(context: AdviceContext) -> Opportunity | None:
     return Opportunity(
         saves,
         how,
-        f"{share_of_window(context, saves)}: what is waited for happens once per process: kernels are loaded, memory is"
-        " allocated, libraries start",
+        f"{share_of_window(context, saves)}: the device waits for one-time work of the process: loading kernels,"
+        " allocating memory, starting libraries",
         partial(responsible_code, context, cold),
         longest(cold, length_ns()),
         members=members_of(cold),
@@ -342,29 +356,29 @@ def warm_up(context: AdviceContext) -> Opportunity | None:
 
 
 def graph_capture(context: AdviceContext) -> Opportunity | None:
-    """Advise on idle time in captures of graphs."""
-    why = "launches go into graphs that are being captured, and the GPU rests: this happens once per graph"
+    """Comment on idle time in captures of graphs."""
+    why = "launches are captured into graphs and the GPU does not run: this happens once per graph"
     return None if _is_cold(context) else idle_of(context, ("graph-capture",), why)
 
 
 def pinned_memory(context: AdviceContext) -> Opportunity | None:
-    """Return the idle time in copies that block the CPU."""
-    opportunity = idle_of(context, ("blocking-copy",), "copies of pageable memory hold the CPU until they are done")
+    """Propose pinned memory: idle time in copies that block the CPU."""
+    opportunity = idle_of(
+        context, ("blocking-copy",), "copies from or to pageable memory block the CPU until they are done"
+    )
     return opportunity and replace(
-        opportunity, if_more="without that, the CPU does its next work while the device copies"
+        opportunity, if_more="without that, the CPU prepares its next work while the device copies"
     )
 
 
 def host_wait(context: AdviceContext) -> Opportunity | None:
-    """Return the idle time in which the launching thread waits for others."""
-    why = (
-        "the launching thread waits for another thread or process, for the network or for a timer, and launches nothing"
-    )
+    """Propose reducing waits of the launching thread for other threads and processes."""
+    why = "the launching thread waits for another thread or process, the network or a timer"
     return idle_of(context, ("host-wait",), why)
 
 
 def earlier_work(context: AdviceContext) -> Opportunity | None:
-    """Advise on idle time in which earlier launches ran: no saving, but a better recording."""
+    """Comment on idle time in which earlier launches ran: no saving, but a better recording."""
     idle = context.idle.filter(pl.col("cause") == EARLIER_WORK)
     if idle.is_empty():
         return None
@@ -374,10 +388,10 @@ def earlier_work(context: AdviceContext) -> Opportunity | None:
     ns = total(idle, length_ns())
     return Opportunity(
         ns,
-        "idle time in which the device worked on what was launched before the recording; it is no saving: the program does not"
-        " become faster, but the recording shows all of it",
-        f"{share_of_window(context, ns)}: the device was not idle, but worked on what was launched before the recording",
-        lambda: f"before {waiting}, which was launched at the beginning, while the CPU sat in {waiter}",
+        "time in which the device ran work launched before the recording; not a saving: the program becomes no faster, but the"
+        " recording becomes complete",
+        f"{share_of_window(context, ns)}: the device was not idle, but ran work launched before the recording",
+        lambda: f"before {waiting}, which was launched at the beginning, while the CPU waited in {waiter}",
         longest(main, length_ns()),
         members=members_of(idle),
     )

@@ -1,4 +1,4 @@
-"""Name the rule of each fix of the catalogue: whether the findings ask for it, and what it can save."""
+"""Map each fix of the catalogue to its rule, which decides whether it applies and what it can save."""
 
 from collections.abc import Callable, Mapping
 from functools import cache, partial
@@ -53,14 +53,14 @@ RULE_OF_FIX: Mapping[str, Rule] = {
     "earlier-work": overhead.earlier_work,
 }
 RULES = tuple(RULE_OF_FIX)
-"""Ids of the fixes that have a rule: all of the catalogue."""
+"""Ids of the fixes with a rule: all fixes of the catalogue."""
 
 
 @cache
 def rules_of_fixes() -> Mapping[str, Rule]:
-    """Return the rule of each fix of the catalogue and of plug-ins: ``RULE_OF_FIX`` of their ``advice.py``.
+    """Return the rules of fixes in the catalogue and in plug-ins, which define ``RULE_OF_FIX`` in their ``advice.py``.
 
-    A plug-in's fix without a rule never helps; one whose rule raises is left out (`trace_analyzer.plugins.refuse`).
+    A plug-in's fix without a rule never applies; one whose rule raises is left out (`trace_analyzer.plugins.refuse`).
     """
     of_plugins = {plugin: getattr(module, "RULE_OF_FIX", {}) for plugin, module in plugins.modules("advice")}
     rules = dict(RULE_OF_FIX)
@@ -76,7 +76,7 @@ def rules_of_fixes() -> Mapping[str, Rule]:
 
 
 def _guarded(plugin: plugins.Plugin, fix_id: str, rule: Rule, context: AdviceContext) -> Opportunity | None:
-    """Return what a plug-in's rule returns."""
+    """Call a plug-in's rule; leave its fix out where the rule fails."""
     try:
         opportunity = rule(context)
         if opportunity is None or isinstance(opportunity, Opportunity):
@@ -84,10 +84,10 @@ def _guarded(plugin: plugins.Plugin, fix_id: str, rule: Rule, context: AdviceCon
         raise TypeError(f"its rule returns a {type(opportunity).__name__}, no Opportunity")
     except TraceAnalyzerError:
         raise
-    except Exception as error:  # whatever stands there is not our doing
+    except Exception as error:  # a plug-in's rule may raise anything
         plugins.refuse(plugin, f"fix {fix_id}", plugins.reason(error))
         return None
 
 
 def _never(context: AdviceContext) -> None:
-    """Ask for no fix."""
+    """Return None: this fix never applies."""

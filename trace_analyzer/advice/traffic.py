@@ -1,4 +1,4 @@
-"""Declare the rules of advice for work that computes nothing new: casts, copies of compiled code, kernels of unknown work."""
+"""Define the rules for work without new results: casts, copies in compiled code, kernels with unknown work."""
 
 import polars as pl
 
@@ -21,13 +21,13 @@ _CASTING = (
     r"^aten::(linear|matmul|mm|bmm|addmm|baddbmm|einsum|conv(olution|[123]d|_transpose[123]d)|scaled_dot_product_attention)$"
     r"|ToCopyBackward"
 )
-"""Operators whose inputs autocast converts (torch/csrc/autograd and ATen/autocast_mode.h), and the backward pass of that."""
+"""Operators whose inputs autocast converts (torch/csrc/autograd and ATen/autocast_mode.h), and their backward pass."""
 COMPILED = r"^Torch-Compiled Region|^## Call CompiledFxGraph"
-"""What Dynamo and Inductor call the code that they compiled, where it runs."""
+"""Names that Dynamo and Inductor give to their compiled code at run time."""
 
 
 def casts(context: AdviceContext) -> Opportunity | None:
-    """Return the saving of keeping weights and activations in the type that autocast converts them to at each call."""
+    """Propose keeping weights and activations in the type that autocast converts them to at each call."""
     rows = _cast_kernels(context)
     return kernel_opportunity(
         context,
@@ -48,14 +48,14 @@ def _cast_kernels(context: AdviceContext) -> pl.DataFrame:
 
 
 def runs_in_16_bits(context: AdviceContext) -> bool:
-    """Return whether autocast is at work, or matmuls and convolutions take most of their time in 16 bits or fewer."""
+    """Return whether autocast is active, or matmuls and convolutions take most of their time in at most 16 bits."""
     known = context.within.activities.filter(pl.col("group") == "matmul").drop_nulls("dtype")
     narrow = known.filter(pl.col("dtype").is_in(["bf16", "fp16", "fp8", "int8"]))
     return 2 * total(narrow, "duration_ns") > total(known, "duration_ns") or not _cast_kernels(context).is_empty()
 
 
 def compiled_copies(context: AdviceContext) -> Opportunity | None:
-    """Return the saving without copies on the device that compiled code makes: of graph inputs, of views that it changes."""
+    """Propose removing device copies in compiled code: of graph inputs, and of views that it changes."""
     copies = where_called(
         context.within.activities.filter(pl.col("kind") == "memcpy"), pl.col("name").str.contains("DtoD")
     )
@@ -71,7 +71,7 @@ def compiled_copies(context: AdviceContext) -> Opportunity | None:
 
 
 def custom_kernels(context: AdviceContext) -> Opportunity | None:
-    """Return the time of kernels that no library is known to have and whose work is not known, by name."""
+    """Report kernels of no known library with unknown work, by name and time."""
     unknown = context.within.activities.filter(
         (pl.col("kind") == "kernel") & (pl.col("bucket") == "other") & pl.col("flop").is_null()
     )
@@ -87,8 +87,8 @@ def custom_kernels(context: AdviceContext) -> Opportunity | None:
         context,
         rows,
         pl.col("duration_ns"),
-        "all time of these kernels: what they could take at best is not known",
-        f"{', '.join(map(function_name, names[:3]))}: work that the trace does not tell, for"
+        "all time of these kernels: their least possible time is unknown",
+        f"{', '.join(map(function_name, names[:3]))}: kernels whose work the trace does not record, for"
         f" {share_of_window(context, total(rows, 'duration_ns'))}",
         **profiled(context, names[0] if names else ""),
     )

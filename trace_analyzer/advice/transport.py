@@ -1,4 +1,4 @@
-"""Declare the rule of advice for collectives that use a far slower way than the device has."""
+"""Define the rule for collectives over a path that is far slower than the device's links."""
 
 from functools import partial
 
@@ -12,7 +12,7 @@ from trace_analyzer.units import bandwidth, percent
 
 
 def transport(context: AdviceContext) -> Opportunity | None:
-    """Return the saving of large collectives at the speed of the device's links, where even the fastest is far below it."""
+    """Propose the device's links for large collectives, where even the fastest is far below their bandwidth."""
     links = interconnects_of(context.model.name) if context.model is not None else ()
     rows = context.within.collectives.filter(
         (pl.col("message_bytes") >= thresholds.SMALL_MESSAGE_BYTES) & pl.col("bus_byte_per_s").is_not_null()
@@ -26,9 +26,9 @@ def transport(context: AdviceContext) -> Opportunity | None:
     alone = held_ns(context, rows.with_columns(end_ns_of()), ["communication"])
     return Opportunity(
         round(alone * (1 - best / link.byte_per_s)),
-        f"time in which these collectives run alone, less what they take at the {bandwidth(link.byte_per_s)} of {link.kind}",
-        f"the fastest collective of 4 MiB or more moves {bandwidth(best)}, {percent(best / link.byte_per_s)} of what {link.kind}"
-        " does: neither waiting for peers nor latency explains that of the fastest",
+        f"time in which these collectives run alone, minus their time at the {bandwidth(link.byte_per_s)} of {link.kind}",
+        f"the fastest collective of 4 MiB or more moves {bandwidth(best)}, {percent(best / link.byte_per_s)} of {link.kind}'s"
+        " peak: neither waiting for peers nor latency explains that",
         partial(largest_names, rows, pl.coalesce("collective", "name"), pl.col("exposed_ns")),
         longest(rows, pl.col("duration_ns")),
         members=members_of(rows),

@@ -1,4 +1,4 @@
-"""Gather what the rules of advice read: the verdict, and the tables of its window."""
+"""Gather the inputs of the rules: the verdict, and the tables of its window."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -21,18 +21,18 @@ _ACTIVITY = (
     "activity_id", "kind", "name", "device", "stream", "start_ns", "duration_ns", "bytes", "launch_id", "operator_id",
     "operator", "bucket", "group", "bound", "dtype", "flop", "moved_bytes", "blocks",
 )  # fmt: skip
-"""Of the columns of activities, those that rules look at."""
+"""Columns of activities that rules use."""
 
 
 @dataclass(frozen=True)
 class WindowTables:
-    """Hold what lies in a window of a device, whatever the verdict on it.
+    """Hold the tables of a device's window, independent of its verdict.
 
-    ``activities`` are those that start in the window, with the thread and the time of their launch, the class
-    of their ``module`` and whether they are ``recomputed``; ``collectives``, ``roofs`` and ``missed`` (matmuls and convolutions that could
-    use tensor cores better) are those of these activities. ``fusions`` are the runs of kernels that start in the window.
-    ``gaps`` has a row for each gap, with the activity that had to wait and its name. ``shapes`` has the shapes of the arguments
-    of operators, as JSON text, in the whole trace.
+    ``activities`` are those that start in the window, with the thread and the time of their launch, the class of their
+    ``module`` and whether they are ``recomputed``; ``collectives``, ``roofs`` and ``missed`` (matmuls and convolutions
+    that could use tensor cores better) belong to these activities. ``fusions`` are the runs of kernels that start in
+    the window. ``gaps`` has a row per gap, with the activity that waited and its name. ``shapes`` has the shapes of
+    operators' arguments as JSON text, for the whole trace.
     """
 
     gaps: pl.DataFrame
@@ -46,7 +46,7 @@ class WindowTables:
 
 @dataclass(frozen=True)
 class WindowTableSources:
-    """Hold the values that the tables of a window are made from."""
+    """Hold the values from which the tables of a window are made."""
 
     launches: pl.DataFrame
     activities: pl.DataFrame
@@ -92,13 +92,14 @@ def window_tables(judged: Judged | None, window_table_sources: WindowTableSource
 
 @dataclass(frozen=True)
 class AdviceContext:
-    """Hold what the rules read: the verdict, and the tables of its window (``within``).
+    """Hold the inputs of the rules: the verdict, and the tables of its window (``within``).
 
-    ``regimes`` are that of the verdict and its runner-up. ``blamed`` attributes the window's idle time to code, and ``idle``
-    and ``cold`` are its intervals without and with what comes once, at a cold start. ``busy_parts`` are those of the window's
-    partition, ``step_spans`` (start_ns, end_ns) its steps, and ``recompiled`` regions of the trace had been compiled before.
-    ``names`` are those of all activities of the trace. ``around`` is what surrounds the host's events, and ``program`` what
-    the trace shows it to be, None where it does not.
+    ``regimes`` are the verdict's regime and its runner-up. ``blamed`` attributes the window's idle time to code;
+    ``idle`` and ``cold`` are its intervals outside and inside a cold start. ``busy_parts`` are the busy parts of the
+    window's partition, ``step_spans`` (start_ns, end_ns) its steps, and ``recompiled`` the number of regions that had
+    been compiled before. ``names`` are those of all activities of the trace. ``around`` is the context of host events.
+    ``program`` is the kind of program that the trace shows, None where it is unknown.
+    ``is_torch_1`` says whether the file shows a release before PyTorch 2.0.
     """
 
     within: WindowTables
@@ -118,11 +119,12 @@ class AdviceContext:
     names: pl.Series
     around: Context
     program: Program | None
+    is_torch_1: bool
 
 
 @dataclass(frozen=True)
 class AdviceSources:
-    """Hold the values that advice is made from, beside the verdict and its window."""
+    """Hold the values from which advice is made, in addition to the verdict and its window."""
 
     window_attribution: Attribution | None
     gaps: pl.DataFrame
@@ -143,7 +145,7 @@ def window_attribution(attribution: Attribution, judged: Judged | None) -> Attri
 def advice_context(
     verdict: Verdict, judged: Judged | None, window_tables: WindowTables | None, advice_sources: AdviceSources
 ) -> AdviceContext | None:
-    """Gather what the rules read; None without a regime."""
+    """Gather the inputs of the rules; None without a regime."""
     sources, blamed = advice_sources, advice_sources.window_attribution
     if verdict.regime is None or judged is None or window_tables is None or blamed is None:
         return None
@@ -174,20 +176,33 @@ def advice_context(
         names=sources.activities.get_column("name"),
         around=sources.context,
         program=_program(sources),
+        is_torch_1=_is_torch_1(sources),
     )
 
 
+def _is_torch_1(sources: AdviceSources) -> bool:
+    """Return whether the file shows PyTorch 1: call stacks as texts (until 1.12), or scopes as operators (until 1.10)."""
+    is_scope = (pl.col("kind") == "operator") & pl.col("name").str.contains(_SCOPES_OF_TORCH)
+    return not sources.context.stacks.is_empty() or not sources.host.names.filter(is_scope).is_empty()
+
+
+_SCOPES_OF_TORCH = r"^(ProfilerStep|Optimizer\.(step|zero_grad)|enumerate\(DataLoader\))#"
+"""Scopes that PyTorch itself opens."""
+
 _GRADIENTS = ("backward", "optimizer")
-"""Phases that only training has."""
+"""Phases that occur in training only."""
 _GRADIENT_KERNELS = r"(?i)backward|[_-]bwd|wgrad|adam"
-"""Names of kernels of gradients and their use. Transposed convolutions of inference run the kernels for gradients of inputs (dgrad)."""
+"""Names of kernels for gradients and optimizers.
+
+Kernels for gradients of inputs (dgrad) are not among them, as transposed convolutions use them in inference.
+"""
 
 _ENGINES = r"(^|[/ ])(vllm|sglang|tensorrt_llm)/|\b(vllm|sgl_kernel|trtllm)::"
-"""Files, operators and kernels of engines that serve language models."""
+"""Files, operators and kernels of inference engines for language models."""
 
 
 def _program(sources: AdviceSources) -> Program | None:
-    """Return what the trace shows of the program; inference, where operators were recorded, and none of training."""
+    """Return the kind of program: training; inference, where operators but no training were recorded; else None."""
     names = sources.host.names
     kernels = sources.activities.get_column("name").unique().cast(pl.String)
     if names.get_column("phase").is_in(_GRADIENTS).any() or kernels.str.contains(_GRADIENT_KERNELS).any():

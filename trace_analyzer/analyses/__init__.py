@@ -1,1 +1,1 @@
-"""Answer one question per module, from named tables to a named table."""
+"""Answer one question per module: each makes a named table from other named tables."""

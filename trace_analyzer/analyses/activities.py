@@ -1,4 +1,4 @@
-"""Join work on devices with its launch, what it does (bucket), what it had to do (work) and what limits it (bound)."""
+"""Join device activities with their launch, kind of work (bucket), required work (FLOP, bytes) and limit (bound)."""
 
 from collections.abc import Mapping
 
@@ -80,7 +80,7 @@ ACTIVITIES = Table(
 
 
 def linked_events(trace: Trace, host: Host, launch_links: tuple[pl.DataFrame, tuple[Note, ...]]) -> pl.DataFrame:
-    """Return device events with their launch and the operator around it."""
+    """Return device events with their launch and its operator."""
     linked, _ = launch_links
     launch_ids = scatter(linked.get_column("activity_id"), linked.get_column("launch_id"), trace.device_events.height)
     calls = host.events.select(
@@ -105,14 +105,14 @@ def device_work(
     replays: Replays,
     device_models: Mapping[int, Device | None],
 ) -> tuple[pl.DataFrame, tuple[Note, ...]]:
-    """Add bucket, FLOP, bytes and bound to each activity: table `activities` and a few more columns, and notes."""
+    """Add bucket, FLOP, bytes and bound to each activity: table `activities` with additional columns, and notes."""
     worked = without_refuted_reads(with_work(bucketed, launched_work, replays.kernels), device_models)
     notes = (*launched_work.notes, *replays.notes)
     return with_memory_excess(with_bounds(worked, device_models), device_models), notes
 
 
 def with_replayed_places(launched_located: pl.DataFrame, replays: Replays) -> pl.DataFrame:
-    """Add the places of kernels of graphs: those of the kernels that they were matched to in this file."""
+    """Add the places of kernels in graphs, from the launched kernels of this file that they match."""
     twins = replays.kernels.select("activity_id", "replayed_from").drop_nulls()
     if twins.is_empty():
         return launched_located
@@ -123,7 +123,7 @@ def with_replayed_places(launched_located: pl.DataFrame, replays: Replays) -> pl
 
 
 def with_replayed_modules(launched_modules: pl.DataFrame, replays: Replays) -> pl.DataFrame:
-    """Add the modules that kernels of graphs took from the launches that they were matched to."""
+    """Add the modules of kernels in graphs, from the launches that they match."""
     replayed = replays.kernels.select("activity_id", "module").drop_nulls()
     if replayed.is_empty():
         return launched_modules

@@ -1,4 +1,4 @@
-"""List the intervals that each piece of advice is about, so that a timeline can outline them all."""
+"""List the intervals that each advice concerns, so that a timeline can outline them."""
 
 from collections.abc import Mapping
 
@@ -15,7 +15,7 @@ ADVICE_MEMBERS = Table(
 
 
 def advice_members(advice_intervals: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
-    """Return table `advice_members`, each advice's intervals in order of time; ``advice_intervals`` are by advice."""
+    """Return table `advice_members`, each advice's intervals in order of time, from intervals by advice."""
     rows = [frame.select(pl.lit(advice).alias("advice"), pl.all()) for advice, frame in advice_intervals.items()]
     members = pl.concat(rows, how="diagonal_relaxed") if rows else ADVICE_MEMBERS.empty()
     return ADVICE_MEMBERS.conform(members).sort("advice", "device", "start_ns", "end_ns")

@@ -1,4 +1,4 @@
-"""Compare shares of FLOP with shares of time, by bucket and by group, as the article does."""
+"""Compare shares of FLOP with shares of time by bucket and by group, as the article does."""
 
 import polars as pl
 
@@ -9,9 +9,10 @@ from trace_analyzer.analyses.roofline import work_rates, work_sums
 def bucket_work(kernels: pl.DataFrame) -> pl.DataFrame:
     """Sum kernels (see `roofline.with_roofs`) of one device by bucket, longest first.
 
-    Beside sums and rates: ``time_ratio`` and ``flop_ratio`` of the sum over all buckets (of the FLOP that are
-    known), and ``known_ratio``, the share of the bucket's time whose FLOP are known. A rate is null where that is under
-    `thresholds.KNOWN_RATE_RATIO`, and shares of FLOP are where it is for all matmuls and convolutions together: these hold nearly all FLOP.
+    In addition to sums and rates: ``time_ratio`` and ``flop_ratio`` are shares of the total over all buckets (of known
+    FLOP), and ``known_ratio`` is the share of the bucket's time with known FLOP. A rate is null where that is below
+    `thresholds.KNOWN_RATE_RATIO`. Shares of FLOP are null where it is for all matmuls and convolutions together, which
+    have nearly all FLOP.
     """
     sums = (
         kernels.drop_nulls("bucket")
@@ -23,10 +24,10 @@ def bucket_work(kernels: pl.DataFrame) -> pl.DataFrame:
 
 
 def group_work(kernels: pl.DataFrame) -> pl.DataFrame:
-    """Sum kernels by group, with ``slower_ratio``: FLOP/s of the matmul group over those of the group.
+    """Sum kernels by group, with ``slower_ratio``: the matmul group's FLOP/s divided by the group's.
 
-    That figure is the article's "normalization achieves 250x less FLOP/s". It is null where the FLOP of too
-    little of either group's time are known for its rate to stand for the group.
+    This is the article's "normalization achieves 250x less FLOP/s". It is null where too little of either group's time
+    has known FLOP for its rate to represent the group.
     """
     sums = (
         kernels.drop_nulls("group")
@@ -54,7 +55,7 @@ def _shares() -> list[pl.Expr]:
 
 
 def _well_known() -> list[pl.Expr]:
-    """Return rates and shares of FLOP that stand for their group, null where too little of its work is known."""
+    """Return rates and shares of FLOP, null where too little of a group's work is known to represent it."""
     enough = pl.col("known_ratio") >= thresholds.KNOWN_RATE_RATIO
     known, time = (pl.col(column).filter(pl.col("group") == "matmul").sum() for column in ("flop_time_ns", "time_ns"))
     products_known = (time == 0) | (known >= thresholds.KNOWN_RATE_RATIO * time)

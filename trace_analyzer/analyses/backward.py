@@ -24,10 +24,10 @@ _MODULE = "nn.Module: "
 def backward_links(trace: Trace, host: Host) -> pl.DataFrame:
     """Return table `backward_links`: each backward operator with its forward operator and that one's module.
 
-    Autograd gives a node and the operator that made it one sequence number. Operators that make no node
-    show the number of the next, so of the forward operators of a number the last to start before the
-    backward operator made it (torch/csrc/autograd/profiler_kineto.cpp, generateForwardBackwardLinks).
-    Where numbers are not recorded, the file's forward-backward arrows tell.
+    Autograd gives a node and the operator that created it the same sequence number. Operators that create no node have
+    the number of the next one, so the creator is the last forward operator with that number that starts before the
+    backward operator (torch/csrc/autograd/profiler_kineto.cpp, generateForwardBackwardLinks). Without recorded numbers,
+    the file's forward-backward arrows are used.
     """
     is_operator = host.each(pl.col("kind") == "operator")
     operators = host.events.select("event_id", "process_id", "thread_id", "start_ns").filter(is_operator)
@@ -56,7 +56,7 @@ def backward_links(trace: Trace, host: Host) -> pl.DataFrame:
 
 
 def _by_arrow(flows: pl.DataFrame, operators: pl.DataFrame) -> pl.DataFrame:
-    """Pair operators whose starts are the ends of one arrow, with the first of several forward operators."""
+    """Pair operators whose starts are the ends of one arrow; of several forward operators the first counts."""
     arrows = flows.filter(pl.col("kind") == "forward-backward").rename({"time_ns": "start_ns"})
     place, first = ["thread_id", "start_ns"], pl.col("forward_id").min()
     if arrows.is_empty():

@@ -1,4 +1,4 @@
-"""Attribute idle time to the code that a person can change."""
+"""Attribute idle time to code that can be changed."""
 
 from dataclasses import dataclass, replace
 
@@ -85,15 +85,16 @@ IDLE_BY_MODULE_SECTION = Section(
 )
 
 DIMENSIONS = ("operator", "module", "python_function", "annotation", "phase", "step")
-"""By what table `idle_by` sums up: columns of table `blame`."""
+"""Dimensions of table `idle_by`, which are columns of table `blame`."""
 
 
 @dataclass(frozen=True)
 class Attribution:
-    """Hold intervals of idle time with codes of the names that they are attributed to.
+    """Hold intervals of idle time with codes for the names that they are attributed to.
 
-    ``intervals`` are those of table `idle`, with ``around_id``, the host event in whose name it is, and ``code``, a row of
-    ``codes``: operator, module, python_function, annotation and phase. Many intervals share few of them.
+    ``intervals`` are those of table `idle`, with ``around_id``, the host event that the interval is attributed to, and
+    ``code``, a row of ``codes``: operator, module, python_function, annotation and phase. Many intervals share few
+    codes.
     """
 
     intervals: pl.DataFrame
@@ -104,16 +105,16 @@ class Attribution:
         return replace(self, intervals=clip(self.intervals, windows, ["device"]))
 
     def named(self, rows: pl.DataFrame) -> pl.DataFrame:
-        """Replace ``code`` by the names that it stands for."""
+        """Replace ``code`` by its names."""
         return rows.drop("code").hstack(self.codes[rows.get_column("code")])
 
 
 def blame(trace: Trace, host: Host, idle: pl.DataFrame, gaps: pl.DataFrame, context: Context) -> Attribution:
     """Attribute each interval of table `idle` to an operator, module, Python function and phase.
 
-    Where no event was in progress: launch latency is its launch's, host time belongs to the annotation that
-    was open on the launching thread or on the main thread, and device time names nobody, but keeps the phase
-    of the work that was late. Names are categorical.
+    Without an event in progress, launch latency belongs to its launch, and host time to the annotation that was open on
+    the launching thread or on the main thread. Device time belongs to no code, but has the phase of the late work.
+    Names are categorical.
     """
     late = gaps.get_column("launch_id")[idle.get_column("gap_id")]
     latency = pl.col("cause") == "launch-latency"
@@ -125,7 +126,7 @@ def blame(trace: Trace, host: Host, idle: pl.DataFrame, gaps: pl.DataFrame, cont
 
 
 def _codes(context: Context, around: pl.Series, late: pl.Series) -> tuple[pl.Series, pl.DataFrame]:
-    """Return a code per event for its names (a phase alone where there is no event), and the names by code."""
+    """Return a code per event for its names (only a phase without an event), and the names by code."""
     events, none = context.events, around.is_null()
     is_asked = pl.Series([False]).new_from_index(0, events.height).scatter(around.drop_nulls(), True)
     ids = is_asked.arg_true()
@@ -157,7 +158,7 @@ def blame_table(blamed: Attribution, steps: pl.DataFrame, context: Context) -> p
 
 
 def _annotations(trace: Trace, host: Host, pieces: pl.DataFrame, late: pl.Series) -> pl.Series:
-    """Return the annotation in progress at each piece without a recorded host event; null elsewhere."""
+    """Return the annotation in progress at each piece without a host event; null elsewhere."""
     events = host.events
     silent = pieces.get_column("event_id").is_null() & pieces.get_column("cause").is_in(HOST_CAUSES)
     annotations = innermost(events.filter("marks"), ["thread_id"], "event_id")
@@ -177,7 +178,7 @@ def _annotations(trace: Trace, host: Host, pieces: pl.DataFrame, late: pl.Series
 def idle_by(blamed: Attribution, steps: pl.DataFrame) -> pl.DataFrame:
     """Return table `idle_by`: idle time summed by operator, module, function, annotation, phase and step.
 
-    Every dimension sums to the idle time of the device; a null key is time that nobody is known to answer for.
+    Every dimension sums to the idle time of the device; a null key is time that cannot be attributed.
     """
     windows = steps.select("device", "start_ns", "end_ns", pl.col("index").alias("step"))
     rows = lookup_at(blamed.intervals, "start_ns", windows, ["device"], ["step"])
@@ -197,9 +198,9 @@ def idle_by(blamed: Attribution, steps: pl.DataFrame) -> pl.DataFrame:
 
 
 def blamed_code(blamed: Attribution) -> pl.DataFrame:
-    """Sum idle time by cause and code, most first.
+    """Sum idle time by cause and code, largest first.
 
-    Returns cause, operator, python_function, annotation, module and phase (null where several share the rest),
+    Returns cause, operator, python_function, annotation, module and phase (null where the combined intervals differ),
     idle_ns, and the longest interval: start_ns, end_ns.
     """
     code = ["cause", "operator", "python_function", "annotation"]
@@ -214,7 +215,7 @@ def blamed_code(blamed: Attribution) -> pl.DataFrame:
 
 
 def _groups(rows: pl.DataFrame, by: list[str]) -> pl.DataFrame:
-    """Group intervals that agree in ``by``: idle_ns, count and the longest; sort by the longest."""
+    """Group intervals that agree in ``by``: idle_ns, count and the longest one; sort by the longest."""
     numbers, firsts = factorize(*rows.select(by))
     lengths = rows.get_column("end_ns") - rows.get_column("start_ns")
     longest = argmax_by_group(numbers, lengths, firsts.len())

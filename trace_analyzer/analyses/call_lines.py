@@ -1,7 +1,7 @@
-"""Find the line of a call within a Python function, where the source is at hand and leaves no doubt.
+"""Find the line of a call within a Python function, where the source is available and the call unambiguous.
 
-Kineto names the line at which a function begins. If the file of that name holds that function at that line, and the
-function calls what the operator is called by exactly once, that is the line.
+Kineto records the line at which a function begins. If the named file has that function at that line, and the function
+calls a name of the operator exactly once, the result is the line of that call.
 """
 
 import ast
@@ -13,8 +13,8 @@ from pathlib import Path
 from trace_analyzer.catalog.code import FRAME
 
 MAX_BYTES = 1 << 20
-"""Larger files are no source that a person wrote."""
-# What programs call that ends up in these operators; any other goes by its own name.
+"""Larger files are not hand-written source."""
+# Names by which programs call these operators; other operators are called by their own name.
 _CALLED: dict[str, frozenset[str]] = {
     "_local_scalar_dense": frozenset({"item", "tolist", "int", "float", "bool"}),
     "item": frozenset({"item", "tolist", "int", "float", "bool"}),
@@ -24,12 +24,12 @@ _CALLED: dict[str, frozenset[str]] = {
     "copy_": frozenset({"to", "cpu", "cuda", "copy_", "contiguous", "clone", "numpy"}),
     "_unique2": frozenset({"unique"}),
 }
-# A share of another machine is no file at hand, and asking for it would tell that machine who asks.
+# A network path is not a local file, and opening it would reveal the user to another machine.
 _ELSEWHERE = re.compile(r"^(\\\\|//|\w+://)")
 
 
 def call_line(frame: str | None, operator: str | None) -> int | None:
-    """Return the one line in the function of ``frame`` (``file.py(12): f``) that calls ``operator``, or None."""
+    """Return the only line in the function of ``frame`` (``file.py(12): f``) that calls ``operator``, or None."""
     match = FRAME.fullmatch(frame) if frame else None
     if match is None or not operator or not operator.startswith("aten::"):
         return None
@@ -41,7 +41,7 @@ def call_line(frame: str | None, operator: str | None) -> int | None:
 
 
 def _function(file: str, line: int, name: str) -> ast.AST | None:
-    """Return the function that begins at that line, decorators included; None where there is none."""
+    """Return the function that begins at that line, including decorators; None without one."""
     if not file.endswith(".py") or _ELSEWHERE.match(file):
         return None
     tree = _tree(file)
@@ -74,7 +74,7 @@ def _parsed(file: str, changed_ns: int) -> ast.Module:
 
 
 def _calls(function: ast.AST) -> Iterator[ast.Call]:
-    """Return the calls in the function itself, without those in functions and classes inside it."""
+    """Return the calls in the function, except those in nested functions and classes."""
     waiting = list(ast.iter_child_nodes(function))
     while waiting:
         node = waiting.pop()
@@ -85,7 +85,7 @@ def _calls(function: ast.AST) -> Iterator[ast.Call]:
 
 
 def _name(call: ast.Call) -> str | None:
-    """Return what is called: ``f`` of ``f()`` and of ``x.y.f()``."""
+    """Return the called name: ``f`` for ``f()`` and for ``x.y.f()``."""
     match call.func:
         case ast.Name(id=name) | ast.Attribute(attr=name):
             return name

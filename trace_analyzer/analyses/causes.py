@@ -1,7 +1,7 @@
-"""Explain why a device idled: every instant of every gap gets one cause (docs/definitions.md has the rules).
+"""Explain why a device idled: every instant of every gap gets one cause (docs/definitions.md defines the rules).
 
-A gap is cut at the instants of its launch (`gap_segments`). Host time is then cut where the threads that could have
-launched sooner did something else (`late_host`), and each piece takes its cause.
+A gap is cut at the instants of its launch (`gap_segments`). Host time is further cut where the threads that could have
+launched earlier change their work (`late_host`), and each piece gets its cause.
 """
 
 from collections.abc import Collection
@@ -34,8 +34,8 @@ IDLE = Table(
 _DEVICE = ["device"]
 _NO_THREAD = pl.lit(None, dtype=pl.Int32).alias("named_by")
 _IDLE_COLUMNS = [*(column for column in IDLE.schema if column != "host_event"), "named_by"]
-"""Columns of idle time by cause: those of table `idle` but names, with the thread whose innermost events name the cause, where
-that is not a single event, event_id."""
+"""Columns of idle time by cause: those of table `idle` without names, and the thread whose innermost events
+determine the cause, where that is not the single event event_id."""
 
 
 def idle_causes(
@@ -47,22 +47,22 @@ def idle_causes(
 ) -> pl.DataFrame:
     """Cut the gaps into intervals with one cause each, in order: table `idle` and ``named_by``, causes categorical.
 
-    ``stretches`` come from `gap_segments.stretches_of` and `earlier_work.with_earlier_work`, ``late`` from `late_host.host_pieces`,
-    ``in_calls`` from `call_pieces`, ``on_device`` from `device_pieces`, and ``pauses`` from `recording_pauses`. The
-    intervals of a gap add up to it exactly.
+    ``stretches`` come from `gap_segments.stretches_of` and `earlier_work.with_earlier_work`, ``late`` from
+    `late_host.host_pieces`, ``in_calls`` from `call_pieces`, ``on_device`` from `device_pieces`, and ``pauses`` from
+    `recording_pauses`. The intervals of a gap sum to it exactly.
     """
     rest = stretches.filter(pl.col("cause").is_in(["launch-latency", "unlinked", EARLIER_WORK]))
     return _with_pauses(sort_spans(pl.concat([late, *map(with_cause, (in_calls, on_device, rest))]), _DEVICE), pauses)
 
 
 def with_cause(pieces: pl.DataFrame) -> pl.DataFrame:
-    """Return pieces with their cause: table `idle` and ``named_by``; thread_id is null where they name none."""
+    """Return pieces with their cause: table `idle` and ``named_by``; thread_id is null where it is not needed."""
     named = pieces if "named_by" in pieces.columns else pieces.with_columns(_NO_THREAD)
     return named.select(_IDLE_COLUMNS).cast({"cause": pl.Categorical})
 
 
 def with_events(idle: pl.DataFrame, innermost_events: pl.DataFrame, host: Host) -> pl.DataFrame:
-    """Return table `idle`, with categorical texts: ``idle`` cut where another of `late_host`'s events is innermost."""
+    """Return table `idle` with categorical texts: ``idle`` cut where the innermost event changes."""
     events = innermost_events.rename({"thread_id": "named_by"})
     named = split_by(idle.rename({"event_id": "known_id"}), events, ["named_by"], ["event_id"])
     ids = named.select(pl.coalesce("known_id", "event_id").alias("event_id")).to_series()
@@ -70,12 +70,12 @@ def with_events(idle: pl.DataFrame, innermost_events: pl.DataFrame, host: Host) 
 
 
 def without_causes(idle: pl.DataFrame, devices: Collection[int]) -> pl.DataFrame:
-    """Suppress the causes of some devices in ``idle``: all but those that say that nothing is known."""
+    """Suppress the causes of some devices in ``idle``, except causes that mean unknown."""
     return idle.with_columns(causes_but(devices), pl.when(~_hidden(devices)).then(pl.col("event_id", "named_by")))
 
 
 def causes_but(devices: Collection[int]) -> pl.Expr:
-    """Return column ``cause`` with those of some devices suppressed."""
+    """Return column ``cause`` with the causes of some devices suppressed."""
     return pl.when(_hidden(devices)).then(pl.lit(WITHHELD, dtype=pl.Categorical)).otherwise("cause").alias("cause")
 
 
@@ -84,7 +84,7 @@ def _hidden(devices: Collection[int]) -> pl.Expr:
 
 
 def call_pieces(stretches: pl.DataFrame, calls: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
-    """Name what the launch call itself did: a blocking copy, an allocation, loading code, or launching."""
+    """Determine the work of the launch call itself: a blocking copy, an allocation, loading of code, or launching."""
     stretches = stretches.filter(pl.col("cause") == "call")
     length = pl.col("call_end_ns") - pl.col("call_start_ns")
     typical = pl.lit(launches.get_column("duration_ns").median(), dtype=pl.Float64)
@@ -105,7 +105,10 @@ def call_pieces(stretches: pl.DataFrame, calls: pl.DataFrame, launches: pl.DataF
 
 
 def device_pieces(stretches: pl.DataFrame, trace: Trace, host: Host, activities: pl.DataFrame) -> pl.DataFrame:
-    """Name device time: short is inter-kernel latency; long is a wait where there is something to wait for."""
+    """Determine the cause of device time.
+
+    Short time is inter-kernel latency; long time is a wait, if there is something to wait for.
+    """
     stretches = stretches.filter(pl.col("cause") == "device")
     communicates = activities.get_column("bucket").eq("communication").any()
     first_wait = first_event_wait_ns(host, trace.sync_events)
@@ -121,7 +124,7 @@ def device_pieces(stretches: pl.DataFrame, trace: Trace, host: Host, activities:
 
 
 def first_event_wait_ns(host: Host, sync_events: pl.DataFrame) -> int | None:
-    """Return when a stream was first made to wait for an event recorded in the trace; None where none was."""
+    """Return when a stream first waited for an event that was recorded in the trace; None without such a wait."""
     recorded, waited = (
         host.calls_of(pl.col("name").str.contains(word)).get_column("start_ns")
         for word in ("EventRecord", STREAM_WAITS)
@@ -134,7 +137,7 @@ def first_event_wait_ns(host: Host, sync_events: pl.DataFrame) -> int | None:
 
 
 def _with_pauses(pieces: pl.DataFrame, pauses: pl.DataFrame) -> pl.DataFrame:
-    """Cut pieces, in order, at recording pauses, which take over everything but unlinked time."""
+    """Cut pieces, in order, at recording pauses, which replace all causes except unlinked time."""
     if pauses.is_empty():
         return pieces
     anywhere = pl.lit(0).alias("anywhere")

@@ -1,12 +1,13 @@
-"""Bound how far the clock of a device is ahead of the host's.
+"""Bound the offset of each device's clock relative to the host's.
 
-With aligned clocks no work begins before the call that launched it did, and none ends after a call returned that waited for
-it. So if a device's clock is ahead by a constant time, each launch bounds that time from above, by the work's start minus the
-call's start, and each wait from below, by the work's end minus the wait's end: as a host bounds the offset of a time server by
-when it asked and when it had the answer (RFC 5905, section 8). Nothing else is assumed, so that the bounds hold for any program.
+With aligned clocks, no activity begins before its launch call begins, and none ends after the return of a call that
+waited for it. If a device's clock is ahead by a constant offset, each launch gives an upper bound (the activity's start
+minus the call's start), and each wait a lower bound (the activity's end minus the wait's end). This is how a host
+bounds the offset of a time server by the times of its request and the answer (RFC 5905, section 8). There are no other
+assumptions, so the bounds hold for any program.
 
-What a call waits for: a synchronize of the device, in a process that uses one device, for all that was launched before; a
-copy to pageable host memory, and one by a call that is synchronous, for itself (CUDA Runtime API, "API synchronization behavior").
+Waits: a device synchronize, in a process with one device, waits for everything launched before; a copy to pageable host
+memory, and a copy by a synchronous call, wait for themselves (CUDA Runtime API, "API synchronization behavior").
 """
 
 import polars as pl
@@ -30,11 +31,12 @@ CLOCKS = {
 
 
 def clock_bounds(host: Host, activities: pl.DataFrame) -> pl.DataFrame:
-    """Bound the time by which each device's clock is ahead of the host's; negative where it is behind.
+    """Bound each device's clock offset relative to the host's; negative where the device is behind.
 
-    ``activities`` needs name, launch_id, launch_name, launch_start_ns and launch_end_ns. Returns `CLOCKS`: device, ahead_least_ns
-    (null without waits), ahead_most_ns (null without launches), and ended_after_wait_ratio, the share of the waits after whose
-    return some of what they waited for ends by more than `CLOCK_TOLERANCE_NS`. One bound in a hundred may be wrong.
+    ``activities`` needs name, launch_id, launch_name, launch_start_ns and launch_end_ns. Returns `CLOCKS`: device,
+    ahead_least_ns (null without waits), ahead_most_ns (null without launches), and ended_after_wait_ratio, the share of
+    waits for which an awaited activity ends more than `CLOCK_TOLERANCE_NS` after their return. One bound in a hundred
+    may be wrong.
     """
     linked = activities.filter(pl.col("launch_id").is_not_null()).select(
         "device",
@@ -65,14 +67,14 @@ def clock_bounds(host: Host, activities: pl.DataFrame) -> pl.DataFrame:
 
 
 def _after_copies(linked: pl.DataFrame) -> pl.DataFrame:
-    """Return device, late_ns: from the return of each copy's call that waits for it to the copy's end."""
+    """Return device, late_ns: from the return of each waiting copy call to the copy's end."""
     name, call = pl.col("name").cast(pl.String), pl.col("launch_name").cast(pl.String)
     waits = name.str.contains(_TO_PAGEABLE) | (name.str.contains(_TO_HOST) & call.str.contains(_SYNCHRONOUS))
     return linked.filter(waits).select("device", (pl.col("end_ns") - pl.col("launch_end_ns")).alias("late_ns"))
 
 
 def _after_synchronizes(host: Host, linked: pl.DataFrame) -> pl.DataFrame:
-    """Return device, late_ns: from each synchronize's return to the end of the last work launched before it."""
+    """Return device, late_ns: from each synchronize's return to the end of the last activity launched before it."""
     waits = (
         host.calls_of(pl.col("name").str.contains(_SYNCHRONIZE))
         .select("process_id", pl.col("start_ns").alias("wait_ns"), pl.col("end_ns").alias("waited_ns"))
@@ -105,11 +107,12 @@ def late_starts(
     sums: pl.DataFrame,
     clock_bounds: pl.DataFrame,
 ) -> pl.DataFrame:
-    """Sum up idle time with work in the queue, as a share of idle time, where no launch of the trace shows a prompt start.
+    """Return the share of idle time with work in the queue, where no launch of the trace shows a prompt start.
 
-    What a launch enqueued right after its thread made a stream wait for an event may have waited for that, and does not count.
-    ``gaps`` come from `idle.idle_gaps`, ``sums`` from `causes.gap_sums`. Returns device and late_starts_ratio: 0 where some work
-    begins within `LAUNCH_LATENCY_MAX_NS` of its launch, 1 where none does within `QUEUED_MAX_NS`, null without launches.
+    A launch right after its thread made a stream wait for an event does not count, as its work may have waited for that
+    event. ``gaps`` come from `idle.idle_gaps`, ``sums`` from `causes.gap_sums`. Returns device and late_starts_ratio: 0
+    where some activity begins within `LAUNCH_LATENCY_MAX_NS` of its launch, 1 where none does within `QUEUED_MAX_NS`,
+    null without launches.
     """
     ended_by = gaps.select("gap_id", activities.get_column("launch_id")[gaps.get_column("activity_id")])
     waited = ended_by.join(launches_after_waits(host, launches), on="launch_id", how="semi")

@@ -1,4 +1,4 @@
-"""Measure host time that passes only once: in long gaps that end at the first use of a kernel."""
+"""Measure one-time host time: in long gaps that end at the first use of a kernel."""
 
 import polars as pl
 
@@ -10,9 +10,10 @@ from trace_analyzer.vocabulary import HOST_CAUSES
 
 
 def cold_gap_ns(cold: pl.DataFrame, windows: pl.DataFrame) -> dict[int, int]:
-    """Return host time in gaps of 1 ms or more that end at the first use of a kernel name, by window.
+    """Return host time in gaps of at least 1 ms that end at the first use of a kernel name, by window.
 
-    ``cold`` is from `cold_idle`; ``windows`` are (device, window, start_ns, end_ns); those without such time are left out.
+    ``cold`` comes from `cold_idle`; ``windows`` are (device, window, start_ns, end_ns); windows without such time are
+    left out.
     """
     inside = clip(cold, windows, ["device"])
     length = (pl.col("end_ns") - pl.col("start_ns")).sum()
@@ -20,9 +21,10 @@ def cold_gap_ns(cold: pl.DataFrame, windows: pl.DataFrame) -> dict[int, int]:
 
 
 def cold_idle(idle: pl.DataFrame, gaps: pl.DataFrame, activities: pl.DataFrame) -> pl.DataFrame:
-    """Return host time in ``idle`` of gaps of 1 ms or more that end at the first use of a kernel name.
+    """Return host time in ``idle`` within gaps of at least 1 ms that end at the first use of a kernel name.
 
-    ``activities`` are in order of start. Waits of the host for others are left out: they can come again.
+    ``activities`` are in order of start. Waits of the host for other threads or processes are excluded, as they can
+    recur.
     """
     long = gaps.filter(pl.col("duration_ns") >= thresholds.COLD_START_GAP_NS)
     if long.is_empty():

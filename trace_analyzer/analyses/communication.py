@@ -1,9 +1,8 @@
-"""Measure collectives: bytes, bandwidth, and the time that nothing hid.
+"""Measure collectives: bytes, bandwidth, and exposed time.
 
-Bandwidths are those of nccl-tests (https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md): the
-algorithm's, size over time, and the bus's, which is comparable with the hardware whatever the number of ranks.
-A collective waits for its slowest rank, and that time counts: the bandwidths are what was had, not what the
-links can do.
+Bandwidths are defined as in nccl-tests (https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md): algorithm
+bandwidth is size over time, and bus bandwidth is comparable with the hardware whatever the number of ranks. Waiting for
+the slowest rank is included, so these are effective bandwidths, not those of the links.
 """
 
 import polars as pl
@@ -105,7 +104,7 @@ COMMUNICATION_SECTION = Section(
     scope=WHOLE_TRACE,
 )
 
-# Name of the operation in the collective, the operator or the kernel -> the collective. First match wins.
+# Name of the operation in the collective, the operator or the kernel -> the collective. The first match counts.
 _COLLECTIVES = (
     ("reduce_scatter", r"reduce_?scatter"),
     ("all_reduce", r"all_?reduce|cross_?device_?reduce"),
@@ -173,7 +172,7 @@ def communication_table(collective_table: pl.DataFrame, matched_devices: Matched
 
 
 def with_exposed(spans: pl.DataFrame, work: pl.DataFrame) -> pl.DataFrame:
-    """Add ``hidden_ns``, the time in which ``work`` ran on the device too, and ``exposed_ns``."""
+    """Add ``hidden_ns``, the time with concurrent ``work`` on the device, and ``exposed_ns``."""
     ends = spans.with_columns((pl.col("start_ns") + pl.col("duration_ns")).alias("end_ns"))
     return with_covered(ends, union(work, ["device"]), ["device"], "hidden_ns").with_columns(
         (pl.col("duration_ns") - pl.col("hidden_ns")).alias("exposed_ns")
@@ -181,7 +180,10 @@ def with_exposed(spans: pl.DataFrame, work: pl.DataFrame) -> pl.DataFrame:
 
 
 def _work(activities: pl.DataFrame) -> pl.DataFrame:
-    """Return spans that hide communication: kernels and copies within the device, as in the partition."""
+    """Return intervals with work that hides communication, as in the partition.
+
+    This is work of kernels, and of copies within the device.
+    """
     work = activities.select("device", "start_ns", "duration_ns", "bound")
     return work.filter(~pl.col("bound").is_in(["communication", "copy"])).select(
         "device", "start_ns", (pl.col("start_ns") + pl.col("duration_ns")).alias("end_ns")
@@ -197,10 +199,10 @@ def _with_call(host: Host, kernels: pl.DataFrame) -> pl.DataFrame:
 
 
 def _with_message(kernels: pl.DataFrame, operator_inputs: pl.DataFrame) -> pl.DataFrame:
-    """Add what the operator sends: recorded collective, bytes, dtype and ranks.
+    """Add the message of the operator: recorded collective, bytes, dtype and ranks.
 
-    Where the profiler did not record the collective's arguments, the operator's first input is what it
-    sends (c10d's ``record_param_comms`` and the in-place ``symm_mem`` operators).
+    Where the profiler did not record the collective's arguments, the operator's first input is the message (c10d's
+    ``record_param_comms`` and the in-place ``symm_mem`` operators).
     """
     ids = kernels.select(pl.col("operator_id").alias("event_id")).drop_nulls().unique(maintain_order=True)
     inputs = as_strings(lookup_inner(ids, operator_inputs, "event_id")).select(
@@ -230,7 +232,7 @@ def _with_message(kernels: pl.DataFrame, operator_inputs: pl.DataFrame) -> pl.Da
 
 
 def _collective() -> pl.Expr:
-    """Name the collective: as recorded, else by the c10d operator, the operator or the kernel."""
+    """Determine the collective: as recorded, else by the c10d operator, the operator or the kernel."""
     sources = [pl.col(c).str.head(4096).str.to_lowercase() for c in ("recorded_collective", "call", "operator", "name")]
     return pl.coalesce(
         pl.when(source.str.contains(pattern)).then(pl.lit(name)) for source in sources for name, pattern in _COLLECTIVES

@@ -1,4 +1,4 @@
-"""Measure how far a trace can be believed: figures about its own consistency, per device."""
+"""Measure the consistency of a trace: figures per device that show how reliable it is."""
 
 import polars as pl
 
@@ -23,29 +23,29 @@ def device_figures(
     clocks: pl.DataFrame,
     late_starts: pl.DataFrame,
 ) -> pl.DataFrame:
-    """Return one row per device with the figures of its checks; ratios are null without a base.
+    """Return one row per device with the figures of its checks; ratios are null where their base is 0.
 
     `trace_analyzer.checks` judges them.
 
-    ``activities`` needs launch_id, launch_start_ns and group, in order of start; ``sums`` come from
-    `causes.gap_sums`, ``streams`` from `stream_figures`, ``clocks`` and ``late_starts`` from `clocks`. Sums of device time leave nothing
-    out.
+    ``activities`` needs launch_id, launch_start_ns and group, in order of start; ``sums`` come from `causes.gap_sums`,
+    ``streams`` from `stream_figures`, ``clocks`` and ``late_starts`` from `clocks`. Sums of device time include all
+    activities.
 
-    - link_coverage_ratio: device time whose launch is known;
-    - unlinked_before_ratio: device time of unlinked work that began before the first linked work did;
-    - stream_overlap_ratio: device time in which work ran while earlier work of its stream still did, but not by design;
-    - dependent_launches_ratio: device time in which it did by design (see `stream_overlaps`);
-    - started_before_launch_ratio: linked activities that began before their launch did;
-    - ended_after_wait_ratio: waits after whose return what they waited for still ran;
-    - late_starts_ratio: idle time in which launched work waited for nothing that was recorded, where no work begins soon after its
-      launch;
-    - skewed_idle_ratio: idle time that lies in each gap within what the clocks disagree by;
-    - impossible_durations_ratio: device time of activities through most of which later work of their stream ran;
-    - short_durations_ratio: activities that last less than any device needs;
-    - few_long_activities_ratio: device time of the five longest activities but collectives, where there are many more;
-    - graph_share_ratio: device time that graph launches enqueued;
+    - link_coverage_ratio: device time with a known launch;
+    - unlinked_before_ratio: device time of unlinked activities that began before the first linked one;
+    - stream_overlap_ratio: device time of overlaps within one stream, except by design;
+    - dependent_launches_ratio: device time of overlaps within one stream by design (see `stream_overlaps`);
+    - started_before_launch_ratio: linked activities that began before their launch;
+    - ended_after_wait_ratio: waits that returned while an awaited activity still ran;
+    - late_starts_ratio: idle time in which launched work waits without a recorded reason, where no activity begins soon
+      after its launch;
+    - skewed_idle_ratio: idle time within the disagreement of the clocks, per gap;
+    - impossible_durations_ratio: device time of activities that later ones of their stream mostly overlap;
+    - short_durations_ratio: activities shorter than any device allows;
+    - few_long_activities_ratio: device time of the five longest activities, except collectives, if there are many;
+    - graph_share_ratio: device time of activities enqueued by graph launches;
     - untraced_ratio: idle time in recording pauses;
-    - unnamed_host_time_ratio: idle time in which the host was late and no event of it was recorded.
+    - unnamed_host_time_ratio: idle time in which the host was late without a recorded event.
     """
     rows = activities.select("device", "start_ns", "duration_ns", "launch_id", "launch_start_ns", "group")
     time = pl.col("duration_ns").sum()
@@ -73,7 +73,7 @@ def device_figures(
 
 
 def stream_figures(activities: pl.DataFrame, dependent_launch_devices: tuple[int, ...]) -> pl.DataFrame:
-    """Return device and what its streams worked on: ratios of graphs, overlaps and impossible durations.
+    """Return device and figures of its streams: ratios of graphs, overlaps and impossible durations.
 
     ``activities`` needs launch_name and launch_start_ns.
     """
@@ -86,7 +86,7 @@ def stream_figures(activities: pl.DataFrame, dependent_launch_devices: tuple[int
 
 
 def _overlaps(in_order_only: pl.DataFrame, able: tuple[int, ...]) -> pl.DataFrame:
-    """Return device and ratios of overlaps on its streams: graphs alone may be recorded in another order."""
+    """Return device and ratios of overlaps on its streams; only activities of graphs may be recorded out of order."""
     _, firsts = factorize(*in_order_only.select(_STREAM))
     ordered = with_stream_overlaps(in_order_only, able)
     covered = union(ordered, ["track"])
@@ -114,10 +114,10 @@ def _overlaps(in_order_only: pl.DataFrame, able: tuple[int, ...]) -> pl.DataFram
 
 
 def _skewed_idle(rows: pl.DataFrame, sums: pl.DataFrame, clocks: pl.DataFrame) -> pl.DataFrame:
-    """Return device, skewed_idle_ratio: the idle time whose cause the disagreement of clocks can change.
+    """Return device, skewed_idle_ratio: the idle time whose cause the disagreement of clocks may change.
 
-    Causes cut each gap where the host's clock says that a launch began or ended: by as much as this clock is ahead of the
-    device's, or behind it, these cuts are wrong, and what lies beyond is right.
+    Causes cut each gap at the host's times of a launch's begin and end. These cuts are wrong by as much as the clocks
+    disagree; idle time beyond that is correct.
     """
     early = pl.col("launch_start_ns") - pl.col("start_ns")
     skew = rows.group_by("device").agg(
@@ -149,7 +149,7 @@ def _skewed_idle(rows: pl.DataFrame, sums: pl.DataFrame, clocks: pl.DataFrame) -
 
 
 def _idle_shares(sums: pl.DataFrame) -> pl.DataFrame:
-    """Return device and shares of its idle time: in pauses, and in silence of the host."""
+    """Return device and shares of its idle time: in pauses, and in host time without an event."""
     idle_ns = pl.col("idle_ns")
     return sums.group_by("device").agg(
         (idle_ns.filter(pl.col("cause") == cause).sum() / idle_ns.sum()).alias(name)
@@ -160,8 +160,9 @@ def _idle_shares(sums: pl.DataFrame) -> pl.DataFrame:
 def missing_activities_ratio(host: Host, launches: pl.DataFrame, captures: pl.DataFrame) -> float | None:
     """Return the share of kernel launches without a recorded activity; None without launches.
 
-    A call within one of ``captures`` (see `graph_capture.captures`) puts its kernel into a graph, and launches nothing.
-    Calls of one correlation id in one process are one: the runtime's and the driver's name of the same launch.
+    A call within one of ``captures`` (see `graph_capture.captures`) adds its kernel to a graph, and launches nothing.
+    Calls of one correlation id in one process count once: they are the runtime's and the driver's name of the same
+    launch.
     """
     launching = pl.col("name").str.contains(LAUNCHING) & ~pl.col("name").str.contains(_NO_KERNEL)
     calls = host.calls_of(launching).drop_nulls("correlation")

@@ -1,7 +1,7 @@
 """Locate host events: the operator, module, Python function and phase around each.
 
-Every event hangs below the event that was in progress when it began. What surrounds it is the nearest of
-its ancestors of some sort, and backward work also stands for the forward operator that it belongs to.
+The parent of an event is the event in progress when it began. Its context consists of its nearest ancestors of each
+kind; backward work also has the context of its forward operator.
 """
 
 from dataclasses import dataclass
@@ -18,20 +18,20 @@ from trace_analyzer.ingest.trace import Trace
 
 _MODULE = "nn.Module: "
 _MODULE_LEVELS = 12
-"""Modules that a path names; the outer ones of a deeper nest are left out."""
+"""Most modules in a path; outer modules of a deeper nest are left out."""
 _STEP_NAMES = r"^ProfilerStep"
 _PACKAGES = r"^.*(?:site|dist)-packages/"
 
 
 @dataclass(frozen=True)
 class Context:
-    """Hold what surrounds every host event, and the names behind the ids.
+    """Hold the context of every host event, and the names of the ids.
 
-    ``events`` are those of `Host`, with parent_id (the event around each), operator_id, module_id, frame_id, stack_id and
-    annotation_id (nearest of itself and its ancestors; for backward work, module and frame are those of the
-    forward operator), source_id (the outermost of these that a rule names), and as phase that of all that is around it.
-    ``stacks`` are texts of PyTorch before 1.13: event_id, function, module. What the methods say is categorical: millions
-    of intervals share few names.
+    ``events`` are those of `Host`, with parent_id (the enclosing event), operator_id, module_id, frame_id, stack_id and
+    annotation_id (the nearest among the event and its ancestors; for backward work, module and frame are those of the
+    forward operator), source_id (the outermost of these that matches a rule), and phase. ``stacks`` are texts of
+    PyTorch before 1.13: event_id, function, module. The methods return categoricals, as millions of intervals share few
+    names.
     """
 
     events: pl.DataFrame
@@ -44,34 +44,34 @@ class Context:
         return self.host.texts(ids)
 
     def sources(self, ids: pl.Series) -> pl.Series:
-        """Return the rule name of the outermost event around each that a rule names."""
+        """Return the rule's name of the outermost event around each event that matches a rule."""
         return self.host.by_name("source", self.events.get_column("source_id")[ids])
 
     def outermost_operators(self, condition: pl.Expr) -> pl.Series:
-        """Return the ids of the outermost operators around every event that meet a condition; null for none.
+        """Return for every event the id of the outermost enclosing operator that meets a condition; null for none.
 
-        An event itself is included.
+        The event itself counts as well.
         """
         wanted = self.host.each((pl.col("kind") == "operator") & ~pl.col("marks") & condition)
         return self.tree.outermost(wanted)
 
     def functions(self, ids: pl.Series) -> pl.Series:
-        """Return the Python function of each event as the trace names it, ``file.py(12): f``; null where unknown.
+        """Return the Python function of each event in the trace's notation, ``file.py(12): f``; null where unknown.
 
-        The innermost of the program's own frames; a library's where there is none.
+        It is the innermost of the program's own frames, else that of a library.
         """
         frames = self.names(self.events.get_column("frame_id")[ids])
         return self._or_text(frames, ids, "function")
 
     def modules(self, ids: pl.Series) -> pl.Series:
-        """Return the path of nn.Modules around each event, ``Net_0/Block_3/Linear_7``; null where unrecorded."""
+        """Return the path of nn.Modules around each event, ``Net_0/Block_3/Linear_7``; null where not recorded."""
         module_ids = self.events.get_column("module_id")[ids]
         paths = self._paths(module_ids.drop_nulls().unique())
         rows = inverse_index(paths.get_column("module_id"), self.events.height)[module_ids]
         return self._or_text(paths.get_column("path")[rows], ids, "module")
 
     def _or_text(self, named: pl.Series, ids: pl.Series, column: str) -> pl.Series:
-        """Return the names by frames, else by the texts of PyTorch before 1.13."""
+        """Return the names from frames, else from the texts of PyTorch before 1.13."""
         if self.stacks.is_empty():
             return named
         stack_ids = self.events.get_column("stack_id")[ids]
@@ -79,7 +79,7 @@ class Context:
         return named.zip_with(named.is_not_null(), self.stacks.get_column(column)[rows])
 
     def _paths(self, module_ids: pl.Series) -> pl.DataFrame:
-        """Return module_id and path: the names of a module frame and of those around it, the outermost first."""
+        """Return module_id and path: the names of a module frame and of the enclosing ones, outermost first."""
         parents, modules = self.events.get_column("parent_id"), self.events.get_column("module_id")
         levels: list[pl.Series] = []
         level = module_ids
@@ -131,18 +131,18 @@ def contexts(trace: Trace, host: Host, parents: pl.Series, backward_links: pl.Da
 
 
 def parents_of(trace: Trace) -> pl.Series:
-    """Return the event around every host event; null for none and for the profiler's own rows."""
-    # What takes no time holds nothing.
+    """Return the enclosing event of every host event; null for none, and for the profiler's own rows."""
+    # An event of duration 0 encloses nothing.
     length = pl.when(pl.col("kind") != "overhead").then("duration_ns").otherwise(0)
     end = (pl.col("start_ns") + length).alias("end_ns")
     return enclosing(trace.host_events.select("thread_id", "start_ns", end), ["thread_id"])
 
 
 def _phases(host: Host, tree: Tree, parents: pl.Series, forward_thread: pl.Series, forward_of: pl.Series) -> pl.Series:
-    """Return the phase of each event: the first of `PHASES` among those in progress around it.
+    """Return the phase of each event: the first of `PHASES` among the event and its ancestors.
 
-    Operators that autograd ran are backward, those that it later ran back are forward, and threads that only
-    autograd uses are backward even between its operators.
+    Operators that autograd ran are backward, forward operators whose backward ran later are forward, and threads that
+    only autograd uses are backward even between operators.
     """
     threads, is_operator = host.events.get_column("thread_id"), host.events.get_column("kind") == "operator"
     backward, none = PHASES.index("backward"), len(PHASES)
@@ -153,7 +153,7 @@ def _phases(host: Host, tree: Tree, parents: pl.Series, forward_thread: pl.Serie
     of_others = pl.when(ran).then(backward).when(ran_back).then(PHASES.index("forward")).otherwise(none)
     own = pl.select(pl.min_horizontal(of_name, of_others.cast(pl.UInt8)).alias("phase")).to_series()
     phases, is_backward = tree.least(own, none), ran | host.each((pl.col("phase") == "backward").fill_null(False))
-    # What is around an event is on its thread, and nothing is around an outer one.
+    # Ancestors of an event are on its thread, and outermost events have none.
     shared = threads.filter(is_operator & parents.is_null() & ~is_backward).unique()
     autograd = threads.filter(is_backward).unique()
     autograd = autograd.filter(~autograd.is_in(shared.implode()))
@@ -165,7 +165,10 @@ def _phases(host: Host, tree: Tree, parents: pl.Series, forward_thread: pl.Serie
 
 
 def _of_forward(ids: pl.Series, backward_ids: pl.Series, forward_ids: pl.Series) -> pl.Series:
-    """Replace what is around backward events by what is around their forward operator, but for what they contain."""
+    """Replace the context of backward events by their forward operator's.
+
+    A context that lies within the backward event stays.
+    """
     if any(column.null_count() == column.len() for column in (ids, forward_ids)):
         return ids
     around = ids[forward_ids]
@@ -174,9 +177,9 @@ def _of_forward(ids: pl.Series, backward_ids: pl.Series, forward_ids: pl.Series)
 
 
 def _stacks(trace: Trace) -> pl.DataFrame:
-    """Return event_id, function and module of operators with the call stack texts of PyTorch before 1.13.
+    """Return event_id, function and module of operators from the call stack texts of PyTorch before 1.13.
 
-    Frames are separated by ``;``, the innermost first, and their line is that of the call.
+    Frames are separated by ``;``, innermost first, with the line of the call.
     """
     texts = (
         trace.operator_inputs.select("event_id", "call_stack", pl.col("module_hierarchy").alias("module"))

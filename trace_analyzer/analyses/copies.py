@@ -1,4 +1,4 @@
-"""Measure copies: direction, kind of host memory, bandwidth, and the time that nothing hid."""
+"""Measure copies: direction, kind of host memory, bandwidth, and exposed time."""
 
 import polars as pl
 
@@ -65,8 +65,7 @@ _HOST_DIRECTIONS, _PEER_DIRECTION = ("host-to-device", "device-to-host"), "peer-
 def copy_table(activities: pl.DataFrame, matched_devices: MatchedDevices) -> pl.DataFrame:
     """Return table `copies`: copies summed by device, direction, host memory and operator, longest first.
 
-    A copy is exposed while no kernel runs on its device; ``small`` are those that take longer to start
-    than to move.
+    A copy is exposed while no kernel runs on its device; ``small`` copies take longer to start than to transfer.
     """
     copies = activities.filter(pl.col("kind") == "memcpy")
     if copies.is_empty():
@@ -105,7 +104,7 @@ def copy_table(activities: pl.DataFrame, matched_devices: MatchedDevices) -> pl.
 
 
 def _with_links(copies: pl.DataFrame, matched: MatchedDevices) -> pl.DataFrame:
-    """Add the link that each row's copies take, and the share of its peak that copies which are not small reach."""
+    """Add the link of each row's copies, and the share of its peak bandwidth that copies above the small size reach."""
     host = copies.filter(pl.col("direction").is_in(_HOST_DIRECTIONS)).select("device", "direction").unique()
     peer = copies.filter(pl.col("direction") == _PEER_DIRECTION).select("device", "direction").unique()
     links = pl.concat(
@@ -136,7 +135,7 @@ def copy_sums(copies: pl.DataFrame) -> pl.DataFrame:
 
 
 def _mean_link_ratio() -> pl.Expr:
-    """Return the share of the link's peak over several rows, by the time of their copies that are not small."""
+    """Return the mean share of the link's peak over several rows, weighted by the time of copies that are not small."""
     known = pl.col("link_ratio").is_not_null()
     large_ns = (pl.col("time_ns") - pl.col("small_ns")).filter(known)
     total = large_ns.sum()

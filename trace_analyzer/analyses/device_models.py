@@ -1,4 +1,4 @@
-"""Match the devices of a trace with the catalogue of devices, and with what they were measured to do."""
+"""Match the devices of a trace with the catalogue, and with calibrations."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,11 +16,12 @@ from trace_analyzer.options import Options
 
 @dataclass(frozen=True)
 class MatchedDevices:
-    """Hold what is known of each device, by its code.
+    """Hold the known properties of each device, by its code.
 
-    ``listed`` are rows of the catalogue, ``calibrations`` what such a device was measured to do, and ``models`` what
-    metrics rest on: the catalogue, else what was measured, else what the names of kernels let assume; and the caller's figures.
-    ``sm_counts`` are multiprocessors: of the model, unless that is only assumed, else of the header.
+    ``listed`` are rows of the catalogue, ``calibrations`` are measurements on such devices, and ``models`` are the base
+    of metrics: the catalogue, else the calibration, else the device assumed from kernel names; with the caller's
+    figures. ``sm_counts`` are numbers of multiprocessors: of the model, or of the header where the model is only
+    assumed.
     """
 
     listed: Mapping[int, Device | None]
@@ -30,9 +31,9 @@ class MatchedDevices:
 
 
 def match_devices(trace: Trace, options: Options) -> MatchedDevices:
-    """Match each device by the header's properties, or as the caller says.
+    """Match each device by the header's properties, or as the caller specifies.
 
-    Raises ``UsageError`` for a GPU that the catalogue does not have, and ``InputError`` for a calibration that cannot be read.
+    Raises ``UsageError`` for a GPU that the catalogue lacks, and ``InputError`` for an unreadable calibration.
     """
     calibrations = _calibrations(trace, options)
     listed = _listed(trace, options)
@@ -48,7 +49,7 @@ def match_devices(trace: Trace, options: Options) -> MatchedDevices:
 
 
 def _sm_counts(trace: Trace, models: Mapping[int, Device | None]) -> dict[int, int | None]:
-    """Return the multiprocessors of each device: of its model, unless that is only assumed, else of the header."""
+    """Return each device's number of multiprocessors: of its model, or of the header if the model is assumed."""
     entries = _entries(trace)
     return {
         code: (None if model is None or model.assumed else model.sm_count)
@@ -59,7 +60,7 @@ def _sm_counts(trace: Trace, models: Mapping[int, Device | None]) -> dict[int, i
 
 
 def _entries(trace: Trace) -> dict[int, DeviceProperties | None]:
-    """Return each device's entry in the header; an unknown id takes the others' when they are all alike."""
+    """Return each device's entry in the header; an unknown id gets the common entry if all others are equal."""
     known = {entry.index: entry for entry in trace.header.devices}
     alike = {(e.name, e.memory_bytes, e.compute_capability, e.sm_count, e.warp_size) for e in known.values()}
     shared = trace.header.devices[0] if len(alike) == 1 else None
@@ -67,7 +68,7 @@ def _entries(trace: Trace) -> dict[int, DeviceProperties | None]:
 
 
 def _assumed(trace: Trace) -> dict[int, Device | None]:
-    """Return the usual device of the architecture that kernels are named for, where the header does not say."""
+    """Return the usual device of the architecture in kernel names, where the header does not name the device."""
     silent = {
         code
         for code, _, name in trace.devices.iter_rows()
@@ -87,12 +88,12 @@ def _assumed(trace: Trace) -> dict[int, Device | None]:
         code: assumed_device(kernels.filter(pl.col("device") == code).get_column("name").unique().cast(pl.String))
         for code in sorted(silent)
     }
-    # Names that contradict the runtime are those of something else.
+    # Names that contradict the runtime are those of another vendor's device.
     return {code: device for code, device in known.items() if device and platform_of(device.vendor, calls) == platform}
 
 
 def _calibrations(trace: Trace, options: Options) -> dict[int, Calibration]:
-    """Return device code -> what such a device was measured to do, where that is known."""
+    """Map device codes to their calibrations, where available."""
     if options.calibration == "none" or trace.devices.is_empty():
         return {}
     if options.calibration is not None:
@@ -108,7 +109,7 @@ def _calibrations(trace: Trace, options: Options) -> dict[int, Calibration]:
 
 
 def _listed(trace: Trace, options: Options) -> dict[int, Device | None]:
-    """Return device code -> its row of the catalogue, by the header's properties or as the caller says."""
+    """Map device codes to rows of the catalogue, by the header's properties or as the caller specifies."""
     chosen = device_named(options.gpu) if options.gpu else None
     entries = _entries(trace)
     models: dict[int, Device | None] = {}

@@ -1,4 +1,4 @@
-"""Bin times for plots: by their logarithm, or along the trace."""
+"""Bin times for plots: by logarithm, or along the trace."""
 
 import numpy as np
 import numpy.typing as npt
@@ -6,10 +6,10 @@ import polars as pl
 
 
 def logarithmic_histogram(times: pl.DataFrame, bins_per_decade: int) -> pl.DataFrame:
-    """Count positive times in bins of equal width of their logarithm, over whole decades.
+    """Count positive times in bins of equal logarithmic width, over whole decades.
 
-    ``times`` has value_ns, start_ns, end_ns and at least one row; with a column weight_ns its sum is the height instead of
-    the count. Returns low_ns, high_ns, height, and start_ns, end_ns of each bin's largest time, null where it has none.
+    ``times`` has value_ns, start_ns, end_ns and at least one row; if it has weight_ns, its sum is the height instead of
+    the count. Returns low_ns, high_ns, height, and start_ns, end_ns of each bin's largest time, null for an empty bin.
     """
     edges = _edges(times.get_column("value_ns"), bins_per_decade)
     inside = np.searchsorted(edges[1:-1], times.get_column("value_ns").to_numpy(), side="right")
@@ -31,7 +31,7 @@ def logarithmic_histogram(times: pl.DataFrame, bins_per_decade: int) -> pl.DataF
 
 
 def highest_per_bin(steps: pl.DataFrame, column: str, bins: int) -> pl.DataFrame:
-    """Reduce a step function of time to at most one change per bin: the highest value that it has there.
+    """Reduce a step function of time to at most one change per bin, with the highest value in the bin.
 
     ``steps`` has time_ns and ``column``, in order of time, and at least one row. Returns the same columns, with the time of
     the first change in each of ``bins`` bins that has one.
@@ -47,11 +47,11 @@ def highest_per_bin(steps: pl.DataFrame, column: str, bins: int) -> pl.DataFrame
 
 
 def narrow_blocks(events: pl.DataFrame, quantum_ns: int, faintest: float) -> pl.DataFrame:
-    """Join the events of a row that are narrower than ``quantum_ns`` and start within one quantum to one block.
+    """Merge events of a row that are narrower than ``quantum_ns`` and start within one quantum into one block.
 
-    ``events`` has row, place, name, kind, start_ns, end_ns and whole_start_ns, whole_ns (before they were clipped). Returns
-    the same with count, busy_ns (sum of their lengths) and alpha, the block's busy ratio but at least ``faintest``; a block
-    is called by its first event, and has the kind of its longest.
+    ``events`` has row, place, name, kind, start_ns, end_ns and whole_start_ns, whole_ns (before clipping). Returns the
+    same with count, busy_ns (sum of their lengths) and alpha, the block's busy ratio but at least ``faintest``; a block
+    has the name of its first event, and the kind of its longest.
     """
     length = pl.col("end_ns") - pl.col("start_ns")
     ordered = events.with_row_index("order").with_columns(

@@ -1,9 +1,9 @@
-"""Find gaps in which a device worked on what was launched before the recording began.
+"""Find gaps in which a device executed work that was launched before the recording began.
 
-The profiler records work that is launched while it records. What was queued before runs on unseen: the first activities
-of the recording stand behind it, and the device looks idle. Three facts together tell this from a device that waits: the
-activity that ends the gap was launched at the gap's beginning, hardly anything recorded ran before the gap, and the CPU
-sat in a call that waits for the device until the gap was over.
+The profiler records only work that is launched while it records. Previously queued work runs unrecorded: the first
+recorded activities wait for it, and the device appears idle. Three facts together distinguish this from a device that
+waits: the activity that ends the gap was launched at the gap's beginning, the device did hardly any recorded work
+before the gap, and the CPU waited for the device in a call until the gap ended.
 """
 
 import polars as pl
@@ -22,16 +22,19 @@ _COPIES = r"(?i)memcpy"
 
 
 def earlier_work(gaps: pl.DataFrame, activities: pl.DataFrame, host: Host) -> pl.DataFrame:
-    """Return gap_id, launch_id, since_ns, blocker_id of the gaps that work from before the recording explains.
+    """Return gap_id, launch_id, since_ns, blocker_id of the gaps that earlier work explains.
 
-    ``gaps`` are those of `idle.idle_gaps`, ``activities`` linked device events in order of activity_id. ``since_ns`` is the
-    instant at which both the launch had begun and the gap had, ``blocker_id`` the call in which the CPU waited longest from then on.
+    ``gaps`` are those of `idle.idle_gaps`, ``activities`` linked device events in order of activity_id. ``since_ns`` is
+    the later of the starts of the launch and of the gap, ``blocker_id`` the call in which the CPU waited longest from
+    then on.
 
-    - The launch begins within the first tenth of the gap or before it, and the gap lasts 1 ms or more from there on.
-    - Before the gap the device was busy for less than a hundredth of the gap's length; or for less than a tenth, and
-      no earlier activity of the ending one's stream was recorded, as a stream works in order.
+    All of these must hold:
+
+    - The launch begins before the gap or within its first tenth, and the gap lasts at least 1 ms from then on.
+    - Before the gap, the device was busy for less than a hundredth of the gap's length; or for less than a tenth, if no
+      earlier activity was recorded on the stream of the activity that ends the gap, as a stream executes in order.
     - Synchronizing and copying calls of the launching process cover nine tenths of the rest of the gap. Where the only
-      such call is the launch itself, a copy, the wait must exceed what staging its bytes at 1 GB/s takes, and 10 ms.
+      such call is the launch itself, a copy, the wait must exceed 10 ms, and the time for staging its bytes at 1 GB/s.
     """
     rows = _near_the_beginning(gaps, activities)
     calls = _waiting_calls(host, rows)
@@ -57,10 +60,10 @@ def earlier_work(gaps: pl.DataFrame, activities: pl.DataFrame, host: Host) -> pl
 
 
 def with_earlier_work(stretches: pl.DataFrame, earlier: pl.DataFrame) -> pl.DataFrame:
-    """Give the device stretches of some gaps the cause `EARLIER_WORK`, and as event the call in which the CPU waited.
+    """Give device intervals of some gaps the cause `EARLIER_WORK`, with the call in which the CPU waited as event.
 
-    ``stretches`` come from `gap_segments.stretches_of`, ``earlier`` from `earlier_work`. The stretch of the launch call is one of these where
-    the call itself is what waited.
+    ``stretches`` come from `gap_segments.stretches_of`, ``earlier`` from `earlier_work`. The interval of the launch
+    call is included where that call itself waited.
     """
     if earlier.is_empty():
         return stretches
@@ -86,9 +89,9 @@ _NONE = pl.DataFrame(
 def earlier_work_notes(
     earlier: pl.DataFrame, gaps: pl.DataFrame, activities: pl.DataFrame, host: Host, devices: pl.DataFrame
 ) -> tuple[Note, ...]:
-    """Note for each gap of ``earlier`` what waited, since when, and what the CPU did.
+    """Note for each gap of ``earlier`` which activity waited, since when, and in which call the CPU was.
 
-    ``devices`` name devices by code.
+    ``devices`` maps codes to labels.
     """
     if earlier.is_empty():
         return ()
@@ -112,9 +115,9 @@ def earlier_work_notes(
 
 
 def _near_the_beginning(gaps: pl.DataFrame, activities: pl.DataFrame) -> pl.DataFrame:
-    """Return long gaps before which little ran and whose ending activity was launched early.
+    """Return long gaps after little recorded work, whose ending activity was launched early.
 
-    They come with that launch and since_ns.
+    They have the columns of that launch, and since_ns.
     """
     length = pl.col("end_ns") - pl.col("start_ns")
     ends = activities.select(
@@ -145,7 +148,7 @@ def _near_the_beginning(gaps: pl.DataFrame, activities: pl.DataFrame) -> pl.Data
 
 
 def _waiting_calls(host: Host, rows: pl.DataFrame) -> pl.DataFrame:
-    """Return synchronizing and copying calls that last while one of the rows does."""
+    """Return synchronizing and copying calls that overlap the rows."""
     if rows.is_empty():
         return host.calls.clear()
     since, until = rows.select(pl.col("since_ns").min(), pl.col("end_ns").max()).row(0)

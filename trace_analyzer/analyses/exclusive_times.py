@@ -1,9 +1,9 @@
-"""Credit each busy instant of a device to one activity, so that exclusive times add up to its busy time.
+"""Assign each busy instant of a device to one activity, so that exclusive times sum to its busy time.
 
-Own times add up to more where activities overlap: on several streams, and on one stream where a dependent launch starts
-in the tail of the kernel before it. An instant goes to the first of the activities in progress in the order of the
-partition (`partition.WORK`), of these to the one that started first, of several the first row. So the exclusive times of a
-bound add up to that part of the partition too.
+Durations sum to more where activities overlap: on several streams, or on one stream where a dependent launch starts in
+the tail of the previous kernel. An instant belongs to the first of the activities in progress by the order of the
+partition (`partition.WORK`), then by start, then by row. The exclusive times of a bound therefore also sum to that part
+of the partition.
 """
 
 import polars as pl
@@ -17,7 +17,7 @@ _DEVICE = ["device"]
 
 
 def exclusive_times(activities: pl.DataFrame) -> pl.Series:
-    """Return exclusive_ns: the time credited to each activity; ``activities`` are in order of activity_id."""
+    """Return exclusive_ns: the time assigned to each activity; ``activities`` are in order of activity_id."""
     spans = activities.select(
         "activity_id", "device", "start_ns", (pl.col("start_ns") + pl.col("duration_ns")).alias("end_ns"), "bound"
     )
@@ -25,7 +25,7 @@ def exclusive_times(activities: pl.DataFrame) -> pl.Series:
     ids, times = [], []
     for bound in WORK:
         own = sort_spans(spans.filter(pl.col("bound") == bound), _DEVICE)
-        # What starts first holds the device until it ends: what is left of a later one is its end.
+        # The first activity occupies the device until it ends: of a later one, only the time after that remains.
         reached = over_group(own, "device", pl.col("end_ns").cum_max().shift(1)).alias("reached_ns")
         since = pl.max_horizontal("start_ns", pl.col("reached_ns").fill_null(pl.col("start_ns")))
         left = own.with_columns(reached).with_columns(pl.min_horizontal(since, "end_ns").alias("start_ns"))

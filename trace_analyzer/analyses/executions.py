@@ -1,6 +1,6 @@
-"""List the kernels that were launched one by one, and the launches that graphs captured, each with its operator's call.
+"""List kernels that were launched one by one, and launches that graphs captured, each with its operator's call.
 
-A graph replays what one of these ran or recorded: `trace_analyzer.analyses.replays` finds which.
+A graph replays kernels that one of these ran or recorded; `trace_analyzer.analyses.replays` matches them.
 """
 
 from dataclasses import dataclass
@@ -22,13 +22,14 @@ from trace_analyzer.ingest.trace import Trace
 
 _BUCKET = ("bucket", "group", "prior")
 TAKEN = ("activity_id", *CALL, "module", *_BUCKET, *SHARE_COLUMNS)
-"""What a replayed kernel can take: the operator's call, the innermost module, the bucket, and its share of the work."""
+"""Columns that a replayed kernel can take: the operator's call, the innermost module, the bucket, and its share of
+the work."""
 _KERNEL_LAUNCH = pl.col("name").str.contains("(?i)launch") & ~pl.col("name").str.contains("(?i)graph|host_?func")
 
 
 @dataclass(frozen=True)
 class Executions:
-    """Hold what a recording ran one by one, and what it captured; computed when asked for, as few recordings replay graphs.
+    """Hold the launches and captures of a recording, computed on demand, as few recordings replay graphs.
 
     ``launched_modules`` is (activity_id, module).
     """
@@ -63,7 +64,7 @@ class Executions:
     def captured_work(self, kernels: pl.DataFrame) -> pl.DataFrame:
         """Return `TAKEN` without module and activity_id of captured launches, in order.
 
-        ``kernels`` are rows of ``captured`` with the name, grid, block and duration_ns of the kernel that each became.
+        ``kernels`` are rows of ``captured`` with the name, grid, block and duration_ns of the resulting kernel.
         """
         pseudo = with_buckets(
             kernels.select(
@@ -78,7 +79,7 @@ class Executions:
 
 
 def _inputs(rows: pl.DataFrame, inputs: pl.DataFrame) -> pl.DataFrame:
-    """Return the recorded arguments of each row's operator; null for none."""
+    """Return the recorded arguments of each row's operator; null without one."""
     return lookup(inputs, rows, "operator_id").select(pl.col(INPUTS).cast(pl.Categorical))
 
 
@@ -86,7 +87,7 @@ def _captured(host: Host, captures: pl.DataFrame, frames: pl.DataFrame, inputs: 
     """Return the kernel launches within captures, in order of their calls."""
     calls = host.calls_of(_KERNEL_LAUNCH) if captures.height else host.calls.clear()
     calls = calls.filter(is_captured(calls, captures)).sort("start_ns", "event_id")
-    # A driver call that a runtime call makes has its id.
+    # A driver call inside a runtime call has the same id.
     own_id = pl.when(pl.col("correlation") > 0).then("correlation").otherwise(-pl.col("event_id").cast(pl.Int64) - 1)
     calls = calls.with_columns(own_id.alias("id")).unique(["process_id", "id"], keep="first", maintain_order=True)
     places = calls.select(

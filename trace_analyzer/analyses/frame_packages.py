@@ -1,4 +1,4 @@
-"""Name the package that each Python frame is of."""
+"""Name the package of each Python frame."""
 
 from os.path import commonpath
 from pathlib import PurePosixPath
@@ -11,11 +11,11 @@ _FILE = r"^(.+)\(\d+\): "
 _INSTALLED = r"^.*(?:site|dist)-packages/"
 _STANDARD = r"^(?:.*/lib/python3\.\d+/|<frozen .*>)"
 _COMPILED = r"(?:^|/)c[a-z0-9]{50,}\.py$"
-"""Files that Inductor writes are named by their hash."""
+"""Files that Inductor generates, named by their hash."""
 
 
 def frame_packages(host_events: pl.DataFrame) -> pl.DataFrame:
-    """Return distinct Python frames of table `host_events`: name, count, package, is_own (no rule calls it a library's).
+    """Return distinct Python frames of table `host_events`: name, count, package, is_own (no library by the rules).
 
     The package of a built-in function is null.
     """
@@ -29,7 +29,7 @@ def frame_packages(host_events: pl.DataFrame) -> pl.DataFrame:
 
 
 def frames_by_package(frames: pl.DataFrame) -> pl.DataFrame:
-    """Return package, count and is_own of what `frame_packages` returns, the package with most frames first."""
+    """Return package, count and is_own from the frames of `frame_packages`, the package with most frames first."""
     return (
         frames.filter(pl.col("package").is_not_null())
         .group_by("package")
@@ -39,9 +39,9 @@ def frames_by_package(frames: pl.DataFrame) -> pl.DataFrame:
 
 
 def _package(shared: str) -> pl.Expr:
-    """Return the package of a frame: the first folder under which Python finds it, else the file; null for built-in functions.
+    """Return the package of a frame: its first folder below Python's path, else the file; null for built-ins.
 
-    ``shared`` is the folder that all of the program's own files are in.
+    ``shared`` is the common folder of the program's own files.
     """
     file = pl.col("name").str.extract(_FILE).str.replace_all("\\", "/", literal=True)
     inside = (
@@ -55,7 +55,7 @@ def _package(shared: str) -> pl.Expr:
 
 
 def _shared_folder(names: pl.Series) -> str:
-    """Return the folder that all files with an absolute path are in, outside of installed packages and Python's own."""
+    """Return the common folder of all files with an absolute path, except installed packages and Python's own."""
     files = names.str.extract(_FILE).drop_nulls().str.replace_all("\\", "/", literal=True)
     installed = files.str.contains(_INSTALLED) | files.str.contains(_STANDARD) | files.str.contains(_COMPILED)
     own = files.filter(files.str.starts_with("/") & ~installed).unique()

@@ -1,4 +1,4 @@
-"""Bound what a fused kernel saves of unfused attention."""
+"""Bound the saving of a fused kernel for unfused attention."""
 
 from collections.abc import Mapping
 
@@ -11,11 +11,13 @@ from trace_analyzer.catalog.devices import Device
 def beyond_fused_roof(
     attention: pl.DataFrame, activities: pl.DataFrame, devices: Mapping[int, Device | None]
 ) -> pl.DataFrame:
-    """Return attention as `fusions` has it, with what a fused kernel saves at most: all time of the calls but its roof.
+    """Return attention as `fusions` has it, with the most that a fused kernel saves.
 
-    The roof is max(FLOP of both products / peak of their type, bytes of q, k, v and the output / bandwidth): the roofline
-    model of `analyses.roofline`. A causal kernel skips half of the pairs, so that a mask halves the FLOP. What is not
-    known counts as 0.
+    That is the time of the calls minus the fused kernel's roof.
+
+    The roof is max(FLOP of both matmuls / peak of their type, bytes of q, k, v and the output / bandwidth): the
+    roofline model of `analyses.roofline`. A causal kernel skips half of the pairs, so a mask halves the FLOP. Unknown
+    figures count as 0.
     """
     runs = attention.with_row_index("run")
     ids = runs.select("run", "device", "products").explode("products", empty_as_null=True, keep_nulls=True)

@@ -1,7 +1,7 @@
-"""Find fusion opportunities: kernels that write to memory what the next one reads back.
+"""Find fusion opportunities: kernels that write data to memory that the next kernel reads.
 
-Three kinds: chains of memory-bound calls in which one's output is the next one's input; attention whose
-scores go through memory between two batched products; and optimizers that update parameter by parameter.
+There are three kinds: chains of memory-bound calls in which the output of one is an input of the next; attention whose
+scores pass through memory between two batched matmuls; and optimizers that update parameters one by one.
 """
 
 from collections.abc import Mapping
@@ -85,11 +85,12 @@ _FUSED = r"(?i)_fused_|fused_?(?:adam|sgd|adagrad|lamb)"
 _TORCH = r"^(?:<|nn\.Module: |(?:.*/)?(?:torch|torchvision|functools|contextlib)(?:/|\.py))"
 """Frames of torch and of built-in functions: the innermost other frame is the user's code, or a model library's."""
 _NAMED_CHARACTERS = 2_000
-"""What a chain is called shows in its first operators; the patterns take quadratic time."""
+"""Number of characters of a chain for matching: its first operators determine its name, and matching takes quadratic
+time."""
 _FOUND = {
     "moved_bytes": pl.Float64, "saved_bytes": pl.Float64, "moving_ns": pl.Int64, "tensors": pl.String,
 }  # fmt: skip
-"""Columns that only some kinds have."""
+"""Columns of some kinds only."""
 _RUN = {
     **{c: dtype for c, dtype in FUSIONS.schema.items() if c not in ("count", "byte_per_s")},
     "moving_ns": pl.Int64(),
@@ -105,9 +106,9 @@ def fusion_runs(
     modules: pl.DataFrame,
     devices: Mapping[int, Device | None],
 ) -> pl.DataFrame:
-    """Return each run of kernels that one kernel could replace: rows of table `fusions` before summing.
+    """Return each run of kernels that one kernel could replace: the rows of table `fusions` before summing.
 
-    ``places`` and ``modules`` are those of `analyses.modules`: where in the program an activity was launched.
+    ``places`` and ``modules`` are those of `analyses.modules`: where in the program each activity was launched.
     """
     calls, tensors = calls_with_tensors(activities, trace.operator_inputs)
     attention = beyond_fused_roof(unfused_attention(calls, tensors), activities, devices)
@@ -122,7 +123,7 @@ def fusion_runs(
 
 
 def fusion_table(runs: pl.DataFrame) -> pl.DataFrame:
-    """Return table `fusions`: runs summed, the most time saved first."""
+    """Return table `fusions`: runs summed, largest saving first."""
     length = pl.col("end_ns") - pl.col("start_ns")
     frame = (
         runs.group_by(_ROW_KEYS, maintain_order=True)
@@ -145,10 +146,10 @@ def fusion_table(runs: pl.DataFrame) -> pl.DataFrame:
 
 
 def _chains(calls: pl.DataFrame, tensors: pl.DataFrame) -> pl.DataFrame:
-    """Find two or more fusible calls in a row, each reading what the one before wrote.
+    """Find at least two consecutive fusible calls, each of which reads the output of the previous one.
 
-    Fused, none of these tensors is written and read again. The time saved is their share of the bytes that
-    the chain moves: at the bandwidth that its kernels achieve.
+    A fused kernel does not write and read these tensors. The saving is the chain's time multiplied by their share of
+    its bytes, at the bandwidth that its kernels achieve.
     """
     together = pl.all_horizontal(pl.col(c) == pl.col(c).shift(1) for c in (*_STREAM, "launch_thread"))
     follows = (pl.col("fusible") & pl.col("fusible").shift(1) & together & reads_previous(calls, tensors)).fill_null(
@@ -186,10 +187,10 @@ def _chains(calls: pl.DataFrame, tensors: pl.DataFrame) -> pl.DataFrame:
 
 
 def _optimizers(host: Host, activities: pl.DataFrame) -> pl.DataFrame:
-    """Find optimizer steps of several kernels: per-parameter or foreach loops.
+    """Find optimizer steps of several kernels: loops over parameters, or foreach.
 
-    A fused kernel passes over parameters, gradients and state at least as often as the operator that takes
-    longest, so that all but its time is saved at most.
+    A fused kernel passes over parameters, gradients and state at least as often as the longest operator, so that at
+    most the remaining time is saved.
     """
     steps = host.those((pl.col("kind") == "annotation") & pl.col("name").str.contains(_OPTIMIZER)).select(
         pl.col("thread_id").alias("launch_thread"),
@@ -236,7 +237,7 @@ def _optimizers(host: Host, activities: pl.DataFrame) -> pl.DataFrame:
 
 
 def _located(host: Host, runs: pl.DataFrame, places: pl.DataFrame, modules: pl.DataFrame) -> pl.DataFrame:
-    """Add the module class and the user's Python function around the first launch."""
+    """Add the module class and the user's Python function of the first launch."""
     where = places.join(runs.select("activity_id").unique(), on="activity_id", how="semi")
     of_user = (pl.col("kind") == "python") & ~pl.col("name").str.contains(_TORCH)
     spans = host.those(of_user, "thread_id", "start_ns", "end_ns", "event_id").filter(
@@ -255,7 +256,7 @@ def _located(host: Host, runs: pl.DataFrame, places: pl.DataFrame, modules: pl.D
 
 
 def _named(runs: pl.DataFrame) -> pl.DataFrame:
-    """Add the user's name for each run, and what to write instead."""
+    """Add the common name of each run, and its replacement."""
     patterns = runs.select("kind", "operators", "tensors").unique()
     words = [_words(*row) for row in patterns.iter_rows()]
     return runs.join(
@@ -283,7 +284,7 @@ def _words(kind: str, operators: str, tensors: str | None) -> tuple[str, str]:
 
 
 def expression(operators: list[str]) -> str:
-    """Format a chain as the user may have written it, ``x.cos().cos()``; shorten repeats and long chains."""
+    """Format a chain as in source code, ``x.cos().cos()``; shorten repetitions and long chains."""
     count = len(operators)
     times = next(n for n in range(count, 0, -1) if count % n == 0 and operators == operators[: count // n] * n)
     if times >= _REPEATS:

@@ -19,10 +19,10 @@ _STREAM = ["device", "stream"]
 
 
 def calls_with_tensors(activities: pl.DataFrame, operator_inputs: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Group activities into calls per operator and stream, in order, with the tensors they read and write.
+    """Group activities into calls per operator and stream, in order, with the tensors that they read and write.
 
-    ``tensors`` is the row of these; ``fusible`` says whether all of the run is work that a fused
-    kernel can take in: pointwise, normalization or reduction, bound by memory or by its launch.
+    ``tensors`` is the row of these. ``fusible`` is true where a fused kernel can include all of the call's work:
+    pointwise, normalization or reduction, bound by memory or latency.
     """
     fusible = (
         pl.col("group").is_in(["pointwise", "normalization"])
@@ -67,9 +67,9 @@ def calls_with_tensors(activities: pl.DataFrame, operator_inputs: pl.DataFrame) 
 
 
 def _tensors(runs: pl.DataFrame, operator_inputs: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Return (operator_id, tensors) of operators with recorded arguments, and the rows that ``tensors`` numbers.
+    """Return (operator_id, tensors) of operators with recorded arguments, and the rows that ``tensors`` refers to.
 
-    These have ``reads`` and ``writes``, the tensors' keys, read_bytes and write_bytes, null where they are not known.
+    The rows have ``reads`` and ``writes``, the tensors' keys, and read_bytes and write_bytes, null where unknown.
     """
     keys = ["operator", "input_dims", "input_types", "concrete_inputs"]
     recorded = operator_inputs.select(pl.col("event_id").alias("operator_id"), *keys[1:])
@@ -95,7 +95,7 @@ def _tensors(runs: pl.DataFrame, operator_inputs: pl.DataFrame) -> tuple[pl.Data
 
 
 def reads_previous(calls: pl.DataFrame, tensors: pl.DataFrame) -> pl.Series:
-    """Return whether each call reads what the one before wrote, evaluated once per distinct pair."""
+    """Return whether each call reads the previous call's output, evaluated once per distinct pair."""
     pairs = calls.select("tensors", pl.col("tensors").shift(1).alias("before"))
     numbers, firsts = factorize(*pairs)
     reads, written = (
@@ -114,13 +114,13 @@ def with_tensors(calls: pl.DataFrame, tensors: pl.DataFrame) -> pl.DataFrame:
 
 
 def plain_operators(calls: pl.DataFrame) -> pl.DataFrame:
-    """Return calls with strings for categories, and operators without namespace and in-place mark."""
+    """Return calls with strings instead of categoricals, and operators without namespace and in-place suffix."""
     plain = pl.col("operator").str.strip_prefix("aten::").str.replace("_+$", "")
     return as_strings(calls.with_columns(map_unique(calls.select("operator"), plain).to_series()))
 
 
 def operators_in_order() -> pl.Expr:
-    """Join the operators of a run into one text, as `catalog.fusions` wants it."""
+    """Join the operators of a run into one text, in the notation of `catalog.fusions`."""
     return pl.concat_str(pl.lit(">"), pl.col("operator").str.join(">"), pl.lit(">")).alias("operators")
 
 

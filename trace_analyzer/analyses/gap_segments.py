@@ -1,10 +1,10 @@
 """Cut each gap of a device at the instants of the launch that ends it.
 
-With l the launch of the activity that ends the gap, and L the usual latency of a launch::
+With l the launch of the activity that ends the gap, and L the typical latency of a launch::
 
     gap start ──host──▶ l.start ──call──▶ l.end ──latency──▶ + L ──device──▶ gap end
 
-Once another linked activity of the device is queued, the rest is device time.
+Once another linked activity of the device is queued, the rest of the gap is device time.
 """
 
 import polars as pl
@@ -21,9 +21,9 @@ _NEVER = (1 << 63) - 1
 
 
 def runtime_calls(host: Host, activities: pl.DataFrame) -> pl.DataFrame:
-    """Return runtime and driver calls with their process, whether they block, and the work that they are.
+    """Return runtime and driver calls with their process, whether they block, and their work.
 
-    A synchronize blocks, and so does a copy call that outlasts its own copy (work ``blocking-copy``). Returns
+    A synchronize blocks, and so does a copy call that returns after its own copy ends (work ``blocking-copy``). Returns
     launch_id, thread_id, process_id, call_start_ns, call_end_ns, blocks, work.
     """
     own_copies = (
@@ -53,7 +53,9 @@ def runtime_calls(host: Host, activities: pl.DataFrame) -> pl.DataFrame:
 
 
 def stretches_of(activities: pl.DataFrame, gaps: pl.DataFrame, calls: pl.DataFrame, latency_ns: int) -> pl.DataFrame:
-    """Cut gaps into host, call, launch-latency and device segments, with their launch, the first with its blocker.
+    """Cut gaps into host, call, launch-latency and device segments.
+
+    They have their launch; host segments have their blocker.
 
     ``activities`` are linked device events, ``gaps`` come from `idle_gaps`, ``calls`` from `runtime_calls` and
     ``latency_ns`` from `launch_latency_ns`.
@@ -98,13 +100,13 @@ def _with_launch(gaps: pl.DataFrame, activities: pl.DataFrame, calls: pl.DataFra
 
 
 def _queued_at(gaps: pl.DataFrame, activities: pl.DataFrame) -> pl.Series:
-    """Return queued_ns: for each gap the first instant at which another linked activity was queued.
+    """Return queued_ns: for each gap, the first instant at which another linked activity was queued.
 
-    Nothing starts inside a gap, so these are the activities from its end on, without the one that ends it.
+    No activity starts inside a gap, so these are the activities from its end on, except the one that ends it.
     """
     queued = pl.when(pl.col("launch_end_ns") <= pl.col("start_ns")).then("launch_end_ns").fill_null(_NEVER)
     gap_ids = scatter(gaps.get_column("activity_id"), gaps.get_column("gap_id"), activities.height)
-    # Of those that start together, the one that ends the gap comes first.
+    # Of activities with equal starts, the one that ends the gap comes first.
     place = 2 * pl.col("start_ns") + gap_ids.is_null()
     ordered = sort_spans(
         activities.select("device", gap_ids, queued.alias("queued_ns"), place.alias("start_ns")),
@@ -116,10 +118,10 @@ def _queued_at(gaps: pl.DataFrame, activities: pl.DataFrame) -> pl.Series:
 
 
 def _waited(frame: pl.DataFrame, activities: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
-    """Return gap_id, waited_ns, blocker_id: how long the device was busy while the blocking call waited.
+    """Return gap_id, waited_ns, blocker_id: how long the device was busy during the blocking call.
 
-    Of several calls in progress at the gap's start, the one that began first. On one thread that is the
-    last to start, once calls within other blocking calls are left out.
+    Of several calls in progress at the gap's start, the one that began first counts. On one thread, only the outermost
+    of nested blocking calls is considered.
     """
     blocking = (
         calls.filter("blocks")

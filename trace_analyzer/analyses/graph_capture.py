@@ -1,9 +1,9 @@
-"""Find graph captures: a process records launches into a graph instead of sending them to a device.
+"""Find graph captures, in which a process records launches into a graph instead of sending them to a device.
 
-Between ``cudaStreamBeginCapture`` and ``cudaStreamEndCapture`` a launch adds a node to a graph and the device rests by
-design (CUDA Programming Guide, "Creating a Graph Using Stream Capture"; HIP is the same). The Python frame
-``torch/_inductor/cudagraph_trees.py: _record`` encloses such a capture. Begin and end name no stream in a trace, so a
-capture is taken as one of the whole process: backward launches of a captured pass come from autograd's thread.
+Between ``cudaStreamBeginCapture`` and ``cudaStreamEndCapture``, a launch adds a node to a graph, and the device idles
+by design (CUDA Programming Guide, "Creating a Graph Using Stream Capture"; HIP is the same). The Python frame
+``torch/_inductor/cudagraph_trees.py: _record`` encloses such a capture. Begin and end calls have no stream in a trace,
+so a capture counts for the whole process: autograd's thread makes the backward launches of a captured pass.
 """
 
 import polars as pl
@@ -21,9 +21,9 @@ _CAPTURES = {"process_id": pl.Int32, "start_ns": pl.Int64, "end_ns": pl.Int64}
 def captures(host: Host, launches: pl.DataFrame) -> pl.DataFrame:
     """Return process_id, start_ns, end_ns: disjoint intervals in which a process captures graphs, in order.
 
-    ``launches`` is table `launches`. A capture runs from the start of its begin call to the end of its end call on the same thread.
-    Without an end it lasts until the thread launches work that a device did, else until the thread's last event; without a
-    begin, from the thread's first event on.
+    ``launches`` is table `launches`. A capture lasts from the start of its begin call to the end of its end call on the
+    same thread. Without an end call, it lasts until the thread launches work that a device executed, else until the
+    thread's last event; without a begin call, it starts with the thread's first event.
     """
     calls = _by_call(host, launches)
     frames = host.those(pl.col("name").str.contains(_RECORDS), "name", "process_id", "start_ns", "end_ns").drop("name")
@@ -31,19 +31,19 @@ def captures(host: Host, launches: pl.DataFrame) -> pl.DataFrame:
 
 
 def launching_calls(host: Host) -> pl.DataFrame:
-    """Return the calls that enqueue device work in a trace without activities: those of captures enqueue none."""
+    """Return the calls that enqueue device work in a trace without activities, except calls within captures."""
     calls = host.calls_of(pl.col("name").str.contains(LAUNCHING))
     return calls.filter(~is_captured(calls, captures(host, LAUNCHES.empty())))
 
 
 def is_captured(calls: pl.DataFrame, captures: pl.DataFrame) -> pl.Series:
-    """Return whether each of some calls (process_id, start_ns) begins within a capture of its process."""
+    """Return whether each call (process_id, start_ns) begins within a capture of its process."""
     marked = captures.with_columns(pl.lit(True).alias("captured"))
     return lookup_at(calls, "start_ns", marked, ["process_id"], ["captured"]).get_column("captured").fill_null(False)
 
 
 def _by_call(host: Host, launches: pl.DataFrame) -> pl.DataFrame:
-    """Return process_id, start_ns, end_ns between begin and end calls, which may nest; intervals may overlap."""
+    """Return process_id, start_ns, end_ns between begin and end calls, which may be nested; intervals may overlap."""
     begins = pl.col("name").str.contains(_BEGINS)
     marks = (
         host.those(pl.col("kind").is_in(CALLS) & (begins | pl.col("name").str.contains(_ENDS)))
@@ -58,7 +58,7 @@ def _by_call(host: Host, launches: pl.DataFrame) -> pl.DataFrame:
     )
     worked = launches.select(thread, pl.col("start_ns").alias("worked_ns")).sort("worked_ns")
     depth = pl.when("begins").then(1).otherwise(-1).cum_sum().over(thread)
-    # An end without a begin closes a capture from before the recording, and does not count against later ones.
+    # An end without a begin closes a capture from before the recording, and does not affect later ones.
     is_open = depth > pl.min_horizontal(depth.cum_min().over(thread), 0)
     spans = (
         marks.with_columns(is_open.alias("is_open"), pl.col("end_ns").shift(-1).over(thread).alias("next_ns"))

@@ -1,7 +1,7 @@
-"""Prepare host events for all analyses: owner, end, and what rules say of the name.
+"""Prepare host events for all analyses: thread, end, and the results of rules on names.
 
-A trace has a million host events and a thousand names. So names are looked at once, one by one; every event has the
-number of its name, and takes from there what it needs.
+A trace has a million host events and a thousand names, so rules are applied once per name; every event has the number
+of its name for looking up the results.
 """
 
 from dataclasses import dataclass
@@ -18,9 +18,9 @@ from trace_analyzer.thresholds import HOST_WAIT_NS
 from trace_analyzer.vocabulary import NAMED_WORK
 
 STREAM_WAITS = "StreamWaitEvent"
-"""Part of the names of calls that make a stream wait for an event."""
+"""Substring of names of calls that make a stream wait for an event."""
 CALLS = ("runtime", "driver")
-"""Kinds of events that are calls of the device's programming interface."""
+"""Kinds of events that are calls of the device's API."""
 
 
 @dataclass(frozen=True)
@@ -28,10 +28,10 @@ class Host:
     """Hold the host events of a trace, and their names.
 
     ``events`` has one row per host event, in order of event_id: event_id, kind and name, both categorical, thread_id,
-    process_id, start_ns, end_ns, duration_ns, name_id, ``marks`` (whether it only marks what others do) and ``work``, as
-    which rules name it, null for most. ``calls`` are those of `CALLS`, with their correlation. ``names`` has one row per
-    kind and name, in order of name_id, with ``text``, the name as a categorical, and what else rules say: phase and source,
-    null for most, and ``library``, whether it is code of a library.
+    process_id, start_ns, end_ns, duration_ns, name_id, ``marks`` (whether it only marks other events) and ``work``,
+    from rules, null for most. ``calls`` are those of `CALLS`, with their correlation. ``names`` has one row per kind
+    and name, in order of name_id, with ``text``, the name as a categorical, and further results of rules: phase and
+    source, null for most, and ``library``, whether it is library code.
     """
 
     events: pl.DataFrame
@@ -43,7 +43,7 @@ class Host:
         return gather(self.names.select(of_name).to_series(), self.events.get_column("name_id"))
 
     def by_name(self, column: str, ids: pl.Series) -> pl.Series:
-        """Return a column of ``names`` for events."""
+        """Look up a column of ``names`` for events."""
         return self.names.get_column(column)[self.events.get_column("name_id")[ids]]
 
     def texts(self, ids: pl.Series) -> pl.Series:
@@ -91,7 +91,7 @@ _WORK = pl.Enum((*NAMED_WORK, BLOCKING, GUARDS, LOOKUP))
 
 
 def _names(rows: pl.DataFrame) -> tuple[pl.Series, pl.DataFrame]:
-    """Assign numbers to pairs of kind and name; return them with what rules say of each."""
+    """Assign numbers to pairs of kind and name; return them with the results of rules on each pair."""
     key = ["kind", "name"]
     ids, firsts = factorize(*rows.select(key))
     names = rows.select(key)[firsts].cast(pl.String).with_row_index("name_id")

@@ -1,4 +1,4 @@
-"""Sum host work that costs device time: synchronization, loaders, compilers, allocators, and their code."""
+"""Sum host work that costs device time, with its code: synchronization, data loaders, compilers, allocators."""
 
 from collections.abc import Sequence
 
@@ -71,20 +71,20 @@ HOST_COSTS_SECTION = Section(
 )
 
 COSTS = ("synchronization", *NAMED_WORK, "cpu-operator")
-"""Kinds of costs: the causes of idle time that name what the host did."""
+"""Kinds of costs: the causes of idle time that name the host's work."""
 PARTS = ("recompilation", "guards")
-"""Kinds that are parts of others, which have their time as well: compiling again, and looking for what was compiled."""
-# Dynamo names a region by the frame that it compiled and by how often it had compiled that before.
+"""Kinds that are also included in other kinds: recompilation, and guard checks before compiled code."""
+# Dynamo names a region by the frame that it compiled and the number of earlier compilations.
 _REGION = r"^Torch-Compiled Region: (\d+)/(\d+)"
 _KEYS = ["kind", "source", "operator", "module", "python_function"]
 
 
 def host_costs(calls: pl.DataFrame, activities: pl.DataFrame, idle: pl.DataFrame, context: Context) -> pl.DataFrame:
-    """Return table `host_costs`: named host work by the code that asked for it, most idle time first.
+    """Return table `host_costs`: named host work by the code that caused it, most idle time first.
 
-    The idle time of a kind sums to that of the cause of the same name, over all devices: for a blocking call
-    it is the drain that the call left behind, not its waiting for a busy device. `PARTS` are listed beside these. ``calls``
-    come from `gap_segments.runtime_calls`.
+    The idle time of a kind sums to that of the cause with the same name, over all devices. For a blocking call it is
+    the empty queue after the call, not the wait for a busy device. `PARTS` are listed in addition. ``calls`` come from
+    `gap_segments.runtime_calls`.
     """
     events = context.events
     kinds = _kinds(calls, events)
@@ -107,7 +107,7 @@ def host_costs(calls: pl.DataFrame, activities: pl.DataFrame, idle: pl.DataFrame
 
 
 def _kinds(calls: pl.DataFrame, events: pl.DataFrame) -> dict[str, pl.Series]:
-    """Return for each kind of cost whether a host event is of it; a call has one kind at most."""
+    """Return for each kind of cost whether a host event belongs to it; a call has at most one kind."""
     work = events.get_column("work")
     copies = calls.filter(pl.col("work") == "blocking-copy").get_column("launch_id")
     is_copy = inverse_index(copies, events.height).is_not_null()
@@ -118,14 +118,14 @@ def _kinds(calls: pl.DataFrame, events: pl.DataFrame) -> dict[str, pl.Series]:
 
 
 _WORK = {"synchronization": BLOCKING}
-"""Kinds of costs whose work is called otherwise."""
+"""Kinds of costs whose work has another name."""
 
 
 def _caused(idle: pl.DataFrame, events: pl.DataFrame, stands_for: dict[str, pl.Series]) -> pl.DataFrame:
-    """Return event_id, kind, idle_ns: idle time by the event that stands for its cause.
+    """Return event_id, kind, idle_ns: idle time by the event that represents its cause.
 
-    That is the outermost event of the kind around the innermost one; else a row of the profiler's own at that
-    time; else the innermost event itself.
+    This is the outermost event of the kind around the innermost event; else a row of the profiler at that time; else
+    the innermost event itself.
     """
     pieces = idle.filter(pl.col("cause").is_in(COSTS)).with_columns(pl.col("cause").cast(pl.String).alias("kind"))
     timed = events.select("kind", "work", "start_ns", "end_ns", "event_id")
@@ -147,7 +147,7 @@ def _caused(idle: pl.DataFrame, events: pl.DataFrame, stands_for: dict[str, pl.S
 
 
 def _described(costs: pl.DataFrame, context: Context, activities: pl.DataFrame) -> pl.DataFrame:
-    """Add times, the share that a device worked through, and the code."""
+    """Add times, the share during which a device worked, and the code."""
     ids, events = costs.get_column("event_id"), context.events
     priced = costs.with_columns(
         *(events.get_column(column)[ids] for column in ("start_ns", "end_ns", "duration_ns")),
@@ -169,7 +169,7 @@ def _described(costs: pl.DataFrame, context: Context, activities: pl.DataFrame) 
 
 
 def _with_copy(costs: pl.DataFrame, events: pl.DataFrame, activities: pl.DataFrame) -> pl.DataFrame:
-    """Add ``copy``: what the call copied, else a copy of the operator that it is part of."""
+    """Add ``copy``: the data copied by the call, else by its operator."""
     known = activities.select("kind", "name", "launch_id", "operator_id")
     copies = known.filter(pl.col("kind") == "memcpy").select(
         "launch_id", "operator_id", pl.col("name").cast(pl.String).str.strip_prefix("Memcpy ").alias("copy")
@@ -196,7 +196,7 @@ def _with_copy(costs: pl.DataFrame, events: pl.DataFrame, activities: pl.DataFra
 
 
 def _summed(costs: pl.DataFrame) -> pl.DataFrame:
-    """Sum costs of one kind and place in the code, with the worst one's place on the timeline."""
+    """Sum costs of one kind and place in the code, with the place of the largest one on the timeline."""
     return (
         costs.with_columns(pl.coalesce("source_id", "event_id").alias("asked_id"))
         .sort("idle_ns", "duration_ns", "event_id", descending=[True, True, False])
@@ -212,7 +212,7 @@ def _summed(costs: pl.DataFrame) -> pl.DataFrame:
 
 
 def _guards(context: Context, idle: pl.DataFrame) -> pl.DataFrame:
-    """Return event_id, kind, idle_ns: Dynamo's lookups, with all idle time in them, whatever its cause."""
+    """Return event_id, kind, idle_ns: Dynamo's guard checks with all idle time during them, whatever its cause."""
     events = context.events
     outer = context.tree.outermost(events.get_column("work") == GUARDS)
     within = idle if outer.null_count() < outer.len() else idle.clear()
@@ -228,8 +228,8 @@ def _guards(context: Context, idle: pl.DataFrame) -> pl.DataFrame:
 def _recompilations(costs: pl.DataFrame, context: Context) -> pl.DataFrame:
     """Return event_id, kind, idle_ns, region_id, version of regions that Dynamo had compiled before.
 
-    The event is the compilation between the region's first run of that version and the region before it on its thread;
-    where the recording does not hold that, the run itself, with nothing known of what compiling took.
+    The event is the compilation before the region's first run of that version, on its thread; where it was not
+    recorded, the event is the run itself, and the compilation's time is unknown.
     """
     version = pl.col("name").str.extract(_REGION, 2).cast(pl.UInt32, strict=False)
     first = (
@@ -268,7 +268,7 @@ _EVER = -(1 << 63)
 
 
 def _by_region(again: pl.DataFrame, events: pl.DataFrame) -> pl.DataFrame:
-    """Sum recompilations per region: how often it had been compiled before, and the time recorded."""
+    """Sum recompilations per region: the number of earlier compilations, and the recorded time."""
     named = again.with_columns(events.get_column("name")[again.get_column("region_id")].cast(pl.String))
     worst = pl.col("event_id", "start_ns", "end_ns", "operator", "module", "python_function")
     return (
@@ -289,7 +289,7 @@ def _by_region(again: pl.DataFrame, events: pl.DataFrame) -> pl.DataFrame:
 
 
 def _without_idle_time(costs: pl.DataFrame, devices: Sequence[int]) -> pl.DataFrame:
-    """Return the costs without what they cost the devices: idle time of one of them has no causes."""
+    """Return the costs without their idle time, as the causes of one of the devices are suppressed."""
     idle = (pl.lit(None, dtype=pl.Int64).alias(column) for column in ("idle_ns", "hidden_ns"))
     return costs.with_columns(idle).sort("host_ns", descending=True, nulls_last=True, maintain_order=True)
 

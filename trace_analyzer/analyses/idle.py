@@ -90,10 +90,9 @@ def device_windows(activities: pl.DataFrame) -> pl.DataFrame:
 def idle_gaps(activities: pl.DataFrame) -> pl.DataFrame:
     """Return maximal idle intervals: gap_id, device, start_ns, end_ns, activity_id (the activity that ends it).
 
-    A gap lies where an activity starts after all earlier ones of its device have ended, so an activity
-    without duration splits the idle interval it lies in. Of several that start together, the one whose
-    launch started first ends the gap, then that of the lowest stream, then of the lowest correlation id.
-    ``activities`` needs launch_start_ns.
+    A gap is where an activity starts after all earlier activities of its device have ended, so an activity of duration
+    0 splits an idle interval. Of several activities with equal starts, the one with the earliest launch ends the gap,
+    then that of the lowest stream, then of the lowest correlation id. ``activities`` needs launch_start_ns.
     """
     place, merit = ("device", "start_ns"), ("launch_start_ns", "stream", "correlation", "activity_id")
     ordered = sort_spans(activities.select(*place, *merit, _END), ["device"])
@@ -126,7 +125,7 @@ def gap_sums(gaps: pl.DataFrame, idle: pl.DataFrame) -> pl.DataFrame:
 
 
 def gap_table(gaps: pl.DataFrame, sums: pl.DataFrame, activities: pl.DataFrame) -> pl.DataFrame:
-    """Return table `gaps`, with categorical texts: each gap with its largest cause, and what ended it.
+    """Return table `gaps` with categorical texts: each gap with its largest cause and the activity that ended it.
 
     ``sums`` are `gap_sums`.
     """

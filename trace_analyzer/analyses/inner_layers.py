@@ -1,6 +1,7 @@
-"""Find the layers within a pass: the most common of the equal parts that its launches fall into.
+"""Find the layers within a pass: the most frequent of equal parts of its launches.
 
-A pass is layers, and what comes once: the lookup of its tokens, its input, its head. A layer holds no layers.
+A pass consists of layers and once-only parts: the lookup of its tokens, its input, its head. A layer contains no
+layers.
 """
 
 from typing import NamedTuple
@@ -10,26 +11,27 @@ import polars as pl
 from trace_analyzer import thresholds
 
 _CANDIDATES = 12
-"""Kinds of work that are tried as the beginning of a layer, so that the cost stays linear."""
+"""Number of kinds of work that are tried as the beginning of a layer, to keep the cost linear."""
 _LEAST_LAUNCHES = 3
-"""A layer launches more than a product and its bias."""
+"""Least launches of a layer: it has more than a matmul and its bias."""
 _LEAST_SHARE = 0.5
-"""Share of a pass's launches that its layers make at least; products of one layer that come alike make fewer."""
+"""Least share of a pass's launches within its layers; repeated matmuls within one layer have less."""
 
 
 class Layers(NamedTuple):
-    """Hold for each launch of a repetition whether it is in none of the layers, and what one layer launches."""
+    """Hold whether each launch of a repetition is outside all layers, and the launches of one layer."""
 
     outside: pl.Series
     works: pl.Series
 
 
 def layers_of(launches: pl.DataFrame) -> Layers | None:
-    """Return the layers of a repetition; None where there are none.
+    """Return the layers of a repetition; None without layers.
 
-    ``launches`` are those of one repetition in order, with ``work``. Each kind of work that comes three times or more is tried as the
-    beginning of a layer, the counts that most kinds share first. Layers are the parts from one such launch to the next that launch
-    the same things, the most common of them; they come `STEP_REPEATS` times or more and hold half of the launches.
+    ``launches`` are those of one repetition in order, with ``work``. Each kind of work with at least three launches is
+    tried as the beginning of a layer, in the order of the counts that most kinds share. Layers are the most frequent of
+    the parts, between two such launches, that launch the same work. They must occur at least `STEP_REPEATS` times and
+    have half of the launches.
     """
     for anchor in _anchors(launches.get_column("work")):
         parts = launches.select(pl.col("work").hash().alias("code"), (pl.col("work") == anchor).cum_sum().alias("part"))
@@ -50,11 +52,11 @@ def layers_of(launches: pl.DataFrame) -> Layers | None:
 
 
 def is_pass_around(launches: pl.DataFrame, layers: Layers) -> bool:
-    """Return whether what is launched beside the layers is a pass's, not that of one more layer of another kind.
+    """Return whether the launches outside the layers belong to a pass, and not to one more layer of another kind.
 
-    Beside the layers stand the last one, whose end does not show, and what comes once. The latter holds a product, as a head does,
-    and not half of what a layer launches: a group of layers of which one looks up positions holds that layer, with or
-    without products of its own. ``launches`` need work and multiplies.
+    Outside the layers are the last one, whose end is unknown, and once-only parts. The latter must include a matmul, as
+    a head does, and less than half of a layer's launches. A group of layers, one of which looks up positions, has that
+    layer as its rest, with or without matmuls of its own. ``launches`` needs work and multiplies.
     """
     counts = layers.works.to_frame("work").group_by("work").agg(pl.len().alias("in_layer"))
     once = (
@@ -68,7 +70,7 @@ def is_pass_around(launches: pl.DataFrame, layers: Layers) -> bool:
 
 
 def _anchors(works: pl.Series) -> list[str]:
-    """Return a kind of work for each count of three or more, the counts that most kinds share first."""
+    """Return one kind of work for each count of at least three, in the order of the counts that most kinds share."""
     counts = works.to_frame("work").group_by("work", maintain_order=True).len("count")
     return (
         counts.filter(pl.col("count") > thresholds.STEP_REPEATS)

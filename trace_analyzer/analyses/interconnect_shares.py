@@ -1,9 +1,9 @@
-"""Look up the interconnect that copies and collectives go over, with its peak, to say what share of it they reached.
+"""Look up the interconnect of copies and collectives with its peak, to compute the share that they reach.
 
-The peak is that of one direction over all links of the device (`trace_analyzer.catalog.interconnects`), for devices that the
-catalogue knows by the header. A trace names neither slot nor board: a PCIe slot may have fewer lanes or an older
-generation than the device, a mesh of links leads to each peer over some of them, and ranks on other hosts are behind a network. So
-the share is of what the device could do at most.
+The peak is that of one direction over all links of the device (`trace_analyzer.catalog.interconnects`), for devices
+that the header identifies in the catalogue. A trace names neither slot nor board: a PCIe slot may have fewer lanes or
+an older generation than the device, in a mesh only some links lead to each peer, and ranks on other hosts are behind a
+network. The share is therefore relative to the device's maximum.
 """
 
 from collections.abc import Mapping
@@ -25,12 +25,12 @@ _TO_PEER = ("nvlink", "xgmi", "xelink", "pcie")
 
 
 def host_links(matched: MatchedDevices) -> pl.DataFrame:
-    """Return (device, link, link_byte_per_s): the way between each known device and the host."""
+    """Return (device, link, link_byte_per_s): the link between each known device and the host."""
     return _links(matched.listed, _TO_HOST)
 
 
 def peer_links(matched: MatchedDevices) -> pl.DataFrame:
-    """Return (device, link, link_byte_per_s): the fastest way between each known device and its peers."""
+    """Return (device, link, link_byte_per_s): the fastest link between each known device and its peers."""
     return _links(matched.listed, _TO_PEER)
 
 
@@ -45,7 +45,7 @@ def _links(devices: Mapping[int, Device | None], kinds: tuple[str, ...]) -> pl.D
 
 
 def _way(device: str, kinds: tuple[str, ...]) -> Interconnect | None:
-    """Return the first of these kinds that a device of the catalogue has."""
+    """Return the first of these kinds of interconnect that a device has in the catalogue."""
     known = {link.kind: link for link in interconnects_of(device)}
     return next((known[kind] for kind in kinds if kind in known), None)
 

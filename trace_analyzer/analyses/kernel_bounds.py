@@ -1,4 +1,4 @@
-"""Add what each activity does (bucket), what it had to do (work) and what limits it (bound)."""
+"""Add the kind of work (bucket), the required work (FLOP, bytes) and the limit (bound) of each activity."""
 
 from collections.abc import Mapping
 
@@ -9,7 +9,7 @@ from trace_analyzer.analysis import Analysis
 from trace_analyzer.catalog.copy_directions import WITHIN_DEVICE, copy_direction
 from trace_analyzer.catalog.devices import Device
 from trace_analyzer.catalog.kernels import kernel_buckets
-from trace_analyzer.frames.lookups import as_strings, factorize, map_unique
+from trace_analyzer.frames.lookups import as_strings, factorize, lookup, map_unique
 from trace_analyzer.schema import BOUND, BUCKET, DEVICE, F64, I64, NAME, STR, U32, Column, Table
 from trace_analyzer.sections import DEVICE_LABEL, WHOLE_TRACE, Longest, Section, Shown
 from trace_analyzer.units import NS_PER_US
@@ -57,16 +57,24 @@ KERNELS_SECTION = Section(
     table="kernels",
 )
 
-# Of HIP's launch calls this one takes its grid in threads, and the profiler writes it down as it is
-# (HIP API reference, hipExtModuleLaunchKernel: globalWorkSizeX).
+# Of HIP's launch calls, this one takes its grid in threads, and the profiler records it unchanged (HIP API reference,
+# hipExtModuleLaunchKernel: globalWorkSizeX).
 _GRID_IN_THREADS = "hipExtModuleLaunchKernel"
 
 
 def with_blocks(activities: pl.DataFrame) -> pl.DataFrame:
-    """Add ``blocks`` in blocks, also where the launch counted threads. Needs launch_name."""
+    """Add ``blocks``, the number of blocks, also where the launch specified threads. Needs launch_name.
+
+    A kernel without a known launch counts as the others of its name.
+    """
     blocks = (pl.col("blocks") / pl.col("threads_per_block")).ceil().cast(pl.Int64, strict=False)
+    in_threads = (pl.col("launch_name") == _GRID_IN_THREADS).fill_null(False)
+    names = activities.filter(in_threads).get_column("name").unique()
+    if names.is_empty():
+        return activities
+    is_unlinked = pl.col("launch_name").is_null() & pl.col("name").is_in(names.implode())
     return activities.with_columns(
-        pl.when((pl.col("launch_name") == _GRID_IN_THREADS) & (pl.col("threads_per_block") > 0))
+        pl.when((in_threads | is_unlinked) & (pl.col("threads_per_block") > 0))
         .then(blocks)
         .otherwise("blocks")
         .alias("blocks")
@@ -84,9 +92,9 @@ def with_buckets(activities: pl.DataFrame) -> pl.DataFrame:
 
 
 def on_matrix_units() -> pl.Expr:
-    """Return whether a kernel's FLOP count against the peak of tensor cores.
+    """Return whether a kernel's FLOP are compared with the peak of tensor cores.
 
-    These are matmul and convolution, unless known not to use them.
+    This applies to matmul and convolution, unless they are known not to use them.
     """
     return (pl.col("group") == "matmul").fill_null(False) & pl.col("uses_tensor_cores").fill_null(True)
 
@@ -94,9 +102,10 @@ def on_matrix_units() -> pl.Expr:
 def with_bounds(activities: pl.DataFrame, devices: Mapping[int, Device | None]) -> pl.DataFrame:
     """Add the bound of each activity.
 
-    Intensity against the device's balance, that of the units and the dtype in use, decides compute or memory where
-    FLOP and bytes are known; the bucket's prior elsewhere. A kernel too short to matter, or short with fewer blocks than the device
-    has SMs, is bound by latency.
+    Where FLOP and bytes are known, the arithmetic intensity relative to the device's machine balance, for the units and
+    the dtype in use, determines compute or memory. Otherwise other executions of the kernel do (`_bounds_elsewhere`), then
+    the bucket's prior. A kernel that is too short to matter, or short with fewer blocks than the device has SMs, is bound
+    by latency.
     """
     sms = _per_device(devices, lambda device: device.sm_count)
     intensity = pl.when(pl.col("moved_bytes") > 0).then(pl.col("flop") / pl.col("moved_bytes"))
@@ -104,16 +113,18 @@ def with_bounds(activities: pl.DataFrame, devices: Mapping[int, Device | None]) 
         (pl.col("duration_ns") < thresholds.SMALL_KERNEL_NS)
         & (pl.col("blocks") < pl.col("device").replace_strict(sms, default=None, return_dtype=pl.Int64))
     )
+    by_work = (
+        pl.when(intensity < pl.col("balance"))
+        .then(_bound("memory"))
+        .when(intensity >= pl.col("balance"))
+        .then(_bound("compute"))
+    )
     kernel = (
         pl.when(pl.col("bucket") == "communication")
         .then(_bound("communication"))
         .when(short)
         .then(_bound("latency"))
-        .when(intensity < pl.col("balance"))
-        .then(_bound("memory"))
-        .when(intensity >= pl.col("balance"))
-        .then(_bound("compute"))
-        .otherwise(pl.col("prior").cast(_BOUNDS))
+        .otherwise(pl.coalesce("by_work", "elsewhere", pl.col("prior").cast(_BOUNDS)))
     )
     is_inner = (pl.col("kind") == "memset") | (copy_direction() == WITHIN_DEVICE).fill_null(False)
     within = map_unique(activities.select("kind", "name"), is_inner).to_series()
@@ -124,7 +135,46 @@ def with_bounds(activities: pl.DataFrame, devices: Mapping[int, Device | None]) 
         pl.when(pl.col("kind") == "kernel").then(kernel).when(within).then(_bound("memory")).otherwise(_bound("copy"))
     )
     balance = balances.get_column("balance")[numbers]
-    return activities.with_columns(balance).with_columns(bound.alias("bound")).drop("balance")
+    rated = activities.with_columns(balance).with_columns(by_work.alias("by_work"))
+    return (
+        rated.with_columns(_bounds_elsewhere(rated))
+        .with_columns(bound.alias("bound"))
+        .drop("balance", "by_work", "elsewhere")
+    )
+
+
+_SAME_KERNEL = ("device", "name", "blocks", "threads_per_block")
+_SAME_SIZE = 2
+"""Executions of one kernel and grid whose times differ by more than this factor may be of other sizes."""
+
+
+def _bounds_elsewhere(activities: pl.DataFrame) -> pl.Series:
+    """Return the bound by work of other executions of each kernel (``elsewhere``); null where work decides or none fits.
+
+    These have its name, grid and block on its device, all the same bound, and times within a factor of `_SAME_SIZE`. A kernel
+    launched before the recording has no shapes, but often runs again in it.
+    """
+    is_asked = pl.col("by_work").is_null() & (pl.col("kind") == "kernel") & pl.col("blocks").is_not_null()
+    nothing = pl.repeat(None, activities.height, dtype=_BOUNDS, eager=True).alias("elsewhere")
+    asked, known = activities.filter(is_asked), activities.filter(pl.col("by_work").is_not_null())
+    if asked.is_empty() or known.is_empty():
+        return nothing
+    duration = pl.col("duration_ns")
+    executions = (
+        known.group_by(_SAME_KERNEL)
+        .agg(
+            pl.col("by_work").n_unique().alias("bounds"),
+            pl.col("by_work").first().alias("elsewhere"),
+            (duration.min() / _SAME_SIZE).alias("least_ns"),
+            (duration.max() * _SAME_SIZE).alias("most_ns"),
+        )
+        .filter(pl.col("bounds") == 1)
+    )
+    same = asked.select("activity_id", "duration_ns", *_SAME_KERNEL).join(
+        executions, on=_SAME_KERNEL, how="inner", nulls_equal=True
+    )
+    of_size = same.filter(duration.is_between("least_ns", "most_ns"))
+    return lookup(of_size.select("activity_id", "elsewhere"), activities, "activity_id").to_series()
 
 
 _BOUNDS = pl.Enum(["compute", "memory", "latency", "communication", "copy", "other"])
@@ -137,8 +187,8 @@ def _bound(bound: str) -> pl.Expr:
 def with_memory_excess(activities: pl.DataFrame, devices: Mapping[int, Device | None]) -> pl.DataFrame:
     """Add faster_than_memory: why a kernel moved its bytes faster than the device's memory can.
 
-    A duration of a few ticks of the clock tells no rate at all. Else what exceeds the memory's bandwidth must have been
-    on the chip before, or still be there afterwards: at most as much as the L2 cache holds.
+    A duration of a few clock ticks shows no rate at all. Otherwise the bytes beyond the memory's bandwidth must have
+    been on the chip before, or still be there afterwards: at most as many as the L2 cache holds.
     """
     bandwidth = pl.col("device").replace_strict(
         _per_device(devices, lambda device: device.bandwidth), default=None, return_dtype=pl.Float64
@@ -166,11 +216,11 @@ def with_memory_excess(activities: pl.DataFrame, devices: Mapping[int, Device | 
 
 
 def without_refuted_reads(activities: pl.DataFrame, devices: Mapping[int, Device | None]) -> pl.DataFrame:
-    """Return activities whose moved_bytes count no operand twice that cannot have been read twice.
+    """Return activities whose moved_bytes exclude repeated reads of operands that cannot have taken place.
 
-    Of operands of one shape, type and strides nobody knows whether they are one tensor, and without strides not whether
-    they are expanded. They count as read; but where the kernel would then be faster than memory and cache allow, they
-    were not, and their doubtful_bytes are left out. That column is dropped.
+    It is unknown whether operands of one shape, type and strides are one tensor and, without strides, whether they are
+    expanded. They count as read, unless the kernel would then exceed what memory and cache allow: then their
+    doubtful_bytes are excluded. That column is dropped.
     """
     doubt = with_memory_excess(activities.filter(pl.col("doubtful_bytes") > 0), devices)
     refuted = doubt.filter(pl.col("faster_than_memory") == "unexplained").get_column("activity_id")
@@ -186,7 +236,7 @@ def without_refuted_reads(activities: pl.DataFrame, devices: Mapping[int, Device
 
 
 def kernel_table(activities: pl.DataFrame, exclusive_times: pl.Series) -> pl.DataFrame:
-    """Return table `kernels`: activities summed up by device and name, longest first."""
+    """Return table `kernels`: activities summed by device and name, longest first."""
     frame = (
         activities.with_columns(exclusive_times)
         .group_by("device", "name", "kind", maintain_order=True)
@@ -210,7 +260,7 @@ def _per_device(devices: Mapping[int, Device | None], figure) -> dict[int, int |
 
 
 def _balances(devices: Mapping[int, Device | None]) -> pl.DataFrame:
-    """Return device, dtype, matrix, balance (FLOP per byte at which compute and memory take equally long)."""
+    """Return device, dtype, matrix, balance (FLOP per byte at which compute and memory take the same time)."""
     rows = [
         (code, dtype, matrix, device.balance(dtype, matrix=matrix))
         for code, device in devices.items()

@@ -1,6 +1,7 @@
-"""Name what the host did while a device waited for a launch that came late.
+"""Determine the host's work while a device waited for a late launch.
 
-The threads that could have launched sooner are asked in turn: synchronization, work that a rule names, then what was innermost.
+The threads that could have launched earlier are examined in turn: synchronization, then work that a rule names, then
+the innermost event.
 """
 
 import polars as pl
@@ -15,14 +16,14 @@ from trace_analyzer.frames.lookups import inverse_index, lookup, starts_group
 from trace_analyzer.ingest.trace import Trace
 from trace_analyzer.vocabulary import INNERMOST_WORK, NAMED_WORK
 
-# Kind of the innermost host event -> the cause that it stands for where no work is named.
+# Kind of the innermost host event -> its cause where no work is named.
 _INNERMOST_WORK = {"python": "python", "operator": "dispatch", "runtime": "runtime-call", "driver": "runtime-call"}
 _RANKS = {work: rank for rank, work in enumerate((*NAMED_WORK, *INNERMOST_WORK))}
 _RANK = pl.Int8
 
 _PROCESS, _THREAD = ["process_id"], ["thread_id"]
 _ROLES = ("thread_id", "previous_thread", "main_thread")
-"""Threads that could have launched sooner, in the order in which they are asked what they did."""
+"""Threads that could have launched earlier, in the order of their examination."""
 _NO_THREAD = pl.lit(None, dtype=pl.Int32).alias("named_by")
 
 
@@ -34,10 +35,10 @@ def host_pieces(
     calls: pl.DataFrame,
     captures: pl.DataFrame,
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Cut and name the host's segments among ``stretches``, in any order, with their cause (`causes.with_cause`).
+    """Cut the host's segments among ``stretches``, in any order, and add their cause (`causes.with_cause`).
 
-    Synchronization, named work, then what the threads did innermost: the second frame has thread_id, start_ns, end_ns and
-    event_id of that. ``captures`` come from `graph_capture.captures`.
+    Causes are synchronization, then named work, then the threads' innermost events; the second frame has thread_id,
+    start_ns, end_ns and event_id of the latter. ``captures`` come from `graph_capture.captures`.
     """
     stretches = stretches.filter(pl.col("cause") == "host")
     work = _host_work_rows(host, calls)
@@ -56,7 +57,7 @@ def host_pieces(
     pieces = rest.select("gap_id", "device", "start_ns", "end_ns", "event_id", "process_id", *_ROLES, *unknown)
     for role in _ROLES:
         pieces = _filled(pieces, doing.rename({"thread_id": role}), role)
-        doing = doing.filter(pl.col("rank") != _RANKS[HOST_WAIT])  # another thread's wait may be for this one
+        doing = doing.filter(pl.col("rank") != _RANKS[HOST_WAIT])  # another thread may be waiting for this one
     anywhere = pl.lit(0).alias("anywhere")
     overhead = work.filter(pl.col("kind") == "overhead").with_columns(anywhere)
     pieces = _overlaid(pieces, captures.with_columns(pl.lit(CAPTURE).alias("work")), _PROCESS)
@@ -67,7 +68,7 @@ def host_pieces(
 
 
 def _host_work_rows(host: Host, calls: pl.DataFrame) -> pl.DataFrame:
-    """Return host events with the work that a rule, or their own blocking, names."""
+    """Return host events with their work, from a rule or from their own blocking."""
     copies = inverse_index(calls.filter(pl.col("work") == "blocking-copy").get_column("launch_id"), host.events.height)
     work = pl.when(copies.is_not_null()).then(pl.lit("blocking-copy")).otherwise("work")
     return host.events.select(
@@ -82,7 +83,7 @@ def _host_work_rows(host: Host, calls: pl.DataFrame) -> pl.DataFrame:
 
 
 def _with_threads(trace: Trace, host: Host, stretches: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
-    """Add the thread of the process's previous launch, and its main thread where that is another."""
+    """Add the thread of the process's previous launch, and its main thread if that differs."""
     process = trace.threads.get_column("process_id")[launches.get_column("thread_id")]
     previous = sort_spans(launches.select("launch_id", "thread_id", "start_ns", process), _PROCESS).select(
         "launch_id", pl.when(~starts_group(*_PROCESS)).then(pl.col("thread_id").shift(1)).alias("previous_thread")
@@ -99,8 +100,8 @@ def _with_threads(trace: Trace, host: Host, stretches: pl.DataFrame, launches: p
 
 
 def main_threads(trace: Trace, host: Host) -> pl.DataFrame:
-    """Return process_id, main_thread: the thread numbered like its process, else the one with most events."""
-    # Events come thread by thread.
+    """Return process_id, main_thread: the thread with the process's number, else the one with most events."""
+    # Events are sorted by thread.
     runs = host.events.get_column("thread_id").rle().struct.unnest()
     events = runs.group_by(pl.col("value").alias("thread_id")).agg(pl.col("len").sum())
     return (
@@ -114,7 +115,7 @@ def main_threads(trace: Trace, host: Host) -> pl.DataFrame:
 def _near(work: pl.DataFrame, stretches: pl.DataFrame) -> pl.DataFrame:
     """Return the host events that overlap a segment or lie near one.
 
-    So near that what is left out can neither be in progress there nor tell whether an operator's is long.
+    Events farther away can neither be in progress there nor affect whether an operator counts as long.
     """
     margin = thresholds.CPU_OPERATOR_NS + 1
     anywhere = pl.lit(0).alias("anywhere")
@@ -125,9 +126,9 @@ def _near(work: pl.DataFrame, stretches: pl.DataFrame) -> pl.DataFrame:
 
 
 def _innermost_events(work: pl.DataFrame) -> pl.DataFrame:
-    """Return thread_id, start_ns, end_ns, event_id, rank: each thread's innermost work and the cause it stands for.
+    """Return thread_id, start_ns, end_ns, event_id, rank: each thread's innermost work and its cause.
 
-    An annotation that names no work says nothing: what is around it is still going on.
+    An annotation without named work is ignored: its enclosing event is still in progress.
     """
     tells = pl.col("kind").is_in(list(_INNERMOST_WORK)) & ~pl.col("marks")
     telling = work.filter(tells | pl.col("work").is_not_null())
@@ -144,9 +145,9 @@ def _innermost_events(work: pl.DataFrame) -> pl.DataFrame:
 
 
 def _overlaid(pieces: pl.DataFrame, work: pl.DataFrame, by: list[str]) -> pl.DataFrame:
-    """Cut pieces where named work of their track begins and ends, taking the rank of that which comes first.
+    """Cut pieces at the begin and end of named work on their track, and take the rank of the work that comes first.
 
-    Named work counts through everything nested in it.
+    Named work includes all events nested in it.
     """
     for name in NAMED_WORK:
         spans = work.filter(pl.col("work") == name)
@@ -159,7 +160,7 @@ def _overlaid(pieces: pl.DataFrame, work: pl.DataFrame, by: list[str]) -> pl.Dat
 
 
 def _filled(pieces: pl.DataFrame, doing: pl.DataFrame, role: str) -> pl.DataFrame:
-    """Cut pieces without a rank by what the thread in that role did, and rank them by it."""
+    """Cut pieces without a rank by the work of the thread in that role, and rank them by it."""
     is_open = pl.col("rank").is_null() & pl.col(role).is_not_null()
     open_, done = pieces.filter(is_open), pieces.filter(~is_open)
     if open_.is_empty():

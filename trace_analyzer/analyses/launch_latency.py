@@ -1,4 +1,4 @@
-"""Measure the latency from a launch to the start of its work on an empty queue."""
+"""Measure the latency from a launch to the start of its activity on an empty queue."""
 
 import polars as pl
 
@@ -8,10 +8,11 @@ from trace_analyzer.analysis import Value
 
 
 def launch_latency_ns(host: Host, activities: pl.DataFrame, launches: pl.DataFrame, gaps: pl.DataFrame) -> int:
-    """Return this trace's latency from launch end to start on an empty queue: p99, at most 100 us.
+    """Return this trace's latency from launch end to start on an empty queue: the 99th percentile, at most 100 us.
 
-    ``activities`` needs launch_id, launch_start_ns and launch_end_ns. Launches that follow a stream's wait
-    for an event do not show it: their work may have waited for that. The cap holds where no other launch found the device idle.
+    ``activities`` needs launch_id, launch_start_ns and launch_end_ns. Launches after a stream's wait for an event are
+    excluded, as their activity may have waited for that event. Without other launches on an idle device, the maximum is
+    used.
     """
     launched = activities.select("launch_id", "start_ns", "launch_start_ns", "launch_end_ns")
     latency = (
@@ -31,7 +32,7 @@ def launch_latency_ns(host: Host, activities: pl.DataFrame, launches: pl.DataFra
 
 
 def launches_after_waits(host: Host, launches: pl.DataFrame) -> pl.DataFrame:
-    """Return launches since whose previous launch their thread made a stream wait for an event."""
+    """Return launches before which, since the previous launch, their thread made a stream wait for an event."""
     waits = (
         host.calls_of(pl.col("name").str.contains(STREAM_WAITS))
         .select("thread_id", pl.col("start_ns").alias("wait_ns"))

@@ -1,4 +1,4 @@
-"""Measure what a window leaves out of a recording: how much time or work, and of what kind."""
+"""Measure how much time or work of a recording a window leaves out, and of what kind."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,8 +12,8 @@ from trace_analyzer.vocabulary import WORK
 class LeftOut:
     """Hold what a window leaves out: ``time_ns`` of ``total_ns``, of the recorded time or of the device's work.
 
-    Of these two it is the larger share. ``parts_ns`` is the partition of what is left out between the device's first and last
-    work, ``cold_gap_ns`` its cold start; ``span`` tells what lies before and after, where that is known.
+    The larger share of the two is used. ``parts_ns`` is the partition of the left-out time between the device's first
+    and last work, ``cold_gap_ns`` its cold start; ``span`` has the time before and after, where it is known.
     """
 
     time_ns: int
@@ -25,22 +25,22 @@ class LeftOut:
 
     @property
     def ratio(self) -> float:
-        """Return the share that is left out."""
+        """Return the left-out share."""
         return self.time_ns / self.total_ns
 
     @property
     def is_most(self) -> bool:
-        """Return whether the window speaks for the lesser part."""
+        """Return whether the window covers the smaller part."""
         return self.ratio > thresholds.LEFT_OUT_RATIO
 
     @property
     def is_outside(self) -> bool:
-        """Return whether most of what is left out lies before the device's first work and after its last."""
+        """Return whether most left-out time is before the device's first work and after its last."""
         return not self.of_device_time and 2 * self.inside_ns < self.time_ns
 
     @property
     def inside_ns(self) -> int:
-        """Return how much of what is left out lies between the device's first work and its last."""
+        """Return the left-out time between the device's first work and its last."""
         outside_ns = 0 if self.span is None or self.of_device_time else self.span.before_ns + self.span.after_ns
         return self.time_ns - outside_ns
 
@@ -52,10 +52,10 @@ def left_out(
     cold_gap_ns: int,
     span: RecordedSpan | None = None,
 ) -> LeftOut | None:
-    """Return what a window of partition ``parts_ns`` leaves out of the partition ``whole_ns``; None for nothing.
+    """Return what a window with partition ``parts_ns`` leaves out of the partition ``whole_ns``; None for nothing.
 
-    ``spans_ns`` are the lengths of the window and of the whole, as partitions may be withheld, ``cold_gap_ns`` is the
-    cold start outside of the window, and ``span`` what was recorded beside the whole: it counts as left out.
+    ``spans_ns`` are the lengths of the window and of the whole, as partitions may be suppressed. ``cold_gap_ns`` is the
+    cold start outside the window. ``span`` is the recorded time around the whole, which counts as left out.
     """
     window_ns, whole_length_ns = spans_ns
     length_ns = whole_length_ns if span is None else span.length_ns

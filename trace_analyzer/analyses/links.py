@@ -35,17 +35,17 @@ LAUNCHES = Table(
 LAUNCHING = r"(?i)launch|memcpy|memset|memprefetch|enqueue|appendmemory"
 BY_ID = ["process_id", "correlation"]
 _MOST_PAIRS = 1 << 22
-"""Pairs of activity and call that are tried where arrows do not tell whose an activity is ..."""
+"""Most pairs of activity and call that are tried in total where arrows do not determine an activity's process."""
 _PAIRS_PER_EVENT = 32
-"""... and for each activity and call of the trace: memory stays in proportion to the file."""
+"""Most such pairs per activity and call of the trace, so that memory stays proportional to the file."""
 
 
 def launch_links(trace: Trace, host: Host) -> tuple[pl.DataFrame, tuple[Note, ...]]:
-    """Return (activity_id, launch_id) of every linked activity, and notes on what was ambiguous.
+    """Return (activity_id, launch_id) of every linked activity, and notes on ambiguities.
 
-    By correlation id within the activity's process: of the calls that launch, copy or set memory the
-    latest that starts at or before the activity, else the earliest; calls of other kinds only where
-    there is none. Without such a call, by a flow whose ends match in thread and time.
+    Links use the correlation id within the activity's process. Of the calls that launch, copy or set memory, the latest
+    one that starts up to the activity's start counts, else the earliest; calls of other kinds count only without such a
+    call. Without any call, a flow whose ends match in thread and time counts.
     """
     calls = _calls(host)
     activities, notes = _with_process(trace, calls)
@@ -59,16 +59,16 @@ def launch_links(trace: Trace, host: Host) -> tuple[pl.DataFrame, tuple[Note, ..
 
 
 def _without(activities: pl.DataFrame, links: pl.DataFrame, height: int) -> pl.DataFrame:
-    """Return those of the ``height`` activities that are not linked yet."""
+    """Return those of the ``height`` activities that are not yet linked."""
     linked = inverse_index(links.get_column("activity_id"), height)[activities.get_column("activity_id")]
     return activities.filter(linked.is_null())
 
 
 def launches(trace: Trace, activities: pl.DataFrame) -> pl.DataFrame:
-    """Return table `launches`: every call that enqueued work, with its lead (once per launch)."""
+    """Return table `launches`: every call that enqueued work, with its lead (one row per launch)."""
     events = trace.host_events
     owners = activities.get_column("launch_id")
-    # Of each event the first of its activities, which are in order of start.
+    # The first activity of each event, as activities are in order of start.
     firsts = first_index(owners, events.height)
     counts = sum_by_group(owners, pl.ones(owners.len(), eager=True), events.height)
     ids = firsts.is_not_null().arg_true()
@@ -86,7 +86,7 @@ def launches(trace: Trace, activities: pl.DataFrame) -> pl.DataFrame:
 
 
 def operators_of(host: Host, events: pl.DataFrame) -> pl.DataFrame:
-    """Add operator_id and operator, the innermost operator around each event (thread_id, start_ns)."""
+    """Add operator_id and operator: the innermost operator around each event (thread_id, start_ns)."""
     spans = host.those(pl.col("kind") == "operator", "thread_id", "start_ns", "end_ns", "event_id").rename(
         {"event_id": "operator_id"}
     )
@@ -110,11 +110,11 @@ def _calls(host: Host) -> pl.DataFrame:
 
 
 def _by_correlation(activities: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
-    """Link to the latest call of the id that starts at or before the activity, else the earliest."""
+    """Link to the latest call with the id that starts up to the activity's start, else to the earliest."""
     calls = calls.select("launch_id", *BY_ID, "start_ns")
     activities, calls = with_ids(activities.drop_nulls(BY_ID), calls.drop_nulls(BY_ID))
     if count_distinct(calls.get_column("id")) == calls.height:
-        # The rule, where every id is one call's. To join first and look then takes all pairs where all have one id.
+        # Usual case: every id has one call. Joining first would make all pairs where all calls have one id.
         return lookup_inner(activities, calls.select("id", "launch_id"), "id").select("activity_id", "launch_id")
     calls = calls.select("id", "start_ns", "launch_id").sort("start_ns", "launch_id")
     earliest = calls.group_by("id", maintain_order=True).agg(pl.col("launch_id").first().alias("earliest_id"))
@@ -130,7 +130,7 @@ def _by_correlation(activities: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFra
 def with_ids(known: pl.DataFrame, others: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Add ``id``, the number of process and correlation among the ``known`` rows; drop others without one.
 
-    To look an id up by its place in order takes a third of the time of a join: rows come in order, or nearly.
+    Looking up an id by its rank takes a third of the time of a join, as rows are sorted or nearly sorted.
     """
     by, place = ["process_id"], pl.col("correlation").alias("start_ns")
     ids, distinct = rank_places(known.select(*by, place), by)
@@ -140,10 +140,10 @@ def with_ids(known: pl.DataFrame, others: pl.DataFrame) -> tuple[pl.DataFrame, p
 
 
 def _by_flow(activities: pl.DataFrame, calls: pl.DataFrame, flows: pl.DataFrame) -> pl.DataFrame:
-    """Link by arrows of the file: tail at the call's start, head at the activity's start.
+    """Link by the file's arrows: tail at the call's start, head at the activity's start.
 
-    Arrow ids collide between processes, and activities that start together share heads: a call of the
-    activity's own process goes first, then one that launches, then one that no correlation id links.
+    Arrow ids collide between processes, and activities with equal starts share heads. A call of the activity's own
+    process has precedence, then one that launches, then one without a link by correlation id.
     """
     nothing = pl.DataFrame(schema={"activity_id": pl.UInt32, "launch_id": pl.UInt32})
     if activities.is_empty():
@@ -152,7 +152,7 @@ def _by_flow(activities: pl.DataFrame, calls: pl.DataFrame, flows: pl.DataFrame)
     if tails.is_empty():
         return nothing
     merit, descending = ["launches", "numbered", "launch_id"], [True, True, False]
-    # Only the best call of an instant, and of an arrow's id, can win: what many share costs no more than what few do.
+    # Only the best call of an instant and arrow id can win, which bounds the cost of shared ids.
     best_calls = (
         calls.join(tails, on=_PLACE, how="semi")
         .with_columns(pl.col("correlation").is_not_null().alias("numbered"))
@@ -184,10 +184,10 @@ _PLACE = ["thread_id", "start_ns"]
 
 
 def _ends(flows: pl.DataFrame, places: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Return tails and heads of the launch arrows that lead to some places: flow_id, thread_id, start_ns."""
+    """Return tails and heads of the launch arrows that lead to these places: flow_id, thread_id, start_ns."""
     starts, is_launch = places.get_column("start_ns").unique(), pl.col("kind") == "launch"
     columns = ["flow_id", "thread_id", pl.col("time_ns").alias("start_ns")]
-    # Mostly few places are asked for: by time alone nearly all arrows lead elsewhere.
+    # Mostly few places are needed: filtering by time alone excludes nearly all arrows.
     leading = flows.filter(~pl.col("is_start"), pl.col("time_ns").is_in(starts.implode()), is_launch).select(columns)
     heads = leading.join(places.unique(), on=_PLACE, how="semi").unique()
     leads_there = pl.col("flow_id").is_in(heads.get_column("flow_id").implode())
@@ -198,9 +198,9 @@ def _ends(flows: pl.DataFrame, places: pl.DataFrame) -> tuple[pl.DataFrame, pl.D
 def _with_process(trace: Trace, calls: pl.DataFrame) -> tuple[pl.DataFrame, tuple[Note, ...]]:
     """Add the process that launched each activity.
 
-    Several processes in one file share correlation numbers, so each (device, context) goes to one of
-    them as a whole: to the one that most flows name, else to the one with the fewest activities without
-    a call or ahead of it, then the smallest median lead. A tie leaves it unlinked.
+    Several processes in one file share correlation numbers, so each (device, context) is assigned to one process as a
+    whole: to the one with most flows, else to the one with the fewest activities without a call or before their call,
+    then with the smallest median lead. A tie leaves it unlinked.
     """
     activities = trace.device_events.select("activity_id", "thread_id", "device", "context", "correlation", "start_ns")
     processes = calls.drop_nulls("correlation").get_column("process_id").unique()
@@ -214,7 +214,7 @@ def _with_process(trace: Trace, calls: pl.DataFrame) -> tuple[pl.DataFrame, tupl
     most = flows.filter(pl.col("flows") == pl.col("flows").max().over(owner)).with_columns(
         pl.len().over(owner).alias("n")
     )
-    # Trying every process on every activity is for the owners that arrows leave open.
+    # Only owners that arrows do not determine are tried with every process.
     clear = most.filter(pl.col("n") == 1).select(*owner, "process_id", pl.lit(False).alias("tie"))
     left = activities.join(clear, on=owner, how="anti", nulls_equal=True)
     votes = clear if left.is_empty() else pl.concat([clear, _by_merit(left, calls, flows, owner)])
@@ -235,7 +235,7 @@ def _with_process(trace: Trace, calls: pl.DataFrame) -> tuple[pl.DataFrame, tupl
 
 
 def _by_merit(activities: pl.DataFrame, calls: pl.DataFrame, flows: pl.DataFrame, owner: list[str]) -> pl.DataFrame:
-    """Return the best process of every owner, and whether another is as good."""
+    """Return the best process of every owner, and whether another one is equally good."""
     return (
         _leads(activities, calls, owner)
         .join(flows, on=[*owner, "process_id"], how="left", nulls_equal=True)
@@ -250,9 +250,9 @@ def _by_merit(activities: pl.DataFrame, calls: pl.DataFrame, flows: pl.DataFrame
 
 
 def _leads(activities: pl.DataFrame, calls: pl.DataFrame, owner: list[str]) -> pl.DataFrame:
-    """Return for every (owner, process) the activities without a plausible call, and the others' median lead.
+    """Return for every (owner, process) the number of activities without a plausible call, and the others' median lead.
 
-    Of owners with many activities some are tried, evenly spread; none where even one of each would be too many.
+    Of owners with many activities, an evenly spaced sample is tried; none where even one of each would be too many.
     """
     numbers = calls.select("process_id", "correlation").drop_nulls().unique(maintain_order=True)
     candidates = pl.col("len").fill_null(0).cast(pl.Int64)
@@ -284,7 +284,7 @@ def _flow_votes(activities: pl.DataFrame, calls: pl.DataFrame, flows: pl.DataFra
     tails, heads = _ends(flows, activities.select(_PLACE))
     called = tails.join(calls.select(*_PLACE, "process_id").unique(), on=_PLACE, how="inner")
     worked = heads.join(activities.select(*_PLACE, *owner).unique(), on=_PLACE, how="inner")
-    # Arrow ids collide between processes as correlation ids do: an arrow counts where it is unequivocal.
+    # Arrow ids collide between processes like correlation ids: only unambiguous arrows count.
     sole = called.group_by("flow_id").agg(pl.col("process_id").unique()).filter(pl.col("process_id").list.len() == 1)
     return (
         worked.join(sole.with_columns(pl.col("process_id").list.first()), on="flow_id", how="inner")

@@ -1,8 +1,8 @@
-"""Tell iterations of the program's own loop from repeated parts of a single pass such as its layers.
+"""Distinguish iterations of the program's own loop from repeated parts of a single pass, such as its layers.
 
-Layers repeat as iterations do. What tells them apart is what was recorded around them: a module call, an operator or an
-annotation that encloses all repetitions is the pass that they are parts of. Where Python frames were recorded, the loop
-itself shows: one frame encloses all repetitions, and calls the same function in each.
+Both repeat; the recorded context distinguishes them. A module call, an operator or an annotation that encloses all
+repetitions is a pass, and the repetitions are its parts. With recorded Python frames, the loop itself is visible: one
+frame encloses all repetitions, and calls the same function in each.
 """
 
 import polars as pl
@@ -15,9 +15,9 @@ _MODULE = r"^nn\.Module: "
 
 
 def is_loop(repetitions: pl.DataFrame, host: Host) -> bool:
-    """Return whether nothing recorded contradicts that some repetitions are iterations of the program's loop.
+    """Return whether no recorded event contradicts that repetitions are iterations of the program's loop.
 
-    ``repetitions`` are (process_id, start_ns, end_ns) of one process: what each begins with, in order.
+    ``repetitions`` are (process_id, start_ns, end_ns) of one process, in order: the beginning of each.
     """
     process = repetitions.get_column("process_id").item(0)
     own = host.events.filter(pl.col("process_id") == process).select(
@@ -32,9 +32,10 @@ def is_loop(repetitions: pl.DataFrame, host: Host) -> bool:
 
 
 def _different_parts(events: pl.DataFrame, host: Host, starts: pl.Series) -> bool:
-    """Return whether each repetition has another module, or another layer that an annotation names, of one family.
+    """Return whether each repetition has a different module, or annotated layer, of the same family.
 
-    ``events`` are a process's. The blocks of a model are instances of one class, and none comes twice in a pass.
+    ``events`` are those of a process. The blocks of a model are instances of one class, and none occurs twice in a
+    pass.
     """
     is_module = (pl.col("kind") == "python") & pl.col("name").str.contains(_MODULE)
     layers = step_marks(host.names.select("kind", "name")).filter(pl.col("source") == LAYERS).get_column("name")
@@ -55,9 +56,10 @@ def _different_parts(events: pl.DataFrame, host: Host, starts: pl.Series) -> boo
 
 
 def called_in_each(repetitions: pl.DataFrame, host: Host) -> bool:
-    """Return whether some module, or the code that loads data, is called equally often in each repetition.
+    """Return whether some module, or data-loading code, is called equally often in each repetition.
 
-    A loop calls the same model each time, and layers of one pass are different modules. ``repetitions`` are as in `is_loop`.
+    A loop calls the same model each time, while layers of one pass are different modules. ``repetitions`` as in
+    `is_loop`.
     """
     process = repetitions.get_column("process_id").item(0)
     starts = repetitions.get_column("start_ns").sort()
@@ -75,9 +77,9 @@ def enclosed_by_work(spans: pl.DataFrame, host: Host) -> bool:
 
 
 def _enclosing(events: pl.DataFrame, host: Host, spans: pl.DataFrame, *, annotations: bool) -> pl.DataFrame:
-    """Return module calls, operators and, if wanted, annotations of a process that enclose all spans on any thread.
+    """Return module calls, operators and optionally annotations of a process that enclose all spans, on any thread.
 
-    Autograd's thread works within a call of the thread that asked for it.
+    Autograd's thread works within a call of the thread that started the backward pass.
     """
     first, last = spans.select(pl.col("start_ns").min(), pl.col("end_ns").max()).row(0)
     around = events.filter(
@@ -95,7 +97,7 @@ def _enclosing(events: pl.DataFrame, host: Host, spans: pl.DataFrame, *, annotat
 def _calls_in_each(frames: pl.DataFrame, repetitions: pl.DataFrame) -> bool:
     """Return whether a frame around all repetitions, or a thread, calls a function equally often in each.
 
-    Of the frames around them the innermost is asked. The last repetition may have been cut, and is left out.
+    Of several such frames, the innermost is examined. The last repetition may be truncated and is ignored.
     """
     starts = repetitions.get_column("start_ns").sort()
     return any(_loops(part, starts) for part in frames.partition_by("thread_id"))
@@ -112,7 +114,7 @@ def _loops(frames: pl.DataFrame, starts: pl.Series) -> bool:
 
 
 def _in_each(events: pl.DataFrame, starts: pl.Series) -> bool:
-    """Return whether events of some name begin equally often, at least once, from each start to the next."""
+    """Return whether events of some name begin equally often, at least once, in each interval between starts."""
     whole = starts.len() - 1
     counts = _begun(events, starts).group_by("name_id", "repetition").len()
     in_each = counts.group_by("name_id").agg(pl.len().alias("places"), pl.col("len").n_unique().alias("sizes"))

@@ -56,10 +56,10 @@ MODULE = "nn.Module: "
 
 
 def launch_places(host: Host, activities: pl.DataFrame, backward_links: pl.DataFrame) -> pl.DataFrame:
-    """Return the place of each launched activity in the program: (activity_id, thread_id, time_ns, is_backward).
+    """Return the place in the program of each launched activity: (activity_id, thread_id, time_ns, is_backward).
 
-    That is its launch, and for work of a backward operator the forward operator it belongs to, so that
-    the modules around the place are those of the forward pass.
+    It is the launch or, for a backward operator, its forward operator, so that the enclosing modules are those of the
+    forward pass.
     """
     launches = activities.drop_nulls("launch_id").select(
         "activity_id", pl.col("launch_thread").alias("thread_id"), pl.col("launch_start_ns").alias("time_ns")
@@ -86,8 +86,8 @@ def launch_places(host: Host, activities: pl.DataFrame, backward_links: pl.DataF
 def module_table(frames: pl.DataFrame, kernels: pl.DataFrame, located: pl.DataFrame) -> pl.DataFrame:
     """Return table `modules`: kernels (see `roofline.with_roofs`) summed by the modules around their place.
 
-    ``frames`` come from `module_frames`, ``located`` from `with_module_event`, and for kernels of graphs
-    from the kernels that they were matched to.
+    ``frames`` come from `module_frames`, ``located`` from `with_module_event`; for kernels of graphs, from the kernels
+    that they match.
     """
     if frames.is_empty():
         return MODULES.empty()
@@ -107,7 +107,7 @@ def module_table(frames: pl.DataFrame, kernels: pl.DataFrame, located: pl.DataFr
     )
     frame = (
         own.join(around, on="module_event", how="inner", maintain_order="left_right")
-        .group_by("device", "module", maintain_order=True)  # floats add up in the same order every time
+        .group_by("device", "module", maintain_order=True)  # fixed order, so that floating-point sums are reproducible
         .agg(
             *sums_of_sums(),
             pl.col("backward_ns").sum(),
@@ -121,10 +121,10 @@ def module_table(frames: pl.DataFrame, kernels: pl.DataFrame, located: pl.DataFr
 
 
 def module_frames(host: Host) -> pl.DataFrame:
-    """Return every module call: event_id, thread_id, start_ns, end_ns, module, depth, and the call around it.
+    """Return every module call: event_id, thread_id, start_ns, end_ns, module, depth, and the enclosing call.
 
-    ``parent_id`` is that call's event and ``parent`` its module, null outermost. Of the calls that started
-    before, the one around a call is the last that is one less deep.
+    ``parent_id`` is the enclosing call's event and ``parent`` its module, null for the outermost. The enclosing call is
+    the last earlier call with a depth less by one.
     """
     calls = (
         host.those((pl.col("kind") == "python") & pl.col("name").str.starts_with(MODULE))
@@ -159,7 +159,7 @@ def module_frames(host: Host) -> pl.DataFrame:
 
 
 def activity_modules(frames: pl.DataFrame, located: pl.DataFrame) -> pl.DataFrame:
-    """Return (activity_id, module): the innermost module around the place of each activity that has one."""
+    """Return (activity_id, module): the innermost module around each activity's place, where there is one."""
     return located.join(
         frames.select(pl.col("event_id").alias("module_event"), "module"),
         on="module_event",
@@ -169,7 +169,7 @@ def activity_modules(frames: pl.DataFrame, located: pl.DataFrame) -> pl.DataFram
 
 
 def _ancestors(calls: pl.DataFrame, frames: pl.DataFrame) -> pl.DataFrame:
-    """Return (module_event, module, is_self): each call with the modules around it, each module once."""
+    """Return (module_event, module, is_self): each call with its distinct enclosing modules."""
     up = frames.select(pl.col("event_id").alias("at"), "module", "parent_id")
     level = calls.with_columns(pl.col("module_event").alias("at")).join(up, on="at", how="inner")
     levels = [level.with_columns(pl.lit(True).alias("is_self"))]

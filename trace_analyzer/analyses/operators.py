@@ -1,4 +1,4 @@
-"""Sum operators by name: where their CPU time went, and the device time that they launched."""
+"""Sum operators by name: their CPU time by kind, and the device time that they launched."""
 
 import polars as pl
 
@@ -63,23 +63,23 @@ OPERATORS_SECTION = Section(
     table="operators",
 )
 
-# Functions of the interpreter in which a thread waits for another one, or for nothing.
+# Functions of the interpreter in which a thread waits, for another thread or for time to pass.
 _WAITS = r"^<built-in (method|function) (run_backward|acquire|wait|sleep|select|poll|recv|read|join)\b"
 
 
 def operator_table(
     calls: pl.DataFrame, activities: pl.DataFrame, launches: pl.DataFrame, context: Context
 ) -> pl.DataFrame:
-    """Return table `operators`, by CPU self time: Python, dispatch and runtime call time for each.
+    """Return table `operators` by CPU self time, split into Python, dispatch and runtime call time.
 
-    What an event spends by itself is its duration without what hangs below it (of an annotation: a part of dispatch). Python time is that of frames
-    within the operator, and the time since the thread's previous operator, without calls, named work and
-    waiting in between: what it took to get there. A launch is short when its device time is less than the call
-    and its share of the operator's dispatch. ``calls`` come from `gap_segments.runtime_calls`.
+    The self time of an event is its duration without its children (of an annotation: it counts as dispatch). Python
+    time is the time of frames within the operator, and the time since the thread's previous operator, without calls,
+    named work and waiting in between. A launch is short when its device time is less than the time of the call and its
+    share of the operator's dispatch. ``calls`` come from `gap_segments.runtime_calls`.
     """
     host, events = context.host, context.events
     is_operator = host.each((pl.col("kind") == "operator") & ~pl.col("marks"))
-    # Of every operator the number of its name, by which all is summed up; of all else null.
+    # The number of every operator's name, for sums; null for other events.
     name_of = events.select(pl.when(is_operator).then("name_id")).to_series()
     operators = events.filter(is_operator)
     blocks = inverse_index(calls.filter("blocks").get_column("launch_id"), events.height).is_not_null()
@@ -129,11 +129,11 @@ def operator_table(
 
 
 _PARTS = ("dispatch_ns", "runtime_ns", "blocked_ns", "inner_python_ns")
-"""What the time of an operator's own events is: its code, calls that do not block, those that do, and Python."""
+"""Kinds of self time of an operator's own events: its code, non-blocking calls, blocking calls, and Python."""
 
 
 def _spent(events: pl.DataFrame, blocks: pl.Series) -> pl.DataFrame:
-    """Return operator_id, self_ns (duration without that of the events below), and the part of this time."""
+    """Return operator_id, self_ns (duration without children), and the kind of this time."""
     below = events.group_by("parent_id").agg(pl.col("duration_ns").sum()).drop_nulls("parent_id")
     inner = scatter(below.get_column("parent_id"), below.get_column("duration_ns"), events.height).fill_null(0)
     parts = pl.Enum(_PARTS)
@@ -151,7 +151,7 @@ def _spent(events: pl.DataFrame, blocks: pl.Series) -> pl.DataFrame:
 
 
 def _launched(launches: pl.DataFrame, activities: pl.DataFrame, spent: pl.DataFrame, blocks: pl.Series) -> pl.DataFrame:
-    """Return operator_id and short of each launch in an operator; blocking calls say nothing about launching."""
+    """Return operator_id and short of each launch in an operator, except blocking calls."""
     made = launches.drop_nulls("operator_id").select("operator_id", "launch_id", "duration_ns")
     worked = activities.group_by("launch_id").agg(pl.col("duration_ns").sum().alias("worked_ns")).drop_nulls()
     launching = inverse_index(made.get_column("operator_id").unique(), blocks.len()).is_not_null()
@@ -173,7 +173,7 @@ def _launched(launches: pl.DataFrame, activities: pl.DataFrame, spent: pl.DataFr
 
 
 def _led_in(operators: pl.DataFrame, context: Context) -> pl.DataFrame:
-    """Return operator_id, led_in_ns: host time since the thread's previous outermost operator, but for other work."""
+    """Return operator_id, led_in_ns: host time since the thread's previous outermost operator, without other work."""
     around = context.events.get_column("operator_id").gather(operators.get_column("parent_id"))
     outer = (
         operators.filter(around.is_null())
@@ -195,7 +195,7 @@ def _led_in(operators: pl.DataFrame, context: Context) -> pl.DataFrame:
 
 
 def launch_counts(operators: pl.DataFrame) -> tuple[int, int]:
-    """Return how many launches table `operators` counts, and how many of them took the CPU longer than the device."""
+    """Return the number of launches in table `operators`, and of those that took the CPU longer than the device."""
     launches, short = operators.select(pl.col("launch_count", "short_launch_count").sum()).row(0)
     return int(launches), int(short)
 

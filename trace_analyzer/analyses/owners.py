@@ -1,6 +1,7 @@
 """Assign every instant of a device's steady steps to one owner: an activity, or idle time with its cause.
 
-Owners sum to the length of the steps in integer ns, which makes the difference of two recordings a sum without remainder.
+Owners sum to the length of the steps in integer ns, so that the difference of two recordings is a sum without
+remainder.
 """
 
 import polars as pl
@@ -41,30 +42,33 @@ OWNERS = Table(
 _DEVICE = ["device"]
 _SPAN = ["device", "start_ns", "end_ns"]
 _INSTANCE = r"_\d+(/|$)"
-"""The number that the profiler gives an instance of a module; it differs from recording to recording."""
+"""Instance number that the profiler adds to a module's name; it differs between recordings."""
 _COMPILED = r"CompiledFunction|Torch-Compiled Region|CompiledFxGraph"
-"""What `torch.compile` calls a region: the name says nothing of what runs in it (torch/_dynamo, torch/_functorch)."""
+"""Names that `torch.compile` gives to regions, independent of their content (torch/_dynamo, torch/_functorch)."""
 
 
 def owners(activities: pl.DataFrame, blame: pl.DataFrame, steps: pl.DataFrame, context: Context) -> pl.DataFrame:
     """Return table `owners`.
 
-    Of the activities that run at an instant, the owner is the one with the first bound in the order of the partition, then
-    the one that started first, then the one with the lowest id. An idle instant belongs to its row of ``blame``.
-    Devices without steps are taken whole, from the first activity's start to the last one's end. An activity of the steps
-    that owns nothing has one row without length.
+    Of the activities that run at an instant, the owner has the first bound in the order of the partition, then the
+    earliest start, then the lowest id. An idle instant belongs to its row of ``blame``. Devices without steps are
+    covered from the first activity's start to the last one's end. An activity of the steps without owned time has one
+    row of length 0.
     """
     windows = step_windows(activities, steps)
     pieces = _busy(activities, windows)
     busy = pieces.hstack(_calls(activities, context)[pieces.get_column("activity_id")])
     idle = clip(blame.drop("step").rename({"cause": "part"}), windows, _DEVICE)
     idle = idle.with_columns(map_unique(idle.select("module"), _without_instances()))
-    # Both are made of a few sorted runs, which to merge takes a third of the time of sorting.
+    # Both consist of a few sorted runs; merging them takes a third of the time of sorting.
     return sort_spans(pl.concat([_conformed(idle), _conformed(busy)]), _DEVICE, shortest_first=True)
 
 
 def step_windows(activities: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
-    """Return device, start_ns, end_ns, step of the steady steps; the whole window, as step null, of a device without any."""
+    """Return device, start_ns, end_ns, step of the steady steps.
+
+    For a device without steady steps, the whole window has step null.
+    """
     end = (pl.col("start_ns") + pl.col("duration_ns")).max().alias("end_ns")
     steady = steps.filter(pl.col("steady") & (pl.col("end_ns") > pl.col("start_ns"))).select(
         *_SPAN, pl.col("index").alias("step")
@@ -80,7 +84,10 @@ def step_windows(activities: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
 
 
 def _busy(activities: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
-    """Return device, start_ns, end_ns, step, activity_id, part: what each activity owns, at least one row for each."""
+    """Return device, start_ns, end_ns, step, activity_id, part: the time owned by each activity.
+
+    Each activity has at least one row.
+    """
     spans = activities.select(
         *_SPAN[:2],
         (pl.col("start_ns") + pl.col("duration_ns")).alias("end_ns"),
@@ -102,7 +109,7 @@ def _busy(activities: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
 
 
 def _exclusive(spans: pl.DataFrame) -> pl.DataFrame:
-    """Cut each span down to where no earlier one of its device runs: it owns [latest earlier end, its end)."""
+    """Cut each span to the time after all earlier spans of its device: [latest earlier end, its end)."""
     reached = pl.col("end_ns").cum_max().shift(1).over("device")
     return (
         spans.sort("device", "start_ns", "activity_id")
@@ -132,7 +139,7 @@ def _subtract(spans: pl.DataFrame, taken: pl.DataFrame, windows: pl.DataFrame) -
 def _calls(activities: pl.DataFrame, context: Context) -> pl.DataFrame:
     """Return operator_id, outer_operator_id, operator, outer_operator, module and phase of each activity, by row.
 
-    Activities that no operator launched have the module and the phase of their launch.
+    Activities outside operators have the module and the phase of their launch.
     """
     around = activities.select(pl.coalesce("operator_id", "launch_id")).to_series()
     ids = around.drop_nulls().unique()
@@ -152,12 +159,12 @@ def _calls(activities: pl.DataFrame, context: Context) -> pl.DataFrame:
 
 
 def _without_instances() -> pl.Expr:
-    """Return the path of modules without the numbers of instances: ``Net/Block/Linear``."""
+    """Return the path of modules without instance numbers: ``Net/Block/Linear``."""
     return pl.col("module").str.replace_all(_INSTANCE, "$1")
 
 
 def _conformed(rows: pl.DataFrame) -> pl.DataFrame:
-    """Return columns of table `owners`; null where the rows have none."""
+    """Return the columns of table `owners`; null where the rows lack one."""
     return rows.select(
         (pl.col(column.name) if column.name in rows.columns else pl.lit(None)).cast(column.dtype).alias(column.name)
         for column in OWNERS.columns

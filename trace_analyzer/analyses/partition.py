@@ -1,4 +1,4 @@
-"""Partition a device's window: each instant is one kind of work, or idle with one cause."""
+"""Partition a device's window: each instant is one kind of work, or idle time with one cause."""
 
 import polars as pl
 
@@ -45,7 +45,7 @@ def part_sums(busy: pl.DataFrame, idle: pl.DataFrame, windows: pl.DataFrame, by:
 
 
 def busy_parts(activities: pl.DataFrame) -> pl.DataFrame:
-    """Return device, start_ns, end_ns, part: of the bounds that are running, the first in the order of `WORK`."""
+    """Return device, start_ns, end_ns, part: of the bounds in progress, the first in the order of `WORK`."""
     end = (pl.col("start_ns") + pl.col("duration_ns")).alias("end_ns")
     lasting = activities.select("device", "start_ns", "duration_ns", "bound").filter(pl.col("duration_ns") > 0)
     spans = lasting.select(

@@ -1,7 +1,7 @@
-"""Prove that repetitions of a sequence of launches are passes of their own, not layers of one pass.
+"""Prove that repetitions of a sequence of launches are separate passes, not layers of one pass.
 
-Layers repeat as passes do. They may wait for their stream, copy a result to the host or a number from there, fetch their weights from
-the host's memory, and be graphs of their own. What proves a pass is what no layer does.
+Layers repeat like passes. They may wait for their stream, copy a result to the host or a number from it, fetch their
+weights from host memory, and be separate graphs. A proof of a pass is something that no layer does.
 """
 
 import json
@@ -15,9 +15,10 @@ from trace_analyzer import thresholds
 from trace_analyzer.analyses.inner_layers import is_pass_around, layers_of
 
 TABLE_LOOKUP = "aten::embedding"
-"""The operator that looks up rows of a table: of a vocabulary once in a pass, of positions in each layer of some models."""
+"""Operator that looks up rows of a table: of a vocabulary once per pass, of positions in each layer of some models."""
 POOLED_LOOKUPS = ("aten::embedding_bag", "aten::_embedding_bag")
-"""Operators that add up rows of a table for each sample, as a pass of a recommender does at its beginning and no layer does."""
+"""Operators that sum rows of a table for each sample, which recommenders do at the beginning of a pass and no layer
+does."""
 _OPERANDS: dict[str, tuple[int, int]] = {
     **dict.fromkeys(("aten::mm", "aten::bmm", "aten::matmul", "aten::linear", "aten::_scaled_mm", "aten::_int_mm"), (0, 1)),
     **dict.fromkeys(("aten::addmm", "aten::baddbmm", "aten::_addmm_activation"), (1, 2)),
@@ -25,7 +26,7 @@ _OPERANDS: dict[str, tuple[int, int]] = {
         ("aten::cudnn_convolution", "aten::miopen_convolution", "aten::convolution_overrideable", "aten::_slow_conv2d_forward",
          "aten::thnn_conv2d", "aten::conv_depthwise3d", "aten::_conv_depthwise2d", "aten::cudnn_convolution_relu"), (0, 1)),
 }  # fmt: skip
-"""Matmuls and convolutions -> position of their input and of their weight."""
+"""Matmuls and convolutions -> positions of their input and their weight."""
 
 PROOF_COLUMNS = (
     "operator",
@@ -39,26 +40,28 @@ PROOF_COLUMNS = (
     "waited_for_all",
     "multiplies",
 )
-"""What `proven` needs of each launch beside its segment and device_ns."""
+"""Columns of launches that `proven` needs in addition to segment and device_ns."""
 
 _TENSOR = {"elements": pl.Int64, "first": pl.Int64, "last": pl.Int64}
 _ROLES = ("operator_id", "role", *_TENSOR)
 
 
 def proven(cut: pl.DataFrame, operator_inputs: pl.DataFrame) -> bool:
-    """Return whether each segment of ``cut`` but the first and the last, which may be cut, holds what only a pass does.
+    """Return whether each segment of ``cut``, except the first and last, contains something that only a pass does.
 
-    ``cut`` are launches in order with segment, work, device_ns and `PROOF_COLUMNS`; ``operator_inputs`` are the recorded arguments. A
-    proof is one of these, the same in all segments:
+    ``cut`` are launches in order with segment, work, device_ns and `PROOF_COLUMNS`; ``operator_inputs`` are the recorded
+    arguments. A proof is one of these, the same in all segments:
 
-    - a loss, an optimizer's kernel, lookups that are pooled, or one in a table that is, by its recorded shape, a vocabulary's;
-    - an input: a tensor from the host or a lookup's result that is, by its recorded shape, what a matmul or convolution multiplies with
-      its weight;
-    - layers, and outside of them a head and a lookup or an input from the host that is more than a few numbers: a layer with a lookup of its
-      own, such as that of relative positions, holds no layers, and a group of layers of which one has a lookup holds no head;
-    - without shapes, a copy from the host too large for a number (64 KiB), where copies take too little of the device's time to be weights;
+    - a loss, an optimizer's kernel, pooled lookups, or a lookup in a table with the recorded shape of a vocabulary;
+    - an input: a tensor from the host, or the result of a lookup, with the recorded shape of the tensor that a matmul or
+      convolution multiplies by its weight;
+    - layers, and outside of them a head and either a lookup or an input from the host with more than a few numbers: a
+      layer with a lookup of its own, such as that of relative positions, contains no layers, and a group of layers, one
+      of which has a lookup, contains no head;
+    - without shapes, a copy from the host that is too large for a number (64 KiB), where copies take too little device
+      time to be weights;
     - the same graph;
-    - a wait for the whole device, where copies take as little.
+    - a wait for the whole device, where copies take equally little time.
     """
     last = int(cut.get_column("segment").max() or 0)  # type: ignore[arg-type]
     whole = cut.filter(pl.col("segment").is_between(2, last - 1))
@@ -89,9 +92,9 @@ def proven(cut: pl.DataFrame, operator_inputs: pl.DataFrame) -> bool:
 
 
 def _opens_layers(whole: pl.DataFrame, *, copies_little: bool) -> bool:
-    """Return whether each segment holds layers, and what opens a pass outside of them, and nothing of that kind in a layer.
+    """Return whether each segment contains layers, and an opening of a pass outside of them but not inside any layer.
 
-    Segments launch the same things nearly all, so that layers are looked for in the first.
+    Nearly all segments launch the same work, so layers are searched for in the first one.
     """
     opens = {"lookup": pl.col("is_lookup")}
     if copies_little:
@@ -105,7 +108,7 @@ def _opens_layers(whole: pl.DataFrame, *, copies_little: bool) -> bool:
 
 
 def _entered(whole: pl.DataFrame, roles: pl.DataFrame) -> pl.Series:
-    """Return the segments in which a tensor from the host or a table is the input of a matmul or convolution."""
+    """Return the segments in which a tensor from the host or from a table is the input of a matmul or convolution."""
     tensors = (
         whole.select("segment", "operator_id")
         .drop_nulls()
@@ -151,7 +154,7 @@ def _roles(whole: pl.DataFrame, operator_inputs: pl.DataFrame) -> pl.DataFrame:
 
 
 def _shapes(dims: str) -> list[Any]:
-    """Return the recorded shapes; those that are damaged are none."""
+    """Return the recorded shapes; empty where the record is damaged."""
     try:
         shapes = json.loads(dims)
     except ValueError:
@@ -160,9 +163,9 @@ def _shapes(dims: str) -> list[Any]:
 
 
 def _tensors(operator: str, shapes: list[Any], *, copied: bool) -> Iterator[tuple[str, list[int]]]:
-    """Yield (role, shape) of a call's tensors: a copy's, a lookup's result, a product's input and weight.
+    """Yield (role, shape) of a call's tensors: a copy's, a lookup's result, a matmul's input and weight.
 
-    A table of few or narrow rows may hold relative positions or rotations, which layers look up.
+    A table with few or narrow rows may hold relative positions or rotations, which layers look up.
     """
     if operator in _OPERANDS:
         for role, position in zip(("input", "weight"), _OPERANDS[operator], strict=True):

@@ -1,10 +1,10 @@
-"""Find steps that nothing marks: the period of the sequence of launches.
+"""Find steps without marks: the period of the sequence of launches.
 
-What a loop launches comes again in each iteration. A launch that is made once per iteration is an anchor:
-it cuts the sequence into segments that launch the same things. Candidates are tried from the rarest on, so
-an iteration is found before the layers in it. Layers of one single pass repeat too, but what follows the
-last layer comes once: a segment counts as a step only with one of the things that bound steps, only if nothing that was
-recorded encloses all of them, and only with a proof: layers, too, may wait for the device or copy a result to the host.
+The launches of a loop recur in each iteration. A launch that occurs once per iteration is an anchor: it cuts the
+sequence into segments with the same launches. Candidates are tried from the rarest on, so that an iteration is found
+before the layers in it. Layers of a single pass repeat too, but the work after the last layer occurs once. A segment
+therefore counts as a step only if it contains a typical boundary of steps, no recorded event encloses all segments, and
+there is a proof: layers, too, may wait for the device or copy a result to the host.
 """
 
 from collections.abc import Iterator
@@ -22,26 +22,26 @@ from trace_analyzer.frames.lookups import map_unique
 from trace_analyzer.notes import Note
 
 _CANDIDATES = 12
-"""Anchors that are tried per process, so that the cost stays linear."""
+"""Number of anchors that are tried per process, to keep the cost linear."""
 
 _CANDIDATES_IN_TURNS = 4
 _LONGEST_TURN = 12
-"""Of these, the anchors of which every n-th launch is tried, and the greatest n."""
+"""Number of anchors of which every n-th launch is tried, and the largest n."""
 
 SEQUENCE = ["process_id", "start_ns", "end_ns", "work", "device_ns", "bounds", *PROOF_COLUMNS]
 _ENDS_OF_PASSES = ("loss", "optimizer")
-"""Buckets of work that a pass does at its end, and no layer within it."""
+"""Buckets of work at the end of a pass, which no layer has."""
 _WHOLE_DEVICE = r"(?i)DeviceSynchronize|CtxSynchronize"
-"""Calls that wait for all streams: a program makes them around what it times, no layer makes them."""
+"""Calls that wait for all streams: programs make them around timed code, and layers do not."""
 _POOLED = r"(?i)embedding_?bag|split_embedding|pooled_emb|(?:^|_)tbe_"
-"""Kernels of lookups that add up rows for each sample, in PyTorch and FBGEMM."""
+"""Kernels of lookups that sum rows for each sample, in PyTorch and FBGEMM."""
 
 
 def launch_sequence(activities: pl.DataFrame, host: Host) -> pl.DataFrame:
-    """Return launches in order with the columns `SEQUENCE`; ``work`` is what a launch launched.
+    """Return launches in order with the columns `SEQUENCE`; ``work`` is the launched work.
 
-    ``bounds`` says whether the launch, or a blocking call since the one before, is of a kind that bounds
-    steps: a copy between host and device, a graph, an optimizer's kernel, a synchronize. ``activities`` needs kind, name, bytes,
+    ``bounds`` is true where the launch, or a blocking call since the previous one, is a typical boundary of steps: a
+    copy between host and device, a graph, an optimizer's kernel, a synchronize. ``activities`` needs kind, name, bytes,
     launch_start_ns, launch_end_ns, process_id, bucket, group, operator, operator_id, graph_id and bound.
     """
     bucket = pl.col("bucket").cast(pl.String)
@@ -83,7 +83,7 @@ def launch_sequence(activities: pl.DataFrame, host: Host) -> pl.DataFrame:
 def _lookups_named(linked: pl.DataFrame, host: Host) -> pl.DataFrame:
     """Return the activities with ``operator`` as text.
 
-    It is `TABLE_LOOKUP` where that encloses the innermost (``aten::index_select``).
+    It is `TABLE_LOOKUP` where that encloses the innermost operator (``aten::index_select``).
     """
     lookups = host.those(
         (pl.col("kind") == "operator") & (pl.col("name") == TABLE_LOOKUP), "event_id", "thread_id", "start_ns", "end_ns"
@@ -110,7 +110,7 @@ def _lookups_named(linked: pl.DataFrame, host: Host) -> pl.DataFrame:
 
 
 def _called_since(launches: pl.DataFrame, calls: pl.DataFrame) -> pl.Series:
-    """Return for each launch, in order, whether one of the calls began since the launch before it in its process."""
+    """Return for each launch, in order, whether one of the calls began since the previous launch of its process."""
     latest = calls.select("process_id", "start_ns", pl.col("start_ns").alias("called_ns")).sort("start_ns")
     return (
         launches.with_row_index("place")
@@ -123,7 +123,7 @@ def _called_since(launches: pl.DataFrame, calls: pl.DataFrame) -> pl.Series:
 
 
 class Periods(NamedTuple):
-    """Hold the steps of all processes, and notes on repetitions that are not shown to be steps.
+    """Hold the steps of all processes, and notes on repetitions without proof.
 
     ``steps`` has process_id, index, host_start_ns, host_end_ns.
     """
@@ -133,11 +133,11 @@ class Periods(NamedTuple):
 
 
 def periods(sequence: pl.DataFrame, host: Host, operator_inputs: pl.DataFrame) -> Periods:
-    """Return the steps of each process whose launches have a period.
+    """Return the steps of each process whose launches are periodic.
 
-    A period counts only where `loops.is_loop` does not find that a single pass encloses its repetitions, and where something
-    proves that they are passes of their own: work that only a pass has in each (`pass_proofs.proven`), or the same module called in each.
-    Passes of several kinds in turns are no steps, as nothing says with which of them a turn begins; they are noted.
+    A period counts only where `loops.is_loop` finds no single pass around its repetitions, and where they are proven to
+    be separate passes: by work that only a pass has in each (`pass_proofs.proven`), or by the same module called in
+    each. Alternating passes of several kinds are no steps, as it is unknown with which a turn begins; they are noted.
     """
     empty = pl.DataFrame(schema={"process_id": pl.Int32, **dict.fromkeys(_PERIOD[1:], pl.Int64)})
     steps, notes = [empty], []
@@ -160,13 +160,13 @@ _PERIOD = ["process_id", "index", "host_start_ns", "host_end_ns"]
 
 
 def _regular(sequence: pl.DataFrame, host: Host) -> Iterator[pl.DataFrame]:
-    """Yield the launches of one process cut by each anchor that explains most device time and may be a loop's."""
+    """Yield the launches of one process, cut by each anchor that explains most device time and may belong to a loop."""
     for anchor in _anchors(sequence):
         yield from _cut(sequence, anchor, 1, host)
 
 
 def _in_turns(sequence: pl.DataFrame, host: Host) -> Iterator[pl.DataFrame]:
-    """Yield the same cut by every n-th launch of an anchor, which comes again after as many launches: passes in turns."""
+    """Yield the same, cut by every n-th launch of a regularly recurring anchor: alternating passes."""
     for anchor in _anchors(sequence)[:_CANDIDATES_IN_TURNS]:
         places = sequence.select((pl.col("work") == anchor).arg_true()).to_series().cast(pl.Int64)
         for every in range(2, _LONGEST_TURN + 1):
@@ -176,7 +176,10 @@ def _in_turns(sequence: pl.DataFrame, host: Host) -> Iterator[pl.DataFrame]:
 
 
 def _cut(sequence: pl.DataFrame, anchor: str, every: int, host: Host) -> Iterator[pl.DataFrame]:
-    """Yield the launches with segment and anchor where that explains most device time and may be a loop's."""
+    """Yield the launches with segment and anchor.
+
+    The anchor must explain most device time and may belong to a loop.
+    """
     launched = (pl.col("work") == anchor).cum_sum().cast(pl.Int64)
     cut = sequence.with_columns(((launched + every - 1) // every).alias("segment"), pl.lit(anchor).alias("anchor"))
     if _explains(cut) and is_loop(_repetitions(cut), host):
@@ -184,12 +187,12 @@ def _cut(sequence: pl.DataFrame, anchor: str, every: int, host: Host) -> Iterato
 
 
 def _repetitions(cut: pl.DataFrame) -> pl.DataFrame:
-    """Return the launch of the anchor with which each segment begins."""
+    """Return the anchor's launch at the beginning of each segment."""
     return cut.filter(pl.col("work") == pl.col("anchor"), pl.col("segment") != pl.col("segment").shift(1, fill_value=0))
 
 
 def _steps(cut: pl.DataFrame) -> pl.DataFrame:
-    """Return the segments as steps, each to the beginning of the next."""
+    """Return the segments as steps, each up to the beginning of the next."""
     return (
         cut.group_by("process_id", "segment", maintain_order=True)
         .agg(pl.col("start_ns").first().alias("host_start_ns"), pl.col("end_ns").max().alias("host_end_ns"))
@@ -211,11 +214,10 @@ def _unproven_note(repetitions: int) -> Note:
 
 
 def _anchors(sequence: pl.DataFrame) -> list[str]:
-    """Return work to try as anchor, the rarest first: of the most shared counts, the name after the longest pause.
+    """Return work to try as anchor, rarest first; of kinds with equal counts, the one after the longest pause.
 
-    Work that is launched once per step shares its count with others of that kind, but for one where the
-    recording cut a step. Of these, the one before which the host typically paused longest stands at the
-    seam of the loop.
+    Work that is launched once per step has the same count as other such work, except for one where the recording cut a
+    step. Of these, the work before which the host typically paused longest is at the boundary of iterations.
     """
     names = (
         sequence.with_columns((pl.col("start_ns") - pl.col("end_ns").shift(1)).alias("pause_ns"))
@@ -235,10 +237,10 @@ def _anchors(sequence: pl.DataFrame) -> list[str]:
 
 
 def _explains(cut: pl.DataFrame) -> bool:
-    """Return whether the segments launch the same things, for most of the device time, and are steps.
+    """Return whether the segments launch the same work, for most of the device time, and contain boundaries of steps.
 
-    A segment is regular when its counts of each kind of work differ from the typical ones by little. Before
-    the first anchor anything may stand; behind the last one only what a step does.
+    A segment is regular when its count of each kind of work differs little from the typical one. Any work may precede
+    the first anchor; after the last one, only work of a step may follow.
     """
     last = int(cut.get_column("segment").max() or 0)  # type: ignore[arg-type]
     wholes = cut.group_by("segment").agg(pl.col("device_ns").sum(), pl.col("bounds").any())
@@ -278,7 +280,7 @@ def _explains(cut: pl.DataFrame) -> bool:
 
 
 def _typical(counts: pl.DataFrame, segments: int) -> pl.DataFrame:
-    """Return work, typical: the (lower) median over ``segments`` of its launches, absence counting as 0."""
+    """Return work, typical: the (lower) median over ``segments`` of its launches, where absence counts as 0."""
     absent = segments - pl.len().cast(pl.Int64)
     position = (segments - 1) // 2 - absent
     return (

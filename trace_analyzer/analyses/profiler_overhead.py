@@ -1,17 +1,17 @@
-"""Estimate what recording cost: the profiler slows the CPU for each event that it writes down, and the GPU not.
+"""Estimate the cost of recording: the profiler slows the CPU for each recorded event, but not the GPU.
 
-Cost of an event. Of two events of one kind that follow each other on a thread, the second may begin as soon
-as the first has been recorded, so the fastest such pairs show what recording takes, from start to start. Their
-lower quartile is the estimate, their 5th percentile the least that it can be; where even these are farther
-apart than recording ever takes, the events do something, and nothing is known of the least. (PyTorch 2.13 on a CPU, 7,000 to
-10,000 events with and without shapes, stacks and memory, against the same code without the profiler: the
-quartile is 0.96 to 1.28 times the true cost, the 5th percentile 0.39 to 0.50 times.) Runtime and driver calls do
-something; but those that only look something up return at once, so that what they take until the next call is the price of
-recording a call. What a launch costs beyond that (a record of its kernel) is not in it.
+Cost of an event. Of two consecutive events of one kind on a thread, the second can begin once the first has been
+recorded, so the fastest such pairs show the recording time, from start to start. Their lower quartile is the estimate,
+and their 5th percentile the lower bound; where even these are farther apart than recording ever takes, the events do
+real work, and the lower bound is unknown. (PyTorch 2.13 on a CPU, 7,000 to 10,000 events with and without shapes,
+stacks and memory, compared with the same code without the profiler: the quartile is 0.96 to 1.28 times the true cost,
+the 5th percentile 0.39 to 0.50 times.) Runtime and driver calls do real work, but those that only look something up
+return at once, so the time until the next call is the cost of recording a call. The additional cost of a launch (a
+record of its kernel) is not included.
 
-Cost of a gap. What recording cost the CPU since it last was in step with the device (since the launch that
-ended the previous gap that was the host's, or since it last waited for the device) delays the launch that
-ends the gap. It shortens the gap by that, and by no more than the host's part of it.
+Cost of a gap. The recording time of the CPU since it was last in step with the device (since the launch that ended the
+previous host-caused gap, or since it last waited for the device) delays the launch that ends the gap. Without
+recording, the gap would be shorter by that time, but by no more than its host part.
 """
 
 from collections.abc import Mapping
@@ -28,7 +28,7 @@ from trace_analyzer.frames.intervals import clip, last_started, overlap_sums, ra
 from trace_analyzer.frames.lookups import sum_by_group
 
 COSTLY_KINDS = ("operator", "python", "runtime")
-"""Kinds of events whose recording is priced; driver calls are recorded as runtime calls are."""
+"""Kinds of events with a recording cost; driver calls cost as much as runtime calls."""
 
 SLOWED = (
     "data-loading",
@@ -41,16 +41,16 @@ SLOWED = (
     "runtime-call",
     "host-unknown",
 )
-"""Causes of idle time that recording makes longer."""
+"""Causes of idle time that recording lengthens."""
 
 
 @dataclass(frozen=True)
 class ProfilerOverhead:
-    """Hold what recording took of the idle time of some windows, by cause, ns.
+    """Hold the profiler overhead in the idle time of windows, by cause, ns.
 
-    ``least_ns`` is the lower bound of an estimate, and ``event_cost_ns`` its price per kind of event, from the
-    least on. A measurement has the time of a step with and without the profiler instead, and ``rest_ns``: what
-    the steps take longer beyond all the idle time that recording can have made.
+    ``least_ns`` is the lower bound of an estimate, and ``event_cost_ns`` its (lower bound, estimate) per kind of event.
+    A measurement instead has the time of a step with and without the profiler, and ``rest_ns``: the extra time of the
+    steps beyond all idle time that recording can lengthen.
     """
 
     method: Literal["estimated", "measured"]
@@ -65,9 +65,9 @@ class ProfilerOverhead:
 
 @dataclass(frozen=True)
 class Prices:
-    """Hold what recording takes: of an event by its kind, (least, estimate) in ns, and of idle time.
+    """Hold the cost of recording per kind of event, (lower bound, estimate) in ns, and idle time.
 
-    ``gaps`` are those with `gap_costs`, ``idle`` the intervals of all gaps.
+    ``gaps`` are those with `gap_costs`; ``idle`` are the intervals of all gaps.
     """
 
     events: Mapping[str, tuple[int, int]]
@@ -83,7 +83,7 @@ def prices(
     host: Host,
     costs: pl.DataFrame,
 ) -> Prices | None:
-    """Return the prices that the events themselves show; None where too few do.
+    """Return the recording costs that the events show; None where there are too few.
 
     ``sums`` come from `causes.gap_sums`, and ``costs`` from `event_costs`.
     """
@@ -94,7 +94,7 @@ def prices(
 
 
 def estimated(priced: Prices, windows: pl.DataFrame) -> dict[int, ProfilerOverhead]:
-    """Estimate what recording took within each of ``windows`` (device, window, start_ns, end_ns), by window."""
+    """Estimate the profiler overhead within each of ``windows`` (device, window, start_ns, end_ns), by window."""
     gaps = clip(priced.gaps.drop("cause"), windows, ["device"])
     sums = _slowed(overlap_sums(priced.idle, "cause", gaps, ["device"]))
     late = gaps[sums.get_column("row").unique()]
@@ -127,9 +127,11 @@ def estimated(priced: Prices, windows: pl.DataFrame) -> dict[int, ProfilerOverhe
 def measured(
     idle: pl.DataFrame, windows: pl.DataFrame, recorded: Mapping[int, tuple[int, int]], measured_step_ns: int
 ) -> dict[int, ProfilerOverhead]:
-    """Return by window what steps took longer than measured, from all slowed causes in proportion.
+    """Return, by window, the extra time of steps over the measured time.
 
-    ``windows`` (device, window, start_ns, end_ns) hold as many steps, that took so long together, as ``recorded`` says.
+    It is taken from all lengthened causes in proportion.
+
+    ``recorded`` has the total length and the number of steps in each of ``windows`` (device, window, start_ns, end_ns).
     """
     slowed = _slowed(overlap_sums(idle, "cause", windows, ["device"]))
     by_window = windows.select("window")[slowed.get_column("row")].hstack(slowed).group_by("window", "cause")
@@ -140,7 +142,7 @@ def measured(
 
 
 def _measured(slowed_ns: Mapping[str, int], recorded_ns: int, steps: int, measured_step_ns: int) -> ProfilerOverhead:
-    """Return what ``steps`` that took ``recorded_ns`` took longer than measured."""
+    """Return the extra time of ``steps`` steps of total length ``recorded_ns`` over the measured time."""
     total = sum(slowed_ns.values())
     extra = max(0, recorded_ns - steps * measured_step_ns)
     ratio = min(1.0, extra / total) if total else 0.0
@@ -157,22 +159,22 @@ def _measured(slowed_ns: Mapping[str, int], recorded_ns: int, steps: int, measur
 
 
 def _slowed(sums: pl.DataFrame) -> pl.DataFrame:
-    """Return the sums of idle time that recording makes longer."""
+    """Return the sums of idle time that recording lengthens."""
     return sums.filter(pl.col("cause").is_in(SLOWED))
 
 
 def event_costs(host: Host) -> pl.DataFrame:
-    """Return kind, least_ns, cost_ns: what recording an event takes.
+    """Return kind, least_ns, cost_ns: the time for recording an event.
 
-    Kinds of which too few follow each other are missing.
+    Kinds with too few consecutive pairs are missing.
 
-    Of runtime calls, only those that look something up tell.
+    Of runtime calls, only those that look something up are used.
     """
     telling = (_recorded_kind() != "runtime") | (pl.col("work") == LOOKUP).fill_null(False)
     events = host.events.select("thread_id", "start_ns", "end_ns").with_columns(
         host.each(_recorded_kind()).alias("kind"), host.each(telling).alias("telling")
     )
-    # Halves of pairs, as parts of the same columns: nothing is copied before it is known which of them tell.
+    # Halves of pairs are slices of the same columns, so that nothing is copied before the selection.
     ones, others = events.head(-1), events.tail(-1)
     tells = (
         ones.get_column("telling")
@@ -208,19 +210,19 @@ _PRICED = pl.Enum(COSTLY_KINDS)
 
 
 def _recorded_kind() -> pl.Expr:
-    """Return as which of `COSTLY_KINDS` an event is recorded; null for others."""
+    """Return as which of `COSTLY_KINDS` an event is recorded; null for other kinds."""
     return pl.col("kind").replace("driver", "runtime").cast(_PRICED, strict=False)
 
 
 def gap_costs(
     gaps: pl.DataFrame, sums: pl.DataFrame, launches: pl.DataFrame, host: Host, costs: pl.DataFrame
 ) -> pl.DataFrame:
-    """Return recorded events that delayed each gap's end, and the share of its slowed time that they took.
+    """Return recorded events that delayed each gap's end, and the share of its lengthened time that they took.
 
     The columns are gap_id, events, least_ratio, cost_ratio.
 
-    Only gaps with time that recording makes longer (`SLOWED`), and with a known launch. ``sums`` are from
-    `causes.gap_sums`, ``costs`` is from `event_costs`.
+    Only gaps with time that recording lengthens (`SLOWED`) and with a known launch are included. ``sums`` come from
+    `causes.gap_sums`, ``costs`` from `event_costs`.
     """
     slowed = _slowed(sums).group_by("gap_id").agg(pl.col("idle_ns").sum().alias("slowed_ns"))
     starts = launches.select("launch_id", pl.col("start_ns").alias("launch_ns")).with_columns(
@@ -230,7 +232,7 @@ def gap_costs(
         gaps.join(slowed, on="gap_id", how="inner")
         .join(starts, on="launch_id")
         .sort("device", "start_ns")
-        # Of work that was launched out of order the latest launch counts: what delayed that is not counted again.
+        # For work launched out of order, the latest launch counts, so that no delay is counted twice.
         .with_columns(pl.col("launch_ns").cum_max().shift(1).over("device", "process_id").alias("previous_ns"))
     )
     waits = (
@@ -262,10 +264,10 @@ def gap_costs(
 
 
 def _recorded_between(edges: pl.DataFrame, host: Host, threads: pl.Series, costs: pl.DataFrame) -> pl.DataFrame:
-    """Sum what threads recorded from since_ns to before launch_ns of each process: events, least_ns, cost_ns.
+    """Sum the recordings of threads from since_ns to before launch_ns in each process: events, least_ns, cost_ns.
 
-    Each event is added to the last of all edges of its process up to it: so what lies between two edges is known by sums
-    over all before them, and a million events need not be put in order. ``costs`` is from `event_costs`.
+    Each event is added to its process's last edge up to it. Differences of running sums then give the time between two
+    edges, without sorting a million events. ``costs`` comes from `event_costs`.
     """
     ends = [edges.select("process_id", pl.col(time).alias("start_ns")) for time in ("since_ns", "launch_ns")]
     numbers, places = rank_places(pl.concat(ends), ["process_id"])
@@ -286,7 +288,7 @@ def _recorded_between(edges: pl.DataFrame, host: Host, threads: pl.Series, costs
 
 
 def _prices(costs: pl.DataFrame) -> list[pl.Expr]:
-    """Return of each kind and name how many events one counts for, 0 without a price, its least_ns and cost_ns."""
+    """Return for each kind and name how many events one counts for (0 without a cost), its least_ns and cost_ns."""
     kind, priced = pl.col("kind").replace("driver", "runtime"), costs.get_column("kind")
     return [
         kind.replace_strict(priced, values, default=0, return_dtype=pl.Int64).alias(name)

@@ -1,4 +1,4 @@
-"""Find where a device's queue ran empty after the CPU had been ahead, and what drained it."""
+"""Find where a device's queue ran empty after the CPU had been ahead, and the host work that caused it."""
 
 import polars as pl
 
@@ -61,10 +61,10 @@ _DEVICE = ["device"]
 
 
 def drains(queue: pl.DataFrame, launches: pl.DataFrame, idle: pl.DataFrame, context: Context) -> pl.DataFrame:
-    """Return table `drains`: times at which a device ran out of queued work and idled, the costliest first.
+    """Return table `drains`: times at which a device ran out of queued work and idled, most idle time first.
 
-    What drained it is the longest event on the launching thread between the last launch that was queued and
-    the next one; where that holds less than half of this time, what is around it: many small things.
+    The cause is the longest event on the launching thread between the last queued launch and the next one. Where that
+    event takes less than half of this time, the cause is its enclosing event, which contains many short ones.
     """
     empty = _with_idle(_empty_times(queue), idle).filter(pl.col("idle_ns") > 0)
     stretches = _with_stretch(empty, launches, context)
@@ -100,7 +100,7 @@ def _empty_times(queue: pl.DataFrame) -> pl.DataFrame:
 
 
 def _with_idle(empty: pl.DataFrame, idle: pl.DataFrame) -> pl.DataFrame:
-    """Add the idle time within, and the cause that holds most of it."""
+    """Add the idle time within each interval, and its largest cause."""
     rows = empty.with_row_index("drain_id")
     inside = clip(
         idle.select("device", "start_ns", "end_ns", "cause"),
@@ -120,7 +120,7 @@ def _with_idle(empty: pl.DataFrame, idle: pl.DataFrame) -> pl.DataFrame:
 
 
 def _with_stretch(empty: pl.DataFrame, launches: pl.DataFrame, context: Context) -> pl.DataFrame:
-    """Add the launch that ended each, its thread, and the host time before it without a queued launch."""
+    """Add the launch that ended each interval, its thread, and the host time before it without a queued launch."""
     queued = (
         launches.filter(pl.col("lead_ns") >= 0)
         .with_columns((pl.col("start_ns") + pl.col("duration_ns")).alias("call_end_ns"))
@@ -137,7 +137,7 @@ def _with_stretch(empty: pl.DataFrame, launches: pl.DataFrame, context: Context)
 
 
 def _drained_by(stretches: pl.DataFrame, context: Context) -> pl.Series:
-    """Return the event that drained each queue: the longest within its host time, or what is around that."""
+    """Return the event that drained each queue: the longest within its host time, or its enclosing event."""
     parents = context.events.get_column("parent_id")
     of_annotation = context.host.each(pl.col("kind") == "annotation")[parents]
     events = context.events.select(
@@ -166,7 +166,7 @@ def _drained_by(stretches: pl.DataFrame, context: Context) -> pl.Series:
     longest = (
         pl.concat(parts)
         .group_by("drain_id")
-        .agg(pl.exclude("drain_id").get(length.arg_max()))  # of several the first: they are in order of event_id
+        .agg(pl.exclude("drain_id").get(length.arg_max()))  # the first of several, as they are in order of event_id
         .with_columns(
             pl.when(2 * length >= pl.col("host_end_ns") - pl.col("host_start_ns"))
             .then("event_id")

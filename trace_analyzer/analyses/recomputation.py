@@ -1,14 +1,14 @@
-"""Find forward work that runs again in the backward pass: activation checkpointing trades time for memory.
+"""Find forward work that is repeated in the backward pass: activation checkpointing trades time for memory.
 
-`torch.utils.checkpoint` runs a block's forward operators again when the backward pass needs what they made.
-Three signs of that, each enough, of which the first that a trace has is named:
+`torch.utils.checkpoint` runs a block's forward operators again when the backward pass needs their results.
+Each of three signs is sufficient; the first one in a trace is reported:
 
 - ``checkpoint-node``: the innermost autograd node around the launch is ``CheckpointFunctionBackward``
   (reentrant checkpointing; DeepSpeed's and Megatron's have the same name);
 - ``checkpoint-frame``: it is Python code of ``torch/utils/checkpoint.py`` within an autograd node;
 - ``forward-in-backward``: it is an operator that records for autograd within an autograd node (it has a sequence
   number of its own and no forward thread), and nearly all such operators ran with the same shapes in
-  the forward pass; a backward pass that is itself differentiated does not look like that.
+  the forward pass; this excludes a backward pass that is itself differentiated.
 """
 
 import polars as pl
@@ -102,10 +102,10 @@ def recomputation_table(kernels: pl.DataFrame, again: pl.DataFrame, modules: pl.
 
 
 def _forward_again(trace: Trace, host: Host, nodes: pl.DataFrame) -> pl.DataFrame:
-    """Return operators that record for autograd within a node, with their sign; none unless they ran before.
+    """Return operators that record for autograd within a node, with their sign; empty unless they also ran before.
 
-    Within a checkpoint's node there is no doubt. Elsewhere nearly all must have run outside of the
-    backward pass too, with the same name and shapes.
+    Within a checkpoint's node, this is certain. Elsewhere, nearly all must also have run outside the backward pass,
+    with the same name and shapes.
     """
     records = trace.host_events.select(
         (pl.col("sequence_number") >= 0) & (pl.col("forward_thread").fill_null(0) == 0)
@@ -123,7 +123,7 @@ def _forward_again(trace: Trace, host: Host, nodes: pl.DataFrame) -> pl.DataFram
 
 
 def _ran_before(trace: Trace, doubtful: pl.DataFrame, operators: pl.DataFrame, nodes: pl.DataFrame) -> bool:
-    """Return whether nearly all of these operators ran outside of the backward pass, with the same name and shapes."""
+    """Return whether nearly all of these operators also ran outside the backward pass, with equal shapes."""
     shapes = trace.operator_inputs.select("event_id", "input_dims")
     within, outside = (
         part.select("event_id", "name").join(shapes, on="event_id", how="left", maintain_order="left")
@@ -134,12 +134,12 @@ def _ran_before(trace: Trace, doubtful: pl.DataFrame, operators: pl.DataFrame, n
 
 
 def _around(events: pl.DataFrame, nodes: pl.DataFrame) -> pl.DataFrame:
-    """Add ``node``, the name of the innermost autograd node around each start; null outside of all."""
+    """Add ``node``, the name of the innermost autograd node around each start; null outside of all nodes."""
     return _inside(events, "start_ns", nodes.rename({"name": "node"}), "node")
 
 
 def _inside(points: pl.DataFrame, time: str, spans: pl.DataFrame, column: str) -> pl.DataFrame:
-    """Add a column of the innermost span of the thread around ``time``; null outside of all."""
+    """Add a column of the thread's innermost span around ``time``; null outside of all spans."""
     segments = innermost(spans.with_row_index("span"), ["thread_id"], "span")
     located = lookup_at(points, time, segments, ["thread_id"], ["span"])
     return located.drop("span").with_columns(spans.get_column(column)[located.get_column("span")])

@@ -1,7 +1,7 @@
-"""Measure what the host recorded beside a device's work: before its first activity and after its last.
+"""Measure the host's recorded time before a device's first activity and after its last.
 
-A device's window reaches from its first activity to its last. What a trace holds beside it (a driver that starts, inputs
-that are prepared) belongs to no part of the partition, and may be most of the recording.
+A device's window lasts from its first activity to its last. The rest of a trace (driver initialization, preparation of
+inputs) belongs to no part of the partition, but may be most of the recording.
 """
 
 from dataclasses import dataclass
@@ -13,15 +13,15 @@ from trace_analyzer.catalog.step_marks import PROFILER_STEP_NAME
 
 Interval = tuple[int, int]
 
-"""A step says nothing of what was done in it."""
+"""Names of steps, which do not describe their content, so that they cannot name an interval."""
 
 
 @dataclass(frozen=True)
 class RecordedSpan:
-    """Hold what the threads that launch a device's work recorded, from the first event's start to the last one's end.
+    """Hold the recorded time of the threads that launch a device's work: from their first event to their last.
 
-    ``device_ns`` is the device's own window in it, or beyond it. ``before`` and ``after`` name the innermost event that fills half
-    or more of what was recorded before the device's first work and after its last; None where none does.
+    ``device_ns`` is the device's own window within it, or beyond it. ``before`` and ``after`` name the innermost event
+    that fills at least half of the time before the device's first work and after its last; None without such an event.
     """
 
     host_ns: Interval
@@ -46,7 +46,7 @@ class RecordedSpan:
 
 
 def recorded_span(window: Interval, launches: pl.Series, host: Host) -> RecordedSpan | None:
-    """Return what was recorded beside a device's ``window`` by the threads of its ``launches`` (event ids); None without any."""
+    """Return the recorded span of the threads that made the ``launches`` (event ids); None without events."""
     threads = host.events.get_column("thread_id")[launches.unique()].unique()
     own = host.events.filter(pl.col("thread_id").is_in(threads.implode()), pl.col("kind") != "overhead")
     if own.is_empty():
@@ -57,7 +57,7 @@ def recorded_span(window: Interval, launches: pl.Series, host: Host) -> Recorded
 
 
 def _filling(events: pl.DataFrame, host: Host, interval: Interval) -> str | None:
-    """Return the name of the innermost event that fills half or more of an interval; None where none does."""
+    """Return the name of the innermost event that fills at least half of an interval; None without one."""
     start, end = interval
     inside = pl.min_horizontal("end_ns", pl.lit(end)) - pl.max_horizontal("start_ns", pl.lit(start))
     filling = events.filter(2 * inside >= end - start) if start < end else events.clear()

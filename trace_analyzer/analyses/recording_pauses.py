@@ -1,4 +1,4 @@
-"""Find the silences of a trace in which nothing was recorded."""
+"""Find the pauses of a recording: silences of a trace in which nothing was recorded."""
 
 import polars as pl
 
@@ -11,10 +11,10 @@ from trace_analyzer.ingest.trace import Trace
 def recording_pauses(trace: Trace) -> pl.DataFrame:
     """Return start_ns, end_ns of the silences that are recording pauses, by evidence.
 
-    A silence is an interval in which no thread and no device has an event in progress. It is a pause
-    when it lasts 10 ms or more and Python frames were recorded (some frame is always open while Python
-    runs), or it holds over half of the trace, or it lies between two profiler sessions, or the profiler
-    says that a recording began or ended within it, or correlation ids start again behind it.
+    A silence is an interval in which no thread and no device has an event in progress. It is a pause when it lasts at
+    least 10 ms and Python frames were recorded (some frame is always open while Python runs), or it covers over half of
+    the trace, or it lies between two profiler sessions, or the profiler marks the begin or end of a recording within
+    it, or correlation ids restart after it.
     """
     span = "start_ns", (pl.col("start_ns") + pl.col("duration_ns")).alias("end_ns")
     all_ = pl.lit(0).alias("all")
@@ -22,7 +22,7 @@ def recording_pauses(trace: Trace) -> pl.DataFrame:
     def active(spans: pl.DataFrame, track: str) -> pl.DataFrame:
         return union(spans, [track], apart_ns=thresholds.PAUSE_NS - 1).select(all_, "start_ns", "end_ns")
 
-    # Of a thread, whose events are in order, there are few such intervals, and only these are put in order.
+    # A thread's events are in order and have few such intervals; only these are sorted.
     of_threads = active(trace.host_events.select("thread_id", *span), "thread_id")
     of_devices = active(trace.device_events.select(all_, *span), "all")
     silences = (
@@ -51,7 +51,7 @@ def _between_sessions(trace: Trace, silences: pl.DataFrame) -> pl.Series:
 
 
 def _holds_boundary(trace: Trace, silences: pl.DataFrame) -> pl.Series:
-    """Return whether the profiler says that a recording began or ended within each silence."""
+    """Return whether the profiler marks the begin or end of a recording within each silence."""
     instants = pl.Series(trace.boundaries, dtype=pl.Int64).sort()
     until = instants.search_sorted(silences.get_column("end_ns"), side="right")
     return until > instants.search_sorted(silences.get_column("start_ns"), side="left")
@@ -61,7 +61,7 @@ def _correlations_restart(trace: Trace, silences: pl.DataFrame) -> pl.Series:
     """Return whether every correlation id after a silence is lower than every one before it, per silence."""
     ends = silences.get_column("end_ns")
     calls = trace.host_events.select("start_ns", "correlation").drop_nulls("correlation")
-    # How many silences lie before each call.
+    # Number of silences before each call.
     after = count_until(ends, calls.get_column("start_ns")).alias("after")
     bounds = calls.group_by(after).agg(
         pl.col("correlation").min().alias("lowest"), pl.col("correlation").max().alias("highest")

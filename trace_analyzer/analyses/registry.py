@@ -9,7 +9,7 @@ MODULES = (
     "activities", "links", "idle", "causes", "blame", "host_costs", "partition", "owners", "steps", "serving",
     "run_ahead", "queue_underruns", "kernel_bounds", "operators", "roofline", "roof_shares", "modules",
     "communication", "copies", "fusion", "recomputation", "tensor_cores", "backward", "advice_members", "stacks",
-    # Values that these share
+    # Modules with shared values.
     "host", "context", "launch_latency", "gap_segments", "late_host", "recording_pauses", "clocks", "consistency", "cold_start",
     "profiler_overhead", "graph_capture", "earlier_work", "stream_overlaps", "exclusive_times",
 )  # fmt: skip
@@ -30,4 +30,4 @@ TRACE_TABLES = (
     ingest.FLOWS,
     ingest.MEMORY_EVENTS,
 )
-"""The tables of a report that are the trace's own."""
+"""Tables of a report that come from the trace itself."""

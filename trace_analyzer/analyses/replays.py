@@ -1,15 +1,17 @@
-"""Give kernels of replayed graphs, which have no operator, the calls of the same kernels launched one by one or captured.
+"""Match kernels of replayed graphs, which have no operator, with the same kernels launched one by one or captured.
 
-Tried in this order, for each graph launch:
+For each graph launch, these are tried in order:
 
 1. ``sequence``: the same names, grids and blocks in order, launched one by one.
-2. ``names``: the same names in order, where the profiler records no grids of replayed kernels (ROCm). Sizes must then show in the
-   durations: the confidence is the share of kernels that take between half and twice as long.
-3. ``capture``: as many launches as the graph has kernels, within a capture. A capture runs nothing, so that its launches have no
-   kernel names: the confidence is the share of kernels whose names fit the operator at their place.
-4. ``part``: runs of neighbours, where the whole sequence is not there. The confidence is the share of kernels in such runs.
+2. ``names``: the same names in order, where the profiler records no grids of replayed kernels (ROCm). Durations then
+   indicate the sizes: the confidence is the share of kernels that take between half and twice as long.
+3. ``capture``: as many launches as the graph has kernels, within a capture. A capture executes nothing, so its launches
+   have no kernel names: the confidence is the share of kernels whose names fit the operator at their index.
+4. ``part``: runs of neighbouring kernels, where the whole sequence was not recorded. The confidence is the share of
+   kernels in such runs.
 
-Where the program saved annotations of the graph's nodes (``annotation``), these name what has no module of its own: by `graph node id`, so exactly.
+Annotations of the graph's nodes that the program saved (``annotation``) name the module of kernels without one: by
+`graph node id`, thus exactly.
 """
 
 from dataclasses import dataclass
@@ -46,12 +48,12 @@ REPLAYED: dict[str, pl.DataType | type[pl.DataType]] = {
     "work_from": pl.String,
     "is_matmul": pl.Boolean,
 }
-"""Columns of what replayed kernels take."""
+"""Columns that replayed kernels take."""
 
 
 @dataclass(frozen=True)
 class Replays:
-    """Hold what kernels of graphs take from executions, one row each (`REPLAYED`), and notes on it."""
+    """Hold the columns that kernels of graphs take from executions, one row each (`REPLAYED`), and notes."""
 
     kernels: pl.DataFrame
     notes: tuple[Note, ...]
@@ -63,7 +65,7 @@ def replays(
     capture_executions: Executions | None,
     graph_annotations: pl.DataFrame | None,
 ) -> Replays:
-    """Return what kernels that graphs replayed take from the same kernels in this file or in ``capture_executions``.
+    """Match kernels that graphs replayed with the same kernels in this file or in ``capture_executions``.
 
     ``graph_annotations`` are (graph_node_id, name).
     """
@@ -103,7 +105,7 @@ def _annotated(taken: pl.DataFrame, named: pl.DataFrame) -> pl.DataFrame:
 
 
 def _annotation_note(graphs: pl.DataFrame, named: pl.DataFrame) -> Note:
-    """Say which part of the replayed time the annotations name."""
+    """Note the share of replayed time that the annotations name."""
     total, time = (int(rows.get_column("duration_ns").sum()) for rows in (graphs, named))
     if named.is_empty():
         return Note(
@@ -121,7 +123,7 @@ def _annotation_note(graphs: pl.DataFrame, named: pl.DataFrame) -> Note:
 
 
 def _matched(graphs: pl.DataFrame, sources: list[Executions]) -> pl.DataFrame:
-    """Return the matched kernels with `REPLAYED`, launch_id, duration_ns and what all runs agree in."""
+    """Return the matched kernels with `REPLAYED`, launch_id, duration_ns and the columns in which all runs agree."""
     executed = pl.concat([_tracked(source.kernels, number) for number, source in enumerate(sources)])
     captured = pl.concat([_numbered(source.captured, number) for number, source in enumerate(sources)])
     graphs = _ordered(graphs)
@@ -154,12 +156,12 @@ def _matched(graphs: pl.DataFrame, sources: list[Executions]) -> pl.DataFrame:
 
 
 _HAS_GRIDS = pl.col("grid").is_not_null().any().over("launch_id")
-"""Whether grids of a graph launch were recorded: where none were, equal keys are no more than equal names."""
+"""Whether grids of a graph launch were recorded; without them, equal keys mean only equal names."""
 _CODES = ("call", "operator_code", "module_code")
 
 
 def _tracked(kernels: pl.DataFrame, number: int) -> pl.DataFrame:
-    """Add source and track: kernels of one device of one recording."""
+    """Add source and track, which identifies kernels of one device in one recording."""
     track = (pl.col("device").cast(pl.Int64) * 2 + number).alias("track")
     return kernels.with_columns(
         pl.lit(number).alias("source"), track, pl.col("launch_start_ns").fill_null(pl.col("start_ns"))
@@ -172,13 +174,13 @@ def _numbered(captured: pl.DataFrame, number: int) -> pl.DataFrame:
 
 
 def _ordered(graphs: pl.DataFrame) -> pl.DataFrame:
-    """Return kernels of graph launches in order of start, with their place."""
+    """Return kernels of graph launches in order of start, with their index."""
     ordered = graphs.sort("launch_id", "start_ns", maintain_order=True)
     return ordered.with_columns(pl.int_range(pl.len()).over("launch_id").alias("place"))
 
 
 def _by_node(graphs: pl.DataFrame) -> pl.DataFrame:
-    """Order kernels of graph launches by their nodes, which are numbered as they were captured, where all have one."""
+    """Order kernels of graph launches by their nodes, which are numbered in order of capture, where all have one."""
     node = pl.col("graph_node_id")
     known = (node.is_not_null().all() & (node.n_unique() == pl.len())).over("launch_id")
     ordered = graphs.with_columns(pl.when(known).then(node).otherwise("place").alias("node"))
@@ -187,7 +189,7 @@ def _by_node(graphs: pl.DataFrame) -> pl.DataFrame:
 
 
 def _coded(graphs: pl.DataFrame, executed: pl.DataFrame, captured: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Add codes of keys and names to both, and of calls, operators and modules to what was executed and then captured."""
+    """Add codes of keys and names to both, and of calls, operators and modules to executed, then captured kernels."""
     both = pl.concat([graphs.select(KEYS), executed.select(KEYS)])
     key_codes = factorize(*both)[0].hash().alias("key_code")
     name_codes = factorize(both.get_column("name"))[0].hash().alias("name_code")
@@ -206,14 +208,14 @@ def _coded(graphs: pl.DataFrame, executed: pl.DataFrame, captured: pl.DataFrame)
 
 
 def _left(coded: pl.DataFrame, done: list[pl.DataFrame]) -> pl.DataFrame:
-    """Return the kernels of graph launches that nothing matched yet."""
+    """Return the kernels of graph launches without a match so far."""
     for matched in done:
         coded = coded.join(matched.select("launch_id").unique(), on="launch_id", how="anti", maintain_order="left")
     return coded
 
 
 def _taken(graphs: pl.DataFrame, matches: pl.DataFrame, executed: pl.DataFrame, how: str) -> pl.DataFrame:
-    """Return the matched kernels with what they take, where the confidence allows it."""
+    """Return the matched kernels with the columns that they take, where the confidence is high enough."""
     pairs = graphs.select(
         "activity_id", "launch_id", "place", "duration_ns", pl.len().over("launch_id").alias("kernels")
     )
@@ -231,7 +233,7 @@ def _taken(graphs: pl.DataFrame, matches: pl.DataFrame, executed: pl.DataFrame, 
 
 
 def _taken_from_captures(graphs: pl.DataFrame, captured: pl.DataFrame, sources: list[Executions]) -> pl.DataFrame:
-    """Return the kernels that a capture launched in the same number, with the calls at their places."""
+    """Return the kernels of graphs with as many kernels as a capture launched, with the calls at their indices."""
     matches = captured_matches(graphs, captured)
     pairs = graphs.join(matches, on=["launch_id", "place"], how="inner", maintain_order="left")
     twins = captured.select(
@@ -251,9 +253,9 @@ def _taken_from_captures(graphs: pl.DataFrame, captured: pl.DataFrame, sources: 
 
 
 def _with_captured_work(rows: pl.DataFrame, source: Executions) -> pl.DataFrame:
-    """Add bucket and work of captured calls, shared among the kernels that they became.
+    """Add bucket and work of captured calls, shared among the resulting kernels.
 
-    Launches of one graph share as the first of them does, so that a graph that is replayed often is looked at once.
+    Launches of one graph share work like the first of them, so that a frequently replayed graph is processed once.
     """
     in_order = (pl.col("key_code") + pl.col("place").cast(pl.UInt64)).hash().sum().over("launch_id")
     rows = rows.with_columns(in_order.alias("graph"))
@@ -276,9 +278,9 @@ def _with_captured_work(rows: pl.DataFrame, source: Executions) -> pl.DataFrame:
 
 
 def _fits(rows: pl.DataFrame) -> pl.DataFrame:
-    """Return (fits): whether a kernel's own name says what its operator does; null where either says nothing.
+    """Return (fits): whether a kernel's name agrees with its operator; null where either is uninformative.
 
-    What matters is whether it is a product, communication, or neither.
+    Compared is whether each is a matmul, communication, or neither.
     """
     keys = rows.select(pl.col("name").cast(pl.String), pl.col("twin_operator").cast(pl.String).alias("operator"))
     numbers, firsts = factorize(*keys)
@@ -302,7 +304,7 @@ def _fits(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def _result(rows: pl.DataFrame) -> pl.DataFrame:
-    """Return `REPLAYED` and what notes need: of places whose runs differ, what all of them agree in."""
+    """Return `REPLAYED` and the columns for notes; where runs differ, only the values in which all agree."""
     same = pl.col("call")
     known = {
         **dict.fromkeys(("operator", "bucket", "group", "prior"), pl.col("operator_code")),
@@ -327,7 +329,7 @@ _HOW = {
 
 
 def _notes(graphs: pl.DataFrame, matched: pl.DataFrame, has_capture: bool) -> tuple[Note, ...]:
-    """Say which part of the replayed time took its operators from where, and what is ambiguous."""
+    """Note which share of replayed time took its operators from which source, and what is ambiguous."""
     total = int(graphs.get_column("duration_ns").sum())
     notes = list(_unmatched(graphs, matched, has_capture))
     if matched.is_empty():
@@ -362,7 +364,7 @@ def _notes(graphs: pl.DataFrame, matched: pl.DataFrame, has_capture: bool) -> tu
 
 
 def _unmatched(graphs: pl.DataFrame, matched: pl.DataFrame, has_capture: bool) -> tuple[Note, ...]:
-    """Say which graph launches have no operators, and what would tell them."""
+    """Note which graph launches have no operators, and what to record to get them."""
     left = graphs if matched.is_empty() else graphs.join(matched, on="launch_id", how="anti")
     total, time = int(graphs.get_column("duration_ns").sum()), int(left.get_column("duration_ns").sum())
     if left.is_empty() or not total:

@@ -1,4 +1,4 @@
-"""Measure how near kernels come to their roof, by bound: lying under a roof is not being limited by it.
+"""Measure how close kernels come to their roof, by bound: a kernel far below its roof is not limited by it.
 
 The roof of a kernel is the roofline model's (see `trace_analyzer.analyses.roofline`). A kernel that fills the device,
 lasts, and stays far below both of its roofs is limited by neither: it is *inefficient*.
@@ -30,15 +30,15 @@ BOUNDS = Table(
 )
 
 ROOFED = ("compute", "memory")
-"""Bounds that have a roof."""
+"""Bounds with a roof."""
 
 
 def is_inefficient(devices: Mapping[int, Device | None]) -> pl.Expr:
-    """Return whether a kernel fills its device, lasts, and stays below `thresholds.INEFFICIENT_ROOF_RATIO`.
+    """Return whether a kernel fills its device, is long enough, and stays below `thresholds.INEFFICIENT_ROOF_RATIO`.
 
-    Needs the columns of activities and roof_ns. An operator that launches several kernels shares its least bytes among
-    them, though each may pass over all the data (a radix sort): of its kernels only those of products are looked at.
-    False where the roof is not known, or may be higher than what was recorded tells.
+    Needs the columns of activities and roof_ns. An operator with several kernels shares its minimum bytes among them,
+    though each kernel may process all the data (a radix sort), so of these only matmul kernels are considered. False
+    where the roof is unknown, or may be higher than the record shows.
     """
     sms = {code: None if device is None else device.sm_count for code, device in devices.items()}
     sm_count = pl.col("device").replace_strict(sms, default=None, return_dtype=pl.Int64)
@@ -75,8 +75,8 @@ def _summed(kernels: pl.DataFrame, *by: str) -> pl.DataFrame:
 
 
 def _shares() -> list[pl.Expr]:
-    """Return sums of kernels, and how near to their roof those of known roof come; null where none is known."""
-    # What moved more than was recorded has a roof that is not known.
+    """Return sums of kernels, and how close those with a known roof come to it; null without any."""
+    # A kernel that moved more than was recorded has an unknown roof.
     roof = pl.when((pl.col("work_from") != "at-least").fill_null(True)).then("roof_ns")
     time, known = pl.col("duration_ns"), roof.is_not_null()
     known_ns = time.filter(known).sum()

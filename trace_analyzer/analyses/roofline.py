@@ -1,8 +1,8 @@
-"""Compare what each kernel computed and moved per second with what the device can do.
+"""Compare each kernel's FLOP/s and byte/s with the device's peaks.
 
-The roofline model (Williams, Waterman, Patterson 2009, https://doi.org/10.1145/1498765.1498785): a kernel of
-arithmetic intensity I reaches at most min(peak FLOP/s, I * memory bandwidth), so that it takes at least
-max(FLOP / peak, bytes / bandwidth). FLOP and bytes are those of table `activities`; nothing is clamped.
+The roofline model (Williams, Waterman, Patterson 2009, https://doi.org/10.1145/1498765.1498785): a kernel with
+arithmetic intensity I reaches at most min(peak FLOP/s, I * memory bandwidth), so it takes at least max(FLOP / peak,
+bytes / bandwidth). FLOP and bytes are those of table `activities`; nothing is clamped.
 """
 
 from collections.abc import Mapping
@@ -96,8 +96,8 @@ ROOFLINE_SECTION = Section(
     ),
     sort=("-lost_ns", "name"),
     place=Longest("activities", ("device", "name", "operator")),
-    record="Record with record_shapes=True, and on a device whose peaks are known (or name it: --gpu), to see FLOP, bytes"
-    " and how far each kernel is from what the device can do.",
+    record="Record with record_shapes=True, on a device whose peaks are known (or name it with --gpu), to see FLOP,"
+    " bytes and the roof of each kernel.",
     key="roofline",
     table="roofline",
     known=("roof_ratio",),
@@ -151,12 +151,12 @@ _KNOWN = {
     "known_ns": "roof_ns",
     "compute_time_ns": "compute_roof_ns",
 }
-"""Time of the kernels for which something is known, and what."""
+"""Columns with the time of kernels for which a figure is known, and that figure."""
 _KEYS = ["device", "name", "operator", "dtype", "input_dims"]
 
 
 def roofs(activities: pl.DataFrame, devices: Mapping[int, Device | None]) -> pl.DataFrame:
-    """Return table `roofs`: each kernel whose FLOP or bytes are known, against its device's two roofs."""
+    """Return table `roofs`: each kernel with known FLOP or bytes, compared with its device's two roofs."""
     seconds = pl.when(pl.col("duration_ns") > 0).then(pl.col("duration_ns") / 1e9)
     return ROOFS.conform(
         with_limits(activities.filter((pl.col("kind") == "kernel") & _known("flop", "moved_bytes")), devices)
@@ -182,7 +182,10 @@ def roofs(activities: pl.DataFrame, devices: Mapping[int, Device | None]) -> pl.
 
 
 def with_limits(activities: pl.DataFrame, devices: Mapping[int, Device | None]) -> pl.DataFrame:
-    """Add peak_flop_per_s and byte_per_s of the device, null where unknown; ``matrix`` says of which units."""
+    """Add peak_flop_per_s and byte_per_s of the device, null where unknown.
+
+    ``matrix`` selects tensor cores or vector units.
+    """
     return (
         activities.with_columns(on_matrix_units().alias("matrix"))
         .join(_peaks(devices), on=["device", "dtype", "matrix"], how="left", maintain_order="left")
@@ -191,10 +194,10 @@ def with_limits(activities: pl.DataFrame, devices: Mapping[int, Device | None]) 
 
 
 def roof_ns() -> pl.Expr:
-    """Return the shortest time for the work: at peak FLOP/s or at full bandwidth, whichever takes longer.
+    """Return the minimum time for the work: at peak FLOP/s or at full bandwidth, whichever is longer.
 
-    Null where the bytes are unknown, and for matmuls and convolutions also where FLOP or peak are: for all else
-    the vector units' time does not matter next to the memory's unless it is known.
+    Null where the bytes are unknown, and for matmuls and convolutions also where FLOP or peak are. For other kernels,
+    unknown FLOP do not matter, as the vector units take little time next to the memory.
     """
     compute = pl.col("flop") / pl.col("peak_flop_per_s") * 1e9
     memory = pl.col("moved_bytes") / pl.col("byte_per_s") * 1e9
@@ -213,12 +216,12 @@ def work_sums() -> list[pl.Expr]:
 
 
 def sums_of_sums() -> list[pl.Expr]:
-    """Return the sums of `work_sums` over rows that it made."""
+    """Return the sums of `work_sums` over rows that already are such sums."""
     return [*(pl.col("count", "time_ns", *_KNOWN).sum(),), *(known_sum(column) for column in _WORK)]
 
 
 def work_rates() -> list[pl.Expr]:
-    """Return rates of summed work, each over the time for which its figures are known; null where that is none."""
+    """Return rates of summed work, each over the time with known figures; null where that is 0."""
     return [
         _over("flop", "moved_bytes").alias("intensity_flop_per_byte"),
         (_over("flop", "flop_time_ns") * 1e9).alias("achieved_flop_per_s"),
@@ -229,14 +232,14 @@ def work_rates() -> list[pl.Expr]:
 
 
 def known_sum(column: str) -> pl.Expr:
-    """Sum the values that are known; null when none is."""
+    """Sum the known values; null without any."""
     return pl.when(pl.col(column).count() > 0).then(pl.col(column).sum()).alias(column)
 
 
 def with_roofs(activities: pl.DataFrame, roof_table: pl.DataFrame, again: pl.DataFrame) -> pl.DataFrame:
-    """Return the kernels of activities with the columns of `roofs` that sums need, and whether ``recomputed``.
+    """Return the kernels of activities with the columns of `roofs` needed for sums, and whether ``recomputed``.
 
-    ``again`` has the activity_id of those.
+    ``again`` has the activity_id of recomputed kernels.
     """
     return (
         activities.filter(pl.col("kind") == "kernel")
@@ -271,9 +274,9 @@ def roofline_table(kernels: pl.DataFrame, operator_inputs: pl.DataFrame) -> pl.D
 
 
 def step_work(kernels: pl.DataFrame, steps: pl.DataFrame, idle: pl.DataFrame) -> pl.DataFrame:
-    """Return table `step_work`: kernels (see `with_roofs`) summed up by the step in whose window they started.
+    """Return table `step_work`: kernels (see `with_roofs`) summed by the step in whose window they started.
 
-    ``idle`` are intervals with their cause: in those of work from before the recording any work may have been done.
+    ``idle`` are intervals with their cause; during work from before the recording, the device's work is unknown.
     """
     earlier = idle.filter(pl.col("cause") == EARLIER_WORK).select("device", "start_ns", "end_ns")
     spans = with_covered(
@@ -295,7 +298,7 @@ def step_work(kernels: pl.DataFrame, steps: pl.DataFrame, idle: pl.DataFrame) ->
 
 
 def operator_work(kernels: pl.DataFrame) -> pl.DataFrame:
-    """Return table `operator_work`: kernels (see `with_roofs`) summed up by the operator that launched them."""
+    """Return table `operator_work`: kernels (see `with_roofs`) summed by the operator that launched them."""
     sums = kernels.group_by("device", "operator").agg(*work_sums()).with_columns(*work_rates())
     return OPERATOR_WORK.conform(
         sums.sort("time_ns", "device", "operator", descending=[True, False, False], nulls_last=True)
@@ -315,8 +318,8 @@ def types_by_peak(rows: pl.DataFrame) -> pl.DataFrame:
 def mfu(kernels: pl.DataFrame, window_ns: int) -> float | None:
     """Return matmul and convolution FLOP over the window's peak FLOP (model FLOP utilization); null without any.
 
-    Each kernel's FLOP are divided by the peak of its own dtype, so that a mixture needs no dominant one.
-    Recomputed work is no progress of the model: it counts for `hfu` only (Chowdhery et al. 2022, PaLM, appendix B).
+    Each kernel's FLOP are divided by the peak of its own dtype, so a mixture of dtypes is handled. Recomputed work
+    counts only for `hfu`, as it is no progress of the model (Chowdhery et al. 2022, PaLM, appendix B).
     """
     return _utilization(kernels.select(_mfu_ns()).item(), window_ns)
 
@@ -327,10 +330,10 @@ def hfu(kernels: pl.DataFrame, window_ns: int) -> float | None:
 
 
 def mfu_at_most(kernels: pl.DataFrame, window_ns: int, unrecorded_ns: int = 0) -> float | None:
-    """Return the MFU if all matmul and convolution of unknown work had run at peak; null where `mfu` is.
+    """Return the MFU if all matmuls and convolutions with unknown work had run at peak; null where `mfu` is.
 
-    No kernel does more than its duration at peak allows, so the MFU lies between the two. ``unrecorded_ns`` is the time of the window in
-    which the device did work that nobody recorded.
+    A kernel cannot do more work than its duration at peak allows, so the true MFU lies between the two.
+    ``unrecorded_ns`` is the time of the window in which the device did unrecorded work.
     """
     return _utilization(kernels.select(_mfu_most_ns() + unrecorded_ns).item(), window_ns)
 
@@ -340,8 +343,8 @@ def equally_slow(kernels: pl.DataFrame, operator_inputs: pl.DataFrame) -> pl.Dat
 
     The columns are device, kernel_count, lowest, typical, highest.
 
-    One row per device on which several kinds of large products reach nearly the same share of their peak, well
-    below it. Kernels of different shapes rarely do: something common to all, such as the clock, may hold them.
+    There is one row per device on which several kinds of large matmuls reach nearly the same share of their peak, well
+    below it. Kernels of different shapes rarely do: a common cause, such as the clock, may limit them.
     """
     shapes = operator_inputs.select(pl.col("event_id").alias("operator_id"), "input_dims")
     columns = ("device", "name", "operator_id", "replayed_dims", "bound", "duration_ns", "compute_roof_ns")
@@ -376,19 +379,19 @@ def equally_slow(kernels: pl.DataFrame, operator_inputs: pl.DataFrame) -> pl.Dat
 
 
 def _hfu_ns() -> pl.Expr:
-    """Return the time that matmul and convolution would take at peak."""
+    """Return the time of matmul and convolution at peak."""
     own = pl.col("compute_roof_ns").filter(pl.col("group") == "matmul")
     return pl.when(own.count() > 0).then(own.sum()).alias("hfu_ns")
 
 
 def _mfu_ns() -> pl.Expr:
-    """Return the time without recomputed work: the numerator of the MFU."""
+    """Return the time at peak without recomputed work: the numerator of the MFU."""
     own = pl.col("compute_roof_ns").filter((pl.col("group") == "matmul") & ~pl.col("recomputed"))
     return pl.when(own.count() > 0).then(own.sum()).alias("mfu_ns")
 
 
 def _mfu_most_ns() -> pl.Expr:
-    """Return the most that the numerator of the MFU can be: unknown work counts as run at its peak."""
+    """Return the upper bound of the MFU's numerator: unknown work counts as run at its peak."""
     most = pl.coalesce("compute_roof_ns", pl.col("duration_ns").cast(pl.Float64))
     own = (pl.col("group") == "matmul") & ~pl.col("recomputed")
     known = pl.col("compute_roof_ns").filter(own).count() > 0

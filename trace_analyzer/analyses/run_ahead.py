@@ -41,7 +41,7 @@ def queue_depths(activities: pl.DataFrame) -> pl.DataFrame:
 
 
 def depth_within(queue: pl.DataFrame, spans: pl.DataFrame) -> float | None:
-    """Return mean queue depth over some intervals (device, start_ns, end_ns), weighted by time; None without any."""
+    """Return the mean queue depth over intervals (device, start_ns, end_ns), weighted by time; None without any."""
     end = over_group(queue, "device", pl.col("time_ns").shift(-1)).alias("end_ns")
     steps = queue.select("device", pl.col("time_ns").alias("start_ns"), end, "depth").drop_nulls("end_ns")
     length = pl.col("end_ns") - pl.col("start_ns")
@@ -78,7 +78,7 @@ def _weighted(spans: pl.DataFrame, figure: str, lengths: pl.DataFrame, name: str
     window = pl.col("window_ns").first()
     stats = held.group_by("device").agg(
         ((pl.col(figure) * pl.col("time_ns")).sum() / window).alias(f"{name}_mean"),
-        # The median is the greatest value that holds for half of the window or longer.
+        # The median is the largest value that the function reaches for at least half of the window.
         pl.col(figure).filter(2 * pl.col("at_least_ns") >= pl.col("window_ns")).max().fill_null(0).alias(f"{name}_p50"),
         pl.col(figure).max().alias(f"{name}_max"),
         (1 - pl.col("time_ns").sum() / window).alias("nothing_ratio"),

@@ -1,6 +1,6 @@
-"""Sum up steps of serving frameworks by kind (prefill, decode or both): time, work and verdict.
+"""Sum steps of serving frameworks by kind (prefill, decode or both): time, work and verdict.
 
-A prefill computes and a decoding step moves weights: one verdict on both describes neither.
+Prefill is compute-heavy and decoding is memory-heavy, so that one verdict for both would describe neither.
 """
 
 import polars as pl
@@ -45,7 +45,7 @@ def serving_marks(host: Host) -> pl.DataFrame:
 
     The columns are process_id, index, name, host_start_ns, host_end_ns, step_kind and tokens.
 
-    Of annotations that lie in one another, as those of two layers of a framework, the outermost is the step.
+    Of nested annotations, such as those of two layers of a framework, the outermost is the step.
     """
     named = host.names.filter(pl.col("kind").is_in(["annotation", "operator"]))
     known = serving_steps(named.get_column("name"))
@@ -69,7 +69,8 @@ def annotated_steps(
 ) -> pl.DataFrame:
     """Return the steps on each device with busy_ns, earlier_ns, activity_count, step_kind and tokens.
 
-    Bounds on a device are those of table `steps`; ``earlier_ns`` is work from before the recording, which is no step's.
+    Bounds on a device are those of table `steps`; ``earlier_ns`` is work from before the recording, which belongs to no
+    step.
     """
     spans = device_steps(serving_marks.select(_STEP), linked_events)
     kinds = serving_marks.select("name", "host_start_ns", "step_kind", *_SIZES).unique(
@@ -83,9 +84,9 @@ def annotated_steps(
 
 
 def serving_table(annotated_steps: pl.DataFrame, serving_verdicts: pl.DataFrame) -> pl.DataFrame:
-    """Return table `serving`: the steps of each kind on each device, with the verdicts on them.
+    """Return table `serving`: the steps of each kind on each device, with their verdicts.
 
-    These are (device, step_kind, regime, ...).
+    The verdicts are (device, step_kind, regime, ...).
     """
     length = pl.col("end_ns") - pl.col("start_ns") - pl.col("earlier_ns")
     sized = pl.col("tokens").is_not_null()
@@ -108,7 +109,7 @@ def serving_table(annotated_steps: pl.DataFrame, serving_verdicts: pl.DataFrame)
 
 SECTION = Section(
     "Serving steps",
-    "Prefill computes and decoding moves weights: each kind of step has its own limit.",
+    "Prefill computes, decoding reads weights: each kind of step is judged by itself.",
     show=(
         "step_kind",
         "count",

@@ -1,4 +1,4 @@
-"""Merge the stacks behind idle time, CPU time and kernel time into trees: what a flame graph shows."""
+"""Merge the stacks of idle time, CPU time and kernel time into trees for flame graphs."""
 
 import polars as pl
 
@@ -31,16 +31,16 @@ STACKS = Table(
 
 _MODULE = r"^nn\.Module: "
 _INSTANCE = r"^(nn\.Module: .*?)(?:_\d+)?$"
-"""The number of an instance: the same class in the same place is one frame."""
+"""Instance number: the same class in the same place is one frame."""
 _CALLS = ["runtime", "driver"]
 
 
 def stacks(host: Host, context: Context, attribution: Attribution, activities: pl.DataFrame) -> pl.DataFrame:
     """Return table `stacks`.
 
-    Idle time has the stack around the host event that it is attributed to, and its cause at the tip. CPU time is that of
-    each event without the events inside it. Kernel time has the modules and operators around the launch, those of the
-    forward operator for backward work, and the kernel at the tip.
+    Idle time has the stack of the host event that it is attributed to, with its cause as leaf. CPU time is the self
+    time of each event. Kernel time has the modules and operators of its launch (for backward work, those of the forward
+    operator), with the kernel as leaf.
     """
     parents = context.events.get_column("parent_id")
     on_stack = host.each((pl.col("kind") != "overhead") & ~pl.col("name").str.contains(PROFILER_STEP_NAME))
@@ -66,7 +66,7 @@ def stacks(host: Host, context: Context, attribution: Attribution, activities: p
 
 
 def _by_device(rows: pl.DataFrame) -> list[tuple[int, pl.DataFrame]]:
-    """Return device and its rows, by device; rows that agree in place and tip are summed up."""
+    """Yield each device and its rows; rows with equal place and leaf are summed."""
     sums = (
         rows.with_columns(pl.col("tip").cast(pl.String)).group_by("device", "row", "tip").agg(pl.col("value_ns").sum())
     )
@@ -77,7 +77,7 @@ def _by_device(rows: pl.DataFrame) -> list[tuple[int, pl.DataFrame]]:
 def _tree(
     view: str, device: int | None, parents: pl.Series, on_stack: pl.Series, texts: pl.Series, ends: pl.DataFrame
 ) -> pl.DataFrame:
-    from trace_analyzer.frames.call_trees import call_tree  # needs NumPy, which a report without a page does without
+    from trace_analyzer.frames.call_trees import call_tree  # needs NumPy, which a report without a page does not import
 
     nodes = call_tree(parents, on_stack, texts, ends, ends.get_column("tip") if "tip" in ends.columns else None)
     return nodes.rename({"text": "frame"}).with_columns(
@@ -86,7 +86,7 @@ def _tree(
 
 
 def _own_times(host: Host, parents: pl.Series) -> pl.DataFrame:
-    """Return row and value_ns: the time of each host event without that of the events inside it."""
+    """Return row and value_ns: the self time of each host event."""
     lengths = host.events.get_column("duration_ns")
     inside = pl.DataFrame({"parent": parents, "ns": lengths}).drop_nulls("parent")
     sums = sum_by_group(inside.get_column("parent"), inside.get_column("ns"), lengths.len())
@@ -95,7 +95,7 @@ def _own_times(host: Host, parents: pl.Series) -> pl.DataFrame:
 
 
 def _with_forward_modules(context: Context, parents: pl.Series) -> pl.Series:
-    """Return ``parents`` in which outermost backward work is under the module of its forward operator."""
+    """Return ``parents``, with outermost backward work below the module of its forward operator."""
     events = context.events
     moved = events.select(parents.alias("parent_id"), "module_id", "event_id").filter(
         pl.col("module_id").is_not_null() & pl.col("parent_id").is_null() & (pl.col("module_id") != pl.col("event_id"))
@@ -107,7 +107,7 @@ def _with_forward_modules(context: Context, parents: pl.Series) -> pl.Series:
 
 
 def _kinds(host: Host) -> pl.DataFrame:
-    """Return frame and its kind, each frame once."""
+    """Return the distinct frames with their kind."""
     name, kind = pl.col("name"), pl.col("kind")
     return (
         host.names.select(

@@ -1,4 +1,4 @@
-"""Find steps of the workload on each device, and which of them are representative."""
+"""Find the steps of the workload on each device, and the representative ones among them."""
 
 from typing import NamedTuple
 
@@ -49,7 +49,7 @@ STEPS = Table(
     ),
 )
 
-# A longer number is no step's, and could not be counted on from where it comes again.
+# A longer number is no step's, and repeated numbers could not be counted on from it.
 PROFILER_STEP, KERNEL_SEQUENCE = "ProfilerStep", "kernel sequence"
 _PERIOD = "period"
 """The name of steps that nothing marks, before their number."""
@@ -68,7 +68,7 @@ _TOLD_NS = ("cold_start_ns", "recording_ns")
 
 
 class HostSteps(NamedTuple):
-    """Hold the steps on the host in order, what marks them, and notes.
+    """Hold the steps on the host in order, their kind of mark, and notes.
 
     ``marks`` has process_id, index, name, host_start_ns, host_end_ns.
     """
@@ -79,13 +79,13 @@ class HostSteps(NamedTuple):
 
 
 def host_steps(host: Host, activities: pl.DataFrame, operator_inputs: pl.DataFrame) -> HostSteps:
-    """Return the steps on the host, and what marks them.
+    """Return the steps on the host, and their kind of mark.
 
-    The first of these that there is: ``ProfilerStep#N``; an annotation that repeats (but for numbers and
-    arguments) and encloses most launches, in files without any an operator that is one by its name, or may be and whose
-    repetitions are proven to be passes; what frameworks, optimizers and data loaders announce
-    (catalog/step_marks.toml); the period of the sequence of launches; else none. What marks them is
-    ``ProfilerStep``, the annotation's pattern, the framework, or ``kernel sequence``.
+    The first available kind is used: ``ProfilerStep#N``; a repeated annotation (ignoring numbers and arguments) that
+    encloses most launches (in files without annotations, an operator that is one by its name, or may be one and whose
+    repetitions are proven to be passes); marks of frameworks, optimizers and data loaders (catalog/step_marks.toml);
+    the period of the sequence of launches. The kind of mark is ``ProfilerStep``, the annotation's pattern, the
+    framework, or ``kernel sequence``.
     """
     marks = _profiler_steps(host)
     if marks.height:
@@ -112,7 +112,7 @@ def _conform(marks: pl.DataFrame) -> pl.DataFrame:
 
 
 def _marked(host: Host) -> pl.DataFrame:
-    """Return annotations and other events that a rule knows, in order, with its ``marks`` and ``source``."""
+    """Return annotations and other events that match a rule, in order, with their ``marks`` and ``source``."""
     names = host.names.select("kind", "name", "name_id")
     if _scopes_are_operators(host):
         is_scope = (pl.col("kind") == "operator") & pl.col("name").str.contains(SCOPE)
@@ -126,19 +126,19 @@ def _marked(host: Host) -> pl.DataFrame:
 
 
 def _scopes_are_operators(host: Host) -> bool:
-    """Return whether the file holds no user annotations, as those of PyTorch before 1.11, which wrote operators instead."""
+    """Return whether the file has no user annotations, which PyTorch before 1.11 wrote as operators."""
     return not (host.names.get_column("kind") == "annotation").any()
 
 
 def _plain_scopes(host: Host) -> pl.DataFrame:
-    """Return operators of such a file with the plain name of a scope or a scripted function, as `_marked` does."""
+    """Return operators of such a file with the plain name of a scope or a scripted function, like `_marked`."""
     if not _scopes_are_operators(host):
         return _spans(host, pl.lit(value=False))
     return _spans(host, (pl.col("kind") == "operator") & pl.col("name").str.contains(PLAIN_SCOPE))
 
 
 def _proven(marks: pl.DataFrame, sequence: pl.DataFrame, operator_inputs: pl.DataFrame) -> pl.DataFrame:
-    """Return the marks of processes in which each holds work that only a pass does, so that they are no layers."""
+    """Return the marks of processes in which each contains work that only a pass does, so that they are no layers."""
     passes = []
     for (process,), spans in marks.partition_by("process_id", as_dict=True, maintain_order=True).items():
         launches = sequence.filter(pl.col("process_id") == process)
@@ -149,7 +149,7 @@ def _proven(marks: pl.DataFrame, sequence: pl.DataFrame, operator_inputs: pl.Dat
 
 
 def _spans(host: Host, condition: pl.Expr) -> pl.DataFrame:
-    """Return host events of whose name a condition holds, in order, with their process and their bounds."""
+    """Return host events whose name meets a condition, in order, with their process and their bounds."""
     return (
         host.those(condition)
         .select(
@@ -166,9 +166,9 @@ def _spans(host: Host, condition: pl.Expr) -> pl.DataFrame:
 
 
 def _profiler_steps(host: Host) -> pl.DataFrame:
-    """Return ``ProfilerStep#N``, once where several threads or kinds of events show the same step.
+    """Return ``ProfilerStep#N``, once where several threads or kinds of events have the same step.
 
-    Two recordings in one file may count from the same number on: those do not overlap.
+    Two recordings in one file may start with the same number: their steps do not overlap.
     """
     number = pl.col("name").str.extract(PROFILER_STEP_NAME).cast(pl.Int64)
     steps = _spans(host, pl.col("kind").is_in(["annotation", "operator"]) & number.is_not_null()).with_columns(
@@ -179,7 +179,7 @@ def _profiler_steps(host: Host) -> pl.DataFrame:
 
 
 def _repeated_annotation(marks: pl.DataFrame, launched: pl.DataFrame) -> pl.DataFrame:
-    """Return annotations of the one pattern that encloses most launches, the rarest of several alike."""
+    """Return the annotations of the one pattern that encloses most launches, the rarest of several similar ones."""
     pattern = pl.col("name").str.replace_all(r"\(.*\)|\[.*\]", "").str.replace_all(r"\d+", "#").alias("source")
     repeated = marks.with_columns(pattern).filter(
         pl.len().over("process_id", "thread_id", "source") >= thresholds.STEP_REPEATS
@@ -188,7 +188,7 @@ def _repeated_annotation(marks: pl.DataFrame, launched: pl.DataFrame) -> pl.Data
 
 
 def _outside_of_passes(marks: pl.DataFrame, host: Host) -> pl.DataFrame:
-    """Return the marks of processes in which no module call or operator encloses them all as parts of one pass."""
+    """Return the marks of processes in which no module call or operator encloses all of them as parts of one pass."""
     spans = marks.rename({"host_start_ns": "start_ns", "host_end_ns": "end_ns"})
     parts = spans.partition_by("process_id", maintain_order=True)
     enclosed = [part.get_column("process_id").item(0) for part in parts if enclosed_by_work(part, host)]
@@ -196,7 +196,7 @@ def _outside_of_passes(marks: pl.DataFrame, host: Host) -> pl.DataFrame:
 
 
 def _announced(known: pl.DataFrame, launched: pl.DataFrame) -> pl.DataFrame:
-    """Return steps by what frameworks announce: their spans, else turns of optimizers, else optimizer steps, else fetches."""
+    """Return steps from marks of frameworks: spans, else turns of optimizers, else optimizer steps, else fetches."""
     spans = known.filter(pl.col("marks") == "span")
     by = pl.struct("process_id", "thread_id", "name")
     outermost = _disjoint(spans)
@@ -219,16 +219,16 @@ def _last_launch(launched: pl.DataFrame) -> pl.Expr:
 
 
 def _disjoint(spans: pl.DataFrame) -> pl.DataFrame:
-    """Return the spans of each thread that lie in no earlier one: of functions that call each other, the outermost."""
+    """Return the outermost spans of each thread, for functions that call each other."""
     reached = pl.col("host_end_ns").cum_max().shift(1).over("process_id", "thread_id", "source")
     return spans.filter((pl.col("host_start_ns") >= reached).fill_null(True))
 
 
 def _best(marks: pl.DataFrame, launched: pl.DataFrame) -> pl.DataFrame:
-    """Return each process's marks of the one source and thread that enclose most launches, with ``index``.
+    """Return each process's marks of the source and thread that enclose most launches, with ``index``.
 
-    Sources that overlap themselves mark no steps. Of several that enclose enough, the rarest; of these, the
-    one that encloses most.
+    Sources whose marks overlap are ignored. Of several that enclose enough launches, the rarest is used; of equally
+    rare ones, the one that encloses most.
     """
     key = ["process_id", "thread_id", "source"]
     overlaps = (pl.col("host_start_ns") < pl.col("host_end_ns").cum_max().shift(1)).fill_null(False).any().over(key)
@@ -257,7 +257,7 @@ def _best(marks: pl.DataFrame, launched: pl.DataFrame) -> pl.DataFrame:
 
 
 def _launched_before(marks: pl.DataFrame, before: pl.DataFrame, at: str) -> pl.Series:
-    """Count the launches of each mark's process that began before ``at``."""
+    """Count the launches of each mark's process before ``at``."""
     return (
         marks.select("process_id", at)
         .with_row_index("mark")
@@ -272,10 +272,10 @@ def _launched_before(marks: pl.DataFrame, before: pl.DataFrame, at: str) -> pl.S
 
 
 def device_steps(marks: pl.DataFrame, activities: pl.DataFrame) -> pl.DataFrame:
-    """Return table `steps` (without verdicts): work belongs to the step that launched it.
+    """Return table `steps` (without verdicts): an activity belongs to the step that launched it.
 
-    On a device a step runs from the previous step's last activity end to its own (the first from its
-    first activity), so the hole before a step's work belongs to it.
+    On a device, a step lasts from the previous step's last activity end to its own (the first from its first activity),
+    so the idle time before a step's work belongs to it.
     """
     numbered = marks.sort("process_id", "host_start_ns", maintain_order=True).with_row_index("mark")
     launched = (
@@ -317,11 +317,12 @@ def device_steps(marks: pl.DataFrame, activities: pl.DataFrame) -> pl.DataFrame:
 
 
 MAX_STEP_ROWS = 20_000
-"""With more, steps in which a device did nothing are left out: else a small file of many devices and steps has millions."""
+"""Most rows: beyond it, steps without device work are left out, as a small file with many devices and steps has
+millions."""
 
 
 def _unique_index() -> pl.Expr:
-    """Return the steps' numbers; one that comes again on a device is counted on from the greatest."""
+    """Return the steps' numbers; a number that recurs on a device is replaced by counting on from the largest."""
     again = (pl.int_range(pl.len(), dtype=pl.Int64)).over("device", "index")
     return pl.col("index") + again * (pl.col("index").max().over("device") + 1)
 
@@ -332,11 +333,11 @@ def _with_busy(steps: pl.DataFrame, activities: pl.DataFrame) -> pl.DataFrame:
 
 
 def _with_states(steps: pl.DataFrame) -> pl.DataFrame:
-    """Set aside the steps that are not like the others where two or more are left.
+    """Set aside unusual steps, where at least two others remain.
 
-    The first, and slow ones that follow it at once, warm up. A last one with few activities was cut by the
-    recording's end; elsewhere few activities, like a long duration, mean that the step did something else, unless slow steps
-    recur and hold most of the time. Where the sequence of launches marks the steps, the last one ends with the recording: it is cut if it launches fewer than others alike.
+    The first step, and slow ones directly after it, are warm-up. A last step with few activities was cut by the
+    recording's end; elsewhere, few activities or a long duration mean that the step did something else, unless slow steps
+    recur and take most of the time. Steps by the sequence of launches end with the recording: the last is cut if it launches less.
     """
     position = pl.int_range(pl.len()).over("device")
     is_last = position == pl.len().over("device") - 1
@@ -393,7 +394,7 @@ def _recurs(length: pl.Expr) -> pl.Expr:
 
 
 def with_verdicts(device_steps: pl.DataFrame, step_verdicts: pl.DataFrame) -> pl.DataFrame:
-    """Return table `steps`: the steps of each device with the verdict on each; null where there is none."""
+    """Return table `steps`: the steps of each device with their verdicts; null without one."""
     verdicts = step_verdicts.drop("device", "index").columns
     frame = device_steps.drop(verdicts).join(step_verdicts, on=["device", "index"], how="left", maintain_order="left")
     return STEPS.conform(frame)

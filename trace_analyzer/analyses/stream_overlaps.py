@@ -1,9 +1,9 @@
-"""Tell overlaps on one stream that a device makes by design from those that show corrupt rows.
+"""Distinguish overlaps on one stream by design from those that indicate corrupt rows.
 
-A stream works in order. From compute capability 9.0 on, programmatic dependent launch lets a kernel start in the tail of
-the one before it (CUDA Programming Guide, "Programmatic Dependent Launch and Synchronization"): the two are neighbours,
-and the later one starts and ends later. Rows that contain each other, come in another order than they were launched in, or
-run many at once, are wrong on any device.
+A stream executes in order. From compute capability 9.0 on, programmatic dependent launch lets a kernel start in the
+tail of the previous one (CUDA Programming Guide, "Programmatic Dependent Launch and Synchronization"): the two are
+neighbours, and the later one starts and ends later. Rows that contain each other, are out of launch order, or overlap
+in larger numbers are wrong on any device.
 """
 
 from collections.abc import Mapping
@@ -24,10 +24,10 @@ _OTHER_VENDORS = r"(?i)AMD|Radeon|Instinct|Intel|gfx"
 
 
 def dependent_launch_devices(trace: Trace, device_models: Mapping[int, Device | None]) -> tuple[int, ...]:
-    """Return codes of devices that can launch dependents: NVIDIA's from compute capability 9.0 on.
+    """Return codes of devices that support dependent launches: NVIDIA's from compute capability 9.0 on.
 
-    By the catalogue, else by the header; AMD's gfx90a and gfx942 report 9.x there too, in waves of 64 threads. Where neither tells,
-    by the architecture that kernels are named for.
+    The catalogue determines this, else the header; AMD's gfx90a and gfx942 also have 9.x there, but warps of 64
+    threads. Without either, the architecture in kernel names is used.
     """
     listed = {entry.index: entry for entry in trace.header.devices}
     able = []
@@ -62,13 +62,13 @@ def _version(capability: str | None) -> float:
 def with_stream_overlaps(rows: pl.DataFrame, able: tuple[int, ...]) -> pl.DataFrame:
     """Return activities by stream and start with ``designed_ns``: their overlap by design with the previous one.
 
-    ``rows`` (device, context, stream, kind, start_ns, end_ns, launch_start_ns) are those of devices whose streams work in
-    order, ``able`` the devices that can launch dependents. An overlap is by design between two kernels of a stream of
-    which the later one starts and ends after the other, was not launched before it, starts when no third one runs, and
-    starts within the last half of the other or its last 10 us.
+    ``rows`` (device, context, stream, kind, start_ns, end_ns, launch_start_ns) are those of devices whose streams
+    execute in order; ``able`` are the devices that support dependent launches. An overlap of two kernels of a stream is
+    by design if the later one starts and ends after the other, was not launched before it, starts when no third kernel
+    runs, and starts within the other's last half or last 10 us.
     """
     streams, _ = factorize(*rows.select(_STREAM))
-    # The shorter of those that start together comes first.
+    # The shorter of activities with equal starts comes first.
     ordered = sort_spans(rows.with_columns(streams.alias("track")), ["track"], shortest_first=True)
     new = starts_group("track")
     earlier = {

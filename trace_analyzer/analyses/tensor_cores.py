@@ -1,4 +1,4 @@
-"""Find matrix products that could use tensor cores better, and what that costs at most.
+"""Find matmuls and convolutions that could use tensor cores better, and the most that this can save.
 
 Three reasons: ``fp32`` operands where a narrower type is faster; ``vector-units`` although tensor
 cores take the type; and ``unaligned`` rows, which kernels must load in pieces smaller than 16 bytes
@@ -38,19 +38,19 @@ _TORCH = {"bf16": "bfloat16", "fp16": "float16"}
 _NARROWER = ("tf32", "bf16", "fp16")
 _ELEMENT_BYTES = {"tf32": 4, "bf16": 2, "fp16": 2, "fp8": 1, "int8": 1}
 _VECTOR_WIDTH = 16
-"""Bytes of the widest load of one thread, which the fast kernels need every row to start at a multiple of."""
+"""Bytes of the widest load of one thread; fast kernels need rows that are aligned to it."""
 _ALIGNMENT = r"_align[ab]?(\d+)"
 _FP32_NAMES = r"(?i)sgemm|scudnn|f32f32_f32f32_f32"
-"""Kernels whose name says that they multiply in FP32, where no shapes tell."""
+"""Kernels that multiply in FP32 according to their name, used where shapes are unknown."""
 _KEYS = ["device", "reason", "name", "operator", "dtype", "target_dtype", "input_dims"]
 
 
 def misses(kernels: pl.DataFrame, devices: Mapping[int, Device | None]) -> pl.DataFrame:
-    """Return matrix products with the reason why tensor cores could serve better, ``could_ns`` and ``saves_ns``.
+    """Return matmuls and convolutions with the reason for a better use of tensor cores, ``could_ns`` and ``saves_ns``.
 
-    ``could_ns`` is the roof on tensor cores: the longer of FLOP over their peak and bytes over bandwidth. Where FLOP
-    are unknown it is the time divided by the ratio of the peaks. Matmuls and convolutions that the memory would hold as
-    much on vector units, as those of a decoding step, are left out.
+    ``could_ns`` is the roof on tensor cores: the longer of FLOP over their peak and bytes over bandwidth. With unknown
+    FLOP, it is the time divided by the ratio of the peaks. Matmuls and convolutions that memory limits equally on
+    vector units, such as those of a decoding step, are excluded.
     """
     columns = ["activity_id", "device", "operator_id", "name", "operator", "group", "bound", "dtype", "duration_ns"]
     large = kernels.filter((pl.col("group") == "matmul") & (pl.col("bound") != "latency"))
@@ -80,7 +80,10 @@ def misses(kernels: pl.DataFrame, devices: Mapping[int, Device | None]) -> pl.Da
 
 
 def tensor_core_table(missed: pl.DataFrame, operator_inputs: pl.DataFrame) -> pl.DataFrame:
-    """Return table `tensor_cores`: `misses` summed by reason, name, operator, dtype and shapes, most saved first."""
+    """Return table `tensor_cores`:
+
+    `misses` summed by reason, name, operator, dtype and shapes, largest saving first.
+    """
     shapes = operator_inputs.select(pl.col("event_id").alias("operator_id"), "input_dims")
     frame = (
         missed.hstack(lookup(shapes, missed, "operator_id"))
@@ -107,7 +110,7 @@ def by_reason(table: pl.DataFrame) -> pl.DataFrame:
 
 
 def cure(reason: str, target_dtype: str) -> str:
-    """Return what to do about a reason, as code where that is possible."""
+    """Return the fix for a reason, as code where possible."""
     if reason == "vector-units":
         return "sizes that are multiples of 8 (16-bit types) or 16 (8-bit types), in contiguous tensors"
     if reason == "unaligned":
@@ -131,9 +134,9 @@ def _reason() -> pl.Expr:
 
 
 def _targets(devices: Mapping[int, Device | None]) -> pl.DataFrame:
-    """Return device, dtype, target_dtype, target_flop_per_s, vector_flop_per_s: the peaks to reach and to leave.
+    """Return device, dtype, target_dtype, target_flop_per_s, vector_flop_per_s: the peaks after and before the change.
 
-    FP32 has the nearest narrower type in which the device is faster for its target; the others have themselves.
+    The target of FP32 is the nearest narrower type in which the device is faster; other types keep their type.
     """
     rows = [
         (code, dtype, target, peak, device.peak_flops(dtype, matrix=dtype == "fp32"))
@@ -150,7 +153,7 @@ def _targets(devices: Mapping[int, Device | None]) -> pl.DataFrame:
 
 
 def _target(device: Device, dtype: str) -> list[tuple[str, float]]:
-    """Return the type to compute in and its tensor-core peak; empty where that is not faster or unknown."""
+    """Return the target type and its tensor-core peak; empty where it is unknown or not faster."""
     own = device.peak_flops(dtype, matrix=True)
     candidates = _NARROWER if dtype == "fp32" else (dtype,)
     peaks = [(name, peak) for name in candidates if (peak := device.peak_flops(name)) is not None]

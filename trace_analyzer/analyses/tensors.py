@@ -1,4 +1,4 @@
-"""Derive the tensors that a call reads and writes from its operator and recorded inputs; unknown is None.
+"""Derive the tensors that a call reads and writes from its operator and recorded inputs; None where unknown.
 
 Kineto records no outputs: their shape and type follow from PyTorch's rules for pointwise operators
 (broadcasting and type promotion, docs "Tensor attributes"), normalizations, softmax and reductions.
@@ -24,7 +24,7 @@ ELEMENT_BYTES: dict[str, int] = {
 }
 """Bytes per element, by the names of c10 and of Kineto's input types, in lower case and without ``c10::``."""
 
-# From the type that gives way to the one that prevails; half and bfloat16 meet in float.
+# From the lowest type to the highest of promotion; half and bfloat16 promote to float.
 _PROMOTION = (
     "bool",
     "unsigned char",
@@ -44,14 +44,14 @@ _TEXT_LIMIT = 4096
 
 @dataclass(frozen=True)
 class TensorType:
-    """Hold shape and element type, which together say whether one call's output can be the next one's input."""
+    """Hold shape and element type, which determine whether one call's output can be the next one's input."""
 
     shape: Shape
     dtype: str
 
     @property
     def key(self) -> str:
-        """Return the same text for tensors that can be the same."""
+        """Return a text that is equal for tensors that can be the same."""
         return f"{list(self.shape)} {self.dtype}"
 
     @property
@@ -69,7 +69,7 @@ class CallTensors:
 
 
 def call_tensors(operator: str, dims: str | None, types: str | None, concrete: str | None) -> CallTensors | None:
-    """Return the tensors of one call of a fusible operator or batched product; None for all others."""
+    """Return the tensors of one call of a fusible operator or batched matmul; None for all others."""
     name = operator.removeprefix("aten::")
     plain = name.rstrip("_")
     if operator == name or dims is None or types is None or max(len(dims), len(types)) > _TEXT_LIMIT:
@@ -121,7 +121,7 @@ def _pointwise(plain: str, read: tuple[TensorType, ...]) -> TensorType:
 
 
 def _broadcast(shapes: list[Shape]) -> Shape:
-    """Return the common shape; raise ``ValueError`` where there is none."""
+    """Return the broadcast shape; raise ``ValueError`` where there is none."""
     rank = max(map(len, shapes))
     columns = zip(*((1,) * (rank - len(shape)) + shape for shape in shapes), strict=True)
     sizes = [{n for n in column if n != 1} for column in columns]
@@ -131,14 +131,14 @@ def _broadcast(shapes: list[Shape]) -> Shape:
 
 
 def _product(left: TensorType, right: TensorType) -> TensorType | None:
-    """Return the shape of (b, m, k) x (b, k, n)."""
+    """Return the result of (b, m, k) x (b, k, n)."""
     if len(left.shape) != 3 or len(right.shape) != 3:
         return None
     return TensorType((*left.shape[:2], right.shape[2]), left.dtype)
 
 
 def _reduced(tensor: TensorType, values: list[Any]) -> TensorType | None:
-    """Return the shape of ``reduce(self, dim, keepdim, ...)`` where its scalar inputs were recorded."""
+    """Return the result of ``reduce(self, dim, keepdim, ...)`` where its scalar inputs were recorded."""
     if tensor.dtype not in _FLOATS or len(values) < 3 or not re.fullmatch(r"\[-?\d+(, ?-?\d+)*\]", str(values[1])):
         return None
     axes = {int(axis) % len(tensor.shape) for axis in json.loads(values[1])}
@@ -158,13 +158,13 @@ _BINARY = (
 )
 _TERNARY = "addcdiv addcmul lerp where"
 _OPERANDS = {name: n for n, names in enumerate((_UNARY, _BINARY, _TERNARY), 1) for name in names.split()}
-"""Pointwise operators and how many inputs they read: what follows may be the ``out`` of that form."""
+"""Pointwise operators with their number of inputs: a further tensor may be ``out``."""
 _INTEGER_OPERATORS = (
     "abs add bitwise_and bitwise_not bitwise_or bitwise_xor ceil clamp clamp_max clamp_min floor fmod masked_fill maximum"
     " minimum mul neg pow relu remainder round rsub sign square sub trunc where"
 )
 _ON_INTEGERS = frozenset(_INTEGER_OPERATORS.split())
-"""Those whose result on integers is an integer; that of the others is a float."""
+"""Operators with integer results on integers; the others return floats."""
 _COMPARISONS = {"eq", "ge", "gt", "isinf", "isnan", "le", "logical_and", "logical_not", "logical_or", "lt", "ne"}
 _LIKE_FIRST = {
     "_log_softmax", "_log_softmax_backward_data", "_softmax", "_softmax_backward_data", "batch_norm",

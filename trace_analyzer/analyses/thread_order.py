@@ -6,7 +6,7 @@ import polars as pl
 def titled_threads(host_events: pl.DataFrame, launches: pl.DataFrame, threads: pl.DataFrame) -> pl.DataFrame:
     """Return threads with events: thread_id, title; those that launch work first, then those with most events.
 
-    Parameters are the tables of these names. A title names the process where events are of several.
+    Parameters are the tables of these names. A title includes the process where there are several.
     """
     launching = launches.group_by("thread_id").agg(launches=pl.len())
     return (

@@ -1,20 +1,20 @@
-"""Put together what several optimizers announce in turns: one iteration updates a discriminator, then a generator."""
+"""Merge marks of several optimizers that alternate: one iteration updates a discriminator, then a generator."""
 
 import polars as pl
 
 from trace_analyzer import thresholds
 
 _LONGEST = 12
-"""Ends of a turn that is looked for: five updates of a critic and one of a generator are six."""
+"""Most marks in a turn: five updates of a critic and one of a generator are six."""
 _TRACK = ["process_id", "thread_id", "source"]
 
 
 def in_turns(ends: pl.DataFrame, launched: pl.DataFrame) -> pl.DataFrame:
-    """Return the marks that end with ``ends``, one for each turn; empty where the ends do not come in turns.
+    """Return marks with ``ends``, one for each turn; empty where the ends do not alternate.
 
-    Ends come in turns where every n-th launches the same things, and neighbours do not or are of other names: two optimizers
-    that step one after the other, or a network trained against another. ``ends`` has the columns of marks in order, ``launched``
-    process_id, at_ns and work. A last turn that is not whole is left out.
+    Ends alternate where every n-th launches the same work, and neighbours launch other work or have other names: two
+    optimizers that step one after the other, or a network trained against another. ``ends`` has the columns of marks in
+    order, ``launched`` has process_id, at_ns and work. An incomplete last turn is left out.
     """
     turns = [_merged(part, launched) for part in ends.partition_by(_TRACK, maintain_order=True)]
     return pl.concat([ends.clear(), *turns])
@@ -32,9 +32,9 @@ def _merged(ends: pl.DataFrame, launched: pl.DataFrame) -> pl.DataFrame:
 
 
 def _turn(marks: pl.DataFrame, launched: pl.DataFrame) -> int:
-    """Return after how many marks the launches come again; 1 where neighbours launch the same, or nothing comes again.
+    """Return after how many marks the launches recur; 1 where neighbours launch the same work, or nothing recurs.
 
-    The first mark holds what came before it too, so it is not compared.
+    The first mark also includes earlier work, so it is not compared.
     """
     counts = _counts(marks, launched)
     names = marks.select(pl.int_range(pl.len()).alias("mark"), "name")
@@ -49,7 +49,7 @@ def _turn(marks: pl.DataFrame, launched: pl.DataFrame) -> int:
 
 
 def _counts(marks: pl.DataFrame, launched: pl.DataFrame) -> pl.DataFrame:
-    """Return mark, work, count: what was launched between each mark's start and its end."""
+    """Return mark, work, count: the launches between each mark's start and its end."""
     spans = marks.select("process_id", "host_start_ns", "host_end_ns").with_row_index("mark")
     return (
         launched.sort("at_ns")
@@ -64,7 +64,7 @@ def _counts(marks: pl.DataFrame, launched: pl.DataFrame) -> pl.DataFrame:
 
 
 def _likeness(counts: pl.DataFrame, names: pl.DataFrame, length: int) -> pl.DataFrame:
-    """Return for each mark but the first, and the one ``length`` later: likeness, same (whether they have one name)."""
+    """Return for each mark except the first, and the one ``length`` later: likeness, same (whether names are equal)."""
     later = pl.col("mark") - length
     sizes = counts.group_by("mark").agg(pl.col("count").sum().alias("size"))
     common = (

@@ -1,4 +1,4 @@
-"""Find attention whose scores go through memory between two batched products."""
+"""Find attention whose scores pass through memory between two batched matmuls."""
 
 import polars as pl
 
@@ -6,16 +6,16 @@ from trace_analyzer.analyses.fusion_calls import elements, operators_in_order, p
 
 _STREAM = ["device", "stream"]
 _ATTENTION_CALLS = 8
-"""Between the two products of one attention there are fewer calls: scale, mask, softmax, dropout, casts."""
+"""Most calls between the two matmuls of one attention: scale, mask, softmax, dropout, casts."""
 _MASKS = ["add", "baddbmm", "masked_fill", "where"]
-"""What may mask scores, between the products or in the first."""
+"""Operators that may mask scores, between the matmuls or in the first one."""
 
 
 def unfused_attention(calls: pl.DataFrame, tensors: pl.DataFrame) -> pl.DataFrame:
-    """Find softmax between two batched products: a fused kernel keeps the scores on the chip.
+    """Find softmax between two batched matmuls: a fused kernel keeps the scores on the chip.
 
-    The scores must be the first product's output and the second's first input by number of elements. ``calls`` and ``tensors``
-    come from `fusion_calls.calls_with_tensors`.
+    The scores must be the first matmul's output and the second's first input, by number of elements. ``calls`` and
+    ``tensors`` come from `fusion_calls.calls_with_tensors`.
     """
     marked = _with_products(calls, tensors)
     softmax = _softmax_between(marked, tensors)
@@ -23,8 +23,9 @@ def unfused_attention(calls: pl.DataFrame, tensors: pl.DataFrame) -> pl.DataFram
         "before", "after", "write_bytes", pl.int_ranges("before", pl.col("after") + 1).alias("position")
     ).explode("position")
     inner = (pl.col("position") > pl.col("before")) & (pl.col("position") < pl.col("after"))
-    # A fused kernel reads q, k and v and writes the output. Of the second product's inputs v is what is no scores, and
-    # baddbmm's first input has the size of the scores, or is not read. What is doubtful is left out: the roof stays low.
+    # A fused kernel reads q, k and v and writes the output. Of the second matmul's inputs, v is the one that is not the
+    # scores; baddbmm's first input has the size of the scores, or is not read. Uncertain bytes are excluded, which
+    # keeps the roof low.
     added = pl.when(pl.col("operator").first() == "baddbmm").then(pl.col("write_bytes").first()).otherwise(0)
     q_and_k = (pl.col("read_bytes").first() - added).clip(lower_bound=0)
     v = (pl.col("read_bytes").last() - pl.col("write_bytes").filter("inner").max()).clip(lower_bound=0).fill_null(0)
@@ -55,7 +56,7 @@ def unfused_attention(calls: pl.DataFrame, tensors: pl.DataFrame) -> pl.DataFram
 
 
 def _with_products(calls: pl.DataFrame, tensors: pl.DataFrame) -> pl.DataFrame:
-    """Add each call's position, whether it is a batched product, and the positions of the products around it."""
+    """Add each call's index, whether it is a batched matmul, and the indices of the surrounding matmuls."""
     if not calls.get_column("is_softmax").any():
         calls = calls.clear()
     writes = tensors.get_column("writes").is_not_null()[calls.get_column("tensors")]
@@ -69,7 +70,7 @@ def _with_products(calls: pl.DataFrame, tensors: pl.DataFrame) -> pl.DataFrame:
 
 
 def _softmax_between(marked: pl.DataFrame, tensors: pl.DataFrame) -> pl.DataFrame:
-    """Return each softmax of the scores that one product wrote and the next one reads, by the positions of the two."""
+    """Return each softmax of scores that one matmul wrote and the next one reads, by the indices of the two."""
     sizes = with_tensors(marked.filter("product"), tensors).select(
         "position", "writes", "reads", "write_bytes", "strangers", "call"
     )

@@ -1,4 +1,4 @@
-"""Choose the part of a trace that the verdict speaks for where no steps are known."""
+"""Choose the part of a trace for the verdict where no steps are known."""
 
 from collections.abc import Sequence
 
@@ -11,15 +11,16 @@ from trace_analyzer.units import duration, percent
 Interval = tuple[int, int]
 
 NAMED = ("data-loading", "compilation", "graph-capture", "allocation", "cpu-operator", "earlier-work")
-"""Causes of idle time that name what somebody can change: such time is never trimmed."""
+"""Causes of idle time with an actionable name: such time is never trimmed."""
 
 
 def trimmed(window: Interval, gaps: pl.DataFrame, sums: pl.DataFrame) -> Interval:
     """Return the window of a device without idle time before its first real work and after its last.
 
-    ``gaps`` are those of the device, in order, ``sums`` their `causes.gap_sums`. What comes before a gap is no real work if the
-    device was busy there for at most a hundredth of all its busy time; likewise what comes behind one. The idle time of an edge is
-    trimmed up to its innermost gap of a tenth of the window or more, where half of it or more has a cause that names nothing.
+    ``gaps`` are those of the device, in order, ``sums`` their `causes.gap_sums`. Work before a gap is not real if the
+    device was busy there for at most a hundredth of its total busy time; likewise for work after a gap. Idle time at an
+    edge is trimmed up to its innermost gap of at least a tenth of the window, if at least half of it has causes outside
+    `NAMED`.
     """
     start, end = window
     length = pl.col("end_ns") - pl.col("start_ns")
@@ -41,7 +42,7 @@ def trimmed(window: Interval, gaps: pl.DataFrame, sums: pl.DataFrame) -> Interva
         return bool(edge.height) and 2 * named_ns <= idle
 
     head, tail = rows.filter(pl.col("before_ns") <= few), rows.filter(pl.col("after_ns") <= few)
-    # Up to the last long gap: short ones behind it lie within the work.
+    # Up to the last long gap; short gaps after it belong to the work.
     head = head.filter(pl.int_range(pl.len()) <= _last(head, length >= long))
     tail = tail.filter(pl.int_range(pl.len()) >= _first(tail, length >= long))
     return (
@@ -51,7 +52,7 @@ def trimmed(window: Interval, gaps: pl.DataFrame, sums: pl.DataFrame) -> Interva
 
 
 def trim_notes(device: int | str, window: Interval, judged: Interval) -> tuple[Note, ...]:
-    """Note what `trimmed` took of the window of a device."""
+    """Note the time that `trimmed` removed from the window of a device."""
     edges = (("before its first real work", judged[0] - window[0]), ("after its last", window[1] - judged[1]))
     taken = [f"{duration(ns)} {where}" for where, ns in edges if ns]
     return tuple(
@@ -66,18 +67,18 @@ def trim_notes(device: int | str, window: Interval, judged: Interval) -> tuple[N
 
 
 def _last(rows: pl.DataFrame, condition: pl.Expr) -> int:
-    """Return the number of the last row of which a condition holds, else -1."""
+    """Return the index of the last row that meets a condition, else -1."""
     rows_met = rows.select(condition.alias("is")).to_series().arg_true()
     return int(rows_met.item(-1)) if rows_met.len() else -1
 
 
 def _first(rows: pl.DataFrame, condition: pl.Expr) -> int:
-    """Return the number of the first row of which a condition holds, else the number of rows."""
+    """Return the index of the first row that meets a condition, else the number of rows."""
     rows_met = rows.select(condition.alias("is")).to_series().arg_true()
     return int(rows_met.item(0)) if rows_met.len() else rows.height
 
 
 def complement(window: Interval, intervals: Sequence[Interval]) -> list[Interval]:
-    """Return what the ``window`` holds beside disjoint ``intervals`` in order, the empty left out."""
+    """Return the non-empty parts of ``window`` outside the ordered disjoint ``intervals``."""
     edges = [window[0], *(edge for interval in intervals for edge in interval), window[1]]
     return [(start, end) for start, end in zip(edges[::2], edges[1::2], strict=True) if start < end]

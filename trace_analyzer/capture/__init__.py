@@ -1,6 +1,6 @@
-"""Record traces: what runs in, or beside, the program that is profiled.
+"""Record traces: code that runs in, or next to, the profiled program.
 
-torch is imported here and nowhere else, and only inside functions: the package works without it.
+torch is imported only in this package, and only inside functions: trace_analyzer works without it.
 
 - `session`: ``with trace_analyzer.profile(...)``, the profiler set up and timed
 - `handler`: ``on_trace_ready=trace_analyzer.trace_handler(...)``, for a profiler that somebody else set up

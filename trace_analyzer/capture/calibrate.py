@@ -1,6 +1,6 @@
-"""Measure what this machine's device attains, with torch, for ``analyze calibrate``.
+"""Measure the rates that this machine's device attains, with torch, for ``analyze calibrate``.
 
-Every rate is the best of several timed batches: what disturbs a batch only makes it slower.
+Every rate is the best of several timed batches, as disturbances only slow a batch down.
 """
 
 import contextlib
@@ -25,7 +25,7 @@ Progress = Callable[[str, float | None], None]
 
 _BATCHES = 5
 _BATCH_S = {False: 0.05, True: 0.01}
-"""Least time of a batch, full and quick: far above the resolution of the clock and a launch's latency."""
+"""Least time of a batch, full and quick: far above the clock's resolution and a launch's latency."""
 _COPY_BYTES = {
     ("cpu", True): (1 << 16, 1 << 20, 1 << 24, 1 << 26),
     ("cpu", False): tuple(1 << n for n in range(14, 29, 2)),
@@ -40,18 +40,19 @@ _MATMUL_SIZES = {
 }
 _REPEATS = {True: (1, 16, 128), False: (1, 2, 4, 8, 16, 32, 64, 128, 256)}
 _SMALL = 512
-"""Up to this size a product's time says little of a larger one's: the call costs as much."""
+"""Largest size of a matmul whose time does not predict that of larger ones, as the call dominates."""
 _SLOWEST_S = 2.0
-"""A product that takes longer ends its dtype: some CPUs emulate narrow types."""
+"""Longest time of a matmul: a slower one ends its dtype, as some CPUs emulate narrow types."""
 
 
 BUDGET_S = 60.0
 _COPIES_UNTIL, _MATMULS_UNTIL = 0.2, 0.6
-"""Shares of the budget after which copies and products end; the sweep, which compiles, has the rest."""
+"""Shares of the budget at which copies and matmuls end; the sweep, which compiles, gets the rest."""
 _SCATTERED = 0.25
-"""A median batch that takes so much longer than the best one was disturbed."""
+"""Largest relative difference between the median and the best batch without a note on disturbance."""
 _CPU_FP32_GAIN = 1.3
-"""FP32 has twice FP64's lanes in every vector unit of a CPU: with less than this gain, something disturbed one of them."""
+"""Least ratio of FP32 to FP64 rates of a CPU: vector units have twice as many FP32 lanes, so a lower ratio is
+disturbed."""
 
 
 def calibrate(
@@ -62,11 +63,11 @@ def calibrate(
     budget_s: float = BUDGET_S,
     progress: Progress | None = None,
 ) -> Calibration:
-    """Measure the device (``cuda``, ``xpu`` or ``cpu``; by default the first of them that there is).
+    """Measure the device (``cuda``, ``xpu`` or ``cpu``; by default the first that is available).
 
-    ``quick`` takes fewer sizes and shorter batches. ``sweep=False`` leaves out the repeat sweep, which compiles. What
-    would take longer than ``budget_s`` in all is left out and named in ``left_out``; only a compilation that has begun
-    may exceed it. Raises ``UsageError`` when there is no torch or no such device.
+    ``quick`` uses fewer sizes and shorter batches. ``sweep=False`` leaves out the repeat sweep, which compiles.
+    Measurements that would exceed ``budget_s`` in total are left out and listed in ``left_out``; only a running
+    compilation may exceed it. Raises ``UsageError`` without torch or such a device.
     """
     try:
         import torch
@@ -86,7 +87,7 @@ def calibrate(
         if sweep:
             try:
                 points = tuple(bench.sweep())
-            except Exception as error:  # no compiler, or one that fails: the other figures stand by themselves
+            except Exception as error:  # the compiler is missing or fails; the other figures remain valid
                 failure = f"torch.compile failed: {(str(error).strip() or type(error).__name__).splitlines()[0][:200]}"
     calibration = Calibration(
         **_identity(torch, kind),
@@ -104,7 +105,7 @@ def calibrate(
 
 
 def implausible(calibration: Calibration) -> list[str]:
-    """Return why rates cannot be right that contradict what every device of the kind does."""
+    """Return reasons to distrust rates that contradict properties of all devices of the kind."""
     best = calibration.peak_tflops
     if calibration.kind != "cpu" or not {"fp32", "fp64"} <= best.keys():
         return []
@@ -118,7 +119,7 @@ def implausible(calibration: Calibration) -> list[str]:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Keep warnings and torch's log from the screen: recompilation is what the sweep is for."""
+    """Hide warnings and torch's log messages, as recompilation is the purpose of the sweep."""
     loggers = [logging.getLogger(name) for name in ("torch._dynamo", "torch._inductor")]
     levels = [logger.level for logger in loggers]
     with warnings.catch_warnings():
@@ -133,18 +134,18 @@ def _quiet() -> Iterator[None]:
 
 
 class _Budget:
-    """Hold how much time there is, and show how much of it has passed."""
+    """Hold the time budget, and report progress on it."""
 
     def __init__(self, seconds: float, progress: Progress) -> None:
         self._seconds, self._progress = seconds, progress
         self._start = time.monotonic()
 
     def left_s(self, until: float = 1.0) -> float:
-        """Return the seconds left until a share of the budget has passed."""
+        """Return the seconds until a share of the budget has passed."""
         return self._start + until * self._seconds - time.monotonic()
 
     def tell(self, stage: str) -> None:
-        """Show what is being measured."""
+        """Report the current measurement."""
         self._progress(stage, min(1.0, max(0.0, 1 - self.left_s() / self._seconds)))
 
 
@@ -182,7 +183,7 @@ class _Bench:
         self.doubts: list[str] = []
 
     def copies(self) -> Iterator[CopyRate]:
-        """Time copies; each byte is read and written once. The largest come first: they are those of the memory."""
+        """Time copies, which read and write each byte once; the largest, which measure the memory, come first."""
         sizes = _COPY_BYTES[self.sizes][::-1]
         for place, size in enumerate(sizes):
             what = f"copies of {units.size(size)}"
@@ -203,7 +204,7 @@ class _Bench:
             seconds: float | None = 0.0
             for size in _MATMUL_SIZES[self.sizes]:
                 what = f"{dtype} matmuls of {size}"
-                # Large ones have eight times the work of the size before: twice to warm up, and once to measure.
+                # A matmul has eight times the work of the previous size: twice for warm-up, and once for measuring.
                 left = ends - time.monotonic()
                 if self._is_left_out(what, left - 3 * (8 if size > _SMALL else 1) * (seconds or 0.0)):
                     continue
@@ -215,7 +216,7 @@ class _Bench:
                     break
 
     def _is_left_out(self, what: str, left_s: float) -> bool:
-        """Return whether there is no time left for a measurement, and note it; else show it."""
+        """Return whether a measurement is left out for lack of time, and record that; else report it as current."""
         if left_s <= 0:
             self.left_out.append(what)
             return True
@@ -232,7 +233,7 @@ class _Bench:
         return [*kinds, *tf32, ("fp16", torch.float16, False)]
 
     def _matmul_s(self, dtype: Any, size: int, tf32: bool, timed: Callable[..., float]) -> float | None:
-        """Return the seconds of one product; None when the device lacks the type or the memory."""
+        """Return the seconds of one matmul; None when the device lacks the type or the memory."""
         torch = self.torch
         before = torch.get_float32_matmul_precision()
         torch.set_float32_matmul_precision("high" if tf32 else "highest")
@@ -246,7 +247,7 @@ class _Bench:
             torch.set_float32_matmul_precision(before)
 
     def launch_overhead_ns(self) -> float:
-        """Measure the CPU time of one operator on one element, few enough in a row that no queue fills up."""
+        """Measure the CPU time of one operator on one element, in runs short enough not to fill the queue."""
         element = self.torch.zeros(1, device=self.kind)
         count, best = 200, float("inf")
         for _ in range(_BATCHES * 4):
@@ -273,10 +274,10 @@ class _Bench:
         return devices[0].run_ahead.launch_lead_ns.p50 if devices else None
 
     def sweep(self) -> Iterator[SweepPoint]:
-        """Run the article's experiment: more and more arithmetic per element that is read and written once."""
+        """Run the article's experiment: increase the arithmetic per element, which is read and written once."""
         os.environ.setdefault(
             "TORCHINDUCTOR_COMPILE_THREADS", "1"
-        )  # a pool takes longer to start than these to compile
+        )  # starting a pool takes longer than these compilations
         size = _COPY_BYTES[self.sizes][-1] // 4
         source = self.torch.rand(size, device=self.kind)
         took = 0.0
@@ -285,16 +286,16 @@ class _Bench:
             if self._is_left_out(what, self.budget.left_s() - took):
                 continue
             start = time.monotonic()
-            self.torch.compiler.reset()  # each chain is code of its own: nothing is recompiled
+            self.torch.compiler.reset()  # each chain is separate code, so dropping the old code causes no recompilation
             chain = self.torch.compile(_chain(repeats), dynamic=False)
             seconds = self._seconds(partial(chain, source), what, max(1.0, self.budget.left_s()))
             took = time.monotonic() - start
             yield SweepPoint(repeats, 2 * 4 * size / seconds / 1e9, 2 * repeats * size / seconds / 1e12)
 
     def _seconds(self, work: Callable[[], object], what: str, limit_s: float = BUDGET_S) -> float:
-        """Return the shortest time of the work, as the mean of a batch; note where the batches differ much.
+        """Return the shortest mean time of the work over several batches; note large differences between batches.
 
-        After ``limit_s`` no further batch begins.
+        No further batch begins after ``limit_s``.
         """
         ends = time.monotonic() + limit_s
         for _ in range(2):
@@ -318,9 +319,9 @@ class _Bench:
 
 
 def _chain(repeats: int) -> Callable[[Any], Any]:
-    """Apply ``repeats`` multiply-adds that stay between 0 and 1 and that no compiler can fold.
+    """Apply ``repeats`` multiply-adds that stay between 0 and 1 and that compilers cannot fold.
 
-    Each result is used once: torch.compile writes out an expression as often as it is used.
+    Each result is used once, as torch.compile duplicates an expression for each use.
     """
 
     def chain(x: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Estimate changes of whatever can be analysed: a trace, a finished profile, or a report."""
+"""Estimate the effect of changes on any source: a trace, a finished profile, or a report."""
 
 from typing import Any
 
@@ -11,12 +11,12 @@ from trace_analyzer.signatures import takes_options_of
 
 @takes_options_of(replayed.changes_of)
 def whatif(source: Any, *, device: int | str | None = None, **changes: Any) -> replayed.WhatIf:
-    """Estimate what changes would bring to the steps of a trace, of a finished profile or of a `Report`.
+    """Estimate the effect of changes on the steps of a trace, of a finished profile or of a `Report`.
 
     ``changes`` are those of `trace_analyzer.replay.whatif.changes_of`: ``prefetch`` is a number of workers, ``batch`` a
-    factor; ``speedup`` maps what gets faster to how many times: ``{"matmul": 2}``; ``fuse`` and ``warm`` may name one part of
-    theirs (`trace_analyzer.replay.parts.PARTS`). Without any change, the result holds an estimate for each standard one. Raises ``InputError`` for input that is no readable trace, ``UsageError`` for changes
-    that make no sense.
+    factor; ``speedup`` maps parts to their factors: ``{"matmul": 2}``; ``fuse`` and ``warm`` may name one of their
+    parts (`trace_analyzer.replay.parts.PARTS`). Without changes, the result has an estimate for each standard change.
+    Raises ``InputError`` for input that is no readable trace, ``UsageError`` for invalid changes.
     """
     asked = replayed.changes_of(**changes)
     if not isinstance(source, Report):

@@ -1,4 +1,4 @@
-"""Write a finished profile to a file, whole or not at all, with facts that Kineto does not write."""
+"""Write a finished profile to a file atomically, with facts that Kineto does not write."""
 
 import gzip
 import json
@@ -11,11 +11,11 @@ from trace_analyzer.files import Outputs, temporary_folder
 from trace_analyzer.run_metadata import HEADER_KEY, RunMetadata
 
 _CHUNK = 1 << 20
-_COMPRESSION = 1  # training waits for it; a third of the time of gzip's usual 6, for a fifth more bytes
+_COMPRESSION = 1  # training waits for it: a third of the time of gzip's default 6, for a fifth more bytes
 
 
 class FinishedProfile(Protocol):
-    """Declare what `export` needs of ``torch.profiler.profile``."""
+    """Declare the interface of ``torch.profiler.profile`` that `export` uses."""
 
     def export_chrome_trace(self, path: str) -> object:
         """Write the trace as Chrome's JSON."""
@@ -24,9 +24,9 @@ class FinishedProfile(Protocol):
 def export(profile: FinishedProfile, path: Path, settings: RunMetadata | None = None) -> Path:
     """Write the trace of a finished profile to ``path``, compressed if that ends in ``.gz``; return it.
 
-    ``settings`` go into the header. ``add_metadata_json`` of the profiler would do so only before it stopped,
-    which is too early for a callback like ``on_trace_ready``; so they are put behind the file's first brace.
-    Raises what the export raises, ``OSError`` included; nothing half written is left.
+    ``settings`` are written to the header, after the file's first brace. ``add_metadata_json`` of the profiler works
+    only before it stops, which is too early for a callback such as ``on_trace_ready``. Raises errors of the export,
+    including ``OSError``; no partial file is left.
     """
     with temporary_folder(path.parent) as folder, Outputs() as outputs:
         raw = folder / "trace.json"
@@ -39,14 +39,14 @@ def export(profile: FinishedProfile, path: Path, settings: RunMetadata | None = 
 
 
 def _compressed(file: BinaryIO, path: Path) -> gzip.GzipFile | AbstractContextManager[BinaryIO]:
-    """Return what writes into the file, compressed if its name ends in ``.gz``."""
+    """Return a writer into the file, which compresses if the file's name ends in ``.gz``."""
     if path.suffix != ".gz":
         return nullcontext(file)
     return gzip.GzipFile(path.name, "wb", _COMPRESSION, file)
 
 
 def _with_facts(start: bytes, settings: RunMetadata | None) -> bytes:
-    """Insert the facts as the trace's first entry; return a trace that is no object unchanged."""
+    """Insert the facts as the trace's first entry; a trace that is no object is returned unchanged."""
     opening = len(start) - len(start.lstrip()) + 1
     known = {} if settings is None else {key: fact for key, fact in asdict(settings).items() if fact is not None}
     if not known or start[opening - 1 : opening] != b"{" or start[opening:].lstrip()[:1] == b"}":

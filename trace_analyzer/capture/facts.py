@@ -1,4 +1,4 @@
-"""Collect facts of this process for a trace: versions, clocks, numeric modes, ranks."""
+"""Collect facts on this process for a trace: versions, clocks, numeric modes, ranks."""
 
 import os
 import platform
@@ -14,10 +14,10 @@ T = TypeVar("T")
 def settings(
     level: str | None = None, measured_step_ms: float | None = None, autocast_dtype: str | None = None
 ) -> RunMetadata:
-    """Return all that this process can report; null is what its torch does not know.
+    """Return all facts on this process; null where its torch does not provide one.
 
-    The flags are those of now. They are modes of the process, except for autocast, which has its regions: without
-    ``autocast_dtype`` it is known only if this is called in one.
+    Flags have their present values. They are modes of the process, except autocast, which has regions: without
+    ``autocast_dtype``, it is known only if this is called within one.
     """
     import torch
 
@@ -42,7 +42,7 @@ def settings(
 
 
 def _of_device(torch: Any) -> Mapping[str, Any]:
-    """Return facts of the current CUDA or HIP device; none where there is none or it was never used."""
+    """Return facts on the current CUDA or HIP device; empty where it is missing or was never used."""
     if not (torch.cuda.is_available() and torch.cuda.is_initialized()):
         return {}
     properties = torch.cuda.get_device_properties(torch.cuda.current_device())
@@ -58,7 +58,7 @@ def _of_device(torch: Any) -> Mapping[str, Any]:
 
 
 def _asked(question: Callable[[], T]) -> T | None:
-    """Return the answer, or None: builds of torch differ, and no fact is worth a failure of training."""
+    """Return the answer, or None: builds of torch differ, and a fact must not fail the training."""
     try:
         return question()
     except Exception:

@@ -1,4 +1,4 @@
-"""Turn each recorded cycle into a trace, a report and one line: ``on_trace_ready=trace_handler(...)``."""
+"""Turn each recorded cycle into a trace, a report and one line of text: ``on_trace_ready=trace_handler(...)``."""
 
 import glob
 import json
@@ -17,11 +17,11 @@ from trace_analyzer.errors import UsageError
 from trace_analyzer.units import visible
 
 TIME_LIMIT_S = 300.0
-"""Half of the ten minutes after which other ranks, waiting in a collective, give a rank up."""
+"""Half of the ten minutes after which other ranks, which wait in a collective, time out."""
 
 _POLL_S = 0.2
 _LEAST_S = 60.0
-"""Time to judge the job in, even where the ranks took all of the limit."""
+"""Least time for judging the job, even if the ranks used the whole limit."""
 _PACKAGE_HOME = str(Path(__file__).resolve().parents[2])
 
 
@@ -36,22 +36,21 @@ def trace_handler(
 ) -> Callable[[FinishedProfile], None]:
     """Return a callback for ``torch.profiler.profile(on_trace_ready=...)``.
 
-    At the end of each recorded cycle it writes, into ``folder``, ``<name>.step<N>.json.gz``, N being the steps
-    that the profiler has counted; with ``report``, it also analyses the trace, writes the reports
-    ``<name>.step<N>.report.html`` and ``.report.json`` beside it, and prints the verdict in one line on standard error.
-    A process of a job of several ranks adds ``.rank<R>`` to the names, and what ``analyze ranks`` needs of
-    it, ``<name>.rank<R>.step<N>.rank.gz``. Files that exist are never
-    overwritten: the names get a number.
+    At the end of each recorded cycle, it writes ``<name>.step<N>.json.gz`` into ``folder``; N is the profiler's count
+    of steps. With ``report``, it also analyses the trace, writes the reports ``<name>.step<N>.report.html`` and
+    ``.report.json`` next to it, and prints the verdict in one line on standard error. A process of a job with several
+    ranks adds ``.rank<R>`` to the names, and writes its input for ``analyze ranks``,
+    ``<name>.rank<R>.step<N>.rank.gz``. Existing files are never overwritten: the names get a number.
 
-    With ``job``, rank 0 then waits for the summaries of the other ranks, which lie in the same folder, and prints which rank
-    of the job is late, and why, in one line more; what is there when ``time_limit_s`` is over is judged.
+    With ``job``, rank 0 then waits for the summaries of the other ranks in the same folder, and prints in one more line
+    which rank of the job is late, and why; after ``time_limit_s``, it judges the summaries that exist.
 
-    Whatever fails is a warning, never an exception: training goes on, and the trace is kept. The analysis
-    runs in a process of its own, so that neither its memory nor its threads are the trainer's, and is
-    ended after ``time_limit_s``. ``options`` are those of `trace_analyzer.analyze` that the command
-    has, too: ``device``, ``step``, ``gpu``, ``peak_gbps``, ``peak_tflops`` (a mapping).
+    Failures are warnings, never exceptions: training continues, and the trace is kept. The analysis runs in a process
+    of its own, which keeps its memory and threads out of the trainer, and is killed after ``time_limit_s``. ``options``
+    are those of `trace_analyzer.analyze` that the command also has: ``device``, ``step``, ``gpu``, ``peak_gbps``,
+    ``peak_tflops`` (a mapping).
 
-    Raises ``UsageError``, at once, for an option that does not exist.
+    Raises ``UsageError`` immediately for an unknown option.
     """
     flags = _flags(options)
 
@@ -82,13 +81,13 @@ def _flags(options: Mapping[str, Any]) -> list[str]:
 
 
 def _stem(name: str, profile: FinishedProfile) -> str:
-    """Return the file stem, ``trace.rank3.step17``, as far as rank and step are known."""
+    """Return the file stem, ``trace.rank3.step17``, with rank and step where they are known."""
     rank, step = facts.rank(), getattr(profile, "step_num", 0)
     return ".".join([name, *([] if rank is None else [f"rank{rank}"]), *([f"step{step}"] if step else [])])
 
 
 def _free_stem(folder: Path, stem: str) -> Path:
-    """Return the stem, numbered when an earlier run left such a trace in the folder."""
+    """Return the stem, with a number when the folder already has such a trace."""
     folder.mkdir(parents=True, exist_ok=True)
     number = 1
     while folder.joinpath(f"{(taken := stem if number == 1 else f'{stem}-{number}')}.json.gz").exists():
@@ -97,16 +96,16 @@ def _free_stem(folder: Path, stem: str) -> Path:
 
 
 def _level(profile: FinishedProfile) -> str:
-    """Return the level of `session.profile` that comes nearest to the profiler's choices."""
+    """Return the level of `session.profile` that is closest to the profiler's options."""
     if getattr(profile, "with_stack", False):
         return "full"
     return "standard" if getattr(profile, "record_shapes", False) else "light"
 
 
 def _report(trace: Path, stem: Path, flags: list[str], time_limit_s: float) -> None:
-    """Analyse the trace in a process of its own and print the verdict; on failure, warn."""
+    """Analyse the trace in a process of its own and print the verdict; warn on failure."""
     html, document = (stem.with_name(f"{stem.name}.report.{kind}") for kind in ("html", "json"))
-    # -P and a path that comes last: the trainer's folder must not shadow a module of the analysis.
+    # -P, and the package at the end of the path: the trainer's folder must not shadow modules of the analysis.
     code = f"import sys; sys.path.append({_PACKAGE_HOME!r}); from trace_analyzer.cli import run; run()"
     command = [sys.executable, "-P", "-c", code, "report", str(trace), "--report", str(html), "--force"]
     if facts.rank() is not None:
@@ -129,7 +128,7 @@ def _report(trace: Path, stem: Path, flags: list[str], time_limit_s: float) -> N
 
 
 def _judge_job(stem: Path, until: float) -> None:
-    """Wait for the summaries of all ranks, judge the job in a process of its own and print its sentence; on failure, warn."""
+    """Wait for all ranks' summaries, judge the job in a separate process, and print its sentence; warn on failure."""
     pattern = f"{glob.escape(stem.name).replace('.rank0', '.rank*', 1)}.rank.gz"
     while len(list(stem.parent.glob(pattern))) < facts.world_size() and time.monotonic() < until:
         time.sleep(_POLL_S)
@@ -157,14 +156,14 @@ def verdict_line(verdict: Mapping[str, Any]) -> str:
 
 
 def _environment() -> dict[str, str]:
-    """Return the environment of the analysis, which shares the processors among this machine's ranks."""
+    """Return the environment for the analysis, which divides the processors among this machine's ranks."""
     ranks = os.environ.get("LOCAL_WORLD_SIZE", "")
     share = max(1, (os.cpu_count() or 1) // max(1, int(ranks) if ranks.isdecimal() else 1))
     return {"POLARS_MAX_THREADS": str(share), **os.environ}
 
 
 def _warn(message: str) -> None:
-    """Warn, even where warnings are errors."""
+    """Warn, even where warnings are turned into errors."""
     with warnings.catch_warnings():
         warnings.simplefilter("always")
         warnings.warn(f"trace_analyzer: {message}", RuntimeWarning, stacklevel=2)

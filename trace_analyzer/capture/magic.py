@@ -1,4 +1,4 @@
-"""Profile a notebook's cell: ``%load_ext trace_analyzer``, then ``%%analyze`` above the cell."""
+"""Profile a notebook cell: ``%load_ext trace_analyzer``, then ``%%analyze`` above the cell."""
 
 import argparse
 import shlex
@@ -12,10 +12,10 @@ if TYPE_CHECKING:
 
 
 class _Options(argparse.ArgumentParser):
-    """Parse the words behind ``%%analyze``; a wrong one is an error of usage, not the end of the kernel."""
+    """Parse the arguments of ``%%analyze``; an invalid one is a usage error and does not exit the kernel."""
 
     def error(self, message: str) -> NoReturn:
-        """Raise what IPython shows in one line."""
+        """Raise an error that IPython shows in one line."""
         raise _usage_error(message)
 
 
@@ -38,8 +38,8 @@ def register(shell: Any) -> None:
     def analyze(line: str, cell: str) -> "Report | None":
         """Run the cell under the profiler, show the report and keep it: ``%%analyze [NAME] [--level LEVEL]``.
 
-        NAME is the variable that holds the report afterwards, ``report`` by default. LEVEL is light, standard
-        (shapes too) or full (stacks and memory too).
+        NAME is the variable for the report, ``report`` by default. LEVEL is light, standard (with shapes) or full (with
+        stacks and memory).
         """
         try:
             words = shlex.split(line)
@@ -51,7 +51,7 @@ def register(shell: Any) -> None:
 
 
 def _analyzed(shell: Any, cell: str, options: Any) -> "Report | None":
-    """Return the report on the cell, kept under its name; None where the cell failed, which IPython has shown."""
+    """Return the report on the cell, stored under its name; None where the cell failed, with its error shown."""
     if not options.name.isidentifier():
         raise _usage_error(f"{options.name!r} is no name of a variable")
     try:

@@ -15,8 +15,8 @@ from trace_analyzer.report import Report
 def analyze_profile(profile: FinishedProfile, **options: Any) -> Report:
     """Analyze a finished profile, after its ``with`` block or in ``on_trace_ready``.
 
-    ``options`` are those of `trace_analyzer.pipeline.analyze`. The trace is exported to a temporary file
-    that is gone afterwards. Raises what ``export_chrome_trace`` raises when the profile is not finished.
+    ``options`` are those of `trace_analyzer.pipeline.analyze`. The trace is exported to a temporary file, which is
+    deleted afterwards. Raises the error of ``export_chrome_trace`` when the profile is not finished.
     """
     with tempfile.TemporaryDirectory(prefix="trace-analyzer-") as folder:
         known = facts.settings() if "torch" in sys.modules else None

@@ -1,4 +1,4 @@
-"""Run a command under the profiler without a change to it: the side of ``analyze record`` that waits."""
+"""Run an unchanged command under the profiler: the waiting side of ``analyze record``."""
 
 import contextlib
 import os
@@ -14,14 +14,14 @@ from trace_analyzer.errors import UsageError
 from trace_analyzer.files import temporary_folder
 
 HOOK = Path(__file__).with_name("hook")
-"""Folder of the ``sitecustomize`` that every Python of the command runs first."""
+"""Folder with the ``sitecustomize`` that every Python process of the command runs first."""
 
 
 @dataclass(frozen=True)
 class RecordedCommand:
-    """Hold how the command ended (negative: by that signal), its traces, and why there are none.
+    """Hold the command's exit code (negative: minus the signal), its traces, and reasons for missing ones.
 
-    ``without_device`` says for which torch there is no device, "" where there is one.
+    ``without_device`` names the torch that sees no device, "" where all see one.
     """
 
     returncode: int
@@ -38,19 +38,19 @@ def full_command(words: Sequence[str]) -> list[str]:
 
 
 def script_name(words: Sequence[str]) -> str:
-    """Return the name for the traces: the script, else the module, else the command."""
+    """Return the name for the traces: that of the script, else of the module, else of the command."""
     scripts = [Path(word).stem for word in words if word.endswith(".py")]
     modules = [words[i + 1].rpartition(".")[2] for i, word in enumerate(words[:-1]) if word == "-m"]
-    # torchrun's own module is not what one looks for when a script follows it
+    # where a script follows torchrun's module, the script's name is more useful
     return next(iter((*scripts, *reversed(modules), Path(words[0]).name)))
 
 
 def record(words: Sequence[str], plan: Plan) -> RecordedCommand:
-    """Run the command to its end and collect the traces of its processes in ``plan.folder``, named after it.
+    """Run the command to its end and collect the traces of its processes in ``plan.folder``, under its name.
 
-    Standard input, output and error are the command's own, and so are signals: Ctrl-C reaches it, not us, and
-    signals to this process are passed on. A trace is whole or not there. Raises ``UsageError`` when the command
-    cannot be started or the folder not be written to.
+    Standard input, output and error belong to the command, and so do signals: Ctrl-C reaches it directly, and signals
+    to this process are forwarded. A trace is complete or absent. Raises ``UsageError`` when the command cannot be
+    started or the folder cannot be written.
     """
     folder = Path(plan.folder)
     with contextlib.ExitStack() as stack:
@@ -66,12 +66,12 @@ def record(words: Sequence[str], plan: Plan) -> RecordedCommand:
 
 
 def _told(private: Path, what: str) -> tuple[str, ...]:
-    """Return what the processes wrote for us, each kind of message in files of its own suffix."""
+    """Return the messages that the processes left in files with this suffix."""
     return tuple(path.read_text(encoding="utf-8") for path in sorted(private.glob(f"*.{what}")))
 
 
 def _run(command: list[str], plan: Plan) -> int:
-    """Run the command and return its code, as `subprocess` counts it."""
+    """Run the command and return its exit code, as `subprocess` defines it."""
     path = os.pathsep.join(filter(None, (str(HOOK), os.environ.get("PYTHONPATH"))))
     environment = {**os.environ, VARIABLE: plan.to_text(), "PYTHONPATH": path}
     with _signals_for() as children:
@@ -85,7 +85,7 @@ def _run(command: list[str], plan: Plan) -> int:
 
 @contextlib.contextmanager
 def _signals_for() -> "Iterator[list[subprocess.Popen[bytes]]]":
-    """Forward signals of this process to the command, except those that the terminal sends it itself."""
+    """Forward signals of this process to the command, except those that the terminal sends to both."""
     children: list[subprocess.Popen[bytes]] = []
 
     def forward(number: int, _: object) -> None:
@@ -106,7 +106,7 @@ _FROM_TERMINAL = (signal.SIGINT, signal.SIGQUIT)
 
 
 def _in_foreground() -> bool:
-    """Return whether the terminal sends its signals to this process group, which the command shares."""
+    """Return whether this process group, which includes the command, receives the terminal's signals."""
     try:
         with open("/dev/tty") as terminal:
             return os.tcgetpgrp(terminal.fileno()) == os.getpgrp()
@@ -115,9 +115,10 @@ def _in_foreground() -> bool:
 
 
 def _named(private: Path, folder: Path, name: str) -> tuple[Path, ...]:
-    """Move the traces to ``folder`` under descriptive names that no file has yet.
+    """Move the traces to ``folder`` under descriptive, unused names.
 
-    By rank where there are ranks, and then without other processes (a launcher); else the largest first.
+    Where there are ranks, traces are ordered by rank and others (such as a launcher's) are dropped; else the largest
+    comes first.
     """
     ranks = sorted(private.glob("rank*.json.gz"), key=lambda path: int(path.name[4:-8]))
     recorded = ranks or sorted(private.glob("process*.json.gz"), key=lambda path: -path.stat().st_size)

@@ -1,6 +1,6 @@
-"""Record within the script's own process: wait for torch, then for steps or seconds.
+"""Record within the script's own process: wait for torch, then count steps or seconds.
 
-Imports nothing but the standard library until the script imports torch. Nothing here may fail the script.
+Imports only the standard library until the script imports torch. Nothing here may fail the script.
 """
 
 import atexit
@@ -21,14 +21,14 @@ from pathlib import Path
 from typing import Any
 
 VARIABLE = "TRACE_ANALYZER_RECORD"
-"""Environment variable that carries the `Plan` to every Python that the command starts."""
+"""Environment variable with the `Plan` for every Python process that the command starts."""
 
 
 @dataclass(frozen=True)
 class Plan:
     """Describe what to record: ``steps`` optimizer steps, or ``seconds``, ``after`` seconds from torch's import.
 
-    ``folder`` takes the traces.
+    ``folder`` is where traces are written.
     """
 
     folder: str
@@ -44,7 +44,7 @@ class Plan:
 
 
 def arm() -> None:
-    """Record this process as the environment says, once it has imported torch."""
+    """Record this process as the environment requests, once it has imported torch."""
     text = os.environ.get(VARIABLE)
     if text:
         plan = Plan(**json.loads(text))
@@ -53,7 +53,7 @@ def arm() -> None:
 
 
 class _AfterTorch(importlib.abc.MetaPathFinder):
-    """Call back right after ``import torch``."""
+    """Call a function right after ``import torch``."""
 
     def __init__(self, callback: Callable[[], None]) -> None:
         self._callback = callback
@@ -61,7 +61,7 @@ class _AfterTorch(importlib.abc.MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: types.ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        """Return torch's spec, whose execution ends with the callback; None for any other module."""
+        """Return torch's spec, with the callback at the end of its execution; None for any other module."""
         if fullname != "torch":
             return None
         sys.meta_path.remove(self)
@@ -79,7 +79,7 @@ class _AfterTorch(importlib.abc.MetaPathFinder):
 
 
 def _harmless(action: Callable[[], None]) -> None:
-    """Call a function; a failure is one line on standard error, and the script goes on."""
+    """Call a function; a failure is reported in one line on standard error, and the script continues."""
     try:
         action()
     except Exception as error:
@@ -97,7 +97,7 @@ def _attach(plan: Plan) -> None:
 
 
 _HELPER = re.compile(r"--multiprocessing-fork|multiprocessing\.\w+ import|compile_worker")
-"""Command lines of processes that a script starts for itself: loaders, compilers."""
+"""Command lines of helper processes of a script: data loaders, compilers."""
 
 
 def _trace_path(plan: Plan) -> Path:
@@ -108,7 +108,7 @@ def _trace_path(plan: Plan) -> Path:
 
 
 class StepRecorder:
-    """Record by steps of the process's first optimizer (or, when that is gone, the next), in its thread."""
+    """Record by steps of the process's first optimizer (or the next one, if that was deleted), in its thread."""
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
@@ -119,10 +119,10 @@ class StepRecorder:
         self._over = False
 
     def attach(self) -> None:
-        """Wrap the ``step`` of every class of optimizers outside of torch's own wrapper.
+        """Wrap ``step`` of every optimizer class outside torch's own wrapper.
 
-        Torch's hooks run inside of the range ``Optimizer.step#...``, where neither a step of the profiler nor
-        the recording may begin or end.
+        Torch's hooks run inside the range ``Optimizer.step#...``, where neither a profiler step nor the recording may
+        begin or end.
         """
         from torch.optim import Optimizer
 
@@ -167,7 +167,7 @@ class StepRecorder:
                 print(f"analyze: recording failed: {error}", file=sys.stderr, flush=True)
 
     def _advance(self) -> None:
-        """Advance the session by a step, and begin it once the script runs no profiler of its own."""
+        """Advance the session by a step, and start it once no profiler of the script runs."""
         from trace_analyzer.capture import watch
         from trace_analyzer.capture.session import Session
 
@@ -182,7 +182,7 @@ class StepRecorder:
             _tell(self._plan, f"its process ended at once (os._exit, exec, a signal), before the end of {needed} steps")
 
     def finish(self) -> None:
-        """Keep what was recorded so far, and say why there is nothing."""
+        """Keep the recording so far, and report why there is none."""
         session = self._session
         if self._place is None or self._place[0] != os.getpid():
             return
@@ -196,7 +196,7 @@ class StepRecorder:
 
 
 class SecondsRecorder:
-    """Record all threads for a time, until the script starts a profiler of its own."""
+    """Record all threads for some time, until the script starts a profiler of its own."""
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
@@ -207,10 +207,10 @@ class SecondsRecorder:
         self._thread = threading.Thread(target=_harmless, args=(self._record,), daemon=True)
 
     def attach(self) -> None:
-        """Start waiting, in a thread."""
+        """Start to wait in a thread."""
         from torch.profiler import ProfilerActivity, profile
 
-        # Kineto prepares itself in the thread of its first use, and refuses if torch was imported in another.
+        # Kineto initializes in the thread of its first use, and refuses if torch was imported in another thread.
         with profile(activities=[ProfilerActivity.CPU]):
             pass
         atexit.register(self._finish)
@@ -245,7 +245,10 @@ class SecondsRecorder:
         _tell_device(self._plan)
 
     def _claimed(self) -> Callable[[], None] | None:
-        """Make the script's profilers wait for the recording; return how to undo that, None if one is running."""
+        """Make the script's profilers wait for the recording.
+
+        Returns a function that undoes this, or None if a profiler is running.
+        """
         from trace_analyzer.capture import watch
 
         self._recording = True
@@ -259,7 +262,7 @@ class SecondsRecorder:
         return None
 
     def _give_way(self) -> None:
-        """End the recording in its own thread and keep it, as the script starts a profiler of its own."""
+        """End the recording in its own thread and keep it, as the script starts a profiler."""
         stopped = self._stopped
         if self._recording and os.getpid() == self._process:
             self._ending.set()
@@ -272,11 +275,11 @@ class SecondsRecorder:
 
 
 _PATIENCE_S = 0.1
-"""How often to look whether the script's own profiler has ended."""
+"""Interval for checking whether the script's own profiler has ended."""
 
 
 def _tell_without_torch(plan: Plan) -> None:
-    """Say which interpreter ended without torch, and whether it has it: the reason where no other is known."""
+    """Report an interpreter that ended without importing torch, as reason for a missing trace."""
     if "torch" in sys.modules or not Path(plan.folder).is_dir():
         return
     has_none = importlib.util.find_spec("torch") is None
@@ -285,7 +288,7 @@ def _tell_without_torch(plan: Plan) -> None:
 
 
 def _tell_device(plan: Plan) -> None:
-    """Say that torch sees no device, where it sees none."""
+    """Report that torch sees no device, if so."""
     import torch
 
     kinds = [kind for kind in ("cuda", "xpu") if hasattr(torch, kind) and getattr(torch, kind).is_available()]
@@ -298,12 +301,12 @@ def _tell_device(plan: Plan) -> None:
 
 
 def _tell(plan: Plan, reason: str) -> None:
-    """Write the reason for a missing trace where ``analyze record`` reads it."""
+    """Write the reason for a missing trace to a file that ``analyze record`` reads."""
     Path(plan.folder, f"process{os.getpid()}.reason").write_text(reason, encoding="utf-8")
 
 
 def _compiling() -> bool:
-    """Return whether torch.compile traces this code now; then it must not see a recorder."""
+    """Return whether torch.compile is tracing this code, which must not see a recorder."""
     import torch
 
     return bool(torch.compiler.is_compiling())

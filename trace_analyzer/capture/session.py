@@ -35,18 +35,18 @@ LEVELS: Mapping[str, Mapping[str, bool]] = MappingProxyType(
         "full": {"record_shapes": True, "with_stack": True, "profile_memory": True, "with_modules": True},
     }
 )
-"""What ``torch.profiler.profile`` is asked to record at each level; host and device activity always."""
+"""Arguments of ``torch.profiler.profile`` at each level; host and device activity is always recorded."""
 
 SKIP = 3
-"""Steps before anything is timed: the first ones load kernels, compile and allocate."""
+"""Steps before the timed ones: the first steps load kernels, compile and allocate."""
 WARMUP = 2
-"""Steps that the profiler runs through before it keeps what it sees."""
+"""Warm-up steps of the profiler before it records."""
 
 
 def profile(
     *, steps: int | None = None, level: Level = "light", skip: int = SKIP, trace: str | Path | None = None
 ) -> "Session":
-    """Record this block, or the function that this decorates, and analyse it.
+    """Record this block, or the decorated function, and analyse it.
 
     ::
 
@@ -65,8 +65,8 @@ def profile(
         adds shapes, for FLOP and bytes; ``"full"`` adds Python stacks and allocations, for where it comes from.
     trace: file in which to keep the trace (``.json`` or ``.json.gz``); none is kept by default.
 
-    Raises ``UsageError`` for another level, or fewer than 1 step. Only one profiler can be at work in a process: the
-    recording does not begin beside another one, and ends when another one begins.
+    Raises ``UsageError`` for an unknown level, or fewer than 1 step. A process can have only one active profiler: the
+    recording does not start while another one is active, and ends when another one starts.
     """
     return Session(steps, level, skip, trace)
 
@@ -82,9 +82,9 @@ class Session:
                 raise UsageError(f"{name}={count!r}: must be a whole number, at least {least}")
         self.steps, self.level, self.skip = steps, level, skip
         self.measured_step_ms: float | None = None
-        """Mean time of a step without the profiler, ms; None when it was not measured."""
+        """Mean time of a step without the profiler, ms; None when not measured."""
         self.failure: str | None = None
-        """Why no trace could be written; None when it was, or nothing was recorded yet."""
+        """Why no trace could be written; None when one was, or nothing has been recorded."""
         self._kept = None if trace is None else Path(trace)
         self._trace: Path | None = None
         self._profiler: Any = None
@@ -99,31 +99,31 @@ class Session:
 
     @property
     def needed(self) -> int:
-        """Return how many steps are missing from a complete recording; 0 when steps do not matter."""
+        """Return the number of steps that a complete recording still needs; 0 where steps are not counted."""
         return 0 if self.steps is None else self.skip + 2 * self.steps + WARMUP
 
     @property
     def started(self) -> bool:
-        """Return whether the recording has begun, which it does once."""
+        """Return whether the recording has started, which happens once."""
         return self._process is not None
 
     @property
     def running(self) -> bool:
-        """Return whether the profiler records in this process; a fork records nothing."""
+        """Return whether the profiler is recording in this process; a forked child records nothing."""
         return self._profiler is not None and self._process == os.getpid()
 
     @property
     def trace(self) -> Path | None:
-        """Return the trace's file; None before there is one."""
+        """Return the trace's file; None before it exists."""
         return self._trace
 
     @property
     def gave_way(self) -> bool:
-        """Return whether the recording ended because the program started a profiler of its own."""
+        """Return whether the recording ended because the program started its own profiler."""
         return self._gave_way
 
     def start(self) -> Self:
-        """Begin; ``with`` does so. Raises ``UsageError`` when it began before, or another profiler is at work."""
+        """Start; ``with`` does so. Raises ``UsageError`` when it was started before, or another profiler is active."""
         if self.started:
             raise UsageError("a profile records once: make another one")
         try:
@@ -150,7 +150,7 @@ class Session:
         return self
 
     def step(self) -> None:
-        """Mark the end of a step; costs nothing once the recording is complete."""
+        """Mark the end of a step; free of cost once the recording is complete."""
         if not self.running:
             return
         self._count += 1
@@ -160,22 +160,23 @@ class Session:
             self.stop()
 
     def stop(self) -> None:
-        """End the recording and keep what there is; ``with`` and `report` call it."""
+        """End the recording and keep its data; ``with`` and `report` call it."""
         if not self.running:
             return
         self._watches.close()
         profiler, self._profiler = self._profiler, None
         profiler.stop()
-        profiler.on_trace_ready = None  # torch's profile refers to itself, and would keep this alive
+        profiler.on_trace_ready = None  # torch's profile has a reference cycle, which would keep this object alive
 
     def _owns(self, profiler: object) -> bool:
-        """Return whether the session's own profiler records with this object."""
+        """Return whether this object belongs to the session's own profiler."""
         return self._profiler is not None and self._profiler.profiler is profiler
 
     def _give_way(self) -> None:
         """End the recording and keep it, as another profiler is about to start.
 
-        From another thread torch cannot end this one. It takes the results then, and ending would be a crash.
+        If that happens in another thread, torch cannot end this recording: the other profiler gets its data, and ending
+        it would crash.
         """
         if not self.running:
             return
@@ -190,7 +191,7 @@ class Session:
         self._autocast_dtype = dtype
 
     def _time(self) -> None:
-        """Take the time where the timed steps begin and end, with the device idle at both."""
+        """Take the time at the start and the end of the timed steps, with the device idle at both."""
         if self.steps is None or self._count not in (self.skip, self.skip + self.steps):
             return
         facts.synchronize()
@@ -200,7 +201,7 @@ class Session:
         self._timed_from = now
 
     def _write(self, profiler: FinishedProfile) -> None:
-        """Write the trace. A full disk must not end the program that is profiled: `report` will say so."""
+        """Write the trace. A full disk must not end the profiled program: `report` raises the error later."""
         try:
             path = self._kept or Path(_folder_for(self), "trace.json")
             self._trace = export(
@@ -210,9 +211,9 @@ class Session:
             self.failure = f"the trace could not be written: {error}"
 
     def analyze(self, **options: Any) -> "Report":
-        """Analyze what was recorded; ``options`` are those of `trace_analyzer.analyze`.
+        """Analyse the recording; ``options`` are those of `trace_analyzer.analyze`.
 
-        Raises ``UsageError`` when nothing was recorded, and says why.
+        Raises ``UsageError`` with the reason when nothing was recorded.
         """
         self.stop()
         if self._trace is None:
@@ -224,7 +225,7 @@ class Session:
 
     @cached_property
     def report(self) -> "Report":
-        """Return the report on what was recorded, made on first use; raises like `analyze`."""
+        """Return the report on the recording, made on first use; raises like `analyze`."""
         return self.analyze()
 
     def shortage(self) -> str:
@@ -246,10 +247,10 @@ class Session:
         self.stop()
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
-        """Decorate: each call is a step, those inside of another excepted.
+        """Decorate a function: each call is a step, except nested calls.
 
-        The session is the attribute ``profiler`` of what is returned. Raises ``UsageError`` for what returns
-        before its work is done (a generator, a coroutine), and for a class.
+        The returned function has the session as attribute ``profiler``. Raises ``UsageError`` for generators and
+        coroutines, which return before their work is done, and for classes.
         """
         kinds = (inspect.isgeneratorfunction, inspect.iscoroutinefunction, inspect.isasyncgenfunction, inspect.isclass)
         if not callable(function) or any(kind(function) for kind in kinds):
@@ -274,13 +275,13 @@ class Session:
 
 
 def _folder_for(owner: object) -> str:
-    """Make a temporary folder that goes when its owner does."""
+    """Make a temporary folder that is removed with its owner."""
     folder = tempfile.mkdtemp(prefix="trace-analyzer-")
     weakref.finalize(owner, _remove, folder, os.getpid())
     return folder
 
 
 def _remove(folder: str, process: int) -> None:
-    """Remove the folder, but not from a fork that ends before its parent."""
+    """Remove the folder, but not in a forked child that ends before its parent."""
     if os.getpid() == process:
         shutil.rmtree(folder, ignore_errors=True)

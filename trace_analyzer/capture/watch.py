@@ -1,6 +1,6 @@
-"""Watch for what a recording must know: profilers of the program's own, and autocast.
+"""Watch for events that a recording depends on: the program's own profilers, and autocast.
 
-Torch tells nobody of either, so the methods of its classes that do it are wrapped while a recording needs that.
+Torch reports neither, so the relevant methods of its classes are wrapped during a recording.
 """
 
 import contextlib
@@ -14,10 +14,10 @@ Undo = Callable[[], None]
 
 
 def other_profilers(own: Callable[[object], bool], meet: Callable[[], None]) -> Undo:
-    """Call ``meet`` before any profiler starts for which ``own`` is false; the result ends this.
+    """Call ``meet`` before any profiler starts for which ``own`` is false; the result is a function that ends this.
 
-    Torch has one session: who stops it takes the results of all, and the export of a profiler that was left without
-    any is a crash of the process.
+    Torch has one session: the profiler that stops it gets the data of all, and the export of a profiler without data
+    crashes the process.
     """
     from torch.autograd.profiler import profile
 
@@ -39,9 +39,9 @@ _prepared: "weakref.WeakSet[Any]" = weakref.WeakSet()
 
 
 def follow_profilers() -> None:
-    """Make `profiler_at_work` notice profilers that are prepared, not only those that record.
+    """Make `profiler_at_work` also notice prepared profilers, not only recording ones.
 
-    A profiler is prepared from the warm-up of its schedule on, and who records meanwhile takes its results.
+    A profiler is prepared from the start of its schedule's warm-up; a recording meanwhile takes its data.
     """
     from torch.autograd.profiler import profile
 
@@ -66,16 +66,16 @@ def follow_profilers() -> None:
 
 
 def profiler_at_work() -> bool:
-    """Return whether any profiler of this process records, in any thread, or is about to (`follow_profilers`)."""
+    """Return whether any profiler of this process is recording, in any thread, or is prepared (`follow_profilers`)."""
     from torch.autograd import profiler
 
     return bool(getattr(profiler, "_is_profiler_enabled", False) or _prepared)
 
 
 def autocast(note: Callable[[str], None]) -> Undo:
-    """Call ``note`` with the type that autocast computes in when a region of it begins; the result ends this.
+    """Call ``note`` with the compute type at the start of each autocast region; return a function to stop this.
 
-    Regions inside of code that was compiled before are not seen.
+    Regions inside previously compiled code are not seen.
     """
     from torch.amp.autocast_mode import autocast as region_type
 
@@ -92,7 +92,7 @@ def autocast(note: Callable[[str], None]) -> Undo:
 
 
 def autocast_dtype(*kinds: str) -> str | None:
-    """Return the type of the active autocast region on the first of these device kinds; None for none."""
+    """Return the type of the active autocast region on the first of these device kinds; None without one."""
     import torch
 
     try:
@@ -103,7 +103,7 @@ def autocast_dtype(*kinds: str) -> str | None:
 
 
 def _wrapped(owner: type, name: str, wrap: Callable[[Callable[..., Any]], Callable[..., Any]]) -> Undo:
-    """Wrap a method; return how to restore it unless somebody has wrapped it again."""
+    """Wrap a method; return a function that restores it, unless it was wrapped again."""
     original = getattr(owner, name)
     wrapper = wrap(original)
     over = threading.Event()

@@ -1,1 +1,1 @@
-"""Hold what is data: devices, rules, fixes and the article's figures."""
+"""Hold the data of the program: devices, rules, fixes and the article's figures."""

@@ -1,4 +1,4 @@
-"""Read the architecture of a device from the names of its kernels, where the trace does not name the device.
+"""Infer the architecture of a device from the names of its kernels, where the trace does not name the device.
 
 The rules are data, in ``architectures.toml``.
 """
@@ -16,7 +16,7 @@ from trace_analyzer.catalog.patterns import matches
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Architecture:
-    """Hold what kernels of an architecture are called, and the device whose roofs stand for it."""
+    """Hold the name pattern of an architecture's kernels, and the device whose roofs represent it."""
 
     id: str
     device: str
@@ -34,7 +34,7 @@ def architectures() -> tuple[Architecture, ...]:
 
 
 def architecture_of(kernels: pl.Series) -> Architecture | None:
-    """Return the newest architecture that kernel names were built for; None where none is named."""
+    """Return the newest architecture among those that kernel names contain; None without any."""
     names = pl.DataFrame({"name": kernels.unique()}, schema={"name": pl.String})
     head = pl.col("name").str.head(NAME_LIMIT)
     named = names.select(matches(head, row.name).any().alias(row.id) for row in architectures())
@@ -44,7 +44,7 @@ def architecture_of(kernels: pl.Series) -> Architecture | None:
 
 
 def assumed_device(kernels: pl.Series) -> Device | None:
-    """Return the usual device of the architecture that kernel names were built for, marked as assumed."""
+    """Return the usual device of the architecture that kernel names contain, marked as assumed."""
     architecture = architecture_of(kernels)
     if architecture is None:
         return None

@@ -1,4 +1,4 @@
-"""Read from a kernel's name its arithmetic: tensor cores, precision, and whether it only helps a product.
+"""Determine a kernel's arithmetic from its name: tensor cores, precision, and whether it only supports a matmul.
 
 The rules are data, in ``arithmetic.toml``; this module reads them and applies them to names.
 """
@@ -16,7 +16,7 @@ from trace_analyzer.catalog.patterns import matches
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArithmeticRule:
-    """Hold a pattern over kernel names and what it implies; ``None`` where the list says nothing of it."""
+    """Hold a pattern over kernel names and its implications; ``None`` for properties that its list does not define."""
 
     id: str
     name: str
@@ -46,9 +46,10 @@ def _catalogue() -> dict[str, Any]:
 def arithmetic(names: pl.Series) -> pl.DataFrame:
     """Return (name, tensor_cores, fp32, precision, helper, fast) per distinct name.
 
-    ``tensor_cores`` null: the name does not tell. ``fp32``: the type in which FP32 operands are multiplied, null for FP32.
-    ``precision``: the type of the products whatever the operands are, null where the operands decide. ``helper``: only
-    launched beside a product, of whose FLOP it does none. ``fast``: part of an algorithm with fewer multiplications than the definition.
+    ``tensor_cores``: null where the name does not show it. ``fp32``: the type in which FP32 operands are multiplied,
+    null for FP32. ``precision``: the type of the multiplications regardless of the operands, null where the operands
+    determine it. ``helper``: launched only next to a matmul, without any of its FLOP. ``fast``: part of an algorithm
+    with fewer multiplications than the definition.
     """
     return (
         pl.DataFrame({"name": names.unique(maintain_order=True)}, schema={"name": pl.String})
@@ -60,7 +61,7 @@ def arithmetic(names: pl.Series) -> pl.DataFrame:
 
 @cache
 def arithmetic_of_name() -> tuple[pl.Expr, ...]:
-    """Return expressions of the rules: the id of the first unit that matches a name, and the other columns."""
+    """Return the expressions of the rules: the id of the first unit that matches a name, and the other columns."""
     head = pl.col("name").str.head(NAME_LIMIT)
 
     def first(kind: str) -> pl.Expr:
@@ -78,7 +79,7 @@ def arithmetic_of_name() -> tuple[pl.Expr, ...]:
 
 
 def operand_type(column: str) -> pl.Expr:
-    """Return Kineto's name of the type that a kernel's operands have, by its name; null where it does not tell."""
+    """Return Kineto's name of the operand type that a kernel's name contains; null without one."""
     head = pl.col(column).cast(pl.String).str.head(NAME_LIMIT)
     first = pl.coalesce(pl.when(matches(head, rule.name)).then(pl.lit(rule.dtype)) for rule in rules("operand"))
     return first.alias("operand_type")

@@ -8,7 +8,7 @@ from trace_analyzer.catalog.documents import document
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """Hold the shares of one operator class in BERT's training step."""
+    """Hold the shares of one operator class in a training step of BERT."""
 
     flop_ratio: float
     time_ratio: float
@@ -16,7 +16,7 @@ class Figures:
 
 @dataclass(frozen=True, slots=True)
 class Article:
-    """Map groups to figures, and name the paper that measured them."""
+    """Map groups to figures, and name the paper with the measurements."""
 
     groups: dict[str, Figures]
     source: str

@@ -1,7 +1,7 @@
-"""Store what a device was measured to attain (``analyze calibrate``), beside its datasheet.
+"""Store the measured rates of a device (``analyze calibrate``), in addition to its datasheet.
 
-A calibration is a JSON file, versioned by ``format``. Files in the user's own folder are looked up by the device they
-were measured on.
+A calibration is a JSON file, versioned by ``format``. Files in the user's own folder are looked up by the device on
+which they were measured.
 """
 
 import json
@@ -20,12 +20,12 @@ from trace_analyzer.user_folders import config_folder
 FORMAT = 1
 
 _LARGE = 4
-"""Copies of at least this share (1 in 4) of the largest one measure the memory; smaller ones may fit a cache."""
+"""Copies of at least this fraction (1 in 4) of the largest one measure the memory; smaller ones may fit in a cache."""
 
 
 @dataclass(frozen=True)
 class CopyRate:
-    """Hold a copy within the device's memory: ``bytes`` read and as many written, ``gbps`` GB/s in all."""
+    """Hold a copy within the device's memory: ``bytes`` are read and as many written, ``gbps`` is the total GB/s."""
 
     bytes: int
     gbps: float
@@ -33,7 +33,7 @@ class CopyRate:
 
 @dataclass(frozen=True)
 class MatmulRate:
-    """Hold the rate of a product of two square matrices."""
+    """Hold the rate of a matmul of two square matrices."""
 
     dtype: str
     size: int
@@ -42,7 +42,7 @@ class MatmulRate:
 
 @dataclass(frozen=True)
 class SweepPoint:
-    """Hold the rate of a compiled chain of ``repeats`` multiply-adds on each FP32 element of a large tensor."""
+    """Hold the rate of a compiled chain of ``repeats`` multiply-adds per FP32 element of a large tensor."""
 
     repeats: int
     gbps: float
@@ -55,7 +55,7 @@ class Calibration:
 
     name: str
     kind: str
-    """``cuda`` (AMD's GPUs, too), ``xpu`` or ``cpu``."""
+    """``cuda`` (including AMD's GPUs), ``xpu`` or ``cpu``."""
     sm_count: int | None = None
     memory_bytes: int | None = None
     compute_capability: str | None = None
@@ -65,15 +65,15 @@ class Calibration:
     matmuls: tuple[MatmulRate, ...] = ()
     sweep: tuple[SweepPoint, ...] = ()
     sweep_failure: str | None = None
-    """Why there is no sweep."""
+    """Why the sweep is missing."""
     launch_overhead_ns: float | None = None
     """CPU time of one operator on one element."""
     launch_latency_ns: int | None = None
     """Median time from the end of a launch to the start of its kernel on an idle device."""
     left_out: tuple[str, ...] = ()
-    """What the budget of time left no room for."""
+    """Measurements left out for lack of time."""
     doubts: tuple[str, ...] = ()
-    """Why the figures may be wrong: batches that differ, rates that contradict each other."""
+    """Reasons to distrust the figures: batches that differ, contradicting rates."""
 
     @property
     def memory_gbps(self) -> float | None:
@@ -83,7 +83,7 @@ class Calibration:
 
     @property
     def _products(self) -> dict[str, float]:
-        """Return TFLOP/s of the best size, by dtype."""
+        """Return TFLOP/s of the best matmul size, by dtype."""
         best: dict[str, float] = {}
         for matmul in self.matmuls:
             best[matmul.dtype] = max(matmul.tflops, best.get(matmul.dtype, 0.0))
@@ -93,14 +93,14 @@ class Calibration:
     def peak_tflops(self) -> dict[str, float]:
         """Return attained TFLOP/s by dtype."""
         best = self._products
-        if self.sweep and "fp32" in best:  # without tensor cores both are the vector units
+        if self.sweep and "fp32" in best:  # without tensor cores, matmul and sweep both use the vector units
             best["fp32"] = max(best["fp32"], *(point.tflops for point in self.sweep))
         return best
 
     def device(self, listed: Device | None) -> Device | None:
-        """Replace the datasheet's figures of ``listed`` by the attained ones; an unlisted device gets these alone.
+        """Replace the datasheet's figures of ``listed`` by the attained ones; an unlisted device has only these.
 
-        Products measure the tensor cores, where the device has some for their type, and the sweep the vector units.
+        Matmuls measure the tensor cores where the device has them for the type; the sweep measures the vector units.
         """
         known = {
             f"{dtype}_matrix" if listed and getattr(listed.peaks, f"{dtype}_matrix", None) else dtype: peak
@@ -120,7 +120,7 @@ class Calibration:
 
 
 def read_calibration(path: Path) -> Calibration:
-    """Read the calibration in a file; raise ``UsageError`` when it holds none."""
+    """Read the calibration in a file; raise ``UsageError`` for any other content."""
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -155,16 +155,16 @@ def calibration_folder() -> Path:
 
 
 def file_name(calibration: Calibration) -> str:
-    """Return the name of the device's file in that folder, distinct for its variants."""
+    """Return the name of the device's file in that folder, distinct for each variant."""
     words = [calibration.name, *(str(x) for x in (calibration.sm_count, calibration.memory_bytes) if x is not None)]
     return re.sub(r"[^a-z0-9]+", "-", " ".join(words).lower()).strip("-")[:120] + ".json"
 
 
 def known_calibrations() -> tuple[Calibration, ...]:
-    """Return all calibrations in the user's folder; skip files that hold none."""
+    """Return all calibrations in the user's folder; skip other files."""
     try:
         paths = sorted(calibration_folder().glob("*.json"))
-    except (OSError, RuntimeError):  # no home
+    except (OSError, RuntimeError):  # no home folder
         return ()
     return tuple(calibration for path in paths if (calibration := _readable(path)))
 
@@ -179,7 +179,7 @@ def _readable(path: Path) -> Calibration | None:
 def matching(
     calibrations: Iterable[Calibration], name: str | None, sm_count: int | None, memory_bytes: int | None
 ) -> Calibration | None:
-    """Return the calibration of the device that a trace's header describes; all known properties must agree."""
+    """Return the calibration for the device in a trace's header; all known properties must agree."""
     return next(
         (
             known

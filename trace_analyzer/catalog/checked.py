@@ -1,6 +1,6 @@
-"""Read the files of the catalogue, and name the file and the row where one is wrong.
+"""Read the files of the catalogue; errors name the file and the row.
 
-This is no part of `documents`, which setup.py runs without the package.
+This is separate from `documents`, which setup.py uses without the package.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -17,9 +17,9 @@ Row = TypeVar("Row")
 
 
 def own(name: str, parse: Callable[[Mapping[str, Any]], T], check: Callable[[T], object], folder: Path = FOLDER) -> T:
-    """Return what ``parse`` makes of a file of this package; what was changed since setup.py read it passes ``check`` too.
+    """Parse a file of this package with ``parse``; ``check`` validates it if it has changed since setup.py read it.
 
-    Raises ``UsageError`` that names the file, the row and what is wrong with it.
+    Raises ``UsageError`` with the file, the row and the problem.
     """
     try:
         made = parse(document(name, folder))
@@ -31,7 +31,7 @@ def own(name: str, parse: Callable[[Mapping[str, Any]], T], check: Callable[[T],
 
 
 def each(rows: Iterable[Row], make: Callable[[Row], T], name_of: Callable[[Row], object]) -> Iterator[T]:
-    """Yield what is made of each row. Raises ``ValueError`` that names the row which something is wrong with."""
+    """Yield the result of ``make`` for each row. Raises ``ValueError`` with the name of an invalid row."""
     for number, row in enumerate(rows, 1):
         try:
             yield make(row)

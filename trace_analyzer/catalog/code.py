@@ -1,7 +1,7 @@
-"""Classify code by name: phases, library frames, sources of blocking calls. Rules from ``code.toml``."""
+"""Classify code by name with the rules of ``code.toml``: phases, library frames, sources of blocking calls."""
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cache
 
 import polars as pl
@@ -13,19 +13,27 @@ from trace_analyzer.tuning import remembered
 
 DATA_LOADING = "data-loading"
 PHASES = (DATA_LOADING, "optimizer", "backward", "forward")
-"""Phases of a step; where several are in progress, the first of these decides. `host_work` names the first."""
+"""Phases of a step; where several are in progress, the first in this order counts.
+
+`host_work` determines data loading.
+"""
 NO_OPERATOR = r"^[^:<(]*[#\[\]/=@!|?][^:<]*$"
-"""What PyTorch before 1.11 wrote as operators, too. Names that no operator has, such as `[pl][profile]run_training_batch` or `epoch=3/step`: scopes of `record_function`."""
+"""Names of `record_function` scopes that PyTorch before 1.11 wrote as operators, such as
+`[pl][profile]run_training_batch` or `epoch=3/step`; no operator has such a name."""
 SCOPE = rf"{NO_OPERATOR}|^[^:<(]*[\s.-][^:<]*$"
-"""The same in files that hold no user annotations, where blanks, dots and hyphens tell scopes too: `train step`, `epoch-3`, `model.forward`."""
+"""The same for files without user annotations, where blanks, dots and hyphens also indicate scopes:
+
+`train step`, `epoch-3`, `model.forward`.
+"""
 PLAIN_SCOPE = r"^[a-z]\w*[a-z0-9]$"
-"""Names that scopes and scripted functions have, such as `train_step`; operators have a namespace, autograd's nodes and functions a class's name."""
+"""Names of scopes and scripted functions, such as `train_step`; operators have a namespace, and autograd nodes and
+functions a class name."""
 _ANNOTATIONS = rf"^(ProfilerStep|Optimizer\.(step|zero_grad)#|enumerate\(DataLoader\)#|## )|{NO_OPERATOR}"
 
 
 @dataclass(frozen=True)
 class CodeRule:
-    """Hold a pattern of names, the kinds of host events it is for (none: Python frames), and what it names."""
+    """Hold a pattern of names, the kinds of host events for which it applies (none: Python frames), and its result."""
 
     pattern: str
     examples: tuple[str, ...]
@@ -36,10 +44,11 @@ class CodeRule:
 
 @dataclass(frozen=True)
 class CodeRules:
-    """Hold the rules of ``code.toml`` in the file's order: the first that matches an event names it."""
+    """Hold the rules of ``code.toml`` in the file's order, of which the first match counts."""
 
     phases: tuple[CodeRule, ...]
     libraries: tuple[CodeRule, ...]
+    preparations: tuple[CodeRule, ...]
     sources: tuple[CodeRule, ...]
 
 
@@ -47,9 +56,8 @@ class CodeRules:
 def code_rules() -> CodeRules:
     """Return the rules, read once."""
     raw = document("code.toml")
-    return CodeRules(
-        **{part: tuple(_rule(entry) for entry in raw[part]) for part in ("phases", "libraries", "sources")}
-    )
+    parts = (field.name for field in fields(CodeRules))
+    return CodeRules(**{part: tuple(_rule(entry) for entry in raw[part]) for part in parts})
 
 
 def _rule(entry: dict[str, object]) -> CodeRule:
@@ -58,7 +66,10 @@ def _rule(entry: dict[str, object]) -> CodeRule:
 
 
 FRAME = re.compile(r"(?P<file>.+)\((?P<line>\d{1,9})\): (?P<function>[^/(]+)", re.DOTALL)
-"""A Python frame as Kineto names it. No function's name has a parenthesis: so each is tried in constant time."""
+"""Pattern of a Python frame in Kineto's notation.
+
+Function names contain no parenthesis, which makes matching linear.
+"""
 
 
 def in_function(frame: str, call_line: int | None = None) -> str:
@@ -76,14 +87,14 @@ def without_address(name: pl.Expr) -> pl.Expr:
 
 
 def is_annotation() -> pl.Expr:
-    """Return whether an event only marks what others do; needs kind and name."""
+    """Return whether an event only marks others; needs columns kind and name."""
     return (pl.col("kind") == "annotation") | (
         (pl.col("kind") == "operator") & pl.col("name").str.contains(_ANNOTATIONS)
     )
 
 
 def named_code(events: pl.DataFrame) -> pl.DataFrame:
-    """Return unique (kind, name) of ``events`` with phase, source (null where none) and library."""
+    """Return distinct (kind, name) of ``events`` with phase, source (null without one) and library."""
     return _named_code(events.select("kind", "name").unique(maintain_order=True))
 
 
@@ -94,13 +105,30 @@ def _named_code(names: pl.DataFrame) -> pl.DataFrame:
 
 @cache
 def code_of_name() -> tuple[pl.Expr, ...]:
-    """Return expressions of the rules over kind and name."""
+    """Return the expressions of the rules over kind and name."""
     rules = code_rules()
     return (
         pl.coalesce(_matches(rules.phases)).alias("phase"),
         pl.coalesce(_matches(rules.sources)).alias("source"),
         pl.any_horizontal(matches(_name(), rule.pattern) for rule in rules.libraries).alias("library"),
     )
+
+
+def preparation(name: pl.Expr, images: str | None = None) -> pl.Expr:
+    """Return which inputs of a model a function or operator of this name makes: null for none; ``images`` adds names of images."""
+    kinds = [pl.when(matches(name, rule.pattern)).then(pl.lit(rule.name)) for rule in code_rules().preparations]
+    more = [] if images is None else [pl.when(matches(name, images)).then(pl.lit(INPUT_FILES[1]))]
+    return pl.coalesce(*kinds, *more)
+
+
+INPUT_FILES = ("text", "images or sound")
+"""Names of the rules for preparation that repeats for each input."""
+
+
+def prepares_input_files(name: str) -> bool:
+    """Return whether a function or operator of this name decodes or transforms text, images or sound."""
+    rules = [rule for rule in code_rules().preparations if rule.name in INPUT_FILES]
+    return any(re.search(rule.pattern, name) for rule in rules)
 
 
 def _matches(rules: tuple[CodeRule, ...]) -> list[pl.Expr]:

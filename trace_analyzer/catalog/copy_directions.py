@@ -1,4 +1,4 @@
-"""Classify copies by direction: rules as data, read from ``copies.toml``."""
+"""Classify copies by direction, with rules from ``copies.toml``."""
 
 from dataclasses import dataclass
 from functools import cache
@@ -25,7 +25,7 @@ class DirectionRule:
 
 @cache
 def direction_rules() -> tuple[DirectionRule, ...]:
-    """Return the rules in the file's order: the first that matches a copy names its direction."""
+    """Return the rules in the file's order, of which the first match counts."""
     raw = document("copies.toml")
     return tuple(
         DirectionRule(rule["name"], rule["pattern"], tuple(rule["examples"]), tuple(rule["counterexamples"]))

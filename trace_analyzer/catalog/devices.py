@@ -1,7 +1,7 @@
-"""List what a GPU can do at most: peaks, bandwidth and size, with their source.
+"""List the limits of GPUs: peaks, bandwidth and size, with their sources.
 
-The figures are data, in ``devices.toml``, whose header comment defines each of them. This module
-finds the row that a trace's header or a user's ``--gpu`` means.
+The figures are in ``devices.toml``, whose header comment defines them. This module finds the row for a trace's header
+or a user's ``--gpu``.
 """
 
 import re
@@ -16,25 +16,25 @@ from trace_analyzer.catalog.checked import each, own
 from trace_analyzer.errors import UsageError
 
 MEMORY_SHARE = (0.9, 1.01)
-"""Memory that a header reports, as a share of the nominal capacity: ECC and the driver take some."""
+"""Range of a header's memory size relative to the nominal capacity: ECC and the driver reserve some."""
 
 NAMELESS = (
     r"(AMD |ATI )?Radeon Graphics|(NVIDIA )?Graphics Device|(Intel(\(R\))? )?(Data Center )?Graphics( \[0x\w+\])?"
 )
-"""What drivers write where they do not know a device's name (ROCm without its table of names, an engineering board)."""
+"""Names that drivers write for unknown devices (ROCm without its table of names, an engineering board)."""
 
 Matched = Literal["name", "properties", "likeness"]
-"""How a row was found: by a name; by properties that all rows of its figures share, where the header holds no name; or by properties
-although the header holds another name, or although rows of other figures have them too."""
+"""How a row was found: ``name``; ``properties``, where the header has no name and all matching rows have the same
+figures; or ``likeness``, by properties although the header has another name or matching rows differ in figures."""
 
 _VENDOR_WORDS = {"nvidia", "amd", "intel", "r", "tesla", "geforce", "quadro", "instinct"}
 
 
 @dataclass(frozen=True, slots=True)
 class Peaks:
-    """Hold peak dense TFLOP/s (1e12 per second) by dtype; None where the device has no such unit or none is known.
+    """Hold peak dense TFLOP/s (1e12 per second) by dtype; None where unsupported or unknown.
 
-    ``fp64`` and ``fp32`` are those of the vector units, all others those of the tensor cores.
+    ``fp64`` and ``fp32`` are rates of the vector units, all others of the tensor cores.
     """
 
     fp64: float | None = None
@@ -54,9 +54,9 @@ PEAK_NAMES = tuple(peak.name for peak in fields(Peaks))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Device:
-    """Hold one kind of device, as PyTorch sees it: one die of an MI250X.
+    """Hold one kind of device as PyTorch sees it: for example one die of an MI250X.
 
-    Every row of the catalogue is complete; None stands only in a device that a user described by overrides.
+    Rows of the catalogue are complete; None occurs only in devices that a user defined by overrides.
     """
 
     name: str
@@ -76,24 +76,23 @@ class Device:
     """Threads that run in lockstep."""
     peaks: Peaks
     source: str
-    """Document that the figures come from."""
+    """Document with the figures."""
     caveat: str = ""
-    """What to know before trusting them."""
+    """Caveats on the figures."""
     aliases: tuple[str, ...] = field(default=(), repr=False)
     patterns: tuple[str, ...] = field(default=(), repr=False)
     examples: tuple[str, ...] = field(default=(), repr=False)
     assumed: bool = False
-    """Whether it only stands for the architecture that the names of kernels tell (catalog/architectures.toml)."""
+    """Whether this row stands for an architecture inferred from kernel names (catalog/architectures.toml)."""
     matched: Matched = field(default="name", compare=False, repr=False)
-    """What of a header's entry found it (`find_device`)."""
+    """Which part of a header's entry determined the row (`find_device`)."""
 
     def peak_flops(self, dtype: str, matrix: bool = True) -> float | None:
-        """Return peak FLOP/s of the matrix or the vector units; None where the device cannot or it is not known.
+        """Return peak FLOP/s of the tensor cores or the vector units; None where unsupported or unknown.
 
-        ``dtype`` is ``fp64``, ``fp32``, ``tf32``, ``bf16``, ``fp16``, ``fp8``, ``fp4`` or ``int8``. FP64 and
-        FP32 products run on the vector units where the tensor cores lack that precision: pass ``tf32`` when
-        PyTorch was allowed to use it. Vector work on narrower floating types is computed in FP32, as PyTorch
-        does.
+        ``dtype`` is ``fp64``, ``fp32``, ``tf32``, ``bf16``, ``fp16``, ``fp8``, ``fp4`` or ``int8``. FP64 and FP32
+        matmuls run on the vector units where the tensor cores lack that precision: pass ``tf32`` when PyTorch was
+        allowed to use it. Vector work on narrower floating types is computed in FP32, as PyTorch does.
         """
         names = (f"{dtype}_matrix", dtype) if matrix else (_VECTOR_TYPE.get(dtype, ""),)
         tflops: float | None = next(filter(None, (getattr(self.peaks, name, None) for name in names)), None)
@@ -105,7 +104,7 @@ class Device:
         return None if self.memory_gbps is None else self.memory_gbps * 1e9
 
     def balance(self, dtype: str, matrix: bool = True) -> float | None:
-        """Return machine balance, FLOP per byte: kernels of lower arithmetic intensity are limited by memory."""
+        """Return the machine balance in FLOP per byte: memory limits kernels with a lower arithmetic intensity."""
         flops, bandwidth = self.peak_flops(dtype, matrix), self.bandwidth
         return None if flops is None or bandwidth is None else flops / bandwidth
 
@@ -115,14 +114,14 @@ _VECTOR_TYPE = {"fp64": "fp64", **dict.fromkeys(("fp32", "tf32", "bf16", "fp16",
 
 @cache
 def devices() -> tuple[Device, ...]:
-    """Return all rows of the catalogue, in its order; those of plug-ins come first."""
+    """Return all rows of the catalogue in order, those of plug-ins first."""
     ours = own("devices.toml", parsed, check_figures)
     added = plugins.added("devices.toml", _added_devices, key=lambda row: row.name, taken=[row.name for row in ours])
     return (*added, *ours)
 
 
 def parsed(document: Mapping[str, Any]) -> tuple[Device, ...]:
-    """Return the devices of a parsed file. Raises ``ValueError`` that names the device which something is wrong with."""
+    """Return the devices of a parsed file. Raises ``ValueError`` with the name of an invalid device."""
     return tuple(each(document["device"], lambda row: _device(**row), lambda row: row["name"]))
 
 
@@ -133,7 +132,7 @@ def _added_devices(document: Mapping[str, Any]) -> tuple[Device, ...]:
 
 
 def check_figures(devices: Sequence[Device]) -> None:
-    """Refuse what would fail where devices are used. Raises ``ValueError`` or ``re.error``."""
+    """Refuse figures that would fail in use. Raises ``ValueError`` or ``re.error``."""
     for device in devices:
         for pattern in device.patterns:
             re.compile(pattern)
@@ -161,12 +160,12 @@ def find_device(
     compute_capability: str | None = None,
     warp_size: int | None = None,
 ) -> Device | None:
-    """Return the row that a header's ``deviceProperties`` entry means, or None.
+    """Return the row for a header's ``deviceProperties`` entry, or None.
 
-    A known name decides, and the properties choose between rows that share it (an A100 of 40 or 80 GB). They
-    can also veto it: a partition of an MI300X carries the name of the whole, and is not as fast. An empty or
-    unknown name is matched by properties alone, of which SM count and memory must be known. Of rows that fit
-    alike, the catalogue's first wins; its ``matched`` says how much that is worth.
+    A known name determines the rows, and the properties choose between rows with the same name (an A100 of 40 or 80
+    GB). They can also exclude all of them: a partition of an MI300X has the name of the whole, but not its speed. An
+    empty or unknown name is matched by properties alone, of which SM count and memory must be known. Of several
+    matching rows, the catalogue's first counts; its ``matched`` shows how reliable that is.
     """
     fitting = [
         device
@@ -183,7 +182,7 @@ def find_device(
 
 
 def _by_properties(fitting: Sequence[Device], name: str) -> Device | None:
-    """Return the first of the rows that have a header's properties, marked with how sure that is; None where there is none."""
+    """Return the first of the rows with matching properties, marked with its reliability; None without rows."""
     figures = {(row.peaks, row.memory_gbps) for row in fitting}
     is_nameless = not name or re.fullmatch(NAMELESS, name, re.IGNORECASE) is not None
     matched: Matched = "properties" if is_nameless and len(figures) == 1 else "likeness"
@@ -191,10 +190,10 @@ def _by_properties(fitting: Sequence[Device], name: str) -> Device | None:
 
 
 def device_named(query: str) -> Device:
-    """Return the row that ``--gpu`` means: by a header's name, the row's name or alias, or words of its name.
+    """Return the row for ``--gpu``: by a header's name, the row's name or alias, or words of its name.
 
-    Case, punctuation and vendor names are ignored. A bare family name means its usual form: ``h100`` the
-    H100 SXM, ``a100`` the A100 SXM 80GB, ``v100`` the V100 SXM2 16GB.
+    Case, punctuation and vendor names are ignored. A family name means its usual device: ``h100`` the H100 SXM,
+    ``a100`` the A100 SXM 80GB, ``v100`` the V100 SXM2 16GB.
 
     Raises:
         UsageError: unknown, or several devices fit; it lists the near ones.
@@ -213,11 +212,14 @@ def device_named(query: str) -> Device:
 
 
 LARGEST_PEAK = 1e9
-"""TFLOP/s, or GB/s: a million times today's devices. What is larger is a mistake, and overflows what is computed of it."""
+"""Largest accepted TFLOP/s or GB/s: a million times present devices.
+
+Larger values are errors, and results would overflow.
+"""
 
 
 def with_overrides(device: Device | None, peak_tflops: Mapping[str, float], peak_gbps: float | None) -> Device | None:
-    """Return ``device`` with the user's figures; an unlisted device (None) becomes a new one that has only these.
+    """Return ``device`` with the user's figures; an unlisted device (None) becomes a new one with only these figures.
 
     Args:
         peak_tflops: dense TFLOP/s by name of a field of ``Peaks``; "" stands for all that have no figure of their own.
@@ -282,7 +284,7 @@ def _device(
 
 
 def _first_named(rows: Sequence[Device], name: str | None) -> Device | None:
-    """Return the first of the rows that the name is a name of."""
+    """Return the first row with this name."""
     text = (name or "").strip()
     if not text:
         return None
@@ -298,7 +300,7 @@ def _memory_fits(device: Device, memory_bytes: int | None) -> bool:
 
 
 def _capabilities(device: Device) -> set[str | None]:
-    """Return the ways in which headers write a capability: an AMD target ``gfx942`` is major 9, minor 4."""
+    """Return the notations of a capability in headers: an AMD target ``gfx942`` is major 9, minor 4."""
     target = re.fullmatch(r"gfx(\d+)(\d)[0-9a-f]", device.compute_capability or "")
     return {device.compute_capability, f"{target[1]}.{target[2]}" if target else None}
 

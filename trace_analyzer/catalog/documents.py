@@ -1,7 +1,7 @@
 """Read the files of the catalogue.
 
-Python parses TOML slowly: setup.py leaves what they hold as JSON beside them, which takes a twentieth of the time and counts only for
-files that are unchanged since (benchmarks/startup.py).
+Parsing TOML is slow in Python, so setup.py stores the content of the files as JSON next to them. Reading that takes a
+twentieth of the time, and is done for files that have not changed since (benchmarks/startup.py).
 """
 
 import json
@@ -12,11 +12,11 @@ from typing import Any
 
 _HERE = Path(__file__).parent
 PARSED = "parsed.json"
-"""File that maps each file's name to its checksum and what it holds."""
+"""File that maps each file's name to its checksum and content."""
 
 
 def document(name: str, folder: Path = _HERE) -> dict[str, Any]:
-    """Return a file of this package as TOML, parsed: ``document("devices.toml")``."""
+    """Return a parsed TOML file of this package: ``document("devices.toml")``."""
     content = (folder / name).read_bytes()
     checksum, parsed = _parsed(folder).get(name, (None, {}))
     if checksum == zlib.crc32(content):
@@ -27,7 +27,7 @@ def document(name: str, folder: Path = _HERE) -> dict[str, Any]:
 
 
 def is_changed(name: str, folder: Path = _HERE) -> bool:
-    """Return whether a file was changed since setup.py read it, or was never read."""
+    """Return whether a file has changed since setup.py read it, or was never read."""
     return _parsed(folder).get(name, (None, {}))[0] != zlib.crc32((folder / name).read_bytes())
 
 
@@ -42,7 +42,7 @@ def write_parsed(folder: Path) -> None:
 
 @cache
 def _parsed(folder: Path) -> dict[str, tuple[int, dict[str, Any]]]:
-    """Return what `PARSED` holds; nothing where it is missing or cut."""
+    """Return the content of `PARSED`; empty where the file is missing or truncated."""
     try:
         held = json.loads((folder / PARSED).read_text("utf-8"))
     except (OSError, ValueError):

@@ -1,5 +1,6 @@
-"""Read the words and code of each piece of advice from ``fixes.toml``."""
+"""Read the text and code of each advice from ``fixes.toml``."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -13,14 +14,14 @@ from trace_analyzer.catalog.documents import document
 from trace_analyzer.vocabulary import CAUSES, REGIMES
 
 PAGE = "docs/advice.md"
-"""Where each fix has a section, named by its id."""
+"""File with a section on each fix, whose anchor is the fix's id."""
 
 Platform = Literal["cuda", "hip", "xpu"]
 PLATFORMS: tuple[Platform, ...] = get_args(Platform)
 Program = Literal["training", "inference", "serving"]
-"""What a program does, as far as its trace shows; each is a case of code. Serving is inference by an engine such as vLLM."""
+"""Kind of program, as its trace shows; each is a case of code. Serving is inference by an engine such as vLLM."""
 _VENDORS: Mapping[str, Platform] = {"NVIDIA": "cuda", "AMD": "hip", "Intel": "xpu"}
-# Calls of HIP; of Level Zero, and of SYCL's runtimes on top of it.
+# Runtime calls of HIP; of Level Zero and of SYCL's runtimes on top of it.
 _RUNTIMES: Mapping[Platform, str] = {"hip": r"^hip[A-Z]", "xpu": r"^(?:ze|ur|pi)[A-Z]"}
 
 
@@ -33,11 +34,12 @@ def platform_of(vendor: str | None, calls: pl.Series) -> Platform:
 
 @dataclass(frozen=True)
 class Fix:
-    """Hold a change: the regimes that it is for, what to change, and the code; ``titles`` and ``codes`` by platform.
+    """Hold a fix: the regimes for which it applies, the change, and its code; ``titles`` and ``codes`` are by platform.
 
-    A ``last_resort`` comes behind all others: it does not do the same work faster. ``replayed`` names the change that a
-    replay estimates it with, as ``analyze whatif`` calls it, and its options: None where the replay has none. ``causes`` are those of verdicts that the fix cures by name.
-    One that stands ``alone`` is given only where no other advice is. ``cases`` has the codes by platform of cases in which another code is right.
+    A ``last_resort`` comes after all others, as it does not speed up the same work. ``replayed`` names the change of
+    ``analyze whatif``, with options, by which a replay estimates the fix; None without one. ``causes`` are the causes
+    of verdicts that the fix addresses by name. With ``alone``, it is given only without other advice. ``cases`` has
+    codes by platform for cases that need other code.
     """
 
     id: str
@@ -53,7 +55,7 @@ class Fix:
 
     @property
     def docs(self) -> str:
-        """Return where it stands when it helps and how its bound is computed: a plug-in's ``page``, or a section of our docs."""
+        """Return the place of its documentation: a plug-in's ``page``, or a section of this package's docs."""
         return self.page or f"{PAGE}#{self.id}"
 
     def title_of(self, platform: Platform, **values: object) -> str:
@@ -61,9 +63,9 @@ class Fix:
         return Template(self.titles[platform]).substitute(values)
 
     def code_of(self, platform: Platform, case: str = "", /, **values: object) -> str:
-        """Return the code in a case, or else in general, with the values filled in; raise ``KeyError`` for a missing value.
+        """Return the code for a case, else in general, with the values filled in; ``KeyError`` for a missing value.
 
-        Serving has the code of inference where it has none of its own.
+        Serving without code of its own uses that of inference.
         """
         other = self.cases.get("inference", self.codes) if case == "serving" else self.codes
         return _named_for(platform, Template(self.cases.get(case, other)[platform]).substitute(values))
@@ -71,14 +73,14 @@ class Fix:
 
 @cache
 def fixes() -> dict[str, Fix]:
-    """Return the fixes by id, in the order of the file, then those of plug-ins."""
+    """Return the fixes by id in the file's order, then those of plug-ins."""
     raw = document("fixes.toml")
     own = {row["id"]: _fix(row) for row in raw["fixes"]}
     return own | {fix.id: fix for fix in plugins.added("fixes.toml", _added_fixes, key=lambda fix: fix.id, taken=own)}
 
 
 def _added_fixes(document: Mapping[str, Any]) -> list[Fix]:
-    """Return the fixes of a plug-in, which say themselves where they are documented."""
+    """Return the fixes of a plug-in, each of which names its documentation page."""
     made = [replace(_fix(row), page=str(row["page"])) for row in document["fixes"]]
     for fix in made:
         if wrong := [key for key in fix.regimes if key not in REGIMES] + [
@@ -114,13 +116,25 @@ def _fix(row: dict[str, object]) -> Fix:
 
 
 def _words(row: dict[str, object], platform: Platform) -> tuple[str, str]:
-    """Return title and code on a platform: its own, else those of CUDA with Intel's device name."""
+    """Return title and code for a platform: its own, else those of CUDA with the platform's device name."""
     own = row.get(platform, {})
     assert isinstance(own, dict)
     code = str(row["code"])
     return str(own.get("title", row["title"])), str(own.get("code", _named_for(platform, code))).strip()
 
 
+_COMPILES = re.compile(r"^(?P<statement>(?!\s*#).*\btorch\.compile\([^#\n]*?)(?:\s*#.*)?$", re.MULTILINE)
+
+
+def for_torch_1(code: str) -> str:
+    """Return code with a remark on each line that calls ``torch.compile``: it came with PyTorch 2.0.
+
+    >>> for_torch_1("model = torch.compile(model)  # fuses")
+    'model = torch.compile(model)  # needs PyTorch 2'
+    """
+    return _COMPILES.sub(r"\g<statement>  # needs PyTorch 2", code)
+
+
 def _named_for(platform: Platform, code: str) -> str:
-    """Return CUDA's code with the platform's name of the device."""
+    """Return CUDA's code with the platform's device name."""
     return code.replace('"cuda"', '"xpu"').replace("torch.cuda.", "torch.xpu.") if platform == "xpu" else code

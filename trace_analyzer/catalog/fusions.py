@@ -1,4 +1,4 @@
-"""Read the names that users know chains of operators by from ``fusions.toml``."""
+"""Read common names of operator chains from ``fusions.toml``."""
 
 import re
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ COMPILE = "torch.compile(f)  # fuses the chain into one kernel"
 
 @dataclass(frozen=True, slots=True)
 class Fusion:
-    """Hold a named chain: the pattern of its operators, what it is, and what to write instead."""
+    """Hold a named chain: the pattern of its operators, its description, and replacement code."""
 
     id: str
     operators: str
@@ -24,7 +24,7 @@ class Fusion:
 
 @cache
 def fusions() -> tuple[Fusion, ...]:
-    """Return all rules, in the order in which they are tried."""
+    """Return all rules, in order of precedence."""
     rows = document("fusions.toml")["fusion"]
     return tuple(_fusion(**row) for row in rows)
 

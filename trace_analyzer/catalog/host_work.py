@@ -1,4 +1,4 @@
-"""Classify host events by name: rules as data, read from ``host_work.toml``."""
+"""Classify host events by name, with rules from ``host_work.toml``."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,19 +14,20 @@ from trace_analyzer.tuning import remembered
 from trace_analyzer.vocabulary import NAMED_WORK
 
 CAPTURE = "graph-capture"
-"""Named work of a process between the begin and the end of a graph's capture, whatever its threads do then."""
+"""Work of a process between the begin and the end of a graph capture, regardless of its threads' events."""
 
 BLOCKING = "blocking"
-"""Work of calls that wait for the device: no cause by itself."""
+"""Work of calls that wait for the device; no cause of its own."""
 
 HOST_WAIT = "host-wait"
-"""Named work of calls in which a thread waits, but for the device; short ones only hand over (`thresholds.HOST_WAIT_NS`)."""
+"""Work of calls in which a thread waits, but not for the device; short ones are hand-overs
+(`thresholds.HOST_WAIT_NS`)."""
 
 GUARDS = "guards"
-"""Work of Dynamo before each call of compiled code: it looks for a version whose guards hold. No cause by itself."""
+"""Dynamo's search for a version with valid guards before each call of compiled code; no cause of its own."""
 
 LOOKUP = "lookup"
-"""Calls that only look up what the runtime knows, and return at once: what they take is what recording them takes."""
+"""Calls that only look up values in the runtime and return at once: their duration is the recording's overhead."""
 
 _OTHER_WORK = (CAPTURE, BLOCKING, HOST_WAIT, GUARDS, LOOKUP)
 KINDS = ("annotation", "python", "operator", "other", "overhead", "runtime", "driver")
@@ -36,7 +37,7 @@ MATCHED = 4_096
 
 @dataclass(frozen=True)
 class HostWorkRule:
-    """Hold a pattern of names, the kinds of host events it is for, and the work it stands for."""
+    """Hold a pattern of names, the kinds of host events for which it applies, and their work."""
 
     work: str
     kinds: tuple[str, ...]
@@ -47,7 +48,7 @@ class HostWorkRule:
 
 @cache
 def host_work_rules() -> tuple[HostWorkRule, ...]:
-    """Return the rules in the file's order, those of plug-ins first: the first that matches an event names it."""
+    """Return the rules in order of precedence: those of plug-ins, then the file's; the first match counts."""
     ours = own("host_work.toml", parsed, check_rules)
     added = plugins.added("host_work.toml", _added_rules, key=lambda rule: f"{rule.work}: {rule.pattern}")
     return (*added, *ours)
@@ -60,7 +61,7 @@ def _added_rules(document: Mapping[str, Any]) -> tuple[HostWorkRule, ...]:
 
 
 def parsed(document: Mapping[str, Any]) -> tuple[HostWorkRule, ...]:
-    """Return the rules of a parsed file. Raises ``ValueError`` or ``KeyError`` for a row that lacks something."""
+    """Return the rules of a parsed file. Raises ``ValueError`` or ``KeyError`` for an incomplete row."""
     return tuple(each(document["rules"], _rule, lambda row: f"work {row['work']}"))
 
 
@@ -70,7 +71,7 @@ def _rule(row: Mapping[str, Any]) -> HostWorkRule:
 
 
 def check_rules(rules: Sequence[HostWorkRule]) -> None:
-    """Refuse patterns that are none, and work and kinds of events that do not exist. Raises ``ValueError``."""
+    """Refuse invalid patterns, and unknown work and kinds of events. Raises ``ValueError``."""
     known = (*NAMED_WORK, *(work for work in _OTHER_WORK if work not in NAMED_WORK))
     for rule in rules:
         check(rule.pattern)
@@ -83,7 +84,7 @@ def check_rules(rules: Sequence[HostWorkRule]) -> None:
 
 
 def host_work(events: pl.DataFrame) -> pl.DataFrame:
-    """Return unique (kind, name) of ``events`` that a rule names: kind, name, work."""
+    """Return distinct (kind, name) of ``events`` with a matching rule: kind, name, work."""
     return _named_work(events.select("kind", "name").unique(maintain_order=True))
 
 
@@ -94,7 +95,7 @@ def _named_work(names: pl.DataFrame) -> pl.DataFrame:
 
 @cache
 def work_of_name() -> pl.Expr:
-    """Return the work of the first rule that matches kind and name, null for none."""
+    """Return the work of the first rule that matches kind and name; null without a match."""
     name = pl.col("name").str.slice(0, MATCHED)
     return pl.coalesce(
         pl.when(pl.col("kind").is_in(list(rule.kinds)) & matches(name, rule.pattern)).then(pl.lit(rule.work))

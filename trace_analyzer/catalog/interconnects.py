@@ -1,6 +1,6 @@
-"""Look up how fast a device exchanges data with its peers and with the host, with the source of each figure.
+"""Look up the bandwidth between a device and its peers or the host, with the source of each figure.
 
-The figures are data, in ``interconnects.toml``, whose header comment defines them.
+The figures are in ``interconnects.toml``, whose header comment defines them.
 """
 
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ Kind = Literal["nvlink", "xgmi", "xelink", "c2c", "pcie"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interconnect:
-    """Hold one way out of some devices; ``gbps`` is the peak of one direction over all its links, GB/s (1e9)."""
+    """Hold an interconnect of some devices; ``gbps`` is the peak per direction over all its links, GB/s (1e9)."""
 
     kind: Kind
     devices: tuple[str, ...]
@@ -24,17 +24,17 @@ class Interconnect:
 
     @property
     def byte_per_s(self) -> float:
-        """Return peak of one direction, byte/s."""
+        """Return the peak per direction, byte/s."""
         return self.gbps * 1e9
 
 
 @cache
 def interconnects() -> tuple[Interconnect, ...]:
-    """Return all rows of the catalogue, in its order."""
+    """Return all rows of the catalogue in order."""
     rows = document("interconnects.toml")["interconnect"]
     return tuple(Interconnect(**{**row, "devices": tuple(row["devices"])}) for row in rows)
 
 
 def interconnects_of(device: str) -> tuple[Interconnect, ...]:
-    """Return the interconnects of a row of the device catalogue, by its name, fastest first; none for unknown names."""
+    """Return the interconnects of a device by its name in the catalogue, fastest first; empty for unknown names."""
     return tuple(sorted((row for row in interconnects() if device in row.devices), key=lambda row: -row.gbps))

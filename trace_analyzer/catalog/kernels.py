@@ -1,7 +1,6 @@
-"""Classify kernels by what they do, from the operator that launched them and their names.
+"""Classify kernels by their work, from the operator that launched them and their names.
 
-The rules are data, in ``kernels.toml``: the first that matches decides. This module reads them and
-applies them to frames.
+The rules are in ``kernels.toml``; the first match counts. This module reads them and applies them to frames.
 """
 
 import re
@@ -20,21 +19,21 @@ from trace_analyzer.tuning import remembered
 from trace_analyzer.vocabulary import GROUPS
 
 NAME_LIMIT = 4096
-"""Characters of a name that rules look at: what distinguishes kernels comes first, and names can be huge."""
+"""Number of characters of a name that rules read: the beginning distinguishes kernels, and names can be huge."""
 
 _KEPT = 8
-"""Expressions of rules that are kept: who measures what each rule is worth makes many."""
+"""Number of cached rule expressions: measuring the effect of each rule makes many."""
 
 PRIORS = ("compute", "memory", "communication", "other")
-"""What bounds a kernel of a bucket when nothing better is known."""
+"""Bounds of a bucket's kernels when nothing better is known."""
 
 CONDITIONS = ("name", "words", "operator")
-"""What a rule may ask for; all of its conditions must hold."""
+"""Conditions of a rule; all that it has must hold."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bucket:
-    """Hold a kind of work, its group in the article's table, and what bounds it when no shapes tell.
+    """Hold a kind of work: its group in the article's table, and its bound when shapes are unknown.
 
     ``label`` is its name for people.
     """
@@ -48,7 +47,7 @@ class Bucket:
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """Hold a kernel as a rule sees it."""
+    """Hold the properties of a kernel that rules read."""
 
     name: str
     operator: str | None = None
@@ -56,7 +55,7 @@ class Kernel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelRule:
-    """Hold a condition on kernel name and launching operator, and the bucket of the kernels that meet it."""
+    """Hold conditions on kernel name and launching operator, and the bucket of kernels that meet them."""
 
     id: str
     bucket: str
@@ -71,7 +70,7 @@ class KernelRule:
 
 @cache
 def rules() -> tuple[KernelRule, ...]:
-    """Return all rules, in the order in which they are tried, those of plug-ins first; the last one matches every kernel."""
+    """Return all rules in order of precedence, those of plug-ins first; the last one matches every kernel."""
     ours = own("kernels.toml", parsed, check_rules)
     return (
         *plugins.added("kernels.toml", _added_rules, key=lambda rule: rule.id, taken=[rule.id for rule in ours]),
@@ -80,7 +79,7 @@ def rules() -> tuple[KernelRule, ...]:
 
 
 def parsed(document: Mapping[str, Any]) -> tuple[KernelRule, ...]:
-    """Return the rules of a parsed file. Raises ``ValueError`` that names the rule which something is wrong with."""
+    """Return the rules of a parsed file. Raises ``ValueError`` with the name of an invalid rule."""
     known = {bucket.bucket: bucket for bucket in _buckets()}
     return tuple(each(document.get("rule", ()), lambda row: _rule(known, row), lambda row: f"rule {row['id']}"))
 
@@ -94,7 +93,7 @@ def _added_rules(document: Mapping[str, Any]) -> tuple[KernelRule, ...]:
 
 
 def check_rules(rules: Sequence[KernelRule]) -> None:
-    """Refuse patterns that are none, and rules without a condition but the last. Raises ``ValueError``."""
+    """Refuse invalid patterns, and rules without a condition except the last. Raises ``ValueError``."""
     for rule in rules:
         if not _has_condition(rule) and rule is not rules[-1]:
             raise ValueError(f"rule {rule.id} has no condition: {', '.join(CONDITIONS)}")
@@ -116,12 +115,11 @@ def buckets() -> pl.DataFrame:
 def kernel_buckets(kernels: pl.DataFrame, *, using: Sequence[KernelRule] | None = None) -> pl.DataFrame:
     """Return the bucket of each kernel: (name, operator) -> (name, operator, bucket, group, prior, rule), strings.
 
-    ``operator`` is the innermost operator around the launch, null when unknown. One row per distinct pair, in
-    order of appearance; what no rule knows is bucket ``other``, never null. ``prior`` is what bounds the
-    kernel when nothing better is known: compute, memory, communication or other.
+    ``operator`` is the innermost operator around the launch, null when unknown. There is one row per distinct pair, in
+    order of appearance; kernels without a specific rule are in bucket ``other``, never null. ``prior`` is the bound
+    when nothing better is known: compute, memory, communication or other.
 
-    Args:
-        using: rules in place of the catalogue's, to measure what each is worth; the last must match all.
+    Args: using: rules instead of the catalogue's, to measure the effect of each; the last must match all.
 
     Raises:
         polars.exceptions.ColumnNotFoundError: a column is missing.
@@ -138,7 +136,7 @@ def _by_catalogue(pairs: pl.DataFrame) -> pl.DataFrame:
 def _decided(pairs: pl.DataFrame, used: tuple[KernelRule, ...]) -> pl.DataFrame:
     """Add bucket, group, prior and rule to distinct pairs of name and operator."""
     pairs = pairs.with_columns(words=function_words("name"))
-    # A null name or operator joins nothing, and a condition that is null does not hold.
+    # A null name or operator joins nothing, and a null condition does not hold.
     return (
         pairs.join(_matches(pairs, "name", used), on="name", how="left", maintain_order="left")
         .join(_matches(pairs, "words", used), on="words", how="left", maintain_order="left")
@@ -150,7 +148,7 @@ def _decided(pairs: pl.DataFrame, used: tuple[KernelRule, ...]) -> pl.DataFrame:
 
 
 def function_words(column: str) -> pl.Expr:
-    """Return the words of a kernel's own identifier, in small letters, joined by ``_``.
+    """Return the words of a kernel's own identifier, in lower case, joined by ``_``.
 
     Namespaces and template arguments are left out.
 
@@ -169,9 +167,10 @@ def function_words(column: str) -> pl.Expr:
 
 
 def function_name(name: str) -> str:
-    """Return a kernel's own identifier, without namespaces, template arguments and anything that a shell could run.
+    """Return a kernel's own identifier, without namespaces, template arguments and characters special to a shell.
 
-    ``void ns::softmax_warp_forward<float, 8>(float*)`` is ``softmax_warp_forward``; the name itself where it holds none.
+    ``void ns::softmax_warp_forward<float, 8>(float*)`` becomes ``softmax_warp_forward``; a name without an identifier
+    stays.
     """
     head = re.sub(r"\(anonymous namespace\)|<unnamed>", "", name[:NAME_LIMIT])
     own = re.search(r"(\w+)\s*$", re.split(r"[<(]", head, maxsplit=1)[0])
@@ -179,7 +178,7 @@ def function_name(name: str) -> str:
 
 
 def _matches(pairs: pl.DataFrame, column: str, used: tuple[KernelRule, ...]) -> pl.DataFrame:
-    """Return each distinct value of a column and, per rule with a condition on it, whether it holds."""
+    """Return each distinct value of a column and, for each rule with a condition on it, whether it holds."""
     values = pairs.select(pl.col(column).unique())
     heads = values.select(pl.col(column).str.head(NAME_LIMIT))
     return values.hstack(heads.select(conditions(column, used)))
@@ -187,7 +186,7 @@ def _matches(pairs: pl.DataFrame, column: str, used: tuple[KernelRule, ...]) -> 
 
 @lru_cache(_KEPT)
 def conditions(column: str, used: tuple[KernelRule, ...]) -> tuple[pl.Expr, ...]:
-    """Return whether the rules' conditions on a column hold, of each that has one, as ``column:id``."""
+    """Return the rules' conditions on a column, of rules that have one, as ``column:id``."""
     return tuple(
         matches(pl.col(column), pattern).alias(f"{column}:{rule.id}")
         for rule in used
@@ -197,7 +196,7 @@ def conditions(column: str, used: tuple[KernelRule, ...]) -> tuple[pl.Expr, ...]
 
 @lru_cache(_KEPT)
 def decision(used: tuple[KernelRule, ...]) -> pl.Expr:
-    """Return the id of the first rule of which all `conditions` hold."""
+    """Return the id of the first rule whose `conditions` all hold."""
     held = {rule.id: [pl.col(f"{column}:{rule.id}") for column in CONDITIONS if getattr(rule, column)] for rule in used}
     return pl.coalesce(pl.when(pl.all_horizontal(all_ or pl.lit(True))).then(pl.lit(id_)) for id_, all_ in held.items())
 

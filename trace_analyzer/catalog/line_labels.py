@@ -1,4 +1,4 @@
-"""Name lines of device and idle time for people: buckets and groups of kernels, copies by direction, parts of a window."""
+"""Label lines of device and idle time for people: buckets and groups of kernels, copies by direction, window parts."""
 
 from functools import cache
 
@@ -19,7 +19,7 @@ def bucket_keys() -> tuple[str, ...]:
 
 
 def line_label(key: str) -> str:
-    """Return the label of a bucket, cause, part or kind of copy; a key that has none is written as words.
+    """Return the label of a bucket, cause, part or kind of copy; other keys are written as words.
 
     >>> line_label("copy_cast"), line_label("launch-latency"), line_label("host-to-device copy")
     ('Copy and cast', 'Launch latency', 'Host to device copy')
@@ -29,7 +29,7 @@ def line_label(key: str) -> str:
 
 
 def line_phrase(key: str) -> str:
-    """Return what `line_label` returns as it stands within a sentence.
+    """Return the label of `line_label` as written within a sentence.
 
     >>> line_phrase("kv_cache"), line_phrase("copy_cast"), line_phrase("host-unknown")
     ('KV cache', 'copy and cast', 'host, unrecorded')
@@ -39,7 +39,7 @@ def line_phrase(key: str) -> str:
 
 
 def is_line(name: str) -> bool:
-    """Return whether a name is the key of a line, and not what a program calls an operator or a module.
+    """Return whether a name is the key of a line, in contrast to a program's name for an operator or module.
 
     >>> is_line("sort_scan"), is_line("memset"), is_line("unknown copy"), is_line("aten::copy_")
     (True, True, True, False)
@@ -49,17 +49,17 @@ def is_line(name: str) -> bool:
 
 
 def group_label(key: str) -> str:
-    """Return the label of a group of buckets; that of a line where no group has the key."""
+    """Return the label of a group of buckets, else of a line."""
     return GROUPS[key].label if key in GROUPS else line_label(key)
 
 
 def group_phrase(key: str) -> str:
-    """Return the label of a group of buckets within a sentence; that of a line where no group has the key."""
+    """Return the label of a group of buckets, else of a line, within a sentence."""
     return GROUPS[key].phrase if key in GROUPS else line_phrase(key)
 
 
 def bucket_key(text: str) -> str:
-    """Return the key of the bucket that a text is the label of, in capitals or not; any other text as it is.
+    """Return the key of the bucket with this label, ignoring case; any other text unchanged.
 
     >>> bucket_key("Copy and cast"), bucket_key("kv cache"), bucket_key("aten::mm")
     ('copy_cast', 'kv_cache', 'aten::mm')
@@ -69,10 +69,10 @@ def bucket_key(text: str) -> str:
 
 
 def is_named(key: str, text: str) -> bool:
-    """Return whether a text names the line: its key, or its label in capitals or not."""
+    """Return whether a text names the line: its key, or its label ignoring case."""
     return text == key or text.casefold() == line_label(key).casefold()
 
 
 def is_group_named(key: str, text: str) -> bool:
-    """Return whether a text names the group of buckets: its key, or its label in capitals or not."""
+    """Return whether a text names the group of buckets: its key, or its label ignoring case."""
     return text == key or (key in GROUPS and text.casefold() == GROUPS[key].label.casefold())

@@ -1,4 +1,4 @@
-"""Read the catalogues ahead of their first use."""
+"""Load the catalogues ahead of their first use."""
 
 from trace_analyzer.catalog.arithmetic import arithmetic_of_name
 from trace_analyzer.catalog.article import article
@@ -13,7 +13,7 @@ from trace_analyzer.catalog.step_marks import marks_of_name
 
 
 def prepare() -> None:
-    """Read the catalogues that every report needs, and make expressions of their rules."""
+    """Read the catalogues that every report needs, and build the expressions of their rules."""
     for catalogue in (devices, fixes, fusions, direction_rules, article):
         catalogue()
     for of_name in (work_of_name, code_of_name, marks_of_name, arithmetic_of_name):

@@ -1,4 +1,4 @@
-"""Read what annotations of serving frameworks say of their steps: rules as data, from ``serving_steps.toml``."""
+"""Parse serving frameworks' annotations of steps, with rules from ``serving_steps.toml``."""
 
 import re
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ from trace_analyzer.catalog.documents import document
 from trace_analyzer.tuning import remembered
 
 KINDS = ("prefill", "decode", "mixed")
-"""Kinds of steps: the tokens of prompts, one or some more tokens of running requests, or both."""
+"""Kinds of steps: prompt tokens only, one or a few tokens per running request, or both."""
 
 _STEPS = {
     **dict.fromkeys(("name", "source", "step_kind"), pl.String),
@@ -22,7 +22,7 @@ _COUNTS = ("prefill_requests", "decode_requests", "prefill_tokens", "decode_toke
 
 @dataclass(frozen=True)
 class ServingRule:
-    """Hold a pattern of names, whose they are, and examples: a name, its kind, its tokens (-1 for unknown)."""
+    """Hold a pattern of names, their framework, and examples: a name, its kind, its tokens (-1 for unknown)."""
 
     source: str
     pattern: str
@@ -31,7 +31,7 @@ class ServingRule:
 
 @cache
 def serving_rules() -> tuple[tuple[ServingRule, ...], Mapping[str, str], tuple[str, ...]]:
-    """Return the rules in the order of the file, the kind of each mode, and the modes of one token per request."""
+    """Return the rules in the file's order, the kind of each mode, and the modes with one token per request."""
     raw = document("serving_steps.toml")
     rules = (
         ServingRule(
@@ -43,9 +43,9 @@ def serving_rules() -> tuple[tuple[ServingRule, ...], Mapping[str, str], tuple[s
 
 
 def serving_steps(names: pl.Series) -> pl.DataFrame:
-    """Return name, source, step_kind and token counts of those of the names that a rule knows, each once.
+    """Return distinct names that match a rule: name, source, step_kind and token counts.
 
-    Tokens are null where the name has no sizes.
+    Tokens are null where the name contains no sizes.
     """
     return _steps_of(names.cast(pl.String).unique(maintain_order=True).alias("name").to_frame())
 

@@ -1,4 +1,4 @@
-"""Classify step marks by name: rules as data, read from ``step_marks.toml``."""
+"""Classify step marks by name, with rules from ``step_marks.toml``."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,20 +12,20 @@ from trace_analyzer.catalog.checked import own
 from trace_analyzer.catalog.patterns import check, matches, with_slashes
 
 MARKS = ("span", "end", "start", "part")
-"""What an event may mark; the file's header says what each means."""
+"""What an event may mark, as defined in the file's header."""
 
 LAYERS = "layers"
-"""Source of annotations that name layers: parts of a pass."""
+"""Source of annotations on layers, which are parts of a pass."""
 
 PROFILER_STEP_NAME = r"^ProfilerStep#?\*?([0-9]{1,9})$"
-"""Matches annotations of ``torch.profiler``'s ``step()``; the group is the step's number."""
+"""Pattern of annotations from ``torch.profiler``'s ``step()``; the group is the step's number."""
 
 _MATCHED = 4_096
 
 
 @dataclass(frozen=True)
 class StepMarkRule:
-    """Hold a pattern of names, the kinds of host events it is for, what they mark, and whose they are."""
+    """Hold a pattern of names, the kinds of host events for which it applies, what they mark, and their source."""
 
     marks: str
     source: str
@@ -37,7 +37,7 @@ class StepMarkRule:
 
 @cache
 def step_mark_rules() -> tuple[StepMarkRule, ...]:
-    """Return the rules in the file's order, those of plug-ins first: the first that matches an event names it."""
+    """Return the rules in order of precedence: those of plug-ins, then the file's; the first match counts."""
     ours = own("step_marks.toml", parsed, check_rules)
     return (*plugins.added("step_marks.toml", _added_rules, key=lambda rule: f"{rule.marks}: {rule.pattern}"), *ours)
 
@@ -49,7 +49,7 @@ def _added_rules(document: Mapping[str, Any]) -> tuple[StepMarkRule, ...]:
 
 
 def check_rules(rules: Sequence[StepMarkRule]) -> None:
-    """Refuse patterns that are none, and marks that do not exist. Raises ``ValueError``."""
+    """Refuse invalid patterns, and unknown marks. Raises ``ValueError``."""
     for rule in rules:
         check(rule.pattern)
         if rule.marks not in MARKS:
@@ -57,7 +57,7 @@ def check_rules(rules: Sequence[StepMarkRule]) -> None:
 
 
 def parsed(document: Mapping[str, Any]) -> tuple[StepMarkRule, ...]:
-    """Return the rules of a parsed file. Raises ``ValueError`` or ``KeyError`` for a row that lacks something."""
+    """Return the rules of a parsed file. Raises ``ValueError`` or ``KeyError`` for an incomplete row."""
     return tuple(
         StepMarkRule(
             rule["marks"],
@@ -72,7 +72,7 @@ def parsed(document: Mapping[str, Any]) -> tuple[StepMarkRule, ...]:
 
 
 def step_marks(events: pl.DataFrame) -> pl.DataFrame:
-    """Return unique (kind, name) of ``events`` that a rule knows: kind, name, marks, source."""
+    """Return distinct (kind, name) of ``events`` with a matching rule: kind, name, marks, source."""
     names = events.select("kind", "name").unique(maintain_order=True)
     return names.hstack(with_slashes(names).select(marks_of_name().struct.unnest())).drop_nulls("marks")
 

@@ -1,8 +1,8 @@
-"""Define the command `analyze`: its verbs, what a bare trace means, and how failures are reported.
+"""Define the command `analyze`: its verbs, the default verb, and how failures are reported.
 
-Exit codes: 0 the trace was analysed, whatever its verdict's status; 1 a gate (``--fail-on``,
-``--max-idle``) broke; 2 bad input or usage, or a bug: nothing was judged, or not everything that was asked
-for could be written; 3 the trace does not say what a change would bring (``whatif``); 130 interrupted (SIGINT), 143 terminated (SIGTERM).
+Exit codes: 0 the trace was analysed, whatever its verdict's status; 1 a gate (``--fail-on``, ``--max-idle``) broke; 2
+bad input or usage, or a bug: nothing was judged, or a requested output could not be written; 3 the trace does not
+determine the effect of a change (``whatif``); 130 interrupted (SIGINT), 143 terminated (SIGTERM).
 
 Importing this module loads click and nothing else, so that ``analyze --help`` answers at once.
 """
@@ -38,42 +38,42 @@ VERBS = {
     "skill": "trace_analyzer.cli.agents:skill",
     "mcp": "trace_analyzer.cli.agents:mcp",
 }
-"""Each verb and where it lives (``module:attribute``), imported when it is used."""
+"""Verb -> its place (``module:attribute``), imported on use."""
 
 DEFAULT_VERB = "report"
 
 ARGUMENTS = "trace_analyzer.cli.arguments"
-"""Where a click context keeps the arguments as they were given (``ctx.meta``)."""
+"""Key of a click context's ``meta`` with the arguments as given."""
 
 FAILED, INTERRUPTED = 2, 130
 
 _GROUP_OPTIONS = ("-h", "--help", "--version", "--json-schema")
 
 _EMPTY_VALUE = re.compile(r"--[a-z-]+=")
-"""An option whose value is empty: no file, number or name is."""
+"""An option with an empty value, which is never valid."""
 
 
 class Verbs(click.Group):
-    """Import verbs when they are used, and accept a trace as first argument."""
+    """Import verbs on use, and accept a trace as first argument."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the verbs in the order of `VERBS`."""
         return list(VERBS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Return the verb, imported now; None when there is none of that name."""
+        """Return the verb, imported now; None for an unknown name."""
         if cmd_name not in VERBS:
             return None
         module, attribute = VERBS[cmd_name].split(":")
         command: click.Command = getattr(import_module(module), attribute)
-        if ctx.resilient_parsing:  # words are completed
+        if ctx.resilient_parsing:  # completing words
             from trace_analyzer.cli.completion import with_paths
 
             return with_paths(command)
         return command
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> "list[CompletionItem]":
-        """Return what completes the first word: verbs, files, and the options of the default verb."""
+        """Return completions of the first word: verbs, files, and the options of the default verb."""
         from trace_analyzer.cli.completion import files_and
 
         items = super().shell_complete(ctx, incomplete)
@@ -86,7 +86,7 @@ class Verbs(click.Group):
         return files_and(items, incomplete)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse; arguments that start with neither a verb nor an option of the group are the report's."""
+        """Parse; arguments that start with neither a verb nor an option of the group belong to the default verb."""
         if ctx.resilient_parsing and not args:
             return super().parse_args(ctx, args)
         if not args:
@@ -102,7 +102,7 @@ class Verbs(click.Group):
         return super().parse_args(ctx, [DEFAULT_VERB, *args] if bare else args)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the options of the default verb, which the short form takes too, then the verbs."""
+        """Write the options of the default verb, which may be omitted, then the verbs."""
         command = self.get_command(ctx, DEFAULT_VERB)
         assert command is not None
         records = {name: text for source in (command, self) for name, text in _records(source, ctx)}
@@ -133,13 +133,13 @@ class Verbs(click.Group):
             code = super().main(args, "analyze", standalone_mode=False, **options)
         except SystemExit:
             raise
-        except BaseException as error:  # a panic in Polars' native code is no Exception
+        except BaseException as error:  # a panic in Polars' native code is a BaseException, but no Exception
             _fail(error, debug)
         sys.exit(code if isinstance(code, int) else 0)
 
 
 def _complete_streams() -> None:
-    """Open a sink for each standard stream that was closed before the start."""
+    """Open a null device for each standard stream that is closed."""
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115 (it stays open to the end)
@@ -152,20 +152,20 @@ def _records(command: click.Command, ctx: click.Context) -> list[tuple[str, str]
 
 
 def _fail(error: BaseException, debug: bool) -> NoReturn:
-    """Report the failure in one line, with the traceback only if asked for, and exit."""
+    """Report the failure in one line, with the traceback only if requested, and exit."""
     from trace_analyzer.cli.outputs import complain
 
     if debug:
         import traceback
 
         traceback.print_exception(error)
-    with contextlib.suppress(OSError):  # nobody can read it where standard error is full or gone
+    with contextlib.suppress(OSError):  # where standard error is full or closed, nobody can read it
         complain(_line(error))
     sys.exit(INTERRUPTED if isinstance(error, (click.Abort, KeyboardInterrupt)) else FAILED)
 
 
 def _line(error: BaseException) -> str:
-    """Write what went wrong and what to do, for people."""
+    """Write the problem and what to do, for people."""
     from trace_analyzer.errors import TraceAnalyzerError
     from trace_analyzer.packages import missing
 

@@ -1,4 +1,4 @@
-"""Serve language models: `analyze skill` prints a guide, `analyze mcp` answers what they ask."""
+"""Serve language models: `analyze skill` prints a guide, `analyze mcp` answers their requests."""
 
 from importlib.resources import files
 from pathlib import Path

@@ -31,7 +31,7 @@ GATE_BROKE = 1
 
 
 def ratio(text: str) -> float:
-    """Parse a number from 0 to 1; ``nan`` is none."""
+    """Parse a number from 0 to 1; ``nan`` is invalid."""
     number = _number(text)
     if number is None or not 0 <= number <= 1:
         raise click.BadParameter(f"{text!r} is no number from 0 to 1 (0.2 is 20 %)")
@@ -42,7 +42,7 @@ LEAST, MOST = 1e-9, 1e9
 
 
 def positive(text: str) -> float:
-    """Parse a number over 0 of a size that has a meaning: nothing computed of it overflows."""
+    """Parse a positive number within limits, so that no result overflows."""
     number = _number(text)
     if number is None or not LEAST <= number <= MOST:
         raise click.BadParameter(f"{text!r} is no number over 0 ({LEAST:g} to {MOST:g})")
@@ -66,7 +66,7 @@ def step(text: str) -> int | str:
 
 
 def device(text: str) -> int | str:
-    """Parse the id of a device as the trace writes it: mostly a number."""
+    """Parse the id of a device as the trace writes it, usually a number."""
     try:
         return int(text)
     except ValueError:
@@ -82,7 +82,10 @@ def _number(text: str) -> float | None:
 
 @dataclass(frozen=True)
 class Destinations:
-    """Hold where results go: HTML file (None: nowhere), file for the text (None: standard output), tables."""
+    """Hold where results are written:
+
+    HTML file (None: not written), file for the text (None: standard output), tables.
+    """
 
     html: Path | None
     text: Path | None
@@ -92,7 +95,7 @@ class Destinations:
 
 @dataclass(frozen=True)
 class Gates:
-    """Hold the bounds that a CI run sets; none by default."""
+    """Hold the limits of a CI run; none by default."""
 
     regimes: tuple[str, ...]
     max_idle: float | None
@@ -288,7 +291,7 @@ def report(
 
 
 def _one_trace(traces: Sequence[str]) -> str:
-    """Return the one trace that was named. Raises ``UsageError`` for several."""
+    """Return the trace argument. Raises ``UsageError`` for several."""
     if len(traces) == 1:
         return traces[0]
     named = shlex.join(printable(trace) for trace in traces)
@@ -300,7 +303,7 @@ def _one_trace(traces: Sequence[str]) -> str:
 
 
 def _check(destinations: Destinations, trace: str, force: bool) -> None:
-    """Refuse what must not be written, before the work is done rather than after."""
+    """Refuse outputs that must not be written, before the analysis."""
     html, text = destinations.html, destinations.text
     if text is not None:
         outputs.check_writable(text, trace, "--output")
@@ -313,7 +316,7 @@ def _check(destinations: Destinations, trace: str, force: bool) -> None:
 
 
 def _analysed(trace: str, choices: Mapping[str, Any], timer: StageTimer) -> "Report":
-    """Return the report of the trace, timed, with progress on a terminal."""
+    """Return the report of the trace, with timing, and progress on a terminal."""
     if trace == "-" and (sys.stdin is None or sys.stdin.isatty()):
         raise UsageError("nothing is piped into standard input; pipe a trace into it, or name a file")
     if (reason := why_slow()) is not None:
@@ -359,7 +362,7 @@ def _prepare() -> None:
 
 
 def _redaction(trace: str) -> "Redaction":
-    """Return what is redacted of everything that is written about the trace."""
+    """Return the redaction of all outputs about the trace."""
     tuning.limit_threads(trace)
     from trace_analyzer.render.redact import Redaction
 
@@ -378,9 +381,9 @@ def _write(
     max_report_mb: float | None,
     timer: StageTimer,
 ) -> None:
-    """Print or write the result, then the HTML report, which may take longer; a file of the result waits for it.
+    """Print or write the result, then the HTML report, which may take longer; a result file is completed only after it.
 
-    Paths appear as ``shown`` gives them.
+    ``shown`` formats paths.
     """
     command = shlex.join(shown(word) for word in ("analyze", *click.get_current_context().meta[ARGUMENTS]))
     timer("printing")
@@ -426,7 +429,7 @@ def _open(path: Path) -> None:
 
 
 def broken_gates(result: "Report", gates: Gates) -> str:
-    """Name the bounds that broke, with the figures; "" when all hold or none is set."""
+    """Name the gates that broke, with the figures; "" when none did."""
     if not gates.regimes and gates.max_idle is None:
         return ""
     verdict = result.verdict

@@ -1,4 +1,4 @@
-"""Implement `analyze calibrate`: measure this machine's device, so that reports can say what it attains."""
+"""Implement `analyze calibrate`: measure this machine's device, so that reports can show attained rates."""
 
 from pathlib import Path
 

@@ -28,7 +28,7 @@ _RATIO = re.compile(r"^(?:(?P<line>.+)=)?(?P<number>[0-9]+(?:\.[0-9]+)?)(?P<perc
 
 
 def bound(text: str) -> tuple[str | None, float]:
-    """Parse ``5%``, ``0.05`` or ``LINE=5%``: a line (None for the step) and how much of the step it may grow by."""
+    """Parse ``5%``, ``0.05`` or ``LINE=5%``: a line (None for the step) and its largest growth relative to the step."""
     match = _RATIO.match(text.strip())
     if match is None:
         raise click.BadParameter(f"{text!r} is no share such as 5% or 0.05, nor LINE=5%")
@@ -122,7 +122,7 @@ def check(source: str, file: str, **options: Any) -> int:
 
 
 def check_standard_input(sources: Sequence[str]) -> None:
-    """Refuse to read standard input twice: the second time it is at its end. Raises ``UsageError``."""
+    """Refuse to read standard input twice, as it is exhausted after the first time. Raises ``UsageError``."""
     if sum(source == "-" for source in sources) > 1:
         raise UsageError("- is standard input, which can be read once; name files")
 
@@ -152,7 +152,7 @@ def _read(path: str | Path, no_cache: bool, progress: Progress | None = None) ->
 
 @lru_cache(maxsize=1)
 def _captured(path: str, no_cache: bool) -> "Trace":
-    """Read the trace of ``--capture``, once for all sides and recordings."""
+    """Read the trace of ``--capture`` once for all sides and recordings."""
     if path == "-":
         raise UsageError("--capture names a file: standard input is for a trace")
     return _read(path, no_cache)
@@ -180,7 +180,7 @@ def paths_of(profiles: Iterable["Profile"]) -> list[str]:
 
 
 def _finish(before: "Profile", after: "Profile", results: Results, gates: tuple["Gate", ...]) -> int:
-    """Compare, write what is asked for, and hold the gates; return the exit code."""
+    """Compare, write the outputs, and check the gates; return the exit code."""
     from trace_analyzer.compare import gates as bounds
     from trace_analyzer.compare.comparison import compare_profiles
 

@@ -1,4 +1,4 @@
-"""Implement `analyze completion SHELL`, and what completes words of the command line."""
+"""Implement `analyze completion SHELL`, and the completion of words on the command line."""
 
 import re
 
@@ -10,7 +10,7 @@ from trace_analyzer.cli.options import DEBUG
 
 SHELLS = ("bash", "zsh", "fish")
 VARIABLE = "_ANALYZE_COMPLETE"
-"""Environment variable with which click is asked for completions (click.palletsprojects.com, Shell Completion)."""
+"""Environment variable that requests completions from click (click.palletsprojects.com, Shell Completion)."""
 
 _PATHS = re.compile(r"\b(FILE|DIR|FOLDER|PATH|OUT|TRACE)\b")
 _TRACES = ("trace", "before", "after")
@@ -36,7 +36,7 @@ def completion(shell: str) -> None:
 
 
 def with_paths(command: click.Command) -> click.Command:
-    """Return the command with files as completions of what its help calls FILE, DIR, TRACE and the like."""
+    """Return the command with file completion for parameters that its help calls FILE, DIR, TRACE and the like."""
     for param in command.params:
         name = param.metavar or ""
         is_path = _PATHS.search(name) or (isinstance(param, click.Argument) and param.name in _TRACES)
@@ -49,5 +49,5 @@ def with_paths(command: click.Command) -> click.Command:
 
 
 def files_and(items: list[CompletionItem], incomplete: str) -> list[CompletionItem]:
-    """Return the completions, and files unless an option is begun."""
+    """Return the completions, and files too unless an option is being typed."""
     return items if incomplete.startswith("-") else [*items, CompletionItem(incomplete, type="file")]

@@ -1,4 +1,4 @@
-"""Tell one thing of a report in full: `analyze explain TRACE ID`."""
+"""Implement `analyze explain TRACE ID`: explain one item of a report in full."""
 
 from pathlib import Path
 

@@ -1,8 +1,8 @@
-"""Make links of the places in source files that a text names, for terminals that open them (OSC 8).
+"""Turn places in source files into links, for terminals that can open them (OSC 8).
 
-Each place is ``path:line``. Only files that are there are linked: a trace from another machine names files of that one. The link is the
-address of the file, percent-encoded, so nothing in a name can end it; the text itself does not change. The line is its fragment, as kitty
-and iTerm2 read it; within VS Code it is an address of VS Code's own.
+Each place is ``path:line``. Only existing files are linked, as a trace from another machine names that machine's files.
+The link is the percent-encoded address of the file, so that no name can end it; the text does not change. The line is
+its fragment, as kitty and iTerm2 expect; within VS Code it is a VS Code address.
 https://gist.github.com/egmontkob/eb114294efbcd5adb1944c9f3cb5feda describes the sequence.
 """
 
@@ -19,16 +19,16 @@ _PLACE = re.compile(
 )
 _START, _END = "\x1b]8;;", "\x1b\\"
 _WITHOUT = ("dumb", "linux")
-"""Values of TERM: terminals without links."""
+"""Values of TERM for terminals without links."""
 
 
 def wants_links() -> bool:
-    """Return whether standard output is a terminal that can be expected to show links, and NO_COLOR is unset."""
+    """Return whether standard output is a terminal that probably supports links, and NO_COLOR is unset."""
     return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM", "") not in _WITHOUT
 
 
 def linked(text: str, address: Callable[[Path, int], str] | None = None) -> str:
-    """Return the text with a link on each ``path:line`` of a file that is there, relative to the current folder."""
+    """Return the text with a link on each ``path:line`` of an existing file, relative to the current folder."""
     of_place = address or (vscode_address if os.environ.get("TERM_PROGRAM") == "vscode" else file_address)
 
     @cache
@@ -47,7 +47,7 @@ def linked(text: str, address: Callable[[Path, int], str] | None = None) -> str:
 
 
 def file_address(path: Path, line: int) -> str:
-    """Return the address of a line of a file on this host."""
+    """Return the address of a line in a file on this host."""
     import socket
 
     address = path.as_uri().removeprefix("file://")
@@ -55,5 +55,5 @@ def file_address(path: Path, line: int) -> str:
 
 
 def vscode_address(path: Path, line: int) -> str:
-    """Return the address with which VS Code opens a line of a file."""
+    """Return the address for opening a line of a file in VS Code."""
     return f"vscode://file{path.as_uri().removeprefix('file://')}:{line}"

@@ -1,4 +1,4 @@
-"""Check what the process's environment forbids: memory, and settings of libraries."""
+"""Check limits from the process's environment: memory, and settings of libraries."""
 
 import contextlib
 import os
@@ -13,17 +13,17 @@ from trace_analyzer.cli.signals import ENDING, EXIT_BASE
 from trace_analyzer.errors import UsageError
 
 _SUPERVISED = "TRACE_ANALYZER_SUPERVISED"
-"""Set in the environment of a process that another one of this program watches."""
+"""Environment variable of a process that another process of this program supervises."""
 
 _MOST_THREADS = 4096
 _COUNTS = {"POLARS_MAX_THREADS": _MOST_THREADS, "POLARS_IDEAL_MORSEL_SIZE": 1 << 40}
-"""Variables that Polars reads as whole numbers, each with the most that is sensible: at 0 it panics."""
+"""Variables that Polars reads as integers, each with its largest sensible value; Polars panics at 0."""
 
 _LIBRARIES = ("BOKEH_", "HOLOVIEWS_", "POLARS_")
 
 
 def check_environment() -> None:
-    """Refuse settings of Polars that it would panic at. Raises ``UsageError``."""
+    """Refuse settings that would make Polars panic. Raises ``UsageError``."""
     for name, most in _COUNTS.items():
         text = os.environ.get(name, "")
         if text.isdecimal() and not 0 < int(text[:20]) <= most:
@@ -31,12 +31,12 @@ def check_environment() -> None:
 
 
 def library_settings() -> list[str]:
-    """Return the unchecked environment variables that set up the libraries this program runs on."""
+    """Return the unchecked environment variables that configure the libraries of this program."""
     return sorted(name for name in os.environ if name.startswith(_LIBRARIES) and name not in _COUNTS)
 
 
 def memory_limit() -> int | None:
-    """Return the bytes that the process may take, by ``ulimit -v`` or ``ulimit -d``; None for no limit."""
+    """Return the memory limit of the process, from ``ulimit -v`` or ``ulimit -d``; None without one."""
     try:
         import resource
     except ImportError:  # not a Unix
@@ -46,11 +46,11 @@ def memory_limit() -> int | None:
 
 
 def supervise(arguments: Iterable[str]) -> None:
-    """Run the command in a child process where memory is limited, and report in one line if it does not suffice.
+    """Run the command in a child process where memory is limited, and report in one line if it runs out.
 
-    What runs out of memory in native code aborts the process, after thousands of lines of it; a parent can tell. Where
-    it is not limited, and in that child, nothing is done. A command that other programs' output passes through
-    (``record``) is left alone.
+    Native code that runs out of memory aborts the process after thousands of lines of output; a parent process can
+    replace them by one. Without a limit, and in the child itself, nothing is done. ``record`` is not supervised, as it
+    passes on other programs' output.
     """
     limit = memory_limit()
     if limit is None or _SUPERVISED in os.environ or "record" in list(arguments)[:1]:
@@ -59,7 +59,7 @@ def supervise(arguments: Iterable[str]) -> None:
 
 
 def _watched() -> tuple[int, list[bytes]]:
-    """Run the command again as a child; return its exit code and the lines in which it reports failure."""
+    """Run the command again as a child process; return its exit code and its lines that report failure."""
     command = [sys.executable, *sys.orig_argv[1:]]
     child = subprocess.Popen(command, stderr=subprocess.PIPE, env={**os.environ, _SUPERVISED: "1"})
     assert child.stderr is not None
@@ -76,8 +76,8 @@ def _watched() -> tuple[int, list[bytes]]:
 
 
 def _end(code: int, lines: list[bytes], limit: int) -> NoReturn:
-    ended = max(0, -code)  # by that signal
-    if ended in ENDING:  # it came before the child could do anything
+    ended = max(0, -code)  # the number of that signal
+    if ended in ENDING:  # the signal arrived before the child could handle it
         lines = [b"analyze: interrupted; nothing half written was left\n"]
         code = EXIT_BASE + ended
     elif ended or any(b"a bug in this program" in line for line in lines):

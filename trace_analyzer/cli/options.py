@@ -1,4 +1,4 @@
-"""Declare the options that several verbs have, and check what they name before any work is done."""
+"""Declare options that several verbs share, and check their values before any work is done."""
 
 import os
 from collections.abc import Callable, Sequence
@@ -17,7 +17,7 @@ DEBUG = click.option("--debug", is_flag=True, expose_value=False, help="Show the
 
 
 def _load_plugins(ctx: click.Context, _: click.Parameter, folders: tuple[str, ...]) -> None:
-    """Name the plug-ins, and check those that the user named before any work is done."""
+    """Activate the plug-ins, and check those that the user named before any work is done."""
     from trace_analyzer import plugins
 
     if ctx.resilient_parsing:
@@ -37,7 +37,7 @@ PLUGIN = click.option(
     metavar="DIR|none",
     help="Take kernel rules, devices, causes, analyses, advice from the files in DIR too (docs/plugins.md). Repeatable.",
 )
-"""The option of every verb that analyses."""
+"""Option of every verb that analyses."""
 
 READING = (
     click.option("--device", metavar="N", help="Compare this device, not the one with most busy time."),
@@ -55,7 +55,7 @@ READING = (
 
 
 def format_option(what: str, forms: Sequence[str] = ("text", "json", "markdown")) -> Callable[[Command], Command]:
-    """Return ``--format`` of a verb that prints one of ``forms``, the first by default; ``what`` says what each is."""
+    """Return ``--format`` for a verb that prints one of ``forms``, the first by default; ``what`` describes them."""
     return click.option(
         "--format",
         "form",
@@ -70,16 +70,16 @@ OUTPUT = click.option("-o", "--output", metavar="FILE", help="Write it into FILE
 PAGE_OUTPUT = click.option(
     "-o", "--output", metavar="FILE", help="Write it into FILE instead of printing it; into FILE.html, the page."
 )
-"""The same of a verb that has a page."""
+"""``--output`` for a verb with a page."""
 
 
 def output_options(result: str, *, comment: str = "a comment for CI") -> tuple[Callable[[Command], Command], ...]:
-    """Return ``--format`` and ``--output`` of a verb; ``result`` names its JSON, with its documentation."""
+    """Return ``--format`` and ``--output`` for a verb; ``result`` names its JSON, with its documentation."""
     return format_option(f"the summary, {result}, or {comment}"), PAGE_OUTPUT
 
 
 def page_options(option: str, what: str) -> tuple[Callable[[Command], Command], ...]:
-    """Return the option that names a file for a page of HTML, ``--force`` and ``--redact``."""
+    """Return the option for the file of an HTML page, ``--force`` and ``--redact``."""
     return (
         click.option(option, metavar="FILE", help=what),
         click.option("--force", is_flag=True, help=f"Overwrite the FILE of {option} or of -o FILE.html."),
@@ -100,9 +100,9 @@ def with_options(options: Sequence[Callable[[Command], Command]]) -> Callable[[C
 
 @dataclass(frozen=True)
 class Results:
-    """Hold what to print, where to write it, and the file of the page that ``option`` names; None for none.
+    """Hold the format, the output, and the page's file that ``option`` names; None without a page.
 
-    ``is_redacted`` says whether what is printed and written is for sharing.
+    ``is_redacted`` is true for output that will be shared.
     """
 
     form: str
@@ -114,7 +114,7 @@ class Results:
 
     @classmethod
     def taken(cls, options: dict[str, Any], option: str) -> "Results":
-        """Take the results from a verb's options, which keep the rest."""
+        """Take these options out of a verb's options."""
         page = options.pop(option.removeprefix("--"))
         form, output, force, redact = (options.pop(name) for name in ("form", "output", "force", "redact"))
         own = page
@@ -122,7 +122,7 @@ class Results:
         return cls(form, output, page, force, redact, option if own else "--output")
 
     def check(self, trace: str) -> None:
-        """Refuse what must not be written, before the work is done. Raises ``UsageError``."""
+        """Refuse outputs that must not be written, before any work is done. Raises ``UsageError``."""
         if not outputs.is_standard_output(self.output):
             outputs.check_writable(Path(str(self.output)), trace, "--output")
         if self.page:
@@ -130,7 +130,7 @@ class Results:
 
 
 def check_new(path: Path, trace: str, option: str, force: bool) -> None:
-    """Refuse a path that cannot be written or, without ``force``, that exists. Raises ``UsageError``."""
+    """Refuse a path that is not writable or, without ``force``, that exists. Raises ``UsageError``."""
     outputs.check_writable(path, trace, option)
     if path.exists() and not force:
         raise UsageError(f"{option} {path}: exists; --force overwrites it")

@@ -1,4 +1,4 @@
-"""Check where results go: paths that may be written to, and pipes that may close early."""
+"""Check the destinations of results: writable paths, and pipes that may close early."""
 
 import errno
 import os
@@ -23,21 +23,20 @@ T = TypeVar("T")
 
 _TRACE_SUFFIX = re.compile(r"(\.json)?(\.gz|\.zst)?$", re.IGNORECASE)
 
-# For terminals and pipes whose encoding knows no block characters.
+# For terminals and pipes whose encoding lacks block characters.
 _ASCII = str.maketrans({"█": "#", "…": "~", "–": "-", "·": "|", **dict.fromkeys("▏▎▍▌▋▊▉", "#")})
 
 
 def default_report_path(trace: str) -> Path:
-    """Return where a trace's report goes: its name in the current directory, its suffixes replaced."""
+    """Return the default path of a trace's report: its name in the current directory, with other suffixes."""
     name = "stdin" if trace == "-" else _TRACE_SUFFIX.sub("", Path(trace).name) or "trace"
     return Path(f"{name}.report.html")
 
 
 def check_writable(path: Path, trace: str, option: str) -> None:
-    """Refuse, before any work is done, a path that cannot or must not be written.
+    """Refuse a path that cannot or must not be written, before any work is done.
 
-    Raises ``UsageError`` when the path is the trace itself, a directory, or in no directory that can be
-    written to.
+    Raises ``UsageError`` when the path is the trace itself, a directory, or in a directory that is not writable.
     """
     if trace != "-" and same_file(path, Path(trace)):
         raise UsageError(f"{option} {path}: is the trace itself; it is never overwritten")
@@ -52,7 +51,7 @@ def check_writable(path: Path, trace: str, option: str) -> None:
 
 
 def check_folder(folder: Path, option: str) -> None:
-    """Refuse, before any work is done, a folder that cannot be made or written to. Raises ``UsageError``."""
+    """Refuse a folder that cannot be created or written, before any work is done. Raises ``UsageError``."""
     _check_name(folder, option)
     if folder.exists() and not folder.is_dir():
         raise UsageError(f"{option} {folder}: is a file; name a directory")
@@ -62,7 +61,7 @@ def check_folder(folder: Path, option: str) -> None:
 
 
 def check_report_path(path: Path, trace: str, force: bool) -> None:
-    """Refuse, before any work is done, to overwrite what this program did not write.
+    """Refuse to overwrite files of other programs, before any work is done.
 
     Raises ``UsageError``.
     """
@@ -80,9 +79,9 @@ def check_report_path(path: Path, trace: str, force: bool) -> None:
 
 
 def _check_name(path: Path, option: str) -> None:
-    """Refuse what the system does not take as a path: links that lead to each other, a name that is too long.
+    """Refuse names that the system refuses: cycles of links, and names that are too long.
 
-    A file called ``-`` is refused, too: whoever writes so means standard output.
+    A file called ``-`` is refused as well, as it usually means standard output.
     """
     if str(path) == "-":
         raise UsageError(f"{option} -: only --output writes to standard output; name a file")
@@ -97,15 +96,15 @@ def _check_name(path: Path, option: str) -> None:
 
 
 def redact_option(command: F) -> F:
-    """Add the option ``--redact``, which `redacted` serves."""
+    """Add the option ``--redact``, which `redacted` implements."""
     text = "Keep only what is known to be harmless in all that is printed or written, as report --redact does."
     return click.option("--redact", is_flag=True, help=text)(command)
 
 
 def redacted(result: T, paths: Iterable[str], is_wanted: bool) -> tuple[T, Callable[[str], str]]:
-    """Return a result for sharing, if that is wanted, and what messages about it go through.
+    """Return a result for sharing, if requested, and a function that redacts messages about it.
 
-    ``paths`` are those that the user gave, and those of the traces behind them.
+    ``paths`` are the user's paths, and those of the traces behind them.
     """
     if not is_wanted:
         return result, str
@@ -124,12 +123,12 @@ def same_file(one: Path, other: Path) -> bool:
 
 
 def say(text: str) -> None:
-    """Write the text to standard output; a reader that left early (``| head``) is no failure."""
+    """Write the text to standard output; a reader that closes early (``| head``) is no failure."""
     try:
         sys.stdout.write(_encodable(text, sys.stdout))
         sys.stdout.flush()
     except BrokenPipeError:
-        # Python flushes standard output once more at exit and would complain: let that flush go nowhere.
+        # Python flushes standard output again at exit, which would fail: redirect that flush to the null device.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
@@ -147,7 +146,7 @@ def deliver(text: str, output: str | None) -> None:
 
 
 def deliver_result(result: "Comparison | JobReport", form: str, output: str | None) -> None:
-    """Write a result as JSON, Markdown or text to where ``--output`` says."""
+    """Write a result as JSON, Markdown or text to the place that ``--output`` names."""
     if form == "text":
         deliver(result.summary(width_of(output)), output)
     else:
@@ -155,9 +154,11 @@ def deliver_result(result: "Comparison | JobReport", form: str, output: str | No
 
 
 def page_asked_for(page: str | None, output: str | None, form: str, option: str) -> tuple[str | None, str | None]:
-    """Return the paths of page and text: an output that is named like a page is the page's, and the text is printed.
+    """Return the paths of page and text.
 
-    ``option`` is the one that names the page. Raises ``UsageError`` where both do.
+    If the output has a page's suffix, it becomes the page, and the text is printed.
+
+    ``option`` is the option that names the page. Raises ``UsageError`` where both name a page.
     """
     if output is None or form != "text" or not output.lower().endswith((".html", ".htm")):
         return page, output
@@ -167,12 +168,12 @@ def page_asked_for(page: str | None, output: str | None, form: str, option: str)
 
 
 def width_of(output: str | None) -> int:
-    """Return the columns that text for ``--output`` may take: the terminal's, 100 in a file."""
+    """Return the width of text for ``--output`` in columns: the terminal's, or 100 in a file."""
     return text_width() if is_standard_output(output) else 100
 
 
 def complain(message: str) -> None:
-    """Write one line to standard error, with the command's name before it."""
+    """Write one line to standard error, after the command's name."""
     try:
         print(_encodable(f"analyze: {visible(message)}", sys.stderr), file=sys.stderr, flush=True)
     except BrokenPipeError:
@@ -180,7 +181,7 @@ def complain(message: str) -> None:
 
 
 def _encodable(text: str, stream: TextIO) -> str:
-    """Return the text in characters that the stream can write."""
+    """Replace characters that the stream cannot encode."""
     encoding = stream.encoding or "utf-8"
     try:
         text.encode(encoding)
@@ -195,7 +196,7 @@ def wants_colour() -> bool:
 
 
 def text_width() -> int:
-    """Return cells per line on standard output: the terminal's, within reason; 100 when it is none."""
+    """Return cells per line on standard output: the terminal's within limits, or 100 without a terminal."""
     if not sys.stdout.isatty():
         return 100
     import shutil

@@ -1,4 +1,4 @@
-"""Show the current stage in one line on standard error, only where someone watches and waits."""
+"""Show the current stage in one line on standard error, only on a terminal and only for long work."""
 
 import os
 import sys
@@ -16,8 +16,8 @@ _CLEAR = "\r\x1b[K"
 class Progress:
     """Show progress, (stage, fraction or None), as a callback that is also a context manager.
 
-    The line is drawn from a thread, because a stage may take seconds without calling back; it appears
-    after half a second, and leaving the context wipes it.
+    A thread draws the line, because a stage may take seconds without calling back. The line appears after half a
+    second, and is erased when the context ends.
     """
 
     def __init__(self, stream: TextIO | None = None) -> None:
@@ -28,7 +28,7 @@ class Progress:
         self._thread: threading.Thread | None = None
 
     def __call__(self, stage: str, fraction: float | None = None) -> None:
-        """Show the current stage, and how far it is."""
+        """Show the current stage and its progress."""
         self._text = stage if fraction is None else f"{stage} {percent(min(1.0, fraction))}"
 
     def __enter__(self) -> Self:
@@ -45,7 +45,7 @@ class Progress:
             self._thread.join()
 
     def _draw(self) -> None:
-        """Redraw until done; nothing at all if that is soon."""
+        """Redraw until the end; draw nothing if that comes soon."""
         if self._done.wait(_PATIENCE_S):
             return
         try:
@@ -53,7 +53,7 @@ class Progress:
                 elapsed = time.monotonic() - self._started
                 self._write(f"{_CLEAR}analyze: {self._text} ... {elapsed:.0f} s")
             self._write(_CLEAR)
-        except OSError:  # the terminal is gone; the result is not this line
+        except OSError:  # the terminal is gone, but the result is written elsewhere
             return
 
     def _write(self, text: str) -> None:

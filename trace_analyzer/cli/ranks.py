@@ -74,7 +74,7 @@ def ranks(
 
 @contextmanager
 def _client(scheduler: str | None) -> "Iterator[Executor | None]":
-    """Yield the client of a Dask scheduler; None without one, for processes of this machine."""
+    """Yield the client of a Dask scheduler; None without a scheduler, to use processes of this machine."""
     if scheduler is None:
         yield None
         return

@@ -23,14 +23,14 @@ MOST_STEPS = 1_000_000_000
 
 
 def delay(text: str) -> float:
-    """Parse seconds, 0 included."""
+    """Parse seconds, including 0."""
     return 0.0 if text.strip() in ("0", "0.0") else positive(text)
 
 
 @click.command(
     context_settings={
         "help_option_names": ["-h", "--help"],
-        "allow_interspersed_args": False,  # what follows the command is the command's
+        "allow_interspersed_args": False,  # options after the command belong to the command
     }
 )
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
@@ -119,20 +119,20 @@ def record(
     recording = recorded(command, plan)
     try:
         _tell(recording, script_name(command), no_report)
-    except TraceAnalyzerError as error:  # the script's exit code is worth more than ours
+    except TraceAnalyzerError as error:  # the script's exit code is more important than this program's
         outputs.complain(f"{recording.traces[0]} was kept, but not analysed: {error}")
     except OSError as error:
         outputs.complain(f"no report: {error}")
     if recording.returncode < 0:
         sys.stdout.flush()
-        with contextlib.suppress(OSError):  # nobody can catch SIGKILL anyway
+        with contextlib.suppress(OSError):  # SIGKILL cannot be caught
             signal.signal(-recording.returncode, signal.SIG_DFL)
         os.kill(os.getpid(), -recording.returncode)
     return recording.returncode
 
 
 def _tell(recording: "RecordedCommand", name: str, no_report: bool) -> None:
-    """Write the summary of the first rank, and where everything is, to standard error."""
+    """Write the first rank's summary, and the paths of all files, to standard error."""
     if not recording.traces:
         why = recording.reasons[0] if recording.reasons else "no optimizer took a step; try --seconds"
         outputs.complain(f"{name} was not recorded: {why}")

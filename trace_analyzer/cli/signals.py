@@ -1,4 +1,4 @@
-"""Handle Ctrl-C and its siblings: end at once, in one line, with nothing half written left."""
+"""Handle Ctrl-C and similar signals: end at once, in one line, without partial files."""
 
 import contextlib
 import os
@@ -16,17 +16,17 @@ ENDING = tuple(
     for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGXCPU", "SIGUSR1", "SIGUSR2", "SIGALRM")
     if hasattr(signal, name)
 )
-"""Signals that end a process and that it can catch: a terminal, an operator or a batch system sends them."""
+"""Signals that end a process and can be caught: from a terminal, an operator or a batch system."""
 
 EXIT_BASE = 128
-"""The exit code of a process that a signal ended is this plus the signal's number, as shells count."""
+"""Base of the exit code of a process that a signal ends, to which shells add the signal's number."""
 
 
 def end_cleanly() -> None:
-    """Make each signal that ends this process first delete the outputs that are not finished.
+    """Make each signal that ends this process delete unfinished outputs first.
 
-    Signals that whoever started the process has it ignore (``nohup``) stay ignored. Only the main thread may call this;
-    elsewhere nothing is done.
+    Signals that the starter of the process has set to be ignored (``nohup``) stay ignored. Only the main thread can set
+    handlers; elsewhere nothing is done.
     """
     if threading.current_thread() is not threading.main_thread():
         return
@@ -34,14 +34,14 @@ def end_cleanly() -> None:
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, _end)
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN and hasattr(signal, "pthread_sigmask"):
-        # Polars takes Ctrl-C for itself while a query runs; what is blocked does not reach it either.
+        # Polars handles Ctrl-C itself during a query; a blocked signal does not reach it either.
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
 
 
 def _end(number: int, _: FrameType | None) -> NoReturn:
     """End the process from within the handler.
 
-    To raise an exception would let a second signal interrupt the cleaning.
+    An exception would allow a second signal to interrupt the deletion.
     """
     for other in ENDING:
         signal.signal(other, signal.SIG_IGN)

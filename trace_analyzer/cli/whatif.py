@@ -1,4 +1,4 @@
-"""Estimate what a change would bring before making it: `analyze whatif TRACE`."""
+"""Implement `analyze whatif TRACE`: estimate the effect of a change before making it."""
 
 import math
 from pathlib import Path
@@ -14,11 +14,11 @@ from trace_analyzer.replay.parts import PARTS
 from trace_analyzer.units import printable
 
 REFUSED = 3
-"""The exit code where the trace does not say what a change would bring."""
+"""Exit code where the trace does not determine the effect of a change."""
 
 
 class _Speedup(click.ParamType[tuple[str, float]]):
-    """Parse ``NAME=K``: a part of the program and how many times as fast it gets."""
+    """Parse ``NAME=K``: a part of the program and its speed-up factor."""
 
     name = "NAME=K"
 

@@ -1,7 +1,7 @@
-"""Compare recordings before and after, hold them against bounds and baselines, and scale with the batch.
+"""Compare recordings before and after a change, check them against gates and baselines, and analyse series of batches.
 
-The package is called, too: ``trace_analyzer.compare(before, after)`` is `trace_analyzer.compare.api.compare`. Importing any
-module of it makes the package the attribute of that name, in the place of the function.
+The package is callable: ``trace_analyzer.compare(before, after)`` is `trace_analyzer.compare.api.compare`. This is
+necessary because importing any module of the package binds the name ``compare`` to the package instead of the function.
 """
 
 import inspect
@@ -24,7 +24,7 @@ class _CallablePackage(ModuleType):
 
     @property
     def __signature__(self) -> inspect.Signature:
-        """Return that of the function, for completion."""
+        """Return the signature of the function, for completion."""
         from trace_analyzer.compare.api import compare
 
         return inspect.signature(compare)

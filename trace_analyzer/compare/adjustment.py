@@ -1,4 +1,4 @@
-"""Test whether steps differ, without the one line that comes and goes by chance on both sides and hides what changed."""
+"""Test whether steps differ, without the one line whose chance variation on both sides hides the change."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -11,18 +11,19 @@ from trace_analyzer.compare.profiles import Profile
 from trace_analyzer.compare.statistics import Difference, mean
 
 Samples = tuple[list[float], list[float]]
-"""Times a step in ns of both sides, one by unit of observation."""
+"""Step times in ns of both sides, one per unit of observation."""
 
 LEAST_SHARE = 0.75
-"""A line is left out where the scatter of the step within the sides (sum of squares) falls by this share or more without it."""
+"""Least share of the steps' within-side variation (sum of squares) that a line must account for to be left out."""
 LINE_LEVEL, REST_LEVEL = 0.99, 0.97
-"""Confidence that the line does not differ, and of the rest's interval: false alarms of 1 % and 3 % together (Bonferroni), as the line is chosen
-by the same observations. At 0.96, 5.03 % of all splits of 12 unchanged passes into three and three recordings raise one, at 0.97 4.65 %."""
+"""Confidence that the line does not differ, and of the rest's interval: together false alarms of 1 % and 3 %
+(Bonferroni), as the same observations select the line. At 0.96, 5.03 % of all splits of 12 unchanged passes into
+three and three recordings raise a false alarm, at 0.97 4.65 %."""
 
 
 @dataclass(frozen=True)
 class Adjustment:
-    """Hold the test of the step without one line, which scatters alike on both sides."""
+    """Hold the test of the step without one line, which varies equally on both sides."""
 
     left_out: Annotated[str, "The line: a cause of idle time or a bucket."]
     least_ns: Annotated[float, "Its least time in an observation of either side, ns a step."]
@@ -34,14 +35,15 @@ class Adjustment:
 def step_difference(before: Profile, after: Profile, *, floor: float) -> tuple[Difference, Adjustment | None]:
     """Test whether the steps of two sides differ.
 
-    Where one line makes most of the scatter within both sides and does not differ between them itself, the rest of the step is tested
-    (subtracting a covariate with a known coefficient of 1). Under the assumption that the line's time is chance on both sides, the rest's
-    difference is the program's; the interval is extended to hold the measured difference too. Without such a line, the step is tested as it is.
+    Where one line causes most variation within both sides and does not differ between them, the rest of the step is
+    tested (subtracting a covariate with known coefficient 1). Assuming that the line's time is chance on both sides,
+    the difference of the rest is due to the program; the interval is extended to include the measured difference.
+    Without such a line, the whole step is tested.
     """
     measured = after.total_ns / after.steps - before.total_ns / before.steps
     independent = (before.are_recordings_units, after.are_recordings_units)
     steps: Samples = (before.observations(), after.observations())
-    # Too few steps test nothing, with a line or without it.
+    # Too few steps allow no test, with or without a line.
     lines = line_samples(before, after) if min(map(len, steps)) >= statistics.LEAST_OBSERVATIONS else {}
     return samples_difference(steps, lines, floor=floor, independent=independent, measured=measured)
 
@@ -54,9 +56,9 @@ def samples_difference(
     independent: tuple[bool, bool],
     measured: float | None = None,
 ) -> tuple[Difference, Adjustment | None]:
-    """Test samples of steps and of their lines as `step_difference` does.
+    """Test samples of steps and of their lines like `step_difference`.
 
-    ``measured`` is the difference of the means where it is left out.
+    ``measured`` is the measured difference, by default that of the means.
     """
     measured = mean(steps[1]) - mean(steps[0]) if measured is None else measured
     plain = _about(statistics.difference(*steps, floor=floor, independent=independent), measured, floor)
@@ -77,9 +79,10 @@ def samples_difference(
 
 
 def _about(test: Difference, measured: float, floor: float) -> Difference:
-    """Return the test as one of the measured difference, which its interval is extended to hold.
+    """Return the test for the measured difference, with its interval extended to include that.
 
-    It is another one than the test's where a line was left out, and where recordings hold unlike numbers of steps.
+    The measured difference deviates from the test's where a line was left out, and where recordings have different
+    numbers of steps.
     """
     if test.interval is None:
         return replace(test, value=measured)
@@ -89,9 +92,9 @@ def _about(test: Difference, measured: float, floor: float) -> Difference:
 
 
 def line_samples(before: Profile, after: Profile) -> Mapping[str, Samples]:
-    """Return the times a step of each cause and bucket that a side has, by unit of observation.
+    """Return the times per step of each cause and bucket of either side, by unit of observation.
 
-    None where a side keeps no units.
+    Empty where a side has no units.
     """
     if before.units is None or after.units is None:
         return {}
@@ -112,9 +115,9 @@ def _by_category(side: Profile, units: pl.DataFrame) -> dict[str, list[float]]:
 
 
 def _scattering_line(steps: Samples, lines: Mapping[str, Samples]) -> tuple[str, Samples] | None:
-    """Return the line without which the steps scatter least within their sides.
+    """Return the line without which steps vary least within their sides.
 
-    None where they scatter nearly as before.
+    None where they vary nearly as much as with it.
     """
     if not lines:
         return None
@@ -129,5 +132,5 @@ def _without(steps: Samples, times: Samples) -> Samples:
 
 
 def _scatter(samples: Sequence[Sequence[float]]) -> float:
-    """Return the sum of squares within the sides."""
+    """Return the sum of squared deviations within the sides."""
     return sum((x - middle) ** 2 for side in samples for middle in [mean(side)] for x in side)

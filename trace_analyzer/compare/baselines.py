@@ -1,4 +1,4 @@
-"""Keep a side as a small JSON file, to compare with it later without its traces."""
+"""Store a side as a small JSON file, for later comparisons without its traces."""
 
 import dataclasses
 import json
@@ -28,18 +28,18 @@ _KNOWN: Mapping[str, tuple[str, ...]] = {
     "rows": ("row", "kind", "category", "count", "total_ns", "roof_ns", "known_ns", "blocks"),
     "units": ("row", "unit", "total_ns"),
 }
-"""Columns of the frames that have no null."""
+"""Columns of the frames without nulls."""
 _NUMBERS: Mapping[str, tuple[str, ...]] = {
     "calls": ("count", "outer_count", "flop"),
     "rows": ("count", "total_ns", "roof_ns", "known_ns", "blocks"),
     "units": ("total_ns",),
 }
-"""Columns of the frames that are finite and not negative."""
+"""Columns of the frames with finite, non-negative numbers."""
 
 
 @dataclasses.dataclass(frozen=True)
 class _Head:
-    """Hold what a baseline says beside its frames."""
+    """Hold the content of a baseline other than its frames."""
 
     path: str
     detail: Literal["calls", "parts"]
@@ -49,7 +49,10 @@ class _Head:
 
 
 def to_json(profile: Profile) -> str:
-    """Write the profile as JSON, one column a line: calls and kernels summed, steps, facts, no single events."""
+    """Write the profile as JSON, one column per line: aggregated calls and kernels, steps and facts.
+
+    It contains no single events.
+    """
     document = {
         KIND: VERSION,
         "tool_version": tool_version(),
@@ -74,7 +77,7 @@ def to_json(profile: Profile) -> str:
 
 
 def columns_of(frame: pl.DataFrame | None) -> dict[str, list[Any]] | None:
-    """Return columns as lists; texts that repeat as a list of distinct ones and places in it."""
+    """Return columns as lists; repeated texts as a list of distinct ones and indices into it."""
     if frame is None:
         return None
     columns: dict[str, Any] = {}
@@ -90,7 +93,7 @@ def columns_of(frame: pl.DataFrame | None) -> dict[str, list[Any]] | None:
 
 
 def read(path: Path, document: Mapping[str, Any]) -> Profile:
-    """Read a baseline. Raises ``InputError`` for one of another version, or one that is damaged."""
+    """Read a baseline. Raises ``InputError`` for a damaged one, or one of another version."""
     version = document[KIND]
     if not isinstance(version, int) or isinstance(version, bool) or version != VERSION:
         raise InputError(
@@ -106,7 +109,7 @@ def read(path: Path, document: Mapping[str, Any]) -> Profile:
 
 
 def _sums_up(profile: Profile) -> bool:
-    """Return whether lines sum to the steps, and so do those of each step, or recording of several."""
+    """Return whether lines sum to the steps, in total and for each step (or recording, of several)."""
     if profile.rows.get_column("total_ns").sum() != profile.total_ns:
         return False
     if profile.units is None:
@@ -122,7 +125,7 @@ def _sums_up(profile: Profile) -> bool:
 
 
 def profile_from(document: Mapping[str, Any]) -> Profile:
-    """Return the profile of a baseline's document."""
+    """Return the profile stored in a baseline's document."""
     frames = {name: _frame(name, document["frames"][name]) for name in _FRAMES}
     head = read_as(_Head, {key: document[key] for key in _Head.__annotations__})
     if head.unit_of_work < 1:
@@ -151,7 +154,7 @@ def _frame(name: str, columns: Mapping[str, Any] | None) -> Any:
 
 
 def frame_of(columns: Mapping[str, Any], schema: Mapping[str, pl.DataType]) -> pl.DataFrame:
-    """Return the frame that `columns_of` wrote."""
+    """Return the frame from columns that `columns_of` wrote."""
     return pl.DataFrame([pl.Series(name, _values(columns[name], dtype), dtype) for name, dtype in schema.items()])
 
 

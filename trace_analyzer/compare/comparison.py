@@ -1,4 +1,4 @@
-"""Compare two sides: what differs between their steps, line by line, without remainder."""
+"""Compare two sides: how their steps differ, line by line, without remainder."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -185,7 +185,7 @@ class Comparison(Result):
 
 
 def compare_profiles(before: Profile, after: Profile) -> Comparison:
-    """Compare two sides of which the owners were summed up. Raises ``ForkedError`` where Polars would hang."""
+    """Compare two sides from their profiles. Raises ``ForkedError`` where Polars would hang."""
     forks.check()
     reason = judgement.refusal(before, after)
     if reason:
@@ -208,7 +208,7 @@ def compare_profiles(before: Profile, after: Profile) -> Comparison:
 
 
 def _refused(reason: str, before: Profile, after: Profile) -> Comparison:
-    """Return a comparison that says nothing but why."""
+    """Return a comparison without results, only with the reason."""
     sides = [_side(side) if side.steps else None for side in (before, after)]
     return Comparison(
         SCHEMA_VERSION,
@@ -279,7 +279,7 @@ def _side(side: Profile) -> Side:
 
 
 def _devices(before: Profile, after: Profile) -> tuple[DeviceChange, ...]:
-    """Return the steps of all devices, paired by their label; the compared one's by that of AFTER."""
+    """Return the steps of all devices, paired by label; the compared device is paired with that of AFTER."""
     sides = [
         {
             item.label: (item.total_ns / n, item.idle_ns / n)
@@ -297,7 +297,7 @@ def _devices(before: Profile, after: Profile) -> tuple[DeviceChange, ...]:
 
 
 def _matched_ratio(table: pl.DataFrame) -> MatchedRatio:
-    """Return the shares of kernel time by level; of all device work where no kernel owns time."""
+    """Return the matched shares of kernel time by level; of all device work where no kernel took time."""
     work = table.filter(pl.col("kind") != "idle")
     kernels = work.filter(pl.col("kind") != "copy")
     sides = ["before_total_ns", "after_total_ns"]
@@ -312,7 +312,7 @@ def _matched_ratio(table: pl.DataFrame) -> MatchedRatio:
 
 
 def name_of_match() -> pl.Expr:
-    """Return the expression for the name of the line that a match belongs to, by its level."""
+    """Return the expression for the name of a match's line, by its level."""
     level, category = pl.col("level"), pl.col("category")
     return (
         pl.when(pl.col("kind") == "copy")
@@ -335,7 +335,7 @@ def name_of_match() -> pl.Expr:
 
 
 LINE_KEY = ("kind", "level", "phase", "name", "category")
-"""What matches of one line share."""
+"""Columns that identify a line."""
 _SUMS = (
     "before_total_ns",
     "after_total_ns",
@@ -346,7 +346,7 @@ _SUMS = (
 
 
 def _lines(table: pl.DataFrame, before: Profile, after: Profile, floor: float) -> tuple[Line, ...]:
-    """Sum up the matches by kind, level, phase, name and category, the greatest difference first."""
+    """Sum the matches by kind, level, phase, name and category, largest difference first."""
     key = list(LINE_KEY)
     all_known = pl.col("by_hardware_ns").null_count() == 0
     frame = (
@@ -373,7 +373,7 @@ def _lines(table: pl.DataFrame, before: Profile, after: Profile, floor: float) -
 
 
 def _waterfalls(table: pl.DataFrame, before: Profile, after: Profile, floor: float) -> dict[str, tuple[Bar, ...]]:
-    """Sum up the difference by cause, group, bucket, operator and module; each sums to the difference."""
+    """Sum the difference by cause, group, bucket, operator and module; each sums to the total difference."""
     is_idle = pl.col("kind") == "idle"
     work_kind = pl.col("kind").replace({"kernel": "kernels", "copy": "copies"})
     names = {
@@ -406,7 +406,7 @@ def _waterfalls(table: pl.DataFrame, before: Profile, after: Profile, floor: flo
 def _bars(
     table: pl.LazyFrame, name: pl.Expr, before_steps: int, after_steps: int, *, keeps_kinds: bool
 ) -> pl.LazyFrame:
-    """Return the query of the columns of `Bar`, the greatest difference first."""
+    """Return the query for the columns of `Bar`, largest difference first."""
     is_idle = pl.col("kind") == "idle"
     kind = (
         pl.col("kind") if keeps_kinds else pl.when(is_idle).then(pl.lit("idle")).otherwise(pl.lit("work")).alias("kind")

@@ -1,4 +1,4 @@
-"""Split the difference of each match, exactly, into what more or fewer calls cost and what slower or faster ones do."""
+"""Split the difference of each match exactly into the effect of the number of calls and the effect of their time."""
 
 from fractions import Fraction
 
@@ -10,9 +10,10 @@ def split(
 ) -> tuple[Fraction, Fraction]:
     """Split a difference into (by count, by time).
 
-    With n calls of mean time m: by count is (n' - n)(m + m')/2, and by time is (m' - m)(n + n')/2. Both change their sign when the
-    sides are swapped, and sum to n'm' - nm: there is no interaction term (the Shapley value of two factors, Shapley 1953). Where nothing is
-    counted, all is by time; what only one side has is by count. Arguments are totals, or all of them per step.
+    With n calls of mean time m, by count is (n' - n)(m + m')/2, and by time is (m' - m)(n + n')/2. Both change sign
+    when the sides are swapped, and sum to n'm' - nm without an interaction term (the Shapley value of two factors,
+    Shapley 1953). Without counts, all is by time; work on one side only is by count. Arguments are all totals, or all
+    per step.
     """
     change = Fraction(after_ns) - Fraction(before_ns)
     if before_count is None or after_count is None:
@@ -27,9 +28,9 @@ def split(
 def with_split(matches: pl.DataFrame, before_steps: int, after_steps: int) -> pl.DataFrame:
     """Add difference_ns, by_count_ns and by_time_ns, per step.
 
-    Where every kernel has a roof, by_hardware_ns and by_software_ns too.
+    Where every kernel has a roof, also add by_hardware_ns and by_software_ns.
 
-    By hardware is the change of the time at the roof, by software the change of the rest: time lost against it.
+    By hardware is the change of the time at the roof, by software the change of the time lost relative to it.
     """
     n, m = pl.col("before_count") / before_steps, pl.col("after_count") / after_steps
     before, after = pl.col("before_total_ns") / before_steps, pl.col("after_total_ns") / after_steps

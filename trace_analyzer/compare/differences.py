@@ -1,4 +1,4 @@
-"""Locate one side's differences from the other on its timeline, and pair calls in order."""
+"""Locate one side's differences on its timeline, and pair calls in order."""
 
 import polars as pl
 
@@ -11,9 +11,9 @@ from trace_analyzer.report import Report
 
 
 def differing_intervals(report: Report, result: Comparison) -> pl.DataFrame:
-    """Return device, start_ns, end_ns, name: the owned time of AFTER in the bars that differ.
+    """Return device, start_ns, end_ns, name: time of AFTER in the bars that differ.
 
-    They are named by their difference a step.
+    The names contain the difference per step.
     """
     assert result.before is not None
     scale, unit = scale_of(result.before.step_ns)
@@ -30,10 +30,10 @@ def differing_intervals(report: Report, result: Comparison) -> pl.DataFrame:
 
 
 def parts_of_lines(result: Comparison) -> pl.DataFrame:
-    """Return what each line of work consists of, by module and shapes.
+    """Return the parts of each line of work, by module and shapes.
 
-    Columns: `LINE_KEY`, module, shapes, before_ns, after_ns, difference_ns (a step). The greatest difference of each line
-    comes first; parts of a line sum to it. Lines of which neither is known have none.
+    Columns: `LINE_KEY`, module, shapes, before_ns, after_ns, difference_ns (per step). The parts of a line sum to it;
+    the largest difference comes first. Lines without known modules and shapes have no parts.
     """
     assert result.before is not None
     assert result.after is not None
@@ -54,10 +54,10 @@ def parts_of_lines(result: Comparison) -> pl.DataFrame:
 
 
 def paired_calls(before: Report, after: Report, operator: str) -> pl.DataFrame:
-    """Pair the calls of an operator of both reports in order, by phase and module: only layer 7 may have changed.
+    """Pair the calls of an operator of both reports in order, by phase and module: for example only layer 7 changed.
 
-    Returns phase, module, number (of the call within these), before_ns, after_ns (owned time) and difference_ns, the greatest difference first; phases and
-    modules with another number of calls a side have no rows.
+    Returns phase, module, number (of the call within these), before_ns, after_ns (attributed time) and difference_ns,
+    largest difference first. Phases and modules with different numbers of calls on the sides have no rows.
     """
     key = ["phase", "module"]
     sides = [_calls_in_order(report, operator) for report in (before, after)]

@@ -1,4 +1,4 @@
-"""Hold what a comparison has to know of a side beside its frames: recordings, device, verdict, what its report advised."""
+"""Hold the facts on a side other than its frames: recordings, device, verdict, the report's advice."""
 
 from dataclasses import dataclass
 
@@ -33,9 +33,9 @@ class Promise:
 
 
 def promise(item: tuple[str, str, float, str], predicted: tuple[float, float, float, float] | None) -> Promise:
-    """Return a promise of (id, title, bound in ns a step, how).
+    """Return a promise from (id, title, bound in ns per step, how).
 
-    ``predicted`` is step, low, high and now of its replay, in ns.
+    ``predicted`` is step, low, high and now of the replay, in ns.
     """
     if predicted is None or predicted[3] <= 0:
         return Promise(*item)

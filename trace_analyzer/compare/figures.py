@@ -1,4 +1,4 @@
-"""Compute from a comparison what its text, page and plots show: counts and times a step, waterfalls and flame graphs."""
+"""Compute what text, page and plots of a comparison show: counts and times per step, waterfalls and flame graphs."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,31 +12,31 @@ from trace_analyzer.compare.phrasing import bar_label
 
 _MOST_BARS = 12
 _LEAST_BAR = 0.01
-"""Bars under this share of the greatest one are too short to be seen: they are one with all others."""
+"""Bars below this share of the largest one are too short to be visible, and are merged."""
 _DEPTH = 9
-"""Levels of the flame graph: the step, the kind of time, modules, the operator."""
+"""Number of levels of the flame graph: the step, the kind of time, modules, the operator."""
 _LEAST_SHARE = 0.002
-"""Frames of the flame graph under this share of the step are not drawn."""
+"""Frames of the flame graph below this share of the step are not drawn."""
 _EVEN = 0.02
-"""Frames whose sides differ by up to this share count as the same."""
+"""Frames whose sides differ by at most this share count as equal."""
 _KINDS = {"idle": "Idle", "kernel": "Kernels", "copy": "Copies", "communication": "Communication"}
-"""Names of the kinds of time, the flame graph's second level."""
+"""Labels of the kinds of time, the flame graph's second level."""
 
 
 def total_difference(bars: Sequence[Bar]) -> float:
-    """Return what bars change in all, in ns a step."""
+    """Return the sum of the bars' differences, ns per step."""
     return sum(bar.difference_ns for bar in bars)
 
 
 def counts_a_step(line: Line, result: Comparison) -> tuple[float, float] | None:
-    """Return how many calls or gaps of a line a step of each side has; None where its level counts nothing."""
+    """Return a line's number of calls or gaps per step of each side; None where its level has no counts."""
     if line.before_count is None or line.after_count is None or result.before is None or result.after is None:
         return None
     return line.before_count / result.before.steps, line.after_count / result.after.steps
 
 
 def times_a_step(line: Line, result: Comparison) -> tuple[float, float]:
-    """Return the time of a line in a step of each side, in ns; both sides have steps."""
+    """Return the time of a line per step of each side, ns; both sides must have steps."""
     assert result.before is not None
     assert result.after is not None
     return line.before_total_ns / result.before.steps, line.after_total_ns / result.after.steps
@@ -44,9 +44,9 @@ def times_a_step(line: Line, result: Comparison) -> tuple[float, float]:
 
 @dataclass(frozen=True)
 class WaterfallRow:
-    """Hold one bar of a waterfall, from where the one before it ends; ``difference_ns`` is None of the two whole steps.
+    """Hold a bar of a waterfall, from the end of the previous bar; ``difference_ns`` is None for the two whole steps.
 
-    ``within_chance`` says that its difference is not significant.
+    ``within_chance`` is true where the difference is not significant.
     """
 
     name: str
@@ -57,7 +57,7 @@ class WaterfallRow:
 
 
 def waterfall_rows(bars: Sequence[Bar], before_ns: float, after_ns: float) -> list[WaterfallRow]:
-    """Return the bars from the step before to the step after, the greatest changes first; the rest is one bar."""
+    """Return the bars from the step before to the step after, largest changes first; the rest is one bar."""
     least = _LEAST_BAR * max((abs(bar.difference_ns) for bar in bars), default=0.0)
     shown = [bar for bar in bars if abs(bar.difference_ns) > least][:_MOST_BARS]
     changes = [(bar_label(bar), bar.difference_ns, bar.significant is False) for bar in shown]
@@ -71,7 +71,7 @@ def waterfall_rows(bars: Sequence[Bar], before_ns: float, after_ns: float) -> li
 
 
 def category_times(result: Comparison) -> dict[tuple[str, str], int]:
-    """Return the time of each kind and category in both typical steps, in ns; {} where a side keeps no single events."""
+    """Return the time of each kind and category in both typical steps, ns; {} where a side has no single events."""
     sums = Counter[tuple[str, str]]()
     for side in result.sides:
         for start, end, kind, category, _ in (side.timeline() if side.timeline else pl.DataFrame()).iter_rows():
@@ -81,7 +81,7 @@ def category_times(result: Comparison) -> dict[tuple[str, str], int]:
 
 @dataclass
 class _Frame:
-    """Hold a frame of the flame graph: time a step of both sides, and what lies on it."""
+    """Hold a frame of the flame graph: time per step of both sides, and its children."""
 
     name: str
     before_ns: float = 0.0
@@ -90,13 +90,13 @@ class _Frame:
 
     @property
     def width_ns(self) -> float:
-        """Return the wider of both sides, children included: what was removed is seen as well."""
+        """Return the larger time of both sides, including children, so that removed work is visible too."""
         return max(self.before_ns, self.after_ns, sum(child.width_ns for child in self.children.values()))
 
 
 @dataclass(frozen=True)
 class FlameRow:
-    """Hold one frame as it is drawn: where it begins, how wide it is, its level, and time a step of both sides, in ns."""
+    """Hold a drawn frame: its position, width and level, and the time per step of both sides, in ns."""
 
     name: str
     depth: int
@@ -115,7 +115,7 @@ class FlameRow:
 
 
 def flame_rows(result: Comparison) -> list[FlameRow]:
-    """Return the frames of the differential flame graph, the step first; each is as wide as the longer of both sides."""
+    """Return the frames of the differential flame graph, the step first; each has the width of the larger side."""
     assert result.before is not None
     assert result.after is not None
     root = _tree(result.matches, result.before.steps, result.after.steps)
@@ -150,7 +150,7 @@ def _rows(frame: _Frame, start_ns: float, depth: int, least_ns: float) -> Iterat
 
 
 def scale_ends(rows: Sequence[WaterfallRow]) -> tuple[float, float]:
-    """Return the axis of a waterfall in ns: from 0, or from below all changes where they lie close together."""
+    """Return the axis range of a waterfall in ns: from 0, or from below all changes where they are close together."""
     ends = [end for row in rows if row.difference_ns is not None for end in (row.start_ns, row.end_ns)] or [
         row.end_ns for row in rows
     ]
@@ -162,7 +162,7 @@ def scale_ends(rows: Sequence[WaterfallRow]) -> tuple[float, float]:
 def times_by_colour(
     times: Mapping[tuple[str, str], int], colours: Mapping[tuple[str, str], str], most: int, most_names: int
 ) -> list[tuple[str, str]]:
-    """Return the ``most`` colours of most time, each behind the names of its ``most_names`` categories of most time."""
+    """Return the ``most`` colours with most time, each after its ``most_names`` categories with most time."""
     sums, names = Counter[str](), dict[str, Counter[str]]()
     for key, ns in times.items():
         colour = colours[key]

@@ -1,4 +1,4 @@
-"""Gate a comparison in CI: how much slower, how much more idle, how much more of one line."""
+"""Gate a comparison in CI: limit the growth of the step, of idle time, or of a line."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,13 +19,13 @@ from trace_analyzer.vocabulary import GROUPS, IDLE_CAUSES
 
 LEAST_STEPS = 3
 _NAMES = ("kind", "category", "operator", "outer_operator", "module", "group", "kernel")
-"""Columns of the matches by whose values a gate may name lines."""
+"""Columns of the matches whose values a gate may use to name lines."""
 _NEAR = 4
 
 
 @dataclass(frozen=True)
 class Gate:
-    """Bound the growth of the step, of its idle time or of lines of one name, as a share of BEFORE's step."""
+    """Limit the growth of the step, of its idle time or of named lines, as a share of BEFORE's step."""
 
     option: str
     ratio: float
@@ -35,7 +35,7 @@ class Gate:
 
 @dataclass(frozen=True)
 class GateResult:
-    """Hold whether a gate held; ``why`` says it in a sentence."""
+    """Hold the result of a gate; ``why`` explains it in a sentence."""
 
     gate: Gate
     broke: bool
@@ -43,7 +43,7 @@ class GateResult:
 
 
 def refusal(result: Comparison, gates: Sequence[Gate] = ()) -> str | None:
-    """Return why these gates cannot be held against a comparison; None where they can."""
+    """Return why these gates cannot be checked on a comparison; None where they can."""
     if result.status == "refused":
         return result.reason
     assert result.before is not None
@@ -64,9 +64,9 @@ def refusal(result: Comparison, gates: Sequence[Gate] = ()) -> str | None:
 
 
 def _unknown(result: Comparison, gate: Gate) -> str | None:
-    """Return why no line has the gate's name; None where one has it, or could.
+    """Return why no line has the gate's name; None where a line has it, or could have it.
 
-    Every kind, cause and bucket may be absent from a recording.
+    Any kind, cause or bucket may be absent from a recording.
     """
     if gate.line is None or not _named(result.matches, gate.line).is_empty():
         return None
@@ -87,7 +87,7 @@ def _unknown(result: Comparison, gate: Gate) -> str | None:
 
 
 def _named(matches: pl.DataFrame, name: str) -> pl.DataFrame:
-    """Return the matches that a name is the key of, or else the label of."""
+    """Return the matches with a name as key, or else as label."""
     keyed = matches.filter(pl.any_horizontal((pl.col(column) == name).fill_null(False) for column in _NAMES))
     if not keyed.is_empty():
         return keyed
@@ -99,9 +99,10 @@ def _named(matches: pl.DataFrame, name: str) -> pl.DataFrame:
 
 
 def held(result: Comparison, gates: Sequence[Gate]) -> tuple[GateResult, ...]:
-    """Hold a comparison against the gates. Where both sides have steps, steps count and not units of work.
+    """Check the gates on a comparison. Where both sides have steps, the step is used instead of the unit of work.
 
-    A gate breaks when the time grows by more than its ratio of BEFORE's step and by more than chance; where chance is not known, by the ratio alone.
+    A gate breaks when the time grows by more than its ratio of BEFORE's step and by more than chance; where chance is
+    unknown, by the ratio alone.
     """
     return tuple(_hold(result, gate) for gate in gates)
 
@@ -137,7 +138,7 @@ def _hold(result: Comparison, gate: Gate) -> GateResult:
 
 
 def _of_lines(result: Comparison, gate: Gate) -> tuple[list[float], list[float]]:
-    """Return time a step of the lines that a gate is about, by unit of observation of each side."""
+    """Return the time per step of the gate's lines, by unit of observation of each side."""
     table = result.matches
     chosen = table.filter(pl.col("kind") == "idle") if gate.is_idle else _named(table, gate.line or "")
     times_of_sides: list[list[float]] = []

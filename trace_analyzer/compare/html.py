@@ -25,11 +25,11 @@ _WATERFALLS = {
 
 
 _LINES, _PARTS = 40, 24
-"""Lines of the table, and rows of each that it unfolds into."""
+"""Number of lines of the table, and of rows in each unfolded line."""
 
 
 def write_html(result: Comparison, path: Path) -> Path:
-    """Write waterfalls, timelines, flame graph and the text; nothing is fetched.
+    """Write a page with waterfalls, timelines, flame graph and the text, without external resources.
 
     Raises ``OSError`` when it cannot be written, ``ForkedError`` where Polars would hang.
     """
@@ -50,7 +50,7 @@ def write_html(result: Comparison, path: Path) -> Path:
 
 
 def write_scaling(result: Scaling, path: Path) -> Path:
-    """Write the plot of a series of batches and its text."""
+    """Write a page with the plot of a series of batches and its text."""
     from trace_analyzer.compare import plots
 
     figures: list[Figure] = []
@@ -70,7 +70,7 @@ _SCALING = "Dashed: the host's time a step. Dotted: the device's time as a line 
 
 
 def _key(keys: list[tuple[str, str]]) -> Markup:
-    """Return the caption of the timelines: the colours of what owns most time."""
+    """Return the legend of the timelines: the colours of the categories with most time."""
     items = Markup("").join(
         Markup('<span class="key"><i style="background:{}"></i>{}</span>').format(colour, visible(name))
         for name, colour in keys
@@ -101,7 +101,7 @@ def _facts(result: Comparison) -> Markup:
 
 
 def _lines(result: Comparison, scale: float, unit: str) -> Markup:
-    """Return the lines of the difference, each of which unfolds into its modules and shapes."""
+    """Return the lines of the difference, each with its folded modules and shapes."""
     parts = {key: rows.to_dicts() for key, rows in parts_of_lines(result).partition_by(LINE_KEY, as_dict=True).items()}
     items = Markup("").join(
         _line(line, parts.get(tuple(getattr(line, name) for name in LINE_KEY), [])[:_PARTS], result, scale)
@@ -119,7 +119,7 @@ def _lines(result: Comparison, scale: float, unit: str) -> Markup:
 
 
 def _line(line: Line, parts: Sequence[Mapping[str, Any]], result: Comparison, scale: float) -> Markup:
-    """Return a row of a line and, folded, of its parts."""
+    """Return a row of a line with its folded parts."""
     before_ns, after_ns = times_a_step(line, result)
     name: str | Markup = visible(line_name(line))
     if parts:

@@ -1,4 +1,4 @@
-"""Judge whether two sides did the same work, ran the same program, with which inputs, or cannot be compared."""
+"""Judge whether two sides did the same work, or ran the same program with other inputs, or cannot be compared."""
 
 import json
 from collections import Counter
@@ -13,16 +13,18 @@ from trace_analyzer.compare.profiles import Profile
 from trace_analyzer.frames.combinations import Codes, codes_of, combined, sums_by
 
 SAME_WORK_RATIO = 0.5
-"""Calls of equal shapes hold at least this share of the kernel time of each side: different programs reach 3 % at most."""
+"""Least share of each side's kernel time in calls of equal shapes for the same work: different programs reach at
+most 3 %."""
 SAME_PROGRAM_LIKENESS = 0.8
-"""Likeness of calls from which two programs are one in other sizes: the 95th percentile of unlike ones is 0.31."""
+"""Least similarity of calls for the same program with other sizes: the 95th percentile of different programs is
+0.31."""
 MODULE_LIKENESS = 0.5
-"""Programs that make like calls in other modules are two: BERT and ViT have a likeness of 0.79."""
+"""Least similarity of modules for the same program: BERT and ViT have similar calls (0.79) in different modules."""
 FLOP_TOLERANCE = 0.001
 UNIT_AGREEMENT = 0.8
-"""Share of matched operators that must agree on the number of units of work in a step."""
+"""Least share of matched operators that must agree on the number of units of work in a step."""
 _UNIT_TOLERANCE = 0.02
-"""Calls that a window cuts off at its ends make a ratio uneven."""
+"""Tolerance of this number, as calls cut off at the window's ends change the ratio."""
 
 
 @dataclass(frozen=True)
@@ -46,14 +48,14 @@ class Likeness:
 
     @property
     def is_same_flop(self) -> bool:
-        """Return whether a step of both sides asks for the same FLOP."""
+        """Return whether a step has the same FLOP on both sides."""
         return self.flop_ratio is not None and abs(self.flop_ratio - 1) <= FLOP_TOLERANCE
 
 
 def refusal(before: Profile, after: Profile, names: tuple[str, str] = ("before", "after")) -> str | None:
-    """Return why the sides, called by these names, cannot be compared; None where they can.
+    """Return why the sides, which have these names, cannot be compared; None where they can.
 
-    Their work is not looked at yet.
+    Their work is not compared yet.
     """
     for name, side in zip(names, (before, after), strict=True):
         path = "" if side.path == name else f" ({side.path})"
@@ -70,11 +72,11 @@ def refusal(before: Profile, after: Profile, names: tuple[str, str] = ("before",
 
 
 def unit_of_work(before: Profile, after: Profile) -> int | None:
-    """Return how many units of work of one side's step a step of the other makes.
+    """Return how many units of work of one side's step a step of the other contains.
 
-    It is over 1 where after makes more, below -1 where before does.
+    It is above 1 where AFTER contains more, below -1 where BEFORE does, and 1 where both are equal.
 
-    None where the matched operators do not agree on a number, or launch less than half the work; 1 where both make the same.
+    None where the matched operators do not agree on a number, or launch less than half of the work.
     """
     both = _Both.of([_calls_and_time(side) for side in (before, after)])
     key = ["phase", "module", "operator"]
@@ -97,20 +99,20 @@ def unit_of_work(before: Profile, after: Profile) -> int | None:
 
 
 def _calls_and_time(side: Profile) -> pl.DataFrame:
-    """Return phase, module, operator and total_ns of the rows of operators; count is on the first row of each call."""
+    """Return phase, module, operator and total_ns of the rows of operators; count is in the first row of each call."""
     rows = side.called_rows.select("call", "phase", "module", "operator", "calls", "total_ns").drop_nulls("operator")
     is_first = pl.col("call").is_first_distinct()
     return rows.select("phase", "module", "operator", (pl.col("calls") * is_first).alias("count"), "total_ns")
 
 
 def _kernels(side: Profile) -> pl.DataFrame:
-    """Return the rows of work."""
+    """Return the rows of device work."""
     return side.called_rows.filter(pl.col("kind") != "idle")
 
 
 @dataclass(frozen=True)
 class _Both:
-    """Hold rows of both sides, BEFORE's first, to sum them by key and side."""
+    """Hold rows of both sides, BEFORE's first, for sums by key and side."""
 
     rows: pl.DataFrame
     heights: tuple[int, ...]
@@ -121,7 +123,7 @@ class _Both:
         return cls(pl.concat(sides), tuple(side.height for side in sides))
 
     def sums(self, key: Sequence[str], *columns: str) -> tuple[Codes, ...]:
-        """Return how many rows, and the sums of columns, each combination of the key has a side: (n, 2) each."""
+        """Return the number of rows and sums of columns for each combination of the key and side: (n, 2) each."""
         codes = combined([codes_of(self.rows.get_column(name)) for name in key])
         groups = int(codes.max(initial=-1)) + 1
         places = 2 * codes + np.repeat(np.arange(2), self.heights)
@@ -131,7 +133,7 @@ class _Both:
 
 
 def _whole(ratio: float) -> int | None:
-    """Return a ratio as a whole number, negative for its inverse; None where it is near none."""
+    """Round a ratio to an integer, negative for its inverse; None where it is not close to one."""
     size = max(ratio, 1 / ratio)
     number = round(size)
     if abs(size - number) > _UNIT_TOLERANCE * number:
@@ -140,7 +142,7 @@ def _whole(ratio: float) -> int | None:
 
 
 def likeness(before: Profile, after: Profile) -> Likeness:
-    """Compare calls, modules and FLOP a step."""
+    """Compare calls, modules and FLOP per step."""
     flop = [side.facts.flop / side.steps if side.facts.flop else None for side in (before, after)]
     kernels = [_kernels(side).select("operator", "category", "module", "count") for side in (before, after)]
     in_modules = [side.drop_nulls("module") for side in kernels]
@@ -154,16 +156,16 @@ def likeness(before: Profile, after: Profile) -> Likeness:
 
 
 def _ruzicka(counts: Codes, steps: tuple[int, int]) -> float:
-    """Return sum of minima over sum of maxima (Ruzicka 1958) of counts a step of both sides, by row."""
+    """Return the sum of minima over the sum of maxima (Ruzicka 1958) of both sides' counts per step, by row."""
     a_step = counts / np.array(steps)
     most = float(a_step.max(axis=1, initial=0).sum())
     return float(a_step.min(axis=1, initial=np.inf).sum()) / most if most else 0.0
 
 
 def is_same_work(matched_by_call: float, before: Profile, after: Profile) -> bool:
-    """Return whether equal calls hold most kernel time.
+    """Return whether equal calls take most kernel time.
 
-    Where shapes were not recorded, kernels of one name must also have equal grids.
+    Where shapes were not recorded, kernels of equal name must also have equal grids.
     """
     if "parts" in (before.detail, after.detail) or matched_by_call < SAME_WORK_RATIO:
         return False
@@ -171,7 +173,7 @@ def is_same_work(matched_by_call: float, before: Profile, after: Profile) -> boo
 
 
 def _equal_grids(before: Profile, after: Profile) -> float:
-    """Return the time share of kernels of one name with as many blocks on both sides; 1 without common names."""
+    """Return the time share of kernels with equal name and number of blocks on both sides; 1 without common names."""
     sums = [
         side.rows.filter(pl.col("kind") == "kernel")
         .group_by("kernel")
@@ -185,7 +187,7 @@ def _equal_grids(before: Profile, after: Profile) -> float:
 
 
 def is_same_program(same_work: bool, alike: Likeness) -> bool:
-    """Return whether both sides run one program, perhaps with other sizes."""
+    """Return whether both sides run the same program, possibly with other sizes."""
     if same_work:
         return True
     if alike.modules is not None and alike.modules < MODULE_LIKENESS:
@@ -194,9 +196,10 @@ def is_same_program(same_work: bool, alike: Likeness) -> bool:
 
 
 def input_changes(before: Profile, after: Profile) -> tuple[InputChange, ...]:
-    """Return the sizes that differ between calls paired in order, the most frequent first.
+    """Return the sizes that differ between paired calls, most frequent first.
 
-    Calls of one phase, module and operator are paired in order of their first appearance where both sides make as many kinds of them.
+    Calls of one phase, module and operator are paired in order of first appearance, where both sides have equally many
+    kinds of them.
     """
     key = ["phase", "module", "operator"]
     kinds = [
@@ -213,7 +216,7 @@ def input_changes(before: Profile, after: Profile) -> tuple[InputChange, ...]:
 
 
 def _changed_sizes(one: str, other: str) -> Iterator[tuple[int, int]]:
-    """Yield pairs of sizes that differ in two lists of shapes of the same form."""
+    """Yield pairs of different sizes in two lists of shapes with the same structure."""
     if one == other:
         return
     try:
@@ -233,7 +236,7 @@ def _pairs(one: object, other: object) -> Iterator[tuple[int, int]]:
 
 
 def side_without_operators(before: Profile, after: Profile) -> str:
-    """Return which side lacks operators of most kernel time, where the other has them."""
+    """Return which side lacks operators for most of its kernel time, where the other has them."""
     lacks = [
         2 * int(kernels.join(side.calls.drop_nulls("operator"), on="call", how="anti").get_column("total_ns").sum())
         > int(kernels.get_column("total_ns").sum())

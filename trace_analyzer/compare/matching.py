@@ -1,4 +1,4 @@
-"""Match the work of two sides, the finest level first: what a level does not match goes on to the next."""
+"""Match the work of two sides level by level, finest first; each level gets what the previous ones did not match."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -27,30 +27,31 @@ LEVELS = (
     "removed",
     "new",
 )
-"""The levels, in order; idle time is matched by its cause, and what is left is removed or new."""
+"""The levels in order; idle time is matched by its cause, and unmatched work is removed or new."""
 MATCHED = {
     "call": ("call", "replay"),
     "outer": ("call", "operator", "outer", "replay", "innermost"),
     "module": ("call", "operator", "outer", "replay", "innermost", "attention", "module"),
     "bucket": LEVELS[1:13],
 }
-"""The levels whose kernel time each matched share of the report includes: its own and the finer ones."""
+"""The levels whose kernel time each matched share of the report includes: its own and all finer ones."""
 COUNTED = ("cause", "call", "operator", "outer", "replay", "innermost", "anywhere", "kernel", "removed", "new")
-"""Levels that count something: gaps, calls or kernels. At the others, all time is replaced."""
+"""Levels with counts of gaps, calls or kernels. At the others, all time counts as replaced."""
 _DEEPEST = 12
 _TEXTS = ("phase", "module", "operator", "outer_operator", "shapes", "outer_shapes", "kernel", "category", "group")
 _COMPILED = r"CompiledFunction|Torch-Compiled Region|CompiledFxGraph"
 _WRAPPERS = ("OptimizedModule", "DistributedDataParallel", "FullyShardedDataParallel", "DataParallel")
-"""Modules around a model that are no part of it: what torch.compile and data parallelism wrap it in."""
+"""Modules that wrap a model: torch.compile and data parallelism add them."""
 _SCORES = ("matmul", "bmm", "softmax", "attention", "pointwise", "copy_cast")
-"""Buckets of the kernels that attention consists of where it is not fused."""
+"""Buckets of the kernels of unfused attention."""
 
 
 @dataclass(frozen=True)
 class _Level:
-    """Declare a level: its name, the columns of its key, what it counts, and which rows it may match.
+    """Declare a level: its name, the columns of its key, what it counts, and the rows to which it applies.
 
-    ``depth`` is how many modules of the path a match by module is of. What is matched alone needs nothing on the other side.
+    ``depth`` is the number of path components of a match by module. Rows at a level with ``alone`` need no counterpart
+    on the other side.
     """
 
     name: str
@@ -64,9 +65,9 @@ class _Level:
 def matches(before: Profile, after: Profile) -> pl.DataFrame:
     """Match the rows of two profiles.
 
-    Returns one row per match and category: match, level, kind, category, name, phase, module, operator, shapes, before_ns, after_ns,
-    before_count, after_count (null where the level counts nothing), and of both sides roof_ns and known_ns. Its times sum to those of the
-    profiles exactly.
+    Returns one row per match and category: match, level, kind, category, name, phase, module, operator, shapes,
+    before_ns, after_ns, before_count, after_count (null at levels without counts), and roof_ns and known_ns of both
+    sides. The times sum to those of the profiles exactly.
     """
     rows = _rows(before, after)
     taken = _Cascade(rows, _levels(rows, before, after)).frame()
@@ -82,7 +83,7 @@ def matches(before: Profile, after: Profile) -> pl.DataFrame:
 
 
 def _rows(before: Profile, after: Profile) -> pl.DataFrame:
-    """Return the rows of both sides with what calls say of them; texts are categorical."""
+    """Return the rows of both sides with columns of their calls; texts are categorical."""
     sides = []
     for number, profile in enumerate((before, after)):
         sides.append(profile.called_rows.with_columns(pl.lit(number, pl.UInt8).alias("side")))
@@ -110,7 +111,8 @@ def _rows(before: Profile, after: Profile) -> pl.DataFrame:
 def _modules(rows: pl.DataFrame) -> pl.DataFrame:
     """Return the module paths of both sides without wrappers.
 
-    What lies in nothing but wrappers, as a model that was compiled as a whole does, lies in the other side's model, if that is one.
+    Work inside wrappers only, as in a model compiled as a whole, is assigned to the other side's model, if there is
+    exactly one.
     """
     parts = pl.col("module").str.split("/")
     bare = parts.list.eval(pl.element().filter(~pl.element().is_in(_WRAPPERS))).list.join("/")
@@ -129,7 +131,7 @@ def _modules(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def _levels(rows: pl.DataFrame, before: Profile, after: Profile) -> list[_Level]:
-    """Return the levels, the finest first."""
+    """Return the levels, finest first."""
     operator, module, work = pl.col("operator").is_not_null(), pl.col("module").is_not_null(), pl.col("kind") != "idle"
     levels = [
         _Level("cause", ["category"], "count", ~work, is_matched_alone=True),
@@ -139,7 +141,7 @@ def _levels(rows: pl.DataFrame, before: Profile, after: Profile) -> list[_Level]
         _Level("outer", ["phase", "module", "outer_operator"], "outer_calls", work & ~pl.col("is_compiled")),
     ]
     if rows.filter(work).get_column("is_replayed").any():
-        # Kernels that a graph replays know their operator and the innermost module, from the trace of --capture or their own.
+        # Kernels replayed by a graph have operator and innermost module from the trace of --capture, or from their own.
         levels.append(_Level("replay", ["innermost", "operator", "kernel", "grid"], "count", operator))
         levels.append(_Level("innermost", ["innermost", "operator"], "count", operator & module))
     attention = _attention(before, after)
@@ -161,7 +163,10 @@ def _levels(rows: pl.DataFrame, before: Profile, after: Profile) -> list[_Level]
 
 
 def _attention(before: Profile, after: Profile) -> pl.Expr | None:
-    """Select fused attention of a side, and the other's kernels that it replaces; None where neither side changed."""
+    """Select fused attention of one side, and the kernels of the other that it replaces.
+
+    Returns None where attention did not change.
+    """
     fused, conditions = pl.col("category") == "attention", []
     for number, (one, other) in enumerate(((before, after), (after, before))):
         has_fused = one.rows.get_column("category").eq("attention").any()
@@ -178,7 +183,7 @@ _NONE = -1
 
 
 class _Cascade:
-    """Match rows level by level: what one level matches leaves, the rest goes on to the next."""
+    """Match rows level by level: matched rows are removed, the rest goes to the next level."""
 
     def __init__(self, rows: pl.DataFrame, levels: Sequence[_Level]) -> None:
         """Take the rows of both sides, and the levels in order."""
@@ -197,7 +202,8 @@ class _Cascade:
     def frame(self) -> pl.DataFrame:
         """Return the rows in order of their levels.
 
-        They are place (of the row), order and name of the level, depth, key (of the match at that level) and n (what the level counts on its side).
+        Columns: place (of the row), order and name of the level, depth, key (of the match at that level) and n (the
+        level's count on that side).
         """
         order, key, n = (np.full(self._rows.height, _NONE) for _ in range(3))
         for number in range(len(self._levels)):
@@ -217,7 +223,7 @@ class _Cascade:
         return pl.DataFrame(known).with_columns(counted).hstack(levels[pl.Series(order[places])])
 
     def _take(self, number: int, taken: tuple[Codes, Codes, Codes], places: Codes) -> None:
-        """Match the rows at ``places`` at the level of this number; write order, key and n of those that match."""
+        """Match the rows at ``places`` at this level; write order, key and n of the matched ones."""
         level, (order, key, n) = self._levels[number], taken
         side = self._side[places].astype(np.int64)
         codes = combined([self._code(column)[places] for column in level.key] or [np.zeros(len(places), np.int64)])
@@ -231,10 +237,10 @@ class _Cascade:
             n[places] = self._counted(level.counts, places, 2 * codes + side)
 
     def _counted(self, counts: str, places: Codes, groups: Codes) -> Codes:
-        """Return what a level counts in each group, a match's side, by row."""
+        """Return the level's count in each group (a match's side), by row."""
         numbers, count = self._counts[counts][places], int(groups.max()) + 1
         if counts == "outer_calls":
-            # Calls of one outermost operator launch in several inner ones: these are counted once.
+            # One call of an outermost operator may launch in several inner operators: it is counted once.
             shaped = combined([groups, self._code("outer_shapes")[places]])
             each = first_of_each(shaped)
             return sums_by(groups[each], greatest_by(shaped, numbers, len(each)), count)[groups]
@@ -244,7 +250,7 @@ class _Cascade:
         return sums_by(groups, numbers, count)[groups]
 
     def _code(self, column: str) -> Codes:
-        """Return the codes of a column of the rows, or of the first modules of their path (``depth 2``)."""
+        """Return the codes of a column of the rows, or of the first components of their module path (``depth 2``)."""
         if column not in self._codes:
             if column.startswith("depth "):
                 heads = self._paths.list.head(int(column.removeprefix("depth "))).list.join("/")
@@ -255,7 +261,7 @@ class _Cascade:
 
 
 def _sums(rows: pl.DataFrame) -> pl.DataFrame:
-    """Sum rows by match and category, with both sides beside each other."""
+    """Sum rows by match and category, with both sides in the same row."""
 
     def of(side: int, column: str) -> pl.Expr:
         return pl.col(column).filter(pl.col("side") == side)

@@ -1,4 +1,4 @@
-"""Write in sentences what a comparison shows."""
+"""Describe the results of a comparison in sentences."""
 
 from trace_analyzer.catalog.devices import find_device
 from trace_analyzer.catalog.line_labels import group_label, group_phrase, is_line, line_label, line_phrase
@@ -10,17 +10,17 @@ from trace_analyzer.units import NS_PER_MS, NS_PER_S, NS_PER_US, counted, durati
 from trace_analyzer.vocabulary import limit_label
 
 CHANCE = "within chance"
-"""What is written beside a difference that is not significant."""
+"""Remark on a difference that is not significant."""
 _NAMED = 3
-"""Lines that the headline names."""
+"""Number of lines that the headline names."""
 SAME_FLOP = 0.01
-"""FLOP a step that differ by less are not worth a word."""
+"""Smallest relative difference of FLOP per step that is mentioned."""
 _SHARE = 0.02
-"""A line is worth a word in the headline from this share of the greatest one on."""
+"""Least share of the largest line's difference for a line in the headline."""
 
 
 def headline(result: Comparison) -> str:
-    """Write one sentence: both step times, how much faster, where, and what limits now."""
+    """Write one sentence: both step times, the speed-up, where it is, and the present limit."""
     before, after = result.before, result.after
     assert before is not None
     assert after is not None
@@ -43,9 +43,10 @@ def headline(result: Comparison) -> str:
 
 
 def named_bars(result: Comparison) -> list[Bar]:
-    """Return the bars of causes and buckets that are worth a word, copies as one; none that may be chance.
+    """Return the bars of causes and buckets for the headline, copies as one; without bars that may be chance.
 
-    Where the step differs by no more than chance, there are none: of many bars some always differ by more (Fisher's protected tests).
+    Where the step's difference is within chance, there are none: of many bars, some always differ by more (Fisher's
+    protected tests).
     """
     assert result.before is not None
     bars = result.waterfall["group"]
@@ -56,19 +57,19 @@ def named_bars(result: Comparison) -> list[Bar]:
 
 
 def bar_label(bar: Bar) -> str:
-    """Return what a bar is called: operators and modules by their names, all else by its label."""
+    """Return the label of a bar; operators and modules keep their names."""
     return line_label(bar.name) if bar.kind != "work" or is_line(bar.name) else bar.name
 
 
 def line_name(line: Line) -> str:
-    """Return what a line is called: operators, modules and kernels by their names, all else by its label."""
+    """Return the label of a line; operators, modules and kernels keep their names."""
     if line.level == "group":
         return group_label(line.name)
     return line_label(line.name) if line.name == line.category else line.name
 
 
 def limit(side: Side) -> str:
-    """Return what limits a side, in the words of its verdict."""
+    """Return the limit of a side in the words of its verdict."""
     if side.verdict is None:
         return "no verdict"
     name = limit_label(side.verdict, side.cause)
@@ -76,7 +77,7 @@ def limit(side: Side) -> str:
 
 
 def notes(result: Comparison) -> tuple[str, ...]:
-    """Write what a reader has to know beside the figures."""
+    """Write notes that readers need for the figures."""
     return tuple(
         text
         for text in (
@@ -120,7 +121,7 @@ def _reality(result: Comparison) -> str:
 
 
 def _adjusted(result: Comparison) -> str:
-    """Write which line the test leaves out, and how much the rest of the step differs by."""
+    """Write which line the test leaves out, and the difference of the remaining step."""
     item = result.adjustment
     if item is None or result.before is None:
         return ""
@@ -156,7 +157,7 @@ def _unit(result: Comparison) -> str:
 
 
 def _recordings(result: Comparison) -> str:
-    """Write that recordings are on both sides: these can show no difference."""
+    """Write that both sides share recordings, which cannot show a difference."""
     before, after = (set(side.recordings) for side in result.sides)
     if not before & after:
         return ""
@@ -174,9 +175,10 @@ def _hardware(result: Comparison) -> str:
 
 
 def _device_gaps(result: Comparison) -> str:
-    """Write how to read the gaps that devices of two vendors leave between kernels.
+    """Write how to read gaps between kernels on devices of two vendors.
 
-    AMD's records have hardly any, NVIDIA's 1 to 2 us a kernel: what one calls a gap lies within the other's kernels.
+    AMD's records have nearly no gaps, NVIDIA's 1 to 2 us per kernel: a gap of one vendor is inside the kernels of the
+    other.
     """
     known = [find_device(side.facts.device_name) for side in result.sides]
     gaps = next((bar for bar in result.waterfall["cause"] if bar.name == "device-gap"), None)
@@ -192,7 +194,7 @@ def _device_gaps(result: Comparison) -> str:
 
 
 def _devices(result: Comparison) -> str:
-    """Write which of several devices is compared, and how the others' steps changed."""
+    """Write which of several devices is compared, and how the steps of the others changed."""
     if not result.devices or result.before is None or result.after is None:
         return ""
     before, after = (side.facts.device or "" for side in result.sides)
@@ -253,7 +255,7 @@ def _rest(result: Comparison) -> list[str]:
 
 
 def change(before: float, after: float) -> str:
-    """Write how much faster or slower, as a share; from twice the time on, how many times as long."""
+    """Write how much faster or slower, as a share; from a factor of two on, as a factor."""
     ratio = after / before - 1 if before else 0.0
     if abs(ratio) < 0.0005:
         return "as fast"
@@ -263,7 +265,7 @@ def change(before: float, after: float) -> str:
 
 
 def scale_of(ns: float) -> tuple[float, str]:
-    """Return the unit in which all times of a sentence are given."""
+    """Return the common unit of all times in a sentence."""
     for scale, name in ((10 * NS_PER_S, "s"), (NS_PER_MS / 10, "ms"), (NS_PER_US / 10, "us")):
         if abs(ns) >= scale:
             return {"s": float(NS_PER_S), "ms": float(NS_PER_MS), "us": float(NS_PER_US)}[name], name
@@ -285,5 +287,5 @@ def signed(ns: float, scale: float) -> str:
 
 
 def is_shown(ns: float, scale: float) -> bool:
-    """Return whether a difference is more than 0 with the digits that `signed` writes."""
+    """Return whether a difference is above 0 at the precision of `signed`."""
     return abs(ns / scale) >= 0.005

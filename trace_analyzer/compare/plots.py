@@ -1,6 +1,6 @@
 """Draw a comparison (waterfalls, timelines, differential flame graph) and a series of batches with HoloViews.
 
-Nothing is computed here but where rectangles lie. Importing this module loads HoloViews with its Bokeh backend.
+The only computation here is the position of rectangles. Importing this module loads HoloViews with its Bokeh backend.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,17 +20,18 @@ from trace_analyzer.render.palette import palette
 from trace_analyzer.units import shorten, visible
 
 _NARROWEST, _WIDEST = 340, 640
-"""Least widths in pixels, of plots that a phone shows whole and of those that it scrolls."""
+"""Least widths in pixels: of plots that a phone shows completely, and of those that it scrolls."""
 _CELLS = 100
 """Characters of a label that fit into the whole width."""
 _MOST_KEYS, _MOST_NAMES = 10, 3
-"""Colours in the key of the timelines, and names of a colour that several categories have."""
+"""Number of colours in the legend of the timelines, and of names for a colour of several categories."""
 _FURTHEST = 4
-"""The device's line ends at so many times the largest batch, where it crosses the host's time only later."""
+"""Limit of the device's line, as a multiple of the largest batch, where it crosses the host's time beyond the data."""
 _INK, _LINE = "#5f6673", "#ffffff"
-"""Grey that can be read on a light and on a dark page, until the page's script takes the theme's; lines between frames."""
+"""Grey that is readable on a light and on a dark page, until the page's script applies the theme; lines between
+frames."""
 _LEAST_LABELLED = 0.04
-"""Frames of the flame graph under this share of the step have no label."""
+"""Frames of the flame graph below this share of the step have no label."""
 _LABEL_CELLS = 24
 
 
@@ -40,7 +41,7 @@ def _colours() -> dict[str, str]:
 
 
 def waterfall(bars: Sequence[Bar], before_ns: float, after_ns: float) -> hv.Element:
-    """Draw a waterfall from the step before to the step after, the greatest changes first; the rest is one bar."""
+    """Draw a waterfall from the step before to the step after, largest changes first; the rest is one bar."""
     scale, unit = scale_of(max(before_ns, after_ns))
     rows, colours = figures.waterfall_rows(bars, before_ns, after_ns), _colours()
     count = len(rows)
@@ -67,17 +68,17 @@ def waterfall(bars: Sequence[Bar], before_ns: float, after_ns: float) -> hv.Elem
 
 
 def _frame_options(height: int, least_width: int) -> dict[str, Any]:
-    """Return options of every plot: as wide as the page, at least so many pixels."""
+    """Return the options of every plot: the page's width, at least so many pixels."""
     return {"responsive": True, "height": height, "min_width": least_width, "show_grid": True, "default_tools": []}
 
 
 def _end(name: str) -> str:
-    """Return the end of a long name: it tells most of a path of modules."""
+    """Return the end of a long name, the most informative part of a module path."""
     return name if len(name) <= _LABEL_CELLS else f"…{name[1 - _LABEL_CELLS :]}"
 
 
 def _named_ticks(labels: dict[float, str]) -> Any:
-    """Return a hook that names the ticks of the vertical axis; labels are text, never HTML."""
+    """Return a hook that sets the labels of the vertical axis; labels are text, never HTML."""
 
     def hook(plot: Any, element: object) -> None:
         axis = plot.state.yaxis[0]
@@ -90,7 +91,7 @@ def _named_ticks(labels: dict[float, str]) -> Any:
 
 
 def mark_ink(plot: Any, element: object) -> None:
-    """Tag what is drawn in `_INK`: the page's script gives it the colour of the theme's text."""
+    """Tag the glyphs drawn in `_INK`, so that the page's script gives them the theme's text colour."""
     for model in plot.state.select({"type": GlyphRenderer}):
         glyph = model.glyph
         if (isinstance(glyph, Text) and glyph.text_color == _INK) or (
@@ -100,7 +101,7 @@ def mark_ink(plot: Any, element: object) -> None:
 
 
 def timelines(result: Comparison) -> hv.Element | None:
-    """Draw one typical step of each side on one axis, by category; None where a side keeps no single events."""
+    """Draw one typical step of each side on one axis, by category; None where a side has no single events."""
     sides = [side.timeline() if side.timeline else None for side in result.sides]
     if any(side is None or side.is_empty() for side in sides):
         return None
@@ -130,7 +131,7 @@ def timelines(result: Comparison) -> hv.Element | None:
 
 
 def timeline_key(result: Comparison) -> list[tuple[str, str]]:
-    """Return the categories of each colour, and the colour, of what owns most of both typical steps, the greatest first."""
+    """Return the categories and the colour of most time in both typical steps, in descending order."""
     known, times = palette(), figures.category_times(result)
     return figures.times_by_colour(times, {key: _colour(known, *key) for key in times}, _MOST_KEYS, _MOST_NAMES)
 
@@ -146,9 +147,9 @@ def _colour(known: Mapping[str, str], kind: str, category: str) -> str:
 
 
 def flame_graph(result: Comparison) -> hv.Element:
-    """Draw a differential flame graph of kinds of time, modules and operators, coloured by what changed.
+    """Draw a differential flame graph of kinds of time, modules and operators, coloured by change.
 
-    A frame is as wide as the longer of both sides.
+    A frame has the width of the larger side.
 
     After Gregg 2016, "The Flame Graph" (https://doi.org/10.1145/2909476), with both widths kept.
     """
@@ -183,7 +184,7 @@ def flame_graph(result: Comparison) -> hv.Element:
 
 
 def scaling_plot(result: Scaling) -> hv.Element:
-    """Draw step, busy and idle time over the batch, with the host's floor and the device's line."""
+    """Draw step, busy and idle time over the batch, with the host's lower bound and the device's line."""
     scale, unit = scale_of(max(point.step_ns for point in result.points))
     known, batch, time = palette(), hv.Dimension("batch"), hv.Dimension("time", label=f"{unit} a step")
     series = {"step": _INK, "busy": known["p-compute"], "idle": known["p-python"]}

@@ -1,4 +1,4 @@
-"""Sum up what owned the steady steps of one side: the input of every comparison, small enough to be kept as a file."""
+"""Aggregate the steady steps of one side: the input of every comparison, small enough to be stored in a file."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -35,12 +35,12 @@ CALLS: Mapping[str, pl.DataType] = {
     "flop": pl.Float64(),
     "first": pl.UInt32(),
 }
-"""Calls of operators that launched work, equal ones summed up: ``count`` of them, within ``outer_count`` outermost operators;
-``first`` is the number of the first of them, in order of time."""
+"""Calls of operators that launched work; ``count`` equal calls per row, within ``outer_count`` outermost operators;
+``first`` is the number of the first of them in order of time."""
 DEVICE_SEPARATOR = " and "
-"""Stands between the names of devices where the recordings of one side ran on several kinds."""
+"""Separator of device names where the recordings of one side ran on several kinds of device."""
 KINDS = ("idle", "kernel", "copy", "communication")
-"""What owns time: an interval of idle time, or an activity of a kind."""
+"""Kinds of time: idle intervals, and activities by kind."""
 ROWS: Mapping[str, pl.DataType] = {
     "row": pl.UInt32(),
     "call": pl.UInt32(),
@@ -55,20 +55,23 @@ ROWS: Mapping[str, pl.DataType] = {
     "known_ns": pl.Int64(),
     "blocks": pl.Int64(),
 }
-"""Owned time by call and kernel, idle time by cause. ``category`` is a kernel's bucket, a copy's direction or the cause;
-``count`` is of kernels, copies or gaps; ``known_ns`` is the time of those whose ``roof_ns`` is known;
-``blocks`` is the sum of their grids, which tells sizes where shapes were not recorded."""
+"""Attributed time by call and kernel, and idle time by cause.
+
+``category`` is a kernel's bucket, a copy's direction or the cause; ``count`` counts kernels, copies or gaps;
+``known_ns`` is the time with a known ``roof_ns``; ``blocks`` is the sum of the grids, which indicates sizes where
+shapes were not recorded.
+"""
 UNITS: Mapping[str, pl.DataType] = {"row": pl.UInt32(), "unit": pl.UInt32(), "total_ns": pl.Int64()}
-"""Owned time of each row in each unit of observation."""
+"""Attributed time of each row in each unit of observation."""
 
 
 @dataclass(frozen=True)
 class Profile:
-    """Hold the steady steps of one side, summed up.
+    """Hold the aggregated steady steps of one side.
 
-    ``calls``, ``rows`` and ``units`` are frames of the schemas of this module; rows sum to ``total_ns``
-    exactly. ``unit_of_work`` says in how many units of work each step is cut. ``detail`` is ``parts`` where only the parts of the
-    partition are known. ``timeline`` makes the frame of one typical step; None where no single events are kept.
+    ``calls``, ``rows`` and ``units`` are frames with the schemas of this module; rows sum to ``total_ns`` exactly.
+    ``unit_of_work`` is the number of units of work into which each step is divided. ``detail`` is ``parts`` where only
+    the parts of the partition are known. ``timeline`` makes the frame of one typical step; None without single events.
     """
 
     path: str
@@ -83,7 +86,7 @@ class Profile:
 
     @property
     def steps(self) -> int:
-        """Return steps of all recordings, or units of work where a step holds several."""
+        """Return the number of steps in all recordings, or of units of work where a step has several."""
         return sum(len(recording.lengths_ns) for recording in self.recordings) * self.unit_of_work
 
     @property
@@ -98,37 +101,37 @@ class Profile:
 
     @property
     def are_recordings_units(self) -> bool:
-        """Return whether a recording is the unit of observation: there are several."""
+        """Return whether a recording, instead of a step, is the unit of observation: true for several recordings."""
         return len(self.recordings) > 1
 
     @cached_property
     def called_rows(self) -> pl.DataFrame:
-        """Return rows with what their calls say of them: phase to outer_shapes, calls and outer_calls."""
+        """Return rows with the columns of their calls: phase to outer_shapes, calls and outer_calls."""
         calls = self.calls.rename({"count": "calls", "outer_count": "outer_calls"}).drop("flop", "first")
         return self.rows.join(calls, on="call", how="left", maintain_order="left")
 
     def observations(self) -> list[float]:
-        """Return the time of a step in ns, by unit of observation.
+        """Return the time per step in ns, by unit of observation.
 
-        A unit is each step of a single recording, or the mean of each of several.
+        A unit is a step of a single recording, or a whole one of several recordings (its mean).
         """
         if self.are_recordings_units:
             return [r.total_ns / len(r.lengths_ns) / self.unit_of_work for r in self.recordings]
         return [length / self.unit_of_work for length in self.recordings[0].lengths_ns]
 
     def weights(self) -> list[int]:
-        """Return steps, or units of work, in each unit of observation."""
+        """Return the number of steps, or units of work, in each unit of observation."""
         if self.are_recordings_units:
             return [len(r.lengths_ns) * self.unit_of_work for r in self.recordings]
         return [self.unit_of_work] * len(self.recordings[0].lengths_ns)
 
     def divided(self, units: int) -> "Profile":
-        """Return the profile with each step cut into so many units of work."""
+        """Return the profile with each step divided into so many units of work."""
         return replace(self, unit_of_work=units)
 
 
 def profile_of(report: Report) -> Profile:
-    """Sum up the owners of the judged device's steady steps."""
+    """Aggregate the judged device's steady steps."""
     tables = report.tables
     device = _device_code(report)
     pieces, steps = (
@@ -160,9 +163,9 @@ def profile_of(report: Report) -> Profile:
 
 
 def categories(report: Report) -> pl.DataFrame:
-    """Return the owners of the judged device in order of time, with total_ns and category.
+    """Return the intervals of the judged device in order of time, with total_ns and category.
 
-    The category is the bucket, direction of copy or cause.
+    The category is a kernel's bucket, a copy's direction or a cause of idle time.
     """
     device = _device_code(report)
     pieces = (
@@ -177,7 +180,7 @@ def categories(report: Report) -> pl.DataFrame:
 
 
 def lookup_steps(pieces: pl.DataFrame, lengths: pl.DataFrame) -> pl.Series:
-    """Return the unit of each piece: the place of its step among the steady ones."""
+    """Return the unit of each piece: the index of its step among the steady ones."""
     if lengths.height == 1:
         return pl.repeat(0, pieces.height, dtype=pl.UInt32, eager=True).alias("unit")
     places = lengths.select("step", pl.int_range(pl.len(), dtype=pl.UInt32).alias("unit"))
@@ -186,7 +189,7 @@ def lookup_steps(pieces: pl.DataFrame, lengths: pl.DataFrame) -> pl.Series:
 
 
 def merged(path: str, profiles: Sequence[Profile]) -> Profile:
-    """Merge several recordings of one side into a profile; each is a unit of observation."""
+    """Merge several recordings of one side into a profile, in which each is a unit of observation."""
     if len(profiles) == 1:
         return replace(profiles[0], path=path)
     call_key = [c for c in CALLS if c not in ("call", "count", "outer_count", "flop", "first")]
@@ -242,7 +245,7 @@ def _merged_facts(facts: Sequence[Facts]) -> Facts:
 
 
 def in_parts(profile: Profile) -> Profile:
-    """Return the profile with only the partition known, as of a side of which no more was kept."""
+    """Return the profile with only the partition, to compare it with a side that has no more."""
     if profile.detail == "parts":
         return profile
     key = ["kind", "category"]
@@ -267,7 +270,7 @@ def in_parts(profile: Profile) -> Profile:
 
 
 def part_rows(sums: pl.DataFrame) -> pl.DataFrame:
-    """Return `ROWS` of parts: from kind, category and total_ns."""
+    """Return `ROWS` for parts, from kind, category and total_ns."""
     known = {"kind", "category", "total_ns", "row"}
     zeros = {name: pl.lit(0, dtype) for name, dtype in ROWS.items() if dtype.is_numeric() and name not in known}
     texts = {"group": pl.col("category"), "part": pl.col("category"), "kernel": pl.lit(None, pl.String)}
@@ -280,7 +283,7 @@ def _kind_of_part() -> pl.Expr:
 
 
 def _device_code(report: Report) -> int | None:
-    """Return the code of the device that the verdict is on."""
+    """Return the code of the verdict's device."""
     if report.verdict.device is None:
         return None
     labels = report.tables["devices"].select("device", "label")
@@ -289,7 +292,7 @@ def _device_code(report: Report) -> int | None:
 
 
 def _with_work(pieces: pl.DataFrame, report: Report) -> pl.DataFrame:
-    """Return pieces of activities with kind, category, group, kernel, their number ``what``, flop and roof_ns."""
+    """Return pieces of activities with kind, category, group, kernel, its number ``what``, flop and roof_ns."""
     ids = pieces.get_column("activity_id")
     names = report.tables["activities"].select("kind", "name", "bucket", "group", "flop", "blocks", "replayed_module")[
         ids
@@ -327,20 +330,20 @@ def _with_work(pieces: pl.DataFrame, report: Report) -> pl.DataFrame:
 
 
 def _calls(work: pl.DataFrame, operator_inputs: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Return `CALLS`, and the work with the ``call`` that each piece belongs to."""
+    """Return `CALLS`, and the work with the ``call`` of each piece."""
     shapes = operator_inputs.select("event_id", pl.col("input_dims").alias("shapes"))
     work = work.with_columns(
         lookup(shapes, work.select(pl.col(around).alias("event_id")), "event_id").get_column("shapes").alias(name)
         for name, around in (("shapes", "operator_id"), ("outer_shapes", "outer_operator_id"))
     )
-    # Those of most values come first: combinations of few and many need no table of all of them.
+    # Columns with most values come first: combinations with few values then need no table of all pairs.
     key = ["shapes", "outer_shapes", "operator", "outer_operator", "module", "phase"]
     numbers, firsts = factorize(*work.select(pl.col(key).cast(pl.Categorical)))
     by = pl.col("call").cast(pl.UInt64)
     counts = (
         work.select("operator_id", "outer_operator_id", "is_first", "flop", numbers.alias("call"))
         .with_columns(
-            # Kernels that a graph replays, and what no operator launched, are each one.
+            # A kernel replayed by a graph, or launched outside operators, is a call of its own.
             pl.when(pl.col("operator_id").is_null())
             .then("is_first")
             .otherwise((by + firsts.len() * pl.col("operator_id")).is_first_distinct())
@@ -360,7 +363,7 @@ def _calls(work: pl.DataFrame, operator_inputs: pl.DataFrame) -> tuple[pl.DataFr
 
 
 def _rows(work: pl.DataFrame, idle: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Return `ROWS` and `UNITS` of work, and of idle time by cause."""
+    """Return `ROWS` and `UNITS` for work, and for idle time by cause."""
     key = ["call", "kind", "category", "group", "part", "kernel"]
     sums = ["count", "total_ns", "roof_ns", "known_ns", "blocks"]
     numbers, firsts = factorize(*work.select("call", "what", "part"))
@@ -394,7 +397,7 @@ def _rows(work: pl.DataFrame, idle: pl.DataFrame) -> tuple[pl.DataFrame, pl.Data
 
 
 def _causes(idle: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Return cause (its number), unit, count (of gaps) and total_ns of idle time, and the part of each cause."""
+    """Return cause (number), unit, count (of gaps) and total_ns of idle time, and the part of each cause."""
     causes, parts = factorize(idle.get_column("part"))
     numbers, firsts = factorize(causes, idle.get_column("unit"))
     _, once = factorize(numbers, idle.get_column("gap_id"))
@@ -407,7 +410,7 @@ def _causes(idle: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
 
 
 def _timeline(work: pl.DataFrame, idle: pl.DataFrame) -> pl.DataFrame:
-    """Return owners of both kinds with kind, category, operator and kernel, in order of time."""
+    """Return intervals of both kinds with kind, category, operator and kernel, in order of time."""
     columns = ["step", "start_ns", "end_ns", "kind", "category", "operator", "kernel"]
     waiting = idle.with_columns(
         pl.lit("idle").alias("kind"), pl.col("part").alias("category"), pl.lit(None, pl.String).alias("kernel")
@@ -416,7 +419,7 @@ def _timeline(work: pl.DataFrame, idle: pl.DataFrame) -> pl.DataFrame:
 
 
 def _facts(report: Report, device: int | None, work: pl.DataFrame, steps: pl.DataFrame, calls: pl.DataFrame) -> Facts:
-    """Return what the report says of the side beside its owners."""
+    """Return the report's facts on the side other than times."""
     judged = next((d for d in report.devices if d.index == report.verdict.device), None)
     withheld = {item.metric: item.reason for item in judged.withheld} if judged else {}
     steady = steps.filter("steady")
@@ -454,7 +457,7 @@ def _facts(report: Report, device: int | None, work: pl.DataFrame, steps: pl.Dat
 
 
 def _devices(report: Report) -> tuple[DeviceTime, ...]:
-    """Return what the steady steps of each device that worked take, where these are several."""
+    """Return the steady steps' time on each device that worked, where there are several."""
     labels = dict(report.tables["devices"].select("device", "label").iter_rows())
     if len(labels) < 2:
         return ()

@@ -1,4 +1,4 @@
-"""Compare what the report on one side promised with what the other side shows."""
+"""Compare the promises of one side's report with the other side's results."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -42,7 +42,7 @@ TARGETS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
             "casts",
             "compiled-copies",
             "skinny-matmuls",
-            "thin-products",  # the id of skinny-matmuls in reports of schema version 1
+            "thin-products",  # id of skinny-matmuls in reports of schema version 1
             "low-precision",
             "inefficient-kernels",
             "custom-kernels",
@@ -51,16 +51,17 @@ TARGETS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         ((), ("kernel",)),
     ),
 }
-"""Of fixes that aim at some lines: the causes of idle time, and the buckets, or all kernels. The others aim at the whole step."""
+"""Lines that a fix concerns: causes of idle time, and buckets, or all kernels. Other fixes concern the whole step."""
 
 
 _OTHER_WORK = ("bigger-batch",)
-"""Fixes that change what a step computes: where the work is the same, they were not followed."""
+"""Fixes that change the work of a step: where the work is the same, they were not applied."""
 _FEWER_LAUNCHES = ("cuda-graphs", "set-to-none", "fused-optimizer", "fusion")
-"""Fixes after which a step makes fewer launches: where it makes as many, something else took the time off their lines."""
+"""Fixes that reduce launches: where a step has as many, another change shortened their lines."""
 
 LEAST_PART = 0.1
-"""Share of an advice's bound that must have come where its lines, or AFTER's report, do not show alone that it was followed."""
+"""Least share of an advice's bound that must be saved where its lines, or AFTER's report, alone do not show that it
+was applied."""
 
 
 @dataclass(frozen=True)
@@ -87,13 +88,13 @@ class KeptPromise:
 
 
 _NO_PREDICTION = (None, None, None)
-"""A replay predicts the whole change, and says nothing of a part."""
+"""Values without a prediction: a replay predicts the whole change, not a part of it."""
 
 
 def _prediction(
     promise: Promise, step_ns: float, came_ns: float
 ) -> tuple[float | None, tuple[float, float] | None, bool | None]:
-    """Return what a replay predicts of the step before to be saved, its interval, and whether what came is within it."""
+    """Return the predicted saving per step, its interval, and whether the actual saving is within it."""
     if promise.predicted_ratio is None or promise.predicted_interval is None:
         return None, None, None
     low, high = ((1 - ratio) * step_ns for ratio in reversed(promise.predicted_interval))
@@ -101,11 +102,12 @@ def _prediction(
 
 
 def kept_promises(before: Profile, after: Profile, table: pl.DataFrame) -> tuple[KeptPromise, ...]:
-    """Return the advice of BEFORE that AFTER's report does not repeat, or by half at most, with what came of it.
+    """Return the advice of BEFORE that AFTER's report does not repeat, or at most by half, with its actual saving.
 
-    Of an advice that aims at one cause of idle time, also the part that came, though AFTER's report repeats most of it. What came of an advice is
-    worth a word over `FLOOR_RATIO` of the step: less comes without any change. Parts, and advice whose lines others aim at too, need `LEAST_PART`
-    of the bound: advice on launches is gone, too, where what made the host late was something else.
+    For advice on one cause of idle time, a partial saving counts too, even if AFTER's report repeats most of it. A
+    saving must exceed `FLOOR_RATIO` of the step, as smaller ones occur without any change. Partial savings, and advice
+    on lines that other advice also concerns, need `LEAST_PART` of the bound, because advice on launches also disappears
+    when the host was late for another reason.
     """
     left = {promise.id: promise.saves_ns_at_most for promise in after.facts.advice}
     has_fewer_waits, has_as_many_launches = _has_fewer_waits(before, after, table), _has_as_many_launches(before, after)
@@ -154,28 +156,28 @@ def kept_promises(before: Profile, after: Profile, table: pl.DataFrame) -> tuple
 
 
 def _saved(table: pl.DataFrame) -> list[tuple[tuple[str, str], float]]:
-    """Return what each kind and category takes less, in ns a step."""
+    """Return the saving of each kind and category, ns per step."""
     sums = table.group_by("kind", "category", maintain_order=True).agg(pl.col("difference_ns").sum())
     return [((kind, category), -ns) for kind, category, ns in sums.iter_rows()]
 
 
 def _is_aimed(line: tuple[str, str], causes: Sequence[str], buckets: Sequence[str]) -> bool:
-    """Return whether causes of idle time, or buckets or kinds of work, are those of a line of (kind, category)."""
+    """Return whether these causes of idle time, buckets or kinds of work include the line (kind, category)."""
     kind, category = line
     return category in causes if kind == "idle" else category in buckets or kind in buckets
 
 
 def _has_fewer_waits(before: Profile, after: Profile, table: pl.DataFrame) -> bool:
-    """Return whether waits leave at most half as many gaps in a step of AFTER."""
+    """Return whether waits cause at most half as many gaps in a step of AFTER."""
     gaps = table.filter((pl.col("kind") == "idle") & (pl.col("category") == "synchronization"))
     counts = gaps.select(pl.col("before_count", "after_count").sum()).row(0)
     return bool(2 * counts[1] / after.steps <= counts[0] / before.steps and counts[0])
 
 
 def _has_as_many_launches(before: Profile, after: Profile) -> bool:
-    """Return whether a step of AFTER makes over 1 - `LEAST_PART` of the launches that one of BEFORE makes.
+    """Return whether a step of AFTER has over 1 - `LEAST_PART` of the launches in a step of BEFORE.
 
-    False where a side does not tell.
+    False where a side has no count.
     """
     launches = before.facts.launches, after.facts.launches
     if launches[0] is None or launches[1] is None:

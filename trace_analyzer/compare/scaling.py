@@ -1,6 +1,7 @@
-"""Fit how times grow with the batch: what stays flat is overhead, what grows with the work is not.
+"""Fit how times grow with the batch: flat time is overhead, growing time is work.
 
-The test of Horace He's article (https://horace.io/brrr_intro.html): if the batch doubles and the step takes hardly longer, it was overhead.
+The test of Horace He's article (https://horace.io/brrr_intro.html): if the batch doubles and the step takes hardly
+longer, the step was overhead.
 """
 
 import json
@@ -24,12 +25,13 @@ from trace_analyzer.version import tool_version
 
 SCHEMA_VERSION = 1
 FLAT, PROPORTIONAL = 0.2, 0.8
-"""Exponents under the one are flat, over the other proportional."""
+"""Exponents below the first are flat, above the second proportional."""
 LEAST_FACTOR = 1.2
-"""Batches that differ by less make no series: padding alone changes sizes by a few percent, and exponents over so little work are noise."""
+"""Least ratio of batches in a series: padding alone changes sizes by a few percent, and exponents over so little
+work are noise."""
 _FLOOR_QUANTILE = 0.1
 _AT_FLOOR = 1.1
-"""A step of up to this times the host's floor takes the host's time."""
+"""A step of up to this multiple of the host's lower bound is limited by the host."""
 
 
 @dataclass(frozen=True)
@@ -163,7 +165,7 @@ def _refused(reason: str) -> Scaling:
 
 
 def _work(side: Profile) -> float:
-    """Return the order of traces until their batch is known: FLOP a step, else busy time."""
+    """Return the sort key of traces until their batch is known: FLOP per step, else busy time."""
     return side.facts.flop / side.steps if side.facts.flop else _busy(side) / side.steps
 
 
@@ -172,7 +174,7 @@ def _busy(side: Profile) -> int:
 
 
 def _unlike(one: Profile, other: Profile) -> str | None:
-    """Return why two traces are not of one program; None where they are."""
+    """Return why two traces are of different programs; None where they are of one."""
     alike = judgement.likeness(one, other)
     if alike.calls >= judgement.SAME_PROGRAM_LIKENESS or (alike.modules or 0.0) >= judgement.SAME_PROGRAM_LIKENESS:
         return None
@@ -180,14 +182,16 @@ def _unlike(one: Profile, other: Profile) -> str | None:
 
 
 def _batches(ordered: Sequence[Profile]) -> tuple[list[int] | None, list[str]]:
-    """Return each trace's batch, the size of the first one's inputs that changed in most calls; and other changes.
+    """Return each trace's batch, and other changes.
 
-    Changes by less than `LEAST_FACTOR` count only where there are no others.
+    The batch is the size of the first trace's inputs that changed in most calls.
+
+    Changes below `LEAST_FACTOR` count only where there are no others.
     """
     first, votes = ordered[0], Counter[int]()
     changes = [judgement.input_changes(first, side) for side in ordered[1:]]
     every = [item for changed in changes for item in changed]
-    # A trace of the first one's batch differs from it by padding only, which says nothing of the batch.
+    # A trace with the first one's batch differs from it only by padding, which is irrelevant to the batch.
     wide = [item for item in every if max(item.before, item.after) >= LEAST_FACTOR * min(item.before, item.after)]
     for item in wide or every:
         votes[item.before] += item.calls
@@ -277,9 +281,9 @@ def _grown(
 
 
 def _operators(one: Point, other: Point, before: Profile, after: Profile) -> list[Exponent]:
-    """Return exponents of the operators that both traces have, longest first.
+    """Return exponents of the operators in both traces, longest first.
 
-    They are over the operators' own FLOP, else the elements of their inputs.
+    They are relative to the operators' own FLOP, else to the elements of their inputs.
     """
     sums = [_operator_sums(side) for side in (before, after)]
     both = (
@@ -304,7 +308,7 @@ def _operators(one: Point, other: Point, before: Profile, after: Profile) -> lis
 
 
 def _operator_sums(side: Profile) -> pl.DataFrame:
-    """Return operator, and a step: total_ns, flop and elements of its inputs."""
+    """Return operator, and per step: total_ns, flop and elements of its inputs."""
     owned = side.rows.drop_nulls("call").group_by("call").agg(pl.col("total_ns").sum())
     calls = side.calls.drop_nulls("operator").join(owned, on="call", how="inner")
     shapes = calls.select("shapes").drop_nulls().unique()
@@ -321,7 +325,7 @@ def _operator_sums(side: Profile) -> pl.DataFrame:
 
 
 def _elements(shapes: str) -> float:
-    """Return the elements of all inputs."""
+    """Return the number of elements of all inputs."""
     try:
         parsed = json.loads(shapes)
     except ValueError:
@@ -330,14 +334,14 @@ def _elements(shapes: str) -> float:
 
 
 def _product(shape: list[object]) -> float:
-    """Return the elements of one input, or of the tensors in a list of them."""
+    """Return the number of elements of one input, or of the tensors in a list."""
     if any(isinstance(size, list) for size in shape):
         return sum(_product(inner) for inner in shape if isinstance(inner, list))
     return math.prod(size for size in shape if isinstance(size, int)) if shape else 0.0
 
 
 def _device_line(points: Sequence[Point]) -> DeviceLine | None:
-    """Fit busy time = a + c * batch by least relative squares: each residual over its own time."""
+    """Fit busy time = a + c * batch by least relative squares: each residual is divided by its own time."""
     weights = [1 / point.busy_ns**2 for point in points if point.busy_ns > 0]
     if len(weights) < len(points):
         return None
@@ -350,7 +354,7 @@ def _device_line(points: Sequence[Point]) -> DeviceLine | None:
 
 
 def _host_floor(points: Sequence[Point], step: Sequence[Exponent], sides: Sequence[Profile]) -> float | None:
-    """Return the 10th percentile of steps of the batches between which the step is flat; None without such."""
+    """Return the 10th percentile of steps at batches between which the step is flat; None without such batches."""
     flat = {batch for item in step if item.growth == "flat" for batch in (item.from_batch, item.to_batch)}
     times = sorted(
         time for point, side in zip(points, sides, strict=True) if point.batch in flat for time in side.observations()
@@ -359,9 +363,9 @@ def _host_floor(points: Sequence[Point], step: Sequence[Exponent], sides: Sequen
 
 
 def _proof(points: Sequence[Point]) -> str | None:
-    """Write the proof of overhead: the widest span of batches over which the step stays flat.
+    """Write the proof of overhead: the widest range of batches in which the step stays flat.
 
-    Idle time pays for busy time there.
+    In that range, idle time decreases as busy time grows.
     """
     best = None
     for i, one in enumerate(points):
@@ -383,7 +387,7 @@ def _proof(points: Sequence[Point]) -> str | None:
 
 
 def _contradictions(points: Sequence[Point], floor: float | None, step: Sequence[Exponent]) -> list[str]:
-    """Name where the series and a single trace's verdict disagree: both are stated."""
+    """Name contradictions between the series and a single trace's verdict; both are stated."""
     texts = []
     for point in points:
         at_floor = floor is not None and point.step_ns <= _AT_FLOOR * floor
@@ -402,7 +406,7 @@ def _contradictions(points: Sequence[Point], floor: float | None, step: Sequence
 
 
 def _how_sure(flip: float, last: Point, others: bool) -> str:
-    """Write what an extrapolated batch is: an upper bound, unless other sizes change with it.
+    """Write the qualification of an extrapolated batch: an upper bound, unless other sizes change with it.
 
     The device's time is convex in the batch.
     """
@@ -412,7 +416,7 @@ def _how_sure(flip: float, last: Point, others: bool) -> str:
 
 
 def _headline(points: Sequence[Point], floor: float | None, flip: float | None, proof: str | None, others: bool) -> str:
-    """Write one sentence: what grows, and where the regime flips."""
+    """Write one sentence: which times grow, and where the regime changes."""
     first, last = points[0], points[-1]
     text = (
         f"From batch {first.batch} to {last.batch} ({counted(len(points), 'trace')}) the step goes from {duration(first.step_ns)} to"

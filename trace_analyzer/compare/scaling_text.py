@@ -10,7 +10,7 @@ _OPERATORS = 12
 
 
 def summary(result: Scaling, width: int = 100) -> str:
-    """Write the series as plain text: points, exponents, floor, line, proof and contradictions."""
+    """Write the series as plain text: points, exponents, lower bound, line, proof and contradictions."""
     if result.status == "refused":
         return "\n".join(folded(visible(result.headline), width)) + "\n"
     scale, unit = scale_of(max(point.step_ns for point in result.points))

@@ -21,7 +21,7 @@ Analyze = Callable[[str | Path], Report]
 SideSource = str | Path | Report | Profile | Sequence[str | Path | Report]
 SUFFIXES = (".json", ".json.gz", ".json.zst")
 _LONGEST_NS = 2**53
-"""The greatest integer that every reader of JSON keeps; sums of parts fit into 64 bits."""
+"""Largest integer that every JSON reader represents exactly; sums of parts fit into 64 bits."""
 _HEAD_BYTES = 4096
 _PREDICTED = ("step_ns", "low_ns", "high_ns", "now_ns")
 _WORK_KINDS = {"communication": "communication", "copy": "copy"}
@@ -30,8 +30,9 @@ _WORK_KINDS = {"communication": "communication", "copy": "copy"}
 def profile_side(source: SideSource, analyze: Analyze) -> Profile:
     """Read one side.
 
-    A string or path is a trace, a baseline, a saved JSON report, a folder of traces or a pattern (``runs/*.json.gz``). Of several traces each
-    is one recording. Raises ``UsageError`` where nothing is there, and ``InputError`` for a file that is no trace.
+    A string or path is a trace, a baseline, a saved JSON report, a folder of traces or a pattern (``runs/*.json.gz``).
+    Each of several traces is one recording. Raises ``UsageError`` where no file matches, and ``InputError`` for a file
+    that is no trace.
     """
     if isinstance(source, Profile):
         return source
@@ -71,7 +72,7 @@ def _name(item: object) -> str:
 
 
 def _read(path: Path, analyze: Analyze) -> Profile:
-    """Read a baseline or a saved report, recognised by its first bytes; all else is a trace."""
+    """Read a baseline or a saved report, recognised by its first bytes; any other file as a trace."""
     saved = None if str(path) == "-" else _saved(path)
     if saved is None:
         return profile_of(analyze(str(path)))
@@ -81,9 +82,9 @@ def _read(path: Path, analyze: Analyze) -> Profile:
 
 
 def _saved(path: Path) -> Mapping[str, Any] | None:
-    """Return the document of a baseline or saved report; None for other files, which the reader of traces judges.
+    """Return the document of a baseline or saved report; None for other files, which the trace reader checks.
 
-    A pipe can be read once, and one without a writer for ever: it is a trace.
+    A pipe can be read only once, and reading one without a writer blocks: it counts as a trace.
     """
     try:
         if not path.is_file():
@@ -113,7 +114,7 @@ def _saved(path: Path) -> Mapping[str, Any] | None:
 
 
 def _of_report(path: Path, document: Mapping[str, Any]) -> Profile:
-    """Return what a saved JSON report keeps: the verdict's window by part, and the lengths of its steps."""
+    """Return the profile of a saved JSON report: the verdict's window by part, and the lengths of its steps."""
     version = document.get("schema_version")
     if not isinstance(version, int) or not 1 <= version <= SCHEMA_VERSION:
         raise InputError(
@@ -165,7 +166,7 @@ def _parts_profile(path: Path, document: Mapping[str, Any]) -> Profile:
 
 
 def _part(name: str) -> str:
-    """Return a part's name. Raises ``ValueError`` for what is none."""
+    """Return a part's name. Raises ``ValueError`` for an unknown one."""
     from trace_analyzer.vocabulary import PARTS
 
     if name not in PARTS:
@@ -174,7 +175,7 @@ def _part(name: str) -> str:
 
 
 def _time(ns: object) -> int:
-    """Return a time in ns. Raises ``ValueError`` for what is none."""
+    """Return a time in ns. Raises ``ValueError`` for an invalid one."""
     if not isinstance(ns, int) or isinstance(ns, bool) or not 0 <= ns <= _LONGEST_NS:
         raise ValueError(f"verdict.parts_ns has {ns!r}, which is no time in ns")
     return ns
@@ -189,7 +190,7 @@ def _promise(advice: Mapping[str, Any], steps: int) -> Promise:
 
 
 def _kind(part: str) -> str:
-    """Return the kind of a line by its part."""
+    """Return the kind of a line for its part."""
     from trace_analyzer.vocabulary import WORK
 
     return _WORK_KINDS.get(part, "kernel") if part in WORK else "idle"

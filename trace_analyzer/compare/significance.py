@@ -1,4 +1,4 @@
-"""Test each line and each bar of a comparison against chance, by its times in the units of observation of both sides."""
+"""Test each line and bar of a comparison against chance, by its times in both sides' units of observation."""
 
 from collections.abc import Sequence
 
@@ -14,8 +14,8 @@ _ROWS = ("before_rows", "after_rows")
 def against_chance(groups: pl.DataFrame, before: Profile, after: Profile, *, floor: float) -> list[Difference]:
     """Return the test of each group of rows, in their order.
 
-    ``groups`` needs difference_ns, and before_rows and after_rows, the lists of its rows of both sides. Differences up to ``floor`` ns
-    a step are not significant. Interval and significance are None where too few steps were recorded.
+    ``groups`` needs difference_ns, and before_rows and after_rows, the lists of its rows on both sides. Differences of
+    at most ``floor`` ns per step are not significant. Interval and significance are None with too few steps.
     """
     differences = groups.get_column("difference_ns").to_list()
     sides, columns = (before, after), groups.select(_ROWS)
@@ -37,7 +37,7 @@ def against_chance(groups: pl.DataFrame, before: Profile, after: Profile, *, flo
 
 
 def _times(groups: pl.DataFrame, side: Profile) -> dict[int, Sequence[float]]:
-    """Return the time a step of each group (group, row: a list) by unit of observation, 0 where it has none."""
+    """Return the time per step of each group (group, row: a list) by unit of observation; 0 where it has none."""
     assert side.units is not None
     weights = side.weights()
     rows = groups.explode("row").drop_nulls()

@@ -1,6 +1,6 @@
 """Test whether two samples of step times differ, by Welch's test.
 
-Observations count as fewer where steps resemble each other.
+The effective number of observations is lower where steps are correlated.
 """
 
 import math
@@ -10,26 +10,28 @@ from functools import lru_cache
 from itertools import pairwise
 
 LEVEL = 0.95
-"""Confidence of intervals: 5 % false alarms."""
+"""Confidence level of intervals: 5 % false alarms."""
 POWER = 0.8
-"""Chance to find a difference of the size that `Difference.detectable` says."""
+"""Probability of detecting a difference of size `Difference.detectable`."""
 LEAST_CORRELATION = 0.3
-"""Consecutive steps of one recording resemble each other at least this much: on 252 passes of one process on an A100, Welch's
-test raises 4 % false alarms at 5 steps with it, and 13 % without."""
+"""Least assumed correlation of consecutive steps in one recording: on 252 passes of one process on an A100, Welch's
+test has 4 % false alarms at 5 steps with it, and 13 % without."""
 FLOOR_RATIO = 0.005
-"""Differences under this share of the step are never significant: recordings of unchanged programs differ by as much."""
+"""Differences below this share of the step are never significant, as recordings of unchanged programs differ by as
+much."""
 LEAST_OBSERVATIONS = 3
-"""Two steps of one recording are worth hardly more than one, and two recordings a side raise 12 % false alarms."""
+"""Least observations per side: two correlated steps are worth little more than one, and two recordings per side
+cause 12 % false alarms."""
 _LEAST = 1e-12
 _LEAST_FREEDOM = 0.6
-"""Degrees of freedom that are left at least: Student's t under it has no quantile that could be of use."""
+"""Least degrees of freedom: below it, Student's t has no useful quantile."""
 
 
 @dataclass(frozen=True)
 class Difference:
     """Hold a difference of means with its confidence interval; the interval is None where there are too few observations.
 
-    ``detectable`` is the difference that so many observations find with the chance `POWER`.
+    ``detectable`` is the difference that so many observations detect with probability `POWER`.
     """
 
     value: float
@@ -49,10 +51,10 @@ def difference(
 ) -> Difference:
     """Compare the means of two samples by Welch's test.
 
-    ``independent`` says of each sample whether its observations are separate recordings; steps of one recording count for
-    n(1-r)/(1+r) observations, r being their lag-1 autocorrelation, at least `LEAST_CORRELATION` (Bayley and Hammersley 1946,
-    https://doi.org/10.2307/2983560). Differences of ``floor`` or less are not significant. ``level`` is the confidence of the interval, ``lost``
-    the degrees of freedom that choosing the samples took.
+    ``independent`` is true for a sample whose observations are separate recordings. Steps of one recording count as
+    n(1-r)/(1+r) observations, where r is their lag-1 autocorrelation, at least `LEAST_CORRELATION` (Bayley and
+    Hammersley 1946, https://doi.org/10.2307/2983560). Differences of at most ``floor`` are not significant. ``level``
+    is the confidence of the interval, ``lost`` the degrees of freedom used up by selecting the samples.
     """
     value = mean(after) - mean(before)
     if min(len(before), len(after)) < LEAST_OBSERVATIONS:
@@ -65,7 +67,7 @@ def difference(
     if error <= _LEAST * (abs(mean(before)) + abs(mean(after))):
         half = detectable = 0.0
     else:
-        # Welch 1947 (https://doi.org/10.1093/biomet/34.1-2.28), with the effective sizes in the place of the sizes.
+        # Welch 1947 (https://doi.org/10.1093/biomet/34.1-2.28), with effective sizes instead of sizes.
         freedom = sum(parts) ** 2 / sum(part**2 / (n - 1) for part, n in zip(parts, sizes, strict=True))
         freedom = max(_LEAST_FREEDOM, freedom - lost) if lost else freedom
         half = error * t_quantile((1 + level) / 2, freedom)
@@ -77,7 +79,7 @@ def difference(
 
 
 def effective_size(sample: Sequence[float], is_independent: bool) -> float:
-    """Return the number of independent observations that a sample is worth."""
+    """Return the effective number of independent observations in a sample."""
     if is_independent:
         return float(len(sample))
     correlation = min(0.99, max(LEAST_CORRELATION, autocorrelation(sample)))
@@ -85,7 +87,7 @@ def effective_size(sample: Sequence[float], is_independent: bool) -> float:
 
 
 def autocorrelation(sample: Sequence[float]) -> float:
-    """Return the lag-1 autocorrelation of a sample; 0 where it does not vary."""
+    """Return the lag-1 autocorrelation of a sample; 0 for a constant one."""
     middle = mean(sample)
     deviations = [x - middle for x in sample]
     spread = sum(d * d for d in deviations)
@@ -111,7 +113,7 @@ def t_quantile(probability: float, freedom: float) -> float:
         low = max(1.0, 2 * low)
         if low > 1e12:
             return math.inf
-    # The distribution is concave on this side: Newton's steps from the left never pass the quantile.
+    # The distribution is concave here: Newton's steps from the left never pass the quantile.
     t, constant = low, math.lgamma((freedom + 1) / 2) - math.lgamma(freedom / 2) - 0.5 * math.log(freedom * math.pi)
     for _ in range(100):
         density = math.exp(constant - (freedom + 1) / 2 * math.log1p(t * t / freedom))

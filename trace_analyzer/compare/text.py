@@ -112,7 +112,7 @@ def _lines(result: Comparison, scale: float, width: int) -> list[str]:
 
 
 def line_detail(line: Line, result: Comparison, scale: float) -> str:
-    """Write category, level, counts a step and split of a line."""
+    """Write category, level, counts per step and split of a line."""
     words = [] if line.kind == "idle" else [line_phrase(line.category)]
     words.append(_LEVELS[line.level])
     counts = counts_a_step(line, result)
@@ -129,7 +129,7 @@ def line_detail(line: Line, result: Comparison, scale: float) -> str:
 
 
 def _few(number: float) -> str:
-    """Write how many of something a step has: whole, or with one digit.
+    """Write a count per step: an integer, or one decimal.
 
     >>> _few(20.0), _few(1.25), _few(0.0), _few(1234.5)
     ('20', '1.2', '0', '1,234')
@@ -154,7 +154,7 @@ def _promises(result: Comparison, scale: float, unit: str) -> list[str]:
 
 
 def _late(kept: KeptPromise, scale: float) -> str:
-    """Write what part of the saving lies in the launches after waits, which an empty queue made late."""
+    """Write the part of the saving in launches that were late because waits had emptied the queue."""
     if not is_shown(kept.late_launches_ns, scale):
         return ""
     own = scaled(kept.came_ns - kept.late_launches_ns, scale)
@@ -162,13 +162,13 @@ def _late(kept: KeptPromise, scale: float) -> str:
 
 
 def _others(kept: KeptPromise, scale: float) -> str:
-    """Write what all other lines take more or less, where that is a tenth of what came."""
+    """Write the change of all other lines, where it is at least a tenth of the actual saving."""
     others = kept.came_ns - kept.step_ns
     return f", as other lines take {signed(others, scale)}" if abs(others) > 0.1 * kept.came_ns else ""
 
 
 def _prediction(kept: KeptPromise, scale: float) -> str:
-    """Write what a replay predicted of the step, and whether it came so."""
+    """Write the replay's prediction for the step, and whether it was correct."""
     if kept.predicted_ns is None or kept.predicted_interval_ns is None:
         return ""
     low, high = sorted(-end for end in kept.predicted_interval_ns)
@@ -205,7 +205,7 @@ def to_markdown(result: Comparison) -> str:
 
 
 def _escaped(text: str) -> str:
-    """Return text that Markdown and HTML show as it is."""
+    """Escape text for Markdown and HTML."""
     from trace_analyzer.render.markdown import escaped
 
     return escaped(text)

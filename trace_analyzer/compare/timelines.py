@@ -1,4 +1,4 @@
-"""Shorten one typical step of a side to a timeline of owners that can be drawn."""
+"""Shorten one typical step of a side to a timeline with few enough intervals to draw."""
 
 import polars as pl
 
@@ -15,10 +15,10 @@ MOST_PIECES = 4000
 
 
 def typical_step(pieces: pl.DataFrame) -> pl.DataFrame:
-    """Return the owners of the step of median length, from its start on: `TIMELINE`.
+    """Return the intervals of the step of median length, relative to its start: `TIMELINE`.
 
-    ``pieces`` are owners with kind, category and kernel. Owners of one category that touch are one; of more than `MOST_PIECES`, those too short to
-    be seen join the one before.
+    ``pieces`` are intervals with kind, category and kernel. Touching intervals of one category are merged; of more than
+    `MOST_PIECES`, those too short to be visible join the previous one.
     """
     steps = (
         pieces.group_by("step")
@@ -42,7 +42,7 @@ def typical_step(pieces: pl.DataFrame) -> pl.DataFrame:
 
 
 def _thinned(pieces: pl.DataFrame, length: int) -> pl.DataFrame:
-    """Return at most `MOST_PIECES` pieces: of each equal part of the step, the category that owns most of it."""
+    """Return at most `MOST_PIECES` pieces: for each equal part of the step, the category with most time in it."""
     width = max(1, length // MOST_PIECES + 1)
     first = pieces.get_column("start_ns").min()
     part = ((pl.col("start_ns") - first) // width).alias("part")

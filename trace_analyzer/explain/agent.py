@@ -1,4 +1,4 @@
-"""Write the report in at most 2,000 bytes for a reader who pays by the word: a language model, a script, a chat."""
+"""Write the report in at most 2,000 bytes, for language models, scripts and chats."""
 
 from collections.abc import Iterator
 
@@ -12,14 +12,14 @@ from trace_analyzer.report.summaries import part_totals, shares_of, step_totals
 from trace_analyzer.vocabulary import label
 
 MOST_BYTES = 2_000
-_LONGEST = 240  # characters of a line: no name in a trace may take the room of all else
+_LONGEST = 240  # characters of a line, so that no name in a trace displaces the other lines
 _TOP_ADVICE, _TOP_PARTS, _TOP_CHECKS, _TOP_GAPS, _TOP_KERNELS, _TOP_OPERATORS = 4, 6, 4, 2, 3, 5
 
 
 def agent_text(report: Report) -> str:
-    """Return the verdict and what follows from it, one thing a line, each with its id; the same for the same report.
+    """Return the verdict and its consequences, one item per line with its id; equal reports give equal text.
 
-    The lines that matter least are left out where they have no room.
+    The least important lines are left out where there is no room.
     """
     end = f"more: analyze explain {_short(report.trace.path, 120)} ID; ids: {', '.join(_ID_FORMS)}"
     room = MOST_BYTES - _bytes(end)
@@ -45,7 +45,7 @@ def _short(text: str, most: int = _LONGEST) -> str:
 
 
 def _lines(report: Report) -> Iterator[str]:
-    """Give the lines of the report, those that matter most first."""
+    """Yield the lines of the report, the most important first."""
     verdict = report.verdict
     sure = f" ({verdict.confidence} confidence)" if verdict.regime else ""
     yield f"verdict  {phrasing.verdict_label(verdict)}{sure}. {phrasing.headline(verdict)}"
@@ -78,7 +78,7 @@ def _advice(report: Report) -> Iterator[str]:
 
 
 def _window(report: Report) -> Iterator[str]:
-    """Give the parts of the verdict's window, work and idle time together, longest first."""
+    """Yield the parts of the verdict's window, work and idle time together, longest first."""
     totals = part_totals(report.verdict.parts_ns)
     parts = sorted([*totals.work.items(), *totals.idle.items()], key=lambda item: -item[1])[:_TOP_PARTS]
     if parts:
@@ -89,7 +89,7 @@ def _window(report: Report) -> Iterator[str]:
 
 
 def _setting(report: Report) -> Iterator[str]:
-    """Give the device that is judged, and how long its steady steps take."""
+    """Yield the judged device, and the length of its steady steps."""
     names = [
         device.name or device.catalog_name for device in report.trace.devices if device.index == report.verdict.device
     ]
@@ -117,7 +117,7 @@ def _kernels(report: Report) -> Iterator[str]:
 
 
 def _steps(report: Report) -> Iterator[str]:
-    """Give the longest steady step, which shows most."""
+    """Yield the longest steady step, which shows most."""
     steady = [step for step in report.steps if step.steady and step.device == report.verdict.device]
     if steady:
         longest = max(steady, key=lambda step: (step.duration_ns, -step.index))
@@ -125,7 +125,7 @@ def _steps(report: Report) -> Iterator[str]:
 
 
 def _operators(report: Report) -> Iterator[str]:
-    """Give the operators of most CPU time of their own, where no device did anything."""
+    """Yield the operators with most self CPU time, where no device did any work."""
     top = report.tables["operators"].sort("host_self_ns", "name", descending=[True, False]).head(_TOP_OPERATORS)
     for row in top.to_dicts():
         yield f"operator  {row['name']}: {units.duration(row['host_self_ns'])} of its own, {units.counted(row['count'], 'call')}"

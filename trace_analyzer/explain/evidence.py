@@ -1,4 +1,4 @@
-"""Sum up the rows of a report's tables that are the evidence of one kernel, gap, step or advice."""
+"""Aggregate the table rows that are the evidence for one kernel, gap, step or advice."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -11,13 +11,13 @@ _HOST_KEYS = ("cause", "name", "operator", "python_function", "module")
 
 
 def saved_ratio(report: Report, item: Advice) -> float | None:
-    """Return the share of the verdict's window that an advice saves at most; None without a window."""
+    """Return the share of the verdict's window that an advice can save at most; None without a window."""
     window = report.verdict.window
     return item.saves_ns_at_most / window.length_ns if window and window.length_ns else None
 
 
 def host_intervals(report: Report, gap_id: int, most: int) -> list[dict[str, Any]]:
-    """Return what the host did in a gap, longest first.
+    """Return the host's work during a gap, longest first.
 
     Columns: time_ns, cause, name (of the event), operator, python_function, module.
     """
@@ -34,7 +34,7 @@ def host_intervals(report: Report, gap_id: int, most: int) -> list[dict[str, Any
 
 
 def kernel_totals(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return time_ns, time_ratio (mean over devices) and count of a kernel, from its rows of table `kernels`, one a device."""
+    """Return time_ns, time_ratio (mean over devices) and count of a kernel, from its rows of table `kernels`."""
     return {
         "time_ns": sum(row["time_ns"] for row in rows),
         "time_ratio": sum(row["time_ratio"] for row in rows) / len(rows),
@@ -43,7 +43,7 @@ def kernel_totals(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def step_parts(report: Report, step: StepReport, device: int | None) -> list[dict[str, Any]]:
-    """Return part, time_ns and time_ratio of what a device did within a step, longest first."""
+    """Return part, time_ns and time_ratio of a device's time within a step, longest first."""
     end, length = step.start_ns + step.duration_ns, max(1, step.duration_ns)
     sums = (
         report.tables["partition"]

@@ -1,4 +1,4 @@
-"""Hold what is known of one thing, and write it for people and for scripts."""
+"""Hold the explanation of one item, and write it for people and for scripts."""
 
 import html
 from collections.abc import Mapping, Sequence
@@ -24,7 +24,7 @@ _UNITS = {
 
 @dataclass(frozen=True)
 class Explanation(Result):
-    """Hold one thing of a report in full: what it is, its figures, the rows behind it, and what to run next.
+    """Hold one item of a report in full: description, figures, table rows, and the next commands.
 
     The names of figures carry their unit: ``duration_ns``, ``time_ratio``. ``print`` shows it as text.
     """
@@ -40,7 +40,7 @@ class Explanation(Result):
     next: Annotated[str, "The command to run next."] = ""
 
     def summary(self, width: int = 100, colour: bool = False) -> str:
-        """Return it as text in lines of at most ``width`` cells."""
+        """Return the explanation as text in lines of at most ``width`` cells."""
         lines = hanging([(units.visible(self.id) + "  ", "title")], units.visible(self.title), width, style="bold")
         for sentence in self.text:
             lines += [[("  ", ""), (line, "")] for line in folded(units.visible(sentence), width - 2)]
@@ -62,7 +62,7 @@ class Explanation(Result):
 
 
 def _facts(facts: Mapping[str, Value], width: int) -> list[Line]:
-    """Write the figures, one a line, those that are not known left out."""
+    """Write the known figures, one per line."""
     known = {name: value for name, value in facts.items() if value not in (None, "")}
     if not known:
         return []
@@ -80,7 +80,7 @@ def _facts(facts: Mapping[str, Value], width: int) -> list[Line]:
 
 
 def _rows(title: str, rows: Sequence[Mapping[str, Value]], width: int) -> list[Line]:
-    """Write the rows: figures as columns, then what they belong to, wrapped."""
+    """Write the rows: figures as columns, then their descriptions, wrapped."""
     if not rows:
         return []
     names = list(rows[0])
@@ -94,7 +94,7 @@ def _rows(title: str, rows: Sequence[Mapping[str, Value]], width: int) -> list[L
 
 
 def label_of(name: str) -> str:
-    """Return the name of a fact for people, harmless on a terminal; a unit that its value shows is left out."""
+    """Return the label of a fact, escaped for terminals and without a unit that its value shows."""
     if name in ("flop", "mfu_ratio"):
         return name.partition("_")[0].upper()
     end = _end(name)
@@ -103,7 +103,7 @@ def label_of(name: str) -> str:
 
 
 def value_of(name: str, value: Any) -> str:
-    """Write the value of a fact in the unit that its name carries; a bucket by its label."""
+    """Write the value of a fact in the unit of its name; a bucket by its label."""
     if name == "bucket" and value:
         return line_label(value)
     return units.written(value, _unit(name))

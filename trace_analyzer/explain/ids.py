@@ -1,8 +1,8 @@
-"""Name what a report holds by ids that stay the same from run to run.
+"""Define ids of a report's items that stay equal from run to run.
 
 ``verdict``, ``advice:FIX``, ``check:NAME``, ``step:N``, ``gap:N``, ``kernel:HASH`` for all runs of a kernel and
-``kernel:HASH/K`` for its K-th run. A step or a check of another device than the verdict's has ``@DEVICE`` behind it.
-``gap:N`` is row N of table `gaps`; HASH is the beginning of the SHA-256 of the kernel's name.
+``kernel:HASH/K`` for its K-th run. A step or check of another device than the verdict's ends in ``@DEVICE``. ``gap:N``
+is row N of table `gaps`; HASH is the beginning of the SHA-256 of the kernel's name.
 """
 
 import hashlib
@@ -14,7 +14,7 @@ from trace_analyzer.errors import UsageError
 from trace_analyzer.report import Check, Report, StepReport
 
 KINDS = ("verdict", "advice", "check", "step", "gap", "kernel")
-"""What has an id, in the order in which a reader needs it."""
+"""Kinds of items with an id, in reading order."""
 
 _HASH_DIGITS = 8
 _NEAR = 5
@@ -22,7 +22,7 @@ _LONGEST = 60
 
 
 def kernel_hash(name: str) -> str:
-    """Return the eight hexadecimal digits that stand for a kernel's name."""
+    """Return eight hexadecimal digits of the hash of a kernel's name."""
     return hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:_HASH_DIGITS]
 
 
@@ -32,7 +32,7 @@ def step_id(report: Report, step: StepReport) -> str:
 
 
 def check_id(report: Report, check: Check) -> str:
-    """Return the id of a check; that of the whole file has no device."""
+    """Return the id of a check; a check of the whole file has no device."""
     return f"check:{check.name}{'' if check.device is None else _of_device(report, check.device)}"
 
 
@@ -46,7 +46,7 @@ def _first_device(report: Report) -> int | str | None:
 
 
 def kernel_names(report: Report) -> list[str]:
-    """Return the names in table `kernels`, those of most time first, each once."""
+    """Return the distinct names in table `kernels`, by descending time."""
     return [str(name) for name in report.tables["kernels"].get_column("name").unique(maintain_order=True)]
 
 
@@ -59,14 +59,14 @@ def longest_gaps(report: Report, most: int) -> pl.DataFrame:
 
 
 def device_code(report: Report, device: int | str | None) -> int | None:
-    """Return the code that tables have for a device of the report; None where there is none."""
+    """Return the code of a report's device in tables; None where there is none."""
     labels = report.tables["devices"]
     codes = labels.filter(pl.col("label") == str(device)).get_column("device").to_list()
     return int(codes[0]) if codes else None
 
 
 def unknown(report: Report, asked: str) -> UsageError:
-    """Return the error for an id that names nothing: it names the nearest ones that do."""
+    """Return the error for an unknown id, with the most similar known ids."""
     kind = asked.partition(":")[0]
     asked = asked if len(asked) <= _LONGEST else asked[:_LONGEST] + "..."
     if kind == "gap" and (count := report.tables["gaps"].height):
@@ -82,7 +82,7 @@ def unknown(report: Report, asked: str) -> UsageError:
 
 
 def _ids_of(report: Report, kind: str) -> list[str]:
-    """Return the ids of a kind that near ones are chosen from; those of every kind for an unknown one."""
+    """Return the known ids of a kind, for suggestions; those of every kind for an unknown kind."""
     ids = {
         "advice": [f"advice:{item.id}" for item in report.advice],
         "check": [check_id(report, check) for check in report.trust],

@@ -1,4 +1,4 @@
-"""Look up one thing of a report by its id, with the rows of tables that are its evidence."""
+"""Look up one item of a report by its id, with the table rows that are its evidence."""
 
 import re
 import shlex
@@ -20,9 +20,9 @@ _ID = re.compile(r"(?P<kind>[a-z]+):(?P<key>[^/@]+)(?:/(?P<ordinal>\d{1,9}))?(?:
 
 
 def explain(report: Report, asked: str) -> Explanation:
-    """Return what is known of the thing with this id, or of the advice with this `Advice.id`.
+    """Return the explanation of the item with this id, or of the advice with this `Advice.id`.
 
-    Raises ``UsageError`` for an id that names nothing here.
+    Raises ``UsageError`` for an unknown id.
     """
     if asked == "verdict":
         return _verdict(report)
@@ -41,7 +41,7 @@ def _command(report: Report, *words: str) -> str:
 
 
 def _verdict(report: Report) -> Explanation:
-    """Explain the verdict: its reason, the rule, how sure it is, and the facts that it rests on."""
+    """Explain the verdict: its reason, the rule, the confidence, and the facts behind it."""
     verdict = report.verdict
     how_sure, why = phrasing.confidence(verdict)
     sure = f"{how_sure} {why}.".replace(" .", ".") if verdict.regime else ""
@@ -66,7 +66,7 @@ def _verdict(report: Report) -> Explanation:
 
 
 def _advice(report: Report, asked: str) -> Explanation | None:
-    """Explain a piece of advice: the figures that ask for it, the code, where, and how its bound is computed."""
+    """Explain an advice: the figures that lead to it, the code, where, and how its bound is computed."""
     item = next((item for item in report.advice if f"advice:{item.id}" == asked), None)
     if item is None:
         return None
@@ -93,7 +93,10 @@ def _advice(report: Report, asked: str) -> Explanation | None:
 
 
 def whatif_options(item: Advice) -> tuple[str, ...]:
-    """Return the options of `analyze whatif` that estimate the advice: ``("--prefetch", "8")``; () where it has none."""
+    """Return the options of `analyze whatif` that estimate the advice:
+
+    ``("--prefetch", "8")``; () where there are none.
+    """
     fix = fixes().get(item.id)
     if fix is None or fix.replayed is None:
         return ()
@@ -106,7 +109,7 @@ def whatif_options(item: Advice) -> tuple[str, ...]:
 
 
 def _at_place(report: Report, item: Advice) -> tuple[str, ...]:
-    """Return the ids of the gap or the kernel that begins where the advice's place does."""
+    """Return the ids of the gap or the kernel that begins at the advice's place."""
     if item.start_ns is None:
         return ()
     gaps = report.tables["gaps"].filter(pl.col("start_ns") <= item.start_ns, pl.col("end_ns") > item.start_ns)
@@ -117,7 +120,7 @@ def _at_place(report: Report, item: Advice) -> tuple[str, ...]:
 
 
 def _gap(report: Report, asked: str) -> Explanation | None:
-    """Explain an idle gap: what ended it, when that was launched, and what the host did meanwhile."""
+    """Explain an idle gap: the activity that ended it, its launch, and the host's work meanwhile."""
     key = asked.removeprefix("gap:")
     rows = report.tables["gaps"].filter(pl.col("gap_id") == int(key)).to_dicts() if _is_number(key) else []
     if not rows:
@@ -147,7 +150,7 @@ def _gap(report: Report, asked: str) -> Explanation | None:
 
 
 def _next_of_cause(report: Report, cause: str) -> str:
-    """Return the command that explains the best advice where there is one, else the verdict."""
+    """Return the command that explains the best advice for the cause, else the verdict."""
     held_by_host = cause in PARTS and PARTS[cause].cure is not None
     best = next(iter(report.advice), None) if held_by_host else None
     return _command(report, "explain", f"advice:{best.id}" if best else "verdict")
@@ -168,7 +171,7 @@ def _host_rows(report: Report, gap_id: int) -> tuple[Mapping[str, Value], ...]:
 
 
 def _kernel(report: Report, asked: str) -> Explanation | None:
-    """Explain all runs of a kernel, or the one of an ordinal: work, roof, and the operator that launched it."""
+    """Explain all runs of a kernel, or the run with an ordinal: work, roof, and the operator that launched it."""
     digits, _, ordinal = asked.removeprefix("kernel:").partition("/")
     name = next((name for name in ids.kernel_names(report) if ids.kernel_hash(name) == digits), None)
     if name is None:
@@ -246,7 +249,7 @@ def _one_run(report: Report, asked: str, runs: pl.DataFrame, ordinal: int) -> Ex
 
 
 def _step(report: Report, asked: str) -> Explanation | None:
-    """Explain a step: what limits it, and what its device did meanwhile."""
+    """Explain a step: its limit, and its device's work and idle time."""
     step = next((step for step in report.steps if ids.step_id(report, step) == asked), None)
     if step is None:
         return None
@@ -277,7 +280,7 @@ def _step_facts(step: StepReport) -> Mapping[str, Value]:
 
 
 def _step_parts(report: Report, step: StepReport, device: int | None) -> tuple[Mapping[str, Value], ...]:
-    """Return the parts of the device's time that lie within a step."""
+    """Return the parts of the device's time within a step."""
     return tuple(
         {"time_ns": row["time_ns"], "time_ratio": row["time_ratio"], "part": label(row["part"])}
         for row in evidence.step_parts(report, step, device)
@@ -285,7 +288,7 @@ def _step_parts(report: Report, step: StepReport, device: int | None) -> tuple[M
 
 
 def _check(report: Report, asked: str) -> Explanation | None:
-    """Explain a check of the trace: what it measures, and what it withholds."""
+    """Explain a check of the trace: what it measures, and what it suppresses."""
     check = next((check for check in report.trust if ids.check_id(report, check) == asked), None)
     if check is None:
         return None
@@ -313,7 +316,7 @@ _STATUSES = {"ok": "holds", "warn": "holds in part", "fail": "does not hold"}
 
 
 def _failing(report: Report, asked: Check) -> tuple[str, ...]:
-    """Return the ids of the other checks that do not hold."""
+    """Return the ids of other checks that warn or fail."""
     return tuple(ids.check_id(report, check) for check in report.trust if check.status != "ok" and check is not asked)
 
 
@@ -322,7 +325,7 @@ def _is_number(key: str) -> bool:
 
 
 def _one(table: pl.DataFrame, key: str, value: int | None) -> Mapping[str, Value]:
-    """Return the row of a key; {} where there is none."""
+    """Return the row with a key; {} where it is missing."""
     rows = table.filter(pl.col(key) == value).head(1).to_dicts() if value is not None else []
     return rows[0] if rows else {}
 

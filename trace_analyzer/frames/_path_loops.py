@@ -1,26 +1,26 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, annotation_typing=False
-"""Loop over an acyclic graph whose points are in order: longest paths from the roots, and the way back.
+"""Loop over an acyclic graph with ordered points: longest paths from the roots, and the path back.
 
-Plain Python, which Cython compiles with the types of ``_path_loops.pxd``. Of each point the edges that lead to it stand together,
-from ``offsets`` of the point to ``offsets`` of the next; ``sources`` are earlier points. Compiled, indices are not checked:
-lengths and the order of edges are, before the loop.
+Plain Python, which Cython compiles with the types of ``_path_loops.pxd``. The edges that lead to a point are
+contiguous, from ``offsets`` of the point to ``offsets`` of the next; ``sources`` are earlier points. Compiled code does
+not check indices; lengths and the order of edges are checked before the loop.
 """
 
 from typing import Any
 
 try:
     import cython
-except ImportError:  # it is needed to compile this, and not to run it
+except ImportError:  # Cython is needed for compiling only
     from contextlib import nullcontext
     from types import SimpleNamespace
 
     cython = SimpleNamespace(nogil=nullcontext())
 
 Column = Any
-"""A memory view of int64, such as a NumPy array; compiled, all that has its buffer."""
+"""A memory view of int64, such as a NumPy array; compiled, any object with such a buffer."""
 
 REMOVED = -(1 << 62)
-"""The weight of an edge that does not count."""
+"""Weight of an edge that is ignored."""
 
 
 def check(offsets: Column, sources: Column) -> None:
@@ -42,9 +42,10 @@ def check(offsets: Column, sources: Column) -> None:
 
 
 def longest(offsets: Column, sources: Column, weights: Column, roots: Column, times: Column, binding: Column) -> None:
-    """Set the time of each point to the latest that one of its edges allows, and the binding edge to that one.
+    """Set the time of each point to the latest time that one of its edges allows, and its binding edge to that edge.
 
-    A point none of whose edges counts keeps its time in ``roots``, and -1 as edge. `check` accepts the edges.
+    A point without a counted edge keeps its time in ``roots``, and has binding edge -1. `check` must have accepted the
+    edges.
     """
     points = len(offsets) - 1
     if not (len(roots) == len(times) == len(binding) == points and len(weights) == len(sources)):
@@ -64,7 +65,7 @@ def longest(offsets: Column, sources: Column, weights: Column, roots: Column, ti
 
 
 def walk_back(sources: Column, binding: Column, point: int, until: int, path: Column) -> int:
-    """Write the binding edges from ``point`` back to a root or to a point up to ``until``; how many these are."""
+    """Write the binding edges from ``point`` back to a root or to a point up to ``until``; return their number."""
     points, count, room = len(binding), 0, len(path)
     if point >= points:
         raise ValueError("no such point")
@@ -86,10 +87,11 @@ def spend(
     stops: Column,
     spent: Column,
 ) -> None:
-    """Add to ``spent``, part by part, how much of each stretch of a track the track's disjoint segments of that part cover.
+    """Add to ``spent`` the part of each interval that the track's segments of each part cover.
 
-    The segments of a track stand together in order of time, from ``firsts`` of the track to ``firsts`` of the next. Stretches
-    come by track in order of their starts, and end no earlier than they start. ``spent`` holds a row of stretches for each part.
+    The segments of a track are disjoint and contiguous in order of time, from ``firsts`` of the track to ``firsts`` of
+    the next. Intervals are ordered by track and start, and none ends before it starts. ``spent`` has one row of
+    intervals for each part.
     """
     count, segments, known = len(tracks), len(begins), len(firsts) - 1
     if not (len(starts) == len(stops) == count and len(ends) == len(parts) == segments):

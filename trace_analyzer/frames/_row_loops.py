@@ -1,16 +1,15 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, annotation_typing=False
-"""Loop over rows and trees: sums by group, numbering, look-ups, and what rows inherit.
+"""Loop over rows and trees: sums by group, numbering, look-ups, and inheritance of values.
 
-Plain Python, which Cython compiles with the types of ``_row_loops.pxd``, a hundred times as fast. Compiled, indices are not
-checked: that they are in range must follow from the lengths that are checked, whatever the values. Columns are flat
-sequences as `trace_analyzer.frames.buffers` makes them. Other threads go on while a loop runs. A function gets two hundred
-bytes for each column that it is given, so loops call one of these only where few rows need it, or where it is so small that
-it is compiled into them.
+Plain Python, which Cython compiles with the types of ``_row_loops.pxd``, a hundred times as fast. Compiled code does
+not check indices: the checked lengths must guarantee that they are in range for all values. Columns are flat sequences,
+as made by `trace_analyzer.frames.buffers`. Loops release the GIL. A call passes two hundred bytes for each column, so
+loops call these functions only for few rows, or where they are small enough to be inlined.
 """
 
 try:
     import cython
-except ImportError:  # it is needed to compile this, and not to run it
+except ImportError:  # Cython is needed for compiling only
     from contextlib import nullcontext
     from types import SimpleNamespace
 
@@ -19,15 +18,15 @@ except ImportError:  # it is needed to compile this, and not to run it
 Column = memoryview | list[int]
 
 NONE = 0xFFFFFFFF
-"""In the place of a row: no row."""
+"""Row number that means no row."""
 NEVER = -(1 << 63)
-"""In the place of a time: no time."""
+"""Time that means no time."""
 NEAREST, FARTHEST, LEAST = range(3)
-"""Which of the values on the way up a tree is wanted."""
+"""Which value among a row and its ancestors to take."""
 
 
 def sums(groups: Column, by_code: bool, codes: Column, values: Column, totals: Column) -> None:
-    """Add each row's value, or that of its code, to its group; skip groups beyond ``totals``."""
+    """Add each row's value, or its code's value, to its group; skip groups beyond ``totals``."""
     n, size, known = len(groups), len(totals), len(values)
     if (len(codes) if by_code else known) != n:
         raise ValueError("columns of different lengths")
@@ -48,10 +47,12 @@ def sums(groups: Column, by_code: bool, codes: Column, values: Column, totals: C
 def refine(
     groups: Column, codes: Column, width: int, in_runs: bool, table: Column, numbers: Column, firsts: Column
 ) -> int:
-    """Split groups of rows by a code under ``width`` or `NONE`, numbered by appearance; return their number.
+    """Split groups of rows by a code under ``width`` or `NONE`; return the number of new groups.
 
-    ``table`` has room for ``width`` + 1 numbers for each group there was, or, ``in_runs`` where the rows of each stand
-    together, for one. ``firsts`` become the first rows of the new groups.
+    Groups are numbered by appearance.
+
+    ``table`` has room for ``width`` + 1 numbers per old group or, with ``in_runs`` (rows of each group are contiguous),
+    for one group. ``firsts`` receives the first rows of the new groups.
     """
     n, size, room, count = len(groups), len(table), len(firsts), 0
     if not (len(codes) == len(numbers) == n):
@@ -77,7 +78,7 @@ def refine(
 
 
 def places(numbers: Column, rows: Column) -> None:
-    """Write for each number the last row that holds it, or `NONE`."""
+    """Write for each number the last row with that number, or `NONE`."""
     n, size = len(numbers), len(rows)
     none = NONE
     with cython.nogil:
@@ -90,7 +91,7 @@ def places(numbers: Column, rows: Column) -> None:
 
 
 def picked(rows: Column, asked: Column, result: Column) -> None:
-    """Write ``rows[asked]``, with `NONE` for what lies outside."""
+    """Write ``rows[asked]``, with `NONE` for indices out of range."""
     n, size = len(asked), len(rows)
     if len(result) != n:
         raise ValueError("columns of different lengths")
@@ -116,7 +117,7 @@ def greatest(groups: Column, values: Column, rows: Column) -> None:
 
 
 def _climb(parents: Column, result: Column, stack: Column, row: int, none: int) -> int:
-    """Push ``row`` and those of its ancestors that have no result yet; return how many."""
+    """Push ``row`` and its ancestors without a result; return their number."""
     n = len(parents)
     unknown = none - 1
     depth = 0
@@ -125,7 +126,7 @@ def _climb(parents: Column, result: Column, stack: Column, row: int, none: int) 
             raise ValueError("no tree")
         if result[row] != unknown:
             break
-        if depth == n:  # in a circle
+        if depth == n:  # a cycle
             raise ValueError("no tree")
         stack[depth] = row
         depth += 1
@@ -134,9 +135,9 @@ def _climb(parents: Column, result: Column, stack: Column, row: int, none: int) 
 
 
 def inherited(parents: Column, wishes: Column, values: Column, rule: int, result: Column, stack: Column) -> None:
-    """Write for each row the value of a wished-for row among itself and its ancestors.
+    """Write for each row the value of a requested row among itself and its ancestors.
 
-    The ``rule`` says of which: of the `NEAREST`, of the `FARTHEST`, or the `LEAST` value.
+    ``rule`` selects it: the `NEAREST`, the `FARTHEST`, or the one with the `LEAST` value.
     """
     n = len(parents)
     if not (len(wishes) == len(values) == len(result) == len(stack) == n):
@@ -149,7 +150,7 @@ def inherited(parents: Column, wishes: Column, values: Column, rule: int, result
             depth, stack[0], j = 1, i, parents[i]
             if result[i] != unknown:
                 continue
-            # Rows before this one have theirs, and parents mostly come before their children.
+            # Earlier rows have a result, and parents mostly precede their children.
             if j != none and j >= i:
                 depth = _climb(parents, result, stack, i, none)
                 j = parents[stack[depth - 1]]

@@ -1,13 +1,14 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, annotation_typing=False
-"""Loop over intervals in order: sort, unite, nest, cut and look up spans.
+"""Loop over ordered intervals: sort, unite, nest, cut and look up spans.
 
-Plain Python that Cython compiles, with the rules of `trace_analyzer.frames._row_loops`. Spans come as their tracks, starts and
-ends, and are in order where they are in order of track and start, the longest first. Segments are disjoint spans in order.
+Plain Python that Cython compiles, by the rules of `trace_analyzer.frames._row_loops`. Spans are given as their tracks,
+starts and ends; they are ordered by track and start, the longest of equal starts first. Segments are ordered disjoint
+spans.
 """
 
 try:
     import cython
-except ImportError:  # it is needed to compile this, and not to run it
+except ImportError:  # Cython is needed for compiling only
     from contextlib import nullcontext
     from types import SimpleNamespace
 
@@ -16,9 +17,9 @@ except ImportError:  # it is needed to compile this, and not to run it
 from trace_analyzer.frames._row_loops import NEVER, NONE, Column
 
 _NEAR = 8
-"""So far are rows brought back to their place one by one."""
+"""Longest distance over which a row is moved to its place by insertion."""
 _FEW = 64
-"""So many stretches are merged as they are."""
+"""Number of sorted runs up to which they are merged directly."""
 
 
 def _precedes(tracks: Column, starts: Column, ends: Column, i: int, j: int) -> bool:
@@ -34,7 +35,7 @@ def _in_order(tracks: Column, starts: Column, ends: Column) -> bool:
     """Return whether the spans are sorted."""
     track = start = end = 0
     for i in range(len(tracks)):
-        # `_precedes` of a row and the one before.
+        # `_precedes` for a row and the previous one.
         if i and (
             tracks[i] < track or (tracks[i] == track and (starts[i] < start or (starts[i] == start and ends[i] > end)))
         ):
@@ -44,7 +45,7 @@ def _in_order(tracks: Column, starts: Column, ends: Column) -> bool:
 
 
 def _by_track(tracks: Column, rows: Column, known: Column, counts: Column) -> bool:
-    """Group rows by track, stably; refuse one track and more tracks than ``known`` has room for."""
+    """Group rows by track, stably; refuse a single track, and more tracks than fit into ``known``."""
     size = at = 0
     for i in range(len(tracks)):
         track = tracks[i]
@@ -65,7 +66,7 @@ def _by_track(tracks: Column, rows: Column, known: Column, counts: Column) -> bo
     if size < 2:
         return False
     before = 0
-    for j in range(size):  # from here on where the next row of the track goes
+    for j in range(size):  # from here on, the next free place of the track
         before += counts[j]
         counts[j] = before - counts[j]
     at = 0
@@ -80,7 +81,7 @@ def _by_track(tracks: Column, rows: Column, known: Column, counts: Column) -> bo
 
 
 def _run(tracks: Column, starts: Column, ends: Column, rows: Column, low: int) -> int:
-    """Return the end of the sorted run that starts at ``low``, after moving rows that are nearly in place."""
+    """Return the end of the sorted run that starts at ``low``, after inserting rows that are nearly in place."""
     n = len(rows)
     for i in range(low + 1, n):
         row = rows[i]
@@ -133,9 +134,8 @@ def order(
 ) -> bool:
     """Write the sorted order of the spans into ``rows``, stably; return whether they were unsorted.
 
-    Spans mostly come in a few stretches that are in order, or nearly, or in one for each of a few tracks that take turns.
-    Stretches are merged two by two; where they are many, spans are put together by track before, if there is room in ``known`` for
-    the tracks.
+    Spans mostly come in a few runs that are sorted or nearly sorted, or alternate between a few sorted tracks. Runs are
+    merged pairwise; where there are many, spans are first grouped by track, if the tracks fit into ``known``.
     """
     n = len(tracks)
     if not (len(starts) == len(ends) == len(rows) == len(spare) == n and len(known) == len(counts)):
@@ -202,7 +202,10 @@ def enclosing(
     outer: Column,
     stack: Column,
 ) -> None:
-    """Write the span around each of the sorted spans; a span that a later one outlasts ends where that starts."""
+    """Write the enclosing span of each sorted span.
+
+    A span that a later one outlasts is cut at the later one's start.
+    """
     n = len(tracks)
     if not (len(starts) == len(ends) == len(outer) == len(stack) == n):
         raise ValueError("columns of different lengths")
@@ -217,12 +220,12 @@ def enclosing(
             if depth and tracks[i] != track:
                 depth = 0
             track = tracks[i]
-            # What ends before is over, or cut here.
+            # Remove spans that ended before, or are cut here.
             while depth and ends[stack[depth - 1]] < end:
                 depth -= 1
             if depth:
                 outer[i] = stack[depth - 1]
-            stack[depth] = i  # of the spans before, each is there once at the most
+            stack[depth] = i  # each earlier span is on the stack at most once
             depth += 1
 
 
@@ -237,7 +240,7 @@ def innermost(
 ) -> int:
     """Write the segments of sorted spans with one innermost span each; return their number.
 
-    A span makes two at the most: one that ends where it starts, and one that ends where it does.
+    A span makes at most two segments: one that ends at its start, and one that ends at its end.
     """
     n = len(tracks)
     if not (len(starts) == len(ends) == len(stack) == n and len(rows) == len(since) == len(until) == 2 * n):
@@ -258,7 +261,7 @@ def innermost(
                 rows[count], since[count], until[count] = stack[depth - 1], time, start
                 count += 1
             while depth and ends[stack[depth - 1]] < end:
-                depth -= 1  # it is cut here
+                depth -= 1  # the span is cut here
             track, time = tracks[i], start
             stack[depth] = i
             depth += 1
@@ -272,7 +275,10 @@ def innermost(
 
 
 def _sought(tracks: Column, starts: Column, track: int, time: int, near: int) -> int:
-    """Return the last segment on this or an earlier track that has started, searching from ``near``; -1 for none."""
+    """Return the last segment on this or an earlier track that started by ``time``; -1 for none.
+
+    The search starts at ``near``.
+    """
     n = len(tracks)
     step = 1
     low, high = near, near
@@ -298,7 +304,7 @@ def _sought(tracks: Column, starts: Column, track: int, time: int, near: int) ->
 
 
 def _stays(tracks: Column, starts: Column, track: int, time: int, near: int) -> bool:
-    """Return whether ``near`` is still the last segment that has started."""
+    """Return whether ``near`` is still the last started segment."""
     return (
         near >= 0
         and tracks[near] == track
@@ -315,7 +321,7 @@ def around(
     times: Column,
     result: Column,
 ) -> None:
-    """Write the segment around each time; without ends, the last one that has started."""
+    """Write the segment around each time; without ends, the last started segment."""
     n, points, without_ends = len(tracks), len(on), len(ends) == 0
     if not (len(starts) == n and (without_ends or len(ends) == n) and len(times) == len(result) == points):
         raise ValueError("columns of different lengths")
@@ -334,7 +340,7 @@ def around(
 
 
 def passed(instants: Column, times: Column, counts: Column) -> None:
-    """Write how many of the sorted instants lie at or before each time."""
+    """Write the number of sorted instants at or before each time."""
     points = len(times)
     if len(counts) != points:
         raise ValueError("columns of different lengths")
@@ -357,7 +363,7 @@ def covered(
     until: Column,
     lengths: Column,
 ) -> None:
-    """Write how much the segments cover between two times; ``before`` receives the running sum."""
+    """Write the length that the segments cover between two times; ``before`` receives the running sum."""
     n, points = len(tracks), len(on)
     if not (len(starts) == len(ends) == len(before) == n and len(since) == len(until) == len(lengths) == points):
         raise ValueError("columns of different lengths")
@@ -398,9 +404,9 @@ def cut(
     begins: Column,
     stops: Column,
 ) -> int:
-    """Write the pieces of spans cut at the edges of segments, as far as there is room; return their number.
+    """Write the pieces of spans cut at the edges of segments, as far as there is room; return the number of pieces.
 
-    Of each piece its span, the segment that it is in, its start and end. Pieces ``outside`` of all segments count or do not.
+    A piece has its span, its segment, its start and its end. ``outside`` includes pieces outside all segments.
     """
     n, count, room = len(tracks), 0, len(spans)
     if not (
@@ -418,7 +424,7 @@ def cut(
                 last = _sought(tracks, starts, track, time, last)
             at = max(last, 0)
             while True:
-                # Up to the end of the segment around ``time``, or to the start of the next.
+                # Up to the end of the segment around ``time``, or to the start of the next one.
                 while at < n and (tracks[at] < track or (tracks[at] == track and ends[at] <= time)):
                     at += 1
                 stop, segment = end, none
@@ -448,7 +454,7 @@ def overlaps(
     width: int,
     totals: Column,
 ) -> None:
-    """Write how much of each segment the spans of each code under ``width`` cover."""
+    """Write the length of each segment that spans of each code under ``width`` cover."""
     n, count = len(tracks), len(on)
     if not (
         len(starts) == len(ends) == n and len(since) == len(until) == len(codes) == count and len(totals) == n * width

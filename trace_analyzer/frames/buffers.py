@@ -1,6 +1,6 @@
-"""Share the memory of columns with the compiled loops.
+"""Share the memory of columns with compiled loops.
 
-Where these were compiled, sequences share the memory of series; elsewhere they are lists.
+With compiled loops, sequences share the memory of series; otherwise they are lists.
 """
 
 from array import array
@@ -14,11 +14,11 @@ from trace_analyzer.frames._row_loops import NEVER, NONE, Column
 
 try:
     from trace_analyzer.frames import _arrow
-except ImportError:  # it was not compiled where this was installed
+except ImportError:  # the installation had no C compiler
     _arrow = None  # type: ignore[assignment]
 
 _Letter = Literal["q", "I", "B"]
-"""An integer's size, in the letters of `array` and `struct`."""
+"""Type codes of integers in `array` and `struct`."""
 
 
 def times(series: pl.Series, *, missing: int = NEVER) -> Column:
@@ -66,7 +66,7 @@ class Buffer:
     def series(self, length: int | None = None, *, whole: bool = False) -> pl.Series:
         """Return the first ``length`` values as a series; `NONE` is null, unless the column is ``whole``.
 
-        To be called once.
+        May be called once only.
         """
         kept = len(self.values) if length is None else length
         if isinstance(self.values, list) or _arrow is None:

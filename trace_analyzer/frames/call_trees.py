@@ -1,4 +1,4 @@
-"""Merge stacks into one tree of calls: the same frames under the same callers are one node."""
+"""Merge stacks into one call tree: equal frames under equal callers are one node."""
 
 import numpy as np
 import numpy.typing as npt
@@ -14,13 +14,13 @@ _NONE = -1
 def call_tree(
     parents: pl.Series, is_frame: pl.Series, texts: pl.Series, ends: pl.DataFrame, tips: pl.Series | None = None
 ) -> pl.DataFrame:
-    """Merge the stacks above ``ends`` (row, nullable, and value_ns) into nodes.
+    """Merge the stacks above the rows of ``ends`` (row, nullable, and value_ns) into nodes.
 
-    ``parents`` names the row above each, ``is_frame`` says which rows are part of a stack, ``texts`` what each is called.
-    ``tips`` are texts that end the stacks. An end without a row, or under no frame, has its tip alone.
+    ``parents`` is the parent of each row, ``is_frame`` marks rows that are part of a stack, ``texts`` are the rows'
+    names. ``tips`` are names of leaves, one for each end. An end without a row, or below no frame, consists of its tip.
 
-    Returns node_id from 0, parent_id (null outermost), text, is_tip, value_ns (with what is under it) and self_ns; what is
-    above comes before what is under it.
+    Returns node_id from 0, parent_id (null for roots), text, is_tip, value_ns (including descendants) and self_ns;
+    parents precede their children.
     """
     nearest = _integers(Tree(parents).nearest(is_frame)) if parents.len() else np.empty(0, np.int64)
     above = _integers(parents)
@@ -47,7 +47,7 @@ def call_tree(
 
 
 class _Nodes:
-    """Number the pairs of caller and text, each once."""
+    """Assign numbers to the distinct pairs of caller and text."""
 
     def __init__(self, texts: int) -> None:
         self._texts = texts
@@ -66,7 +66,7 @@ class _Nodes:
 
 
 def _levels(ends: Ints, above: Ints) -> list[Ints]:
-    """Return the rows above the ends, themselves included, by how many are above them: the outermost first."""
+    """Return the rows above the ends, including the ends, by depth: the outermost first."""
     needed = np.zeros(above.size, bool)
     level = np.unique(ends[ends >= 0])
     while level.size:

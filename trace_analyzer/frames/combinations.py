@@ -1,4 +1,4 @@
-"""Number combinations of codes, and sum by them, with few rows: a call of Polars takes longer than the work."""
+"""Assign numbers to combinations of codes and sum by them, for few rows, where a Polars call takes longer than the work."""
 
 from collections.abc import Sequence
 
@@ -13,12 +13,12 @@ _MOST = 1 << 62
 
 
 def codes_of(values: pl.Series) -> Codes:
-    """Return the number of each value, by appearance; null is a value."""
+    """Assign numbers to the values by appearance; null is a value."""
     return factorize(values)[0].to_numpy().astype(np.int64)
 
 
 def combined(columns: Sequence[Codes]) -> Codes:
-    """Return a number from 0 on for the combination of codes of each row, in the order of the first column, then of the next.
+    """Assign numbers from 0 to the rows' combinations of codes, ordered by the first column, then by the next.
 
     >>> combined([np.array([7, 0, 7, 7]), np.array([1, 1, 0, 1])]).tolist()
     [2, 0, 1, 2]
@@ -39,14 +39,14 @@ def first_of_each(codes: Codes) -> Codes:
 
 
 def sums_by(codes: Codes, values: Codes, count: int) -> Codes:
-    """Return the sum of the values of each code under ``count``."""
+    """Return the sum of the values for each code under ``count``."""
     sums = np.zeros(count, np.int64)
     np.add.at(sums, codes, values)
     return sums
 
 
 def greatest_by(codes: Codes, values: Codes, count: int) -> Codes:
-    """Return the greatest of the values, none negative, of each code under ``count``; 0 where it has none."""
+    """Return the greatest of the non-negative values for each code under ``count``; 0 where it has none."""
     greatest = np.zeros(count, np.int64)
     np.maximum.at(greatest, codes, values)
     return greatest

@@ -1,8 +1,8 @@
-"""Compute unions, cuts, look-ups and nesting of half-open int64 intervals, in ns.
+"""Compute unions, cuts, look-ups and nesting of half-open int64 intervals in ns.
 
-A frame of intervals has ``start_ns`` and ``end_ns``; ``by`` names the columns that keep tracks apart
-(a device, a thread). What depends on the order of intervals is one pass over them in order, by the loops of
-`_span_loops`; rows are found there once and then gathered, not joined. Most frames are in order already.
+A frame of intervals has ``start_ns`` and ``end_ns``; ``by`` names the columns that distinguish tracks (a device, a
+thread). Order-dependent operations are one pass over the ordered intervals, by the loops of `_span_loops`: they find
+row numbers, which are then gathered instead of joined. Most frames are already in order.
 """
 
 from collections.abc import Iterable
@@ -27,9 +27,9 @@ def spans_on(device: int, intervals: Iterable[tuple[int, int]]) -> pl.DataFrame:
 
 
 def union(spans: pl.DataFrame, by: list[str], *, apart_ns: int = 0) -> pl.DataFrame:
-    """Merge spans into maximal covered intervals per track, joining those up to ``apart_ns`` apart.
+    """Merge spans into maximal covered intervals per track, joining gaps of up to ``apart_ns``.
 
-    Touching spans are one; empty spans cover nothing. Returns ``by``, start_ns, end_ns, in order.
+    Touching spans are merged; empty spans cover nothing. Returns ``by``, start_ns, end_ns, in order.
     """
     spans, sorted_ = _sorted(spans.select(*by, START, END), by)
     rows, ends = Buffer(spans.height, of_rows=True), Buffer(spans.height)
@@ -41,7 +41,7 @@ def sort_spans(spans: pl.DataFrame, by: list[str], *, shortest_first: bool = Fal
     """Sort spans by track and start, stably or with the shortest of equal starts first."""
     spans = spans.rechunk()
     starts = buffers.times(spans.get_column(START))
-    # Loops put the longest first.
+    # Loops put the longest of equal starts first.
     rows = _order((track_codes(spans, by), starts, buffers.times(-spans.get_column(END)) if shortest_first else starts))
     return spans if rows is None else spans[rows]
 
@@ -68,7 +68,7 @@ def _order(bounds: _Flat) -> pl.Series | None:
 
 
 _FEW_TRACKS = 64
-"""So few are put together one by one before each of them is sorted."""
+"""Number of tracks up to which spans are grouped by track before sorting."""
 
 
 def _times(spans: pl.DataFrame) -> tuple[Column, Column]:
@@ -82,7 +82,7 @@ def sweep_sum(spans: pl.DataFrame, by: str, sums: list[str]) -> pl.DataFrame:
     """
     starts = spans.select(by, START, pl.col(START).alias(END), *sums)
     ends = spans.select(by, pl.col(END).alias(START), END, *(-pl.col(name) for name in sums))
-    # What starts on a track ends there: from one track to the next there is nothing to carry over.
+    # A track's spans all end on it, so the running sum returns to 0 between tracks.
     upto = sort_spans(pl.concat([starts, ends]), [by]).select(by, START, pl.col(sums).cum_sum())
     return upto.filter(starts_group(by, START).shift(-1, fill_value=True))
 
@@ -97,7 +97,7 @@ def coalesce(segments: pl.DataFrame, by: list[str], label: str) -> pl.DataFrame:
 
 
 def longest_place() -> list[pl.Expr]:
-    """Return expressions for start_ns and end_ns of a group's longest event, the first of equals."""
+    """Return expressions for start_ns and end_ns of a group's longest event, the first of equal ones."""
     longest = pl.col("duration_ns").arg_max()
     start, end = pl.col("start_ns"), pl.col("start_ns") + pl.col("duration_ns")
     return [start.get(longest), end.get(longest).alias("end_ns")]
@@ -108,7 +108,7 @@ def lookup_at(
 ) -> pl.DataFrame:
     """Add ``columns`` of the segment around ``time`` to each point; null outside all segments.
 
-    Segments of one track must be disjoint. The order of points is kept.
+    Segments of one track must be disjoint. Points keep their order.
     """
     if points.is_empty() or segments.is_empty():
         return _outside(points, segments, columns)
@@ -128,7 +128,7 @@ def last_started(points: pl.DataFrame, time: str, starts: pl.DataFrame, by: list
 
 
 def _last_started(points: pl.DataFrame, time: str, spans: pl.DataFrame, ends: pl.Series, by: list[str]) -> pl.Series:
-    """Return the row of the last span to start before each point, if it has not ended by then."""
+    """Return the row of the last span that starts up to each point and has not ended by then; null for none."""
     ours, theirs = shared_track_codes(spans, points, by)
     index = Buffer(points.height, of_rows=True)
     starts, times = buffers.times(spans.get_column(START)), buffers.times(points.get_column(time))
@@ -152,16 +152,16 @@ def count_until(instants: pl.Series, times: pl.Series) -> pl.Series:
 
 
 def _outside(rows: pl.DataFrame, segments: pl.DataFrame, columns: list[str]) -> pl.DataFrame:
-    """Add ``columns`` of the segments to ``rows``, all null."""
+    """Add ``columns`` of the segments to ``rows`` as nulls."""
     return rows.with_columns(pl.lit(None, segments.schema[column]).alias(column) for column in columns)
 
 
 def with_covered(
     spans: pl.DataFrame, islands: pl.DataFrame, by: list[str], name: str, start: str = START, end: str = END
 ) -> pl.DataFrame:
-    """Add column ``name``: how much of its track the disjoint ``islands`` cover from ``start`` to ``end``.
+    """Add column ``name``: the length between ``start`` and ``end`` that the track's disjoint ``islands`` cover.
 
-    The order of spans is kept.
+    Spans keep their order.
     """
     if spans.is_empty() or islands.is_empty():
         return spans.with_columns(pl.lit(0, pl.Int64).alias(name))
@@ -174,9 +174,9 @@ def with_covered(
 
 
 def overlap_sums(spans: pl.DataFrame, label: str, segments: pl.DataFrame, by: list[str]) -> pl.DataFrame:
-    """Return row, label, overlap_ns: how much of each disjoint segment the spans of each label cover.
+    """Return row, label, overlap_ns: the length of each disjoint segment that the spans of each label cover.
 
-    What does not overlap has no row. Labels are as in `factorize`.
+    Pairs without overlap have no row. Labels are as in `factorize`.
     """
     segments = _known(segments.select(*by, START, END).with_row_index("row"), by)
     codes, firsts = factorize(spans.get_column(label))
@@ -194,8 +194,8 @@ def overlap_sums(spans: pl.DataFrame, label: str, segments: pl.DataFrame, by: li
 def split_by(spans: pl.DataFrame, segments: pl.DataFrame, by: list[str], columns: list[str]) -> pl.DataFrame:
     """Cut ``spans`` at the edges of ``segments`` and add ``columns`` of the segment around each piece.
 
-    Segments of one track must be disjoint; outside all of them the columns are null. The order of spans is kept,
-    pieces in order of time.
+    Segments of one track must be disjoint; outside all of them the columns are null. Spans keep their order; their
+    pieces are in order of time.
     """
     return _cut(spans, segments, by, columns, outside=True)
 
@@ -223,7 +223,7 @@ def clip(spans: pl.DataFrame, windows: pl.DataFrame, by: list[str]) -> pl.DataFr
 
 
 def _clipped(spans: pl.DataFrame, window: pl.DataFrame, by: list[str], extra: list[str]) -> pl.DataFrame:
-    """Clip spans to a single window: a slice where the spans are sorted."""
+    """Clip spans to a single window, by a slice where the spans are sorted."""
     place = window.row(0, named=True)
     for column in by:
         spans = where_equal(spans, column, place[column])
@@ -255,7 +255,7 @@ def _cut(
         return _span_loops.cut(ours, *_times(segments), theirs, *_times(spans), outside, *values), *made
 
     count = pieces(0)[0]
-    if outside and count == spans.height:  # nothing is cut
+    if outside and count == spans.height:  # no span is cut
         index = _around(spans, START, segments, by)
     else:
         _, rows, within, starts, ends = pieces(count)
@@ -266,10 +266,10 @@ def _cut(
 
 
 def innermost(spans: pl.DataFrame, by: list[str], span_id: str) -> pl.DataFrame:
-    """Return segments of each track with the id of its innermost span: the last to start of those in progress.
+    """Return segments of each track with the id of the innermost span: the last started one in progress.
 
-    Of spans that start together the shorter is the inner one, then the later row. Returns ``by``,
-    start_ns, end_ns, ``span_id``; segments are disjoint, in order, and cover what any span covers.
+    Of spans with equal starts the shorter one is the inner, then the later row. Returns ``by``, start_ns, end_ns,
+    ``span_id``; segments are disjoint, in order, and cover the union of the spans.
     """
     spans, sorted_ = _sorted(spans.select(*by, START, END, span_id), by)
     stack, rows = Buffer(spans.height, of_rows=True), Buffer(2 * spans.height, of_rows=True)
@@ -280,9 +280,9 @@ def innermost(spans: pl.DataFrame, by: list[str], span_id: str) -> pl.DataFrame:
 
 
 def enclosing(spans: pl.DataFrame, by: list[str]) -> pl.Series:
-    """Return the row of the span around each span: the last to start of those that contain it.
+    """Return the row of the span around each span: the last started one that contains it.
 
-    Null for none, and for empty spans. Of spans that start together the longer, then the earlier row, is the outer one.
+    Null for none, and for empty spans. Of spans with equal starts the longer one is the outer, then the earlier row.
     """
     bounds = (track_codes(spans, by), *_times(spans))
     rows = _order(bounds)

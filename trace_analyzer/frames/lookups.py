@@ -1,6 +1,6 @@
-"""Look rows up by number: a gather in the place of a hash join takes a tenth of the time.
+"""Look up rows by number: a gather takes a tenth of the time of a hash join.
 
-``column[rows]`` gathers in a third of the time of ``column.gather(rows)``, which makes room for negative numbers.
+``column[rows]`` takes a third of the time of ``column.gather(rows)``, which supports negative numbers.
 """
 
 import polars as pl
@@ -18,7 +18,7 @@ def scatter(ids: pl.Series, values: pl.Series, height: int) -> pl.Series:
 
 
 def inverse_index(ids: pl.Series, height: int) -> pl.Series:
-    """Return for each number under ``height`` the row at which ``ids`` holds it; null for none."""
+    """Return for each number under ``height`` the row of ``ids`` with that number; null for none."""
     return _places(ids, height).series()
 
 
@@ -28,14 +28,14 @@ def count_distinct(ids: pl.Series) -> int:
 
 
 def first_index(ids: pl.Series, height: int | None = None) -> pl.Series:
-    """Return for each number under ``height`` (default: up to the highest) the first row of ``ids`` that holds it."""
+    """Return for each number under ``height`` (default: all) the first row of ``ids`` with that number."""
     return argmax_by_group(ids, _zeros(ids.len()), _width(ids) if height is None else height)
 
 
 def lookup(table: pl.DataFrame, rows: pl.DataFrame, key: str) -> pl.DataFrame:
     """Return the other columns of ``table`` for each row's key; null where the table lacks it.
 
-    Keys are row numbers of some other table, distinct in this one.
+    Keys are row numbers of another table, distinct in this one.
     """
     return table.drop(key)[_row_index(table, rows, key)]
 
@@ -48,7 +48,7 @@ def lookup_inner(rows: pl.DataFrame, table: pl.DataFrame, key: str) -> pl.DataFr
 
 
 def _zeros(height: int) -> pl.Series:
-    """Return a column of zeros; ``pl.zeros`` takes longer than a loop over few rows."""
+    """Return a column of zeros; for few rows ``pl.zeros`` takes longer than a loop."""
     return pl.Series([0], dtype=pl.UInt32).new_from_index(0, height)
 
 
@@ -59,7 +59,7 @@ def _places(ids: pl.Series, height: int) -> Buffer:
 
 
 def _row_index(table: pl.DataFrame, rows: pl.DataFrame, key: str) -> pl.Series:
-    """Return the row of ``table`` that has each row's key; null for none."""
+    """Return the row of ``table`` with each row's key; null for none."""
     known, asked = table.get_column(key), rows.get_column(key)
     index = Buffer(asked.len(), of_rows=True)
     places = _places(known, _width(known))
@@ -68,7 +68,7 @@ def _row_index(table: pl.DataFrame, rows: pl.DataFrame, key: str) -> pl.Series:
 
 
 def gather(values: pl.Series, rows: pl.Series) -> pl.Series:
-    """Return ``values[rows]`` for many more rows than values; bits are gathered as bytes, five times as fast."""
+    """Return ``values[rows]`` for many more rows than values; booleans are gathered as bytes, five times as fast."""
     if values.null_count() == values.len():
         return nulls(rows.len(), values.dtype).alias(values.name)
     if values.dtype == pl.Boolean and _alike(values):
@@ -80,18 +80,18 @@ def gather(values: pl.Series, rows: pl.Series) -> pl.Series:
 
 
 def where_equal(rows: pl.DataFrame, column: str, value: int) -> pl.DataFrame:
-    """Keep the rows with that value, without a copy where all have it."""
+    """Keep the rows with that value, without a copy where all rows have it."""
     values = rows.get_column(column)
     return rows if _alike(values) and values.min() == value else rows.filter(pl.col(column) == value)
 
 
 def over_group(rows: pl.DataFrame, by: str, figure: pl.Expr) -> pl.Expr:
-    """Return the figure per group; one group needs no ``over``, which takes three times as long."""
+    """Return the figure per group; a single group needs no ``over``, which takes three times as long."""
     return figure if _alike(rows.get_column(by)) else figure.over(by)
 
 
 def _alike(values: pl.Series) -> bool:
-    """Return whether all values are one and the same, and none is null."""
+    """Return whether all values are equal and none is null."""
     return values.null_count() == 0 and values.min() == values.max()
 
 
@@ -103,7 +103,7 @@ def starts_group(*columns: str) -> pl.Expr:
 def factorize(*columns: pl.Series) -> tuple[pl.Series, pl.Series]:
     """Assign numbers to combinations of values by appearance; return each row's number and each combination's first row.
 
-    Null is a value. There are few combinations: to look them up in a table takes a tenth of the time of grouping.
+    Null is a value. Few combinations are looked up in a table, which takes a tenth of the time of grouping.
     """
     numbers, firsts = _zeros(columns[0].len()), _zeros(min(1, columns[0].len()))
     for column in columns:
@@ -119,12 +119,12 @@ def factorize(*columns: pl.Series) -> tuple[pl.Series, pl.Series]:
 
 
 def as_strings(rows: pl.DataFrame) -> pl.DataFrame:
-    """Cast categorical columns to strings, which have functions of text."""
+    """Cast categorical columns to strings, which have text functions."""
     return rows.with_columns((cs.categorical() | cs.enum()).cast(pl.String))
 
 
 def map_unique(rows: pl.DataFrame, *figures: pl.Expr) -> pl.DataFrame:
-    """Evaluate figures once per distinct row: a hundred thousand kernels have few names."""
+    """Evaluate expressions once per distinct row: a hundred thousand kernels have few names."""
     numbers, firsts = factorize(*rows)
     return as_strings(rows[firsts]).select(figures)[numbers]
 
@@ -133,7 +133,7 @@ _TABLE = 1 << 20
 
 
 def _codes(column: pl.Series) -> pl.Series:
-    """Replace values by numbers from 0 on, null by null."""
+    """Replace values by numbers from 0; null stays null."""
     if column.dtype == pl.Boolean:
         return column.cast(pl.UInt8)
     codes = (column.cast(pl.Categorical) if column.dtype == pl.String else column).to_physical()
@@ -143,7 +143,7 @@ def _codes(column: pl.Series) -> pl.Series:
 
 
 def _renumbered(codes: pl.Series) -> pl.Series:
-    """Replace codes by as many numbers from 0 on as there are distinct ones."""
+    """Replace codes by numbers from 0 to the number of distinct codes."""
     if _has_table(1, codes):
         return _split(_zeros(codes.len()), codes, _width(codes) + 1)[0]
     return codes.rank("dense") - 1
@@ -171,7 +171,7 @@ def _refined(groups: pl.Series, count: int, codes: pl.Series) -> tuple[pl.Series
 
 
 def _split(groups: pl.Series, codes: pl.Series, size: int, *, in_runs: bool = False) -> tuple[pl.Series, pl.Series]:
-    """Assign numbers to combinations of group and code by a table of ``size`` entries."""
+    """Assign numbers to combinations of group and code with a table of ``size`` entries."""
     table, numbers, firsts = (Buffer(n, of_rows=True) for n in (size, len(groups), len(groups)))
     columns = buffers.rows(groups), buffers.rows(codes), _width(codes), in_runs
     count = _row_loops.refine(*columns, table.values, numbers.values, firsts.values)
@@ -197,7 +197,7 @@ def sum_by_group(groups: pl.Series, values: pl.Series, count: int, *, codes: pl.
 
 
 def argmax_by_group(groups: pl.Series, values: pl.Series, count: int) -> pl.Series:
-    """Return the row of the greatest integer of each numbered group, the first of equals."""
+    """Return the row of the greatest integer of each numbered group, the first of equal ones."""
     rows = Buffer(count, of_rows=True)
     _row_loops.greatest(buffers.rows(groups), buffers.times(values), rows.values)
     return rows.series()

@@ -11,7 +11,7 @@ _LEAST = -(1 << 63)
 
 
 def track_codes(frame: pl.DataFrame, by: list[str]) -> Column:
-    """Return the number of each row's track in the order of tracks; null is the first track."""
+    """Return the number of each row's track, in the order of tracks; null is the first track."""
     numbers = _integers(frame, by)
     if numbers is None or numbers.null_count():
         numbers = _numbered(frame, frame, by, nulls_equal=True)
@@ -19,7 +19,7 @@ def track_codes(frame: pl.DataFrame, by: list[str]) -> Column:
 
 
 def shared_track_codes(segments: pl.DataFrame, points: pl.DataFrame, by: list[str]) -> tuple[Column, Column]:
-    """Return the track numbers of segments, and of points, which may be on other tracks or, null, on none."""
+    """Return the track numbers of segments, and of points, which may be on other tracks, or null for no track."""
     ours, theirs = _integers(segments, by), _integers(points, by)
     least = None if ours is None else ours.min()
     if ours is None or theirs is None or not isinstance(least, int) or least == _LEAST:
@@ -28,13 +28,13 @@ def shared_track_codes(segments: pl.DataFrame, points: pl.DataFrame, by: list[st
 
 
 def _integers(frame: pl.DataFrame, by: list[str]) -> pl.Series | None:
-    """Return the one integer column that distinguishes tracks; None where there is no such column."""
+    """Return the only integer column of ``by``; None where tracks are distinguished otherwise."""
     column = frame.get_column(by[0])
     return column if len(by) == 1 and column.dtype in _NARROW else None
 
 
 def _numbered(frame: pl.DataFrame, known: pl.DataFrame, by: list[str], *, nulls_equal: bool = False) -> pl.Series:
-    """Return the number of each row's track among the known ones, in order; null for others."""
+    """Return the number of each row's track among the known ones, in order; null for other tracks."""
     numbers, firsts = factorize(*frame.select(by))
     distinct = known.select(by)[firsts if known is frame else factorize(*known.select(by))[1]]
     ordered = distinct.sort(by).with_row_index("number of the track")

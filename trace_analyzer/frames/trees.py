@@ -1,4 +1,4 @@
-"""Inherit values down a tree of rows."""
+"""Inherit values from ancestors in a tree of rows."""
 
 import polars as pl
 
@@ -9,7 +9,7 @@ from trace_analyzer.schema import nulls
 
 
 class Tree:
-    """Hold a tree of rows: ``parents`` names the row above each, null for a root."""
+    """Hold a tree of rows: ``parents`` is the parent of each row, null for a root."""
 
     def __init__(self, parents: pl.Series) -> None:
         self._parents = buffers.rows(parents)
@@ -20,11 +20,11 @@ class Tree:
         return self._inherited(wanted, self._rows, _row_loops.NEAREST)
 
     def outermost(self, wanted: pl.Series) -> pl.Series:
-        """Return for each row the farthest ``wanted`` row of itself and its ancestors; null for none."""
+        """Return for each row the farthest ``wanted`` row among itself and its ancestors; null for none."""
         return self._inherited(wanted, self._rows, _row_loops.FARTHEST)
 
     def least(self, values: pl.Series, end: int) -> pl.Series:
-        """Return for each row the least number under ``end`` of itself and its ancestors; null for none."""
+        """Return for each row the least number under ``end`` among itself and its ancestors; null for none."""
         return self._inherited(values < end, buffers.rows(values), _row_loops.LEAST)
 
     def _inherited(self, wanted: pl.Series, values: Column, rule: int) -> pl.Series:

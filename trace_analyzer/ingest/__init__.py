@@ -1,4 +1,4 @@
-"""Read bytes into events, and events into tables; what is missing or odd becomes a note."""
+"""Read bytes into events, and events into tables; missing and unusual data become notes."""
 
 from contextlib import closing
 
@@ -14,13 +14,13 @@ __all__ = ["DEFAULT_MAX_BYTES", "Header", "Progress", "Source", "Trace", "load"]
 def load(source: Source, *, max_bytes: int = DEFAULT_MAX_BYTES, progress: Progress | None = None) -> Trace:
     """Read a trace into typed tables.
 
-    ``source`` is a path, ``"-"``, bytes or a binary file, compressed or not; it may hold ``max_bytes`` when
-    decompressed. Raises ``InputError`` (or a subclass) when it cannot be read as a trace.
+    ``source`` is a path, ``"-"``, bytes or a binary file, compressed or not. ``max_bytes`` limits its decompressed
+    size. Raises ``InputError`` (or a subclass) when it cannot be read as a trace.
     """
     forks.check()
     with closing(content_of(source, max_bytes=max_bytes, progress=progress)) as content:
         documents = [read_document(content)]
     if progress is not None:
         progress("sorting", None)
-    # No reference stays here, so that what has become a table can go.
+    # Keep no reference here, so that parts of the document can be freed once they are in tables.
     return trace_tables(documents.pop(), content.name, content.notes)

@@ -1,4 +1,4 @@
-"""Build the trace's typed tables from classified events, with times from the origin and notes on what was odd."""
+"""Build the trace's typed tables from classified events, with times from the origin and notes on unusual data."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -24,10 +24,10 @@ from trace_analyzer.schema import Column, Table, nulls
 from trace_analyzer.tuning import return_freed_memory
 from trace_analyzer.units import NS_PER_S, NS_PER_US
 
-# Farther than this from the median event, a timestamp is damage, not time.
+# A timestamp farther than this from the median event is damaged.
 _PLAUSIBLE_NS = 30 * 24 * 3600 * NS_PER_S
 _SAMPLE = 100_000
-"""About so many events of each kind tell where the median lies."""
+"""Approximate number of events of each kind from which the median is computed."""
 
 _LONGEST_LINE = float(1 << 62)
 _ROWS = 1 << 32
@@ -50,7 +50,7 @@ _REASONS: dict[str, tuple[str, str]] = {
 def trace_tables(document: Document, path: str, notes: tuple[Note, ...] = ()) -> Trace:
     """Return the typed tables of a document.
 
-    What has become a table is let go of, so a caller who keeps no reference to the document saves its memory.
+    Parts of the document are freed once they are in tables, so a caller that keeps no reference saves their memory.
     """
     header, header_notes = header_of(document.header)
     event_count, display_unit = document.event_count, document.header.get("displayTimeUnit")
@@ -94,7 +94,7 @@ def trace_tables(document: Document, path: str, notes: tuple[Note, ...] = ()) ->
 
 
 def _plausible(events: Classified) -> Classified:
-    """Drop the events whose time lies implausibly far from the median span."""
+    """Drop events whose time is implausibly far from the median span."""
     if _are_near(events):
         return events
     spans = pl.concat(
@@ -121,7 +121,7 @@ def _plausible(events: Classified) -> Classified:
 
 
 def _are_near(events: Classified) -> bool:
-    """Return whether all surely are within the limits, by what takes little time and no memory."""
+    """Return whether all events are certainly within the limits, by a check that needs little time and no memory."""
     rest, no_time = events.rest.filter(pl.col("kind") != "metadata"), pl.lit(0, dtype=pl.Int64).alias("duration_ns")
     ends = pl.concat(
         frame.select(
@@ -134,7 +134,7 @@ def _are_near(events: Classified) -> bool:
 
 
 def _extent(events: Classified) -> tuple[int, int]:
-    """Return the first start and last end of events with a duration, ns; of any timed event where there is none."""
+    """Return the first start and last end of events with a duration, ns; of all timed events where none has one."""
     rows = events.rest.filter(pl.col("kind").is_in(["sync", "device-annotation", "session"]))
     spans = [frame for frame in (events.python, events.host, events.device, rows) if frame.height]
     points = [events.rest.filter(pl.col("kind") != "metadata"), events.arrows.with_columns(duration_ns=0)]
@@ -147,7 +147,7 @@ def _extent(events: Classified) -> tuple[int, int]:
 
 
 def _threads(events: Classified) -> pl.DataFrame:
-    """Return every (pid, tid) of the file, numbered in order of appearance, with the names of its metadata."""
+    """Return every (pid, tid) of the file, numbered in order of appearance, with names from metadata."""
     names = (
         events.rest.filter((pl.col("kind") == "metadata") & (pl.col("name") == "thread_name"))
         .select("pid", "tid", pl.col("label").alias("thread_name"))
@@ -165,12 +165,12 @@ def _threads(events: Classified) -> pl.DataFrame:
 
 
 def _located(events: pl.DataFrame, threads: pl.DataFrame, origin: int) -> pl.DataFrame:
-    """Add threads to events, and count their times from the origin."""
+    """Add threads to events, and convert their times to times relative to the origin."""
     return events.with_columns(_thread_ids(events, threads), pl.col("start_ns") - origin)
 
 
 def _thread_ids(events: pl.DataFrame, threads: pl.DataFrame) -> pl.Series:
-    """Return each event's thread by pid and tid, which are categorical: looking up one number is faster."""
+    """Return each event's thread by pid and tid, as categoricals: looking up one number is faster."""
     pid, tid = (pl.col(name).cast(pl.Categorical).to_physical().cast(pl.UInt64) for name in ("pid", "tid"))
     track = (pid * _ROWS + tid).alias("track")
     places = threads.select("thread_id", track)
@@ -178,7 +178,7 @@ def _thread_ids(events: pl.DataFrame, threads: pl.DataFrame) -> pl.Series:
 
 
 def _devices(activities: pl.DataFrame, header: tuple[DeviceProperties, ...]) -> pl.DataFrame:
-    """Return devices with activities. A numeric id is its own code; others take the free codes after it."""
+    """Return devices with activities. A numeric id is its own code; other ids get the free codes after it."""
     labels = (
         activities.select(pl.col("device_label").alias("label"))
         .unique(maintain_order=True)
@@ -195,13 +195,13 @@ def _devices(activities: pl.DataFrame, header: tuple[DeviceProperties, ...]) -> 
         names, on="label", how="left", maintain_order="left"
     )
     alike = {entry.name for entry in header}
-    if len(alike) == 1:  # an id that is not in the header is one of these
+    if len(alike) == 1:  # an id that the header lacks is one of these devices
         frame = frame.with_columns(pl.col("name").fill_null(pl.lit(next(iter(alike)), dtype=pl.String)))
     return DEVICES.conform(frame)
 
 
 def _coded(events: pl.DataFrame, devices: pl.DataFrame) -> pl.DataFrame:
-    """Add their device's code to events."""
+    """Add the code of their device to events."""
     codes = devices.select(pl.col("label").alias("device_label"), "device")
     return events.join(codes, on="device_label", how="left", maintain_order="left")
 
@@ -212,9 +212,9 @@ def _nonzero(column: str) -> pl.Expr:
 
 def _host_events(parts: list[pl.DataFrame], threads: pl.DataFrame, origin: int) -> pl.DataFrame:
     spans = pl.concat([part.select("pid", "tid", "kind", "start_ns", "duration_ns", "row") for part in parts])
-    spans = spans.rechunk()  # sorting pieces takes ten times as long
+    spans = spans.rechunk()  # sorting a column of several chunks takes ten times as long
     thread = _thread_ids(spans, threads)
-    # One key for thread and start: each key that is equal in many rows makes sorting slower.
+    # One key for thread and start: each key with many equal values slows sorting.
     length = spans.select((pl.col("start_ns").max() - origin).cast(pl.Float64)).item() or 0.0
     wide = pl.Int64 if (length + 1) * threads.height < _LONGEST_LINE else pl.Int128
     line = pl.lit(thread).cast(wide) * (int(length) + 1) + pl.col("start_ns") - origin
@@ -226,7 +226,7 @@ def _host_events(parts: list[pl.DataFrame], threads: pl.DataFrame, origin: int) 
 
 
 def _outer_first(spans: pl.DataFrame) -> pl.Series:
-    """Return the order of the spans by line; those that begin together: longest, then by nesting and row."""
+    """Return the order of the spans by line; of those with equal starts the longest first, then by nesting and row."""
     order = spans.get_column("line").arg_sort()
     lines = spans.get_column("line")[order]
     is_next = lines.eq_missing(lines.shift(1))
@@ -238,10 +238,10 @@ def _outer_first(spans: pl.DataFrame) -> pl.Series:
 
 
 def _filled(table: Table, parts: list[pl.DataFrame], order: pl.Series, made: dict[str, pl.Series]) -> pl.DataFrame:
-    """Return the table of the columns that are made, and of the parts' others in that order.
+    """Return the table from the columns in ``made``, and the others from ``parts``, in that order.
 
-    The parts lose all, and each column goes as it is used, so only the one in hand stands in memory twice. What they took is
-    given back to the system at the end: little that follows takes pieces as small.
+    The parts lose all their columns, each when it is used, so that only one column is in memory twice. The freed memory
+    is returned to the system at the end, as later steps hardly reuse blocks of that size.
     """
     columns = [column for column in table.columns if column.name not in made]
     pieces = {column.name: [_piece(part, column) for part in parts] for column in columns}
@@ -252,21 +252,21 @@ def _filled(table: Table, parts: list[pl.DataFrame], order: pl.Series, made: dic
 
 
 def _kept(column: Column) -> pl.DataType:
-    """Return a column's type here, where texts are categorical: they repeat, and millions of rows share few."""
+    """Return a column's type in memory: text is categorical, as millions of rows share few values."""
     if column.dtype != pl.String:
         return column.dtype
     return KIND if column.name == "kind" else pl.Categorical()
 
 
 def _piece(part: pl.DataFrame, column: Column) -> pl.Series:
-    """Return a column of the part; null where it does not have it."""
+    """Return a column of the part; nulls where the part lacks it."""
     if column.name in part.columns:
         return part.get_column(column.name)
     return nulls(part.height, _kept(column)).alias(column.name)
 
 
 def _in_order(pieces: list[pl.Series], order: pl.Series) -> pl.Series:
-    """Join pieces of a column in that order."""
+    """Concatenate chunks of a column, and sort them by ``order``."""
     if all(piece.null_count() == len(piece) for piece in pieces):
         return nulls(len(order), pieces[0].dtype)
     stacked = pl.concat(pieces, rechunk=True)
@@ -275,7 +275,7 @@ def _in_order(pieces: list[pl.Series], order: pl.Series) -> pl.Series:
 
 
 def _by_number(numbers: pl.Series, values: pl.Series) -> pl.Series:
-    """Put each value in the place of its number, up to the last of these, and null elsewhere."""
+    """Put each value at the index of its number, up to the highest number; other indices are null."""
     size = int(numbers.max()) + 1 if len(numbers) else 0  # type: ignore[arg-type]
     return nulls(size, values.dtype).scatter(numbers, values)
 
@@ -306,7 +306,7 @@ def _sync_events(rest: pl.DataFrame) -> pl.DataFrame:
 
 
 def _device_annotations(rest: pl.DataFrame) -> pl.DataFrame:
-    """Return annotations on devices' tracks: Kineto names their stream in `tid` alone."""
+    """Return annotations on devices' tracks; Kineto writes their stream into `tid` only."""
     frame = rest.filter(pl.col("kind") == "device-annotation").sort("start_ns", "row")
     stream = pl.col("tid").cast(pl.String).cast(pl.Int64, strict=False)
     return DEVICE_ANNOTATIONS.conform(frame.with_columns(pl.coalesce("stream", stream)))
@@ -331,7 +331,7 @@ def _unsupported(skipped: pl.DataFrame) -> dict[str, int]:
 
 
 def _unit_notes(events: Classified, display_unit: object) -> Iterator[Note]:
-    """Warn where a file shows nanoseconds but no fraction of a microsecond: its times may be nanoseconds."""
+    """Warn where a file displays nanoseconds but has no fraction of a microsecond: its times may be nanoseconds."""
     if display_unit != "ns":
         return
     spans = [frame.select("start_ns", "duration_ns") for frame in (events.python, events.host, events.device)]

@@ -1,6 +1,6 @@
-"""Classify raw rows into narrow typed frames, chunk by chunk, so that a file never stands in memory as text.
+"""Classify raw rows into narrow typed frames, chunk by chunk, so that a file's text is never in memory as a whole.
 
-Every event ends up in a frame, or is counted under the reason why it is left out.
+Every event is in a frame, or counted by the reason why it was left out.
 """
 
 import re
@@ -40,7 +40,7 @@ DEVICE_KINDS = {
     "gpu_memset": "memset",
     "memset": "memset",
 }
-# Rows on device tracks that are no work.
+# Rows on device tracks that are no device activities.
 DEVICE_ROWS = {
     "cuda_sync": "sync",
     "xpu_sync": "sync",
@@ -50,13 +50,13 @@ DEVICE_ROWS = {
     "trace": "session",
 }
 FLOW_KINDS = {"ac2g": "launch", "async_cpu_to_gpu": "launch", "async": "launch", "fwdbwd": "forward-backward"}
-# Device work of accelerators whose events cannot be accounted for (yet).
+# Activities of accelerators that this program does not support (yet).
 _UNSUPPORTED = r"^(mtia_|hpu_|xpu_|npu_|ipu_|tpu_|glow|privateuse1_)"
 
-# Instants that the profiler writes where a recording begins and ends.
+# Instants that the profiler writes at the start and end of a recording.
 _BOUNDARY = "^(Iteration Start: |Record Window End$)"
 
-# Outer kinds first, for events that start and end together.
+# Outer kinds first, for events with equal start and end.
 _HOST = ("annotation", "python", "operator", "other", "overhead", "runtime", "driver")
 _DEVICE = ("kernel", "memcpy", "memset")
 _ARROW = ("flow",)
@@ -64,7 +64,7 @@ _REST = ("metadata", "memory", "sync", "device-annotation", "session", "boundary
 _LEFT_OUT = ("marker", "counter", "device-event", "profiler-range", "unsupported", "unknown-phase")
 KIND = pl.Enum([*_HOST, *_DEVICE, *_ARROW, *_REST, *_LEFT_OUT, *dict.fromkeys(FLOW_KINDS.values())])
 
-# What is kept of the arguments of host events, by kind; of the other host kinds all of it.
+# Arguments kept for host events, by kind; other host kinds keep all arguments.
 CALL_NUMBERS = ("correlation", "external_id")
 OPERATOR_NUMBERS = ("external_id", "sequence_number", "forward_thread")
 PYTHON_NUMBERS = ("python_id", "python_parent_id")
@@ -89,7 +89,7 @@ _GROUP_TEXTS = (
 )  # fmt: skip
 _INPUT_TEXTS = (*LISTED_INPUTS, "collective", "message_dtype", *_GROUP_TEXTS, "call_stack", "module_hierarchy")
 CATEGORIES = (*_INPUT_TEXTS, "grid", "block")
-"""Arguments whose texts repeat."""
+"""Arguments with repeated texts."""
 OTHER_INPUTS = (*(column for column in _INPUT_TEXTS if column not in LISTED_INPUTS), *INPUT_NUMBERS)
 _DEVICE_NUMBERS = (
     "stream", "context", "correlation", "external_id", "bytes", "registers_per_thread", "shared_memory_bytes", "graph_id",
@@ -102,7 +102,7 @@ _REST_NUMBERS = ("stream", "correlation", "wait_on_stream", *MEMORY_NUMBERS)
 INTEGERS = tuple(
     dict.fromkeys((*CALL_NUMBERS, *OPERATOR_NUMBERS, *PYTHON_NUMBERS, *INPUT_NUMBERS, *_DEVICE_NUMBERS, *_REST_NUMBERS))
 )
-"""Columns that are integers in the end."""
+"""Columns that become integers."""
 _BATCH = 100_000
 _LIST = re.compile(r"[0-9]+|\[[0-9, ]*[0-9][0-9, ]*\]")
 _EVENT = ("row", "kind", "name", "pid", "tid", "start_ns", "duration_ns")
@@ -110,11 +110,11 @@ _EVENT = ("row", "kind", "name", "pid", "tid", "start_ns", "duration_ns")
 
 @dataclass(frozen=True)
 class Classified:
-    """Hold events by what they are; times are absolute, names of processes and threads as the file has them.
+    """Hold events by class; times are absolute, and names of processes and threads as in the file.
 
-    ``python`` are Python frames, most of a trace, with nothing but what these have; ``host`` all else of the CPU.
-    ``edges`` are begin and end events, still to be paired; ``seen`` the first row of every (pid, tid);
-    ``skipped`` counts (reason, cat) of the events that are left out, ``durationless`` spans without a duration.
+    ``python`` holds Python frames, the majority of a trace, with their own columns only; ``host`` holds all other CPU
+    events. ``edges`` are begin and end events before pairing; ``seen`` is the first row of every (pid, tid);
+    ``skipped`` counts left-out events by (reason, cat); ``durationless`` counts spans without a duration.
     """
 
     python: pl.DataFrame
@@ -133,14 +133,14 @@ _FRAMES = tuple(field.name for field in fields(Classified) if field.name != "dur
 
 
 def joined(parts: list[Classified]) -> Classified:
-    """Join several `Classified`, in order, sharing their memory. At least one is needed."""
+    """Concatenate several `Classified` in order, sharing their memory. At least one is required."""
     frames = {name: [frame for part in parts if (frame := getattr(part, name)).height] for name in _FRAMES}
     stacked = {name: pl.concat(some, rechunk=False) for name, some in frames.items() if some}
     return replace(parts[0], **stacked, durationless=sum(part.durationless for part in parts))
 
 
 def shifted(events: Classified, rows: int) -> Classified:
-    """Move the events ``rows`` rows further down in the file."""
+    """Increase the row numbers of the events by ``rows``."""
     if not rows:
         return events
     frames = {name: getattr(events, name) for name in _FRAMES if name != "skipped"}
@@ -153,7 +153,7 @@ def shifted(events: Classified, rows: int) -> Classified:
 
 
 def sorted_events(raw: pl.DataFrame) -> Classified:
-    """Classify the events of a raw frame (some columns of `RAW_SCHEMA`; times may be in ns already)."""
+    """Classify the events of a raw frame (a subset of the columns of `RAW_SCHEMA`; times may already be in ns)."""
     times = {"start_ns": "ts", "duration_ns": "dur"}
     timed = _typed(
         _completed(
@@ -163,7 +163,8 @@ def sorted_events(raw: pl.DataFrame) -> Classified:
             RAW_SCHEMA | dict.fromkeys(times, pl.Int64),
         ).with_columns(
             _kind().cast(KIND).alias("kind"),
-            pl.when(pl.col("ph") == "X").then("duration_ns").alias("duration_ns"),  # it means nothing elsewhere
+            # a duration has no meaning for other phases
+            pl.when(pl.col("ph") == "X").then("duration_ns").alias("duration_ns"),
         )
     )
     is_edge = (pl.col("ph").is_in(["B", "E"]) & pl.col("start_ns").is_not_null()).fill_null(False)
@@ -172,37 +173,37 @@ def sorted_events(raw: pl.DataFrame) -> Classified:
 
 
 def sorted_objects(events: list[Any], first_row: int) -> Classified:
-    """Classify parsed JSON (see `raw.strict_decoder`), some at a time: raw frames take much memory."""
+    """Classify parsed JSON (see `raw.strict_decoder`) in portions, as raw frames take much memory."""
     starts = range(0, max(1, len(events)), _BATCH)
     return joined([sorted_events(raw_frame(events[at : at + _BATCH], first_row + at)) for at in starts])
 
 
 def sorted_python(frame: pl.DataFrame) -> Classified | None:
-    """Classify Python frames; None where not all are sound."""
+    """Classify Python frames; None where a row is invalid."""
     return replace(_nothing(), python=_like(_nothing().python, frame)) if _are_spans(frame) else None
 
 
 def sorted_calls(frame: pl.DataFrame) -> Classified | None:
-    """Classify operators, annotations, or runtime calls, with no arguments but those of their kinds."""
+    """Classify operators, annotations, or runtime calls, with the arguments of their kinds only."""
     if not _are_spans(frame):
         return None
     return replace(_nothing(), host=_like(_nothing().host, frame), inputs=_inputs_part(frame))
 
 
 def sorted_activities(frame: pl.DataFrame) -> Classified | None:
-    """Classify work of devices; None where not all are sound."""
+    """Classify device activities; None where a row is invalid."""
     return replace(_nothing(), device=_device_part(_completed(frame, _DEVICE_TEXTS))) if _are_spans(frame) else None
 
 
 def sorted_arrows(frame: pl.DataFrame) -> Classified | None:
-    """Classify starts and ends of arrows (``is_start``); None where not all are sound."""
+    """Classify starts and ends of arrows (``is_start``); None where a row is invalid."""
     if frame.get_column("id").null_count() or frame.get_column("start_ns").null_count():
         return None
     return replace(_nothing(), arrows=_like(_nothing().arrows, frame.rename({"id": "flow_id"})))
 
 
 def sorted_memory(frame: pl.DataFrame) -> Classified | None:
-    """Classify instants of the memory profiler; None where not all are sound."""
+    """Classify instants of the memory profiler; None where a row is invalid."""
     if frame.get_column("start_ns").null_count() or not (frame.get_column("name") == "[memory]").all():
         return None
     lasts, device = pl.lit(0, dtype=pl.Int64), pl.col("pid").cast(pl.String)
@@ -210,29 +211,29 @@ def sorted_memory(frame: pl.DataFrame) -> Classified | None:
 
 
 def sorted_tracks(rows: pl.DataFrame) -> Classified:
-    """Keep no events, but where they are: (row, pid, tid) of the first on each track, and maybe of others."""
+    """Keep only the tracks of events: (row, pid, tid) of the first on each track, and possibly of others."""
     return replace(_nothing(), seen=rows)
 
 
 def _are_spans(frame: pl.DataFrame) -> bool:
-    """Return whether all have a start and a duration that is one."""
+    """Return whether all rows have a start and a non-negative duration."""
     start, duration = frame.get_column("start_ns"), frame.get_column("duration_ns")
     return not (start.null_count() or duration.null_count()) and bool(duration.min() >= 0)  # type: ignore[operator]
 
 
 def _like(part: pl.DataFrame, frame: pl.DataFrame) -> pl.DataFrame:
-    """Return the frame with the columns of the part, null where it does not have them."""
+    """Return the frame with the columns of the part; nulls where the frame lacks one."""
     return frame.select(name if name in frame.columns else _null(name, dtype) for name, dtype in part.schema.items())
 
 
 @cache
 def _nothing() -> Classified:
-    """Return no events."""
+    """Return an empty `Classified`."""
     return sorted_events(pl.DataFrame(schema=RAW_SCHEMA))
 
 
 def _completed(frame: pl.DataFrame, columns: Mapping[str, pl.DataType | type[pl.DataType]]) -> pl.DataFrame:
-    """Add nulls for those of the columns that were not read."""
+    """Add null columns for those that were not read."""
     return frame.with_columns(_null(name, dtype) for name, dtype in columns.items() if name not in frame.columns)
 
 
@@ -242,7 +243,7 @@ def _null(name: str, dtype: pl.DataType | type[pl.DataType]) -> pl.Expr:
 
 
 def _typed(frame: pl.DataFrame) -> pl.DataFrame:
-    """Return the columns of edges: no texts of times, and categories for what repeats."""
+    """Return the columns of begin and end events: times without their texts, and repeated texts as categoricals."""
     return frame.select(
         "row", "kind", "start_ns", "duration_ns", _categories(),
         *(name for name in RAW_SCHEMA if name not in ("row", "name", "pid", "tid", "ts", "dur")),
@@ -313,9 +314,9 @@ def _kind() -> pl.Expr:
 
 
 def _reason() -> pl.Expr:
-    """Return why an event is left out; null for the others.
+    """Return why an event is left out; null for events that stay.
 
-    `events` adds what only the whole file can tell.
+    `events` adds the reasons that depend on the whole file.
     """
     kind = pl.col("kind").cast(pl.String)
     return (
@@ -357,7 +358,7 @@ _DEVICE_LABEL = pl.coalesce("device", pl.col("pid").cast(pl.String)).alias("devi
 
 
 def _host_parts(host: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Return Python frames, and the other events of the host."""
+    """Split host events into Python frames and others."""
     is_python = pl.col("kind") == "python"
     python, rest = _only(host, is_python), _only(host, ~is_python)
     numbers = (
@@ -418,13 +419,13 @@ def _numbers(frame: pl.DataFrame, columns: Iterable[str]) -> Iterator[pl.Series 
 
 
 def _only(frame: pl.DataFrame, condition: pl.Expr) -> pl.DataFrame:
-    """Return the rows that meet the condition; the frame itself, not a copy, where all do."""
+    """Return the rows that meet the condition; the frame itself, not a copy, where all rows do."""
     meet = frame.select(condition.fill_null(False)).to_series()
     return frame if meet.all() else frame.filter(meet) if meet.any() else frame.clear()
 
 
 def _number(texts: pl.Series) -> pl.Series:
-    """Parse integers, also where they are written with a point or an exponent; null for all else."""
+    """Parse integers, also with a decimal point or an exponent; null for other texts."""
     numbers = texts.cast(pl.Int64, strict=False)
     if numbers.null_count() == texts.null_count():
         return numbers
@@ -434,7 +435,7 @@ def _number(texts: pl.Series) -> pl.Series:
 
 
 def _products(texts: pl.Series) -> pl.Series:
-    """Return products of JSON lists of integers: blocks of a grid, threads of a block."""
+    """Return products of JSON lists of integers: blocks of a grid, or threads of a block."""
     products = {text: _product(text) for text in texts.unique() if text is not None}
     return texts.replace_strict(products, default=None, return_dtype=pl.Int64)
 

@@ -1,8 +1,7 @@
-"""Read events into columns by compiled code, on several threads; small files take the strict reader.
+"""Read events into columns with compiled code on several threads; small files take the strict reader.
 
-It checks each character, so that nothing has to be proven. An event in which something is out of the ordinary (a key
-twice, an exponent, a number as text) goes to the strict reader, alone; so does what stands between a place where no event
-can be read and the next event that is whole.
+This reader checks each character. An unusual event (a repeated key, an exponent, a number as text) goes to the strict
+reader alone. So does the text between a place where no event can be read and the next complete event.
 """
 
 import json
@@ -50,7 +49,7 @@ from trace_analyzer.tuning import READING_THREADS
 
 try:
     from trace_analyzer.ingest import _scanner
-except ImportError:  # it was not compiled where this was installed
+except ImportError:  # the installation had no C compiler
     _scanner = None  # type: ignore[assignment]
 
 if TYPE_CHECKING:
@@ -59,16 +58,16 @@ if TYPE_CHECKING:
 IS_COMPILED = _scanner is not None
 
 _WORTH_BYTES = 1 << 18
-"""Smaller files are read strictly at once."""
+"""Smaller files are read by the strict reader."""
 _CHUNK = 8 << 20
 _ROWS = 1 << 16
 _FIRST = 1 << 20
 _SEED = int.from_bytes(os.urandom(8), "little")
-"""Of hashes: who does not know it cannot make names that collide."""
+"""Random seed of the hash table, so that a file cannot contain names constructed to collide."""
 _LONGEST = 64 << 20
-"""An event that is longer is left to the strict reader."""
+"""Longer events are left to the strict reader."""
 _MOST_FAULTS = 16
-"""Reading on after a fault takes a millisecond: where a text has more of them, the strict reader is faster."""
+"""Limit on faults per text: resuming after a fault takes a millisecond, so beyond it the strict reader is faster."""
 
 _EVENTS = re.compile(rb'"traceEvents"\s*:\s*\[\s*(?=\{)')
 _BARE = re.compile(rb"(?:\xef\xbb\xbf)?\s*\[\s*(?=\{)")
@@ -83,7 +82,7 @@ _KINDS = HOST_KINDS | DEVICE_KINDS | FLOW_KINDS | {"cpu_instant_event": "memory"
 
 @dataclass(frozen=True)
 class _Route:
-    """Route events of some categories and one of two phases to the columns they fill and what classifies them."""
+    """Map events of some categories and one of two phases to their columns and to the function that classifies them."""
 
     categories: tuple[str, ...]
     phases: str
@@ -121,11 +120,11 @@ _ANY = _Route((), "", (*FIELDS, *ARGUMENTS), None)
 
 @dataclass(frozen=True)
 class Scanned:
-    """Hold the events of the fast reader, and the rest of the document: small, unless something is wrong there.
+    """Hold the events of the fast reader, and the rest of the document, which is small in a sound file.
 
-    ``rest`` is the document without ``cut_bytes`` of it, in which ``event_count`` entries stood; ``replaced``
-    counts the byte sequences in those that are no UTF-8, ``odd`` and ``too_deep`` the entries that are no objects, or nest
-    too deeply. ``faults`` are places in those bytes.
+    ``rest`` is the document without ``cut_bytes`` of it, which contained ``event_count`` entries. ``replaced`` counts
+    byte sequences in the removed bytes that are no UTF-8, ``odd`` entries that are no objects, and ``too_deep`` entries
+    with too much nesting. ``faults`` are places in the removed bytes.
     """
 
     parts: list[Classified]
@@ -140,7 +139,7 @@ class Scanned:
 
 @dataclass(frozen=True)
 class _Part:
-    """Hold events of a text up to ``end``, some not yet classified, and how its scan ended there."""
+    """Hold events of a text up to ``end``, some of them not classified yet, and the state at the end of its scan."""
 
     events: list[Classified]
     raw: list[pl.DataFrame]
@@ -154,7 +153,7 @@ class _Part:
 
 
 def scanned(head: bytes, blocks: Iterator[bytes]) -> Scanned | None:
-    """Read the document of ``head`` and ``blocks``; None where this reader cannot or need not read it."""
+    """Read the document of ``head`` and ``blocks``; None where this reader cannot read it or the file is small."""
     opening = _EVENTS.search(head) or _BARE.match(head)
     if _scanner is None or len(head) < _WORTH_BYTES or opening is None or not _is_whole(head[: opening.end()]):
         return None
@@ -169,7 +168,7 @@ def scanned(head: bytes, blocks: Iterator[bytes]) -> Scanned | None:
         if ending not in (_scanner.MORE, _scanner.PARTIAL) or sum(map(len, left)) > _LONGEST:
             left.append(text[:end])
             continue
-        if left:  # the cut before was within an event
+        if left:  # the previous text ended within an event
             text = b"".join((*left, text[:end]))
             end = len(text)
             part = _part(text, end, _new_scanner())
@@ -194,7 +193,7 @@ def _together(raw: list[pl.DataFrame]) -> Classified:
 
 
 def _texts(blocks: Iterator[bytes], separator: bytes | None) -> Iterator[tuple[bytes, int]]:
-    """Yield all bytes as texts with their sizes, each up to where an event is likely to end."""
+    """Yield all bytes as texts with their sizes, each up to the probable end of an event."""
     pending, size = [], 0
     for block in blocks:
         pending.append(block)
@@ -210,7 +209,7 @@ def _texts(blocks: Iterator[bytes], separator: bytes | None) -> Iterator[tuple[b
 
 
 def _ahead(texts: Iterator[tuple[bytes, int]]) -> Iterator[tuple[bytes, int, "Future[_Part]"]]:
-    """Yield texts with their sizes and what other threads read in them, some of them ahead."""
+    """Yield texts with their sizes and the results of other threads on them, reading some texts ahead."""
     scanners: SimpleQueue[Scanner] = SimpleQueue()
     for _ in range(READING_THREADS):
         scanners.put(_new_scanner())
@@ -237,7 +236,7 @@ def _ahead(texts: Iterator[tuple[bytes, int]]) -> Iterator[tuple[bytes, int, "Fu
 
 
 def _is_whole(opening: bytes) -> bool:
-    """Return whether the list that opens there is the document or its `traceEvents`, not of something inside."""
+    """Return whether the list that opens there is the document or its `traceEvents`, and not part of another value."""
     try:
         value = strict_decoder().decode(opening.decode("utf-8-sig") + "]")
     except (ValueError, RecursionError):
@@ -252,7 +251,7 @@ def _is_whole(opening: bytes) -> bool:
 
 
 def _separator(text: bytes) -> bytes | None:
-    """Return what stands between the first two events: from the ``}`` of one to the ``{`` of the next."""
+    """Return the bytes between the first two events: from the ``}`` of one to the ``{`` of the next."""
     readable = text[:_FIRST].decode("utf-8", "ignore")
     try:
         _, end = json.JSONDecoder().raw_decode(readable)
@@ -306,7 +305,7 @@ def _part(text: bytes, size: int, scanner: "Scanner") -> _Part:
 
 
 def _replaced(text: bytes, size: int) -> int:
-    """Count byte sequences in the first bytes that are no UTF-8."""
+    """Count byte sequences that are no UTF-8 in the first ``size`` bytes."""
     if text.isascii():
         return 0
     text = text[:size]
@@ -318,9 +317,9 @@ def _replaced(text: bytes, size: int) -> int:
 
 
 def _frames(text: bytes, scanner: "Scanner", first: int) -> Iterator[Classified | pl.DataFrame]:
-    """Yield the events of the last scan, of this text, route by route, numbered from ``first`` on.
+    """Yield the events of the last scan of this text route by route, with row numbers from ``first``.
 
-    Those that are not what their route expects, or have none, are raw frames.
+    Events that do not fit their route, or have none, are yielded as raw frames.
     """
     words = scanner.words(text, _scanner.LABEL, _readable)
     labels = pl.Series(words, dtype=pl.String)
@@ -348,7 +347,7 @@ def _frames(text: bytes, scanner: "Scanner", first: int) -> Iterator[Classified 
 
 
 def _frame(scanner: "Scanner", code: int, route: _Route, words: Mapping[str, pl.Series], first: int) -> pl.DataFrame:
-    """Return a route's events, with their labels and texts from ``words``, and by its name, if it has one."""
+    """Return a route's events with labels and texts from ``words``, classified if the route has a function."""
     columns = {"row": pl.Series(scanner.rows(code, first))}
     for name in route.columns:
         if name in FIELDS or scanner.has(code, name):
@@ -360,12 +359,12 @@ def _frame(scanner: "Scanner", code: int, route: _Route, words: Mapping[str, pl.
 
 
 def _raw(frame: pl.DataFrame) -> pl.DataFrame:
-    """Return the frame with its integers as text."""
+    """Return the frame with its integers converted to text."""
     return frame.with_columns(pl.col(name).cast(pl.String) for name in INTEGERS if name in frame.columns)
 
 
 def _strictly(text: bytes, scanner: "Scanner", first: int) -> pl.DataFrame:
-    """Return the raw frame of the odd events, by the strict reader."""
+    """Return the raw frame of the unusual events, read by the strict reader."""
     decoder, places = strict_decoder(), scanner.places(_scanner.ODD)
     raw = raw_frame([decoder.decode(text[start:end].decode("utf-8", "replace")) for _, start, end in places], 0)
     times = (nanoseconds(raw.get_column(name)).alias(ns) for name, ns in _TIMES.items())
@@ -374,7 +373,7 @@ def _strictly(text: bytes, scanner: "Scanner", first: int) -> pl.DataFrame:
 
 
 def _readable(raw: bytes) -> str | None:
-    """Return a value as the strict reader has it."""
+    """Return a value as the strict reader decodes it."""
     value = strict_decoder().decode(raw.decode("utf-8", "replace"))
     text = value if type(value) is str else text_of(value)
     return text and SURROGATE.sub("\ufffd", text)

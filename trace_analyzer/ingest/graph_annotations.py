@@ -1,8 +1,9 @@
-"""Read what PyTorch saved of a graph's capture: annotations of its kernels, by their `graph node id`.
+"""Read annotations of a graph's kernels, which PyTorch saves at capture, by their `graph node id`.
 
-``torch.cuda.graph(..., enable_annotations=True)`` keeps the annotations that `mark_kernels` gave each node, and ``get_kernel_annotations()`` returns
-it: node id -> list of annotations, mappings with a ``name``, the innermost scope last (`torch/cuda/_graph_annotations.py`). Saved as JSON its
-keys are strings. A profiler names the same ids in kernels that the graph replays.
+``torch.cuda.graph(..., enable_annotations=True)`` keeps the annotations that `mark_kernels` gave each node, and
+``get_kernel_annotations()`` returns them: node id -> list of annotations, which are mappings with a ``name``, innermost
+scope last (`torch/cuda/_graph_annotations.py`). In JSON the keys are strings. A profiler records the same ids for
+kernels that the graph replays.
 """
 
 import json
@@ -23,23 +24,23 @@ _PICKLE = b"\x80"
 """First byte of a pickle of protocol 2 or later."""
 _BY_NODE = re.compile(rb"\s*\{\s*(?:\"\d+\"\s*:|\}\s*$)")
 _NAMES = ("name", "str")
-"""Keys of an annotation's name; ``str`` is that of the first versions."""
+"""Keys of an annotation's name; the first versions write ``str``."""
 _LONGEST = 4_096
 _MOST = 1 << 63
-"""Ids are 64 bits wide; no profiler writes one with the highest bit set."""
+"""Limit on ids: they have 64 bits, and no profiler writes one with the highest bit set."""
 
 
 @dataclass(frozen=True)
 class GraphAnnotations:
-    """Hold names of graphs' kernels: ``names`` has graph_node_id and name, each id once."""
+    """Hold names of graphs' kernels: ``names`` has columns graph_node_id and name, with distinct ids."""
 
     names: pl.DataFrame
 
 
 def read_capture(source: Source, read: Callable[[Source], Trace], *, max_bytes: int) -> Trace | GraphAnnotations:
-    """Read a second trace with ``read``, or the graph annotations that a regular file or bytes hold instead.
+    """Read a second trace with ``read``, or graph annotations from a regular file or bytes.
 
-    Raises ``InputError`` for what is neither, and for a pickle: to read one can run code.
+    Raises ``InputError`` for other content, and for a pickle, as unpickling can execute code.
     """
     if not isinstance(source, bytes) and not (isinstance(source, str | Path) and Path(source).is_file()):
         return read(source)
@@ -57,7 +58,7 @@ def read_capture(source: Source, read: Callable[[Source], Trace], *, max_bytes: 
 
 
 def _names(text: bytes, source: str) -> pl.DataFrame:
-    """Return (graph_node_id, name) of annotations as JSON text. Raises InputError for what is no such text."""
+    """Return (graph_node_id, name) from annotations as JSON text. Raises ``InputError`` for invalid text."""
     try:
         by_node = json.loads(text)
     except (ValueError, RecursionError) as problem:
@@ -72,7 +73,7 @@ def _names(text: bytes, source: str) -> pl.DataFrame:
 
 
 def _name(annotations: Any) -> str | None:
-    """Return the name that the innermost scope gave; None where none did."""
+    """Return the name of the innermost scope that has one; None without any."""
     scopes = annotations if isinstance(annotations, list) else [annotations]
     for scope in reversed(scopes):
         names = [scope.get(key) for key in _NAMES] if isinstance(scope, dict) else [scope]

@@ -1,4 +1,4 @@
-"""Recognise files that people take for traces by how they begin: what they are, and what to do instead."""
+"""Recognise other files that users pass as traces by their first bytes, and suggest what to do instead."""
 
 import re
 from collections.abc import Iterable
@@ -20,31 +20,31 @@ _BEGINNINGS = (
         for protocol in range(2, 6)
     ),
 )
-"""How the bytes begin, decompressed once if they were; none of these begins a JSON document."""
+"""First bytes of other file types, after one decompression if needed; no JSON document begins with them."""
 _ENCODED = (
-    ("UTF-32", re.compile(rb"\xff\xfe\0\0|\0\0\xfe\xff")),  # begins like UTF-16, so that it comes first
+    ("UTF-32", re.compile(rb"\xff\xfe\0\0|\0\0\xfe\xff")),  # begins like UTF-16, so it must come first
     ("UTF-16", re.compile(rb"\xff\xfe|\xfe\xff")),
     ("UTF-32LE", re.compile(rb"[{\[]\0\0\0[^\0]")),
     ("UTF-32BE", re.compile(rb"\0\0\0[{\[]\0")),
     ("UTF-16LE", re.compile(rb"[{\[]\0[^\0]")),
     ("UTF-16BE", re.compile(rb"\0[{\[]\0[^\0]")),
 )
-"""How text in other encodings begins: with a mark of its byte order or, without one, with the bracket of a JSON document."""
+"""First bytes of text in other encodings: a byte order mark or, without one, the bracket of a JSON document."""
 _PYTHON = re.compile(rb"\s*[{\[]\s*(?:[{\[]\s*)?'")
 _PAGE = re.compile(rb"\s*<(?:!doctype html|html)\b", re.IGNORECASE)
 _NAME, _MAGIC = slice(0, 100), slice(257, 262)
-"""Of a tar archive: its first file's name, filled up with NUL, and its mark."""
+"""Fields of a tar archive's header: the first file's name, padded with NUL, and the magic bytes."""
 _DOCUMENTS = (
     (
         {"schema", "nodes"},
         "an execution trace (ExecutionTraceObserver), which has no kernels; record with torch.profiler",
     ),
 )
-"""Keys that other JSON documents of PyTorch have."""
+"""Keys of PyTorch's other JSON documents."""
 
 
 def mistaken_file(content: bytes) -> str | None:
-    """Name the known file, no JSON, that begins so, in words that follow "is"; None for any other."""
+    """Name the file type of this content, worded to follow "is"; None for an unknown type."""
     if _PAGE.match(content):
         return "a page of HTML, as a download without permission gets; download the trace again"
     if b"\0" in content[_NAME] and content[_MAGIC] == b"ustar":
@@ -58,6 +58,6 @@ def mistaken_file(content: bytes) -> str | None:
 
 
 def mistaken_document(keys: Iterable[str]) -> str | None:
-    """Name what a JSON object with these keys is, in words that follow "is", if it is a known one."""
+    """Name the document type of a JSON object with these keys, worded to follow "is"; None for an unknown type."""
     held = set(keys)
     return next((what for needed, what in _DOCUMENTS if needed <= held), None)

@@ -1,4 +1,4 @@
-"""Turn parsed JSON into the raw frame: one row of text per event."""
+"""Convert parsed JSON into the raw frame: one row of text per event."""
 
 import json
 import re
@@ -62,15 +62,15 @@ SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 class Digits(str):
-    """Keep a number as the file writes it: a float64 loses the nanoseconds of epoch-based timestamps."""
+    """Keep a number as written in the file: a float64 loses the nanoseconds of epoch-based timestamps."""
 
     __slots__ = ()
 
 
 def strict_decoder(*, controls: bool = True) -> json.JSONDecoder:
-    """Return a JSON decoder that keeps digits of numbers and accepts NaN and Infinity.
+    """Return a JSON decoder that keeps the digits of numbers and accepts NaN and Infinity.
 
-    With ``controls`` it accepts raw control characters too.
+    With ``controls`` it also accepts raw control characters.
     """
     return json.JSONDecoder(strict=not controls, parse_float=Digits, parse_int=Digits, parse_constant=Digits)
 
@@ -100,12 +100,12 @@ def _texts(values: list[Any]) -> pl.Series:
     texts = [v if v is None or type(v) is str else text_of(v) for v in values]
     try:
         return pl.Series(texts, dtype=pl.String)
-    except UnicodeEncodeError:  # lone surrogates, which JSON can escape and UTF-8 cannot hold
+    except UnicodeEncodeError:  # lone surrogates, which JSON can escape and UTF-8 cannot encode
         return pl.Series([v and SURROGATE.sub("\ufffd", v) for v in texts], dtype=pl.String)
 
 
 def text_of(value: Any) -> str | None:
-    """Return JSON text of a value whose numbers are `Digits`; None for one that nests beyond reason."""
+    """Return the JSON text of a value whose numbers are `Digits`; None where it nests too deeply."""
     try:
         return _json(value)
     except RecursionError:

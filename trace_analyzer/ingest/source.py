@@ -1,4 +1,4 @@
-"""Read bytes of a trace from a path, an open file or memory, decompressed by content, not by name."""
+"""Read the bytes of a trace from a path, an open file or memory, decompressed by content instead of name."""
 
 import io
 import os
@@ -19,11 +19,11 @@ Progress = Callable[[str, float | None], None]
 Part = tuple[bytes, Note | None]
 
 DEFAULT_MAX_BYTES = 16 << 30
-"""Limit on the decompressed size: far above any usable trace, far below what a gzip bomb makes."""
+"""Limit on the decompressed size: far above any usable trace, far below the output of a gzip bomb."""
 
 _CHUNK = 4 << 20
 _GZIP = b"\x1f\x8b"
-# Frames of data, and those to be skipped, which may come first (RFC 8878, 3.1.2); lz4 shares the latter.
+# Data frames and skippable frames, which may come first (RFC 8878, 3.1.2); lz4 shares the latter.
 _ZSTD = (b"\x28\xb5\x2f\xfd", *(bytes([low]) + b"\x2a\x4d\x18" for low in range(0x50, 0x60)))
 _CHANGED = Note(
     CHANGED,
@@ -34,7 +34,7 @@ _NUL = "{:,} NUL bytes, from byte {:,} on, as a crash or an interrupted copy lea
 
 
 class Content:
-    """Yield the decompressed bytes of a trace, block by block, as often as they are wanted, until it is closed."""
+    """Yield the decompressed bytes of a trace in blocks, repeatedly, until it is closed."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class Content:
         self._max_bytes = max_bytes
         self._progress = progress
         self.notes: tuple[Note, ...] = ()
-        """What was wrong with the bytes that the last reading went through."""
+        """Problems with the bytes during the last reading."""
 
     def blocks(self) -> Iterator[bytes]:
         """Yield all bytes, from the start.
@@ -61,7 +61,7 @@ class Content:
         with self._file() as file:
             state = _state(file)
             for block, note in self._parts(file):
-                if (at := block.find(0)) >= 0:  # to count at once takes 15 times as long
+                if (at := block.find(0)) >= 0:  # counting immediately takes 15 times as long
                     if not nul:
                         first_nul = size + at
                     nul += block.count(0, at)
@@ -76,7 +76,7 @@ class Content:
                     yield block
             if size and _state(file) != state:
                 self.notes += (_CHANGED,)
-        # A file that only ends in them breaks off, or holds its whole document before.
+        # A file with NUL bytes only at its end is truncated, or contains its whole document before them.
         if nul and first_nul + nul < size:
             self.notes += (Note(NUL_BYTES, "warning", _NUL.format(nul, first_nul)),)
 
@@ -103,7 +103,7 @@ class Content:
 
 
 class _Replayed(io.BytesIO):
-    """Replay a stream from its start: it keeps what was read."""
+    """Replay a stream from its start, by keeping the bytes read."""
 
     def __init__(self, stream: BinaryIO | TextIO, name: str) -> None:
         self._stream = stream
@@ -115,17 +115,17 @@ class _Replayed(io.BytesIO):
         self._next = 0
         return self
 
-    def read(self, size: int | None = -1, /) -> bytes:  # as in io.BytesIO
+    def read(self, size: int | None = -1, /) -> bytes:  # positional, as in io.BytesIO
         if self._next == len(self._kept):
             self._kept.append(self._bytes_of(-1 if size is None else size))
         self._next += 1
         return self._kept[self._next - 1]
 
     def _bytes_of(self, size: int) -> bytes:
-        """Read from the stream, which may be one of text, or misbehave."""
+        """Read bytes from the stream, which may be a text stream, or misbehave."""
         try:
             block = self._stream.read(size)
-        except ValueError as error:  # it is closed, or of text that is no UTF-8
+        except ValueError as error:  # the stream is closed, or its text is no UTF-8
             raise InputError(f"{self._name}: cannot be read: {error}") from error
         if isinstance(block, str):
             return block.encode("utf-8", "surrogatepass")
@@ -134,16 +134,16 @@ class _Replayed(io.BytesIO):
         return bytes(block)
 
     def close(self) -> None:
-        """Stay open for the next reading; the stream is its owner's to close."""
+        """Do nothing: the stream stays open for the next reading, and its owner closes it."""
 
 
 def content_of(source: Source, *, max_bytes: int = DEFAULT_MAX_BYTES, progress: Progress | None = None) -> Content:
-    """Return the bytes of a trace, decompressed by what they are.
+    """Return the bytes of a trace, decompressed according to their content.
 
-    ``source`` is a path, ``"-"`` for standard input, bytes (or a bytearray, a memoryview), or an open file, binary or of text.
-    A gzip stream that breaks off or fails its checksum yields what could be read, with a note.
+    ``source`` is a path, ``"-"`` for standard input, bytes (or a bytearray, a memoryview), or an open binary or text
+    file. A gzip stream that is truncated or fails its checksum yields its readable part, with a note.
 
-    Raises ``InputError`` when it cannot be opened, or is none of these.
+    Raises ``InputError`` for a source that cannot be opened or is of another type.
     """
     if isinstance(source, (bytes, bytearray, memoryview)):
         content = bytes(source)
@@ -173,7 +173,7 @@ def _content_of_file(path: Path, max_bytes: int, progress: Progress | None) -> C
 
 
 def _status(file: BinaryIO) -> os.stat_result | None:
-    """Return what the system knows of the file; None where it is none of the system's."""
+    """Return the system's status of the file; None for an object that is no system file."""
     try:
         return os.fstat(file.fileno())
     except (OSError, AttributeError):
@@ -181,14 +181,14 @@ def _status(file: BinaryIO) -> os.stat_result | None:
 
 
 def _size(file: BinaryIO) -> int | None:
-    """Return the bytes of a regular file, or of memory; None for what has no size."""
+    """Return the size of a regular file or of memory; None for other sources."""
     if status := _status(file):
         return status.st_size or None
     return (len(file.getbuffer()) or None) if isinstance(file, io.BytesIO) else None
 
 
 def _state(file: BinaryIO) -> tuple[int, int] | None:
-    """Return size and time of the last change of a regular file; None for what is none."""
+    """Return the size and modification time of a regular file; None for other sources."""
     status = _status(file)
     return (status.st_size, status.st_mtime_ns) if status and stat.S_ISREG(status.st_mode) else None
 
@@ -200,7 +200,7 @@ def _opened(path: Path) -> BinaryIO:
             raise InputError(f"{path}: is a directory; name one trace file in it")
         if stat.S_ISCHR(mode):
             raise InputError(f"{path}: is a device, not a trace file")
-        # Without O_NONBLOCK, opening a FIFO that nobody writes to would hang for ever.
+        # Without O_NONBLOCK, opening a FIFO without a writer would block forever.
         descriptor = os.open(path, os.O_RDONLY | (os.O_NONBLOCK if stat.S_ISFIFO(mode) else 0))
         if stat.S_ISFIFO(mode):
             _await_writer(descriptor, path)
@@ -214,7 +214,7 @@ def _opened(path: Path) -> BinaryIO:
 
 
 def _await_writer(descriptor: int, path: Path) -> None:
-    """Wait a moment for the first bytes of a FIFO, then read it like any file."""
+    """Wait for the first bytes of a FIFO, up to a limit, then read it like a file."""
     import select
 
     poll = select.poll()
@@ -226,7 +226,7 @@ def _await_writer(descriptor: int, path: Path) -> None:
 
 
 def _gunzipped(chunks: Iterable[bytes]) -> Iterator[Part]:
-    """Yield (data, note) of a gzip stream of any number of members; damage ends it with a note."""
+    """Yield (data, note) of a gzip stream with any number of members; damage ends it with a note."""
     inflater, total, pending = zlib.decompressobj(31), 0, False
     for chunk in chunks:
         while chunk:
@@ -252,11 +252,11 @@ def _gunzipped(chunks: Iterable[bytes]) -> Iterator[Part]:
             else:
                 chunk = inflater.unconsumed_tail
     if pending:
-        yield inflater.flush(), Note("gzip-truncated", "warning", f"the gzip stream breaks off after {total:,} bytes")
+        yield inflater.flush(), Note("gzip-truncated", "warning", f"the gzip stream is truncated after {total:,} bytes")
 
 
 def _salvaged(inflater: "zlib._Decompress", chunk: bytes) -> bytes:
-    """Return what a damaged chunk still yields before the damage, located by halving it."""
+    """Return the data of a damaged chunk before the damage, which is located by bisection."""
     salvaged = bytearray()
     while len(chunk) > 1:
         half, ahead = len(chunk) // 2, inflater.copy()
@@ -270,7 +270,7 @@ def _salvaged(inflater: "zlib._Decompress", chunk: bytes) -> bytes:
 
 
 def _unzstd(chunks: Iterable[bytes]) -> Iterator[Part]:
-    """Yield (data, note) of a zstd stream of any number of frames; damage ends it with a note."""
+    """Yield (data, note) of a zstd stream with any number of frames; damage ends it with a note."""
     import zstandard
 
     inflater, total, pending = zstandard.ZstdDecompressor().decompressobj(), 0, False
@@ -288,4 +288,4 @@ def _unzstd(chunks: Iterable[bytes]) -> Iterator[Part]:
             if inflater.eof:
                 inflater = zstandard.ZstdDecompressor().decompressobj()
     if pending:
-        yield b"", Note("zstd-truncated", "warning", f"the zstd stream breaks off after {total:,} bytes")
+        yield b"", Note("zstd-truncated", "warning", f"the zstd stream is truncated after {total:,} bytes")

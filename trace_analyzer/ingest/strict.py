@@ -1,7 +1,7 @@
 """Parse bytes into the header and one row of text per event.
 
-All but small files are read by compiled code (`fast`), as far as they are sound. The rest is parsed as a whole
-where it is sound JSON; else value by value (`tolerant`), past what is no JSON, which a note names.
+Compiled code (`fast`) reads the sound parts of all but small files. The rest is parsed as a whole if it is valid JSON;
+else value by value (`tolerant`), skipping invalid parts, which a note names.
 """
 
 from bisect import bisect_left
@@ -23,7 +23,7 @@ from trace_analyzer.tuning import without_garbage_collection
 
 _HEAD = 1 << 20
 _LARGE = 20 << 20
-"""Characters that take some seconds without the compiled reader."""
+"""Number of characters whose reading takes some seconds without the compiled reader."""
 _SLOWLY = Note(
     "slow-reader",
     "info",
@@ -33,7 +33,7 @@ _SLOWLY = Note(
 
 @dataclass(frozen=True)
 class Document:
-    """Hold a file: its header, its events by what they are, and what was wrong with it."""
+    """Hold a file: its header, its classified events, and problems with its content."""
 
     header: dict[str, Any]
     events: Classified
@@ -44,8 +44,8 @@ class Document:
 def read_document(content: Content) -> Document:
     """Parse a Chrome trace: an object with ``traceEvents``, or a bare array of events.
 
-    Numbers keep their digits as text. Raises ``NotATrace`` when the bytes are no JSON, or hold no list of events, one without
-    a single event, or one of which no event can be read, and what reading the content raises.
+    Numbers keep their digits as text. Raises ``NotATrace`` when the bytes are no JSON, or contain no list of events, an
+    empty one, or one without a readable event. Errors from reading the content are raised unchanged.
     """
     name, blocks = content.name, content.blocks()
     head = _gathered(blocks, _HEAD)
@@ -97,7 +97,7 @@ def read_document(content: Content) -> Document:
 
 
 def _gathered(blocks: Iterator[bytes], size: int) -> bytes:
-    """Return the first blocks, up to ``size`` bytes or a little more; less where there are no more."""
+    """Return the first blocks, with at least ``size`` bytes in total if there are as many."""
     gathered = bytearray()
     for block in blocks:
         gathered += block
@@ -107,8 +107,8 @@ def _gathered(blocks: Iterator[bytes], size: int) -> bytes:
 
 
 def _whole(text: str) -> Walk | None:
-    """Parse the document in one go; None when it is not sound JSON, or might hold two lists of events."""
-    if text.count('"traceEvents"') > 1:  # the walker keeps both, where JSON keeps the last of equal keys
+    """Parse the document in one go; None when it is invalid JSON, or may contain two lists of events."""
+    if text.count('"traceEvents"') > 1:  # the walker keeps both lists, where JSON keeps the last of equal keys
         return None
     try:
         value = strict_decoder().decode(text)
@@ -123,7 +123,7 @@ def _whole(text: str) -> Walk | None:
 
 
 def _damage(walk: Walk, text: str, quick: Scanned, count: int) -> Iterator[Note]:
-    """Note what could not be read of the document."""
+    """Note the unreadable parts of the document."""
     faults = [(fault.at, fault.end - fault.start) for fault in quick.faults]
     for fault in walk.faults:
         at = 0 if faults else quick.cut_bytes + _byte_place(quick.rest, text, fault.at)
@@ -143,7 +143,7 @@ def _damage(walk: Walk, text: str, quick: Scanned, count: int) -> Iterator[Note]
         yield Note(
             TRUNCATED,
             "warning",
-            f"the file breaks off at byte {offset:,}, "
+            f"the file is truncated at byte {offset:,}, "
             + (f"after event {count:,}; everything before it was used" if count else "before its first whole event"),
         )
     if walk.deep_members:
@@ -155,7 +155,7 @@ def _damage(walk: Walk, text: str, quick: Scanned, count: int) -> Iterator[Note]
 
 
 def _byte_place(content: bytes, text: str, at: int) -> int:
-    """Return where the character is that has that place in the decoded content."""
+    """Return the byte offset of the character at index ``at`` of the decoded content."""
     if len(content) == len(text):
         return at
 

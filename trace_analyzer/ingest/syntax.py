@@ -1,7 +1,7 @@
-"""Follow the grammar of JSON, token by token, to where a value stops or the next whole event begins.
+"""Follow the grammar of JSON token by token, to the end of a value or to the next complete event.
 
-Reads text of any size and depth in linear time and without recursion, but takes about a microsecond per token: it is for
-what the JSON decoder refuses.
+It reads text of any size and depth in linear time and without recursion, at about a microsecond per token. It is meant
+for text that the JSON decoder refuses.
 """
 
 import re
@@ -9,7 +9,7 @@ import re
 _STRING = r'"[^"\\]*+(?:\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})[^"\\]*+)*+'
 _NUMBER = r"-?(?:0|[1-9][0-9]*+)(?:\.[0-9]++)?+(?:[eE][+-]?[0-9]++)?+"
 _WORDS = ("true", "false", "null", "NaN", "Infinity", "-Infinity")
-"""Literals, with those that Python's decoder takes beyond JSON's."""
+"""Literals, including those that Python's decoder accepts beyond JSON's."""
 _TOKEN = re.compile(rf'[ \t\r\n]*+(?:([{{}}\[\],:])|({_STRING}")|({"|".join(_WORDS)}|{_NUMBER}))')
 _BEGUN = re.compile(
     rf"[ \t\r\n]*+(?:{_STRING}(?:\\(?:u[0-9a-fA-F]{{0,3}})?)?|{_NUMBER}(?:\.|(?:\.[0-9]+)?[eE][+-]?)|-|"
@@ -23,21 +23,21 @@ _PHASE = '"ph"'
 
 
 class _Open:
-    """Hold the objects and arrays that are open at some place of a text, and what may stand there."""
+    """Hold the open objects and arrays at a place of a text, and which tokens may follow."""
 
     __slots__ = ("closing", "due", "phases", "starts")
 
     def __init__(self) -> None:
         self.starts: list[int] = []
-        """Where each object begins; `_ARRAY` for an array."""
+        """Start of each open object; `_ARRAY` for an array."""
         self.phases: list[int] = []
-        """Those of the objects that have a key ``ph``, as events do."""
+        """Starts of the open objects that have a key ``ph``, as events do."""
         self.due = "value"
         self.closing = ""
-        """The bracket that may stand here instead of what is due."""
+        """The bracket that may follow instead of the expected token."""
 
     def take(self, token: str, at: int, is_string: bool) -> bool:
-        """Take a token that begins at ``at`` and closes nothing; return whether it may stand here."""
+        """Take a token that begins at ``at`` and closes nothing; return whether the grammar allows it here."""
         due = self.due
         if due == "value":
             if token in "}],:":
@@ -63,7 +63,7 @@ class _Open:
         return True
 
     def close(self) -> int | None:
-        """Close the innermost; return where it began if it is an event."""
+        """Close the innermost object or array; return its start if it is an event."""
         start = self.starts.pop()
         self.end_value()
         if start == _ARRAY or self.phases[-1:] != [start]:
@@ -72,14 +72,14 @@ class _Open:
         return None if self.starts and self.starts[-1] != _ARRAY else start
 
     def end_value(self) -> None:
-        """Expect what follows a value: the end of the text's value itself, a comma, or a closing bracket."""
+        """Expect what follows a value: the end of the outermost value, a comma, or a closing bracket."""
         self.due, self.closing = "comma", "" if not self.starts else "]" if self.starts[-1] == _ARRAY else "}"
 
 
 def value_end(text: str, at: int) -> tuple[int, bool]:
-    """Return where the value that begins at ``at`` ends, and True; else where it stops being JSON, and False.
+    """Return the end of the value that begins at ``at`` and True, or the place where it stops being JSON and False.
 
-    A value that stops at the end of the text might be sound if the text went on.
+    A value that stops at the end of the text could be valid if the text continued.
     """
     level = _Open()
     while True:
@@ -98,9 +98,10 @@ def value_end(text: str, at: int) -> tuple[int, bool]:
 
 
 def next_event(text: str, at: int) -> int | None:
-    """Return where the first whole object with a key ``ph`` begins, at ``at`` or after it; None where there is none.
+    """Return the start of the first complete object with a key ``ph`` at or after ``at``; None without one.
 
-    Objects that are the value of a key in another are passed over, so that an event's arguments are not taken for one.
+    Objects that are values of a key in another object are skipped, so that an event's arguments are not taken for an
+    event.
     """
     level = _Open()
     while True:

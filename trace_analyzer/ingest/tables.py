@@ -1,4 +1,4 @@
-"""Declare the tables of a trace as read, before any analysis."""
+"""Declare the tables of a trace as read from the file, before any analysis."""
 
 from trace_analyzer.schema import (
     ACTIVITY,

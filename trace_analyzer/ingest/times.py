@@ -1,4 +1,4 @@
-"""Convert decimal text in microseconds to int64 nanoseconds, exactly: the only place that changes time's unit."""
+"""Convert decimal text in microseconds to int64 nanoseconds exactly; no other code converts the unit of times."""
 
 from decimal import MAX_EMAX, MIN_EMIN, ROUND_HALF_EVEN, Context, Decimal, InvalidOperation
 
@@ -10,12 +10,12 @@ _EXACT = Context(prec=2 * _LONGEST, Emax=MAX_EMAX, Emin=MIN_EMIN)
 
 
 def nanoseconds(texts: pl.Series) -> pl.Series:
-    """Return int64 nanoseconds of decimal microseconds; null where the text is no number or out of range.
+    """Return int64 nanoseconds from decimal microseconds; null where the text is no number or out of range.
 
     Digits beyond the nanosecond are rounded half to even, as in exact decimal arithmetic.
     """
     name = texts.name
-    # A decimal with three places, which Polars rounds half to even, is an integer of thousandths.
+    # A decimal with three places, to which Polars rounds half to even, is stored as an integer of thousandths.
     thousandths = pl.col("text").str.to_decimal(scale=3).to_physical().cast(pl.Int64, strict=False)
     plain = texts.to_frame("text").select("text", pl.when(thousandths.abs() < _LIMIT_NS).then(thousandths).alias(name))
     if plain.get_column(name).null_count() == texts.null_count():
@@ -28,7 +28,7 @@ def nanoseconds(texts: pl.Series) -> pl.Series:
 
 
 def _exact(text: str) -> int | None:
-    """Return nanoseconds of a number in any notation (exponents, a leading plus, blanks around it)."""
+    """Return nanoseconds from a number in any notation (exponents, a leading plus, surrounding blanks)."""
     try:
         value = Decimal(text.strip()) if len(text) < _LONGEST else None
         if value is None or not value.is_finite() or value.adjusted() > 20:

@@ -1,6 +1,6 @@
-"""Read damaged JSON: all whole events, what else can be read of the document, and which bytes could not be.
+"""Read damaged JSON: all complete events, other readable parts of the document, and the places of unreadable bytes.
 
-A place that is no JSON costs the event that it stands in; reading goes on at the next event that is whole.
+An invalid place costs only its event; reading resumes at the next complete event.
 """
 
 import json
@@ -17,28 +17,28 @@ _SEPARATOR = re.compile(r"[ \t\r\n,]*")
 
 
 TOO_DEEP = object()
-"""In the place of an event that nests too deeply to be read."""
+"""Placeholder for an event with too much nesting to be read."""
 
 
 @dataclass(frozen=True)
 class Fault:
-    """Locate what is no JSON (``at``), in a part of the text that was not read (``start`` to ``end``)."""
+    """Locate invalid JSON (``at``) in a part of the text that was not read (``start`` to ``end``)."""
 
     at: int
     start: int
     end: int
 
     def moved(self, by: int) -> "Fault":
-        """Return the fault of a text that begins ``by`` places into a larger one, in places of that."""
+        """Return the fault at the same place of a larger text, in which this text begins at ``by``."""
         return Fault(self.at + by, self.start + by, self.end + by)
 
 
 @dataclass
 class Walk:
-    """Hold what was read of a text; places are counted in characters.
+    """Hold the content read from a text; places are counted in characters.
 
-    ``broken_at`` is where the last value begins if the text ends within it. Events that are sound, but nest beyond what Python
-    can read, are `TOO_DEEP`; ``deep_members`` counts such members of the header.
+    ``broken_at`` is the start of the last value if the text ends within it. Valid events that nest deeper than Python
+    can read are `TOO_DEEP`; ``deep_members`` counts such members of the header.
     """
 
     header: dict[str, Any] = field(default_factory=dict)
@@ -51,9 +51,9 @@ class Walk:
 
 
 def walk_document(text: str, name: str) -> Walk:
-    """Read a document value by value, past what is no JSON.
+    """Read a document value by value, skipping invalid JSON.
 
-    Raises ``NotATrace`` where it begins like no JSON document, or is none and holds no event.
+    Raises ``NotATrace`` where the text does not begin like a JSON document, or is invalid and contains no event.
     """
     walk = Walk()
     at = _skip(text, 0)
@@ -71,10 +71,10 @@ def walk_document(text: str, name: str) -> Walk:
 
 
 def recover(content: bytes, text: str, at: int) -> tuple[list[Any], list[Fault], int] | None:
-    """Read what stands in a list of events from ``at`` on, up to the next `{` or `]` where a reader can try again.
+    """Read entries of a list of events from ``at`` up to the next `{` or `]` at which a reader can resume.
 
-    ``text`` is the content with a character per byte. Returns the entries, the faults and the place; None where the content ends
-    before that.
+    ``text`` is the content with one character per byte. Returns the entries, the faults and the place; None where the
+    content ends before such a place.
     """
     entries: list[Any] = []
     faults: list[Fault] = []
@@ -103,7 +103,7 @@ def _decoded(content: bytes) -> Any:
 
 
 def _members(text: str, at: int, walk: Walk) -> int | None:
-    """Read the members of the document from ``at`` on; return where it is closed, None where it is not."""
+    """Read the members of the document from ``at``; return the end of the document, None where it is not closed."""
     decoder = strict_decoder()
     while True:
         at = _SEPARATOR.match(text, at).end()  # type: ignore[union-attr]
@@ -132,9 +132,9 @@ def _members(text: str, at: int, walk: Walk) -> int | None:
 
 
 def _past_member(text: str, at: int, walk: Walk) -> int | None:
-    """Go on behind the member at ``at``, which the decoder refuses, or behind the list of the next whole event."""
+    """Continue after the member at ``at`` that the decoder refuses, or after the list of the next complete event."""
     fault, is_sound = value_end(text, at) if text[at : at + 1] in ('"', "") else (at, False)
-    if is_sound:  # it is a key
+    if is_sound:  # the value read is a key
         fault = _skip(text, fault)
         if text[fault : fault + 1] == ":":
             fault, is_sound = value_end(text, _skip(text, fault + 1))
@@ -149,7 +149,7 @@ def _past_member(text: str, at: int, walk: Walk) -> int | None:
 
 
 def _events(text: str, at: int, walk: Walk) -> int | None:
-    """Read the events of a list from ``at`` on; return where it is closed, None where it is not."""
+    """Read the events of a list from ``at``; return the end of the list, None where it is not closed."""
     decoder = strict_decoder()
     while True:
         at = _SEPARATOR.match(text, at).end()  # type: ignore[union-attr]
@@ -172,7 +172,7 @@ def _events(text: str, at: int, walk: Walk) -> int | None:
 
 
 def _recover(text: str, start: int, fault: int, walk: Walk) -> int | None:
-    """Note what cannot be read from ``start`` on; return where the next whole event begins, None where there is none."""
+    """Record the unreadable part from ``start``; return the start of the next complete event, None without one."""
     if fault == len(text):
         walk.broken_at = start
         return None

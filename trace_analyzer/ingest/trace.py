@@ -1,4 +1,4 @@
-"""Define `Trace`: what a file says, in typed tables, before anything is concluded from it."""
+"""Define `Trace`: the content of a file in typed tables, before any analysis."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from trace_analyzer.run_metadata import HEADER_KEY, RunMetadata, settings_of
 
 @dataclass(frozen=True)
 class DeviceProperties:
-    """Hold a device of the file's header."""
+    """Hold a device from the file's header."""
 
     index: str
     name: str | None
@@ -25,7 +25,7 @@ class DeviceProperties:
 
 @dataclass(frozen=True)
 class ProcessGroup:
-    """Hold a process group of the file's header: its global ranks, in order; empty where they are not listed."""
+    """Hold a process group from the file's header: its global ranks in order; empty where they are not listed."""
 
     name: str
     description: str | None
@@ -36,7 +36,7 @@ class ProcessGroup:
 
 @dataclass(frozen=True)
 class Header:
-    """Hold facts from outside the events."""
+    """Hold facts from the file's header."""
 
     devices: tuple[DeviceProperties, ...]
     rank: int | None
@@ -51,11 +51,11 @@ class Header:
 class Trace:
     """Hold one trace file.
 
-    Tables are described in `trace_analyzer.ingest.tables`; texts of events and of operators' inputs are categorical.
+    `trace_analyzer.ingest.tables` describes the tables; texts of events and of operators' inputs are categorical.
 
-    ``profiler_sessions`` are (start, end) of the profiler's own spans, ns; ``boundaries`` the instants at
-    which it says that a recording began or ended.
-    ``unsupported`` counts device events whose category this program cannot account for.
+    ``profiler_sessions`` are (start, end) of the profiler's own spans, ns; ``boundaries`` are the instants at which it
+    marks the start or end of a recording. ``unsupported`` counts device events of categories that this program does not
+    support.
     """
 
     path: str
@@ -79,7 +79,7 @@ class Trace:
 
 
 def header_of(raw: Mapping[str, Any]) -> tuple[Header, tuple[Note, ...]]:
-    """Read the header from the document's keys, and note impossible numbers; what is malformed is missing."""
+    """Read the header from the document's keys, and note impossible numbers; malformed values count as missing."""
     distributed = raw.get("distributedInfo")
     distributed = distributed if isinstance(distributed, dict) else {}
     entries = raw.get("deviceProperties")
@@ -117,7 +117,7 @@ def _device_properties(entry: Mapping[str, Any], refused: list[str]) -> DevicePr
 
 
 def _process_groups(entries: object) -> tuple[ProcessGroup, ...]:
-    """Return the groups of ``pg_config`` (torch.distributed.distributed_c10d._get_all_pg_configs) that have a name."""
+    """Return the named groups of ``pg_config`` (torch.distributed.distributed_c10d._get_all_pg_configs)."""
     listed = entries if isinstance(entries, list) else []
     groups = [(entry, _text(entry.get("pg_name"))) for entry in listed if isinstance(entry, dict)]
     ignored: list[str] = []
@@ -135,7 +135,7 @@ def _process_groups(entries: object) -> tuple[ProcessGroup, ...]:
 
 
 def _ranks(values: object) -> tuple[int, ...]:
-    """Return a list of ranks; empty where an entry is none."""
+    """Return a list of ranks; empty where an entry is no integer."""
     try:
         ranks = tuple(int(str(value)) for value in values) if isinstance(values, list) else ()
     except ValueError:
@@ -144,13 +144,13 @@ def _ranks(values: object) -> tuple[int, ...]:
 
 
 def _text(value: object) -> str | None:
-    """Return a text that says something, shortened; None for all else."""
+    """Return a non-blank text, shortened; None for any other value."""
     text = str(value) if isinstance(value, str | int) and not isinstance(value, bool) else ""
     return _shortened(SURROGATE.sub("\ufffd", text)) if text.strip() else None
 
 
 _LONGEST_NAME = 256
-"""Characters that names of devices have room for where they are defined (CUDA's `cudaDeviceProp`, HIP's `hipDeviceProp_t`)."""
+"""Limit on the characters of device names, by their definitions (CUDA's `cudaDeviceProp`, HIP's `hipDeviceProp_t`)."""
 
 
 def _shortened(name: str) -> str:
@@ -161,11 +161,11 @@ _INT32, _INT64, _VERSION = 2**31 - 1, 2**63 - 1, 999
 
 
 def _integer(entry: Mapping[str, Any], key: str, most: int, refused: list[str], least: int = 0) -> int | None:
-    """Return the integer of a key, None where it is none; one out of range is ``refused``."""
+    """Return the integer of a key, None where it is no integer; one out of range is added to ``refused``."""
     value = entry.get(key)
     try:
         number = None if value is None else int(str(value))
-    except ValueError:  # also for one of over 4,300 digits
+    except ValueError:  # also raised for numbers of over 4,300 digits
         return None
     if number is None or least <= number <= most:
         return number

@@ -1,1 +1,1 @@
-"""Judge a whole job from the traces of its ranks, each summed up where it is read."""
+"""Judge a job from the traces of its ranks, each of which is summarized where it is read."""

@@ -1,4 +1,4 @@
-"""Match the collectives of a job, align the clocks of its hosts, and undo matches that cannot be."""
+"""Match the collectives of a job, align the clocks of its hosts, and remove impossible matches."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,19 +13,20 @@ from trace_analyzer.ranks.matching import WAYS, matched_by_ends, matched_by_key,
 from trace_analyzer.ranks.summary import RankSummary
 
 RANKS_PER_HOST = 8
-"""Ranks that share a host where traces do not name it: servers have eight devices most often."""
+"""Assumed ranks per host where traces do not name hosts: most servers have eight devices."""
 _GUESS_NS = 50_000
-"""A larger residual may mean that ranks were put on one host that are on several."""
+"""Largest residual for assumed hosts: a larger one suggests ranks of several hosts on one."""
 _LEAST_NS = 2_000
-"""Timestamps of older traces are whole microseconds: ends differ by two without meaning anything."""
+"""Least residual: timestamps of older traces are whole microseconds, so ends differ by up to two."""
 _QUANTILE = 0.95
 _MOST_GROUPS = 8
-"""Process groups that a rank is in, at most: those of data, tensor, pipeline, context and expert parallelism, and some of two of them."""
+"""Most process groups per rank: data, tensor, pipeline, context and expert parallelism, and some combinations of
+two."""
 
 
 @dataclass(frozen=True)
 class Clock:
-    """Hold the clock of a host against that of the first."""
+    """Hold the clock of a host relative to the first host's."""
 
     host: Annotated[str, "The host."]
     offset_ns: Annotated[int | None, "Offset at the first matched collective, ns; null where they share none."]
@@ -40,8 +41,8 @@ class Clock:
 class Alignment:
     """Hold the common clock of a job: ``fit`` of the clocks, and the clock of each rank (``clock_of``, by rank).
 
-    ``residual_ns`` is what no statement on single collectives may fall below, None without a match; ``allowed_ns`` is by how much a rank of a
-    collective may end before another one starts.
+    ``residual_ns`` is the resolution of statements on single collectives, None without a match. ``allowed_ns`` is the
+    most by which a rank of a collective may end before another one starts.
     """
 
     fit: Fit
@@ -53,9 +54,9 @@ class Alignment:
 
 
 def hosts_of(ranks: Sequence[RankSummary], is_hidden: bool = False) -> tuple[dict[int, str], bool]:
-    """Return the host of each rank, and whether that is a guess: by `RANKS_PER_HOST` where a trace names none.
+    """Return the host of each rank, and whether it is assumed: by `RANKS_PER_HOST` where a trace does not name it.
 
-    Hosts that are hidden are called host1, host2, ..., in the order of their first ranks.
+    Hidden hosts are called host1, host2, ..., in order of their first ranks.
     """
     if all(summary.host for summary in ranks):
         named = {summary.rank: summary.host or "" for summary in ranks if summary.rank is not None}
@@ -67,7 +68,7 @@ def hosts_of(ranks: Sequence[RankSummary], is_hidden: bool = False) -> tuple[dic
 
 
 def align(rows: pl.DataFrame, hosts: dict[int, str], is_guess: bool = False) -> Alignment:
-    """Align the clocks of ranks by collectives (`ROWS`), by host; by rank where hosts are a guess that does not hold."""
+    """Align the clocks of ranks by collectives (`ROWS`), per host; per rank where assumed hosts prove wrong."""
     keyed = matched_by_key(rows)
     result = _align(keyed, hosts)
     if is_guess and (result.residual_ns is None or result.residual_ns > _GUESS_NS):
@@ -106,13 +107,13 @@ def matched(rows: pl.DataFrame, alignment: Alignment) -> pl.DataFrame:
 
 
 def _with_members(rows: pl.DataFrame) -> pl.DataFrame:
-    """Take the ranks that met for the process group where collectives are matched by their ends.
+    """Replace the process group by the set of ranks that met, where collectives are matched by their ends.
 
-    Where these differ from one collective to the next too often, they are no groups, and ``of`` stays as recorded.
+    Where this set changes too often from one collective to the next, it is no group, and ``of`` stays as recorded.
     """
     is_met = pl.col("by") == WAYS.index("ends")
     met = rows.lazy().filter(is_met)
-    # Hashes of 48 bits: the sum of up to 65,536 does not overflow.
+    # Hashes of 48 bits: the sum of up to 65,536 hashes does not overflow.
     members = met.group_by("match").agg((pl.col("rank").hash() // (1 << 16)).sum().hash().alias("members")).collect()
     if members.is_empty():
         return rows
@@ -124,19 +125,19 @@ def _with_members(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def _host_ends(rows: pl.DataFrame) -> pl.DataFrame:
-    """Return the middle end of each collective on each clock."""
+    """Return the median end of each collective on each clock."""
     ends = rows.filter(pl.col("match").is_not_null(), pl.col("is_split"))
     return ends.group_by("match", "clock").agg(pl.col("end_ns").median().cast(pl.Int64), pl.col("step").first())
 
 
 def _main(fit: Fit) -> int:
-    """Return the component of most clocks; -1 where no clock has a collective."""
+    """Return the component with most clocks; -1 where no clock has a collective."""
     known = fit.component[fit.component >= 0]
     return int(np.bincount(known).argmax()) if len(known) else -1
 
 
 def _with_frequent(rows: pl.DataFrame, fit: Fit) -> Fit:
-    """Return the fit with clocks outside of its main component set by the most frequent difference of ends to a reference."""
+    """Return the fit, with clocks outside its main component set by their most frequent difference of ends."""
     main = _main(fit)
     inside = fit.component == main if main >= 0 else np.arange(len(fit.component)) == 0
     if inside.all():
@@ -161,7 +162,7 @@ def _with_frequent(rows: pl.DataFrame, fit: Fit) -> Fit:
 
 
 def _by_ends(rows: pl.DataFrame, fit: Fit) -> pl.DataFrame:
-    """Match by ends what has no match, among clocks that are aligned with each other."""
+    """Match the unmatched rows by their ends, among clocks that are aligned with each other."""
     if rows.filter(pl.col("match").is_null(), pl.col("is_split")).is_empty():
         return rows
     clocks = np.arange(len(fit.component))
@@ -175,7 +176,7 @@ def _by_ends(rows: pl.DataFrame, fit: Fit) -> pl.DataFrame:
 
 
 def _spread(rows: pl.DataFrame, fit: Fit) -> pl.DataFrame:
-    """Put ends on the common clock and add apart_ns: how far each lies from the middle end of its collective."""
+    """Convert ends to the common clock and add apart_ns: the distance of each from its collective's median end."""
     rows = rows.with_columns(aligned(rows, fit).alias("end_ns"))
     is_told = pl.col("match").is_not_null() & pl.col("is_split")
     apart = (pl.col("end_ns") - pl.col("end_ns").median().over("match")).abs()
@@ -188,7 +189,7 @@ def _residual(rows: pl.DataFrame) -> int | None:
 
 
 def _without_impossible(rows: pl.DataFrame, allowed: int) -> pl.DataFrame:
-    """Undo matches in which somebody ends before the last one starts by over ``allowed`` ns."""
+    """Remove matches in which a rank ends before the last one starts by over ``allowed`` ns."""
     start = (pl.col("end_ns") - pl.col("duration_ns")).max().over("match")
     is_wrong = (start - pl.col("end_ns").min().over("match") > allowed) & pl.col("apart_ns").is_not_null()
     return rows.with_columns(pl.when(~is_wrong).then(name).alias(name) for name in ("match", "by", "apart_ns"))

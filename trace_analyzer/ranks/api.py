@@ -17,7 +17,7 @@ def analyze_ranks(
     progress: Progress | None = None,
     redact: bool = False,
 ) -> JobReport:
-    """Judge a job: which rank is late, how often, by how much, why, and what a cure gives.
+    """Judge a job: which rank is late, how often, by how much, why, and the gain of a fix.
 
     Parameters
     ----------

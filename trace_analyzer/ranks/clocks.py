@@ -1,4 +1,4 @@
-"""Align the clocks of hosts by collectives, which end everywhere at the same time."""
+"""Align the clocks of hosts by collectives, which end at the same time on all ranks."""
 
 import warnings
 from dataclasses import dataclass
@@ -10,22 +10,23 @@ import polars as pl
 Floats = npt.NDArray[np.float64]
 
 PER_STEP, MOST = 200, 2_000
-"""Collectives of a step, and of all, that clocks are aligned by: those that most clocks share."""
+"""Most collectives per step, and in total, for aligning clocks: those shared by most clocks."""
 MOST_ENDS, _LEAST_MATCHES = 400_000, 100
-"""Ends of collectives on clocks that clocks are aligned by, and collectives at least: of many clocks fewer collectives do."""
+"""Most ends of collectives for aligning clocks, and least collectives: with many clocks, fewer collectives are
+enough."""
 _ROUNDS = 50
 _CONVERGED_NS = 0.5
 _LEAST_FOR_DRIFT = 8
-"""Collectives of a clock from which its drift is computed."""
+"""Least collectives of a clock for computing its drift."""
 _DRIFT_ERRORS = 4.0
-"""A drift is one where the two halves of the recording differ by this many standard errors of their medians."""
+"""Least drift, in standard errors of the difference between the medians of the recording's two halves."""
 _MAD = 1.4826
-"""Standard deviation of a normal distribution over its median absolute deviation."""
+"""Ratio of a normal distribution's standard deviation to its median absolute deviation."""
 
 
 @dataclass(frozen=True)
 class Fit:
-    """Hold the offsets and drifts of clocks against the first clock of their component, at time ``origin_ns`` of that clock.
+    """Hold offsets and drifts of clocks relative to the first clock of their component, at its time ``origin_ns``.
 
     ``component`` numbers sets of clocks that share collectives; -1 for clocks that share none.
     """
@@ -37,10 +38,10 @@ class Fit:
 
 
 def fit_clocks(ends: pl.DataFrame, clocks: int, origin_ns: int) -> Fit:
-    """Align clocks by ``ends``: match, step, clock, end_ns, one row per match and clock; offsets are those at ``origin_ns``.
+    """Align clocks by ``ends``: match, step, clock, end_ns, one row per match and clock; offsets hold at ``origin_ns``.
 
-    Model: end = common + offset + drift * (common - origin), solved by median polish (Tukey 1977) with the slope between the medians of the two
-    halves of the recording.
+    Model: end = common + offset + drift * (common - origin), solved by median polish (Tukey 1977), with the slope
+    between the medians of the recording's two halves.
     """
     if clocks == 1:
         return Fit(np.zeros(1), np.zeros(1), np.zeros(1, dtype=np.int64), origin_ns)
@@ -53,7 +54,7 @@ def fit_clocks(ends: pl.DataFrame, clocks: int, origin_ns: int) -> Fit:
     offset, component = _start(matrix)
     drift = np.zeros(clocks)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # nanmedian of a clock without collectives is NaN
+        warnings.simplefilter("ignore", RuntimeWarning)  # the nanmedian of a clock without collectives is NaN
         for _ in range(_ROUNDS if len(matrix) else 0):
             common = np.nanmedian((matrix - offset) / (1 + drift), axis=1)
             new_offset, new_drift = _lines(matrix - common[:, None], common, component)
@@ -65,7 +66,7 @@ def fit_clocks(ends: pl.DataFrame, clocks: int, origin_ns: int) -> Fit:
 
 
 def aligned(rows: pl.DataFrame, fit: Fit, time: str = "end_ns") -> pl.Expr:
-    """Return the column ``time`` of rows with a ``clock``, on the common clock, in ns."""
+    """Return column ``time`` of rows with a ``clock``, converted to the common clock, in ns."""
     offset = pl.lit(pl.Series(fit.offset_ns).gather(rows.get_column("clock")))
     drift = pl.lit(pl.Series(fit.drift).gather(rows.get_column("clock")))
     since = (pl.col(time) - fit.origin_ns).cast(pl.Float64)
@@ -73,7 +74,7 @@ def aligned(rows: pl.DataFrame, fit: Fit, time: str = "end_ns") -> pl.Expr:
 
 
 def _chosen(ends: pl.DataFrame, most: int) -> pl.DataFrame:
-    """Return the rows of the matches that most clocks share, some of each step, ``most`` or fewer."""
+    """Return the rows of at most ``most`` matches: those shared by most clocks, some from each step."""
     shared = (
         ends.group_by("match")
         .agg(pl.len().alias("clocks"), pl.col("step").first(), pl.col("end_ns").min())
@@ -86,7 +87,7 @@ def _chosen(ends: pl.DataFrame, most: int) -> pl.DataFrame:
 
 
 def _start(matrix: Floats) -> tuple[Floats, npt.NDArray[np.int64]]:
-    """Return first offsets, going from clock to clock over shared collectives, and the component of each clock."""
+    """Return initial offsets, propagated over shared collectives, and the component of each clock."""
     known = ~np.isnan(matrix)
     offset = np.zeros(matrix.shape[1])
     component = np.full(matrix.shape[1], -1)
@@ -106,12 +107,12 @@ def _start(matrix: Floats) -> tuple[Floats, npt.NDArray[np.int64]]:
             component[new] = number
         number += 1
     if not number and len(component):
-        component[0] = 0  # the reference, even where nothing ties another clock to it
+        component[0] = 0  # the reference, even if no other clock shares a collective with it
     return offset, component
 
 
 def _lines(residuals: Floats, common: Floats, component: npt.NDArray[np.int64]) -> tuple[Floats, Floats]:
-    """Return offset and drift of each clock by its residuals; those of the first clock of a component are 0."""
+    """Return offset and drift of each clock from its residuals; 0 for the first clock of a component."""
     is_late = common > np.median(common)
     times = np.where(np.isnan(residuals), np.nan, common[:, None])
     early_ns, late_ns = (np.nanmedian(residuals[half], axis=0) for half in (~is_late, is_late))
@@ -121,7 +122,7 @@ def _lines(residuals: Floats, common: Floats, component: npt.NDArray[np.int64]) 
     rest = residuals - drift * common[:, None]
     centre = np.nanmedian(rest, axis=0)
     spread = _MAD * np.nanmedian(np.abs(rest - centre), axis=0)
-    # A median of n values errs by 1.25 standard deviations over the root of n; each half has n / 2.
+    # The median of n values has a standard error of 1.25 standard deviations over sqrt(n); each half has n / 2.
     error = 1.2533 * spread * 2 / np.sqrt(np.maximum(count, 1))
     is_told = (count >= _LEAST_FOR_DRIFT) & (np.abs(late_ns - early_ns) > _DRIFT_ERRORS * error)
     drift = np.where(is_told, drift, 0.0)

@@ -1,4 +1,4 @@
-"""Write frames as plain columns of bytes and read them back: quick to read by the thousand, and safe whatever is in them."""
+"""Write frames as plain columns of bytes and read them back: fast for thousands of files, and safe for any content."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -13,10 +13,10 @@ _Part = tuple[npt.NDArray[Any], npt.NDArray[np.bool_] | None]
 
 
 def packed(frame: pl.DataFrame) -> tuple[dict[str, Any], bytes]:
-    """Return a frame of numbers and texts as its description, which is JSON, and bytes.
+    """Return a frame of numbers and texts as a JSON description and bytes.
 
-    A column of one value is kept as that value. Texts are places in a list of distinct ones; nulls of numbers are the least value of their type,
-    which is the smallest that holds them.
+    A constant column is stored as its value. Texts are indices into a list of distinct ones. Numbers have the smallest
+    type that fits; its least value means null.
     """
     columns: dict[str, Any] = {}
     parts = []
@@ -48,11 +48,11 @@ def _array(values: pl.Series) -> npt.NDArray[Any]:
 def unpacked(
     several: Sequence[tuple[Mapping[str, Any], memoryview]], schema: Mapping[str, pl.DataType]
 ) -> tuple[pl.DataFrame, list[int]]:
-    """Return the frames of ``schema`` that `packed` wrote, one under the other, and how many bytes each of them took.
+    """Return the frames of ``schema`` written by `packed`, concatenated, and the number of bytes read for each.
 
-    Texts come as ``pl.Enum`` of those that occur: places of them take less time than texts. ``several`` are descriptions and the bytes that begin with
-    those of the frame: thousands are read without a frame for each. Raises ``ValueError``, ``KeyError`` or ``TypeError`` where they are not what
-    `packed` writes.
+    Texts become ``pl.Enum``, as indices are faster than texts. ``several`` are descriptions, and bytes that begin with
+    those of the frame; thousands are read without a frame for each. Raises ``ValueError``, ``KeyError`` or
+    ``TypeError`` for other content.
     """
     names = list(schema)
     rows = []
@@ -78,7 +78,7 @@ def _unpacked_column(
     rows: Sequence[int],
     offsets: list[int],
 ) -> pl.Series:
-    """Return a column of all frames, and move ``offsets`` behind the bytes of it."""
+    """Return a column of all frames, and advance ``offsets`` past its bytes."""
     texts: dict[str, int] | None = {} if dtype == pl.String else None
     if not any("type" in column for column in described):
         return _series(name, [_repeated([column["value"] for column in described], rows, dtype, texts)], dtype, texts)
@@ -95,7 +95,7 @@ def _unpacked_column(
 
 
 def _stored(column: Mapping[str, Any], content: memoryview, rows: int, offset: int, is_float: bool) -> _Part:
-    """Return the values of a column and where they are null."""
+    """Return the values of a column and its nulls."""
     if column["type"] not in _TYPES:
         raise ValueError(f"a column is of type {column['type']}")
     array: npt.NDArray[Any] = np.frombuffer(content, column["type"], rows, offset)
@@ -107,9 +107,9 @@ def _stored(column: Mapping[str, Any], content: memoryview, rows: int, offset: i
 
 
 def _repeated(values: Sequence[Any], rows: Sequence[int], dtype: pl.DataType, texts: dict[str, int] | None) -> _Part:
-    """Return columns of one value each, one under the other; of texts their places in ``texts``.
+    """Return the concatenation of constant columns; for texts, their indices in ``texts``.
 
-    Texts that are new are added there. Raises ``TypeError`` where a value is not of the column's type.
+    New texts are added there. Raises ``TypeError`` for a value of another type.
     """
     known = str if dtype == pl.String else bool if dtype == pl.Boolean else (int, float) if dtype.is_float() else int
     for value in values:
@@ -130,9 +130,9 @@ def _with_places(
     texts: dict[str, int],
     known: dict[tuple[str, ...], npt.NDArray[np.int64]],
 ) -> _Part:
-    """Return a column of texts with their places in ``texts``, to which new ones are added.
+    """Return a column of texts as indices in ``texts``, to which new texts are added.
 
-    ``known`` has the places of the lists that came before.
+    ``known`` caches the indices of earlier lists.
     """
     places, is_null = part
     listed = tuple(own)

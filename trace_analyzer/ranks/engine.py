@@ -1,6 +1,6 @@
-"""Run the summing up of ranks on anything with ``submit(function, path).result()``: by default a pool of processes.
+"""Summarize ranks on any executor with ``submit(function, path).result()``; by default on a pool of processes.
 
-This module loads none of the analysis: a worker sets its environment before it does.
+This module imports no analysis code, as a worker sets its environment before importing it.
 """
 
 import os
@@ -23,24 +23,25 @@ from trace_analyzer.tuning import limit_arenas
 Progress = Callable[[str, float | None], None]
 
 _IN_FLIGHT = 64
-"""Ranks that a foreign executor has at a time."""
+"""Most ranks in flight on a foreign executor."""
 _TRIES = 2
-"""A worker that dies takes its neighbours' ranks along: these are tried again, then one by one."""
+"""Tries per rank: a worker that dies also loses its neighbours' ranks, which are tried again, then one by one."""
 _POLL_S = 0.2
 _BASE_BYTES = 100 << 20
 _PER_BYTE = {".gz": 40, ".zst": 40}
-"""A worker takes 100 MB and twice its JSON text; compressed traces are a twentieth of that text."""
+"""Memory per byte of a compressed file: a worker takes 100 MB plus twice the JSON text, of which the file is a
+twentieth."""
 
 
 class Future(Protocol):
-    """Declare what ``submit`` returns."""
+    """Declare the result of ``submit``."""
 
     def result(self) -> Any:
         """Wait for the result, and raise what the function raised."""
 
 
 class Executor(Protocol):
-    """Declare what runs functions elsewhere: executors of `concurrent.futures`, `dask.distributed.Client`, loky."""
+    """Declare the interface of executors: `concurrent.futures`, `dask.distributed.Client`, loky."""
 
     def submit(self, function: Callable[[str], bytes], path: str, /) -> Future:
         """Run the function on the path."""
@@ -54,11 +55,10 @@ def summaries(
     workers: int | None = None,
     progress: Progress | None = None,
 ) -> Store:
-    """Put a summary of each path into ``contents``, in order, as `summarize` does, and return it.
+    """Put a summary of each path into ``contents``, in order, like `summarize`, and return it.
 
-    What ends a worker is that rank's error.
-    ``executor`` is the caller's to shut down. By default ranks run in ``workers`` new processes, as many as there are processors and as memory
-    admits. No process outlives the call.
+    A dying worker is an error of its rank. The caller shuts down a given ``executor``. By default, ranks run in
+    ``workers`` new processes, limited by processors and memory. All processes end before the call returns.
     """
     if executor is not None:
         run = _Run(paths, lambda path: executor.submit(summarized, path), workers or _IN_FLIGHT, progress)
@@ -67,26 +67,26 @@ def summaries(
     with _Pool(many) as pool:
         run = _Run(paths, pool.submit, many, progress, _Memory(memory_limit() // 2))
         run.results(contents)
-    for place in run.suspects:  # each alone, so that only its own fault can end its worker
+    for place in run.suspects:  # each alone, so that only its own failure can end its worker
         with _Pool(1) as pool, Store() as alone:
             contents.put(place, _Run([paths[place]], pool.submit, 1, None).results(alone)[0])
     return contents
 
 
 def summarized(path: str) -> bytes:
-    """Sum up a rank in the process that runs this."""
+    """Summarize a rank in the calling process."""
     from trace_analyzer.ranks.summary import summarize
 
     return summarize(path)
 
 
 def processors() -> int:
-    """Return the processors that this process may use."""
+    """Return the number of processors available to this process."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def memory_limit() -> int:
-    """Return the bytes of memory of this machine, or of its control group if that has less."""
+    """Return the memory of this machine, or of its control group if that is less."""
     try:
         total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, ValueError, OSError):
@@ -99,7 +99,7 @@ def memory_limit() -> int:
 
 
 def needed_bytes(path: str) -> int:
-    """Return what summing up the file is likely to take."""
+    """Return the estimated memory for summarizing the file."""
     try:
         size = Path(path).stat().st_size
     except OSError:
@@ -108,7 +108,7 @@ def needed_bytes(path: str) -> int:
 
 
 class _Memory:
-    """Admit work as long as its bytes fit; what is larger than all runs alone."""
+    """Admit work while its memory fits; work that exceeds the total runs alone."""
 
     def __init__(self, limit: int) -> None:
         self._limit, self._used, self._free = limit, 0, threading.Condition()
@@ -128,7 +128,7 @@ class _Memory:
 
 
 class _Run:
-    """Work through paths with threads that wait for results, so that any executor will do."""
+    """Process paths with threads that wait for results, which works with any executor."""
 
     def __init__(
         self,
@@ -147,7 +147,7 @@ class _Run:
         self._threads = [threading.Thread(target=self._work, daemon=True) for _ in range(min(in_flight, len(paths)))]
 
     def results(self, store: Store) -> Store:
-        """Put all results into the store, in order, and return it; an interrupt ends the run."""
+        """Put all results into the store in order and return it; an interrupt ends the run."""
         for thread in self._threads:
             thread.start()
         try:
@@ -201,7 +201,10 @@ class _Run:
                 self._failed += is_failed
 
     def _retry(self, place: int, tries: int, error: Exception) -> None:
-        """Put a rank back whose worker died or was lost; after some tries it is a suspect, with the error as its result."""
+        """Put a rank back whose worker died or was lost.
+
+        After some tries it is a suspect, with the error as its result.
+        """
         with self._lock:
             if self._stopped.is_set():
                 return
@@ -233,7 +236,10 @@ def _failed(path: str, error: str) -> bytes:
 
 
 class _Process(SpawnProcess):
-    """Start without the caller's main module: a script that asks for a job at its top level must not run again in each worker."""
+    """Start a process without the caller's main module.
+
+    A script that calls this at its top level must not run again in each worker.
+    """
 
     @staticmethod
     def _Popen(process_obj: BaseProcess) -> Any:  # noqa: N802 (the name that multiprocessing calls)
@@ -249,7 +255,7 @@ class _Process(SpawnProcess):
 
 
 def _block_interrupts() -> "set[signal.Signals] | None":
-    """Block interrupts in this thread, and so in processes that it starts; return what was blocked before."""
+    """Block interrupts in this thread and in processes that it starts; return the previously blocked signals."""
     if not hasattr(signal, "pthread_sigmask"):
         return None
     return signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # type: ignore[return-value]
@@ -260,7 +266,7 @@ class _Context(SpawnContext):
 
 
 class _Pool:
-    """Keep a pool of processes that is renewed when one of them dies."""
+    """Hold a pool of processes that is replaced when one of them dies."""
 
     def __init__(self, workers: int) -> None:
         self._workers, self._lock, self._closed = workers, threading.Lock(), False
@@ -273,7 +279,7 @@ class _Pool:
         return max(1, processors() // self._workers)
 
     def submit(self, path: str) -> Future:
-        """Submit a path to the pool, or to a new one if that is broken."""
+        """Submit a path to the pool, or to a new one if it is broken."""
         with self._lock:
             if self._closed:
                 raise RuntimeError("the pool is closed")
@@ -300,7 +306,7 @@ class _Pool:
 
 
 def _prepare(threads: int) -> None:
-    """Make a process a worker: an interrupt is the parent's to handle, and processors are shared."""
+    """Prepare a worker process: the parent handles interrupts, and workers share the processors."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.environ.setdefault("POLARS_MAX_THREADS", str(threads))
     limit_arenas()

@@ -1,4 +1,4 @@
-"""Tell which ranks a process group has, and name it so that all ranks name it alike."""
+"""Determine the ranks of a process group, and its key, which is equal on all its ranks."""
 
 import hashlib
 import json
@@ -14,7 +14,7 @@ _NUMBERS = re.compile(r"^\[\s*\d+(?:\s*,\s*\d+)*\s*\]$")
 
 @dataclass(frozen=True)
 class RankGroup:
-    """Hold a process group: ``key`` is the same on all of its ranks; ``ranks`` is empty where they are not known."""
+    """Hold a process group: ``key`` is equal on all of its ranks; ``ranks`` is empty where unknown."""
 
     key: str
     name: str
@@ -24,10 +24,11 @@ class RankGroup:
 
 
 def group_of(record: Mapping[str, Any], header: Header) -> RankGroup | None:
-    """Return the group that a row of `operator_inputs` names; None where it names none.
+    """Return the group of a row of `operator_inputs`; None where the row has none.
 
-    Its ranks are those of the header's ``pg_config``, else start and stride, else the printed list where it is whole. The key is a hash of
-    the name and the ranks: disjoint groups may share a name. Without ranks it is the name alone.
+    Its ranks come from the header's ``pg_config``, else from start and stride, else from the printed list if it is
+    complete. The key is a hash of name and ranks, as disjoint groups may share a name; without ranks it is the name
+    alone.
     """
     name = record["process_group"]
     if name is None:

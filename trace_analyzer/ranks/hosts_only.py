@@ -1,4 +1,4 @@
-"""Sum up a rank without a device: gloo's collectives, which it marks on threads of its own, and the steps around them."""
+"""Summarize a rank without a device: gloo's collectives, which it annotates on its own threads, and the steps."""
 
 import json
 import math
@@ -20,7 +20,7 @@ _TYPES = {
 
 
 def steps_of(trace: Trace) -> pl.DataFrame:
-    """Return `STEPS` of the trace's ``ProfilerStep`` annotations; all count as steady."""
+    """Return `STEPS` from the trace's ``ProfilerStep`` annotations; all count as steady."""
     marks = _marks(trace, PROFILER_STEP_NAME)
     return typed(
         marks.select(
@@ -32,9 +32,9 @@ def steps_of(trace: Trace) -> pl.DataFrame:
 
 
 def collectives_of(trace: Trace, steps: pl.DataFrame) -> tuple[pl.DataFrame, tuple[RankGroup, ...]]:
-    """Return `COLLECTIVES` of gloo, of `steps_of` the trace, and their process group: the job's, where it has no other.
+    """Return gloo's `COLLECTIVES`, with steps as in `steps_of`, and their process group: the job's, if it has no other.
 
-    What no operator of another thread runs beside counts as exposed.
+    The time without a concurrent operator on another thread counts as exposed.
     """
     marks = _marks(trace, _MARK).sort("start_ns")
     inputs = trace.operator_inputs.select("event_id", pl.col("input_dims", "input_types").cast(pl.String))
@@ -64,7 +64,7 @@ def collectives_of(trace: Trace, steps: pl.DataFrame) -> tuple[pl.DataFrame, tup
 
 
 def work_of(trace: Trace) -> pl.DataFrame:
-    """Return start_ns and end_ns of when an operator ran, those that only wait for gloo apart."""
+    """Return start_ns and end_ns of intervals in which an operator ran, except operators that only wait for gloo."""
     events = trace.host_events.filter(pl.col("kind").cast(pl.String) == "operator")
     names = pl.col("name").cast(pl.String)
     own = events.filter(~names.str.contains(r"^(c10d::|gloo:|record_param_comms)"))
@@ -75,7 +75,7 @@ def work_of(trace: Trace) -> pl.DataFrame:
 
 
 def with_exposed(collectives: pl.DataFrame, work: pl.DataFrame) -> pl.DataFrame:
-    """Return the collectives with exposed_ns: what the disjoint spans of ``work`` leave of each."""
+    """Return the collectives with exposed_ns: the part of each that the disjoint spans of ``work`` do not cover."""
     starts, ends = work.get_column("start_ns"), work.get_column("end_ns")
     covered = pl.concat([pl.Series([0]), (ends - starts).cum_sum()])
 
@@ -91,7 +91,7 @@ def with_exposed(collectives: pl.DataFrame, work: pl.DataFrame) -> pl.DataFrame:
 
 
 def _marks(trace: Trace, pattern: str) -> pl.DataFrame:
-    """Return annotations whose name fits, with what its group captures (``match``) and end_ns."""
+    """Return annotations with a matching name, with the pattern's group (``match``) and end_ns."""
     events = trace.host_events.filter(pl.col("kind").cast(pl.String) == "annotation")
     return events.select(
         "event_id",
@@ -103,13 +103,13 @@ def _marks(trace: Trace, pattern: str) -> pl.DataFrame:
 
 
 def _dtype(text: str | None) -> str | None:
-    """Return the type of the first input, as NCCL's records name it."""
+    """Return the type of the first input, in NCCL's notation."""
     types = json.loads(text) if text else []
     return _TYPES.get(str(types[0]), str(types[0])) if types else None
 
 
 def _elements(text: str | None) -> int | None:
-    """Return the elements of the first input."""
+    """Return the number of elements of the first input."""
     dims = json.loads(text) if text else []
     first = dims[0] if dims and isinstance(dims[0], list) else None
     if first is None or not all(isinstance(size, int) for size in first):

@@ -1,4 +1,4 @@
-"""Write the report on a job as one offline HTML file: a map of ranks by steps, the collectives of a step, and tables."""
+"""Write the report on a job as one offline HTML file: a map of ranks by steps, a step's collectives, and tables."""
 
 import os
 from pathlib import Path
@@ -33,7 +33,7 @@ def write_html(report: JobReport, path: Path) -> Path:
 
 
 def page(report: JobReport, folder: Path) -> str:
-    """Return the page as text; links to reports of ranks, which lie beside their traces, are relative to ``folder``."""
+    """Return the page as text; links to reports of ranks next to their traces are relative to ``folder``."""
     ranks = [rank for rank in report.ranks if rank.rank is not None and rank.status in ("ok", "cut")]
     steps = map_rows.drawn_steps(report.by_step, len(ranks))
     rows = map_rows.drawn_collectives(report.rows, steps, report.by_step)
@@ -43,7 +43,7 @@ def page(report: JobReport, folder: Path) -> str:
         style=Markup("\n".join((palette_css(), asset("style.css"), asset("ranks.css")))),
         theme=Markup(scoped("theme.js")),
         script=Markup(scoped("format.js", "codec.js", "ink.js", "ranks.js")),
-        data=Markup(_data(report, ranks, steps, rows, folder)),  # base64: has no character that means something to HTML
+        data=Markup(_data(report, ranks, steps, rows, folder)),  # base64, which contains no special characters of HTML
         has_map=bool(ranks and steps),
         steps=steps,
         left_out=left_out(report.rows, rows),
@@ -58,7 +58,7 @@ def page(report: JobReport, folder: Path) -> str:
 
 
 def _listed(report: JobReport) -> list[Rank]:
-    """Return the ranks of the table: all, or the latest, in order."""
+    """Return the ranks of the table: all of them, or those with most lateness, in order."""
     if len(report.ranks) <= _LISTED:
         return list(report.ranks)
     latest = sorted(report.ranks, key=lambda rank: -(rank.late_ns or 0))[:_LISTED]
@@ -79,7 +79,7 @@ def left_out(rows: pl.DataFrame, drawn: pl.DataFrame) -> str:
 
 
 def _data(report: JobReport, ranks: list[Rank], steps: list[int | None], rows: pl.DataFrame, folder: Path) -> str:
-    """Return what the page draws, encoded."""
+    """Return the page's data, encoded."""
     numbers = [rank.rank for rank in ranks if rank.rank is not None]
     names = _regimes(report)
     cells = map_rows.cells(report, numbers, steps, names)
@@ -116,7 +116,7 @@ def _data(report: JobReport, ranks: list[Rank], steps: list[int | None], rows: p
 
 
 def _link(path: str, folder: Path) -> str | None:
-    """Return the report that lies beside a rank's trace, relative to the page; None where there is none."""
+    """Return the report next to a rank's trace, relative to the page; None where it is missing."""
     if is_remote(path):
         return None
     report = Path(f"{path.removesuffix(SUFFIX) if path.endswith(SUFFIX) else stem(path)}.report.html")
@@ -124,5 +124,5 @@ def _link(path: str, folder: Path) -> str | None:
         return None
     try:
         return quote(Path(os.path.relpath(report.absolute(), folder)).as_posix())
-    except ValueError:  # another drive
+    except ValueError:  # on another drive
         return quote(report.absolute().as_posix())

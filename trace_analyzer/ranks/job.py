@@ -43,7 +43,7 @@ class Job:
 
     @property
     def part_ratios(self) -> Mapping[str, float]:
-        """Return the share of each part in the step; empty where its length is not known."""
+        """Return the share of each part in the step; empty where the step's length is unknown."""
         return {part: ns / self.step_ns for part, ns in self.parts_ns.items()} if self.step_ns else {}
 
 
@@ -161,9 +161,9 @@ class JobReport(Result):
 
 
 def judge(contents: Iterable[bytes], *, part_rows: int = PART_ROWS, hides_hosts: bool = False) -> JobReport:
-    """Judge a job from summaries as `summarize` returns them, in any order; ``part_rows`` collectives at a time.
+    """Judge a job from summaries of `summarize`, in any order; ``part_rows`` collectives at a time.
 
-    Hosts that are hidden get numbers for names.
+    Hidden hosts get numbers as names.
     """
     if isinstance(contents, Store):
         return _judged(contents, part_rows, hides_hosts)
@@ -175,7 +175,7 @@ def _judged(store: Store, part_rows: int, hides_hosts: bool) -> JobReport:
     together = joined(store, part_rows)
     with closing(together.collectives) as spool:
         aligned = align(spool.sample(), *hosts_of(together.ranks, hides_hosts))
-        doubt_ns = 2 * (aligned.residual_ns or 0)  # of a rank's end, and of the middle one's
+        doubt_ns = 2 * (aligned.residual_ns or 0)  # for a rank's end and for the median end
         totals = reduced(spool, aligned, together.world_size, doubt_ns)
         groups, sends = spool.groups(), spool.pairs()
     by_step = totals.by_step
@@ -226,14 +226,14 @@ def _judged(store: Store, part_rows: int, hides_hosts: bool) -> JobReport:
 
 
 def _parts(parts: pl.DataFrame) -> dict[str, float]:
-    """Return the mean of each part over ranks and steady steps, the longest first."""
+    """Return the mean of each part over ranks and steady steps, longest first."""
     steps = parts.select("rank", "step").unique().height
     sums = parts.group_by("part").agg(pl.col("total_ns").sum()).sort("total_ns", "part", descending=[True, False])
     return {part: total / steps for part, total in sums.iter_rows()}
 
 
 def _exposed(by_step: pl.DataFrame, together: Joined) -> tuple[float | None, float | None]:
-    """Return exposed waiting and transfer as a mean over ranks and steady steps; None where nothing could be split."""
+    """Return mean exposed waiting and transfer over ranks and steady steps; None where nothing could be split."""
     steady = together.parts.select("rank", "step").unique()
     own = steady.join(by_step.filter(pl.col("split") > 0), on=["rank", "step"], how="inner", nulls_equal=True)
     if own.is_empty():
@@ -285,7 +285,7 @@ def _ranks(
 
 
 def _groups(together: Joined, sums: pl.DataFrame) -> tuple[GroupInfo, ...]:
-    """Return the process groups of which a collective was recorded, in the order of ``sums`` (group, time_ns, collectives)."""
+    """Return the process groups with recorded collectives, in the order of ``sums`` (group, time_ns, collectives)."""
     known = {group.key: group for summary in together.ranks for group in summary.groups}
     return tuple(
         GroupInfo(

@@ -1,4 +1,4 @@
-"""Join summaries of ranks: problems first, then frames of all ranks that can be used."""
+"""Join summaries of ranks: find problems first, then join the frames of all usable ranks."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,10 +20,11 @@ ProblemKind = Literal["missing", "cut", "duplicate", "foreign", "failed"]
 _SMALL: Mapping[str, Mapping[str, pl.DataType]] = {
     name: {"rank": pl.Int64(), **schema} for name, schema in (("steps", STEPS), ("parts", PARTS), ("work", WORK))
 }
-"""Frames that are held of all ranks at a time."""
+"""Frames that are in memory for all ranks at once."""
 _BATCH_ROWS, _BATCH_RANKS = 300_000, 256
 _APART_NS = 3600 * 10**9
-"""Recordings of one job lie no further apart: clocks of hosts differ by less, and a job's next recording often comes later."""
+"""Largest distance between recordings of one job: clocks of hosts differ by less, and a job's next recording often
+comes later."""
 
 
 @dataclass(frozen=True)
@@ -38,11 +39,12 @@ class Problem:
 
 @dataclass(frozen=True)
 class Joined:
-    """Hold all ranks of a job that can be used, in order of rank.
+    """Hold all usable ranks of a job, in order of rank.
 
-    ``ranks`` have no frames; ``places`` says where in the store the summary of a rank is. Frames have ``rank`` and the columns of
-    `trace_analyzer.ranks.tables`; times of ``collectives`` and ``steps`` count from ``origin_ns``, the absolute time at which the first trace begins by
-    its own clock: absolute times in ns do not fit a float64. ``left_out`` are summaries that are not used.
+    ``ranks`` have no frames; ``places`` are the positions of their summaries in the store. Frames have ``rank`` and the
+    columns of `trace_analyzer.ranks.tables`. Times of ``collectives`` and ``steps`` count from ``origin_ns``, the
+    absolute start of the first trace by its own clock, as absolute times in ns do not fit a float64. ``left_out`` are
+    the unusable summaries.
     """
 
     ranks: tuple[RankSummary, ...]
@@ -58,7 +60,7 @@ class Joined:
 
 
 def joined(contents: Sequence[bytes], part_rows: int = PART_ROWS) -> Joined:
-    """Join summaries, in any order; collectives are spooled, and closed by the caller."""
+    """Join summaries in any order; collectives go to a spool, which the caller closes."""
     heads = [head_of(content) for content in contents]
     summaries = [head for head, _ in heads]
     rows = {id(head): count for head, count in heads}
@@ -67,7 +69,7 @@ def joined(contents: Sequence[bytes], part_rows: int = PART_ROWS) -> Joined:
     origin = min((summary.base_ns for summary in used), default=0)
     spool = Spool(sum(rows[id(summary)] for summary in used), part_rows)
     frames: dict[str, list[pl.DataFrame]] = {name: [] for name in _SMALL}
-    whole = sorted(used, key=lambda summary: summary.damage is not None)  # a cut file may lack its steps
+    whole = sorted(used, key=lambda summary: summary.damage is not None)  # a truncated file may lack its steps
     batches = _batches(whole, [rows[id(summary)] for summary in whole])
     with ThreadPoolExecutor(1) as ahead:  # reads the next ranks while these are spooled
         reading = None
@@ -95,7 +97,7 @@ def joined(contents: Sequence[bytes], part_rows: int = PART_ROWS) -> Joined:
 
 
 def _batches(ranks: Sequence[RankSummary], rows: Sequence[int]) -> Iterator[list[RankSummary]]:
-    """Yield ranks in order, as many at a time as have `_BATCH_ROWS` collectives, and no more than `_BATCH_RANKS`."""
+    """Yield ranks in order, in batches of about `_BATCH_ROWS` collectives and at most `_BATCH_RANKS` ranks."""
     batch: list[RankSummary] = []
     count = 0
     for summary, own in zip(ranks, rows, strict=True):
@@ -111,7 +113,7 @@ def _batches(ranks: Sequence[RankSummary], rows: Sequence[int]) -> Iterator[list
 def _read(
     ranks: Sequence[RankSummary], contents: Sequence[bytes], place_of: Mapping[int, int], origin_ns: int
 ) -> dict[str, pl.DataFrame]:
-    """Return the frames of ranks by name, with ``rank`` and times from the origin; of collectives with ``row``, too."""
+    """Return the frames of ranks by name, with ``rank`` and times from the origin; for collectives also ``row``."""
     numbers = np.array([summary.rank for summary in ranks], dtype=np.int64)
     since = np.array([summary.base_ns - origin_ns for summary in ranks], dtype=np.int64)
     frames = {}
@@ -130,10 +132,11 @@ def _read(
 def sorted_out(
     summaries: Sequence[RankSummary],
 ) -> tuple[list[RankSummary], list[RankSummary], tuple[Problem, ...], int | None]:
-    """Return the summaries that can be used by rank, those that cannot, what is wrong, and the size of the job.
+    """Return the usable summaries by rank, the unusable ones, the problems, and the size of the job.
 
-    Of several recordings of the job that with most ranks, then the first is used; of several traces of one rank in it the whole one, then the first. A trace is foreign where its world size is not that of most, where it
-    says no rank or one beyond the world, or where it was recorded over an hour from the middle one.
+    Of several recordings of the job, the one with most ranks, then the first, is used; of several traces of one rank,
+    the complete one, then the first. A trace is foreign where its world size differs from most others, where its rank
+    is missing or too large, or where it was recorded over an hour from the median.
     """
     problems = [Problem(s.rank, s.path, "failed", s.error) for s in summaries if s.error is not None]
     left_out = [summary for summary in summaries if summary.error is not None]
@@ -170,9 +173,9 @@ def sorted_out(
 
 
 def _recordings(ranks: Sequence[RankSummary]) -> tuple[str | None, frozenset[str]]:
-    """Return the path of a rank in the largest recording, and the recordings most of whose ranks are in larger ones.
+    """Return the path of each rank in the largest recording, and the recordings whose ranks are mostly in larger ones.
 
-    They are named as `recording_of` does. A single rank that is there twice makes no recording.
+    Recordings are named as by `recording_of`. A single rank with two traces is no recording of its own.
     """
     members: dict[str, dict[int, str]] = defaultdict(dict)
     for summary in sorted(ranks, key=lambda item: item.path):
@@ -191,7 +194,7 @@ def _recordings(ranks: Sequence[RankSummary]) -> tuple[str | None, frozenset[str
 
 
 def misnamed(ranks: Sequence[RankSummary]) -> dict[int, int]:
-    """Return the rank that the file's name says by rank, where it is another; names may count the ranks of a host."""
+    """Return, by rank, a different rank in the file's name; ranks counted per host are no difference."""
     named = {s.rank: name for s in ranks if s.rank is not None and (name := rank_in_name(s.path)) is not None}
     of_host = max(named.values(), default=0) + 1
     wrong = {rank: name for rank, name in named.items() if rank != name}
@@ -199,7 +202,7 @@ def misnamed(ranks: Sequence[RankSummary]) -> dict[int, int]:
 
 
 def _foreign(summary: RankSummary, world: int | None, middle_ns: int) -> str | None:
-    """Return why the trace is not of this job; None where it is."""
+    """Return why the trace belongs to another job; None where it does not."""
     if summary.rank is None:
         return "says no rank: neither distributedInfo nor the file's name (rank3) has one"
     if world is not None and summary.world_size not in (None, world):

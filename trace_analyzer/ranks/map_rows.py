@@ -1,4 +1,4 @@
-"""Make the tables that the page of a job draws: the map of ranks by steps, and the collectives of each step."""
+"""Make the tables of a job's page: the map of ranks by steps, and the collectives of each step."""
 
 import numpy as np
 import polars as pl
@@ -6,19 +6,19 @@ import polars as pl
 from trace_analyzer.ranks.job import JobReport
 
 MOST_COLLECTIVES = 300_000
-"""Collectives in the page, about 12 bytes each; the steps with most lateness come first."""
+"""Most collectives in the page, about 12 bytes each; steps with most lateness come first."""
 _MOST_CELLS = 2_000_000
 
 
 def drawn_steps(by_step: pl.DataFrame, ranks: int) -> list[int | None]:
-    """Return the steps whose cells of so many ranks fit into the page, in order; the first one always."""
+    """Return the steps whose cells fit into the page for so many ranks, in order; at least the first one."""
     return by_step.get_column("step").unique().sort(nulls_last=True).to_list()[: max(1, _MOST_CELLS // max(1, ranks))]
 
 
 def drawn_collectives(rows: pl.DataFrame, steps: list[int | None], by_step: pl.DataFrame) -> pl.DataFrame:
     """Return the collectives that fit into the page: those of the steps with most lateness.
 
-    Where not even one step fits, they are its longest ones.
+    Where not even one step fits, they are its longest collectives.
     """
     sizes = (
         rows.filter(pl.col("step").is_in(steps, nulls_equal=True))
@@ -37,7 +37,7 @@ def drawn_collectives(rows: pl.DataFrame, steps: list[int | None], by_step: pl.D
 def cells(report: JobReport, ranks: list[int], steps: list[int | None], regimes: list[str]) -> pl.DataFrame:
     """Return rank, step, own_late_ns, wait_ns and regime, rank by rank.
 
-    The regime is its place in ``regimes``, from 1 on; 0 is none.
+    The regime is its index in ``regimes``, starting at 1; 0 means none.
     """
     key, codes = ["rank", "step"], list(range(1, len(regimes) + 1))
     return (
@@ -55,7 +55,7 @@ def cells(report: JobReport, ranks: list[int], steps: list[int | None], regimes:
 
 
 def placed_collectives(rows: pl.DataFrame, ranks: list[int], steps: list[int | None]) -> pl.DataFrame:
-    """Add c_rank and c_step, places in the page, and c_start, ns from the first begin of the step; sort by step."""
+    """Add c_rank and c_step, indices in the page, and c_start, ns from the step's first start; sort by step."""
     places = {step: place for place, step in enumerate(steps)}
     begin = pl.col("end_ns") - pl.col("duration_ns")
     return (
@@ -72,5 +72,5 @@ def placed_collectives(rows: pl.DataFrame, ranks: list[int], steps: list[int | N
 
 
 def offsets(placed: pl.DataFrame, steps: int) -> pl.Series:
-    """Return the row at which the collectives of each step begin, and behind the last the count of all."""
+    """Return the row at which the collectives of each step start, followed by the number of rows."""
     return pl.Series(np.searchsorted(placed.get_column("c_step").to_numpy(), np.arange(steps + 1)))

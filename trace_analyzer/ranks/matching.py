@@ -1,4 +1,4 @@
-"""Find which kernels of different ranks are one collective: by number, by order in a step, else by their ends."""
+"""Match kernels of different ranks that are one collective: by number, by order in a step, else by their ends."""
 
 from collections.abc import Callable, Sequence
 
@@ -8,21 +8,25 @@ from trace_analyzer.ranks.tables import ROWS, SYNCHRONIZING
 from trace_analyzer.schema import typed
 
 ENDS_APART_NS = 500_000
-"""Ends of one collective lie within this: those of two real ranks of 128 differ by up to 0.33 ms."""
+"""Largest distance between ends of one collective: those of two real ranks of 128 differ by up to 0.33 ms."""
 _EVEN = ("all_reduce", "all_gather", "reduce_scatter")
-"""Collectives to which every rank gives as many elements."""
+"""Collectives in which all ranks have the same number of elements."""
 _ODD = 0x9E3779B97F4A7C15
-"""2^64 over the golden ratio: tells the ranks of a key apart."""
+"""Multiplier of Fibonacci hashing (2^64 / golden ratio): distinguishes the ranks of a key."""
 WAYS = ("pair", "seq", "comms-id", "order", "ends")
-"""What rows are matched by: ranks and order of a send, `Seq`, the collective's identifier, order in the step, ends."""
+"""Ways of matching rows: ranks and order of a send, `Seq`, the collective's identifier, order in the step, ends."""
 
 
 def coded(rows: pl.DataFrame, kinds: list[str]) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Return rows of `JOINED`, in order of rank and start, as `ROWS`; and from, to, step and count of sends, by rank.
+    """Convert rows of `JOINED`, ordered by rank and start, to `ROWS`.
 
-    Rows of one ``key`` are one collective. It is the process group and ``Seq``, or the collective's identifier (``comms-id``), or the group, the step and the
-    order of launch in it (``order``); of sends and receives the group, both ranks, the step and the order (``pair``). Kinds that are new are
-    appended to ``kinds``. All rows of a collective share its ``signature``: what it does, the type and, for some, the number of elements. Texts are ``pl.Enum``.
+    Also returns from, to, step and count of sends, by rank.
+
+    Rows with equal ``key`` are one collective. The key combines the process group and ``Seq``; or the collective's
+    identifier (``comms-id``); or the group, the step and the order of launch in it (``order``); for sends and receives
+    the group, both ranks, the step and the order (``pair``). New kinds are appended to ``kinds``. All rows of a
+    collective share its ``signature``: the operation, the type and, for some, the number of elements. Texts are
+    ``pl.Enum``.
     """
     new = rows.get_column("kind").unique().cast(pl.String).sort()
     kinds += [kind for kind in new if kind not in kinds]
@@ -66,7 +70,7 @@ def coded(rows: pl.DataFrame, kinds: list[str]) -> tuple[pl.DataFrame, pl.DataFr
         pl.coalesce("group_hash", _mixed(pl.lit(0, pl.UInt64), _bits("group_size"))).alias("of"),
         pl.col("kind_code").alias("kind"),
     )
-    if _repeats(result):  # as sends of one channel in a step do
+    if _repeats(result):  # as for sends of one channel in a step
         again = pl.int_range(pl.len()).over("rank", "key").cast(pl.UInt64)
         result = result.with_columns(
             pl.when(again > 0).then(_mixed(pl.col("key"), again)).otherwise("key").alias("key")
@@ -75,7 +79,7 @@ def coded(rows: pl.DataFrame, kinds: list[str]) -> tuple[pl.DataFrame, pl.DataFr
 
 
 def _of_text(rows: pl.DataFrame, name: str, function: Callable[[pl.Series], pl.Series]) -> pl.Series:
-    """Return what a function says of the texts of a column, once for each of them; null where there is none."""
+    """Apply a function to each distinct string of a column; null stays null."""
     column = rows.get_column(name)
     texts = column.dtype.categories  # type: ignore[attr-defined]
     of_each = function(texts)
@@ -87,19 +91,19 @@ def _places(texts: pl.Series, kinds: Sequence[str]) -> pl.Series:
 
 
 def _bits(name: str) -> pl.Expr:
-    """Return whole numbers as the hashes that `_mixed` takes; a null as one of its own."""
+    """Return integers as hashes for `_mixed`; null has a hash of its own."""
     return pl.col(name).hash()
 
 
 def _mixed(hashed: pl.Expr, value: pl.Expr) -> pl.Expr:
-    """Return the hash of a hash and a value, in this order."""
+    """Combine a hash and a value, in this order, to a hash."""
     return (hashed.hash(1) ^ value).hash()
 
 
 def _with_channels(rows: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Add ``channel``, a hash of both ranks of a send or receive, null where they are not known.
+    """Add ``channel``, a hash of both ranks of a send or receive, null where they are unknown.
 
-    With the rows come rank, from, to, step and count of sends and receives.
+    Also returns rank, from, to, step and count of sends and receives.
     """
     if not rows.get_column("is_pair").any():
         none = {"rank": pl.Int64, "from": pl.Int64, "to": pl.Int64, "step": pl.Int64, "count": pl.Int64}
@@ -121,15 +125,15 @@ def _with_channels(rows: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
 
 
 def _repeats(rows: pl.DataFrame) -> bool:
-    """Return whether a rank may have two rows of one key."""
+    """Return whether a rank has two rows with the same key."""
     mixed = pl.col("key") ^ (pl.col("rank").cast(pl.UInt64) * _ODD)
     return rows.select(mixed.drop_nulls().n_unique() < pl.col("key").count()).item()  # type: ignore[no-any-return]
 
 
 def matched_by_key(rows: pl.DataFrame) -> pl.DataFrame:
-    """Add ``match`` to `ROWS`: rows of one key are one collective; null for those without peers.
+    """Add ``match`` to `ROWS`: rows with equal key are one collective; null for those without peers.
 
-    Where the signatures of a key differ, those that over half of its rows share stay.
+    Where signatures within a key differ, only rows with the signature of over half of its rows stay matched.
     """
     keys = (
         rows.lazy()
@@ -160,7 +164,7 @@ def matched_by_key(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def most_frequent_difference(ends: pl.DataFrame, reference: pl.DataFrame) -> int | None:
-    """Return by how many ns most ends lie behind ends of equal signature and step of the reference; None where none are alike."""
+    """Return the most frequent delay of ends after the reference's ends of equal signature and step; None without."""
     differences = (
         ends.join(reference, on=["signature", "step"], nulls_equal=True, suffix="_there")
         .select((pl.col("end_ns") - pl.col("end_ns_there")).sort())
@@ -174,12 +178,12 @@ def most_frequent_difference(ends: pl.DataFrame, reference: pl.DataFrame) -> int
 
 
 def matched_by_ends(rows: pl.DataFrame, first_match: int) -> pl.DataFrame:
-    """Match synchronizing rows without a match by ``end_ns``, numbering from ``first_match`` on.
+    """Match synchronizing rows without a match by ``end_ns``, numbering matches from ``first_match``.
 
     Only rows of one ``component``, whose clocks are aligned with each other, are matched.
 
-    Ends of equal signature that lie close to each other are one collective where every rank there has one, or as many as every other, which are
-    taken in order. Where more ranks come together than a group has, nothing is matched.
+    Close ends of equal signature are one collective where every rank has one, or all ranks have equally many, which are
+    then paired in order. Where more ranks meet than the group has, nothing is matched.
     """
     open_rows = rows.filter(pl.col("match").is_null(), pl.col("is_split"), pl.col("end_ns").is_not_null())
     if open_rows.is_empty():

@@ -1,4 +1,4 @@
-"""Tell from names of files which rank and which recording a trace is of."""
+"""Extract a trace's rank and recording from its file name."""
 
 import re
 
@@ -7,11 +7,11 @@ from trace_analyzer.ingest.trace import Header
 _RANK_IN_NAME = re.compile(r"rank[-_.[]?(\d{1,7})(?!\d)", re.IGNORECASE)
 _TENSOR_PARALLEL = re.compile(r"(?:^|-)TP-(\d{1,7})(?!\d)")
 _OTHER_PARALLEL = re.compile(r"-(?:DP|PP)-\d")
-"""Of SGLang's names: ``TP-`` is the rank where there is no other parallelism."""
+"""Pattern of other parallelism in SGLang's names: without it, ``TP-`` is the rank."""
 
 
 def rank_in_name(path: str) -> int | None:
-    """Return the rank that the name of a file says, else that of its folder; None without.
+    """Return the rank in the name of a file, else in that of its folder; None without one.
 
     ``rank3``, ``rank_3``, ``rank-3``, ``rank[3]``, or ``TP-3``.
     """
@@ -25,13 +25,13 @@ def rank_in_name(path: str) -> int | None:
 
 
 def rank_of(header: Header, path: str) -> int | None:
-    """Return the rank that the header says, else the name; rank 0 without a world size says nothing."""
+    """Return the rank in the header, else in the name; the header's rank 0 without a world size does not count."""
     named = rank_in_name(path)
     says = header.rank if header.rank or header.world_size is not None else None
     return says if says is not None else named if named is not None else header.rank
 
 
 def recording_of(path: str) -> str:
-    """Return the path without the numbers in the file's name: what the files of one recording have in common."""
+    """Return the path with the numbers in its file name removed, which is equal for all files of a recording."""
     folder, slash, name = path.replace("\\", "/").rpartition("/")
     return folder + slash + re.sub(r"\d+", "", name)

@@ -1,4 +1,4 @@
-"""Say in one sentence what is wrong with a job."""
+"""Describe the problem of a job in one sentence."""
 
 from collections.abc import Sequence
 
@@ -22,7 +22,10 @@ def sentence(
     regime: str | None,
     waiting_ratio: float | None,
 ) -> str:
-    """Return the verdict on the job: who is late, how often, by how much, why and what a cure gives; else what all ranks have."""
+    """Return the verdict on the job: who is late, how often, by how much, why and the gain of a fix.
+
+    Without a straggler, it names what all ranks share.
+    """
     missing = len(
         [problem for problem in problems if problem.rank is not None and problem.kind in ("missing", "failed")]
     )

@@ -1,4 +1,4 @@
-"""Tell the stages of a pipeline by who sends to whom, and how much of a step each one waits: its bubble."""
+"""Find the stages of a pipeline from sends between ranks, and how long each waits in a step: its bubble."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -43,10 +43,11 @@ class Pipeline:
 def pipeline(
     sends: pl.DataFrame, by_step: pl.DataFrame, parts: pl.DataFrame, role_of: Mapping[int, str]
 ) -> Pipeline | None:
-    """Return the pipeline; None where no rank sends to another.
+    """Return the pipeline; None without sends between ranks.
 
-    ``sends``: rank, from, to, step, count, as recorded; ``by_step``: sums of collectives by rank and step; ``parts``: the partition of steady
-    steps by rank. A rank's stage is its place among the ranks that it is tied to by sends, in order of rank.
+    ``sends``: rank, from, to, step, count, as recorded; ``by_step``: sums of collectives by rank and step; ``parts``:
+    the partition of steady steps by rank. A rank's stage is its index among the ranks connected by sends, in order of
+    rank.
     """
     chains = _chains(sends)
     if not chains:
@@ -78,7 +79,7 @@ def pipeline(
 
 
 def _chains(sends: pl.DataFrame) -> list[tuple[int, ...]]:
-    """Return sets of ranks that are tied by sends, each in order."""
+    """Return sets of ranks that are connected by sends, each in order."""
     if sends.is_empty():
         return []
     parent: dict[int, int] = {}
@@ -97,7 +98,7 @@ def _chains(sends: pl.DataFrame) -> list[tuple[int, ...]]:
 
 
 def _microbatches(sends: pl.DataFrame, chains: list[tuple[int, ...]]) -> int | None:
-    """Return how often first stages send to second ones in a step, where they receive as often; None where that differs."""
+    """Return the number of sends from first to second stages per step; None if it differs in the other direction."""
     firsts = pl.DataFrame([(chain[0], chain[1]) for chain in chains], schema=["first", "second"], orient="row")
     counts = sends.filter(pl.col("step").is_not_null()).group_by("from", "to", "step").agg(pl.col("count").max())
     ways = []

@@ -1,6 +1,6 @@
 """Redact the report on a job for sharing.
 
-Hosts get numbers, files keep their names alone, and all else is redacted as `trace_analyzer.render.redact` says.
+Hosts become numbers, files keep only their names, and everything else is redacted as in `trace_analyzer.render.redact`.
 """
 
 import re
@@ -14,14 +14,14 @@ from trace_analyzer.ranks.joining import Problem
 from trace_analyzer.render.redact import Redaction
 
 _HANDLER_NAME = re.compile(r"[^/]+?(?=_\d+\.\d+\.pt\.trace\.json)")
-"""The host in a name that ``tensorboard_trace_handler`` gives a file."""
+"""The host in a file name of ``tensorboard_trace_handler``."""
 T = TypeVar("T", Rank, Problem)
 
 
 def redacted(report: JobReport, sources: Sequence[str]) -> JobReport:
-    """Return the report of `judge` with ``hides_hosts``, with nothing in it that is not known to be harmless.
+    """Return the report of `judge` with ``hides_hosts``, containing only data known to be harmless.
 
-    ``sources`` are the paths, patterns and addresses that the user gave.
+    ``sources`` are the user's paths, patterns and addresses.
     """
     redaction = Redaction(*sources)
 

@@ -1,4 +1,4 @@
-"""Reduce the collectives of a job part by part: match, split into waiting and transfer, charge lateness, and sum up."""
+"""Reduce the collectives of a job part by part: match, split into waiting and transfer, attribute lateness, and sum."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,14 +13,14 @@ from trace_analyzer.ranks.spool import Spool
 from trace_analyzer.ranks.waits import Lateness, by_rank_and_step, with_exposed_waits, with_transfers, with_waits
 
 KEPT_ROWS = 300_000
-"""Collectives that are kept one by one: whole steps, those with most lateness."""
+"""Most collectives that are kept individually: whole steps, those with most lateness."""
 
 
 @dataclass(frozen=True)
 class Reduced:
-    """Hold a job's collectives by rank and step (`waits.by_rank_and_step`), and some of them one by one.
+    """Hold a job's collectives by rank and step (`waits.by_rank_and_step`), and some of them individually.
 
-    ``by`` says how many were matched by what.
+    ``by`` is the number of matches by way of matching.
     """
 
     by_step: pl.DataFrame
@@ -31,7 +31,7 @@ class Reduced:
 
 
 def reduced(spool: Spool, alignment: Alignment, world_size: int | None, doubt_ns: int) -> Reduced:
-    """Reduce what is spooled; lateness of ``doubt_ns`` or less counts as none."""
+    """Reduce the spooled collectives; lateness of at most ``doubt_ns`` counts as none."""
     lateness = Lateness(len(alignment.clock_of), doubt_ns)
 
     def part(rows: pl.DataFrame, pieces: pl.DataFrame) -> pl.DataFrame:
@@ -47,7 +47,7 @@ def reduced(spool: Spool, alignment: Alignment, world_size: int | None, doubt_ns
         count += own.height
         sums.append(by_rank_and_step(own, spool.kinds))
         kept, first = _kept(kept, own, sums[-1], first)
-        del own  # before the next part is read
+        del own  # free the memory before the next part is read
     by_step = pl.concat(sums)
     if len(sums) > 1:
         by_step = by_step.group_by("rank", "step").agg(pl.all().sum())
@@ -68,9 +68,9 @@ def reduced(spool: Spool, alignment: Alignment, world_size: int | None, doubt_ns
 
 
 def _kept(kept: pl.DataFrame, new: pl.DataFrame, sums: pl.DataFrame, first: int) -> tuple[pl.DataFrame, int]:
-    """Return the rows to keep of those kept so far and new ones, and the next number of a match.
+    """Return the rows to keep from earlier and new ones, and the next match number.
 
-    ``sums`` are those of the new rows by rank and step. Matches of new rows are numbered from ``first`` on.
+    ``sums`` are sums of the new rows by rank and step. Matches of new rows are numbered from ``first``.
     """
     last = new.get_column("match").max()
     sizes = [sums.group_by("step").agg(pl.col("collectives", "own_late_ns").sum())]
@@ -81,15 +81,16 @@ def _kept(kept: pl.DataFrame, new: pl.DataFrame, sums: pl.DataFrame, first: int)
     steps = pl.concat(sizes).group_by("step").agg(pl.all().sum())
     numbered = most_late(new, steps, KEPT_ROWS).with_columns((pl.col("match") + first).alias("match"))
     together = pl.concat([most_late(kept, steps, KEPT_ROWS), numbered]) if kept.width else numbered
-    if together.height > KEPT_ROWS:  # of one step
+    if together.height > KEPT_ROWS:  # more than the limit in a single step
         together = together.filter(_longest(together.get_column("duration_ns"), KEPT_ROWS))
     return together, first + int(last or 0) + 1  # type: ignore[arg-type]
 
 
 def most_late(rows: pl.DataFrame, steps: pl.DataFrame, most: int) -> pl.DataFrame:
-    """Return the rows of the steps with most lateness, ``most`` or fewer in all.
+    """Return at most ``most`` rows: those of the steps with most lateness.
 
-    Of a larger step alone, its longest collectives. ``steps`` has step, collectives and own_late_ns of all that may be kept, of which ``rows`` may be some.
+    Of a single larger step, they are its longest collectives. ``steps`` has step, collectives and own_late_ns of all
+    rows that may be kept; ``rows`` may be a subset of these.
     """
     ordered = steps.sort("own_late_ns", "step", descending=[True, False], nulls_last=True)
     whole = ordered.filter(pl.col("collectives").cum_sum() <= most).get_column("step")
@@ -102,7 +103,7 @@ def most_late(rows: pl.DataFrame, steps: pl.DataFrame, most: int) -> pl.DataFram
 
 
 def _longest(durations: pl.Series, most: int) -> pl.Series:
-    """Return which are the ``most`` longest; of equal ones, the first."""
+    """Return which durations are the ``most`` longest; of equal ones, the first."""
     if len(durations) <= most:
         return pl.repeat(True, len(durations), dtype=pl.Boolean, eager=True)
     least = durations.top_k(most).min()

@@ -1,4 +1,4 @@
-"""Reach files at addresses that fsspec knows: ``s3://``, ``gs://``, ``hf://``, ``https://``, ``memory://``."""
+"""Read files at addresses that fsspec supports: ``s3://``, ``gs://``, ``hf://``, ``https://``, ``memory://``."""
 
 import shutil
 import tempfile
@@ -11,14 +11,14 @@ from trace_analyzer.errors import UsageError
 
 
 def is_remote(path: str) -> bool:
-    """Return whether the path is an address, ``s3://...``, rather than a file of this machine."""
+    """Return whether the path is an address such as ``s3://...``, not a local file."""
     return "://" in path
 
 
 def file_system(source: str) -> tuple[Any, str]:
     """Return the file system of an address and the path in it.
 
-    Raises ``UsageError`` where fsspec, or what it needs for such addresses, is not installed.
+    Raises ``UsageError`` where fsspec, or the package that it needs for such addresses, is not installed.
     """
     try:
         from fsspec.core import url_to_fs
@@ -33,9 +33,9 @@ def file_system(source: str) -> tuple[Any, str]:
 
 @contextmanager
 def local_copy(path: str) -> Iterator[Path]:
-    """Yield a file with the content of an address, which is removed afterwards; the path itself where it is no address.
+    """Yield a temporary file with the content of an address; a local path is yielded unchanged.
 
-    Raises ``UsageError`` as `file_system` does, and ``OSError`` where it cannot be read.
+    Raises ``UsageError`` like `file_system`, and ``OSError`` where the file cannot be read.
     """
     if not is_remote(path):
         yield Path(path)

@@ -1,19 +1,21 @@
-"""Tell which ranks do the same work: a rank's peers."""
+"""Find the ranks that do the same work: a rank's peers."""
 
 import polars as pl
 
 ALIKE = 0.9
-"""Ruzicka similarity of calls a step from which a rank that works like no other joins the role most like it: a cut or
-a late start changes a few calls, another pipeline stage changes many."""
+"""Least Ruzicka similarity of calls per step at which a rank without peers joins the most similar role: a truncated
+file or a late start changes a few calls, another pipeline stage changes many."""
 
 
 def roles(work: pl.DataFrame) -> dict[int, str]:
-    """Return the role of each rank of ``work`` (rank, category, operator, count): equal calls in a step are one.
+    """Return the role of each rank of ``work``; ranks with equal calls per step share one.
 
-    Roles are named A, B, ... in the order of their first ranks. A rank alone in its role joins the one that it is most like, if that has several
-    ranks, or none has, and they are `ALIKE`.
+    ``work`` has rank, category, operator and count.
+
+    Roles are named A, B, ... in the order of their first ranks. A rank without peers joins the most similar role with
+    several ranks (or any role, if none has), if they are `ALIKE`.
     """
-    # What several ranks share in communication and copies says little of a stage, and kernels of idle time are none.
+    # Communication and copies differ little between stages, and idle time has no kernels.
     own = work.filter(pl.col("kind") == "kernel").with_columns(pl.col("count").round().cast(pl.Int64))
     calls = own.filter(pl.col("count") > 0).select("rank", "category", "operator", "count").sort(pl.all())
     hashed = calls.with_columns(pl.struct("category", "operator", "count").hash().alias("call"))
@@ -40,7 +42,7 @@ def roles(work: pl.DataFrame) -> dict[int, str]:
 
 
 def _nearest(calls: pl.DataFrame, examples: pl.DataFrame) -> int | None:
-    """Return the rank of ``examples`` that makes the calls most like these; None where none is `ALIKE`."""
+    """Return the rank of ``examples`` with the most similar calls; None where none is `ALIKE`."""
     key = ["category", "operator"]
     own = calls.select(*key, pl.col("count").alias("own"))
     pairs = (
@@ -66,9 +68,10 @@ def _letters(number: int) -> str:
 
 
 def imbalance(work: pl.DataFrame, role_of: pl.DataFrame, least_ns: float) -> pl.DataFrame:
-    """Return operators whose time is uneven over the ranks of a role, (max - mean) / max, the greatest loss first.
+    """Return operators whose time differs between the ranks of a role, by (max - mean) / max, largest loss first.
 
-    ``least_ns`` is the least (max - mean) a step that is listed. Columns: role, operator, category, ranks, mean_ns, max_ns, max_rank, ratio.
+    ``least_ns`` is the least (max - mean) per step that is listed. Columns: role, operator, category, ranks, mean_ns,
+    max_ns, max_rank, ratio.
     """
     compute = work.filter(pl.col("kind") == "kernel").join(role_of, on="rank")
     sizes = role_of.group_by("role").len("ranks")

@@ -1,4 +1,4 @@
-"""Tell what kind of slowdown a job has from the own work of its ranks: a step without its communication."""
+"""Classify the slowdown of a job by its ranks' own work, which is a step without its communication."""
 
 from dataclasses import dataclass
 from typing import Annotated, Literal
@@ -7,11 +7,11 @@ import polars as pl
 
 SlowdownKind = Literal["worker", "data", "stages", "network", "even"]
 WORST = 0.8
-"""One worker is to blame where it is the slowest in this share of the steps."""
+"""Least share of steps in which a rank must be the slowest to be the cause."""
 LEAST = 1.05
-"""Ranks are even where the slowest works at most this many times the mean."""
+"""Largest ratio of the slowest rank's work to the mean for ranks to count as even."""
 NETWORK = 0.2
-"""Share of exposed transfer in the step from which the network is what slows an even job."""
+"""Least share of exposed transfer in the step at which the network slows an even job."""
 
 
 @dataclass(frozen=True)
@@ -32,13 +32,13 @@ class Slowdown:
 
 
 def own_work(parts: pl.DataFrame) -> pl.DataFrame:
-    """Return rank, step, own_ns: the time of each steady step in which the device did not just communicate."""
+    """Return rank, step, own_ns: the time of each steady step except time in which the device only communicated."""
     own = pl.col("total_ns").filter(pl.col("part") != "communication").sum().alias("own_ns")
     return parts.group_by("rank", "step").agg(own).sort("rank", "step", nulls_last=True)
 
 
 def slowdown(own: pl.DataFrame, role_of: pl.DataFrame, transfer_ratio: float) -> Slowdown | None:
-    """Return the kind of slowdown; None where no step is known of two ranks.
+    """Return the kind of slowdown; None where no step is known for two ranks.
 
     ``own`` is rank, step, own_ns; ``role_of`` rank, role; ``transfer_ratio`` is the share of exposed transfer in the steps.
     """
@@ -75,6 +75,6 @@ def slowdown(own: pl.DataFrame, role_of: pl.DataFrame, transfer_ratio: float) ->
 
 
 def _cv(column: str) -> pl.Expr:
-    """Return the coefficient of variation; null of fewer than two values."""
+    """Return the coefficient of variation; null for fewer than two values."""
     mean = pl.col(column).mean()
     return pl.when((pl.len() > 1) & (mean > 0)).then(pl.col(column).std() / mean).alias(column)

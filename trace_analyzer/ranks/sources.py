@@ -1,4 +1,4 @@
-"""Find the files of a job: traces and summaries of ranks, in folders, by patterns, and at addresses that fsspec knows."""
+"""Find the files of a job: traces and summaries of ranks, in folders, by patterns, and at addresses for fsspec."""
 
 import glob
 from collections.abc import Sequence
@@ -13,10 +13,10 @@ _NOT_TRACES = (".report.json", ".calibration.json")
 
 
 def files_of(sources: Sequence[str]) -> list[str]:
-    """Return the traces and summaries that folders, patterns, files and addresses name, each once, in order.
+    """Return the distinct traces and summaries in folders, patterns, files and addresses, in order.
 
-    Of a trace and its summary only the summary is read. Folders are searched with all their folders where they hold no trace themselves. Raises
-    ``UsageError`` where a source names nothing.
+    Of a trace and its summary, only the summary is read. Folders without traces are searched recursively. Raises
+    ``UsageError`` where a source matches nothing.
     """
     files: dict[str, None] = {}
     for source in sources:
@@ -26,7 +26,7 @@ def files_of(sources: Sequence[str]) -> list[str]:
 
 
 def stem(path: str) -> str:
-    """Return the path of a trace without the endings that traces have."""
+    """Return the path of a trace without its file extensions."""
     return next(
         (path.removesuffix(suffix) for suffix in (".json.gz", ".json.zst", ".json") if path.endswith(suffix)), path
     )

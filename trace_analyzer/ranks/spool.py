@@ -1,4 +1,4 @@
-"""Spool the collectives of all ranks by step into files, so that a job is reduced one part of its steps at a time."""
+"""Spool the collectives of all ranks to files by step, so that a job is reduced one group of steps at a time."""
 
 import math
 import shutil
@@ -14,18 +14,18 @@ from trace_analyzer.ranks.tables import EXPOSED, ROWS
 from trace_analyzer.schema import typed
 
 PART_ROWS = 1_000_000
-"""Collectives that are reduced at a time, about: one step at least. A job with fewer is not spooled."""
+"""Approximate number of collectives that are reduced at once, at least one step. A job with fewer is not spooled."""
 SAMPLE_ROWS = 200_000
-"""Collectives of each group size that clocks are aligned by, of a job with more than `PART_ROWS`."""
+"""Number of collectives per group size for aligning clocks, in a job with more than `PART_ROWS`."""
 _ALL = (1 << 64) - 1
 _OUTSIDE = -1
 _PIECES: dict[str, pl.DataType] = {"rank": pl.Int32(), **EXPOSED}
 
 
 class Sample:
-    """Keep the collectives whose hash of the key is least, so that all ranks of a collective are in or none.
+    """Sample the collectives with the smallest key hashes, which includes either all ranks of a collective or none.
 
-    Where they exceed ``rows`` for a group size, half of the keys of that size go.
+    Where a group size has more than ``rows``, half of its keys are dropped.
     """
 
     def __init__(self, rows: int) -> None:
@@ -37,7 +37,7 @@ class Sample:
         hashed = rows.with_columns(_hash(rows))
         bounds = [bound for bound, _ in self._kept.values()]
         sizes = rows.get_column("group_size").unique().to_list()
-        if all(size in self._kept for size in sizes):  # most rows go at once
+        if all(size in self._kept for size in sizes):  # drop most rows at once
             hashed = hashed.filter(pl.col("hash") <= max(bounds))
         for (size,), own in hashed.group_by("group_size"):
             bound, frames = self._kept.get(size, (_ALL, []))
@@ -54,7 +54,10 @@ class Sample:
 
 
 def _hash(rows: pl.DataFrame) -> pl.Expr:
-    """Return a hash that all rows of a collective share; of those without a key, the rows of a signature in a step, or part."""
+    """Return a hash that all rows of a collective share.
+
+    Rows without a key share that of all rows of a signature in a step or part.
+    """
     key = pl.col("key")
     if rows.get_column("key").has_nulls():
         within = pl.coalesce("step", "part") if "part" in rows.columns else pl.col("step")
@@ -67,10 +70,10 @@ def _several(frames: Sequence[pl.DataFrame]) -> bool:
 
 
 class Spool:
-    """Take the collectives of ranks, some ranks at a time, and give them back by parts of steps.
+    """Collect the collectives of ranks, some ranks at a time, and return them by parts of steps.
 
-    ``rows`` is how many will come. Rows that share a number are in one part, whatever step each of them is in. Rows of ranks without steps
-    are parted by their place among all of their rank: memory stays bounded without marks of steps, too.
+    ``rows`` is the expected number of rows. Rows with equal number are in one part, whatever their step. Rows of ranks
+    without steps are divided by their position within the rank, so that memory is bounded without step marks as well.
     """
 
     def __init__(self, rows: int, part_rows: int = PART_ROWS) -> None:
@@ -89,7 +92,7 @@ class Spool:
         self.kinds: list[str] = []
 
     def add(self, collectives: pl.DataFrame, exposed: pl.DataFrame) -> None:
-        """Add rows of `JOINED` and of `EXPOSED` with rank, of ranks that did not come before."""
+        """Add rows of `JOINED` and of `EXPOSED` with rank, for new ranks."""
         rows, pairs = coded(collectives, self.kinds)
         self._pairs.append(pairs)
         self._groups.append(
@@ -108,7 +111,7 @@ class Spool:
         self._write(parted, exposed.with_columns(_parts_of(exposed, parted)))
 
     def _with_part(self, rows: pl.DataFrame) -> pl.DataFrame:
-        """Add ``part``: that of the row's step, or where another rank's row of the same key is already."""
+        """Add ``part``: that of another rank's row with the same key, if there is one, else that of the row's step."""
         if not self._steps_each:
             steps = rows.get_column("step").drop_nulls().n_unique()
             self._steps_each = max(1, steps // self._parts)
@@ -129,12 +132,12 @@ class Spool:
             .agg(pl.col("part").first(), pl.col("there").sum(), pl.col("group_size").max())
         )
         joined = parted.join(placed.select("key", "part"), on="key", how="left", maintain_order="left")
-        # Nobody asks again where all members of a group came.
+        # Keys whose whole group has arrived are not needed again.
         self._placed = placed.filter(pl.col("there") < pl.col("group_size").fill_null(1 << 30))
         return joined.with_columns(pl.coalesce("part", "own").alias("part")).drop("own")
 
     def _own_part(self, rows: pl.DataFrame) -> pl.Expr:
-        """Return the part of the row's step; of a rank without steps, that of the row's place among all of the rank."""
+        """Return the part of the row's step; for a rank without steps, that of the row's position in the rank."""
         part = (pl.col("step") // self._steps_each).cast(pl.Int32)
         if rows.get_column("step").has_nulls():
             place = (pl.col("row").cast(pl.Int64) * self._parts // pl.len().over("rank")).cast(pl.Int32)
@@ -151,11 +154,11 @@ class Spool:
                 files[int(part)].append(path)
 
     def sample(self) -> pl.DataFrame:
-        """Return rows of `ROWS` to align clocks by: all of them, or whole collectives of a large job."""
+        """Return rows of `ROWS` for aligning clocks: all of them, or complete collectives of a large job."""
         return self._sample.rows() if self._folder else self._rows(0)
 
     def parts(self) -> Iterator[tuple[pl.DataFrame, pl.DataFrame]]:
-        """Yield rows of `ROWS` and their exposed pieces, part by part, in order of steps; those in no step first."""
+        """Yield rows of `ROWS` and their exposed pieces, part by part, in order of steps; rows without a step first."""
         for part in sorted(self._files if self._folder else [0]):
             yield self._rows(part), _frame(self._pieces.get(part, []), _PIECES)
 
@@ -163,13 +166,13 @@ class Spool:
         return _frame(self._files.get(part, []) if self._folder else self._frames.get(part, []), ROWS)
 
     def groups(self) -> pl.DataFrame:
-        """Return group, time_ns and collectives of process groups, the longest first."""
+        """Return group, time_ns and collectives of process groups, longest first."""
         schema = {"group": pl.String, "time_ns": pl.Int64, "collectives": pl.Int64}
         together = pl.concat(self._groups) if self._groups else pl.DataFrame(schema=schema)
         return together.group_by("group").agg(pl.all().sum()).sort("time_ns", "group", descending=[True, False])
 
     def pairs(self) -> pl.DataFrame:
-        """Return from, to, step and count of sends as their ranks recorded them."""
+        """Return from, to, step and count of sends, as their ranks recorded them."""
         return pl.concat(self._pairs) if self._pairs else pl.DataFrame()
 
     def close(self) -> None:
@@ -179,13 +182,13 @@ class Spool:
 
 
 def _parts_of(pieces: pl.DataFrame, rows: pl.DataFrame) -> pl.Series:
-    """Return the part of the row that each piece is of; ``rows`` are all rows of some ranks, one rank after the other."""
+    """Return the part of each piece's row; ``rows`` are all rows of some ranks, rank after rank."""
     ranks, firsts = np.unique(rows.get_column("rank").to_numpy(), return_index=True)
     first = firsts[np.searchsorted(ranks, pieces.get_column("rank").to_numpy())]
     return rows.get_column("part").gather(first + pieces.get_column("row").to_numpy())
 
 
 def _frame(parts: Sequence[pl.DataFrame | Path], schema: Mapping[str, pl.DataType]) -> pl.DataFrame:
-    """Return frames, in memory or in files, as one."""
+    """Return the concatenation of frames, in memory or in files."""
     frames = [part if isinstance(part, pl.DataFrame) else pl.read_parquet(part) for part in parts]
     return pl.concat(frames) if frames else pl.DataFrame(schema=schema)

@@ -1,4 +1,4 @@
-"""Keep the summaries of a job's ranks: in memory while they are few, else in a temporary file."""
+"""Store the summaries of a job's ranks: in memory while they are few, else in a temporary file."""
 
 import tempfile
 from collections.abc import Iterable, Sequence
@@ -9,7 +9,7 @@ _IN_MEMORY_BYTES = 64 << 20
 
 
 class Store(Sequence[bytes]):
-    """Hold contents in the order of their places; ``close`` removes them."""
+    """Hold contents by place; ``close`` removes them."""
 
     def __init__(self, contents: Iterable[bytes] = ()) -> None:
         self._file = tempfile.SpooledTemporaryFile(_IN_MEMORY_BYTES)  # noqa: SIM115 (closed by `close`)
@@ -19,11 +19,11 @@ class Store(Sequence[bytes]):
             self.append(content)
 
     def append(self, content: bytes) -> None:
-        """Add a content behind the others."""
+        """Add a content at the end."""
         self.put(len(self), content)
 
     def put(self, place: int, content: bytes) -> None:
-        """Put a content at a place; places between that hold nothing yet are empty."""
+        """Put a content at a place; skipped places are empty."""
         self._places += [(0, 0)] * (place + 1 - len(self._places))
         self._file.seek(self._end)
         self._file.write(content)
@@ -51,7 +51,7 @@ class Store(Sequence[bytes]):
         self._file.close()
 
     def __enter__(self) -> Self:
-        """Return the store, which is closed on leaving."""
+        """Return the store, which is closed on exit."""
         return self
 
     def __exit__(

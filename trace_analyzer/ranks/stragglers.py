@@ -1,4 +1,4 @@
-"""Name the ranks that others wait for, how often, by how much, and why: by a comparison with their peers."""
+"""Find the ranks that others wait for, how often, by how much, and why, by a comparison with their peers."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,11 +12,11 @@ from trace_analyzer.compare.statistics import FLOOR_RATIO
 from trace_analyzer.units import duration
 
 ProfileOf = Callable[[int], Profile | None]
-"""What returns the work of a rank as comparisons have it; None where it was not recorded."""
+"""Type of a function that returns a rank's work as a profile; None where it was not recorded."""
 PERSISTENT = 0.8
-"""A straggler is late in this share of its steps, or more."""
+"""Least share of steps in which a persistent straggler is late."""
 _PEERS = 8
-"""Peers that a straggler is compared with: those of its role whose lateness is nearest to the middle."""
+"""Number of peers for comparing a straggler: those of its role with lateness nearest to the median."""
 _MOST_LISTED = 32
 
 
@@ -40,7 +40,7 @@ class Straggler:
 
 
 def late_ranks(by_step: pl.DataFrame, floor_ns: float) -> pl.DataFrame:
-    """Return ranks that are late by over ``floor_ns`` in a step, the latest first.
+    """Return ranks that are late by over ``floor_ns`` per step, the latest first.
 
     Columns: rank, late_ns, gain_ns, late_steps, steps, led_ratio, kind.
 
@@ -73,7 +73,10 @@ def late_ranks(by_step: pl.DataFrame, floor_ns: float) -> pl.DataFrame:
 def stragglers(
     late: pl.DataFrame, hosts: Mapping[int, str], role_of: Mapping[int, str], profile_of: ProfileOf
 ) -> tuple[Straggler, ...]:
-    """Return the stragglers of `late_ranks`, the latest first; hosts where most of their ranks are persistent."""
+    """Return the stragglers of `late_ranks`, the latest first.
+
+    Hosts replace their ranks where most of these are persistent.
+    """
     sizes: dict[str, list[int]] = {}
     for rank, host in hosts.items():
         sizes.setdefault(host, []).append(rank)
@@ -111,14 +114,14 @@ def stragglers(
 
 
 def _peers(rank: int, role_of: Mapping[int, str], late: set[int]) -> list[int]:
-    """Return ranks of the same role that are not late themselves, the nearest numbers first."""
+    """Return ranks of the same role that are not late, nearest numbers first."""
     role = role_of.get(rank)
     alike = [other for other in role_of if role_of[other] == role and other != rank and other not in late]
     return sorted(alike, key=lambda other: (abs(other - rank), other))[:_PEERS]
 
 
 def why(rank: int, peers: Sequence[int], profile_of: ProfileOf) -> str:
-    """Return what takes the rank longer than its peers, a step, by `compare`; or why that is not known."""
+    """Return what takes the rank longer per step than its peers, by `compare`; or why that is unknown."""
     own = profile_of(rank)
     if own is not None and not peers:
         return "no rank does the same work in time, so its cause is not known"
@@ -130,7 +133,7 @@ def why(rank: int, peers: Sequence[int], profile_of: ProfileOf) -> str:
 
 
 def reason(result: Comparison) -> str:
-    """Return the longest line of a comparison in which a rank takes longer than its peers, communication apart."""
+    """Return the line of a comparison with the largest excess over the peers, except communication."""
     if result.status == "refused" or result.before is None:
         return f"it cannot be compared with its peers: {result.reason}"
     least = FLOOR_RATIO * result.before.step_ns

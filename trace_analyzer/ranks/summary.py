@@ -1,4 +1,4 @@
-"""Sum up one rank where it is read: what a job is judged from, some kilobytes."""
+"""Summarize one rank where it is read: the input for judging a job, some kilobytes."""
 
 import gzip
 import json
@@ -32,7 +32,7 @@ from trace_analyzer.schema import typed
 from trace_analyzer.typed import damage, first_line, read_as
 
 SUFFIX = ".rank.gz"
-"""End of the names of files that hold a summary."""
+"""Suffix of files with a summary."""
 _KIND, _VERSION = "rank_summary_version", 2
 _MOST_BYTES = 64 << 20
 _LEVEL = 4
@@ -44,23 +44,24 @@ _KNOWN = {
     "exposed": ["row", "start_ns", "end_ns", "exposed_ns"],
     "work": ["kind", "count", "step_ns"],
 }
-"""Columns without which a row of a frame means nothing."""
+"""Columns that must not be null."""
 _FRAMES = {"steps": STEPS, "parts": PARTS, "collectives": COLLECTIVES, "exposed": EXPOSED, "work": WORK}
 _EMPTY = {name: pl.DataFrame(schema=schema) for name, schema in _FRAMES.items()}
 _APART = (*_FRAMES, "profile")
 _CUT = (*DAMAGED, "gzip-truncated", "gzip-damaged", "zstd-truncated", "zstd-damaged")
 _MOST_LINES = 120
-"""Lines of work that are kept of a rank, the longest; the rest is summed up by bucket, so that all sums stay exact."""
+"""Most lines of work that are kept per rank, the longest ones; the rest is summed by bucket, so that totals stay
+exact."""
 _MOST_PIECES = 8
-"""Exposed pieces of a collective that are kept; of more, neighbours are joined."""
+"""Most exposed pieces that are kept per collective; of more, neighbours are merged."""
 
 
 @dataclass(frozen=True)
 class RankSummary:
-    """Hold what a job's verdict needs of one rank, or the ``error`` for which there is nothing.
+    """Hold the data of one rank for judging a job, or the ``error`` that prevented reading it.
 
-    ``base_ns`` is the absolute time at which its times are 0. ``damage`` says what is lost of its file. Frames have the schemas of
-    `trace_analyzer.ranks.tables`; ``profile`` is its work, a step, as comparisons have it.
+    ``base_ns`` is the absolute time at which its times are 0. ``damage`` describes losses in its file. Frames have the
+    schemas of `trace_analyzer.ranks.tables`; ``profile`` is its work per step, as a comparison's profile.
     """
 
     path: str
@@ -87,9 +88,9 @@ class RankSummary:
 
 
 def summarize(path: str) -> bytes:
-    """Return the summary of the trace, or of the summary, at ``path``, as `to_bytes` writes it.
+    """Return the summary of the trace, or of the summary, at ``path``, as bytes of `to_bytes`.
 
-    Never raises: what went wrong is the summary's ``error``.
+    Never raises: a failure becomes the summary's ``error``.
     """
     try:
         with local_copy(path) as file:
@@ -102,12 +103,12 @@ def summarize(path: str) -> bytes:
 
 
 def failed(path: str, error: str) -> bytes:
-    """Return the summary of a rank of which nothing could be read."""
+    """Return the summary of a rank that could not be read."""
     return to_bytes(RankSummary(path, rank=rank_in_name(path), error=error))
 
 
 def _reason(error: Exception, path: str) -> str:
-    """Return why nothing could be read, in one line without the path."""
+    """Return the reason for a failed read in one line without the path."""
     text = str(error) if isinstance(error, TraceAnalyzerError | OSError) else f"{type(error).__name__}: {error}"
     lines = text.removeprefix(f"{path}: ").splitlines()
     return lines[0] if lines else type(error).__name__
@@ -119,7 +120,7 @@ def write_summary(trace: Trace, report: Report, path: Path) -> None:
 
 
 def summary_of(trace: Trace, report: Report) -> RankSummary:
-    """Sum up a rank's trace and the report on it."""
+    """Summarize a rank's trace and its report."""
     tables, device = report.tables, _device(report)
     header = trace.header
     steps = tables["steps"].filter(pl.col("device") == device).sort("start_ns")
@@ -160,7 +161,7 @@ def summary_of(trace: Trace, report: Report) -> RankSummary:
 
 
 def _step_ns(profile: Profile, marked: pl.DataFrame | None) -> float | None:
-    """Return the mean length of a step: of those that are marked, where no device worked."""
+    """Return the mean length of a step; of annotated steps where no device worked."""
     if marked is not None:
         mean = marked.select((pl.col("end_ns") - pl.col("start_ns")).mean()).item()
         return None if mean is None else float(mean)
@@ -168,7 +169,7 @@ def _step_ns(profile: Profile, marked: pl.DataFrame | None) -> float | None:
 
 
 def _device(report: Report) -> int:
-    """Return the code of the judged device; -1 where none was judged."""
+    """Return the code of the judged device; -1 without one."""
     labels = report.tables["devices"].filter(pl.col("label") == str(report.verdict.device))
     return int(labels.get_column("device")[0]) if report.verdict.device is not None and labels.height else -1
 
@@ -181,7 +182,10 @@ def _parts(owners: pl.DataFrame) -> pl.DataFrame:
 
 
 def _hiding(activities: pl.DataFrame, device: int) -> pl.DataFrame:
-    """Return when the device did what hides communication: kernels, and copies within it, as in the partition."""
+    """Return the intervals with device work that hides communication, as in the partition.
+
+    This is work of kernels, and of copies within the device.
+    """
     work = activities.filter(pl.col("device") == device, ~pl.col("bound").is_in(["communication", "copy"]))
     spans = work.select("device", "start_ns", (pl.col("start_ns") + pl.col("duration_ns")).alias("end_ns"))
     return union(spans, ["device"])
@@ -190,7 +194,7 @@ def _hiding(activities: pl.DataFrame, device: int) -> pl.DataFrame:
 def _collectives(
     trace: Trace, report: Report, device: int, steps: pl.DataFrame
 ) -> tuple[pl.DataFrame, tuple[RankGroup, ...]]:
-    """Return `COLLECTIVES` of the device and the process groups that they name."""
+    """Return `COLLECTIVES` of the device and their process groups."""
     tables = report.tables
     own = tables["collectives"].filter(pl.col("device") == device).sort("start_ns", "activity_id")
     links = tables["activities"].select("activity_id", "launch_id", "operator_id")
@@ -222,7 +226,7 @@ def _collectives(
 
 
 def _elements() -> pl.Expr:
-    """Return the bytes of the message, which are known from shapes where elements were not recorded."""
+    """Return the bytes of the message, from shapes where elements were not recorded."""
     return pl.col("message_bytes").round().cast(pl.Int64, strict=False)
 
 
@@ -240,7 +244,7 @@ def _with_groups(rows: pl.DataFrame, trace: Trace) -> tuple[pl.DataFrame, tuple[
 
 
 def _with_steps(rows: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
-    """Add ``step``: the one whose annotation holds the launch; without a launch, the one in which it starts."""
+    """Add ``step``: the one whose annotation contains the launch, else the one in which the kernel starts."""
     bounds = {"host": ("host_start_ns", "host_end_ns"), "device": ("start_ns", "end_ns")}
     placed = rows
     for name, (first, last) in bounds.items():
@@ -260,7 +264,7 @@ def _with_steps(rows: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
 
 
 def exposed_pieces(collectives: pl.DataFrame, work: pl.DataFrame) -> pl.DataFrame:
-    """Return `EXPOSED` of collectives, in their order: what the disjoint spans of ``work`` leave of each."""
+    """Return `EXPOSED` of collectives in their order: the parts that the disjoint spans of ``work`` do not cover."""
     if collectives.is_empty():
         return pl.DataFrame(schema=EXPOSED)
     work = work.sort("start_ns")
@@ -309,7 +313,7 @@ def _work(profile: Profile | None) -> pl.DataFrame:
 
 
 def _reduced(profile: Profile) -> Profile | None:
-    """Return the profile by phase, operator and bucket alone, its longest lines one by one; None without work."""
+    """Return the profile by phase, operator and bucket only, with its longest lines individually; None without work."""
     if not profile.total_ns:
         return None
     key = ["phase", "operator", "kind", "category", "group", "part"]
@@ -359,14 +363,15 @@ def _reduced(profile: Profile) -> Profile | None:
 
 
 def is_failed(content: bytes) -> bool:
-    """Return whether a summary is that of a rank of which nothing could be read."""
+    """Return whether a summary is that of a rank that could not be read."""
     return b'"error":null' not in _member(content)[0]
 
 
 def to_bytes(summary: RankSummary) -> bytes:
-    """Write a summary as gzip of two members.
+    """Write a summary as gzip with two members.
 
-    The first is a line of JSON, its head; the second a line with its work as comparisons have it, and the columns of its frames as bytes.
+    The first is its head, a line of JSON; the second has a line with its profile, and the columns of its frames as
+    bytes.
     """
     head = {name: getattr(summary, name) for name in RankSummary.__dataclass_fields__ if name not in _APART}
     head["groups"] = [asdict(group) | {"ranks": packed(group.ranks)} for group in summary.groups]
@@ -383,22 +388,22 @@ def _line(document: Mapping[str, Any]) -> bytes:
 
 
 def _member(content: bytes) -> tuple[bytes, bytes]:
-    """Return the bytes of a gzip member, and what follows it.
+    """Return the content of a gzip member, and the bytes after it.
 
     Raises ``ValueError`` where it is damaged, or larger than any summary.
     """
-    inflater = zlib.decompressobj(wbits=31)  # 31: gzip
+    inflater = zlib.decompressobj(wbits=31)  # 31 selects the gzip format
     try:
         text = inflater.decompress(content, _MOST_BYTES)
     except zlib.error as error:
         raise ValueError(str(error)) from None
     if not inflater.eof:
-        raise ValueError("the file breaks off")
+        raise ValueError("the file is truncated")
     return text, inflater.unused_data
 
 
 def from_bytes(content: bytes, path: str = "summary") -> RankSummary:
-    """Read what `to_bytes` wrote. Raises ``InputError`` for what is no summary, or one of another version."""
+    """Read a summary of `to_bytes`. Raises ``InputError`` for other content, or another version."""
     try:
         head, rest = _member(content)
         document = _document(json.loads(head), path)
@@ -413,23 +418,23 @@ def from_bytes(content: bytes, path: str = "summary") -> RankSummary:
 
 
 def with_path(content: bytes, path: str) -> bytes:
-    """Return a summary as one of ``path``. Raises ``InputError`` as `from_bytes` does."""
+    """Return a summary with ``path`` as its path. Raises ``InputError`` like `from_bytes`."""
     from_bytes(content, path)
     head, rest = _member(content)
     return _line({**json.loads(head), "path": path}) + rest
 
 
 def head_of(content: bytes) -> tuple[RankSummary, int]:
-    """Return a summary that `to_bytes` wrote without its frames, and how many collectives it has."""
+    """Return a summary of `to_bytes` without its frames, and its number of collectives."""
     document = json.loads(_member(content)[0])
     del document[_KIND]
     return _headed(document), document["frames"]["collectives"]["rows"]
 
 
 def frames_of(contents: Sequence[bytes]) -> dict[str, tuple[pl.DataFrame, list[int]]]:
-    """Return each frame of summaries that `to_bytes` wrote, one under the other, by name; texts are ``pl.Enum``.
+    """Return each frame of several summaries of `to_bytes`, concatenated, by name; texts are ``pl.Enum``.
 
-    With it comes how many rows each summary has in it.
+    Also returns the number of rows from each summary.
     """
     described, columns = [], []
     for content in contents:
@@ -469,7 +474,10 @@ def _with_texts(frames: Mapping[str, pl.DataFrame]) -> dict[str, pl.DataFrame]:
 
 
 def _group(document: Mapping[str, Any]) -> RankGroup:
-    """Return a process group of a summary's document; ranks of a job share theirs. Raises as `from_bytes` handles."""
+    """Return a process group from a summary's document; ranks of a job share equal ones.
+
+    Raises errors that `from_bytes` handles.
+    """
     return _group_of(json.dumps(document))
 
 

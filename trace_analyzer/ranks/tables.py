@@ -1,4 +1,4 @@
-"""Declare the frames of a rank's summary, and the frame that summaries are joined to."""
+"""Declare the frames of a rank's summary, and the frames that join summaries."""
 
 from collections.abc import Mapping
 
@@ -30,16 +30,19 @@ COLLECTIVES: Mapping[str, pl.DataType] = {
     "duration_ns": pl.Int64(),
     "exposed_ns": pl.Int64(),
 }
-"""Communication kernels of the judged device, in order of start. ``ordinal`` counts those of one process group in one step, or of all
-where the group is not recorded, in order of launch; ``group`` is the key of a `RankGroup`."""
+"""Communication kernels of the judged device, in order of start.
+
+``ordinal`` counts those of one process group in one step (or of all groups where the group is not recorded), in order
+of launch; ``group`` is the key of a `RankGroup`.
+"""
 EXPOSED: Mapping[str, pl.DataType] = {
     "row": pl.UInt32(),
     "start_ns": pl.Int64(),
     "end_ns": pl.Int64(),
     "exposed_ns": pl.Int64(),
 }
-"""Where in a collective (``row``) nothing else ran, from its start on; ``exposed_ns`` is less than the length where a piece joins several.
-Collectives that are exposed as a whole, or not at all, have no row."""
+"""Intervals of a collective (``row``) without other work, relative to its start; ``exposed_ns`` is less than the
+length where a piece merges several. Collectives that are entirely exposed, or not at all, have no row."""
 
 WORK: Mapping[str, pl.DataType] = {
     "kind": pl.String(),
@@ -48,13 +51,13 @@ WORK: Mapping[str, pl.DataType] = {
     "count": pl.Float64(),
     "step_ns": pl.Float64(),
 }
-"""Work of a rank a step, by operator and bucket."""
+"""Work of a rank per step, by operator and bucket."""
 
 JOINED: Mapping[str, pl.DataType] = {"rank": pl.Int64(), "row": pl.UInt32(), **COLLECTIVES}
-"""Collectives of all ranks; ``start_ns`` counts from the origin of the job, on the clock of the rank's host."""
+"""Collectives of all ranks; ``start_ns`` counts from the job's origin, on the clock of the rank's host."""
 
 SYNCHRONIZING = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier")
-"""Collectives that no rank can leave before the last one has come: these have waits, and tell how clocks differ."""
+"""Collectives that no rank can leave before the last one arrives: they have waits, and allow aligning clocks."""
 
 
 ROWS: Mapping[str, pl.DataType] = {
@@ -72,6 +75,9 @@ ROWS: Mapping[str, pl.DataType] = {
     "duration_ns": pl.Int64(),
     "exposed_ns": pl.Int64(),
 }
-"""Collectives as they are matched and reduced, in order of rank and start. ``key`` is the hash of what says which rows are one
-collective, null where nothing does, and ``by`` the place in `matching.WAYS` of what that is; ``of`` is the hash of the process group; ``kind`` is a
-place in a list of the job's kinds; ``is_split`` says whether no rank can leave before the last one has come."""
+"""Collectives for matching and reduction, in order of rank and start.
+
+``key`` is a hash that is equal for the rows of one collective, null where unknown; ``by`` is the index in
+`matching.WAYS` of how the key was formed; ``of`` is the hash of the process group; ``kind`` is an index into the job's
+kinds; ``is_split`` marks kinds that no rank can leave before the last one arrives.
+"""

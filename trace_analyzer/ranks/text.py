@@ -30,7 +30,7 @@ def _wrapped(text: str, width: int, indent: str = "") -> list[str]:
 
 
 def runs(numbers: Iterable[int]) -> str:
-    """Write numbers in order as runs: ``2 to 127, 130``."""
+    """Write ordered numbers as runs: ``2 to 127, 130``."""
     texts: list[list[int]] = []
     for number in sorted(set(numbers)):
         if texts and number == texts[-1][1] + 1:
@@ -41,7 +41,7 @@ def runs(numbers: Iterable[int]) -> str:
 
 
 def problem_lines(problems: Sequence[Problem]) -> list[str]:
-    """Return problems by kind: one line for missing ranks, one each for some of the others."""
+    """Return problems by kind: one line for all missing ranks, one each for some of the others."""
     lines: list[str] = []
     for kind, words in _KINDS.items():
         own = [problem for problem in problems if problem.kind == kind]
@@ -58,7 +58,7 @@ def problem_lines(problems: Sequence[Problem]) -> list[str]:
 
 
 def doubt_lines(report: JobReport) -> list[str]:
-    """Return the problems of a job, then files that are named as another rank's."""
+    """Return the problems of a job, then files with another rank in their name."""
     named = [rank for rank in report.ranks if rank.named_rank is not None]
     lines = [
         f"misnamed: {rank.path} is of rank {rank.rank}, not {rank.named_rank}: the trace counts"
@@ -70,7 +70,7 @@ def doubt_lines(report: JobReport) -> list[str]:
 
 
 def listed_ranks(report: JobReport) -> list[Rank]:
-    """Return the ranks to list: all of a small job, else the latest."""
+    """Return the ranks to list: all of a small job, else those with most lateness."""
     known = [rank for rank in report.ranks if rank.late_ns is not None]
     if len(known) <= _RANKS:
         return known
@@ -174,7 +174,7 @@ def figure_lines(report: JobReport, width: int) -> list[str]:
 
 
 def pipeline_lines(pipeline: Pipeline) -> list[str]:
-    """Write the bubble of each stage, some of a long pipeline, and what an even schedule without interleaving leaves."""
+    """Write the bubble of each stage (of some in a long pipeline), and that of an even schedule."""
     ideal = (
         f"; {counted(pipeline.microbatches, 'microbatch', 'microbatches')} of even stages, without interleaving, leave {percent(pipeline.ideal_ratio)}"
         if pipeline.microbatches and pipeline.ideal_ratio is not None
@@ -187,7 +187,7 @@ def pipeline_lines(pipeline: Pipeline) -> list[str]:
 
 
 def _gain(late: Straggler) -> str:
-    """Write what a cure wins; "" where more than half of the group was not seen waiting, so that nothing is known."""
+    """Write the gain of a fix; "" where it is unknown, as less than half of the group was seen waiting."""
     return f"; a cure wins at least {duration(late.gain_at_least_ns)}" if late.gain_at_least_ns else ""
 
 
@@ -227,7 +227,7 @@ def to_markdown(report: JobReport) -> str:
 
 
 def _cell(text: str) -> str:
-    """Return text that stays text in a Markdown table."""
+    """Escape text for a cell of a Markdown table."""
     from trace_analyzer.render.markdown import escaped
 
     return escaped(visible(text))

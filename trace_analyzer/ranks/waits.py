@@ -1,4 +1,4 @@
-"""Split collectives into waiting for the last rank and transfer, and find who was late."""
+"""Split collectives into waiting for the last rank and transfer, and attribute lateness to ranks."""
 
 from collections.abc import Sequence
 
@@ -13,10 +13,11 @@ _DURATION_BITS = 40
 def with_waits(rows: pl.DataFrame, world_size: int | None, allowed_ns: int) -> pl.DataFrame:
     """Add wait_ns, late_ns, margin_ns, is_most, is_last; null where a row has no match or does not wait.
 
-    The last rank waits for nobody, so the shortest duration of a collective is its transfer, and what the others take longer is waiting: no
-    clock is needed. ``is_most`` says whether more than half of the group (of the job, where no group is recorded) was recorded. ``late_ns`` is by how
-    much a rank starts after the middle one (of two middle ones, the earlier); ``margin_ns`` is by how much the last one starts after the second last.
-    A match in which a rank ends before another starts, by over ``allowed_ns``, is undone.
+    The last rank waits for nobody, so the shortest duration of a collective is its transfer, and the excess of the
+    others is waiting, without any use of clocks. ``is_most`` is true where more than half of the group (of the job,
+    where no group is recorded) was recorded. ``late_ns`` is the delay of a rank's start after the median start (the
+    earlier of two medians); ``margin_ns`` is the delay of the last start after the second last. A match in which a rank
+    ends before another starts, by over ``allowed_ns``, is removed.
     """
     own = rows.filter(pl.col("match").is_not_null(), "is_split").select("match", "duration_ns", "end_ns", "group_size")
     start = pl.col("end_ns") - pl.col("duration_ns")
@@ -56,10 +57,10 @@ def _count(rows: pl.DataFrame) -> int:
 
 
 def _lengths(match: npt.NDArray[np.uint32], duration: Integers, matches: int) -> tuple[Integers, Integers, Integers]:
-    """Return the shortest, second and middle duration of each match, by its number; of two middle ones, the longer."""
+    """Return the shortest, second and median duration of each match, by its number; the longer of two medians."""
     if not len(match):
         return tuple(np.zeros((3, matches), dtype=np.int64))  # type: ignore[return-value]
-    # One sort of whole numbers: matches above, durations (below 2^40 ns, 18 minutes) under them.
+    # One sort of integers: match in the high bits, duration (below 2^40 ns, 18 minutes) in the low bits.
     numbers = match.astype(np.int64) << _DURATION_BITS
     numbers |= np.minimum(duration, (1 << _DURATION_BITS) - 1)
     numbers.sort()
@@ -71,9 +72,10 @@ def _lengths(match: npt.NDArray[np.uint32], duration: Integers, matches: int) ->
 
 
 def with_exposed_waits(rows: pl.DataFrame, exposed: pl.DataFrame) -> pl.DataFrame:
-    """Add exposed_wait_ns: what of the wait nothing on the device hid.
+    """Add exposed_wait_ns: the part of the wait that no other device work hid.
 
-    ``exposed`` has rank and the columns of `EXPOSED`, of collectives that are exposed in part; a piece that joins several counts as evenly exposed.
+    ``exposed`` has rank and the columns of `EXPOSED`, for partly exposed collectives; a merged piece counts as evenly
+    exposed.
     """
     is_whole = pl.col("exposed_ns") == pl.col("duration_ns")
     if exposed.is_empty():
@@ -95,7 +97,7 @@ def with_exposed_waits(rows: pl.DataFrame, exposed: pl.DataFrame) -> pl.DataFram
 
 
 def with_transfers(rows: pl.DataFrame) -> pl.DataFrame:
-    """Add transfer_ns and exposed_transfer_ns: what of duration and exposed time is no waiting."""
+    """Add transfer_ns and exposed_transfer_ns: duration and exposed time without waiting."""
     return rows.with_columns(
         (pl.col("duration_ns") - pl.col("wait_ns")).alias("transfer_ns"),
         (pl.col("exposed_ns") - pl.col("exposed_wait_ns")).alias("exposed_transfer_ns"),
@@ -106,10 +108,10 @@ _OF_LATENESS = ("rank", "of", "match", "wait_ns", "late_ns", "margin_ns", "expos
 
 
 class Lateness:
-    """Charge lateness to the rank that caused it, part of the job by part: what was charged before is remembered.
+    """Attribute lateness to the rank that caused it, part by part of the job; earlier attributions are remembered.
 
-    A rank that waits for a straggler in one group comes late to the next: that lateness is the straggler's. ``ranks`` is one more than the largest rank;
-    lateness of ``least_ns`` or less counts as none: it may be that ends do not agree.
+    A rank that waits for a straggler in one group arrives late in the next: that lateness is the straggler's. ``ranks``
+    is the largest rank plus one; lateness of at most ``least_ns`` counts as none, as ends may not agree.
     """
 
     def __init__(self, ranks: int, least_ns: int = 0) -> None:
@@ -119,11 +121,13 @@ class Lateness:
         self._total_then, self._charged_then = (np.zeros((ranks, 0), dtype=np.int64) for _ in range(2))
 
     def added(self, rows: pl.DataFrame) -> pl.DataFrame:
-        """Add own_late_ns: lateness less waits and lateness in other groups since the rank last met this one; and gain_ns.
+        """Add gain_ns and own_late_ns.
 
-        What its peers of the collective waited for elsewhere, too (the middle of them), made nobody late. ``gain_ns`` is what at least comes of it
-        if the last rank alone comes earlier: no more than its margin, its own lateness, and the exposed wait of every other member; 0 where no more
-        than half of the group was recorded. Rows are in order of rank and start.
+        The latter is lateness less waits and lateness in other groups since the rank's last row of this group.
+
+        The part of such waits that its peers had too (their median) made nobody late. ``gain_ns`` is a lower bound of
+        the gain if only the last rank starts earlier: at most its margin, its own lateness, and the exposed wait of
+        every other member; 0 unless more than half of the group was recorded. Rows are in order of rank and start.
         """
         split = rows.filter(pl.col("wait_ns").is_not_null()).select(_OF_LATENESS)
         if split.is_empty():
@@ -172,12 +176,12 @@ class Lateness:
 
     @staticmethod
     def _add(total: Integers, then: Integers, rank: Integers, values: Integers) -> None:
-        """Add the values of ranks that all are in one group alone."""
+        """Add values for ranks, each of which is in a single group."""
         total += np.bincount(rank, values, len(total)).astype(np.int64)
         then[:, 0] = total
 
     def _elsewhere(self, grid: "_Grid") -> Integers:
-        """Return what each row's rank waited for in other groups since it last met this one."""
+        """Return each row's wait of its rank in other groups since the rank's last row of this group."""
         values, slots, ranks = grid.values, grid.slots, grid.ranks
         result = np.zeros_like(values)
         for place in range(len(values)):
@@ -189,9 +193,9 @@ class Lateness:
         return grid.taken(result)
 
     def _uncharged(self, grid: "_Grid") -> Integers:
-        """Return lateness less what the same rank was charged in other groups since it last was in this one; at least 0.
+        """Return lateness less that attributed to the rank in other groups since its last row of this one; at least 0.
 
-        All ranks advance together, one collective at a time: what is charged to one decides what is left of the next.
+        All ranks advance together, one collective at a time, as each attribution affects the next one.
         """
         values, slots, ranks = grid.values, grid.slots, grid.ranks
         result = np.zeros_like(values)
@@ -206,7 +210,7 @@ class Lateness:
 
 
 def _members(split: pl.DataFrame) -> pl.DataFrame:
-    """Return the distinct rank and of of rows, in order of rank and of the first row."""
+    """Return the distinct pairs of rank and of, in order of rank and first row."""
     groups = split.get_column("of")
     if groups.n_unique() > 1:
         return split.select("rank", "of").unique(maintain_order=True)
@@ -215,12 +219,12 @@ def _members(split: pl.DataFrame) -> pl.DataFrame:
 
 
 def _places(split: pl.DataFrame) -> Integers:
-    """Return the place of each row among those of its rank."""
+    """Return the position of each row among those of its rank."""
     return split.select(pl.int_range(pl.len()).over("rank")).to_series().to_numpy()
 
 
 def _gains(split: pl.DataFrame) -> Integers:
-    """Return what at least a cure of each row's rank gives, 0 where it is not the last; in the order of rows."""
+    """Return a lower bound of the gain from fixing each row's rank, 0 unless it is the last; in row order."""
     others = split.filter(~pl.col("is_last")).group_by("match").agg(pl.col("exposed_wait_ns").min().alias("others_ns"))
     last = (
         split.with_row_index("at")
@@ -234,7 +238,7 @@ def _gains(split: pl.DataFrame) -> Integers:
 
 
 def _spread(values: Integers, at: pl.Series, name: str) -> pl.Series:
-    """Return a column with the values where ``at`` holds, in order, and null elsewhere."""
+    """Return a column with the values where ``at`` is true, in order, and null elsewhere."""
     spread = np.zeros(len(at), dtype=np.int64)
     spread[at.to_numpy()] = values
     column = pl.Series(name, spread)
@@ -242,7 +246,7 @@ def _spread(values: Integers, at: pl.Series, name: str) -> pl.Series:
 
 
 class _Grid:
-    """Hold values and slots by place in the order of each rank, and by rank; slots are -1 where a rank has fewer."""
+    """Hold values and slots by rank and position in its rows; slots are -1 where a rank has fewer rows."""
 
     def __init__(self, rank: Integers, place: Integers, slot: Integers, values: Integers) -> None:
         self.ranks, column = np.unique(rank, return_inverse=True)
@@ -258,7 +262,7 @@ class _Grid:
 
 
 def by_rank_and_step(rows: pl.DataFrame, kinds: Sequence[str]) -> pl.DataFrame:
-    """Sum up rows with waits by rank and step: times, and how many of the split collectives the rank was the last of."""
+    """Sum rows with waits by rank and step: times, and the number of split collectives in which the rank was last."""
     is_split = pl.col("wait_ns").is_not_null()
     sends = kinds.index("send_recv") if "send_recv" in kinds else len(kinds)
     return rows.group_by("rank", "step").agg(

@@ -1,4 +1,4 @@
-"""Write a piece of advice: in a line, in two with code and place, or whole."""
+"""Write an advice: in one line, in two with code and place, or completely."""
 
 import re
 
@@ -11,9 +11,9 @@ _TEMPLATE_ARGUMENTS = re.compile(r"(?<=\w)<[^<>]*>")
 
 
 def code_line(code: str, width: int) -> str:
-    """Return the first statement of the code on one line; its comment goes where both do not fit ``width``.
+    """Return the first statement of the code on one line, without its comment if both exceed ``width``.
 
-    A ``with`` keeps its body's first line. Code that is all comments gives its first one.
+    A ``with`` statement keeps the first line of its body. Code of comments only gives its first one.
     """
     lines = [line for line in code.splitlines() if line.strip()]
     statements = [line for line in lines if not line.lstrip().startswith("#")]
@@ -31,14 +31,17 @@ def _without_comment(line: str) -> str:
 
 
 def predicted_arrow(item: Advice) -> str:
-    """Write the step now and then without the interval: ``176 → 119 ms a step``; "" where no replay estimates it."""
+    """Write the present and the predicted step without the interval:
+
+    ``176 → 119 ms a step``; "" without a prediction.
+    """
     return predicted_briefly(item).removeprefix("estimate: ").partition(" (")[0]
 
 
 def saves_at_most(item: Advice) -> str:
-    """Write the bound: ``saves at most 49.1 ms``; beside an estimate it is called the bound, with its assumption.
+    """Write the bound: ``saves at most 49.1 ms``; next to an estimate, it is labelled as bound, with its assumption.
 
-    An estimate keeps whatever else limits the step, and is of a step; the bound is of the window and does not.
+    An estimate accounts for other limits of the step and is per step; the bound is for the window and does not.
     """
     most = f"saves at most {units.duration(item.saves_ns_at_most)}"
     return f"bound: {most} of the window, if nothing else limits" if item.predicted else most
@@ -50,16 +53,16 @@ def brief(item: Advice) -> str:
 
 
 def card(item: Advice) -> str:
-    """Write an advice in lines: what to change, what it brings, why, where, and the code, indented."""
+    """Write an advice in several lines: the change, its effect, why, where, and the code, indented."""
     code = [f"    {line}" for line in item.code.splitlines()]
     lines = (item.title, predicted_briefly(item), saves_at_most(item), item.why, advised_place(item), *code)
     return "\n".join(units.visible(line) for line in lines if line)
 
 
 def first_place(item: Advice, cells: int) -> str:
-    """Write the place that matters most, whole: ``at aten::mm in step (train.py:12) (8.66 ms)``; "" if unknown.
+    """Write the most important place completely: ``at aten::mm in step (train.py:12) (8.66 ms)``; "" if unknown.
 
-    Only a name longer than ``cells`` loses its template arguments.
+    A name longer than ``cells`` loses its template arguments.
     """
     place = item.where.partition(_PLACES)[0]
     while units.cell_width(place) > cells and (bare := _TEMPLATE_ARGUMENTS.sub("", place)) != place:

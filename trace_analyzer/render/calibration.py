@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def calibration_text(calibration: Calibration) -> str:
-    """Write what was measured, in lines."""
+    """Write the measurements in lines."""
     name = units.visible(calibration.name)
     kind = f"{name} (the CPU, as a device of its own; no GPU was measured)" if calibration.kind == "cpu" else name
     latency = calibration.launch_latency_ns
@@ -36,7 +36,7 @@ _TOP_DOUBTS = 3
 
 
 def doubts_in_short(calibration: Calibration) -> list[str]:
-    """Write why figures may be wrong, the first ones in full, and what was left out, in a line each."""
+    """Write why figures may be wrong (the first reasons), and what was left out, in a line each."""
     more = len(calibration.doubts) - _TOP_DOUBTS
     lines = list(calibration.doubts[:_TOP_DOUBTS])
     if more > 0:
@@ -55,7 +55,7 @@ def _rate(value: float | None, scale: float, form: Any) -> str:
 
 
 def _sweep_rows(calibration: Calibration) -> list[tuple[str, str, str]]:
-    """Return from which number of multiply-adds per element on arithmetic costs time."""
+    """Return the number of multiply-adds per element above which arithmetic costs time."""
     if not calibration.sweep:
         return [("repeat sweep", "–", calibration.sweep_failure or "not measured")]
     best = max(point.gbps for point in calibration.sweep)
@@ -64,7 +64,7 @@ def _sweep_rows(calibration: Calibration) -> list[tuple[str, str, str]]:
 
 
 def calibration_plots(calibration: Calibration) -> "hv.Layout":
-    """Draw bandwidth by size, FLOP/s of products by size and dtype, and the repeat sweep."""
+    """Draw bandwidth by size, FLOP/s of matmuls by size and dtype, and the repeat sweep."""
     import holoviews as hv
     import holoviews.plotting.bokeh
 
@@ -91,8 +91,8 @@ def calibration_plots(calibration: Calibration) -> "hv.Layout":
 
 
 def calibration_html(calibration: Calibration) -> str:
-    """Return the figures on one page that needs no network."""
-    from trace_analyzer.render.offline import figures_page  # text needs no more than Polars
+    """Return the figures on one offline page."""
+    from trace_analyzer.render.offline import figures_page  # text needs only Polars
 
     title = f"{units.visible(calibration.name)}, measured"
     caption = "Each figure is the best of its batches."

@@ -1,8 +1,8 @@
-"""Describe the summary plots as data: `plots` draws them with HoloViews, `html.drawings` with Bokeh alone.
+"""Describe the summary plots as data: `plots` draws them with HoloViews, `html.drawings` with Bokeh only.
 
-Each reads one table of the report, or two. Points and bars carry the place in the trace that they speak for, ``start_ns`` and
-``end_ns`` (-1: none), so that a tap on the page can lead there; curves over time say whose they are and how many ns a
-unit of their axis has.
+Each reads one or two tables of the report. Points and bars have their place in the trace, ``start_ns`` and ``end_ns``
+(-1: none), so that a tap on the page can lead there. Curves over time have their device, and the number of ns per unit
+of the axis.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -25,10 +25,10 @@ from trace_analyzer.vocabulary import REGIMES
 
 BINS_PER_DECADE = 6
 MOST_POINTS = 2000
-MOST_LABELS = 5  # of an axis of decades: more would run into each other on a phone
-TIME_BINS = 900  # of a curve over time: about one per pixel
-NOTE_DECADES = 0.16  # by which two notes on one axis must differ to be read
-NOTE_STEP = 0.4  # of the axis that a note moves to the left, where another stands
+MOST_LABELS = 5  # per logarithmic axis: more would overlap on a phone
+TIME_BINS = 900  # per curve over time: about one per pixel
+NOTE_DECADES = 0.16  # least distance of two readable notes on one axis
+NOTE_STEP = 0.4  # share of the axis by which a note moves to the left to avoid another
 
 _UNITS = ((1, "ns"), (1_000, "us"), (1_000_000, "ms"), (1_000_000_000, "s"))
 _SIGNS = {"circle": "●", "triangle": "▲", "square": "■", "diamond": "◆", "inverted_triangle": "▼"}
@@ -39,7 +39,7 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Axis:
-    """Hold the name of an axis (unit included), whether it is logarithmic, its labelled ticks, and its ends if fixed."""
+    """Hold the name of an axis with its unit, whether it is logarithmic, its labelled ticks, and its fixed ends."""
 
     label: str
     unit: str = ""
@@ -55,7 +55,7 @@ class Axis:
 
 @dataclass(frozen=True)
 class ChartLine:
-    """Hold a curve; ``colour`` is a CSS variable. With a ``place`` it is a step function over time, of that device."""
+    """Hold a curve; ``colour`` is a CSS variable. With a ``place``, it is a step function over time for that device."""
 
     label: str
     x: Floats
@@ -79,7 +79,7 @@ class Bins:
 
 @dataclass(frozen=True)
 class Points:
-    """Hold points of one group: ``texts`` are what a hover shows, by heading; ``markers`` the shape of each."""
+    """Hold points of one group: ``texts`` are tooltips by heading; ``markers`` are shapes."""
 
     label: str
     colour: str
@@ -94,7 +94,7 @@ class Points:
 
 @dataclass(frozen=True)
 class EndLabel:
-    """Hold a text at the right end of a line, above it or below."""
+    """Hold a text at the right end of a line, above or below it."""
 
     x: float
     y: float
@@ -104,7 +104,10 @@ class EndLabel:
 
 @dataclass(frozen=True)
 class Chart:
-    """Hold all that a plot shows; ``bars`` are (name, height, CSS variable) on an axis of names, ``marks`` (sign, meaning)."""
+    """Hold the content of a plot.
+
+    ``bars`` are (name, height, CSS variable) on an axis of names, ``marks`` are (sign, meaning).
+    """
 
     x: Axis
     y: Axis
@@ -119,9 +122,9 @@ class Chart:
 
 
 def roofline(report: Report) -> Chart | None:
-    """Return kernels of known work by intensity and FLOP/s, a point per row of table `roofline`, under their roofs.
+    """Return kernels with known work by intensity and FLOP/s, a point per row of table `roofline`, with their roofs.
 
-    A point's shape is that of its roof, where there are several.
+    A point has the shape of its roof, where there are several.
     """
     rows = report.tables["roofline"].filter(pl.col("intensity_flop_per_byte") > 0, pl.col("achieved_flop_per_s") > 0)
     if rows.is_empty():
@@ -158,7 +161,7 @@ def roofline(report: Report) -> Chart | None:
 
 
 def launch_lead(report: Report) -> Chart | None:
-    """Return launches by launch lead, on a logarithmic axis; late ones (lead 0 or less) are left out."""
+    """Return launches by launch lead, on a logarithmic axis; late ones (lead of at most 0) are left out."""
     late_or_not = report.tables["launches"].select(
         value_ns="lead_ns", start_ns=pl.col("first_start_ns") - pl.col("lead_ns"), end_ns="first_start_ns"
     )
@@ -166,25 +169,25 @@ def launch_lead(report: Report) -> Chart | None:
 
 
 def gaps(report: Report) -> Chart | None:
-    """Return the idle time by the length of the gap that it is part of: many short gaps, or a few long ones?"""
+    """Return the idle time by the length of its gap, to distinguish many short gaps from a few long ones."""
     length = report.tables["gaps"].select("start_ns", "end_ns", value_ns="duration_ns", weight_ns="duration_ns")
     return _histogram(length.filter(pl.col("value_ns") > 0), "Length of gap", "Idle time", "p-python")
 
 
 def queue_depth(report: Report) -> Chart | None:
-    """Return the queue depth over time: of each bin the highest, one curve per device."""
+    """Return the queue depth over time: the maximum of each bin, one curve per device."""
     return _over_time(report, "depth", "Queue depth", 1, "")
 
 
 def queued_work(report: Report) -> Chart | None:
-    """Return queued work over time: of each bin the highest, one curve per device."""
+    """Return queued work over time: the maximum of each bin, one curve per device."""
     highest = report.tables["queue"].get_column("queued_work_ns").max()
     factor, unit = _unit(highest if isinstance(highest, int) else 0)
     return _over_time(report, "queued_work_ns", "Queued work", factor, unit)
 
 
 def step_times(report: Report) -> Chart | None:
-    """Return the duration of each step, in the colour of its regime."""
+    """Return the duration of each step, in its regime's colour."""
     if not report.steps:
         return None
     factor, unit = _unit(max(step.duration_ns for step in report.steps))
@@ -215,11 +218,11 @@ CHARTS: Mapping[str, Callable[[Report], Chart | None]] = {
     "queue_depth": queue_depth,
     "queued_work": queued_work,
 }
-"""Name to the function that describes it, None where the report has no data."""
+"""Name -> the function that describes the plot, which returns None where the report has no data."""
 
 
 def _roof_names(rows: pl.DataFrame) -> dict[float, str]:
-    """Return peak -> its name: the types that have it, of which units, and how much it is."""
+    """Map each peak to its name: the types and units that have it, and its value."""
     by_peak = types_by_peak(rows)
     several = by_peak.height > 1
     names = {}
@@ -230,7 +233,7 @@ def _roof_names(rows: pl.DataFrame) -> dict[float, str]:
 
 
 def _points(rows: pl.DataFrame, group: str | None, names: Mapping[float, str], shapes: Mapping[float, str]) -> Points:
-    """Return the kernels of one group; the larger a point, the more time."""
+    """Return the kernels of one group; the size of a point shows its time."""
     total = rows.get_column("time_ns").sum()
     peaks = rows.get_column("peak_flop_per_s").to_list()
     return Points(
@@ -253,7 +256,7 @@ def _points(rows: pl.DataFrame, group: str | None, names: Mapping[float, str], s
 
 
 def _bandwidth(report: Report) -> float | None:
-    """Return the memory bandwidth of the kernels that it limits; without one, the peaks alone are known to matter."""
+    """Return the memory bandwidth for the kernels that it limits; None without any, as only the peaks then matter."""
     roofs = report.tables["roofs"].filter(pl.col("attainable_flop_per_s") < pl.col("peak_flop_per_s"))
     bandwidth: float | None = roofs.select(
         (pl.col("attainable_flop_per_s") / pl.col("intensity_flop_per_byte")).max()
@@ -262,7 +265,7 @@ def _bandwidth(report: Report) -> float | None:
 
 
 def _measured_roofs(report: Report, names: Mapping[float, str], low: float, high: float) -> list[ChartLine]:
-    """Return measured roofs, dashed, under the datasheet's; none for a device without these."""
+    """Return measured roofs as dashed lines below the datasheet's; empty for a device without a calibration."""
     device = judged_device(report)
     attained = device and device.attained
     if not attained:
@@ -275,14 +278,14 @@ def _measured_roofs(report: Report, names: Mapping[float, str], low: float, high
 def _roof(
     name: str, peak: float, bandwidth: float | None, low: float, high: float, *, dashed: bool = False
 ) -> ChartLine:
-    """Return what the device can do at most: intensity times bandwidth up to its peak."""
+    """Return the device's roof: intensity times bandwidth, up to its peak."""
     corners = [low, high] if bandwidth is None else sorted({low, min(max(peak / bandwidth, low), high), high})
     heights = [peak if bandwidth is None else min(peak, x * bandwidth) for x in corners]
     return ChartLine(name, np.array(corners, float), np.array(heights, float), "queue", dashed)
 
 
 def _apart(notes: Sequence[EndLabel], low: float, high: float) -> tuple[EndLabel, ...]:
-    """Return the notes so that none lies over another: one that would stands further to the left."""
+    """Return the notes without overlaps: one that would overlap is moved to the left."""
     kept: list[EndLabel] = []
     for note in notes:
         close = sum(note.above == other.above and abs(log10(note.y / other.y)) < NOTE_DECADES for other in kept)
@@ -291,7 +294,7 @@ def _apart(notes: Sequence[EndLabel], low: float, high: float) -> tuple[EndLabel
 
 
 def _times(rows: pl.DataFrame, column: str) -> Floats:
-    """Return times as JavaScript has them; -1 for none."""
+    """Return times as JavaScript numbers; -1 for null."""
     return rows.get_column(column).cast(pl.Float64).fill_null(-1).to_numpy()
 
 
@@ -308,7 +311,7 @@ def _histogram(rows: pl.DataFrame, label: str, height_label: str, colour: str) -
 
 
 def _decades(edges: Floats) -> dict[float, str]:
-    """Return a tick at each power of ten, and labels at so many of them that a phone has room."""
+    """Return a tick at each power of ten, with labels at as many of them as fit on a phone."""
     exponents = range(round(np.log10(edges[0])), round(np.log10(edges[-1])) + 1)
     every = -(-len(exponents) // MOST_LABELS)
     return {10.0**e: units.duration(10**e) if place % every == 0 else "" for place, e in enumerate(exponents)}
@@ -336,5 +339,5 @@ def _over_time(report: Report, column: str, label: str, factor: int, unit: str) 
 
 
 def _unit(ns: float) -> tuple[int, str]:
-    """Return the largest unit of time that is not larger than ``ns``."""
+    """Return the largest unit of time that does not exceed ``ns``."""
     return next(((factor, unit) for factor, unit in reversed(_UNITS) if ns >= factor), _UNITS[0])

@@ -1,10 +1,10 @@
-"""Name CUTLASS 3 kernels by what distinguishes them: all are instances of one function, ``cutlass::device_kernel``."""
+"""Name CUTLASS 3 kernels, all instances of ``cutlass::device_kernel``, by their distinguishing parts."""
 
 import re
 
 _DEVICE_KERNEL = re.compile(r"\bdevice_kernel<")
 _MEASURED = 16_000
-"""Characters of a name that are read: the tile stands behind several nested types."""
+"""Number of characters of a name that are read: the tile comes after several nested types."""
 _CLASS = re.compile(
     r"\b(\w*(?:Gemm|Conv)Universal\w*|FlashAttn\w+|\w*Fmha\w*|\w*Mla\w*|\w*ReduceSplitK\w*|\w*Compressor\w*|\w+_(?:gemm|conv|mm)\w*)"
 )
@@ -17,10 +17,9 @@ _SCHEDULE = re.compile(r"(Pingpong|Cooperative|StreamK|PtrArray|GroupProblemShap
 
 
 def cutlass_label(name: str) -> str | None:
-    """Return class, tile, types and schedule of a ``device_kernel``; None for other names and where the name has none.
+    """Return class, tile, types and schedule of a ``device_kernel``; None for other names, and where they are missing.
 
-    Of several tiles the first that is no cluster (1 or 2 in each direction) counts; CUTLASS writes the tile of the
-    thread block so.
+    The first tile that is no cluster (1 or 2 in each direction) counts; CUTLASS writes the thread block's tile there.
     """
     name = name[:_MEASURED]
     match = _DEVICE_KERNEL.search(name)
@@ -39,5 +38,5 @@ def cutlass_label(name: str) -> str | None:
 
 
 def _first_identifier(inside: str) -> str:
-    """Return the identifier of the first template argument, without its namespaces."""
+    """Return the identifier of the first template argument without its namespaces."""
     return re.split(r"[<>(),]", inside, maxsplit=1)[0].strip().rsplit("::", 1)[-1]

@@ -1,6 +1,6 @@
-"""Lay out declared sections for all renderers: which columns and rows, under which headings.
+"""Lay out declared sections for all renderers: columns, rows and headings.
 
-How a value is written follows from its column's unit; the terminal, Markdown and the page only place the texts.
+A column's unit determines how its values are written; the terminal, Markdown and the page only place the texts.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -14,17 +14,17 @@ from trace_analyzer.catalog.line_labels import line_label
 from trace_analyzer.render.row_phrases import PHRASES
 from trace_analyzer.report import DeclaredRows, Report
 from trace_analyzer.schema import Column
-from trace_analyzer.sections import TEXTS, Section, Shown
+from trace_analyzer.sections import DEVICE_LABEL, TEXTS, Section, Shown
 from trace_analyzer.vocabulary import label
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 _WRITTEN: Mapping[str, Callable[[Any], str]] = {"times": units.factor, "fine": units.fine_percent}
-"""Forms that a column's unit does not say -> how their values are written."""
+"""Forms that no unit implies -> how their values are written."""
 
 _LABELS: Mapping[str, Callable[[str], str]] = {"part": label, "line": line_label, "state": label, "group": label}
-"""Forms of keys -> what names them for people."""
+"""Forms of keys -> their labels for people."""
 
 _UNIT_ENDINGS = ("_flop_per_s", "_byte_per_s", "_ns", "_bytes", "_ratio", "_percent")
 _PLACE = ("start_ns", "end_ns")
@@ -32,7 +32,7 @@ _PLACE = ("start_ns", "end_ns")
 
 @dataclass(frozen=True)
 class LaidColumn:
-    """Hold a column of a section with what its table says about it."""
+    """Hold a column of a section with the properties from its table."""
 
     shown: Shown
     heading: str
@@ -45,7 +45,7 @@ class LaidColumn:
         return self.shown.column
 
     def value(self, row: Mapping[str, Any]) -> Any:
-        """Return the row's value, or that of the column which stands for it where it is missing."""
+        """Return the row's value, or that of the fallback column where it is missing."""
         value = row[self.name]
         return row[self.shown.fallback] if value in (None, "") and self.shown.fallback else value
 
@@ -57,7 +57,7 @@ class LaidColumn:
         return value not in ((None, "", 0) if self.shown.unless_zero else (None, ""))
 
     def cell(self, row: Mapping[str, Any]) -> str:
-        """Return the row's value as people read it; names are still those of the trace."""
+        """Return the row's value as written for people; names are still those of the trace."""
         if self.shown.phrase:
             return PHRASES[self.shown.phrase](row) or "–"
         value = self.value(row)
@@ -68,7 +68,7 @@ class LaidColumn:
 
 @dataclass(frozen=True)
 class DeclaredSection:
-    """Hold a section with its rows, in the order of display; ``total`` counts those that are left out, too."""
+    """Hold a section with its rows in the order of display; ``total`` includes rows that are left out."""
 
     key: str
     section: Section
@@ -78,27 +78,27 @@ class DeclaredSection:
 
     @property
     def headings(self) -> tuple[str, ...]:
-        """Return what stands over each column."""
+        """Return the headings of the columns."""
         return tuple(column.heading for column in self.columns)
 
     @property
     def alignment(self) -> str:
-        """Return ``r`` for each column of quantities, ``l`` for each other."""
+        """Return ``r`` for each column of quantities, ``l`` for each other column."""
         return "".join(column.side for column in self.columns)
 
     def cells(self, row: Mapping[str, Any]) -> tuple[str, ...]:
-        """Return the row's values as people read them."""
+        """Return the row's values as written for people."""
         return tuple(column.cell(row) for column in self.columns)
 
     def top(self, rows: int) -> "DeclaredSection":
-        """Return the section with at most ``rows`` rows, and no more than it declares."""
+        """Return the section with at most ``rows`` rows, and at most its declared number."""
         return self if self.section.whole else replace(self, rows=self.rows[: min(rows, self.section.rows or rows)])
 
     def for_terminal(self, width: int) -> "DeclaredSection":
-        """Return the section with the columns for which ``width`` cells suffice, in their order.
+        """Return the section with the columns that a terminal of ``width`` cells shows, in their order.
 
-        But a long name stands last, where it can be cut; before it the figures, then words, of each those first that narrow
-        terminals have, too.
+        A long name comes last, where it can be cut. Before it come the figures, then words, in each case first those
+        that narrow terminals also show.
         """
         columns = [column for column in self.columns if column.shown.terminal is not None]
         columns = [column for column in columns if width >= (column.shown.terminal or 0)]
@@ -107,12 +107,12 @@ class DeclaredSection:
         return replace(self, columns=tuple(columns))
 
     def for_markdown(self) -> "DeclaredSection":
-        """Return the section with the columns that Markdown has."""
+        """Return the section with the columns that Markdown shows."""
         return replace(self, columns=tuple(column for column in self.columns if column.shown.markdown))
 
 
 def declared_sections(report: Report) -> tuple[DeclaredSection, ...]:
-    """Return the sections that the report's analyses declare, in their order; those without rows are left out."""
+    """Return the sections that the report's analyses declare, in their order, without empty ones."""
     return tuple(
         _laid_out(declared, declared.section, len(report.devices) > 1)
         for declared in report.declared
@@ -121,7 +121,7 @@ def declared_sections(report: Report) -> tuple[DeclaredSection, ...]:
 
 
 def table_section(section: Section, table: pl.DataFrame | None, rows: int) -> DeclaredSection | None:
-    """Return the section with at most ``rows`` rows of the table, and no more than it declares; None without any."""
+    """Return the section with at most ``rows`` rows, and at most its declared number; None without rows."""
     table = None if table is None or table.is_empty() else section_rows(section, table)
     if table is None or table.is_empty():
         return None
@@ -130,7 +130,7 @@ def table_section(section: Section, table: pl.DataFrame | None, rows: int) -> De
 
 
 def row_section(section: Section, rows: Sequence[Mapping[str, Any]]) -> DeclaredSection | None:
-    """Return the section with all of these rows, in their order; None without any."""
+    """Return the section with all of these rows, in their order; None without rows."""
     return _with_rows(section, {}, tuple(rows), len(rows)) if rows else None
 
 
@@ -140,14 +140,14 @@ def dataclass_rows(rows: Sequence["DataclassInstance"]) -> pl.DataFrame:
 
 
 def section_rows(section: Section, table: pl.DataFrame) -> pl.DataFrame:
-    """Return the rows of the table that the section shows, in its order."""
+    """Return the table's rows that the section shows, in its order."""
     is_shown = [pl.col(column) == value for column, value in section.only]
     is_known = [pl.col(column).is_not_null() for column in section.known]
     return sorted_rows(table.filter(*is_shown, *is_known), section.sort)
 
 
 def sorted_rows(table: pl.DataFrame, sort: tuple[str, ...]) -> pl.DataFrame:
-    """Return the table's rows in the order that a section declares; those without a value come last."""
+    """Return the table's rows in a section's order; those without a value come last."""
     if not sort:
         return table
     names = [name.removeprefix("-") for name in sort]
@@ -155,9 +155,10 @@ def sorted_rows(table: pl.DataFrame, sort: tuple[str, ...]) -> pl.DataFrame:
 
 
 def laid_column(shown: Shown, schema: Mapping[str, pl.DataType]) -> LaidColumn:
-    """Return the column as a table of this schema has it.
+    """Return the column with its properties from a table's schema.
 
-    One that the table lacks is what its form says, and by its name's unit; one without values is a figure.
+    A column that the table lacks gets its type from its form, and its unit from its name; one without values is a
+    figure.
     """
     is_figure = (shown.form and shown.form not in TEXTS) or Column(shown.column, pl.Float64(), "").unit
     dtype = schema.get(shown.column, pl.Float64() if is_figure else pl.String())
@@ -165,7 +166,7 @@ def laid_column(shown: Shown, schema: Mapping[str, pl.DataType]) -> LaidColumn:
 
 
 def heading(column: Column) -> str:
-    """Return the heading of a column: its name as words, without the unit that its values show."""
+    """Return the heading of a column: its name as words, without the unit, which its values show."""
     name = column.name
     ending = next((ending for ending in _UNIT_ENDINGS if name.endswith(ending)), "")
     words = name.removesuffix(ending).replace("_", " ").replace("flop", "FLOP")
@@ -187,7 +188,7 @@ def _with_rows(
 
 
 def _with_values(columns: Iterable[LaidColumn], rows: Sequence[Mapping[str, Any]]) -> tuple[LaidColumn, ...]:
-    """Return the columns that say something of any of the rows."""
+    """Return the columns with a value in any of the rows."""
     return tuple(column for column in columns if any(map(column.tells, rows)))
 
 
@@ -195,6 +196,10 @@ def _laid_out(declared: DeclaredRows, section: Section, several_devices: bool) -
     by_name = {column.name: column for column in declared.table.columns}
     named = section.show or tuple(name for name in by_name if name not in _PLACE)
     shown = [Shown(each, terminal=0, markdown=True) if isinstance(each, str) else each for each in named]
+    # These rows have the devices' ids in column device.
+    shown = [replace(each, column="device") if each.column == DEVICE_LABEL.column else each for each in shown]
+    if all(each.terminal is None and not each.markdown for each in shown):
+        shown = [replace(each, terminal=0, markdown=True) for each in shown]
     columns = tuple(_laid_column(each, by_name[each.column]) for each in shown)
     columns = tuple(column for column in columns if column.name != "device" or several_devices)
     rows = _ordered(declared.rows, section.sort)
@@ -203,7 +208,7 @@ def _laid_out(declared: DeclaredRows, section: Section, several_devices: bool) -
 
 
 def _ordered(rows: tuple[Mapping[str, Any], ...], sort: tuple[str, ...]) -> tuple[Mapping[str, Any], ...]:
-    """Return the rows in the order that a section declares, by the last column first: sorting keeps the order of equals."""
+    """Return the rows in a section's order; sorting is stable, so the last sort column is applied first."""
     ordered = list(rows)
     for name in reversed(sort):
         column = name.removeprefix("-")

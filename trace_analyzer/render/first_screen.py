@@ -1,7 +1,7 @@
-"""Lay out what a person reads first: the verdict, where the time went, and what to change, whole on one screen.
+"""Lay out the first screen: the verdict, where the time went, and what to change.
 
-Nothing that matters is cut here: what is too long for a line goes on in the next one. The rest of the report is that of
-`trace_analyzer.render.terminal` with ``verbose``.
+Important texts are never cut, but wrapped. `trace_analyzer.render.terminal` writes the rest of the report with
+``verbose``.
 """
 
 import re
@@ -30,14 +30,14 @@ from trace_analyzer.report.worth import is_idle_worth_naming, saved_ratio
 from trace_analyzer.vocabulary import label
 
 _SIDE_BY_SIDE, _WIDE = 76, 92  # cells from which two blocks fit next to each other, and both with their times
-_WITHOUT_TIMES = 33  # cells in which a block has the longest name, a bar and shares, but no times
+_WITHOUT_TIMES = 33  # cells of a block with the longest name, a bar and shares, but no times
 _TOP_CAUSES, _TOP_ADVICE = 5, 3
 _TOP_REASONS = {"high": 0, "medium": 1, "low": 2}
-"""How many reasons lower the confidence at least: those that stand first. Others only explain."""
+"""Number of reasons shown by confidence: the first ones, which lower it. The others only explain."""
 
 
 def verdict_lines(report: Report, width: int, verbose: bool = False) -> list[Line]:
-    """Write regime and reason, the rule where a larger figure is not the verdict, how sure it is, and the file."""
+    """Write regime and reason, the rule where the largest figure is not the verdict, the confidence, and the file."""
     verdict = report.verdict
     name, sentence = phrasing.verdict_label(verdict), units.visible(phrasing.headline(verdict))
     style = "bad" if verdict.regime is None else "verdict"
@@ -49,7 +49,7 @@ def verdict_lines(report: Report, width: int, verbose: bool = False) -> list[Lin
 
 
 def _continued(head: Line, text: str, width: int, style: str) -> list[Line]:
-    """Write the text behind the head and on under it, from the margin."""
+    """Write the text after the head, and its continuation below, from the margin."""
     words = unbroken(text)
     first: list[str] = []
     while words and cells(head) + units.cell_width(" ".join([*first, words[0]])) <= width:
@@ -59,7 +59,7 @@ def _continued(head: Line, text: str, width: int, style: str) -> list[Line]:
 
 
 def _confidence(verdict: Verdict, width: int, verbose: bool) -> list[Line]:
-    """Write how sure the verdict is and why; what takes nothing from a high confidence is for ``verbose``."""
+    """Write the confidence and its reasons; remarks on a high confidence only with ``verbose``."""
     if verdict.regime is None or (verdict.confidence == "high" and not verbose):
         return []
     how_sure, why = phrasing.confidence(verdict)
@@ -71,9 +71,9 @@ def _confidence(verdict: Verdict, width: int, verbose: bool) -> list[Line]:
 
 
 def advice_lines(report: Report, width: int) -> list[Line]:
-    """Write the three best changes: what each brings, one line of code, and where.
+    """Write the three best changes: the effect of each, one line of code, and where.
 
-    That is the step that a replay predicts, else what it saves at most.
+    The effect is the step that a replay predicts, else the largest possible saving.
     """
     if not report.advice:
         return []
@@ -81,7 +81,8 @@ def advice_lines(report: Report, width: int) -> list[Line]:
     rest = f"  the best {_TOP_ADVICE} of {len(report.advice)}, all: -v" if more > 0 else ""
     lines: list[Line] = [[("What to change", "title"), (rest, "dim")]]
     for rank, item in enumerate(report.advice[:_TOP_ADVICE], 1):
-        lines += advice_title(rank, item, phrasing.predicted_briefly(item) or saves_phrase(item, report), width)
+        brings = phrasing.predicted_briefly(item) or saves_phrase(item, report)
+        lines += advice_title(rank, item, brings if item.is_of_limit else f"{brings}, not the limit", width)
         if code := code_line(item.code, width - 7):
             lines += code_lines(code, width)
         if place := first_place(item, 2 * (width - 5)):
@@ -90,7 +91,7 @@ def advice_lines(report: Report, width: int) -> list[Line]:
 
 
 def code_lines(code: str, width: int) -> list[Line]:
-    """Write each line of code as it is if it fits, else its comment first, wrapped."""
+    """Write each line of code unchanged if it fits, else its comment first, wrapped."""
     return [
         [("       ", ""), (piece, "code")]
         for line in map(units.visible, code.splitlines())
@@ -99,21 +100,21 @@ def code_lines(code: str, width: int) -> list[Line]:
 
 
 def advice_title(rank: int, item: Advice, brings: str, width: int) -> list[Line]:
-    """Write what to change and what it brings, on one line if it fits."""
+    """Write the change and its effect, on one line if they fit."""
     lines = hanging([(f"  {rank}. ", "")], units.visible(item.title), width, MOST_LINES, "bold")
     _append(lines, brings, "good", width, indent="     ")
     return lines
 
 
 def saves_phrase(item: Advice, report: Report) -> str:
-    """Write what a change saves at most: ``saves at most 49.1 ms, 60 %`` of the verdict's window."""
+    """Write the largest possible saving: ``saves at most 49.1 ms, 60 %`` of the verdict's window."""
     ratio = saved_ratio(item, report.verdict)
     share = "" if ratio is None else f", {units.percent(ratio)}"
     return f"saves at most {units.duration(item.saves_ns_at_most)}{share}"
 
 
 def doubt_lines(report: Report, width: int) -> list[Line]:
-    """Write in a line each what of the trace's checks does not hold, and the gravest note that is no mere remark."""
+    """Write the failed checks and the most serious note above a remark, in a line each."""
     lines: list[Line] = []
     broken = [check for check in report.trust if check.status != "ok"]
     if broken:
@@ -130,7 +131,7 @@ def doubt_lines(report: Report, width: int) -> list[Line]:
 
 
 def _first_clauses(text: str, room: int) -> str:
-    """Return as many clauses of the text as have room, all if that is none, and where the rest is."""
+    """Return as many clauses of the text as fit, and a reference to the rest; the whole text if not even one fits."""
     if units.cell_width(text) <= room:
         return text
     ends = [match.start() for match in re.finditer(r"[;:,] ", text) if match.start() <= room - 5]
@@ -146,7 +147,7 @@ def more_lines(report: Report, width: int) -> list[Line]:
 
 
 def _append(lines: list[Line], text: str, style: str, width: int, indent: str = "") -> None:
-    """Put the text behind the last line if there is room, else under it."""
+    """Append the text to the last line if it fits, else on a line below."""
     if cells(lines[-1]) + 3 + units.cell_width(text) <= width:
         lines[-1] = [*lines[-1], ("   ", ""), (text, style)]
     else:
@@ -154,7 +155,7 @@ def _append(lines: list[Line], text: str, style: str, width: int, indent: str = 
 
 
 def trace_phrase(report: Report, verbose: bool = False) -> str:
-    """Write the file and what it holds, and that the verdict is sure where it is."""
+    """Write the file and its content, and the confidence if it is high."""
     trace = report.trace
     names = list(dict.fromkeys(device.name for device in trace.devices if device.name))
     many = f"{len(trace.devices)} x " if len(names) == 1 and len(trace.devices) > 1 else ""
@@ -172,7 +173,7 @@ def trace_phrase(report: Report, verbose: bool = False) -> str:
 
 
 def time_lines(report: Report, width: int) -> list[Line]:
-    """Lay out what the device did with the window, and why it idled, side by side where there is room."""
+    """Lay out the device's work and its idle time by cause, next to each other if they fit."""
     parts_ns, window = _parts(report)
     if not parts_ns:
         return []
@@ -190,14 +191,14 @@ def time_lines(report: Report, width: int) -> list[Line]:
 
 
 def _halves(width: int) -> tuple[int, int]:
-    """Return how wide two blocks are: halves, a short second one where that is too narrow, or each the whole width."""
+    """Return the widths of two blocks: halves; or a narrow second one; or each the whole width."""
     if width < _SIDE_BY_SIDE:
         return width, width
     return (half_width(width),) * 2 if width >= _WIDE else (width - 3 - _WITHOUT_TIMES, _WITHOUT_TIMES)
 
 
 def _parts(report: Report) -> tuple[dict[str, int], str]:
-    """Return the partition of the verdict's window, else of the first device's work, and its length."""
+    """Return the partition of the verdict's window, else of the first device's work, with its length."""
     if report.verdict.parts_ns:
         return dict(report.verdict.parts_ns), window_phrasing.short_window_phrase(report)
     if report.devices:
@@ -207,7 +208,7 @@ def _parts(report: Report) -> tuple[dict[str, int], str]:
 
 
 def _bars(title: str, detail: str, parts: Sequence[PartShare], width: int, style: str = "") -> list[Line]:
-    """Write one line per part: its name, a bar, its share of the total and, where there is room, its time."""
+    """Write one line per part: its name, a bar, its share of the total and, if it fits, its time."""
     rows: list[Line] = [
         [
             (units.visible(label(share.part)), ""),
@@ -230,7 +231,7 @@ def _bars(title: str, detail: str, parts: Sequence[PartShare], width: int, style
 
 
 def record_lines(report: Report, width: int) -> list[Line]:
-    """Write what to record to get a verdict, where there is none."""
+    """Write what to record for a verdict, where there is none."""
     tips = phrasing.record_instead(report)
     if not tips:
         return []

@@ -1,4 +1,4 @@
-"""Write a report at a glance, for the prompt of Python and of notebooks."""
+"""Summarize a report in a few lines, for the prompt of Python and of notebooks."""
 
 from pathlib import PurePath
 
@@ -11,7 +11,7 @@ _TOP = 2
 
 
 def glance(report: Report) -> str:
-    """Return five lines: the file, the verdict, its reason, the best advice, and how to read on."""
+    """Return five lines: the file, the verdict, its reason, the best advice, and how to continue."""
     verdict = report.verdict
     name = PurePath(report.trace.path).name or report.trace.path
     sure = f" ({verdict.confidence} confidence)" if verdict.regime else ""
@@ -21,14 +21,8 @@ def glance(report: Report) -> str:
     lines = (
         f"<Report of {name}>",
         phrasing.verdict_label(verdict) + sure,
-        _first_sentence(phrasing.headline(verdict)),
+        phrasing.sentences(phrasing.headline(verdict))[0],
         f"Advice: {advice or 'none'}",
         "print(report) for the summary; .advice, .explain(id), .tables, .plots, .timeline(), .to_html(path)",
     )
     return "\n  ".join(units.shorten(units.visible(line), _LONGEST) for line in lines)
-
-
-def _first_sentence(text: str) -> str:
-    """Return a headline without what follows its first sentence."""
-    first, end, _ = text.partition(". ")
-    return first + end.rstrip()

@@ -1,4 +1,4 @@
-"""Lay the report out as the document that `Report.to_json` writes: the contract for scripts and CI.
+"""Lay out the report as the document of `Report.to_json`: the contract for scripts and CI.
 
 `trace_analyzer.report_schema` describes it.
 """
@@ -12,7 +12,7 @@ from trace_analyzer.schema import Table
 
 
 def document(report: Report) -> dict[str, Any]:
-    """Return everything in the report but its tables, in JSON's own types, with the rows of declared analyses at their places."""
+    """Return the report without its tables, in JSON's own types, with the rows of declared analyses at their places."""
     fields = {name: plain(getattr(report, name)) for name in document_fields(Report) if name != "declared"}
     for declared in report.declared:
         _insert(fields, declared)
@@ -20,7 +20,7 @@ def document(report: Report) -> dict[str, Any]:
 
 
 def _insert(document: dict[str, Any], declared: DeclaredRows) -> None:
-    """Put the rows of a declared analysis at its place: into the document, or into each device those of the device."""
+    """Put the rows of a declared analysis at its place: in the document, or in the devices that they belong to."""
     if declared.json is None:
         return
     of_devices, name = declared.json.startswith("devices[]."), declared.json.removeprefix("devices[].")
@@ -33,7 +33,7 @@ def _insert(document: dict[str, Any], declared: DeclaredRows) -> None:
 
 
 def _object(table: Table, row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a row as an object, with those of its columns that are members of another in that."""
+    """Return a row as an object; columns with a `Member` are nested in its object."""
     made: dict[str, Any] = {}
     for column in table.columns:
         if column.member is None:

@@ -1,4 +1,4 @@
-"""Shorten names of kernels so that what tells them apart stays."""
+"""Shorten names of kernels, but keep their distinguishing parts."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -9,19 +9,19 @@ from trace_analyzer.render.cutlass_names import cutlass_label
 
 _NAMESPACES = re.compile(r"(?:\b\w+::|\(anonymous namespace\)::)+")
 _WRAPPER = re.compile(r"Kernel\d*<(\w+)>")
-"""``cutlass::Kernel2<cutlass_80_tensorop_...>``: an entry point around the kernel's own name."""
+"""An entry point around the kernel's own name: ``cutlass::Kernel2<cutlass_80_tensorop_...>``."""
 
 
 _ARGUMENT = re.compile(r"(?:\w+::)*\w+")
 _READ = 4_000
-"""Characters of a name that are compared: arguments of templates stand before those of the function."""
+"""Number of characters of a name that are compared: template arguments come before function arguments."""
 _MOST_ARGUMENTS = 3
 
 
 def telling_arguments(labelled: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """Return of names that have their label in common the template arguments that distinguish them: ``BFloat16``.
+    """Return the distinguishing template arguments of names with a common label: ``BFloat16``.
 
-    ``labelled`` has names with their labels. Types come before numbers, and at most three arguments are named.
+    ``labelled`` has names with their labels. Types come before numbers, and at most three arguments are returned.
     """
     by_label: dict[str, set[str]] = {}
     for name, label in labelled:
@@ -31,7 +31,7 @@ def telling_arguments(labelled: Iterable[tuple[str, str]]) -> dict[str, str]:
 
 
 def _differences(names: Sequence[str]) -> list[str]:
-    """Return of each name the words that differ, as few as distinguish all of them."""
+    """Return the words of each name that differ, as few as distinguish all names."""
     words = [_ARGUMENT.findall(name[:_READ].replace("(anonymous namespace)::", "")) for name in names]
     columns = [column for column in zip_longest(*words, fillvalue="") if len(set(column)) > 1]
     columns.sort(key=lambda column: any(word[:1].isdigit() for word in column))
@@ -44,7 +44,7 @@ def _differences(names: Sequence[str]) -> list[str]:
 
 
 def distinct_labels(names: Sequence[str], cells: int) -> list[str]:
-    """Return each name's `kernel_label`, like ones with what tells them apart, in at most ``cells`` cells each."""
+    """Return each name's `kernel_label` of at most ``cells`` cells, with distinguishing arguments for equal labels."""
     labels = [kernel_label(name, cells) for name in names]
     arguments = telling_arguments(zip(names, labels, strict=True))
     return [
@@ -55,10 +55,10 @@ def distinct_labels(names: Sequence[str], cells: int) -> list[str]:
 
 
 def kernel_label(name: str, cells: int) -> str:
-    """Shorten a kernel's name to at most ``cells`` cells: what tells it apart is kept longest.
+    """Shorten a kernel's name to at most ``cells`` cells, keeping its distinguishing part longest.
 
-    A C++ name loses its return type, its arguments and its namespaces, then its end: the functor that tells
-    it apart comes first. Any other name loses its middle, because libraries put the tile at the end.
+    A C++ name loses its return type, its arguments and its namespaces, then its end, as the distinguishing functor
+    comes first. Any other name loses its middle, because libraries put the tile at the end.
     """
     text = units.visible(name)
     if units.cell_width(text) <= cells:
@@ -74,7 +74,7 @@ def kernel_label(name: str, cells: int) -> str:
 
 
 def _without_arguments(name: str) -> str:
-    """Return the name without the parenthesised list that ends it, if one does."""
+    """Return the name without the parenthesised list at its end, if there is one."""
     if not name.endswith(")"):
         return name
     depth = 0
@@ -88,7 +88,7 @@ def _without_arguments(name: str) -> str:
 def _without_return_type(name: str) -> str:
     """Return a template's name without the type before it.
 
-    That is what stands before the last space that is in no brackets.
+    That is the part before the last space outside all brackets.
     """
     opened: list[str] = []
     start = 0
@@ -103,7 +103,7 @@ def _without_return_type(name: str) -> str:
 
 
 def middle_cut(text: str, cells: int) -> str:
-    """Cut the text in its middle to at most ``cells`` cells, the cut marked by an ellipsis."""
+    """Cut the text in its middle to at most ``cells`` cells, with an ellipsis at the cut."""
     if units.cell_width(text) <= cells:
         return text
     head = units.shorten(text, max(1, cells * 3 // 5))

@@ -18,35 +18,35 @@ STYLES = {
     "compute": "32", "memory": "34", "latency": "33", "communication": "35", "copy": "36", "other": "37",
     "idle": "31",
 }  # fmt: skip
-"""ANSI attributes (SGR) per style: the sixteen colours that every terminal theme adapts."""
+"""ANSI attributes (SGR) per style, from the sixteen colours that every terminal theme defines."""
 
 COLUMN_GAP = 4
-"""Cells between two blocks side by side."""
+"""Cells between two blocks next to each other."""
 
 MOST_LINES = 12
-"""Lines that any one text takes; only names made to harm are longer."""
+"""Most lines of any text; only malicious names need more."""
 
 LEAST_TEXT = 5
-"""Cells that a column of texts keeps; where that is too much, the right end of the lines is cut."""
+"""Least width of a text column; where even that does not fit, the right end of the lines is cut."""
 
 _UNIT = re.compile(r"(?:%|[num]?s|[kMGTPE]?(?:B|FLOP)(?:/s)?)[.,;:)]*")
-"""What stands behind a figure, and on its line."""
+"""Units that stay on the line of their figure."""
 
 _EIGHTHS = " ▏▎▍▌▋▊▉█"
 
 
 def cells(line: Line) -> int:
-    """Return the terminal cells that a line takes."""
+    """Return the width of a line in terminal cells."""
     return sum(units.cell_width(text) for text, _ in line)
 
 
 def half_width(width: int) -> int:
-    """Return the cells that each of two blocks side by side has."""
+    """Return the width of each of two blocks next to each other."""
     return (width - COLUMN_GAP) // 2
 
 
 def unbroken(text: str) -> list[str]:
-    """Split a text where a line may end: at spaces, but not between a figure and its unit.
+    """Split a text where a line may end: at spaces, except between a figure and its unit.
 
     >>> unbroken("takes 549 us, 12 % of it")
     ['takes', '549 us,', '12 %', 'of', 'it']
@@ -61,7 +61,7 @@ def unbroken(text: str) -> list[str]:
 
 
 def wrapped(text: str, width: int, most: int = 99) -> list[str]:
-    """Wrap the text to at most ``most`` lines of at most ``width`` cells; a cut ends in an ellipsis."""
+    """Wrap the text to at most ``most`` lines of at most ``width`` cells, with an ellipsis at a cut."""
     lines = [""]
     for word in unbroken(text):
         joined = f"{lines[-1]} {word}".lstrip()
@@ -77,13 +77,16 @@ def wrapped(text: str, width: int, most: int = 99) -> list[str]:
 
 
 def folded(text: str, width: int, most: int = 99) -> list[str]:
-    """Wrap the text as `wrapped` does, but break a word that is too long instead of shortening it."""
+    """Wrap the text like `wrapped`, but break words that are too long instead of shortening them."""
     words = [piece for word in text.split() for piece in _pieces(word, max(1, width))]
     return wrapped(" ".join(words), width, most)
 
 
 def folded_code(line: str, width: int) -> list[str]:
-    """Wrap a line of Python that stays Python: a comment goes above its statement, and each of its lines begins with ``#``."""
+    """Wrap a line of Python into valid Python.
+
+    A comment moves above its statement, and each of its lines begins with ``#``.
+    """
     if units.cell_width(line) <= width:
         return [line]
     statement, mark, comment = line.partition("  # ")
@@ -108,7 +111,7 @@ def _pieces(word: str, width: int) -> list[str]:
 
 
 def hanging(head: Line, text: str, width: int, most: int = 99, style: str = "") -> list[Line]:
-    """Write the head, then the text beside it, wrapped under itself."""
+    """Write the head, and the text next to it, wrapped below itself."""
     indent = cells(head)
     first, *rest = folded(text, max(1, width - indent), most)
     return [[*head, (first, style)], *([(" " * indent, ""), (line, style)] for line in rest)]
@@ -124,9 +127,10 @@ def columns(rows: Sequence[Line], align: str, gap: int = 2) -> list[Line]:
 
 
 def column_widths(rows: Sequence[Sequence[str]], sides: str, room: int, gap: int = 2) -> list[int]:
-    """Return the cells of each column, so that a table takes ``room``; ``rows`` begin with the headings.
+    """Return the width of each column for a table of ``room`` cells; ``rows`` begin with the headings.
 
-    Numbers stay whole. Where that is too wide, headings over them wrap, and texts share the rest: short ones stay whole.
+    Numbers are never cut. If the table is too wide, headings above them wrap, and texts share the rest, short ones
+    uncut.
     """
     needs = [max(map(units.cell_width, column)) for column in zip(*rows, strict=True)]
     left = room - gap * (len(needs) - 1)
@@ -149,7 +153,7 @@ def _longest_word(text: str) -> int:
 
 
 def table_row(texts: Sequence[str], widths: Sequence[int], sides: str, styles: Sequence[str]) -> list[Line]:
-    """Write a row of a table, two cells between columns; a text that is wider than its column goes on below."""
+    """Write a row of a table with two cells between columns; a text wider than its column continues below."""
     cut = [broken(text, width) for text, width in zip(texts, widths, strict=True)]
     return [
         [
@@ -162,7 +166,7 @@ def table_row(texts: Sequence[str], widths: Sequence[int], sides: str, styles: S
 
 
 def broken(text: str, width: int, most: int = MOST_LINES) -> list[str]:
-    """Wrap the text at spaces and hyphens, and a word that is too long anywhere."""
+    """Wrap the text at spaces and hyphens, and words that are too long anywhere."""
     lines = wrap(text, width) if text.isascii() else folded(text, width)
     if len(lines) <= most:
         return lines or [""]
@@ -176,7 +180,7 @@ def _cell(span: Span, width: int, side: str, gap: int) -> Line:
 
 
 def side_by_side(left: Sequence[Line], right: Sequence[Line], at: int) -> list[Line]:
-    """Lay two blocks next to each other, the right one from column ``at`` on."""
+    """Lay two blocks next to each other, the right one starting in column ``at``."""
     return [
         [*(one or []), (" " * (at - cells(one or [])), ""), *(other or [])] if other else one or []
         for one, other in zip_longest(left, right)
@@ -184,14 +188,14 @@ def side_by_side(left: Sequence[Line], right: Sequence[Line], at: int) -> list[L
 
 
 def bar(ratio: float, width: int) -> str:
-    """Draw a bar of ``ratio`` of ``width`` cells, in eighths of a cell; something is never drawn as nothing."""
+    """Draw a bar of ``ratio`` of ``width`` cells, in eighths of a cell; a positive ratio is always visible."""
     eighths = min(8 * width, max(round(8 * width * ratio), 1 if ratio > 0 else 0))
     full, rest = divmod(eighths, 8)
     return "█" * full + (_EIGHTHS[rest] if rest else "")
 
 
 def bar_cells(value: float, greatest: float, room: int) -> int:
-    """Return how many of ``room`` cells a bar takes, of which the greatest value takes all."""
+    """Return the length of a bar in cells, of which the largest value takes ``room``."""
     return round(room * value / greatest) if greatest else 0
 
 

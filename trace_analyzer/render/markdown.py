@@ -1,4 +1,4 @@
-"""Write the report as Markdown for CI comments and issues: names from the trace stay text, whatever they hold."""
+"""Write the report as Markdown for CI comments and issues; names from the trace never become markup."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -35,30 +35,30 @@ _HTML = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
 _INLINE = re.compile(r"[\\`*\[\]|~$]|(?<![^\W_])_|_(?![^\W_])")
 _BLOCK = re.compile(
     r"^(\d+(?=[.)](?:\s|$))|(?=[#+=-]))([.)#+=-])"
-)  # headings, lists and rules, which only the start of a text can make
+)  # headings, lists and rules, which only the beginning of a text can make
 _ADDRESS = re.compile(r"\b(https?|ftp)(:)(?=//)|\b(www)(\.)", re.IGNORECASE)
-_REFERENCE = re.compile(r"@|(?<!\w)#(?=\d)")  # GitHub links @names and #numbers after Markdown is done
+_REFERENCE = re.compile(r"@|(?<!\w)#(?=\d)")  # GitHub links @names and #numbers after rendering Markdown
 
 
 def to_markdown(report: Report) -> str:
-    """Return the report in GitHub's Markdown, in the order of the page, without its timeline."""
+    """Return the report in GitHub's Markdown, in the order of the page, without the timeline."""
     sections = (
         _trust(report), _verdict(report), _evidence(report), _partition(report), _steps(report), _blame(report), _host_costs(report),
         _drains(report), _costs_of_operators(report), _kernels(report), _work(report), _movements(report), _fusions(report),
-        *(_section(shown.top(_TOP_ROWS)) for shown in declared_sections(report)), _advice(report.advice),
+        *(_section(shown.top(_TOP_ROWS)) for shown in declared_sections(report) if shown.for_markdown().columns), _advice(report.advice),
         _record_instead(report), _notes(report),
     )  # fmt: skip
     return "\n\n".join(section for section in sections if section) + "\n"
 
 
 def escaped(text: str) -> str:
-    """Return the text on one line, as text: nothing in it is markup, a link or a mention."""
-    # An invisible space behind the sign is the one thing that keeps GitHub from linking it.
+    """Escape the text for one line: no part of it becomes markup, a link or a mention."""
+    # Only an invisible space after the sign prevents GitHub from linking it.
     return _unaddressed(_REFERENCE.sub(r"\g<0>&#8203;", _literal(text))) or "–"
 
 
 def code(text: str) -> str:
-    """Return the text as code that is safe in a table cell, where a pipe would end the cell even in backticks."""
+    """Return the text as code that is safe in a table cell, where a pipe ends the cell even inside backticks."""
     return f"<code>{_unaddressed(_literal(text))}</code>"
 
 
@@ -67,7 +67,7 @@ def _literal(text: str) -> str:
 
 
 def _unaddressed(text: str) -> str:
-    """Escape the sign behind ``http`` or ``www`` as an entity, so that no link is made of it."""
+    """Escape the sign after ``http`` or ``www`` as an entity, so that it does not become a link."""
     return _ADDRESS.sub(_unlinked, text)
 
 
@@ -101,7 +101,7 @@ def _verdict(report: Report) -> str:
 
 
 def _trust(report: Report) -> str:
-    """Write whether the trace supports what follows, and in what respect it does not."""
+    """Write whether the trace supports the figures, and which checks failed."""
     if not report.trust:
         return ""
     broken = [check for check in report.trust if check.status != "ok"]
@@ -112,7 +112,7 @@ def _trust(report: Report) -> str:
 
 
 def _without_profiler(report: Report) -> str:
-    """Write what recording cost, where that is worth a line."""
+    """Write the profiler overhead, where it deserves a line."""
     unbiased, raw = report.verdict.debiased, report.verdict.shares
     if unbiased is None or raw is None or not worth.is_recording_worth_a_line(unbiased):
         return ""
@@ -131,7 +131,7 @@ def _partition(report: Report) -> str:
 
 
 def _steps(report: Report) -> str:
-    """Write the judged device's steps, those that were set aside too, and what each is limited by."""
+    """Write the judged device's steps, including those set aside, with the limit of each."""
     rows, more = step_rows(report.steps, report.verdict, _TOP_STEPS)
     if len(rows) < 2:
         return ""
@@ -149,12 +149,12 @@ def _host_costs(report: Report) -> str:
 
 
 def _drains(report: Report) -> str:
-    """Write where the queue ran empty although the CPU had been ahead, and what drained it."""
+    """Write where the queue ran empty although the CPU had been ahead, and the cause."""
     return _section(table_section(SECTIONS["drains"], report.tables.get("drains"), _TOP_ROWS))
 
 
 def _costs_of_operators(report: Report) -> str:
-    """Return the operators that took most CPU time: how it splits, and which launches were not worth it."""
+    """Return the operators with most CPU time: its split, and launches that took longer than their device work."""
     table = report.tables.get("operators") if report.devices else None
     shown = _section(table_section(SECTIONS["operators"], table, _TOP_ROWS))
     if table is None or not shown:
@@ -215,7 +215,7 @@ def _section(declared: DeclaredSection | None) -> str:
 
 
 def _cell(column: LaidColumn, text: str) -> str:
-    """Return what the trace says as code, the rest as text; figures hold nothing to escape."""
+    """Return the trace's own text as code, and other text escaped; figures need no escape."""
     if column.side == "r" and not column.shown.phrase:
         return text
     if column.side == "r" or text == "–" or column.shown.form in ("word", "part", "line", "group"):
@@ -229,7 +229,7 @@ def _advice(advice: Sequence[Advice]) -> str:
 
 
 def _one_advice(rank: int, item: Advice) -> str:
-    """Write a numbered item; what belongs to it is indented under it."""
+    """Write a numbered item, with its details indented below."""
     bound = saves_at_most(item) + (f" ({escaped(item.how_bound)})" if item.how_bound else "")
     predicted = escaped(phrasing.predicted_step(item))
     title = f"{rank}. **{escaped(item.title)}**: {predicted or bound}"
@@ -259,14 +259,14 @@ def _one_advice(rank: int, item: Advice) -> str:
 
 
 def _advised_place(item: Advice) -> str:
-    """Write where to change something, the name as code; "" if unknown."""
+    """Write where to make the change, with the name as code; "" if unknown."""
     place = phrasing.advised_place(item)
     preposition, _, name = place.partition(" ")
     return f"{preposition.capitalize()} {code(name)}." if place else ""
 
 
 def _fenced(source: str) -> list[str]:
-    """Write the code between fences that are longer than any run of backticks in it."""
+    """Write the code between fences that are longer than any run of backticks in the code."""
     lines = [units.visible(line) for line in source.splitlines()]
     longest = max((len(run) for line in lines for run in re.findall("`+", line)), default=0)
     fence = "`" * max(3, longest + 1)

@@ -26,8 +26,8 @@ _UNITS = ((1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "us"), (1, "ns"))
 def timeline(report: Report, start_ns: int | None = None, end_ns: int | None = None) -> figure:
     """Draw everything between two times, by default of the whole trace.
 
-    Events narrower than a pixel are drawn as blocks whose opacity is their busy share; name the times to see them on
-    their own. Of folded tracks (Python frames, threads that launch nothing) the outermost row is shown.
+    Events narrower than a pixel are drawn as blocks whose opacity is their busy share; pass the times to zoom in. Of
+    folded tracks (Python frames, threads without launches), only the outermost row is shown.
     """
     columns = timeline_columns(report)
     start = 0 if start_ns is None else start_ns
@@ -41,7 +41,7 @@ def timeline(report: Report, start_ns: int | None = None, end_ns: int | None = N
 def _events(
     columns: TimelineColumns, tracks: Sequence[tuple[Track, Sequence[tuple[int, int]]]], start: int, end: int
 ) -> pl.DataFrame:
-    """Return the shown rows' events between two times, clipped to them, with labels of row and place."""
+    """Return the shown rows' events between two times, clipped, with labels of row and place."""
     rows = [(first, count, track) for track, shown in tracks for first, count in shown]
     parts = [
         columns.events.slice(first, count).with_columns(
@@ -62,7 +62,7 @@ def _events(
 
 
 def _within_budget(events: pl.DataFrame, length_ns: int) -> pl.DataFrame:
-    """Return boxes of the events; narrow ones are joined into blocks, ever wider until there are few enough."""
+    """Return boxes of the events; narrow ones are merged into blocks, increasingly wide until there are few enough."""
     quantum = max(1, length_ns // _BLOCKS)
     while (boxes := narrow_blocks(events, quantum, _FAINTEST)).height > BOX_BUDGET:
         quantum *= 2
@@ -70,7 +70,7 @@ def _within_budget(events: pl.DataFrame, length_ns: int) -> pl.DataFrame:
 
 
 def _styled(boxes: pl.DataFrame, factor: int) -> dict[str, object]:
-    """Return columns for Bokeh: boxes in the unit of the axis, colours, texts for the tooltip."""
+    """Return columns for Bokeh: boxes in the axis unit, colours, and tooltip texts."""
     colours = palette("light")
     kinds = boxes.get_column("kind").cast(pl.String)
     fills = {kind: colours.get(_colour_key(kind), colours["k-other"]) for kind in kinds.unique()}
@@ -104,7 +104,10 @@ def _colour_key(kind: str) -> str:
 
 
 def _labels(tracks: Sequence[tuple[Track, Sequence[tuple[int, int]]]]) -> list[tuple[int, int, str]]:
-    """Return first row, number of rows and text of each track's label; a group's first track names the group too."""
+    """Return first row, number of rows and text of each track's label.
+
+    A group's first track also has the group's name.
+    """
     firsts = np.cumsum([0, *(len(rows) for _, rows in tracks)]).tolist()
     groups = [track.group for track, _ in tracks]
     return [
@@ -128,7 +131,7 @@ def _drawn(
     )  # fmt: skip
     source = ColumnDataSource(boxes)
     plot.quad("left", "right", "top", "bottom", source=source, fill_color="fill", fill_alpha="alpha", line_color=None)
-    # "@name" is text; "@name{safe}" would be markup
+    # "@name" is shown as text; "@name{safe}" would be interpreted as markup
     facts = [("", "@name"), ("Duration", "@duration"), ("Start", "@start"), ("On", "@place")]
     plot.add_tools(HoverTool(tooltips=facts, point_policy="follow_mouse"))
     ticks: dict[float | str, str | BaseText] = {first + rows / 2: PlainText(text=text) for first, rows, text in labels}

@@ -1,4 +1,4 @@
-"""Show a report's plots in notebooks without a call before."""
+"""Show a report's plots in notebooks without preparation by the user."""
 
 import sys
 from functools import cache
@@ -9,20 +9,20 @@ from trace_analyzer.report import Report
 
 
 class Plots(dict[str, Any]):
-    """Map names to HoloViews objects; its text is the names."""
+    """Map names to HoloViews objects; its text representation is the names."""
 
     def __repr__(self) -> str:
         return f"<{len(self)} plots: {', '.join(self)}>"
 
 
 def shown_plots(report: Report) -> Plots:
-    """Return the plots by name; in a notebook, load what shows them first."""
+    """Return the plots by name; in a notebook, load the scripts that display them first."""
     load_into_notebook()
     return Plots(plots(report))
 
 
 def load_into_notebook() -> None:
-    """Load what shows plots of HoloViews, once, if this runs in a notebook."""
+    """Load the scripts that display HoloViews plots, once, if this runs in a notebook."""
     ipython = sys.modules.get("IPython")
     if ipython is not None and getattr(ipython.get_ipython(), "kernel", None) is not None:
         _load_into_notebook()

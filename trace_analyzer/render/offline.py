@@ -1,4 +1,4 @@
-"""Write Bokeh figures as pages that need no network."""
+"""Write Bokeh figures as offline pages."""
 
 from collections.abc import Sequence
 from html import escape
@@ -13,11 +13,11 @@ from trace_analyzer.units import visible
 from trace_analyzer.version import tool_version
 
 Figure = tuple[str, str, object]
-"""A title, a caption (HTML if it is ``Markup``) and what is drawn."""
+"""A title, a caption (HTML if it is ``Markup``) and a plot."""
 
 
 def figures_page(headline: str, facts: Markup | None, figures: Sequence[Figure], text: str) -> str:
-    """Return HoloViews plots as a page that needs no network: the headline, facts, the plots, and all of it as text."""
+    """Return HoloViews plots as an offline page: the headline, facts, the plots, and the complete text."""
     from bokeh.embed import components
 
     drawn = [_rendered(figure) for *_, figure in figures]
@@ -40,7 +40,7 @@ def figures_page(headline: str, facts: Markup | None, figures: Sequence[Figure],
 
 
 def _rendered(figure: Any) -> Any:
-    """Return the Bokeh model of a HoloViews plot, on the page's own ground; any other is one."""
+    """Return the Bokeh model of a HoloViews plot on the page's background; a Bokeh model is returned unchanged."""
     if type(figure).__module__.startswith("bokeh."):
         return figure
     import holoviews as hv
@@ -49,5 +49,5 @@ def _rendered(figure: Any) -> Any:
     model = hv.render(figure, backend="bokeh")
     for plot in model.select({"type": Plot}):
         plot.update(background_fill_color=None, border_fill_color=None, outline_line_color=None)
-        plot.output_backend = "canvas"  # WebGL warns where it is emulated, and gains nothing for so few shapes
+        plot.output_backend = "canvas"  # emulated WebGL causes warnings, and has no benefit for so few shapes
     return model

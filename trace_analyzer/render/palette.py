@@ -1,4 +1,4 @@
-"""Build the style sheet that defines the colours of everything that is drawn, and read the colours back for plots."""
+"""Build the style sheet with the colours of everything that is drawn, and read these colours for plots."""
 
 import re
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ _DARK = '[data-theme="dark"]'
 
 @cache
 def palette_css() -> str:
-    """Return the style sheet that defines the colours, those of the vocabulary put in the place of its marks."""
+    """Return the style sheet with the colours, where the vocabulary's replace the placeholders."""
     style = (files("trace_analyzer.render.html") / "assets" / "palette.css").read_text(encoding="utf-8")
     colours = _vocabulary_colours()
     light = " ".join(f"--{name}: {colour.light};" for name, colour in colours.items())
@@ -34,13 +34,13 @@ def palette_css() -> str:
 
 @cache
 def palette(theme: Theme = "light") -> Mapping[str, str]:
-    """Return colours as ``#rrggbb`` by their CSS variable without its dashes; dark ones overlay the light ones."""
+    """Return colours as ``#rrggbb`` by their CSS variable without dashes; dark colours override light ones."""
     light, _, dark = palette_css().partition(_DARK)
     return dict(_COLOUR.findall(light if theme == "light" else light + dark))
 
 
 def _vocabulary_colours() -> dict[str, Colour]:
-    """Return CSS variable -> colour: ``p-`` for parts of a window, ``k-`` for kinds of activities."""
+    """Map CSS variables to colours: ``p-`` for parts of a window, ``k-`` for kinds of activities."""
     return {f"p-{part.key}": part.colour for part in PARTS.values()} | {
         f"k-{group.key}": group.colour for group in (*GROUPS.values(), *ACTIVITIES.values())
     }

@@ -1,6 +1,6 @@
-"""Add the analysis' results to the original trace, as tracks for Perfetto and chrome://tracing.
+"""Add the analysis's results to the original trace, as tracks for Perfetto and chrome://tracing.
 
-The original's bytes stay as they are: new events are written in front of its first one. Format: Trace Event Format,
+The original bytes do not change: new events are inserted before the first one. Format: Trace Event Format,
 https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU.
 """
 
@@ -22,7 +22,7 @@ from trace_analyzer.report import Report
 Event = Mapping[str, Any]
 
 _PROCESS = 2_000_000_000
-"""The process of the added tracks: no system gives a process such a number, nor does Kineto a device."""
+"""Process id of the added tracks, which neither systems give to processes nor Kineto to devices."""
 _EVENTS = re.compile(rb'"traceEvents"\s*:\s*\[')
 _BLANK = b" \t\r\n"
 _HEAD_BYTES = 64 << 20
@@ -43,8 +43,8 @@ def write_perfetto(
 
     It is compressed where its name ends in ``.gz``.
 
-    ``differences`` (device, start_ns, end_ns, name) become a track of their own. Raises ``NotATrace`` where the file holds no array of events, and
-    ``OSError`` when nothing can be written; nothing half written is left.
+    ``differences`` (device, start_ns, end_ns, name) become a separate track. Raises ``NotATrace`` where the file has no
+    array of events, and ``OSError`` when it cannot be written; no partial file is left.
     """
     added = b",\n".join(map(_text, events(report, differences)))
     with Outputs() as outputs, outputs.open(path) as file:
@@ -57,7 +57,7 @@ def write_perfetto(
 
 
 def _with_added(blocks: Iterable[bytes], added: bytes, name: str) -> Iterator[bytes]:
-    """Yield the original's bytes with the added events before its first one."""
+    """Yield the original bytes with the added events before the first one."""
     head, rest = b"", iter(blocks)
     for block in rest:
         head += block
@@ -75,7 +75,7 @@ def _with_added(blocks: Iterable[bytes], added: bytes, name: str) -> Iterator[by
 
 
 def _first_event(head: bytes) -> int | None:
-    """Return where the array's first event begins or the array ends; None where that is not in the bytes yet."""
+    """Return the start of the array's first event, or the end of an empty array; None where more bytes are needed."""
     text = head.lstrip(_BLANK)
     if text.startswith(b"["):
         place = len(head) - len(text) + 1
@@ -88,7 +88,7 @@ def _first_event(head: bytes) -> int | None:
 
 
 def events(report: Report, differences: pl.DataFrame | None = None) -> Iterator[Event]:
-    """Yield the added events, times in ns.
+    """Yield the added events, with times in ns.
 
     They are the tracks' names, idle intervals by cause, queue depth, regimes of steps, and differences.
     """
@@ -122,7 +122,7 @@ def events(report: Report, differences: pl.DataFrame | None = None) -> Iterator[
 
 
 def _names(process: int, name: str, has_differences: bool) -> Iterator[Event]:
-    """Yield the names of the process and its tracks, above the original's."""
+    """Yield the names of the process and its tracks, which are above the original ones."""
     yield {"ph": "M", "name": "process_name", "pid": process, "tid": 0, "args": {"name": name}}
     yield {"ph": "M", "name": "process_sort_index", "pid": process, "tid": 0, "args": {"sort_index": -1}}
     for track, title in _TRACKS.items():
@@ -133,7 +133,7 @@ def _names(process: int, name: str, has_differences: bool) -> Iterator[Event]:
 def _slices(
     spans: pl.DataFrame, process: int, track: int, origin_ns: int, name: str, details: tuple[str, ...]
 ) -> Iterator[Event]:
-    """Yield intervals as complete events, with the details that are known."""
+    """Yield intervals as complete events, with the known details."""
     for row in spans.select("start_ns", "end_ns", pl.col(name).alias("is called"), *details).iter_rows(named=True):
         args = {key: row[key] for key in details if row[key] is not None}
         start, end = row["start_ns"], row["end_ns"]
@@ -150,7 +150,7 @@ def _slices(
 
 
 def _microseconds(time_ns: int) -> str:
-    """Return ns as microseconds.
+    """Convert ns to microseconds.
 
     >>> _microseconds(1_234_567), _microseconds(-1)
     ('1234.567', '-0.001')
@@ -160,7 +160,7 @@ def _microseconds(time_ns: int) -> str:
 
 
 def _text(event: Event) -> bytes:
-    """Return the event as JSON; times, in ns, become microseconds with all digits, too many for a double."""
+    """Return the event as JSON; times in ns become microseconds with all digits, more than a double has."""
     head = json.dumps({key: value for key, value in event.items() if key not in _TIMES})
     times = "".join(f', "{key}": {_microseconds(event[key])}' for key in _TIMES if key in event)
     return f"{head[:-1]}{times}}}".encode()

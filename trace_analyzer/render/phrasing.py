@@ -1,4 +1,4 @@
-"""Write what the text renderers share: what a status asks for, how a fact, a part or a kernel is written."""
+"""Write the phrases shared by text renderers: what a status requires, and how facts, parts and kernels are written."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -65,8 +65,8 @@ _INSTEAD_OF_CHECK: Mapping[str, str] = {
     "lost_events": "Export the file again as the profiler writes it: events of this one cannot be read.",
 }
 _EXPORT_AGAIN = (
-    "Copy the file again from where it was recorded, and compare the sizes: it breaks off.",
-    "If it breaks off there too, export it again, and let the program live until export_chrome_trace() has returned.",
+    "Copy the file again from where it was recorded, and compare the sizes: it is truncated.",
+    "If it is truncated there too, export it again, and let the program live until export_chrome_trace() has returned.",
 )
 
 _REASONS = {
@@ -80,7 +80,10 @@ _SEVERITIES = ("error", "warning", "info")
 
 
 def evidence_label(fact: Evidence) -> str:
-    """Name a fact without the unit, which its value shows; where only copies count as communication, it is theirs."""
+    """Return the label of a fact without the unit, which its value shows.
+
+    If only copies count as communication, it is their label.
+    """
     limit = CAUSES["copies"].limit.lower()
     metric = "copies" if fact.metric == "communication_ratio" and fact.why.endswith(limit) else fact.metric
     end = next((end for end in ("_ns", "_bytes", "_ratio") if metric.endswith(end)), "")
@@ -107,13 +110,13 @@ def evidence_value(fact: Evidence) -> str:
 
 
 def judged_device(report: Report) -> DeviceReport | None:
-    """Return the verdict's device, else the first; None where none worked."""
+    """Return the verdict's device, else the first one; None where no device worked."""
     judged = [device for device in report.devices if device.index == report.verdict.device]
     return next(iter([*judged, *report.devices]), None)
 
 
 def known_work(device: DeviceReport) -> str:
-    """Write the share of kernel time with known FLOP, their sum, and what of it was done twice."""
+    """Write the share of kernel time with known FLOP, their sum, and the recomputed part."""
     known = f"FLOP known for {units.percent(device.flop_time_ratio)} of kernel time"
     if device.mfu is None:
         return known
@@ -123,7 +126,7 @@ def known_work(device: DeviceReport) -> str:
 
 
 def _why_unknown(device: DeviceReport) -> str:
-    """Write what leaves the MFU open: products of unknown work, else work that was launched before the recording."""
+    """Write why the MFU is uncertain: matmuls with unknown work, else work that was launched before the recording."""
     products = next((group for group in device.groups if group.group == "matmul"), None)
     if products is not None and products.known_ratio < _MOSTLY_KNOWN:
         return f"only {units.percent(products.known_ratio)} of the time of matmuls and convolutions has known FLOP"
@@ -131,9 +134,9 @@ def _why_unknown(device: DeviceReport) -> str:
 
 
 def mfu(least: float, most: float | None) -> str:
-    """Write an MFU: one figure, or the interval where matmul and convolution of unknown work could change it.
+    """Write an MFU: one figure, or the interval if matmuls and convolutions with unknown work could change it.
 
-    Of an interval that is too wide to tell much there is the upper end, if that is low, or it is ``not known``.
+    Of an interval that is too wide, only the upper end is written if it is low, else ``not known``.
     """
     low, high = units.percent(least), units.percent(least if most is None else most)
     if low == high or (most is not None and most - least <= _MFU_CLOSE * least):
@@ -142,7 +145,7 @@ def mfu(least: float, most: float | None) -> str:
         return "not known"
     if most is not None and most > _MFU_OPEN_FACTOR * least:
         return f"at most {high}"
-    # From "less than" something would be no end of an interval.
+    # "less than" cannot be the end of an interval.
     return f"{f'{100 * least:.1g} %' if 0 < least < 0.001 else low} to {high}"
 
 
@@ -151,15 +154,16 @@ def _is_too_wide(least: float, most: float | None) -> bool:
 
 
 _MFU_CLOSE = 0.05
-"""Ends of an interval that differ by less, relatively, are written as one figure."""
+"""Ends of an interval with a smaller relative difference are written as one figure."""
 _MFU_OPEN, _MFU_OPEN_FACTOR = 0.10, 3.0
-"""Ends more than this factor apart name no MFU; their upper one still tells that it is low if they are no more points apart than that."""
+"""Ends with a larger ratio do not determine the MFU; the upper end is still written if they differ by at most so
+many points."""
 _MOSTLY_KNOWN = 0.9
-"""Share of the time of matmuls and convolutions with known FLOP above which their unknown ones do not open the interval."""
+"""Known share of matmul and convolution time above which the unknown rest is not the reason for a wide interval."""
 
 
 def measured_roofs(device: DeviceReport) -> str:
-    """Write the measured roofs beside the datasheet's, and how near the buckets of most time come.
+    """Write the measured roofs next to the datasheet's, and how close the largest buckets come to them.
 
     It is "" without a calibration.
     """
@@ -179,12 +183,12 @@ def measured_roofs(device: DeviceReport) -> str:
 
 
 def alone(attained: Attained) -> bool:
-    """Return whether there is no datasheet beside the measured roofs."""
+    """Return whether the measured roofs have no datasheet to compare with."""
     return all(roof.datasheet_per_s is None for roof in attained.roofs)
 
 
 def roof_name(roof: MeasuredRoof) -> str:
-    """Name what is limited: the memory, or arithmetic on a type."""
+    """Name what the roof limits: the memory, or arithmetic on a type."""
     return (
         "memory" if roof.dtype is None else f"{roof.dtype} on {'tensor cores' if roof.matrix_units else 'vector units'}"
     )
@@ -198,7 +202,7 @@ def _roof_phrase(roof: MeasuredRoof) -> str:
 
 
 def recomputation(device: DeviceReport) -> str:
-    """Write what checkpointing costs; "" where none was seen."""
+    """Write the cost of checkpointing; "" without any."""
     if not device.recomputed_ns:
         return ""
     ratio = recomputed_ratio(device)
@@ -209,13 +213,13 @@ def recomputation(device: DeviceReport) -> str:
 
 
 LINKS = {"pcie": "PCIe", "c2c": "NVLink-C2C", "nvlink": "NVLink", "xgmi": "xGMI", "xelink": "Xe Link"}
-"""How reports call interconnects."""
+"""Labels of interconnects in reports."""
 
 
 def record_instead(report: Report) -> Sequence[str]:
-    """Write what to do to get a verdict, where there is none.
+    """Write what to do for a verdict, where there is none.
 
-    A file that breaks off says nothing of how it was recorded.
+    A truncated file does not show how it was recorded.
     """
     if report.verdict.status != "ok" and breaks_off(report.notes):
         return _EXPORT_AGAIN
@@ -235,7 +239,7 @@ def check_phrase(check: Check) -> str:
 
 
 def check_phrases(report: Report, checks: Iterable[Check]) -> list[str]:
-    """Write each check in a few words, without the device where there is one."""
+    """Write each check in a few words, without the device if there is only one."""
     is_one = len(report.devices) <= 1
     return [check_phrase(replace(check, device=None) if is_one else check) for check in checks]
 
@@ -247,14 +251,14 @@ def withheld_metrics(check: Check) -> str:
 
 
 def check_value(check: Check) -> str:
-    """Write what a check measured; "" where that is not known."""
+    """Write the value of a check; "" where it is unknown."""
     if check.value is None:
         return ""
     return units.percent(check.value) if check.unit == "ratio" else units.count(check.value)
 
 
 def trust_phrase(report: Report) -> str:
-    """Write how many checks of the trace hold."""
+    """Write the number of passed checks."""
     held = [check.status for check in report.trust].count("ok")
     return (
         f"all {held} checks of the trace hold"
@@ -264,9 +268,9 @@ def trust_phrase(report: Report) -> str:
 
 
 def step_limit(step: Mapping[str, Any]) -> str:
-    """Write what limits a step, from the fields of its report: ``Overhead-bound: launch``; "" where that is not known.
+    """Write the limit of a step, from the fields of its report: ``Overhead-bound: launch``; "" where it is unknown.
 
-    Where another regime limits it without the recording's cost, that is named, too.
+    Where the limit differs without profiler overhead, that limit is added.
     """
     regime, unrecorded = step["regime"], step["unrecorded_regime"]
     if regime is None:
@@ -279,7 +283,7 @@ def step_limit(step: Mapping[str, Any]) -> str:
 
 
 def regime_label(regime: str, cause: str | None) -> str:
-    """Write what limits a window and its cause: ``Overhead-bound: data loading``, ``Copy-bound``."""
+    """Write the limit of a window and its cause: ``Overhead-bound: data loading``, ``Copy-bound``."""
     limit = limit_label(regime, cause)
     return limit + (f": {phrase(cause)}" if cause and limit == label(regime) else "")
 
@@ -292,12 +296,12 @@ def verdict_label(verdict: Verdict) -> str:
 
 
 def advised_place(item: Advice) -> str:
-    """Write where to change something: ``at aten::mm (8.66 ms)``; "" if unknown."""
+    """Write where to make the change: ``at aten::mm (8.66 ms)``; "" if unknown."""
     return item.where if not item.where or item.where.startswith("before ") else f"at {item.where}"
 
 
 def predicted_step(item: Advice) -> str:
-    """Write what a replay makes of a change: ``estimate: 152 ms a step (148 ms to 156 ms), now 176 ms``; "" where none did."""
+    """Write the prediction for a change: ``estimate: 152 ms a step (148 ms to 156 ms), now 176 ms``; "" without one."""
     then = item.predicted
     if then is None:
         return ""
@@ -310,7 +314,7 @@ def predicted_step(item: Advice) -> str:
 
 
 def predicted_briefly(item: Advice) -> str:
-    """Write the same in a few words: ``estimate: 176 → 119 ms a step (113 to 138)``; "" where none did."""
+    """Write the same in a few words: ``estimate: 176 → 119 ms a step (113 to 138)``; "" without a prediction."""
     then = item.predicted
     if then is None:
         return ""
@@ -324,11 +328,11 @@ def predicted_briefly(item: Advice) -> str:
 
 
 _NO_GAIN = f"no measurable gain (under {100 * thresholds.WORTH_RATIO:g} %)"
-"""Reservation of an estimate that saves less than half of the narrowest interval is wide."""
+"""Text for an estimate that saves less than half of the narrowest interval."""
 
 
 def tensor_cores(device: DeviceReport) -> list[str]:
-    """Write what it costs that matmuls and convolutions do not use tensor cores well, where it is worth a line."""
+    """Write the cost of poor use of tensor cores in matmuls and convolutions, where it deserves a line."""
     return [
         f"{_REASONS[item.reason].format(matmuls=units.counted(item.kernel_count, 'matmul or convolution', 'matmuls and convolutions'), time=units.duration(item.time_ns))}:"
         f" {item.target_dtype} on tensor cores saves at most {units.duration(item.saves_ns)}; {item.code}"
@@ -337,7 +341,7 @@ def tensor_cores(device: DeviceReport) -> list[str]:
 
 
 def headline(verdict: Verdict) -> str:
-    """Return the headline without the regime before it, for where the regime stands right above."""
+    """Return the headline without the leading regime, for places where the regime is shown directly above."""
     text = verdict.headline
     prefix = f"{limit_label(str(verdict.regime), verdict.cause).lower()}: "
     if not text.lower().startswith(prefix):
@@ -345,20 +349,26 @@ def headline(verdict: Verdict) -> str:
     return text[len(prefix) : len(prefix) + 1].upper() + text[len(prefix) + 1 :]
 
 
+def sentences(headline: str) -> tuple[str, str]:
+    """Return the first sentence of a headline, and the others; "" for none."""
+    first, end, rest = headline.partition(". ")
+    return first + end.rstrip(), rest
+
+
 def rule_applied(verdict: Verdict) -> str:
-    """Write why the largest figure is not the verdict, where it is not: waiting can be won back whole."""
+    """Write why the largest figure is not the verdict, if so: waiting can be removed completely."""
     larger = larger_regime(verdict)
     if larger is None:
         return ""
     regime, ratio = larger
     return (
-        f"{label(REGIMES[regime].part)} holds {units.percent(ratio)}, but waiting can be won back whole,"
-        f" and so decides from {units.percent(thresholds.WAITING_WINS_RATIO)} of that on."
+        f"{label(REGIMES[regime].part)} takes {units.percent(ratio)}, but waiting can be recovered in full,"
+        f" so it decides from {units.percent(thresholds.WAITING_WINS_RATIO)} of that share on."
     )
 
 
 def debiased_phrase(raw: Shares, unbiased: Debiased) -> str:
-    """Write what recording cost, the idle share with and without it, and whether the regime survives."""
+    """Write the profiler overhead, the idle share with and without it, and whether the regime stays."""
     idle = unbiased.shares.idle if unbiased.shares else None
     least, most = units.duration(unbiased.least_removed_ns), units.duration(unbiased.removed_ns)
     took = f"{least} to {most}" if 0 < unbiased.least_removed_ns < unbiased.removed_ns else most
@@ -376,14 +386,14 @@ def debiased_phrase(raw: Shares, unbiased: Debiased) -> str:
 
 
 def reasons(texts: Sequence[str]) -> str:
-    """Write several reasons as one sentence."""
+    """Join several reasons to one sentence."""
     return "; ".join(text.rstrip(".") for text in texts)
 
 
 def confidence(verdict: Verdict) -> tuple[str, str]:
-    """Write how sure the verdict is, and why, to be read as one sentence; no reason is "".
+    """Return the confidence and its reasons, which together read as one sentence; "" without reasons.
 
-    What a high confidence tells of takes nothing from it, and must not read as its reason.
+    Remarks on a high confidence do not lower it, and must not read as its reasons.
     """
     why = reasons(verdict.confidence_why)
     sign = "" if not why else ", though" if verdict.confidence == "high" else ":"
@@ -391,12 +401,12 @@ def confidence(verdict: Verdict) -> tuple[str, str]:
 
 
 def sorted_notes(notes: Sequence[Note]) -> list[Note]:
-    """Sort the notes, the gravest first."""
+    """Sort the notes, the most serious first."""
     return sorted(notes, key=lambda note: _SEVERITIES.index(note.severity))
 
 
 def run_ahead_phrase(ahead: RunAhead) -> str:
-    """Write whether the CPU runs ahead of the device; "" where that is not known."""
+    """Write whether the CPU runs ahead of the device; "" where it is unknown."""
     if ahead.state is None:
         return ""
     lead, empty = units.duration(ahead.launch_lead_ns.p50), units.percent(ahead.empty_queue_ratio)

@@ -1,7 +1,8 @@
-"""Draw HoloViews objects of a report, to be shown, restyled and composed.
+"""Draw HoloViews objects of a report, which can be shown, restyled and combined.
 
-For example ``report.plots["gaps"].opts(color="red")``. What they show is described in `charts`. Importing this module loads
-HoloViews with its Bokeh backend, which takes longer than a small trace; the page draws the same without it.
+For example ``report.plots["gaps"].opts(color="red")``. `charts` describes their content. Importing this module imports
+HoloViews with its Bokeh backend, which takes longer than analysing a small trace; the page draws the same charts
+without it.
 """
 
 from collections.abc import Callable, Mapping
@@ -31,7 +32,7 @@ def _drawn(describe: Callable[[Report], Chart | None], report: Report) -> hv.Ele
 PLOTS: Mapping[str, Callable[[Report], hv.Element | None]] = {
     name: partial(_drawn, describe) for name, describe in CHARTS.items()
 }
-"""Name to the function that draws it, None where the report has no data."""
+"""Name -> the function that draws the plot, which returns None where the report has no data."""
 
 
 def _element(chart: Chart) -> hv.Element:
@@ -104,9 +105,9 @@ def _colour(name: str) -> str:
 
 
 def _ticks(axis: str, labels: Mapping[float, str]) -> Callable[[Any, hv.Element], None]:
-    """Return a hook that puts labels at these values of an axis.
+    """Return a hook that sets the labels at these values of an axis.
 
-    HoloViews' own option makes integers of them, and one over 2**53 is none that JavaScript knows.
+    HoloViews' own option converts them to integers, which JavaScript cannot represent above 2**53.
     """
 
     def set_ticks(plot: Any, _: hv.Element) -> None:
@@ -116,7 +117,7 @@ def _ticks(axis: str, labels: Mapping[float, str]) -> Callable[[Any, hv.Element]
 
 
 def _framed(plot: hv.Element, chart: Chart) -> hv.Element:
-    """Apply what all plots share."""
+    """Apply the common options of all plots."""
     return plot.opts(
         width=chart.width, height=chart.height, toolbar=None, show_grid=True, fontsize={"labels": 11, "ticks": 10},
     )  # fmt: skip

@@ -12,14 +12,14 @@ from trace_analyzer.render.html import write_html
 from trace_analyzer.report import Report
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome", "microsoft-edge")
-"""Commands that are looked for, in this order."""
+"""Commands to search for, in this order."""
 
 _TIMEOUT_S = 120
-_DRAWING_MS = 15_000  # of the browser's own clock, which runs ahead while nothing happens
+_DRAWING_MS = 15_000  # virtual time of the browser, which advances faster while it is idle
 
 
 def browser() -> str:
-    """Return the command of a browser that draws without a screen; the variable ``CHROME`` goes first.
+    """Return the command of a headless browser; the variable ``CHROME`` has precedence.
 
     Raises ``UsageError`` when none is found.
     """
@@ -65,8 +65,8 @@ def screenshot(command: str, page: Path, picture: Path, size: str) -> str:
 
 
 def _is_root() -> bool:
-    """Return whether this runs as root, where Chromium's sandbox refuses to work.
+    """Return whether this runs as root, where Chromium's sandbox does not work.
 
-    Most containers do; the page is our own and fetches nothing.
+    Most containers run as root; the page is this program's own and fetches nothing.
     """
     return hasattr(os, "geteuid") and os.geteuid() == 0

@@ -1,4 +1,4 @@
-"""Write whole rows of sections as words, where several columns make one text: sections name these by their key."""
+"""Write texts that combine several columns of a row; sections name these functions by their keys."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -14,7 +14,7 @@ Row = Mapping[str, Any]
 
 
 def metric_label(row: Row) -> str:
-    """Return the name of a metric without the unit, which its value shows."""
+    """Return the label of a metric without the unit, which its value shows."""
     return evidence_label(Evidence(**row))
 
 
@@ -30,7 +30,7 @@ def path_part(row: Row) -> str:
 
 
 def drained_by(row: Row) -> str:
-    """Write what drained the queue, from a row of table `drains`: ``.item() in train (train.py:12)``."""
+    """Write the cause of a queue underrun, from a row of table `drains`: ``.item() in train (train.py:12)``."""
     function = row["python_function"]
     own = row["name"] if row["name"] != function else None
     names = (row["source"] or row["operator"] or own, in_function(function) if function else "")
@@ -55,14 +55,14 @@ def fusion_place(row: Row) -> str:
 
 
 def fusion_phrase(row: Row) -> str:
-    """Write what could be one kernel: ``x.cos().cos(), in Block, moves 2.1 GB instead of 4.2 GB``."""
+    """Write a fusion opportunity: ``x.cos().cos(), in Block, moves 2.1 GB instead of 4.2 GB``."""
     place = fusion_place(row)
     facts = (row["what"], f"in {place}" if place else "", fusion_traffic(row))
     return ", ".join(fact for fact in facts if fact)
 
 
 def fusion_traffic(row: Row) -> str:
-    """Write what a fused kernel would move of what is moved now: ``moves 2.1 GB instead of 4.2 GB``."""
+    """Write the traffic of a fused kernel and the present one: ``moves 2.1 GB instead of 4.2 GB``."""
     if row["moved_bytes"] is None or row["saved_bytes"] is None or row["kind"] != "chain":
         return ""
     rest = row["moved_bytes"] - row["saved_bytes"]
@@ -76,7 +76,7 @@ def movement_name(row: Row) -> str:
 
 
 def movement(row: Row) -> str:
-    """Write what communication or copies cost: how many, how long, how much of it exposed, at which bandwidth."""
+    """Write the cost of communication or copies: how many, how long, how much exposed time, and the bandwidth."""
     return _communication(row) if row["direction"] == "communication" else _copies(row)
 
 
@@ -116,4 +116,4 @@ PHRASES: Mapping[str, Callable[[Row], str]] = {
     "place": blamed_place,
     "step-limit": step_limit,
 }
-"""What `trace_analyzer.sections.Shown` names as its ``phrase`` -> what writes a row."""
+"""Keys for ``phrase`` in `trace_analyzer.sections.Shown` -> the function that writes a row."""

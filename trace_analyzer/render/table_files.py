@@ -11,10 +11,10 @@ FORMATS: tuple[str, ...] = get_args(Format)
 
 
 def write_tables(report: Report, folder: Path, form: Format = "parquet") -> tuple[Path, ...]:
-    """Write every table of the report into ``folder``, made if need be, and return the files.
+    """Write every table of the report into ``folder``, which is created if needed, and return the files.
 
-    They appear together when all of them are written, or none does. Files of the same names are replaced, others left
-    alone. Raises ``ValueError`` for an unknown format and ``OSError`` when a file cannot be written.
+    They appear together when all of them are written, or none does. Existing files of these names are replaced, others
+    stay. Raises ``ValueError`` for an unknown format and ``OSError`` when a file cannot be written.
     """
     if form not in FORMATS:
         raise ValueError(f"unknown format {form!r}: choose from {', '.join(FORMATS)}")

@@ -1,4 +1,4 @@
-"""Write the one-screen summary for terminals and logs: the verdict first, then what it rests on."""
+"""Write the one-screen summary for terminals and logs: the verdict first, then its basis."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
@@ -37,13 +37,13 @@ from trace_analyzer.report.verdicts import EVIDENCE_SECTION
 from trace_analyzer.report.worth import MOVEMENTS_SECTION
 
 _TOP_ROWS, _TOP_EVIDENCE, _TOP_DEVICES, _TOP_BLAME, _TOP_FUSIONS = 5, 5, 2, 3, 3
-_LEAST_TEXT = 24  # cells that a wrapped text needs beside what stands before it
+_LEAST_TEXT = 24  # least width of a wrapped text after its head
 
 
 def summary(report: Report, width: int = 100, colour: bool = False, verbose: bool = False) -> str:
     """Return the report on one screen, in lines of at most ``width`` cells; ANSI colours only if ``colour``.
 
-    With ``verbose`` all that the text knows follows: evidence, kernels, operators, advice with its reasons, steps, notes.
+    With ``verbose`` the complete text follows: evidence, kernels, operators, advice with its reasons, steps, notes.
     """
     sections = _details(report, width) if verbose else _first_screen(report, width)
     blocks = ("\n".join(line_text(line, width, colour) for line in section) for section in sections if section)
@@ -51,7 +51,7 @@ def summary(report: Report, width: int = 100, colour: bool = False, verbose: boo
 
 
 def _first_screen(report: Report, width: int) -> Iterator[list[Line]]:
-    """Give the verdict, where the time went, what to change and what is in doubt."""
+    """Yield the verdict, where the time went, what to change, and doubts."""
     yield verdict_lines(report, width)
     yield time_lines(report, width)
     yield _operators(report, width)
@@ -61,7 +61,7 @@ def _first_screen(report: Report, width: int) -> Iterator[list[Line]]:
 
 
 def _details(report: Report, width: int) -> Iterator[list[Line]]:
-    """Give everything, the verdict first."""
+    """Yield the complete text, the verdict first."""
     yield verdict_lines(report, width, verbose=True)
     yield time_lines(report, width)
     yield _evidence(report.verdict.evidence, width)
@@ -72,7 +72,8 @@ def _details(report: Report, width: int) -> Iterator[list[Line]]:
     yield _movements(report, width)
     yield _fusions(report, width)
     yield _operators(report, width)
-    yield from (_section(shown.top(_TOP_ROWS), width) for shown in declared_sections(report))
+    declared = (shown.top(_TOP_ROWS) for shown in declared_sections(report))
+    yield from (_section(shown, width) for shown in declared if shown.for_terminal(width).columns)
     yield _advice(report, width)
     yield record_lines(report, width)
     yield [*_checks(report, width), *_trust(report, width)]
@@ -80,7 +81,7 @@ def _details(report: Report, width: int) -> Iterator[list[Line]]:
 
 
 def _checks(report: Report, width: int) -> list[Line]:
-    """Write whether the trace supports what follows, and in what respect it does not."""
+    """Write whether the trace supports the figures, and which checks failed."""
     broken = [check for check in report.trust if check.status != "ok"]
     if not report.trust:
         return []
@@ -90,12 +91,12 @@ def _checks(report: Report, width: int) -> list[Line]:
 
 
 def _evidence(facts: Sequence[Evidence], width: int) -> list[Line]:
-    """Write the measured facts, each with its value and why it matters."""
+    """Write the measured facts, each with its value and its relevance."""
     return _section(row_section(EVIDENCE_SECTION, [asdict(fact) for fact in facts[:_TOP_EVIDENCE]]), width)
 
 
 def _without_profiler(verdict: Verdict, width: int) -> list[Line]:
-    """Write the shares without the profiler's cost beside the raw ones, and whether the regime survives."""
+    """Write the shares with and without profiler overhead, and whether the regime stays."""
     unbiased, raw = verdict.debiased, verdict.shares
     if unbiased is None or raw is None or unbiased.shares is None or not worth.is_recording_worth_a_line(unbiased):
         return []
@@ -104,13 +105,13 @@ def _without_profiler(verdict: Verdict, width: int) -> list[Line]:
 
 
 def _blame(report: Report, width: int) -> list[Line]:
-    """Write the code that held the host most of the time while the device waited."""
+    """Write the code that occupied the host for most of the time that the device waited."""
     rows = [asdict(row) for row in worth.blamed(report.blame, report.verdict)[:_TOP_BLAME]]
     return _section(row_section(BLAME_SECTION, rows), width)
 
 
 def _kernels(report: Report, width: int) -> list[Line]:
-    """Write the kernels and copies that took most of the device's time."""
+    """Write the kernels and copies with most device time."""
     table = report.tables.get("kernels")
     device = _device_code(report)
     if table is not None and device is not None:
@@ -119,7 +120,7 @@ def _kernels(report: Report, width: int) -> list[Line]:
 
 
 def _work(report: Report, width: int) -> list[Line]:
-    """Write the article's table: share of time against share of FLOP, by group, beside those of BERT."""
+    """Write the article's table: share of time and share of FLOP by group, next to those of BERT."""
     device = phrasing.judged_device(report)
     told_measured = phrasing.measured_roofs(device) if device else ""
     if device is None or not device.groups or not (device.flop_time_ratio or device.recomputed_ns or told_measured):
@@ -133,20 +134,20 @@ def _work(report: Report, width: int) -> list[Line]:
 
 
 def _movements(report: Report, width: int) -> list[Line]:
-    """Write how much of communication and of copies between memories nothing hid."""
+    """Write how much communication and copies between memories were exposed."""
     return _section(row_section(MOVEMENTS_SECTION, worth.movements(phrasing.judged_device(report))), width)
 
 
 def _fusions(report: Report, width: int) -> list[Line]:
-    """Write what could be one kernel, and what that saves."""
+    """Write fusion opportunities and their savings."""
     device = phrasing.judged_device(report)
     shown = worth.fusions(device, _TOP_FUSIONS) if device else []
     return _section(row_section(SECTIONS["fusions"], [asdict(fusion) for fusion in shown]), width)
 
 
 def _operators(report: Report, width: int) -> list[Line]:
-    """Write the operators that took most CPU time, where no device did anything."""
-    # Asked for last: making this table may take a tenth of the whole analysis.
+    """Write the operators with most CPU time, where no device did any work."""
+    # Evaluated last: making this table may take a tenth of the whole analysis.
     return (
         []
         if report.devices
@@ -155,7 +156,7 @@ def _operators(report: Report, width: int) -> list[Line]:
 
 
 def _section(declared: DeclaredSection | None, width: int) -> list[Line]:
-    """Lay out a declared section, its texts as long as there is room."""
+    """Lay out a declared section, with texts as long as they fit."""
     if declared is None:
         return []
     shown = declared.for_terminal(width)
@@ -166,7 +167,7 @@ def _section(declared: DeclaredSection | None, width: int) -> list[Line]:
 
 
 def _lines(shown: DeclaredSection, width: int) -> list[Line]:
-    """Write rows without headings, the last column wrapped beside the others, or under them where there is no room."""
+    """Write rows without headings, the last column wrapped next to the others, or below them where it does not fit."""
     if not shown.columns:
         return []
     *before, last = shown.columns
@@ -185,13 +186,16 @@ def _lines(shown: DeclaredSection, width: int) -> list[Line]:
 
 
 def _unheaded(column: LaidColumn, row: Mapping[str, Any]) -> str:
-    """Write a value as it reads without a heading: a count as ``x3``."""
+    """Write a value for a row without headings: a count as ``x3``."""
     text = units.visible(column.cell(row))
     return f"x{text}" if column.unit == "count" else text
 
 
 def _table(shown: DeclaredSection, width: int) -> list[Line]:
-    """Write rows under headings; what has no room in its column goes on below, a long name on a second line at most."""
+    """Write rows below headings.
+
+    A text that does not fit in its column continues below, a long name on at most a second line.
+    """
     sides = shown.alignment
     named = bool(shown.columns) and shown.columns[-1].shown.form == "name"
     rows = [list(map(units.visible, row)) for row in (shown.headings, *map(shown.cells, shown.rows))]
@@ -212,12 +216,12 @@ def _table(shown: DeclaredSection, width: int) -> list[Line]:
 
 
 def _left_out(count: int) -> list[Line]:
-    """Write how many rows are left out, if any are."""
+    """Write the number of rows left out, if any."""
     return [[(f"  and {units.count(count)} more", "dim")]] if count else []
 
 
 def _device_code(report: Report) -> int | None:
-    """Return the code of the verdict's device; null when there is one device or none was judged."""
+    """Return the code of the verdict's device; None for a single device or without a verdict."""
     labels = report.tables.get("devices")
     if labels is None or report.verdict.device is None:
         return None
@@ -226,7 +230,7 @@ def _device_code(report: Report) -> int | None:
 
 
 def _advice(report: Report, width: int) -> list[Line]:
-    """Write what to change, the greatest saving first, with the reasons."""
+    """Write what to change, largest saving first, with the reasons."""
     lines = [line for rank, item in enumerate(report.advice, 1) for line in _one_advice(rank, item, report, width)]
     return [[("What to change", "title")], *lines] if lines else []
 
@@ -291,12 +295,12 @@ def _steps(report: Report) -> list[tuple[str, str]]:
 
 
 def _marked(steps_from: str | None) -> str:
-    """Write what marks the steps, where nobody called ``prof.step()``."""
+    """Write the kind of step marks, where ``prof.step()`` was not called."""
     return "" if steps_from in (None, "ProfilerStep") else f"; marked by: {steps_from}"
 
 
 def _set_aside(aside: Sequence[SetAside]) -> str:
-    """Write how many steps are no part of the steady ones, by state, with what limits them if it is not the verdict."""
+    """Write the number of steps set aside, by state, with their limit if it differs from the verdict's."""
     states = [
         f"{steps.count} {steps.state}" + (f" ({phrasing.step_limit(vars(steps.limited))})" if steps.limited else "")
         for steps in aside
@@ -318,7 +322,7 @@ def _recorded_phrase(report: Report) -> str:
 
 
 def _notes(report: Report, width: int) -> list[Line]:
-    """Write the notes, the gravest first."""
+    """Write the notes, the most serious first."""
     notes = phrasing.sorted_notes(report.notes)
     lines: list[Line] = [[("Notes", "title")]]
     for note in notes:

@@ -1,4 +1,4 @@
-"""Write what a change would bring, as text for a terminal, as Markdown, and as a tornado plot."""
+"""Write the effect of a change as text for a terminal, as Markdown, and as a tornado plot."""
 
 from collections.abc import Sequence
 from html import escape
@@ -11,15 +11,15 @@ from trace_analyzer.units import counted, duration, percent, shorten, visible
 
 PATH_ROWS = 5
 PATH_SPEEDUPS = {"1.11": "10 % less", "1.33": "25 % less", "2": "50 % less", "4": "75 % less", "inf": "without it"}
-"""The speed-ups of a part of the critical path, by what is left out of its time."""
+"""Labels of the speed-ups of a part of the critical path: the reduction of its time."""
 _FEW = ("1.33", "2", "inf")
-"""Those that are shown where there is less room than `_WIDE` cells."""
+"""Speed-ups shown in fewer than `_WIDE` cells."""
 _WIDE = 100
 _NS_PER_MS = 1e6
 
 
 def whatif_text(result: WhatIf, width: int = 100) -> str:
-    """Return the answer in lines of at most ``width`` cells: sentences are wrapped, names in tables shortened."""
+    """Return the answer in lines of at most ``width`` cells; sentences are wrapped, and names in tables shortened."""
     if result.status == "refused":
         return _laid([_heading(result), f"No estimate: {visible(result.reason or '')}."], [], width)
     assert result.predicted is not None
@@ -46,7 +46,7 @@ def _laid(sentences: Sequence[str], rows: Sequence[str], width: int) -> str:
 
 
 def _headline(result: WhatIf) -> str:
-    """Return the answer in a line: what the changes bring together, or the standard change that helps most."""
+    """Return the answer in a line: the combined effect of the changes, or the best standard change."""
     if result.changes:
         return _prediction(result)
     if not result.helpful or result.replay is None:
@@ -59,7 +59,7 @@ def _headline(result: WhatIf) -> str:
 
 
 def _not_estimated(result: WhatIf) -> list[str]:
-    """Return why a change that was asked for is not in the estimate, or is not estimated alone."""
+    """Return why a requested change is not in the estimate, or has no estimate of its own."""
     if not result.changes:
         return []
     return [f"{'Not estimated alone' if s.is_applied else 'Not changed'}: {s.reason}." for s in result.skipped]
@@ -89,7 +89,7 @@ def whatif_markdown(result: WhatIf) -> str:
 
 
 def floors_sentence(result: WhatIf) -> str:
-    """Return what no fix of either side goes below."""
+    """Return the lower bounds of the step for fixes of one side only."""
     unit = "a step" if result.steps else "for the window"
     return (
         f"Floors: no CPU fix goes below {duration(result.device_floor_ns)} {unit}, "
@@ -130,14 +130,14 @@ def _row(scenario: Scenario, result: WhatIf) -> str:
 
 
 def _change(saves_ratio: float) -> str:
-    """Return the change of the step with its sign; none for what rounds to nothing."""
+    """Return the change of the step with its sign, or "no change" where it rounds to 0."""
     if abs(saves_ratio) < _NO_CHANGE:
         return "no change"
     return f"-{percent(saves_ratio)}" if saves_ratio > 0 else f"+{percent(-saves_ratio)}"
 
 
 _NO_CHANGE = 0.0005
-"""A twentieth of a percent, which a percentage with one digit rounds to 0."""
+"""Half of the smallest change that a percentage with one decimal shows."""
 
 
 def _path_head(result: WhatIf, shown: tuple[str, ...]) -> str:
@@ -155,9 +155,9 @@ def _escaped(text: str) -> str:
 
 
 def tornado(result: WhatIf) -> Any:
-    """Return each scenario's step with its interval as bars and whiskers, the most saved on top; None without scenarios.
+    """Draw each scenario's step as a bar, with its interval, largest saving on top; None without scenarios.
 
-    A HoloViews overlay: a line at the step now, bars from there to the step then.
+    It is a HoloViews overlay with a line at the present step, and bars from there to the predicted step.
     """
     if not result.scenarios or result.replay is None:
         return None
@@ -193,7 +193,7 @@ def tornado(result: WhatIf) -> Any:
 
 
 def _tag_whiskers(plot: Any, element: object) -> None:
-    """Tag the intervals, so that the page's script gives them the colour of the theme's text."""
+    """Tag the intervals, so that the page's script gives them the theme's text colour."""
     from bokeh.models import Segment
     from bokeh.models.renderers import GlyphRenderer
 
@@ -203,12 +203,12 @@ def _tag_whiskers(plot: Any, element: object) -> None:
 
 
 def whatif_html(result: WhatIf) -> str:
-    """Return the answer for a notebook: the text, and the tornado plot in a frame of its own."""
+    """Return the answer for a notebook: the text, and the tornado plot in a frame."""
     text = f"<pre>{escape(whatif_text(result))}</pre>"
     try:
         page = tornado_html(result, words=False)
     except ModuleNotFoundError:
-        page = None  # without HoloViews the text says it all
+        page = None  # without HoloViews, the text is complete
     if page is None:
         return text
     height = 380 + 28 * len(result.scenarios)
@@ -216,11 +216,11 @@ def whatif_html(result: WhatIf) -> str:
 
 
 def tornado_html(result: WhatIf, *, words: bool = True) -> str | None:
-    """Return the tornado plot, and below it the text if ``words``, as one offline HTML page; None without scenarios."""
+    """Return the tornado plot, followed by the text if ``words``, as one offline HTML page; None without scenarios."""
     plot = tornado(result)
     if plot is None or result.replay is None:
         return None
-    from trace_analyzer.render.offline import figures_page  # text needs no more than Polars
+    from trace_analyzer.render.offline import figures_page  # text needs only Polars
 
     caption = f"A bar goes from the step now, {duration(result.replay.step_ns)}, to the step with the change; a line is the interval of the estimate."
     return figures_page(

@@ -1,11 +1,11 @@
-"""Write what the verdict's window is, and of how long a trace."""
+"""Describe the verdict's window and the length of its trace."""
 
 from trace_analyzer import units
 from trace_analyzer.report import Report
 
 
 def window_phrase(report: Report) -> str:
-    """Write the verdict's interval, ``1.08 s, 3 steady steps``, and the device where there are several."""
+    """Write the verdict's window, ``1.08 s, 3 steady steps``, and the device where there are several."""
     verdict = report.verdict
     if verdict.window is None:
         return ""
@@ -13,7 +13,10 @@ def window_phrase(report: Report) -> str:
 
 
 def window_length(report: Report) -> str:
-    """Write how long the verdict's window is, of a window of activities with the trace's time: ``12.9 of 43.5 s traced``."""
+    """Write the length of the verdict's window; for a window of activities with the trace's:
+
+    ``12.9 of 43.5 s traced``.
+    """
     window, trace_ns = report.verdict.window, report.trace.duration_ns
     if window is None:
         return ""
@@ -21,7 +24,7 @@ def window_length(report: Report) -> str:
 
 
 def window_kind(report: Report) -> str:
-    """Write what the verdict's window is: ``3 steady steps``; "" for all of the trace."""
+    """Write the kind of the verdict's window: ``3 steady steps``; "" for the whole trace."""
     window = report.verdict.window
     if window is None or (window.kind == "whole" and _is_all(window.length_ns, report.trace.duration_ns)):
         return ""
@@ -31,7 +34,7 @@ def window_kind(report: Report) -> str:
 
 
 def short_window_phrase(report: Report) -> str:
-    """Write the verdict's interval in few words: as `window_phrase`, but of a window of activities the lengths alone."""
+    """Write the verdict's window in few words: like `window_phrase`, but only lengths for a window of activities."""
     window = report.verdict.window
     if window is None or window.steps:
         return window_phrase(report)
@@ -39,12 +42,12 @@ def short_window_phrase(report: Report) -> str:
 
 
 def device_length(report: Report, window_ns: int) -> str:
-    """Write the time from a device's first work to its last, and the trace's where that is longer."""
+    """Write the time from a device's first work to its last, and the trace's length if that is longer."""
     return _length_of_trace(window_ns, report.trace.duration_ns)
 
 
 def _length_of_trace(length_ns: int, trace_ns: int) -> str:
-    """Write how long a window is, and of how long a trace: ``12.9 of 43.5 s traced``, a unit that both share once."""
+    """Write the lengths of a window and its trace: ``12.9 of 43.5 s traced``, with a shared unit written once."""
     length, whole = units.duration(length_ns), units.duration(trace_ns)
     if _is_all(length_ns, trace_ns):
         return f"{length}, the whole trace"

@@ -1,1 +1,1 @@
-"""Predict what a change would bring: the dependency graph of a trace, replayed with other weights."""
+"""Predict the effect of a change: replay the dependency graph of a trace with other weights."""

@@ -1,4 +1,4 @@
-"""State what a replay reads of an analysed trace."""
+"""Define what a replay needs from an analysed trace."""
 
 from collections.abc import Mapping, Sequence
 from typing import Protocol
@@ -9,7 +9,7 @@ from trace_analyzer.report import Check, DeviceReport
 
 
 class Analysed(Protocol):
-    """Hold an analysed trace: a `Report`, or the values of an analysis that is not finished."""
+    """Provide an analysed trace: a `Report`, or the values of an unfinished analysis."""
 
     @property
     def tables(self) -> Mapping[str, pl.DataFrame]:
@@ -17,7 +17,7 @@ class Analysed(Protocol):
 
     @property
     def trust(self) -> Sequence[Check]:
-        """Return the checks of what the trace supports."""
+        """Return the checks of the trace's data."""
 
     @property
     def devices(self) -> Sequence[DeviceReport]:

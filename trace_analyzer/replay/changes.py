@@ -1,6 +1,6 @@
-"""Change a program: each change is a function that changes the weights of a graph; they compose.
+"""Change a program: each change is a function that changes the weights of a graph; changes can be combined.
 
-A change raises `NotApplicable` where the trace does not say what it would do, or has nothing for it.
+A change raises `NotApplicable` where the trace does not determine its effect, or has nothing to apply it to.
 """
 
 from collections.abc import Callable, Mapping
@@ -53,11 +53,11 @@ from trace_analyzer.replay.weights import (
 )
 
 GRAPH_LAUNCH_NS = 10_000
-"""The CPU time of one launch of a CUDA graph."""
+"""CPU time of one launch of a CUDA graph."""
 GRAPH_GAP_NS = 1_000
-"""Kernels of a CUDA graph follow each other within this."""
+"""Gap between consecutive kernels of a CUDA graph."""
 SLOW_LAUNCH_NS, SLOW_LAUNCH_MEDIANS = 1_000_000, 20
-"""A launch beyond both loads its module first, as `thresholds.SLOW_LAUNCH_NS` says."""
+"""A launch beyond both limits loads its module first, see `thresholds.SLOW_LAUNCH_NS`."""
 _QUEUED = (LAUNCH, GRAPH, COPY, SET, RECORD, WAIT_CALL)
 
 
@@ -72,7 +72,7 @@ class Change:
 
     @property
     def label(self) -> str:
-        """Return the change in a few words."""
+        """Return a short description of the change."""
         if self.options.get("factor") == inf:
             return f"{target_label(str(self.options['target']))} infinitely fast"
         named = {**self.options, **{k: target_label(str(v)) for k, v in self.options.items() if k == "target"}}
@@ -88,9 +88,9 @@ Effect = Callable[[Weights, Scene, Mapping[str, float | str]], None]
 
 @dataclass(frozen=True)
 class Kind:
-    """Describe a kind of change: what it does, in words for people, and its effect on weights.
+    """Describe a kind of change: its label for people, and its effect on weights.
 
-    ``host`` says that it needs links from calls to activities.
+    ``host`` is true where it needs links from calls to activities.
     """
 
     label: str
@@ -99,7 +99,7 @@ class Kind:
 
 
 def _of_calls(scene: Scene, edge: int, kinds: tuple[int, ...]) -> Flags:
-    """Return the edges of one kind that belong to calls of some kinds."""
+    """Return the edges of one kind that belong to calls of certain kinds."""
     graph = scene.graph
     chosen: Flags = graph.kind == edge
     chosen[chosen] = is_any(graph.recorded.calls.kind[graph.ref[chosen]], kinds)
@@ -111,7 +111,7 @@ def _blocking_copies(scene: Scene) -> Flags:
 
 
 def no_sync(weights: Weights, scene: Scene, _: Mapping[str, float | str]) -> None:
-    """Let no call wait for the device: synchronizing calls are gone, blocking copies are enqueued."""
+    """Remove synchronizing calls, and let blocking copies only be enqueued."""
     returns = _of_calls(scene, RETURN, SYNCS) | _blocking_copies(scene)
     calls = _of_calls(scene, CALL, SYNCS)
     if not (returns.any() or calls.any()):
@@ -122,7 +122,7 @@ def no_sync(weights: Weights, scene: Scene, _: Mapping[str, float | str]) -> Non
 
 
 def pinned(weights: Weights, scene: Scene, _: Mapping[str, float | str]) -> None:
-    """Copy from and to pinned memory without waiting: the call only enqueues, and the driver stages nothing."""
+    """Make copies pinned and asynchronous: the call only enqueues, and the driver stages nothing."""
     graph, activities = scene.graph, scene.graph.recorded.activities
     returns = _blocking_copies(scene)
     if not (returns.any() or activities.pageable.any()):
@@ -141,7 +141,7 @@ def pinned(weights: Weights, scene: Scene, _: Mapping[str, float | str]) -> None
     own = latency[activities.pageable[graph.ref[latency]]]
     others = latency[~activities.pageable[graph.ref[latency]] & (weights.host[latency] < usual * 3)]
     typical = median((weights.host + weights.device)[others]) if others.size else 2 * usual
-    # What nothing explains of such a copy's start is its staging.
+    # The unexplained part of such a copy's start delay is staging.
     total = np.minimum(weights.host[own] + weights.device[own], typical)
     weights.host[own] = np.minimum(np.minimum(weights.host[own], usual), total)
     weights.device[own] = total - weights.host[own]
@@ -151,7 +151,7 @@ def pinned(weights: Weights, scene: Scene, _: Mapping[str, float | str]) -> None
 
 
 def _pinned_rates(scene: Scene) -> Floats:
-    """Return the share of its time that each pageable copy takes at the bandwidth of pinned copies of its direction."""
+    """Return the factor on each pageable copy's time at the bandwidth of pinned copies in its direction."""
     table = scene.known.table.with_columns(
         column(scene.graph.recorded.activities.pageable).cast(pl.Boolean).alias("pageable"),
         column(scene.known.activity_label).alias("label code"),
@@ -170,10 +170,12 @@ def _pinned_rates(scene: Scene) -> Floats:
 
 
 def prefetch(weights: Weights, scene: Scene, options: Mapping[str, float | str]) -> None:
-    """Let workers load data beside the loop: its waits go, but a step takes no less than its loading over the workers.
+    """Let workers load data in parallel.
 
-    Where workers load already, how many and how long is not recorded, but that a batch takes them a step: then twice as many
-    load two in a step at best.
+    Waits for data disappear, but a step takes at least its loading time divided by the workers.
+
+    Where workers load data already, their number and loading time are not recorded, except that a batch takes them one
+    step. Then twice as many workers load at best two batches per step.
     """
     workers = float(options["workers"])
     loading = weights.parts[DATA].sum()
@@ -188,9 +190,9 @@ def prefetch(weights: Weights, scene: Scene, options: Mapping[str, float | str])
 
 
 def graphs(weights: Weights, scene: Scene, _: Mapping[str, float | str]) -> None:
-    """Replay each steady step as a CUDA graph, or as one for each piece between waits.
+    """Replay each steady step as one CUDA graph, or as one graph per piece between waits.
 
-    There are no operators and no Python then; data, waits, allocations, garbage collection and long work on the CPU stay.
+    Operators and Python disappear; data loading, waits, allocations, garbage collection and long work on the CPU stay.
     """
     graph = scene.graph
     calls = graph.recorded.calls
@@ -223,7 +225,7 @@ def graphs(weights: Weights, scene: Scene, _: Mapping[str, float | str]) -> None
 
 
 def _first_launches(scene: Scene, launches: Flags) -> Ints:
-    """Return the edges of the calls that launch graphs: the first of each steady step, and after each call that waits."""
+    """Return the edges of calls that launch graphs: the first of each steady step, and after each waiting call."""
     graph = scene.graph
     calls, activities = graph.recorded.calls, graph.recorded.activities
     step = np.full(calls.start.size, -1, dtype=np.int64)
@@ -232,7 +234,7 @@ def _first_launches(scene: Scene, launches: Flags) -> Ints:
     rows = np.flatnonzero(launches & (graph.kind == CALL))
     rows = rows[is_any(calls.kind[graph.ref[rows]], (LAUNCH, GRAPH, COPY, SET))]
     order = rows[np.argsort(calls.start[graph.ref[rows]], kind="stable")]
-    # No graph holds a call that waits. Calls are in order of thread and time.
+    # A graph contains no call that waits. Calls are ordered by thread and time.
     waits = np.zeros(calls.start.size, dtype=np.int64)
     waits[graph.ref[_of_calls(scene, RETURN, SYNCS) | _blocking_copies(scene)]] = 1
     piece = np.cumsum(waits)
@@ -242,7 +244,10 @@ def _first_launches(scene: Scene, launches: Flags) -> Ints:
 
 
 def overlap(weights: Weights, scene: Scene, _: Mapping[str, float | str]) -> None:
-    """Let all communication run beside computation, which is a best case: a step takes no less than its communication."""
+    """Let all communication overlap with computation, a best case.
+
+    A step takes at least as long as its communication.
+    """
     table, graph = scene.known.table, scene.graph
     collective = (table.get_column("group") == "communication").fill_null(False).to_numpy().astype(bool)
     if not collective.any():
@@ -255,9 +260,9 @@ def overlap(weights: Weights, scene: Scene, _: Mapping[str, float | str]) -> Non
 
 
 def warm(weights: Weights, scene: Scene, options: Mapping[str, float | str]) -> None:
-    """Leave out what happens once: compiling, loading modules, allocating memory that a cache keeps.
+    """Remove one-time work: compilation, loading of modules, allocation of memory that a cache keeps.
 
-    With ``only``, just ``allocation``, or just ``compilation``, to which loading belongs.
+    ``only`` restricts this to ``allocation``, or to ``compilation`` with loading of modules.
     """
     graph, calls = scene.graph, scene.graph.recorded.calls
     only = options.get("only", "")
@@ -286,7 +291,7 @@ def warm(weights: Weights, scene: Scene, options: Mapping[str, float | str]) -> 
 
 
 def infinite_cpu(weights: Weights, scene: Scene, _: Mapping[str, float | str]) -> None:
-    """Let the CPU take no time and never hold the device back: what remains is the device's, ordered by its streams."""
+    """Let the CPU take no time and never delay the device: what remains is device time, ordered by streams."""
     scale_host(weights, 0.0)
     graph = scene.graph
     latency = graph.kind == LATENCY
@@ -297,7 +302,7 @@ def infinite_cpu(weights: Weights, scene: Scene, _: Mapping[str, float | str]) -
 
 
 def infinite_gpu(weights: Weights, scene: Scene, _: Mapping[str, float | str]) -> None:
-    """Let the device take no time: what remains is the CPU's."""
+    """Let the device take no time: what remains is CPU time."""
     for label in range(FIRST_DEVICE, len(scene.known.labels)):
         scale_label(weights, scene.known, label, 0.0)
     idle = is_any(scene.graph.kind, (GAP, WAIT))
@@ -322,7 +327,7 @@ CHANGES: Mapping[str, Kind] = {
     "overlap": Kind("communication beside computation, at best", overlap, host=False),
     "graphs": Kind("each step a CUDA graph", graphs),
 }
-"""All changes, in the order in which they are applied."""
+"""All changes, in the order of their application."""
 
 
 def changed(weights: Weights, scene: Scene, changes: tuple[Change, ...]) -> Weights:

@@ -1,6 +1,6 @@
-"""Bound when work on a device can start: after its launch, and after earlier work of its stream and others.
+"""Determine when an activity can start: after its launch, and after earlier activities of its stream and of others.
 
-Each function returns edges between points of the recording; ``starts[a]`` and ``ends[a]`` number the points of activities.
+Functions return edges between points of the recording; ``starts[a]`` and ``ends[a]`` are the points of activity ``a``.
 """
 
 import itertools
@@ -26,41 +26,44 @@ from trace_analyzer.replay.recording import (
 )
 
 LATENCY_MAX_NS = 100_000
-"""A launch on an empty stream that takes longer to start waited for something else."""
+"""Longest launch latency on an empty stream; a longer one includes a wait."""
 LONG_CALL_MEDIANS = 3
-"""A longer launch call does something else first, such as loading a module."""
+"""Longest launch call, in medians of its kind; a longer one did other work first, such as loading a module."""
 GAP_MAX_NS = 20_000
-"""Queued work of one stream follows within this; more has another reason."""
+"""Longest gap between queued activities of one stream; a longer one has another reason."""
 OVERLAP_ROUNDING_NS = 1_500
-"""Work of one stream that overlaps by no more was rounded."""
+"""Longest overlap of activities of one stream that rounding of times explains."""
 LATE_NS = 5_000
-"""Work that starts later than explained by more waited for another stream, where one ended just before."""
+"""An activity that starts later than explained by more than this waited for another stream, if an activity there
+ended just before."""
 REST_NS = 20_000
-"""A larger delay that nothing explains stays, as unexplained."""
+"""Largest unexplained delay of a start that is ignored; a larger one is kept as unexplained time."""
 WAIT_LAG_RATIO, WAIT_LAG_MAX_NS = 0.1, 50_000
 SHORT_WAIT_NS, WAIT_LAG_SHORT_NS = 50_000, 10_000
-"""What was awaited ended at most this share of the delay before, and no more than this; before a short delay, so much."""
+"""Accept an activity as a wait's source only if it ended within this share of the delay before the start (and within
+WAIT_LAG_MAX_NS); for a delay under SHORT_WAIT_NS, within WAIT_LAG_SHORT_NS."""
 TAIL_RATIO = 0.15
-"""A kernel in this last part of its duration leaves SMs to others."""
+"""Last share of a kernel's duration in which it leaves SMs to other kernels."""
 EMPTY_RATIO = 0.9
-"""A stream that was empty for so much of the time from a call to its copy did not hold the copy back: its bytes were staged."""
+"""Least share of the time from a call to its copy in which an empty stream shows that staging, not the stream,
+delayed the copy."""
 _DEFAULT_LATENCY_NS, _DEFAULT_GAP_NS = 7_000, 1_000
 _NEVER = np.iinfo(np.int64).min // 4
-"""Time of what nothing explains; far enough from the end of the range to add durations to."""
+"""Time of an unexplained start; far enough from the end of the range for adding durations."""
 _KINDS = OTHER_COPY + 2
 _CANDIDATES = 6
-"""So many neighbours are looked at to find one on another stream."""
+"""Number of neighbours that are searched for one on another stream."""
 
 Orders = list[tuple[Ints, Ints]]
-"""For each track its linked activities in order of launch, and the starts of their calls."""
+"""For each track: its linked activities in order of launch, and the starts of their calls."""
 ENQUEUING = (LAUNCH, GRAPH, COPY, BLOCKING_COPY, SET)
 
 
 @dataclass(frozen=True)
 class Links:
-    """Hold edges of one kind: from point ``source`` to ``target``, ``weight`` ns, ``host`` of it the CPU's.
+    """Hold edges of one kind: from point ``source`` to ``target``, ``weight`` ns, of which ``host`` is CPU time.
 
-    ``ref`` is the activity or call that they belong to.
+    ``ref`` is the activity or call that an edge belongs to.
     """
 
     source: Ints
@@ -73,7 +76,7 @@ class Links:
 
 @dataclass(frozen=True)
 class DeviceLinks:
-    """Hold the edges that lead to starts of activities, and what is left unexplained of each start, ns."""
+    """Hold the edges to starts of activities, and the unexplained delay of each start, ns."""
 
     latency: Links
     gap: Links
@@ -84,7 +87,7 @@ class DeviceLinks:
 
 
 def trimmed(activities: Activities) -> Ints:
-    """Return the ends of activities, cut to the start of the stream's next where they overlap by rounding."""
+    """Return the ends of activities; overlaps by rounding are cut at the start of the stream's next activity."""
     order = np.lexsort((activities.start, activities.track))
     end = activities.end.copy()
     this, following = order[:-1], order[1:]
@@ -97,7 +100,7 @@ def trimmed(activities: Activities) -> Ints:
 def device_links(recorded: Recording, end: Ints, orders: Orders, blocked: Flags, fitted: Flags) -> DeviceLinks:
     """Return the edges to starts of activities; ``end`` from `trimmed`, ``orders`` from `launch_orders`.
 
-    ``blocked`` says which calls waited for room in a queue; class values come from ``fitted`` activities.
+    ``blocked`` marks calls that waited for room in a queue; typical values per class come from ``fitted`` activities.
     """
     activities, calls = recorded.activities, recorded.calls
     count = activities.start.size
@@ -162,9 +165,10 @@ def device_links(recorded: Recording, end: Ints, orders: Orders, blocked: Flags,
 
 
 def _launches(recorded: Recording, after_call: Flags, latency: Ints) -> tuple[Ints, Ints]:
-    """Return the node from which each activity's launch counts, and how long it takes from there, ns.
+    """Return the node from which each activity's launch latency counts, and the latency, ns.
 
-    That is the start of its call; the end where the call waited for room in a queue (``after_call``), as the launch follows the wait.
+    The node is the start of its call, or the call's end where the call waited for room in a queue (``after_call``), as
+    the launch follows the wait.
     """
     activities, calls = recorded.activities, recorded.calls
     nodes, count = 2 * activities.start.size, calls.start.size
@@ -177,7 +181,7 @@ def _launches(recorded: Recording, after_call: Flags, latency: Ints) -> tuple[In
 
 
 def previous(activities: Activities, end: Ints) -> Ints:
-    """Return, for each activity, the one of its stream with the latest end up to its start; -1 for none."""
+    """Return, for each activity, the activity of its stream with the latest end up to its start; -1 for none."""
     count = activities.start.size
     earlier = np.full(count, -1, dtype=np.int64)
     if not count:
@@ -187,7 +191,7 @@ def previous(activities: Activities, end: Ints) -> Ints:
     order = np.lexsort((activities.start, end, activities.track))
     keys = activities.track[order] * span + (end[order] - low)
     at = np.searchsorted(keys, activities.track * span + (activities.start - low), "right") - 1
-    # Work that takes no time ends when it starts, perhaps together with others: only earlier rows come before.
+    # An activity of duration 0 ends at its start, possibly together with others: only earlier rows precede it.
     for _ in range(_CANDIDATES):
         source = order[np.maximum(at, 0)]
         wrong = (at >= 0) & (activities.track[source] == activities.track) & (end[source] == activities.start)
@@ -202,7 +206,7 @@ def previous(activities: Activities, end: Ints) -> Ints:
 
 
 def _first_of_call(activities: Activities) -> Flags:
-    """Return which activities are the first of their call on their stream."""
+    """Return whether each activity is the first of its call on its stream."""
     first = np.zeros(activities.start.size, dtype=bool)
     linked = np.flatnonzero(activities.call >= 0)
     if linked.size:
@@ -215,7 +219,7 @@ def _first_of_call(activities: Activities) -> Flags:
 def _latencies(
     activities: Activities, calls: Calls, end: Ints, before: Ints, fitted: Flags, leads: Flags
 ) -> tuple[Ints, Ints]:
-    """Return the time from the start of its call to that of each first activity, and the part that the call takes of it."""
+    """Return the time from each call's start to its first activity's start, and the call's own part of this time."""
     latency = np.zeros(activities.start.size, dtype=np.int64)
     own = np.flatnonzero(leads)
     if not own.size:
@@ -233,7 +237,7 @@ def _latencies(
     usual = class_means(measured, kind, sample, _KINDS, _DEFAULT_LATENCY_NS)
     usual_lead = class_means(lead, kind, sample, _KINDS, 0)
     value = np.where(is_long, np.maximum(taken + usual_lead[kind], 0), usual[kind])
-    # A call that returns after its copy is as long as that waits; staging is known where the stream was empty.
+    # A call that returns after its copy lasts as long as the copy's wait; staging is known where the stream was empty.
     staged = activities.pageable[own] | (calls.kind[call] == BLOCKING_COPY)
     empty = np.where(is_idle, measured, activities.start[own] - end[before[own]])
     staging = staged & (measured >= 0) & (empty >= EMPTY_RATIO * measured)
@@ -246,9 +250,10 @@ def _latencies(
 
 
 def _gaps(activities: Activities, calls: Calls, end: Ints, before: Ints, known: tuple[Flags, Ints]) -> Ints:
-    """Return the usual time from the end of the stream's previous activity to the start of each.
+    """Return the typical gap from the end of the stream's previous activity to the start of each activity.
 
-    Usual is what work takes that was ready by then; ``known`` are the activities to look at, and their launch latency.
+    It is measured on activities that were launched in time; ``known`` are the activities to look at, and their launch
+    latency.
     """
     fitted, latency = known
     gap = np.zeros(activities.start.size, dtype=np.int64)
@@ -272,7 +277,7 @@ def _gaps(activities: Activities, calls: Calls, end: Ints, before: Ints, known: 
 
 
 def class_means(values: Ints, classes: Ints, sample: Flags, count: int, default: int) -> Ints:
-    """Return the mean of the sample of each class; of classes without one the mean of all, or ``default``."""
+    """Return the sample mean of each class; a class without samples gets the mean of all, or ``default``."""
     if not sample.any():
         return np.full(count, default, dtype=np.int64)
     totals = np.bincount(classes[sample], weights=values[sample], minlength=count)
@@ -282,7 +287,7 @@ def class_means(values: Ints, classes: Ints, sample: Flags, count: int, default:
 
 
 def medians(values: Ints, classes: Ints, quantile: float = 0.5) -> Ints:
-    """Return, for each value, the lower median of its class, or another quantile."""
+    """Return, for each value, the lower median (or another quantile) of its class."""
     order = np.lexsort((values, classes))
     ordered = classes[order]
     first = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1])[: ordered.size])
@@ -294,7 +299,7 @@ def medians(values: Ints, classes: Ints, quantile: float = 0.5) -> Ints:
 
 
 def launch_orders(recorded: Recording) -> Orders:
-    """Return, for each track, its linked activities in order of launch, and the starts of their calls."""
+    """Return, for each track, its linked activities in launch order, and the starts of their calls."""
     activities, calls, tracks = recorded.activities, recorded.calls, recorded.tracks.shape[0]
     linked = np.flatnonzero(activities.call >= 0)
     begun = calls.start[activities.call[linked]] if calls.start.size else linked
@@ -305,9 +310,9 @@ def launch_orders(recorded: Recording) -> Orders:
 
 
 def _awaited(recorded: Recording, end: Ints, orders: Orders) -> Links:
-    """Return what calls of ``cudaStreamWaitEvent`` tell: ends of other streams' work before the next launch.
+    """Return edges from ``cudaStreamWaitEvent``: from ends of other streams' activities to the next launched activity.
 
-    ``source`` and ``ref`` are activities here, and ``weight`` the time between them.
+    Here ``source`` and ``ref`` are activities, and ``weight`` is the time between them.
     """
     activities, calls = recorded.activities, recorded.calls
     none = np.zeros(0, dtype=np.int64)
@@ -334,7 +339,7 @@ def _awaited(recorded: Recording, end: Ints, orders: Orders) -> Links:
 
 
 def _waiting(recorded: Recording, waits: Ints, orders: Orders) -> Ints:
-    """Return the first activity that each wait holds back; -1 where none is known."""
+    """Return the first activity that each wait delays; -1 where it is unknown."""
     activities, calls = recorded.activities, recorded.calls
     first = np.full(calls.start.size + 1, -1, dtype=np.int64)
     linked = np.flatnonzero(activities.call >= 0)[::-1]
@@ -353,13 +358,13 @@ def _waiting(recorded: Recording, waits: Ints, orders: Orders) -> Ints:
 
 
 def _wait_lag(activities: Activities, end: Ints, awaited: Links, ready: Ints) -> int:
-    """Return the usual time from the end of awaited work to the start of what waits for it."""
+    """Return the typical time from the end of an awaited activity to the start of the waiting one."""
     binding = (end[awaited.source] >= ready[awaited.ref]) & (awaited.weight <= GAP_MAX_NS)
     return int(median(awaited.weight[binding])) if binding.any() else _DEFAULT_GAP_NS
 
 
 def _boundaries(activities: Activities, late: Ints) -> Flags:
-    """Return which activities are the first of their device, and later than what was recorded before explains."""
+    """Return whether each activity is the first of its device and starts later than the recording explains."""
     _, first = np.unique(activities.device, return_index=True)
     boundary = np.zeros(activities.start.size, dtype=bool)
     boundary[first] = late[first] > REST_NS
@@ -367,7 +372,7 @@ def _boundaries(activities: Activities, late: Ints) -> Flags:
 
 
 def _just_ended(activities: Activities, end: Ints, ready: Ints, rows: Ints) -> Ints:
-    """Return, for late activities, the one of another stream that ended last before, if it ended just before; -1 for none."""
+    """Return, for late activities, the last ended one on another stream, if it ended just before; -1 for none."""
     freeing = np.full(activities.start.size, -1, dtype=np.int64)
     if not rows.size:
         return freeing
@@ -393,7 +398,7 @@ def _just_ended(activities: Activities, end: Ints, ready: Ints, rows: Ints) -> I
 
 
 def _held(activities: Activities, end: Ints, ready: Ints, rows: Ints) -> Ints:
-    """Return, for late activities, a kernel of the device in its last part that held the SMs until then; -1 for none."""
+    """Return, for late activities, a kernel in its last part that occupied the SMs until then; -1 for none."""
     holding = np.full(activities.start.size, -1, dtype=np.int64)
     if not rows.size:
         return holding

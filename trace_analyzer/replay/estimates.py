@@ -1,4 +1,4 @@
-"""Replay the judged device of an analysis under way: what each change of the catalogue would bring, and the critical path."""
+"""Replay the judged device during an analysis: the effect of each change of the catalogue, and the critical path."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
@@ -50,9 +50,10 @@ from trace_analyzer.units import duration
 from trace_analyzer.windows import Judged
 
 MAX_EVENTS = 2_000_000
-"""A report of more leaves the replay out: at five million events it adds 2.1 GB to a peak of 3.1 GB, and 22 s of CPU time to 41.
+"""Largest number of events for a replay in a report: at five million, it adds 2.1 GB to a peak of 3.1 GB, and 22 s to
+41 s of CPU time.
 
-``analyze whatif`` replays any number.
+``analyze whatif`` has no limit.
 """
 
 WHAT_WOULD_HELP = Table(
@@ -73,7 +74,7 @@ WHAT_WOULD_HELP = Table(
 )  # fmt: skip
 WHAT_WOULD_HELP_SECTION = Section(
     "What would help most",
-    "Estimates of a replay; `analyze whatif` has more.",
+    "Estimates from a replay of the trace; `analyze whatif` has more.",
     show=(
         Shown("label", "change", "text", 0, markdown=True),
         Shown("step_ns", "step", terminal=0, markdown=True),
@@ -104,9 +105,9 @@ CRITICAL_PATH = Table(
 
 
 PATH_PARTS = 6
-"""Parts of the critical path of which reports have the speed-up curve: smaller ones bring next to nothing."""
+"""Number of parts of the critical path with a speed-up curve in reports: smaller parts have next to no effect."""
 _LESS = {"1.11": 10, "1.33": 25, "2": 50, "4": 75, "inf": 100}
-"""By the factor of a speed-up, by how many percent a part gets shorter."""
+"""Speed-up factor -> reduction of a part's time in percent."""
 CRITICAL_PATH_PARTS = Table(
     "critical_path_parts",
     "What the critical path of the judged device's steps consists of, the most first, and the step with each part shorter.",
@@ -134,7 +135,7 @@ CRITICAL_PATH_PARTS = Table(
 )
 CRITICAL_PATH_SECTION = Section(
     "Critical path",
-    "What the steps waited for, and how long a step takes with less of it.",
+    "What the steps waited for, and how long a step would take with less of it.",
     show=(
         Shown("name", "part", "text", 0, markdown=True, phrase="path-part"),
         Shown("ratio", "of the path", terminal=0, markdown=True),
@@ -152,10 +153,11 @@ CRITICAL_PATH_SECTION = Section(
 
 @dataclass(frozen=True)
 class Estimates:
-    """Hold what the replay of one device says; ``reason`` is why it says nothing, or nothing of the CPU's work.
+    """Hold the results of the replay of one device; ``reason`` is why it, or its predictions on CPU work, are missing.
 
-    ``now_ns`` is the replayed step, null where refused; ``outside_ns`` is the time of the window that belongs to no step. ``predictions`` are by `key_of`, ``path`` is the critical path, ``parts``
-    what it consists of; ``skipped`` are changes without a prediction.
+    ``now_ns`` is the replayed step, null where refused. ``outside_ns`` is time of the window outside all steps.
+    ``predictions`` are by `key_of`, ``path`` is the critical path, ``parts`` are its parts; ``skipped`` are changes
+    without a prediction.
     """
 
     device: int | None
@@ -171,20 +173,20 @@ class Estimates:
     outside_ns: int = 0
 
     def of(self, change: Change | None) -> Predicted | None:
-        """Return what a change would bring; None where that is not known."""
+        """Return the predicted step under a change; None where it is unknown."""
         _, then = self.predictions.get(key_of(change), (None, None)) if change is not None else (None, None)
         if then is None or self.now_ns is None:
             return None
         batch = float(change.options["times"]) if change is not None and change.name == "batch" else 1.0
         step_ns, low_ns, high_ns = (ns / batch for ns in (then.step_ns, then.low_ns, then.high_ns))
-        if batch > 1:  # at best, a step of the bigger batch takes no longer than one of today's
+        if batch > 1:  # at best, a step with the bigger batch takes no longer than a present step
             step_ns, low_ns, high_ns = (max(ns, self.now_ns / batch) for ns in (step_ns, low_ns, high_ns))
         return Predicted(step_ns, low_ns, high_ns, self.now_ns, self.has_steps, batch)
 
 
 @dataclass(frozen=True)
 class ReplaySources:
-    """Hold the values that a replay is made from, by the names of their tables."""
+    """Hold the values for a replay, named like their tables."""
 
     judged: Judged | None
     window_verdict: Verdict
@@ -209,7 +211,7 @@ class ReplaySources:
 
     @property
     def trust(self) -> Sequence[Check]:
-        """Return the checks of what the trace supports."""
+        """Return the checks of the trace's data."""
         return self.checks
 
     @property
@@ -219,23 +221,23 @@ class ReplaySources:
 
 
 def change_of(fix: Fix) -> Change | None:
-    """Return the change that a fix is estimated with; None where the replay has none."""
+    """Return the change that a fix is estimated with; None where no change models it."""
     if fix.replayed is None or fix.replayed.get("name") not in CHANGES:
         return None
     return Change(str(fix.replayed["name"]), {name: value for name, value in fix.replayed.items() if name != "name"})
 
 
 _OF_ACTIVITIES = (LATENCY, EXECUTION, GAP, WAIT, CONTENTION)
-"""Edges whose `ref` is an activity."""
+"""Kinds of edges with an activity as `ref`."""
 
 
 def key_of(change: Change) -> str:
-    """Return a text that is equal for equal changes."""
+    """Return a text that is equal exactly for equal changes."""
     return " ".join((change.name, *(f"{name}={value}" for name, value in sorted(change.options.items()))))
 
 
 def estimates(replay_sources: ReplaySources) -> Estimates:
-    """Return what the standard changes and those of the catalogue's fixes would bring to the judged device."""
+    """Return the effects of the standard changes, and of the catalogue's fixes, on the judged device."""
     sources = replay_sources
     if sources.judged is None or sources.window_verdict.status == "insufficient":
         return Estimates(None)
@@ -282,7 +284,7 @@ def _replayed(sources: ReplaySources, device: int, window: tuple[int, int]) -> E
 
 
 def _outside_ns(sources: ReplaySources, replay: Replay) -> int:
-    """Return the time of the window outside of the steps that are replayed; 0 where the window itself is."""
+    """Return the time of the window outside the replayed steps; 0 where the window itself is replayed."""
     if sources.judged is None or not replay.has_steps:
         return 0
     window_ns = sum(end - start for start, end in sources.judged.window.intervals)
@@ -290,14 +292,14 @@ def _outside_ns(sources: ReplaySources, replay: Replay) -> int:
 
 
 def _now_label(estimates: Estimates) -> str:
-    """Write what the step now is a step of, where that leaves out part of the window."""
+    """Describe the present step, where the window has time outside the steps."""
     if estimates.outside_ns < WORTH_RATIO * (estimates.now_ns or 0) or not estimates.outside_ns:
         return "now"
     return f"now, a step; {duration(estimates.outside_ns)} of the verdict's window lie outside of steps"
 
 
 def what_would_help(estimates: Estimates) -> pl.DataFrame:
-    """Return table `what_would_help`; no rows where no device worked."""
+    """Return table `what_would_help`; empty where no device worked."""
     if estimates.device is None:
         return WHAT_WOULD_HELP.empty()
     rows = []
@@ -336,9 +338,9 @@ def what_would_help(estimates: Estimates) -> pl.DataFrame:
 
 
 def path_of(replay: Replay) -> pl.DataFrame:
-    """Return the critical path of the replay without changes as rows of `CRITICAL_PATH` without names of code.
+    """Return the critical path of the unchanged replay as rows of `CRITICAL_PATH`, without names of code.
 
-    Times are those of the recording; stretches of threads are split by the innermost event.
+    Times are those of the recording; thread edges are split by the innermost event.
     """
     graph, path = replay.graph, replay.path(replay.identity)[::-1]
     kind, ref = graph.kind[path], graph.ref[path]
@@ -366,12 +368,12 @@ def path_of(replay: Replay) -> pl.DataFrame:
 
 
 def _frame(columns: Mapping[str, npt.NDArray[np.integer[Any]]]) -> pl.DataFrame:
-    """Return columns of whole numbers as a frame."""
+    """Return columns of integers as a frame."""
     return pl.DataFrame({name: column(values) for name, values in columns.items()})
 
 
 def _innermost(edges: pl.DataFrame, segments: Segments) -> pl.DataFrame:
-    """Split edges of threads where the innermost event changes; what no event covers is unknown."""
+    """Split edges of threads where the innermost event changes; time without any event is unknown."""
     if edges.is_empty():
         return edges
     thread, since, until = (edges.get_column(name).to_numpy() for name in ("thread_id", "start_ns", "end_ns"))
@@ -402,7 +404,7 @@ def _innermost(edges: pl.DataFrame, segments: Segments) -> pl.DataFrame:
 
 
 def critical_path(estimates: Estimates, activities: pl.DataFrame, context: Context) -> pl.DataFrame:
-    """Return table `critical_path`: the path with the code behind each piece; no rows where nothing was replayed."""
+    """Return table `critical_path`: the path with the code of each piece; empty without a replay."""
     if estimates.path is None:
         return CRITICAL_PATH.empty()
     path = estimates.path.with_columns(pl.col("activity_id", "event_id").cast(pl.UInt32))
@@ -421,7 +423,7 @@ def critical_path(estimates: Estimates, activities: pl.DataFrame, context: Conte
 
 
 def critical_path_parts(estimates: Estimates, stretches: pl.DataFrame) -> pl.DataFrame:
-    """Return table `critical_path_parts`, with the code that holds most of each part; no rows where nothing was replayed."""
+    """Return table `critical_path_parts`, with the code that takes most of each part; empty without a replay."""
     rows = [
         {
             "device": estimates.device, "kind": part.kind, "name": part.name, "ns": part.ns, "ratio": part.ratio,

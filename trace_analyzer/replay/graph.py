@@ -1,7 +1,7 @@
-"""Build the dependency graph of a recording: points in time, and the edges that say which waits for which.
+"""Build the dependency graph of a recording: points in time, and edges from each point to those that wait for it.
 
-A point is the start or end of an activity or of a runtime call, or the begin or end of a thread's silence. Points come in
-order of time, so that every edge leads forward and one pass over the points replays the recording.
+A point is the start or end of an activity, of a runtime call, or of a thread's silence. Points are in order of time, so
+that every edge leads forward and one pass over the points replays the recording.
 """
 
 from dataclasses import dataclass
@@ -19,20 +19,20 @@ EDGES = (
     "thread", "call", "launch-latency", "execution", "stream-order", "stream-wait", "contention", "synchronization",
     "polling", "hand-over", "queue-room",
 )  # fmt: skip
-"""Kinds of edges, by number: the words that tables and JSON use."""
+"""Names of the kinds of edges in tables and JSON; the index is the kind's number."""
 
 _ACTIVITY_END, _CALL_END, _RELEASE, _RESUME, _CALL_START, _ACTIVITY_START, _EMPTY_END = range(7)
-"""Order of points of one instant: what ends comes before what may have waited for it."""
+"""Order of points at one instant: ends come before points that may have waited for them."""
 
 
 @dataclass(frozen=True)
 class Graph:
-    """Hold a recording's graph. Edges stand together by the point that they lead to, `offsets` says where.
+    """Hold a recording's graph. Edges to the same point are contiguous; `offsets` has their ranges.
 
-    ``weight`` holds ns, ``host`` the part of it that the CPU takes, ``rest`` the part that nothing explains. ``ref`` is the
-    activity of `LATENCY`, `EXECUTION`, `GAP`, `WAIT` and `CONTENTION` (the one that held the SMs), the call of `CALL`,
-    `RETURN` and `QUEUE`, and of `THREAD` the row of ``parts``: ns of each of `HOST_PARTS`. ``starts``, ``ends``,
-    ``call_starts`` and ``call_ends`` are points, ``thread`` is that of each point of the host, else -1.
+    ``weight`` is in ns, ``host`` its CPU part, and ``rest`` its unexplained part. ``ref`` is an activity for `LATENCY`,
+    `EXECUTION`, `GAP`, `WAIT` and `CONTENTION` (the one that occupied the SMs), a call for `CALL`, `RETURN` and
+    `QUEUE`, and for `THREAD` a row of ``parts``, which are the ns of each of `HOST_PARTS`. ``starts``, ``ends``,
+    ``call_starts`` and ``call_ends`` are points; ``thread`` is the thread of each host point, else -1.
     """
 
     recorded: Recording
@@ -55,12 +55,12 @@ class Graph:
 
     @cached_property
     def of_threads(self) -> tuple[Ints, Ints]:
-        """Return the edges of kind `THREAD`, and the row of ``parts`` of each."""
+        """Return the edges of kind `THREAD`, and the row of ``parts`` for each."""
         edges = np.flatnonzero(self.kind == THREAD)
         return edges, self.ref[edges]
 
     def replay(self, weights: Ints) -> tuple[Ints, Ints]:
-        """Return the time of each point under ``weights``, and the edge that binds it (-1 for none)."""
+        """Return the time of each point under ``weights``, and its binding edge (-1 for none)."""
         times, binding = np.empty_like(self.time), np.empty_like(self.time)
         _path_loops.longest(self.offsets, self.source, weights, self.time, times, binding)
         return times, binding
@@ -68,7 +68,7 @@ class Graph:
 
 @dataclass(frozen=True)
 class _Raw:
-    """Hold edges of one kind before points are in order."""
+    """Hold edges of one kind before points are sorted."""
 
     kind: int
     source: Ints
@@ -87,7 +87,7 @@ class _Raw:
         host: Ints | None = None,
         inferred: Flags | bool = False,
     ) -> "_Raw":
-        """Return edges whose ``host`` part and ``inferred`` flag default to none."""
+        """Return edges, by default without a ``host`` part and not ``inferred``."""
         none = np.zeros(weight.size, dtype=np.int64)
         flags = np.full(weight.size, inferred) if isinstance(inferred, bool) else inferred
         return _Raw(kind, *ends, weight, ref, none if host is None else host, flags)
@@ -97,12 +97,15 @@ _COLUMNS = ("source", "target", "weight", "ref", "host", "inferred")
 
 
 def build(recorded: Recording, fitted: Flags | None = None) -> Graph:
-    """Return the graph of a recording; class values come from the ``fitted`` activities, by default from all."""
+    """Return the graph of a recording.
+
+    Typical values per class come from the ``fitted`` activities, by default from all.
+    """
     return _assembled(recorded, *_unordered(recorded, fitted))
 
 
 def _unordered(recorded: Recording, fitted: Flags | None) -> tuple[tuple[Ints, Ints, Ints], list[_Raw], Ints, Ints]:
-    """Return the points, their edges, what nothing explains of each point, and the parts of threads' edges."""
+    """Return the points, their edges, the unexplained time of each point, and the parts of thread edges."""
     activities, calls = recorded.activities, recorded.calls
     n, m = activities.start.size, calls.start.size
     end = trimmed(activities)
@@ -165,9 +168,9 @@ def _unordered(recorded: Recording, fitted: Flags | None) -> tuple[tuple[Ints, I
 
 
 def _begun(recorded: Recording, points: tuple[Ints, Ints], silent: tuple[Ints, Ints], quiet: Silences) -> _Raw:
-    """Return edges to each thread's first point from the last point before it of another thread of its process.
+    """Return an edge to each thread's first point from the last earlier point of another thread in its process.
 
-    Something there set the thread to work, if it was not at work when the recording began.
+    That other thread is assumed to have started the work, unless the thread was working when the recording began.
     """
     time, rank = points
     has_begin, has_stop = silent
@@ -178,7 +181,7 @@ def _begun(recorded: Recording, points: tuple[Ints, Ints], silent: tuple[Ints, I
     point, of_thread = point[order], of_thread[order]
     process = recorded.processes[of_thread] if of_thread.size else of_thread
     _, firsts = np.unique(of_thread, return_index=True)
-    # Before the first point of a thread, all points of its process are of other threads.
+    # Before the first point of a thread, all points of its process belong to other threads.
     by_process = np.argsort(process, kind="stable")
     follows = process[by_process[1:]] == process[by_process[:-1]]
     previous = np.full(point.size, -1, dtype=np.int64)
@@ -195,7 +198,7 @@ _OUTSIDE = np.iinfo(np.int64).max // 8
 def _thread_edges(
     recorded: Recording, points: tuple[Ints, Ints], quiet: Silences, silence_points: tuple[Ints, Ints], resumed: Ints
 ) -> tuple[_Raw, Ints]:
-    """Return the edges from each point of a thread to its next, but for calls, and what each of them consists of."""
+    """Return the edges between consecutive points of each thread, except calls, and the parts of each edge."""
     time, rank = points
     begins, stops = silence_points
     n, m, calls = recorded.activities.start.size, recorded.calls.start.size, recorded.calls
@@ -217,7 +220,7 @@ def _thread_edges(
 
 
 def _parts(recorded: Recording, thread: Ints, begin: Ints, end: Ints) -> Ints:
-    """Return how much each part of `HOST_PARTS` has of each stretch of a thread, in rows by part."""
+    """Return the time of each part of `HOST_PARTS` in each interval of a thread, one row per part."""
     segments = recorded.segments
     result = np.zeros((len(HOST_PARTS), thread.size), dtype=np.int64)
     if not thread.size or not segments.start.size:
@@ -232,9 +235,9 @@ def _parts(recorded: Recording, thread: Ints, begin: Ints, end: Ints) -> Ints:
 
 
 def _assembled(recorded: Recording, points: tuple[Ints, Ints, Ints], raw: list[_Raw], rest: Ints, parts: Ints) -> Graph:
-    """Return the graph with points in order and edges by the point that they lead to; edges that lead back are left out.
+    """Return the graph with points in order and edges sorted by target; edges that lead back are dropped.
 
-    Empties ``raw``: its columns go one by one as they are put in order, which is when most memory is taken.
+    Empties ``raw`` column by column during sorting, which is when most memory is in use.
     """
     time, rank, threads = points
     order = np.lexsort((rank, time))
@@ -262,7 +265,7 @@ def _assembled(recorded: Recording, points: tuple[Ints, Ints, Ints], raw: list[_
 
 
 def _on_binding(time: Ints, edges: tuple[Ints, Ints, Ints], weight: Ints, rest: Ints) -> Ints:
-    """Return the rest of each point on the one of its edges that allows the latest time, as measured."""
+    """Put the unexplained time of each point on its edge with the latest time, as measured."""
     offsets, source, target = edges
     on_edge = np.zeros(weight.size, dtype=np.int64)
     late = np.flatnonzero((rest > 0) & (np.diff(offsets) > 0))

@@ -1,4 +1,4 @@
-"""Bound when a host thread goes on: after waits for the device, for another thread, or for room in a queue."""
+"""Determine when a host thread continues: after waits for the device, for another thread, or for room in a queue."""
 
 from dataclasses import dataclass
 
@@ -28,26 +28,29 @@ from trace_analyzer.replay.recording import (
 )
 
 CLOCK_NS = 1_000
-"""Host and device times of one instant differ by so much."""
+"""Tolerance between host and device times."""
 RETURN_MAX_NS = 30_000
-"""A call that waited for the device returns within this, unless it does more."""
+"""Longest time from the end of awaited work to the return of the waiting call; a longer one includes other work."""
 STREAM_RETURN_MAX_NS = 60_000
 DRAINED_RATIO = 0.75
-"""Allocating calls wait for the device in most of the cases in which it drains meanwhile, or never."""
+"""Least share of calls of a name that return just after the device drains, for the allocating calls of that name to
+count as waits."""
 SPIN_MIN_NS = 500_000
 SPIN_RETURN_NS, SPIN_RETURN_RATIO = 60_000, 0.02
-"""A thread that polls memory which a kernel writes goes on so soon after that kernel."""
+"""Longest time after a kernel, in ns or as share of the silence, at which a thread that polls memory written by that
+kernel continues."""
 AFTER_LAUNCH_NS = 20_000
 BLOCKED_TIMES, BLOCKED_NS, BLOCKED_DEPTH = 10, 40_000, 450
-"""A launch call that takes longer than both at such a depth waited for room in the queue."""
+"""A launch call beyond both limits, at such a queue depth, waited for room in the queue."""
 BLOCKED_QUANTILE = 0.1
-"""Most calls may have waited: what is multiplied is what the quickest of them take."""
+"""Quantile of call durations that `BLOCKED_TIMES` multiplies: as most calls may have waited, it is the quickest
+ones'."""
 FREED_NS = 50_000
-"""Room was made at most so long before that call returned."""
+"""Longest time from the start that made room to the return of the waiting call."""
 SAME_ROOM, SAME_ROOM_CALLS, SAME_ROOM_TIMES = 2, 10, 2
-"""Calls that returned when the same number of others was queued, give or take so many, waited even if not for long."""
+"""Calls that returned at the same queue depth, within this tolerance, count as waiting even if briefly."""
 HAND_OVER_NS = 200_000
-"""A thread that resumes at most so long after another, or half its silence, resumed because of it."""
+"""Longest time (or half the silence) after another thread's silence begins at which a thread resumes because of it."""
 _IDLE_CALL_NS, _RETURN_NS = 5_000, 5_000
 _CANDIDATES = 6
 _FAR = np.iinfo(np.int64).max // 4
@@ -55,10 +58,10 @@ _FAR = np.iinfo(np.int64).max // 4
 
 @dataclass(frozen=True)
 class Returns:
-    """Hold edges from activities' ends to ends of calls that wait; ``base`` is what each call takes without waiting.
+    """Hold edges from ends of activities to ends of waiting calls; ``base`` is each call's duration without waiting.
 
-    Sources are activities, targets calls. ``rest`` is what nothing explains of each call. ``copies`` says which are
-    calls of copies.
+    Sources are activities, targets calls. ``rest`` is the unexplained time of each call. ``copies`` marks calls of
+    copies.
     """
 
     source: Ints
@@ -71,7 +74,7 @@ class Returns:
 
 @dataclass(frozen=True)
 class Silences:
-    """Hold stretches without an event in which a thread may have slept; the outer ones lack a start or an end."""
+    """Hold intervals without an event in which a thread may have slept; the outermost lack a start or an end."""
 
     thread: Ints
     start: Ints
@@ -80,9 +83,9 @@ class Silences:
 
 @dataclass(frozen=True)
 class Resumes:
-    """Hold why silent threads went on: ``silence`` ended ``lag`` ns after a ``release``.
+    """Hold why silent threads continued: ``silence`` ended ``lag`` ns after a ``release``.
 
-    A release is a silence that began, or an activity that ended.
+    A release is the start of another silence, or the end of an activity.
     """
 
     silence: Ints
@@ -92,9 +95,9 @@ class Resumes:
 
 @dataclass(frozen=True)
 class Room:
-    """Hold launch calls that waited for room in a queue, or might, and the activities whose start made it.
+    """Hold launch calls that waited, or could wait, for room in a queue, and the activities whose start made room.
 
-    ``hidden`` ones did not wait; ``base`` is what a call takes without waiting.
+    ``hidden`` marks those that did not wait; ``base`` is a call's duration without waiting.
     """
 
     call: Ints
@@ -126,10 +129,10 @@ def returns(recorded: Recording, end: Ints, orders: Orders) -> Returns:
     np.maximum.at(latest, target, end[source])
     idle = _idle_base(calls, latest)
     has = latest > -_FAR
-    # A call that did not wait took what it took; of one that waited only the usual is known.
+    # A call that did not wait keeps its duration; for one that waited, only the typical duration is known.
     base = np.where(latest > calls.start, np.minimum(base, idle), base)
     keeps = is_any(calls.kind[target], (FREE, ALLOC))
-    # Freed memory is worked on after the wait; else the call returns as it usually does.
+    # Calls that free memory continue after the wait; other calls return after the typical time.
     own = np.where(keeps & waited, calls.end[target] - latest[target], typical)
     lag = np.minimum(own, np.where(waited, own, np.maximum(lag, 0)))
     ready = calls.start + base
@@ -140,7 +143,7 @@ def returns(recorded: Recording, end: Ints, orders: Orders) -> Returns:
 
 
 def _typical_lags(calls: Calls, target: Ints, lag: Ints, waited: Flags) -> Ints:
-    """Return the usual time from the end of awaited work to the return of calls of each kind."""
+    """Return the typical time from the end of awaited work to the return, for each kind of call."""
     typical = np.full(int(calls.kind.max(initial=0)) + 1, _RETURN_NS, dtype=np.int64)
     near = waited & (lag <= STREAM_RETURN_MAX_NS) & (lag >= 0)
     for kind in distinct(calls.kind[target[near]]):
@@ -152,7 +155,7 @@ def _typical_lags(calls: Calls, target: Ints, lag: Ints, waited: Flags) -> Ints:
 
 
 def _idle_base(calls: Calls, latest: Ints) -> Ints:
-    """Return what calls of each name take where nothing is left to wait for."""
+    """Return the duration of calls of each name with nothing left to wait for."""
     taken = calls.end - calls.start
     free = latest <= calls.start
     base = np.full(calls.start.size, _IDLE_CALL_NS, dtype=np.int64)
@@ -166,7 +169,7 @@ def _idle_base(calls: Calls, latest: Ints) -> Ints:
 
 
 def _last_launched(recorded: Recording, end: Ints, orders: Orders, kinds: tuple[int, ...]) -> tuple[Ints, Ints]:
-    """Return, for calls that wait for a device, the last activity launched before on each of its streams."""
+    """Return, for calls that wait for a device, the last earlier launched activity on each of its streams."""
     calls, activities = recorded.calls, recorded.activities
     rows = np.flatnonzero(is_any(calls.kind, kinds))
     none = np.zeros(0, dtype=np.int64)
@@ -190,7 +193,10 @@ def _last_launched(recorded: Recording, end: Ints, orders: Orders, kinds: tuple[
 
 
 def _own_stream(recorded: Recording, end: Ints, orders: Orders) -> tuple[Ints, Ints]:
-    """Return, for calls that wait for a stream, the last activity launched on it: CUPTI names it, else the thread's last."""
+    """Return, for calls that wait for a stream, the last activity launched on it:
+
+    CUPTI's stream, else the thread's last.
+    """
     calls, activities = recorded.calls, recorded.activities
     rows = np.flatnonzero(calls.kind == SYNC_STREAM)
     none = np.zeros(0, dtype=np.int64)
@@ -208,7 +214,7 @@ def _own_stream(recorded: Recording, end: Ints, orders: Orders) -> tuple[Ints, I
         at = np.searchsorted(begun, calls.start[rows[known]], "left") - 1
         source[known] = np.where(at >= 0, members[np.maximum(at, 0)] if members.size else -1, -1)
     fits = (source >= 0) & (end[np.maximum(source, 0)] <= calls.end[rows] + CLOCK_NS)
-    # The thread's last launch may have been on another stream: what the call did wait for ended just before it returned.
+    # The thread's last launch may be on another stream: the awaited activity ended just before the call returned.
     guessed = np.flatnonzero(calls.awaits[rows] < 0)
     bound, targets = _latest_end(recorded, end, rows[guessed], STREAM_RETURN_MAX_NS)
     gap = np.full(calls.start.size, _FAR, dtype=np.int64)
@@ -218,7 +224,7 @@ def _own_stream(recorded: Recording, end: Ints, orders: Orders) -> tuple[Ints, I
 
 
 def _latest_end(recorded: Recording, end: Ints, rows: Ints, most: int) -> tuple[Ints, Ints]:
-    """Return, for calls, the activity launched before that ended last in their time, if just before they returned."""
+    """Return, for calls, the earlier launched activity that ended last during them, if just before they returned."""
     calls, activities = recorded.calls, recorded.activities
     none = np.zeros(0, dtype=np.int64)
     if not rows.size or not activities.start.size:
@@ -239,9 +245,9 @@ def _latest_end(recorded: Recording, end: Ints, rows: Ints, most: int) -> tuple[
 
 
 def _drained(recorded: Recording, end: Ints, orders: Orders, rows: Ints) -> Ints:
-    """Return those of the calls that returned just after all work launched before them had ended.
+    """Return the calls that returned just after all earlier launched work had ended.
 
-    That may be chance: of the calls of a name in which the work ended, `DRAINED_RATIO` must have returned so.
+    Against coincidences, `DRAINED_RATIO` of the calls of a name during which the work ended must have returned so.
     """
     calls = recorded.calls
     drained = np.full(rows.size, -_FAR, dtype=np.int64)
@@ -257,9 +263,10 @@ def _drained(recorded: Recording, end: Ints, orders: Orders, rows: Ints) -> Ints
 
 
 def _copies(activities: Activities, calls: Calls, end: Ints) -> tuple[Ints, Ints]:
-    """Return the activities of copies whose calls return after them: of pageable memory, or by a call that blocks.
+    """Return the activities of copies whose calls return after them: of pageable memory, or by a blocking call.
 
-    A call that copies to the device has staged its bytes when it returns: long after its copy, it waited for something else.
+    A call that copies to the device returns once its bytes are staged: if it returns long after its copy, it waited for
+    something else.
     """
     own = np.flatnonzero(activities.call >= 0)
     call = activities.call[own]
@@ -271,7 +278,7 @@ def _copies(activities: Activities, calls: Calls, end: Ints) -> tuple[Ints, Ints
 
 
 def silences(recorded: Recording) -> Silences:
-    """Return stretches of at least `SILENCE_NS` without an event in which a thread may have slept or polled memory."""
+    """Return intervals of at least `SILENCE_NS` without an event, in which a thread may have slept or polled memory."""
     segments = recorded.segments
     if not segments.start.size:
         none = np.zeros(0, dtype=np.int64)
@@ -293,7 +300,10 @@ def silences(recorded: Recording) -> Silences:
 
 
 def spins(recorded: Recording, quiet: Silences, end: Ints) -> Resumes:
-    """Return silences right after a launch that end just after its kernel: the CPU polled memory. Releases are activities."""
+    """Return silences after a launch that end just after its kernel, as the CPU polled memory.
+
+    Releases are activities.
+    """
     calls, activities = recorded.calls, recorded.activities
     none = np.zeros(0, dtype=np.int64)
     rows = np.flatnonzero((quiet.start > -_FAR) & (quiet.end < _FAR) & (quiet.end - quiet.start >= SPIN_MIN_NS))
@@ -321,7 +331,7 @@ def spins(recorded: Recording, quiet: Silences, end: Ints) -> Resumes:
 
 
 def hand_overs(recorded: Recording, quiet: Silences, taken: Ints) -> Resumes:
-    """Return silences that ended after another thread of the process worked and fell silent. Releases are silences."""
+    """Return silences that end after another thread of the process worked and fell silent. Releases are silences."""
     none = np.zeros(0, dtype=np.int64)
     free = np.ones(quiet.start.size, dtype=bool)
     free[taken] = False
@@ -349,7 +359,7 @@ def hand_overs(recorded: Recording, quiet: Silences, taken: Ints) -> Resumes:
 
 
 def queue_room(recorded: Recording, orders: Orders) -> Room:
-    """Return the launch calls that waited for room in their queue, with the activity whose start made it."""
+    """Return the launch calls that waited for room in their queue, with the activity whose start made room."""
     calls, activities = recorded.calls, recorded.activities
     none = np.zeros(0, dtype=np.int64)
     linked = np.flatnonzero(activities.call >= 0)
@@ -384,7 +394,7 @@ def queue_room(recorded: Recording, orders: Orders) -> Room:
 
 
 def _blocked(recorded: Recording, members: Ints, suspects: tuple[Ints, Flags], rows: Ints) -> tuple[Ints, Ints, Flags]:
-    """Return calls of one stream and the activities whose start makes room: of those that waited, then of all others."""
+    """Return calls of one stream and the activities whose start made room: waiting calls first, then all others."""
     calls, activities = recorded.calls, recorded.activities
     slow, long_ = suspects
     begun = calls.start[activities.call[members]]
@@ -407,7 +417,7 @@ def _blocked(recorded: Recording, members: Ints, suspects: tuple[Ints, Flags], r
     call, activity = slow[fits], members[source[fits]] if order.size else slow[fits]
     if not call.size:
         return call, activity, np.zeros(0, dtype=bool)
-    # The queue holds as many calls as had been made since the one that made room; fewer where events fill it.
+    # The queue's capacity is the number of calls since the one that made room; fewer where events fill it.
     room = int((place[fits] - source[fits]).max())
     waited = np.zeros(calls.start.size, dtype=bool)
     waited[call] = True

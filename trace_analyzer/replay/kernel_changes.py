@@ -1,4 +1,4 @@
-"""Change kernels: fused, faster, in a narrower type, for a bigger batch."""
+"""Change kernels: fuse them, speed them up, use a narrower type or a bigger batch."""
 
 from collections.abc import Mapping
 from math import inf
@@ -26,19 +26,21 @@ from trace_analyzer.replay.weights import Floats, Weights, scale_activities, sca
 from trace_analyzer.units import count, size
 
 FIXED_KERNEL_NS = 2_000
-"""The part of a kernel's time that its work does not change: start and drain."""
+"""Part of a kernel's time that is independent of its work: start and drain."""
 UNFILLED_RATIO = 0.05
-"""Where matmuls and convolutions that leave SMs empty take more of the device's time, libraries choose others for another batch."""
+"""Share of device time in matmuls and convolutions that do not fill the SMs, above which libraries may choose other
+kernels for another batch."""
 IN_PROPORTION = "in_proportion"
-"""The option of a batch that lets all kernels take as many times as long: with whatever others are chosen, they take no longer."""
+"""Option of a batch change: all kernels scale in proportion, which is an upper bound if libraries choose other
+kernels."""
 LAUNCH_MEDIANS = 3
-"""Before a launch that a fused kernel spares, the CPU is spared at most so many usual stretches."""
+"""Fusing a kernel saves at most this many median intervals of CPU time before its launch."""
 _SIGNATURE = 16
 _THREADS_PER_SM = 2048
 
 
 def fuse(weights: Weights, scene: Scene, options: Mapping[str, float | str]) -> None:
-    """Run each chain of table `fusions`, or those of one ``of``, as one kernel: less traffic, one launch, no gaps inside."""
+    """Run each chain of table `fusions`, or those of kind ``of``, as one kernel: less traffic, one launch, no gaps."""
     graph, fusions = scene.graph, scene.tables["fusions"]
     wanted = fusions.filter(pl.col("kind") == options["of"]) if "of" in options else fusions
     if wanted.is_empty():
@@ -60,7 +62,7 @@ def fuse(weights: Weights, scene: Scene, options: Mapping[str, float | str]) -> 
     thread = np.flatnonzero(graph.kind == THREAD)
     before = thread[begins[graph.target[thread]]]
     stretch = graph.ref[before]
-    # What a launch needs goes; a longer stretch before it did something else as well.
+    # Launch time is saved; a longer interval before the launch includes other work.
     parts = weights.parts[[DISPATCH, PYTHON, UNKNOWN, RUNTIME]][:, stretch]
     length = parts.sum(axis=0)
     usual = LAUNCH_MEDIANS * median(length[length > 0]) if (length > 0).any() else 0.0
@@ -70,7 +72,7 @@ def fuse(weights: Weights, scene: Scene, options: Mapping[str, float | str]) -> 
 
 
 def _fused(scene: Scene, fusions: pl.DataFrame) -> tuple[Floats, Flags]:
-    """Return what part of its time each activity takes in its fused kernel, and which start within one."""
+    """Return the factor on each activity's time in its fused kernel, and which activities start within one."""
     table = scene.known.table
     factor, inner = np.ones(table.height), np.zeros(table.height, dtype=bool)
     keys = scene.known.kernel_codes
@@ -90,7 +92,7 @@ def _fused(scene: Scene, fusions: pl.DataFrame) -> tuple[Floats, Flags]:
 
 
 def _runs(keys: Ints, track: Ints, first: Ints, length: int, count: int) -> Ints:
-    """Return up to ``count`` rows of ``length`` activities of one stream whose kernels are those from ``first`` on."""
+    """Return up to ``count`` rows of ``length`` activities of one stream with the same kernels as from ``first`` on."""
     own = np.flatnonzero(track == track[first[0]])
     at = int(np.searchsorted(own, first[0]))
     wanted = keys[own[at : at + min(length, _SIGNATURE)]]
@@ -111,11 +113,11 @@ def _runs(keys: Ints, track: Ints, first: Ints, length: int, count: int) -> Ints
 
 
 SIDES: Mapping[str, str] = {"cpu": "CPU", "gpu": "GPU"}
-"""The whole sides of a program that a speed-up may name, with their labels."""
+"""Sides of a program that a speed-up may name, with their labels."""
 
 
 def target_key(text: str) -> str:
-    """Return what a speed-up names by its key, where it is the label of a side or of a bucket of kernels.
+    """Convert the label of a side or of a kernel bucket to its key; other names stay.
 
     >>> target_key("CPU"), target_key("Copy and cast"), target_key("aten::mm")
     ('cpu', 'copy_cast', 'aten::mm')
@@ -124,7 +126,7 @@ def target_key(text: str) -> str:
 
 
 def target_label(key: str) -> str:
-    """Return what people read of a target: the label of a side or bucket; operators and modules as they are named.
+    """Return the label of a side or bucket; names of operators and modules stay.
 
     >>> target_label("cpu"), target_label("copy_cast"), target_label("aten::mm")
     ('CPU', 'Copy and cast', 'aten::mm')
@@ -133,9 +135,9 @@ def target_label(key: str) -> str:
 
 
 def speedup(weights: Weights, scene: Scene, options: Mapping[str, float | str]) -> None:
-    """Make what ``target`` names ``factor`` times as fast.
+    """Make ``target`` ``factor`` times as fast.
 
-    It names cpu, gpu, a group or bucket of kernels, an operator, or a module; groups by their label, too.
+    A target is cpu, gpu, a group or bucket of kernels (by key or label), an operator, or a module.
     """
     target, factor = str(options["target"]), float(options["factor"])
     by = 0.0 if factor == inf else 1 / factor
@@ -157,7 +159,7 @@ def _names(scene: Scene, column: str) -> list[str]:
 
 
 def _chosen(scene: Scene, target: str) -> Flags:
-    """Return the activities of a bucket, a group, a kind of copy, an operator or a module, in this order."""
+    """Return the activities of a bucket, a group, a kind of copy, an operator or a module; the first match counts."""
     table = scene.known.table
     for column in ("bucket", "group", "label", "operator"):
         chosen = table.select((pl.col(column) == target).fill_null(False)).to_series().to_numpy()
@@ -173,7 +175,7 @@ def _chosen(scene: Scene, target: str) -> Flags:
 
 
 def _of_module(scene: Scene, module: str) -> Flags:
-    """Return activities launched by an ``nn.Module``, named by the last part of its path, and by its backward pass."""
+    """Return activities launched by an ``nn.Module``, named by the last part of its path, or by its backward pass."""
     events = scene.tables["host_events"].select("event_id", "kind", "name", "thread_id", "start_ns", "duration_ns")
     name = module.rsplit("/", 1)[-1]
     text = pl.col("name").cast(pl.String)
@@ -193,9 +195,9 @@ def _of_module(scene: Scene, module: str) -> Flags:
 
 
 def narrower(weights: Weights, scene: Scene, options: Mapping[str, float | str]) -> None:
-    """Run eligible FP32 work in a narrower type, at the roof.
+    """Run eligible FP32 kernels in a narrower type, at the roof.
 
-    Matmul and convolution run on tensor cores; in 16 bits, the rest moves half the bytes.
+    Matmuls and convolutions run on tensor cores; with 16 bits, other kernels move half the bytes.
     """
     half = options["dtype"] == "bf16"
     rows = scene.tables["tensor_cores"].filter((pl.col("reason") == "fp32") & (pl.col("time_ns") > 0))
@@ -230,16 +232,17 @@ def narrower(weights: Weights, scene: Scene, options: Mapping[str, float | str])
 
 
 def _mostly_narrow(table: pl.DataFrame) -> bool:
-    """Return whether most of the matmuls' time of known type is in 16 bits: what is in FP32 then is so on purpose."""
+    """Return whether 16-bit types take most of the matmul time with known type: the rest is then in FP32 on purpose."""
     known = table.filter(pl.col("group") == "matmul").drop_nulls("dtype")
     narrow = known.filter(pl.col("dtype").is_in(["bf16", "fp16", "fp8", "int8"])).get_column("duration_ns").sum()
     return bool(2 * narrow > known.get_column("duration_ns").sum())
 
 
 def batch(weights: Weights, scene: Scene, options: Mapping[str, float | str]) -> None:
-    """Multiply the batch: kernels grow by waves of thread blocks; loading, waits for others and copies in proportion.
+    """Multiply the batch: kernels scale with waves of thread blocks; data loading, waits and copies in proportion.
 
-    With the option `IN_PROPORTION`, kernels grow in proportion, too, which is the most where libraries choose others.
+    With the option `IN_PROPORTION`, kernels also scale in proportion, which is an upper bound if libraries choose other
+    kernels.
     """
     times, graph, table = float(options["times"]), scene.graph, scene.known.table
     updates = _of_optimizer(scene)
@@ -256,7 +259,7 @@ def batch(weights: Weights, scene: Scene, options: Mapping[str, float | str]) ->
 
 
 def _refuse_what_does_not_fit(scene: Scene, times: float, updates: Flags) -> None:
-    """Raise `NotApplicable` where the tensors of one pointwise kernel, all in memory at once, would exceed the device's."""
+    """Raise `NotApplicable` where the tensors of one pointwise kernel, all live at once, would exceed device memory."""
     activities = scene.tables["activities"].select("device", "bucket", "moved_bytes")
     grows = (pl.col("bucket") == "pointwise") & (pl.col("device") == scene.graph.recorded.device)
     known = activities.select(pl.when(grows).then("moved_bytes").fill_null(0.0)).to_series().to_numpy()
@@ -269,7 +272,7 @@ def _refuse_what_does_not_fit(scene: Scene, times: float, updates: Flags) -> Non
 
 
 def unfilled_ratio(scene: Scene) -> float:
-    """Return the share of the device's time in matmuls and convolutions that leave multiprocessors empty."""
+    """Return the share of device time in matmuls and convolutions that leave multiprocessors idle."""
     table = scene.known.table
     waves, is_kernel = _waves(scene)
     blocks_per_sm = waves * _fits(scene)
@@ -280,7 +283,7 @@ def unfilled_ratio(scene: Scene) -> float:
 
 
 def _waves(scene: Scene) -> tuple[Floats, Flags]:
-    """Return how many times over each activity's thread blocks fill the device, and which are kernels of known blocks."""
+    """Return each activity's waves of thread blocks, and whether it is a kernel with known blocks."""
     if not scene.sm_count:
         raise NotApplicable("the device's number of multiprocessors is not known")
     table = scene.known.table
@@ -291,14 +294,14 @@ def _waves(scene: Scene) -> tuple[Floats, Flags]:
 
 
 def _fits(scene: Scene) -> Floats:
-    """Return how many blocks of each activity fit a multiprocessor, by their threads."""
+    """Return how many blocks of each activity fit on a multiprocessor, by their threads."""
     threads = scene.known.table.get_column("threads_per_block").fill_null(0).to_numpy().astype(np.float64)
     fits: Floats = np.maximum(_THREADS_PER_SM // np.maximum(threads, 1), 1)
     return fits
 
 
 def _of_optimizer(scene: Scene) -> Flags:
-    """Return the activities that optimizers launched: parameters do not grow with the batch."""
+    """Return the activities launched by optimizers, as parameters do not grow with the batch."""
     events = scene.tables["host_events"]
     is_update = map_unique(events.select("name"), pl.col("name").str.contains(r"^Optimizer\.(step|zero_grad)#"))
     spans = events.filter(is_update.to_series())

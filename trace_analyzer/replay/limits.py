@@ -1,4 +1,4 @@
-"""Hold the verdict against the replay's floors: a regime whose cures save nothing in a replay is not the only limit."""
+"""Compare the verdict with the replay's lower bounds: a regime whose removal saves nothing is not the only limit."""
 
 from dataclasses import replace
 
@@ -13,10 +13,10 @@ _LOWER: dict[Confidence, Confidence] = {"high": "medium", "medium": "low", "low"
 
 
 def verdict_with_floors(window_verdict: Verdict, estimates: Estimates) -> Verdict:
-    """Return the verdict; where the floors contradict its regime, the headline says so, and the confidence is a level lower.
+    """Return the verdict, with a sentence and a lower confidence if the lower bounds contradict its regime.
 
-    They do where the device takes no time in the replay of a regime of the device, or the CPU none in one of overhead, and
-    the step is less than `WORTH_RATIO` shorter: no fix of what the regime names saves that.
+    They do where removing all device time (for a device regime) or all CPU time (for overhead) shortens the step by
+    less than `WORTH_RATIO`: no fix for that regime then saves more.
     """
     contradiction = _contradiction(window_verdict, estimates)
     if contradiction is None:
@@ -31,7 +31,7 @@ def verdict_with_floors(window_verdict: Verdict, estimates: Estimates) -> Verdic
 
 
 def _contradiction(verdict: Verdict, estimates: Estimates) -> tuple[str, str] | None:
-    """Return a sentence, and a doubt in short; None where the floors do not contradict the regime, or are not known."""
+    """Return a sentence, and a short doubt; None where the lower bounds do not contradict the regime or are unknown."""
     if verdict.regime is None or estimates.floors is None or not estimates.now_ns:
         return None
     now, (cpu_ns, device_ns) = estimates.now_ns, estimates.floors
@@ -40,14 +40,14 @@ def _contradiction(verdict: Verdict, estimates: Estimates) -> tuple[str, str] | 
     if own < least:
         return None
     if other >= least:
-        doubt = "the replay sees CPU and device as the limit together"
-        return f"{capitalized(doubt)}: as recorded, no fix of one alone saves {100 * WORTH_RATIO:.0f} %.", doubt
+        doubt = "in the replay CPU and device are the limit together"
+        return f"{capitalized(doubt)}: no fix of one alone saves {100 * WORTH_RATIO:.0f} %.", doubt
     limit, faster = ("CPU", "device") if is_device else ("device", "CPU")
     saved = 1 - own / now
     amount = "nothing" if saved < _NOTHING else percent(saved)
     step = "a step" if estimates.has_steps else "the window"
-    doubt = f"the replay sees the {limit} as the limit"
-    return f"{capitalized(doubt)}: as recorded, a {faster} that takes no time saves {amount} of {step}.", doubt
+    doubt = f"in the replay the {limit} is the limit"
+    return f"{capitalized(doubt)}: an infinitely fast {faster} saves {amount} of {step}.", doubt
 
 
 VALUES = (Value("verdict", verdict_with_floors),)

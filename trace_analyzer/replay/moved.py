@@ -1,4 +1,4 @@
-"""Read a replayed program as a recording: all that was recorded, at the times that the replay gives it."""
+"""Convert a replayed program back to a recording, with all events at their replayed times."""
 
 from dataclasses import replace
 
@@ -9,7 +9,7 @@ from trace_analyzer.replay.recording import Ints, Recording, ranges
 
 
 def moved_recording(graph: Graph, times: Ints) -> Recording:
-    """Return the recording that a replayed program would have made: all that is recorded, at the new times."""
+    """Return the recording that a replayed program would have produced: all recorded data at the new times."""
     recorded = graph.recorded
     activities, calls, segments = recorded.activities, recorded.calls, recorded.segments
     start, end = times[graph.starts], times[graph.ends]
@@ -34,7 +34,7 @@ def moved_recording(graph: Graph, times: Ints) -> Recording:
 
 
 def _mapped(times: Ints, old: Ints, new: Ints) -> Ints:
-    """Return times moved as the points around them are; beyond these, by as much as the nearest."""
+    """Map times by interpolation between points; times outside of them move with the nearest point."""
     inside = np.interp(times, old, new)
     before, after = times < old[0], times > old[-1]
     inside = np.where(before, times - old[0] + new[0], np.where(after, times - old[-1] + new[-1], inside))

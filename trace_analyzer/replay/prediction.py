@@ -31,26 +31,33 @@ from trace_analyzer.units import percent
 
 MIN_HALF_WIDTH = 0.02
 MAX_UNEXPLAINED = 0.05
-"""Where more of the critical path has no explanation, what a change would do is not known."""
+"""Largest unexplained share of the critical path for which the effect of a change is predicted."""
 NOISE_STEPS, NOISE_WINDOW = 0.10, 0.20
-"""How much the CPU's part differs between recordings of one program: of several steps, of one window (all of 12 recordings of one pass)."""
+"""Relative deviation of the CPU part between recordings of one program: of several steps, and of one window
+(measured on all 12 recordings of one series)."""
 WORKERS_SLOW = 1.25
-"""How much longer the main thread's work takes beside workers, at most: 23 % in the mean step of the one recorded pair (13 % in the median)."""
+"""Largest slowdown of the main thread next to workers:
+
+23 % for the mean step of the one recorded pair (13 % for the median).
+"""
 MAX_SPREAD = 1.5
-"""An estimate between ends that are farther apart answers nothing."""
+"""Largest ratio of an interval's ends: a wider estimate is not useful."""
 INFERRED_RATIO = 0.01
 BEST_CASES = ("fuse", "tf32", "bf16", "overlap", "graphs")
-"""Changes that are modelled at their best: kernels at a roof, all communication hidden, a whole step as one graph. The interval reaches to half of what they win."""
+"""Changes that are modelled at their best: kernels at a roof, all communication hidden, a whole step as one graph.
+
+Their interval starts at half of their gain.
+"""
 SPEEDUPS: Mapping[str, float] = {"1.11": 0.9, "1.33": 0.75, "2": 0.5, "4": 0.25, "inf": 0.0}
-"""Factors by which a part gets faster, and what remains of its time: 10, 25, 50, 75 and 100 % less."""
+"""Speed-up factors and the remaining share of the time: 10, 25, 50, 75 and 100 % less."""
 _NOTHING = 1e-6
-"""A step that gets shorter by a smaller share does not get shorter."""
+"""Smallest relative change of a step that counts."""
 _INFERRED = (WAIT, CONTENTION, SPIN, HAND_OVER, QUEUE)
 
 
 @dataclass(frozen=True)
 class Prediction:
-    """Hold a step time with its interval."""
+    """Hold a predicted step time with its interval."""
 
     step_ns: Annotated[float, "The step, ns."]
     low_ns: Annotated[float, "Lower end of the interval, ns."]
@@ -59,7 +66,7 @@ class Prediction:
 
 @dataclass(frozen=True)
 class Identity:
-    """Hold the replay without changes."""
+    """Hold the results of the replay without changes."""
 
     step_ns: Annotated[float, "Its step, ns."]
     error_ratio: Annotated[float, "Its distance from the recorded step, as a share of that."]
@@ -69,7 +76,7 @@ class Identity:
 
 @dataclass(frozen=True)
 class Outcome:
-    """Hold one pass: the weight of each edge, the time of each point, the edge that binds it, and the length of a step."""
+    """Hold one pass: weights of edges, times of points, binding edges, and the step's length."""
 
     weight: Ints
     times: Ints
@@ -92,7 +99,7 @@ class Anchors:
         return float((latest[self.ends] - latest[self.begins]).mean())
 
     def latest(self, times: Ints) -> Ints:
-        """Return the time of each group: the latest of its points."""
+        """Return the time of each group, which is that of its latest point."""
         return np.maximum.reduceat(times[self.points], self.groups)
 
 
@@ -111,17 +118,17 @@ class Replay:
 
     @staticmethod
     def of(report: Analysed, device: int) -> "Replay":
-        """Return the replay of an analysed trace for a device code, whose steps are predicted."""
+        """Return the replay of an analysed trace, for predicting the steps of one device (by code)."""
         return Replay(build(recording(report, device)), report)
 
     @cached_property
     def known(self) -> Attributes:
-        """Return what edges and activities are called."""
+        """Return the labels of edges and activities."""
         return attributes(self.graph, self._report.tables["activities"])
 
     @cached_property
     def scene(self) -> Scene:
-        """Return what changes may look at."""
+        """Return the inputs of changes."""
         steady_steps = max(int(self.graph.recorded.steps.steady.sum()), 1)
         return Scene(
             self.graph,
@@ -134,7 +141,7 @@ class Replay:
 
     @cached_property
     def recorded_step_ns(self) -> float:
-        """Return the recorded step: the mean of the steady ones, or the window."""
+        """Return the recorded step: the mean of the steady steps, or the window."""
         return self.anchors.mean(self.graph.time)
 
     @cached_property
@@ -163,11 +170,12 @@ class Replay:
     def predict(self, changes: tuple[Change, ...]) -> Prediction:
         """Return the step under changes with its interval. Raises `NotApplicable`.
 
-        Changes that only take time away make no step longer. Half the interval is the root of the squares of the replay's
-        error, of what the unexplained time makes of a difference, and of how much the CPU's part differs between recordings;
-        where more than `INFERRED_RATIO` of the path is inferred, of the round trip's error if that is larger. The upper end is
-        that of half the saving where the change is modelled at its best, and of a slower CPU beside workers that load data.
-        A change that leaves a path of which nothing explains more than `MAX_UNEXPLAINED` is not predicted.
+        A change that only removes time never makes a step longer. Half of the interval is the root of the sum of
+        squares of the replay's error, of the effect of unexplained time on a difference, and of the CPU's deviation
+        between recordings. Where more than `INFERRED_RATIO` of the path is inferred, the round-trip error replaces the
+        replay's error if it is larger. The upper end also covers half the gain of a change that is modelled at its
+        best, and a CPU slowed by data-loading workers. A change whose path has more unexplained time than
+        `MAX_UNEXPLAINED` is not predicted.
         """
         weights = self.weights(changes)
         outcome = self.run(weights)
@@ -196,10 +204,10 @@ class Replay:
         return Prediction(step, max(min(step, *others) - half, 0.0), worst + half)
 
     def _with_other_kernels(self, changes: tuple[Change, ...], step: float) -> tuple[float, float]:
-        """Return the step if libraries choose other kernels for another batch: with all in proportion to it, and as they are.
+        """Return the step for another batch if libraries choose other kernels: all in proportion, and the same kernels.
 
-        Both are ``step`` where they choose no others. Raises `NotApplicable` where the choice decides: where it makes the step
-        over `MAX_SPREAD` times as long.
+        Both are ``step`` where the choice cannot change. Raises `NotApplicable` where the choice decides, which makes
+        the ratio exceed `MAX_SPREAD`.
         """
         is_batch = [change.name == "batch" for change in changes]
         if not any(is_batch) or (unfilled := unfilled_ratio(self.scene)) <= UNFILLED_RATIO:
@@ -217,9 +225,9 @@ class Replay:
         return grown, kept
 
     def _if_halved(self, changes: tuple[Change, ...], weights: Weights, step: float) -> float:
-        """Return the step if changes that are modelled at their best (`BEST_CASES`) win half of that.
+        """Return the step if changes that are modelled at their best (`BEST_CASES`) gain half as much.
 
-        Kernels win half at each edge; of graphs, which may hold a part of the step only, half of the step's time is won.
+        Kernels gain half at each edge. Graphs may cover a part of the step only, so half of the step's gain is taken.
         """
         best = (*BEST_CASES, "prefetch") if self._adds_workers(changes) else BEST_CASES
         others = tuple(change for change in changes if change.name not in best)
@@ -234,11 +242,11 @@ class Replay:
         return min(worst, max(step, self.identity.step_ns))
 
     def _adds_workers(self, changes: tuple[Change, ...]) -> bool:
-        """Return whether there are to be more workers that load data, of a number that is not recorded."""
+        """Return whether the changes add data-loading workers to an unrecorded number of workers."""
         return any(change.name == "prefetch" for change in changes) and self.scene.has_workers
 
     def _beside_workers(self, changes: tuple[Change, ...], weights: Weights, step: float) -> float:
-        """Return the step if workers that load data slow the CPU's other work by `WORKERS_SLOW`."""
+        """Return the step if data-loading workers slow other CPU work by `WORKERS_SLOW`."""
         if all(change.name != "prefetch" for change in changes):
             return step
         slowed = Weights(**vars(weights))
@@ -248,17 +256,17 @@ class Replay:
 
     @property
     def has_steps(self) -> bool:
-        """Return whether steady steps are measured, not the window."""
+        """Return whether steady steps, instead of the window, are measured."""
         return bool(self.graph.recorded.steps.steady.any())
 
     @cached_property
     def identity_ratio(self) -> float:
-        """Return how far the replayed step is from the recorded one, relative to that."""
+        """Return the error of the replayed step relative to the recorded step."""
         return self.identity.step_ns / self.recorded_step_ns - 1 if self.recorded_step_ns else 0.0
 
     @cached_property
     def summary(self) -> Identity:
-        """Return the replay without changes, in figures."""
+        """Return the figures of the replay without changes."""
         path = self.path(self.identity)
         return Identity(
             self.identity.step_ns,
@@ -268,9 +276,9 @@ class Replay:
         )
 
     def floors(self) -> tuple[float, float]:
-        """Return the step with an infinitely fast device, which the CPU's work limits, and with an infinitely fast CPU.
+        """Return the step with an infinitely fast device, which shows the CPU's limit, and with an infinitely fast CPU.
 
-        What nothing explains may go with either, so it holds no floor up.
+        Unexplained time is removed from both, as it may belong to either.
         """
         step_times = []
         for effect in (ch.infinite_gpu, ch.infinite_cpu):
@@ -309,9 +317,9 @@ class Replay:
 
     @cached_property
     def round_trip(self) -> float:
-        """Return the error of a replay that simulates a change, reads the result as a recording, and undoes it.
+        """Return the error of a round trip: simulate a change, read the result as a recording, and undo the change.
 
-        The larger of a CPU and of a device twice as fast.
+        It is the larger error of a CPU twice as fast and a device twice as fast.
         """
         return max(self.round_trip_of(target) for target in ("cpu", "gpu"))
 
@@ -323,13 +331,13 @@ class Replay:
         return abs(back / self.identity.step_ns - 1) if self.identity.step_ns else 0.0
 
     def is_explained(self, changes: tuple[Change, ...]) -> bool:
-        """Return whether enough of the critical path under changes is explained to predict the step."""
+        """Return whether enough of the critical path under changes is explained for a prediction."""
         weights = self.weights(changes)
         outcome = self.run(weights)
         return self._unexplained_ratio(self.path(outcome), outcome, weights) <= MAX_UNEXPLAINED
 
     def critical_path(self, changes: tuple[Change, ...] = (), rows: int = 8) -> pl.DataFrame:
-        """Return what holds the path, the most first: kind, name, ns of a step, ratio, and the step at each of `SPEEDUPS`."""
+        """Return the largest parts of the path: kind, name, ns of a step, ratio, and the step at each of `SPEEDUPS`."""
         weights = self.weights(changes)
         outcome = self.run(weights)
         path = self.path(outcome)
@@ -363,7 +371,7 @@ class Replay:
     def _speedups(self, weights: Weights, label: int, outcome: Outcome) -> Mapping[str, float]:
         """Return the step with one label's time multiplied by each of `SPEEDUPS`.
 
-        Where the step does not get shorter without any of it, it does not with less of it either.
+        If removing all of this time does not shorten the step, smaller reductions are not computed.
         """
         total, step_ns, graph = outcome.weight, outcome.step_ns, self.graph
         own = np.flatnonzero((self.known.label == label) & ~weights.removed)
@@ -384,7 +392,7 @@ class Replay:
         return {key: step(factor) if factor else gone for key, factor in SPEEDUPS.items()}
 
     def _by_label(self, path: Ints, weights: Weights) -> Floats:
-        """Return how much of the path each label has."""
+        """Return the time of each label on the path."""
         held = np.zeros(len(self.known.labels))
         thread = self.graph.kind[path] == THREAD
         rows = self.graph.ref[path[thread]]
@@ -404,9 +412,9 @@ def _only_faster(changes: tuple[Change, ...]) -> bool:
 
 @dataclass(frozen=True)
 class Measure:
-    """Hold the activities between which steps are measured: from the latest of one group to that of another.
+    """Hold the activities between which steps are measured: from the latest of one group to the latest of another.
 
-    A group is of ends of activities, or, where a step begins with the recording, of the start of its first.
+    A group consists of activities' ends or, where a step starts with the recording, of its first activity's start.
     """
 
     groups: tuple[tuple[Ints, bool], ...]
@@ -414,14 +422,17 @@ class Measure:
     ends: tuple[int, ...]
 
     def anchors(self, graph: Graph) -> Anchors:
-        """Return the points of a graph that this means."""
+        """Return the corresponding points of a graph."""
         points = [(graph.ends if is_end else graph.starts)[rows] for rows, is_end in self.groups]
         sizes = np.array([rows.size for rows in points], dtype=np.int64)
         return Anchors(np.concatenate(points), np.cumsum(sizes) - sizes, np.array(self.begins), np.array(self.ends))
 
 
 def measure_of(recorded: Recording) -> Measure:
-    """Return how the steps of a recording are measured: by their last activities' ends; without steady steps, the window."""
+    """Return how to measure the steps of a recording.
+
+    They are measured by their last activities' ends; without steady steps, by the window.
+    """
     activities, steps = recorded.activities, recorded.steps
     own = activities.device == recorded.device
     groups: list[tuple[Ints, bool]] = []
@@ -452,9 +463,9 @@ def measure_of(recorded: Recording) -> Measure:
 
 
 def _steady_edges(graph: Graph) -> Flags:
-    """Return which edges are of steady steps; all where there are none.
+    """Return whether each edge belongs to a steady step; all edges where no step is steady.
 
-    The host's part of a step reaches from the last launch of the step before to its own last launch.
+    The host's part of a step lasts from the last launch of the previous step to the step's own last launch.
     """
     recorded = graph.recorded
     activities, calls, steps = recorded.activities, recorded.calls, recorded.steps

@@ -1,4 +1,4 @@
-"""Read what a replay needs of a trace as NumPy columns: activities, runtime calls, host threads and steps."""
+"""Read a replay's input from a trace into NumPy columns: activities, runtime calls, host threads and steps."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -23,7 +23,7 @@ Flags = npt.NDArray[np.bool_]
 Rows = npt.NDArray[np.int32]
 
 LAUNCH, GRAPH, COPY, BLOCKING_COPY, SET, SYNC_DEVICE, SYNC_STREAM, SYNC_EVENT, ALLOC, FREE, RECORD, WAIT = range(12)
-"""Kinds of runtime calls that a replay keeps; all others are time of their thread."""
+"""Kinds of runtime calls that a replay keeps; the time of other calls belongs to their thread."""
 _CALLS = (
     (WAIT, r"(?i)StreamWaitEvent"),
     (RECORD, r"(?i)EventRecord"),
@@ -38,7 +38,7 @@ _CALLS = (
 _FREE = r"^(cuda|hip)Free$|^(cu|hip)Mem(Free|Release)"
 
 DISPATCH, PYTHON, UNKNOWN, DATA, ALLOCATION, COMPILATION, RUNTIME, WAITING, COLLECTING, COMPUTING = range(10)
-"""What a host thread does between the calls that are kept."""
+"""Kinds of work of a host thread between the kept calls."""
 HOST_PARTS = (
     "dispatch",
     "python",
@@ -59,19 +59,19 @@ _PARTS_OF_WORK = {
     "garbage-collection": COLLECTING,
 }
 _MARK_OPERATORS = rf"^(ProfilerStep|Optimizer\.)|{NO_OPERATOR}"
-"""PyTorch before 1.11 writes these annotations as operators: they are no work."""
+"""Annotations that PyTorch before 1.11 writes as operators; they are no work."""
 
 COPY_KINDS = ("HtoD", "DtoH", "DtoD", "PtoP")
 KERNEL, MEMSET, FIRST_COPY, OTHER_COPY, GRAPH_KERNEL = 0, 1, 2, 2 + len(COPY_KINDS), 3 + len(COPY_KINDS)
-"""Kinds of activities, which start and follow each other after times of their own."""
+"""Kinds of activities, each with its own launch latencies and gaps."""
 
 SILENCE_NS = 20_000
-"""A thread without any event for this long may have slept; shorter pauses are Python."""
+"""Least time without any event in which a thread may sleep; shorter pauses are Python code."""
 
 
 @dataclass(frozen=True)
 class Activities:
-    """Hold work on devices in order of start; ``call`` is a row of `Calls` or -1, ``track`` numbers its stream."""
+    """Hold device activities in order of start; ``call`` is a row of `Calls` or -1, ``track`` numbers its stream."""
 
     start: Ints
     end: Ints
@@ -86,7 +86,7 @@ class Activities:
 
 @dataclass(frozen=True)
 class Calls:
-    """Hold outermost runtime calls by thread and start; ``name`` numbers names, ``event`` is the host event."""
+    """Hold outermost runtime calls by thread and start; ``name`` numbers the name, ``event`` is the host event."""
 
     start: Ints
     end: Ints
@@ -101,7 +101,7 @@ class Calls:
 
 @dataclass(frozen=True)
 class Segments:
-    """Hold disjoint stretches of host threads, in order, with what the thread did; ``busy`` where silence is work."""
+    """Hold disjoint ordered intervals of host threads with the kind of work; ``busy`` where silence is work."""
 
     thread: npt.NDArray[np.int32]
     start: Ints
@@ -113,7 +113,10 @@ class Segments:
 
 @dataclass(frozen=True)
 class Steps:
-    """Hold steps of one device: ``first`` is the time from which the first is measured, ``steady`` says which count."""
+    """Hold steps of one device:
+
+    ``first`` is the time from which the first is measured, ``steady`` marks steady steps.
+    """
 
     index: Ints
     start: Ints
@@ -123,7 +126,10 @@ class Steps:
 
 @dataclass(frozen=True)
 class Recording:
-    """Hold all columns of a recording; ``tracks`` holds device and stream of each track, ``processes`` of threads."""
+    """Hold all columns of a recording.
+
+    ``tracks`` has device and stream of each track, ``processes`` that of each thread.
+    """
 
     activities: Activities
     calls: Calls
@@ -170,13 +176,13 @@ _SIDES: tuple[Literal["left", "right"], ...] = ("left", "right")
 
 
 def ranges(ordered: npt.NDArray[np.signedinteger[Any]], values: Ints) -> list[slice]:
-    """Return where each of some values stands in ascending numbers."""
+    """Return the range of each value in an ascending column of numbers."""
     begins, ends = (np.searchsorted(ordered, values, side).tolist() for side in _SIDES)
     return [slice(begin, end) for begin, end in zip(begins, ends, strict=True)]
 
 
 def is_any(values: npt.NDArray[np.signedinteger[Any]], kinds: Sequence[int]) -> Flags:
-    """Return which values are one of a few numbers: comparing takes a tenth of the time of `numpy.isin`."""
+    """Return whether each value is one of a few numbers; comparisons take a tenth of the time of `numpy.isin`."""
     chosen: Flags = np.zeros(values.shape, dtype=bool)
     for kind in kinds:
         chosen |= values == kind
@@ -184,25 +190,25 @@ def is_any(values: npt.NDArray[np.signedinteger[Any]], kinds: Sequence[int]) -> 
 
 
 def median(values: npt.NDArray[Any]) -> float:
-    """Return the median of one value or more, as `numpy.median` does, which imports masked arrays (12 ms)."""
+    """Return the median of at least one value; `numpy.median` would import masked arrays (12 ms)."""
     half = values.size // 2
     low, high = np.partition(values, (max(half - 1, 0), half))[[max(half - 1, 0), half]].tolist()
     return float(high) if values.size % 2 else (low + high) / 2
 
 
 def _ints(series: pl.Series) -> Ints:
-    """Return whole numbers; -1 for missing ones."""
+    """Return integers; -1 for null."""
     numbers = series.cast(pl.Int64)
     return np.ascontiguousarray((numbers.fill_null(-1) if numbers.null_count() else numbers).to_numpy())
 
 
 def _picked(series: pl.Series, rows: Ints) -> Ints:
-    """Return the whole numbers of some rows; the others are not copied."""
+    """Return the integers of some rows, without copying the others."""
     return series.to_numpy()[rows].astype(np.int64) if not series.null_count() else _ints(series)[rows]
 
 
 def column(values: npt.NDArray[np.integer[Any] | np.bool_]) -> pl.Series:
-    """Return whole numbers, or booleans as 0 and 1, as a series; Polars' own conversion imports masked arrays (12 ms)."""
+    """Return integers, or booleans as 0 and 1, as a series; Polars' own conversion imports masked arrays (12 ms)."""
     room = Buffer(values.size)
     if values.size:
         room.values[:] = np.ascontiguousarray(values, dtype=np.int64).data.cast("B").cast("q")
@@ -210,7 +216,7 @@ def column(values: npt.NDArray[np.integer[Any] | np.bool_]) -> pl.Series:
 
 
 def _name_kinds(events: pl.DataFrame) -> pl.DataFrame:
-    """Add to each host event the number of its kind and name, the call that it is, and the part of host time."""
+    """Add to each host event the numbers of its name and kind of call, and its part of host time."""
     codes, firsts = factorize(events.get_column("kind"), events.get_column("name"))
     names = events.select("kind", "name")[firsts].with_columns(
         pl.col("name").cast(pl.String), pl.col("kind").cast(pl.String)
@@ -236,14 +242,14 @@ def _name_kinds(events: pl.DataFrame) -> pl.DataFrame:
     known = names.with_columns(with_slashes(names).select(work_of_name()).to_series().alias("work")).with_columns(
         call.fill_null(-1).cast(pl.Int8).alias("call"),
         part.cast(pl.Int8).alias("part"),
-        # Scopes and autograd functions without a namespace run the program's own code, which may wait.
+        # Scopes, and autograd functions without a namespace, run the program's own code, which may wait.
         (is_operator & name.str.contains(":")).alias("occupies"),
     )
     return known.select("call", "part", "occupies")[codes].with_columns(codes.alias("name_id"))
 
 
 def _calls(events: pl.DataFrame, kinds: pl.DataFrame, processes: Ints, launches: pl.DataFrame) -> tuple[Calls, Rows]:
-    """Return the kept calls, and for each host event the row of the call that it is or lies in, -1 for none."""
+    """Return the kept calls, and for each host event the row of the call that it is or lies in; -1 for none."""
     kind = kinds.get_column("call").to_numpy().copy()
     launching = np.zeros(events.height, dtype=bool)
     launching[_ints(launches.get_column("launch_id"))] = True
@@ -255,7 +261,7 @@ def _calls(events: pl.DataFrame, kinds: pl.DataFrame, processes: Ints, launches:
     end = start + length
     order = np.lexsort((-end, start, thread))
     rows, thread, start, end = rows[order], thread[order], start[order], end[order]
-    # A call that starts before an earlier one of its thread has ended lies in it.
+    # A call that starts before an earlier call of its thread ends lies within it.
     outer = np.ones(rows.size, dtype=bool)
     if rows.size:
         low = int(start.min())
@@ -328,9 +334,9 @@ def _with_streams(
     sync_events: pl.DataFrame,
     tracks_of: dict[tuple[int, int], int],
 ) -> Calls:
-    """Add what CUPTI's rows say: the track that a call waits for, and the one that waits; -1 where not known.
+    """Add the track that a call waits for, and the waiting track, from CUPTI's rows; -1 where unknown.
 
-    Of a stream's wait for an event only the number of the awaited stream is known, stored as ``-2 - number``.
+    For a stream's wait for an event, only the number of the awaited stream is known; it is stored as ``-2 - number``.
     """
     rows = sync_events.drop_nulls("correlation").unique("correlation", keep="first", maintain_order=True)
     if rows.is_empty():
@@ -376,7 +382,7 @@ def _steps_of(activities: Activities, calls: Calls, steps: Steps, table: pl.Data
 
 
 def _segments(events: pl.DataFrame, kinds: pl.DataFrame) -> Segments:
-    """Return what each thread did, by the innermost event, but for what happens within loading, compiling and the like."""
+    """Return each thread's work by its innermost event, except within data loading, compilation and the like."""
     spans = events.select(
         "thread_id", "start_ns", (pl.col("start_ns") + pl.col("duration_ns")).alias("end_ns"), "event_id"
     )

@@ -1,4 +1,4 @@
-"""Refuse traces whose replay would say nothing, with a reason for people."""
+"""Refuse traces that a replay cannot explain, with a reason for people."""
 
 import polars as pl
 
@@ -10,11 +10,12 @@ from trace_analyzer.replay.prediction import MAX_UNEXPLAINED, Replay
 from trace_analyzer.units import percent
 
 MIN_ACTIVITIES = 50
-"""Fewer say nothing of a program."""
+"""Least activities of a usable recording."""
 MAX_ERROR = 0.05
-"""A replay that misses the recorded step by more has not understood the trace."""
+"""Largest error of the replayed step: beyond it, the replay does not model the program."""
 MIN_LINKED = 0.9
-"""Of the device's time: with less linked to launches, a change of the CPU's work cannot be followed."""
+"""Least share of device time that is linked to launches: with less, changes of CPU work cannot be followed to the
+device."""
 _WAITS = r"(?i)Event|Synchronize|Finish"
 _CAPTURE = r"(?i)StreamBeginCapture|StreamEndCapture|GraphInstantiate"
 
@@ -38,7 +39,7 @@ def refused_replayed(report: Analysed, replay: Replay, device: int, changes: tup
 
 
 def refused_unseen(report: Analysed, device: int) -> str | None:
-    """Return why a trace is not even tried, for people: too little work, captures, failed checks; None where it is."""
+    """Return why a trace is not replayed, for people: too little work, captures, failed checks; None if it is."""
     count = int((report.tables["activities"].get_column("device") == device).sum())
     if count < MIN_ACTIVITIES:
         return f"{count} activities on the device are too few to replay: at least {MIN_ACTIVITIES} are needed"
@@ -61,9 +62,9 @@ def refused_unseen(report: Analysed, device: int) -> str | None:
 
 
 def _calls_removed(report: Analysed, device: int, calls: pl.DataFrame) -> bool:
-    """Return whether the calls that wait are missing: PyTorch orders each collective by events, and Kineto records them.
+    """Return whether waiting calls were removed: PyTorch orders each collective with events, which Kineto records.
 
-    Without them, a thread that waits for the device looks like one that works, and bounds the step from below.
+    Without these calls, a thread that waits for the device looks busy, and limits the step from below.
     """
     edited = any(check.name == "launch_arrows" and check.status == "warn" for check in report.trust)
     activities = report.tables["activities"].filter(pl.col("device") == device)
@@ -72,7 +73,7 @@ def _calls_removed(report: Analysed, device: int, calls: pl.DataFrame) -> bool:
 
 
 def needs_links(change: Change) -> bool:
-    """Return whether a change is of the CPU's work, which only reaches the device through known launches."""
+    """Return whether a change concerns CPU work, whose effect reaches the device only through known launches."""
     return ch.CHANGES[change.name].host or change.options.get("target") == "cpu"
 
 

@@ -1,4 +1,4 @@
-"""Hold what changes look at, and the reasons why one may not apply."""
+"""Hold the inputs of changes, and define the reasons why a change does not apply."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,20 +14,20 @@ from trace_analyzer.replay.weights import Attributes
 
 
 class NotApplicable(Exception):
-    """Signal why a change cannot be predicted from this trace, for people."""
+    """Signal that a change cannot be predicted from this trace, with the reason for people."""
 
 
 class NothingToChange(NotApplicable):
-    """Signal why a change would do nothing here, for people: the program has nothing of the kind."""
+    """Signal that a change has nothing to act on in this program, with the reason for people."""
 
 
 class UnknownTarget(NotApplicable):
-    """Signal why nothing is made faster: the trace has nothing of that name."""
+    """Signal that the trace has no part with the name given for a speed-up."""
 
 
 @dataclass(frozen=True)
 class Scene:
-    """Hold what changes may look at: graph, meaning of edges, the analysed trace, steady steps, recorded step."""
+    """Hold the inputs of changes: graph, labels of edges, the analysed trace, steady steps, recorded step."""
 
     graph: Graph
     known: Attributes
@@ -43,24 +43,24 @@ class Scene:
 
     @cached_property
     def sm_count(self) -> int | None:
-        """Return the multiprocessors of the replayed device, as the analysis matched it; None where that is not known."""
+        """Return the number of multiprocessors of the replayed device; None where it is unknown."""
         devices = self.tables["devices"]
         label = devices.filter(pl.col("device") == self.graph.recorded.device).item(0, "label")
         return next((device.sm_count for device in self.report.devices if str(device.index) == label), None)
 
     @cached_property
     def memory_bytes(self) -> float | None:
-        """Return the memory of the replayed device by the catalogue; None where that is not known."""
+        """Return the memory of the replayed device by the catalogue; None where it is unknown."""
         devices = self.tables["devices"]
         model = find_device(devices.filter(pl.col("device") == self.graph.recorded.device).item(0, "name"))
         return None if model is None or model.memory_gib is None else model.memory_gib * 2**30
 
     @cached_property
     def has_workers(self) -> bool:
-        """Return whether workers load data in the recording already."""
+        """Return whether the recording already has data-loading workers."""
         names = self.tables["host_events"].get_column("name").unique().cast(pl.String)
         return bool(names.str.contains(WORKERS, literal=True).any())
 
 
 WORKERS = "_MultiProcessingDataLoaderIter"
-"""What PyTorch calls the iterator of a data loader with workers, in its annotation of ``__next__``."""
+"""Name of a data loader's iterator with workers, in PyTorch's annotation of ``__next__``."""

@@ -1,4 +1,4 @@
-"""Split what each edge of a graph takes so that changes can scale it, and add it up for one pass."""
+"""Split the weight of each edge into parts that changes scale, and sum them for a pass."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -51,7 +51,7 @@ COPY_CALLS, SYNCHRONIZATION, LAUNCH_LATENCY, POLLING, HANDING, ROOM, STREAM_ORDE
 LABELS = (
     *HOST_PARTS, "blocking-copy", "synchronization", "launch-latency", "polling", "hand-over", "queue-room", "device-gap", "device-wait",
 )  # fmt: skip
-"""What an edge's time is: parts of the host's time, then waits; work on the device has the numbers from here on."""
+"""Labels of an edge's time: parts of host time, then waits; device work has the numbers from here on."""
 FIRST_DEVICE = len(LABELS)
 _OF_KIND = {
     LATENCY: LAUNCH_LATENCY, SPIN: POLLING, HAND_OVER: HANDING, QUEUE: ROOM, GAP: STREAM_ORDER, WAIT: STREAM_WAIT,
@@ -60,9 +60,9 @@ _OF_KIND = {
 
 @dataclass
 class Weights:
-    """Hold the time of each edge, in three parts that changes scale: the device's, the host's, and of threads by part.
+    """Hold the time of each edge in three parts that changes scale: device, host, and the parts of threads.
 
-    ``rest`` is the part of ``device`` that nothing explains; ``removed`` edges do not count.
+    ``rest`` is the unexplained part of ``device``; ``removed`` edges are ignored.
     """
 
     device: Floats
@@ -73,12 +73,12 @@ class Weights:
     at_least_ns: float = 0.0
 
     def copy(self) -> "Weights":
-        """Return weights that may be changed without changing these."""
+        """Return a copy that can be changed independently."""
         device, host, parts, rest = (column.copy() for column in (self.device, self.host, self.parts, self.rest))
         return Weights(device, host, parts, rest, self.removed.copy(), self.at_least_ns)
 
     def of(self, graph: Graph, *, unexplained: bool = True) -> Ints:
-        """Return the weight of each edge for one pass, without what nothing explains if that is not wanted."""
+        """Return the weight of each edge for a pass; ``unexplained=False`` removes unexplained time."""
         total = self.device + self.host
         if not unexplained:
             total -= self.rest
@@ -94,7 +94,7 @@ def measured(graph: Graph) -> Weights:
     is_thread = graph.kind == THREAD
     host = np.where(is_thread, 0, graph.host).astype(np.float64)
     device = np.where(is_thread, 0, graph.weight - graph.host).astype(np.float64)
-    # What nothing explains of a thread's edge cannot be: threads are recorded whole.
+    # Thread edges have no unexplained time, as threads are recorded completely.
     return Weights(
         device,
         host,
@@ -106,7 +106,7 @@ def measured(graph: Graph) -> Weights:
 
 @dataclass(frozen=True)
 class Attributes:
-    """Hold what each activity is, by number: its group, bucket and operator; devices' names from `FIRST_DEVICE` on.
+    """Hold the codes of each activity's group, bucket and operator; device work has labels from `FIRST_DEVICE` on.
 
     ``label`` of edges is a row of ``labels``; -1 for `THREAD`, whose parts are the first labels.
     """
@@ -118,12 +118,12 @@ class Attributes:
 
     @cached_property
     def kernel_codes(self) -> Ints:
-        """Return for each activity a number that those with the same kernel, operator and blocks share."""
+        """Return a number per activity that is equal for equal kernel, operator and blocks."""
         return factorize(*self.table.select("name", "operator", "blocks"))[0].to_numpy()
 
 
 def attributes(graph: Graph, activities: pl.DataFrame) -> Attributes:
-    """Return what edges and activities are called."""
+    """Return the labels of edges and activities."""
     table = activities.select(
         pl.col("kind", "name", "group", "bucket", "operator", "dtype", "bound").cast(pl.Categorical),
         "device", "start_ns", "operator_id", "blocks", "threads_per_block", "bytes", "duration_ns", "stream",
@@ -168,7 +168,7 @@ def scale_label(weights: Weights, known: Attributes, label: int, factor: float) 
 
 
 def scale_host(weights: Weights, factor: float) -> None:
-    """Multiply what the CPU takes by ``factor``; waits for other threads and processes stay, but where nothing does (0)."""
+    """Multiply CPU time by ``factor``; waits for other threads and processes stay, unless ``factor`` is 0."""
     waiting = weights.parts[WAITING].copy()
     weights.parts *= factor
     if factor:
@@ -177,9 +177,9 @@ def scale_host(weights: Weights, factor: float) -> None:
 
 
 def scale_activities(weights: Weights, graph: Graph, chosen: Flags, factor: float | Floats) -> None:
-    """Multiply durations of the chosen activities, and what waits for their tails.
+    """Multiply the durations of the chosen activities, and of waits for their tails.
 
-    There is a factor for each activity or one for all.
+    ``factor`` is one number for all, or one per activity.
     """
     runs = np.flatnonzero(is_any(graph.kind, (EXECUTION, CONTENTION)))
     own = runs[chosen[graph.ref[runs]]]
@@ -188,7 +188,7 @@ def scale_activities(weights: Weights, graph: Graph, chosen: Flags, factor: floa
 
 
 def remove(weights: Weights, edges: Flags) -> None:
-    """Remove edges from the weights: they no longer count."""
+    """Remove edges: passes ignore them."""
     weights.removed |= edges
 
 

@@ -1,4 +1,4 @@
-"""Estimate what a change would bring: the step before and after with an interval, or why it cannot be estimated.
+"""Estimate the effect of a change: the step before and after with an interval, or why it cannot be estimated.
 
 >>> result = whatif(report, (Change("no-sync"),))
 >>> result.status, result.predicted.step_ns
@@ -27,19 +27,20 @@ from trace_analyzer.units import printable
 
 SCHEMA_VERSION = 1
 LARGEST_FACTOR = 1e9
-"""The largest factor of a change, its inverse the smallest: nothing computed of it overflows."""
+"""Largest factor of a change, and the inverse of the smallest, so that no result overflows."""
 WORKERS = 8
 _PROGRAM = ("no-sync", "pinned", "prefetch", "warm", "fuse", "tf32", "bf16", "overlap", "graphs")
 _SENSITIVE = ("cpu", "gpu", "matmul", "normalization", "pointwise", "communication", "copies")
 COLD_RATIO = 0.5
-"""Where one-time work is more of the step than this, no other estimate of its launches is given: no graph is captured of a cold start."""
+"""Largest share of one-time work in the step for other estimates on its launches: a cold start is never captured as
+a graph."""
 _COLD = "one-time work is most of the step, and no graph is captured of a cold start"
 _NO_DEVICE = "no device of the trace did any work"
 
 
 @dataclass(frozen=True)
 class Scenario:
-    """Hold one change and the step that it is estimated to lead to."""
+    """Hold one change and the estimated step."""
 
     name: Annotated[str, "Name of the change."]
     options: Annotated[Mapping[str, float | str], "Its options."]
@@ -57,7 +58,7 @@ class Scenario:
 class PathPart:
     """Hold a part of the critical path.
 
-    Without changes, ``operator``, ``module`` and ``python_function`` are those that hold most of it, where any is known.
+    Without changes, ``operator``, ``module`` and ``python_function`` are the code that takes most of it, where known.
     """
 
     kind: Annotated[str, "Host, device or dependency."]
@@ -74,7 +75,7 @@ class PathPart:
 
 @dataclass(frozen=True)
 class Skipped:
-    """Hold a change that would do nothing, or that cannot be predicted."""
+    """Hold a change that has no effect here, or that cannot be predicted."""
 
     name: Annotated[str, "Name of the change."]
     options: Annotated[Mapping[str, float | str], "Its options."]
@@ -85,7 +86,7 @@ class Skipped:
 
 @dataclass(frozen=True)
 class WhatIf(Result):
-    """Hold the answer to `whatif`. Where it is refused, what rests on the replay is None or empty."""
+    """Hold the answer to `whatif`. Where it is refused, fields that need the replay are None or empty."""
 
     status: Annotated[Literal["ok", "refused"], "Whether the trace allows estimates."]
     reason: Annotated[str | None, "Why not; None where it does."]
@@ -105,13 +106,13 @@ class WhatIf(Result):
 
     @property
     def saves_ratio(self) -> float:
-        """Return the share of the replayed step that the changes save; 0 where nothing was replayed or changed."""
+        """Return the share of the replayed step that the changes save; 0 without a replay or a change."""
         if self.predicted is None or self.replay is None or not self.replay.step_ns:
             return 0.0
         return 1 - self.predicted.step_ns / self.replay.step_ns
 
     def document(self) -> dict[str, Any]:
-        """Return what `to_json` writes, in JSON's own types; docs/whatif.md describes it."""
+        """Return the content of `to_json` in JSON's own types; docs/whatif.md describes it."""
         return {
             "schema_version": SCHEMA_VERSION,
             "status": self.status,
@@ -142,12 +143,12 @@ class WhatIf(Result):
 
     @property
     def refused(self) -> Mapping[str, str]:
-        """Return the standard changes that cannot be predicted, in words, by the reason."""
+        """Return the standard changes that cannot be predicted, as text by reason."""
         return by_reason(self.skipped)
 
     @property
     def helpful(self) -> tuple[Scenario, ...]:
-        """Return the changes of the program that save `WORTH_RATIO` or more, the most first."""
+        """Return the changes that save at least `WORTH_RATIO`, in descending order."""
         worth = [s for s in self.scenarios if s.what == "change" and s.saves_ratio >= WORTH_RATIO]
         return tuple(sorted(worth, key=lambda s: s.step_ns))
 
@@ -167,7 +168,7 @@ class WhatIf(Result):
     def plot(self) -> Any:
         """Draw the tornado plot with HoloViews: each scenario's step with its interval; None without scenarios.
 
-        In a notebook, it shows itself.
+        A notebook displays it.
         """
         from trace_analyzer.render.notebook_plots import load_into_notebook
         from trace_analyzer.render.whatif import tornado
@@ -186,7 +187,7 @@ def _interval(predicted: Prediction) -> dict[str, float]:
 
 
 def _plain(options: Mapping[str, float | str]) -> dict[str, float | str]:
-    """Return options as JSON has them: an infinite factor is the text ``inf``."""
+    """Return options in JSON's types: an infinite factor becomes the text ``inf``."""
     return {name: "inf" if value == inf else value for name, value in options.items()}
 
 
@@ -204,9 +205,9 @@ def changes_of(
     warm: bool | str = False,
     speedup: Mapping[str, float] | None = None,
 ) -> tuple[Change, ...]:
-    """Return the changes that the options name; ``fuse`` and ``warm`` may name the one part that is meant (`PARTS`).
+    """Return the changes that the options name; ``fuse`` and ``warm`` may name a single part (`PARTS`).
 
-    Raises ``UsageError`` for numbers and parts that make no sense.
+    Raises ``UsageError`` for invalid numbers and parts.
     """
     for name, part in (("fuse", fuse), ("warm", warm)):
         if isinstance(part, str) and part not in PARTS[name]:
@@ -246,9 +247,9 @@ def changes_of(
 
 
 def whatif(report: Report, changes: tuple[Change, ...] = (), *, path_rows: int = 8) -> WhatIf:
-    """Return what the changes, or each standard one, would bring to the judged device of an analysed trace.
+    """Return the effect of the changes, or of each standard change, on the judged device of an analysed trace.
 
-    Raises ``UsageError`` where a change names what the trace does not have.
+    Raises ``UsageError`` where a change names something that the trace lacks.
     """
     index = report.verdict.device
     devices = report.tables["devices"].filter(pl.col("label") == str(index))
@@ -306,7 +307,7 @@ def whatif(report: Report, changes: tuple[Change, ...] = (), *, path_rows: int =
 
 
 def path_parts(replay: Replay, changes: tuple[Change, ...] = (), rows: int = 8) -> tuple[PathPart, ...]:
-    """Return the parts of the critical path under changes, the longest first."""
+    """Return the parts of the critical path under changes, longest first."""
     return tuple(
         PathPart(row["kind"], row["name"], row["ns"], row["ratio"], {key: row[f"step_ns_{key}"] for key in SPEEDUPS})
         for row in replay.critical_path(changes, rows).iter_rows(named=True)
@@ -314,7 +315,7 @@ def path_parts(replay: Replay, changes: tuple[Change, ...] = (), rows: int = 8) 
 
 
 def located(parts: tuple[PathPart, ...], stretches: pl.DataFrame) -> tuple[PathPart, ...]:
-    """Return parts of the path without changes with the code that holds most of each, by table `critical_path`."""
+    """Return parts of the unchanged path with the code that takes most of each, from table `critical_path`."""
     code = ["operator", "module", "python_function"]
     path = stretches.with_columns((pl.col("end_ns") - pl.col("start_ns")).alias("ns"))
     known = path.filter(pl.any_horizontal(pl.col(code).is_not_null()))
@@ -336,7 +337,7 @@ def located(parts: tuple[PathPart, ...], stretches: pl.DataFrame) -> tuple[PathP
 
 
 def by_reason(skipped: Sequence[Skipped]) -> Mapping[str, str]:
-    """Return the changes that cannot be predicted, in words, by the reason."""
+    """Return the changes that cannot be predicted, as text by reason."""
     labels: dict[str, list[str]] = {}
     for one in skipped:
         if one.is_refused:
@@ -345,13 +346,13 @@ def by_reason(skipped: Sequence[Skipped]) -> Mapping[str, str]:
 
 
 def standard_changes() -> tuple[Change, ...]:
-    """Return the changes of a program that are estimated where nobody asks for any."""
+    """Return the changes that are estimated when none is requested."""
     options: dict[str, dict[str, float | str]] = {"prefetch": {"workers": WORKERS}}
     return tuple(Change(name, options.get(name, {})) for name in _PROGRAM)
 
 
 def _scenarios(replay: Replay, applied: tuple[Change, ...]) -> tuple[list[Scenario], list[Skipped]]:
-    """Return each asked change alone, so that the effect of each stands beside that of all."""
+    """Return each requested change alone, to compare its effect with that of all."""
     scenarios, skipped = [], []
     for change in applied:
         try:
@@ -362,7 +363,7 @@ def _scenarios(replay: Replay, applied: tuple[Change, ...]) -> tuple[list[Scenar
 
 
 def _standard(replay: Replay, unlinked: str | None) -> tuple[list[Scenario], list[Skipped]]:
-    """Return the standard scenarios, the shortest step first, and those that the trace has nothing for."""
+    """Return the standard scenarios, shortest step first, and the changes without anything to act on."""
     asked = list(standard_changes())
     asked += [Change("speedup", {"target": target, "factor": 2.0}) for target in _SENSITIVE]
     predictions, skipped = predict_each(replay, asked, unlinked)
@@ -373,9 +374,10 @@ def _standard(replay: Replay, unlinked: str | None) -> tuple[list[Scenario], lis
 def predict_each(
     replay: Replay, changes: Sequence[Change], unlinked: str | None
 ) -> tuple[list[tuple[Change, Prediction]], list[Skipped]]:
-    """Return the step with each change alone, and why others have none; ``unlinked`` is why the CPU's work cannot be followed.
+    """Return the step with each change alone, and the reasons for changes without one.
 
-    A part of the program that the trace does not have is left out of both.
+    ``unlinked`` is the reason why CPU work cannot be followed. A change of a part that the trace lacks is in neither
+    list.
     """
     predictions: list[tuple[Change, Prediction]] = []
     skipped: list[Skipped] = []

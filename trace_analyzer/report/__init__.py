@@ -1,4 +1,4 @@
-"""Define `Report`, all that a renderer sees: scalars in frozen dataclasses, rows in ``tables``.
+"""Define `Report`, the only input of renderers: scalars in frozen dataclasses, rows in ``tables``.
 
 The sentence of each field is its description in the JSON Schema and in docs/json.md.
 """
@@ -96,7 +96,8 @@ __all__ = [
 ]
 
 SCHEMA_VERSION = 2
-"""Version of the JSON report: it grows where a field is renamed, removed or means something else, not where one is added."""
+"""Version of the JSON report: it increases when a field is renamed, removed or changes its meaning, not when one is
+added."""
 
 
 @dataclass(frozen=True)
@@ -117,10 +118,10 @@ class DeclaredRows:
 class Report(Result):
     """Hold the result of an analysis: frozen, saveable, and all that a renderer sees.
 
-    ``tables`` maps names of `trace_analyzer.registry.TABLES` to frames with those columns. Those that
-    nobody has asked for yet are made when they are asked for. ``steps_from`` says what
-    marks the steps: ``ProfilerStep``, an annotation's pattern, a framework, ``kernel sequence``, or None.
-    ``declared`` are the rows of analyses that declare where they show instead of having a field here.
+    ``tables`` maps names of `trace_analyzer.registry.TABLES` to frames with those columns, each made on first access.
+    ``steps_from`` names what marks the steps: ``ProfilerStep``, an annotation's pattern, a framework, ``kernel
+    sequence``, or None. ``declared`` holds the rows of analyses that declare their place instead of having a field
+    here.
     """
 
     schema_version: Annotated[Annotated[int, Limits(const=SCHEMA_VERSION)], "Version of this schema."]
@@ -155,28 +156,29 @@ class Report(Result):
         return glance(self)
 
     def summary(self, width: int = 100, *, verbose: bool = False) -> str:
-        """Return the one-screen summary as plain text, ``width`` cells wide; with ``verbose`` all that the text knows."""
+        """Return the one-screen summary as plain text, ``width`` cells wide; with ``verbose`` the complete text."""
         from trace_analyzer.render.terminal import summary
 
         return summary(self, width=width, verbose=verbose)
 
     def explain(self, id: str) -> "Explanation":  # noqa: A002 (an id is what it takes)
-        """Return what is known of ``verdict``, ``advice:FIX``, ``check:NAME``, ``step:N``, ``gap:N`` or ``kernel:HASH/K``.
+        """Explain ``verdict``, ``advice:FIX``, ``check:NAME``, ``step:N``, ``gap:N`` or ``kernel:HASH/K``.
 
-        The `Advice.id` alone names an advice too. `to_agent_text` lists the ids that matter most. Raises ``UsageError`` for an id that names nothing here; it names near ones.
+        An advice can also be named by its `Advice.id` alone. `to_agent_text` lists the most important ids. Raises
+        ``UsageError`` for an unknown id, and suggests similar ones.
         """
         from trace_analyzer.explain.lookups import explain
 
         return explain(self, id)
 
     def to_agent_text(self) -> str:
-        """Return the report in at most 2,000 bytes with an id for each thing, for language models and scripts."""
+        """Return the report in at most 2,000 bytes with an id for each item, for language models and scripts."""
         from trace_analyzer.explain.agent import agent_text
 
         return agent_text(self)
 
     def document(self) -> dict[str, Any]:
-        """Return what `to_json` writes, in JSON's own types; ``analyze --json-schema`` prints its schema."""
+        """Return the content of `to_json` in JSON's own types; ``analyze --json-schema`` prints its schema."""
         from trace_analyzer.render.json import document
 
         return document(self)
@@ -190,10 +192,10 @@ class Report(Result):
     def to_html(self, path: str | Path, *, command: str = "", max_mb: float | None = None) -> Path:
         """Write the report as one offline HTML file and return its path.
 
-        ``command`` is what made the report; the page shows it. Where the file would be larger than ``max_mb`` (MB of
-        10^6 bytes), it leaves out the shortest Python frames, then details of events, then the shortest other host
-        events, and says so. Raises ``OSError`` when the file cannot be
-        written; nothing half written is left.
+        ``command`` is the command line that made the report, which the page shows. Where the file would exceed
+        ``max_mb`` (MB of 10^6 bytes), it leaves out the shortest Python frames, then details of events, then the
+        shortest other host events, and the page states this. Raises ``OSError`` when the file cannot be written; no
+        partial file is left.
         """
         from trace_analyzer.render.html import write_html
 
@@ -202,7 +204,7 @@ class Report(Result):
     def to_png(self, path: str | Path, *, width: int = 1280, height: int = 1100) -> Path:
         """Write a picture of verdict and timeline, ``width`` by ``height`` pixels, and return its path.
 
-        A Chromium or Chrome draws it: one on the ``PATH``, or the one that the environment variable ``CHROME``
+        It is drawn by a Chromium or Chrome: one on the ``PATH``, or the one that the environment variable ``CHROME``
         names. Raises ``UsageError`` when there is none or it fails, ``OSError`` when the file cannot be written.
         """
         from trace_analyzer.render.png import write_png
@@ -212,7 +214,7 @@ class Report(Result):
     def timeline(self, start_ns: int | None = None, end_ns: int | None = None) -> Any:
         """Return the timeline as a Bokeh figure for notebooks (``bokeh.io.show``), by default of the whole trace.
 
-        Events too narrow to be seen are joined into blocks; give times (ns) to look closer.
+        Events too narrow to be visible are merged into blocks; pass times (ns) to zoom in.
         """
         from trace_analyzer.render.notebook import timeline
 
@@ -220,9 +222,9 @@ class Report(Result):
 
     @property
     def plots(self) -> Mapping[str, Any]:
-        """Return HoloViews objects by name, those that the report has data for; made anew at each access.
+        """Return HoloViews objects by name, for which the report has data; made anew at each access.
 
-        HoloViews and its Bokeh backend are imported at the first access. In a notebook they show themselves;
+        The first access imports HoloViews and its Bokeh backend. A notebook displays the objects;
         ``hv.save(report.plots["gaps"], "gaps.html")`` works anywhere.
         """
         from trace_analyzer.render.notebook_plots import shown_plots
@@ -232,8 +234,8 @@ class Report(Result):
     def write_tables(self, folder: str | Path, form: Literal["parquet", "csv"] = "parquet") -> tuple[Path, ...]:
         """Write every table into ``folder``, as ``<table>.parquet`` or ``<table>.csv``, and return the files.
 
-        The folder is made if need be, and files of these names are replaced: all of them, or none where one cannot
-        be written. Raises ``ValueError`` for an unknown format and ``OSError``.
+        The folder is created if necessary, and existing files of these names are replaced: all of them, or none where
+        one cannot be written. Raises ``ValueError`` for an unknown format and ``OSError``.
         """
         from trace_analyzer.render.table_files import write_tables
 

@@ -1,4 +1,4 @@
-"""Describe what to change, and the code that keeps devices waiting."""
+"""Describe recommended changes, and the code that keeps devices waiting."""
 
 from dataclasses import dataclass
 from typing import Annotated
@@ -130,15 +130,16 @@ class Advice:
         str | None, "The advice above this one that counts most of its time too; null where none does."
     ] = None
     shared_ratio: Annotated[float | None, "The share of its time that both are about, which is saved once."] = None
+    is_of_limit: Annotated[bool, "Whether it acts on the verdict's regime or the runner-up."] = True
 
     def __repr__(self) -> str:
-        """Return the advice in a line: its id, what to change, and what that brings."""
+        """Return the advice in one line: its id, the change, and the saving."""
         from trace_analyzer.render.advice_phrasing import brief
 
         return f"<Advice {brief(self)}>"
 
     def __str__(self) -> str:
-        """Return what to change, what that brings, where, and the code."""
+        """Return the change, the saving, the place, and the code."""
         from trace_analyzer.render.advice_phrasing import card
 
         return card(self)

@@ -1,4 +1,4 @@
-"""Lay out devices side by side: how busy each was, how much of its work is linked, and how far the CPU ran ahead."""
+"""Show devices next to each other: how busy each is, how much of its work is linked, and how far the CPU runs ahead."""
 
 from dataclasses import dataclass
 
@@ -35,7 +35,7 @@ DEVICES_SECTION = Section(
 
 @dataclass(frozen=True)
 class DeviceOverview:
-    """Hold a row of `DEVICES_SECTION`: figures of `DeviceReport` that stand side by side."""
+    """Hold a row of `DEVICES_SECTION`: the figures of `DeviceReport` for comparing devices."""
 
     label: str
     model: str | None

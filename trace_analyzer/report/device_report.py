@@ -314,7 +314,7 @@ class MeasuredRoof:
 
     @property
     def datasheet_ratio(self) -> float | None:
-        """Return the share of the datasheet's figure that was measured; None where the datasheet is not known."""
+        """Return the measured figure as a share of the datasheet's; None where the datasheet is unknown."""
         return None if self.datasheet_per_s is None else self.measured_per_s / self.datasheet_per_s
 
 

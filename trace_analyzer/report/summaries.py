@@ -1,4 +1,4 @@
-"""Sum up parts of a report, for renderers that have one line for what the report holds in many."""
+"""Summarize parts of a report, for renderers with one line where the report has many."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,25 +16,25 @@ from trace_analyzer.vocabulary import PARTS, WORK
 
 @dataclass(frozen=True)
 class PartTotals:
-    """Hold the parts of a window that took time, longest first: work of the device, and idle time by cause; in ns."""
+    """Hold the parts of a window with any time, longest first: work of the device, and idle time by cause; in ns."""
 
     work: Mapping[str, int]
     idle: Mapping[str, int]
 
     @property
     def idle_ns(self) -> int:
-        """Sum of the idle time."""
+        """Return the sum of the idle time."""
         return sum(self.idle.values())
 
     @property
     def total_ns(self) -> int:
-        """Sum of all parts."""
+        """Return the sum of all parts."""
         return sum(self.work.values()) + self.idle_ns
 
 
 @dataclass(frozen=True)
 class PartShare:
-    """Hold one part of a window with its share of it; ``unrecorded_ratio`` is that without the cost of recording, if known."""
+    """Hold a part of a window with its share; ``unrecorded_ratio`` is its share without profiler overhead, if known."""
 
     part: str
     time_ns: int
@@ -56,9 +56,9 @@ PARTITION_SECTION = Section(
 
 @dataclass(frozen=True)
 class SetAside:
-    """Hold steps of one state that are no part of the steady ones.
+    """Hold the steps of one state that are not steady.
 
-    ``limited`` is the first of them that something else limits than the verdict says; None where there is none.
+    ``limited`` is the first of them with another limit than the verdict's; None without one.
     """
 
     state: str
@@ -68,9 +68,9 @@ class SetAside:
 
 @dataclass(frozen=True)
 class StepTotals:
-    """Hold the steps of one device: lengths and busy ratio are those of the steady steps, of all where none is steady.
+    """Hold totals of one device's steps; lengths and busy ratio cover the steady steps, if there are any.
 
-    ``summed_count`` is how many steps these are. ``has_steady`` says whether there are at least two steady steps.
+    ``summed_count`` is the number of these steps. ``has_steady`` is true for at least two steady steps.
     """
 
     count: int
@@ -84,7 +84,7 @@ class StepTotals:
 
 
 def part_totals(parts_ns: Mapping[str, int]) -> PartTotals:
-    """Split the parts of a window into work and idle time; parts that took no time are left out."""
+    """Split the parts of a window into work and idle time; parts without time are left out."""
     longest = sorted(((part, ns) for part, ns in parts_ns.items() if ns > 0), key=lambda item: -item[1])
     return PartTotals(
         {part: ns for part, ns in longest if part in WORK}, {part: ns for part, ns in longest if part not in WORK}
@@ -92,9 +92,9 @@ def part_totals(parts_ns: Mapping[str, int]) -> PartTotals:
 
 
 def larger_regime(verdict: Verdict) -> tuple[str, float] | None:
-    """Return the regime that more of the window counts as than the verdict's, and its share; None where none does.
+    """Return the regime with more of the window than the verdict's, and its share; None without one.
 
-    Waiting wins over kernels that take longer: it can be won back whole (`trace_analyzer.verdict.judge`).
+    Waiting can win over kernels that take longer, as it can be recovered in full (`trace_analyzer.verdict.judge`).
     """
     window = sum(verdict.parts_ns.values())
     sums: dict[str, int] = {}
@@ -110,9 +110,9 @@ def larger_regime(verdict: Verdict) -> tuple[str, float] | None:
 
 
 def part_shares(parts_ns: Mapping[str, int], unrecorded_ns: Mapping[str, int] | None = None) -> tuple[PartShare, ...]:
-    """Return the parts of a window with their shares: work, then idle time, each the longest first.
+    """Return the parts of a window with their shares: work, then idle time, each in descending order.
 
-    ``unrecorded_ns`` are the parts of the window without the cost of recording.
+    ``unrecorded_ns`` are the parts of the window without profiler overhead.
     """
     totals, unrecorded_ns = part_totals(parts_ns), unrecorded_ns or {}
     window_ns = sum(unrecorded_ns.values())
@@ -123,20 +123,20 @@ def part_shares(parts_ns: Mapping[str, int], unrecorded_ns: Mapping[str, int] | 
 
 
 def shares_of(rows: Iterable[tuple[str, int]], total_ns: int) -> tuple[PartShare, ...]:
-    """Return parts and their times with the share that each is of ``total_ns``."""
+    """Return parts and their times with their shares of ``total_ns``."""
     return tuple(PartShare(part, ns, ns / total_ns) for part, ns in rows)
 
 
 def recomputed_ratio(device: DeviceReport) -> float | None:
-    """Return the share of kernel time that did forward work again in the backward pass; None without kernels."""
+    """Return the share of kernel time that repeats forward work in the backward pass; None without kernels."""
     time_ns = sum(bucket.time_ns for bucket in device.buckets)
     return device.recomputed_ns / time_ns if time_ns else None
 
 
 def longest_and_rest(parts_ns: Mapping[str, int], most: int) -> tuple[list[tuple[str, int]], int, int]:
-    """Split parts in order of length into at most ``most`` rows: the first ones, how many are left and their sum in ns.
+    """Split parts by length into at most ``most`` rows: the first ones, the number of others and their sum in ns.
 
-    Nothing is left where all fit; else the last row is that of the rest.
+    There are no others where all fit; else the last row is left for their sum.
     """
     rows = list(parts_ns.items())
     kept = len(rows) if len(rows) <= most else most - 1
@@ -144,13 +144,13 @@ def longest_and_rest(parts_ns: Mapping[str, int], most: int) -> tuple[list[tuple
 
 
 def busy_range(devices: Sequence[DeviceReport]) -> tuple[float, float] | None:
-    """Return the lowest and the highest busy ratio of devices; None where none is known."""
+    """Return the lowest and the highest busy ratio of devices; None where all are unknown."""
     ratios = [device.busy_ratio for device in devices if device.busy_ratio is not None]
     return (min(ratios), max(ratios)) if ratios else None
 
 
 def step_totals(steps: Iterable[StepReport], verdict: Verdict) -> StepTotals | None:
-    """Sum up the steps of the verdict's device, of all devices where it judges none; None without any."""
+    """Summarize the steps of the verdict's device, or of all devices where it judges none; None without steps."""
     judged = [step for step in steps if verdict.device in (None, step.device)]
     if not judged:
         return None
@@ -169,7 +169,7 @@ def step_totals(steps: Iterable[StepReport], verdict: Verdict) -> StepTotals | N
 
 
 def step_strips(steps: Iterable[StepReport]) -> list[tuple[DeviceIndex, list[tuple[StepReport, float]]]]:
-    """Return the steps of each device in order of time, each with its share of the time of all of them."""
+    """Return the steps of each device in order of time, each with its share of the total of all steps."""
     by_device = groupby(sorted(steps, key=lambda step: (str(step.device), step.start_ns)), key=lambda step: step.device)
     strips = [(device, list(members)) for device, members in by_device]
     lengths = [sum(step.duration_ns for step in members) or 1 for _, members in strips]
@@ -180,10 +180,10 @@ def step_strips(steps: Iterable[StepReport]) -> list[tuple[DeviceIndex, list[tup
 
 
 def step_rows(steps: Iterable[StepReport], verdict: Verdict, most: int) -> tuple[list[dict[str, Any]], int]:
-    """Return steps of the verdict's device as rows, those set aside too, and how many are left out.
+    """Return rows of the verdict's device's steps, including those set aside, and the number of steps left out.
 
-    Of more than ``most`` first those set aside or of another regime than most are left. A row has the fields of
-    `StepReport` and ``busy_ratio``; times of 0 that recording or a cold start took are None.
+    Of more than ``most`` steps, those set aside or with an unusual regime come first. A row has the fields of
+    `StepReport` and ``busy_ratio``; times of 0 for profiler overhead or cold start become None.
     """
     judged = [step for step in steps if verdict.device in (None, step.device)]
     usual = Counter(step.regime for step in judged if step.steady).most_common(1)

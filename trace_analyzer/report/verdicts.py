@@ -54,7 +54,7 @@ class Window:
 
     @property
     def length_ns(self) -> int:
-        """Sum of the lengths of its intervals."""
+        """Return the sum of the lengths of its intervals."""
         return sum(end - start for start, end in self.intervals)
 
 
@@ -88,9 +88,9 @@ class Debiased:
     event_cost_ns: Annotated[
         Mapping[str, Amount],
         "Estimated cost of recording an event, per kind of event, by how closely such events follow each other in"
-        " this trace; runtime calls by those that only look something up.",
+        " this trace; runtime calls by those that only query state.",
     ]
-    events: Annotated[Amount | None, "Recorded events on the way to late launches; null when measured."]
+    events: Annotated[Amount | None, "Events recorded before late launches; null when measured."]
     least_removed_ns: Annotated[Amount, "Lower bound of what recording took of the window."]
     removed_ns: Annotated[Amount, "What recording took of the window."]
     window_ns: Annotated[Amount, "The window without it."]
@@ -180,7 +180,7 @@ class StepReport:
 
     @property
     def busy_ratio(self) -> float | None:
-        """Return the share of the step in which the device worked; None for a step without length."""
+        """Return the share of the step in which the device worked; None for a step of length 0."""
         return self.busy_ns / self.duration_ns if self.duration_ns else None
 
 

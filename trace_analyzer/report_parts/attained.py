@@ -1,4 +1,4 @@
-"""Hold kernels against what their device was measured to do."""
+"""Compare kernels with their device's measured rates."""
 
 from dataclasses import replace
 
@@ -15,7 +15,7 @@ from trace_analyzer.report import (
 
 
 def attained(code: int, activities: pl.DataFrame, matched: MatchedDevices) -> Attained | None:
-    """Return what the device was measured to do, and its kernels against these roofs; None where not measured."""
+    """Return the device's measured rates and its kernels' shares of these roofs; None without a calibration."""
     calibration = matched.calibrations.get(code)
     if calibration is None:
         return None
@@ -43,7 +43,7 @@ def attained(code: int, activities: pl.DataFrame, matched: MatchedDevices) -> At
 
 
 def with_attained(report: DeviceReport, measured: Attained | None) -> DeviceReport:
-    """Return the report with what the device attains, without the shares of suppressed buckets."""
+    """Return the report with the attained shares, except those of suppressed buckets."""
     if measured is None:
         return report
     reported = {bucket.bucket for bucket in report.buckets}
@@ -54,7 +54,7 @@ def with_attained(report: DeviceReport, measured: Attained | None) -> DeviceRepo
 def _measured_roofs(
     activities: pl.DataFrame, datasheet: Device | None, measured: Device | None
 ) -> tuple[MeasuredRoof, ...]:
-    """Return the measured roofs that kernels of known work met: the memory, then those of most time."""
+    """Return the measured roofs of kernels with known work: the memory's, then those with most kernel time."""
     if measured is None:
         return ()
     met = (
@@ -70,7 +70,7 @@ def _measured_roofs(
             None if device is None else device.bandwidth if dtype is None else device.peak_flops(dtype, bool(matrix))
             for device in (measured, datasheet)
         )
-        # Equal to the datasheet's to the last digit: not measured.
+        # A figure equal to the datasheet's to the last digit was not measured.
         return (
             None
             if measured_peak is None or measured_peak == listed_peak

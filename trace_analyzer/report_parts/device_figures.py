@@ -1,4 +1,4 @@
-"""Sum up each device over the whole trace."""
+"""Aggregate the figures of each device over the whole trace."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
@@ -35,12 +35,12 @@ from trace_analyzer.vocabulary import EARLIER_WORK, IDLE_CAUSES, PARTS
 from trace_analyzer.windows import device_id
 
 _TOP_FUSIONS = 10
-"""Fusion opportunities that the report lists; the table has all."""
+"""Number of fusion opportunities in the report; the table has all of them."""
 
 
 @dataclass(frozen=True)
 class DeviceTables:
-    """Hold the values that the reports of devices are made from."""
+    """Hold the values from which device reports are made."""
 
     windows: pl.DataFrame
     activities: pl.DataFrame
@@ -64,7 +64,7 @@ def device_reports(
     matched_devices: MatchedDevices,
     checks: tuple[Check, ...],
 ) -> Mapping[int, DeviceReport]:
-    """Return the figures of each device over the whole trace, by its code, without those that checks suppress."""
+    """Return the figures of each device over the whole trace by its code, without those that checks suppress."""
     reports = {}
     for row in reported_devices.iter_rows(named=True):
         figures = replace(_device_report(row, device_tables), sm_count=matched_devices.sm_counts.get(row["device"]))
@@ -131,7 +131,7 @@ def _device_report(row: dict[str, Any], tables: DeviceTables) -> DeviceReport:
 
 
 def _work_coverage(activities: pl.DataFrame) -> WorkCoverage:
-    """Return the shares of kernel time with known work: of all kernels, and of those whose operator is known."""
+    """Return the shares of kernel time with known work: for all kernels, and for kernels with a known operator."""
     flop, moved = pl.col("flop").is_not_null(), pl.col("moved_bytes").is_not_null()
     known = (flop, moved, moved | (pl.col("flop") > 0))
     kernels = activities.select("kind", "operator_id", "duration_ns", "flop", "moved_bytes").filter(
@@ -161,7 +161,7 @@ def _buckets(rated: pl.DataFrame) -> tuple[BucketTime, ...]:
 
 
 def _groups(rated: pl.DataFrame) -> tuple[GroupTime, ...]:
-    """Return the article's table for one device, with the article's own figures beside it."""
+    """Return the article's table for one device, next to the article's own figures."""
     listed_groups = article_figures().groups
     own = ("article_flop_ratio", "article_time_ratio")
     sums = article_groups.group_work(rated).rename({"count": "kernel_count"})
@@ -178,7 +178,7 @@ def _groups(rated: pl.DataFrame) -> tuple[GroupTime, ...]:
 def _communication(
     collectives: pl.DataFrame, communication: pl.DataFrame, busy_parts: pl.DataFrame
 ) -> Communication | None:
-    """Sum up communication of one device, its exposed time as in the partition; None without any."""
+    """Sum the communication of one device, with the exposed time of the partition; None without any."""
     if collectives.is_empty():
         return None
     spans = collectives.with_columns((pl.col("start_ns") + pl.col("duration_ns")).alias("end_ns"))

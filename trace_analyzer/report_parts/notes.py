@@ -1,4 +1,4 @@
-"""Note what is odd about a trace and what it shows."""
+"""Collect the notes on a trace."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ from trace_analyzer.windows import MAX_DEVICES, device_ids
 
 @dataclass(frozen=True)
 class NoteSources:
-    """Hold the values that notes are made from."""
+    """Hold the values from which notes are made."""
 
     trace: Trace
     launch_links: tuple[pl.DataFrame, tuple[Note, ...]]
@@ -60,7 +60,7 @@ def notes(note_sources: NoteSources) -> tuple[Note, ...]:
 
 
 def _shared_notes(trace: Trace, activities: pl.DataFrame) -> list[Note]:
-    """Note signs that other processes share a device: idle time is then this process's only."""
+    """Note signs that other processes share a device, as idle time is then known for this process only."""
     by_device = activities.group_by("device").agg(
         pl.col("context").drop_nulls().n_unique().alias("contexts"),
         pl.col("process_id").drop_nulls().n_unique().alias("processes"),
@@ -79,7 +79,8 @@ def _shared_notes(trace: Trace, activities: pl.DataFrame) -> list[Note]:
         for label, contexts, processes in shared.select("label", "contexts", "processes").iter_rows()
     ]
     world, listed = trace.header.world_size, len(trace.header.devices)
-    are_hosts = world is not None and listed > 1 and world % listed == 0  # several hosts with as many devices each
+    # several hosts with an equal number of devices
+    are_hosts = world is not None and listed > 1 and world % listed == 0
     if world is not None and 0 < listed < world and not are_hosts and activities.height:
         notes.append(
             Note(
@@ -99,7 +100,7 @@ def _unreported_notes(trace: Trace, reported: pl.DataFrame) -> list[Note]:
 
 
 def _likeness_notes(reported: pl.DataFrame, models: Mapping[int, Device | None]) -> list[Note]:
-    """Note devices that are taken for a row of the catalogue by their properties, though no name says so."""
+    """Note devices that were identified by their properties, as no name in the trace matches the catalogue."""
     ids = device_ids(reported)
     return [
         Note(
@@ -138,7 +139,7 @@ def _unlinked_notes(reports: tuple[DeviceReport, ...]) -> list[Note]:
 
 
 def _slow_notes(rated: pl.DataFrame, trace: Trace) -> list[Note]:
-    """Note where products of all kinds are about equally far from peak, and what that may mean."""
+    """Note where matmuls of all kinds are about equally far from peak, and possible reasons."""
     ids = device_ids(trace.devices)
     return [
         Note(

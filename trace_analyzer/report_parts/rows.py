@@ -1,4 +1,4 @@
-"""List the rows of tables that the report itself carries: steps, blamed code, costs of the host."""
+"""List the table rows that are fields of the report: steps, code that causes idle time, host costs."""
 
 from dataclasses import fields
 
@@ -17,13 +17,13 @@ from trace_analyzer.report import (
 from trace_analyzer.windows import device_ids
 
 TOP_CODE = 20
-"""Rows of blame and of host costs that the report itself names; the tables have all."""
+"""Number of rows of attribution and of host costs in the report; the tables have all of them."""
 
 
 def step_reports(
     steps: pl.DataFrame, step_work: pl.DataFrame, devices: pl.DataFrame, checks: tuple[Check, ...]
 ) -> tuple[StepReport, ...]:
-    """Return each step with its verdict and its work, without what failed checks suppress."""
+    """Return each step with its verdict and its work, without the figures that failed checks suppress."""
     ids = device_ids(devices)
     figures = step_work.select("device", pl.col("step").alias("index"), "flop", "mfu_ratio", "mfu_most_ratio")
     reports = tuple(
@@ -55,7 +55,7 @@ def step_reports(
 
 
 def blame_rows(window_attribution: blame.Attribution | None, verdict: Verdict) -> tuple[Blame, ...]:
-    """Return the code that holds most of the idle time of the verdict's window."""
+    """Return the code that causes most idle time in the verdict's window."""
     if window_attribution is None or verdict.window is None:
         return ()
     rows = blame.blamed_code(window_attribution).head(TOP_CODE).to_dicts()
@@ -63,7 +63,7 @@ def blame_rows(window_attribution: blame.Attribution | None, verdict: Verdict) -
 
 
 def host_cost_rows(host_costs: pl.DataFrame) -> tuple[HostCost, ...]:
-    """Return the costliest rows of table `host_costs`."""
+    """Return the rows of table `host_costs` with the highest cost."""
     columns = [field.name for field in fields(HostCost) if field.name in host_costs.columns]
     rows = host_costs.drop_nulls("name").select(columns).head(TOP_CODE).to_dicts()
     return tuple(

@@ -45,14 +45,14 @@ def trace_info(
 
 
 def input_texts(trace: Trace) -> tuple[pl.Series, pl.Series, pl.Series]:
-    """Return the shapes, call stacks and module hierarchies that operators were recorded with, each once."""
+    """Return the distinct shapes, call stacks and module hierarchies of operators."""
     inputs = (trace.operator_inputs.get_column(c) for c in ("input_dims", "call_stack", "module_hierarchy"))
     shapes, stacks, hierarchies = (column[factorize(column)[1]].cast(pl.String) for column in inputs)
     return shapes, stacks, hierarchies
 
 
 def recorded(trace: Trace, host: Host, input_texts: tuple[pl.Series, pl.Series, pl.Series]) -> Recorded:
-    """Return what the events show to have been recorded, whatever the header says."""
+    """Determine from the events what was recorded, whatever the header states."""
     python, (shapes, stacks, hierarchies) = host.names.filter(pl.col("kind") == "python"), input_texts
     return Recorded(
         shapes=shapes.str.contains(r"\d").any(),

@@ -1,4 +1,4 @@
-"""Judge the findings: what limits the window, or why that cannot be known."""
+"""Judge the findings: name what limits the window, or why that is unknown."""
 
 from trace_analyzer.analyses.host import Host
 from trace_analyzer.analysis import Value
@@ -14,7 +14,7 @@ from trace_analyzer.verdict.without_activities import without_activities, withou
 
 
 def trace_verdict(trace: Trace, host: Host, window_findings: Findings | None) -> Verdict:
-    """Return the verdict on the window, or why a trace without device activities has none."""
+    """Return the verdict on the window, or the reason why a trace without device activities has none."""
     return without_activities(trace, host) if window_findings is None else verdict(window_findings)
 
 

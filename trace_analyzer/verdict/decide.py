@@ -1,9 +1,10 @@
-"""Decide what limits the verdict's window, by its partition, with evidence and confidence."""
+"""Decide what limits the verdict's window from its partition, with evidence and confidence."""
 
 from collections.abc import Iterator, Mapping
 
 from trace_analyzer import thresholds as t
 from trace_analyzer.analyses.left_out import LeftOut
+from trace_analyzer.catalog.code import in_function, prepares_input_files
 from trace_analyzer.findings import DeviceFindings, Findings
 from trace_analyzer.report import Confidence, Debiased, Evidence, Regime, Verdict
 from trace_analyzer.units import NS_PER_S, counted, duration, percent, visible
@@ -60,9 +61,10 @@ def verdict(findings: Findings) -> Verdict:
 
 
 def is_undecided(judgement: Judgement, parts_ns: Mapping[str, int]) -> bool:
-    """Return whether more is unknown than the regime holds, and could make it another regime.
+    """Return whether more time than the regime's is unknown, so that it could change the regime.
 
-    Kernels of unknown limit may be compute or memory, idle time of unknown cause the host's or that of peers.
+    Kernels with an unknown bound may be compute or memory; idle time with an unknown cause may come from the host or
+    from peers.
     """
     unknown = {part: parts_ns.get(part, 0) for part in COUNTED_NOWHERE}
     if sum(unknown.values()) <= judgement.groups_ns[judgement.regime]:
@@ -82,10 +84,10 @@ def _with(parts_ns: Mapping[str, int], more_ns: Mapping[str, int]) -> dict[str, 
 
 
 def withheld_inputs(findings: Findings, of: str) -> tuple[str, str] | None:
-    """Return the sentence and the reason why no verdict can rest on suppressed inputs; None where one can.
+    """Return the sentence and the reason why suppressed inputs allow no verdict; None where they do.
 
-    Idle time without causes may be the host's, or that of other streams and peers: where either would change the
-    regime, nothing is judged.
+    Idle time without causes may come from the host, or from other streams and peers. Where either could change the
+    regime, there is no verdict.
     """
     parts = findings.parts_ns
     if findings.device.parts_withheld is not None:
@@ -104,12 +106,12 @@ def withheld_inputs(findings: Findings, of: str) -> tuple[str, str] | None:
 
 
 def _check_of(reason: str) -> str:
-    """Return the check and its value, without what that means."""
+    """Return the check and its value, without its meaning."""
     return reason.partition(": ")[0]
 
 
 def _without_inputs(findings: Findings, headline: str, reason: str) -> Verdict:
-    """Return no verdict, as it would rest on what the trace does not hold or does not support."""
+    """Return a verdict without a regime, as the trace lacks its inputs or does not support them."""
     parts = {} if findings.device.parts_withheld is not None else findings.parts_ns
     return Verdict(
         "insufficient",
@@ -151,17 +153,17 @@ def _insufficient(findings: Findings, judgement: Judgement | None, unknown_ns: i
 
 
 def _largest(judgement: Judgement, window: int) -> str:
-    """Name the regime that is known for most of the window, and its share."""
+    """Name the regime with most known time in the window, and its share."""
     noun = limit_noun(judgement.regime, judgement.cause)
     return f"{noun}: {percent(judgement.groups_ns[judgement.regime] / window)}"
 
 
 COUNTED_NOWHERE = tuple(part.key for part in PARTS.values() if part.cure is None and part.key != EARLIER_WORK)
-"""Parts of which it is not known what they count as."""
+"""Parts that count towards no regime."""
 
 
 def headline_of(findings: Findings, judgement: Judgement, window: int, of: str | None = None) -> str:
-    """Write the verdict in one sentence; ``of`` is how the window is called, by default after its kind."""
+    """Write the verdict in one sentence; ``of`` names the window, by default by its kind."""
     share = judgement.groups_ns[judgement.regime] / window
     regime = REGIMES[judgement.regime]
     clause = CAUSES[judgement.cause].definition if judgement.cause else regime.clause
@@ -186,10 +188,22 @@ _WINDOWS = {
 
 
 def _left_out_sentence(left: LeftOut | None) -> str:
-    """Write what most of the trace was, where the window leaves it out."""
+    """Write what the window leaves out, where that is most of the trace; else ""."""
     if left is None or not left.is_most:
         return ""
-    return f" The window leaves out {percent(left.ratio)} of the {_left_out_noun(left)} ({_left_out_words(left)})."
+    sentence = f" The window leaves out {percent(left.ratio)} of the {_left_out_noun(left)}: {_left_out_words(left)}."
+    return sentence + (_PREPARES_FIRST if _prepares_inputs_first(left) else "")
+
+
+_PREPARES_FIRST = " If each call begins with that, speed it up first."
+
+
+def _prepares_inputs_first(left: LeftOut) -> bool:
+    """Return whether the host prepares inputs for most of what is left out, before the device's first work."""
+    span = left.span
+    if span is None or not left.is_outside or span.before is None:
+        return False
+    return 2 * span.before_ns > left.time_ns and prepares_input_files(span.before)
 
 
 def _left_out_noun(left: LeftOut) -> str:
@@ -197,18 +211,18 @@ def _left_out_noun(left: LeftOut) -> str:
 
 
 def _left_out_words(left: LeftOut) -> str:
-    """Write what was left out, and how much: ``cold start: 5.1 s of 5.9 s``."""
+    """Write what the window leaves out, and how much: ``cold start: 5.1 s of 5.9 s``."""
     if left.is_outside and left.span is not None:
         span = left.span
         first = span.before_ns >= span.after_ns
         ns, name = (span.before_ns, span.before) if first else (span.after_ns, span.after)
-        mostly = f", most of it in {visible(name)}" if name else ""
+        mostly = f", most of it {in_function(visible(name))}" if name else ""
         rest = left.time_ns - ns
         others = f", and {duration(rest)} elsewhere" if rest > t.LEFT_OUT_REST_RATIO * left.time_ns else ""
         return f"{duration(ns)} of {duration(left.total_ns)} {_SIDES[first]}{mostly}{others}"
     judgement = judge(left.parts_ns, left.cold_gap_ns)
     what = "" if judgement is None else (judgement.cause or "").replace("-", " ") or judgement.regime
-    return f"{what and what + ': '}{duration(left.inside_ns)} of {duration(left.total_ns)}"
+    return f"{duration(left.inside_ns)} of {duration(left.total_ns)}{what and f' ({what})'}"
 
 
 _SIDES = {True: "before the device's first work", False: "after the device's last work"}
@@ -216,7 +230,7 @@ _SIDES = {True: "before the device's first work", False: "after the device's las
 
 def _busy_evidence(findings: Findings, window: int) -> list[Evidence]:
     idle = sum(findings.parts_ns.get(cause, 0) for cause in IDLE_CAUSES)
-    known = window and findings.device.report.busy_ratio is not None  # else a check of the trace withholds it
+    known = window and findings.device.report.busy_ratio is not None  # null where a check of the trace suppresses it
     busy_ratio = 1 - idle / window if known else None
     return [
         Evidence("busy_ratio", busy_ratio, "ratio", "share of the window in which the device works"),
@@ -232,7 +246,7 @@ def _trust_evidence(findings: Findings) -> list[Evidence]:
             "launch_latency_bound_ns",
             findings.device.launch_latency_ns if findings.device.causes_withheld is None else None,
             "ns",
-            "longest idle time after a launch that counts as its latency: the 99th percentile on an empty queue",
+            "longest idle time after a launch that counts as launch latency: the 99th percentile on an empty queue",
         ),
     ]
 
@@ -270,7 +284,7 @@ def _evidence(findings: Findings, judgement: Judgement, window: int) -> list[Evi
                 "queue_depth_while_waiting",
                 findings.waiting_depth,
                 "launches",
-                "mean number in the queue while the device waited: the CPU had done its part",
+                "mean queue depth while the device waited: the CPU was not to blame",
             )
         )
     idle = sum(findings.parts_ns.get(cause, 0) for cause in IDLE_CAUSES)
@@ -304,7 +318,7 @@ def _evidence(findings: Findings, judgement: Judgement, window: int) -> list[Evi
 
 
 def _counts_as(regime: Regime, parts_ns: Mapping[str, int]) -> str:
-    """Name what time counts as: the regime, but copies alone are no communication."""
+    """Name the regime that time counts towards; communication with copies as its only cause is called by its cause."""
     causes = [cause for cause, ns in cause_sums(regime, parts_ns).items() if ns]
     only = causes[0] if len(causes) == 1 else None
     return limit_label(regime, only).lower() if only is not None and CAUSES[only].limit else regime
@@ -313,20 +327,27 @@ def _counts_as(regime: Regime, parts_ns: Mapping[str, int]) -> str:
 def confidence_of(
     findings: Findings, judgement: Judgement, window: int, unbiased: Debiased | None
 ) -> tuple[Confidence, tuple[str, ...]]:
-    """Return high, medium or low, and what lowers the confidence or would change the verdict."""
+    """Return high, medium or low, with the facts that lower the confidence or could change the verdict."""
     doubts = [
         *_doubts_of_idle_time(findings, judgement, window),
         *_doubts_of_the_regime(findings, judgement),
         *_doubts_of_the_record(findings, judgement),
         *_doubts_of_recording(judgement, unbiased),
     ]
-    caps = far_from_roof(findings, judgement.regime)
+    caps = [*far_from_roof(findings, judgement.regime), *_little_work(findings.device)]
     level: Confidence = "low" if len(doubts) > 1 else "medium" if doubts or caps else "high"
     return level, (*doubts, *caps, *_remarks(findings, judgement))
 
 
+def _little_work(device: DeviceFindings) -> Iterator[str]:
+    """Yield that so little device work may not be typical of the program."""
+    report = device.report
+    if report.kernel_count < t.FEW_KERNELS and report.busy_ns < t.FEW_KERNELS_TIME_NS:
+        yield f"only {counted(report.kernel_count, 'kernel')} in {duration(report.busy_ns)} of device time"
+
+
 def _doubts_of_idle_time(findings: Findings, judgement: Judgement, window: int) -> Iterator[str]:
-    """Yield what is not known of launches, causes and earlier work."""
+    """Yield unknown launches, causes and earlier work."""
     coverage = findings.device.report.link_coverage_time_ratio
     if coverage is not None and coverage < t.GOOD_COVERAGE:
         yield f"launches are known for only {percent(coverage)} of device time"
@@ -337,11 +358,11 @@ def _doubts_of_idle_time(findings: Findings, judgement: Judgement, window: int) 
         yield f"{percent(unknown)} of the window has no known bound or cause"
     earlier = findings.parts_ns.get(EARLIER_WORK, 0) / window
     if earlier > t.UNKNOWN_DOUBT_RATIO:
-        yield f"for {percent(earlier)} of the window the device did work from before the recording, which is not known"
+        yield f"for {percent(earlier)} of the window the device ran unknown work, launched before the recording"
 
 
 def _doubts_of_the_regime(findings: Findings, judgement: Judgement) -> Iterator[str]:
-    """Yield what may make it another regime: a close runner-up, unknown FLOP, unknown or assumed peaks."""
+    """Yield facts that could change the regime: a close runner-up, unknown FLOP, unknown or assumed peaks."""
     device = findings.device
     if judgement.runner_up is not None:
         yield f"{_counts_as(judgement.runner_up, findings.parts_ns)} is close behind"
@@ -352,36 +373,36 @@ def _doubts_of_the_regime(findings: Findings, judgement: Judgement) -> Iterator[
     yield from roof_doubts(findings, judgement.regime)
     if not device.peaks_known and device.assumed_peaks is not None:
         yield (
-            "the trace names no device: roofs are assumed by the architecture in kernels' names"
-            f" ({device.assumed_peaks}; --gpu NAME tells which it is)"
+            "the trace names no device: peaks are assumed from the architecture in kernel names"
+            f" ({device.assumed_peaks}; name the device with --gpu NAME)"
         )
     elif not device.peaks_known:
-        yield "the device's peaks are unknown (--gpu NAME tells them)"
+        yield "the device's peaks are unknown (name the device with --gpu NAME)"
     if device.model is not None and device.model.matched == "likeness":
         yield (
-            f"no name in the trace is that of a known device: roofs are those of {device.model.name}, by multiprocessors, memory"
-            " and capability, which other devices may have too (--gpu NAME tells which it is)"
+            f"the catalogue does not know the device's name: peaks are those of {device.model.name}, which has the same multiprocessors,"
+            " memory and capability, as other devices may (name the device with --gpu NAME)"
         )
 
 
 def _doubts_of_names(device: DeviceFindings) -> Iterator[str]:
-    """Yield that kernels count as compute or memory by their names: most of the products, or most of all kernels."""
+    """Yield that names decide whether kernels are compute or memory: most matmuls and convolutions, or most kernels."""
     products, kernels = device.shapes_ratio or 0.0, device.work_ratio or 0.0
     if device.matmul_ratio > t.MATMUL_DOUBT_RATIO and products < t.POOR_COVERAGE:
         yield (
-            f"FLOP and bytes are known for {percent(products)} of the time of matmuls and convolutions: the others count as"
-            " compute by their kind, or as memory where their name is one of decoding: batch sizes may differ"
+            f"FLOP and bytes are known for only {percent(products)} of the time of matmuls and convolutions; the rest counts as"
+            " compute or memory by kernel name"
         )
     elif kernels < t.POOR_COVERAGE:
-        yield f"FLOP or bytes are known for {percent(kernels)} of kernel time: the others count as compute or memory by their kind"
+        yield f"FLOP or bytes are known for only {percent(kernels)} of kernel time; the rest counts as compute or memory by kernel name"
     else:
         return
     if by_names(device):
-        yield "so kernels count as compute or memory by their names alone"
+        yield "so nearly all kernels count by their names alone"
 
 
 def _doubts_of_kernels_behind(findings: Findings, judgement: Judgement) -> Iterator[str]:
-    """Yield that a regime of kernels may be close behind waiting, where names alone part compute from memory."""
+    """Yield that a kernel regime may be close to waiting, where only names separate compute from memory."""
     kernels = sum(judgement.groups_ns[regime] for regime in KERNEL_REGIMES)
     known = findings.device.known_ratio or 0.0
     is_near = kernels >= t.RUNNER_UP_RATIO * judgement.groups_ns[judgement.regime]
@@ -393,7 +414,7 @@ def _doubts_of_kernels_behind(findings: Findings, judgement: Judgement) -> Itera
 
 
 def _doubts_of_the_record(findings: Findings, judgement: Judgement) -> Iterator[str]:
-    """Yield what is not recorded, lies outside of the window, or is lost or doubtful in the file."""
+    """Yield data that was not recorded, lies outside the window, or is lost or doubtful in the file."""
     device = findings.device
     if judgement.cause == "dependency" and not device.waits_recorded:
         yield "what queued work waited for is not recorded: waiting for other streams or peers is inferred"
@@ -402,16 +423,16 @@ def _doubts_of_the_record(findings: Findings, judgement: Judgement) -> Iterator[
         wider = "" if left.is_outside else " (--step all judges all of the device's work)"
         yield f"{percent(left.ratio)} of the {_left_out_noun(left)} lies outside of the window{wider}"
     if device.breaks_off:
-        yield "the file breaks off: what stood behind that is not judged"
+        yield "the file is truncated: what followed is not judged"
     elif device.damaged:
-        yield "the file is damaged, or changed while it was read: what is lost of it is not judged"
+        yield "the file is damaged, or changed while it was read: lost events are not judged"
     if device.flows_missing:
         yield "the file has no launch arrows: other events may have been removed from it too"
     yield from device.failed_checks
 
 
 def _doubts_of_recording(judgement: Judgement, unbiased: Debiased | None) -> Iterator[str]:
-    """Yield whether the profiler's own cost may have made the regime."""
+    """Yield that the profiler's own overhead may determine the regime."""
     if unbiased is None or judgement.regime != "overhead-bound":
         return
     by, removed = unbiased.regime or "no regime", f"{duration(unbiased.removed_ns)} of recording"
@@ -422,14 +443,14 @@ def _doubts_of_recording(judgement: Judgement, unbiased: Debiased | None) -> Ite
 
 
 def _remarks(findings: Findings, judgement: Judgement) -> Iterator[str]:
-    """Yield what does not lower the confidence, but would change figures: assumed peaks, too few steps."""
+    """Yield facts that change figures but not the confidence: assumed peaks, too few steps."""
     device = findings.device
     if device.model is not None and device.model.matched == "properties" and judgement.regime in KERNEL_REGIMES:
-        yield f"the trace does not name the device: by multiprocessors, memory and capability it is {device.model.name}"
+        yield f"the trace does not name the device: its multiprocessors, memory and capability are those of {device.model.name}"
     if judgement.regime in KERNEL_REGIMES and device.peaks_known and device.assumed_peaks is not None:
         yield (
-            f"{percent(device.known_ratio)} of kernel time counts as compute or memory by FLOP and bytes against"
-            f" assumed peaks ({device.assumed_peaks}), the rest by the kind of kernel"
+            f"{percent(device.known_ratio)} of kernel time counts as compute or memory by its FLOP and bytes and assumed"
+            f" peaks ({device.assumed_peaks}), the rest by kernel name"
         )
     if device.steps_found < t.MIN_STEADY_STEPS:
         known_steps = "one step was recorded" if device.steps_found else "no steps are marked (call prof.step())"

@@ -1,4 +1,4 @@
-"""Judge a partition: the regime whose parts hold most of it, its runner-up and its cause."""
+"""Judge a partition: its regime, runner-up and cause."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ KERNEL_REGIMES: tuple[Regime, ...] = ("compute-bound", "memory-bandwidth-bound")
 
 @dataclass(frozen=True)
 class Judgement:
-    """Hold what a partition says by itself."""
+    """Hold the regime, runner-up, cause and time per regime of a partition."""
 
     regime: Regime
     runner_up: Regime | None
@@ -21,10 +21,11 @@ class Judgement:
 
 
 def judge(parts_ns: Mapping[str, int], cold_gap_ns: int = 0) -> Judgement | None:
-    """Return the regime of a partition, its runner-up and its cause; None where nothing is in any group.
+    """Return the regime of a partition, its runner-up and its cause; None where no part counts towards a regime.
 
-    The largest group wins; waiting (overhead, communication) already at 0.6 of the largest kernel group
-    when it holds a quarter of the window. Work from before the recording is in no group, and counts for no window.
+    The regime with most time wins. Waiting (overhead, communication) wins at 0.6 of the largest kernel regime, if it
+    takes at least a quarter of the window. Work from before the recording counts towards no regime, and not towards the
+    window.
     """
     groups: dict[Regime, int] = {regime.key: 0 for regime in REGIMES.values()}
     for part, ns in parts_ns.items():
@@ -47,7 +48,7 @@ def judge(parts_ns: Mapping[str, int], cold_gap_ns: int = 0) -> Judgement | None
 
 
 def _cause(regime: Regime, parts_ns: Mapping[str, int], cold_gap_ns: int) -> str | None:
-    """Return the regime's largest cause; cold start where first uses hold half of the host time."""
+    """Return the regime's largest cause; cold start where first uses take half of the host's time."""
     host = sum(parts_ns.get(cause, 0) for cause in HOST_CAUSES)
     if regime == "overhead-bound" and cold_gap_ns and cold_gap_ns >= t.COLD_START_RATIO * host:
         return "cold-start"

@@ -1,4 +1,4 @@
-"""Judge a partition again without what recording took of it."""
+"""Judge a partition again without the profiler's overhead."""
 
 from collections.abc import Mapping
 
@@ -10,9 +10,9 @@ from trace_analyzer.verdict.judge import judge, shares
 
 
 def debiased(parts_ns: Mapping[str, int], recording: ProfilerOverhead | None, cold_gap_ns: int = 0) -> Debiased | None:
-    """Return the partition without what recording took of it, and whether its regime is the same.
+    """Return the partition without the profiler's overhead, and whether its regime stays the same.
 
-    An estimate that changes the regime only where it removes more than the least it can be cannot tell.
+    ``survives`` is None where the regime changes with the estimate, but not with its lower bound.
     """
     judgement = judge(parts_ns, cold_gap_ns)
     if recording is None or judgement is None:
@@ -41,7 +41,7 @@ _EVENT_NAMES = {"operator": "operator", "python": "Python frame", "runtime": "ru
 
 
 def _recording_why(recording: ProfilerOverhead, window_ns: int) -> str:
-    """Write what recording cost."""
+    """Write what recording cost, and how that is known."""
     if recording.method == "measured":
         estimate = (
             f"a step takes {duration(recording.measured_step_ns)} without the profiler,"
@@ -49,7 +49,7 @@ def _recording_why(recording: ProfilerOverhead, window_ns: int) -> str:
         )
         beyond = recording.rest_ns > t.WORTH_RATIO * window_ns
         return (
-            f"{estimate}; {duration(recording.rest_ns)} of that is not idle time that the CPU makes"
+            f"{estimate}; {duration(recording.rest_ns)} of that is not idle time caused by the CPU"
             if beyond
             else estimate
         )
@@ -57,16 +57,14 @@ def _recording_why(recording: ProfilerOverhead, window_ns: int) -> str:
         f"{f'{duration(least)} to ' if 0 < least < cost else 'up to '}{duration(cost)} per {_EVENT_NAMES[kind]}"
         for kind, (least, cost) in recording.event_cost_ns.items()
     )
-    calls = (
-        "; runtime calls by what those cost that only look something up" if "runtime" in recording.event_cost_ns else ""
-    )
+    calls = "; runtime calls by the cost of those that only query state" if "runtime" in recording.event_cost_ns else ""
     return (
-        f"{counted(recording.events or 0, 'event was', 'events were')} recorded on the way to late launches, at {each} (by how"
-        f" closely such events follow each other in this trace{calls})"
+        f"{counted(recording.events or 0, 'event was', 'events were')} recorded before late launches, at {each} (from the"
+        f" distances between such events in this trace{calls})"
     )
 
 
 def _without(parts_ns: Mapping[str, int], taken_ns: Mapping[str, int]) -> dict[str, int]:
-    """Subtract time from parts, and drop that of the profiler's own rows."""
+    """Subtract time from parts, and remove the profiler's own part."""
     taken = {"profiler": parts_ns.get("profiler", 0), **taken_ns}
     return {part: ns - min(ns, taken.get(part, 0)) for part, ns in parts_ns.items()}

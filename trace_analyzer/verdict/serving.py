@@ -1,4 +1,4 @@
-"""Judge each kind of a serving framework's steps by the partition of all of them."""
+"""Judge each kind of step of a serving framework by the partition of all its steps."""
 
 from collections.abc import Mapping
 
@@ -54,7 +54,7 @@ def _judged(device: DeviceFindings, steps: pl.DataFrame, sources: WindowSources)
 
 
 def _headline(findings: Findings, steps: pl.DataFrame) -> str | None:
-    """Write what limits the steps of a kind, in one sentence; None where it is not known."""
+    """Write what limits the steps of a kind, in one sentence; None where it is unknown."""
     judgement = judge(findings.parts_ns, findings.cold_gap_ns)
     if judgement is None or withheld_inputs(findings, "the steps") is not None:
         return None

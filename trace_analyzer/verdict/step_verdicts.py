@@ -17,7 +17,7 @@ from trace_analyzer.verdict.recording import debiased
 
 @dataclass(frozen=True)
 class StepVerdict:
-    """Hold what one step's partition says by itself; null where nothing of it is in any group."""
+    """Hold the verdict on one step; null where no part of it counts towards a regime."""
 
     regime: Regime | None
     cause: str | None
@@ -30,9 +30,9 @@ class StepVerdict:
 
 
 def step_verdict(step: StepFindings) -> StepVerdict:
-    """Judge one step: its partition, window, cold start and recording are its own, all else is the device's.
+    """Judge one step: partition, window, cold start and profiler overhead are the step's, all else is the device's.
 
-    The confidence is low where the step alone would not do for a verdict.
+    The confidence is low where the step alone is not enough for a verdict.
     """
     findings = step.findings
     if (withheld := withheld_inputs(findings, "the step")) is not None:
@@ -57,7 +57,7 @@ def step_verdict(step: StepFindings) -> StepVerdict:
 
 
 def _recording_sentence(unbiased: Debiased | None, judgement: Judgement, window: int) -> str:
-    """Write what recording took of a step, where it is worth a word, and what the step is without it."""
+    """Write the profiler overhead in a step, where it matters, and the step's regime without it."""
     if unbiased is None or unbiased.removed_ns < t.RECORDING_TOLD_RATIO * window:
         return ""
     took = f"{duration(unbiased.removed_ns)} ({percent(unbiased.removed_ns / window)})"
@@ -73,7 +73,7 @@ def _recording_sentence(unbiased: Debiased | None, judgement: Judgement, window:
 
 
 def step_verdicts(step_findings: Sequence[StepFindings]) -> pl.DataFrame:
-    """Return device, index and the fields of `StepVerdict`: the verdicts on the steps of each device."""
+    """Return device, index and the fields of `StepVerdict` for the steps of each device."""
     rows = [
         {"device": step.device, "index": step.index, **asdict(step_verdict(step))}
         for step in step_findings

@@ -1,4 +1,4 @@
-"""Say why a trace without device activities has no regime, and what to record instead."""
+"""Explain why a trace without device activities has no regime, and what to record instead."""
 
 import polars as pl
 
@@ -10,11 +10,11 @@ from trace_analyzer.report import Evidence, Status, Verdict
 from trace_analyzer.units import counted
 
 _OF_MPS = r"^aten::_?(mps_|\w+_mps(_|$))"
-"""Operators that PyTorch has for Apple's GPU alone, such as `aten::_mps_convolution` and `aten::_lstm_mps`."""
+"""Operators that PyTorch has only for Apple's GPU, such as `aten::_mps_convolution` and `aten::_lstm_mps`."""
 
 
 def without_activities(trace: Trace, host: Host) -> Verdict:
-    """Return why a trace without device activities has no regime, and what to record instead."""
+    """Return a verdict on why a trace without device activities has no regime, and what to record instead."""
     calls = launching_calls(host).height
     ranges = sum(note.count for note in trace.notes if note.code == "profiler-range")
     evidence = (
@@ -32,7 +32,7 @@ def without_activities(trace: Trace, host: Host) -> Verdict:
     if breaks_off(trace.notes):
         return without_regime(
             "gpu-timeline-missing" if calls else "no-gpu-activity",
-            f"What can be read of this trace has {counted(calls, 'launch', 'launches')} and no GPU activity, but the file breaks off:"
+            f"What can be read of this trace has {counted(calls, 'launch', 'launches')} and no GPU activity, but the file is truncated:"
             " GPU events may have stood behind that. Export or copy it again.",
             evidence,
         )
@@ -78,5 +78,5 @@ def without_activities(trace: Trace, host: Host) -> Verdict:
 
 
 def without_regime(status: Status, headline: str, evidence: tuple[Evidence, ...] = ()) -> Verdict:
-    """Return a verdict that says why there is none."""
+    """Return a verdict without a regime, whose headline explains why."""
     return Verdict(status, None, None, None, "low", (), None, None, None, {}, headline, evidence)

@@ -1,9 +1,10 @@
 """Compute FLOP and bytes of operator calls from recorded shapes, types and values.
 
-Unknown is None, never a guess.
+Unknown figures are None, never a guess.
 
-A multiply-add counts as two FLOP, as in ``torch.utils.flop_counter``. Bytes are what must move at least: every
-input read once in its real size, every output written once. One file per family; what they share is in `calls`.
+A multiply-add counts as two FLOP, as in ``torch.utils.flop_counter``. Bytes are the least that must move: every input
+is read once with its stored size, and every output is written once. There is one file per family; `calls` has the
+shared code.
 """
 
 from dataclasses import dataclass
@@ -23,8 +24,12 @@ from trace_analyzer.analyses.work import (
     recurrent,
     reductions,
     resampling,
+    state_spaces,
     vendor,
+    vendor_attention,
     vendor_products,
+    vendor_quantization,
+    vendor_routing,
 )
 from trace_analyzer.analyses.work.calls import Formula, Malformed, Record, Unrecorded, Work, call_of
 
@@ -32,11 +37,12 @@ MATMUL_FORMULAS: dict[str, Formula] = (
     matmuls.FORMULAS
     | convolutions.FORMULAS
     | attention.FORMULAS
+    | vendor_attention.FORMULAS
     | vendor_products.FORMULAS
     | autograd_functions.PRODUCTS
     | recurrent.PRODUCTS
 )
-"""Formulas of the operators whose kernels are of group `matmul`: products, convolutions and attention."""
+"""Formulas of the operators whose kernels are of group `matmul`: matmuls, convolutions and attention."""
 FORMULAS: dict[str, Formula] = {
     **pointwise.FORMULAS,
     **optimizers.FORMULAS,
@@ -48,17 +54,20 @@ FORMULAS: dict[str, Formula] = {
     **recurrent.FORMULAS,
     **autograd_functions.FORMULAS,
     **vendor.FORMULAS,
+    **vendor_quantization.FORMULAS,
+    **vendor_routing.FORMULAS,
+    **state_spaces.FORMULAS,
     **embeddings.FORMULAS,
     **MATMUL_FORMULAS,
 }
 TRITON = "triton_"
-"""Start of the names of operators that Inductor wrote."""
+"""Prefix of the names of operators that Inductor generated."""
 _PREFIXES: dict[str, Formula] = {TRITON: fused.triton, **embeddings.PREFIXES}
 
 
 @dataclass(frozen=True, slots=True)
 class WorkResult:
-    """Hold the work of a call, or None and, where the record itself is at fault, what is wrong with it."""
+    """Hold the work of a call, or None and, where the record itself is invalid, its problem."""
 
     work: Work | None
     problem: str | None = None
@@ -67,7 +76,7 @@ class WorkResult:
 def call_work(record: Record) -> WorkResult:
     """Return the work of one call.
 
-    Never raises: a formula that lacks something gives None, damaged arguments give None and their problem.
+    Never raises: a formula without its inputs gives None, and damaged arguments give None and their problem.
     """
     formula = FORMULAS.get(record.operator) or _by_prefix(record.operator)
     if formula is None:

@@ -7,6 +7,7 @@ as there.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import prod
 
 from trace_analyzer.analyses.work.calls import (
     FLOAT32,
@@ -50,6 +51,13 @@ class Mask:
         before = 0 if self.left is None else _clamped_sum(queries, offset - self.left, keys)
         return upto - before
 
+    def keys_seen(self, queries: int, keys: int) -> int:
+        """Count the keys that any query sees: those before the first query's window and behind the last's are not read."""
+        offset = keys - queries if self.from_end else 0
+        first = 0 if self.left is None else min(keys, max(0, offset - self.left))
+        behind = keys if self.right is None else min(keys, max(0, offset + queries + self.right))
+        return max(0, behind - first) if queries else 0
+
 
 CAUSAL_FROM_START, CAUSAL_FROM_END = Mask(right=0), Mask(right=0, from_end=True)
 
@@ -61,12 +69,20 @@ def _clamped_sum(count: int, first: int, most: int) -> int:
     return sum((first + rising.start, first + rising.stop - 1)) * len(rising) // 2 + full * most
 
 
-def _pairs(call: Call, mask: Callable[[Call], Mask], queries: int, keys: int) -> int | None:
-    """Count the computed pairs; None where it is not recorded whether there is a mask."""
+def _mask_of(call: Call, mask: Callable[[Call], Mask]) -> Mask | None:
+    """Return the mask; None where it is not recorded whether there is one."""
     try:
-        return mask(call).pairs(queries, keys)
+        return mask(call)
     except Unrecorded:
         return None
+
+
+def _unread(seen: Mask | None, queries: int, keys: int, *tensors: Tensor) -> tuple[float, float]:
+    """Return bytes of key and value that no query sees, and those of which it is not known."""
+    size = total_bytes(*tensors)
+    if seen is not None:
+        return size * (keys - seen.keys_seen(queries, keys)) / max(1, keys), 0.0
+    return 0.0, size * max(0, keys - queries) / max(1, keys)
 
 
 def forward(
@@ -76,10 +92,11 @@ def forward(
     query, key, value = (call.tensor(first + i) for i in range(3))
     batch, heads, queries, keys, width, value_width = _sizes(query, key, value, layout)
     output = Tensor((batch, heads, queries, value_width), query.dtype)
-    seen = _pairs(call, mask, queries, keys)
-    flop = None if seen is None else 2.0 * batch * heads * seen * (width + value_width)
+    known = _mask_of(call, mask)
+    flop = None if known is None else 2.0 * batch * heads * known.pairs(queries, keys) * (width + value_width)
     extra = None if bias is None else call.optional(bias)
-    return Work(flop, total_bytes(query, key, value, extra, output), compute(query.dtype))
+    unread, doubtful = _unread(known, queries, keys, key, value)
+    return Work(flop, total_bytes(query, key, value, extra, output) - unread, compute(query.dtype), doubtful)
 
 
 def backward(
@@ -89,17 +106,19 @@ def backward(
     gradient, query, key, value = (call.tensor(first + i) for i in range(4))
     batch, heads, queries, keys, width, value_width = _sizes(query, key, value, layout)
     require(gradient.elements == batch * heads * queries * value_width)
-    seen = _pairs(call, mask, queries, keys)
-    flop = None if seen is None else 2.0 * batch * heads * seen * (3 * width + 2 * value_width)
+    known = _mask_of(call, mask)
+    flop = None if known is None else 2.0 * batch * heads * known.pairs(queries, keys) * (3 * width + 2 * value_width)
     sums = Tensor((batch, heads, queries), FLOAT32)
     read = total_bytes(gradient, query, key, value, call.optional(output), sums)
     written = sum(tensor.elements * tensor.size for tensor in (query, key, value))
     extra = None if bias is None else call.optional(bias)
-    return Work(flop, read + written + total_bytes(extra), compute(query.dtype))
+    unread, doubtful = _unread(known, queries, keys, key, value)
+    return Work(flop, read + written + total_bytes(extra) - unread, compute(query.dtype), doubtful)
 
 
 def _sizes(query: Tensor, key: Tensor, value: Tensor, layout: Layout) -> tuple[int, int, int, int, int, int]:
-    require(len(query.shape) == len(key.shape) == len(value.shape) == 4)
+    if not len(query.shape) == len(key.shape) == len(value.shape) == 4:
+        raise Unrecorded
     batch, heads, queries, width = (
         query.shape[0],
         query.shape[layout.heads],
@@ -120,7 +139,7 @@ def ragged(
     offsets: tuple[int, int],
     longest: tuple[int, int],
     mask: Callable[[Call], Mask],
-    gradients: bool = False,
+    backward_pass: bool = False,
 ) -> Work:
     """Count attention over packed sequences of unequal length: (tokens, heads, width).
 
@@ -128,26 +147,28 @@ def ragged(
     the longest: then the tokens are that many times the sequences. Else only the bytes are known.
     """
     query, key, value = (call.tensor(first + i) for i in range(3))
-    require(len(query.shape) == len(key.shape) == len(value.shape) == 3)
+    if not len(query.shape) == len(key.shape) == len(value.shape) == 3:
+        raise Unrecorded
     tokens, heads, width = query.shape
     keys, shared, value_width = key.shape[0], key.shape[1], value.shape[2]
     require(key.shape[2] == width and value.shape[:2] == key.shape[:2] and shared > 0 and heads % shared == 0)
-    queries_each = _uniform(call, tokens, offsets[0], longest[0])
-    keys_each = _uniform(call, keys, offsets[1], longest[1])
-    seen = None
-    if queries_each is not None and keys_each is not None:
+    queries_each = uniform(call, tokens, offsets[0], longest[0])
+    keys_each = uniform(call, keys, offsets[1], longest[1])
+    seen, unread, doubtful = None, 0.0, total_bytes(key, value) * max(0, keys - tokens) / max(1, keys)
+    known = _mask_of(call, mask)
+    if known is not None and queries_each is not None and keys_each is not None:
         require(queries_each[0] == keys_each[0])
-        one = _pairs(call, mask, queries_each[1], keys_each[1])
-        seen = None if one is None else one * queries_each[0]
-    per_pair = 2.0 * heads * ((3 * width + 2 * value_width) if gradients else (width + value_width))
+        seen = known.pairs(queries_each[1], keys_each[1]) * queries_each[0]
+        unread, doubtful = _unread(known, queries_each[1], keys_each[1], key, value)
+    per_pair = 2.0 * heads * ((3 * width + 2 * value_width) if backward_pass else (width + value_width))
     result = Tensor((tokens, heads, value_width), query.dtype)
     moved = total_bytes(query, key, value, result)
-    if gradients:
+    if backward_pass:
         moved = 2 * moved + total_bytes(Tensor((tokens, heads), FLOAT32))
-    return Work(None if seen is None else per_pair * seen, moved, compute(query.dtype))
+    return Work(None if seen is None else per_pair * seen, moved - unread, compute(query.dtype), doubtful)
 
 
-def _uniform(call: Call, tokens: int, offsets: int, longest: int) -> tuple[int, int] | None:
+def uniform(call: Call, tokens: int, offsets: int, longest: int) -> tuple[int, int] | None:
     """Return (sequences, length of each) where the shapes leave no choice."""
     bounds = call.tensor(offsets)
     require(len(bounds.shape) == 1 and bounds.shape[0] > 1)
@@ -157,106 +178,11 @@ def _uniform(call: Call, tokens: int, offsets: int, longest: int) -> tuple[int, 
     return (count, tokens // count) if call.valued and call.number(longest) * count == tokens else None
 
 
-def paged(call: Call) -> Work:
-    """Count aiter::mha_batch_prefill(q, k_cache, v_cache, cu_seqlens_q, kv_indptr, kv_page_indices, max_q, max_k, ...).
-
-    Keys lie in a cache. Where all queries are as long as the longest keys, and causal attention needs no fewer
-    keys than queries, every sequence has exactly that many keys.
-    """
-    query, key, value = (call.tensor(i) for i in range(3))
-    require(len(query.shape) == len(key.shape) == len(value.shape) == 3)
-    tokens, heads, width = query.shape
-    sequences = _uniform(call, tokens, 3, 6)
-    if sequences is None or call.number(7) != sequences[1] or not call.flag(12):
-        raise Unrecorded
-    count, length = sequences
-    per_token = key.shape[1] * width * key.size + value.shape[1] * value.shape[2] * value.size
-    flop = 2.0 * count * heads * CAUSAL_FROM_END.pairs(length, length) * (width + value.shape[2])
-    output = Tensor((tokens, heads, value.shape[2]), query.dtype)
-    return Work(flop, total_bytes(query, output) + tokens * per_token, compute(query.dtype))
-
-
-def unmasked_bytes(call: Call) -> Work:
-    """Count the bytes of flash-attn's autograd functions (q, k, v, ...); whether there is a mask is not recorded."""
-    query, key, value = (call.tensor(i) for i in range(3))
-    require(len(query.shape) == len(key.shape) == len(value.shape) >= 3 and key.shape[:-1] == value.shape[:-1])
-    output = Tensor((*query.shape[:-1], value.shape[-1]), query.dtype)
-    return Work(None, total_bytes(query, key, value, output), compute(query.dtype))
-
-
-def unmasked_gradient_bytes(call: Call) -> Work:
-    """Count the bytes of efficient_attention_backward_cutlass(gradient, q, k, v, ...).
-
-    All are read, and the gradients of q, k and v written. Where the mask stands differs between versions.
-    """
-    gradient, query, key, value = (call.tensor(i) for i in range(4))
-    require(len(query.shape) == len(key.shape) == len(value.shape) >= 3 and key.shape[:-1] == value.shape[:-1])
-    return Work(None, total_bytes(gradient, query, query, key, key, value, value), compute(query.dtype))
-
-
-def packed_keys_bytes(call: Call) -> Work:
-    """Count FlashAttnKVPackedFunc(q, kv, ...): key and value in one tensor; the result is as large as the query."""
-    query, packed = call.tensor(0), call.tensor(1)
-    require(2 in packed.shape)
-    return Work(None, total_bytes(query, query, packed), compute(query.dtype))
-
-
-def packed_bytes(call: Call) -> Work:
-    """Count FlashAttnQKVPackedFunc(qkv): query, key and value in one tensor, of which the result has a third."""
-    packed = call.tensor(0)
-    require(3 in packed.shape)
-    return Work(None, 4 / 3 * packed.bytes, compute(packed.dtype))
-
-
-def of_gradient(call: Call) -> Work:
-    """Count the backward pass of an autograd function: the gradient is read, and that of the query written.
-
-    Where the forward call is known, query, key and value are read and have gradients, and the result is read.
-    """
-    gradient = call.tensor(0)
-    shapes = [shape for shape in call.outer_shapes[:3] if shape is not None]
-    if len(shapes) == 3:
-        query, key, value = (Tensor(shape, gradient.dtype) for shape in shapes)
-        require(gradient.shape[:-1] == query.shape[:-1] and key.shape[:-1] == value.shape[:-1])
-        moved = total_bytes(gradient, gradient, query, query, key, key, value, value)
-        return Work(None, moved, compute(gradient.dtype))
-    return Work(None, 2 * gradient.bytes, compute(gradient.dtype), least=True)
-
-
-def cached(call: Call) -> Work:
-    """Count attention with a cache (query, ...): the query and a result like it; what it reads of the cache is not recorded."""
-    query = call.tensor(0)
-    return Work(None, 2 * query.bytes, compute(query.dtype), least=True)
-
-
-_OF_CACHES = (3, 5, 11, 14, 15, 16)
-"""Arguments of flash-attn 3 that add keys, make them from the query, or pick them from a cache (hopper/flash_api.cpp)."""
-
-
-def whole_or_cached(call: Call) -> Work:
-    """Count flash_attn_3::fwd(q, k, v, k new, v new, ...).
-
-    Keys and values are read whole, unless they lie in a cache; the FLOP of packed sequences are not recorded.
-    """
-    if not call.valued or any(call.optional(position) is not None for position in _OF_CACHES):
-        return cached(call)
-    if call.optional(7) is not None or call.optional(8) is not None:
-        return unmasked_bytes(call)
-    return forward(call, layout=SEQUENCE_FIRST, mask=_windowed_at(24, 25, 26))
-
-
-def unified(call: Call) -> Work:
-    """Count vllm::unified_attention_with_output(query, key, value, output, ...): this step's tokens, not the cache's."""
-    query, key, value = call.tensor(0), call.optional(1), call.optional(2)
-    output = call.optional(3) or query
-    return Work(None, total_bytes(query, key, value, output), compute(query.dtype), least=True)
-
-
 def _causal_at(position: int) -> Callable[[Call], Mask]:
     return lambda call: CAUSAL_FROM_START if call.flag(position) else Mask()
 
 
-def _windowed_at(causal: int, left: int, right: int) -> Callable[[Call], Mask]:
+def windowed_at(causal: int, left: int, right: int) -> Callable[[Call], Mask]:
     """Read flash-attn's mask: a window size that is missing or below 0 is none."""
 
     def mask(call: Call) -> Mask:
@@ -266,117 +192,156 @@ def _windowed_at(causal: int, left: int, right: int) -> Callable[[Call], Mask]:
     return mask
 
 
-def _efficient_mask_at(position: int) -> Callable[[Call], Mask]:
-    """Read custom_mask_type of the memory efficient kernel.
+def _efficient_mask(call: Call) -> Mask:
+    """Read the mask of the memory efficient kernel, whose place differs between versions.
 
-    0 is none, 1 causal from the start, 2 causal from the end.
+    Its type is 0 for none, 1 causal from the start, 2 causal from the end, or a flag for causal (xformers up to 0.0.18). Lengths
+    of keys and a window, given behind it, leave the pairs unknown.
     """
+    before, here = call.value(8), call.value(9)
+    if any(call.optional(i) for i in range(10, 14)) or any(_is_count(call.value(i)) for i in range(11, 14)):
+        raise Unrecorded
+    if isinstance(here, bool) and isinstance(before, bool):
+        return CAUSAL_FROM_START if here else Mask()
+    return _mask_of_type(before if isinstance(here, bool) else here)
+
+
+def _efficient_gradient_mask(call: Call) -> Mask:
+    """Read custom_mask_type of the memory efficient kernel's backward pass; a window leaves the pairs unknown."""
+    if _is_count(call.value(18)):
+        raise Unrecorded
+    return _mask_of_type(call.value(14))
+
+
+def _mask_of_type(number: object) -> Mask:
     masks = {0: Mask(), 1: CAUSAL_FROM_START, 2: CAUSAL_FROM_END}
-
-    def mask(call: Call) -> Mask:
-        if (number := call.number(position)) not in masks:
-            raise Unrecorded
-        return masks[number]
-
-    return mask
+    if not isinstance(number, int) or isinstance(number, bool) or number not in masks:
+        raise Unrecorded
+    return masks[number]
 
 
-def _maybe_ragged(whole: Formula, packed: Formula, offsets: int) -> Formula:
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value > 0
+
+
+def efficient(call: Call) -> Work:
+    """Count efficient_attention_forward(query, key, value, bias, offsets ...); of packed sequences the bytes alone."""
+    offsets = [t for t in (call.optional(i) for i in range(3, 6)) if t is not None and len(t.shape) == 1]
+    if not offsets:
+        return forward(call, layout=SEQUENCE_FIRST, mask=_efficient_mask, bias=3)
+    if any(call.optional(i) for i in range(6, 14)):
+        return cached(call, value=2)
+    return unmasked_bytes(call)
+
+
+def unmasked_bytes(call: Call) -> Work:
+    """Count the bytes of attention(q, k, v, ...) whose mask or lengths are not recorded.
+
+    Of more keys than queries a window may leave some unread: that is doubted.
+    """
+    query, key, value = (call.tensor(i) for i in range(3))
+    if not len(query.shape) == len(key.shape) == len(value.shape) >= 3 or key.shape[:-1] != value.shape[:-1]:
+        raise Unrecorded
+    queries, keys = (prod(t.shape[:-2]) for t in (query, key))
+    output = Tensor((*query.shape[:-1], value.shape[-1]), query.dtype)
+    doubtful = total_bytes(key, value) * max(0, keys - queries) / max(1, keys)
+    return Work(None, total_bytes(query, key, value, output), compute(query.dtype), doubtful)
+
+
+def cached(call: Call, *, query: int = 0, value: int | None = None) -> Work:
+    """Count attention with a cache: the query and the result; what it reads of the cache is not recorded.
+
+    The result is as wide as the values, if these stand at a position.
+    """
+    asked = call.tensor(query)
+    values = None if value is None else call.optional(value)
+    result = asked if values is None else Tensor((*asked.shape[:-1], values.shape[-1]), asked.dtype)
+    return Work(None, total_bytes(asked, result), compute(asked.dtype), least=True)
+
+
+def flash(call: Call, *, first: int = 0) -> Work:
+    """Count _flash_attention_forward(query, key, value, offsets, longest, dropout, causal, debug, ...).
+
+    Of operands in fp8 three scales follow, which move the window. Lengths or a block table mean keys in a cache.
+    """
+    query = call.tensor(first)
+    moved = first + (3 if query.dtype is not None and query.dtype.compute == "fp8" else 0)
+    if call.optional(moved + 13) is not None or call.optional(first + 15) is not None:
+        return cached(call, query=first, value=first + 2)
+    mask = windowed_at(first + 8, moved + 11, moved + 12)
+    if call.optional(first + 3) is None:
+        return forward(call, layout=SEQUENCE_FIRST, mask=mask, first=first)
+    return ragged(call, first=first, offsets=(first + 3, first + 4), longest=(first + 5, first + 6), mask=mask)
+
+
+def _scaled_flash(call: Call) -> Work:
+    """Count _scaled_dot_product_flash_attention(query, key, value, [three scales], dropout, causal, debug, scale)."""
+    causal = 7 if len(call.arguments) > 9 else 4
+    return forward(call, layout=HEADS_FIRST, mask=_causal_at(causal))
+
+
+def maybe_packed(batched: Formula, ragged_: Formula, offsets: int) -> Formula:
     """Choose the formula for packed sequences where their offsets are given."""
-    return lambda call: packed(call) if call.optional(offsets) is not None else whole(call)
+    return lambda call: ragged_(call) if call.optional(offsets) is not None else batched(call)
 
 
-def _unless_packed(whole: Formula, offsets: int) -> Formula:
+def unless_packed(batched: Formula, offsets: int) -> Formula:
     """Refuse packed sequences of operators that keep a batch dimension of 1."""
 
     def formula(call: Call) -> Work:
         if call.optional(offsets) is not None:
             raise Unrecorded
-        return whole(call)
+        return batched(call)
 
     return formula
 
 
-def _forward(layout: Layout, mask: Callable[[Call], Mask], bias: int | None = None) -> Formula:
+def whole(layout: Layout, mask: Callable[[Call], Mask], bias: int | None = None) -> Formula:
+    """Return `forward` of this layout and mask."""
     return lambda call: forward(call, layout=layout, mask=mask, bias=bias)
 
 
-def _backward(layout: Layout, mask: Callable[[Call], Mask], output: int, bias: int | None = None) -> Formula:
+def gradients(layout: Layout, mask: Callable[[Call], Mask], output: int, bias: int | None = None) -> Formula:
+    """Return `backward` of this layout and mask."""
     return lambda call: backward(call, layout=layout, mask=mask, output=output, bias=bias)
 
 
-def _ragged(
+def packed(
     first: int,
     offsets: tuple[int, int],
     longest: tuple[int, int],
     mask: Callable[[Call], Mask],
-    gradients: bool = False,
+    backward_pass: bool = False,
 ) -> Formula:
-    return lambda call: ragged(call, first=first, offsets=offsets, longest=longest, mask=mask, gradients=gradients)
+    """Return `ragged` at these positions."""
+    return lambda call: ragged(
+        call, first=first, offsets=offsets, longest=longest, mask=mask, backward_pass=backward_pass
+    )
 
 
-_FLASH_FORWARD = _maybe_ragged(
-    _forward(SEQUENCE_FIRST, _windowed_at(8, 11, 12)),
-    _ragged(0, (3, 4), (5, 6), _windowed_at(8, 11, 12)),
-    3,
-)
-_FLASH_BACKWARD = _maybe_ragged(
-    _backward(SEQUENCE_FIRST, _windowed_at(11, 15, 16), 4),
-    _ragged(1, (6, 7), (8, 9), _windowed_at(11, 15, 16), gradients=True),
+_FLASH_BACKWARD = maybe_packed(
+    gradients(SEQUENCE_FIRST, windowed_at(11, 15, 16), 4),
+    packed(1, (6, 7), (8, 9), windowed_at(11, 15, 16), backward_pass=True),
     6,
 )
 
 FORMULAS: dict[str, Formula] = {
-    "aten::scaled_dot_product_attention": _forward(HEADS_FIRST, _causal_at(5), 3),
-    "aten::_scaled_dot_product_flash_attention": _forward(HEADS_FIRST, _causal_at(4)),
-    "aten::_scaled_dot_product_flash_attention_for_cpu": _forward(HEADS_FIRST, _causal_at(4)),
-    "aten::_scaled_dot_product_efficient_attention": _forward(HEADS_FIRST, _causal_at(6), 3),
-    "aten::_scaled_dot_product_cudnn_attention": _forward(HEADS_FIRST, _causal_at(6), 3),
-    "aten::_scaled_dot_product_fused_attention_overrideable": _forward(HEADS_FIRST, _causal_at(5), 3),
-    "aten::_cudnn_attention_forward": _unless_packed(_forward(HEADS_FIRST, _causal_at(10), 3), 4),
-    "aten::_flash_attention_forward": _FLASH_FORWARD,
-    "aten::_efficient_attention_forward": _unless_packed(_forward(SEQUENCE_FIRST, _efficient_mask_at(9), 3), 4),
-    "aten::_scaled_dot_product_flash_attention_backward": _backward(HEADS_FIRST, _causal_at(11), 4),
-    "aten::_scaled_dot_product_flash_attention_for_cpu_backward": _backward(HEADS_FIRST, _causal_at(7), 4),
-    "aten::_scaled_dot_product_efficient_attention_backward": _backward(HEADS_FIRST, _causal_at(11), 5, 4),
-    "aten::_scaled_dot_product_cudnn_attention_backward": _backward(HEADS_FIRST, _causal_at(14), 4, 8),
-    "aten::_scaled_dot_product_fused_attention_overrideable_backward": _backward(HEADS_FIRST, _causal_at(13), 6, 4),
+    "aten::scaled_dot_product_attention": whole(HEADS_FIRST, _causal_at(5), 3),
+    "aten::_scaled_dot_product_flash_attention": _scaled_flash,
+    "aten::_scaled_dot_product_flash_attention_for_cpu": whole(HEADS_FIRST, _causal_at(4)),
+    "aten::_scaled_dot_product_efficient_attention": whole(HEADS_FIRST, _causal_at(6), 3),
+    "aten::_scaled_dot_product_cudnn_attention": whole(HEADS_FIRST, _causal_at(6), 3),
+    "aten::_scaled_dot_product_fused_attention_overrideable": whole(HEADS_FIRST, _causal_at(5), 3),
+    "aten::_cudnn_attention_forward": unless_packed(whole(HEADS_FIRST, _causal_at(10), 3), 4),
+    "aten::_flash_attention_forward": flash,
+    "aten::_flash_attention_forward_no_dropout_inplace": lambda call: flash(call, first=1),
+    "aten::_efficient_attention_forward": efficient,
+    "aten::_scaled_dot_product_flash_attention_backward": gradients(HEADS_FIRST, _causal_at(11), 4),
+    "aten::_scaled_dot_product_flash_attention_for_cpu_backward": gradients(HEADS_FIRST, _causal_at(7), 4),
+    "aten::_scaled_dot_product_efficient_attention_backward": gradients(HEADS_FIRST, _causal_at(11), 5, 4),
+    "aten::_scaled_dot_product_cudnn_attention_backward": gradients(HEADS_FIRST, _causal_at(14), 4, 8),
+    "aten::_cudnn_attention_backward": unless_packed(gradients(HEADS_FIRST, _causal_at(14), 4, 8), 9),
+    "aten::_scaled_dot_product_fused_attention_overrideable_backward": gradients(HEADS_FIRST, _causal_at(13), 6, 4),
     "aten::_flash_attention_backward": _FLASH_BACKWARD,
-    "aten::_efficient_attention_backward": _unless_packed(_backward(SEQUENCE_FIRST, _efficient_mask_at(14), 5, 4), 6),
-    **dict.fromkeys(
-        (
-            "flash_attn::_flash_attn_forward",
-            "aiter::_flash_attn_forward",
-            "aiter::mha_fwd",
-            "aiter::fmha_v3_fwd",
-        ),
-        _forward(SEQUENCE_FIRST, _windowed_at(5, 6, 7)),
-    ),
-    **dict.fromkeys(("aiter::mha_bwd", "aiter::fmha_v3_bwd"), _backward(SEQUENCE_FIRST, _windowed_at(8, 9, 10), 4)),
-    "flash_attn::_flash_attn_backward": _backward(SEQUENCE_FIRST, _windowed_at(11, 12, 13), 4),
-    "flash_attn::_flash_attn_varlen_forward": _ragged(0, (3, 4), (5, 6), _windowed_at(9, 10, 11)),
-    "flash_attn::_flash_attn_varlen_backward": _ragged(1, (9, 10), (11, 12), _windowed_at(15, 16, 17), gradients=True),
-    "aiter::mha_batch_prefill": paged,
-    "xformers::efficient_attention_forward_cutlass": _unless_packed(
-        _forward(SEQUENCE_FIRST, _efficient_mask_at(9), 3), 4
-    ),
-    "xformers_flash::flash_fwd": unmasked_bytes,
-    **dict.fromkeys(("FlashAttnFunc", "FlashAttnVarlenFunc"), unmasked_bytes),
-    "xformers::efficient_attention_backward_cutlass": unmasked_gradient_bytes,
-    **dict.fromkeys(("FlashAttnQKVPackedFunc", "FlashAttnVarlenQKVPackedFunc"), packed_bytes),
-    **dict.fromkeys(("FlashAttnKVPackedFunc", "FlashAttnVarlenKVPackedFunc"), packed_keys_bytes),
-    **{
-        f"FlashAttn{kind}FuncBackward": of_gradient
-        for kind in ("", "Varlen", "QKVPacked", "VarlenQKVPacked", "KVPacked", "VarlenKVPacked")
-    },
-    **dict.fromkeys(
-        (
-            "_vllm_fa2_C::varlen_fwd",
-            *("_C::paged_attention_v1", "_C::paged_attention_v2", "_rocm_C::paged_attention"),
-            *("vllm::unified_mla_attention", "vllm::unified_mla_attention_with_output"),
-        ),
-        cached,
-    ),
-    **dict.fromkeys(("flash_attn_3::fwd", "_vllm_fa3_C::fwd", "sgl_kernel::fwd"), whole_or_cached),
-    **dict.fromkeys(("vllm::unified_attention", "vllm::unified_attention_with_output"), unified),
+    "aten::_efficient_attention_backward": unless_packed(gradients(SEQUENCE_FIRST, _efficient_gradient_mask, 5, 4), 6),
 }

@@ -3,6 +3,9 @@
 They are Liger's, Apex's, Megatron's, Transformer Engine's, flash-attn's, Unsloth's, bitsandbytes' and Mamba's. An autograd function written in Python appears under its class, with the arguments of its ``forward``; its backward pass as the same
 name and ``Backward``, with the gradients of its results alone. What was saved for it is not recorded: where the function's definition
 leaves no choice (the input of a norm is as large as the gradient of its result), it is counted, and the rest is ``at-least``.
+
+Of the arguments tensors, numbers and None are recorded (`unpack_input` in PyTorch's `torch/csrc/autograd/python_function.cpp`), of versions before
+that tensors alone: where an optional tensor may be missing, shapes decide what stands there.
 """
 
 from dataclasses import replace
@@ -13,6 +16,7 @@ from trace_analyzer.analyses.work.calls import (
     FLOAT32,
     Call,
     Formula,
+    Shape,
     Tensor,
     Unrecorded,
     Work,
@@ -28,17 +32,40 @@ def _like(tensor: Tensor) -> Tensor:
     return Tensor(tensor.shape, tensor.dtype)
 
 
+def _vectors(call: Call, given: Tensor, most: int = 2) -> list[Tensor]:
+    """Return the parameters behind the input: vectors of its last dimension."""
+    return [t for t in call.given(1) if t.shape == given.shape[-1:]][:most]
+
+
 def norm(flop: float) -> Formula:
-    """Return the formula of norms(input, weight, [bias], ...): the input is read, a result of its shape written."""
+    """Return the formula of norms(input, weight, [bias], ...): the input is read, a result of its shape written.
+
+    Of Apex's functions of mixed types the result has the weight's type.
+    """
 
     def formula(call: Call) -> Work:
         given = call.tensor(0)
-        row = given.shape[-1:]
-        parameters = [t for t in (call.optional(1), call.optional(2)) if t is not None and t.shape == row]
-        require(bool(row))
-        return moved(given, *parameters, _like(given), flop=(flop + len(parameters)) * given.elements)
+        require(bool(given.shape))
+        parameters = _vectors(call, given)
+        mixed = parameters and "MixedDtypes" in call.operator
+        written = Tensor(given.shape, parameters[0].dtype if mixed else given.dtype)
+        return moved(given, *parameters, written, flop=(flop + len(parameters)) * given.elements)
 
     return formula
+
+
+def norm_gradients(call: Call) -> Work:
+    """Count apex::fused_layer_norm_affine_bwd(gradient, [mean], deviation, input or result, shape, weight, [bias], ...).
+
+    Normalized value 2, two sums 3, combination 4; a gradient of each parameter, multiply and add.
+    """
+    gradient = call.tensor(0)
+    given = next((t for t in call.given(1) if t.shape == gradient.shape), None)
+    if given is None:
+        raise Unrecorded
+    parameters = _vectors(call, gradient)
+    flop = (9.0 + 2 * len(parameters)) * gradient.elements
+    return moved(gradient, given, _like(given), *parameters, *map(_like, parameters), flop=flop)
 
 
 def of_result(tensors: int, flop: float) -> Formula:
@@ -74,12 +101,30 @@ def halves(call: Call) -> Work:
 
 
 def rotation(call: Call) -> Work:
-    """Count LigerRopeFunction(q, k, cos, sin, ...) and FusedRoPEFunc(t, freqs, ...): 3 FLOP an element; tables are read once."""
-    turned = [call.tensor(0)]
-    if call.operator.startswith("Liger"):
-        turned.append(call.tensor(1))
-    tables = call.given(len(turned))[: 3 - len(turned) + 1]
-    return moved(turned[0], *turned[1:], *tables, *map(_like, turned), flop=3.0 * sum(t.elements for t in turned))
+    """Count LigerRopeFunction(q, k, cos, sin, ...), Fast_RoPE_Embedding(q, cos, sin): 3 FLOP an element, in place.
+
+    Liger's are (batch, heads, sequence, width), Unsloth's (batch, sequence, heads, width).
+    Of the tables, one row for each place in the sequence is read, and of it the first half: both halves are alike.
+    """
+    turned = [call.tensor(i) for i in range(2 if call.operator.startswith(("Liger", "Fast_RoPE_Embedding_QK")) else 1)]
+    require(len(turned[0].shape) == 4)
+    places = turned[0].shape[1] if call.operator.startswith("Fast") else turned[0].shape[0] * turned[0].shape[2]
+    tables = [t for t in call.given(len(turned))[:2] if t.shape and t.shape[-1] > 0]
+    rows = [Tensor((min(places, t.elements // t.shape[-1]), -(-turned[0].shape[-1] // 2)), t.dtype) for t in tables]
+    work = moved(turned[0], *turned[1:], *rows, *map(_like, turned), flop=3.0 * sum(t.elements for t in turned))
+    return replace(work, doubtful_bytes=total_bytes(*rows))
+
+
+def rotation_by_angles(call: Call) -> Work:
+    """Count FusedRoPEFunc(t, freqs, ...): 3 FLOP an element as far as the angles are wide; they are read once.
+
+    Of packed sequences angles are shared: they are doubted.
+    """
+    given, angles = call.tensor(0), call.tensor(1)
+    require(bool(given.shape) and bool(angles.shape) and given.shape[-1] > 0)
+    part = min(1.0, angles.shape[-1] / given.shape[-1])
+    work = moved(given, angles, _like(given), flop=3.0 * part * given.elements)
+    return replace(work, doubtful_bytes=angles.bytes)
 
 
 def rotation_backward(call: Call) -> Work:
@@ -97,31 +142,57 @@ def softmax(call: Call) -> Work:
     return moved(given, mask, _like(given), flop=6.0 * given.elements)
 
 
+def triangular_softmax(call: Call) -> Work:
+    """Count ScaledUpperTriangMaskedSoftmax(scores, scale): of (batch, n, n) the lower triangle is read, and all written."""
+    given = call.tensor(0)
+    require(len(given.shape) == 3 and given.shape[1] == given.shape[2])
+    n = given.shape[2]
+    seen = given.shape[0] * n * (n + 1) // 2
+    work = moved(given, flop=6.0 * seen)
+    return replace(work, moved_bytes=seen * given.size + given.bytes)
+
+
+def triangular_gradients(call: Call) -> Work:
+    """Count the backward pass of `triangular_softmax`: of gradient, result and the scores' gradient the lower triangle."""
+    gradient = call.tensor(0)
+    require(len(gradient.shape) == 3 and gradient.shape[1] == gradient.shape[2])
+    n = gradient.shape[2]
+    seen = gradient.shape[0] * n * (n + 1) // 2
+    work = moved(gradient, flop=5.0 * seen)
+    return replace(work, moved_bytes=3 * seen * gradient.size, least=True)
+
+
 def cross_entropy(call: Call) -> Work:
     """Count LigerCrossEntropyFunction(logits, target, ...): read, and the gradient written in place; 8 each.
 
-    Rows of an ignored target are not read: that is doubted.
+    Rows of an ignored target are not read, and no gradient is written where none is asked for: both are doubted.
     """
     given, target = call.tensor(0), call.tensor(1)
     require(len(given.shape) == 2 and target.elements == given.shape[0])
     losses = Tensor(target.shape, FLOAT32)
-    return replace(moved(given, _like(given), target, losses, flop=8.0 * given.elements), doubtful_bytes=given.bytes)
+    work = moved(given, _like(given), target, losses, flop=8.0 * given.elements)
+    return replace(work, doubtful_bytes=2 * given.bytes)
 
 
-def added_norm(residual: int, *parameters: int) -> Formula:
-    """Return the formula of norms of a sum, whose residual and parameters stand there: LayerNormFn, DropoutAddLayerNormFn.
+def added_norm(call: Call) -> Work:
+    """Count LayerNormFn(x, weight, bias, residual, ...), DropoutAddLayerNormFn(x, residual, weight, bias, ...).
 
-    Both are read, and the result is written; whether the sum is kept too is not told by the shapes.
+    Another tensor of x's shape, a residual or a gate (Mamba), is read too, and the result is written; whether the sum is kept is not
+    told by the shapes.
     """
+    given = call.tensor(0)
+    require(bool(given.shape))
+    other = next((t for t in call.given(1) if t.shape == given.shape), None)
+    weights = _vectors(call, given)
+    flop = (6.0 + len(weights) + (other is not None)) * given.elements
+    return replace(moved(given, other, *weights, _like(given), flop=flop), least=True)
 
-    def formula(call: Call) -> Work:
-        given, other = call.tensor(0), call.optional(residual)
-        weights = [t for t in map(call.optional, parameters) if t is not None and t.shape == given.shape[-1:]]
-        require(bool(given.shape) and (other is None or other.elements == given.elements))
-        flop = (6.0 + len(weights) + (other is not None)) * given.elements
-        return replace(moved(given, other, *weights, _like(given), flop=flop), least=True)
 
-    return formula
+def summed_norm(call: Call) -> Work:
+    """Count LigerFusedAddRMSNormFunction(x, residual, weight, ...): both are read, the sum and the result written."""
+    given, other, weight = (call.tensor(i) for i in range(3))
+    require(given.elements == other.elements)
+    return moved(given, other, weight, _like(given), _like(given), flop=5.0 * given.elements)
 
 
 def biased_activation(call: Call) -> Work:
@@ -137,8 +208,10 @@ def whole_rotation(call: Call) -> Work:
     require(bool(given.shape) and bool(cos.shape) and cos.shape == sin.shape)
     if 2 * cos.shape[-1] != given.shape[-1]:
         raise Unrecorded
-    work = moved(given, cos, sin, _like(given), flop=3.0 * given.elements)
-    return replace(work, doubtful_bytes=total_bytes(cos, sin))
+    places = given.shape[-3] if len(given.shape) > 2 else 1
+    rows = [Tensor((min(places, t.elements // t.shape[-1]), t.shape[-1]), t.dtype) for t in (cos, sin)]
+    work = moved(given, *rows, _like(given), flop=3.0 * given.elements)
+    return replace(work, doubtful_bytes=total_bytes(*rows))
 
 
 def losses(call: Call) -> Work:
@@ -152,6 +225,20 @@ def losses(call: Call) -> Work:
     return replace(work, doubtful_bytes=given.bytes)
 
 
+def _counted(flop: float, operands: list[Tensor], *results: Shape) -> Work:
+    """Return the work of a product whose operands may be cast before: to the narrowest of their types, or to 8 bits and less.
+
+    Which of these a recipe asks for is not recorded, so their bytes are doubted.
+    """
+    types = [t.dtype for t in operands if t.dtype is not None and t.dtype.compute is not None]
+    if len(types) < len(operands):
+        raise Unrecorded
+    narrowest = min(types, key=lambda dtype: dtype.bytes)
+    cast = total_bytes(*(Tensor(t.shape, narrowest) for t in operands))
+    written = total_bytes(*(Tensor(shape, narrowest) for shape in results))
+    return Work(flop, cast + written, narrowest.compute, cast, least=True)
+
+
 def two_products(call: Call) -> Work:
     """Count Transformer Engine's _LayerNormMLP: the input (..., h), a weight (f or 2 f, h) and one (h, f), in this order.
 
@@ -162,53 +249,67 @@ def two_products(call: Call) -> Work:
         raise Unrecorded
     given, first, second = matrices
     width = given.shape[-1]
-    require(len(first.shape) == len(second.shape) == 2 and first.shape[1] == second.shape[0] == width > 0)
-    require(first.shape[0] in (second.shape[1], 2 * second.shape[1]))
-    if given.dtype is None or given.dtype.compute is None:
+    fits = len(first.shape) == len(second.shape) == 2 and first.shape[1] == second.shape[0] == width > 0
+    if not fits or first.shape[0] not in (second.shape[1], 2 * second.shape[1]):
         raise Unrecorded
-    flop = 2.0 * given.elements * (first.shape[0] + second.shape[1])
-    return Work(flop, total_bytes(given, first, second, _like(given)), given.dtype.compute, least=True)
+    return _counted(2.0 * given.elements * (first.shape[0] + second.shape[1]), matrices, given.shape)
 
 
 def dense(call: Call) -> Work:
-    """Count Apex's FusedDenseFunc, DenseNoBiasFunc(x, w, [bias]): (..., k) x (n, k), transposed."""
+    """Count Apex's FusedDenseFunc, DenseNoBiasFunc(x, w, [bias]): (..., k) x (n, k), transposed.
+
+    flash-attn's function of the same name goes on with return_residual, process_group, sequence_parallel. It may gather rows of other devices,
+    and write half of FP32's bytes under autocast; a process group is not recorded, and old PyTorch records tensors alone.
+    """
     given, weight, bias = call.tensor(0), call.tensor(1), call.optional(2)
     require(len(weight.shape) == 2 and bool(given.shape) and given.shape[-1] == weight.shape[1])
     if given.dtype is None or given.dtype.compute is None:
         raise Unrecorded
     output = Tensor((*given.shape[:-1], weight.shape[0]), given.dtype)
     flop = 2.0 * output.elements * weight.shape[1]
-    return Work(flop, total_bytes(given, weight, bias, output), given.dtype.compute)
-
-
-def causal_convolution(call: Call) -> Work:
-    """Count _causal_conv1d_fwd_cpp(x, weight, bias, ...): (samples, channels, length) by (channels, taps).
-
-    The activation is not counted.
-    """
-    given, weight = call.tensor(0), call.tensor(1)
-    require(len(given.shape) == 3 and len(weight.shape) == 2 and weight.shape[0] in given.shape[1:])
-    return moved(given, weight, call.optional(2), _like(given), flop=2.0 * given.elements * weight.shape[1])
+    moved = total_bytes(given, weight, bias, output)
+    if call.operator == "DenseNoBiasFunc":
+        return Work(flop, moved, given.dtype.compute)
+    alone = call.valued and len(call.arguments) == 6 and call.arguments[4] is None
+    return Work(
+        flop, moved, given.dtype.compute, output.bytes / 2 if given.dtype.compute == "fp32" else 0.0, least=not alone
+    )
 
 
 def linear(call: Call) -> Work:
     """Count Transformer Engine's _Linear, _LayerNormLinear: the two tensors of two dimensions or more, which share their last.
 
-    Which of them is the weight changes nothing. More of them (copies of the weight in another type) leave the call unknown. Casts, scales
-    and what is kept for the backward pass are not counted.
+    Which of them is the weight changes nothing. More of them (copies of the weight in another type) leave the call unknown. Casts, scales,
+    what is kept for the backward pass and rows that are gathered from other devices are not counted.
     """
     matrices = [t for t in call.given() if len(t.shape) >= 2]
     if len(matrices) != 2:
         raise Unrecorded
     one, other = matrices
     k = one.shape[-1]
-    require(k == other.shape[-1] and k > 0)
-    rows, width = one.elements // k, other.elements // k
-    dtype = one.dtype or other.dtype
-    if dtype is None or dtype.compute is None:
+    if k != other.shape[-1] or k <= 0:
         raise Unrecorded
-    output = Tensor((rows, width), dtype)
-    return Work(2.0 * rows * width * k, total_bytes(one, other, output), dtype.compute, least=True)
+    rows, width = one.elements // k, other.elements // k
+    return _counted(2.0 * rows * width * k, matrices, (rows, width))
+
+
+def grouped_linear(call: Call) -> Work:
+    """Count Transformer Engine's _GroupedLinear(input, splits, ..., weights, biases): each row is multiplied by one of them.
+
+    All weights are (n, k); those without rows are not read.
+    """
+    given = call.tensor(0)
+    weights = [t for t in call.given(1) if len(t.shape) == 2]
+    if (
+        not weights
+        or len({t.shape for t in weights}) != 1
+        or given.shape[-1:] != weights[0].shape[1:]
+        or not given.shape[-1]
+    ):
+        raise Unrecorded
+    rows, width = given.elements // given.shape[-1], weights[0].shape[0]
+    used = weights[: min(rows, len(weights))]
+    return _counted(2.0 * given.elements * width, [given, *used], (rows, width))
 
 
 def linear_gradients(call: Call) -> Work:
@@ -219,19 +320,20 @@ def linear_gradients(call: Call) -> Work:
     """
     gradient = call.tensor(0)
     matrices = [shape for shape in call.outer_shapes if shape is not None and len(shape) >= 2]
-    if len(matrices) != 2 or not call.gradients or gradient.dtype is None or gradient.dtype.compute is None:
+    if len(matrices) != 2 or not call.gradients:
         raise Unrecorded
     one, other = (Tensor(shape, gradient.dtype) for shape in matrices)
     k = one.shape[-1]
-    require(k == other.shape[-1] and k > 0 and one.elements * (other.elements // k) == gradient.elements * k)
+    if k != other.shape[-1] or k <= 0 or one.elements * (other.elements // k) != gradient.elements * k:
+        raise Unrecorded
     flop = 2.0 * len(call.gradients) * gradient.elements * k
     # Either product reads the gradient and one of both, and writes what is as large as the other.
-    gradients = (one, other) if len(call.gradients) == 2 else ()
-    return Work(flop, total_bytes(gradient, one, other, *gradients), gradient.dtype.compute, least=True)
+    written = (one.shape, other.shape) if len(call.gradients) == 2 else ()
+    return _counted(flop, [gradient, one, other], *written)
 
 
 def four_bit_vector(call: Call) -> Work:
-    """Count bitsandbytes::gemv_4bit(A, B, shape of B, scales, code, block): B is (n, k), two in a byte."""
+    """Count bitsandbytes::gemv_4bit, gemm_4bit(A, B, shape of B, scales, ...): B is (n, k), two in a byte."""
     a, b = call.tensor(0), call.tensor(1)
     shape = call.numbers(2)
     require(len(shape) == 2 and bool(a.shape) and a.shape[-1] == shape[1])
@@ -269,6 +371,26 @@ def to_bytes(call: Call) -> Work:
     return moved(given, Tensor(given.shape, BYTE), flop=3.0 * given.elements)
 
 
+def from_sums(call: Call) -> Work:
+    """Count bitsandbytes::int8_mm_dequant(A, row scales, column scales, dtype, bias): two products, to half types by default."""
+    given = call.tensor(0)
+    output = Tensor(given.shape, call.type_at(3) or DTYPES["c10::Half"])
+    return moved(output, given, call.optional(1), call.optional(2), call.optional(4), flop=2.0 * given.elements)
+
+
+def optimizer_update(call: Call) -> Work:
+    """Count bitsandbytes::optimizer_update_32bit, _8bit_blockwise(name, gradient, parameter, state, [state], ...).
+
+    The gradient is read; parameter and states are read and written. FLOP depend on the optimizer. Where zeros are skipped, less is moved.
+    """
+    gradient, *kept = (call.optional(i) for i in range(1, 5))
+    known = [t for t in kept if t is not None and gradient is not None and t.elements == gradient.elements]
+    if gradient is None or len(known) < 2:
+        raise Unrecorded
+    size = total_bytes(gradient, *known, *known)
+    return Work(None, size, compute(gradient.dtype), size - gradient.bytes, least=True)
+
+
 def eight_bit_product(call: Call) -> Work:
     """Count bitsandbytes::int8_linear_matmul(A, B): (..., k) x (n, k), transposed, to int32."""
     a, b = call.tensor(0), call.tensor(1)
@@ -278,10 +400,14 @@ def eight_bit_product(call: Call) -> Work:
 
 
 def skinny(call: Call) -> Work:
-    """Count vLLM's wvSplitK, LLMM1(weight, x, ...) of ROCm: (n, k) and (m, k), transposed."""
+    """Count vLLM's wvSplitK, wvSplitKQ, LLMM1(weight, x, ...) of ROCm: (n, k) and (m, k), transposed.
+
+    Of 8 bits, the result is among the arguments.
+    """
     weight, given = call.tensor(0), call.tensor(1)
     require(len(weight.shape) == len(given.shape) == 2 and weight.shape[1] == given.shape[1])
-    output = Tensor((given.shape[0], weight.shape[0]), given.dtype)
+    shape = (given.shape[0], weight.shape[0])
+    output = next((t for t in call.given(2) if t.shape == shape), Tensor(shape, given.dtype))
     flop = 2.0 * output.elements * weight.shape[1]
     return Work(flop, total_bytes(weight, given, output), compute(given.dtype))
 
@@ -296,17 +422,18 @@ _NORMS = {
 }  # fmt: skip
 _GATES = ("LigerSiLUMulFunction", "LigerGELUMulFunction")
 _HALVES = ("SwiGLUFunction", "BiasSwiGLUFunction")
-_ROTATIONS = ("LigerRopeFunction", "FusedRoPEFunc", "Fast_RoPE_Embedding")
-_SOFTMAXES = ("ScaledUpperTriangMaskedSoftmax", "ScaledMaskedSoftmax", "ScaledSoftmax", "GenericScaledMaskedSoftmax")
+_ROTATIONS = ("LigerRopeFunction", "Fast_RoPE_Embedding", "Fast_RoPE_Embedding_QK")
+_SOFTMAXES = ("ScaledMaskedSoftmax", "ScaledSoftmax", "GenericScaledMaskedSoftmax")
 
 PRODUCTS: dict[str, Formula] = {
     **dict.fromkeys(("_Linear", "_LayerNormLinear"), linear),
     **dict.fromkeys(("_LinearBackward", "_LayerNormLinearBackward"), linear_gradients),
+    "_GroupedLinear": grouped_linear,
     "_LayerNormMLP": two_products,
     **dict.fromkeys(("FusedDenseFunc", "DenseNoBiasFunc"), dense),
-    "bitsandbytes::gemv_4bit": four_bit_vector,
+    **dict.fromkeys(in_namespaces("bitsandbytes", "gemv_4bit", "gemm_4bit"), four_bit_vector),
     "bitsandbytes::int8_linear_matmul": eight_bit_product,
-    **dict.fromkeys(in_namespaces("_rocm_C", "wvSplitK", "wvSplitKrc", "LLMM1"), skinny),
+    **dict.fromkeys(in_namespaces("_rocm_C", "wvSplitK", "wvSplitKrc", "wvSplitKQ", "LLMM1"), skinny),
 }
 """Those that multiply matrices."""
 FORMULAS: dict[str, Formula] = {
@@ -319,12 +446,24 @@ FORMULAS: dict[str, Formula] = {
     **dict.fromkeys(_HALVES, halves),
     **{f"{name}Backward": of_result(5, 13.0) for name in _HALVES},
     **dict.fromkeys(_ROTATIONS, rotation),
-    **{f"{name}Backward": rotation_backward for name in _ROTATIONS},
+    "FusedRoPEFunc": rotation_by_angles,
+    **{f"{name}Backward": rotation_backward for name in (*_ROTATIONS, "FusedRoPEFunc")},
     **dict.fromkeys(_SOFTMAXES, softmax),
     # Read: the gradient and the result; written: the scores' gradient. Multiply, add; subtract, multiply, scale.
     **{f"{name}Backward": of_result(3, 5.0) for name in _SOFTMAXES},
-    "LayerNormFn": added_norm(3, 1, 2),
-    "DropoutAddLayerNormFn": added_norm(1, 2, 3),
+    "ScaledUpperTriangMaskedSoftmax": triangular_softmax,
+    "ScaledUpperTriangMaskedSoftmaxBackward": triangular_gradients,
+    **dict.fromkeys(("LayerNormFn", "DropoutAddLayerNormFn"), added_norm),
+    "LigerFusedAddRMSNormFunction": summed_norm,
+    **dict.fromkeys(in_namespaces("apex", "fused_layer_norm_affine_fwd", "fused_layer_norm_fwd"), _LAYER),
+    **dict.fromkeys(in_namespaces("apex", "fused_rms_norm_affine_fwd", "fused_rms_norm_fwd"), _RMS),
+    **dict.fromkeys(
+        in_namespaces(
+            "apex",
+            *(f"fused_{kind}_norm{affine}_bwd" for kind in ("layer", "rms") for affine in ("", "_affine")),
+        ),
+        norm_gradients,
+    ),
     # Read: the gradient and the sum; written: the sum's gradient.
     **{f"{name}Backward": of_result(3, 9.0) for name in ("LayerNormFn", "DropoutAddLayerNormFn")},
     "GeLUFunction": biased_activation,
@@ -335,8 +474,11 @@ FORMULAS: dict[str, Formula] = {
         ("CrossEntropyLoss", "SoftmaxCrossEntropyLoss", "SoftmaxCrossEntropyLossFn", "Fast_CrossEntropyLoss"), losses
     ),
     "LigerCrossEntropyFunction": cross_entropy,
-    "DaoAILab::_causal_conv1d_fwd_cpp": causal_convolution,
     "bitsandbytes::dequantize_4bit": from_four_bits,
+    "bitsandbytes::int8_mm_dequant": from_sums,
+    **dict.fromkeys(
+        in_namespaces("bitsandbytes", "optimizer_update_32bit", "optimizer_update_8bit_blockwise"), optimizer_update
+    ),
     "bitsandbytes::quantize_4bit": to_four_bits,
     "bitsandbytes::dequantize_blockwise": from_bytes,
     **dict.fromkeys(in_namespaces("bitsandbytes", "quantize_blockwise", "int8_vectorwise_quant"), to_bytes),

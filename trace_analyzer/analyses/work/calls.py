@@ -1,7 +1,7 @@
-"""Parse a recorded operator call: its arguments, from Kineto's JSON text, and the work it asks for.
+"""Parse a recorded operator call: its arguments from Kineto's JSON text, and their types.
 
-A formula reads a `Call` and returns a `Work`, or raises: `Unrecorded` when the trace does not hold what
-the formula needs, `Malformed` when what it holds cannot be the call that its name says.
+A formula reads a `Call` and returns a `Work`, or raises: `Unrecorded` when the trace lacks the formula's inputs,
+`Malformed` when the record is impossible for the operator.
 """
 
 import json
@@ -15,27 +15,27 @@ from typing import Any, NamedTuple
 Shape = tuple[int, ...]
 
 MOST_ELEMENTS = 2**50
-"""No tensor on any device is larger: such a shape is damage, and its products could overflow."""
+"""Limit on the elements of a tensor: a larger shape is damaged, and its products could overflow."""
 
 
 class Unrecorded(Exception):
-    """Signal that the trace does not say what the formula needs to know."""
+    """Signal that the trace lacks the formula's inputs."""
 
 
 class Malformed(Exception):
-    """Signal that the recorded arguments cannot be this operator's; the message names the kind of problem."""
+    """Signal that the recorded arguments are impossible for this operator; the message names the kind of problem."""
 
 
 @dataclass(frozen=True, slots=True)
 class Dtype:
-    """Hold an element type: its size, its arithmetic (named as in the device catalogue) and its rank in promotion."""
+    """Hold an element type: its size, its arithmetic (by the device catalogue) and its rank in type promotion."""
 
     bytes: float
     compute: str | None
     rank: int
 
 
-# Promotion follows torch.result_type for what profiles hold: bool < integers < floats < complex, wider wins.
+# Promotion as in torch.result_type, for the types in profiles: bool < integers < floats < complex, wider wins.
 BOOL, INT32, INT64, FLOAT32 = (
     Dtype(1, None, 0),
     Dtype(4, None, 13),
@@ -74,7 +74,7 @@ DTYPES: dict[str, Dtype] = {
     "c10::complex<double>": Dtype(16, None, 33),
 }
 
-# c10::ScalarType, in which concrete inputs name types.
+# c10::ScalarType, by which concrete inputs name types.
 _SCALAR_TYPES = {
     0: "unsigned char", 1: "signed char", 2: "short", 3: "int", 4: "long", 5: "c10::Half", 6: "float", 7: "double",
     8: "c10::complex<c10::Half>", 9: "c10::complex<float>", 10: "c10::complex<double>", 11: "bool", 15: "c10::BFloat16",
@@ -85,7 +85,7 @@ _SCALAR_TYPES = {
 
 @dataclass(frozen=True)
 class Tensor:
-    """Hold a tensor argument; strides are null in traces of before PyTorch 2."""
+    """Hold a tensor argument; strides are null in traces from before PyTorch 2."""
 
     shape: Shape
     dtype: Dtype | None
@@ -93,14 +93,14 @@ class Tensor:
 
     @cached_property
     def elements(self) -> int:
-        """Count the elements that a loop over it visits."""
+        """Return the number of elements that a loop over the tensor visits."""
         return prod(self.shape)
 
     @cached_property
     def stored(self) -> int:
-        """Count distinct elements in memory.
+        """Return the number of distinct elements in memory.
 
-        An expanded dimension (stride 0) is there once, and windows may overlap.
+        An expanded dimension (stride 0) counts once, and windows may overlap.
         """
         if self.strides is None or len(self.strides) != len(self.shape) or not self.elements:
             return self.elements
@@ -110,12 +110,12 @@ class Tensor:
 
     @property
     def bytes(self) -> float:
-        """Return bytes of its distinct elements. Raises Unrecorded where the type is not known."""
+        """Return the bytes of its distinct elements. Raises `Unrecorded` where the type is unknown."""
         return self.stored * self.size
 
     @property
     def size(self) -> float:
-        """Return bytes of an element. Raises Unrecorded where the type is not known."""
+        """Return the bytes of an element. Raises `Unrecorded` where the type is unknown."""
         if self.dtype is None:
             raise Unrecorded
         return self.dtype.bytes
@@ -123,10 +123,10 @@ class Tensor:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """Hold FLOP and bytes of one call, and the dtype it computes in (as the catalogue names it); unknown is None.
+    """Hold FLOP and bytes of one call, and its compute dtype (as the catalogue names it); unknown is None.
 
-    ``least`` says that sizes of what it wrote or gathered are not recorded: FLOP and bytes are those of what is.
-    ``doubtful_bytes`` is the part of the bytes that need not have moved: reads of operands that may be one and the same
+    ``least`` is true where sizes of written or gathered data are not recorded: FLOP and bytes then cover the recorded
+    part. ``doubtful_bytes`` is the part of the bytes that may not have moved: reads of operands that may be the same
     tensor, or that may be expanded where strides were not recorded.
     """
 
@@ -139,11 +139,12 @@ class Work:
 
 @dataclass(frozen=True)
 class Call:
-    """Hold an operator call: per argument a tensor, a tuple of tensors, a concrete value, or None where unknown.
+    """Hold an operator call: for each argument a tensor, a tuple of tensors, a concrete value, or None where unknown.
 
-    ``valued`` says whether the trace records values at all: only then a None is a missing optional argument. ``outer`` is
-    the operator around it, with its shapes where these say more, ``result`` the shape of what it wrote, as far as
-    other events tell, and ``gradients`` what a backward pass computed, as its kernels tell: input, weight or both.
+    ``valued`` is true where the trace records values: only then, None is an omitted optional argument. ``outer`` is the
+    enclosing operator, with its shapes where these are more informative, ``result`` the shape of the result if other
+    events show it, and ``gradients`` the gradients that a backward pass computed, as its kernels show: input, weight or
+    both.
     """
 
     operator: str
@@ -156,21 +157,21 @@ class Call:
     gradients: tuple[str, ...] = ()
 
     def tensor(self, position: int) -> Tensor:
-        """Return the tensor there. Raises Malformed where there is none."""
+        """Return the tensor at this position. Raises `Malformed` for any other argument."""
         tensor = self.optional(position)
         if tensor is None:
             raise Malformed("arguments that do not fit the operator")
         return tensor
 
     def optional(self, position: int) -> Tensor | None:
-        """Return the tensor there, if any."""
+        """Return the tensor at this position, if there is one."""
         argument = self.arguments[position] if position < len(self.arguments) else None
         return argument if isinstance(argument, Tensor) else None
 
     def tensors(self, position: int) -> tuple[Tensor, ...]:
-        """Return the list of tensors there.
+        """Return the list of tensors at this position.
 
-        Raises Unrecorded where its shapes were not recorded (before PyTorch 2.1).
+        Raises `Unrecorded` where its shapes were not recorded (before PyTorch 2.1).
         """
         argument = self.arguments[position] if position < len(self.arguments) else None
         if isinstance(argument, tuple):
@@ -180,9 +181,9 @@ class Call:
         raise Malformed("arguments that do not fit the operator")
 
     def value(self, position: int) -> Any:
-        """Return the concrete value there (None: an optional one that was not given).
+        """Return the concrete value at this position (None: an omitted optional argument).
 
-        Raises Unrecorded where values are missing.
+        Raises `Unrecorded` where values were not recorded.
         """
         if not self.valued:
             raise Unrecorded
@@ -190,18 +191,21 @@ class Call:
         return None if isinstance(argument, Tensor | tuple) else argument
 
     def number(self, position: int) -> int:
-        """Return the integer there. Raises Unrecorded or Malformed."""
+        """Return the integer at this position. Raises `Unrecorded` or `Malformed`."""
         argument = self.value(position)
         if isinstance(argument, bool) or not isinstance(argument, int):
             raise Malformed("arguments that do not fit the operator")
         return argument
 
     def flag(self, position: int) -> bool:
-        """Return whether the boolean there is set; a missing optional one is not. Raises Unrecorded."""
+        """Return the boolean at this position; an omitted one is False. Raises `Unrecorded`."""
         return self.value(position) is True
 
     def numbers(self, position: int) -> Shape:
-        """Return the list of integers there; one integer stands for a list of it. Raises Unrecorded or Malformed."""
+        """Return the list of integers at this position; one integer becomes a list.
+
+        Raises `Unrecorded` or `Malformed`.
+        """
         value = self.value(position)
         values = [value] if isinstance(value, int) and not isinstance(value, bool) else value
         if not isinstance(values, list) or any(isinstance(n, bool) or not isinstance(n, int) for n in values):
@@ -209,14 +213,14 @@ class Call:
         return tuple(values)
 
     def mask(self, position: int) -> tuple[bool, ...]:
-        """Return the list of booleans there: which gradients were asked for. Raises Unrecorded or Malformed."""
+        """Return the list of booleans at this position: the requested gradients. Raises `Unrecorded` or `Malformed`."""
         value = self.value(position)
         if not isinstance(value, list):
             raise Malformed("arguments that do not fit the operator")
         return tuple(item is True for item in value)
 
     def wanted(self, position: int, of_input: bool, *parameters: Tensor | None) -> tuple[bool, ...]:
-        """Return the gradients that were asked for; without values that of the input, if so, and of the parameters given."""
+        """Return the requested gradients; without values, those of the input (``of_input``) and given parameters."""
         return self.mask(position) if self.valued else (of_input, *(one is not None for one in parameters))
 
     def type_at(self, position: int) -> Dtype | None:
@@ -233,17 +237,17 @@ Formula = Callable[[Call], Work]
 
 
 def require(condition: bool) -> None:
-    """Refuse shapes that do not agree: raise Malformed."""
+    """Raise `Malformed` unless the shapes agree."""
     if not condition:
         raise Malformed("shapes that contradict each other")
 
 
 class Record(NamedTuple):
-    """Hold what Kineto records of a call: its name, and its arguments as JSON text, None where left out.
+    """Hold Kineto's record of a call: its name, and its arguments as JSON text, None where missing.
 
-    ``list_element_bytes``: size of the elements of tensor lists, of which Kineto records only the shapes. The rest is what
-    `trace_analyzer.analyses.work.completion` tells of the call: the operator around it with its shapes, the shape of its
-    result, the type of its operands where none was recorded, and the gradients that it computed, joined by commas.
+    ``list_element_bytes`` is the element size of tensor lists, of which Kineto records only the shapes. The other
+    fields come from `trace_analyzer.analyses.work.completion`: the enclosing operator with its shapes, the shape of the
+    result, the operand type where none was recorded, and the computed gradients, joined by commas.
     """
 
     operator: str
@@ -260,9 +264,9 @@ class Record(NamedTuple):
 
 
 def call_of(record: Record) -> Call:
-    """Return the call that Kineto recorded.
+    """Return the call from Kineto's record.
 
-    Raises Malformed for text that is no such record, and Unrecorded where shapes or types were not recorded.
+    Raises `Malformed` for invalid text, and `Unrecorded` where shapes or types were not recorded.
     """
     if record.input_dims is None or (record.input_types is None and record.assumed_type is None):
         raise Unrecorded
@@ -290,7 +294,7 @@ def call_of(record: Record) -> Call:
     return Call(record.operator, arguments, tuple(names), bool(values), record.outer, outer, result, gradients)
 
 
-# Arguments that are no numbers to compute with, of operators that files without types have.
+# Arguments that are no floating-point operands, for operators in files without types.
 _INDICES, _MASKS = "long int", "bool"
 _OTHER_TYPES: dict[str, dict[int, str]] = {
     "aten::embedding": {1: _INDICES},
@@ -306,7 +310,7 @@ _OTHER_TYPES: dict[str, dict[int, str]] = {
 
 
 def _assumed(record: Record, shapes: list[Any]) -> list[str]:
-    """Return types for shapes recorded without: that of the kernel's operands, but for indices and masks."""
+    """Return types for shapes without recorded ones: the kernel's operand type, except for indices and masks."""
     others = _OTHER_TYPES.get(record.operator, {})
     return [
         "" if not isinstance(shape, list) or not shape
@@ -317,23 +321,23 @@ def _assumed(record: Record, shapes: list[Any]) -> list[str]:
 
 
 def _shape_or_none(shape: Any) -> Shape | None:
-    """Return a tensor's shape; None for what is no tensor."""
+    """Return a tensor's shape; None for other arguments."""
     return _shape(shape) if isinstance(shape, list) and shape and not isinstance(shape[0], list) else None
 
 
 def tensor_of(shape: Shape, dtype: Dtype | None) -> Tensor:
-    """Return a dense tensor of a shape that values of the call name. Raises Malformed for sizes that no tensor has."""
+    """Return a dense tensor with a shape from values of the call. Raises `Malformed` for impossible sizes."""
     require(all(0 <= n <= MOST_ELEMENTS for n in shape) and prod(shape) <= MOST_ELEMENTS)
     return Tensor(shape, dtype)
 
 
 def same_tensor(one: Tensor, other: Tensor) -> bool:
-    """Return whether two arguments can be one tensor: of one shape, type and, where recorded, strides."""
+    """Return whether two arguments can be one tensor, with equal shape, type and, where recorded, strides."""
     return one.shape == other.shape and one.dtype == other.dtype and one.strides == other.strides
 
 
 def doubtful_bytes(tensors: list[Tensor]) -> float:
-    """Return bytes of operands that need not be read: they may be another operand, or silently expanded."""
+    """Return the bytes of operands that may not be read: they may equal another operand, or be expanded."""
     return sum(
         tensor.bytes
         for i, tensor in enumerate(tensors)
@@ -342,9 +346,9 @@ def doubtful_bytes(tensors: list[Tensor]) -> float:
 
 
 def promoted(tensors: list[Tensor]) -> Dtype | None:
-    """Return the result type of arithmetic on these tensors; None where a type is not known.
+    """Return the result type of arithmetic on these tensors; None where a type is unknown.
 
-    A tensor without dimensions (a number that was wrapped) decides only by a higher category.
+    A tensor without dimensions (a wrapped number) counts only if its category is higher.
     """
     if not tensors or any(tensor.dtype is None for tensor in tensors):
         return None
@@ -358,22 +362,22 @@ def promoted(tensors: list[Tensor]) -> Dtype | None:
 
 
 def floating(dtype: Dtype | None) -> Dtype | None:
-    """Return the type in which a function without integer results (a division, an exponential) answers."""
+    """Return the result type of a function without integer results (a division, an exponential)."""
     return FLOAT32 if dtype is not None and dtype.rank < _FLOATS else dtype
 
 
 def compute(dtype: Dtype | None) -> str | None:
-    """Name in the device catalogue of arithmetic on this type; None for integers and unknown types."""
+    """Return the device catalogue's name of arithmetic on this type; None for integers and unknown types."""
     return dtype.compute if dtype is not None and dtype.rank >= _FLOATS else None
 
 
 def of_type(tensor: Tensor, dtype: Dtype | None) -> Tensor:
-    """Return a dense tensor of that shape and another type."""
+    """Return a dense tensor of the same shape with another type."""
     return Tensor(tensor.shape, dtype)
 
 
 def total_bytes(*tensors: Tensor | None) -> float:
-    """Return the bytes of the tensors that are there. Raises Unrecorded where a type is not known."""
+    """Return the bytes of the given tensors. Raises `Unrecorded` where a type is unknown."""
     return float(sum(tensor.bytes for tensor in tensors if tensor is not None))
 
 
@@ -382,7 +386,7 @@ def _rank(dtype: Dtype) -> int:
 
 
 def in_namespaces(namespaces: str, *names: str) -> list[str]:
-    """Return the operators of these names in each of the namespaces.
+    """Return the operators with these names in each of the namespaces.
 
     >>> in_namespaces("_C sgl_kernel", "rmsnorm")
     ['_C::rmsnorm', 'sgl_kernel::rmsnorm']
@@ -414,7 +418,7 @@ def _argument(shape: Any, name: str, strides: Any, value: Any, list_element_byte
     return Tensor(_shape(shape), DTYPES.get(name), _strides(strides))
 
 
-# An element of which only the size is known; two bytes are taken for neither of the two half types.
+# An element with known size only; two bytes mean neither of the two 16-bit types.
 _OPAQUE = {
     float(size): Dtype(size, "fp32" if size == 4 else "fp64" if size == 8 else None, 23) for size in (1, 2, 4, 8, 16)
 }
@@ -436,12 +440,12 @@ def _strides(strides: Any) -> Shape | None:
     return tuple(strides)
 
 
-# C++ prints whole floats as `2.`, which JSON does not know.
+# C++ prints whole floats as `2.`, which is no JSON.
 _WHOLE_FLOAT = re.compile(r"(?<=[0-9])\.(?![0-9])")
 
 
 def _value(text: Any) -> Any:
-    """Parse a concrete input as Kineto prints it: ``[1, 1]``, ``True``, ``0.125``, ``mean``; empty text is None."""
+    """Parse a concrete input in Kineto's notation: ``[1, 1]``, ``True``, ``0.125``, ``mean``; empty text is None."""
     if not isinstance(text, str) or not text:
         return None
     try:

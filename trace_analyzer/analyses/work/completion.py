@@ -1,7 +1,7 @@
-"""Complete the record of a call from what was recorded around it: a type, a result's shape, an outer call.
+"""Complete the record of a call from surrounding events: a type, a result's shape, an outer call.
 
-Kineto records no outputs. Before PyTorch 2.1 it records no values either, so the stride of a convolution is unknown, and
-some files have shapes without types. What follows from other events fills these holes; it is marked as not recorded.
+Kineto records no outputs. Before PyTorch 2.1, it also records no values, so that the stride of a convolution is
+unknown, and some files have shapes without types. Other events fill these gaps; such data is marked as not recorded.
 """
 
 import polars as pl
@@ -12,10 +12,11 @@ from trace_analyzer.frames.intervals import innermost, lookup_at
 from trace_analyzer.frames.lookups import lookup, map_unique
 
 CONTEXT = ("outer", "outer_dims", "result_dims", "assumed_type", "gradients")
-"""Columns of `with_context`; null where nothing is needed or known."""
+"""Columns of `with_context`; null where unnecessary or unknown."""
 
 CONSUMER_OPERATORS = 12
-"""Operators after a convolution among which its result's first reader is looked for: batch norm counts its batches first."""
+"""Number of operators after a convolution among which the first reader of its result is searched; batch norm first
+counts its batches."""
 
 _FORWARD = (
     *("aten::cudnn_convolution", "aten::miopen_convolution", "aten::mkldnn_convolution", "aten::conv1d", "aten::conv2d"),
@@ -28,9 +29,9 @@ _RESIZING = (
     *(f"aten::upsample_{kind}" for kind in ("nearest1d", "nearest2d", "nearest3d", "linear1d", "bilinear2d", "trilinear3d")),
     *("aten::constant_pad_nd", *(f"aten::{kind}_pad{n}d" for kind in ("reflection", "replication") for n in (1, 2, 3))),
 )  # fmt: skip
-"""Operators whose result has another size, and the channels of their input."""
+"""Operators whose result has another size but the channels of their input."""
 FORWARD = "forward"
-"""What stands for the operator around a backward pass whose forward call tells its shapes."""
+"""Placeholder for the enclosing operator of a backward pass whose shapes come from its forward call."""
 _OUTER: dict[str, tuple[str, ...]] = {
     "aten::ne": ("aten::isnan",),
     "aten::eq": ("aten::isfinite",),
@@ -40,11 +41,12 @@ _OUTER: dict[str, tuple[str, ...]] = {
         for of in ("input", "weight")
     },
 }
-"""Operators of which the one around them says more: what `isnan` compares, and all shapes of a convolution's gradients."""
+"""Operators whose enclosing operator is more informative: the operand of `isnan`, and all shapes of a convolution's
+gradients."""
 
 
 OF_FORWARD = r"^(?:_LinearBackward|_LayerNormLinearBackward|FlashAttn(?:Varlen)?FuncBackward)$"
-"""Backward passes of autograd functions, recorded with gradients alone, of which the shapes of the forward call say the rest."""
+"""Backward passes of autograd functions, recorded with gradients only; the forward call's shapes provide the rest."""
 
 
 def with_context(calls: pl.DataFrame, host: Host, inputs: pl.DataFrame, links: pl.DataFrame) -> pl.DataFrame:
@@ -62,7 +64,7 @@ def with_context(calls: pl.DataFrame, host: Host, inputs: pl.DataFrame, links: p
 
 
 def _assumed_types(calls: pl.DataFrame) -> pl.DataFrame:
-    """Return (assumed_type): the operands' type by the kernel's name, where the file has shapes and no types."""
+    """Return (assumed_type): the operand type from the kernel's name, where the file has shapes but no types."""
     lacking = (calls.get_column("input_dims").is_not_null() & calls.get_column("input_types").is_null()).any()
     if not lacking:
         return _nulls(calls, "assumed_type")
@@ -78,10 +80,10 @@ _OF_INPUT, _OF_WEIGHT = (
 
 
 def _gradients(calls: pl.DataFrame) -> pl.DataFrame:
-    """Return (gradients): which gradients the backward pass of a convolution or linear layer computed, where no values tell.
+    """Return (gradients): those computed by the backward pass of a convolution or linear layer without values.
 
-    The names of its kernels tell (dgrad, wgrad). Where they do not, two kernels that multiply compute both, and one that of the
-    weight: a first layer needs none of its input.
+    Kernel names show them (dgrad, wgrad). Otherwise, two matmul kernels compute both gradients, and a single one that
+    of the weight, as a first layer needs no gradient of its input.
     """
     operator = pl.col("operator").cast(pl.String)
     asked = calls.filter(
@@ -109,7 +111,7 @@ def _gradients(calls: pl.DataFrame) -> pl.DataFrame:
 
 
 def _said_elsewhere(calls: pl.DataFrame, host: Host, inputs: pl.DataFrame, links: pl.DataFrame) -> pl.DataFrame:
-    """Return (outer, outer_dims): of the operator around the call that says more of it, or of its forward call."""
+    """Return (outer, outer_dims): the enclosing operator that is more informative, or the call's forward call."""
     around = _outer(calls, host, inputs)
     asked = calls.filter(pl.col("operator").cast(pl.String).str.contains(OF_FORWARD)).select("operator_id").unique()
     if asked.is_empty() or links.is_empty():
@@ -135,7 +137,7 @@ def _said_elsewhere(calls: pl.DataFrame, host: Host, inputs: pl.DataFrame, links
 
 
 def _outer(calls: pl.DataFrame, host: Host, inputs: pl.DataFrame) -> pl.DataFrame:
-    """Return (outer, outer_dims): the operator around the call that says more of it, and its shapes."""
+    """Return (outer, outer_dims): the enclosing operator that is more informative, with its shapes."""
     asked = calls.filter(pl.col("operator").cast(pl.String).is_in(list(_OUTER)))
     nothing = _nulls(calls, "outer", "outer_dims")
     if asked.is_empty():
@@ -165,10 +167,12 @@ def _outer(calls: pl.DataFrame, host: Host, inputs: pl.DataFrame) -> pl.DataFram
 
 
 def _results(calls: pl.DataFrame, host: Host, inputs: pl.DataFrame) -> pl.DataFrame:
-    """Return (result_dims): the shape of the result of a convolution, pool, padding or resampling: of the tensor read next.
+    """Return (result_dims): the result's shape of a convolution, pool, padding or resampling.
 
-    Of the operators that follow on the thread, the first that reads a tensor of as many dimensions, as many samples and
-    as many channels as the convolution has filters, or as the others' input.
+    It is taken from the next tensor that is read.
+
+    It comes from the first of the thread's following operators that reads a tensor of equally many dimensions and
+    samples, and with as many channels as the convolution has filters, or as the input of the others has.
     """
     nothing = _nulls(calls, "result_dims")
     asked = (
@@ -228,5 +232,5 @@ def _results(calls: pl.DataFrame, host: Host, inputs: pl.DataFrame) -> pl.DataFr
 
 
 def _nulls(calls: pl.DataFrame, *names: str) -> pl.DataFrame:
-    """Return columns of nothing, as long as calls."""
+    """Return null columns with as many rows as calls."""
     return pl.DataFrame([pl.repeat(None, calls.height, dtype=pl.String, eager=True).alias(name) for name in names])

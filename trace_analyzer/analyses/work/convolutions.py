@@ -1,9 +1,10 @@
 """Count convolutions and their gradients.
 
-FLOP are as in ``torch.utils.flop_counter``, which counts taps in the padding too.
+FLOP are counted as in ``torch.utils.flop_counter``, which includes taps in the padding.
 
-One difference on purpose: the counter does not divide the weight gradient of a grouped convolution by its
-groups, though each group sees only its own channels; here all three products of a convolution cost the same.
+There is one intentional difference: the counter does not divide the weight gradient of a grouped convolution by its
+groups, though each group has only its own channels; here forward pass and both gradients of a convolution cost the
+same.
 """
 
 from collections.abc import Callable
@@ -34,7 +35,7 @@ def forward(
     output_padding: int | None = None,
     groups: int | None = None,
 ) -> Work:
-    """Count a convolution whose arguments stand at these positions; input and weight come first."""
+    """Count a convolution with its arguments at these positions; input and weight come first."""
     given, weight = call.tensor(0), call.tensor(1)
     if not call.valued and call.result is not None:
         return _into(call, call.result, bias)
@@ -67,7 +68,7 @@ def forward(
 
 
 def _into(call: Call, result: Shape, bias: int | None) -> Work:
-    """Count a convolution of unknown stride and padding whose result is known from what reads it."""
+    """Count a convolution of unknown stride and padding, whose result is known from its reader."""
     given, weight = call.tensor(0), call.tensor(1)
     require(len(weight.shape) == len(given.shape) == len(result) >= 3)
     require(weight.shape[1] > 0 and given.shape[1] % weight.shape[1] == 0)
@@ -80,13 +81,13 @@ def _into(call: Call, result: Shape, bias: int | None) -> Work:
 
 
 _STRIDES, _DILATIONS = range(1, 9), (1, 2, 4)
-"""What convolutions of real models have."""
+"""Strides and dilations of convolutions in real models."""
 
 
 def _can_lead_to(size: int, taps: int, result: int) -> bool:
-    """Return whether a usual stride, dilation and padding make that of this size.
+    """Return whether a usual stride, dilation and padding give a result of this size.
 
-    Padding is at most what the taps reach over the edge.
+    Padding is limited to the reach of the taps.
     """
     return any(
         (size + 2 * pad - reach - 1) // step + 1 == result
@@ -107,7 +108,7 @@ def _work(flop: float, operand: Tensor, moved_bytes: float) -> Work:
 
 
 def _touched(given: Tensor, weight: Tensor, space: Shape, *, turned: bool) -> float:
-    """Return bytes of the input that any tap reads: strides larger than the filter skip some."""
+    """Return the bytes of the input that any tap reads: strides larger than the filter skip some."""
     if turned:
         return given.bytes
     taps = (min(n, count * k) for n, count, k in zip(given.shape[2:], space, weight.shape[2:], strict=True))
@@ -115,9 +116,9 @@ def _touched(given: Tensor, weight: Tensor, space: Shape, *, turned: bool) -> fl
 
 
 def _spatial(call: Call, position: int, rank: int) -> Shape:
-    """Return one integer per spatial dimension; a list of one stands for all.
+    """Return one integer per spatial dimension; a list of one applies to all.
 
-    Padding may be named in place of them.
+    Padding may also be a name, which is `Unrecorded`.
     """
     if isinstance(call.value(position), str):
         raise Unrecorded
@@ -155,7 +156,7 @@ def backward(call: Call) -> Work:
     if not call.gradients:
         raise Unrecorded
     require(len(given.shape) == len(gradient.shape) == len(weight.shape) >= 3)
-    # A transposed convolution has its filters by input channels, and its result is no smaller than its input.
+    # A transposed convolution has its filters by input channels, and its result is at least as large as its input.
     fits = gradient.shape[1] == weight.shape[0]
     turned = given.shape[1] == weight.shape[0] and (not fits or prod(gradient.shape[2:]) > prod(given.shape[2:]))
     wanted = ("input" in call.gradients, "weight" in call.gradients, False)
@@ -169,7 +170,7 @@ def _gradients(gradient: Tensor, given: Tensor, weight: Tensor, wanted: tuple[bo
     require(given.shape[1] == weight.shape[0] if turned else gradient.shape[1] == weight.shape[0])
     one = _flop(given.shape[0], given.shape[2:] if turned else gradient.shape[2:], weight)
     of_input, of_weight, of_bias = wanted
-    # The weight is read for the gradient of the input and the input for that of the weight, if they are wanted.
+    # The input's gradient reads the weight, and the weight's gradient reads the input, if they are requested.
     moved = [gradient]
     moved += [weight, of_type(given, given.dtype)] if of_input else []
     moved += [given, of_type(weight, weight.dtype)] if of_weight else []
@@ -194,8 +195,8 @@ def _is_mask(value: object) -> bool:
 def backward_input(call: Call) -> Work:
     """Count cudnn_convolution_backward_input(self_size, grad_output, weight, ...) before PyTorch 1.11.
 
-    The size of what it writes is a concrete input, or that of the first tensor of the operator around it; where neither
-    is recorded, its bytes are unknown.
+    The size of its result is a concrete input, or that of the enclosing operator's first tensor; where neither is
+    recorded, its bytes are unknown.
     """
     gradient, weight = call.tensor(1), call.tensor(2)
     require(len(gradient.shape) == len(weight.shape) >= 3 and gradient.shape[1] == weight.shape[0])

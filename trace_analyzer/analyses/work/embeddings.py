@@ -5,40 +5,94 @@ index and writes the sum of each bag; its backward pass reads the gradient of ea
 (`fbgemm_gpu/codegen/training`; the traffic as in its benchmark, `tbe_training_benchmark`: mean width times indices).
 """
 
-from trace_analyzer.analyses.work.calls import FLOAT32, Call, Formula, Tensor, Unrecorded, Work, total_bytes
+from dataclasses import dataclass
+
+from trace_analyzer.analyses.work.calls import (
+    FLOAT32,
+    Call,
+    Formula,
+    Tensor,
+    Unrecorded,
+    Work,
+    compute,
+    require,
+    tensor_of,
+    total_bytes,
+)
 
 LOOKUP = "fbgemm::split_embedding_codegen_lookup_"
 LOOKUP_BACKWARD = (
     "torch::autograd::CppNode<SplitLookupFunction_",
     "torch::autograd::CppNode<SplitNoBagLookupFunction_",
 )
-_WEIGHTS, _WIDTHS, _TOTAL_WIDTH, _INDICES, _OFFSETS = 1, 6, 7, 11, 12
-"""Positions in a lookup: (autograd, device weights, ..., D_offsets, total_D, ..., indices, offsets, ...)."""
+_UNPOOLED = 2
+"""FBGEMM's pooling mode of lookups whose rows are returned one by one (PoolingMode.NONE)."""
+
+
+@dataclass(frozen=True)
+class _Places:
+    """Hold positions of a lookup's arguments, of which the first that is a number is the sum of the widths."""
+
+    weights: int
+    total: int
+
+    @property
+    def widths(self) -> int:
+        return self.total - 1
+
+    @property
+    def indices(self) -> int:
+        return self.total + 4
+
+    @property
+    def offsets(self) -> int:
+        return self.total + 5
+
+    @property
+    def pooling(self) -> int:
+        return self.total + 6
+
+
+def _places(call: Call) -> _Places | None:
+    """Return the positions of a lookup's arguments.
+
+    They are (autograd, [host weights], weights, uvm, cache, placements, weight offsets, D_offsets, total_D, ...). After total_D come max_D, a hash's sizes and bits, indices, offsets and the pooling mode. Lookups for torch.compile (`_pt2`) have host
+    weights before the device's, and later versions all weights in one list.
+    """
+    total = next((i for i, kind in enumerate(call.kinds) if i and kind == "Scalar"), None)
+    places: dict[int | None, int] = {3: 0, 7: 1, 8: 2}
+    if total not in places:
+        return None
+    assert total is not None
+    return _Places(places[total], total)
 
 
 def lookup(call: Call) -> Work:
     """Count a lookup: its indices, and where the sum of the widths is recorded a row of mean width per index and the bags.
 
-    One row may be read for several indices: these reads are doubted. Without the widths only indices and offsets are known.
+    One row may be read for several indices, and bags may be narrower or of unequal number: these are doubted. Without the widths, or where
+    the weights are a list, only indices and offsets are known.
     """
-    weights, widths, indices, offsets = (call.optional(i) for i in (_WEIGHTS, _WIDTHS, _INDICES, _OFFSETS))
-    known = weights is not None and widths is not None and indices is not None and offsets is not None
-    if not known or any(len(t.shape) != 1 for t in (weights, widths, indices, offsets)):  # type: ignore[union-attr]
+    places = _places(call)
+    if places is None:
         raise Unrecorded
-    assert weights is not None
-    assert widths is not None
-    assert indices is not None
-    assert offsets is not None
+    widths, indices, offsets = (call.optional(i) for i in (places.widths, places.indices, places.offsets))
+    if widths is None or indices is None or offsets is None:
+        raise Unrecorded
+    if any(len(t.shape) != 1 for t in (widths, indices, offsets)):
+        raise Unrecorded
+    weights = call.optional(places.weights) if places.weights else None
     tables, bags = widths.elements - 1, offsets.elements - 1
-    if tables < 1 or bags < 1 or bags % tables:
+    if tables < 1 or bags < 1:
         raise Unrecorded
     read = total_bytes(indices, offsets)
-    total = call.value(_TOTAL_WIDTH) if call.valued else None
-    if not isinstance(total, int) or total < tables:
+    total = call.value(places.total) if call.valued else None
+    if not isinstance(total, int) or total < tables or weights is None or len(weights.shape) != 1:
         return Work(None, read, None, least=True)
     rows = indices.elements * total / tables * weights.size
-    sums = total_bytes(Tensor((bags // tables, total), FLOAT32))
-    return Work(None, read + rows + sums, None, doubtful_bytes=rows, least=True)
+    is_pooled = call.value(places.pooling) != _UNPOOLED and not bags % tables
+    sums = total_bytes(Tensor((bags // tables, total), FLOAT32)) if is_pooled else 0.0
+    return Work(None, read + rows + sums, None, doubtful_bytes=rows + sums, least=True)
 
 
 def lookup_backward(call: Call) -> Work:
@@ -47,15 +101,15 @@ def lookup_backward(call: Call) -> Work:
 
 
 def permuted(call: Call) -> Work:
-    """Count permute_2D_sparse_data, permute_sparse_features(permute, lengths, values, weights, ...).
+    """Count permute_2D_sparse_data, permute_1D_sparse_data, permute_sparse_features(permute, lengths, values, weights, ...).
 
     Lengths are written per permuted row. Values are read once where each row is permuted; how many are written is not recorded.
     """
     order, lengths, values = call.tensor(0), call.tensor(1), call.tensor(2)
-    if len(order.shape) != 1 or len(lengths.shape) != 2 or not lengths.shape[0]:
+    if len(order.shape) != 1 or len(lengths.shape) not in (1, 2) or not lengths.shape[0]:
         raise Unrecorded
-    written = Tensor((order.elements, lengths.shape[1]), lengths.dtype)
-    used = Tensor((min(order.elements, lengths.shape[0]), lengths.shape[1]), lengths.dtype)
+    written = Tensor((order.elements, *lengths.shape[1:]), lengths.dtype)
+    used = Tensor((min(order.elements, lengths.shape[0]), *lengths.shape[1:]), lengths.dtype)
     others = total_bytes(*call.given(2)) if order.elements >= lengths.shape[0] and values.elements else 0.0
     return Work(None, total_bytes(order, used, written) + 2 * others, None, doubtful_bytes=2 * others, least=True)
 
@@ -71,6 +125,27 @@ def checked(call: Call) -> Work:
     return Work(None, total_bytes(*call.given()), None)
 
 
+def padded(call: Call) -> Work:
+    """Count jagged_to_padded_dense(values, offsets, longest, ...): each offset but one writes rows of the longest length.
+
+    Values behind the longest length are not read: that is doubted.
+    """
+    values, offsets, longest = call.tensor(0), call.tensors(1), call.numbers(2)
+    require(bool(offsets) and len(offsets[0].shape) == 1 and offsets[0].shape[0] > 0 and len(values.shape) in (1, 2))
+    result = tensor_of((offsets[0].shape[0] - 1, *longest, *values.shape[1:]), values.dtype)
+    return Work(None, total_bytes(values, result), compute(values.dtype), values.bytes)
+
+
+def unpadded(call: Call) -> Work:
+    """Count dense_to_jagged(dense, offsets, rows): where their number is recorded, rows are read and written."""
+    dense, rows = call.tensor(0), call.value(2)
+    if not isinstance(rows, int) or isinstance(rows, bool) or not dense.shape:
+        raise Unrecorded
+    kept = tensor_of((rows, dense.shape[-1]), dense.dtype)
+    require(kept.elements <= dense.elements)
+    return Work(None, total_bytes(kept, kept), compute(dense.dtype))
+
+
 def summed_up(call: Call) -> Work:
     """Count asynchronous_complete_cumsum and its kin (t): read once, written once."""
     given = call.tensor(0)
@@ -78,8 +153,11 @@ def summed_up(call: Call) -> Work:
 
 
 FORMULAS: dict[str, Formula] = {
-    "fbgemm::permute_2D_sparse_data": permuted,
-    "fbgemm::permute_sparse_features": permuted,
+    **{f"fbgemm::permute_{kind}": permuted for kind in ("1D_sparse_data", "2D_sparse_data", "sparse_features")},
+    **{f"fbgemm::jagged_to_padded_dense{end}": padded for end in ("", "_forward")},
+    **{f"fbgemm::dense_to_jagged{end}": unpadded for end in ("", "_forward")},
+    "aten::_jagged_to_padded_dense_forward": padded,
+    "aten::_padded_dense_to_jagged_forward": unpadded,
     "fbgemm::block_bucketize_sparse_features": bucketized,
     "fbgemm::bounds_check_indices": checked,
     **{f"fbgemm::asynchronous_{kind}_cumsum": summed_up for kind in ("complete", "inclusive", "exclusive")},

@@ -1,7 +1,7 @@
-"""Count what indices choose and lists are split into.
+"""Count operators that select by indices, and operators on lists.
 
-Fills and writes at indices, bags of embeddings, searches, copies of parts. Where indices stand in a list (``x[i, j]``), Kineto records none of them, so only what is written from recorded values is
-known (``at-least``).
+They are fills and writes at indices, embedding bags, searches, and copies of parts. Where indices are in a list (``x[i,
+j]``), Kineto does not record them, so only the writes from recorded values are known (``at-least``).
 """
 
 from dataclasses import replace
@@ -30,7 +30,7 @@ from trace_analyzer.analyses.work.movement import (
 
 
 def index_put(call: Call) -> Work:
-    """Count _index_put_impl_(self, indices, values, ...): the values are read; equal indices may write one place only."""
+    """Count _index_put_impl_(self, indices, values, ...): the values are read; equal indices may write to one place."""
     values = call.tensor(2)
     if values.elements < 2:
         raise Unrecorded
@@ -46,33 +46,36 @@ def index_fill(call: Call) -> Work:
 
 
 def take(call: Call) -> Work:
-    """Count take(self, index): as gather."""
+    """Count take(self, index), like gather."""
     given, index = call.tensor(0), call.tensor(1)
     count = index.elements
     return Work(0.0, index.bytes + (min(count, given.stored) + count) * given.size, compute(given.dtype))
 
 
 def masked_scatter(call: Call) -> Work:
-    """Count masked_scatter_(self, mask, source): the mask is read; how much of the source is in no record."""
+    """Count masked_scatter_(self, mask, source): the mask is read; reads of the source are not recorded."""
     return replace(moved(call.tensor(1)), least=True)
 
 
 def search(call: Call) -> Work:
-    """Count searchsorted(sorted, self, out_int32, ...), bucketize(self, boundaries, out_int32, ...): an index for each value."""
+    """Count searchsorted(sorted, self, out_int32, ...), bucketize(self, boundaries, out_int32, ...).
+
+    One index is written per value.
+    """
     values = call.tensor(1 if call.operator == "aten::searchsorted" else 0)
     narrow = call.valued and call.flag(2)
     return replace(moved(values, Tensor(values.shape, INT32 if narrow else INT64)), flop=None, least=True)
 
 
 def read_once(call: Call) -> Work:
-    """Count histc, bincount, kthvalue, median, mode, unique: the input is read at least; what is written may be little."""
+    """Count histc, bincount, kthvalue, median, mode, unique: at least the input is read; the result may be small."""
     return replace(moved(call.tensor(0)), flop=None, least=True)
 
 
 def bag(call: Call) -> Work:
     """Count _embedding_bag(weight, indices, offsets, scale, mode, sparse, weights, include_last, ...).
 
-    Rows are added up in bags. A row that several indices name may be read once: reading rows is doubted.
+    Rows are summed in bags. A row may be read once for several indices, so these reads are doubtful.
     """
     weight, index, offsets = (call.tensor(i) for i in range(3))
     require(len(weight.shape) == 2 and len(index.shape) == len(offsets.shape) == 1)
@@ -109,7 +112,7 @@ def split_copy(call: Call) -> Work:
 
 
 def padded_concatenate(call: Call) -> Work:
-    """Count _chunk_cat(tensors, dim, chunks, [out]): as cat; chunks are padded to one size."""
+    """Count _chunk_cat(tensors, dim, chunks, [out]), like cat; chunks are padded to one size."""
     return replace(concatenate(call), least=True)
 
 
@@ -121,7 +124,7 @@ FORMULAS: dict[str, Formula] = {
     "aten::masked_scatter_": masked_scatter,
     **dict.fromkeys(("aten::searchsorted", "aten::bucketize"), search),
     **dict.fromkeys([f"aten::{name}" for name in ("histc", "bincount", "kthvalue", "median", "mode", "_unique2", "unique_dim", "unique_consecutive")], read_once),
-    # The functional forms copy first, by an operator of its own, and then work in place.
+    # The functional variants first copy with an operator of its own, and then work in place.
     "aten::scatter": scatter,
     **dict.fromkeys(("aten::scatter_add", "aten::scatter_reduce", "aten::scatter_reduce_"), scatter_add),
     "aten::index_add": index_add,

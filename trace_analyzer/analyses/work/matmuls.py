@@ -78,37 +78,67 @@ def int_mm(call: Call) -> Work:
 
 
 def scaled_mm(call: Call) -> Work:
-    """Count _scaled_mm(self, mat2, scale_a, scale_b, bias, scale_result, out_dtype): the scales are read too."""
-    plain = product(call, 0, 1, result=call.type_at(6) or call.type_at(5))
-    rest = [tensor for tensor in (call.optional(2), call.optional(3), call.optional(4)) if tensor is not None]
-    moved = None if plain.moved_bytes is None else plain.moved_bytes + total_bytes(*rest)
+    """Count _scaled_mm(self, mat2, scale_a, scale_b, bias, scale_result, out_dtype): the scales are read too.
+
+    Up to PyTorch 2.2 its arguments are (self, mat2, bias, out_dtype, scale_a, scale_b, ...). Scales of blocks are padded to whole tiles,
+    of which those of blocks of 32 elements are read.
+    """
+    out = call.type_at(6) or call.type_at(5) or call.type_at(3)
+    plain = product(call, 0, 1, result=out)
+    scales = [_read_scales(call.optional(2), call.tensor(0)), _read_scales(call.optional(3), call.tensor(1))]
+    moved = None if plain.moved_bytes is None else plain.moved_bytes + total_bytes(*scales, call.optional(4))
+    return Work(plain.flop, moved, plain.dtype)
+
+
+def _read_scales(scales: Tensor | None, operand: Tensor) -> Tensor | None:
+    """Return the scales of an operand that are read: of a matrix of them no more than one of 32 elements."""
+    if scales is None or len(scales.shape) < 2:
+        return scales
+    return Tensor((min(scales.elements, max(1, operand.elements // 32)),), scales.dtype)
+
+
+def scaled_mm_of_lists(call: Call) -> Work:
+    """Count _scaled_mm_v2(self, mat2, scales, recipe, swizzle, scales, recipe, swizzle, bias, out_dtype, ...).
+
+    The types of lists of scales are not recorded: these are not counted.
+    """
+    plain = product(call, 0, 1, result=call.type_at(9))
+    bias = call.optional(8)
+    moved = None if plain.moved_bytes is None else plain.moved_bytes + total_bytes(bias)
     return Work(plain.flop, moved, plain.dtype)
 
 
 def grouped_mm(call: Call) -> Work:
-    """Count _grouped_mm, _scaled_grouped_mm(self, mat2, [scales], offs, ...): what offsets cut adds up to the whole.
+    """Count _grouped_mm, _scaled_grouped_mm(self, mat2, [scales], offs, ...).
 
-    (M, K) x (G, K, N) cuts M, (G, M, K) x (K, N) cuts N, (M, K) x (K, N) cuts K and has G results.
+    (M, K) x (G, K, N) cuts M, (G, M, K) x (K, N) cuts N, (M, K) x (K, N) cuts K and has G results. What lies behind the last offset is
+    padding, which is not computed: then the FLOP are unknown, and the bytes doubted.
     """
     a, b = call.tensor(0), call.tensor(1)
     require(len(a.shape) in (2, 3) and len(b.shape) in (2, 3) and a.shape[-1] == b.shape[-2])
     m, k, n = a.shape[-2], a.shape[-1], b.shape[-1]
     rest = call.given(2)
-    if len(a.shape) == len(b.shape) == 3:
+    is_whole = len(a.shape) == len(b.shape) == 3
+    if is_whole:
         require(a.shape[0] == b.shape[0])
         result: Shape = (a.shape[0], m, n)
-        flop = 2.0 * prod(result) * k
     elif len(a.shape) == len(b.shape) == 2:
         offsets = [t for t in rest if len(t.shape) == 1 and t.dtype == INT32]
         if not offsets:
             raise Unrecorded
-        result, flop = (offsets[0].shape[0], m, n), 2.0 * m * k * n
+        result = (offsets[0].shape[0], m, n)
     else:
-        result, flop = (m, n), 2.0 * m * k * n
-    out = call.type_at(7) or call.type_at(5) or call.type_at(4)
+        result = (m, n)
+    out = next((t for t in map(call.type_at, (10, 7, 5, 4)) if t is not None), None)
     if out is None and a.dtype is not None:
         out = DTYPES["c10::BFloat16"] if a.dtype.compute in ("fp8", "fp4") else a.dtype
-    return _work(flop, [a, b, *rest], Tensor(result, out))
+    packed = 2 if a.dtype is not None and a.dtype.compute == "fp4" else 1
+    work = _work(2.0 * prod(result) * k * packed, [a, b, *rest], Tensor(result, out))
+    if is_whole:
+        return work
+    sure = total_bytes(Tensor(result, out)) if len(a.shape) == len(b.shape) == 2 else 0.0
+    moved = work.moved_bytes or 0.0
+    return Work(None, work.moved_bytes, work.dtype, moved - sure, least=True)
 
 
 def mv(call: Call) -> Work:
@@ -219,8 +249,8 @@ FORMULAS: dict[str, Formula] = {
     "aten::matmul": matmul,
     "aten::_int_mm": int_mm,
     "aten::_scaled_mm": scaled_mm,
-    "aten::_grouped_mm": grouped_mm,
-    "aten::_scaled_grouped_mm": grouped_mm,
-    "aten::_weight_int4pack_mm": int4_mm,
+    "aten::_scaled_mm_v2": scaled_mm_of_lists,
+    **dict.fromkeys(("aten::_grouped_mm", "aten::_scaled_grouped_mm", "aten::_scaled_grouped_mm_v2"), grouped_mm),
+    **dict.fromkeys(("aten::_weight_int4pack_mm", "aten::_weight_int4pack_mm_with_scales_and_zeros"), int4_mm),
     "aten::_weight_int8pack_mm": int8_mm,
 }

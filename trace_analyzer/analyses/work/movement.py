@@ -57,7 +57,7 @@ def concatenate(call: Call) -> Work:
 
 
 def _some(tensor: Tensor, count: int) -> float:
-    """Return bytes of ``count`` elements of a tensor, each of its own counted once."""
+    """Return the bytes of ``count`` elements of a tensor; repeated indices are doubtful."""
     return min(count, tensor.stored) * tensor.size
 
 
@@ -72,7 +72,8 @@ def index_select(call: Call) -> Work:
 def _rows(given: Tensor, index: Tensor, of: int) -> Work:
     require(of > 0)
     count = given.elements // of * index.elements
-    return Work(0.0, index.bytes + _some(given, count) + count * given.size, compute(given.dtype))
+    read = _some(given, count)
+    return Work(0.0, index.bytes + read + count * given.size, compute(given.dtype), read)
 
 
 def embedding(call: Call) -> Work:
@@ -96,8 +97,8 @@ def gather(call: Call) -> Work:
     """Count gather(self, dim, index)."""
     given, index = call.tensor(0), call.tensor(2)
     count = index.elements
-    both = index.bytes + _some(given, count) + count * given.size
-    return Work(0.0, both, compute(given.dtype), _expandable(index))
+    read = _some(given, count)
+    return Work(0.0, index.bytes + read + count * given.size, compute(given.dtype), _expandable(index) + read)
 
 
 def _expandable(index: Tensor) -> float:
@@ -109,8 +110,9 @@ def scatter_add(call: Call) -> Work:
     """Count scatter_add(self, dim, index, src): places are read, added to and written."""
     given, index, source = call.tensor(0), call.tensor(2), call.tensor(3)
     count = index.elements
-    bytes_moved = index.bytes + _some(source, count) + 2 * _some(given, count)
-    return Work(float(count), bytes_moved, compute(given.dtype), _expandable(index))
+    places = 2 * _some(given, count)
+    bytes_moved = index.bytes + _some(source, count) + places
+    return Work(float(count), bytes_moved, compute(given.dtype), _expandable(index) + places)
 
 
 def scatter(call: Call) -> Work:
@@ -118,14 +120,15 @@ def scatter(call: Call) -> Work:
     given, index, source = call.tensor(0), call.tensor(2), call.optional(3)
     count = index.elements
     read = 0.0 if source is None else _some(source, count)
-    return Work(0.0, index.bytes + read + _some(given, count), compute(given.dtype), _expandable(index))
+    places = _some(given, count)
+    return Work(0.0, index.bytes + read + places, compute(given.dtype), _expandable(index) + places)
 
 
 def index_add(call: Call) -> Work:
     """Count index_add_(self, dim, index, source)."""
     given, index, source = call.tensor(0), call.tensor(2), call.tensor(3)
-    both = index.bytes + source.bytes + 2 * _some(given, source.elements)
-    return Work(float(source.elements), both, compute(given.dtype))
+    places = 2 * _some(given, source.elements)
+    return Work(float(source.elements), index.bytes + source.bytes + places, compute(given.dtype), places)
 
 
 def index_copy(call: Call) -> Work:

@@ -2,7 +2,7 @@
 
 FLOP are per element, from the definitions (see each function).
 
-Every tensor is read or written once, though kernels that do not keep a row on chip read it two or three times.
+Every tensor is read or written once, though kernels that do not keep a row on the chip read it two or three times.
 """
 
 from trace_analyzer.analyses.work.calls import (
@@ -21,12 +21,12 @@ from trace_analyzer.analyses.work.calls import (
 
 _STATISTICS = 4  # mean: add; variance: subtract, square, add
 _SCALE = 2  # subtract the mean, divide by the deviation
-_INPUT_GRADIENT = 10  # normalized value 2, weighted gradient 1, two sums 3, their combination 4
+_INPUT_GRADIENT = 10  # normalized value 2, weighted gradient 1, two sums 3, combination 4
 _WEIGHT_GRADIENT = 2  # multiply, add
 
 
 def _statistics(count: int, dtype: Dtype | None) -> Tensor:
-    """Return mean and deviation of ``count`` rows, kept in fp32 for narrower types."""
+    """Return mean and deviation of ``count`` rows, stored in FP32 for narrower types."""
     return Tensor((2, count), FLOAT32 if dtype is not None and dtype.bytes < 4 else dtype)
 
 
@@ -69,14 +69,21 @@ def _backward(
 
 
 def batch_norm(call: Call) -> Work:
-    """Count native_batch_norm, cudnn_batch_norm, miopen_batch_norm(input, weight, bias, mean, var, training, ...)."""
+    """Count native_batch_norm, cudnn_batch_norm, miopen_batch_norm(input, weight, bias, mean, var, training, ...).
+
+    Without running statistics _native_batch_norm_legit has the flag in their place; _batch_norm_with_update always trains.
+    """
     given, weight, bias = call.tensor(0), call.optional(1), call.optional(2)
     require(len(given.shape) >= 2)
-    training = call.flag(5) if call.valued else call.operator.startswith("aten::cudnn")
+    if call.valued and "with_update" not in call.operator:
+        training = call.flag(5) or call.flag(3)
+    else:
+        training = call.operator.startswith(("aten::cudnn", "aten::_batch_norm_with_update"))
     flop = (_STATISTICS if training else 0) + _SCALE
     moved = total_bytes(given, weight, bias, call.optional(3), call.optional(4), Tensor(given.shape, given.dtype))
     moved += _statistics(given.shape[1], given.dtype).bytes if training else 0.0
-    # Without values it is not known whether statistics were computed too; those of libraries for training always are.
+    # Without values, it is unknown whether statistics were computed too; training operators of libraries always compute
+    # them.
     least = not call.valued and not training
     return Work(flop * given.elements + _affine(given, weight, bias), moved, compute(given.dtype), least=least)
 
@@ -130,7 +137,10 @@ def batch_sums(call: Call) -> Work:
 
 
 def batch_gradient(call: Call) -> Work:
-    """Count batch_norm_backward_elemt(grad_out, input, mean, invstd, weight, sums ...): two differences, products 3, scale."""
+    """Count batch_norm_backward_elemt(grad_out, input, mean, invstd, weight, sums ...).
+
+    FLOP per element: two differences, three products, scale.
+    """
     gradient, given = call.tensor(0), call.tensor(1)
     require(gradient.elements == given.elements)
     return Work(
@@ -141,7 +151,10 @@ def batch_gradient(call: Call) -> Work:
 
 
 def gathered_statistics(call: Call) -> Work:
-    """Count batch_norm_gather_stats_with_counts(input, mean, invstd, ...): those of each rank; the input gives its type alone."""
+    """Count batch_norm_gather_stats_with_counts(input, mean, invstd, ...): the statistics of each rank.
+
+    Only the type of the input is used.
+    """
     parts = call.given(1)
     require(bool(parts))
     return Work(6.0 * parts[0].elements, total_bytes(*parts), compute(parts[0].dtype), least=True)
@@ -180,11 +193,27 @@ def rms_norm_backward(call: Call) -> Work:
 def softmax(call: Call) -> Work:
     """Count _softmax, _log_softmax(self, dim, half_to_float): maximum, subtract, exp, add, divide."""
     given = call.tensor(0)
-    # Without values it is not known whether a half type was widened (half_to_float).
+    # Without values, it is unknown whether a 16-bit type was widened (half_to_float).
     least = not call.valued and given.dtype is not None and given.dtype.bytes < 4
     widened = call.valued and call.flag(2)
     answer = Tensor(given.shape, FLOAT32 if widened else floating(given.dtype))
     return Work(5.0 * given.elements, total_bytes(given, answer), compute(given.dtype), least=least)
+
+
+def masked_softmax(call: Call) -> Work:
+    """Count _masked_softmax(self, mask, dim, mask_type) of fast transformer layers: as `softmax`, and the mask is read."""
+    given = call.tensor(0)
+    return Work(
+        5.0 * given.elements, total_bytes(given, call.tensor(1), Tensor(given.shape, given.dtype)), compute(given.dtype)
+    )
+
+
+def biased_heads(call: Call) -> Work:
+    """Count _transform_bias_rescale_qkv(qkv, bias, heads): add, scale the third that is the query; three results."""
+    given, bias = call.tensor(0), call.tensor(1)
+    require(given.shape[-1:] == bias.shape[-1:])
+    flop = given.elements * 4 / 3
+    return Work(flop, total_bytes(given, bias, Tensor(given.shape, given.dtype)), compute(given.dtype))
 
 
 def softmax_backward(call: Call) -> Work:
@@ -199,7 +228,7 @@ def softmax_backward(call: Call) -> Work:
 
 
 def nll_loss(call: Call) -> Work:
-    """Count nll_loss_forward(self, target, weight, ...): one element of each row is read and added."""
+    """Count nll_loss_forward(self, target, weight, ...): one element per row is read and added."""
     given, target = call.tensor(0), call.tensor(1)
     require(len(given.shape) in (1, 2, 4))
     picked = Tensor(target.shape, given.dtype)
@@ -220,19 +249,21 @@ FORMULAS: dict[str, Formula] = {
     "aten::native_layer_norm": layer_norm,
     "aten::native_layer_norm_backward": layer_norm_backward,
     **{f"aten::{library}_batch_norm": batch_norm for library in ("native", "cudnn", "miopen")},
-    "aten::_native_batch_norm_legit": batch_norm,
+    **dict.fromkeys(("aten::_native_batch_norm_legit", "aten::_batch_norm_with_update"), batch_norm),
     "aten::batch_norm_stats": batch_statistics,
     "aten::batch_norm_elemt": batch_elements,
     "aten::batch_norm_backward_reduce": batch_sums,
     "aten::batch_norm_backward_elemt": batch_gradient,
     "aten::batch_norm_gather_stats_with_counts": gathered_statistics,
     **{f"aten::{library}_batch_norm_backward": batch_norm_backward for library in ("cudnn", "miopen")},
-    "aten::native_batch_norm_backward": native_batch_norm_backward,
+    **dict.fromkeys(("aten::native_batch_norm_backward", "aten::batch_norm_backward"), native_batch_norm_backward),
     "aten::native_group_norm": group_norm,
     "aten::native_group_norm_backward": group_norm_backward,
     "aten::_fused_rms_norm": rms_norm,
     "aten::_fused_rms_norm_backward": rms_norm_backward,
     **dict.fromkeys(("aten::_softmax", "aten::_log_softmax", "aten::_safe_softmax"), softmax),
+    "aten::_masked_softmax": masked_softmax,
+    "aten::_transform_bias_rescale_qkv": biased_heads,
     **dict.fromkeys(("aten::_softmax_backward_data", "aten::_log_softmax_backward_data"), softmax_backward),
     **dict.fromkeys(("aten::nll_loss_forward", "aten::nll_loss2d_forward"), nll_loss),
     **dict.fromkeys(("aten::nll_loss_backward", "aten::nll_loss2d_backward"), nll_loss_backward),

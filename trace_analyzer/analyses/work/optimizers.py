@@ -1,7 +1,7 @@
-"""Count updates of whole lists of tensors: ``_foreach_*`` and fused optimizers.
+"""Count updates of lists of tensors: ``_foreach_*`` and fused optimizers.
 
-FLOP per element from the update rule; bytes where the kernel's name tells the type of the lists, because Kineto records
-only their shapes.
+FLOP per element follow from the update rule. Bytes need the element type from the kernel's name, because Kineto records
+only the shapes of lists.
 """
 
 from trace_analyzer.analyses.work.calls import (
@@ -17,7 +17,8 @@ from trace_analyzer.analyses.work.calls import (
 from trace_analyzer.analyses.work.pointwise import SPECIFICATIONS, Pointwise
 
 _FUSED = {
-    # (lists that are read, of these written, FLOP per element): moments 3 + 4, bias corrections 2, root, add, divide, update 2
+    # (lists that are read, number of these that are written, FLOP per element): moments 3 + 4, bias corrections 2,
+    # root, add, divide, update 2
     "aten::_fused_adam_": (4, 3, 15),
     "aten::_fused_adamw_": (4, 3, 17),
     "aten::_fused_sgd_": (3, 2, 5),
@@ -68,7 +69,7 @@ def foreach_norm(call: Call) -> Work:
 
 
 def foreach_maximum(call: Call) -> Work:
-    """Count _foreach_max(self): one comparison each."""
+    """Count _foreach_max(self): one comparison per element."""
     tensors = call.tensors(0)
     return _work(float(_elements(tensors)), [tensors])
 
@@ -85,7 +86,7 @@ def foreach_zero(call: Call) -> Work:
 
 
 def unscale(call: Call) -> Work:
-    """Count _amp_foreach_non_finite_check_and_unscale_(self, found_inf, inv_scale): compared, multiplied, in place."""
+    """Count _amp_foreach_non_finite_check_and_unscale_(self, found_inf, inv_scale): compare and multiply in place."""
     tensors = call.tensors(0)
     return _work(2.0 * _elements(tensors), [tensors, tensors])
 
@@ -98,12 +99,12 @@ def fused(call: Call) -> Work:
     reads, writes, flop = _FUSED[call.operator]
     lists = [tensors for i in range(reads) if (tensors := _optional(call, i))]
     require(len(lists) >= 2 and len({len(tensors) for tensors in lists}) == 1)
-    kept = len(lists) - 1  # all but the gradients are written back
+    kept = len(lists) - 1  # all lists except the gradients are written back
     return _work(float(flop * _elements(lists[0])), [*lists, *([lists[0]] * min(kept, writes))])
 
 
 def _optional(call: Call, position: int) -> tuple[Tensor, ...]:
-    """Return the list there; empty where an optional one (momenta, maxima) was not given."""
+    """Return the list at this position; empty for an omitted optional one (momenta, maxima)."""
     argument = call.arguments[position] if position < len(call.arguments) else None
     return argument if isinstance(argument, tuple) else call.tensors(position) if position < 2 else ()
 

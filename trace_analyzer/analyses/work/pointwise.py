@@ -1,7 +1,7 @@
-"""Count element-by-element arithmetic: every input is read once, in its own size, and the output is written once.
+"""Count element-wise arithmetic: every input is read once with its own size, and the output is written once.
 
-FLOP per element of the output are those of the function's definition, where every addition, multiplication,
-division, comparison and every elementary function (exp, tanh, erf, ...) counts as one.
+FLOP per output element follow from the function's definition, where every addition, multiplication, division,
+comparison and elementary function (exp, tanh, erf, ...) counts as one.
 """
 
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ from trace_analyzer.analyses.work.matmuls import broadcast
 
 @dataclass(frozen=True)
 class Pointwise:
-    """Declare ``inputs``, leading arguments that may be tensors, ``result`` (same, floating or bool) and FLOP an element."""
+    """Declare ``inputs`` (number of leading tensors), ``result`` (same, floating or bool) and FLOP per element."""
 
     inputs: int
     flop: float
@@ -54,7 +54,7 @@ _TWO_INPUTS = {
     "clamp_min clamp_max pow",
 }
 _COMPARISONS = "eq ne lt le gt ge equal_to greater greater_equal less less_equal not_equal isclose logical_and logical_or logical_xor"
-# Derivatives from the function's definition; the incoming gradient is multiplied in.
+# Derivatives from the function's definition, times the incoming gradient.
 _BACKWARD = {
     "threshold_backward": (2, 1), "relu_backward": (2, 1), "hardtanh_backward": (2, 2), "leaky_relu_backward": (2, 2),
     "sigmoid_backward": (2, 3), "tanh_backward": (2, 3), "silu_backward": (2, 8), "gelu_backward": (2, 11),
@@ -91,7 +91,7 @@ _OTHERS = {
 
 
 _WITH_ITSELF = {"aten::isnan": ("aten::ne",), "aten::isfinite": ("aten::eq",)}
-"""Operators that compare a tensor with itself to find what is no number (ATen/native/TensorCompare.cpp)."""
+"""Operators that compare a tensor with itself to find NaN (ATen/native/TensorCompare.cpp)."""
 
 
 def _specifications() -> dict[str, Pointwise]:
@@ -143,7 +143,7 @@ def _formula(name: str, spec: Pointwise) -> Formula:
 
 
 def _flop(call: Call, name: str, spec: Pointwise) -> float:
-    """Return FLOP per element; a sum with a factor multiplies too."""
+    """Return FLOP per element; a sum with a factor also multiplies."""
     scaled = name.rstrip("_") in ("add", "sub", "rsub") and call.valued and call.value(2) not in (None, 1, True)
     return spec.flop + scaled
 
@@ -151,7 +151,7 @@ def _flop(call: Call, name: str, spec: Pointwise) -> float:
 def fused_dropout(call: Call) -> Work:
     """Count native_dropout(input, p, train), _fused_dropout.
 
-    One number is drawn, compared, multiplied; the mask is written too.
+    A random number is drawn, compared and multiplied; the mask is also written.
     """
     given = call.tensor(0)
     return Work(3.0 * given.elements, 2 * given.bytes + given.elements * BOOL.bytes, compute(given.dtype))

@@ -20,9 +20,10 @@ from trace_analyzer.analyses.work.movement import moved
 
 
 def recurrent(call: Call) -> Work:
-    """Count _cudnn_rnn, miopen_rnn(input, weights, ...): every matrix multiplies each step's (or layer's) row of each sample.
+    """Count _cudnn_rnn, miopen_rnn(input, weights, ...): every weight multiplies one row per sample, step and layer.
 
-    Input is (steps, samples, width), or (rows, width) of packed sequences. What is kept for the backward pass is not counted.
+    The input is (steps, samples, width), or (rows, width) for packed sequences. Tensors saved for the backward pass are
+    not counted.
     """
     given, weights = call.tensor(0), call.tensors(1)
     require(len(given.shape) in (2, 3))
@@ -35,15 +36,15 @@ def recurrent(call: Call) -> Work:
 
 
 def recurrent_backward(call: Call) -> Work:
-    """Count _cudnn_rnn_backward, miopen_rnn_backward(input, weights, ...): two products for each."""
+    """Count _cudnn_rnn_backward, miopen_rnn_backward(input, weights, ...): two matmuls for each forward one."""
     work = recurrent(call)
     return replace(work, flop=None if work.flop is None else 2 * work.flop)
 
 
 _LSTM = 3 * 4 + 1 + 3 + 2
-"""FLOP of an LSTM cell's element: three sigmoids, a tanh; f c + i g; o tanh(c)."""
+"""FLOP per element of an LSTM cell: three sigmoids, a tanh; f c + i g; o tanh(c)."""
 _GRU = 2 * 4 + 1 + 5
-"""FLOP of a GRU cell's element: two sigmoids, a tanh; n + r h, (1 - z) n + z h."""
+"""FLOP per element of a GRU cell: two sigmoids, a tanh; n + r h, (1 - z) n + z h."""
 
 
 def lstm_cell(call: Call) -> Work:
@@ -57,7 +58,10 @@ def lstm_cell(call: Call) -> Work:
 
 
 def gru_cell(call: Call) -> Work:
-    """Count _thnn_fused_gru_cell(input_gates, hidden_gates, hx, biases): three gates; h and five kept tensors are written."""
+    """Count _thnn_fused_gru_cell(input_gates, hidden_gates, hx, biases): three gates.
+
+    h and five saved tensors are written.
+    """
     gates, hidden, state = (call.tensor(i) for i in range(3))
     require(gates.elements == hidden.elements == 3 * state.elements)
     sums = 1 + sum(call.optional(i) is not None for i in (3, 4))
@@ -68,13 +72,13 @@ def gru_cell(call: Call) -> Work:
 
 _COMPLEX = {4: DTYPES["c10::complex<float>"], 8: DTYPES["c10::complex<double>"], 2: DTYPES["c10::complex<c10::Half>"]}
 _REAL = {8: FLOAT32, 16: DTYPES["double"], 4: DTYPES["c10::Half"]}
-"""Types of complex and real numbers by the bytes of what they are transformed from."""
+"""Result types of Fourier transforms by the bytes of the input's elements."""
 
 
 def fourier(call: Call) -> Work:
     """Count _fft_c2c(self, dims, ...), _fft_r2c(self, dims, norm, onesided), _fft_c2r(self, dims, norm, last_size).
 
-    FLOP depend on how the sizes factor.
+    FLOP depend on the factorization of the sizes.
     """
     given = call.tensor(0)
     if given.dtype is None:
@@ -92,7 +96,7 @@ def fourier(call: Call) -> Work:
 
 
 def distances(call: Call) -> Work:
-    """Count _cdist_forward(x1, x2, p, ...): of each pair of rows; subtract, power, add."""
+    """Count _cdist_forward(x1, x2, p, ...) for each pair of rows: subtract, power, add."""
     one, other = call.tensor(0), call.tensor(1)
     require(len(one.shape) >= 2 and len(other.shape) >= 2 and one.shape[-1] == other.shape[-1])
     shape = (*broadcast(one.shape[:-2], other.shape[:-2]), one.shape[-2], other.shape[-2])
@@ -100,7 +104,10 @@ def distances(call: Call) -> Work:
 
 
 def distances_backward(call: Call) -> Work:
-    """Count _cdist_backward(grad, x1, x2, p, distances): all are read, the gradient of x1 is written; difference, factor, add."""
+    """Count _cdist_backward(grad, x1, x2, p, distances): subtract, multiply, add.
+
+    All are read, and the gradient of x1 is written.
+    """
     gradient, one, other, known = (call.tensor(i) for i in (0, 1, 2, 4))
     require(gradient.elements == known.elements and bool(one.shape))
     flop = 4.0 * gradient.elements * one.shape[-1]
@@ -108,7 +115,7 @@ def distances_backward(call: Call) -> Work:
 
 
 def weight_norm(call: Call) -> Work:
-    """Count _weight_norm_interface(v, g, dim): square, add, scale; the norms are kept."""
+    """Count _weight_norm_interface(v, g, dim): square, add, scale; the norms are also written."""
     weight, scale = call.tensor(0), call.tensor(1)
     return moved(
         weight, scale, Tensor(weight.shape, weight.dtype), Tensor(scale.shape, FLOAT32), flop=3.0 * weight.elements
@@ -116,7 +123,7 @@ def weight_norm(call: Call) -> Work:
 
 
 def weight_norm_backward(call: Call) -> Work:
-    """Count _weight_norm_interface_backward(grad, v, g, norms, dim): a product and a sum, then a scaled difference 3."""
+    """Count _weight_norm_interface_backward(grad, v, g, norms, dim): product, sum, and a scaled difference 3."""
     gradient, weight, scale, norms = (call.tensor(i) for i in range(4))
     require(gradient.elements == weight.elements)
     written = Tensor(weight.shape, weight.dtype), Tensor(scale.shape, scale.dtype)
@@ -129,7 +136,7 @@ PRODUCTS: dict[str, Formula] = {
     **dict.fromkeys(("aten::_cudnn_rnn", "aten::miopen_rnn"), recurrent),
     **dict.fromkeys(("aten::_cudnn_rnn_backward", "aten::miopen_rnn_backward"), recurrent_backward),
 }
-"""Layers whose FLOP are those of products."""
+"""Layers that compute matmuls."""
 FORMULAS: dict[str, Formula] = {
     "aten::_thnn_fused_lstm_cell": lstm_cell,
     "aten::_thnn_fused_gru_cell": gru_cell,

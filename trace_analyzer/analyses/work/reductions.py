@@ -1,6 +1,6 @@
 """Count reductions: the input is read once, the result written once.
 
-FLOP are per element read, from the definition.
+FLOP per element read follow from the definition.
 """
 
 from dataclasses import replace
@@ -24,7 +24,7 @@ from trace_analyzer.analyses.work.calls import (
 
 
 def reduced(given: Tensor, dims: Shape | None) -> int:
-    """Count the elements that are left when these dimensions (none named: all) are reduced."""
+    """Return the number of elements that remain after reducing these dimensions (all of them by default)."""
     rank = max(1, len(given.shape))
     require(dims is None or all(-rank <= dim < rank for dim in dims))
     gone = set(range(rank)) if not dims else {dim % rank for dim in dims}
@@ -32,9 +32,9 @@ def reduced(given: Tensor, dims: Shape | None) -> int:
 
 
 def _dims(call: Call, position: int) -> Shape | None:
-    """Return the dimensions there: None or an empty list is all of them.
+    """Return the dimensions at this position: None or an empty list means all.
 
-    Where values are missing, all are taken to go: the least that is left.
+    Without values, all dimensions are assumed to be reduced, which gives the smallest result.
     """
     if position >= len(call.arguments) or not call.valued:
         return None
@@ -45,7 +45,7 @@ def _dims(call: Call, position: int) -> Shape | None:
 def _formula(flop: float, *, dims: int, result: Dtype | None = None, dtype: int | None = None) -> Formula:
     """Return a formula; ``dims`` and ``dtype`` are positions in the overload with dimensions.
 
-    The others have too few arguments for them.
+    Other overloads have too few arguments to contain them.
     """
 
     def formula(call: Call) -> Work:

@@ -1,7 +1,7 @@
-"""Find the runs of kernels that equal what a graph replays, by names, grids and blocks in order.
+"""Find runs of kernels that equal those of a graph replay, by names, grids and blocks in order.
 
-Sequences are compared by rolling fingerprints (Karp and Rabin 1987): the sum of codes times powers of an odd number
-modulo 2**64. Everything here takes frames of codes; what a match means is for `trace_analyzer.analyses.replays`.
+Sequences are compared by rolling hashes (Karp and Rabin 1987): the sum of codes times powers of an odd number modulo
+2**64. This module works on frames of codes; `trace_analyzer.analyses.replays` interprets the matches.
 """
 
 import polars as pl
@@ -11,13 +11,13 @@ from trace_analyzer.frames.lookups import map_unique
 
 KEYS = ("name", "grid", "block")
 CALL = ("operator", "input_dims", "input_types", "input_strides", "concrete_inputs")
-"""What makes two calls of operators one: their kernels do the same work."""
+"""Columns that identify a call: equal ones mean that the kernels do the same work."""
 
 _STEP = 6_364_136_223_846_793_005
-"""An odd number, so that it has an inverse modulo 2**64 (Knuth's MMIX multiplier)."""
+"""An odd number, which has an inverse modulo 2**64 (Knuth's MMIX multiplier)."""
 _STEP_BACK = pow(_STEP, -1, 2**64)
 _MOST_VERSIONS = 64
-"""Runs of different calls that are compared for one sequence: with more of them nothing would agree."""
+"""Most runs of different calls that are compared for one sequence; more would not agree in anything."""
 
 _AGREED = ("call", "operator_code", "module_code")
 _RUNS = {"sequence": pl.UInt64, "length": pl.UInt32, "first": pl.UInt32}
@@ -30,7 +30,7 @@ def is_replayed(kernels: pl.DataFrame) -> pl.Series:
 
 
 def sequences_of(graphs: pl.DataFrame) -> pl.DataFrame:
-    """Return (launch_id, length, sequence): the fingerprint of each graph launch of enough kernels.
+    """Return (launch_id, length, sequence): the hash of each graph launch with enough kernels.
 
     ``graphs`` has launch_id, place and code, in order of both.
     """
@@ -42,10 +42,11 @@ def sequences_of(graphs: pl.DataFrame) -> pl.DataFrame:
 
 
 def whole_matches(graphs: pl.DataFrame, executed: pl.DataFrame) -> pl.DataFrame:
-    """Return (launch_id, place, position, `_AGREED` flags) for graph launches of which an equal sequence was executed.
+    """Return (launch_id, place, position, `_AGREED` flags) for graph launches whose whole sequence was also executed.
 
-    ``executed`` has track, code, call, operator_code and module_code in order; positions are its rows. Where several runs equal the
-    sequence, the position is in the first, and the flags say for each place in what all agree.
+    ``executed`` has track, code, call, operator_code and module_code in order; positions are its rows. Where several
+    runs equal the sequence, the position is in the first one, and the flags show for each place in which columns all
+    runs agree.
     """
     sequences = sequences_of(graphs)
     wanted = sequences.select("length", "sequence").unique()
@@ -57,7 +58,7 @@ def whole_matches(graphs: pl.DataFrame, executed: pl.DataFrame) -> pl.DataFrame:
 
 
 def part_matches(graphs: pl.DataFrame, executed: pl.DataFrame) -> pl.DataFrame:
-    """Return the same for kernels of which enough neighbours were executed as they are replayed, not the whole sequence."""
+    """Return the same for kernels in a run of enough neighbours that was also executed, without the whole sequence."""
     length = thresholds.REPLAY_NEIGHBOURS
     sequences = sequences_of(graphs)
     firsts = sequences.unique(["length", "sequence"], keep="first", maintain_order=True)
@@ -86,7 +87,7 @@ def part_matches(graphs: pl.DataFrame, executed: pl.DataFrame) -> pl.DataFrame:
 
 
 def captured_matches(graphs: pl.DataFrame, captured: pl.DataFrame) -> pl.DataFrame:
-    """Return the same for graph launches of as many kernels as a capture launched: in its order.
+    """Return the same for graph launches with as many kernels as a capture has launches, in its order.
 
     ``captured`` has capture, place, call, operator_code and module_code; positions are its rows.
     """
@@ -103,7 +104,7 @@ def captured_matches(graphs: pl.DataFrame, captured: pl.DataFrame) -> pl.DataFra
 
 
 def _agreement(places: pl.DataFrame, executed: pl.DataFrame, by: list[str]) -> pl.DataFrame:
-    """Return for each place the first position of its runs, and in what all of them agree."""
+    """Return for each place the first position of its runs, and the columns in which all of them agree."""
     if "position" not in places.columns:
         places = places.with_columns((pl.col("first") + pl.col("place")).alias("position"))
     rows = executed.select(_AGREED)[places.get_column("position").cast(pl.UInt32)]
@@ -117,9 +118,11 @@ def _agreement(places: pl.DataFrame, executed: pl.DataFrame, by: list[str]) -> p
 
 
 def _runs(executed: pl.DataFrame, wanted: pl.DataFrame, length: int) -> pl.DataFrame:
-    """Return (sequence, length, first): where sequences of this length were executed, first of those of equal calls.
+    """Return (sequence, length, first): where sequences of this length were executed.
 
-    A window's sum of codes times powers of a step, divided by the power at its start, does not depend on where it is.
+    Of executions with equal calls, only the first is returned.
+
+    A window's sum of codes times powers, divided by the power at its start, is independent of its position.
     """
     windows = executed.select(
         pl.int_range(pl.len(), dtype=pl.UInt32).alias("first"),
@@ -140,7 +143,7 @@ def _runs(executed: pl.DataFrame, wanted: pl.DataFrame, length: int) -> pl.DataF
 
 
 def _windows(column: str, length: int) -> pl.Expr:
-    """Return the fingerprint of the ``length`` values from each row on; arithmetic wraps at 2**64."""
+    """Return the hash of the ``length`` values from each row on; arithmetic wraps at 2**64."""
     terms = pl.col(column) * _powers()
     upto = terms.cum_sum()
     return (upto.shift(1 - length) - upto + terms) * pl.repeat(_STEP_BACK, pl.len(), dtype=pl.UInt64).cum_prod().shift(

@@ -1,7 +1,7 @@
-"""Count gradients of pads, pools and resampling, sampling by a grid, and windows laid out as columns.
+"""Count gradients of padding, pooling and resampling, grid sampling, and im2col.
 
-A gradient of these is read once and the gradient of the input written once; the input itself is not needed, where its shape
-is an argument. What a grid samples may be part of the input: reading it is doubted.
+A gradient is read once and the input's gradient written once; the input itself is not needed where its shape is an
+argument. Grid sampling may read only a part of the input, so these reads are doubtful.
 """
 
 from dataclasses import replace
@@ -40,7 +40,7 @@ def upsample_backward(flop: float | None) -> Formula:
 
 
 def pad_backward(call: Call) -> Work:
-    """Count reflection_padNd_backward, replication_padNd_backward(grad_output, self, padding): each gradient is added once."""
+    """Count reflection_padNd_backward, replication_padNd_backward(grad_output, self, padding): one addition each."""
     gradient, given = call.tensor(0), call.tensor(1)
     require(len(gradient.shape) == len(given.shape))
     return moved(gradient, Tensor(given.shape, given.dtype), flop=float(gradient.elements))
@@ -53,7 +53,7 @@ def unfold_backward(call: Call) -> Work:
 
 
 def adaptive_max_pool(rank: int) -> Formula:
-    """Return the formula of adaptive_max_poolNd(self, output_size): every input is compared once; indices are written too."""
+    """Count adaptive_max_poolNd: every input is compared once; indices are also written."""
 
     def formula(call: Call) -> Work:
         given, size = call.tensor(0), call.numbers(1)
@@ -65,7 +65,10 @@ def adaptive_max_pool(rank: int) -> Formula:
 
 
 _BILINEAR = {0: 2.0, 1: 0.0}
-"""Interpolation of grid_sampler: mode -> FLOP per tap and output (bilinear: multiply, add; nearest: none). Bicubic is not counted."""
+"""Interpolation modes of grid_sampler -> FLOP per tap and output (bilinear: multiply, add; nearest: none).
+
+Bicubic is not counted.
+"""
 
 
 def grid_sampler(call: Call) -> Work:
@@ -80,7 +83,7 @@ def grid_sampler(call: Call) -> Work:
 def grid_sampler_backward(call: Call) -> Work:
     """Count grid_sampler_2d_backward(grad_output, input, grid, ...): both gradients are written.
 
-    The input is read for the grid's.
+    The gradient of the grid reads the input.
     """
     gradient, given, grid = (call.tensor(i) for i in range(3))
     require(_sampled(given, grid) == gradient.shape)
@@ -122,21 +125,21 @@ def from_columns(call: Call) -> Work:
 
 
 def gated_linear(call: Call) -> Work:
-    """Count glu(self, dim): sigmoid 4 and a product for each pair."""
+    """Count glu(self, dim): sigmoid 4 and a multiplication per pair."""
     given = call.tensor(0)
     require(given.elements % 2 == 0)
     return moved(given, Tensor((given.elements // 2,), given.dtype), flop=2.5 * given.elements)
 
 
 def gated_linear_backward(call: Call) -> Work:
-    """Count glu_backward(grad_output, self, dim): sigmoid 4, products and difference 5 for each pair."""
+    """Count glu_backward(grad_output, self, dim): sigmoid 4, multiplications and a difference 5 per pair."""
     gradient, given = call.tensor(0), call.tensor(1)
     require(2 * gradient.elements == given.elements)
     return moved(gradient, given, Tensor(given.shape, given.dtype), flop=9.0 * gradient.elements)
 
 
 _TAPS = {"linear1d": 2, "bilinear2d": 4, "trilinear3d": 8, "bicubic2d": 16}
-"""Inputs that an output depends on: a multiplication and an addition for each."""
+"""Inputs per output, each with a multiplication and an addition."""
 
 FORMULAS: dict[str, Formula] = {
     **{

@@ -1,4 +1,4 @@
-"""Share the work of operator calls among the kernels that did it."""
+"""Share the work of operator calls among their kernels."""
 
 from dataclasses import dataclass
 
@@ -17,16 +17,16 @@ from trace_analyzer.units import counted
 
 INPUTS = ("input_dims", "input_types", "input_strides", "concrete_inputs")
 SHARE_COLUMNS = ("flop", "moved_bytes", "doubtful_bytes", "call_dtype", "work_from", "is_matmul")
-"""What a kernel has of its operator's work."""
+"""Columns of a kernel's share of its operator's work."""
 _CALL = Record._fields
 _KERNEL = (
     "activity_id", "name", "device", "start_ns", "duration_ns", "launch_id", "launch_name", "launch_thread",
     "launch_start_ns", "operator_id", "operator", "bucket", "group", "prior", "grid", "block", "graph_node_id",
 )  # fmt: skip
-"""Of the columns of activities, those that tell whose work a kernel did."""
+"""Columns of activities that determine whose work a kernel did."""
 _CONTRACTING = "matmul"
 
-# Element types as C++ template arguments name them -> bytes.
+# Element types in C++ template arguments -> bytes.
 _TEMPLATE_TYPES = {
     "double": 8.0, "float": 4.0, "c10::Half": 2.0, "__half": 2.0, "c10::BFloat16": 2.0, "__nv_bfloat16": 2.0, "long": 8.0,
     "int": 4.0, "bool": 1.0, "unsigned char": 1.0, "signed char": 1.0,
@@ -35,10 +35,10 @@ _NAMED = "|".join(sorted(_TEMPLATE_TYPES, key=len, reverse=True))
 
 
 def list_element_bytes(name: str = "name") -> pl.Expr:
-    """Return the element size of a tensor list, from the templates of the kernel that walks it; else null.
+    """Return the element size of a tensor list from the template arguments of its kernel, else null.
 
-    ATen's multi-tensor kernels name the type in their functor (`BinaryOpScalarFunctor<float, ...>`), `CatArray` kernels
-    as an opaque size, or by the elements in an aligned vector (`..., 16, 8>`: 16 bytes of 8 elements).
+    ATen's multi-tensor kernels have the type in their functor (`BinaryOpScalarFunctor<float, ...>`), `CatArray` kernels
+    have an opaque size, or the number of elements in an aligned vector (`..., 16, 8>`: 16 bytes with 8 elements).
     """
     column = pl.col(name)
     vector = column.str.extract_groups(r"CatArray\w*_vectorized<.*?,\s*([0-9]{1,3}),\s*([1-9][0-9]{0,2})>")
@@ -52,10 +52,10 @@ def list_element_bytes(name: str = "name") -> pl.Expr:
 
 @dataclass(frozen=True)
 class LaunchedWork:
-    """Hold kernels with what their names say of their arithmetic, and the shares of those that were launched one by one.
+    """Hold kernels with the arithmetic in their names, and the shares of work of those launched one by one.
 
-    ``kernels`` has the columns `_KERNEL` and those of `trace_analyzer.catalog.arithmetic`, ``shares`` has activity_id and
-    `SHARE_COLUMNS`; ``notes`` tell of damaged arguments.
+    ``kernels`` has the columns `_KERNEL` and those of `trace_analyzer.catalog.arithmetic`, ``shares`` has activity_id
+    and `SHARE_COLUMNS`; ``notes`` report damaged arguments.
     """
 
     kernels: pl.DataFrame
@@ -66,11 +66,11 @@ class LaunchedWork:
 def work_of_kernels(activities: pl.DataFrame, trace: Trace, host: Host, backward_links: pl.DataFrame) -> LaunchedWork:
     """Return the work of kernels that were launched one by one.
 
-    Needs launch_name, launch_thread and launch_start_ns. The work belongs to the innermost operator around the launch
-    that has a formula and what it needs. Several
-    kernels of one operator share its work by duration: of a matmul, convolution or attention only those that multiply; its helpers (split-K
-    sums, layout changes, fills) have no FLOP of it, and of their bytes nothing is known. What Winograd's algorithm or a
-    Fourier transform computes is less than the convolution's definition asks for, so these have no FLOP.
+    Needs launch_name, launch_thread and launch_start_ns. The work is that of the innermost operator around the launch
+    with a formula and the inputs for it. Several kernels of one operator share its work by duration; for a matmul,
+    convolution or attention only those that multiply. Its helpers (split-K sums, layout changes, fills) have none of
+    its FLOP, and their bytes are unknown. Winograd's algorithm and Fourier transforms need fewer operations than the
+    convolution's definition, so their FLOP are unknown.
     """
     kernels = activities.select("kind", *_KERNEL).filter(pl.col("kind") == "kernel")
     numbers, firsts = factorize(kernels.get_column("name"))
@@ -97,7 +97,7 @@ def recorded_inputs(trace: Trace) -> pl.DataFrame:
 
 
 def with_work(activities: pl.DataFrame, launched: LaunchedWork, replayed: pl.DataFrame) -> pl.DataFrame:
-    """Add flop, moved_bytes, dtype and uses_tensor_cores to activities, and to kernels of graphs what they take.
+    """Add flop, moved_bytes, dtype and uses_tensor_cores to activities; kernels of graphs get them from their matches.
 
     ``replayed`` has the columns of `trace_analyzer.analyses.replays.REPLAYED`.
     """
@@ -124,7 +124,7 @@ def with_work(activities: pl.DataFrame, launched: LaunchedWork, replayed: pl.Dat
 
 
 _OVERRULED = ("operator", "bucket", "group", "prior")
-"""What kernels of graphs have instead of their own."""
+"""Columns of graphs' kernels that their matches override."""
 
 
 def _calls(kernels: pl.DataFrame, inputs: pl.DataFrame) -> pl.DataFrame:
@@ -136,7 +136,7 @@ def _calls(kernels: pl.DataFrame, inputs: pl.DataFrame) -> pl.DataFrame:
 
 
 def _works(calls: pl.DataFrame) -> tuple[pl.DataFrame, tuple[Note, ...]]:
-    """Return calls with their work, and a note per kind of damage with the number of its kernels."""
+    """Return calls with their work, and a note per kind of damage with its number of kernels."""
     numbers, firsts = factorize(*calls.select(_CALL))
     counts = sum_by_group(numbers, pl.ones(calls.height, eager=True), firsts.len())
     unique = calls.select(_CALL)[firsts].with_columns(counts.alias("kernels"))
@@ -164,17 +164,17 @@ def _works(calls: pl.DataFrame) -> tuple[pl.DataFrame, tuple[Note, ...]]:
 
 
 def _shares(calls: pl.DataFrame) -> pl.DataFrame:
-    """Return each kernel's part of its operator's work.
+    """Return each kernel's share of its operator's work.
 
     The columns are activity_id, flop, moved_bytes, call_dtype, is_matmul.
     """
     owners, firsts = factorize(calls.get_column("operator_id"))
 
     def of_owner(rows: pl.DataFrame, figure: pl.Expr) -> pl.Series:
-        """Sum an integer figure over all kernels of each one's operator."""
+        """Sum an integer figure over all kernels of each kernel's operator."""
         return sum_by_group(owners, rows.select(figure.fill_null(0).cast(pl.Int64)).to_series(), firsts.len())[owners]
 
-    # Where no name looks like a product, the nameless kernels of such an operator must be it.
+    # Where no name indicates a matmul, the unclassified kernels of such an operator must compute it.
     nameless = pl.col("bucket") == "other"
     works = (
         pl.when(~pl.col("is_matmul"))
@@ -218,7 +218,7 @@ def _shares(calls: pl.DataFrame) -> pl.DataFrame:
 
 
 def _source() -> pl.Expr:
-    """Return where a call's work comes from: what was recorded of it, or more than that; null where unknown."""
+    """Return the source of a call's work: the record, or at least the record; null where unknown."""
     return (
         pl.when(~pl.col("known"))
         .then(None)
@@ -233,10 +233,10 @@ def _source() -> pl.Expr:
 
 
 def _outer_calls(kernels: pl.DataFrame, shares: pl.DataFrame, host: Host, inputs: pl.DataFrame) -> pl.DataFrame:
-    """Return matmul and convolution kernels without work, as calls of the innermost such operator around.
+    """Return matmul and convolution kernels without work, as calls of the innermost enclosing such operator.
 
-    Not where a kernel that was launched in it already has work of a matmul, convolution or attention: then it is known what multiplied, and a
-    composite operator would count twice.
+    An operator is excluded if one of its kernels already has work of a matmul, convolution or attention: then the
+    multiplying kernel is known, and a composite operator would count twice.
     """
     known = shares.filter("is_matmul").select("activity_id")
     needy = kernels.filter(_multiplies()).join(known, on="activity_id", how="anti")
@@ -269,7 +269,7 @@ def _outer_calls(kernels: pl.DataFrame, shares: pl.DataFrame, host: Host, inputs
 
 
 def _without_launches(spans: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
-    """Return the spans in which none of these launches (thread_id, start_ns) was made."""
+    """Return the spans without any of these launches (thread_id, start_ns)."""
     following = launches.select("thread_id", pl.col("start_ns").alias("next_ns")).sort("next_ns")
     return (
         spans.sort("start_ns")
@@ -290,11 +290,11 @@ def _multiplies() -> pl.Expr:
 
 
 def _dtype() -> pl.Expr:
-    """Return the operands' type, unless the kernel's name says that its products are narrower."""
+    """Return the operand type, unless the kernel's name indicates narrower multiplications."""
     rounded = pl.when(pl.col("call_dtype") == "fp32").then(pl.coalesce("fp32", "call_dtype")).otherwise("call_dtype")
     return pl.when(_multiplies()).then(pl.coalesce("precision", rounded)).otherwise("call_dtype")
 
 
 def _tensor_cores() -> pl.Expr:
-    """Return whether tensor cores are used: only by matmul and convolution; null where no rule knows."""
+    """Return whether tensor cores are used, for matmul and convolution only; null where no rule matches."""
     return pl.when(_multiplies()).then("tensor_cores").when(pl.col("bucket") != "other").then(pl.lit(False))

@@ -1,16 +1,13 @@
-"""Count operators of inference libraries (vLLM, SGLang, FlashInfer, aiter, fbgemm) whose name and shapes leave no doubt.
+"""Count norms, activations, rotations and caches of inference libraries: vLLM, SGLang, FlashInfer, aiter, quack.
 
-Argument orders are those of the libraries' registrations: vLLM (`csrc/torch_bindings.cpp`, `csrc/moe/torch_bindings.cpp`), SGLang
-(`sgl-kernel/csrc/common_extension.cc`), FlashInfer (`norm.py`, `cascade.py`), FBGEMM (`quantize_ops`, `gen_ai`).
+Argument orders are those of the libraries' registrations: vLLM (`csrc/torch_bindings.cpp`, `csrc/libtorch_stable/torch_bindings.cpp`,
+`vllm/_aiter_ops.py`), SGLang (`sgl-kernel/csrc/common_extension.cc`), FlashInfer (`norm.py`), aiter (`aiter/ops/rmsnorm.py`), quack
+(`rmsnorm.py`).
 """
 
-import math
 from dataclasses import replace
 
 from trace_analyzer.analyses.work.calls import (
-    BYTE,
-    DTYPES,
-    FLOAT32,
     Call,
     Formula,
     Tensor,
@@ -18,171 +15,104 @@ from trace_analyzer.analyses.work.calls import (
     compute,
     in_namespaces,
     require,
-    tensor_of,
     total_bytes,
 )
 
 
-def _moved(flop: float, main: Tensor, *tensors: Tensor | None) -> Work:
+def moved(flop: float, main: Tensor, *tensors: Tensor | None) -> Work:
+    """Return the work of tensors that are read or written once, computed in the type of the first."""
     return Work(flop, total_bytes(*tensors), compute(main.dtype))
 
 
 def rms_norm(call: Call) -> Work:
-    """Count rms_norm(out, input, weight, eps): square, add, divide, scale."""
-    output, given, weight = (call.tensor(i) for i in range(3))
+    """Count rms_norm(out, input, [weight], eps): square, add, divide; scale."""
+    output, given, weight = call.tensor(0), call.tensor(1), call.optional(2)
     require(output.elements == given.elements)
-    return _moved(4.0 * given.elements, given, output, given, weight)
+    return moved((3.0 + (weight is not None)) * given.elements, given, output, given, weight)
+
+
+def returned_rms_norm(call: Call) -> Work:
+    """Count aiter's rmsnorm2d_fwd(input, weight, eps): as `rms_norm`, and the result is returned."""
+    given, weight = call.tensor(0), call.tensor(1)
+    require(given.shape[-1:] == weight.shape[-1:])
+    return moved(4.0 * given.elements, given, Tensor(given.shape, given.dtype), given, weight)
 
 
 def add_rms_norm(call: Call) -> Work:
-    """Count fused_add_rms_norm(input, residual, weight, eps): both are read and written in place."""
-    given, residual, weight = (call.tensor(i) for i in range(3))
+    """Count fused_add_rms_norm(input, residual, [weight], eps): both are read and written in place."""
+    given, residual, weight = call.tensor(0), call.tensor(1), call.optional(2)
     require(given.elements == residual.elements)
-    return _moved(5.0 * given.elements, given, given, given, residual, residual, weight)
+    flop = (4.0 + (weight is not None)) * given.elements
+    return moved(flop, given, given, given, residual, residual, weight)
 
 
 def add_rms_norm_to(call: Call) -> Work:
     """Count aiter::add_rmsnorm(out, input, residual_in, residual_out, weight, eps)."""
     tensors = [call.tensor(i) for i in range(5)]
     require(len({tensor.elements for tensor in tensors[:4]}) == 1)
-    return _moved(5.0 * tensors[1].elements, tensors[1], *tensors)
+    return moved(5.0 * tensors[1].elements, tensors[1], *tensors)
+
+
+def norm_of_all(call: Call) -> Work:
+    """Count quack::_rmsnorm_fwd(x, weight, out, bias, rstd, [mean], residual, residual_out, ...): each tensor once."""
+    given = call.tensor(0)
+    require(bool(given.shape))
+    like = [t for t in call.given(1) if t.elements == given.elements]
+    return moved((4.0 + (len(like) > 1)) * given.elements, given, *call.given())
+
+
+def norm_gradients_of_all(call: Call) -> Work:
+    """Count quack::_rmsnorm_bwd(x, weight, gradient, rstd, dx, [parts of dw], ...): each tensor once.
+
+    Normalized value 2, two sums 3, combination 4; the weight's gradient, multiply and add.
+    """
+    given = call.tensor(0)
+    require(bool(given.shape) and call.tensor(2).elements == given.elements)
+    return moved((9.0 + 2 * (call.optional(5) is not None)) * given.elements, given, *call.given())
+
+
+def softmax_into(call: Call) -> Work:
+    """Count quack::_softmax_fwd(x, out): maximum, subtract, exp, add, divide."""
+    given, output = call.tensor(0), call.tensor(1)
+    require(given.elements == output.elements)
+    return moved(5.0 * given.elements, given, given, output)
 
 
 def gated(call: Call) -> Work:
     """Count silu_and_mul, gelu_and_mul(out, input): the input holds both halves; activation 5, multiply."""
     output, given = call.tensor(0), call.tensor(1)
     require(given.elements == 2 * output.elements)
-    return _moved(6.0 * output.elements, given, output, given)
-
-
-def rotary(call: Call) -> Work:
-    """Count rotary_embedding(positions, query, key, head_size, cos_sin_cache, is_neox): in place, 3 FLOP an element.
-
-    Of each head, the cache's width is turned, which is less than the head in models of partial rotation. Without values the head
-    size is unknown: whole heads count, and are doubted.
-    """
-    positions, query, key, table = call.tensor(0), call.tensor(1), call.optional(2), call.tensor(4)
-    require(len(table.shape) == 2)
-    rows = Tensor((min(positions.elements, table.shape[0]), table.shape[1]), table.dtype)
-    head = call.number(3) if call.valued else table.shape[1]
-    require(head > 0)
-    part = min(1.0, table.shape[1] / head)
-    given = [query, *([key] if key else [])]
-    turned, rest = sum(t.elements for t in given) * part, sum(t.bytes for t in given) * part * 2
-    work = Work(3.0 * turned, total_bytes(positions, rows) + rest, compute(query.dtype))
-    return work if call.valued else replace(work, doubtful_bytes=rest)
-
-
-def store_cache(call: Call) -> Work:
-    """Count reshape_and_cache_flash, store_cache(key, value, key_cache, value_cache, slots).
-
-    They write in the cache's type.
-    """
-    key, value, key_cache, value_cache, slots = (call.tensor(i) for i in range(5))
-    written = (Tensor(key.shape, key_cache.dtype), Tensor(value.shape, value_cache.dtype))
-    return _moved(0.0, key, key, value, slots, *written)
-
-
-def quantized(call: Call) -> Work:
-    """Count static_scaled_fp8_quant, dynamic_scaled_fp8_quant(out, input, scale): multiply, clamp."""
-    output, given, scale = call.tensor(0), call.tensor(1), call.optional(2)
-    require(output.elements == given.elements)
-    return _moved(2.0 * given.elements, given, output, given, scale)
+    return moved(6.0 * output.elements, given, output, given)
 
 
 def activated(call: Call) -> Work:
     """Count gelu_new, gelu_fast, gelu_quick(out, input): activation 5."""
     output, given = call.tensor(0), call.tensor(1)
     require(given.elements == output.elements)
-    return _moved(5.0 * output.elements, given, output, given)
+    return moved(5.0 * output.elements, given, output, given)
 
 
-def gated_quantized(call: Call) -> Work:
-    """Count silu_and_mul_quant, silu_and_mul_per_block_quant(out, input, scales): as `gated`, then multiply and clamp."""
-    output, given = call.tensor(0), call.tensor(1)
-    require(given.elements == 2 * output.elements)
-    return _moved(8.0 * output.elements, given, output, given, *call.given(2))
+def _rows(positions: Tensor, table: Tensor) -> Tensor:
+    """Return the rows of a table that as many positions name at most; several may name one row."""
+    require(len(table.shape) == 2)
+    return Tensor((min(positions.elements, table.shape[0]), table.shape[1]), table.dtype)
 
 
-def norm_quantized(call: Call) -> Work:
-    """Count rms_norm_static_fp8_quant and its kin (out, input, weight, scale, ...): normalize 4, scale and clamp 2.
+def rotary(call: Call) -> Work:
+    """Count rotary_embedding(positions, query, key, head_size, cos_sin_cache, is_neox): in place, 3 FLOP an element.
 
-    A residual, the last tensor that is as large as the input, is read and written.
+    Of each head, the cache's width is turned, which is less than the head in models of partial rotation. Without values the head
+    size is unknown: whole heads count, and are doubted. So are rows of the cache, which several positions may name.
     """
-    output, given = call.tensor(0), call.tensor(1)
-    require(output.elements == given.elements)
-    residuals = [t for t in call.given(2) if t.elements == given.elements]
-    flop = (7.0 if residuals else 6.0) * given.elements
-    return _moved(flop, given, output, given, *call.given(2), *residuals[-1:])
-
-
-def group_quantized(call: Call) -> Work:
-    """Count sgl_per_token_group_quant_fp8 and its kin (input, out, scales, ...): largest value, multiply, clamp."""
-    given, output = call.tensor(0), call.tensor(1)
-    require(output.elements == given.elements)
-    return _moved(3.0 * given.elements, given, given, output, call.optional(2))
-
-
-def latent_cache(call: Call) -> Work:
-    """Count concat_and_cache_mla(latent, rope key, cache, slots, ...): both are written in the cache's type."""
-    latent, key, cache, slots = (call.tensor(i) for i in range(4))
-    written = (Tensor(latent.shape, cache.dtype), Tensor(key.shape, cache.dtype))
-    return _moved(0.0, latent, latent, key, slots, *written)
-
-
-def all_touched(call: Call) -> Work:
-    """Count merge_attn_states, topk_softmax, moe_sum and their kin: each tensor once, 2 FLOP an element of the largest."""
-    tensors = call.given()
-    require(bool(tensors))
-    largest = max(tensors, key=lambda tensor: tensor.elements)
-    return _moved(2.0 * largest.elements, largest, *tensors)
-
-
-def group_norm(call: Call) -> Work:
-    """Count aiter::_groupnorm_run(input, groups, weight, bias, eps): statistics 4, normalize 2, affine 2."""
-    given, weight, bias = call.tensor(0), call.tensor(2), call.tensor(3)
-    return _moved(8.0 * given.elements, given, given, Tensor(given.shape, given.dtype), weight, bias)
-
-
-def permuted(call: Call) -> Work:
-    """Count fbgemm::permute_pooled_embs(pooled, ...): read once, written once."""
-    given = call.tensor(0)
-    return _moved(0.0, given, given, Tensor(given.shape, given.dtype), *call.given(1))
-
-
-_ROWWISE_SCALES = 8
-"""Bytes that FBGEMM's rowwise formats append to each row: a scale and a bias in float (fbgemm_gpu, quantize_ops)."""
-
-
-def to_rowwise_bytes(call: Call) -> Work:
-    """Count FloatToFP8RowwiseQuantized, FloatToFused8BitRowwiseQuantized(input).
-
-    They write a byte per element, and each row's scales.
-    """
-    given = call.tensor(0)
-    require(len(given.shape) == 2)
-    written = Tensor((given.shape[0], given.shape[1] + _ROWWISE_SCALES), BYTE)
-    return _moved(3.0 * given.elements, given, given, written)
-
-
-def from_rowwise_bytes(call: Call) -> Work:
-    """Count FP8RowwiseQuantizedToFloat, Fused8BitRowwiseQuantizedToFloat(input): the way back."""
-    given = call.tensor(0)
-    require(len(given.shape) == 2 and given.shape[1] > _ROWWISE_SCALES)
-    written = Tensor((given.shape[0], given.shape[1] - _ROWWISE_SCALES), FLOAT32)
-    return _moved(2.0 * written.elements, written, given, written)
-
-
-def to_bytes(call: Call) -> Work:
-    """Count FloatToHFP8Quantized(input): a byte per element."""
-    given = call.tensor(0)
-    return _moved(2.0 * given.elements, given, given, Tensor(given.shape, BYTE))
-
-
-def from_bytes(call: Call) -> Work:
-    """Count HFP8QuantizedToFloat(input): a float per byte."""
-    given = call.tensor(0)
-    return _moved(2.0 * given.elements, Tensor(given.shape, FLOAT32), given, Tensor(given.shape, FLOAT32))
+    positions, query, key, table = call.tensor(0), call.tensor(1), call.optional(2), call.tensor(4)
+    rows = _rows(positions, table)
+    head = call.number(3) if call.valued else table.shape[1]
+    require(head > 0)
+    part = min(1.0, table.shape[1] / head)
+    given = [query, *([key] if key else [])]
+    turned, rest = sum(t.elements for t in given) * part, sum(t.bytes for t in given) * part * 2
+    doubtful = rows.bytes + (0.0 if call.valued else rest)
+    return Work(3.0 * turned, total_bytes(positions, rows) + rest, compute(query.dtype), doubtful)
 
 
 def norm_and_rotation(call: Call) -> Work:
@@ -193,12 +123,12 @@ def norm_and_rotation(call: Call) -> Work:
     packed, table, positions = call.tensor(0), call.tensor(8), call.tensor(10)
     query, key, value, width = (call.number(i) for i in range(1, 5))
     heads = query + key + value
-    require(heads > 0 and width > 0 and len(table.shape) == 2 and packed.elements % (heads * width) == 0)
+    require(heads > 0 and width > 0 and packed.elements % (heads * width) == 0)
     normalized = packed.elements * (query + key) / heads
-    rows = Tensor((min(positions.elements, table.shape[0]), table.shape[1]), table.dtype)
+    rows = _rows(positions, table)
     turned = normalized * min(1.0, table.shape[1] / width)
-    moved = 2 * normalized * packed.size + total_bytes(call.tensor(6), call.tensor(7), rows, positions)
-    return Work(4.0 * normalized + 3.0 * turned, moved, compute(packed.dtype))
+    size = 2 * normalized * packed.size + total_bytes(call.tensor(6), call.tensor(7), rows, positions)
+    return Work(4.0 * normalized + 3.0 * turned, size, compute(packed.dtype), rows.bytes)
 
 
 def rotary_to(call: Call) -> Work:
@@ -207,71 +137,48 @@ def rotary_to(call: Call) -> Work:
     What it does not turn of a head need not move if it works in place: that is doubted.
     """
     query, key, query_out, key_out, table, positions = (call.tensor(i) for i in range(6))
-    require(query.elements == query_out.elements and key.elements == key_out.elements and len(table.shape) == 2)
-    rows = Tensor((min(positions.elements, table.shape[0]), table.shape[1]), table.dtype)
+    require(query.elements == query_out.elements and key.elements == key_out.elements)
+    rows = _rows(positions, table)
     turned = min(1.0, table.shape[1] / query.shape[-1]) * (query.elements + key.elements)
-    inputs = (query, key, positions, rows)
-    return Work(
-        3.0 * turned,
-        total_bytes(*inputs, query_out, key_out),
-        compute(query.dtype),
-        doubtful_bytes=total_bytes(query, key, query_out, key_out),
-    )
+    doubtful = total_bytes(query, key, query_out, key_out, rows)
+    size = total_bytes(query, key, positions, rows, query_out, key_out)
+    return Work(3.0 * turned, size, compute(query.dtype), doubtful)
 
 
-def quantized_fp4(call: Call) -> Work:
-    """Count scaled_fp4_quant(out, input, scales, scale): largest value, multiply, clamp; two elements in a byte.
+def _stored(slots: Tensor, *parts: tuple[Tensor, Tensor]) -> Work:
+    """Count tokens that are written to caches: as many as slots, in the cache's type; those without a slot are not."""
+    read, written = [], []
+    for given, cache in parts:
+        rows = min(given.shape[0], slots.elements)
+        shape = (rows, given.elements // max(1, given.shape[0]))
+        read.append(Tensor(shape, given.dtype))
+        written.append(Tensor(shape, cache.dtype))
+    work = moved(0.0, parts[0][0], *read, slots, *written)
+    return replace(work, doubtful_bytes=total_bytes(*read, *written))
 
-    Scales, one of 16 elements, may be padded: they are not counted.
+
+def store_cache(call: Call) -> Work:
+    """Count reshape_and_cache_flash, store_cache(key, value, key_cache, value_cache, slots).
+
+    Key and value may have more tokens than there are slots: the rest pads a graph's batch.
     """
-    output, given = call.tensor(0), call.tensor(1)
-    require(output.bytes * 2 == given.elements)
-    return replace(_moved(3.0 * given.elements, given, output, given), least=True)
+    key, value, key_cache, value_cache, slots = (call.tensor(i) for i in range(5))
+    require(bool(key.shape) and bool(value.shape))
+    return _stored(slots, (key, key_cache), (value, value_cache))
 
 
-def gated_fp4(call: Call) -> Work:
-    """Count silu_and_mul_nvfp4_quant(out, scales, input, scale): as `gated`, then as `quantized_fp4`."""
-    output, given = call.tensor(0), call.tensor(2)
-    require(output.bytes * 4 == given.elements)
-    return replace(_moved(4.5 * given.elements, given, output, given), least=True)
+def store_cache_last(call: Call) -> Work:
+    """Count store_kv_cache(key_cache, value_cache, slots, key, value)."""
+    key_cache, value_cache, slots, key, value = (call.tensor(i) for i in range(5))
+    require(bool(key.shape) and bool(value.shape))
+    return _stored(slots, (key, key_cache), (value, value_cache))
 
 
-def from_packed_words(call: Call) -> Work:
-    """Count awq_dequantize(words, scales, zeros, ...): eight elements in a word (k, n / 8), to (k, n) of the scales' type."""
-    words, scales = call.tensor(0), call.tensor(1)
-    require(len(words.shape) == len(scales.shape) == 2 and scales.shape[1] == 8 * words.shape[1])
-    written = Tensor((words.shape[0], scales.shape[1]), scales.dtype)
-    return _moved(2.0 * written.elements, written, words, scales, call.optional(2), written)
-
-
-def from_blocks(call: Call) -> Work:
-    """Count ggml_dequantize(blocks, kind, m, n, dtype): bytes of blocks, to (m, n), half types by default."""
-    blocks, m, n = call.tensor(0), call.number(2), call.number(3)
-    written = tensor_of((m, n), call.type_at(4) or DTYPES["c10::Half"])
-    return _moved(2.0 * written.elements, written, blocks, written)
-
-
-def penalized(call: Call) -> Work:
-    """Count apply_repetition_penalties_(logits, prompt mask, output mask, penalties).
-
-    Masks are read, and of the logits those that they pick, which is not recorded.
-    """
-    masks = [call.tensor(i) for i in (1, 2, 3)]
-    return Work(None, total_bytes(*masks), None, least=True)
-
-
-def converted(call: Call) -> Work:
-    """Count convert_fp8(out, input, ...): multiply and clamp."""
-    output, given = call.tensor(0), call.tensor(1)
-    require(output.elements == given.elements)
-    return _moved(2.0 * given.elements, given if compute(given.dtype) else output, output, given)
-
-
-def joined_query(call: Call) -> Work:
-    """Count concat_mla_q(a, b, out): both are read and written side by side."""
-    one, other, output = (call.tensor(i) for i in range(3))
-    require(output.elements == one.elements + other.elements)
-    return _moved(0.0, one, one, other, output)
+def latent_cache(call: Call) -> Work:
+    """Count concat_and_cache_mla(latent, rope key, cache, slots, ...): both are written in the cache's type."""
+    latent, key, cache, slots = (call.tensor(i) for i in range(4))
+    require(bool(latent.shape) and bool(key.shape))
+    return _stored(slots, (latent, cache), (key, cache))
 
 
 def turned_cache(call: Call) -> Work:
@@ -281,141 +188,70 @@ def turned_cache(call: Call) -> Work:
     """
     positions, query, key, latent, slots, cache = (call.tensor(i) for i in (0, 1, 2, 3, 6, 7))
     written = [Tensor(latent.shape, cache.dtype), Tensor(key.shape, cache.dtype)]
-    work = _moved(
+    work = moved(
         3.0 * (query.elements + key.elements), query, positions, query, query, key, key, latent, slots, *written
     )
-    return replace(work, doubtful_bytes=total_bytes(*written))
+    return replace(work, doubtful_bytes=total_bytes(latent, *written))
 
 
-def rows_shuffled(call: Call) -> Work:
-    """Count shuffle_rows(input, map, out): rows of the result may all come from one of the input."""
-    given, places, output = (call.tensor(i) for i in range(3))
-    require(given.shape[-1:] == output.shape[-1:])
-    read = min(given.bytes, output.bytes)
-    return Work(0.0, total_bytes(places, output) + read, compute(output.dtype), doubtful_bytes=read)
+def joined(call: Call) -> Work:
+    """Count concat_mla_q(a, b, out): both are read and written side by side."""
+    one, other, output = (call.tensor(i) for i in range(3))
+    require(output.elements == one.elements + other.elements)
+    return moved(0.0, one, one, other, output)
 
 
-def hadamard(call: Call) -> Work:
-    """Count hadacore_transform(x, in place): n log2 n FLOP a row, read and written."""
-    given = call.tensor(0)
-    require(bool(given.shape) and given.shape[-1] > 0)
-    return _moved(given.elements * math.log2(given.shape[-1]), given, given, Tensor(given.shape, given.dtype))
+def joined_keys(call: Call) -> Work:
+    """Count concat_mla_k(out, a, b): b has one head, that is written beside each of a's."""
+    output, one, other = (call.tensor(i) for i in range(3))
+    require(bool(one.shape) and output.shape[:-1] == one.shape[:-1])
+    return moved(0.0, output, output, one, other)
 
 
-def scanned(call: Call) -> Work:
-    """Count selective_scan_fwd(u, delta, A, B, C, D, z, ...): a result of u's shape; states are not counted.
-
-    A state's element takes, per time step: exponent 2, product 2, multiply-add 2, product with C 2.
-    """
-    given, delta, a, b, c = (call.tensor(i) for i in range(5))
-    require(given.elements == delta.elements and len(a.shape) == 2)
-    flop = 8.0 * given.elements * a.shape[1]
-    return replace(
-        _moved(flop, given, given, delta, a, b, c, *call.given(5)[:1], Tensor(given.shape, given.dtype)), least=True
-    )
+def group_norm(call: Call) -> Work:
+    """Count aiter::_groupnorm_run(input, groups, weight, bias, eps): statistics 4, normalize 2, affine 2."""
+    given, weight, bias = call.tensor(0), call.tensor(2), call.tensor(3)
+    return moved(8.0 * given.elements, given, given, Tensor(given.shape, given.dtype), weight, bias)
 
 
-def to_rowwise_fp8(call: Call) -> Work:
-    """Count quantize_fp8_per_row, quantize_fp8_per_tensor(input, ...): largest value, scale, clamp; a byte each."""
-    given = call.tensor(0)
-    return replace(_moved(3.0 * given.elements, given, given, Tensor(given.shape, BYTE)), least=True)
-
-
+_GATES = (
+    "silu_and_mul", "mul_and_silu", "gelu_and_mul", "gelu_tanh_and_mul", "fatrelu_and_mul", "swigluoai_and_mul",
+    "silu_and_mul_with_clamp",
+)  # fmt: skip
 FORMULAS: dict[str, Formula] = {
-    **dict.fromkeys(in_namespaces("_C sgl_kernel flashinfer", "rms_norm", "rmsnorm"), rms_norm),
-    "aiter::rmsnorm": rms_norm,
-    **dict.fromkeys(in_namespaces("_C sgl_kernel flashinfer", "fused_add_rms_norm", "fused_add_rmsnorm"), add_rms_norm),
-    "aiter::add_rmsnorm": add_rms_norm_to,
-    **dict.fromkeys(in_namespaces("sgl_kernel flashinfer", "gemma_rmsnorm"), rms_norm),
-    **dict.fromkeys(in_namespaces("sgl_kernel flashinfer", "gemma_fused_add_rmsnorm"), add_rms_norm),
+    **dict.fromkeys(
+        in_namespaces("_C sgl_kernel flashinfer", "rms_norm", "rmsnorm", "gemma_rmsnorm", "rms_norm_weightless"), rms_norm
+    ),
+    **dict.fromkeys(in_namespaces("aiter", "rmsnorm", "rms_norm_cu"), rms_norm),
+    **dict.fromkeys(
+        ("aiter::rms_norm", "aiter::rmsnorm2d_fwd", "vllm::rocm_aiter_rms_norm"), returned_rms_norm
+    ),
     **dict.fromkeys(
         in_namespaces(
-            "_C sgl_kernel flashinfer aiter",
-            "silu_and_mul",
-            "mul_and_silu",
-            "gelu_and_mul",
-            "gelu_tanh_and_mul",
-            "fatrelu_and_mul",
-            "swigluoai_and_mul",
+            "_C sgl_kernel flashinfer", "fused_add_rms_norm", "fused_add_rmsnorm", "gemma_fused_add_rmsnorm",
+            "fused_add_rms_norm_weightless",
         ),
-        gated,
+        add_rms_norm,
     ),
+    **dict.fromkeys(
+        ("aiter::fused_add_rms_norm_cu", "vllm::rocm_aiter_rmsnorm2d_fwd_with_add"), add_rms_norm
+    ),
+    **dict.fromkeys(in_namespaces("aiter", "add_rmsnorm", "rmsnorm2d_fwd_with_add"), add_rms_norm_to),
+    "quack::_rmsnorm_fwd": norm_of_all,
+    "quack::_rmsnorm_bwd": norm_gradients_of_all,
+    "quack::_softmax_fwd": softmax_into,
+    **dict.fromkeys(in_namespaces("_C sgl_kernel flashinfer aiter", *_GATES), gated),
     **dict.fromkeys(in_namespaces("_C", "gelu_new", "gelu_fast", "gelu_quick"), activated),
-    **dict.fromkeys(in_namespaces("_C", "silu_and_mul_quant", "silu_and_mul_per_block_quant"), gated_quantized),
-    **dict.fromkeys(
-        in_namespaces(
-            "_C",
-            "rms_norm_static_fp8_quant",
-            "fused_add_rms_norm_static_fp8_quant",
-            "rms_norm_dynamic_per_token_quant",
-            "rms_norm_per_block_quant",
-        ),
-        norm_quantized,
-    ),
-    **dict.fromkeys(
-        in_namespaces(
-            "sgl_kernel",
-            "sgl_per_token_group_quant_8bit",
-            "sgl_per_token_group_quant_fp8",
-            "sgl_per_token_group_quant_int8",
-            "sgl_per_tensor_quant_fp8",
-            "sgl_per_token_quant_fp8",
-        ),
-        group_quantized,
-    ),
     **dict.fromkeys(in_namespaces("_C sgl_kernel", "rotary_embedding", "batched_rotary_embedding"), rotary),
+    "_C::fused_qk_norm_rope": norm_and_rotation,
+    "sgl_kernel::apply_rope_pos_ids_cos_sin_cache": rotary_to,
     **dict.fromkeys(
         ("_C_cache_ops::reshape_and_cache_flash", "_C_cache_ops::reshape_and_cache", "sglang::store_cache"), store_cache
     ),
+    "sgl_kernel::store_kv_cache": store_cache_last,
     "_C_cache_ops::concat_and_cache_mla": latent_cache,
-    **dict.fromkeys(
-        in_namespaces(
-            "_C",
-            "static_scaled_fp8_quant",
-            "dynamic_scaled_fp8_quant",
-            "dynamic_per_token_scaled_fp8_quant",
-            "static_scaled_int8_quant",
-            "dynamic_scaled_int8_quant",
-        ),
-        quantized,
-    ),
-    **dict.fromkeys(
-        (
-            "_C::merge_attn_states",
-            "sgl_kernel::merge_state",
-            "sgl_kernel::merge_state_v2",
-            "flashinfer::merge_state",
-            "_moe_C::sgl_moe_align_block_size",
-            "_moe_C::topk_softmax",
-            "sgl_kernel::topk_softmax",
-            "_moe_C::moe_sum",
-            *("_moe_C::moe_align_block_size", "sgl_kernel::moe_align_block_size", "sgl_kernel::moe_fused_gate"),
-        ),
-        all_touched,
-    ),
-    "aiter::_groupnorm_run": group_norm,
-    **dict.fromkeys(in_namespaces("fbgemm", "permute_pooled_embs", "permute_pooled_embs_auto_grad"), permuted),
-    "torch::autograd::CppNode<fbgemm_gpu::PermutePooledEmbsFunction<&fbgemm_gpu::permute_pooled_embs_gpu> >": permuted,
-    **dict.fromkeys(
-        in_namespaces("fbgemm", "FloatToFP8RowwiseQuantized", "FloatToFused8BitRowwiseQuantized"), to_rowwise_bytes
-    ),
-    **dict.fromkeys(
-        in_namespaces("fbgemm", "FP8RowwiseQuantizedToFloat", "Fused8BitRowwiseQuantizedToFloat"), from_rowwise_bytes
-    ),
-    "fbgemm::FloatToHFP8Quantized": to_bytes,
-    "fbgemm::HFP8QuantizedToFloat": from_bytes,
-    "_C::fused_qk_norm_rope": norm_and_rotation,
-    "sgl_kernel::apply_rope_pos_ids_cos_sin_cache": rotary_to,
-    **dict.fromkeys(in_namespaces("_C _C_stable_libtorch sgl_kernel", "scaled_fp4_quant"), quantized_fp4),
-    **dict.fromkeys(in_namespaces("_C _C_stable_libtorch", "silu_and_mul_nvfp4_quant"), gated_fp4),
-    **dict.fromkeys(in_namespaces("_C _C_stable_libtorch sgl_kernel", "awq_dequantize"), from_packed_words),
-    **dict.fromkeys(in_namespaces("_C sgl_kernel", "ggml_dequantize"), from_blocks),
-    "_C::apply_repetition_penalties_": penalized,
-    "_C_cache_ops::convert_fp8": converted,
-    "_C_cache_ops::concat_mla_q": joined_query,
     "_C_cache_ops::concat_and_cache_mla_rope_fused": turned_cache,
-    "sgl_kernel::shuffle_rows": rows_shuffled,
-    "_C::hadacore_transform": hadamard,
-    "_C::selective_scan_fwd": scanned,
-    **dict.fromkeys(in_namespaces("fbgemm mslk", "quantize_fp8_per_row", "quantize_fp8_per_tensor"), to_rowwise_fp8),
-}
+    **dict.fromkeys(("_C_cache_ops::concat_mla_q", "sgl_kernel::concat_mla_absorb_q"), joined),
+    **dict.fromkeys(("sgl_kernel::concat_mla_k", "vllm::flashinfer_concat_mla_k"), joined_keys),
+    "aiter::_groupnorm_run": group_norm,
+}  # fmt: skip

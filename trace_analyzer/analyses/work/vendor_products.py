@@ -1,12 +1,16 @@
 """Count matrix products of inference libraries: scaled and weight-quantized ones, and those of experts.
 
-Argument orders are those of the libraries' registrations: vLLM (`csrc/torch_bindings.cpp`, `fused_moe.py`), SGLang
-(`sgl-kernel/csrc/common_extension.cc`), FBGEMM and MSLK (`gemm_ops`). FLOP: 2 per multiply-add, in the operands' type.
+Argument orders are those of the libraries' registrations: vLLM (`csrc/torch_bindings.cpp`, `csrc/libtorch_stable/torch_bindings.cpp`,
+`csrc/rocm/torch_bindings.cpp`, `fused_moe.py`, `_aiter_ops.py`, `utils/flashinfer.py`), SGLang (`sgl-kernel/csrc/common_extension.cc`,
+`fused_moe_triton/fused_moe.py`, `fp8_kernel.py`), FBGEMM and MSLK (`gemm_ops`, `quantize_ops`). FLOP: 2 per multiply-add, in the
+operands' type.
 """
 
 from dataclasses import replace
+from math import prod
 
 from trace_analyzer.analyses.work.calls import (
+    BYTE,
     DTYPES,
     Call,
     Dtype,
@@ -22,6 +26,8 @@ from trace_analyzer.analyses.work.calls import (
 
 _BF16 = DTYPES["c10::BFloat16"]
 """What products of fp8 and int8 return where the call does not say it."""
+_PACKED_GROUP = 8
+"""Bytes of 4-bit elements that share a scale, at least."""
 
 
 def _counted(flop: float, dtype: Dtype | None, *tensors: Tensor | None) -> Work:
@@ -40,11 +46,39 @@ def written(call: Call) -> Work:
 
 
 def written_fp4(call: Call) -> Work:
-    """Count cutlass_scaled_fp4_mm(output, a, b, scales ...): two elements in a byte of a (m, k / 2) and b (n, k / 2)."""
+    """Count cutlass_scaled_fp4_mm(output, a, b, scales ...): two elements in a byte of a (m, k / 2) and b (n, k / 2).
+
+    Of each 16 elements one scale is read; their tensors are padded to whole tiles.
+    """
     output, a, b = (call.tensor(i) for i in range(3))
     require(len(a.shape) == len(b.shape) == 2 and a.shape[1] == b.shape[1])
     require(output.shape == (a.shape[0], b.shape[0]))
-    return replace(_counted(4.0 * output.elements * a.shape[1], _BF16, output, a, b, *call.given(3)), dtype="fp4")
+    return _fp4(output, a, b, call.optional(3), call.optional(4))
+
+
+def returned_fp4(call: Call) -> Work:
+    """Count flashinfer_mm_fp4(a, b, scales of a, scales of b, scale, dtype, ...): a (m, k / 2), b (k / 2, n)."""
+    a, b = call.tensor(0), call.tensor(1)
+    require(len(a.shape) == len(b.shape) == 2 and a.shape[1] == b.shape[0])
+    output = Tensor((a.shape[0], b.shape[1]), call.type_at(5) or _BF16)
+    return _fp4(output, a, b, call.optional(2), call.optional(3))
+
+
+def rowwise_fp4(call: Call) -> Work:
+    """Count f4f4bf16(x, w, scales ...): two elements in a byte of x (m, k / 2) and w (n, k / 2), to bf16."""
+    a, b = call.tensor(0), call.tensor(1)
+    require(len(a.shape) == len(b.shape) == 2 and a.shape[1] == b.shape[1])
+    return _fp4(Tensor((a.shape[0], b.shape[0]), _BF16), a, b, call.optional(2), call.optional(3))
+
+
+def _fp4(output: Tensor, a: Tensor, b: Tensor, scale_a: Tensor | None, scale_b: Tensor | None) -> Work:
+    bytes_each = a.shape[1]
+    scales = [
+        Tensor((min(scale.elements, rows * -(-bytes_each // _PACKED_GROUP)),), scale.dtype)
+        for scale, rows in ((scale_a, output.shape[0]), (scale_b, output.shape[1]))
+        if scale is not None
+    ]
+    return replace(_counted(4.0 * output.elements * bytes_each, _BF16, output, a, b, *scales), dtype="fp4")
 
 
 def scaled(call: Call) -> Work:
@@ -56,46 +90,99 @@ def scaled(call: Call) -> Work:
 
 
 def rowwise(call: Call) -> Work:
-    """Count f8f8bf16_rowwise and its kin (x, w, scales ...): (..., m, k) x (..., n, k), transposed, to bf16."""
+    """Count f8f8bf16_rowwise and its kin (x, w, scales ..., [output]): (..., m, k) x (..., n, k), transposed, to bf16."""
     a, b = call.tensor(0), call.tensor(1)
     require(len(a.shape) >= 2 and len(b.shape) in (2, len(a.shape)) and a.shape[-1] == b.shape[-1])
     output = Tensor((*a.shape[:-1], b.shape[-2]), _BF16)
-    return _counted(2.0 * output.elements * a.shape[-1], a.dtype, a, b, output, *call.given(2))
+    scales = [t for t in call.given(2) if t.shape != output.shape]
+    return _counted(2.0 * output.elements * a.shape[-1], _wider(a, b), a, b, output, *scales)
+
+
+def _wider(a: Tensor, b: Tensor) -> Dtype | None:
+    """Return the wider type of two operands: narrower ones are widened before they are multiplied."""
+    return a.dtype if a.dtype is None or b.dtype is None or a.size >= b.size else b.dtype
+
+
+def interleaved(call: Call) -> Work:
+    """Count deep_gemm_fp8_fp8_bf16_nt(a, scales, b, scales, output): (m, k) x (n, k), transposed."""
+    a, b, output = call.tensor(0), call.tensor(2), call.tensor(4)
+    require(len(b.shape) == 2 and bool(a.shape) and a.shape[-1] == b.shape[1])
+    require(output.elements * a.shape[-1] == a.elements * b.shape[0])
+    return _counted(2.0 * output.elements * a.shape[-1], a.dtype, a, b, output, call.optional(1), call.optional(3))
+
+
+def batched(call: Call) -> Work:
+    """Count bmm_fp8(a, b, [output], scales ..., [work area]): (b, m, k) x (b, k, n)."""
+    a, b = call.tensor(0), call.tensor(1)
+    require(len(a.shape) == len(b.shape) == 3 and a.shape[0] == b.shape[0] and a.shape[2] == b.shape[1])
+    shape = (*a.shape[:2], b.shape[2])
+    given = [t for t in call.given(2) if t.shape == shape]
+    output = given[0] if given else Tensor(shape, call.type_at(4) or _BF16)
+    return _counted(2.0 * prod(shape) * a.shape[2], a.dtype, a, b, output)
 
 
 def rowwise_int4(call: Call) -> Work:
-    """Count bf16i4bf16_rowwise and its kin (x, w, scales ...): two weights in a byte of w (n, k / 2)."""
+    """Count bf16i4bf16_rowwise and its kin (x, w, scales ...): two weights in a byte of w (..., n, k / 2)."""
     a, b = call.tensor(0), call.tensor(1)
-    require(len(a.shape) == len(b.shape) == 2 and a.shape[1] == 2 * b.shape[1])
-    output = Tensor((a.shape[0], b.shape[0]), _BF16)
-    return _counted(2.0 * output.elements * a.shape[1], a.dtype, a, b, output, *call.given(2))
+    require(len(a.shape) == len(b.shape) >= 2 and a.shape[:-2] == b.shape[:-2] and a.shape[-1] == 2 * b.shape[-1])
+    output = Tensor((*a.shape[:-1], b.shape[-2]), _BF16)
+    return _counted(2.0 * output.elements * a.shape[-1], a.dtype, a, b, output, *call.given(2))
 
 
 def packed_weight(call: Call) -> Work:
     """Count awq_gemm, gptq_gemm and Marlin's products of a (m, k) with packed weights.
 
-    Their scales, (groups, n), tell n: the first tensor of two dimensions in a float type behind the weight. Work areas are not counted.
+    The weight is the first matrix of integers; what it is multiplied into may stand before it. Its scales, (groups, n), the next
+    matrix of a float type, tell n. A weight has 2 to 8 bits. Zero points and work areas are not counted.
     """
     a = call.tensor(0)
-    rest = call.given(1)
     require(len(a.shape) == 2)
-    scales = next((t for t in rest if len(t.shape) == 2 and t.dtype is not None and _is_scale(t.dtype)), None)
-    if scales is None or not rest:
+    matrices = [t for t in call.given(1) if len(t.shape) == 2 and t.dtype is not None and t.elements]
+    place = next((i for i, t in enumerate(matrices) if not _is_scale(t)), None)
+    scales = None if place is None else next((t for t in matrices[place:] if _is_scale(t)), None)
+    if place is None or scales is None:
         raise Unrecorded
-    weight = next(t for t in rest if len(t.shape) == 2)
-    output = Tensor((a.shape[0], scales.shape[1]), a.dtype)
-    return _counted(2.0 * output.elements * a.shape[1], a.dtype, a, weight, scales, output)
+    return _packed(a, matrices[place], scales.shape[1], scales)
 
 
-def _is_scale(dtype: Dtype) -> bool:
-    return dtype.compute in ("fp16", "bf16", "fp32", "fp8")
+def prepacked_weight(call: Call) -> Work:
+    """Count machete_mm, cutlass_w4a8_mm(a, b, ...): a (m, k), b in words (k / elements a word, n)."""
+    a, b = call.tensor(0), call.tensor(1)
+    require(len(a.shape) == 2)
+    if len(b.shape) != 2 or b.dtype != DTYPES["int"]:
+        raise Unrecorded
+    return _packed(a, b, b.shape[1])
+
+
+def _packed(a: Tensor, weight: Tensor, n: int, *scales: Tensor) -> Work:
+    m, k = a.shape
+    bits, rest = divmod(8 * weight.elements * int(weight.size), max(1, k * n))
+    if rest or bits not in (2, 3, 4, 6, 8):
+        raise Unrecorded
+    narrow = a.dtype is not None and a.dtype.compute in ("fp8", "int8")
+    output = Tensor((m, n), _BF16 if narrow else a.dtype)
+    return _counted(2.0 * output.elements * k, a.dtype, a, weight, *scales, output)
+
+
+def eight_bit_rows(call: Call) -> Work:
+    """Count qserve_w4a8_per_chn_gemm(a, w, scales ..., output): a (m, k), two weights in a byte of w (n, k / 2), in 8 bits."""
+    given = call.given()
+    require(len(given) > 2)
+    a, b, output = given[0], given[1], given[-1]
+    require(len(a.shape) == len(b.shape) == 2 and a.shape[1] == 2 * b.shape[1])
+    require(output.shape == (a.shape[0], b.shape[0]))
+    return _counted(2.0 * output.elements * a.shape[1], DTYPES["signed char"], *given)
+
+
+def _is_scale(tensor: Tensor) -> bool:
+    return tensor.dtype is not None and tensor.dtype.compute in ("fp16", "bf16", "fp32", "fp8")
 
 
 def linear(call: Call) -> Work:
-    """Count rocm_unquantized_gemm(x, w, bias): (..., k) x (n, k), transposed, to x's type."""
+    """Count rocm_unquantized_gemm(x, w, bias), gemm_a16w16(x, w, bias, dtype, ...): (..., k) x (n, k), transposed."""
     x, w = call.tensor(0), call.tensor(1)
     require(len(w.shape) == 2 and bool(x.shape) and x.shape[-1] == w.shape[1])
-    output = Tensor((*x.shape[:-1], w.shape[0]), x.dtype)
+    output = Tensor((*x.shape[:-1], w.shape[0]), call.type_at(3) or x.dtype)
     return _counted(2.0 * output.elements * w.shape[1], x.dtype, x, w, output, call.optional(2))
 
 
@@ -116,6 +203,14 @@ def bytes_weight(call: Call) -> Work:
     return _counted(2.0 * output.elements * a.shape[1], a.dtype, a, weights, call.optional(2), output)
 
 
+def few_bits(call: Call) -> Work:
+    """Count torchao::quant_llm_linear(exponent, mantissa, x, w, scales, ...): x (m, k) times n rows of packed weights."""
+    bits, x, w = 1 + call.number(0) + call.number(1), call.tensor(2), call.tensor(3)
+    require(len(x.shape) == len(w.shape) == 2 and w.shape[1] * 8 == x.shape[1] * bits)
+    output = Tensor((x.shape[0], w.shape[0]), x.dtype)
+    return _counted(2.0 * output.elements * x.shape[1], x.dtype, x, w, call.optional(4), output)
+
+
 def experts(call: Call) -> Work:
     """Count inplace_fused_experts, outplace_fused_experts(hidden, w1, w2, topk_weights, topk_ids, ...).
 
@@ -123,15 +218,17 @@ def experts(call: Call) -> Work:
     (experts, h, i); weights may be packed along their last dimension. Of the weights, those of k experts must be read; of the others up to as many as
     there are rows may be: that is doubted. Experts on several devices are unknown: which tokens are computed here is no part of a trace.
     """
+    if _elsewhere(call):
+        raise Unrecorded
+    return _local_experts(call)
+
+
+def _local_experts(call: Call) -> Work:
     hidden, w1, w2, ids = call.tensor(0), call.tensor(1), call.tensor(2), call.tensor(4)
     require(len(hidden.shape) == len(ids.shape) == 2 and len(w1.shape) == len(w2.shape) == 3)
     tokens, width = hidden.shape
     count, wide = w1.shape[0], w1.shape[1]
     require(w2.shape[0] == count and w2.shape[1] == width and ids.shape[0] == tokens and count > 0)
-    if any(
-        len(t.shape) == 1 and t.shape[0] > count and t.dtype in (DTYPES["int"], DTYPES["long"]) for t in call.given(5)
-    ):
-        raise Unrecorded
     require(w1.shape[2] > 0)
     packed, rest = divmod(width, w1.shape[2])
     require(rest == 0 and packed > 0)
@@ -140,33 +237,154 @@ def experts(call: Call) -> Work:
     top, rows = ids.shape[1], ids.elements
     weights = w1.bytes + w2.bytes
     read, must = weights * min(count, rows) / count, weights * min(count, top) / count
-    dtype = w1.dtype if w1.dtype is not None and w1.dtype.compute == "fp8" else hidden.dtype
     plain = _counted(
-        2.0 * rows * width * (wide + inner), dtype, hidden, ids, call.tensor(3), Tensor(hidden.shape, hidden.dtype)
-    )
+        2.0 * rows * width * (wide + inner),
+        _experts_type(hidden, w1, packed),
+        hidden, ids, call.tensor(3), Tensor(hidden.shape, hidden.dtype),
+    )  # fmt: skip
     assert plain.moved_bytes is not None
     return replace(plain, moved_bytes=plain.moved_bytes + read, doubtful_bytes=read - must)
 
 
+_SWITCHES = range(19, 27)
+"""Where SGLang's flags stand that leave tokens of absent experts out (filter_expert) or results apart (no_combine)."""
+
+
+def _elsewhere(call: Call) -> bool:
+    """Return whether experts may be on other devices: a map of more than are here, or a flag that skips them."""
+    weights = call.tensor(1)
+    count = weights.shape[0] if weights.shape else 0
+    maps = [t for t in call.given(5) if len(t.shape) == 1 and t.dtype in (DTYPES["int"], DTYPES["long"])]
+    return any(t.shape[0] > count for t in maps) or (call.valued and any(map(call.flag, _SWITCHES)))
+
+
+def _experts_type(hidden: Tensor, weight: Tensor, packed: int) -> Dtype | None:
+    """Return the narrowest type that the products may be computed in: 8-bit weights may meet 8-bit activations."""
+    narrow = weight.dtype is not None and weight.dtype.compute in ("fp8", "fp4", "int8")
+    return weight.dtype if narrow and (packed == 1 or weight.dtype != BYTE) else hidden.dtype
+
+
+def masked_experts(count: int, padding: tuple[int, int]) -> Formula:
+    """Return the formula of aiter's fused_moe_ and of vLLM's operator around it.
+
+    Arguments are (hidden, w1, w2, topk_weight, topk_ids, expert_mask, ...).
+    A mask, a count of tokens at ``count``, padding of widths at ``padding``, or weights of shared experts leave the work unknown.
+    """
+
+    def formula(call: Call) -> Work:
+        others = [t for t in call.given(20) if len(t.shape) > 2]
+        padded = call.valued and any(isinstance(call.value(i), int) and call.value(i) for i in padding)
+        if others or padded or call.optional(5) is not None or call.optional(count) is not None:
+            raise Unrecorded
+        return _local_experts(call)
+
+    return formula
+
+
+def marlin_experts(call: Call) -> Work:
+    """Count moe_wna16_marlin_gemm(a, c, packed weights, ...).
+
+    Then come scales, ..., sorted ids, expert ids, padded, topk_weights, block and top k. After the block and the top k come flags (the second of earlier versions: is_ep), the weights' type, and the sizes m, n and k. Without that
+    flag the room for sorted ids tells whether all experts are here: it has a block less one for each.
+    """
+    if not call.valued:
+        raise Unrecorded
+    last = max(i for i, argument in enumerate(call.arguments) if isinstance(argument, Tensor))
+    values = [call.value(i) for i in range(last + 1, last + 9)]
+    flags = [value for value in values[2:4] if isinstance(value, bool)]
+    sizes = values[3 + len(flags) : 6 + len(flags)]
+    if not flags or any(isinstance(n, bool) or not isinstance(n, int) or n < 1 for n in (*values[:2], *sizes)):
+        raise Unrecorded
+    (block, top), (m, n, k) = values[:2], sizes
+    a, rows = call.tensor(0), m * top
+    experts_here = [t for t in call.given(1) if len(t.shape) == 3]
+    if len(experts_here) < 2 or a.shape != (m, k):
+        raise Unrecorded
+    weight, scales = experts_here[:2]
+    count = weight.shape[0]
+    ids = call.tensor(last - 3)
+    if flags[-1] if len(flags) == 2 else ids.elements != rows + count * (block - 1):
+        raise Unrecorded
+    kept = total_bytes(weight, scales) / max(1, count)
+    read, must = kept * min(count, rows), kept * min(count, top)
+    plain = _counted(2.0 * rows * n * k, a.dtype, a, tensor_of((rows, n), scales.dtype if a.size < 2 else a.dtype))
+    assert plain.moved_bytes is not None
+    return replace(plain, moved_bytes=plain.moved_bytes + read, doubtful_bytes=read - must)
+
+
+def with_epilogue(call: Call) -> Work:
+    """Count quack's gemm(A, B), gemm_out(A, B, out, ...) and its kin: (m, k) x (k, n), or batches of them; each tensor once.
+
+    Lists of integers (offsets, rows to gather) leave the work unknown.
+    """
+    first, second, given = call.tensor(0), call.tensor(1), call.given()
+    fits = len(first.shape) == len(second.shape) in (2, 3) and first.shape[:-2] == second.shape[:-2]
+    types = {t.dtype.compute if t.dtype is not None else None for t in given}
+    if not fits or first.shape[-1] != second.shape[-2] or not types <= {"fp16", "bf16", "fp32"}:
+        raise Unrecorded
+    output = tensor_of((*first.shape[:-1], second.shape[-1]), first.dtype)
+    returned = output if call.operator == "quack::gemm" else None
+    return _counted(2.0 * output.elements * first.shape[-1], first.dtype, *given, returned)
+
+
+_AITER_PRODUCTS = (
+    "gemm_w8a8", "w8a8_gemm", "gemm_w8a8_blockscale", "gemm_a8w8", "gemm_a8w8_blockscale", "triton_gemm_a8w8_blockscale",
+)  # fmt: skip
+_AITER_KERNELS = (
+    *(f"{kind}{kernel}" for kind in ("", "bpreshuffle_", "blockscale_", "blockscale_bpreshuffle_") for kernel in ("ck", "cktile", "asm")),
+    "bpreshuffle", "blockscale", "blockscale_bpreshuffle",
+)  # fmt: skip
 FORMULAS: dict[str, Formula] = {
-    "vllm::rocm_unquantized_gemm": linear,
-    **dict.fromkeys(in_namespaces("vllm", "w8a8_triton_block_scaled_mm_func", "rocm_aiter_gemm_w8a8", "rocm_aiter_w8a8_gemm", "rocm_aiter_gemm_w8a8_blockscale"), rowwise),
-    **dict.fromkeys(in_namespaces("_C sgl_kernel", "ggml_mul_mat_a8", "ggml_mul_mat_vec_a8"), from_blocks),
-    "_C::allspark_w8a16_gemm": bytes_weight,
-    **dict.fromkeys(in_namespaces("_C _C_stable_libtorch", "cutlass_scaled_mm", "cutlass_scaled_mm_azp"), written),
-    **dict.fromkeys(in_namespaces("_C _moe_C sgl_kernel", "dsv3_fused_a_gemm", "dsv3_router_gemm"), written),
-    **dict.fromkeys(in_namespaces("_C _C_stable_libtorch sgl_kernel", "cutlass_scaled_fp4_mm"), written_fp4),
-    **dict.fromkeys(in_namespaces("sgl_kernel", "fp8_scaled_mm", "int8_scaled_mm", "fp8_blockwise_scaled_mm"), scaled),
+    **dict.fromkeys(("vllm::rocm_unquantized_gemm", "aiter::gemm_a16w16"), linear),
     **dict.fromkeys(
-        in_namespaces(
-            "fbgemm mslk", "f8f8bf16", "f8f8bf16_rowwise", "f8f8bf16_blockwise", "f8f8bf16_tensorwise", "f8f8bf16_rowwise_batched",
-            "i8i8bf16", "i8i8bf16_dynamic",
+        (
+            *in_namespaces("vllm", "w8a8_triton_block_scaled_mm_func", "w8a8_block_fp8_matmul_deepgemm", "padded_cutlass"),
+            *in_namespaces("vllm", *(f"rocm_aiter_{name}" for name in _AITER_PRODUCTS)),
+            *in_namespaces("aiter", "gemm_a8w8", *(f"gemm_a8w8_{name}" for name in _AITER_KERNELS)),
         ),
         rowwise,
     ),
-    **dict.fromkeys(in_namespaces("fbgemm mslk", "bf16i4bf16_rowwise", "f8i4bf16_rowwise"), rowwise_int4),
+    "sglang::deep_gemm_fp8_fp8_bf16_nt": interleaved,
+    **dict.fromkeys(("sgl_kernel::bmm_fp8", "vllm::bmm_fp8"), batched),
+    "vllm::flashinfer_mm_fp4": returned_fp4,
+    **dict.fromkeys(in_namespaces("_C sgl_kernel", "ggml_mul_mat_a8", "ggml_mul_mat_vec_a8"), from_blocks),
+    "_C::allspark_w8a16_gemm": bytes_weight,
+    **dict.fromkeys(in_namespaces("_C _C_stable_libtorch", "cutlass_scaled_mm", "cutlass_scaled_mm_azp"), written),
     **dict.fromkeys(
-        in_namespaces("_C _C_stable_libtorch sgl_kernel", "awq_gemm", "gptq_gemm", "gptq_marlin_gemm", "marlin_gemm", "awq_marlin_gemm", "machete_mm"), packed_weight
+        in_namespaces("_C _moe_C sgl_kernel", "dsv3_fused_a_gemm", "dsv3_router_gemm", "fp32_router_gemm"), written
     ),
+    **dict.fromkeys(in_namespaces("_C _C_stable_libtorch sgl_kernel", "cutlass_scaled_fp4_mm"), written_fp4),
+    **dict.fromkeys(in_namespaces("sgl_kernel", "fp8_scaled_mm", "int8_scaled_mm", "fp8_blockwise_scaled_mm"), scaled),
+    **dict.fromkeys(in_namespaces("sgl_kernel", "qserve_w4a8_per_chn_gemm", "qserve_w4a8_per_group_gemm"), eight_bit_rows),
+    **dict.fromkeys(
+        in_namespaces(
+            "fbgemm mslk", "f8f8bf16", "f8f8bf16_rowwise", "f8f8bf16_rowwise_out", "f8f8f16_rowwise", "f8f8bf16_blockwise",
+            "f8f8bf16_tensorwise", "f8f8bf16_rowwise_batched", "f8f8bf16_cublas", "f8f8bf16_lite", "f8f8bf16_rowwise_preshuffle",
+            "f8f8f16_rowwise_preshuffle", "i8i8bf16", "i8i8bf16_dynamic", "bf16_fast_gemv", "bf16fp8bf16_fast_gemv",
+            "fp8fp8bf16_fast_gemv",
+        ),
+        rowwise,
+    ),
+    **dict.fromkeys(
+        in_namespaces(
+            "fbgemm mslk", "bf16i4bf16_rowwise", "f8i4bf16_rowwise", "bf16i4bf16_rowwise_batched", "bf16i4bf16_shuffled",
+            "f8i4bf16_shuffled", "bf16i4bf16_shuffled_batched",
+        ),
+        rowwise_int4,
+    ),
+    **dict.fromkeys(in_namespaces("fbgemm mslk", "f4f4bf16"), rowwise_fp4),
+    **dict.fromkeys(
+        in_namespaces("_C _C_stable_libtorch sgl_kernel", "awq_gemm", "gptq_gemm", "gptq_marlin_gemm", "marlin_gemm", "awq_marlin_gemm"), packed_weight
+    ),
+    **dict.fromkeys(in_namespaces("_rocm_C", "gptq_gemm_rdna3", "gptq_gemm_rdna3_wmma"), packed_weight),
+    **dict.fromkeys(in_namespaces("_C _C_stable_libtorch sgl_kernel", "machete_mm", "cutlass_w4a8_mm"), prepacked_weight),
     **dict.fromkeys(in_namespaces("vllm sglang", "inplace_fused_experts", "outplace_fused_experts"), experts),
+    "vllm::rocm_aiter_fused_moe": masked_experts(13, (15, 16)),
+    "aiter::fused_moe_": masked_experts(14, (17, 18)),
+    "torchao::quant_llm_linear": few_bits,
+    **dict.fromkeys(
+        in_namespaces("quack", "gemm", *(f"gemm_{kind}" for kind in ("out", "add_out", "add_inplace", "act_out", "dact_out", "gated_out", "dgated_out"))),
+        with_epilogue,
+    ),
+    **dict.fromkeys(in_namespaces("_moe_C sgl_kernel", "moe_wna16_marlin_gemm"), marlin_experts),
 }  # fmt: skip

@@ -1,7 +1,7 @@
-"""Run at the start of each Python that ``analyze record`` started, directly or not.
+"""Run at the start of each Python process that ``analyze record`` starts, directly or indirectly.
 
-Python imports one ``sitecustomize``, the first on its path: this one steps aside for the one that it shadows,
-and then waits for torch. A script that never imports torch notices nothing.
+Python imports the first ``sitecustomize`` on its path: this one first imports the one that it shadows, and then waits
+for torch. A script that never imports torch is not affected.
 """
 
 import importlib
@@ -30,7 +30,7 @@ def _arm() -> None:
         from trace_analyzer.capture.recorder import arm
 
         arm()
-    except Exception as error:  # whatever fails here must not fail the script
+    except Exception as error:  # no failure may affect the script
         print(f"analyze: this Python is not recorded: {error}", file=sys.stderr)
     finally:
         sys.path.remove(home)

@@ -1,7 +1,7 @@
 """Render the report as one offline HTML file.
 
-Importing this package loads neither Bokeh nor Jinja, so the command line can ask `is_own_report`
-without waiting for them; the functions below load them when they draw.
+Importing this package imports neither Bokeh nor Jinja, so that the command line can call `is_own_report` without them;
+the functions below import them when they draw.
 """
 
 from pathlib import Path
@@ -17,10 +17,10 @@ __all__ = ["html", "is_own_report", "notebook_html", "write_html"]
 
 
 def html(report: "Report", *, command: str = "", compact: bool = False, max_mb: float | None = None) -> str:
-    """Return the whole page as text: styles, scripts and data inline, nothing to fetch.
+    """Return the whole page as text, with styles, scripts and data inline and no external resources.
 
-    ``command`` is what made it, to be shown. A ``compact`` page ends after the timeline. A page that would be larger
-    than ``max_mb`` leaves out part of the timeline and says so.
+    ``command`` is the command line that made the report, for display. A ``compact`` page ends after the timeline. A
+    page that would exceed ``max_mb`` leaves out part of the timeline and states this.
     """
     from trace_analyzer.render.html.page import page
 
@@ -28,7 +28,7 @@ def html(report: "Report", *, command: str = "", compact: bool = False, max_mb: 
 
 
 def notebook_html(report: "Report") -> str:
-    """Return verdict and timeline in a frame of their own, whose styles and scripts cannot reach the notebook."""
+    """Return verdict and timeline in a frame that isolates their styles and scripts from the notebook."""
     from trace_analyzer.render.html.page import frame
 
     return frame(html(report, compact=True))

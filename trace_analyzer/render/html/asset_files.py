@@ -1,4 +1,4 @@
-"""Read the files of which pages consist: templates, styles and scripts."""
+"""Read the files of pages: templates, styles and scripts."""
 
 from importlib.resources import files
 
@@ -6,5 +6,5 @@ _ASSETS = files("trace_analyzer.render.html") / "assets"
 
 
 def asset(name: str) -> str:
-    """Return the text of a file of the pages' assets."""
+    """Return the text of an asset file."""
     return (_ASSETS / name).read_text(encoding="utf-8")

@@ -1,9 +1,9 @@
-"""Write documents of Bokeh's models as BokehJS reads them, without Bokeh's Python models.
+"""Write documents of Bokeh models in BokehJS's format, without Bokeh's Python models.
 
-Importing those, and making the plots of a page of them, takes a third of the time that a small trace takes with its page
-(benchmarks/startup.py --tricks). Types, attributes and the form of values are Bokeh's
-(https://docs.bokeh.org/en/latest/docs/reference/models.html and `bokeh.core.serialization`); what is left out has BokehJS's
-defaults. Tests have Bokeh read every document.
+Importing those, and making the plots of a page with them, takes a third of the time for a small trace with its page
+(benchmarks/startup.py --tricks). Types, attributes and the format of values are Bokeh's
+(https://docs.bokeh.org/en/latest/docs/reference/models.html and `bokeh.core.serialization`); omitted attributes have
+BokehJS's defaults. Tests have Bokeh read every document.
 """
 
 import base64
@@ -23,9 +23,9 @@ from trace_analyzer.render.html.inert import inert
 
 
 class Model:
-    """Hold a model: the name of its class in `bokeh.models`, and attributes that differ from their defaults.
+    """Hold a model: its class name in `bokeh.models`, and the attributes that differ from their defaults.
 
-    One that several models refer to is one object in the browser too.
+    A model that several others refer to is also one object in the browser.
     """
 
     def __init__(self, kind: str, /, **attributes: Any) -> None:
@@ -34,33 +34,33 @@ class Model:
 
 
 def column(name: str) -> dict[str, str]:
-    """Return a reference to a column of a glyph's data source."""
+    """Return a reference to a data source's column, for an attribute of a glyph."""
     return _typed("field", field=name)
 
 
 def constant(value: object) -> dict[str, object]:
-    """Return a value for an attribute that would take a text as the name of a column."""
+    """Return a constant for an attribute that would interpret a text as a column's name."""
     return _typed("value", value=value)
 
 
 def glyphs(glyph: Model, source: Model, **attributes: Any) -> Model:
-    """Return what draws a glyph for each row of a source.
+    """Return a renderer that draws a glyph for each row of a source.
 
-    Glyphs look the same at all times; else Bokeh works out colours for each look at every redraw.
+    Glyphs look the same in all states; otherwise Bokeh computes colours for each state at every redraw.
     """
     looks = dict.fromkeys(("selection_glyph", "nonselection_glyph", "muted_glyph"))
     return Model("GlyphRenderer", data_source=source, glyph=glyph, **looks, **attributes)
 
 
 def data_source(columns: Mapping[str, Sequence[object] | npt.NDArray[Any]], **attributes: Any) -> Model:
-    """Return columns of one length, by name."""
+    """Return a data source from columns of equal length, by name."""
     return Model("ColumnDataSource", data=dict(columns), **attributes)
 
 
 def document(roots: Sequence[Model], prefix: str) -> dict[str, Any]:
-    """Return models, with all that they refer to, as a document that `Bokeh.embed.embed_items` takes.
+    """Return models, with all their references, as a document for `Bokeh.embed.embed_items`.
 
-    Their ids are ``prefix`` and a number, from 1 in the order of the document. All texts are inert.
+    Their ids are ``prefix`` and a number, from 1 in the order of the document. All texts are made inert.
     """
     encode = _Encoder(prefix).encoded
     config = encode(Model("DocumentConfig"))
@@ -71,7 +71,7 @@ def document(roots: Sequence[Model], prefix: str) -> dict[str, Any]:
 
 
 def bokeh_library() -> str:
-    """Return BokehJS as JavaScript, without what extensions add to it. Raises ``ModuleNotFoundError`` without Bokeh."""
+    """Return BokehJS as JavaScript without extensions. Raises ``ModuleNotFoundError`` without Bokeh."""
     package = find_spec("bokeh")
     if package is None or package.origin is None:
         raise ModuleNotFoundError("No module named 'bokeh'", name="bokeh")
@@ -80,7 +80,7 @@ def bokeh_library() -> str:
 
 
 class _Encoder:
-    """Write values in the form of `bokeh.core.serialization`: a model whole where it stands first, then its id."""
+    """Write values in the format of `bokeh.core.serialization`: a model first completely, then by its id."""
 
     def __init__(self, prefix: str) -> None:
         self._ids: dict[Model, str] = {}

@@ -1,8 +1,8 @@
-"""Encode typed columns as text: byte planes, deflated, in base64. `assets/codec.js` reads them.
+"""Encode typed columns as text: byte planes, deflated, in base64. `assets/codec.js` decodes them.
 
-A column is a sequence of non-negative integers. Its bytes are stored plane by plane (all lowest bytes,
-then all second bytes, ...) without the planes that are zero throughout: neighbours in a plane resemble each
-other, so deflate finds them, and no integer is ever too large for its column.
+A column is a sequence of non-negative integers. Its bytes are stored plane by plane (all lowest bytes, then all second
+bytes, ...), without planes of zeros only. Neighbours in a plane are similar, which deflate exploits, and every column
+has as many planes as its largest integer needs.
 """
 
 import base64
@@ -25,9 +25,9 @@ _LARGEST = 2**53 - 1  # Number.MAX_SAFE_INTEGER
 
 @dataclass(frozen=True)
 class EncodedColumn:
-    """Hold an integer column and how to read it: ``encoding`` is plain, delta or text.
+    """Hold an integer column and its decoding: ``encoding`` is plain, delta or text.
 
-    Delta columns hold zigzag differences to the previous value; text columns hold positions in ``values``.
+    Delta columns have zigzag-encoded differences to the previous value; text columns have indices into ``values``.
     """
 
     encoding: str
@@ -38,20 +38,20 @@ class EncodedColumn:
 def plain(series: pl.Series) -> EncodedColumn:
     """Encode non-negative numbers.
 
-    Null, negative and what is no number become 0, and larger ones the largest that JavaScript counts to.
+    Null, negative and NaN become 0, and larger numbers the largest integer of JavaScript.
     """
     return EncodedColumn("plain", series.fill_null(0).fill_nan(0).clip(0, _LARGEST).cast(pl.UInt64).to_numpy())
 
 
 def delta(series: pl.Series) -> EncodedColumn:
-    """Encode signed numbers that resemble their predecessors."""
+    """Encode signed numbers that are close to their predecessors."""
     numbers = series.cast(pl.Int64).to_numpy()
     steps = np.diff(numbers, prepend=np.int64(0))
     return EncodedColumn("delta", ((steps << 1) ^ (steps >> 63)).astype(np.uint64))
 
 
 def text(series: pl.Series) -> EncodedColumn:
-    """Encode strings as positions in a table of the distinct ones; position 0 is null."""
+    """Encode strings as indices into a table of distinct ones; index 0 is null."""
     values = series.drop_nulls().unique(maintain_order=True)
     codes = series.cast(pl.Enum(values)).to_physical().cast(pl.Int64) + 1
     return EncodedColumn("text", codes.fill_null(0).cast(pl.UInt64).to_numpy(), ("", *values))
@@ -76,7 +76,7 @@ def encode(header: Mapping[str, Any], columns: Mapping[str, EncodedColumn]) -> s
 
 
 def deflated(*pieces: bytes) -> str:
-    """Return bytes, one piece after the other, as a text that a browser can inflate."""
+    """Return the concatenated bytes, deflated, as base64 text."""
     deflate = zlib.compressobj(level=6, wbits=_RAW_DEFLATE)
     packed = [deflate.compress(piece) for piece in pieces]
     return base64.b64encode(b"".join([*packed, deflate.flush()])).decode("ascii")

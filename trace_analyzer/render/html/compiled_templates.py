@@ -1,8 +1,8 @@
-"""Keep compiled templates, so that the next page does not compile them again (benchmarks/startup.py --tricks).
+"""Cache compiled templates, so that the next page does not compile them again (benchmarks/startup.py --tricks).
 
-They are files in the user's cache folder, one for each template, and hold Python code, as those that Python keeps of modules. One
-that is damaged, or was made of another text or by another version of this program, Jinja or Python, counts as not there; so
-does one that others can write to, or that is another's.
+They are files in the user's cache folder, one per template, which contain Python code, like Python's own cached
+modules. A damaged file, or one from another text or another version of this program, Jinja or Python, counts as
+missing; so does a file that other users own or can write to.
 """
 
 import contextlib
@@ -24,10 +24,10 @@ _DIGEST_BYTES = 20
 
 
 class CompiledTemplates(BytecodeCache):
-    """Keep compiled templates in the user's cache folder. A folder that cannot be used is no failure."""
+    """Cache compiled templates in the user's cache folder. An unusable folder is no failure."""
 
     def load_bytecode(self, bucket: Bucket) -> None:
-        """Fill the bucket with the template's code if it is kept and sound."""
+        """Fill the bucket with the template's code if it is cached and valid."""
         with contextlib.suppress(OSError, RuntimeError):
             with _path(bucket).open("rb") as file:
                 content = file.read() if _is_private(os.fstat(file.fileno())) else b""
@@ -36,7 +36,7 @@ class CompiledTemplates(BytecodeCache):
                 bucket.bytecode_from_string(code)
 
     def dump_bytecode(self, bucket: Bucket) -> None:
-        """Keep the bucket's code."""
+        """Cache the bucket's code."""
         code = bucket.bytecode_to_string()
         with contextlib.suppress(OSError, RuntimeError):
             path = _path(bucket)
@@ -51,15 +51,17 @@ def _path(bucket: Bucket) -> Path:
 
 
 def _digest(code: bytes) -> bytes:
-    """Return the digest of code and of what made it. Jinja says in the code which text and which Python, but not which Jinja.
+    """Return a digest of the code and of the programs that made it.
 
-    This program is part of it because Jinja applies filters to constants when it compiles.
+    Jinja's code identifies text and Python, but not Jinja.
+
+    This program is included because Jinja applies filters to constants at compile time.
     """
     makers = f"{tool_version()} {version('jinja2')} {sys.implementation.cache_tag} "
     return hashlib.blake2b(makers.encode() + code, digest_size=_DIGEST_BYTES).digest()
 
 
 def _is_private(status: os.stat_result) -> bool:
-    """Return whether it is the user's own and none but the user can write to it, where the system tells."""
+    """Return whether the file belongs to the user and only the user can write to it, where the system has owners."""
     others = stat.S_IWGRP | stat.S_IWOTH
     return not hasattr(os, "getuid") or (status.st_uid == os.getuid() and not status.st_mode & others)

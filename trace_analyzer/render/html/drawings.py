@@ -1,4 +1,4 @@
-"""Draw the charts as Bokeh documents for the page: in its colours, without code, each on its own."""
+"""Draw the charts as independent Bokeh documents for the page, in its colours and without code."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,17 +14,17 @@ from trace_analyzer.report import Report
 _FONT = "system-ui, sans-serif"
 
 Tips = Sequence[tuple[str, str]]
-"""What a hover shows: headings and columns."""
+"""Content of a tooltip: headings and columns."""
 
 Drawn = Iterator[tuple[Model, Tips | None]]
-"""What draws a part of a chart, and its tips if it can be hovered over and tapped."""
+"""Renderers of a part of a chart, each with its tooltip if it can be hovered over and tapped."""
 
 
 @dataclass(frozen=True)
 class Drawing:
-    """Hold a plot as Bokeh's document JSON; its legend as names with the CSS variables of their colours.
+    """Hold a plot as Bokeh's document JSON, and its legend as names with the CSS variables of their colours.
 
-    ``marks`` are the signs of its points, or lines, and what they mean.
+    ``marks`` are the signs of its points, or lines, with their meaning.
     """
 
     document: Mapping[str, Any]
@@ -34,9 +34,9 @@ class Drawing:
 
 
 def drawings(report: Report, names: tuple[str, ...]) -> dict[str, Drawing]:
-    """Return the named plots that the report has data for.
+    """Return the named plots for which the report has data.
 
-    Glyphs are tagged with the CSS variable of their colour: ``assets/plots.js`` gives them the theme's.
+    Glyphs are tagged with the CSS variable of their colour, so that ``assets/plots.js`` applies the theme's colours.
     """
     charts = {name: CHARTS[name](report) for name in names}
     return {name: _drawing(name, chart) for name, chart in charts.items() if chart is not None}
@@ -54,14 +54,14 @@ def _drawing(name: str, chart: Chart) -> Drawing:
 
 
 def _legend(chart: Chart) -> tuple[tuple[str, str], ...]:
-    """Return the page's own legend, where names can be no markup."""
+    """Return the legend for the page, which shows names as text, never as markup."""
     if chart.points:
         return tuple((points.label, _variable(points.colour)) for points in chart.points)
     return tuple((line.label, _variable(line.colour)) for line in chart.lines) if len(chart.lines) > 1 else ()
 
 
 def _figure(name: str, chart: Chart, renderers: Sequence[Model], tools: Sequence[Model]) -> Model:
-    """Return a figure that fits its place, on the page's background; its heading and its legend are the page's."""
+    """Return a figure that fits its container, on the page's background; heading and legend are page elements."""
     x_axis, y_axis = _axis(chart.x, named=bool(chart.bars)), _axis(chart.y)
     return Model(
         "Figure", name=name, height=chart.height, sizing_mode="stretch_width",
@@ -75,7 +75,7 @@ def _figure(name: str, chart: Chart, renderers: Sequence[Model], tools: Sequence
 
 
 def _range(axis: Axis, **more: Any) -> Model:
-    """Return the ends of an axis; those that are not fixed follow the data."""
+    """Return the range of an axis; ends that are not fixed follow the data."""
     ends = {} if axis.ends is None else {"start": axis.ends[0], "end": axis.ends[1]}
     return Model("Range1d" if ends else "DataRange1d", **{**ends, **more})
 
@@ -85,7 +85,7 @@ def _scale(axis: Axis, *, named: bool = False) -> Model:
 
 
 def _axis(axis: Axis, *, named: bool = False) -> Model:
-    """Return an axis with its label, on which the ticks that it names stand, or Bokeh's own."""
+    """Return an axis with its label and its own ticks, or Bokeh's."""
     ticks = (
         {"ticker": Model("FixedTicker", ticks=list(axis.ticks)), "major_label_overrides": dict(axis.ticks)}
         if axis.ticks
@@ -99,12 +99,12 @@ def _axis(axis: Axis, *, named: bool = False) -> Model:
 
 
 def _variable(colour: str) -> str:
-    """Return the CSS variable of a colour, without its dashes: that of other kernels for a group that has none."""
+    """Return the CSS variable of a colour, without its dashes; that of other kernels for a group without a colour."""
     return colour if colour in palette() else "k-other"
 
 
 def _glyph(kind: str, colour: str, **attributes: Any) -> Model:
-    """Return a glyph that takes its colour of the theme."""
+    """Return a glyph with its theme colour."""
     return Model(kind, tags=[f"--{_variable(colour)}"], **attributes)
 
 
@@ -113,7 +113,7 @@ def _fill(colour: str) -> str:
 
 
 def _tools(renderer: Model, tips: Tips) -> list[Model]:
-    """Return what shows a row's texts and what leads to its place."""
+    """Return the tools that show a row's texts and lead to its place."""
     return [Model("HoverTool", renderers=[renderer], tooltips=tips), Model("TapTool", renderers=[renderer])]
 
 
@@ -159,7 +159,7 @@ def _draw_lines(chart: Chart) -> Drawn:
 
 
 def _steps(x: Any, y: Any) -> tuple[Any, Any]:
-    """Return the corners of a step function: each value lasts until the next."""
+    """Return the corners of a step function, in which each value lasts until the next one."""
     return np.repeat(x, 2)[1:], np.repeat(y, 2)[:-1]
 
 

@@ -1,7 +1,7 @@
-"""Build the timeline's Bokeh figures: the overview strip, the rows, the curves under them.
+"""Build the timeline's Bokeh figures: the overview strip, the rows, and the curves below them.
 
-They hold no events. `assets/timeline.js` fills their sources with what the view shows, so that a redraw costs
-the same for a thousand events as for a million.
+They contain no events. `assets/timeline.js` fills their sources with the visible ones, so that the cost of a redraw
+does not depend on the number of events.
 """
 
 from collections.abc import Iterable
@@ -20,7 +20,7 @@ _OVERVIEW_BINS = 1200
 
 
 def timeline_figures(report: Report, columns: TimelineColumns) -> tuple[Model, ...]:
-    """Return empty figures over the whole trace, from top to bottom; only the overview has its data already.
+    """Return empty figures over the whole trace, from top to bottom; only the overview has data.
 
     They share the time axis.
     """
@@ -32,7 +32,7 @@ def timeline_figures(report: Report, columns: TimelineColumns) -> tuple[Model, .
 
 
 def busy_bins(report: Report, span_ns: int) -> npt.NDArray[np.float64]:
-    """Return the share of each of equally wide bins in which the devices worked, all devices together."""
+    """Return the busy share of each of several equal bins, over all devices."""
     partition = report.tables["partition"]
     busy = partition.filter(pl.col("part").is_in(WORK))
     share = _bins(busy.get_column("start_ns"), busy.get_column("end_ns"), span_ns)
@@ -40,7 +40,7 @@ def busy_bins(report: Report, span_ns: int) -> npt.NDArray[np.float64]:
 
 
 def host_bins(columns: TimelineColumns, span_ns: int) -> npt.NDArray[np.float64]:
-    """Return the bins of the first thread's outermost operators, when nothing ran on a device."""
+    """Return the bins of the first thread's outermost operators, for a trace without device work."""
     rows = next((track.rows for track in columns.tracks if track.family == "operators"), ((0, 0),))
     operators = (
         columns.events.slice(rows[0][0], sum(count for _, count in rows))
@@ -53,7 +53,7 @@ def host_bins(columns: TimelineColumns, span_ns: int) -> npt.NDArray[np.float64]
 
 
 def _bins(start: pl.Series, end: pl.Series, span_ns: int) -> npt.NDArray[np.float64]:
-    """Return the covered share of each bin: time since the starts passed minus since the ends passed."""
+    """Return the covered share of each bin: the time since passed starts minus the time since passed ends."""
     edges = np.linspace(0, span_ns, _OVERVIEW_BINS + 1)
     inside = _passed(edges, start.sort().to_numpy()) - _passed(edges, end.sort().to_numpy())
     covered: npt.NDArray[np.float64] = np.diff(inside) / (span_ns / _OVERVIEW_BINS)
@@ -69,14 +69,14 @@ def _passed(edges: npt.NDArray[np.float64], instants: npt.NDArray[np.int64]) -> 
 
 
 def _bare_figure(name: str, x_range: Model, y_range: Model, **attributes: Any) -> Model:
-    """Return a figure that is nothing but its frame: labels and axes are page elements around it.
+    """Return a figure without labels and axes, which are page elements around it.
 
-    It has neither axes nor title: Bokeh works on hidden ones, and on their grids, at every redraw.
+    It has neither axes nor title, because Bokeh processes even hidden ones, and their grids, at every redraw.
     """
     return Model(
         "Figure", name=name, x_range=x_range, y_range=y_range, title=None, toolbar_location=None, sizing_mode="stretch_both",
         min_border=0, outline_line_color=None, background_fill_alpha=0, border_fill_alpha=0,
-        lod_threshold=None,  # else Bokeh draws a silent subset while zooming
+        lod_threshold=None,  # otherwise Bokeh silently draws a subset while zooming
         **attributes,
     )  # fmt: skip
 
@@ -117,7 +117,7 @@ def _empty(name: str, columns: Iterable[str]) -> Model:
 
 
 def _curve(kind: str, view: Model) -> Model:
-    # never empty: a step area without points hangs the tab (Bokeh 3.9.2)
+    # never empty, as a step area without points blocks the tab (Bokeh 3.9.2)
     source = data_source({"x": [0, 1], "y": [0, 0]}, name=f"{kind}-source")
     area = glyphs(_area(fill_alpha=0.55), source, name=f"{kind}-area")
     return _bare_figure(kind, view, Model("Range1d", start=0, end=1, name=f"{kind}-y"), renderers=[area])

@@ -10,7 +10,7 @@ _MARKER = f'<meta name="generator" content="{GENERATOR} '.encode()
 
 
 def is_own_report(path: Path) -> bool:
-    """Return whether the file is a report that this program wrote; only its head is read."""
+    """Return whether the file is a report written by this program; only its head is read."""
     try:
         with path.open("rb") as file:
             head = file.read(_HEAD_BYTES)

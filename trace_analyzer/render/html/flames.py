@@ -1,4 +1,4 @@
-"""Encode the trees of table `stacks` for the flame graph: as much of each as a screen can show."""
+"""Encode the trees of table `stacks` for the flame graph, limited to what a screen can show."""
 
 from dataclasses import dataclass
 
@@ -12,7 +12,8 @@ from trace_analyzer.report import Report
 from trace_analyzer.vocabulary import PARTS
 
 MOST_NODES = 3000
-"""Nodes of a tree that the page holds, those with most time: the others are narrower than a pixel but on a wide screen."""
+"""Most nodes of a tree in the page, those with most time: the others are narrower than a pixel except on a wide
+screen."""
 
 _TITLES = {"idle": "Waiting of the device", "cpu": "CPU time", "kernels": "Kernel time"}
 _COLOURS = {"module": "k-module", "operator": "k-operator", "call": "k-runtime", "annotation": "k-annotation"}
@@ -20,7 +21,7 @@ _COLOURS = {"module": "k-module", "operator": "k-operator", "call": "k-runtime",
 
 @dataclass(frozen=True)
 class Flame:
-    """Hold a tree to draw: its key, title and nodes, the callers first; ``left_out`` nodes are not among them."""
+    """Hold a tree to draw: its key, title and nodes, callers first; ``left_out`` counts the other nodes."""
 
     key: str
     title: str
@@ -29,10 +30,10 @@ class Flame:
 
 
 def flames(report: Report) -> tuple[Flame, ...]:
-    """Return the trees worth drawing: waiting and kernel time of the judged device, and CPU time.
+    """Return the trees to draw: idle and kernel time of the judged device, and CPU time.
 
-    Nodes have caller (place among them, -1 outermost), frame, colour (a CSS variable) and value_ns, the callees of a
-    caller in order of time.
+    Nodes have caller (index among them, -1 for roots), frame, colour (a CSS variable) and value_ns; the callees of a
+    caller are in descending order of time.
     """
     labels = dict(report.tables["devices"].select("device", "label").iter_rows())
     judged = next((code for code, label in labels.items() if label == str(report.verdict.device)), None)
@@ -65,14 +66,14 @@ def payload(drawn: tuple[Flame, ...]) -> str:
 
 
 def _label(name: str) -> str:
-    """Return what stands in a box: a module's class, a function with its file, a kernel's telling part, a cause's word."""
+    """Return the text of a box: a module's class, a function with its file, a kernel's name or a cause's label."""
     if name in PARTS:
         return PARTS[name].label
     return frame_label(name) or short_name(name.removeprefix(MODULE_PREFIX))
 
 
 def _drawn(report: Report, tree: pl.DataFrame) -> pl.DataFrame:
-    """Return the nodes with most time: a caller has no less than what it calls, and comes first."""
+    """Return the nodes with most time; a caller has at least the time of each callee, so it comes first."""
     kept = tree.sort("value_ns", "node_id", descending=[True, False]).head(MOST_NODES).with_row_index("place")
     places = kept.select(parent_id=pl.col("node_id"), caller=pl.col("place").cast(pl.Int64))
     python = packages(report).kinds.select(frame="name", of_package=pl.format("k-{}", "kind"))

@@ -1,4 +1,4 @@
-"""Make text inert before it goes into the page: in a browser bidirectional controls act instead of being read."""
+"""Make text inert for the page, as browsers execute bidirectional controls instead of showing them."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -7,9 +7,9 @@ from trace_analyzer.units import visible_lines
 
 
 def inert(value: Any) -> Any:
-    """Return the value with visible escapes for control characters in all its texts; line breaks stay.
+    """Escape control characters in all texts of a value visibly; line breaks stay.
 
-    It is of JSON's types or Markup.
+    The value is of JSON's types or Markup.
     """
     if type(value) is str:
         return visible_lines(value)

@@ -27,24 +27,24 @@ TERMS: Mapping[str, Term] = by_key(
         "Link coverage",
         "Share of activities whose launch on the CPU is known, by count and by device time.",
     ),
-    Term("lead", "Launch lead", "How long before its start work was launched: its start minus the end of its launch."),
+    Term("lead", "Launch lead", "How early work was launched: its start minus the end of its launch."),
     Term("queue", "Queue depth", "Activities launched and not yet started, weighted by time."),
     Term(
         "queued_work",
         "Queued work",
         "Device time of what is launched and not yet started: how long the device would stay busy if the CPU stopped.",
     ),
-    Term("memory", "Memory in use", "Bytes that the allocator has given out and not got back."),
+    Term("memory", "Memory in use", "Bytes that the allocator has handed out and that were not freed."),
     Term("empty-queue", "Queue empty", "Share of the window in which nothing was queued for the device."),
     Term("bound", "Bound", "What limits a kernel: arithmetic, memory bandwidth, or its own small size."),
     Term("bucket", "Bucket", "What a kernel does, by the operator that launched it, else by its name."),
-    Term("saves", "Saves at most", "An upper bound: what is left cannot be less than nothing."),
+    Term("saves", "Saves at most", "An upper bound on the time that the change saves in the window, not a prediction."),
     Term(
         "replay",
         "Replay",
-        "The step now and with the change, as a replay of the trace estimates it; its interval stands below.",
+        "The step now and with the change, as a replay of the trace estimates them; the interval is below.",
     ),
-    Term("confidence", "Confidence", "How far the verdict can be trusted with what this trace recorded."),
+    Term("confidence", "Confidence", "How reliable the verdict is, given what this trace recorded."),
     Term("runner-up", "Runner-up", "The regime that came closest to the verdict."),
     Term("steady", "Steady steps", "Steps without the first, cut, empty and outlier ones."),
     Term("gap", "Gap", "An interval in which no stream of the device had work."),
@@ -59,19 +59,19 @@ TERMS: Mapping[str, Term] = by_key(
     Term(
         "known-work",
         "Known work",
-        "FLOP and bytes follow from recorded shapes; rates speak for the kernels of known work only.",
+        "FLOP and bytes follow from recorded shapes; rates cover kernels of known work only.",
     ),
     Term(
         "intensity",
         "Arithmetic intensity",
-        "FLOP per byte that must be moved: low ones are limited by memory bandwidth.",
+        "FLOP per byte that must be moved: kernels of low intensity are limited by memory bandwidth.",
     ),
     Term(
         "roof",
         "Of the roof",
         "Time at the device's peak FLOP/s or full bandwidth, whichever takes longer, over the time taken.",
     ),
-    Term("lost", "Time over roof", "Time taken minus the time at the roof: what perfect kernels would save."),
+    Term("lost", "Time over roof", "Time taken minus the time at the roof: the most that better kernels save."),
     Term(
         "mfu",
         "MFU",
@@ -80,18 +80,20 @@ TERMS: Mapping[str, Term] = by_key(
     Term(
         "drain",
         "Device idle",
-        "Idle time that it caused: for a synchronization the drain that it left behind, not its waiting.",
+        "Idle time that the call caused; for a synchronization the idle time after the queue drained, not its wait.",
     ),
     Term(
         "short-launch",
-        "Not worth it",
+        "Longer to launch",
         "Launches that took the CPU longer than the device: kernels too small for a launch each.",
     ),
-    Term("waiting", "Waiting", "CPU time in calls that wait for the device: more launches would not have fitted in."),
-    Term("hidden", "Hidden host time", "Host time in which the device worked anyway."),
-    Term("exposed", "Exposed", "Time in which nothing else on the device hid it."),
+    Term("waiting", "Waiting", "CPU time in calls that wait for the device."),
+    Term("hidden", "Hidden host time", "Host time during which the device worked."),
+    Term("exposed", "Exposed", "Time that nothing else on the device hides."),
     Term(
-        "bus", "Bus bandwidth", "As nccl-tests counts it: the same for all numbers of ranks if the links are the limit."
+        "bus",
+        "Bus bandwidth",
+        "As nccl-tests counts it: independent of the number of ranks if the links are the limit.",
     ),
     Term(
         "article",
@@ -109,11 +111,11 @@ GLOSSARY: Mapping[str, Mapping[str, Term]] = {
     "part": PARTS,
     "kind": KINDS,
 }
-"""Every definition of the page by group and key: the one source of its tooltips and its glossary."""
+"""Every definition on the page by group and key, for its tooltips and its glossary."""
 
 _PYTHON_FRAME = re.compile(r".*\.py\(\d+\): (.+)")
-# In a C++ symbol no word goes on behind a closing bracket, but for casts and lambdas in templates, which return void;
-# annotations such as "enumerate(DataLoader)#..." do.
+# In a C++ symbol, no word continues after a closing bracket, except for casts and lambdas in templates, which return
+# void; annotations such as "enumerate(DataLoader)#..." do continue.
 _CONTINUED = re.compile(r"\)[\w#]")
 _SYMBOL = re.compile(r"void .*|\w+\(.*|.*::.*<.*", re.DOTALL)
 _INNERMOST_BRACKETS = re.compile(r"<[^<>]*>|\([^()]*\)")
@@ -124,13 +126,14 @@ _WRAPPED = re.compile(
 
 
 _LONGEST = 8_000
-"""Characters of a name that are read: the longest symbols have fewer, and nested brackets take quadratic time."""
+"""Number of characters of a name that are read: the longest symbols have fewer, and nested brackets take quadratic
+time."""
 
 
 def short_name(name: str) -> str:
-    """Return the telling part of a name: the function of a Python frame, a C++ symbol without its types.
+    """Return the distinctive part of a name: the function of a Python frame, a C++ symbol without its types.
 
-    A kernel that only applies another function to every element is named for that function too.
+    A kernel that only applies another function to every element is also named for that function.
     """
     name = name[:_LONGEST]
     frame = _PYTHON_FRAME.fullmatch(name)

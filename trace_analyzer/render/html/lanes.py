@@ -1,4 +1,4 @@
-"""Arrange events that share a track in rows: within a row, no two events overlap."""
+"""Arrange events of a track in rows without overlaps."""
 
 import numpy as np
 import numpy.typing as npt
@@ -8,9 +8,8 @@ import polars as pl
 def in_rows(track: pl.DataFrame) -> pl.DataFrame:
     """Return the track's events row by row, with ``depth`` (row) and ``gap_ns`` (since the row's previous end).
 
-    Events come in order of start, the enclosing one first. Properly nested events get their nesting depth. Where
-    events overlap without being nested, the run of events around them gets first-fit rows instead: each event the
-    topmost row that is free.
+    Events are in order of start, the enclosing one first. Properly nested events get their nesting depth. Where events
+    overlap without nesting, their connected run of events gets first-fit rows: each event gets the topmost free row.
     """
     nested = track.with_columns(depth=nesting_depth())
     laid = nested.sort("depth", maintain_order=True)
@@ -22,8 +21,8 @@ def in_rows(track: pl.DataFrame) -> pl.DataFrame:
 
 
 def nesting_depth() -> pl.Expr:
-    """Count the events that are open when one starts: those started before it minus those ended by then."""
-    solid = pl.col("duration_ns") > 0  # an event without duration is never open
+    """Return the number of open events at each start: those started before it minus those ended by then."""
+    solid = pl.col("duration_ns") > 0  # an event of duration 0 is never open
     started = solid.cast(pl.Int64).cum_sum() - solid.cast(pl.Int64)
     ends = _end_ns().filter(solid).sort()
     return started - ends.search_sorted(pl.col("start_ns"), side="right").cast(pl.Int64)
@@ -32,8 +31,8 @@ def nesting_depth() -> pl.Expr:
 def first_fit(start: npt.NDArray[np.int64], end: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     """Return the topmost free row for each event, in order of start.
 
-    A row is the chain that leads from its first event to the next one that starts no earlier than it ends;
-    the events that a chain leaves out go through the same again, one row further down.
+    A row is a chain from its first event to the next one that starts after it ends, and so on; the events outside the
+    chain are processed in the same way, one row further down.
     """
     rows = np.zeros(len(start), dtype=np.int64)
     left = np.arange(len(start))
@@ -48,7 +47,7 @@ def first_fit(start: npt.NDArray[np.int64], end: npt.NDArray[np.int64]) -> npt.N
 
 
 def _chain(following: list[int]) -> list[int]:
-    """Return the positions reached from 0 by always going to the one that follows: a truly sequential walk."""
+    """Return the indices reached from 0 by following the chain: a sequential walk."""
     position, chain = 0, []
     while position < len(following):
         chain.append(position)
@@ -57,7 +56,7 @@ def _chain(following: list[int]) -> list[int]:
 
 
 def _refitted(nested: pl.DataFrame) -> pl.DataFrame:
-    """Return first-fit rows for runs of touching events in which some clash; all other events stay where they are."""
+    """Return first-fit rows for connected runs in which events clash; all other events keep their rows."""
     runs = nested.with_columns(run=(pl.col("start_ns") >= _end_ns().cum_max().shift(1)).fill_null(True).cum_sum())
     clashing = runs.sort("depth", maintain_order=True).filter(_clashes()).get_column("run").unique()
     touched = pl.col("run").is_in(clashing.implode())
@@ -76,9 +75,9 @@ def _continues_row() -> pl.Expr:
 
 
 def _clashes() -> pl.Expr:
-    """Return whether an event starts before an earlier one of its row ends, where rows follow each other.
+    """Return whether an event starts before an earlier one of its row ends, for rows sorted one after the other.
 
-    The rows are laid end to end, each ``stride`` after the one before it, so that one running maximum serves all.
+    Rows are shifted by ``stride`` each, so that they do not overlap in time and one running maximum covers all.
     """
     stride = _end_ns().max() - pl.col("start_ns").min() + 1
     offset = pl.col("depth") * stride

@@ -1,4 +1,4 @@
-"""Mark up texts: code between backticks, remarks in code, where a name may break."""
+"""Mark up texts: code between backticks, comments in code, and line breaks in names."""
 
 import re
 
@@ -12,7 +12,7 @@ _REMARK = re.compile(r"(?:^|(?<=  ))#.*", re.MULTILINE)
 
 
 def coded(text: str) -> Markup:
-    """Return the text, with code where it stands between backticks."""
+    """Return the text with the parts between backticks as code."""
     marks = (
         Markup("<code>{}</code>").format(inert(part)) if k % 2 else escape(inert(part))
         for k, part in enumerate(_CODE.split(text))
@@ -21,7 +21,7 @@ def coded(text: str) -> Markup:
 
 
 def remarked(code: str) -> Markup:
-    """Return Python code with its remarks marked: one that follows code goes whole into the next line where it does not fit."""
+    """Return Python code with its comments marked: a comment after code wraps to the next line as a whole."""
     code = inert(code)
     marks, end = [], 0
     for remark in _REMARK.finditer(code):
@@ -32,9 +32,10 @@ def remarked(code: str) -> Markup:
 
 
 def breakable(name: str, room: int, lines: int) -> Markup:
-    """Return a name that breaks between its words, if so it takes no more lines than it may.
+    """Return a name that may break between its words, unless it would then exceed its lines.
 
-    A line holds ``room`` characters and a sixth: letters are narrower than figures, by which rooms are measured.
+    A line has room for ``room`` characters and a sixth more, as letters are narrower than the digits by which rooms are
+    measured.
     """
     room += room // 6
     name = inert(name)

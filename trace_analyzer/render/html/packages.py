@@ -10,16 +10,16 @@ from trace_analyzer.catalog.code import FRAME
 from trace_analyzer.report import Report
 
 COLOURED = 7
-"""Packages that have a colour of their own: ``--k-py-1`` and on in assets/palette.css."""
+"""Number of packages with their own colour: ``--k-py-1`` and so on in assets/palette.css."""
 OWN_COLOURED = 4
-"""Of these as many at most for the program's own code: libraries are to differ from it."""
+"""Most of these for the program's own code, so that libraries have different colours."""
 PLAIN = "python"
-"""The kind of frames of all others."""
+"""Kind of all other frames."""
 
 
 @dataclass(frozen=True)
 class Packages:
-    """Hold the kind of each Python frame by its name, the package of each kind, and the kinds of the program's own code."""
+    """Hold the kind of each Python frame by name, the package of each kind, and the kinds of the program's own code."""
 
     kinds: pl.DataFrame
     labels: Mapping[str, str]
@@ -30,7 +30,7 @@ NO_PACKAGES = Packages(pl.DataFrame(schema={"name": pl.String, "kind": pl.String
 
 
 def packages(report: Report) -> Packages:
-    """Return the packages of a report's Python frames; own code first, then what has most frames."""
+    """Return the packages of a report's Python frames: own code first, then by number of frames."""
     known = frame_packages(report.tables["host_events"])
     counted = frames_by_package(known)
     first = counted.filter("is_own").head(OWN_COLOURED)
@@ -45,7 +45,7 @@ def packages(report: Report) -> Packages:
 
 
 def frame_label(name: str) -> str | None:
-    """Return ``function · file.py`` of a Python frame; None for any other name."""
+    """Return ``function · file.py`` for a Python frame; None for any other name."""
     match = FRAME.fullmatch(name)
     if match is None or not match["file"].endswith(".py"):
         return None

@@ -32,13 +32,13 @@ from trace_analyzer.report import Report
 from trace_analyzer.vocabulary import PARTS, REGIMES, STATUSES, UNKNOWN_PARTS, phrase
 
 OPEN_ADVICE = 3
-"""Cards that are open at once; the rest unfolds."""
+"""Number of advice cards that are open initially; the others are folded."""
 
 ON_PAPER = ("trust", "kernels", "idle")
-"""Folded parts that are printed all the same: how far to trust the verdict, and where device and idle time go."""
+"""Folded parts that are printed nevertheless: checks of the trace, and where device and idle time go."""
 
 MOST_TIP = 240
-"""Characters of a name in a tooltip; the timeline has all of them."""
+"""Most characters of a name in a tooltip; the timeline has the whole name."""
 
 STYLES = ("style.css", "timeline.css")
 
@@ -75,23 +75,23 @@ SCRIPTS = (
 """The timeline's modules, each after those that it imports."""
 
 PLOT_SCRIPTS = ("plots.js", "figures.js")
-"""What draws the summary plots."""
+"""Scripts of the summary plots."""
 
 PAGE_SCRIPTS = ("clipboard.js", "cards.js", "folds.js", "tables.js", "tips.js", "page.js")
-"""What works before the timeline is there, and without it."""
+"""Scripts that work before the timeline is loaded, and without it."""
 
-_LEFT_OUT_BYTES = 1_000  # what saying so takes
+_LEFT_OUT_BYTES = 1_000  # for the sentence on what was left out
 
 _COMMENT = re.compile(r"^\s*//.*\n", re.MULTILINE)
 _MODULE_SYNTAX = re.compile(r"^import [^;]*;\n|^export (?=(?:async )?(?:function|const|class) )", re.MULTILINE)
 
 
 def page(report: Report, command: str = "", *, compact: bool = False, max_mb: float | None = None) -> str:
-    """Return the whole page as text; ``command`` is what made it, to be shown.
+    """Return the whole page as text; ``command`` is the command line that made it, for display.
 
-    A compact one ends after the timeline.
+    A compact page ends after the timeline.
 
-    One that would be larger than ``max_mb`` leaves out as little of the timeline as makes it fit.
+    A page that would exceed ``max_mb`` leaves out the smallest sufficient part of the timeline.
     """
     columns = timeline_columns(report)
     data = payload(columns)
@@ -134,7 +134,7 @@ def _page(report: Report, columns: TimelineColumns, data: str, command: str, com
             flames=(burning := () if compact or not columns.events.height else flames.flames(report)),
             stacks=Markup(flames.payload(burning)) if burning else "",
             packages=columns.packages.labels,
-            timeline=Markup(data),  # base64: has no character that means something to HTML
+            timeline=Markup(data),  # base64, which contains no special characters of HTML
             theme=Markup(scoped("theme.js")),
             page_script=Markup(scoped(*PAGE_SCRIPTS)),
             script=Markup(scoped(*SCRIPTS)),
@@ -144,19 +144,19 @@ def _page(report: Report, columns: TimelineColumns, data: str, command: str, com
 
 @cache
 def _advice_docs() -> Mapping[str, Markup]:
-    """Return the documentation of each fix by its id, as HTML that `docs/generate.py` makes of docs/advice.md."""
+    """Return the documentation of each fix by its id, as HTML that `docs/generate.py` makes from docs/advice.md."""
     text = (files("trace_analyzer.render.html") / "advice_docs.json").read_text(encoding="utf-8")
     return {fix: Markup(html) for fix, html in json.loads(text).items()}
 
 
 @cache
 def _bokeh() -> str:
-    """Return BokehJS for ``assets/main.js`` to inflate."""
+    """Return BokehJS, compressed; ``assets/main.js`` inflates it."""
     return codec.deflated(bokeh_library().encode())
 
 
 def _nav(shown: View, has_events: bool) -> list[tuple[str, str]]:
-    """Return the anchors and labels of the sections worth a jump."""
+    """Return the anchors and labels of the sections with a link."""
     return [
         *([("timeline", "Timeline")] if has_events else []),
         *((section.key, section.short) for section in shown.sections if section.pieces),
@@ -165,7 +165,7 @@ def _nav(shown: View, has_events: bool) -> list[tuple[str, str]]:
 
 
 def frame(page_html: str) -> str:
-    """Wrap a page in a sandboxed frame that may run its own scripts and nothing else."""
+    """Wrap a page in a sandboxed frame that may only run its own scripts."""
     return (
         '<iframe sandbox="allow-scripts" title="Trace analysis" width="100%" height="900" '
         f'style="border:0" srcdoc="{escape(page_html)}"></iframe>'
@@ -173,17 +173,17 @@ def frame(page_html: str) -> str:
 
 
 def scoped(*names: str) -> str:
-    """Return modules of the assets as one classic script, without the lines that are comments.
+    """Return asset modules as one classic script, without comment lines.
 
-    Inline modules cannot import each other, so their import and export keywords are dropped and all of them
-    share one function scope.
+    Inline modules cannot import each other, so their import and export keywords are removed and they share one function
+    scope.
     """
     modules = "\n".join(_MODULE_SYNTAX.sub("", _COMMENT.sub("", asset(name))) for name in names)
     return f"(() => {{\n'use strict';\n{modules}\n}})();"
 
 
 def _embedded(figures: Sequence[Model]) -> Markup:
-    """Return Bokeh's document and where each figure goes, as JSON for ``Bokeh.embed.embed_items``."""
+    """Return Bokeh's document and the container of each figure, as JSON for ``Bokeh.embed.embed_items``."""
     written = document(figures, "p")
     places = {root["id"]: f"figure-{root['attributes']['name']}" for root in written["roots"]}
     items = [{"docid": "timeline", "roots": places, "root_ids": list(places)}]
@@ -196,13 +196,13 @@ def _drawings(report: Report, shown: View) -> Mapping[str, Drawing]:
 
 
 def _plots(drawn: Mapping[str, Drawing]) -> Markup:
-    """Return Bokeh's documents by plot; each is embedded on its own, so their ids must differ."""
+    """Return Bokeh's documents by plot; each is embedded separately, so their ids must differ."""
     return Markup(htmlsafe_json_dumps({name: plot.document for name, plot in drawn.items()}))
 
 
 @cache
 def environment() -> Environment:
-    """Return the environment of the templates: all text is escaped and inert."""
+    """Return the template environment, which escapes all text and makes it inert."""
     environment = Environment(
         bytecode_cache=CompiledTemplates(),
         loader=PackageLoader("trace_analyzer.render.html", "assets"),
@@ -216,6 +216,7 @@ def environment() -> Environment:
     environment.filters |= {"confidence": confidence, "phrase": phrase, "predicted_step": phrasing.predicted_step}
     environment.filters |= {"predicted_arrow": predicted_arrow, "saves_at_most": saves_at_most}
     environment.filters["rule_applied"] = phrasing.rule_applied
+    environment.filters["sentences"] = phrasing.sentences
     environment.filters["judged_window"] = lambda report: ", ".join(
         filter(None, [window_phrasing.window_length(report), window_phrasing.window_kind(report)])
     )

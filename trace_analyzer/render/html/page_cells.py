@@ -1,7 +1,7 @@
-"""Write rows of tables as cells of the page: as people read them, as they sort, and where they lead.
+"""Write table rows as cells of the page: their text, their sort value, and the place that they lead to.
 
-A `Listing` is what `assets/page.html.j2` lays out and `assets/tables.js` sorts and filters. It holds the top rows of a
-table of the report; how many are left out is part of it, so that the page can say so.
+`assets/page.html.j2` lays out a `Listing`, and `assets/tables.js` sorts and filters it. It contains the top rows of a
+table of the report and the number of rows left out, which the page shows.
 """
 
 import re
@@ -25,25 +25,25 @@ from trace_analyzer.vocabulary import label
 MOST_ROWS = 100
 MOST_BESIDE = 6
 MANY, FEW = 10, 5
-"""Columns from which headings wrap, and up to which a table takes half of the page's width."""
+"""Number of columns from which headings wrap, and up to which a table takes half of the page's width."""
 SHOWN_ROWS = 12
 ROOM, HALF_ROOM = 134, 63
-"""Characters that a row of a table has in a window of 1,280 pixels, and one of a table of half the width."""
+"""Characters per row of a table in a window of 1,280 pixels: at full width, and at half of it."""
 SWATCH, SHARE = "xx", 15
 LONG_NAME, NAME_END, ALIKE = 18, 11, 3
-"""Characters from which a name is cut where there is no room, of its end that stay in sight, and of those before a difference."""
+"""Characters of a name: length from which it may be cut, of its visible end, and before the first difference."""
 
 NAMES = ("name", "text", "word", "code", "frame", "module")
-"""Forms of texts, which are cut where there is no room."""
+"""Forms of texts, which are cut where they do not fit."""
 LONG_NAMES = ("name", "frame", "module")
-"""Forms of names, of which the end stays in sight: like ones differ there."""
+"""Forms of names whose end stays visible, as similar names differ there."""
 
 _FRAME = re.compile(r"(?:.*[/\\\\])?([^/\\\\]+\(\d+\)): (.+)")
 
 
 @dataclass(frozen=True)
 class Span:
-    """Locate a place on the timeline that a click leads to."""
+    """Hold a place on the timeline to which a click leads."""
 
     start_ns: int
     end_ns: int
@@ -51,10 +51,11 @@ class Span:
 
 @dataclass(frozen=True)
 class Field:
-    """Declare one column of a listing: where its values come from and how they are written.
+    """Declare one column of a listing: the source and the form of its values.
 
-    ``term`` names the definition of the heading (`words.TERMS`); ``group`` the column with the group of kernels whose
-    colour marks the value, ``phrase`` what writes it (`row_phrases.PHRASES`). A column whose values are all missing is left out.
+    ``term`` names the definition of the heading (`labels.TERMS`), ``group`` the column with the kernel group whose
+    colour marks the value, and ``phrase`` the function that writes the value (`row_phrases.PHRASES`). A column whose
+    values are all missing is left out.
     """
 
     column: str
@@ -66,13 +67,13 @@ class Field:
 
     @property
     def is_number(self) -> bool:
-        """Return whether the values are quantities: written to the right, sorted downwards first."""
+        """Return whether the values are quantities, which are right-aligned and sorted in descending order first."""
         return self.form not in TEXTS
 
 
 @dataclass(frozen=True)
 class Cell:
-    """Hold a value as people read it, as it sorts (None: last), and in full where the text is shortened."""
+    """Hold a value as written for people, its sort value (None: last), and its full text if it is shortened."""
 
     text: str
     sort: int | float | str | None
@@ -80,7 +81,8 @@ class Cell:
     key: str = ""
     head: str = ""
     end: str = ""
-    """Beginning of a long name, cut where there is no room, and the part whose beginning stays in sight: it tells like names apart."""
+    """Second part of a long name, whose beginning stays visible because it distinguishes similar names; the first
+    part is cut where it does not fit."""
 
 
 @dataclass(frozen=True)
@@ -93,9 +95,9 @@ class Row:
 
 @dataclass(frozen=True)
 class Listing:
-    """Hold a table of the page; ``total`` rows exist, ``record`` says what to record if there are none.
+    """Hold a table of the page; ``total`` is its number of rows, ``record`` what to record if there are none.
 
-    ``scope`` says what the figures are summed over. Rows ``beside`` each other are columns, with the first field on top.
+    ``scope`` names what the figures cover. With ``beside``, rows are shown as columns, with the first field on top.
     """
 
     key: str
@@ -109,7 +111,10 @@ class Listing:
 
     @cached_property
     def is_wide(self) -> bool:
-        """Return whether the table takes the whole width of the page: it has many columns, or several texts cut in half of it."""
+        """Return whether the table takes the page's whole width.
+
+        It does with many columns, or where half of the width would cut several texts.
+        """
         if self.beside:
             return len(self.rows) > 2
         is_cut = any(2 * room < len(text) for room, text in zip(self._room_of(HALF_ROOM), self._longest, strict=True))
@@ -117,7 +122,10 @@ class Listing:
 
     @property
     def room(self) -> tuple[int, ...]:
-        """Return the characters that each column has in a window of 1,280 pixels: figures stay whole, texts share the rest."""
+        """Return the characters of each column in a window of 1,280 pixels.
+
+        Figures are never cut, and texts share the rest.
+        """
         return self._room_of(ROOM if self.is_wide else HALF_ROOM)
 
     @cached_property
@@ -135,17 +143,17 @@ class Listing:
 
     @property
     def left_out(self) -> int:
-        """Count rows of the report that are not on the page."""
+        """Return the number of rows of the report that are not on the page."""
         return self.total - len(self.rows)
 
 
 def _room_text(cell: Cell, field: Field) -> str:
-    """Return a text as long as what the cell shows: with the sign of its colour, or the bar of a share."""
+    """Return a text as long as the content of the cell, including the sign of its colour, or the bar of a share."""
     return cell.text.ljust(SHARE) if field.form == "share" else f"{SWATCH if cell.key else ''}{cell.text}"
 
 
 def listing(key: str, title: str, frame: pl.DataFrame, fields: Sequence[Field], record: str = "") -> Listing:
-    """Return the top rows of ``frame``, in its order; columns ``start_ns`` and ``end_ns`` say where a row leads."""
+    """Return the top rows of ``frame`` in its order; a row leads to its ``start_ns`` and ``end_ns``."""
     shown = tuple(f for f in fields if f.column in frame.columns and not is_empty(frame.get_column(f.column)))
     rows = written_rows(shown, frame.head(MOST_ROWS).iter_rows(named=True))
     for place in (place for place, field in enumerate(shown) if field.form in LONG_NAMES):
@@ -163,7 +171,7 @@ def is_empty(values: pl.Series) -> bool:
 
 
 def _distinct(rows: tuple[Row, ...], place: int) -> tuple[Row, ...]:
-    """Return rows whose short names differ where the names do."""
+    """Return rows with distinct short names for distinct names."""
     cells = [row.cells[place] for row in rows]
     endings = telling_arguments((str(cell.sort), cell.text) for cell in cells if cell.full)
     named = (
@@ -184,9 +192,10 @@ def _with_end(row: Row, place: int, cuts: Mapping[str, int]) -> Row:
 
 
 def telling_cuts(names: Iterable[str]) -> dict[str, int]:
-    """Return where each long name is cut in two, so that what follows differs from that of like names.
+    """Return where to cut each long name in two, so that the second parts of similar names differ.
 
-    That is its end, or the part from shortly before the first difference on, where beginnings and ends are the same.
+    The second part is the end or, for names with equal beginnings and ends, the part from shortly before the first
+    difference.
     """
     by_head: dict[str, list[str]] = {}
     for name in sorted({name for name in names if len(name) > LONG_NAME}):
@@ -200,7 +209,10 @@ def telling_cuts(names: Iterable[str]) -> dict[str, int]:
 
 
 def _at_the_difference(alike: Sequence[str]) -> dict[str, int]:
-    """Return one cut shortly before the first difference of sorted names, a later one for those that still are alike."""
+    """Return a common cut shortly before the first difference of sorted names.
+
+    Names that are still alike get a later one.
+    """
     if not alike:
         return {}
     least, most = alike[0], alike[-1]
@@ -216,7 +228,7 @@ def _at_the_difference(alike: Sequence[str]) -> dict[str, int]:
 
 
 def written_rows(fields: Sequence[Field], rows: Iterable[Mapping[str, Any]]) -> tuple[Row, ...]:
-    """Write rows as cells; values ``start_ns`` and ``end_ns`` of a row say where it leads."""
+    """Write rows as cells; a row leads to its ``start_ns`` and ``end_ns``."""
     return tuple(Row(tuple(_cell(field, row) for field in fields), _span(row)) for row in rows)
 
 
@@ -244,7 +256,7 @@ def _frame_cell(value: str | None) -> Cell:
 
 
 def _module_cell(value: str | None) -> Cell:
-    """Return the end of a module's path, which tells it apart."""
+    """Return the end of a module's path, which distinguishes it."""
     parts = (value or "").split("/")
     return Cell("… / " + " / ".join(parts[-2:]), value, value or "") if len(parts) > 2 else _text_cell(value)
 
@@ -254,7 +266,7 @@ def _text_cell(value: Any) -> Cell:
 
 
 def _code_cell(value: str | None) -> Cell:
-    """Return the code without its comment, which is shown in full."""
+    """Return the code without its comment; the full text includes it."""
     code = (value or "").partition("  #")[0].rstrip()
     return Cell(code, value, value or "") if code and code != value else _text_cell(value)
 

@@ -1,4 +1,4 @@
-"""Fill the sections of the page: their rows as cells, and where on the timeline each leads."""
+"""Fill the sections of the page: their rows as cells, and the place on the timeline of each."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -27,14 +27,14 @@ _FORMS: dict[str, Form] = {
 
 
 def declared_listing(declared: DeclaredSection) -> Listing:
-    """Return the rows of a section that an analysis declares; a row with ``start_ns`` and ``end_ns`` leads there."""
+    """Return the rows of a section that an analysis declares; a row leads to its ``start_ns`` and ``end_ns``."""
     fields = tuple(map(_field, declared.columns))
     rows = written_rows(fields, declared.rows[:MOST_ROWS])
     return Listing(f"declared-{declared.key}", declared.section.title, fields, rows, declared.total)
 
 
 def section_listing(report: Report, section: Section, rows: pl.DataFrame | None = None) -> Listing:
-    """Return the top rows of the section's table, or of ``rows``, as it declares them; a row leads where it says."""
+    """Return the top rows of the section's table, or of ``rows``, as declared; a row leads to its declared place."""
     rows = section_rows(section, report.tables[section.table] if rows is None else rows)
     if "device" in rows.columns:
         rows = rows.with_columns(_device_column(report))
@@ -53,7 +53,7 @@ def section_listing(report: Report, section: Section, rows: pl.DataFrame | None 
 
 
 def pieces_beside(table: Listing, most: int = MOST_BESIDE) -> tuple[Listing, ...]:
-    """Return rows that stand side by side as tables of at most ``most`` each, which is how many have room."""
+    """Return tables of at most ``most`` rows, for rows that are shown as columns next to each other."""
     starts = range(0, len(table.rows), most)
     first, *rest = (
         replace(table, rows=table.rows[at : at + most], total=min(most, len(table.rows) - at)) for at in starts
@@ -67,20 +67,20 @@ def pieces_beside(table: Listing, most: int = MOST_BESIDE) -> tuple[Listing, ...
 def device_rows(
     report: Report, device: DeviceReport, rows: Sequence[BucketTime | GroupTime | DeviceOverview]
 ) -> pl.DataFrame:
-    """Return rows of the report of a device as a table, with the device's code."""
+    """Return rows of a device's report as a table with the device's code."""
     codes = report.tables["devices"].filter(pl.col("label") == str(device.index)).get_column("device")
     return dataclass_rows(rows).with_columns(pl.lit(codes.first(), pl.Int64).alias("device"))
 
 
 def _field(column: LaidColumn) -> Field:
-    """Return the column as the page has it."""
+    """Return the column as a field of the page."""
     shown, head = column.shown, column.heading
     unit = _FORMS.get(column.unit, "number" if column.side == "r" else "text")
     return Field(shown.column, head[:1].upper() + head[1:], shown.form or unit, shown.term, shown.mark, shown.phrase)
 
 
 def _led(report: Report, place: tuple[str, str] | Longest, rows: pl.DataFrame) -> pl.DataFrame:
-    """Return the rows with ``start_ns`` and ``end_ns`` of where each leads."""
+    """Return the rows with ``start_ns`` and ``end_ns`` of their place."""
     if not isinstance(place, Longest):
         return rows.rename({old: new for old, new in zip(place, ("start_ns", "end_ns"), strict=True) if old != new})
     events, keys = report.tables[place.table], list(place.keys)
@@ -96,7 +96,7 @@ def _led(report: Report, place: tuple[str, str] | Longest, rows: pl.DataFrame) -
 
 
 def _device_column(report: Report) -> pl.Expr:
-    """Return the device's label; null, so that the column is left out, where there is only one."""
+    """Return the device's label, or null (which leaves the column out) for a single device."""
     labels = device_labels(report)
     if len(labels) < 2:
         return pl.lit(None, pl.String).alias("device_label")

@@ -1,4 +1,4 @@
-"""Choose what a report leaves out when its file must stay small: Python frames first, details before boxes."""
+"""Choose what a report leaves out when its file must be small: Python frames first, details before events."""
 
 from dataclasses import dataclass
 
@@ -11,7 +11,7 @@ from trace_analyzer.report import Report
 
 @dataclass(frozen=True)
 class Thinning:
-    """Hold the shares of Python frames and of other host events that are kept, the longest; and the details."""
+    """Hold the shares of Python frames and of other host events to keep (the longest), and whether to keep details."""
 
     python_ratio: float = 1.0
     details: bool = True
@@ -28,11 +28,11 @@ LADDER = (
     Thinning(python_ratio=0.0, details=False),
     *(Thinning(python_ratio=0.0, details=False, host_ratio=share) for share in _SHARES),
 )
-"""From everything to the least that a timeline shows: activities, their launches and idle time."""
+"""Steps from everything to the minimum of a timeline: activities, their launches and idle time."""
 
 
 def kept(report: Report, thinning: Thinning) -> tuple[pl.DataFrame, tuple[str, ...]]:
-    """Return the host events that are shown, and a description of what is not."""
+    """Return the host events to show, and a description of those left out."""
     events = report.tables["host_events"]
     if thinning == EVERYTHING:
         return events, ()
@@ -45,7 +45,7 @@ def kept(report: Report, thinning: Thinning) -> tuple[pl.DataFrame, tuple[str, .
 
 
 def _longest(events: pl.DataFrame, chosen: pl.Expr, ratio: float, what: str) -> tuple[pl.DataFrame, tuple[str, ...]]:
-    """Keep only this share of the chosen events, the longest; return what is missing, in words."""
+    """Keep only this share of the chosen events, the longest; also return a description of the others."""
     durations = events.filter(chosen).get_column("duration_ns")
     if ratio == 1.0 or durations.is_empty():
         return events, ()

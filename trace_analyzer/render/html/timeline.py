@@ -1,7 +1,7 @@
 """Arrange every event of the report in rows that a browser can search by bisection.
 
-Tracks (a stream, the idle row of a device, the operators of a thread) hold rows; the events of a row are
-disjoint and sorted by start. Activities come first in the columns, then the devices' other events, then the host's.
+Tracks (a stream, the idle row of a device, the operators of a thread) consist of rows; the events of a row are disjoint
+and sorted by start. In the columns, activities come first, then the devices' other events, then the host's.
 """
 
 from bisect import bisect_left
@@ -34,7 +34,7 @@ _ACTIVITY_NUMBERS, _OPERATOR_NUMBERS = NUMBERS[:6], NUMBERS[6:]
 
 @dataclass(frozen=True)
 class Track:
-    """Hold a labelled band of the timeline; ``rows`` are (first event, event count) of its rows, top down."""
+    """Hold a labelled band of the timeline; ``rows`` are (first event, event count) from top to bottom."""
 
     group: str
     label: str
@@ -55,14 +55,13 @@ class Curve:
 
 @dataclass(frozen=True)
 class TimelineColumns:
-    """Hold what the timeline shows: tracks from top to bottom, their events, curves under them.
+    """Hold the content of the timeline: tracks from top to bottom, their events, and the curves below.
 
-    ``events`` has name, kind, start, duration, gap to the row's previous event, ``link`` (position of the launch,
-    of the host event that explains idle time, of a backward operator's forward one, of what a stretch of the critical
-    path belongs to; -1 without) and ``detail``
-    (row of ``details`` that describes it further, from 1; 0 without); the first ``activity_count`` are activities.
-    ``curve_kinds`` are the curves to show, from top to bottom: queue and queued work follow from the events and are not
-    among ``curves``.
+    ``events`` has name, kind, start, duration, and the gap to the row's previous event. ``link`` is the index of the
+    launch, of the host event that explains idle time, of a backward operator's forward operator, or of the event of an
+    interval of the critical path; -1 without one. ``detail`` is the row of ``details`` with further properties, from 1;
+    0 without one. The first ``activity_count`` events are activities. ``curve_kinds`` are the curves to show, from top
+    to bottom: queue and queued work follow from the events and are not among ``curves``.
     """
 
     tracks: tuple[Track, ...]
@@ -79,7 +78,7 @@ class TimelineColumns:
 
 @dataclass(frozen=True)
 class AdviceMembers:
-    """Hold the intervals that a piece of advice is about: place (``GPU 0``), start_ns, end_ns; the longest of ``total``."""
+    """Hold the intervals that an advice concerns: place (``GPU 0``), start_ns, end_ns; the longest of ``total``."""
 
     advice: str
     total: int
@@ -87,9 +86,9 @@ class AdviceMembers:
 
 
 def timeline_columns(report: Report, thinning: Thinning = EVERYTHING) -> TimelineColumns:
-    """Arrange every activity, idle interval, host event and stretch of the critical path in rows.
+    """Arrange every activity, idle interval, host event and interval of the critical path in rows.
 
-    With a ``thinning``, without what it leaves out.
+    ``thinning`` determines what is left out.
     """
     host_events, left_out = kept(report, thinning)
     shown, more = _busiest(track_events(report, host_events))
@@ -118,7 +117,7 @@ def timeline_columns(report: Report, thinning: Thinning = EVERYTHING) -> Timelin
 
 
 MOST_MEMBERS = 2000
-"""Intervals of a piece of advice that the timeline outlines, the longest: more cannot be distinguished."""
+"""Most intervals per advice that the timeline outlines, the longest ones: more cannot be distinguished."""
 
 
 def _advice_members(report: Report) -> tuple[AdviceMembers, ...]:
@@ -137,11 +136,11 @@ def _advice_members(report: Report) -> tuple[AdviceMembers, ...]:
 
 
 MAX_TRACKS = 512
-"""Streams and threads that the timeline shows: each takes milliseconds to lay out, and nobody scrolls through more."""
+"""Most streams and threads on the timeline: each takes milliseconds to lay out, and nobody scrolls through more."""
 
 
 def _busiest(tracks: tuple[TrackEvents, ...]) -> tuple[tuple[TrackEvents, ...], tuple[str, ...]]:
-    """Keep the tracks with most time in events; return what is missing, in words."""
+    """Keep the tracks with most time in events; also return a description of the others."""
     if len(tracks) <= MAX_TRACKS:
         return tracks, ()
     busy = [int(track.events.get_column("duration_ns").sum()) for track in tracks]
@@ -152,7 +151,7 @@ def _busiest(tracks: tuple[TrackEvents, ...]) -> tuple[tuple[TrackEvents, ...], 
 
 
 def thinned_columns(report: Report, room_bytes: int) -> TimelineColumns:
-    """Return the most of the timeline whose payload is no longer than this; else the least there is."""
+    """Return the largest part of the timeline whose payload fits, else the smallest possible one."""
 
     def fits(step: int) -> bool:
         return len(payload(timeline_columns(report, LADDER[step]))) <= room_bytes
@@ -200,7 +199,10 @@ def payload(columns: TimelineColumns) -> str:
 
 
 def _storage_order(track: TrackEvents) -> int:
-    """Sort activities first, whose position then identifies them; the host's events last, but for the critical path."""
+    """Return the sort key of a track.
+
+    Activities come first, so that their index identifies them; host events last, except the critical path.
+    """
     return 0 if track.family == "stream" else 3 if track.family == "path" else 1 if track.thread is None else 2
 
 
@@ -217,7 +219,7 @@ def _empty_events() -> pl.DataFrame:
 
 
 def _positions(events: pl.DataFrame) -> npt.NDArray[np.int64]:
-    """Return the position of each host event by its id; -1 for those that are not shown."""
+    """Return the index of each host event by its id; -1 for those that are not shown."""
     if "event_id" not in events.columns:
         return np.empty(0, np.int64)
     ids = events.get_column("event_id")
@@ -228,12 +230,12 @@ def _positions(events: pl.DataFrame) -> npt.NDArray[np.int64]:
 
 
 def _size(ids: pl.Series) -> int:
-    """Return how long an array must be to be indexed by these ids."""
+    """Return the length of an array that is indexed by these ids."""
     return 0 if ids.null_count() == len(ids) else int(ids.to_frame().select(pl.all().max()).item()) + 1
 
 
 def _looked_up(positions: npt.NDArray[np.int64], ids: pl.Series) -> npt.NDArray[np.int64]:
-    """Return positions of the events of these ids; -1 for null and for what is not shown."""
+    """Return the indices of the events with these ids; -1 for null and for events that are not shown."""
     known = ids.is_not_null().to_numpy() & (ids.fill_null(0) < len(positions)).to_numpy()
     places = np.full(len(ids), -1)
     places[known] = positions[ids.fill_null(0).to_numpy()[known]]
@@ -241,9 +243,9 @@ def _looked_up(positions: npt.NDArray[np.int64], ids: pl.Series) -> npt.NDArray[
 
 
 def _links(report: Report, events: pl.DataFrame, positions: npt.NDArray[np.int64]) -> pl.Series:
-    """Return the launch of an activity, the cause of idle time, the forward operator of a backward one.
+    """Return the launch of an activity, the event behind idle time, and the forward operator of a backward one.
 
-    Of a stretch of the critical path, the activity or host event that it belongs to.
+    For an interval of the critical path, return its activity or host event.
     """
     links = np.full(events.height, -1)
     if "link_id" in events.columns:
@@ -262,7 +264,7 @@ def _links(report: Report, events: pl.DataFrame, positions: npt.NDArray[np.int64
 
 
 def _details(report: Report, events: pl.DataFrame, positions: npt.NDArray[np.int64]) -> tuple[pl.DataFrame, pl.Series]:
-    """Return what is known beyond name and time, each distinct combination once, and each event's combination."""
+    """Return the distinct combinations of properties other than name and time, and each event's combination."""
     activities, operators = report.tables["activities"], report.tables["operator_inputs"]
     kernel_details, of_activity = _distinct(activities, ACTIVITY_TEXTS + _ACTIVITY_NUMBERS)
     operator_details, of_operator = _distinct(operators, OPERATOR_TEXTS + _OPERATOR_NUMBERS)
@@ -289,13 +291,13 @@ def _no_details(events: pl.DataFrame) -> tuple[pl.DataFrame, pl.Series]:
 
 
 def _distinct(frame: pl.DataFrame, keys: Sequence[str]) -> tuple[pl.DataFrame, npt.NDArray[np.int64]]:
-    """Return the distinct rows of these columns, in order of appearance, and each row's place among them."""
+    """Return the distinct rows of these columns in order of appearance, and each row's index among them."""
     rows, which = distinct_rows(frame.select(keys))
     return rows.with_columns(pl.col(key).cast(pl.Float64) for key in keys if key in NUMBERS), which
 
 
 def _memory(report: Report) -> tuple[Curve, ...]:
-    """Return the bytes that each allocator has given out, where that was recorded."""
+    """Return the bytes allocated by each allocator, where they were recorded."""
     labels = device_labels(report)
     memory = (
         report.tables["memory_events"]

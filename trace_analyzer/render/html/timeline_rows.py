@@ -1,4 +1,4 @@
-"""Build the timeline's tracks: one kind of event on one device or host thread each, in the order of display."""
+"""Build the timeline's tracks, each with one kind of event on one device or host thread, in the order of display."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -26,15 +26,15 @@ _HOST_LABELS = {
     "python": "Python",
     "other": "Other",
 }
-"""The families of a thread's tracks and their labels, from top to bottom."""
+"""Families of a thread's tracks and their labels, from top to bottom."""
 
 _COLLAPSED = frozenset({"python", "other"})
-_OPEN_THREADS = 4  # of these the operators are shown at once; a loader's dozens of workers stay folded
+_OPEN_THREADS = 4  # of these, operators are shown initially; a data loader's dozens of workers stay folded
 MODULE_PREFIX = "nn.Module: "
-"""How Kineto starts the name of a module's Python frame."""
+"""Kineto's prefix of the name of a module's Python frame."""
 
 IS_MODULE = (pl.col("kind") == "python") & pl.col("name").str.starts_with(MODULE_PREFIX)
-"""Whether a host event is the Python frame of a module."""
+"""Whether a host event is a module's Python frame."""
 
 _EVENT = ("name", "start_ns", "duration_ns")
 
@@ -43,8 +43,8 @@ _EVENT = ("name", "start_ns", "duration_ns")
 class TrackEvents:
     """Hold a track and its events by start, the enclosing one first: name, kind, start and duration.
 
-    Activities and idle time also carry ``link_id`` (the host event that launched or explains them), host events
-    ``event_id``, activities ``activity_id``, stretches of the critical path ``path_row`` and ``path_activity``.
+    Activities and idle time also have ``link_id`` (the host event that launched or explains them), host events
+    ``event_id``, activities ``activity_id``, and intervals of the critical path ``path_row`` and ``path_activity``.
     """
 
     group: str
@@ -56,20 +56,20 @@ class TrackEvents:
 
 
 def track_events(report: Report, host_events: pl.DataFrame) -> tuple[TrackEvents, ...]:
-    """Return every event that the timeline shows, by track; the host's are given, since some may be left out."""
+    """Return every event of the timeline by track; ``host_events`` are given, since some may be left out."""
     return tuple(track for track in (*_device_tracks(report), *_host_tracks(report, host_events)))
 
 
 def device_labels(report: Report) -> dict[int, str]:
-    """Return device code -> label."""
+    """Map device codes to labels."""
     frame = report.tables["devices"]
     return {code: f"GPU {label}" for code, label in frame.select("device", "label").iter_rows()}
 
 
 def _device_tracks(report: Report) -> Iterator[TrackEvents]:
-    """Yield the critical path, each device's streams under their annotations, then the tracks of the device itself.
+    """Yield the critical path, each device's streams below their annotations, then the tracks of the device itself.
 
-    These are the time in which it only communicated, its synchronizations and its idle time.
+    The latter are exposed communication, synchronizations and idle time.
     """
     names = dict(report.tables["devices"].select("device", "name").iter_rows())
     labels: dict[int | None, str] = dict(device_labels(report).items())
@@ -110,12 +110,12 @@ def _streams(events: pl.DataFrame | None) -> dict[int | None, pl.DataFrame]:
 
 
 def _in_order(numbers: Iterable[int | None]) -> list[int | None]:
-    """Sort devices or streams by their numbers, what has none last."""
+    """Sort devices or streams by number, those without a number last."""
     return sorted(numbers, key=lambda number: (number is None, number))
 
 
 def _activities(report: Report) -> pl.DataFrame:
-    """Return kernels in the colour of their bucket's group, copies and memsets in their own."""
+    """Return kernels in the colour of their bucket's group, and copies and memsets in their own."""
     kind = pl.when(pl.col("kind") == "kernel").then(pl.col("group").fill_null("other")).otherwise("kind")
     return report.tables["activities"].select(
         "device", "stream", *_EVENT, "activity_id", kind=kind, link_id="launch_id"
@@ -123,9 +123,9 @@ def _activities(report: Report) -> pl.DataFrame:
 
 
 def _critical_path(report: Report) -> pl.DataFrame:
-    """Return the stretches of the critical path: work in the colour of its kernels, waits and the CPU in that of their cause.
+    """Return the intervals of the critical path: work in its kernels' colour, waits and CPU time in their cause's.
 
-    ``path_row`` is the row of table `critical_path`; ``path_activity`` the activity that a stretch belongs to, if any.
+    ``path_row`` is the row of table `critical_path`, ``path_activity`` the activity of an interval, if any.
     """
     table = report.tables["critical_path"].with_row_index("path_row")
     kinds = _activities(report).select(pl.col("activity_id").alias("path_activity"), pl.col("kind").cast(pl.String))
@@ -139,7 +139,7 @@ def _critical_path(report: Report) -> pl.DataFrame:
 
 
 UNCAUSED = {"polling": "synchronization", "hand-over": "host-unknown", "queue-room": "runtime-call"}
-"""Waits of a critical path that idle time has no cause for, and the cause whose colour they take."""
+"""Waits of a critical path without a matching cause of idle time, and the cause whose colour they have."""
 
 
 def _annotations(report: Report) -> pl.DataFrame:
@@ -151,7 +151,7 @@ def _annotations(report: Report) -> pl.DataFrame:
 
 
 def _exposed(report: Report) -> pl.DataFrame:
-    """Return time in which a device did nothing but communicate, as the partition has it."""
+    """Return the time in which a device only communicated, as in the partition."""
     return (
         report.tables["partition"]
         .filter(part="communication")
@@ -160,7 +160,7 @@ def _exposed(report: Report) -> pl.DataFrame:
 
 
 def _synchronizations(report: Report) -> pl.DataFrame:
-    """Return CUPTI's waits, with the call of that correlation where it is the only one."""
+    """Return CUPTI's synchronization events, with the call of the same correlation id if it is the only one."""
     calls = (
         report.tables["host_events"]
         .filter(pl.col("kind").is_in(["runtime", "driver"]), pl.col("correlation").is_not_null())

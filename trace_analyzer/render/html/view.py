@@ -1,6 +1,6 @@
-"""Choose from the report what the page shows beside its tables, as plain values in the order of display.
+"""Select the content of the page other than tables, as plain values in the order of display.
 
-`assets/page.html.j2` only lays these out, so that what a page claims can be tested without reading markup.
+`assets/page.html.j2` only lays it out, so that the page's statements can be tested without parsing markup.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -39,7 +39,7 @@ GRAVITY: tuple[CheckStatus, ...] = ("ok", "warn", "fail")
 
 @dataclass(frozen=True)
 class Share:
-    """Hold one part of a partition of time; ``span`` is its longest interval."""
+    """Hold one part of a partition; ``span`` is its longest interval."""
 
     key: str
     word: Term
@@ -50,7 +50,7 @@ class Share:
 
 @dataclass(frozen=True)
 class Fact:
-    """Hold a measured value with its name and why it matters."""
+    """Hold a measured value with its name and its relevance."""
 
     name: str
     value: str
@@ -59,7 +59,7 @@ class Fact:
 
 @dataclass(frozen=True)
 class CheckRow:
-    """Hold a check of the trace; ``withheld`` names the metrics that are not shown because it failed."""
+    """Hold a check of the trace; ``withheld`` names the metrics that its failure suppresses."""
 
     status: CheckStatus
     name: str
@@ -80,7 +80,7 @@ class StepRow:
 
 @dataclass(frozen=True)
 class Drawn:
-    """Hold a plot of the page: which one, its heading, and a description of what it shows."""
+    """Hold a plot of the page: its key, its heading, and a description of its content."""
 
     name: str
     title: str
@@ -89,12 +89,12 @@ class Drawn:
 
 
 Pieces = tuple[Listing | Drawn, ...]
-"""Tables and plots of a section, in the order of reading."""
+"""Tables and plots of a section, in reading order."""
 
 
 @dataclass(frozen=True)
 class PageSection:
-    """Hold a part of the page below the timeline: tables and plots; without any it is not shown."""
+    """Hold a part of the page below the timeline: tables and plots; without any it is hidden."""
 
     key: str
     title: str
@@ -128,7 +128,7 @@ class View:
 
 
 def view(report: Report, *, compact: bool = False) -> View:
-    """Return all that the page shows beside the timeline; a compact page has nothing below that."""
+    """Return the content of the page except the timeline; a compact page has nothing below it."""
     return View(
         title=PurePath(report.trace.path).name,
         partition=shares(report.verdict.parts_ns, _part_spans(report)),
@@ -144,7 +144,7 @@ def view(report: Report, *, compact: bool = False) -> View:
 
 
 def _sections(report: Report) -> tuple[PageSection, ...]:
-    """Return what stands below the timeline, in the order of reading; a section without pieces is not shown."""
+    """Return the sections below the timeline in reading order; a section without pieces is hidden."""
     return (
         PageSection("kernels", "Where device time goes", "Kernels", _kernels(report)),
         PageSection("roofline", "How good the kernels are", "Roofline", _roofline(report), _measured(report)),
@@ -179,12 +179,12 @@ def _sections(report: Report) -> tuple[PageSection, ...]:
 
 
 def _kernels(report: Report) -> Pieces:
-    """Return kernels by name, and the judged device's by bucket."""
+    """Return kernels by name, and by bucket for the judged device."""
     return (*_if(report.devices, _listing(report, "kernels")), *_of_judged(report, BUCKETS_SECTION))
 
 
 def _roofline(report: Report) -> Pieces:
-    """Return what the kernels computed, how near their roofs they come, and what could be left out."""
+    """Return the work of kernels, how close they come to their roofs, and possible savings."""
     is_known = report.tables["roofline"].get_column("roof_ratio").count()
     return (
         *_of_judged(report, GROUPS_SECTION),
@@ -196,7 +196,7 @@ def _roofline(report: Report) -> Pieces:
 
 
 def _idle(report: Report) -> Pieces:
-    """Return the idle time by cause, by gap, and by the code that made it."""
+    """Return the idle time by cause, by gap, and by the code that caused it."""
     gaps = report.tables["gaps"].height
     return (
         *_if(report.devices, _listing(report, "causes")),
@@ -208,7 +208,7 @@ def _idle(report: Report) -> Pieces:
 
 
 def _devices(report: Report) -> Pieces:
-    """Return the devices side by side."""
+    """Return a comparison of the devices."""
     rows = [device_rows(report, device, (overview(device),)) for device in report.devices]
     if not rows:
         return ()
@@ -216,7 +216,7 @@ def _devices(report: Report) -> Pieces:
 
 
 def _of_judged(report: Report, section: Section) -> Pieces:
-    """Return the buckets or the groups of the judged device, as far as it has any."""
+    """Return the buckets or the groups of the judged device, if it has any."""
     return tuple(
         section_listing(report, section, device_rows(report, device, rows))
         for device in _judged(report)
@@ -225,18 +225,18 @@ def _of_judged(report: Report, section: Section) -> Pieces:
 
 
 def _judged(report: Report) -> tuple[DeviceReport, ...]:
-    """Return the device that the verdict is about, if there is one."""
+    """Return the verdict's device, if there is one."""
     return tuple(device for device in report.devices if device.index == report.verdict.device)
 
 
 def _measured(report: Report) -> str:
-    """Write the roofs that were measured, beside the datasheet's."""
+    """Write the measured roofs next to the datasheet's."""
     phrases = [phrase for device in _judged(report) if (phrase := measured_roofs(device))]
     return f"{phrases[0]}." if phrases else ""
 
 
 def _roofline_plot(report: Report) -> Drawn:
-    """Return the plot with a caption that says which lines were measured."""
+    """Return the plot with a caption that names the measured lines."""
     known = [device.attained for device in _judged(report) if device.attained and device.attained.roofs]
     if not known:
         return ROOFLINE_PLOT
@@ -250,7 +250,7 @@ def _listing(report: Report, key: str) -> Listing:
 
 
 def _with_rows(report: Report, key: str) -> Pieces:
-    """Return the table of the section with this key if that has rows."""
+    """Return the table of the section with this key if it has rows."""
     return (_listing(report, key),) if report.tables[SECTIONS[key].table].height else ()
 
 
@@ -291,8 +291,8 @@ RUN_AHEAD_PLOTS = (
 
 
 def shares(parts_ns: Mapping[str, int], spans: Mapping[str, Span] | None = None) -> tuple[Share, ...]:
-    """Return a partition as shares of its sum: work in a fixed order, then idle time, the longest cause first."""
-    # Work has its place in the bar whatever its length; sorting keeps the order of idle time.
+    """Return a partition as shares of its sum: work in a fixed order, then idle time, largest cause first."""
+    # Work has a fixed place in the bar; stable sorting keeps the order of idle time.
     parts = sorted(part_shares(parts_ns), key=lambda share: WORK.index(share.part) if share.part in WORK else len(WORK))
     return tuple(
         Share(share.part, part_term(share.part), share.time_ns, share.time_ratio, (spans or {}).get(share.part))
@@ -314,19 +314,19 @@ def _part_spans(report: Report) -> dict[str, Span]:
 
 
 def _strip(device: DeviceIndex, steps: Iterable[tuple[StepReport, float]]) -> tuple[str, tuple[StepRow, ...]]:
-    """Return the steps of a device as they stand on its strip, and the device's name."""
+    """Return the steps of a device for its strip, and the device's name."""
     rows = (StepRow(step, Span(step.start_ns, step.start_ns + step.duration_ns), ratio) for step, ratio in steps)
     return f"GPU {device}", tuple(rows)
 
 
 def _debiased(verdict: Verdict) -> tuple[Share, ...]:
-    """Return the partition without the cost of recording, where that is worth a line."""
+    """Return the partition without profiler overhead, where that deserves a line."""
     debiased = verdict.debiased
     return shares(debiased.parts_ns) if debiased and debiased.parts_ns and is_recording_worth_a_line(debiased) else ()
 
 
 def _trust(report: Report) -> tuple[CheckRow, ...]:
-    """Return the checks that the figures rest on, the gravest doubts first."""
+    """Return the checks of the data behind the figures, the most serious first."""
     return tuple(
         CheckRow(
             check.status,
@@ -341,7 +341,7 @@ def _trust(report: Report) -> tuple[CheckRow, ...]:
 
 
 def _settings(trace: TraceInfo) -> tuple[Fact, ...]:
-    """Return what a recording by this package says about its run."""
+    """Return the facts on the run that a recording by this package contains."""
     if trace.settings is None:
         return ()
     known = ((name, doc, getattr(trace.settings, name)) for name, doc in field_docs(RunMetadata).items())
@@ -362,14 +362,14 @@ _SETTING_UNITS: Mapping[str, Callable[[float], str]] = {
 
 
 def _setting_title(name: str) -> str:
-    """Write the name of a setting without its unit, which the value shows: ``CPU threads``."""
+    """Return the title of a fact without its unit, which the value shows: ``CPU threads``."""
     head, _, unit = name.rpartition("_")
     first, *rest = (head if unit in _SETTING_UNITS else name).split("_")
     return " ".join([_ACRONYMS.get(first, first.capitalize()), *(_ACRONYMS.get(word, word) for word in rest)])
 
 
 def _setting_value(name: str, value: float | str) -> str:
-    """Write the value of a setting as people write it."""
+    """Write the value of a fact for people."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     written = _SETTING_UNITS.get(name.rpartition("_")[2])
