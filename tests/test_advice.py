@@ -167,7 +167,7 @@ def test_no_graph_where_waits_leave_few_launches_between_them(launches: int, adv
     report = analysed(loop)
     assert ("cuda-graphs" in ids(report)) == advised
     wait = next(item for item in report.advice if item.id == "synchronization")
-    assert ("a CUDA graph can hold more" in wait.why) == (not advised)
+    assert ("a CUDA graph can contain more" in wait.why) == (not advised)
 
 
 def test_blocking_copies() -> None:

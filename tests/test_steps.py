@@ -120,6 +120,39 @@ def test_a_step_has_the_regime_of_its_own_partition() -> None:
     assert [item.regime for item in report.steps] == report.tables["steps"].get_column("regime").to_list()
 
 
+def in_bursts(stalls: dict[int, int], count: int = 14) -> Report:
+    """Steps of 200 us, some of which wait for the data loader first."""
+    rows, at = [], 0
+    for n in range(count):
+        wait = stalls.get(n, 0)
+        rows.append([*step(n, at + wait), annotation(f"ProfilerStep#{n}", at, wait + 100)][1:])
+        rows += (
+            [annotation("enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__", at + 1, wait - 2)]
+            if wait
+            else []
+        )
+        at += wait + 200
+    return analysed(rows)
+
+
+@pytest.mark.parametrize(
+    ("stalls", "states"),
+    [
+        ({4: 3_000, 8: 3_000, 12: 3_000}, {"first": 1, "ok": 13}),
+        ({8: 9_000}, {"first": 1, "ok": 12, "outlier": 1}),
+        ({7: 4_000, 8: 4_000}, {"first": 1, "ok": 11, "outlier": 2}),
+        ({4: 450, 8: 450}, {"first": 1, "ok": 11, "outlier": 2}),
+    ],
+    ids=["every fourth step waits", "one step waits", "two in a row", "little of the time"],
+)
+def test_slow_steps_that_recur_and_hold_most_of_the_time_are_no_outliers(
+    stalls: dict[int, int], states: dict[str, int]
+) -> None:
+    report = in_bursts(stalls)
+    assert dict(report.tables["steps"].group_by("state").len().rows()) == states
+    assert (report.verdict.cause == "data-loading") == ("outlier" not in states)
+
+
 def test_durations_of_steps_sum_to_their_span() -> None:
     steps = analysed([step(n, 200 * n) for n in range(5)]).tables["steps"]
     total = steps.select((pl.col("end_ns") - pl.col("start_ns")).sum()).item()

@@ -95,6 +95,8 @@ REPLAY_CONFIDENCE = 0.5
 
 # Steps
 OUTLIER_MEDIANS = 1.5
+RECURRENCES = 2
+"""Slow steps that come again so often, with usual ones between them, are part of the program."""
 CUT_RATIO = 0.5
 """A first or last step with less than this share of the median step's activities was truncated by the recording."""
 MIN_STEADY_STEPS = 2

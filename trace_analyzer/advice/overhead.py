@@ -212,7 +212,9 @@ def synchronization(context: AdviceContext) -> Opportunity | None:
     why = opportunity.why
     if is_in_pieces(context):
         every = context.within.activities.get_column("launch_id").drop_nulls().n_unique() / waits_between(context)
-        why += f"; a wait comes every {counted(every, 'launch', 'launches')}: without these, a CUDA graph can hold more"
+        why += (
+            f"; a wait comes every {counted(every, 'launch', 'launches')}: without these, a CUDA graph can contain more"
+        )
     return replace(
         opportunity,
         why=why,

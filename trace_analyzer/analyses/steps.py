@@ -336,9 +336,9 @@ def _with_states(steps: pl.DataFrame) -> pl.DataFrame:
     """Set aside unusual steps, where at least two others remain.
 
     The first step, and slow ones directly after it, are warm-up. A last step with few activities was cut by the
-    recording's end; elsewhere, few activities or a long duration mean that the step did something else.
-    Where the sequence of launches marks the steps, the last one ends with the recording: it is cut if it launches fewer
-    activities than others.
+    recording's end; elsewhere, few activities or a long duration mean that the step did something else, unless slow steps
+    recur and take most of the time. Where the sequence of launches marks the steps, the last one ends with the recording:
+    it is cut if it launches fewer activities than others.
     """
     position = pl.int_range(pl.len()).over("device")
     is_last = position == pl.len().over("device") - 1
@@ -360,18 +360,38 @@ def _with_states(steps: pl.DataFrame) -> pl.DataFrame:
     )
     typical = length.filter(pl.col("state") == "ok").median().over("device")
     slow = (pl.col("state") == "ok") & (length > thresholds.OUTLIER_MEDIANS * typical)
-    unlike = pl.when(pl.col("usual") == 0).then(pl.lit("warm-up")).otherwise(pl.lit("outlier"))
+    unlike = (
+        pl.when(pl.col("usual") == 0)
+        .then(pl.lit("warm-up"))
+        .when("recurs")
+        .then(pl.lit("ok"))
+        .otherwise(pl.lit("outlier"))
+    )
     enough = (pl.col("state") == "ok").sum().over("device") >= thresholds.MIN_STEADY_STEPS
     nothing = pl.lit(None, dtype=pl.String)
     return (
         steps.with_columns(state.alias("state"))
         .with_columns(slow.alias("slow"))
         .with_columns(((pl.col("state") == "ok") & ~pl.col("slow")).cum_sum().over("device").alias("usual"))
+        .with_columns(_recurs(length).alias("recurs"))
         .with_columns(pl.when("slow").then(unlike).otherwise("state").alias("state"))
         .with_columns(pl.when(enough).then(pl.col("state") == "ok").otherwise(True).alias("steady"))
         .with_columns(nothing.alias(column) for column in _VERDICT_TEXTS)
         .with_columns(pl.lit(None, dtype=pl.Int64).alias(ns) for ns in _VERDICT_TIMES)
     )
+
+
+def _recurs(length: pl.Expr) -> pl.Expr:
+    """Return whether slow steps come again after usual ones, and hold most of the time since the first usual one.
+
+    So do steps that wait for a batch that workers load for several steps at once: they are the program, not an accident.
+    """
+    counts = pl.col("usual") > 0
+    is_slow = pl.col("slow") & counts
+    apart = is_slow & ~is_slow.shift(1, fill_value=False)
+    slow_ns = length.filter(is_slow).sum()
+    usual_ns = length.filter(counts & (pl.col("state") == "ok") & ~pl.col("slow")).sum()
+    return ((apart.sum() >= thresholds.RECURRENCES) & (slow_ns > usual_ns)).over("device")
 
 
 def with_verdicts(device_steps: pl.DataFrame, step_verdicts: pl.DataFrame) -> pl.DataFrame:
