@@ -1,13 +1,14 @@
 """Declare analyses: the table that each makes, its function, the metrics that it rests on, and where its rows show."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import polars as pl
 
 from trace_analyzer.schema import Table
 from trace_analyzer.sections import DEVICE_LABEL, Section
+from trace_analyzer.tuning import dataclass
 
 Hide = Callable[[Any, Sequence[int]], Any]
 """Hide the values of some devices, by their codes: the value with everything, and those devices -> the value without."""

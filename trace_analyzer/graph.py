@@ -8,7 +8,7 @@ import inspect
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from difflib import get_close_matches
 from functools import cached_property
 from graphlib import TopologicalSorter
@@ -17,7 +17,7 @@ from typing import Any
 import polars as pl
 
 from trace_analyzer import forks
-from trace_analyzer.tuning import within_query
+from trace_analyzer.tuning import dataclass, within_query
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,9 @@
 """Keep what is odd about a trace, yet survivable, with the report."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Annotated, Literal
+
+from trace_analyzer.tuning import dataclass
 
 Severity = Literal["info", "warning", "error"]
 

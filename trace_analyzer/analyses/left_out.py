@@ -1,10 +1,10 @@
 """Measure what a window leaves out of a recording: how much time or work, and of what kind."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from trace_analyzer import thresholds
 from trace_analyzer.analyses.recorded_span import RecordedSpan
+from trace_analyzer.tuning import dataclass
 from trace_analyzer.vocabulary import WORK
 
 

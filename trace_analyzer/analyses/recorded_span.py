@@ -4,12 +4,11 @@ A device's window reaches from its first activity to its last. What a trace hold
 that are prepared) belongs to no part of the partition, and may be most of the recording.
 """
 
-from dataclasses import dataclass
-
 import polars as pl
 
 from trace_analyzer.analyses.host import Host
 from trace_analyzer.catalog.step_marks import PROFILER_STEP_NAME
+from trace_analyzer.tuning import dataclass
 
 Interval = tuple[int, int]
 

@@ -12,8 +12,6 @@ Tried in this order, for each graph launch:
 Where the program saved annotations of the graph's nodes (``annotation``), these name what has no module of its own: by `graph node id`, so exactly.
 """
 
-from dataclasses import dataclass
-
 import polars as pl
 
 from trace_analyzer import thresholds
@@ -30,6 +28,7 @@ from trace_analyzer.analyses.work.sharing import SHARE_COLUMNS, LaunchedWork
 from trace_analyzer.catalog.kernels import kernel_buckets
 from trace_analyzer.frames.lookups import factorize
 from trace_analyzer.notes import Note
+from trace_analyzer.tuning import dataclass
 from trace_analyzer.units import counted, percent
 
 _TAKEN_TEXTS = ("operator", "input_dims", "module", "bucket", "group", "prior")

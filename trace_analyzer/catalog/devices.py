@@ -6,7 +6,7 @@ finds the row that a trace's header or a user's ``--gpu`` means.
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import field, fields, replace
 from difflib import get_close_matches
 from functools import cache
 from typing import Any, Literal
@@ -14,6 +14,7 @@ from typing import Any, Literal
 from trace_analyzer import plugins
 from trace_analyzer.catalog.checked import each, own
 from trace_analyzer.errors import UsageError
+from trace_analyzer.tuning import dataclass
 
 MEMORY_SHARE = (0.9, 1.01)
 """Memory that a header reports, as a share of the nominal capacity: ECC and the driver take some."""
@@ -30,7 +31,7 @@ although the header holds another name, or although rows of other figures have t
 _VENDOR_WORDS = {"nvidia", "amd", "intel", "r", "tesla", "geforce", "quadro", "instinct"}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Peaks:
     """Hold peak dense TFLOP/s (1e12 per second) by dtype; None where the device has no such unit or none is known.
 
@@ -52,7 +53,7 @@ class Peaks:
 PEAK_NAMES = tuple(peak.name for peak in fields(Peaks))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Device:
     """Hold one kind of device, as PyTorch sees it: one die of an MI250X.
 

@@ -1,7 +1,7 @@
 """Read the words and code of each piece of advice from ``fixes.toml``."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cache
 from string import Template
 from typing import Any, Literal, get_args
@@ -10,6 +10,7 @@ import polars as pl
 
 from trace_analyzer import plugins
 from trace_analyzer.catalog.documents import document
+from trace_analyzer.tuning import dataclass
 from trace_analyzer.vocabulary import CAUSES, REGIMES
 
 PAGE = "docs/advice.md"

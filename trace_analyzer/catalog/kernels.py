@@ -6,7 +6,6 @@ applies them to frames.
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import Any
 
@@ -16,7 +15,7 @@ from trace_analyzer import plugins
 from trace_analyzer.catalog.checked import each, own
 from trace_analyzer.catalog.documents import document
 from trace_analyzer.catalog.patterns import check, matches
-from trace_analyzer.tuning import remembered
+from trace_analyzer.tuning import dataclass, remembered
 from trace_analyzer.vocabulary import GROUPS
 
 NAME_LIMIT = 4096
@@ -32,7 +31,7 @@ CONDITIONS = ("name", "words", "operator")
 """What a rule may ask for; all of its conditions must hold."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Bucket:
     """Hold a kind of work, its group in the article's table, and what bounds it when no shapes tell.
 
@@ -46,7 +45,7 @@ class Bucket:
     doc: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Kernel:
     """Hold a kernel as a rule sees it."""
 
@@ -54,7 +53,7 @@ class Kernel:
     operator: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class KernelRule:
     """Hold a condition on kernel name and launching operator, and the bucket of the kernels that meet it."""
 

@@ -1,6 +1,6 @@
 """Hold what a comparison has to know of a side beside its frames: recordings, device, verdict, what its report advised."""
 
-from dataclasses import dataclass
+from trace_analyzer.tuning import dataclass
 
 
 @dataclass(frozen=True)

@@ -5,9 +5,10 @@ Observations count as fewer where steps resemble each other.
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
+
+from trace_analyzer.tuning import dataclass
 
 LEVEL = 0.95
 """Confidence of intervals: 5 % false alarms."""

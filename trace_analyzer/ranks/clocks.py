@@ -1,11 +1,12 @@
 """Align the clocks of hosts by collectives, which end everywhere at the same time."""
 
 import warnings
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
+
+from trace_analyzer.tuning import dataclass
 
 Floats = npt.NDArray[np.float64]
 

@@ -1,11 +1,11 @@
 """Tell the stages of a pipeline by who sends to whom, and how much of a step each one waits: its bubble."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Annotated
 
 import polars as pl
 
+from trace_analyzer.tuning import dataclass
 from trace_analyzer.vocabulary import WORK
 
 

@@ -4,7 +4,6 @@ Each function returns edges between points of the recording; ``starts[a]`` and `
 """
 
 import itertools
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -24,6 +23,7 @@ from trace_analyzer.replay.recording import (
     Recording,
     median,
 )
+from trace_analyzer.tuning import dataclass
 
 LATENCY_MAX_NS = 100_000
 """A launch on an empty stream that takes longer to start waited for something else."""

@@ -1,7 +1,7 @@
 """Replay the judged device of an analysis under way: what each change of the catalogue would bring, and the critical path."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from typing import Any
 
 import numpy as np
@@ -45,7 +45,7 @@ from trace_analyzer.schema import (
 )
 from trace_analyzer.sections import Section, Shown
 from trace_analyzer.thresholds import WORTH_RATIO
-from trace_analyzer.tuning import SMALL_EVENTS, return_freed_memory
+from trace_analyzer.tuning import SMALL_EVENTS, dataclass, return_freed_memory
 from trace_analyzer.units import duration
 from trace_analyzer.windows import Judged
 

@@ -1,7 +1,5 @@
 """Bound when a host thread goes on: after waits for the device, for another thread, or for room in a queue."""
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from trace_analyzer.replay.device_edges import ENQUEUING, Orders, medians
@@ -26,6 +24,7 @@ from trace_analyzer.replay.recording import (
     is_any,
     median,
 )
+from trace_analyzer.tuning import dataclass
 
 CLOCK_NS = 1_000
 """Host and device times of one instant differ by so much."""

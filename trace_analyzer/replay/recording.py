@@ -1,7 +1,7 @@
 """Read what a replay needs of a trace as NumPy columns: activities, runtime calls, host threads and steps."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
@@ -16,6 +16,7 @@ from trace_analyzer.frames.intervals import innermost, split_by, union
 from trace_analyzer.frames.lookups import factorize, inverse_index, map_unique
 from trace_analyzer.replay.analysed import Analysed
 from trace_analyzer.thresholds import HOST_WAIT_NS
+from trace_analyzer.tuning import dataclass
 
 Ints = npt.NDArray[np.int64]
 Kinds = npt.NDArray[np.int8]

@@ -1,6 +1,5 @@
 """Split what each edge of a graph takes so that changes can scale it, and add it up for one pass."""
 
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -40,6 +39,7 @@ from trace_analyzer.replay.recording import (
     Ints,
     is_any,
 )
+from trace_analyzer.tuning import dataclass
 
 Floats = npt.NDArray[np.float64]
 

@@ -1,9 +1,8 @@
 """Lay out devices side by side: how busy each was, how much of its work is linked, and how far the CPU ran ahead."""
 
-from dataclasses import dataclass
-
 from trace_analyzer.report.device_report import DeviceReport
 from trace_analyzer.sections import WHOLE_TRACE, Longest, Section, Shown
+from trace_analyzer.tuning import dataclass
 
 DEVICES_SECTION = Section(
     "Work and run-ahead by device",

@@ -6,8 +6,6 @@ A multiply-add counts as two FLOP, as in ``torch.utils.flop_counter``. Bytes are
 input read once in its real size, every output written once. One file per family; what they share is in `calls`.
 """
 
-from dataclasses import dataclass
-
 from trace_analyzer.analyses.work import (
     attention,
     autograd_functions,
@@ -27,6 +25,7 @@ from trace_analyzer.analyses.work import (
     vendor_products,
 )
 from trace_analyzer.analyses.work.calls import Formula, Malformed, Record, Unrecorded, Work, call_of
+from trace_analyzer.tuning import dataclass
 
 MATMUL_FORMULAS: dict[str, Formula] = (
     matmuls.FORMULAS
@@ -56,7 +55,7 @@ TRITON = "triton_"
 _PREFIXES: dict[str, Formula] = {TRITON: fused.triton, **embeddings.PREFIXES}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class WorkResult:
     """Hold the work of a call, or None and, where the record itself is at fault, what is wrong with it."""
 

@@ -6,7 +6,6 @@ as there.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from trace_analyzer.analyses.work.calls import (
     FLOAT32,
@@ -19,6 +18,7 @@ from trace_analyzer.analyses.work.calls import (
     require,
     total_bytes,
 )
+from trace_analyzer.tuning import dataclass
 
 
 @dataclass(frozen=True)

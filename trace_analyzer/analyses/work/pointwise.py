@@ -4,8 +4,6 @@ FLOP per element of the output are those of the function's definition, where eve
 division, comparison and every elementary function (exp, tanh, erf, ...) counts as one.
 """
 
-from dataclasses import dataclass
-
 from trace_analyzer.analyses.work.calls import (
     BOOL,
     Call,
@@ -22,6 +20,7 @@ from trace_analyzer.analyses.work.calls import (
     total_bytes,
 )
 from trace_analyzer.analyses.work.matmuls import broadcast
+from trace_analyzer.tuning import dataclass
 
 
 @dataclass(frozen=True)
