@@ -32,7 +32,7 @@ BASES = {
 _ANALYSES = "import gc; gc.set_threshold(20_000); {}; import trace_analyzer.pipeline, numpy"
 _ONE_THREAD = "import os; os.environ['OPENBLAS_NUM_THREADS'] = '1'"
 _STANDARD = "import dataclasses; from trace_analyzer import tuning; tuning.dataclass = dataclasses.dataclass"
-_WHOLE = "import sys; from trace_analyzer import analyze, tuning; tuning.limit_threads(sys.argv[1]); {}; analyze(sys.argv[1])"
+_WHOLE = "import sys; from trace_analyzer import analyze, tuning; tuning.limit_threads(sys.argv[1]); tuning.collect_garbage_rarely(); {}; analyze(sys.argv[1])"
 _TEMPLATE = "from trace_analyzer.render.html.page import environment; environment().get_template('page.html.j2')"
 
 
@@ -46,6 +46,11 @@ def tricks(trace: Path) -> dict[str, list[str]]:
         "with a template compiled anew": ["-c", f"import os; os.environ['XDG_CACHE_HOME'] = os.devnull; {_TEMPLATE}"],
         "with Bokeh's models": ["-c", f"{_TEMPLATE}; import bokeh.plotting"],
         "analysis": ["-c", _WHOLE.format("pass"), str(trace)],
+        "analysis, looking for garbage as by default": [
+            "-c",
+            _WHOLE.format("import gc; gc.set_threshold(700)"),
+            str(trace),
+        ],
         "analysis outside of a query": ["-c", _WHOLE.format("tuning.within_query = lambda make: make()"), str(trace)],
     }
 

@@ -12,7 +12,6 @@ import hashlib
 import io
 import os
 import re
-import secrets
 import shutil
 import stat
 import time
@@ -246,6 +245,8 @@ def _runs(process: int) -> bool:
 
 def _temporary(folder: Path) -> Path:
     """Return a new name in the folder that tells which process writes under it."""
+    import secrets
+
     return folder / f".analyze-{_machine()}-{os.getpid()}-{secrets.token_hex(6)}.tmp"
 
 

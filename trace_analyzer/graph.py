@@ -9,7 +9,6 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import field
-from difflib import get_close_matches
 from functools import cached_property
 from graphlib import TopologicalSorter
 from typing import Any
@@ -177,6 +176,8 @@ class TableGraph:
 
 
 def _closest(name: str, known: Iterable[str]) -> str:
+    from difflib import get_close_matches
+
     close = get_close_matches(name, known, 1)
     return f"; did you mean {close[0]}?" if close else ""
 

@@ -131,14 +131,14 @@ def added(
 
     A file that cannot be read, or with a key that is taken, adds nothing (`refuse`).
     """
-    import tomllib
-
     made: list[T] = []
     keys = dict.fromkeys(taken, "of this program itself")
     for plugin in active():
         path = plugin.folder / file
         if not path.is_file():
             continue
+        import tomllib
+
         try:
             items = parse(tomllib.loads(path.read_text("utf-8")))
             names = [key(item) for item in items]
@@ -229,8 +229,11 @@ def _of_user() -> list[Plugin]:
 
 
 def _installed() -> list[Plugin]:
-    from importlib.metadata import entry_points
+    from importlib.metadata import distributions, entry_points
 
+    # To look for the group's name takes a third of the time of parsing the entry points of all packages.
+    if not any(GROUP in (distribution.read_text("entry_points.txt") or "") for distribution in distributions()):
+        return []
     plugins = [_of_entry_point(entry) for entry in entry_points(group=GROUP)]
     return [plugin for plugin in plugins if plugin is not None and _is_plugin(plugin)]
 

@@ -7,7 +7,6 @@ finds the row that a trace's header or a user's ``--gpu`` means.
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import field, fields, replace
-from difflib import get_close_matches
 from functools import cache
 from typing import Any, Literal
 
@@ -207,6 +206,8 @@ def device_named(query: str) -> Device:
     partial = [device for device in devices() if words and words <= set(_words(device.name))]
     if len(partial) == 1:
         return partial[0]
+    from difflib import get_close_matches
+
     near = partial or [spellings[key] for key in get_close_matches(_key(query), spellings, n=5)] or devices()
     names = ", ".join(dict.fromkeys(device.name for device in near))
     problem = "several GPUs fit" if partial else "no known GPU is named"

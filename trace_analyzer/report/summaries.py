@@ -4,7 +4,6 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from itertools import groupby
-from statistics import median
 from typing import Any
 
 from trace_analyzer.field_types import DeviceIndex
@@ -156,6 +155,8 @@ def step_totals(steps: Iterable[StepReport], verdict: Verdict) -> StepTotals | N
     if not judged:
         return None
     summed = [step for step in judged if step.steady] or judged
+    from statistics import median
+
     lengths = [step.duration_ns for step in summed]
     return StepTotals(
         count=len(judged),
