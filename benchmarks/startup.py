@@ -32,6 +32,7 @@ BASES = {
 _ANALYSES = "import gc; gc.set_threshold(20_000); {}; import trace_analyzer.pipeline, numpy"
 _ONE_THREAD = "import os; os.environ['OPENBLAS_NUM_THREADS'] = '1'"
 _STANDARD = "import dataclasses; from trace_analyzer import tuning; tuning.dataclass = dataclasses.dataclass"
+_ALL_RULES = "from trace_analyzer.catalog import patterns; patterns.MOST_LETTERS = 0"
 _WHOLE = "import sys; from trace_analyzer import analyze, tuning; tuning.limit_threads(sys.argv[1]); tuning.collect_garbage_rarely(); {}; analyze(sys.argv[1])"
 _TEMPLATE = "from trace_analyzer.render.html.page import environment; environment().get_template('page.html.j2')"
 
@@ -51,6 +52,7 @@ def tricks(trace: Path) -> dict[str, list[str]]:
             _WHOLE.format("import gc; gc.set_threshold(700)"),
             str(trace),
         ],
+        "analysis, all kernel rules compiled": ["-c", _WHOLE.format(_ALL_RULES), str(trace)],
         "analysis outside of a query": ["-c", _WHOLE.format("tuning.within_query = lambda make: make()"), str(trace)],
     }
 

@@ -6,7 +6,7 @@ applies them to frames.
 
 import re
 from collections.abc import Mapping, Sequence
-from functools import cache, lru_cache
+from functools import cache
 from typing import Any
 
 import polars as pl
@@ -14,15 +14,12 @@ import polars as pl
 from trace_analyzer import plugins
 from trace_analyzer.catalog.checked import each, own
 from trace_analyzer.catalog.documents import document
-from trace_analyzer.catalog.patterns import check, matches
+from trace_analyzer.catalog.patterns import check, matches, may_match
 from trace_analyzer.tuning import dataclass, remembered
 from trace_analyzer.vocabulary import GROUPS
 
 NAME_LIMIT = 4096
 """Characters of a name that rules look at: what distinguishes kernels comes first, and names can be huge."""
-
-_KEPT = 8
-"""Expressions of rules that are kept: who measures what each rule is worth makes many."""
 
 PRIORS = ("compute", "memory", "communication", "other")
 """What bounds a kernel of a bucket when nothing better is known."""
@@ -137,6 +134,10 @@ def _by_catalogue(pairs: pl.DataFrame) -> pl.DataFrame:
 def _decided(pairs: pl.DataFrame, used: tuple[KernelRule, ...]) -> pl.DataFrame:
     """Add bucket, group, prior and rule to distinct pairs of name and operator."""
     pairs = pairs.with_columns(words=function_words("name"))
+    for column in CONDITIONS:
+        patterns = (pattern for rule in used if (pattern := getattr(rule, column)) is not None)
+        possible = {None, *may_match(patterns, pairs.get_column(column).unique())}
+        used = tuple(rule for rule in used if getattr(rule, column) in possible)
     # A null name or operator joins nothing, and a condition that is null does not hold.
     return (
         pairs.join(_matches(pairs, "name", used), on="name", how="left", maintain_order="left")
@@ -179,24 +180,16 @@ def function_name(name: str) -> str:
 
 def _matches(pairs: pl.DataFrame, column: str, used: tuple[KernelRule, ...]) -> pl.DataFrame:
     """Return each distinct value of a column and, per rule with a condition on it, whether it holds."""
-    values = pairs.select(pl.col(column).unique())
-    heads = values.select(pl.col(column).str.head(NAME_LIMIT))
-    return values.hstack(heads.select(conditions(column, used)))
-
-
-@lru_cache(_KEPT)
-def conditions(column: str, used: tuple[KernelRule, ...]) -> tuple[pl.Expr, ...]:
-    """Return whether the rules' conditions on a column hold, of each that has one, as ``column:id``."""
-    return tuple(
-        matches(pl.col(column), pattern).alias(f"{column}:{rule.id}")
+    head = pl.col(column).str.head(NAME_LIMIT)
+    return pairs.select(pl.col(column).unique()).with_columns(
+        matches(head, pattern).alias(f"{column}:{rule.id}")
         for rule in used
         if (pattern := getattr(rule, column)) is not None
     )
 
 
-@lru_cache(_KEPT)
 def decision(used: tuple[KernelRule, ...]) -> pl.Expr:
-    """Return the id of the first rule of which all `conditions` hold."""
+    """Return the id of the first rule of which all conditions hold."""
     held = {rule.id: [pl.col(f"{column}:{rule.id}") for column in CONDITIONS if getattr(rule, column)] for rule in used}
     return pl.coalesce(pl.when(pl.all_horizontal(all_ or pl.lit(True))).then(pl.lit(id_)) for id_, all_ in held.items())
 
