@@ -43,7 +43,7 @@ _M_ARENA_MAX = -8
 
 _GARBAGE_AFTER = 200_000
 
-_REMEMBERED_ROWS = 256
+_REMEMBERED_ROWS = 2_048
 _REMEMBERED_FRAMES = 64
 
 
@@ -222,7 +222,7 @@ def within_query(function: Callable[[], T]) -> T:
 
 
 def remembered(function: "Callable[[pl.DataFrame], pl.DataFrame]") -> "Callable[[pl.DataFrame], pl.DataFrame]":
-    """Keep the last results of a pure function for frames of up to 256 rows (benchmarks/again.py).
+    """Keep the last results of a pure function for frames of up to 2,048 rows (benchmarks/again.py).
 
     Polars compiles the patterns of the catalogues for every report, a quarter of the time that a small trace takes.
     Programs that analyse several traces meet the same names again.
