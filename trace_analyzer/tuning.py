@@ -134,7 +134,8 @@ def return_freed_memory() -> None:
     """Return freed memory to the system, where the C library is glibc (benchmarks/ingest.py --tricks).
 
     glibc keeps the small pieces that reading frees, and little that follows takes pieces as small: that adds a tenth to the
-    peak of an analysis of 120 MB. Returning them takes 5 ms. After the replay it is 20 MB of such a trace.
+    peak of an analysis of 120 MB. Returning them takes 5 ms. Before and after
+    the replay it is 10 and 20 MB of such a trace.
     """
     import ctypes
 

@@ -250,6 +250,8 @@ def estimates(replay_sources: ReplaySources) -> Estimates:
     window = intervals[0][0], intervals[-1][1]
     if (reason := refused_unseen(sources, device) or too_many) is not None:
         return Estimates(device, reason, window=window)
+    if events > SMALL_EVENTS:
+        return_freed_memory()
     replayed = _replayed(sources, device, window)
     if events > SMALL_EVENTS:
         return_freed_memory()
