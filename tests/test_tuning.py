@@ -144,6 +144,21 @@ def test_a_dataclass_is_as_the_standard_library_makes_it(kind: int) -> None:
                 delattr(instance, name)
 
 
+def test_a_dataclass_can_be_inherited_from_as_one_of_the_standard_library() -> None:
+    base = classes(dataclass)[0]
+
+    @dataclasses.dataclass(frozen=True)
+    class Theirs(base):  # type: ignore[valid-type,misc]
+        d: int = 4
+
+    with pytest.raises(FrozenInstanceError):
+        Theirs(1).a = 2
+    assert repr(Theirs(1)).endswith("Theirs(a=1, b=[], d=4)")
+    assert Theirs(1) == Theirs(1)
+    with pytest.raises(TypeError, match="non-frozen"):
+        dataclasses.dataclass(type("Unfrozen", (base,), {}))
+
+
 @dataclass(frozen=True)
 class _Pickled:
     a: float

@@ -54,10 +54,12 @@ if not TYPE_CHECKING:
 
         Python up to 3.12 compiles six methods of every frozen dataclass, each by itself: half a millisecond, and the analyses have 150.
         Here it compiles ``__init__`` alone, and all classes share the other five. A field can be set once, as ``__init__`` does.
+        Dataclasses with slots, and those that inherit from one, are left to the standard library.
         """
         if cls is None:
             return lambda cls: dataclass(cls, **options)
-        if not options.get("frozen") or options.get("slots"):
+        inherits = any(dataclasses.is_dataclass(base) for base in cls.__mro__[1:])
+        if not options.get("frozen") or options.get("slots") or inherits:
             return dataclasses.dataclass(**options)(cls)
         own = vars(cls)
         has_hash = own.get("__hash__") is not None
@@ -71,6 +73,7 @@ if not TYPE_CHECKING:
         made = dataclasses.dataclass(**{**options, "frozen": False, "repr": False, "eq": False})(cls)
         for name, method in shared.items():
             setattr(made, name, method)
+        made.__dataclass_params__.frozen = True  # as those who inherit from it look up
         return made
 
 
