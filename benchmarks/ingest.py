@@ -45,7 +45,10 @@ TRICKS = {
     ],
     "analysis": ["-c", ARENAS + ANALYZE.format("")],
     "analysis, arenas and freed pages as by default": ["-c", ANALYZE.format("")],
-    "analysis, freed memory kept": ["-c", ARENAS + ANALYZE.format("build.return_freed_memory = lambda: None")],
+    "analysis, freed memory kept": [
+        "-c",
+        ARENAS + ANALYZE.format("build.return_freed_memory = estimates.return_freed_memory = lambda: None"),
+    ],
     "analysis, no replay": ["-c", ARENAS + ANALYZE.format("estimates.MAX_EVENTS = 0")],
 }
 """Loading or analysing without a trick of `trace_analyzer.tuning`; ``strict`` is the reader that pauses garbage

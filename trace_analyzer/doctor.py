@@ -6,7 +6,7 @@ import platform
 import re
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from importlib import metadata
 from pathlib import Path
 from typing import Literal
@@ -17,6 +17,7 @@ from trace_analyzer.compiled import why_slow
 from trace_analyzer.errors import UsageError
 from trace_analyzer.packages import PURPOSES
 from trace_analyzer.trace_cache import entries_of, limit_bytes
+from trace_analyzer.tuning import dataclass
 from trace_analyzer.user_folders import cache_folder, config_folder
 from trace_analyzer.version import DISTRIBUTION, tool_version
 

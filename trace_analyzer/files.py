@@ -11,7 +11,6 @@ import hashlib
 import io
 import os
 import re
-import secrets
 import shutil
 import stat
 import time
@@ -247,6 +246,8 @@ def _runs(process: int) -> bool:
 
 def _temporary(folder: Path) -> Path:
     """Return a new temporary name in the folder that contains this process's number."""
+    import secrets
+
     return folder / f".analyze-{_machine()}-{os.getpid()}-{secrets.token_hex(6)}.tmp"
 
 

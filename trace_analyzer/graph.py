@@ -8,8 +8,7 @@ import inspect
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from difflib import get_close_matches
+from dataclasses import field
 from functools import cached_property
 from graphlib import TopologicalSorter
 from typing import Any
@@ -17,7 +16,7 @@ from typing import Any
 import polars as pl
 
 from trace_analyzer import forks
-from trace_analyzer.tuning import within_query
+from trace_analyzer.tuning import dataclass, within_query
 
 
 @dataclass(frozen=True)
@@ -178,6 +177,8 @@ class TableGraph:
 
 
 def _closest(name: str, known: Iterable[str]) -> str:
+    from difflib import get_close_matches
+
     close = get_close_matches(name, known, 1)
     return f"; did you mean {close[0]}?" if close else ""
 

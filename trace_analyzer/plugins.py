@@ -9,7 +9,6 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
@@ -18,6 +17,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from trace_analyzer.errors import TraceAnalyzerError, UsageError
+from trace_analyzer.tuning import dataclass
 from trace_analyzer.user_folders import config_folder
 
 if TYPE_CHECKING:
@@ -136,14 +136,14 @@ def added(
 
     An unreadable file, or one with a taken key, adds nothing (`refuse`).
     """
-    import tomllib
-
     made: list[T] = []
     keys = dict.fromkeys(taken, "of this program itself")
     for plugin in active():
         path = plugin.folder / file
         if not path.is_file():
             continue
+        import tomllib
+
         try:
             items = parse(tomllib.loads(path.read_text("utf-8")))
             names = [key(item) for item in items]
@@ -234,8 +234,11 @@ def _of_user() -> list[Plugin]:
 
 
 def _installed() -> list[Plugin]:
-    from importlib.metadata import entry_points
+    from importlib.metadata import distributions, entry_points
 
+    # To look for the group's name takes a third of the time of parsing the entry points of all packages.
+    if not any(GROUP in (distribution.read_text("entry_points.txt") or "") for distribution in distributions()):
+        return []
     plugins = [_of_entry_point(entry) for entry in entry_points(group=GROUP)]
     return [plugin for plugin in plugins if plugin is not None and _is_plugin(plugin)]
 

@@ -8,8 +8,9 @@
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Self
+
+from trace_analyzer.tuning import dataclass
 
 Clock = Callable[[], float]
 

@@ -4,16 +4,20 @@ Each function names the benchmark that shows its gain. The threads that prefetch
 """
 
 import atexit
+import dataclasses
 import gc
 import os
+import reprlib
 import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache, wraps
-from typing import TYPE_CHECKING, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 if TYPE_CHECKING:
+    from dataclasses import dataclass as dataclass
+
     import polars as pl
 
 T = TypeVar("T")
@@ -36,17 +40,78 @@ ARENAS = 2
 _M_ARENA_MAX = -8
 """The parameter of glibc's ``mallopt``, from ``malloc.h``."""
 
-_GARBAGE_AFTER = 20_000
+_GARBAGE_AFTER = 200_000
 
-_REMEMBERED_ROWS = 256
+_REMEMBERED_ROWS = 2_048
 _REMEMBERED_FRAMES = 64
 
 
-def collect_garbage_rarely() -> None:
-    """Raise the threshold of Python's garbage collector (benchmarks/startup.py).
+if not TYPE_CHECKING:
 
-    Imports make many objects and hardly any garbage. Collecting after every 700 new objects, the default, costs 4 %
-    more CPU time for a small trace with its page; without the page there is no difference.
+    def dataclass(cls: type | None = None, /, **options: Any) -> Any:
+        """Make a dataclass as the standard library does, if frozen in a third of its time (benchmarks/startup.py --tricks).
+
+        Python up to 3.12 compiles six methods of every frozen dataclass, each by itself: half a millisecond, and the analyses have 150.
+        Here it compiles ``__init__`` alone, and all classes share the other five. A field can be set once, as ``__init__`` does.
+        Dataclasses with slots, and those that inherit from one, are left to the standard library.
+        """
+        if cls is None:
+            return lambda cls: dataclass(cls, **options)
+        inherits = any(dataclasses.is_dataclass(base) for base in cls.__mro__[1:])
+        if not options.get("frozen") or options.get("slots") or inherits:
+            return dataclasses.dataclass(**options)(cls)
+        own = vars(cls)
+        has_hash = own.get("__hash__") is not None
+        shared: dict[str, Any] = {"__setattr__": _set_once, "__delattr__": _refuse_to_delete}
+        if options.get("repr", True) and "__repr__" not in own:
+            shared["__repr__"] = _shown
+        if options.get("eq", True) and "__eq__" not in own:
+            shared["__eq__"] = _equal
+        if options.get("eq", True) and not has_hash:
+            shared["__hash__"] = _hash
+        made = dataclasses.dataclass(**{**options, "frozen": False, "repr": False, "eq": False})(cls)
+        for name, method in shared.items():
+            setattr(made, name, method)
+        made.__dataclass_params__.frozen = True  # as those who inherit from it look up
+        return made
+
+
+def _set_once(self: Any, name: str, value: object) -> None:
+    values = self.__dict__
+    if name in values or name not in self.__dataclass_fields__:
+        raise dataclasses.FrozenInstanceError(f"cannot assign to field {name!r}")
+    values[name] = value
+
+
+def _refuse_to_delete(self: Any, name: str) -> None:
+    raise dataclasses.FrozenInstanceError(f"cannot delete field {name!r}")
+
+
+@reprlib.recursive_repr()
+def _shown(self: Any) -> str:
+    fields = (f"{field.name}={getattr(self, field.name)!r}" for field in dataclasses.fields(self) if field.repr)
+    return f"{type(self).__qualname__}({', '.join(fields)})"
+
+
+def _equal(self: Any, other: object) -> bool:
+    return _compared(self) == _compared(other) if type(other) is type(self) else NotImplemented
+
+
+def _hash(self: Any) -> int:
+    return hash(
+        tuple(getattr(self, f.name) for f in dataclasses.fields(self) if (f.compare if f.hash is None else f.hash))
+    )
+
+
+def _compared(instance: Any) -> tuple[object, ...]:
+    return tuple(getattr(instance, field.name) for field in dataclasses.fields(instance) if field.compare)
+
+
+def collect_garbage_rarely() -> None:
+    """Raise the threshold of Python's garbage collector (benchmarks/startup.py --tricks).
+
+    Imports and analyses make many objects, and hardly any cycles. Collecting after every 20,000 new objects takes 22 ms of
+    CPU time for a small trace and frees 80 objects; after every 200,000 it does not run.
     """
     gc.set_threshold(_GARBAGE_AFTER)
 
@@ -71,7 +136,8 @@ def return_freed_memory() -> None:
     """Return freed memory to the system, with glibc only (benchmarks/ingest.py --tricks).
 
     glibc keeps the small blocks that reading frees, and later steps hardly reuse them, which adds a tenth to the peak
-    memory for a trace of 120 MB. Returning them takes 5 ms; after the replay it frees 20 MB for the same trace.
+    memory for a trace of 120 MB. Returning them takes 5 ms. Before and after the replay it frees 10 and 20 MB of such a
+    trace.
     """
     import ctypes
 
@@ -160,7 +226,7 @@ def within_query(function: Callable[[], T]) -> T:
 
 
 def remembered(function: "Callable[[pl.DataFrame], pl.DataFrame]") -> "Callable[[pl.DataFrame], pl.DataFrame]":
-    """Cache the last results of a pure function for frames of up to 256 rows (benchmarks/again.py).
+    """Cache the last results of a pure function for frames of up to 2,048 rows (benchmarks/again.py).
 
     Polars compiles the catalogues' patterns again for every report, which is a quarter of the time for a small trace.
     Programs that analyse several traces meet the same names again.

@@ -3,7 +3,7 @@
 The rules are data, in ``architectures.toml``.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 
 import polars as pl
@@ -12,9 +12,10 @@ from trace_analyzer.catalog.devices import Device, devices
 from trace_analyzer.catalog.documents import document
 from trace_analyzer.catalog.kernels import NAME_LIMIT
 from trace_analyzer.catalog.patterns import matches
+from trace_analyzer.tuning import dataclass
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Architecture:
     """Hold the name pattern of an architecture's kernels, and the device whose roofs represent it."""
 

@@ -3,7 +3,6 @@
 The rules are data, in ``arithmetic.toml``; this module reads them and applies them to names.
 """
 
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -12,9 +11,10 @@ import polars as pl
 from trace_analyzer.catalog.documents import document
 from trace_analyzer.catalog.kernels import NAME_LIMIT
 from trace_analyzer.catalog.patterns import matches
+from trace_analyzer.tuning import dataclass
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class ArithmeticRule:
     """Hold a pattern over kernel names and its implications; ``None`` for properties that its list does not define."""
 

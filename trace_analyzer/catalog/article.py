@@ -1,12 +1,12 @@
 """Read the figures of the article's table from ``article.toml``."""
 
-from dataclasses import dataclass
 from functools import cache
 
 from trace_analyzer.catalog.documents import document
+from trace_analyzer.tuning import dataclass
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Figures:
     """Hold the shares of one operator class in a training step of BERT."""
 
@@ -14,7 +14,7 @@ class Figures:
     time_ratio: float
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Article:
     """Map groups to figures, and name the paper with the measurements."""
 

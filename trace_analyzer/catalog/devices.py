@@ -6,14 +6,14 @@ or a user's ``--gpu``.
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
-from difflib import get_close_matches
+from dataclasses import field, fields, replace
 from functools import cache
 from typing import Any, Literal
 
 from trace_analyzer import plugins
 from trace_analyzer.catalog.checked import each, own
 from trace_analyzer.errors import UsageError
+from trace_analyzer.tuning import dataclass
 
 MEMORY_SHARE = (0.9, 1.01)
 """Range of a header's memory size relative to the nominal capacity: ECC and the driver reserve some."""
@@ -30,7 +30,7 @@ figures; or ``likeness``, by properties although the header has another name or 
 _VENDOR_WORDS = {"nvidia", "amd", "intel", "r", "tesla", "geforce", "quadro", "instinct"}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Peaks:
     """Hold peak dense TFLOP/s (1e12 per second) by dtype; None where unsupported or unknown.
 
@@ -52,7 +52,7 @@ class Peaks:
 PEAK_NAMES = tuple(peak.name for peak in fields(Peaks))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Device:
     """Hold one kind of device as PyTorch sees it: for example one die of an MI250X.
 
@@ -205,6 +205,8 @@ def device_named(query: str) -> Device:
     partial = [device for device in devices() if words and words <= set(_words(device.name))]
     if len(partial) == 1:
         return partial[0]
+    from difflib import get_close_matches
+
     near = partial or [spellings[key] for key in get_close_matches(_key(query), spellings, n=5)] or devices()
     names = ", ".join(dict.fromkeys(device.name for device in near))
     problem = "several GPUs fit" if partial else "no known GPU is named"

@@ -2,15 +2,15 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cache
 
 from trace_analyzer.catalog.documents import document
+from trace_analyzer.tuning import dataclass
 
 COMPILE = "torch.compile(f)  # fuses the chain into one kernel"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Fusion:
     """Hold a named chain: the pattern of its operators, its description, and replacement code."""
 

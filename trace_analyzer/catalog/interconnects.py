@@ -3,16 +3,16 @@
 The figures are in ``interconnects.toml``, whose header comment defines them.
 """
 
-from dataclasses import dataclass
 from functools import cache
 from typing import Literal
 
 from trace_analyzer.catalog.documents import document
+from trace_analyzer.tuning import dataclass
 
 Kind = Literal["nvlink", "xgmi", "xelink", "c2c", "pcie"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Interconnect:
     """Hold an interconnect of some devices; ``gbps`` is the peak per direction over all its links, GB/s (1e9)."""
 

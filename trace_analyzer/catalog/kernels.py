@@ -5,8 +5,7 @@ The rules are in ``kernels.toml``; the first match counts. This module reads the
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import cache
 from typing import Any
 
 import polars as pl
@@ -14,15 +13,12 @@ import polars as pl
 from trace_analyzer import plugins
 from trace_analyzer.catalog.checked import each, own
 from trace_analyzer.catalog.documents import document
-from trace_analyzer.catalog.patterns import check, matches
-from trace_analyzer.tuning import remembered
+from trace_analyzer.catalog.patterns import check, matches, may_match
+from trace_analyzer.tuning import dataclass, remembered
 from trace_analyzer.vocabulary import GROUPS
 
 NAME_LIMIT = 4096
 """Number of characters of a name that rules read: the beginning distinguishes kernels, and names can be huge."""
-
-_KEPT = 8
-"""Number of cached rule expressions: measuring the effect of each rule makes many."""
 
 PRIORS = ("compute", "memory", "communication", "other")
 """Bounds of a bucket's kernels when nothing better is known."""
@@ -31,7 +27,7 @@ CONDITIONS = ("name", "words", "operator")
 """Conditions of a rule; all that it has must hold."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Bucket:
     """Hold a kind of work: its group in the article's table, and its bound when shapes are unknown.
 
@@ -45,7 +41,7 @@ class Bucket:
     doc: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Kernel:
     """Hold the properties of a kernel that rules read."""
 
@@ -53,7 +49,7 @@ class Kernel:
     operator: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class KernelRule:
     """Hold conditions on kernel name and launching operator, and the bucket of kernels that meet them."""
 
@@ -136,6 +132,10 @@ def _by_catalogue(pairs: pl.DataFrame) -> pl.DataFrame:
 def _decided(pairs: pl.DataFrame, used: tuple[KernelRule, ...]) -> pl.DataFrame:
     """Add bucket, group, prior and rule to distinct pairs of name and operator."""
     pairs = pairs.with_columns(words=function_words("name"))
+    for column in CONDITIONS:
+        patterns = (pattern for rule in used if (pattern := getattr(rule, column)) is not None)
+        possible = {None, *may_match(patterns, pairs.get_column(column).unique())}
+        used = tuple(rule for rule in used if getattr(rule, column) in possible)
     # A null name or operator joins nothing, and a null condition does not hold.
     return (
         pairs.join(_matches(pairs, "name", used), on="name", how="left", maintain_order="left")
@@ -179,24 +179,16 @@ def function_name(name: str) -> str:
 
 def _matches(pairs: pl.DataFrame, column: str, used: tuple[KernelRule, ...]) -> pl.DataFrame:
     """Return each distinct value of a column and, for each rule with a condition on it, whether it holds."""
-    values = pairs.select(pl.col(column).unique())
-    heads = values.select(pl.col(column).str.head(NAME_LIMIT))
-    return values.hstack(heads.select(conditions(column, used)))
-
-
-@lru_cache(_KEPT)
-def conditions(column: str, used: tuple[KernelRule, ...]) -> tuple[pl.Expr, ...]:
-    """Return the rules' conditions on a column, of rules that have one, as ``column:id``."""
-    return tuple(
-        matches(pl.col(column), pattern).alias(f"{column}:{rule.id}")
+    head = pl.col(column).str.head(NAME_LIMIT)
+    return pairs.select(pl.col(column).unique()).with_columns(
+        matches(head, pattern).alias(f"{column}:{rule.id}")
         for rule in used
         if (pattern := getattr(rule, column)) is not None
     )
 
 
-@lru_cache(_KEPT)
 def decision(used: tuple[KernelRule, ...]) -> pl.Expr:
-    """Return the id of the first rule whose `conditions` all hold."""
+    """Return the id of the first rule whose conditions all hold."""
     conditions_by_rule = {
         rule.id: [pl.col(f"{column}:{rule.id}") for column in CONDITIONS if getattr(rule, column)] for rule in used
     }

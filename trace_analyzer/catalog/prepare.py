@@ -8,16 +8,13 @@ from trace_analyzer.catalog.devices import devices
 from trace_analyzer.catalog.fixes import fixes
 from trace_analyzer.catalog.fusions import fusions
 from trace_analyzer.catalog.host_work import work_of_name
-from trace_analyzer.catalog.kernels import CONDITIONS, conditions, decision, rules
+from trace_analyzer.catalog.kernels import rules
 from trace_analyzer.catalog.step_marks import marks_of_name
 
 
 def prepare() -> None:
-    """Read the catalogues that every report needs, and build the expressions of their rules."""
-    for catalogue in (devices, fixes, fusions, direction_rules, article):
+    """Read the catalogues that every report needs, and build the expressions of some rules."""
+    for catalogue in (devices, fixes, fusions, direction_rules, article, rules):
         catalogue()
     for of_name in (work_of_name, code_of_name, marks_of_name, arithmetic_of_name):
         of_name()
-    for column in CONDITIONS:
-        conditions(column, rules())
-    decision(rules())

@@ -3,7 +3,6 @@
 import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -21,6 +20,7 @@ from trace_analyzer.files import Outputs
 from trace_analyzer.packages import missing_for_pages
 from trace_analyzer.stages import StageTimer
 from trace_analyzer.terms import REGIMES
+from trace_analyzer.tuning import dataclass
 from trace_analyzer.units import printable
 
 if TYPE_CHECKING:

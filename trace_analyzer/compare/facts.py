@@ -1,6 +1,6 @@
 """Hold the facts on a side other than its frames: recordings, device, verdict, the report's advice."""
 
-from dataclasses import dataclass
+from trace_analyzer.tuning import dataclass
 
 
 @dataclass(frozen=True)

@@ -47,9 +47,12 @@ def lookup_inner(rows: pl.DataFrame, table: pl.DataFrame, key: str) -> pl.DataFr
     return known.hstack(table.drop(key)[index.drop_nulls()])
 
 
+_ZERO = pl.Series([0], dtype=pl.UInt32)
+
+
 def _zeros(height: int) -> pl.Series:
-    """Return a column of zeros; for few rows ``pl.zeros`` takes longer than a loop."""
-    return pl.Series([0], dtype=pl.UInt32).new_from_index(0, height)
+    """Return a column of zeros; ``pl.zeros`` takes longer than a loop over few rows."""
+    return _ZERO.new_from_index(0, height)
 
 
 def _places(ids: pl.Series, height: int) -> Buffer:

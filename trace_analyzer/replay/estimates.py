@@ -1,7 +1,7 @@
 """Replay the judged device during an analysis: the effect of each change of the catalogue, and the critical path."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from typing import Any
 
 import numpy as np
@@ -45,7 +45,7 @@ from trace_analyzer.schema import (
 )
 from trace_analyzer.sections import Section, Shown
 from trace_analyzer.thresholds import WORTH_RATIO
-from trace_analyzer.tuning import SMALL_EVENTS, return_freed_memory
+from trace_analyzer.tuning import SMALL_EVENTS, dataclass, return_freed_memory
 from trace_analyzer.units import duration
 from trace_analyzer.windows import Judged
 
@@ -252,6 +252,8 @@ def estimates(replay_sources: ReplaySources) -> Estimates:
     window = intervals[0][0], intervals[-1][1]
     if (reason := refused_unseen(sources, device) or too_many) is not None:
         return Estimates(device, reason, window=window)
+    if events > SMALL_EVENTS:
+        return_freed_memory()
     replayed = _replayed(sources, device, window)
     if events > SMALL_EVENTS:
         return_freed_memory()

@@ -4,7 +4,6 @@ A point is the start or end of an activity, of a runtime call, or of a thread's 
 that every edge leads forward and one pass over the points replays the recording.
 """
 
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -13,6 +12,7 @@ from trace_analyzer.frames import _path_loops
 from trace_analyzer.replay.device_edges import device_links, launch_orders, trimmed
 from trace_analyzer.replay.host_edges import Silences, hand_overs, queue_room, returns, silences, spins
 from trace_analyzer.replay.recording import HOST_PARTS, UNKNOWN, Flags, Ints, Kinds, Recording, distinct
+from trace_analyzer.tuning import dataclass
 
 THREAD, CALL, LATENCY, EXECUTION, GAP, WAIT, CONTENTION, RETURN, SPIN, HAND_OVER, QUEUE = range(11)
 EDGES = (

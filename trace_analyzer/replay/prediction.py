@@ -1,7 +1,6 @@
 """Predict step times under changes, with intervals; refuse traces that cannot be replayed; find the critical path."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cached_property
 from math import hypot, inf
 from typing import Annotated
@@ -27,6 +26,7 @@ from trace_analyzer.replay.weights import (
     measured,
     scale_host,
 )
+from trace_analyzer.tuning import dataclass
 from trace_analyzer.units import percent
 
 MIN_HALF_WIDTH = 0.02
@@ -165,7 +165,7 @@ class Replay:
 
     def outcome(self, changes: tuple[Change, ...]) -> Outcome:
         """Return one pass under changes. Raises `NotApplicable`."""
-        return self.run(self.weights(changes))
+        return self.run(self.weights(changes)) if changes else self.identity
 
     def predict(self, changes: tuple[Change, ...]) -> Prediction:
         """Return the step under changes with its interval. Raises `NotApplicable`.
@@ -233,12 +233,12 @@ class Replay:
         others = tuple(change for change in changes if change.name not in best)
         if len(others) == len(changes):
             return step
-        halved, without = Weights(**vars(weights)), self.weights(others)
+        halved, without = Weights(**vars(weights)), self.weights(others) if others else self._measured
         halved.device, halved.host = (weights.device + without.device) / 2, (weights.host + without.host) / 2
         halved.parts = (weights.parts + without.parts) / 2
         worst = self.run(halved).step_ns
         if any(change.name == "graphs" for change in changes) or len(best) > len(BEST_CASES):
-            worst = max(worst, (step + self.run(without).step_ns) / 2)
+            worst = max(worst, (step + (self.run(without) if others else self.identity).step_ns) / 2)
         return min(worst, max(step, self.identity.step_ns))
 
     def _adds_workers(self, changes: tuple[Change, ...]) -> bool:
@@ -338,8 +338,8 @@ class Replay:
 
     def critical_path(self, changes: tuple[Change, ...] = (), rows: int = 8) -> pl.DataFrame:
         """Return the largest parts of the path: kind, name, ns of a step, ratio, and the step at each of `SPEEDUPS`."""
-        weights = self.weights(changes)
-        outcome = self.run(weights)
+        weights = self.weights(changes) if changes else self._measured
+        outcome = self.run(weights) if changes else self.identity
         path = self.path(outcome)
         label_ns = self._by_label(path, weights)
         total = max(float(label_ns.sum()), 1.0)

@@ -1,7 +1,7 @@
 """Read a replay's input from a trace into NumPy columns: activities, runtime calls, host threads and steps."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
@@ -9,13 +9,13 @@ import numpy.typing as npt
 import polars as pl
 
 from trace_analyzer.catalog.code import NO_OPERATOR
-from trace_analyzer.catalog.host_work import BLOCKING, HOST_WAIT, work_of_name
-from trace_analyzer.catalog.patterns import with_slashes
+from trace_analyzer.catalog.host_work import BLOCKING, HOST_WAIT, host_work
 from trace_analyzer.frames.buffers import Buffer
 from trace_analyzer.frames.intervals import innermost, split_by, union
 from trace_analyzer.frames.lookups import factorize, inverse_index, map_unique
 from trace_analyzer.replay.analysed import Analysed
 from trace_analyzer.thresholds import CPU_OPERATOR_NS, HOST_WAIT_NS
+from trace_analyzer.tuning import dataclass
 
 Ints = npt.NDArray[np.int64]
 Kinds = npt.NDArray[np.int8]
@@ -239,7 +239,7 @@ def _name_kinds(events: pl.DataFrame) -> pl.DataFrame:
         .then(DISPATCH)
         .otherwise(PYTHON)
     )
-    known = names.with_columns(with_slashes(names).select(work_of_name()).to_series().alias("work")).with_columns(
+    known = names.join(host_work(names), on=["kind", "name"], how="left", maintain_order="left").with_columns(
         call.fill_null(-1).cast(pl.Int8).alias("call"),
         part.cast(pl.Int8).alias("part"),
         # Scopes, and autograd functions without a namespace, run the program's own code, which may wait.

@@ -1,7 +1,6 @@
 """Hold the inputs of changes, and define the reasons why a change does not apply."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cached_property
 
 import polars as pl
@@ -11,6 +10,7 @@ from trace_analyzer.replay.analysed import Analysed
 from trace_analyzer.replay.graph import Graph
 from trace_analyzer.replay.recording import Flags
 from trace_analyzer.replay.weights import Attributes
+from trace_analyzer.tuning import dataclass
 
 
 class NotApplicable(Exception):

@@ -6,7 +6,7 @@
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import inf
 from typing import Annotated, Any, Literal
 
@@ -23,6 +23,7 @@ from trace_analyzer.replay.scene import NotApplicable, NothingToChange, UnknownT
 from trace_analyzer.report import Report
 from trace_analyzer.results import Result
 from trace_analyzer.thresholds import WORTH_RATIO
+from trace_analyzer.tuning import dataclass
 from trace_analyzer.units import printable
 
 SCHEMA_VERSION = 1

@@ -2,15 +2,15 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from itertools import groupby
-from statistics import median
 from typing import Any
 
 from trace_analyzer.field_types import DeviceIndex
 from trace_analyzer.report.device_report import DeviceReport
 from trace_analyzer.report.verdicts import StepReport, Verdict
 from trace_analyzer.sections import Section, Shown
+from trace_analyzer.tuning import dataclass
 from trace_analyzer.vocabulary import PARTS, WORK
 
 
@@ -155,6 +155,8 @@ def step_totals(steps: Iterable[StepReport], verdict: Verdict) -> StepTotals | N
     if not judged:
         return None
     summed = [step for step in judged if step.steady] or judged
+    from statistics import median
+
     lengths = [step.duration_ns for step in summed]
     return StepTotals(
         count=len(judged),

@@ -1,10 +1,10 @@
 """Judge a partition: its regime, runner-up and cause."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from trace_analyzer import thresholds as t
 from trace_analyzer.report import Regime, Shares
+from trace_analyzer.tuning import dataclass
 from trace_analyzer.vocabulary import EARLIER_WORK, HOST_CAUSES, IDLE_CAUSES, PARTS, REGIMES, WORK
 
 KERNEL_REGIMES: tuple[Regime, ...] = ("compute-bound", "memory-bandwidth-bound")

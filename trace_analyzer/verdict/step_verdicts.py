@@ -1,7 +1,7 @@
 """Judge each step by its own partition."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, fields
 
 import polars as pl
 
@@ -9,6 +9,7 @@ from trace_analyzer import thresholds as t
 from trace_analyzer.analyses.steps import STEPS
 from trace_analyzer.findings import StepFindings
 from trace_analyzer.report import Confidence, Debiased, Regime
+from trace_analyzer.tuning import dataclass
 from trace_analyzer.units import duration, percent
 from trace_analyzer.verdict.decide import confidence_of, headline_of, is_undecided, withheld_inputs
 from trace_analyzer.verdict.judge import Judgement, judge

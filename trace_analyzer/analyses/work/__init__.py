@@ -7,8 +7,6 @@ is read once with its stored size, and every output is written once. There is on
 shared code.
 """
 
-from dataclasses import dataclass
-
 from trace_analyzer.analyses.work import (
     attention,
     autograd_functions,
@@ -33,6 +31,7 @@ from trace_analyzer.analyses.work import (
     vendor_tensorrt,
 )
 from trace_analyzer.analyses.work.calls import Formula, Malformed, Record, Unrecorded, Work, call_of
+from trace_analyzer.tuning import dataclass
 
 MATMUL_FORMULAS: dict[str, Formula] = (
     matmuls.FORMULAS
@@ -68,7 +67,7 @@ TRITON = "triton_"
 _PREFIXES: dict[str, Formula] = {TRITON: fused.triton, **embeddings.PREFIXES}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class WorkResult:
     """Hold the work of a call, or None and, where the record itself is invalid, its problem."""
 

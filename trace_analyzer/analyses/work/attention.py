@@ -6,7 +6,6 @@ as there.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from math import prod
 
 from trace_analyzer.analyses.work.calls import (
@@ -20,6 +19,7 @@ from trace_analyzer.analyses.work.calls import (
     require,
     total_bytes,
 )
+from trace_analyzer.tuning import dataclass
 
 
 @dataclass(frozen=True)

@@ -7,10 +7,12 @@ A formula reads a `Call` and returns a `Work`, or raises: `Unrecorded` when the 
 import json
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from math import prod
 from typing import Any, NamedTuple
+
+from trace_analyzer.tuning import dataclass
 
 Shape = tuple[int, ...]
 
@@ -26,7 +28,7 @@ class Malformed(Exception):
     """Signal that the recorded arguments are impossible for this operator; the message names the kind of problem."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Dtype:
     """Hold an element type: its size, its arithmetic (by the device catalogue) and its rank in type promotion."""
 
@@ -121,7 +123,7 @@ class Tensor:
         return self.dtype.bytes
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Work:
     """Hold FLOP and bytes of one call, and its compute dtype (as the catalogue names it); unknown is None.
 

@@ -5,8 +5,6 @@ index and writes the sum of each bag; its backward pass reads the gradient of ea
 (`fbgemm_gpu/codegen/training`; the traffic as in its benchmark, `tbe_training_benchmark`: mean width times indices).
 """
 
-from dataclasses import dataclass
-
 from trace_analyzer.analyses.work.calls import (
     FLOAT32,
     Call,
@@ -19,6 +17,7 @@ from trace_analyzer.analyses.work.calls import (
     tensor_of,
     total_bytes,
 )
+from trace_analyzer.tuning import dataclass
 
 LOOKUP = "fbgemm::split_embedding_codegen_lookup_"
 LOOKUP_BACKWARD = (
