@@ -460,7 +460,7 @@ def test_a_replayed_decoding_step_wants_bigger_batches_or_fewer_bits() -> None:
     report = analysed(replay)
     assert report.verdict.regime == "memory-bandwidth-bound"
     assert report.verdict.confidence != "high"
-    assert any("one of decoding" in why for why in report.verdict.confidence_why)
+    assert any("compute or memory by kernel name" in why for why in report.verdict.confidence_why)
     assert saved(report) == {"skinny-matmuls": 40 * 20_000}
     prefill = [kernel(GEMM, 20 + 40 * n, 40, grid=[500, 1, 1]) for n in range(40)]
     assert "skinny-matmuls" not in ids(analysed(prefill))
@@ -717,7 +717,7 @@ def test_a_cold_start_has_advice_of_its_own() -> None:
 
 @pytest.mark.slow
 def test_code_that_is_compiled_without_graphs_is_called_so() -> None:
-    remark = "compiled already"
+    remark = "already compiled"
     by_hand = analysed(iterations(lambda t: op("aten::mm", t, 850)))
     region = lambda t: op("Torch-Compiled Region: 0/0", t, 950)  # noqa: E731
     compiled = analysed(iterations(lambda t: op("aten::mm", t, 850), region))

@@ -299,6 +299,19 @@ def steps(first_ms: int, *, others: int = 4) -> Report:
     return analysed(annotation("ProfilerStep#0", 0, begin - 20), cold, warm)
 
 
+def test_what_is_left_out_is_called_as_causes_are() -> None:
+    """A first step of 100 ms in which an operator sorts on the CPU; then steps of 10 ms."""
+    first = [op("aten::sort", 100, 98_000), launched(GEMM, 98_500, 98_600, 900, 1)]
+    rest = [
+        [annotation(f"ProfilerStep#{n}", 90_000 + 10_000 * n, 9_990),
+         *(launched(GEMM, 90_000 + 10_000 * n + 990 * k, 90_010 + 10_000 * n + 990 * k, 940, 100 * n + k) for k in range(1, 10))]
+        for n in range(1, 5)
+    ]  # fmt: skip
+    opening = [launched(GEMM, 10, 20, 60, 9_999)]
+    report = analysed(annotation("ProfilerStep#0", 0, 99_980), opening, first, rest)
+    assert "(work on the CPU)." in report.verdict.headline
+
+
 def test_a_window_that_leaves_out_most_says_so_and_what_it_was() -> None:
     report = steps(100)
     assert window(report)[0] == "steady"

@@ -27,6 +27,7 @@ from trace_analyzer.vocabulary import (
     WITHHELD,
     limit_label,
     limit_noun,
+    phrase,
 )
 
 
@@ -221,7 +222,7 @@ def _left_out_words(left: LeftOut) -> str:
         others = f", and {duration(rest)} elsewhere" if rest > t.LEFT_OUT_REST_RATIO * left.time_ns else ""
         return f"{duration(ns)} of {duration(left.total_ns)} {_SIDES[first]}{mostly}{others}"
     judgement = judge(left.parts_ns, left.cold_gap_ns)
-    what = "" if judgement is None else (judgement.cause or "").replace("-", " ") or judgement.regime
+    what = "" if judgement is None else phrase(judgement.cause) if judgement.cause else judgement.regime
     return f"{duration(left.inside_ns)} of {duration(left.total_ns)}{what and f' ({what})'}"
 
 
