@@ -451,6 +451,55 @@ def test_a_part_of_the_device_is_so_many_times_as_fast(target: str) -> None:
     assert kept_parts(before, after)
 
 
+POINTWISE = "void at::native::vectorized_elementwise_kernel<4, at::native::Some<float>, x>(int)"
+
+
+@pytest.mark.parametrize(
+    ("operator", "name", "trains", "factor"),
+    [
+        ("aten::mul", POINTWISE, True, 0.5),
+        ("aten::rsqrt", POINTWISE, True, 1.0),
+        ("aten::rsqrt", POINTWISE, False, 0.5),
+        (
+            "aten::_softmax",
+            "void (anonymous namespace)::softmax_warp_forward<float, float, float, 10>(float*)",
+            True,
+            1.0,
+        ),
+        (
+            "aten::_softmax",
+            "void (anonymous namespace)::softmax_warp_forward<float, float, float, 10>(float*)",
+            False,
+            0.5,
+        ),
+        (
+            "aten::nll_loss_forward",
+            "void at::native::nll_loss_forward_reduce_cuda_kernel_2d<float, float>(x)",
+            False,
+            1.0,
+        ),
+    ],
+)
+def test_sixteen_bits_halve_what_is_converted(operator: str, name: str, trains: bool, factor: float) -> None:
+    """Beside a matmul in FP32; memory limits all kernels. In training, autocast runs some operators in FP32."""
+    shapes = {"Input Dims": [[4096, 4096]] * 2, "Input type": ["float"] * 2}
+    rows = [
+        [annotation(f"ProfilerStep#{n}", 2_000 * n, 2_000),
+         op_row("aten::mm", 2_000 * n + 10, 30, **shapes, **({"Sequence number": n, "Fwd thread id": 0} if trains else {})),
+         op_row("autograd::engine::evaluate_function: MmBackward0", 2_000 * n + 1_900, 5,
+                **({"Sequence number": n, "Fwd thread id": 1} if trains else {})),
+         launched("ampere_sgemm_128x64_tn", 2_000 * n + 12, 2_000 * n + 20, 900, 10 * n + 1, grid=[500, 1, 1]),
+         op_row(operator, 2_000 * n + 50, 30, **shapes),
+         *(launched(name, 2_000 * n + 52 + 5 * i, 2_000 * n + 920 + 110 * i, 100, 10 * n + 2 + i, grid=[500, 1, 1]) for i in range(5))]
+        for n in range(10)
+    ]  # fmt: skip
+    replay = Replay.of(analysed(rows), 0)
+    before, after = weighed(replay, Change("bf16"))
+    runs = of_activities(replay, EXECUTION, having(replay, "operator", operator))
+    assert runs.any()
+    assert after.device[runs] == pytest.approx(factor * before.device[runs])
+
+
 def test_a_faster_cpu_takes_less_for_all_it_does() -> None:
     before, after = weighed(program(), faster("cpu", 4))
     assert after.host == pytest.approx(before.host / 4)

@@ -197,7 +197,9 @@ def _of_module(scene: Scene, module: str) -> Flags:
 def narrower(weights: Weights, scene: Scene, options: Mapping[str, float | str]) -> None:
     """Run eligible FP32 kernels in a narrower type, at the roof.
 
-    Matmuls and convolutions run on tensor cores; with 16 bits, other kernels move half the bytes.
+    Matmuls and convolutions run on tensor cores. With 16 bits, pointwise and normalization kernels move half the bytes,
+    without optimizers, losses and, in training, what autocast runs in FP32. Lookups, gathers and scatters stay, because
+    they have the type of their tables.
     """
     half = options["dtype"] == "bf16"
     rows = scene.tables["tensor_cores"].filter((pl.col("reason") == "fp32") & (pl.col("time_ns") > 0))
@@ -214,21 +216,37 @@ def narrower(weights: Weights, scene: Scene, options: Mapping[str, float | str])
         / pl.col("time_ns")
         * (pl.when(pl.col("target_dtype") == "tf32").then(0.5).otherwise(1.0) if half else 1.0)
     )
-    kernels = scene.known.table.select(*key, "dtype", "bound")
+    kernels = scene.known.table.select(*key, "dtype", "bound", "group", "bucket")
     numbers, firsts = factorize(*kernels)
     joined = as_strings(kernels[firsts]).join(
         sums.select(*key, share.alias("share")), on=key, how="left", nulls_equal=True, maintain_order="left"
     )
     factor = joined.get_column("share").fill_null(1.0).clip(0.0, 1.0).to_numpy().copy()
     if half and not _mostly_narrow(scene.known.table):
+        trains = not scene.tables["backward_links"].is_empty()
+        stays = pl.col("operator").str.contains(_IN_FP32).fill_null(False) if trains else pl.lit(value=False)
         traffic = joined.select(
-            ((pl.col("dtype") == "fp32") & (pl.col("bound") == "memory") & pl.col("share").is_null()).fill_null(False)
+            (
+                (pl.col("dtype") == "fp32")
+                & (pl.col("bound") == "memory")
+                & pl.col("group").is_in(["pointwise", "normalization"])
+                & ~pl.col("bucket").is_in(["optimizer", "loss"])
+                & ~stays
+                & pl.col("share").is_null()
+            ).fill_null(False)
         ).to_series()
         factor[traffic.to_numpy().astype(bool)] = 0.5
     if not (factor < 1).any():
         raise NothingToChange("no kernel is known to compute in FP32 where a narrower type is faster")
     factor = factor[numbers.to_numpy()]
     scale_activities(weights, scene.graph, factor < 1, factor)
+
+
+_IN_FP32 = (
+    r"^aten::(_(log_)?softmax(_backward_data)?|native_(layer|group)_norm(_backward)?|sum|prod|cumsum|cumprod|norm|linalg_vector_norm"
+    r"|pow|exp|expm1|log|log10|log1p|log2|reciprocal|rsqrt|softplus|softplus_backward)_?$"
+)
+"""Operators that autocast runs in FP32 on CUDA devices, and their gradients (docs: "CUDA Ops that can autocast to float32")."""
 
 
 def _mostly_narrow(table: pl.DataFrame) -> bool:
