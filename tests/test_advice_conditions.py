@@ -275,6 +275,22 @@ def test_decoding_keeps_keys_and_values_in_a_cache_of_fixed_size(lengths: list[i
     assert ("tokenizer(prompts" in batch.code) == asks
 
 
+@pytest.mark.parametrize(
+    ("operator", "says"),
+    [
+        ("fbgemm::permute_2D_sparse_data", True),
+        ("aten::_nested_view_from_jagged", True),
+        ("aten::embedding_bag", False),
+    ],
+)
+def test_operators_on_rows_of_different_lengths_stand_in_a_graphs_way(operator: str, says: bool) -> None:
+    rows = [
+        [op(operator, 1_000 * n, 850), launched(GEMM, 1_000 * n + 900, 1_000 * n + 910, 50, n + 1)] for n in range(12)
+    ]
+    (item,) = (item for item in analysed(rows).advice if item.id == "cuda-graphs")
+    assert (f"; sizes depend on the data in operators such as {operator}: pad them first" in item.why) is says
+
+
 def test_half_of_the_kernels_differ() -> None:
     (item,) = (item for item in analysed(stepping(grown=True)).advice if item.id == "cuda-graphs")
     assert (

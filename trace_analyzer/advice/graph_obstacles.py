@@ -21,7 +21,9 @@ _OUTSIDE = {"data-loading": "loading data", "cpu-operator": "long CPU work of op
 
 def obstacles(context: AdviceContext) -> str:
     """Return the obstacles to a graph, each after a semicolon; "" where none is known."""
-    known = (*_waits(context), *_changes(context), *_caches(context), *_collectives(context), *_outside(context))
+    known = (
+        *_waits(context), *_changes(context), *_caches(context), *_ragged(context), *_collectives(context), *_outside(context)
+    )  # fmt: skip
     return "".join(f"; {text}" for text in known)
 
 
@@ -46,6 +48,17 @@ def _caches(context: AdviceContext) -> list[str]:
     if not appends_to_cache(context):
         return []
     return ["keys and values grow by a row per token (aten::cat), so that no graph fits the next token: keep them in a cache of fixed size first"]  # fmt: skip
+
+
+_RAGGED = r"(?i)jagged|^fbgemm::(permute_\w*sparse\w*|asynchronous_\w*cumsum|split_embedding_)|^aten::_nested_"
+"""Operators on rows of different lengths: sizes of their tensors depend on the data."""
+
+
+def _ragged(context: AdviceContext) -> list[str]:
+    """Name an operator whose tensors have sizes that depend on the data."""
+    is_ragged = (pl.col("kind") == "operator") & pl.col("name").str.contains(_RAGGED)
+    names = context.host.names.filter(is_ragged).get_column("name").cast(pl.String).sort()
+    return [f"sizes depend on the data in operators such as {names[0]}: pad them first"] if names.len() else []
 
 
 def _per_step(context: AdviceContext) -> str:
