@@ -200,7 +200,7 @@ def _weights_are_most(
 
 
 _MANY_ROWS = 8
-"""Least ratio of the summed size to rows and columns in the matmul of a weight's gradient, which sums over the batch."""
+"""Least ratio of summed size to rows and columns in the matmul of a weight's gradient, which sums over the batch."""
 
 
 def _sums_over_rows(left: list[int], right: list[int]) -> bool:
