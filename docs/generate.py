@@ -62,9 +62,9 @@ EXIT_CODES = """\
 | exit code | meaning |
 |---|---|
 | 0 | The trace was analysed, whatever its verdict's status. |
-| 1 | A gate broke: `--fail-on`, `--max-idle`, `--fail-if-slower`, `--fail-if-more-idle`; one line on standard error says which, with the figures. Or `doctor` tells a problem. |
+| 1 | A gate broke: `--fail-on`, `--max-idle`, `--fail-if-slower`, `--fail-if-more-idle`; one line on standard error says which, with the figures. Or `doctor` reports a problem. |
 | 2 | Bad input or usage, an output that cannot be written (standard error too), too little memory, or a bug. One line on standard error says what. |
-| 3 | `whatif` refused: the trace does not say what a change would bring. One line on standard error says why. |
+| 3 | `whatif` refused: the trace does not determine the effect of a change. One line on standard error says why. |
 | 130, 143 | Interrupted (Ctrl-C, SIGINT) or terminated (SIGTERM); any other signal that can be caught: 128 plus its number. Nothing half written is left, however often it comes. |
 
 Files are written under a temporary name in their folder, synchronized with the disk and renamed; the tables of `--tables`

@@ -14,7 +14,7 @@ _EXIT_CODES = {
     "0": "The trace was analysed, whatever its verdict.",
     "1": "A gate broke (\\-\\-fail\\-on, \\-\\-max\\-idle, \\-\\-fail\\-if\\-slower), or doctor has a problem to tell.",
     "2": "Bad input or usage, an output that cannot be written, or a bug; one line says what.",
-    "3": "The trace does not say what a change would bring (whatif).",
+    "3": "The trace does not determine the effect of a change (whatif).",
 }
 _ENVIRONMENT = {
     "NO_COLOR": "No colours and no links on a terminal.",

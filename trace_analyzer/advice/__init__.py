@@ -127,7 +127,7 @@ def _estimated_ns(predicted: Predicted | None, window_ns: int) -> int:
 
 
 def saved_ns(item: Advice, window_ns: int) -> float:
-    """Return the saving that ranks an advice, ns of the window: the replay's estimate, else the bound."""
+    """Return the saving that ranks a piece of advice, ns of the window: the replay's estimate, else the bound."""
     predicted = item.predicted
     return item.saves_ns_at_most if predicted is None else _saved_ratio(predicted.step_ns, predicted) * window_ns
 
@@ -143,7 +143,7 @@ def _may_help(fix: Fix, advice_context: AdviceContext) -> bool:
 
 
 def _least_ns(fix: Fix, advice_context: AdviceContext) -> float:
-    """Return the least saving for an advice, ns."""
+    """Return the least saving of a recommended fix, ns."""
     if _is_of_limit(fix, advice_context):
         return worth_ns(advice_context)
     return thresholds.OTHER_REGIME_RATIO * advice_context.window_ns

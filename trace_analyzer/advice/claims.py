@@ -12,11 +12,11 @@ from trace_analyzer.report import Advice
 from trace_analyzer.units import percent
 
 _ALL = 0.995
-"""Share from which advice counts as entirely shared: it ignores gaps of nanoseconds between kernels."""
+"""Least share of its time at which advice counts as entirely shared, to ignore gaps of nanoseconds between kernels."""
 
 
 def with_claims(ranked: Sequence[Advice], members: Mapping[str, pl.DataFrame]) -> tuple[Advice, ...]:
-    """Return the advice, each with the earlier one that counts most of its time too, if that share is large enough.
+    """Return the advice; each piece refers to an earlier one that already counts a large share of its time.
 
     ``members`` are the intervals of the device that each fix concerns: device, start_ns, end_ns. Of two fixes, the
     first, which saves more, counts the shared time.

@@ -10,9 +10,9 @@ from trace_analyzer.advice.window_context import AdviceContext
 from trace_analyzer.units import counted, duration, percent
 
 MANY_WAITS = 2
-"""Number of waits that are obstacles: a single one at the end of a step stays outside its graph."""
+"""Least number of waits per step that is an obstacle: a single one at the end of a step stays outside its graph."""
 SHORT_PIECE = 10
-"""Least launches between waits for which a graph is worth its own launch: sizes after a wait often depend on the data."""
+"""Least number of launches between waits that is worth a graph: sizes after a wait often depend on the data."""
 DIFFERS_RATIO = 0.05
 """Least share of differing kernels that is an obstacle: fewer are prefetched copies or occasional work."""
 _OUTSIDE = {"data-loading": "loading data", "cpu-operator": "long CPU work of operators"}
@@ -28,13 +28,13 @@ def obstacles(context: AdviceContext) -> str:
 
 
 _APPENDED = r"^\[\[\[[\d, ]*?,? ?(\d+), ?\d+\], ?\[[\d, ]*?,? ?1, ?\d+\]\]"
-"""Shapes of ``torch.cat([keys, new], dim=-2)``: so many keys, and one more."""
+"""Shapes of ``torch.cat([keys, new], dim=-2)`` with one new row; the group is the number of keys."""
 _MANY_TOKENS = 8
-"""Caches of so many lengths grow with each token."""
+"""Least number of different lengths at which caches count as growing with each token."""
 
 
 def appends_to_cache(context: AdviceContext) -> bool:
-    """Return whether an inference program appends one row to tensors of many lengths, as decoding does to keys and values."""
+    """Return whether an inference program appends a row to tensors of many lengths, as decoding does to its cache."""
     if context.program != "inference":
         return False
     appends = context.host.those((pl.col("kind") == "operator") & (pl.col("name") == "aten::cat"), "event_id")
@@ -76,7 +76,7 @@ def waits_between(context: AdviceContext) -> int:
 
 
 def is_in_pieces(context: AdviceContext) -> bool:
-    """Return whether waits leave so few launches between them that no graph of them is worth its own launch."""
+    """Return whether waits are so frequent that a graph of the launches between them is not worth its own launch."""
     launches = context.within.activities.get_column("launch_id").drop_nulls().n_unique()
     waits = waits_between(context)
     return waits >= MANY_WAITS * context.steps and launches < SHORT_PIECE * waits

@@ -27,11 +27,11 @@ _PREPARED = {
     ): """inputs = processor(images, return_tensors="pt", device="cuda")  # transformers: a fast image processor resizes on the GPU
 # else x = transforms(images.to("cuda")): torchvision.transforms.v2 or torchaudio compute where the tensor is""",
 }
-"""Code by what is prepared (the rules of `preparation_of`), and whether the program trains."""
+"""Code by the prepared data (the rules of `preparation_of`), and whether the program trains."""
 
 
 def _preparations(context: AdviceContext, idle: pl.DataFrame) -> pl.Series:
-    """Return what the CPU prepares in each interval of idle time (``prepared``), in no operator that launches work."""
+    """Return the data that the CPU prepares in each idle interval (``prepared``), except in launching operators."""
     events = idle.get_column("event_id")
     by_event = context.host.each(preparation_of(pl.col("name")))[events]
     functions = context.blamed.named(idle.select("event_id", "code")).get_column("python_function").cast(pl.String)

@@ -126,8 +126,8 @@ def skinny_matmuls(context: AdviceContext) -> Opportunity | None:
     They multiply a few rows by all weights, or a query by a whole cache.
     """
     unfused_attention = union(context.within.fusions.filter(pl.col("kind") == "attention"), ["device"])
-    # In 16 bits, attention with n queries per key has about n FLOP per byte: with many queries, it does not read a
-    # cache for a few.
+    # In 16 bits, attention with n queries per key has about n FLOP per byte: with many queries, it is not decoding,
+    # which reads a whole cache for a few queries.
     whole = (pl.col("bucket") == "attention") & (pl.col("flop") > thresholds.FEW_QUERIES * pl.col("moved_bytes"))
     skinny = (pl.col("bound") == "memory") & (pl.col("group") == "matmul") & ~whole.fill_null(False)
     candidates = context.within.activities.filter(skinny)
@@ -156,7 +156,10 @@ _FOUR_BITS = r"(?i)mxfp4|nvfp4|fp4|int4|w4a|awq|gptq|marlin"
 
 
 def _is_other_work(rows: pl.DataFrame, candidates: pl.DataFrame) -> pl.Series:
-    """Return which rows without an operator have the name of candidates with one, none of which is among the rows."""
+    """Return whether each row, without an operator of its own, has the name of other work.
+
+    Other candidates have this name and an operator; no row with an operator has this name.
+    """
     known = rows.filter(pl.col("operator").is_not_null()).get_column("name")
     others = candidates.filter(
         pl.col("operator").is_not_null(), ~pl.col("activity_id").is_in(rows.get_column("activity_id").implode())
@@ -197,7 +200,7 @@ def _weights_are_most(
 
 
 _MANY_ROWS = 8
-"""A product that sums over so many times more than it has rows and columns is a weight's gradient: it sums over the batch."""
+"""Least ratio of summed size to rows and columns in the matmul of a weight's gradient, which sums over the batch."""
 
 
 def _sums_over_rows(left: list[int], right: list[int]) -> bool:
@@ -211,7 +214,7 @@ _TORCH_DTYPES = {"tf32": "bfloat16", "bf16": "bfloat16", "fp16": "float16"}
 
 
 def fewer_bytes(context: AdviceContext) -> Opportunity | None:
-    """Propose 16-bit types for FP32 pointwise and normalization kernels that memory limits.
+    """Propose 16-bit types for FP32 pointwise and normalization kernels that memory bandwidth limits.
 
     The change of type also concerns matmuls in FP32, so those that TF32 would speed up are counted here too.
     """

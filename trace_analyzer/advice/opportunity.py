@@ -158,7 +158,7 @@ def launched_within(context: AdviceContext, rows: pl.DataFrame, pattern: str) ->
 
 
 def worth_ns(context: AdviceContext) -> float:
-    """Return the least saving for an advice, ns."""
+    """Return the least saving of a recommended fix, ns."""
     return thresholds.WORTH_RATIO * context.window_ns
 
 

@@ -245,7 +245,7 @@ _EXPERTS = r"(?i)moe|experts?(_\d+)?(/|$)"
 
 
 def _written_most(context: AdviceContext) -> str:
-    """Return the code behind most time of waits in the rules' notation: ``.item()``; "" where they name none."""
+    """Return the code that causes the most waiting, such as ``.item()``; "" where the rules recognise none."""
     waits = _waits(context).filter(pl.col("ns") > 0)
     events = waits.get_column("event_id")
     written = waits.select(context.around.sources(events).cast(pl.String).alias("written"), "ns")

@@ -181,7 +181,7 @@ def advice_context(
 
 
 def _is_torch_1(sources: AdviceSources) -> bool:
-    """Return whether the file shows PyTorch 1: call stacks as texts (until 1.12), or scopes as operators (until 1.10)."""
+    """Return whether the file shows PyTorch 1: stacks as text (until 1.12), or scopes as operators (until 1.10)."""
     is_scope = (pl.col("kind") == "operator") & pl.col("name").str.contains(_SCOPES_OF_TORCH)
     return not sources.context.stacks.is_empty() or not sources.host.names.filter(is_scope).is_empty()
 

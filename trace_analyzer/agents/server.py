@@ -62,11 +62,11 @@ class Tools:
         return self._of(trace).to_agent_text()
 
     def explain(self, trace: str, thing: str = "verdict") -> str:
-        """Tell one thing of a trace's report in full, with its evidence: verdict, advice:ID, gap:N, kernel:HASH, step:N, check:ID.
+        """Explain one item of a trace's report in full, with its evidence.
 
         Args:
             trace: path of the trace, relative to the server's root.
-            thing: an id from the answer of `analyze`.
+            thing: an id from the answer of `analyze`: verdict, advice:ID, gap:N, kernel:HASH, step:N or check:ID.
         """
         return self._of(trace).explain(thing).summary()
 

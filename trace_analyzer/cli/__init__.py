@@ -219,7 +219,7 @@ def _json_schema(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
     context_settings={"help_option_names": ["-h", "--help"]},
     options_metavar="",
     subcommand_metavar="[VERB] TRACE [OPTIONS]",
-    epilog="Exit codes: 0 analysed, 1 a gate broke, 2 bad input or usage, 3 no estimate can be made (whatif). A file named like a verb: ./report",
+    epilog="Exit codes: 0 analysed, 1 a gate broke, 2 bad input or usage, 3 no estimate can be made (whatif). For a file named like a verb, write ./report",
 )
 @click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=_version, help="Show the version.")
 @click.option(

@@ -14,7 +14,7 @@ _SETTINGS = {"help_option_names": ["-h", "--help"]}
 @click.command(context_settings=_SETTINGS)
 @DEBUG
 def skill() -> None:
-    """Print the guide for language models: when to record, what to run next, how to read and verify an answer.
+    """Print a guide for language models: recording, commands, and checking of answers.
 
     \b
       analyze skill > .claude/skills/torch-trace-analyzer/SKILL.md
@@ -23,16 +23,17 @@ def skill() -> None:
 
 
 @click.command(context_settings=_SETTINGS)
-@click.option("--root", metavar="DIR", default=".", show_default=True, help="Read traces in DIR and nothing else.")
+@click.option("--root", metavar="DIR", default=".", show_default=True, help="Read only traces in DIR.")
 @PLUGIN
 @DEBUG
 def mcp(root: str) -> None:
-    """Serve analyze, explain, whatif and compare over the Model Context Protocol, on standard input and output.
+    """Serve analyze, explain, whatif and compare over the Model Context Protocol.
 
     \b
       claude mcp add traces -- analyze mcp --root ~/traces
 
-    Needs the package mcp (pip install 'torch-trace-analyzer[mcp]'). Ends when the client closes standard input.
+    Needs the package mcp (pip install 'torch-trace-analyzer[mcp]'). Uses standard input and output, and ends when the
+    client closes standard input.
     """
     from trace_analyzer.agents.server import server
 

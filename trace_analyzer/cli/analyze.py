@@ -82,9 +82,9 @@ def _number(text: str) -> float | None:
 
 @dataclass(frozen=True)
 class Destinations:
-    """Hold where results are written:
+    """Hold the places where results are written.
 
-    HTML file (None: not written), file for the text (None: standard output), tables.
+    ``html`` is None where no HTML report is written, ``text`` is None for standard output, and ``tables`` is a folder.
     """
 
     html: Path | None
@@ -107,13 +107,13 @@ class Gates:
     "-v",
     "--verbose",
     is_flag=True,
-    help="Print more than one screen: evidence, kernels, operators, all advice with its reasons, steps, notes.",
+    help="Print details: evidence, kernels, operators, all advice with its reasons, steps, notes.",
 )
 @click.option(
     "--report",
     "report_path",
     metavar="PATH",
-    help="Write the HTML report there, not to <trace name>.report.html.",
+    help="Write the HTML report to PATH instead of <trace name>.report.html.",
 )
 @click.option("--open", "open_report", is_flag=True, help="Open the HTML report in the browser.")
 @click.option("--no-report", is_flag=True, help="Write no HTML report.")
@@ -121,27 +121,32 @@ class Gates:
     "--max-report-mb",
     type=positive,
     metavar="N",
-    help="Keep the HTML report under N MB: leave out the shortest Python frames first, then details.",
+    help="Keep the HTML report under N MB: omit the shortest Python frames first, then details.",
 )
-@click.option("--force", is_flag=True, help="Overwrite a file at the report's path that is no report of this program.")
+@click.option(
+    "--force", is_flag=True, help="Overwrite a file at the report's path that is not a report of this program."
+)
 @format_option(
-    "the summary, the report for scripts (docs/json.md), a comment for CI, or 2 kB with an id for each "
-    "thing, for language models (analyze explain)",
+    "the summary, the report for scripts (docs/json.md), a comment for CI, or 2 kB for language models, "
+    "with ids for analyze explain",
     ("text", "json", "markdown", "agent"),
 )
 @click.option(
-    "-o", "--output", metavar="FILE", help="Write it into FILE instead of printing it; into FILE.html, the HTML report."
+    "-o",
+    "--output",
+    metavar="FILE",
+    help="Write the output to FILE instead of printing it; to FILE.html, the HTML report.",
 )
 @click.option(
     "--tables",
     "tables_path",
     metavar="DIR",
-    help="Write every table of the report (docs/tables.md) into DIR, one file each.",
+    help="Write each table of the report (docs/tables.md) to a file in DIR.",
 )
 @click.option(
     "--tables-format",
     type=click.Choice(["parquet", "csv"]),
-    help="Format of these files: parquet unless this says csv.",
+    help="Format of these files (parquet by default).",
 )
 @click.option(
     "--fail-on",
@@ -156,7 +161,7 @@ class Gates:
     metavar="RATIO",
     help="Exit with 1 if the device idles more than this share (0 to 1) of the verdict's window.",
 )
-@click.option("--device", type=device, metavar="N", help="Judge this device, not the one with most busy time.")
+@click.option("--device", type=device, metavar="N", help="Judge this device instead of the one with most busy time.")
 @click.option(
     "--step",
     type=step,
@@ -165,7 +170,7 @@ class Gates:
     show_default=True,
     help="Judge one step, the whole trace, or the steady steps.",
 )
-@click.option("--gpu", metavar="NAME", help="Take the peaks of this device of the catalogue.")
+@click.option("--gpu", metavar="NAME", help="Use the peaks of this device in the catalogue.")
 @click.option(
     "--peak-tflops",
     multiple=True,
@@ -178,42 +183,42 @@ class Gates:
     "--measured-step-ms",
     type=positive,
     metavar="X",
-    help="A step takes X ms without the profiler: tells exactly what recording cost, instead of estimating it.",
+    help="Time of a step without the profiler, for the exact cost of recording instead of an estimate.",
 )
 @click.option(
     "--calibration",
     metavar="FILE|none",
-    help="What the device was measured to do (analyze calibrate); by default the user's own, if it was this device.",
+    help="Use these measurements of the device (analyze calibrate); by default the user's own, if they are of this device.",
 )
 @click.option(
     "--capture",
     metavar="FILE",
-    help="A second trace of the same program, eager or of the capture of its graphs: kernels that TRACE replays take operators,"
-    " modules and shapes from it. Or annotations of graphs, as JSON, that name their modules.",
+    help="Take operators, modules and shapes of replayed kernels from a second trace of the same program, eager or of the"
+    " capture of its graphs. Or take modules from annotations of graphs in JSON.",
 )
 @click.option(
     "--max-bytes",
     type=click.IntRange(min=1),
     metavar="N",
     default=16 << 30,
-    help="Refuse a trace that is larger than this when decompressed (16 GiB by default).",
+    help="Refuse a trace of more than N bytes when decompressed (16 GiB by default).",
 )
 @click.option(
     "--rank-summary",
     metavar="FILE",
-    help="Write into FILE (name it *.rank.gz) what `analyze ranks` needs of this trace: some kilobytes.",
+    help="Write a few kilobytes for `analyze ranks` to FILE (name it *.rank.gz).",
 )
-@click.option("--no-cache", is_flag=True, help="Read the trace anew, and keep nothing of it for the next time.")
+@click.option("--no-cache", is_flag=True, help="Read the trace again, and cache nothing.")
 @click.option(
     "--redact",
     is_flag=True,
-    help="Keep only what is known to be harmless in everything that is printed or written: figures, shapes, and names "
-    "made of public words, PyTorch's and its kernels'. Other names become name1, name2, ...; directories, hosts and arguments go.",
+    help="Keep only data known to be harmless in all output: figures, shapes, and names made of public words of PyTorch "
+    "and its kernels. Replace other names with name1, name2, ...; remove directories, hosts and arguments.",
 )
 @click.option(
     "--profile-self",
     is_flag=True,
-    help="Tell afterwards, on standard error, where this program's own time and memory went.",
+    help="Print this program's own use of time and memory to standard error at the end.",
 )
 @PLUGIN
 @DEBUG
@@ -235,10 +240,10 @@ def report(
     profile_self: bool,
     **choices: Any,
 ) -> int:
-    """Tell what limits the workload in TRACE, and what to change first.
+    """Show what limits the workload in TRACE, and what to change first.
 
-    TRACE is a file of PyTorch Profiler (.json, .json.gz or .json.zst), or - for standard input. The
-    HTML report embeds the names and times of all events in TRACE; --redact says what it leaves out.
+    TRACE is a PyTorch Profiler file (.json, .json.gz or .json.zst), or - for standard input. The HTML
+    report embeds the names and times of all events in TRACE; see --redact to share it.
     """
     timer = StageTimer()
     trace = _one_trace(traces)

@@ -17,26 +17,26 @@ from trace_analyzer.files import write_text
 @click.option(
     "--device", type=click.Choice(["cuda", "xpu", "cpu"]), help="Measure this kind of device (a GPU if there is one)."
 )
-@click.option("--quick", is_flag=True, help="Fewer sizes and shorter measurements.")
+@click.option("--quick", is_flag=True, help="Measure fewer sizes, for a shorter time.")
 @click.option(
     "--sweep/--no-sweep",
     default=None,
-    help="Whether to measure the repeat sweep, which compiles kernels (not with --quick by default).",
+    help="Measure the repeat sweep, which compiles kernels (the default without --quick), or not.",
 )
 @click.option(
     "--budget",
     type=positive,
     metavar="S",
     default=BUDGET_S,
-    help="Leave out what would take longer than S seconds in all (60 by default).",
+    help="Omit measurements that would take longer than S seconds in total (60 by default).",
 )
 @click.option(
     "-o",
     "--output",
     metavar="FILE",
-    help="Write the calibration there, not into the user's folder, where reports find it.",
+    help="Write the calibration to FILE instead of the user's folder, where reports find it.",
 )
-@click.option("--plot", metavar="FILE", help="Draw it, as one HTML file.")
+@click.option("--plot", metavar="FILE", help="Draw the calibration as one HTML file.")
 @click.option("--force", is_flag=True, help="Overwrite the FILE of --plot.")
 @DEBUG
 def calibrate(
@@ -50,8 +50,8 @@ def calibrate(
 ) -> int:
     """Measure what this machine's device attains: bandwidth, FLOP/s, launches.
 
-    Needs torch, and the device for itself. Reports on traces of the same device then tell what it attains
-    beside what its datasheet says. On a machine without a GPU the CPU is measured, as a device of its own.
+    Needs torch, and exclusive use of the device. Reports on traces of the same device then show the measured peaks
+    beside those of the datasheet. On a machine without a GPU, the CPU is measured as a device of its own.
     """
     from trace_analyzer.capture.calibrate import calibrate as measured
     from trace_analyzer.catalog.calibration import calibration_folder, file_name

@@ -46,18 +46,18 @@ _GATES = (
         type=bound,
         multiple=True,
         metavar="[LINE=]R",
-        help="Exit with 1 if the step, or LINE (a kind, cause, bucket, operator or module), takes more by over R (5% or 0.05) of BEFORE's step. Repeatable.",
+        help="Exit with 1 if the step, or LINE (a kind, cause, bucket, operator or module), grows by over R (5% or 0.05) of BEFORE's step. Repeatable.",
     ),
     click.option(
         "--fail-if-more-idle",
         type=bound,
         metavar="R",
-        help="Exit with 1 if idle time a step grows by over R of BEFORE's step.",
+        help="Exit with 1 if idle time per step grows by over R of BEFORE's step.",
     ),
 )
 _COMMON = (
     *output_options("the comparison for scripts (docs/compare.md)", comment="a comment for a pull request"),
-    *page_options("--html", "Write waterfalls, both timelines and a differential flame graph into FILE."),
+    *page_options("--html", "Write waterfalls, both timelines and a differential flame graph to FILE."),
     *_GATES,
 )
 
@@ -67,10 +67,11 @@ _COMMON = (
 @click.argument("after")
 @with_options((*_COMMON, *READING))
 def compare(before: str, after: str, **options: Any) -> int:
-    """Tell what changed from BEFORE to AFTER, line by line, and whether it is more than chance.
+    """Show what changed from BEFORE to AFTER, and whether it is more than chance.
 
-    Each is a trace, a folder or pattern ('runs/*.json.gz') of recordings, a report saved with --format json, or a baseline. Several recordings
-    a side show whether the program differs; steps of one recording show only that the recordings do.
+    Each is a trace, a folder or pattern ('runs/*.json.gz') of recordings, a report saved with --format json, or a
+    baseline. Several recordings per side show whether the program differs; the steps of one recording per side only
+    show whether the recordings differ.
     """
     tuning.limit_threads(before, after)
     results, gates = Results.taken(options, "--html"), _gates_taken(options)
@@ -83,7 +84,7 @@ def compare(before: str, after: str, **options: Any) -> int:
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]}, no_args_is_help=False)
 def baseline() -> None:
-    """Keep recordings as a small file in the repository, and hold later ones against it."""
+    """Save recordings as a small file in the repository, and compare later ones with it."""
 
 
 @baseline.command("save", context_settings={"help_option_names": ["-h", "--help"]})
@@ -91,7 +92,7 @@ def baseline() -> None:
 @click.argument("file", metavar="FILE")
 @with_options(READING)
 def save(source: str, file: str, **reading: Any) -> int:
-    """Save what a comparison needs of TRACE (or a folder or pattern of recordings) as JSON in FILE."""
+    """Save TRACE (or a folder or pattern of recordings) as a JSON baseline in FILE."""
     tuning.limit_threads(source)
     from trace_analyzer.compare import baselines
 
@@ -110,7 +111,10 @@ def save(source: str, file: str, **reading: Any) -> int:
 @click.argument("file", metavar="FILE")
 @with_options((*_COMMON, *READING))
 def check(source: str, file: str, **options: Any) -> int:
-    """Compare TRACE with the baseline in FILE; without a gate, exit with 1 if the step is over 5 % slower."""
+    """Compare TRACE with the baseline in FILE, and exit with 1 if a gate breaks.
+
+    Without a gate, that is the case if the step is over 5 % slower.
+    """
     tuning.limit_threads(source)
     results = Results.taken(options, "--html")
     results.check(source)

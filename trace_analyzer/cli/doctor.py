@@ -15,16 +15,16 @@ PROBLEMS = 1
     type=click.Choice(["text", "json"]),
     default="text",
     show_default=True,
-    help="What to print: lines, or the same for scripts.",
+    help="What to print: text, or JSON for scripts.",
 )
-@click.option("--redact", is_flag=True, help="Leave out paths and names of plug-ins, as to paste it into an issue.")
+@click.option("--redact", is_flag=True, help="Omit paths and names of plug-ins, to share the output in an issue.")
 @PLUGIN
 @DEBUG
 def doctor(form: str, redact: bool) -> int:
-    """Tell what is active here, and what is slow, missing or broken, with what to do.
+    """Show what is active here, what is slow, missing or broken, and what to do.
 
-    Versions, the compiled reader, plug-ins and whether their examples hold, calibrations, the cache, settings. torch is not
-    imported. Exits with 1 where there is a problem (lines with !), with 2 where a plug-in that was named is broken.
+    Checks versions, the compiled reader, plug-ins and their examples, calibrations, the cache and settings, without
+    importing torch. Exits with 1 if there is a problem (lines with !), with 2 if a named plug-in is broken.
     """
     from trace_analyzer.doctor import items, redacted, to_json, to_text
 

@@ -13,15 +13,15 @@ from trace_analyzer.cli.options import DEBUG, OUTPUT, PLUGIN, format_option
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("trace")
 @click.argument("thing", metavar="ID", default="verdict")
-@click.option("--device", metavar="N", help="Judge this device, not the one with most busy time.")
-@format_option("text, or the same for scripts", ("text", "json"))
+@click.option("--device", metavar="N", help="Judge this device instead of the one with most busy time.")
+@format_option("text, or JSON for scripts", ("text", "json"))
 @OUTPUT
 @PLUGIN
 @outputs.redact_option
 @DEBUG
-@click.option("--no-cache", is_flag=True, help="Read the trace anew, and keep nothing of it for the next time.")
+@click.option("--no-cache", is_flag=True, help="Read the trace again, and cache nothing.")
 def explain(trace: str, thing: str, device: str | None, form: str, output: str | None, **options: bool) -> None:
-    """Tell one thing of the report on TRACE in full, with its evidence and the command to run next.
+    """Explain one item of the report on TRACE, with its evidence and the next command.
 
     \b
       analyze explain trace.json verdict              why, and by which rule
@@ -31,8 +31,8 @@ def explain(trace: str, thing: str, device: str | None, form: str, output: str |
       analyze explain trace.json step:2               one step (step:2@1: of device 1)
       analyze explain trace.json check:link_coverage  one check of the trace
 
-    `analyze TRACE --format agent` lists the ids that matter most; they are the same in every run. With --redact a kernel has the
-    id that `analyze TRACE --redact --format agent` lists, which tells nothing of its name.
+    `analyze TRACE --format agent` lists the most important ids, which are the same in every run. With --redact, kernels
+    have the ids that `analyze TRACE --redact --format agent` lists, which reveal nothing of their names.
     """
     if not outputs.is_standard_output(output):
         outputs.check_writable(Path(str(output)), trace, "--output")

@@ -19,19 +19,19 @@ from trace_analyzer.errors import UsageError
     "--perfetto",
     metavar="OUT",
     required=True,
-    help="Write the trace with the added tracks there (.json or .json.gz), for ui.perfetto.dev.",
+    help="Write the trace with the added tracks to OUT (.json or .json.gz), for ui.perfetto.dev.",
 )
 @click.option(
     "--before",
     metavar="TRACE",
-    help="Compare with this trace (or folder, report, baseline), and add what differs as a track.",
+    help="Compare with this trace (or folder, report, baseline), and add the differences as a track.",
 )
 @click.option("--force", is_flag=True, help="Overwrite OUT.")
 @with_options(READING)
 def export(trace: str, perfetto: str, before: str | None, force: bool, **reading: Any) -> int:
-    """Write TRACE with idle causes, queue depth and the regime of each step as tracks of their own.
+    """Write TRACE with tracks of idle causes, queue depth and the regime of each step.
 
-    The original events stay as they are.
+    The original events are unchanged.
     """
     if trace == "-":
         raise UsageError("export reads TRACE twice, and standard input can be read once; name a file")

@@ -35,19 +35,19 @@ PLUGIN = click.option(
     expose_value=False,
     callback=_load_plugins,
     metavar="DIR|none",
-    help="Take kernel rules, devices, causes, analyses, advice from the files in DIR too (docs/plugins.md). Repeatable.",
+    help="Add the kernel rules, devices, causes, analyses and advice in DIR (docs/plugins.md). Repeatable.",
 )
 """Option of every verb that analyses."""
 
 READING = (
-    click.option("--device", metavar="N", help="Compare this device, not the one with most busy time."),
-    click.option("--gpu", metavar="NAME", help="Take the peaks of this device of the catalogue."),
+    click.option("--device", metavar="N", help="Compare this device instead of the one with most busy time."),
+    click.option("--gpu", metavar="NAME", help="Use the peaks of this device in the catalogue."),
     click.option(
         "--capture",
         metavar="FILE",
-        help="A trace of the same program, eager or of the capture of its graphs: kernels that a side replays take operators, modules and shapes from it.",
+        help="Take operators, modules and shapes of replayed kernels from this trace of the same program, eager or of the capture of its graphs.",
     ),
-    click.option("--no-cache", is_flag=True, help="Analyse all traces anew, and keep nothing of them."),
+    click.option("--no-cache", is_flag=True, help="Read all traces again, and cache nothing."),
     PLUGIN,
     DEBUG,
 )
@@ -66,9 +66,9 @@ def format_option(what: str, forms: Sequence[str] = ("text", "json", "markdown")
     )
 
 
-OUTPUT = click.option("-o", "--output", metavar="FILE", help="Write it into FILE instead of printing it.")
+OUTPUT = click.option("-o", "--output", metavar="FILE", help="Write the output to FILE instead of printing it.")
 PAGE_OUTPUT = click.option(
-    "-o", "--output", metavar="FILE", help="Write it into FILE instead of printing it; into FILE.html, the page."
+    "-o", "--output", metavar="FILE", help="Write the output to FILE instead of printing it; to FILE.html, the page."
 )
 """``--output`` for a verb with a page."""
 

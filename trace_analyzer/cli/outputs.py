@@ -97,7 +97,7 @@ def _check_name(path: Path, option: str) -> None:
 
 def redact_option(command: F) -> F:
     """Add the option ``--redact``, which `redacted` implements."""
-    text = "Keep only what is known to be harmless in all that is printed or written, as report --redact does."
+    text = "Keep only data known to be harmless in all output, as report --redact does."
     return click.option("--redact", is_flag=True, help=text)(command)
 
 

@@ -26,12 +26,12 @@ _PATIENCE_S = 20
 @click.option(
     "--html",
     metavar="FILE",
-    help="Write a map of ranks by steps, the collectives of each step and all tables into FILE.",
+    help="Write a map of ranks by steps, the collectives of each step and all tables to FILE.",
 )
 @click.option("--force", is_flag=True, help="Overwrite the FILE of --html or of -o FILE.html.")
 @outputs.redact_option
 @click.option(
-    "--workers", type=click.IntRange(1), metavar="N", help="Read N ranks at a time; by default one a processor."
+    "--workers", type=click.IntRange(1), metavar="N", help="Read N ranks at a time (by default, one per processor)."
 )
 @click.option("--dask", metavar="SCHEDULER", help="Read ranks on the workers of this Dask scheduler (tcp://host:8786).")
 @PLUGIN
@@ -46,10 +46,10 @@ def ranks(
     workers: int | None,
     dask: str | None,
 ) -> int:
-    """Tell from the traces of a job's ranks which rank is late, how often, why, and what a cure gives.
+    """Find which rank of a job is late, how often, why, and what a fix can save.
 
-    Each file is the trace of one rank, or its summary (*.rank.gz). Ranks that are missing, cut, there twice, of another job or not to be read are
-    listed, and cost only themselves.
+    Each file is the trace of one rank, or its summary (*.rank.gz). Ranks that are missing, truncated, duplicate,
+    unreadable or of another job are listed, and the others are analysed without them.
     """
     option = "--html" if html else "--output"
     html, output = outputs.page_asked_for(html, output, form, "--html")

@@ -46,19 +46,19 @@ def delay(text: str) -> float:
     metavar="N",
     default=SKIP,
     show_default=True,
-    help="Steps to let pass before.",
+    help="Skip N steps first.",
 )
 @click.option(
     "--seconds",
     type=positive,
     metavar="X",
-    help="Record X seconds of all threads instead: for scripts without an optimizer.",
+    help="Record all threads for X seconds instead: for scripts without an optimizer.",
 )
 @click.option(
     "--after",
     type=delay,
     metavar="X",
-    help="With --seconds: begin X seconds after torch was imported.",
+    help="With --seconds: start X seconds after the import of torch.",
 )
 @click.option(
     "--level",
@@ -72,7 +72,7 @@ def delay(text: str) -> float:
     "--output",
     metavar="FOLDER",
     default=".",
-    help="Folder for the trace and the report (the current one by default).",
+    help="Write the trace and the report to FOLDER (the current one by default).",
 )
 @click.option("--no-report", is_flag=True, help="Write no HTML report.")
 @PLUGIN
@@ -87,7 +87,7 @@ def record(
     output: str,
     no_report: bool,
 ) -> int:
-    """Run COMMAND under the profiler, unchanged, and tell what limits it.
+    """Run COMMAND unchanged under the profiler, and show what limits it.
 
     \b
       analyze record -- python train.py --lr 0.1
@@ -95,9 +95,9 @@ def record(
       analyze record --seconds 5 --after 30 -- python serve.py
       analyze record -- torchrun --nproc-per-node 2 train.py
 
-    The exit code, standard output and input, signals and arguments are the command's own; the summary goes to
-    standard error. Every Python that COMMAND starts is watched (through PYTHONPATH: not with python -I or -E), and those
-    whose optimizer takes enough steps are recorded.
+    The exit code, standard input and output, signals and arguments are the command's own; the summary goes to standard
+    error. PYTHONPATH makes each Python process of COMMAND watch itself (not with python -I or -E); those whose
+    optimizer takes enough steps are recorded.
     """
     from trace_analyzer.capture.record import record as recorded
     from trace_analyzer.capture.record import script_name

@@ -16,12 +16,17 @@ from trace_analyzer.errors import UsageError
 @click.argument("traces", nargs=-1, required=True, metavar="TRACE TRACE...")
 @format_option("the summary, or the result for scripts", ("text", "json"))
 @with_options(
-    (PAGE_OUTPUT, *page_options("--plot", "Draw step, busy and idle time over the batch, as one HTML file."), *READING)
+    (
+        PAGE_OUTPUT,
+        *page_options("--plot", "Draw step, busy and idle time over the batch size as one HTML file."),
+        *READING,
+    )
 )
 def scaling(traces: tuple[str, ...], **options: Any) -> int:
-    """Tell from recordings of one program at several batches what is overhead.
+    """Find the overhead of a program from recordings at several batch sizes.
 
-    The batch is recognised from the shapes of inputs (record_shapes=True). What stays flat while the work grows is overhead.
+    The batch size is recognised from the shapes of inputs (record_shapes=True). Time that stays constant while the work
+    grows is overhead.
     """
     if len(traces) < 2:
         raise UsageError("scaling needs two traces or more, of one program at several batches")

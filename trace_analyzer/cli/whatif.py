@@ -38,46 +38,46 @@ class _Speedup(click.ParamType[tuple[str, float]]):
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("trace")
-@click.option("--no-sync", is_flag=True, help="No call waits for the device; blocking copies are enqueued.")
-@click.option("--pinned", is_flag=True, help="Copies of pageable memory become pinned and asynchronous.")
-@click.option("--prefetch", type=click.IntRange(min=1), metavar="K", help="K workers load data beside the loop.")
-@click.option("--graphs", is_flag=True, help="Each steady step is one CUDA graph.")
-@click.option("--fuse", is_flag=True, help="Each chain of table fusions is one kernel.")
-@click.option("--fuse-only", type=click.Choice(PARTS["fuse"]), help="As --fuse, but of this kind of chain alone.")
-@click.option("--tf32", is_flag=True, help="FP32 matmuls and convolutions run in TF32, at the roof.")
-@click.option("--bf16", is_flag=True, help="FP32 work runs in bfloat16, at the roof.")
-@click.option("--overlap", is_flag=True, help="All communication runs beside computation, at best.")
-@click.option("--batch", type=click.FloatRange(min=0, min_open=True), metavar="K", help="The batch is K times as big.")
-@click.option("--warm", is_flag=True, help="Nothing is compiled, loaded or allocated any more.")
-@click.option("--warm-only", type=click.Choice(PARTS["warm"]), help="As --warm, but this part alone.")
+@click.option("--no-sync", is_flag=True, help="Remove waits for the device; only enqueue blocking copies.")
+@click.option("--pinned", is_flag=True, help="Make copies of pageable memory pinned and asynchronous.")
+@click.option("--prefetch", type=click.IntRange(min=1), metavar="K", help="Load data in K workers beside the loop.")
+@click.option("--graphs", is_flag=True, help="Replay each steady step as one CUDA graph.")
+@click.option("--fuse", is_flag=True, help="Run each chain of table fusions as one kernel.")
+@click.option("--fuse-only", type=click.Choice(PARTS["fuse"]), help="Like --fuse, but only for this kind of chain.")
+@click.option("--tf32", is_flag=True, help="Run FP32 matmuls and convolutions in TF32, at the roof.")
+@click.option("--bf16", is_flag=True, help="Run FP32 work in bfloat16, at the roof.")
+@click.option("--overlap", is_flag=True, help="Overlap all communication with computation, at best.")
+@click.option("--batch", type=click.FloatRange(min=0, min_open=True), metavar="K", help="Multiply the batch by K.")
+@click.option("--warm", is_flag=True, help="Remove compilation, loading and allocation.")
+@click.option("--warm-only", type=click.Choice(PARTS["warm"]), help="Like --warm, but only for this part.")
 @click.option(
     "--speedup",
     type=_Speedup(),
     multiple=True,
-    help="A part is K times as fast: CPU, GPU, a bucket or group of kernels, copies, an operator, a module. Repeatable.",
+    help="Make a part K times as fast: CPU, GPU, a bucket or group of kernels, copies, an operator, a module. Repeatable.",
 )
-@click.option("--device", metavar="N", help="Predict the steps of this device, not of the one with most busy time.")
+@click.option("--device", metavar="N", help="Predict the steps of this device instead of the one with most busy time.")
 @with_options(
     (
         *output_options("the estimate for scripts (docs/whatif.md)"),
-        *page_options("--plot", "Draw a tornado plot of all scenarios, as one HTML file."),
+        *page_options("--plot", "Draw a tornado plot of all scenarios as one HTML file."),
         PLUGIN,
         DEBUG,
     )
 )
-@click.option("--no-cache", is_flag=True, help="Read the trace anew, and keep nothing of it for the next time.")
+@click.option("--no-cache", is_flag=True, help="Read the trace again, and cache nothing.")
 def whatif(
     trace: str, device: str | None, speedup: tuple[tuple[str, float], ...], no_cache: bool, **changes: Any
 ) -> int:
-    """Estimate what a change would bring, before making it.
+    """Estimate the effect of a change before making it.
 
     \b
       analyze whatif trace.json.gz                              what would help most
       analyze whatif trace.json --no-sync --prefetch 4          the step with both
       analyze whatif trace.json --speedup matmul=2 --format json
 
-    Replays the trace's dependencies with changed times. Changes compose. Without any, each standard change is estimated.
-    Exits with 3, and a reason, where the trace does not say what a change would bring.
+    Replays the trace's dependencies with changed times. Changes can be combined; without any, each standard change is
+    estimated. Exits with 3 and a reason where the trace does not determine the effect.
     """
     results = Results.taken(changes, "--plot")
     results.check(trace)

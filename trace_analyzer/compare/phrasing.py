@@ -141,8 +141,8 @@ def _program(result: Comparison) -> str:
     if result.same_work and (flop is None or abs(flop - 1) <= SAME_FLOP):
         return ""
     if result.same_work:
-        return f"Most calls are the same, but a step asks for {flop:.3g} times the FLOP of matrix products and convolutions."
-    work = "" if flop is None else f" A step asks for {flop:.3g} times the FLOP of matrix products and convolutions."
+        return f"Most calls are the same, but a step asks for {flop:.3g} times the FLOP of matmuls and convolutions."
+    work = "" if flop is None else f" A step asks for {flop:.3g} times the FLOP of matmuls and convolutions."
     if result.same_program:
         return f"The same program with other work: calls differ in their shapes.{work}"
     return f"The two are not known to be one program (likeness of calls {result.likeness.calls:.2f}).{work}"

@@ -192,9 +192,9 @@ def _last_launched(recorded: Recording, end: Ints, orders: Orders, kinds: tuple[
 
 
 def _own_stream(recorded: Recording, end: Ints, orders: Orders) -> tuple[Ints, Ints]:
-    """Return, for calls that wait for a stream, the last activity launched on it:
+    """Return, for calls that wait for a stream, the last activity launched on it.
 
-    CUPTI's stream, else the thread's last.
+    The stream is the one that CUPTI records, else that of the thread's last launch.
     """
     calls, activities = recorded.calls, recorded.activities
     rows = np.flatnonzero(calls.kind == SYNC_STREAM)

@@ -31,7 +31,7 @@ def verdict_with_floors(window_verdict: Verdict, estimates: Estimates) -> Verdic
 
 
 def _contradiction(verdict: Verdict, estimates: Estimates) -> tuple[str, str] | None:
-    """Return a sentence, and a short doubt; None where the lower bounds do not contradict the regime or are unknown."""
+    """Return a sentence and a short reason for doubt; None where the lower bounds are unknown or agree."""
     if verdict.regime is None or estimates.floors is None or not estimates.now_ns:
         return None
     now, (cpu_ns, device_ns) = estimates.now_ns, estimates.floors

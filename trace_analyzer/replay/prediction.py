@@ -36,9 +36,9 @@ NOISE_STEPS, NOISE_WINDOW = 0.10, 0.20
 """Relative deviation of the CPU part between recordings of one program: of several steps, and of one window
 (measured on all 12 recordings of one series)."""
 WORKERS_SLOW = 1.25
-"""Largest slowdown of the main thread next to workers:
+"""Largest slowdown of the main thread next to workers.
 
-23 % for the mean step of the one recorded pair (13 % for the median).
+The one recorded pair slows by 23 % in its mean step (by 13 % in its median step).
 """
 MAX_SPREAD = 1.5
 """Largest ratio of an interval's ends: a wider estimate is not useful."""

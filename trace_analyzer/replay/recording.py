@@ -113,9 +113,9 @@ class Segments:
 
 @dataclass(frozen=True)
 class Steps:
-    """Hold steps of one device:
+    """Hold the steps of one device.
 
-    ``first`` is the time from which the first is measured, ``steady`` marks steady steps.
+    ``first`` is the time from which the first step is measured, ``steady`` marks steady steps.
     """
 
     index: Ints

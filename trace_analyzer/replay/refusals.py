@@ -39,7 +39,7 @@ def refused_replayed(report: Analysed, replay: Replay, device: int, changes: tup
 
 
 def refused_unseen(report: Analysed, device: int) -> str | None:
-    """Return why a trace is not replayed, for people: too little work, captures, failed checks; None if it is."""
+    """Return the reason why a trace is not replayed (too little work, captures, failed checks), else None."""
     count = int((report.tables["activities"].get_column("device") == device).sum())
     if count < MIN_ACTIVITIES:
         return f"{count} activities on the device are too few to replay: at least {MIN_ACTIVITIES} are needed"

@@ -1,8 +1,8 @@
-"""Count scaled dot product attention: two products forward, five backward (the scores are computed again).
+"""Count scaled dot product attention: two matmuls forward, five backward (the scores are computed again).
 
-FLOP as in ``torch.utils.flop_counter``, for all heads of the query, but masked pairs of a causal or windowed
-attention are not counted, because fused kernels skip them; the counter ignores masks. The softmax is left out,
-as there.
+FLOP are counted as in ``torch.utils.flop_counter``, for all heads of the query, with one difference: masked pairs of
+causal or windowed attention are not counted, because fused kernels skip them; the counter ignores masks. As in the
+counter, the softmax is left out.
 """
 
 from collections.abc import Callable
@@ -35,7 +35,7 @@ HEADS_FIRST, SEQUENCE_FIRST = Layout(1, 2), Layout(2, 1)
 
 @dataclass(frozen=True)
 class Mask:
-    """Hold which keys a query sees: at most ``left`` before and ``right`` behind its own place; None is all.
+    """Hold which keys a query sees: at most ``left`` before and ``right`` after its own position; None is all.
 
     ``from_end`` aligns the last query with the last key (flash-attn), else the first with the first (PyTorch).
     """
@@ -52,7 +52,10 @@ class Mask:
         return upto - before
 
     def keys_seen(self, queries: int, keys: int) -> int:
-        """Count the keys that any query sees: those before the first query's window and behind the last's are not read."""
+        """Count the keys that at least one query sees.
+
+        Keys before the first query's window and after the last query's window are not read.
+        """
         offset = keys - queries if self.from_end else 0
         first = 0 if self.left is None else min(keys, max(0, offset - self.left))
         behind = keys if self.right is None else min(keys, max(0, offset + queries + self.right))
@@ -70,7 +73,7 @@ def _clamped_sum(count: int, first: int, most: int) -> int:
 
 
 def _mask_of(call: Call, mask: Callable[[Call], Mask]) -> Mask | None:
-    """Return the mask; None where it is not recorded whether there is one."""
+    """Return the mask; None where the record does not show whether there is one."""
     try:
         return mask(call)
     except Unrecorded:
@@ -78,7 +81,7 @@ def _mask_of(call: Call, mask: Callable[[Call], Mask]) -> Mask | None:
 
 
 def _unread(seen: Mask | None, queries: int, keys: int, *tensors: Tensor) -> tuple[float, float]:
-    """Return bytes of key and value that no query sees, and those of which it is not known."""
+    """Return the bytes of key and value that no query sees, and the doubtful ones where the mask is unknown."""
     size = total_bytes(*tensors)
     if seen is not None:
         return size * (keys - seen.keys_seen(queries, keys)) / max(1, keys), 0.0
@@ -88,7 +91,7 @@ def _unread(seen: Mask | None, queries: int, keys: int, *tensors: Tensor) -> tup
 def forward(
     call: Call, *, layout: Layout, mask: Callable[[Call], Mask], bias: int | None = None, first: int = 0
 ) -> Work:
-    """Count attention of query, key and value at ``first`` and after."""
+    """Count attention; query, key and value are the arguments from ``first`` on."""
     query, key, value = (call.tensor(first + i) for i in range(3))
     batch, heads, queries, keys, width, value_width = _sizes(query, key, value, layout)
     output = Tensor((batch, heads, queries, value_width), query.dtype)
@@ -102,7 +105,7 @@ def forward(
 def backward(
     call: Call, *, layout: Layout, mask: Callable[[Call], Mask], output: int, bias: int | None = None, first: int = 0
 ) -> Work:
-    """Count gradients of query, key and value; grad_output stands at ``first``, before query, key and value."""
+    """Count the gradients of query, key and value; the arguments from ``first`` on are grad_output and these."""
     gradient, query, key, value = (call.tensor(first + i) for i in range(4))
     batch, heads, queries, keys, width, value_width = _sizes(query, key, value, layout)
     require(gradient.elements == batch * heads * queries * value_width)
@@ -143,8 +146,8 @@ def ragged(
 ) -> Work:
     """Count attention over packed sequences of unequal length: (tokens, heads, width).
 
-    Their lengths are no part of a trace. They follow where there is one sequence, or where all are as long as
-    the longest: then the tokens are that many times the sequences. Else only the bytes are known.
+    A trace does not contain their lengths. They are known for a single sequence, and where all sequences are as long
+    as the longest: then there are that many tokens per sequence. Otherwise, only the bytes are known.
     """
     query, key, value = (call.tensor(first + i) for i in range(3))
     if not len(query.shape) == len(key.shape) == len(value.shape) == 3:
@@ -169,7 +172,7 @@ def ragged(
 
 
 def uniform(call: Call, tokens: int, offsets: int, longest: int) -> tuple[int, int] | None:
-    """Return (sequences, length of each) where the shapes leave no choice."""
+    """Return (number of sequences, length of each) where the shapes determine both; else None."""
     bounds = call.tensor(offsets)
     require(len(bounds.shape) == 1 and bounds.shape[0] > 1)
     count = bounds.shape[0] - 1
@@ -183,7 +186,7 @@ def _causal_at(position: int) -> Callable[[Call], Mask]:
 
 
 def windowed_at(causal: int, left: int, right: int) -> Callable[[Call], Mask]:
-    """Read flash-attn's mask: a window size that is missing or below 0 is none."""
+    """Return a reader of flash-attn's mask; a window size that is missing or negative is no limit."""
 
     def mask(call: Call) -> Mask:
         sizes = [value if isinstance(value, int) and value >= 0 else None for value in map(call.value, (left, right))]
@@ -193,10 +196,10 @@ def windowed_at(causal: int, left: int, right: int) -> Callable[[Call], Mask]:
 
 
 def _efficient_mask(call: Call) -> Mask:
-    """Read the mask of the memory efficient kernel, whose place differs between versions.
+    """Return the mask of the memory-efficient kernel, whose position differs between versions.
 
-    Its type is 0 for none, 1 causal from the start, 2 causal from the end, or a flag for causal (xformers up to 0.0.18). Lengths
-    of keys and a window, given behind it, leave the pairs unknown.
+    Its type is 0 for none, 1 for causal from the start, 2 for causal from the end, or a flag for causal (xformers up
+    to 0.0.18). Lengths of keys or a window after it make the number of pairs unknown.
     """
     before, here = call.value(8), call.value(9)
     if any(call.optional(i) for i in range(10, 14)) or any(_is_count(call.value(i)) for i in range(11, 14)):
@@ -207,7 +210,7 @@ def _efficient_mask(call: Call) -> Mask:
 
 
 def _efficient_gradient_mask(call: Call) -> Mask:
-    """Read custom_mask_type of the memory efficient kernel's backward pass; a window leaves the pairs unknown."""
+    """Return the mask (custom_mask_type) of the memory-efficient backward pass; with a window, pairs are unknown."""
     if _is_count(call.value(18)):
         raise Unrecorded
     return _mask_of_type(call.value(14))
@@ -225,7 +228,7 @@ def _is_count(value: object) -> bool:
 
 
 def efficient(call: Call) -> Work:
-    """Count efficient_attention_forward(query, key, value, bias, offsets ...); of packed sequences the bytes alone."""
+    """Count efficient_attention_forward(query, key, value, bias, offsets ...); only bytes for packed sequences."""
     offsets = [t for t in (call.optional(i) for i in range(3, 6)) if t is not None and len(t.shape) == 1]
     if not offsets:
         return forward(call, layout=SEQUENCE_FIRST, mask=_efficient_mask, bias=3)
@@ -237,7 +240,7 @@ def efficient(call: Call) -> Work:
 def unmasked_bytes(call: Call) -> Work:
     """Count the bytes of attention(q, k, v, ...) whose mask or lengths are not recorded.
 
-    Of more keys than queries a window may leave some unread: that is doubted.
+    Where there are more keys than queries, a window may leave some keys unread: these bytes are doubtful.
     """
     query, key, value = (call.tensor(i) for i in range(3))
     if not len(query.shape) == len(key.shape) == len(value.shape) >= 3 or key.shape[:-1] != value.shape[:-1]:
@@ -249,9 +252,9 @@ def unmasked_bytes(call: Call) -> Work:
 
 
 def cached(call: Call, *, query: int = 0, value: int | None = None) -> Work:
-    """Count attention with a cache: the query and the result; what it reads of the cache is not recorded.
+    """Count attention with a cache: only query and result, because reads of the cache are not recorded.
 
-    The result is as wide as the values, if these stand at a position.
+    The result is as wide as the values, if there are any at position ``value``.
     """
     asked = call.tensor(query)
     values = None if value is None else call.optional(value)
@@ -262,7 +265,8 @@ def cached(call: Call, *, query: int = 0, value: int | None = None) -> Work:
 def flash(call: Call, *, first: int = 0) -> Work:
     """Count _flash_attention_forward(query, key, value, offsets, longest, dropout, causal, debug, ...).
 
-    Of operands in fp8 three scales follow, which move the window. Lengths or a block table mean keys in a cache.
+    With operands in fp8, three scales follow, which shift the window. Lengths or a block table mean that the keys are
+    in a cache.
     """
     query = call.tensor(first)
     moved = first + (3 if query.dtype is not None and query.dtype.compute == "fp8" else 0)

@@ -1,11 +1,14 @@
-"""Count autograd functions and custom operators of libraries for training.
+"""Count autograd functions and custom operators of training libraries.
 
-They are Liger's, Apex's, Megatron's, Transformer Engine's, flash-attn's, Unsloth's, bitsandbytes' and Mamba's. An autograd function written in Python appears under its class, with the arguments of its ``forward``; its backward pass as the same
-name and ``Backward``, with the gradients of its results alone. What was saved for it is not recorded: where the function's definition
-leaves no choice (the input of a norm is as large as the gradient of its result), it is counted, and the rest is ``at-least``.
+The libraries are Liger, Apex, Megatron, Transformer Engine, flash-attn, Unsloth, bitsandbytes and Mamba. A trace names
+an autograd function in Python by its class and records the arguments of its ``forward``; its backward pass has the same
+name with the suffix ``Backward``, and only the gradients of the results are recorded. Saved tensors are not recorded:
+those whose size the function's definition determines are counted (the input of a norm is as large as the gradient of
+its result), and without the others the work is ``at-least``.
 
-Of the arguments tensors, numbers and None are recorded (`unpack_input` in PyTorch's `torch/csrc/autograd/python_function.cpp`), of versions before
-that tensors alone: where an optional tensor may be missing, shapes decide what stands there.
+Of the arguments, tensors, numbers and None are recorded (`unpack_input` in PyTorch's
+`torch/csrc/autograd/python_function.cpp`); earlier versions record only tensors. Where an optional tensor may be
+missing, the shapes decide which argument a tensor is.
 """
 
 from dataclasses import replace
@@ -33,14 +36,14 @@ def _like(tensor: Tensor) -> Tensor:
 
 
 def _vectors(call: Call, given: Tensor, most: int = 2) -> list[Tensor]:
-    """Return the parameters behind the input: vectors of its last dimension."""
+    """Return the parameters after the input: vectors as long as its last dimension."""
     return [t for t in call.given(1) if t.shape == given.shape[-1:]][:most]
 
 
 def norm(flop: float) -> Formula:
-    """Return the formula of norms(input, weight, [bias], ...): the input is read, a result of its shape written.
+    """Return the formula of a norm(input, weight, [bias], ...): reads the input, writes a result of its shape.
 
-    Of Apex's functions of mixed types the result has the weight's type.
+    The result of Apex's functions of mixed types has the weight's type.
     """
 
     def formula(call: Call) -> Work:
@@ -55,9 +58,9 @@ def norm(flop: float) -> Formula:
 
 
 def norm_gradients(call: Call) -> Work:
-    """Count apex::fused_layer_norm_affine_bwd(gradient, [mean], deviation, input or result, shape, weight, [bias], ...).
+    """Count apex::fused_layer_norm_affine_bwd(gradient, [mean], deviation, input or result, shape, weight, [bias]...).
 
-    Normalized value 2, two sums 3, combination 4; a gradient of each parameter, multiply and add.
+    FLOP per element: normalized value 2, two sums 3, combination 4; for each parameter's gradient, multiply and add.
     """
     gradient = call.tensor(0)
     given = next((t for t in call.given(1) if t.shape == gradient.shape), None)
@@ -69,7 +72,7 @@ def norm_gradients(call: Call) -> Work:
 
 
 def of_result(tensors: int, flop: float) -> Formula:
-    """Return the formula of a backward pass in which so many tensors of the gradient's shape are read or written, itself one."""
+    """Return the formula of a backward pass that moves ``tensors`` of the gradient's shape, itself included."""
 
     def formula(call: Call) -> Work:
         gradient = call.tensor(0)
@@ -79,16 +82,16 @@ def of_result(tensors: int, flop: float) -> Formula:
 
 
 def gate(call: Call) -> Work:
-    """Count LigerSiLUMulFunction, LigerGELUMulFunction(a, b): activation 5, multiply."""
+    """Count LigerSiLUMulFunction, LigerGELUMulFunction(a, b): 6 FLOP per element (activation 5, multiply)."""
     a, b = call.tensor(0), call.tensor(1)
     require(a.elements == b.elements)
     return moved(a, b, _like(a), flop=6.0 * a.elements)
 
 
 def halves(call: Call) -> Work:
-    """Count SwiGLUFunction, BiasSwiGLUFunction(input, [bias], ...): the input holds both halves; activation 5, multiply.
+    """Count SwiGLUFunction, BiasSwiGLUFunction(input, [bias], ...); the input contains both halves.
 
-    flash-attn's function of that name takes them as two tensors.
+    FLOP per result: activation 5, multiply. flash-attn's SwiGLUFunction takes the halves as two tensors.
     """
     given, other = call.tensor(0), call.optional(1)
     if other is not None and other.shape == given.shape:
@@ -101,10 +104,10 @@ def halves(call: Call) -> Work:
 
 
 def rotation(call: Call) -> Work:
-    """Count LigerRopeFunction(q, k, cos, sin, ...), Fast_RoPE_Embedding(q, cos, sin): 3 FLOP an element, in place.
+    """Count LigerRopeFunction(q, k, cos, sin, ...), Fast_RoPE_Embedding(q, cos, sin): 3 FLOP per element, in place.
 
-    Liger's are (batch, heads, sequence, width), Unsloth's (batch, sequence, heads, width).
-    Of the tables, one row for each place in the sequence is read, and of it the first half: both halves are alike.
+    Shapes are (batch, heads, sequence, width) in Liger and (batch, sequence, heads, width) in Unsloth.
+    Of the tables, one row per position in the sequence is read, and only its first half: both halves are equal.
     """
     turned = [call.tensor(i) for i in range(2 if call.operator.startswith(("Liger", "Fast_RoPE_Embedding_QK")) else 1)]
     require(len(turned[0].shape) == 4)
@@ -116,9 +119,9 @@ def rotation(call: Call) -> Work:
 
 
 def rotation_by_angles(call: Call) -> Work:
-    """Count FusedRoPEFunc(t, freqs, ...): 3 FLOP an element as far as the angles are wide; they are read once.
+    """Count FusedRoPEFunc(t, freqs, ...): 3 FLOP per element within the width of the angles, which are read once.
 
-    Of packed sequences angles are shared: they are doubted.
+    Packed sequences share angles: their bytes are doubtful.
     """
     given, angles = call.tensor(0), call.tensor(1)
     require(bool(given.shape) and bool(angles.shape) and given.shape[-1] > 0)
@@ -128,14 +131,17 @@ def rotation_by_angles(call: Call) -> Work:
 
 
 def rotation_backward(call: Call) -> Work:
-    """Count the backward pass of rotations: gradients are turned back."""
+    """Count the backward pass of rotations, which rotates the gradients back."""
     turned = [t for t in call.given() if len(t.shape) == len(call.tensor(0).shape)]
     work = moved(turned[0], *turned[1:], *map(_like, turned), flop=3.0 * sum(t.elements for t in turned))
     return replace(work, least=True)
 
 
 def softmax(call: Call) -> Work:
-    """Count Megatron's ScaledMaskedSoftmax and its kin(scores, [mask], scale): scale; maximum, subtract, exp, add, divide."""
+    """Count Megatron's ScaledSoftmax, ScaledMaskedSoftmax, GenericScaledMaskedSoftmax(scores, [mask], scale).
+
+    FLOP per element: scale; maximum, subtract, exp, add, divide.
+    """
     given, mask = call.tensor(0), call.optional(1)
     require(len(given.shape) >= 2)
     mask = mask if mask is not None and mask.shape[-1:] == given.shape[-1:] else None
@@ -143,7 +149,7 @@ def softmax(call: Call) -> Work:
 
 
 def triangular_softmax(call: Call) -> Work:
-    """Count ScaledUpperTriangMaskedSoftmax(scores, scale): of (batch, n, n) the lower triangle is read, and all written."""
+    """Count ScaledUpperTriangMaskedSoftmax(scores, scale): reads the lower triangle of (batch, n, n), writes all."""
     given = call.tensor(0)
     require(len(given.shape) == 3 and given.shape[1] == given.shape[2])
     n = given.shape[2]
@@ -153,7 +159,7 @@ def triangular_softmax(call: Call) -> Work:
 
 
 def triangular_gradients(call: Call) -> Work:
-    """Count the backward pass of `triangular_softmax`: of gradient, result and the scores' gradient the lower triangle."""
+    """Count the backward pass of `triangular_softmax`: lower triangles of gradient, result and scores' gradient."""
     gradient = call.tensor(0)
     require(len(gradient.shape) == 3 and gradient.shape[1] == gradient.shape[2])
     n = gradient.shape[2]
@@ -163,9 +169,9 @@ def triangular_gradients(call: Call) -> Work:
 
 
 def cross_entropy(call: Call) -> Work:
-    """Count LigerCrossEntropyFunction(logits, target, ...): read, and the gradient written in place; 8 each.
+    """Count LigerCrossEntropyFunction(logits, target, ...): 8 FLOP per logit; writes the gradient in place.
 
-    Rows of an ignored target are not read, and no gradient is written where none is asked for: both are doubted.
+    Rows with an ignored target are not read, and no gradient is written unless requested: both are doubtful.
     """
     given, target = call.tensor(0), call.tensor(1)
     require(len(given.shape) == 2 and target.elements == given.shape[0])
@@ -177,8 +183,8 @@ def cross_entropy(call: Call) -> Work:
 def added_norm(call: Call) -> Work:
     """Count LayerNormFn(x, weight, bias, residual, ...), DropoutAddLayerNormFn(x, residual, weight, bias, ...).
 
-    Another tensor of x's shape, a residual or a gate (Mamba), is read too, and the result is written; whether the sum is kept is not
-    told by the shapes.
+    Another tensor of x's shape, a residual or a gate (Mamba), is also read, and the result is written. The shapes do
+    not show whether the sum is kept.
     """
     given = call.tensor(0)
     require(bool(given.shape))
@@ -189,21 +195,21 @@ def added_norm(call: Call) -> Work:
 
 
 def summed_norm(call: Call) -> Work:
-    """Count LigerFusedAddRMSNormFunction(x, residual, weight, ...): both are read, the sum and the result written."""
+    """Count LigerFusedAddRMSNormFunction(x, residual, weight, ...): reads x and residual, writes sum and result."""
     given, other, weight = (call.tensor(i) for i in range(3))
     require(given.elements == other.elements)
     return moved(given, other, weight, _like(given), _like(given), flop=5.0 * given.elements)
 
 
 def biased_activation(call: Call) -> Work:
-    """Count Megatron's GeLUFunction(input, bias): add, and an activation of 8."""
+    """Count Megatron's GeLUFunction(input, bias): 9 FLOP per element (add, activation 8)."""
     given, bias = call.tensor(0), call.tensor(1)
     require(bias.shape == given.shape[-1:])
     return moved(given, bias, _like(given), flop=9.0 * given.elements)
 
 
 def whole_rotation(call: Call) -> Work:
-    """Count flash-attn's ApplyRotaryEmb(x, cos, sin, ...) where cos and sin, of half a head each, turn all of it."""
+    """Count flash-attn's ApplyRotaryEmb(x, cos, sin, ...) where cos and sin, half a head wide, rotate whole heads."""
     given, cos, sin = (call.tensor(i) for i in range(3))
     require(bool(given.shape) and bool(cos.shape) and cos.shape == sin.shape)
     if 2 * cos.shape[-1] != given.shape[-1]:
@@ -215,9 +221,9 @@ def whole_rotation(call: Call) -> Work:
 
 
 def losses(call: Call) -> Work:
-    """Count CrossEntropyLoss, SoftmaxCrossEntropyLoss, Fast_CrossEntropyLoss(logits, labels, ...): a loss a row; 4 an element.
+    """Count CrossEntropyLoss, SoftmaxCrossEntropyLoss, Fast_CrossEntropyLoss(logits, labels, ...): 4 FLOP per logit.
 
-    Rows of an ignored label need not be read: that is doubted.
+    One loss per row is written. Rows with an ignored label need not be read: these bytes are doubtful.
     """
     given, target = call.tensor(0), call.tensor(1)
     require(len(given.shape) >= 2 and target.elements * given.shape[-1] == given.elements)
@@ -226,9 +232,9 @@ def losses(call: Call) -> Work:
 
 
 def _counted(flop: float, operands: list[Tensor], *results: Shape) -> Work:
-    """Return the work of a product whose operands may be cast before: to the narrowest of their types, or to 8 bits and less.
+    """Return the work of a matmul whose operands may be cast first: to their narrowest type, or to 8 bits or less.
 
-    Which of these a recipe asks for is not recorded, so their bytes are doubted.
+    The type that a recipe requests is not recorded, so the operands' bytes are doubtful.
     """
     types = [t.dtype for t in operands if t.dtype is not None and t.dtype.compute is not None]
     if len(types) < len(operands):
@@ -240,9 +246,9 @@ def _counted(flop: float, operands: list[Tensor], *results: Shape) -> Work:
 
 
 def two_products(call: Call) -> Work:
-    """Count Transformer Engine's _LayerNormMLP: the input (..., h), a weight (f or 2 f, h) and one (h, f), in this order.
+    """Count Transformer Engine's _LayerNormMLP: input (..., h), weight (f or 2 f, h), weight (h, f), in this order.
 
-    Other tensors of two dimensions or more (copies of weights in another type) leave the call unknown.
+    With further tensors of two or more dimensions (copies of weights in another type), the work is unknown.
     """
     matrices = [t for t in call.given() if len(t.shape) >= 2]
     if len(matrices) != 3:
@@ -258,8 +264,9 @@ def two_products(call: Call) -> Work:
 def dense(call: Call) -> Work:
     """Count Apex's FusedDenseFunc, DenseNoBiasFunc(x, w, [bias]): (..., k) x (n, k), transposed.
 
-    flash-attn's function of the same name goes on with return_residual, process_group, sequence_parallel. It may gather rows of other devices,
-    and write half of FP32's bytes under autocast; a process group is not recorded, and old PyTorch records tensors alone.
+    flash-attn's FusedDenseFunc has three more arguments: return_residual, process_group, sequence_parallel. It may
+    gather rows from other devices, and under autocast it may write half of FP32's bytes. A process group is not
+    recorded, and old versions of PyTorch record only tensors.
     """
     given, weight, bias = call.tensor(0), call.tensor(1), call.optional(2)
     require(len(weight.shape) == 2 and bool(given.shape) and given.shape[-1] == weight.shape[1])
@@ -277,10 +284,11 @@ def dense(call: Call) -> Work:
 
 
 def linear(call: Call) -> Work:
-    """Count Transformer Engine's _Linear, _LayerNormLinear: the two tensors of two dimensions or more, which share their last.
+    """Count Transformer Engine's _Linear, _LayerNormLinear: (..., k) x (n, k), transposed.
 
-    Which of them is the weight changes nothing. More of them (copies of the weight in another type) leave the call unknown. Casts, scales,
-    what is kept for the backward pass and rows that are gathered from other devices are not counted.
+    These are the only two tensors of two or more dimensions; either may be the weight. With more of them (copies of
+    the weight in another type), the work is unknown. Casts, scales, tensors saved for the backward pass, and rows
+    gathered from other devices are not counted.
     """
     matrices = [t for t in call.given() if len(t.shape) >= 2]
     if len(matrices) != 2:
@@ -294,7 +302,7 @@ def linear(call: Call) -> Work:
 
 
 def grouped_linear(call: Call) -> Work:
-    """Count Transformer Engine's _GroupedLinear(input, splits, ..., weights, biases): each row is multiplied by one of them.
+    """Count Transformer Engine's _GroupedLinear(input, splits, ..., weights, biases): one weight multiplies each row.
 
     All weights are (n, k); those without rows are not read.
     """
@@ -313,10 +321,10 @@ def grouped_linear(call: Call) -> Work:
 
 
 def linear_gradients(call: Call) -> Work:
-    """Count _LinearBackward, _LayerNormLinearBackward(gradient) by the shapes of the forward call.
+    """Count _LinearBackward, _LayerNormLinearBackward(gradient) from the shapes of the forward call.
 
-    These are of the input (..., k) and the weight (n, k). The gradient of the input and that of the weight take one product each. Two kernels that multiply compute both, one the one or
-    the other, which are as much.
+    These are the shapes of the input (..., k) and the weight (n, k). The gradients of input and weight take one matmul
+    each. Two matmul kernels compute both gradients; a single one computes either, with the same FLOP.
     """
     gradient = call.tensor(0)
     matrices = [shape for shape in call.outer_shapes if shape is not None and len(shape) >= 2]
@@ -327,13 +335,13 @@ def linear_gradients(call: Call) -> Work:
     if k != other.shape[-1] or k <= 0 or one.elements * (other.elements // k) != gradient.elements * k:
         raise Unrecorded
     flop = 2.0 * len(call.gradients) * gradient.elements * k
-    # Either product reads the gradient and one of both, and writes what is as large as the other.
+    # Each matmul reads the gradient and one of input and weight, and writes a result as large as the other.
     written = (one.shape, other.shape) if len(call.gradients) == 2 else ()
     return _counted(flop, [gradient, one, other], *written)
 
 
 def four_bit_vector(call: Call) -> Work:
-    """Count bitsandbytes::gemv_4bit, gemm_4bit(A, B, shape of B, scales, ...): B is (n, k), two in a byte."""
+    """Count bitsandbytes::gemv_4bit, gemm_4bit(A, B, shape of B, scales, ...): B is (n, k), two elements per byte."""
     a, b = call.tensor(0), call.tensor(1)
     shape = call.numbers(2)
     require(len(shape) == 2 and bool(a.shape) and a.shape[-1] == shape[1])
@@ -353,7 +361,7 @@ def from_four_bits(call: Call) -> Work:
 
 
 def to_four_bits(call: Call) -> Work:
-    """Count bitsandbytes::quantize_4bit(A, block, ...): largest value, divide, choose; half a byte each."""
+    """Count bitsandbytes::quantize_4bit(A, block, ...): maximum, divide, choose; half a byte per element."""
     given = call.tensor(0)
     return moved(given, Tensor((-(-given.elements // 2),), BYTE), flop=3.0 * given.elements)
 
@@ -366,13 +374,16 @@ def from_bytes(call: Call) -> Work:
 
 
 def to_bytes(call: Call) -> Work:
-    """Count bitsandbytes::quantize_blockwise(A, code, block), int8_vectorwise_quant(A, ...): largest value, divide, choose."""
+    """Count bitsandbytes::quantize_blockwise(A, code, block), int8_vectorwise_quant(A, ...): to bytes.
+
+    FLOP per element: maximum, divide, choose.
+    """
     given = call.tensor(0)
     return moved(given, Tensor(given.shape, BYTE), flop=3.0 * given.elements)
 
 
 def from_sums(call: Call) -> Work:
-    """Count bitsandbytes::int8_mm_dequant(A, row scales, column scales, dtype, bias): two products, to half types by default."""
+    """Count bitsandbytes::int8_mm_dequant(A, row scales, column scales, dtype, bias): 2 FLOP each, FP16 by default."""
     given = call.tensor(0)
     output = Tensor(given.shape, call.type_at(3) or DTYPES["c10::Half"])
     return moved(output, given, call.optional(1), call.optional(2), call.optional(4), flop=2.0 * given.elements)
@@ -381,7 +392,8 @@ def from_sums(call: Call) -> Work:
 def optimizer_update(call: Call) -> Work:
     """Count bitsandbytes::optimizer_update_32bit, _8bit_blockwise(name, gradient, parameter, state, [state], ...).
 
-    The gradient is read; parameter and states are read and written. FLOP depend on the optimizer. Where zeros are skipped, less is moved.
+    The gradient is read; parameter and states are read and written. The FLOP depend on the optimizer. Where the
+    optimizer skips zeros, fewer bytes are moved.
     """
     gradient, *kept = (call.optional(i) for i in range(1, 5))
     known = [t for t in kept if t is not None and gradient is not None and t.elements == gradient.elements]
@@ -402,7 +414,7 @@ def eight_bit_product(call: Call) -> Work:
 def skinny(call: Call) -> Work:
     """Count vLLM's wvSplitK, wvSplitKQ, LLMM1(weight, x, ...) of ROCm: (n, k) and (m, k), transposed.
 
-    Of 8 bits, the result is among the arguments.
+    With operands of 8 bits, the result is among the arguments.
     """
     weight, given = call.tensor(0), call.tensor(1)
     require(len(weight.shape) == len(given.shape) == 2 and weight.shape[1] == given.shape[1])
@@ -435,13 +447,13 @@ PRODUCTS: dict[str, Formula] = {
     "bitsandbytes::int8_linear_matmul": eight_bit_product,
     **dict.fromkeys(in_namespaces("_rocm_C", "wvSplitK", "wvSplitKrc", "wvSplitKQ", "LLMM1"), skinny),
 }
-"""Those that multiply matrices."""
+"""Formulas of functions and operators that compute matmuls."""
 FORMULAS: dict[str, Formula] = {
     **_NORMS,
-    # Read: the gradient and the input (or result); written: the input's gradient. Normalized value 2, two sums 3, combination 4.
+    # Read: gradient and input (or result); written: input's gradient. Normalized value 2, two sums 3, combination 4.
     **{f"{name}Backward": of_result(3, 9.0) for name in _NORMS},
     **dict.fromkeys(_GATES, gate),
-    # Read: the gradient, a and b; written: the gradients of both. The activation again 5, its derivative 5, products 3.
+    # Read: gradient, a and b; written: both gradients. Activation again 5, its derivative 5, multiplications 3.
     **{f"{name}Backward": of_result(5, 13.0) for name in _GATES},
     **dict.fromkeys(_HALVES, halves),
     **{f"{name}Backward": of_result(5, 13.0) for name in _HALVES},

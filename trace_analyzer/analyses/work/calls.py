@@ -275,11 +275,11 @@ def call_of(record: Record) -> Call:
     shapes = _list(record.input_dims)
     names = _assumed(record, shapes) if record.input_types is None else _list(record.input_types)
     if len(shapes) != len(names):
-        raise Malformed("as many shapes as types are not recorded")
+        raise Malformed("unequal numbers of shapes and types")
     spread = _list(record.input_strides) if record.input_strides else []
     values = _list(record.concrete_inputs) if record.concrete_inputs else []
     if not all(isinstance(name, str) for name in names):
-        raise Malformed("types that are no names")
+        raise Malformed("types that are not names")
     arguments = tuple(
         _argument(
             shape,
@@ -402,7 +402,7 @@ def _list(text: str) -> list[Any]:
     except (ValueError, RecursionError):
         values = None
     if not isinstance(values, list):
-        raise Malformed("text that is no list")
+        raise Malformed("text that is not a list")
     return values
 
 
@@ -416,7 +416,7 @@ def _argument(shape: Any, name: str, strides: Any, value: Any, list_element_byte
     if name not in DTYPES and shape == []:
         return _value(value)
     if name in ("", "Scalar", "ScalarList"):
-        raise Malformed("shapes of what is no tensor")
+        raise Malformed("shapes of arguments that are not tensors")
     return Tensor(_shape(shape), DTYPES.get(name), _strides(strides))
 
 
@@ -428,11 +428,11 @@ _OPAQUE = {
 
 def _shape(shape: Any) -> Shape:
     if not isinstance(shape, list) or any(type(n) is not int for n in shape):
-        raise Malformed("shapes that are no lists of integers")
+        raise Malformed("shapes that are not lists of integers")
     if any(n < 0 for n in shape):
         raise Malformed("negative sizes")
     if len(shape) > 64 or prod(shape) > MOST_ELEMENTS or max(shape, default=0) > MOST_ELEMENTS:
-        raise Malformed("sizes beyond all memory")
+        raise Malformed("sizes larger than any memory")
     return tuple(shape)
 
 

@@ -169,10 +169,8 @@ def _outer(calls: pl.DataFrame, host: Host, inputs: pl.DataFrame) -> pl.DataFram
 def _results(calls: pl.DataFrame, host: Host, inputs: pl.DataFrame) -> pl.DataFrame:
     """Return (result_dims): the result's shape of a convolution, pool, padding or resampling.
 
-    It is taken from the next tensor that is read.
-
-    It comes from the first of the thread's following operators that reads a tensor of equally many dimensions and
-    samples, and with as many channels as the convolution has filters, or as the input of the others has.
+    It is the shape that the thread's next reader records: the next operator that reads a tensor with as many dimensions
+    and samples, and with as many channels as a convolution has filters, or as the input of another operator has.
     """
     nothing = _nulls(calls, "result_dims")
     asked = (

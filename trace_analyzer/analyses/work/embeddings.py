@@ -1,8 +1,9 @@
-"""Count lookups of embedding tables (FBGEMM), and what sorts their indices.
+"""Count lookups in embedding tables (FBGEMM), and operators that sort their indices.
 
-The tables of a call lie one behind the other in flat weights, each of its own width; the widths are values. A lookup reads a row per
-index and writes the sum of each bag; its backward pass reads the gradient of each bag and updates the rows
-(`fbgemm_gpu/codegen/training`; the traffic as in its benchmark, `tbe_training_benchmark`: mean width times indices).
+The flat weights of a call contain its tables in order, each with its own width; the widths are values of a tensor. A
+lookup reads a row per index and writes the sum of each bag; its backward pass reads the gradient of each bag and
+updates the rows (`fbgemm_gpu/codegen/training`). Traffic is counted as in FBGEMM's `tbe_training_benchmark`: mean width
+times indices.
 """
 
 from trace_analyzer.analyses.work.calls import (
@@ -30,7 +31,7 @@ _UNPOOLED = 2
 
 @dataclass(frozen=True)
 class _Places:
-    """Hold positions of a lookup's arguments, of which the first that is a number is the sum of the widths."""
+    """Hold positions of a lookup's arguments; ``total``, the sum of the widths, is the first number among them."""
 
     weights: int
     total: int
@@ -55,8 +56,9 @@ class _Places:
 def _places(call: Call) -> _Places | None:
     """Return the positions of a lookup's arguments.
 
-    They are (autograd, [host weights], weights, uvm, cache, placements, weight offsets, D_offsets, total_D, ...). After total_D come max_D, a hash's sizes and bits, indices, offsets and the pooling mode. Lookups for torch.compile (`_pt2`) have host
-    weights before the device's, and later versions all weights in one list.
+    They are (autograd, [host weights], weights, uvm, cache, placements, weight offsets, D_offsets, total_D, max_D, a
+    hash's sizes and bits, indices, offsets, pooling mode, ...). Lookups for torch.compile (`_pt2`) have host weights
+    before the device's weights; later versions have all weights in one list.
     """
     total = next((i for i, kind in enumerate(call.kinds) if i and kind == "Scalar"), None)
     places: dict[int | None, int] = {3: 0, 7: 1, 8: 2}
@@ -67,10 +69,10 @@ def _places(call: Call) -> _Places | None:
 
 
 def lookup(call: Call) -> Work:
-    """Count a lookup: its indices, and where the sum of the widths is recorded a row of mean width per index and the bags.
+    """Count a lookup: indices and offsets; where the sum of widths is recorded, also a mean row per index and bags.
 
-    One row may be read for several indices, and bags may be narrower or of unequal number: these are doubted. Without the widths, or where
-    the weights are a list, only indices and offsets are known.
+    One read of a row may serve several indices, and bags may be narrower or differ in number between tables: rows and
+    bags are doubtful. Without the widths, or where the weights are a list, only indices and offsets are known.
     """
     places = _places(call)
     if places is None:
@@ -95,14 +97,15 @@ def lookup(call: Call) -> Work:
 
 
 def lookup_backward(call: Call) -> Work:
-    """Count the gradient of the bags, which is read: how many rows it updates is not recorded."""
+    """Count the read of the bags' gradient; the number of updated rows is not recorded."""
     return Work(None, total_bytes(call.tensor(0)), None, least=True)
 
 
 def permuted(call: Call) -> Work:
-    """Count permute_2D_sparse_data, permute_1D_sparse_data, permute_sparse_features(permute, lengths, values, weights, ...).
+    """Count permute_(1D|2D)_sparse_data and permute_sparse_features(permute, lengths, values, weights, ...).
 
-    Lengths are written per permuted row. Values are read once where each row is permuted; how many are written is not recorded.
+    One length per permuted row is written. Where each row is permuted, values count as read once and written once;
+    these bytes are doubtful, because the number of written values is not recorded.
     """
     order, lengths, values = call.tensor(0), call.tensor(1), call.tensor(2)
     if len(order.shape) != 1 or len(lengths.shape) not in (1, 2) or not lengths.shape[0]:
@@ -114,20 +117,20 @@ def permuted(call: Call) -> Work:
 
 
 def bucketized(call: Call) -> Work:
-    """Count block_bucketize_sparse_features(lengths, indices, ...): both are read, indices written in another order."""
+    """Count block_bucketize_sparse_features(lengths, indices, ...): reads both, writes the indices in another order."""
     lengths, indices = call.tensor(0), call.tensor(1)
     return Work(None, total_bytes(lengths, indices, indices), None, least=True)
 
 
 def checked(call: Call) -> Work:
-    """Count bounds_check_indices(rows_per_table, indices, offsets, ...): all are read."""
+    """Count bounds_check_indices(rows_per_table, indices, offsets, ...): reads all tensors."""
     return Work(None, total_bytes(*call.given()), None)
 
 
 def padded(call: Call) -> Work:
-    """Count jagged_to_padded_dense(values, offsets, longest, ...): each offset but one writes rows of the longest length.
+    """Count jagged_to_padded_dense(values, offsets, longest, ...): pads each sequence to the longest length.
 
-    Values behind the longest length are not read: that is doubted.
+    There is one sequence fewer than offsets. Values beyond the longest length are not read: their bytes are doubtful.
     """
     values, offsets, longest = call.tensor(0), call.tensors(1), call.numbers(2)
     require(bool(offsets) and len(offsets[0].shape) == 1 and offsets[0].shape[0] > 0 and len(values.shape) in (1, 2))
@@ -136,7 +139,7 @@ def padded(call: Call) -> Work:
 
 
 def unpadded(call: Call) -> Work:
-    """Count dense_to_jagged(dense, offsets, rows): where their number is recorded, rows are read and written."""
+    """Count dense_to_jagged(dense, offsets, rows): reads and writes that many rows, where the number is recorded."""
     dense, rows = call.tensor(0), call.value(2)
     if not isinstance(rows, int) or isinstance(rows, bool) or not dense.shape:
         raise Unrecorded
@@ -146,7 +149,7 @@ def unpadded(call: Call) -> Work:
 
 
 def summed_up(call: Call) -> Work:
-    """Count asynchronous_complete_cumsum and its kin (t): read once, written once."""
+    """Count asynchronous_(complete|inclusive|exclusive)_cumsum(t): read once, written once."""
     given = call.tensor(0)
     return Work(float(given.elements), total_bytes(given, given), None)
 
@@ -162,4 +165,4 @@ FORMULAS: dict[str, Formula] = {
     **{f"fbgemm::asynchronous_{kind}_cumsum": summed_up for kind in ("complete", "inclusive", "exclusive")},
 }
 PREFIXES: dict[str, Formula] = {LOOKUP: lookup, **dict.fromkeys(LOOKUP_BACKWARD, lookup_backward)}
-"""Formulas by the start of the operator's name: what follows is the optimizer."""
+"""Formulas by the prefix of the operator's name; the optimizer's name follows it."""

@@ -1,6 +1,6 @@
-"""Count kernels that Inductor wrote: the tensors that its call passes, each touched once.
+"""Count the bytes of kernels that Inductor generated: each tensor of the call is read or written once.
 
-Their FLOP are not in a trace.
+A trace does not contain their FLOP.
 """
 
 from math import prod
@@ -8,15 +8,16 @@ from math import prod
 from trace_analyzer.analyses.work.calls import Call, Unrecorded, Work, compute, promoted, total_bytes
 
 TEMPLATE = "triton_tem_"
-"""How names of kernels start that Inductor filled into a template of its own."""
+"""Prefix of the names of kernels that Inductor generated from its own templates."""
 
 
 def triton(call: Call) -> Work:
-    """Count a ``triton_*`` call: tensors, then the sizes of the iteration space.
+    """Count a call of ``triton_*``(tensors ..., sizes of the iteration space ...).
 
-    A kernel that reads a slice or some rows of a tensor is passed all of it, so no tensor counts for more elements than
-    the kernel has iterations. What is updated in place counts once: a lower bound. A template of matmul or attention (``triton_tem_*``) has its
-    grid as last numbers. It is passed the whole tensor that an operand is a view of, and a mask of blocks may leave keys unread: all is doubted.
+    A kernel that reads a slice or some rows of a tensor receives the whole tensor, so each tensor counts for at most as
+    many elements as the kernel has iterations. A tensor updated in place counts once: a lower bound. The last numbers
+    of a matmul or attention template (``triton_tem_*``) are its grid. Such a kernel receives the whole tensor of which
+    an operand is a view, and a mask of blocks may leave keys unread: all its bytes are doubtful.
     """
     tensors = call.given()
     if not tensors:

@@ -1,7 +1,7 @@
 """Count operators that select by indices, and operators on lists.
 
-They are fills and writes at indices, embedding bags, searches, and copies of parts. Where indices are in a list (``x[i,
-j]``), Kineto does not record them, so only the writes from recorded values are known (``at-least``).
+They are fills and writes at indices, embedding bags, searches, and copies of parts. Kineto does not record indices in a
+list (``x[i, j]``), so only reads of recorded values are known (``at-least``).
 """
 
 from dataclasses import replace
@@ -30,7 +30,7 @@ from trace_analyzer.analyses.work.movement import (
 
 
 def index_put(call: Call) -> Work:
-    """Count _index_put_impl_(self, indices, values, ...): the values are read; equal indices may write to one place."""
+    """Count _index_put_impl_(self, indices, values, ...): reads the values; equal indices may write to one element."""
     values = call.tensor(2)
     if values.elements < 2:
         raise Unrecorded
@@ -106,7 +106,7 @@ def bag_backward(call: Call) -> Work:
 
 
 def split_copy(call: Call) -> Work:
-    """Count split_with_sizes_copy(self, sizes, dim, [out]): read once, written once."""
+    """Count split_with_sizes_copy(self, sizes, dim, [out]): reads and writes each element once."""
     given = call.tensor(0)
     return moved(given, Tensor(given.shape, given.dtype))
 

@@ -1,6 +1,6 @@
-"""Count matrix products.
+"""Count matmuls: 2 FLOP per multiply-add, as in ``torch.utils.flop_counter``.
 
-FLOP: 2 per multiply-add, as in ``torch.utils.flop_counter``; bytes: operands and bias once, result once.
+Bytes: operands and bias are read once, and the result is written once.
 """
 
 from math import prod
@@ -26,7 +26,7 @@ def product(
 ) -> Work:
     """Count (..., m, k) x (..., k, n), both of two dimensions or both batched: 2 m k n FLOP per batch.
 
-    ``added`` is the position of a summand, ``beta`` that of its factor (0: it is not read).
+    ``added`` is the position of a summand, ``beta`` that of its factor (if that is 0, the summand is not read).
     """
     a, b = call.tensor(left), call.tensor(right)
     require(len(a.shape) == len(b.shape) and len(a.shape) in (2, 3))
@@ -42,9 +42,9 @@ def product(
 
 
 def _work(flop: float, inputs: list[Tensor | None], output: Tensor) -> Work:
-    """Return the work; a missing type leaves only bytes unknown.
+    """Return the work of a matmul, in the type of the first operand.
 
-    Complex arithmetic is left out: its FLOP are others.
+    Raises `Unrecorded` for unknown types and those without a compute dtype, such as complex ones: their FLOP differ.
     """
     dtype = next(tensor.dtype for tensor in inputs if tensor is not None)
     if dtype is None or dtype.compute is None:
@@ -53,7 +53,7 @@ def _work(flop: float, inputs: list[Tensor | None], output: Tensor) -> Work:
 
 
 def _result(call: Call, shape: Shape, dtype: Dtype | None, after: int) -> Tensor:
-    """Return the result: a tensor of its shape among the later arguments is the one it is written to."""
+    """Return the result; a later argument of its shape is the tensor to which it is written."""
     given = [t for t in call.given(after + 1) if t.shape == shape]
     return Tensor(shape, given[-1].dtype if given and given[-1].dtype else dtype)
 
@@ -78,10 +78,10 @@ def int_mm(call: Call) -> Work:
 
 
 def scaled_mm(call: Call) -> Work:
-    """Count _scaled_mm(self, mat2, scale_a, scale_b, bias, scale_result, out_dtype): the scales are read too.
+    """Count _scaled_mm(self, mat2, scale_a, scale_b, bias, scale_result, out_dtype); it also reads the scales.
 
-    Up to PyTorch 2.2 its arguments are (self, mat2, bias, out_dtype, scale_a, scale_b, ...). Scales of blocks are padded to whole tiles,
-    of which those of blocks of 32 elements are read.
+    Up to PyTorch 2.2, its arguments are (self, mat2, bias, out_dtype, scale_a, scale_b, ...). Scales of blocks are
+    padded to whole tiles: at most one scale per 32 elements is read.
     """
     out = call.type_at(6) or call.type_at(5) or call.type_at(3)
     plain = product(call, 0, 1, result=out)
@@ -91,7 +91,7 @@ def scaled_mm(call: Call) -> Work:
 
 
 def _read_scales(scales: Tensor | None, operand: Tensor) -> Tensor | None:
-    """Return the scales of an operand that are read: of a matrix of them no more than one of 32 elements."""
+    """Return the scales of an operand that are read: at most one per 32 elements of a matrix of scales."""
     if scales is None or len(scales.shape) < 2:
         return scales
     return Tensor((min(scales.elements, max(1, operand.elements // 32)),), scales.dtype)
@@ -100,7 +100,7 @@ def _read_scales(scales: Tensor | None, operand: Tensor) -> Tensor | None:
 def scaled_mm_of_lists(call: Call) -> Work:
     """Count _scaled_mm_v2(self, mat2, scales, recipe, swizzle, scales, recipe, swizzle, bias, out_dtype, ...).
 
-    The types of lists of scales are not recorded: these are not counted.
+    Lists of scales are not counted, because their types are not recorded.
     """
     plain = product(call, 0, 1, result=call.type_at(9))
     bias = call.optional(8)
@@ -111,8 +111,8 @@ def scaled_mm_of_lists(call: Call) -> Work:
 def grouped_mm(call: Call) -> Work:
     """Count _grouped_mm, _scaled_grouped_mm(self, mat2, [scales], offs, ...).
 
-    (M, K) x (G, K, N) cuts M, (G, M, K) x (K, N) cuts N, (M, K) x (K, N) cuts K and has G results. What lies behind the last offset is
-    padding, which is not computed: then the FLOP are unknown, and the bytes doubted.
+    (M, K) x (G, K, N) splits M; (G, M, K) x (K, N) splits N; (M, K) x (K, N) splits K and has G results. What is beyond
+    the last offset is padding, which is not computed: so the FLOP are unknown, and the bytes are doubtful.
     """
     a, b = call.tensor(0), call.tensor(1)
     require(len(a.shape) in (2, 3) and len(b.shape) in (2, 3) and a.shape[-1] == b.shape[-2])
@@ -201,7 +201,7 @@ def matmul(call: Call) -> Work:
 def int4_mm(call: Call) -> Work:
     """Count _weight_int4pack_mm(self, packed, group_size, scales): eight weights in an int32.
 
-    It is computed in self's type.
+    The matmul is computed in self's type.
     """
     a, packed = call.tensor(0), call.tensor(1)
     require(len(a.shape) == 2 and packed.dtype == INT32 and a.shape[1] > 0)

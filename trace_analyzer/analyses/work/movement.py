@@ -1,7 +1,7 @@
 """Count work that only moves data: copies, fills, random numbers, indexing, embedding, pooling and resampling.
 
-What is gathered or scattered counts once per index, but never more than the whole tensor it is taken from: repeated
-rows come from the cache.
+Gathered or scattered elements count once per index, but at most as the whole tensor they come from: repeated rows come
+from the cache.
 """
 
 from dataclasses import replace
@@ -22,26 +22,26 @@ from trace_analyzer.analyses.work.matmuls import broadcast
 
 
 def moved(tensor: Tensor, *others: Tensor | None, flop: float = 0.0) -> Work:
-    """Count each of these tensors once; computed in the type of the first."""
+    """Count each of these tensors once, with arithmetic in the type of the first."""
     return Work(flop, total_bytes(tensor, *others), compute(tensor.dtype))
 
 
 def copy(call: Call) -> Work:
-    """Count copy_(self, src), broadcasting."""
+    """Count copy_(self, src), which broadcasts src."""
     target, source = call.tensor(0), call.tensor(1)
     broadcast(target.shape, source.shape)
     return replace(moved(target, source), doubtful_bytes=source.bytes if source.strides is None else 0.0)
 
 
 def fill(call: Call) -> Work:
-    """Count fill_, zero_ and generators of random numbers: written once."""
+    """Count fill_, zero_ and generators of random numbers, which write the tensor once."""
     return moved(call.tensor(0))
 
 
 def duplicate(call: Call) -> Work:
-    """Count clone, contiguous, _to_copy: read once, written once, in the type that is asked for."""
+    """Count clone, contiguous, _to_copy: reads once, and writes once in the requested type."""
     given = call.tensor(0)
-    # What stands there in clone and contiguous is a memory format.
+    # The same argument of clone and contiguous is a memory format.
     dtype = call.type_at(1) if call.operator == "aten::_to_copy" else None
     if call.operator == "aten::_to_copy" and not call.valued:
         return replace(moved(given), least=True)
@@ -138,7 +138,7 @@ def index_copy(call: Call) -> Work:
 
 
 def nonzero(call: Call) -> Work:
-    """Count nonzero(self), masked_select(self, mask): how many elements are written is in no record."""
+    """Count the reads of nonzero(self), masked_select(self, mask); the number of results is not recorded."""
     return replace(moved(call.tensor(0), call.optional(1)), least=True)
 
 
@@ -174,7 +174,7 @@ def pad(call: Call) -> Work:
 
 
 def _into_result(call: Call) -> Work:
-    """Count what a call without values wrote, by the tensor that was read next."""
+    """Count a call without values, whose result's shape is known from its reader."""
     given = call.tensor(0)
     if call.result is None:
         raise Unrecorded
@@ -183,7 +183,7 @@ def _into_result(call: Call) -> Work:
 
 
 def _into_pooled(call: Call) -> Work:
-    """Count a pool without values: every input is read, and adds to one output at least."""
+    """Count a pool without values: each input is read and contributes to at least one output."""
     work = _into_result(call)
     given, result = call.tensor(0), call.result or ()
     if prod(result) >= given.elements:

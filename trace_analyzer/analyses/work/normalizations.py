@@ -1,8 +1,7 @@
 """Count normalization, softmax and losses over rows.
 
-FLOP are per element, from the definitions (see each function).
-
-Every tensor is read or written once, though kernels that do not keep a row on the chip read it two or three times.
+FLOP per element follow from the definitions (see each function). Each tensor is read or written once, although kernels
+that do not keep a row on the chip read it two or three times.
 """
 
 from trace_analyzer.analyses.work.calls import (
@@ -71,7 +70,8 @@ def _backward(
 def batch_norm(call: Call) -> Work:
     """Count native_batch_norm, cudnn_batch_norm, miopen_batch_norm(input, weight, bias, mean, var, training, ...).
 
-    Without running statistics _native_batch_norm_legit has the flag in their place; _batch_norm_with_update always trains.
+    Without running statistics, _native_batch_norm_legit has the flag training in their place; _batch_norm_with_update
+    always trains.
     """
     given, weight, bias = call.tensor(0), call.optional(1), call.optional(2)
     require(len(given.shape) >= 2)
@@ -108,7 +108,7 @@ def native_batch_norm_backward(call: Call) -> Work:
 
 
 def batch_statistics(call: Call) -> Work:
-    """Count batch_norm_stats(input, eps) of synchronized batch norm: mean and deviation of each channel."""
+    """Count batch_norm_stats(input, eps) of synchronized batch norm: mean and standard deviation of each channel."""
     given = call.tensor(0)
     require(len(given.shape) >= 2)
     return Work(
@@ -128,7 +128,7 @@ def batch_elements(call: Call) -> Work:
 def batch_sums(call: Call) -> Work:
     """Count batch_norm_backward_reduce(grad_out, input, mean, invstd, ...): subtract, multiply, two sums.
 
-    Of each channel four results are written.
+    Four results per channel are written.
     """
     gradient, given = call.tensor(0), call.tensor(1)
     require(gradient.elements == given.elements and len(given.shape) >= 2)
@@ -201,7 +201,7 @@ def softmax(call: Call) -> Work:
 
 
 def masked_softmax(call: Call) -> Work:
-    """Count _masked_softmax(self, mask, dim, mask_type) of fast transformer layers: as `softmax`, and the mask is read."""
+    """Count _masked_softmax(self, mask, dim, mask_type) of fast transformer layers: `softmax` that reads a mask."""
     given = call.tensor(0)
     return Work(
         5.0 * given.elements, total_bytes(given, call.tensor(1), Tensor(given.shape, given.dtype)), compute(given.dtype)
@@ -209,7 +209,7 @@ def masked_softmax(call: Call) -> Work:
 
 
 def biased_heads(call: Call) -> Work:
-    """Count _transform_bias_rescale_qkv(qkv, bias, heads): add, scale the third that is the query; three results."""
+    """Count _transform_bias_rescale_qkv(qkv, bias, heads): adds the bias, scales the query, writes three results."""
     given, bias = call.tensor(0), call.tensor(1)
     require(given.shape[-1:] == bias.shape[-1:])
     flop = given.elements * 4 / 3
@@ -219,7 +219,7 @@ def biased_heads(call: Call) -> Work:
 def softmax_backward(call: Call) -> Work:
     """Count _softmax_backward_data, _log_softmax_backward_data(grad_output, output, dim, input_dtype).
 
-    Multiply, add; subtract, multiply.
+    FLOP per element: multiply, add; subtract, multiply.
     """
     gradient, output = call.tensor(0), call.tensor(1)
     require(gradient.elements == output.elements)
@@ -236,7 +236,7 @@ def nll_loss(call: Call) -> Work:
 
 
 def nll_loss_backward(call: Call) -> Work:
-    """Count nll_loss_backward(grad_output, self, target, weight, ...): zeros, and one element of each row."""
+    """Count nll_loss_backward(grad_output, self, target, weight, ...): writes zeros and one element per row."""
     given, target = call.tensor(1), call.tensor(2)
     return Work(
         float(target.elements),

@@ -68,7 +68,7 @@ def norm(call: Call) -> Work:
 
 
 def both_moments(call: Call) -> Work:
-    """Count var_mean, std_mean: two results."""
+    """Count var_mean, std_mean, which write two results."""
     one = _SPREAD(call)
     given = call.tensor(0)
     whole = len(call.arguments) <= 2
@@ -101,7 +101,7 @@ def old_norm(call: Call) -> Work:
 
 
 def extremum(call: Call) -> Work:
-    """Count max, min: (self), (self, dim, keepdim) with indices, or elementwise with another tensor."""
+    """Count max, min: (self), or (self, dim, keepdim) with indices; the elementwise (self, other) stays unknown."""
     given, other = call.tensor(0), call.optional(1)
     if other is not None:
         raise Unrecorded

@@ -58,7 +58,7 @@ def whole_matches(graphs: pl.DataFrame, executed: pl.DataFrame) -> pl.DataFrame:
 
 
 def part_matches(graphs: pl.DataFrame, executed: pl.DataFrame) -> pl.DataFrame:
-    """Return the same for kernels in a run of enough neighbours that was also executed, without the whole sequence."""
+    """Return the columns of `whole_matches` for kernels in an executed run of enough neighbours, not of all kernels."""
     length = thresholds.REPLAY_NEIGHBOURS
     sequences = sequences_of(graphs)
     firsts = sequences.unique(["length", "sequence"], keep="first", maintain_order=True)
@@ -87,9 +87,10 @@ def part_matches(graphs: pl.DataFrame, executed: pl.DataFrame) -> pl.DataFrame:
 
 
 def captured_matches(graphs: pl.DataFrame, captured: pl.DataFrame) -> pl.DataFrame:
-    """Return the same for graph launches with as many kernels as a capture has launches, in its order.
+    """Return the columns of `whole_matches` for graph launches with as many kernels as a capture has launches.
 
-    ``captured`` has capture, place, call, operator_code and module_code; positions are its rows.
+    Kernels match launches in order. ``captured`` has capture, place, call, operator_code and module_code; positions are
+    its rows.
     """
     counts = captured.group_by("capture").len("length")
     lengths = graphs.group_by("launch_id").len("length").filter(pl.col("length") >= thresholds.REPLAY_KERNELS)
@@ -118,11 +119,10 @@ def _agreement(places: pl.DataFrame, executed: pl.DataFrame, by: list[str]) -> p
 
 
 def _runs(executed: pl.DataFrame, wanted: pl.DataFrame, length: int) -> pl.DataFrame:
-    """Return (sequence, length, first): where sequences of this length were executed.
+    """Return (sequence, length, first): the rows at which executions of sequences of this length start.
 
-    Of executions with equal calls, only the first is returned.
-
-    A window's sum of codes times powers, divided by the power at its start, is independent of its position.
+    Of executions with equal calls, only the first is returned. A window's sum of codes times powers, divided by the
+    power at its start, is independent of its position.
     """
     windows = executed.select(
         pl.int_range(pl.len(), dtype=pl.UInt32).alias("first"),

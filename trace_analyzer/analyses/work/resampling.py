@@ -53,7 +53,7 @@ def unfold_backward(call: Call) -> Work:
 
 
 def adaptive_max_pool(rank: int) -> Formula:
-    """Count adaptive_max_poolNd: every input is compared once; indices are also written."""
+    """Return the formula of adaptive_max_poolNd: compares every input once, and also writes indices."""
 
     def formula(call: Call) -> Work:
         given, size = call.tensor(0), call.numbers(1)
@@ -72,7 +72,10 @@ Bicubic is not counted.
 
 
 def grid_sampler(call: Call) -> Work:
-    """Count grid_sampler_2d, grid_sampler_3d(input, grid, mode, padding, align): (n, c, ...) at (n, ..., 2 or 3)."""
+    """Count grid_sampler_2d, grid_sampler_3d(input, grid, mode, padding, align): (n, c, ...) at (n, ..., 2 or 3).
+
+    The reads of the input are doubtful.
+    """
     given, grid = call.tensor(0), call.tensor(1)
     output = Tensor(_sampled(given, grid), given.dtype)
     per_tap = _BILINEAR.get(call.number(2)) if call.valued else None

@@ -96,7 +96,7 @@ def recorded_inputs(trace: Trace) -> pl.DataFrame:
 
 
 def with_work(activities: pl.DataFrame, launched: LaunchedWork, replayed: pl.DataFrame) -> pl.DataFrame:
-    """Add flop, moved_bytes, dtype and uses_tensor_cores to activities; kernels of graphs get them from their matches.
+    """Add flop, moved_bytes, dtype and uses_tensor_cores to activities; graphs' kernels take those of their matches.
 
     ``replayed`` has the columns of `trace_analyzer.analyses.replays.REPLAYED`.
     """
@@ -127,7 +127,7 @@ _OVERRULED = ("operator", "bucket", "group", "prior")
 
 
 def _calls(kernels: pl.DataFrame, inputs: pl.DataFrame) -> pl.DataFrame:
-    """Return kernels with the recorded arguments of their operator (operator_id, operator); none without any."""
+    """Return the kernels whose operator (operator_id, operator) has recorded arguments, with these arguments."""
     calls = lookup_inner(kernels, inputs, "operator_id")
     lists = pl.col("input_types").str.contains("TensorList")
     sizes = pl.when(lists).then(list_element_bytes()).alias("list_element_bytes")
@@ -217,7 +217,7 @@ def _shares(calls: pl.DataFrame) -> pl.DataFrame:
 
 
 def _source() -> pl.Expr:
-    """Return the source of a call's work: the record, or at least the record; null where unknown."""
+    """Return the source of a call's work: ``call`` or how the record was completed; null where the work is unknown."""
     return (
         pl.when(~pl.col("known"))
         .then(None)

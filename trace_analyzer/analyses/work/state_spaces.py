@@ -1,7 +1,7 @@
 """Count scans and causal convolutions of state-space models (Mamba, causal_conv1d, vLLM, SGLang).
 
-Argument orders: Mamba (`mamba_ssm/ops/selective_scan_interface.py`), causal_conv1d (`causal_conv1d/cpp_functions.py`), vLLM
-(`csrc/torch_bindings.cpp`), SGLang (`sgl-kernel/csrc/common_extension.cc`).
+Argument orders: Mamba (`mamba_ssm/ops/selective_scan_interface.py`), causal_conv1d (`causal_conv1d/cpp_functions.py`),
+vLLM (`csrc/torch_bindings.cpp`), SGLang (`sgl-kernel/csrc/common_extension.cc`).
 """
 
 from dataclasses import replace
@@ -22,8 +22,9 @@ from trace_analyzer.analyses.work.calls import (
 def scanned(call: Call) -> Work:
     """Count selective_scan_fwd, SelectiveScanFn(u, delta, A, B, C, D, z, delta bias, ...): a result of u's shape.
 
-    A state's element takes, per time step: exponent 2, product 2, multiply-add 2, product with C 2. States are not counted. Of what
-    follows C, gates of u's shape and vectors of A's height are read: where they stand differs where None is not recorded.
+    FLOP per element of a state and time step: exponential 2, multiplication 2, multiply-add 2, multiplication by C 2.
+    The bytes of states are not counted. Of the arguments after C, gates of u's shape and vectors of A's height are
+    read; their positions differ where None is not recorded.
     """
     given, delta, a, b, c = (call.tensor(i) for i in range(5))
     require(given.elements == delta.elements and len(a.shape) == 2)
@@ -34,9 +35,11 @@ def scanned(call: Call) -> Work:
 
 
 def causal_convolution(call: Call) -> Work:
-    """Count _causal_conv1d_fwd_cpp, causal_conv1d_fwd(x, weight, bias, ...): (..., channels, length) by (channels, taps).
+    """Count _causal_conv1d_fwd_cpp, causal_conv1d_fwd(x, weight, bias, ...): a causal convolution of each channel.
 
-    The activation is not counted; tokens that pad a graph's batch need not be computed: of operators that know them all is doubted.
+    Input and weight are (..., channels, length) and (channels, taps).
+    The activation is not counted. Tokens that pad a graph's batch need not be computed: all bytes of operators that can
+    skip them (vLLM, SGLang) are doubtful.
     """
     given, weight = call.tensor(0), call.tensor(1)
     require(len(given.shape) in (2, 3) and len(weight.shape) == 2 and weight.shape[0] in given.shape)
@@ -50,7 +53,7 @@ def causal_convolution(call: Call) -> Work:
 def convolution_step(call: Call) -> Work:
     """Count causal_conv1d_update(x, state, weight, bias, ...): x (samples, channels, [length]); a state row per sample.
 
-    Samples without a state are not computed: all is doubted.
+    Samples without a state are not computed: all bytes are doubtful.
     """
     given, state, weight = (call.tensor(i) for i in range(3))
     if len(weight.shape) != 2 or len(given.shape) not in (2, 3) or given.shape[1] != weight.shape[0]:
@@ -63,7 +66,8 @@ def convolution_step(call: Call) -> Work:
 def chunked_scan(call: Call) -> Work:
     """Count the bytes of MambaChunkScanCombinedFn(x, dt, A, B, C, ...), whose result has x's shape.
 
-    States between chunks are not counted. The work of a chunk depends on its size, which is unknown without recorded numbers.
+    States between chunks are not counted. The FLOP of a chunk depend on its size, which is unknown without recorded
+    numbers.
     """
     given, delta, a, b, c = (call.tensor(i) for i in range(5))
     if len(given.shape) != 4 or len(b.shape) != 4 or b.shape != c.shape or delta.shape != given.shape[:3]:
@@ -72,7 +76,7 @@ def chunked_scan(call: Call) -> Work:
 
 
 def whole_mixer(call: Call) -> Work:
-    """Count the bytes of MambaInnerFn(xz, ...): both halves of (samples, 2 channels, length) are read, one is written."""
+    """Count the bytes of MambaInnerFn(xz, ...): reads both halves of (samples, 2 channels, length), writes one."""
     both = call.tensor(0)
     if len(both.shape) != 3 or both.shape[1] % 2:
         raise Unrecorded
@@ -80,7 +84,7 @@ def whole_mixer(call: Call) -> Work:
 
 
 def projected_mixer(call: Call) -> Work:
-    """Count what MambaSplitConv1dScanCombinedFn(zxbcdt, ...) reads; the width of its result is a value."""
+    """Count the reads of MambaSplitConv1dScanCombinedFn(zxbcdt, ...); the width of its result depends on values."""
     both = call.tensor(0)
     if len(both.shape) != 3:
         raise Unrecorded

@@ -1,8 +1,8 @@
 """Count norms, activations, rotations and caches of inference libraries: vLLM, SGLang, FlashInfer, aiter, quack.
 
-Argument orders are those of the libraries' registrations: vLLM (`csrc/torch_bindings.cpp`, `csrc/libtorch_stable/torch_bindings.cpp`,
-`vllm/_aiter_ops.py`), SGLang (`sgl-kernel/csrc/common_extension.cc`), FlashInfer (`norm.py`), aiter (`aiter/ops/rmsnorm.py`), quack
-(`rmsnorm.py`).
+Argument orders are those of the libraries' registrations: vLLM (`csrc/torch_bindings.cpp`,
+`csrc/libtorch_stable/torch_bindings.cpp`, `vllm/_aiter_ops.py`), SGLang (`sgl-kernel/csrc/common_extension.cc`),
+FlashInfer (`norm.py`), aiter (`aiter/ops/rmsnorm.py`), quack (`rmsnorm.py`).
 """
 
 from dataclasses import replace
@@ -20,26 +20,26 @@ from trace_analyzer.analyses.work.calls import (
 
 
 def moved(flop: float, main: Tensor, *tensors: Tensor | None) -> Work:
-    """Return the work of tensors that are read or written once, computed in the type of the first."""
+    """Return the work of tensors that are read or written once each, with arithmetic in the type of ``main``."""
     return Work(flop, total_bytes(*tensors), compute(main.dtype))
 
 
 def rms_norm(call: Call) -> Work:
-    """Count rms_norm(out, input, [weight], eps): square, add, divide; scale."""
+    """Count rms_norm(out, input, [weight], eps): square, add, divide; with a weight, scale."""
     output, given, weight = call.tensor(0), call.tensor(1), call.optional(2)
     require(output.elements == given.elements)
     return moved((3.0 + (weight is not None)) * given.elements, given, output, given, weight)
 
 
 def returned_rms_norm(call: Call) -> Work:
-    """Count aiter's rmsnorm2d_fwd(input, weight, eps): as `rms_norm`, and the result is returned."""
+    """Count aiter's rmsnorm2d_fwd(input, weight, eps): an RMS norm that returns its result."""
     given, weight = call.tensor(0), call.tensor(1)
     require(given.shape[-1:] == weight.shape[-1:])
     return moved(4.0 * given.elements, given, Tensor(given.shape, given.dtype), given, weight)
 
 
 def add_rms_norm(call: Call) -> Work:
-    """Count fused_add_rms_norm(input, residual, [weight], eps): both are read and written in place."""
+    """Count fused_add_rms_norm(input, residual, [weight], eps): reads and writes both in place."""
     given, residual, weight = call.tensor(0), call.tensor(1), call.optional(2)
     require(given.elements == residual.elements)
     flop = (4.0 + (weight is not None)) * given.elements
@@ -64,7 +64,7 @@ def norm_of_all(call: Call) -> Work:
 def norm_gradients_of_all(call: Call) -> Work:
     """Count quack::_rmsnorm_bwd(x, weight, gradient, rstd, dx, [parts of dw], ...): each tensor once.
 
-    Normalized value 2, two sums 3, combination 4; the weight's gradient, multiply and add.
+    FLOP per element: normalized value 2, two sums 3, combination 4; for the weight's gradient, multiply and add.
     """
     given = call.tensor(0)
     require(bool(given.shape) and call.tensor(2).elements == given.elements)
@@ -79,16 +79,17 @@ def softmax_into(call: Call) -> Work:
 
 
 def gated(call: Call) -> Work:
-    """Count silu_and_mul, gelu_and_mul(out, input): the input holds both halves; activation 5, multiply."""
+    """Count silu_and_mul, gelu_and_mul(out, input): the input contains both halves; activation 5, multiply."""
     output, given = call.tensor(0), call.tensor(1)
     require(given.elements == 2 * output.elements)
     return moved(6.0 * output.elements, given, output, given)
 
 
 def gate_gradients(call: Call) -> Work:
-    """Count xformers::silu_bw_fused(a, b, gradient): read; the gradients of a and b and the gate are written.
+    """Count xformers::silu_bw_fused(a, b, gradient): reads these, writes the gradients of a and b, and the gate.
 
-    The gate 6, its derivative 5, products 2. Autocast may have halved FP32 before: that is doubted.
+    FLOP per element: gate 6, its derivative 5, multiplications 2. Autocast may have halved FP32 operands before: their
+    bytes are doubtful.
     """
     given = [call.tensor(i) for i in range(3)]
     require(len({tensor.elements for tensor in given}) == 1)
@@ -97,23 +98,24 @@ def gate_gradients(call: Call) -> Work:
 
 
 def activated(call: Call) -> Work:
-    """Count gelu_new, gelu_fast, gelu_quick(out, input): activation 5."""
+    """Count gelu_new, gelu_fast, gelu_quick(out, input): 5 FLOP per element."""
     output, given = call.tensor(0), call.tensor(1)
     require(given.elements == output.elements)
     return moved(5.0 * output.elements, given, output, given)
 
 
 def _rows(positions: Tensor, table: Tensor) -> Tensor:
-    """Return the rows of a table that as many positions name at most; several may name one row."""
+    """Return at most as many rows of a table as there are positions; several positions may name one row."""
     require(len(table.shape) == 2)
     return Tensor((min(positions.elements, table.shape[0]), table.shape[1]), table.dtype)
 
 
 def rotary(call: Call) -> Work:
-    """Count rotary_embedding(positions, query, key, head_size, cos_sin_cache, is_neox): in place, 3 FLOP an element.
+    """Count rotary_embedding(positions, query, key, head_size, cos_sin_cache, is_neox): in place, 3 FLOP per element.
 
-    Of each head, the cache's width is turned, which is less than the head in models of partial rotation. Without values the head
-    size is unknown: whole heads count, and are doubted. So are rows of the cache, which several positions may name.
+    The cache's width of each head is rotated, which is less than the head in models with partial rotation. Without
+    values, the head size is unknown: whole heads count, and are doubtful. Rows of the cache that several positions may
+    name are also doubtful.
     """
     positions, query, key, table = call.tensor(0), call.tensor(1), call.optional(2), call.tensor(4)
     rows = _rows(positions, table)
@@ -129,7 +131,8 @@ def rotary(call: Call) -> Work:
 def norm_and_rotation(call: Call) -> Work:
     """Count fused_qk_norm_rope(qkv, query heads, key heads, value heads, head size, eps, weights, cache, ...).
 
-    Of each token query and key heads are normalized (4 FLOP an element) and, as far as the cache is wide, turned (3), in place.
+    The query and key heads of each token are normalized (4 FLOP per element) and, within the cache's width, rotated
+    (3), in place.
     """
     packed, table, positions = call.tensor(0), call.tensor(8), call.tensor(10)
     query, key, value, width = (call.number(i) for i in range(1, 5))
@@ -145,7 +148,7 @@ def norm_and_rotation(call: Call) -> Work:
 def rotary_to(call: Call) -> Work:
     """Count apply_rope_pos_ids_cos_sin_cache(q, k, q out, k out, cache, positions, ...).
 
-    What it does not turn of a head need not move if it works in place: that is doubted.
+    The part of a head that is not rotated need not move in place: these bytes are doubtful.
     """
     query, key, query_out, key_out, table, positions = (call.tensor(i) for i in range(6))
     require(query.elements == query_out.elements and key.elements == key_out.elements)
@@ -157,7 +160,7 @@ def rotary_to(call: Call) -> Work:
 
 
 def _stored(slots: Tensor, *parts: tuple[Tensor, Tensor]) -> Work:
-    """Count tokens that are written to caches: as many as slots, in the cache's type; those without a slot are not."""
+    """Count tokens written to caches, as many as slots, in the caches' types; tokens without a slot are not written."""
     read, written = [], []
     for given, cache in parts:
         rows = min(given.shape[0], slots.elements)
@@ -171,7 +174,7 @@ def _stored(slots: Tensor, *parts: tuple[Tensor, Tensor]) -> Work:
 def store_cache(call: Call) -> Work:
     """Count reshape_and_cache_flash, store_cache(key, value, key_cache, value_cache, slots).
 
-    Key and value may have more tokens than there are slots: the rest pads a graph's batch.
+    Key and value may have more tokens than slots: the other tokens pad a graph's batch.
     """
     key, value, key_cache, value_cache, slots = (call.tensor(i) for i in range(5))
     require(bool(key.shape) and bool(value.shape))
@@ -186,7 +189,7 @@ def store_cache_last(call: Call) -> Work:
 
 
 def latent_cache(call: Call) -> Work:
-    """Count concat_and_cache_mla(latent, rope key, cache, slots, ...): both are written in the cache's type."""
+    """Count concat_and_cache_mla(latent, rope key, cache, slots, ...): writes both in the cache's type."""
     latent, key, cache, slots = (call.tensor(i) for i in range(4))
     require(bool(latent.shape) and bool(key.shape))
     return _stored(slots, (latent, cache), (key, cache))
@@ -195,7 +198,8 @@ def latent_cache(call: Call) -> Work:
 def turned_cache(call: Call) -> Work:
     """Count concat_and_cache_mla_rope_fused(positions, q, k, latent, cos and sin, neox, slots, cache, ...).
 
-    Query and key are turned in place; key and latent go to the cache. Tokens without a slot are not written: that is doubted.
+    Query and key are rotated in place; key and latent are written to the cache. Tokens without a slot are not written:
+    these bytes are doubtful.
     """
     positions, query, key, latent, slots, cache = (call.tensor(i) for i in (0, 1, 2, 3, 6, 7))
     written = [Tensor(latent.shape, cache.dtype), Tensor(key.shape, cache.dtype)]
@@ -206,14 +210,14 @@ def turned_cache(call: Call) -> Work:
 
 
 def joined(call: Call) -> Work:
-    """Count concat_mla_q(a, b, out): both are read and written side by side."""
+    """Count concat_mla_q(a, b, out): reads both, and writes them side by side."""
     one, other, output = (call.tensor(i) for i in range(3))
     require(output.elements == one.elements + other.elements)
     return moved(0.0, one, one, other, output)
 
 
 def joined_keys(call: Call) -> Work:
-    """Count concat_mla_k(out, a, b): b has one head, that is written beside each of a's."""
+    """Count concat_mla_k(out, a, b): b has one head, which is written beside each head of a."""
     output, one, other = (call.tensor(i) for i in range(3))
     require(bool(one.shape) and output.shape[:-1] == one.shape[:-1])
     return moved(0.0, output, output, one, other)

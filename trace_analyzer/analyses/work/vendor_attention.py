@@ -38,8 +38,8 @@ from trace_analyzer.analyses.work.calls import (
 def paged(call: Call) -> Work:
     """Count aiter::mha_batch_prefill(q, k_cache, v_cache, cu_seqlens_q, kv_indptr, kv_page_indices, max_q, max_k, ...).
 
-    Keys lie in a cache. Where all queries are as long as the longest keys, and causal attention needs no fewer
-    keys than queries, every sequence has exactly that many keys.
+    The keys are in a cache. Where all queries are as long as the longest keys, every sequence has exactly that many
+    keys, because causal attention needs at least as many keys as queries.
     """
     query, key, value = (call.tensor(i) for i in range(3))
     if not len(query.shape) == len(key.shape) == len(value.shape) == 3:
@@ -57,9 +57,9 @@ def paged(call: Call) -> Work:
 
 
 def varlen(call: Call) -> Work:
-    """Count flash_attn::_flash_attn_varlen_forward(q, k, v, offsets ..., longest ..., dropout, scale, causal, window ...).
+    """Count _flash_attn_varlen_forward(q, k, v, offsets ..., longest ..., dropout, scale, causal, window ...).
 
-    A block table, or lengths of keys in use, mean keys in a cache.
+    A block table or lengths of used keys mean that the keys are in a cache.
     """
     if call.optional(15) is not None or call.optional(17) is not None:
         return cached(call, value=2)
@@ -67,9 +67,9 @@ def varlen(call: Call) -> Work:
 
 
 def packed_or_cached(call: Call) -> Work:
-    """Count attention(q, k, v, two offsets, ...) whose mask stands at different places: bytes alone.
+    """Count the bytes of attention(q, k, v, two offsets, ...) whose mask has no fixed position.
 
-    Further lists of integers (lengths in use) or keys in blocks mean a cache; lengths of queries leave some of them out.
+    Further lists of integers (used lengths) or keys in blocks mean a cache; then some queries may not be used.
     """
     query, key = call.tensor(0), call.tensor(1)
     lengths = [t for t in call.given(5) if t.dtype is not None and t.dtype.compute is None and t.shape]
@@ -79,14 +79,14 @@ def packed_or_cached(call: Call) -> Work:
 
 
 def _some_queries(work: Work) -> Work:
-    """Return the work of a call of which some queries may not be in use."""
+    """Return the work of a call that may not use all queries: all its bytes are doubtful."""
     return replace(work, doubtful_bytes=work.moved_bytes or 0.0)
 
 
 def unmasked_gradient_bytes(call: Call) -> Work:
     """Count the bytes of efficient_attention_backward_cutlass(gradient, q, k, v, ...).
 
-    All are read, and the gradients of q, k and v written. Where the mask stands differs between versions.
+    All four are read, and the gradients of q, k and v are written. The mask's position differs between versions.
     """
     gradient, query, key, value = (call.tensor(i) for i in range(4))
     if not len(query.shape) == len(key.shape) == len(value.shape) >= 3 or key.shape[:-1] != value.shape[:-1]:
@@ -95,7 +95,7 @@ def unmasked_gradient_bytes(call: Call) -> Work:
 
 
 def packed_keys_bytes(call: Call) -> Work:
-    """Count FlashAttnKVPackedFunc(q, kv, ...): (..., 2, heads, width) hold key and value; the result is like the query."""
+    """Count the bytes of FlashAttnKVPackedFunc(q, kv, ...): kv is (..., 2, heads, width); the result is like q."""
     query, both = call.tensor(0), call.tensor(1)
     if len(both.shape) < 3 or both.shape[-3] != 2:
         raise Unrecorded
@@ -103,7 +103,7 @@ def packed_keys_bytes(call: Call) -> Work:
 
 
 def packed_bytes(call: Call) -> Work:
-    """Count FlashAttnQKVPackedFunc(qkv): (..., 3, heads, width) hold query, key and value; the result is a third of it."""
+    """Count the bytes of FlashAttnQKVPackedFunc(qkv), (..., 3, heads, width); the result is a third of it."""
     given = call.tensor(0)
     if len(given.shape) < 3 or given.shape[-3] != 3:
         raise Unrecorded
@@ -111,9 +111,10 @@ def packed_bytes(call: Call) -> Work:
 
 
 def of_gradient(call: Call) -> Work:
-    """Count the backward pass of an autograd function: the gradient is read, and that of the query written.
+    """Count the backward pass of an autograd function: reads the gradient, writes the query's gradient.
 
-    Where the forward call is known, query, key and value are read and have gradients, and the result is read.
+    Where the forward call is known, it also reads query, key, value and result, and writes the gradients of key and
+    value.
     """
     gradient = call.tensor(0)
     shapes = [shape for shape in call.outer_shapes[:3] if shape is not None]
@@ -126,15 +127,15 @@ def of_gradient(call: Call) -> Work:
 
 
 _OF_CACHES = (3, 5, 10, 11, 14, 15, 16)
-"""Arguments of flash-attn 3 that add keys, make them from the query, count those in use or pick them from a cache."""
+"""Arguments of flash-attn 3 that add keys, make them from the query, count the used ones or pick them from a cache."""
 _CHUNK = 27
-"""Position of flash-attn 3's chunk of attention, in whole tokens; a number with a fraction there is the cap of old versions."""
+"""Position of flash-attn 3's attention chunk, an integer; in old versions, a float at this position is the softcap."""
 
 
 def whole_or_cached(call: Call) -> Work:
     """Count flash_attn_3::fwd(q, k, v, k new, v new, ...).
 
-    Keys and values are read whole, unless they lie in a cache; the FLOP of packed sequences are not recorded.
+    Keys and values are read whole, unless they are in a cache. The FLOP of packed sequences are unknown.
     """
     if not call.valued or any(call.optional(position) is not None for position in _OF_CACHES):
         return _some_queries(cached(call, value=2))
@@ -146,23 +147,23 @@ def whole_or_cached(call: Call) -> Work:
 
 
 def whole_backward(call: Call) -> Work:
-    """Count flash_attn_3::bwd(gradient, q, k, v, result, sums, three gradients, offsets ..., causal at 16, window ...)."""
+    """Count flash_attn_3::bwd(gradient, q, k, v, result, sums, three gradients, offsets ..., causal, window ...)."""
     if any(call.optional(position) is not None for position in (9, 10, 11, 12)):
         return unmasked_gradient_bytes(call)
     return backward(call, layout=SEQUENCE_FIRST, mask=windowed_at(16, 17, 18), output=4)
 
 
 def operator_backward(call: Call) -> Work:
-    """Count flash_attn_3::_flash_attn_backward(gradient, q, k, v, result, sums, offsets ..., causal at 16, window ...)."""
+    """Count flash_attn_3::_flash_attn_backward(gradient, q, k, v, result, sums, offsets ..., causal, window ...)."""
     if any(call.optional(position) is not None for position in (6, 7, 8, 9)):
         return unmasked_gradient_bytes(call)
     return backward(call, layout=SEQUENCE_FIRST, mask=windowed_at(16, 17, 18), output=4)
 
 
 def unified(call: Call) -> Work:
-    """Count vllm::unified_attention_with_output(query, key, value, output, ...): this step's tokens, not the cache's.
+    """Count vllm::unified_attention_with_output(query, key, value, output, ...): tokens of this step, not the cache.
 
-    Tokens that pad a graph's batch are not computed, and the cache may hold narrower types: all of it is doubted.
+    Tokens that pad a graph's batch are not computed, and the cache may have a narrower type: all bytes are doubtful.
     """
     query, key, value = call.tensor(0), call.optional(1), call.optional(2)
     output = call.optional(3) or query
@@ -171,24 +172,24 @@ def unified(call: Call) -> Work:
 
 
 def latent(call: Call) -> Work:
-    """Count vllm::unified_mla_attention(query, latent, rope key, [output], ...): the query and, where given, the result."""
+    """Count vllm::unified_mla_attention(query, latent, rope key, [output], ...): the query and a given result."""
     query = call.tensor(0)
     moved = total_bytes(query, call.optional(3))
     return Work(None, moved, compute(query.dtype), moved, least=True)
 
 
 def latent_decode(call: Call) -> Work:
-    """Count sm100_cutlass_mla_decode(out, sums, query, rope query, cache, ...): these, not what it reads of the cache."""
+    """Count sm100_cutlass_mla_decode(out, sums, query, rope query, cache, ...): output and queries, not the cache."""
     first = 2 if call.operator.startswith("_C::") else 1
     output, query, turned = call.tensor(0), call.tensor(first), call.tensor(first + 1)
     return Work(None, total_bytes(output, query, turned), compute(query.dtype), least=True)
 
 
 def fused(call: Call) -> Work:
-    """Count Transformer Engine's FusedAttnFunc: query, key and value are its tensors of three dimensions or more.
+    """Count Transformer Engine's FusedAttnFunc, whose first three tensors of three or more dimensions are q, k, v.
 
-    Where they stand differs between versions. Padding between packed sequences is not read, and fp8 kernels read narrower
-    copies: all of it is doubted.
+    Their positions differ between versions. Padding between packed sequences is not read, and fp8 kernels read narrower
+    copies: all bytes are doubtful.
     """
     given = [t for t in call.given() if len(t.shape) >= 3 and compute(t.dtype) is not None]
     if len(given) < 3 or len({len(t.shape) for t in given[:3]}) != 1 or given[1].shape[:-1] != given[2].shape[:-1]:

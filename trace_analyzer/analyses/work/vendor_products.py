@@ -1,9 +1,9 @@
-"""Count matrix products of inference libraries: scaled and weight-quantized ones, and those of experts.
+"""Count matmuls of inference libraries: scaled and weight-quantized ones, and those of experts.
 
-Argument orders are those of the libraries' registrations: vLLM (`csrc/torch_bindings.cpp`, `csrc/libtorch_stable/torch_bindings.cpp`,
-`csrc/rocm/torch_bindings.cpp`, `fused_moe.py`, `_aiter_ops.py`, `utils/flashinfer.py`), SGLang (`sgl-kernel/csrc/common_extension.cc`,
-`fused_moe_triton/fused_moe.py`, `fp8_kernel.py`), FBGEMM and MSLK (`gemm_ops`, `quantize_ops`). FLOP: 2 per multiply-add, in the
-operands' type.
+Argument orders are those of the libraries' registrations: vLLM (`csrc/torch_bindings.cpp`,
+`csrc/libtorch_stable/torch_bindings.cpp`, `csrc/rocm/torch_bindings.cpp`, `fused_moe.py`, `_aiter_ops.py`,
+`utils/flashinfer.py`), SGLang (`sgl-kernel/csrc/common_extension.cc`, `fused_moe_triton/fused_moe.py`,
+`fp8_kernel.py`), FBGEMM and MSLK (`gemm_ops`, `quantize_ops`). FLOP: 2 per multiply-add, in the operands' type.
 """
 
 from dataclasses import replace
@@ -25,9 +25,9 @@ from trace_analyzer.analyses.work.calls import (
 )
 
 _BF16 = DTYPES["c10::BFloat16"]
-"""What products of fp8 and int8 return where the call does not say it."""
+"""Result type of fp8 and int8 matmuls where the call does not record it."""
 _PACKED_GROUP = 8
-"""Bytes of 4-bit elements that share a scale, at least."""
+"""Least bytes of 4-bit elements that share a scale."""
 
 
 def _counted(flop: float, dtype: Dtype | None, *tensors: Tensor | None) -> Work:
@@ -37,7 +37,7 @@ def _counted(flop: float, dtype: Dtype | None, *tensors: Tensor | None) -> Work:
 
 
 def written(call: Call) -> Work:
-    """Count (output, a, b, ...): a (m, k); b (k, n) or transposed (n, k)."""
+    """Count cutlass_scaled_mm, dsv3_router_gemm(output, a, b, ...): a (m, k); b (k, n) or transposed (n, k)."""
     output, a, b = (call.tensor(i) for i in range(3))
     require(len(a.shape) == len(b.shape) == len(output.shape) == 2)
     m, k = a.shape
@@ -46,9 +46,9 @@ def written(call: Call) -> Work:
 
 
 def written_fp4(call: Call) -> Work:
-    """Count cutlass_scaled_fp4_mm(output, a, b, scales ...): two elements in a byte of a (m, k / 2) and b (n, k / 2).
+    """Count cutlass_scaled_fp4_mm(output, a, b, scales ...): two elements per byte of a (m, k / 2) and b (n, k / 2).
 
-    Of each 16 elements one scale is read; their tensors are padded to whole tiles.
+    One scale per 16 elements is read; tensors of scales are padded to whole tiles.
     """
     output, a, b = (call.tensor(i) for i in range(3))
     require(len(a.shape) == len(b.shape) == 2 and a.shape[1] == b.shape[1])
@@ -65,7 +65,7 @@ def returned_fp4(call: Call) -> Work:
 
 
 def rowwise_fp4(call: Call) -> Work:
-    """Count f4f4bf16(x, w, scales ...): two elements in a byte of x (m, k / 2) and w (n, k / 2), to bf16."""
+    """Count f4f4bf16(x, w, scales ...): two elements per byte of x (m, k / 2) and w (n, k / 2), to bf16."""
     a, b = call.tensor(0), call.tensor(1)
     require(len(a.shape) == len(b.shape) == 2 and a.shape[1] == b.shape[1])
     return _fp4(Tensor((a.shape[0], b.shape[0]), _BF16), a, b, call.optional(2), call.optional(3))
@@ -90,7 +90,7 @@ def scaled(call: Call) -> Work:
 
 
 def rowwise(call: Call) -> Work:
-    """Count f8f8bf16_rowwise and its kin (x, w, scales ..., [output]): (..., m, k) x (..., n, k), transposed, to bf16."""
+    """Count f8f8bf16_rowwise and similar (x, w, scales ..., [output]): (..., m, k) x (..., n, k) transposed, bf16."""
     a, b = call.tensor(0), call.tensor(1)
     require(len(a.shape) >= 2 and len(b.shape) in (2, len(a.shape)) and a.shape[-1] == b.shape[-1])
     output = Tensor((*a.shape[:-1], b.shape[-2]), _BF16)
@@ -99,7 +99,7 @@ def rowwise(call: Call) -> Work:
 
 
 def _wider(a: Tensor, b: Tensor) -> Dtype | None:
-    """Return the wider type of two operands: narrower ones are widened before they are multiplied."""
+    """Return the wider type of two operands, to which the kernel converts the narrower one."""
     return a.dtype if a.dtype is None or b.dtype is None or a.size >= b.size else b.dtype
 
 
@@ -122,7 +122,7 @@ def batched(call: Call) -> Work:
 
 
 def rowwise_int4(call: Call) -> Work:
-    """Count bf16i4bf16_rowwise and its kin (x, w, scales ...): two weights in a byte of w (..., n, k / 2)."""
+    """Count bf16i4bf16_rowwise and similar (x, w, scales ...): two weights per byte of w (..., n, k / 2)."""
     a, b = call.tensor(0), call.tensor(1)
     require(len(a.shape) == len(b.shape) >= 2 and a.shape[:-2] == b.shape[:-2] and a.shape[-1] == 2 * b.shape[-1])
     output = Tensor((*a.shape[:-1], b.shape[-2]), _BF16)
@@ -130,10 +130,10 @@ def rowwise_int4(call: Call) -> Work:
 
 
 def packed_weight(call: Call) -> Work:
-    """Count awq_gemm, gptq_gemm and Marlin's products of a (m, k) with packed weights.
+    """Count awq_gemm, gptq_gemm and Marlin's matmuls of a (m, k) with packed weights of 2 to 8 bits.
 
-    The weight is the first matrix of integers; what it is multiplied into may stand before it. Its scales, (groups, n), the next
-    matrix of a float type, tell n. A weight has 2 to 8 bits. Zero points and work areas are not counted.
+    The weight is the first matrix of integers; the output may precede it. The next matrix of a float type contains its
+    scales (groups, n), whose shape determines n. Zero points and workspaces are not counted.
     """
     a = call.tensor(0)
     require(len(a.shape) == 2)
@@ -146,7 +146,7 @@ def packed_weight(call: Call) -> Work:
 
 
 def prepacked_weight(call: Call) -> Work:
-    """Count machete_mm, cutlass_w4a8_mm(a, b, ...): a (m, k), b in words (k / elements a word, n)."""
+    """Count machete_mm, cutlass_w4a8_mm(a, b, ...): a (m, k); b in words, (k / elements per word, n)."""
     a, b = call.tensor(0), call.tensor(1)
     require(len(a.shape) == 2)
     if len(b.shape) != 2 or b.dtype != DTYPES["int"]:
@@ -165,7 +165,10 @@ def _packed(a: Tensor, weight: Tensor, n: int, *scales: Tensor) -> Work:
 
 
 def eight_bit_rows(call: Call) -> Work:
-    """Count qserve_w4a8_per_chn_gemm(a, w, scales ..., output): a (m, k), two weights in a byte of w (n, k / 2), in 8 bits."""
+    """Count qserve_w4a8_per_chn_gemm(a, w, scales ..., output): a (m, k), two weights per byte of w (n, k / 2).
+
+    The matmul is computed in 8 bits.
+    """
     given = call.given()
     require(len(given) > 2)
     a, b, output = given[0], given[1], given[-1]
@@ -187,7 +190,7 @@ def linear(call: Call) -> Work:
 
 
 def from_blocks(call: Call) -> Work:
-    """Count ggml_mul_mat_a8, ggml_mul_mat_vec_a8(blocks, x, kind, n): x (m, k) by n rows of blocks, in 8 bits."""
+    """Count ggml_mul_mat_a8, ggml_mul_mat_vec_a8(blocks, x, kind, n): x (m, k) times n rows of blocks, in 8 bits."""
     blocks, x, n = call.tensor(0), call.tensor(1), call.number(3)
     require(len(x.shape) == 2 and n >= 0)
     output = tensor_of((x.shape[0], n), x.dtype)
@@ -195,7 +198,7 @@ def from_blocks(call: Call) -> Work:
 
 
 def bytes_weight(call: Call) -> Work:
-    """Count allspark_w8a16_gemm(a, w, scales, zeros, n, ...): a (m, k) by n columns of weights of a byte, padded."""
+    """Count allspark_w8a16_gemm(a, w, scales, zeros, n, ...): a (m, k) times n columns of 8-bit weights, padded."""
     a, w, n = call.tensor(0), call.tensor(1), call.number(4)
     require(len(a.shape) == len(w.shape) == 2 and 0 <= n * a.shape[1] <= w.elements)
     output = tensor_of((a.shape[0], n), a.dtype)
@@ -204,7 +207,7 @@ def bytes_weight(call: Call) -> Work:
 
 
 def few_bits(call: Call) -> Work:
-    """Count torchao::quant_llm_linear(exponent, mantissa, x, w, scales, ...): x (m, k) times n rows of packed weights."""
+    """Count torchao::quant_llm_linear(exponent, mantissa, x, w, scales, ...): x (m, k), n rows of packed weights."""
     bits, x, w = 1 + call.number(0) + call.number(1), call.tensor(2), call.tensor(3)
     require(len(x.shape) == len(w.shape) == 2 and w.shape[1] * 8 == x.shape[1] * bits)
     output = Tensor((x.shape[0], w.shape[0]), x.dtype)
@@ -214,9 +217,10 @@ def few_bits(call: Call) -> Work:
 def experts(call: Call) -> Work:
     """Count inplace_fused_experts, outplace_fused_experts(hidden, w1, w2, topk_weights, topk_ids, ...).
 
-    Each of the top k experts of a token multiplies its (h) by w1 (experts, 2 i, h; i without a gate) and the result by w2
-    (experts, h, i); weights may be packed along their last dimension. Of the weights, those of k experts must be read; of the others up to as many as
-    there are rows may be: that is doubted. Experts on several devices are unknown: which tokens are computed here is no part of a trace.
+    Each of a token's top k experts multiplies it (h) by w1 (experts, 2 i, h; i without a gate) and the result by w2
+    (experts, h, i); weights may be packed along their last dimension. The weights of k experts must be read; those of
+    further experts, at most one per row, may be read: they are doubtful. With experts on several devices, the work is
+    unknown, because a trace does not show which tokens are computed on this device.
     """
     if _elsewhere(call):
         raise Unrecorded
@@ -247,11 +251,11 @@ def _local_experts(call: Call) -> Work:
 
 
 _SWITCHES = range(19, 27)
-"""Where SGLang's flags stand that leave tokens of absent experts out (filter_expert) or results apart (no_combine)."""
+"""Positions of SGLang's flags that skip tokens of absent experts (filter_expert) or keep results apart (no_combine)."""
 
 
 def _elsewhere(call: Call) -> bool:
-    """Return whether experts may be on other devices: a map of more than are here, or a flag that skips them."""
+    """Return whether experts may be on other devices: a map has more experts than weights, or a flag skips some."""
     weights = call.tensor(1)
     count = weights.shape[0] if weights.shape else 0
     maps = [t for t in call.given(5) if len(t.shape) == 1 and t.dtype in (DTYPES["int"], DTYPES["long"])]
@@ -259,7 +263,7 @@ def _elsewhere(call: Call) -> bool:
 
 
 def _experts_type(hidden: Tensor, weight: Tensor, packed: int) -> Dtype | None:
-    """Return the narrowest type that the products may be computed in: 8-bit weights may meet 8-bit activations."""
+    """Return the narrowest type in which the matmuls may be computed: 8-bit weights may meet 8-bit activations."""
     narrow = weight.dtype is not None and weight.dtype.compute in ("fp8", "fp4", "int8")
     return weight.dtype if narrow and (packed == 1 or weight.dtype != BYTE) else hidden.dtype
 
@@ -267,8 +271,8 @@ def _experts_type(hidden: Tensor, weight: Tensor, packed: int) -> Dtype | None:
 def masked_experts(count: int, padding: tuple[int, int]) -> Formula:
     """Return the formula of aiter's fused_moe_ and of vLLM's operator around it.
 
-    Arguments are (hidden, w1, w2, topk_weight, topk_ids, expert_mask, ...).
-    A mask, a count of tokens at ``count``, padding of widths at ``padding``, or weights of shared experts leave the work unknown.
+    Arguments are (hidden, w1, w2, topk_weight, topk_ids, expert_mask, ...). With a mask, a number of tokens at
+    ``count``, padding of widths at ``padding``, or weights of shared experts, the work is unknown.
     """
 
     def formula(call: Call) -> Work:
@@ -284,8 +288,9 @@ def masked_experts(count: int, padding: tuple[int, int]) -> Formula:
 def marlin_experts(call: Call) -> Work:
     """Count moe_wna16_marlin_gemm(a, c, packed weights, ...).
 
-    Then come scales, ..., sorted ids, expert ids, padded, topk_weights, block and top k. After the block and the top k come flags (the second of earlier versions: is_ep), the weights' type, and the sizes m, n and k. Without that
-    flag the room for sorted ids tells whether all experts are here: it has a block less one for each.
+    After the packed weights come scales, ..., sorted ids, expert ids, padded, topk_weights, block, top k, flags (the
+    second one of earlier versions is is_ep), the weights' type, and the sizes m, n and k. Without is_ep, the buffer of
+    sorted ids shows whether all experts are on this device: then it has room for block - 1 further ids per expert.
     """
     if not call.valued:
         raise Unrecorded
@@ -313,9 +318,9 @@ def marlin_experts(call: Call) -> Work:
 
 
 def with_epilogue(call: Call) -> Work:
-    """Count quack's gemm(A, B), gemm_out(A, B, out, ...) and its kin: (m, k) x (k, n), or batches of them; each tensor once.
+    """Count quack's gemm(A, B), gemm_out(A, B, out, ...) and similar: (m, k) x (k, n), or batches of them.
 
-    Lists of integers (offsets, rows to gather) leave the work unknown.
+    Each tensor is read or written once. With lists of integers (offsets, rows to gather), the work is unknown.
     """
     first, second, given = call.tensor(0), call.tensor(1), call.given()
     fits = len(first.shape) == len(second.shape) in (2, 3) and first.shape[:-2] == second.shape[:-2]
@@ -328,9 +333,10 @@ def with_epilogue(call: Call) -> Work:
 
 
 def both_halves(call: Call) -> Work:
-    """Count xformers::dual_gemm_silu_identity_mul(x, w1, [b1], w2, [b2]): (m, k) by two (n, k), transposed.
+    """Count xformers::dual_gemm_silu_identity_mul(x, w1, [b1], w2, [b2]): (m, k) x two (n, k), transposed.
 
-    Both products and their gate are written. Wider types than it computes in (autocast) leave the work unknown.
+    Both matmuls' results and their gate are written. With types wider than the kernel's (autocast), the work is
+    unknown.
     """
     x, first, second = call.tensor(0), call.tensor(1), call.tensor(3)
     require(len(x.shape) == len(first.shape) == 2 and first.shape == second.shape and x.shape[1] == first.shape[1])

@@ -1,7 +1,8 @@
-"""Count operators that narrow or widen types: of vLLM, SGLang, aiter and FBGEMM, alone or after a norm or activation.
+"""Count quantization and dequantization of vLLM, SGLang, aiter and FBGEMM, alone or after a norm or activation.
 
-Argument orders are those of the libraries' registrations: vLLM (`csrc/torch_bindings.cpp`, `csrc/libtorch_stable/torch_bindings.cpp`,
-`vllm/_aiter_ops.py`), SGLang (`sgl-kernel/csrc/common_extension.cc`), aiter (`aiter/ops/rmsnorm.py`), FBGEMM (`quantize_ops`, `gen_ai`).
+Argument orders are those of the libraries' registrations: vLLM (`csrc/torch_bindings.cpp`,
+`csrc/libtorch_stable/torch_bindings.cpp`, `vllm/_aiter_ops.py`), SGLang (`sgl-kernel/csrc/common_extension.cc`), aiter
+(`aiter/ops/rmsnorm.py`), FBGEMM (`quantize_ops`, `gen_ai`).
 """
 
 import math
@@ -28,7 +29,7 @@ from trace_analyzer.analyses.work.vendor import moved
 def quantized(call: Call) -> Work:
     """Count static_scaled_fp8_quant, dynamic_scaled_fp8_quant(out, input, scale): multiply, clamp.
 
-    The result may have more rows, which pad it.
+    The result may have further rows as padding.
     """
     output, given, scale = call.tensor(0), call.tensor(1), call.optional(2)
     if output.elements < given.elements:
@@ -37,7 +38,7 @@ def quantized(call: Call) -> Work:
 
 
 def gated_quantized(call: Call) -> Work:
-    """Count silu_and_mul_quant, silu_and_mul_per_block_quant(out, input, scales): as a gate, then multiply and clamp."""
+    """Count silu_and_mul_quant, silu_and_mul_per_block_quant(out, input, scales): gate 6, multiply, clamp."""
     output, given = call.tensor(0), call.tensor(1)
     require(given.elements == 2 * output.elements)
     return moved(8.0 * output.elements, given, output, given, *call.given(2))
@@ -50,13 +51,13 @@ _RESIDUALS = {
     "rms_norm_dynamic_per_token_quant": 6,
     "rms_norm_per_block_quant": 6,
 }
-"""Where operators that add a residual have it."""
+"""Position of the residual, by the name of the operator that adds one."""
 
 
 def norm_quantized(call: Call) -> Work:
-    """Count rms_norm_static_fp8_quant and its kin (out, input, weight, scale, ...): normalize 4, scale and clamp 2.
+    """Count rms_norm_static_fp8_quant and similar (out, input, weight, scale, ...): normalize 4, scale and clamp 2.
 
-    A residual is read and written.
+    A residual is read and written, and takes an addition.
     """
     output, given = call.tensor(0), call.tensor(1)
     require(output.elements == given.elements)
@@ -75,9 +76,10 @@ def added_norm_quantized(call: Call) -> Work:
 
 
 def group_quantized(call: Call) -> Work:
-    """Count sgl_per_token_group_quant_fp8 and its kin (input, out, scales, ...): largest value, multiply, clamp.
+    """Count sgl_per_token_group_quant_fp8 and similar (input, out, scales, ...): maximum, multiply, clamp.
 
-    An input of twice the size is a gate's (fuse_silu_and_mul); rows that a tensor counts (masked_m) leave the work unknown.
+    An input of twice the output's size is that of a gate (fuse_silu_and_mul). With a tensor of row counts (masked_m),
+    the work is unknown.
     """
     given, output = call.tensor(0), call.tensor(1)
     if call.optional(9) is not None:
@@ -89,10 +91,10 @@ def group_quantized(call: Call) -> Work:
 
 
 def quantized_fp4(call: Call) -> Work:
-    """Count scaled_fp4_quant(out, input, scales, scale) and (input, scale, ...): largest value, multiply, clamp.
+    """Count scaled_fp4_quant(out, input, scales, scale) and (input, scale, ...): maximum, multiply, clamp.
 
-    The input is the largest tensor of a half type; two of its elements become a byte. Scales, one of 16 elements, may be padded: they
-    are not counted.
+    The input is the largest tensor in FP16 or BF16; two of its elements become one byte. Scales, one per 16 elements,
+    may be padded and are not counted.
     """
     halves = [t for t in call.given() if compute(t.dtype) in ("fp16", "bf16")]
     if not halves:
@@ -102,14 +104,17 @@ def quantized_fp4(call: Call) -> Work:
 
 
 def gated_fp4(call: Call) -> Work:
-    """Count silu_and_mul_nvfp4_quant(out, scales, input, scale): as a gate, then as `quantized_fp4`."""
+    """Count silu_and_mul_nvfp4_quant(out, scales, input, scale): a gate, then `quantized_fp4` of its result."""
     output, given = call.tensor(0), call.tensor(2)
     require(output.bytes * 4 == given.elements)
     return replace(moved(4.5 * given.elements, given, output, given), least=True)
 
 
 def from_packed_words(call: Call) -> Work:
-    """Count awq_dequantize(words, scales, zeros, ...): eight elements in a word (k, n / 8), to (k, n) of the scales' type."""
+    """Count awq_dequantize(words, scales, zeros, ...): eight elements per word (k, n / 8), to (k, n).
+
+    The result has the scales' type.
+    """
     words, scales = call.tensor(0), call.tensor(1)
     require(len(words.shape) == len(scales.shape) == 2 and scales.shape[1] == 8 * words.shape[1])
     written = Tensor((words.shape[0], scales.shape[1]), scales.dtype)
@@ -117,7 +122,7 @@ def from_packed_words(call: Call) -> Work:
 
 
 def from_blocks(call: Call) -> Work:
-    """Count ggml_dequantize(blocks, kind, m, n, dtype): bytes of blocks, to (m, n), half types by default."""
+    """Count ggml_dequantize(blocks, kind, m, n, dtype): bytes of blocks to (m, n), in FP16 by default."""
     blocks, m, n = call.tensor(0), call.number(2), call.number(3)
     written = tensor_of((m, n), call.type_at(4) or DTYPES["c10::Half"])
     return moved(2.0 * written.elements, written, blocks, written)
@@ -133,14 +138,11 @@ def converted(call: Call) -> Work:
 _ROWWISE_SCALES = 8
 """Bytes that FBGEMM's rowwise formats append to each row: a scale and a bias in float (fbgemm_gpu, quantize_ops)."""
 _HALVES = (1, 5)
-"""FBGEMM's numbers of half types (SparseType) in which a result may be asked for."""
+"""FBGEMM's numbers (SparseType) of 16-bit types that can be requested for a result."""
 
 
 def to_rowwise_bytes(call: Call) -> Work:
-    """Count FloatToFP8RowwiseQuantized, FloatToFused8BitRowwiseQuantized(input).
-
-    They write a byte per element, and each row's scales.
-    """
+    """Count FloatToFP8RowwiseQuantized, FloatToFused8BitRowwiseQuantized(input): bytes, and scales of each row."""
     given = call.tensor(0)
     require(len(given.shape) == 2)
     written = Tensor((given.shape[0], given.shape[1] + _ROWWISE_SCALES), BYTE)
@@ -148,7 +150,7 @@ def to_rowwise_bytes(call: Call) -> Work:
 
 
 def from_rowwise_bytes(call: Call) -> Work:
-    """Count FP8RowwiseQuantizedToFloat(input, forward, [type]), Fused8BitRowwiseQuantizedToFloat(input): the way back."""
+    """Count FP8RowwiseQuantizedToFloat(input, forward, [type]), Fused8BitRowwiseQuantizedToFloat(input)."""
     given = call.tensor(0)
     require(len(given.shape) == 2 and given.shape[1] > _ROWWISE_SCALES)
     narrow = call.value(2) in _HALVES if call.valued else len(call.arguments) > 2
@@ -158,32 +160,32 @@ def from_rowwise_bytes(call: Call) -> Work:
 
 
 def to_bytes(call: Call) -> Work:
-    """Count FloatToHFP8Quantized(input): a byte per element."""
+    """Count FloatToHFP8Quantized(input), which writes a byte per element."""
     given = call.tensor(0)
     return moved(2.0 * given.elements, given, given, Tensor(given.shape, BYTE))
 
 
 def from_bytes(call: Call) -> Work:
-    """Count HFP8QuantizedToFloat(input): a float per byte."""
+    """Count HFP8QuantizedToFloat(input), which writes a float per byte."""
     given = call.tensor(0)
     return moved(2.0 * given.elements, Tensor(given.shape, FLOAT32), given, Tensor(given.shape, FLOAT32))
 
 
 def returned_bytes(call: Call) -> Work:
-    """Count quantize_fp8_per_row, quantize_fp8_per_tensor(input, ...): largest value, scale, clamp; a byte each."""
+    """Count quantize_fp8_per_row, quantize_fp8_per_tensor(input, ...): maximum, scale, clamp; a byte per element."""
     given = call.tensor(0)
     return replace(moved(3.0 * given.elements, given, given, Tensor(given.shape, BYTE)), least=True)
 
 
 def gated_returned_bytes(call: Call) -> Work:
-    """Count rocm_aiter_act_mul_and_fp8_group_quant(input, ...): a gate, then as `returned_bytes`."""
+    """Count rocm_aiter_act_mul_and_fp8_group_quant(input, ...): a gate, then `returned_bytes` of its result."""
     given = call.tensor(0)
     written = Tensor((given.elements // 2,), BYTE)
     return replace(moved(9.0 * written.elements, given, given, written), least=True)
 
 
 def hadamard(call: Call) -> Work:
-    """Count hadacore_transform(x, in place), fast_hadamard_transform(x, scale): n log2 n FLOP a row, read and written."""
+    """Count hadacore_transform(x, in place), fast_hadamard_transform(x, scale): n log2 n FLOP per row of n elements."""
     given = call.tensor(0)
     require(bool(given.shape) and given.shape[-1] > 0)
     size = total_bytes(given, Tensor(given.shape, given.dtype))

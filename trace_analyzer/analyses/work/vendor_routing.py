@@ -1,8 +1,8 @@
-"""Count operators of libraries for expert routing, merging, sampling, pooled embeddings and detection.
+"""Count library operators for expert routing, merging, sampling, pooled embeddings and detection.
 
-Argument orders are those of the libraries' registrations: vLLM (`csrc/moe/torch_bindings.cpp`, `csrc/torch_bindings.cpp`), SGLang
-(`sgl-kernel/csrc/common_extension.cc`), FlashInfer (`cascade.py`), FBGEMM (`permute_pooled_embedding_ops`), torchvision
-(`torchvision/csrc/ops`).
+Argument orders are those of the libraries' registrations: vLLM (`csrc/moe/torch_bindings.cpp`,
+`csrc/torch_bindings.cpp`), SGLang (`sgl-kernel/csrc/common_extension.cc`), FlashInfer (`cascade.py`), FBGEMM
+(`permute_pooled_embedding_ops`), torchvision (`torchvision/csrc/ops`).
 """
 
 from dataclasses import replace
@@ -23,7 +23,10 @@ from trace_analyzer.analyses.work.vendor import moved
 
 
 def all_touched(call: Call) -> Work:
-    """Count merge_attn_states, topk_softmax, moe_sum and their kin: each tensor once, 2 FLOP an element of the largest."""
+    """Count merge_attn_states, topk_softmax, moe_sum and similar: reads or writes each tensor once.
+
+    FLOP: 2 per element of the largest tensor.
+    """
     tensors = call.given()
     require(bool(tensors))
     largest = max(tensors, key=lambda tensor: tensor.elements)
@@ -31,12 +34,12 @@ def all_touched(call: Call) -> Work:
 
 
 def all_read(call: Call) -> Work:
-    """Count moe_fused_gate, grouped_topk(scores, [bias], ...): each tensor is read; what is chosen is little."""
+    """Count moe_fused_gate, grouped_topk(scores, [bias], ...): reads each tensor; the selection is small."""
     return replace(all_touched(call), least=True)
 
 
 def aligned(call: Call) -> Work:
-    """Count moe_align_block_size(ids, experts, block, sorted ids, ...): ids are read, and written in another order.
+    """Count moe_align_block_size(ids, experts, block, sorted ids, ...): reads the ids, writes them in another order.
 
     The buffer of sorted ids has room for padding, which need not be written.
     """
@@ -45,7 +48,7 @@ def aligned(call: Call) -> Work:
 
 
 def rows_shuffled(call: Call) -> Work:
-    """Count shuffle_rows(input, map, out): rows of the result may all come from one of the input."""
+    """Count shuffle_rows(input, map, out); reads are doubtful: all rows of out may come from one row."""
     given, places, output = (call.tensor(i) for i in range(3))
     require(given.shape[-1:] == output.shape[-1:])
     read = min(given.bytes, output.bytes)
@@ -53,7 +56,10 @@ def rows_shuffled(call: Call) -> Work:
 
 
 def rows_summed(call: Call) -> Work:
-    """Count apply_shuffle_mul_sum(input, out, places, factors): multiply, add; only rows that a place names are read."""
+    """Count apply_shuffle_mul_sum(input, out, places, factors): multiply, add; reads only rows that places name.
+
+    These reads are doubtful, because several places may name one row.
+    """
     given, output, places, factors = (*(call.tensor(i) for i in range(3)), call.optional(3))
     read = min(given.bytes, places.elements * given.shape[-1] * given.size) if given.shape else 0.0
     size = total_bytes(output, places, factors) + read
@@ -61,14 +67,17 @@ def rows_summed(call: Call) -> Work:
 
 
 def rewritten(call: Call) -> Work:
-    """Count top_k_renorm_probs, top_p_renorm_probs, top_k_mask_logits(probabilities, out, ...): read and written."""
+    """Count top_k_renorm_probs, top_p_renorm_probs, top_k_mask_logits(probabilities, out, ...), each tensor once."""
     given, output = call.tensor(0), call.tensor(1)
     require(given.elements == output.elements)
     return Work(None, total_bytes(given, output), compute(given.dtype))
 
 
 def sampled(call: Call) -> Work:
-    """Count top_p_sampling_from_probs and similar (probabilities, out, ...): the search may end early, so reads are doubtful."""
+    """Count top_p_sampling_from_probs and similar (probabilities, out, ...).
+
+    The search may end early, so the reads are doubtful.
+    """
     given, output = call.tensor(0), call.tensor(1)
     return Work(None, total_bytes(given, output), compute(given.dtype), given.bytes, least=True)
 
@@ -76,22 +85,22 @@ def sampled(call: Call) -> Work:
 def penalized(call: Call) -> Work:
     """Count apply_repetition_penalties_(logits, prompt mask, output mask, penalties).
 
-    Masks are read, and of the logits those that they pick, which is not recorded.
+    Masks and penalties are read; the number of logits that the masks select is not recorded.
     """
     masks = [call.tensor(i) for i in (1, 2, 3)]
     return Work(None, total_bytes(*masks), None, least=True)
 
 
 def permuted(call: Call) -> Work:
-    """Count fbgemm::permute_pooled_embs(pooled, ...): read once, written once."""
+    """Count fbgemm::permute_pooled_embs(pooled, ...), which reads and writes each element once."""
     given = call.tensor(0)
     return moved(0.0, given, given, Tensor(given.shape, given.dtype), *call.given(1))
 
 
 def pooled_regions(call: Call) -> Work:
-    """Count torchvision's roi_align, roi_pool(input, boxes, scale, height, width, ...): a result for each box and channel.
+    """Count torchvision's roi_align, roi_pool(input, boxes, scale, height, width, ...): a result per box and channel.
 
-    Boxes may cover little of the input: its reads are not counted.
+    Reads of the input are not counted, because boxes may cover a small part of it.
     """
     given, boxes = call.tensor(0), call.tensor(1)
     require(len(given.shape) == 4 and len(boxes.shape) == 2)
@@ -100,14 +109,14 @@ def pooled_regions(call: Call) -> Work:
 
 
 def region_gradients(call: Call) -> Work:
-    """Count the reads of torchvision::_roi_align_backward(gradient, boxes, ...); its writes depend on the boxes' values."""
+    """Count the reads of torchvision::_roi_align_backward(gradient, boxes, ...); its writes depend on boxes' values."""
     gradient, boxes = call.tensor(0), call.tensor(1)
     require(len(gradient.shape) == 4 and len(boxes.shape) == 2 and gradient.shape[0] == boxes.shape[0])
     return Work(None, total_bytes(gradient, boxes), compute(gradient.dtype), least=True)
 
 
 def suppressed(call: Call) -> Work:
-    """Count torchvision::nms(boxes, scores, threshold): both are read."""
+    """Count torchvision::nms(boxes, scores, threshold), which reads both tensors."""
     boxes, scores = call.tensor(0), call.tensor(1)
     return Work(None, total_bytes(boxes, scores), compute(boxes.dtype), least=True)
 

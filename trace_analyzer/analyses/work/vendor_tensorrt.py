@@ -1,7 +1,8 @@
-"""Count operators of TensorRT-LLM's PyTorch backend: products, norms, gates, quantization and attention.
+"""Count operators of TensorRT-LLM's PyTorch backend: matmuls, norms, gates, quantization and attention.
 
-Argument orders: `cpp/tensorrt_llm/thop` (`cublasScaledMM.cpp`, `fp8BlockScalingGemm.cpp`, `fp8Quantize.cpp`, `fp4Quantize.cpp`), and in
-`tensorrt_llm/_torch` `custom_ops/torch_custom_ops.py`, `custom_ops/flashinfer_custom_ops.py` and `modules/attention.py`.
+Argument orders: `cublasScaledMM.cpp`, `fp8BlockScalingGemm.cpp`, `fp8Quantize.cpp` and `fp4Quantize.cpp` in
+`cpp/tensorrt_llm/thop`; `custom_ops/torch_custom_ops.py`, `custom_ops/flashinfer_custom_ops.py` and
+`modules/attention.py` in `tensorrt_llm/_torch`.
 """
 
 from dataclasses import replace
@@ -21,13 +22,13 @@ from trace_analyzer.analyses.work.calls import (
 )
 
 _SCALED = 32
-"""Elements of 4 bits that share a scale, at most."""
+"""Most 4-bit elements that share a scale."""
 
 
 def product(call: Call) -> Work:
     """Count cublas_mm(a, b, bias, type, ...), cublas_scaled_mm(a, b, scale, scale, bias, type, ...): (m, k) x (k, n).
 
-    Without a type, the result has that of a: the narrowest that it may have.
+    Without a type, the result counts in a's type, the narrowest possible one.
     """
     a, b = call.tensor(0), call.tensor(1)
     require(len(a.shape) == len(b.shape) == 2 and a.shape[1] == b.shape[0])
@@ -40,14 +41,17 @@ def product(call: Call) -> Work:
 
 
 def gated(call: Call) -> Work:
-    """Count flashinfer_silu_and_mul, flashinfer_gelu_tanh_and_mul(both halves): activation 5, multiply; a half is returned."""
+    """Count flashinfer_silu_and_mul, flashinfer_gelu_tanh_and_mul(both halves): activation 5, multiply.
+
+    The result has the size of one half.
+    """
     given = call.tensor(0)
     require(bool(given.shape) and given.shape[-1] % 2 == 0)
     return Work(3.0 * given.elements, 1.5 * given.bytes, compute(given.dtype))
 
 
 def quantized_fp4(call: Call) -> Work:
-    """Count fp4_quantize(input, scale, ...): largest value, multiply, clamp; half a byte an element, a scale per 32."""
+    """Count fp4_quantize(input, scale, ...): maximum, multiply, clamp; half a byte per element, a scale per 32."""
     given = call.tensor(0)
     written = Tensor((given.elements // 2 + given.elements // _SCALED,), BYTE)
     return Work(3.0 * given.elements, total_bytes(given, written), compute(given.dtype), least=True)
@@ -56,7 +60,7 @@ def quantized_fp4(call: Call) -> Work:
 def attention(call: Call) -> Work:
     """Count attn_custom_op_inplace(query, [key], [value], mask, ...): tokens of this step, without the cache.
 
-    Tokens that pad a graph's batch are not computed: all is doubted.
+    Tokens that pad a graph's batch are not computed: all bytes are doubtful.
     """
     query = call.tensor(0)
     moved = total_bytes(query, call.optional(1), call.optional(2))
@@ -64,7 +68,10 @@ def attention(call: Call) -> Work:
 
 
 def block_scaled(call: Call) -> Work:
-    """Count fp8_block_scaling_gemm and fp8_block_scaling_bmm(a, b, scale, scale): (..., m, k) x (..., n, k) transposed."""
+    """Count fp8_block_scaling_gemm and fp8_block_scaling_bmm(a, b, scale, scale): (..., m, k) x (..., n, k) transposed.
+
+    The bytes of the scales are doubtful.
+    """
     return replace(vendor_products.rowwise(call), doubtful_bytes=total_bytes(call.optional(2), call.optional(3)))
 
 
@@ -78,7 +85,7 @@ PRODUCTS: dict[str, Formula] = {
     ),
     "trtllm::attn_custom_op_inplace": attention,
 }  # fmt: skip
-"""Products and attention."""
+"""Formulas of matmuls and attention."""
 FORMULAS: dict[str, Formula] = {
     **dict.fromkeys(
         in_namespaces("trtllm", "fp8_quantize_1x128", "fp8_batched_quantize_1x128_permute102"), vendor_quantization.returned_bytes
