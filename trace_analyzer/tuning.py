@@ -49,11 +49,12 @@ _REMEMBERED_FRAMES = 64
 if not TYPE_CHECKING:
 
     def dataclass(cls: type | None = None, /, **options: Any) -> Any:
-        """Make a dataclass as the standard library does, if frozen in a third of its time (benchmarks/startup.py --tricks).
+        """Make a dataclass; a frozen one takes a third of the standard library's time (benchmarks/startup.py --tricks).
 
-        Python up to 3.12 compiles six methods of every frozen dataclass, each by itself: half a millisecond, and the analyses have 150.
-        Here it compiles ``__init__`` alone, and all classes share the other five. A field can be set once, as ``__init__`` does.
-        Dataclasses with slots, and those that inherit from one, are left to the standard library.
+        Up to Python 3.12 the standard library compiles six methods of every frozen dataclass one by one. This takes half a
+        millisecond a class, and the analyses have 150 classes. Here only ``__init__`` is compiled, and all classes share
+        the other methods. A field can be set once, which ``__init__`` does. The standard library makes dataclasses with
+        slots and those that inherit from a dataclass.
         """
         if cls is None:
             return lambda cls: dataclass(cls, **options)

@@ -382,9 +382,9 @@ def _with_states(steps: pl.DataFrame) -> pl.DataFrame:
 
 
 def _recurs(length: pl.Expr) -> pl.Expr:
-    """Return whether slow steps come again after usual ones, and hold most of the time since the first usual one.
+    """Return whether slow steps recur after usual ones and take most of the time since the first usual one.
 
-    So do steps that wait for a batch that workers load for several steps at once: they are the program, not an accident.
+    This happens where workers load batches for several steps at once. Such steps are typical of the program.
     """
     counts = pl.col("usual") > 0
     is_slow = pl.col("slow") & counts

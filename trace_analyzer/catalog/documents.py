@@ -45,7 +45,7 @@ def write_parsed(folder: Path) -> None:
 
 
 def conditions_of_patterns() -> dict[str, Any]:
-    """Return what names hold that a pattern of a kernel rule matches, by pattern, as far as setup.py found out."""
+    """Return pattern -> condition of the names that it matches (`literals`), as setup.py derived them."""
     return _parsed(_HERE).get(PATTERNS, (0, {}))[1]
 
 

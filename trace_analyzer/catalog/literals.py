@@ -1,8 +1,8 @@
-"""Find the texts that a name must hold for a regular expression to match it.
+"""Derive the substrings that every match of a regular expression contains.
 
-setup.py works them out, with Python's parser of such expressions; this file imports nothing of the package. A condition is a text,
-``{"all": [...]}`` or ``{"any": [...]}`` of conditions, or None where nothing is known. It is for names of ASCII alone, in small letters:
-patterns that ignore case match other letters than ASCII's, too.
+setup.py derives them with Python's parser of regular expressions, so this file imports nothing of the package. A condition
+is a substring, ``{"all": [...]}`` or ``{"any": [...]}`` of conditions, or None where nothing is known. Conditions apply to
+lower-case ASCII names only, because patterns that ignore case also match some letters outside ASCII.
 """
 
 import re
@@ -10,41 +10,41 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 Condition = Any
-"""A text, a dict with one key, or None."""
+"""A substring, a dict with one key, or None."""
 KEYS = ("name", "words", "operator")
-"""Keys under which kernel rules hold patterns."""
+"""Keys of the patterns of kernel rules."""
 _VERBOSE = re.compile(r"\(\?x\)\s*")
 _FLAGS = re.compile(r"\(\?-?[ims]+\)")
 _SCOPED_FLAGS = re.compile(r"\(\?-?[ims]+:")
 
 
 def condition(pattern: str) -> Condition:
-    """Return what each name that the pattern matches holds.
+    """Return the condition that every match of the pattern meets.
 
     >>> condition("(?i)^aten::(?:add|mul)_?$")
     {'all': ['aten::', {'any': ['add', 'mul']}]}
     """
     try:
         from re import _constants, _parser  # type: ignore[attr-defined]
-    except ImportError:  # they are Python's own, and may go
+    except ImportError:  # private modules of Python, which may disappear
         return None
     verbose = _VERBOSE.match(pattern)
     plain = _SCOPED_FLAGS.sub("(?:", _FLAGS.sub("", pattern[verbose.end() :] if verbose else pattern))
     try:
         parsed = _parser.parse(plain, re.VERBOSE if verbose else 0)
-    except re.error:  # Rust's expressions have a little more
+    except re.error:  # Rust's syntax has a few more constructs
         return None
     return _of_sequence(parsed, _constants)
 
 
 def conditions(document: object) -> dict[str, Condition]:
-    """Return the condition of each pattern of kernel rules, parsed from TOML, of which one is known."""
+    """Return pattern -> condition for the patterns in parsed kernel rules, without unknown conditions."""
     made = {pattern: condition(pattern) for pattern in _patterns(document)}
     return {pattern: known for pattern, known in made.items() if known is not None}
 
 
 def may_hold(condition: Condition, text: str) -> bool:
-    """Return whether a text in small letters meets a condition; what is not known is met.
+    """Return whether a lower-case text meets a condition; an unknown condition is met.
 
     >>> may_hold({"all": ["aten::", {"any": ["add", "mul"]}]}, "aten::mm")
     False
@@ -67,7 +67,7 @@ def _patterns(document: object) -> Iterator[str]:
 
 
 def _of_sequence(items: Iterable[Any], constants: Any) -> Condition:
-    """Return the condition of items that follow each other: each run of letters, and what else is known."""
+    """Return the condition of consecutive items: each run of literals, and the known conditions between them."""
     parts: list[Condition] = []
     run = ""
     for kind, value in _flat(items, constants):
@@ -81,7 +81,7 @@ def _of_sequence(items: Iterable[Any], constants: Any) -> Condition:
 
 
 def _flat(items: Iterable[Any], constants: Any) -> Iterator[tuple[Any, Any]]:
-    """Yield items, those of groups in their place."""
+    """Yield items, with groups replaced by their items."""
     for kind, value in items:
         if kind is constants.SUBPATTERN:
             yield from _flat(value[3], constants)

@@ -8,7 +8,7 @@ from trace_analyzer.catalog.documents import conditions_of_patterns
 from trace_analyzer.catalog.literals import may_hold
 
 MOST_LETTERS = 1 << 15
-"""To look for texts in more letters than this takes as long as to compile the patterns."""
+"""Most characters to search: beyond, searching takes as long as compiling the patterns."""
 
 
 def matches(name: pl.Expr, pattern: str) -> pl.Expr:
@@ -21,9 +21,9 @@ def matches(name: pl.Expr, pattern: str) -> pl.Expr:
 
 
 def may_match(patterns: Iterable[str], names: pl.Series) -> set[str]:
-    """Return the patterns that may match one of the names, by texts that such names hold (benchmarks/startup.py --tricks).
+    """Return the patterns that may match one of the names, by their `literals` (benchmarks/startup.py --tricks).
 
-    Two thirds of the patterns of kernel rules match nothing of a small trace, and to compile one takes 0.2 ms.
+    Two thirds of the patterns of kernel rules match no name of a small trace, and compiling a pattern takes 0.2 ms.
     """
     if int(names.str.len_bytes().sum()) > MOST_LETTERS:
         return set(patterns)
