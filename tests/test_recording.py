@@ -57,6 +57,27 @@ def test_runtime_calls_delay_a_launch_too() -> None:
     assert "600 ns per runtime call" in estimate.why
 
 
+def test_a_kind_of_event_that_a_coarse_clock_measures_as_nothing_is_not_named() -> None:
+    """Frames are 1 us apart; of lookups, most begin in the same microsecond as the one before."""
+    loop = [
+        [frames(20, 100 * n, 1), [call("cudaDeviceGetAttribute", 100 * n + 30, 0) for _ in range(20)],
+         launched(GEMM, 100 * n + 52, 100 * n + 58, 30, n + 1)]
+        for n in range(12)
+    ]  # fmt: skip
+    why = unbiased(analysed(loop)).why
+    assert "1 us per Python frame" in why
+    assert "0 ns" not in why
+    assert "query state" not in why
+
+
+def test_no_cost_at_all_is_below_the_clock() -> None:
+    loop = [
+        [[call("cudaDeviceGetAttribute", 100 * n + 30, 0) for _ in range(20)], launched(GEMM, 100 * n + 52, 100 * n + 58, 30, n + 1)]
+        for n in range(12)
+    ]  # fmt: skip
+    assert "each in less than the trace's clock resolves" in unbiased(analysed(loop)).why
+
+
 def test_few_events_show_nothing_and_slow_ones_no_least() -> None:
     few, slow = frames(15, 0, 0.4), [op("aten::add", 100 + 8 * n, 7) for n in range(30)]
     assert event_costs(host_of(loaded(few, slow))).rows() == [("operator", 0, 3_000)]

@@ -53,15 +53,17 @@ def _recording_why(recording: ProfilerOverhead, window_ns: int) -> str:
             if beyond
             else estimate
         )
+    # A clock of whole microseconds measures the fastest events as 0.
+    known = {kind: costs for kind, costs in recording.event_cost_ns.items() if costs[1] > 0}
+    recorded = f"{counted(recording.events or 0, 'event was', 'events were')} recorded before late launches"
+    if not known:
+        return f"{recorded}, each in less than the trace's clock resolves"
     each = ", ".join(
         f"{f'{duration(least)} to ' if 0 < least < cost else 'up to '}{duration(cost)} per {_EVENT_NAMES[kind]}"
-        for kind, (least, cost) in recording.event_cost_ns.items()
+        for kind, (least, cost) in known.items()
     )
-    calls = "; runtime calls by the cost of those that only query state" if "runtime" in recording.event_cost_ns else ""
-    return (
-        f"{counted(recording.events or 0, 'event was', 'events were')} recorded before late launches, at {each} (from the"
-        f" distances between such events in this trace{calls})"
-    )
+    calls = "; runtime calls by the cost of those that only query state" if "runtime" in known else ""
+    return f"{recorded}, at {each} (from the distances between such events in this trace{calls})"
 
 
 def _without(parts_ns: Mapping[str, int], taken_ns: Mapping[str, int]) -> dict[str, int]:
