@@ -174,7 +174,7 @@ def recording(taken: int, least: int | None = None) -> ProfilerOverhead:
 
 
 OF_DEVICE = DeviceFindings(
-    report=DEVICE, steps_found=5, launches_per_step=20.0, peaks_known=True, matmul_ratio=0.8, shapes_ratio=1.0, known_ratio=1.0,
+    report=DEVICE, step_count=5, launches_per_step=20.0, peaks_known=True, matmul_ratio=0.8, shapes_ratio=1.0, known_ratio=1.0,
     assumed_peaks=None, waits_recorded=False, launch_latency_ns=7_000, steps_from="ProfilerStep", idle_peak=None,
     flows_missing=False, breaks_off=False, damaged=False,
 )  # fmt: skip
@@ -245,8 +245,8 @@ def test_one_doubt_lowers_the_confidence(changes: dict[str, Any], word: str) -> 
 @pytest.mark.parametrize(
     ("changes", "word"),
     [
-        ({"steps_found": 0}, "prof.step()"),
-        ({"steps_found": 1}, "one step was recorded"),
+        ({"step_count": 0}, "prof.step()"),
+        ({"step_count": 1}, "one step was recorded"),
         ({"model": replace(device_named("mi300x"), matched="properties")}, "memory and capability are those of MI300X"),
         ({"assumed_peaks": "A100 SXM 80GB: 2.04 TB/s", "known_ratio": 0.5}, "50 % of kernel time"),
         ({"assumed_peaks": "A100 SXM 80GB: 2.04 TB/s"}, "assumed peaks (A100"),

@@ -40,7 +40,7 @@ class DeviceFindings:
     """
 
     report: DeviceReport
-    steps_found: int
+    step_count: int
     launches_per_step: float | None
     peaks_known: bool
     matmul_ratio: float
@@ -117,7 +117,7 @@ def _device_findings(code: int, report: DeviceReport, sources: DeviceSources) ->
     kernels = activities.filter(pl.col("kind") == "kernel")
     return DeviceFindings(
         report=report,
-        steps_found=steps.height,
+        step_count=steps.height,
         launches_per_step=launches.height / steps.height if steps.height else None,
         peaks_known=model is not None and not model.assumed,
         matmul_ratio=time_ratio(activities, pl.col("group") == "matmul") or 0.0,

@@ -147,7 +147,7 @@ COLD_START_GAP_NS = NS_PER_MS
 COLD_START_RATIO = 0.5
 INSUFFICIENT_KERNELS = 10
 INSUFFICIENT_TIME_NS = NS_PER_MS
-EARLIER_TOLD_RATIO = 0.05
+EARLIER_REPORTED_RATIO = 0.05
 """Least share of work from before the recording that is reported: less changes no figure of the window by much."""
 
 # Confidence
@@ -169,7 +169,7 @@ RECORDING_LEAST_QUANTILE = 0.05
 """Lower bound of the recording time: the fastest pairs, without outliers."""
 RECORDING_MAX_NS = 3 * NS_PER_US
 """Longest distance that recording can explain: it takes 0.2 to 2 us per event."""
-RECORDING_TOLD_RATIO = 0.01
+RECORDING_REPORTED_RATIO = 0.01
 """Least share of the window that is reported: less changes nothing."""
 RECORDING_PAIRS = 20
 """Least number of pairs for a usable quartile."""

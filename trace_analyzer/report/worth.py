@@ -95,6 +95,6 @@ def saves_nothing(then: Predicted) -> bool:
 
 def is_recording_worth_a_line(unbiased: Debiased) -> bool:
     """Return whether profiler overhead was measured, or is at least a hundredth of the window."""
-    return unbiased.method == "measured" or unbiased.removed_ns >= thresholds.RECORDING_TOLD_RATIO * (
+    return unbiased.method == "measured" or unbiased.removed_ns >= thresholds.RECORDING_REPORTED_RATIO * (
         unbiased.window_ns + unbiased.removed_ns
     )

@@ -172,7 +172,7 @@ def headline_of(findings: Findings, judgement: Judgement, window: int, of: str |
     unknown = sum(findings.parts_ns.get(part, 0) for part in COUNTED_NOWHERE) / window
     known = f"; {percent(unknown)} cannot be explained" if unknown > t.UNKNOWN_DOUBT_RATIO else ""
     earlier = findings.parts_ns.get(EARLIER_WORK, 0) / window
-    before = f"; {percent(earlier)} is work from before the recording" if earlier > t.EARLIER_TOLD_RATIO else ""
+    before = f"; {percent(earlier)} is work from before the recording" if earlier > t.EARLIER_REPORTED_RATIO else ""
     clause = sentence_far_below(findings, judgement.regime) or clause
     noted = known + before + roof_phrase(findings, judgement.regime)
     noun = limit_noun(judgement.regime, judgement.cause)
@@ -453,6 +453,6 @@ def _remarks(findings: Findings, judgement: Judgement) -> Iterator[str]:
             f"{percent(device.known_ratio)} of kernel time counts as compute or memory by its FLOP and bytes and assumed"
             f" peaks ({device.assumed_peaks}), the rest by kernel name"
         )
-    if device.steps_found < t.MIN_STEADY_STEPS:
-        known_steps = "one step was recorded" if device.steps_found else "no steps are marked (call prof.step())"
+    if device.step_count < t.MIN_STEADY_STEPS:
+        known_steps = "one step was recorded" if device.step_count else "no steps are marked (call prof.step())"
         yield f"{known_steps}: warm-up and steady work cannot be separated"

@@ -59,7 +59,7 @@ def step_verdict(step: StepFindings) -> StepVerdict:
 
 def _recording_sentence(unbiased: Debiased | None, judgement: Judgement, window: int) -> str:
     """Write the profiler overhead in a step, where it matters, and the step's regime without it."""
-    if unbiased is None or unbiased.removed_ns < t.RECORDING_TOLD_RATIO * window:
+    if unbiased is None or unbiased.removed_ns < t.RECORDING_REPORTED_RATIO * window:
         return ""
     took = f"{duration(unbiased.removed_ns)} ({percent(unbiased.removed_ns / window)})"
     sentence = (
