@@ -130,7 +130,7 @@ def refuse(plugin: Plugin, where: str, why: str) -> None:
 def added(
     file: str, parse: Callable[[Mapping[str, Any]], Sequence[T]], *, key: Callable[[T], str], taken: Iterable[str] = ()
 ) -> tuple[T, ...]:
-    """Return the entries that plug-ins' files of that name add:
+    """Return the entries that plug-ins' files of that name add.
 
     ``parse`` converts a document; ``taken`` are existing keys.
 

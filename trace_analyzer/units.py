@@ -88,9 +88,9 @@ def count(n: int | float | None) -> str:
 
 
 def counted(n: int | float, one: str, many: str | None = None) -> str:
-    """Write a count with its noun:
+    """Write a count with its noun.
 
-    ``1 kernel``, ``2 kernels``; ``many`` is the plural where it is not ``one`` plus s.
+    For example ``1 kernel``, ``2 kernels``; ``many`` is the plural where it is not ``one`` plus s.
     """
     number = count(n)
     return f"{number} {one if number == '1' else many or one + 's'}"
@@ -122,9 +122,9 @@ def quantity(value: float | None, unit: str) -> str:
 
 
 def number(value: float | None) -> str:
-    """Write a number without a unit with three significant digits, but in full from 1,000 to a million:
+    """Write a number without a unit with three significant digits, but in full from 1,000 to a million.
 
-    ``1.23``, ``1,390``.
+    For example ``1.23``, ``1,390``.
     """
     if value is None:
         return "–"

@@ -80,9 +80,9 @@ def misses(kernels: pl.DataFrame, devices: Mapping[int, Device | None]) -> pl.Da
 
 
 def tensor_core_table(missed: pl.DataFrame, operator_inputs: pl.DataFrame) -> pl.DataFrame:
-    """Return table `tensor_cores`:
+    """Return table `tensor_cores`.
 
-    `misses` summed by reason, name, operator, dtype and shapes, largest saving first.
+    It has `misses` summed by reason, name, operator, dtype and shapes, largest saving first.
     """
     shapes = operator_inputs.select(pl.col("event_id").alias("operator_id"), "input_dims")
     frame = (

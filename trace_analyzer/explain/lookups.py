@@ -93,9 +93,9 @@ def _advice(report: Report, asked: str) -> Explanation | None:
 
 
 def whatif_options(item: Advice) -> tuple[str, ...]:
-    """Return the options of `analyze whatif` that estimate the advice:
+    """Return the options of `analyze whatif` that estimate the advice.
 
-    ``("--prefetch", "8")``; () where there are none.
+    For example ``("--prefetch", "8")``; () where there are none.
     """
     fix = fixes().get(item.id)
     if fix is None or fix.replayed is None:

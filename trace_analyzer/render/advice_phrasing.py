@@ -35,9 +35,9 @@ def _without_comment(line: str) -> str:
 
 
 def predicted_arrow(item: Advice) -> str:
-    """Write the present and the predicted step without the interval:
+    """Write the present and the predicted step without the interval.
 
-    ``176 → 119 ms a step``; "" without a prediction.
+    For example ``176 → 119 ms a step``; "" without a prediction.
     """
     return predicted_briefly(item).removeprefix("estimate: ").partition(" (")[0]
 

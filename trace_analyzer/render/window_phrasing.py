@@ -13,9 +13,9 @@ def window_phrase(report: Report) -> str:
 
 
 def window_length(report: Report) -> str:
-    """Write the length of the verdict's window; for a window of activities with the trace's:
+    """Write the length of the verdict's window; for a window of activities with the trace's.
 
-    ``12.9 of 43.5 s traced``.
+    For example ``12.9 of 43.5 s traced``.
     """
     window, trace_ns = report.verdict.window, report.trace.duration_ns
     if window is None:
