@@ -114,7 +114,7 @@ def outputs(tmp_path_factory: pytest.TempPathFactory) -> Any:
     ):
         path.write_text(path.read_text(encoding="utf-8") + text, encoding="utf-8")
     inserted(catalog / "kernels.toml", "[[rule]]", KERNEL_RULE)
-    inserted(copy / "vocabulary.py", '    Part("garbage-collection"', CAUSE)
+    inserted(copy / "vocabulary.py", '    Part(\n        "garbage-collection"', CAUSE)
     (copy / "analyses" / "busy_threads.py").write_text(ANALYSIS, encoding="utf-8")
     inserted(copy / "analyses" / "registry.py", '"host_costs", "partition"', '"busy_threads", ')
     inserted(copy / "advice" / "overhead.py", "def earlier_work(", FIX_RULE)

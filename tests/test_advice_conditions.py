@@ -229,7 +229,7 @@ def stepping(*, collective: bool = False, grown: bool = False, loads: int = 0, s
 
 
 OBSTACLES = {
-    "all ranks have to capture them alike (NCCL 2.9.6 or later)": ({"collective": True}, {}),
+    "all ranks have to capture them in the same order (NCCL 2.9.6 or later)": ({"collective": True}, {}),
     "of the kernels differ from step to step": ({"grown": True}, {}),
     "loading data (": ({"loads": 2_900}, {"loads": 60}),
     "long CPU work of operators (": ({"sorts": 2_900}, {"sorts": 900}),

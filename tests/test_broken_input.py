@@ -172,7 +172,7 @@ def as_nobody(*args: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
     if os.geteuid():
         return command(*args, cwd=cwd)
     code = (
-        "import os, sys, polars; import trace_analyzer.cli.analyze, trace_analyzer.pipeline, trace_analyzer.trace_cache, trace_analyzer.version; trace_analyzer.version.tool_version(); os.setgid(65534); os.setuid(65534); "
+        "import difflib, os, secrets, sys, polars; import trace_analyzer.cli.analyze, trace_analyzer.pipeline, trace_analyzer.trace_cache, trace_analyzer.version; trace_analyzer.version.tool_version(); os.setgid(65534); os.setuid(65534); "
         "from trace_analyzer.cli import main; main(sys.argv[1:])"
     )
     return subprocess.run(
@@ -356,7 +356,11 @@ def test_memory_runs_out(tmp_path: Path) -> None:
     path.write_bytes(b'{"x": [' + b"[[1]]," * 4_000_000 + b'1], "traceEvents": []}')
     done = command(path, "--no-report", preexec_fn=little)
     assert done.returncode == 2
-    assert done.stderr.endswith("analyze: out of memory; a trace of fewer steps needs less\n")
+    # Which allocation fails is a matter of chance; native code aborts at its own, and the supervisor reports that.
+    assert done.stderr.splitlines()[-1] in (
+        "analyze: out of memory; a trace of fewer steps needs less",
+        "analyze: out of memory: this process may take 1.61 GB (ulimit -v); allow more, or record fewer steps",
+    )
 
 
 def interrupted_after(seconds: float, folder: Path) -> tuple[int, bytes, bytes]:

@@ -177,7 +177,7 @@ def test_shares_without_recording_stand_beside_the_raw_ones() -> None:
         for cell in next(line for line in part.splitlines() if "| Idle: Python" in line).split("|")[2:5:2]
     )
     assert without < raw
-    assert "by how closely such events follow each other" in to_markdown(report)
+    assert "from the distances between such events" in to_markdown(report)
     assert "share without recording" not in to_markdown(fed())
 
 
