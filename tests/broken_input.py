@@ -35,7 +35,7 @@ HOLED = re.sub(rb'k3".*?(?=6")', lambda lost: bytes(len(lost[0])), SOUND, count=
 
 @dataclass(frozen=True)
 class Case:
-    """One input: its description, its file, and the expected result of the command.
+    """Describe one input: its description, its file, and the expected result of the command.
 
     ``make`` writes the input into a folder and returns the argument of the command; bytes are the content of a file. An
     input is refused with ``error`` (a part of the line), or gives a report with ``notes`` on ``events`` events (None:
@@ -52,7 +52,7 @@ class Case:
     options: tuple[str, ...] = ()
 
     def path(self, folder: Path) -> Path:
-        """The argument of the command, made in the folder."""
+        """Return the argument of the command, made in the folder."""
         if callable(self.make):
             return self.make(folder)
         path = folder / "trace.json"
@@ -61,34 +61,34 @@ class Case:
 
 
 def with_events(*events: Any, **header: Any) -> bytes:
-    """The sound trace with more events."""
+    """Return the sound trace with more events."""
     return trace_bytes([*PAIRS, *events], deviceProperties=[A100], **header)
 
 
 def with_text(text: str) -> bytes:
-    """The sound trace with one more event, given as text."""
+    """Return the sound trace with one more event, given as text."""
     return SOUND[:-2] + b", " + text.encode() + b"]}"
 
 
 def in_name(character: bytes) -> bytes:
-    """The sound trace with bytes in the name of a kernel."""
+    """Return the sound trace with bytes in the name of a kernel."""
     return SOUND.replace(b'"k3"', b'"k3' + character + b'"')
 
 
 def without(row: dict[str, Any], *keys: str) -> dict[str, Any]:
-    """The event without some of its fields."""
+    """Return the event without some of its fields."""
     return {key: value for key, value in row.items() if key not in keys}
 
 
 def bad_crc(content: bytes) -> bytes:
-    """The content as gzip with a wrong checksum."""
+    """Compress the content as gzip with a wrong checksum."""
     packed = bytearray(gzip.compress(content))
     packed[-6] ^= 1
     return bytes(packed)
 
 
 def bomb() -> bytes:
-    """A trace with 100 MB of blanks between two events in about 100 kB of gzip."""
+    """Build a trace with 100 MB of blanks between two events in about 100 kB of gzip."""
     packer = zlib.compressobj(9, zlib.DEFLATED, 31)
     blanks, half = b" " * (1 << 20), SOUND.index(b", {") + 1
     parts = (SOUND[:half], *(blanks for _ in range(100)), SOUND[half:])
@@ -96,7 +96,7 @@ def bomb() -> bytes:
 
 
 def zipped() -> bytes:
-    """The sound trace in a zip archive."""
+    """Pack the sound trace in a zip archive."""
     made = io.BytesIO()
     with zipfile.ZipFile(made, "w") as archive:
         archive.writestr("trace.json", SOUND)
@@ -104,7 +104,7 @@ def zipped() -> bytes:
 
 
 def tarred() -> bytes:
-    """The sound trace in a tar archive."""
+    """Pack the sound trace in a tar archive."""
     made, member = io.BytesIO(), tarfile.TarInfo("trace.json")
     member.size = len(SOUND)
     with tarfile.open(fileobj=made, mode="w") as archive:
@@ -113,30 +113,30 @@ def tarred() -> bytes:
 
 
 def folder_itself(folder: Path) -> Path:
-    """A directory."""
+    """Return a directory."""
     return folder
 
 
 def absent(folder: Path) -> Path:
-    """A name without a file."""
+    """Return a name without a file."""
     return folder / "absent.json"
 
 
 def silent_pipe(folder: Path) -> Path:
-    """A FIFO without a writer."""
+    """Create a FIFO without a writer."""
     os.mkfifo(folder / "pipe")
     return folder / "pipe"
 
 
 def symlink_loop(folder: Path) -> Path:
-    """Two links in a cycle."""
+    """Create two symbolic links in a cycle."""
     (folder / "one").symlink_to("two")
     (folder / "two").symlink_to("one")
     return folder / "one"
 
 
 def socket_file(folder: Path) -> Path:
-    """A socket of the file system."""
+    """Create a socket of the file system."""
     import socket
 
     with socket.socket(socket.AF_UNIX) as server:
@@ -316,7 +316,7 @@ MEMORY_BASE_BYTES, MEMORY_PER_BYTE = 300 << 20, 100
 
 
 def page() -> str:
-    """The Markdown page: what each input gets."""
+    """Return the Markdown page that says what each input gets."""
     rows = [f"| {case.what} | {_outcome(case)} |" for case in CASES]
     happenings = [f"| {what} | {outcome} |" for what, outcome in HAPPENINGS.items()]
     return "\n".join(

@@ -31,7 +31,7 @@ def linear_rgb(colour: str) -> Vector:
 
 
 def seen(colour: str, vision: str) -> Vector:
-    """The colour in Oklab as perceived with this vision."""
+    """Return the colour in Oklab as perceived with this vision."""
     light = np.clip(VISION[vision] @ linear_rgb(colour), 0, 1)
     return np.asarray(_TO_LAB @ np.cbrt(_TO_LMS @ light))
 
@@ -42,7 +42,7 @@ def distance(one: str, other: str, vision: str) -> float:
 
 
 def closest(colours: Mapping[str, str], vision: str) -> tuple[float, str, str]:
-    """The two colours with the smallest distance, and this distance."""
+    """Return the two colours with the smallest distance, and this distance."""
     pairs = itertools.combinations(colours, 2)
     return min((distance(colours[a], colours[b], vision), a, b) for a, b in pairs)
 

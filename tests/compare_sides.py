@@ -21,17 +21,17 @@ Times = Mapping[str, float]
 
 
 def times_of(profile: Profile) -> Times:
-    """The lines of a recording of one step."""
+    """Return the lines of a recording of one step."""
     return dict(profile.rows.group_by("category", maintain_order=True).agg(pl.col("total_ns").sum()).iter_rows())
 
 
 def joined(passes: Sequence[Times]) -> Times:
-    """The lines of one recording with these passes as its steps."""
+    """Return the lines of one recording with these passes as its steps."""
     return {name: sum(item.get(name, 0.0) for item in passes) / len(passes) for name in {n for p in passes for n in p}}
 
 
 def is_found(before: Sequence[Times], after: Sequence[Times], change: float = 0.0) -> bool:
-    """Whether the step's test detects a difference between recordings, where AFTER is ``change`` longer."""
+    """Return whether the step's test detects a difference between recordings, where AFTER is ``change`` longer."""
     longer = [{name: (1 + change) * ns for name, ns in item.items()} for item in after]
     names = sorted({name for item in (*before, *after) for name in item})
     lines = {n: ([item.get(n, 0.0) for item in before], [item.get(n, 0.0) for item in longer]) for n in names}
@@ -41,7 +41,7 @@ def is_found(before: Sequence[Times], after: Sequence[Times], change: float = 0.
 
 
 def splits(passes: Sequence[Times], size: int) -> Iterator[tuple[list[Times], list[Times]]]:
-    """Every way to make two sides of ``size`` recordings of one pass each."""
+    """Yield every way to make two sides of ``size`` recordings of one pass each."""
     for chosen in itertools.combinations(range(len(passes)), 2 * size):
         for mates in itertools.combinations(chosen[1:], size - 1):
             side = (chosen[0], *mates)
@@ -57,7 +57,7 @@ def nothing(thread: Thread, stream: Stream) -> None:
 
 @dataclass(frozen=True)
 class Program:
-    """A loop of steps, over layers of a matmul, a normalization and an addition.
+    """Describe a loop of steps, over layers of a matmul, a normalization and an addition.
 
     With ``graphed``, the layers are replayed from a graph. Times are in ns, and of the device unless their name says
     otherwise.
@@ -80,7 +80,7 @@ class Program:
     extra: Extra = nothing
 
     def trace(self) -> bytes:
-        """The recording as a Kineto file."""
+        """Return the recording as a Kineto file."""
         simulation = Simulation(python_frames=True, seed=self.seed)
         thread, stream = simulation.thread(), simulation.stream()
         rng = random.Random(self.seed)
@@ -93,7 +93,7 @@ class Program:
         return simulation.json().encode()
 
     def faster(self, **changes: object) -> "Program":
-        """The same program with changes."""
+        """Return the same program with changes."""
         return replace(self, **changes)  # type: ignore[arg-type]
 
     def _step(self, thread: Thread, stream: Stream, rng: random.Random) -> None:

@@ -32,7 +32,7 @@ def corpus_rows() -> list[dict[str, str]]:
 
 @pytest.fixture(scope="session")
 def corpus_report() -> Callable[[str], Report]:
-    """The report on a file of the corpus, made once per session."""
+    """Return a function that gives the report on a file of the corpus, made once per session."""
     return cache(lambda name: analyze(CORPUS / name))
 
 

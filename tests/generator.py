@@ -39,20 +39,20 @@ WRAPPER_NAMES = {
 
 @dataclass(frozen=True)
 class RandomTrace:
-    """A trace as the bytes of a file and as parsed JSON."""
+    """Hold a trace as the bytes of a file and as parsed JSON."""
 
     content: bytes
 
     @property
     def document(self) -> dict[str, object]:
-        """The parsed file."""
+        """Return the parsed file."""
         parsed: dict[str, object] = json.loads(self.content)
         return parsed
 
 
 @dataclass
 class _Event:
-    """One event, times in ns."""
+    """Describe one event, times in ns."""
 
     ph: str
     category: str
@@ -80,7 +80,7 @@ def _microseconds(ns: int) -> str:
 
 @dataclass(frozen=True)
 class _Work:
-    """An activity to launch: its place, its least delay after the return of its call, and its duration."""
+    """Describe an activity to launch: its place, its least delay after the return of its call, and its duration."""
 
     device: int
     stream: int
@@ -95,7 +95,7 @@ class _Work:
 
 @dataclass(frozen=True)
 class _Call:
-    """A runtime call: the work it enqueues, its links, and its duration."""
+    """Describe a runtime call: the work it enqueues, its links, and its duration."""
 
     pause: int
     name: str
@@ -106,7 +106,7 @@ class _Call:
 
 @dataclass(frozen=True)
 class _Wrapper:
-    """An operator, Python frame or annotation around other instructions."""
+    """Put an operator, Python frame or annotation around other instructions."""
 
     pause: int
     category: str
@@ -117,7 +117,7 @@ class _Wrapper:
 
 @dataclass(frozen=True)
 class _Capture:
-    """A graph capture: launches between its begin and, if it ``closes``, its end; none of them reaches a device."""
+    """Describe a graph capture: launches between its begin and, if it ``closes``, its end; none reaches a device."""
 
     pause: int
     launches: tuple[tuple[int, int], ...]
@@ -200,7 +200,7 @@ def _instructions(devices: Sequence[int]) -> st.SearchStrategy[tuple[_Instructio
 
 
 class _Recorder:
-    """Plays the instructions of a trace and collects its events."""
+    """Play the instructions of a trace and collect its events."""
 
     def __init__(self, flows: Flows, skew: int, unique_flow_ids: bool) -> None:
         self.events: list[_Event] = []
@@ -287,7 +287,7 @@ class _Recorder:
 
 @st.composite
 def _behind_earlier_work(draw: st.DrawFn, device: int) -> tuple[tuple[_Instruction, ...], int]:
-    """A kernel that may wait for work from before the recording, and for how long; the CPU may wait for the device."""
+    """Draw a kernel that may wait for work from before the recording, and its wait; the CPU may wait for the device."""
     until = draw(st.integers(900_000, 4_000_000))
     small, late = draw(st.integers(0, until // 40)), draw(st.sampled_from((0, 2_000, until // 20, until // 4)))
     blocks = draw(st.sampled_from((until, until, until, until // 2)))

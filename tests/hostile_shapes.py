@@ -17,7 +17,7 @@ def _launches(count: int, **more: Any) -> list[list[Event]]:
 
 
 def a_few_launches() -> bytes:
-    """An ordinary trace, to compare with."""
+    """Build an ordinary trace, to compare with."""
     return _file(*_launches(10))
 
 

@@ -34,7 +34,7 @@ A100 = {
 def event(
     category: str, name: str, start: Microseconds, duration: Microseconds, *, pid: Any, tid: Any, **args: Any
 ) -> Event:
-    """A complete event of any category."""
+    """Build a complete event of any category."""
     row = {"ph": "X", "cat": category, "name": name, "pid": pid, "tid": tid, "ts": start, "dur": duration}
     return row | ({"args": args} if args else {})
 
@@ -51,18 +51,18 @@ def kernel(
     category: str = "kernel",
     **args: Any,
 ) -> Event:
-    """A kernel on a stream."""
+    """Build a kernel on a stream."""
     place = {"device": device, "context": context, "stream": stream, "correlation": correlation}
     return event(category, name, start, duration, pid=device, tid=stream, **place, **args)
 
 
 def copy(direction: str, start: Microseconds, duration: Microseconds, **args: Any) -> Event:
-    """A copy: ``HtoD (Pageable -> Device)``, ``DtoH (Device -> Pinned)``, ``DtoD (Device -> Device)``."""
+    """Build a copy: ``HtoD (Pageable -> Device)``, ``DtoH (Device -> Pinned)``, ``DtoD (Device -> Device)``."""
     return kernel(f"Memcpy {direction}", start, duration, category="gpu_memcpy", **args)
 
 
 def memset(start: Microseconds, duration: Microseconds, **args: Any) -> Event:
-    """A memset."""
+    """Build a memset."""
     return kernel("Memset (Device)", start, duration, category="gpu_memset", **args)
 
 
@@ -76,44 +76,44 @@ def call(
     pid: Any = PROCESS,
     category: str = "cuda_runtime",
 ) -> Event:
-    """A runtime call; ``category="cuda_driver"`` makes it a driver call."""
+    """Build a runtime call; ``category="cuda_driver"`` makes it a driver call."""
     return event(category, name, start, duration, pid=pid, tid=tid, correlation=correlation)
 
 
 def launch(start: Microseconds, duration: Microseconds, correlation: int, **place: Any) -> Event:
-    """A ``cudaLaunchKernel``."""
+    """Build a ``cudaLaunchKernel``."""
     return call("cudaLaunchKernel", start, duration, correlation=correlation, **place)
 
 
 def op(
     name: str, start: Microseconds, duration: Microseconds, *, tid: Any = MAIN, pid: Any = PROCESS, **args: Any
 ) -> Event:
-    """An operator; ``args`` with spaces go as ``**{"Input Dims": ...}``."""
+    """Build an operator; ``args`` with spaces go as ``**{"Input Dims": ...}``."""
     return event("cpu_op", name, start, duration, pid=pid, tid=tid, **args)
 
 
 def python(name: str, start: Microseconds, duration: Microseconds, *, tid: Any = MAIN, pid: Any = PROCESS) -> Event:
-    """A Python frame."""
+    """Build a Python frame."""
     return event("python_function", name, start, duration, pid=pid, tid=tid)
 
 
 def annotation(name: str, start: Microseconds, duration: Microseconds, *, tid: Any = MAIN, pid: Any = PROCESS) -> Event:
-    """A ``record_function`` range, such as ``ProfilerStep#3``."""
+    """Build a ``record_function`` range, such as ``ProfilerStep#3``."""
     return event("user_annotation", name, start, duration, pid=pid, tid=tid)
 
 
 def overhead(name: str, start: Microseconds, duration: Microseconds) -> Event:
-    """A row of the profiler's own overhead."""
+    """Build a row of the profiler's own overhead."""
     return event("overhead", name, start, duration, pid=-1, tid=0)
 
 
 def sync(name: str, start: Microseconds, duration: Microseconds, **args: Any) -> Event:
-    """A ``cuda_sync`` row, which is no work."""
+    """Build a ``cuda_sync`` row, which is no work."""
     return event("cuda_sync", name, start, duration, pid=DEVICE, tid=1_000_007, device=DEVICE, stream=STREAM, **args)
 
 
 def flow(number: Any, tail: Event, head: Event, *, category: str = "ac2g") -> list[Event]:
-    """An arrow from the start of one event to the start of another."""
+    """Build an arrow from the start of one event to the start of another."""
     ends = [
         {"ph": phase, "id": number, "cat": category, "name": category, "ts": e["ts"], "pid": e["pid"], "tid": e["tid"]}
         for phase, e in (("s", tail), ("f", head))
@@ -131,27 +131,27 @@ def launched(
     takes: Microseconds = 5,
     **args: Any,
 ) -> list[Event]:
-    """A kernel and its launch by the main thread, ``takes`` long."""
+    """Build a kernel and its launch by the main thread; the launch is ``takes`` long."""
     return [launch(called, takes, correlation), kernel(name, start, duration, correlation=correlation, **args)]
 
 
 def spread(events: Iterable[Any]) -> list[Event]:
-    """The events of nested lists, in order."""
+    """Return the events of nested lists, in order."""
     return [row for item in events for row in (spread(item) if isinstance(item, list) else [item])]
 
 
 def trace_bytes(events: Iterable[Any], **header: Any) -> bytes:
-    """The file with these events; lists of events are flattened."""
+    """Build the file with these events; lists of events are flattened."""
     return json.dumps({"schemaVersion": 1, **header, "traceEvents": spread(events)}).encode()
 
 
 def loaded(*events: Any, **header: Any) -> Trace:
-    """The trace of these events."""
+    """Load the trace of these events."""
     return load(trace_bytes(events, **header))
 
 
 def analysed(*events: Any, **options: Any) -> Report:
-    """The report on these events; on an A100 unless ``devices`` says otherwise.
+    """Return the report on these events; on an A100 unless ``devices`` says otherwise.
 
     Only the parts that are read are made, unless ``PROPERTY_EXAMPLES`` requests a thorough run.
     """
@@ -161,7 +161,7 @@ def analysed(*events: Any, **options: Any) -> Report:
 
 
 def rows(frame: pl.DataFrame, *columns: str) -> list[tuple[Any, ...]]:
-    """Some columns of a frame as rows, ``_ns`` columns in microseconds."""
+    """Return some columns of a frame as rows, ``_ns`` columns in microseconds."""
     in_us = [(pl.col(c) / 1_000).alias(c) if c.endswith("_ns") else pl.col(c) for c in columns]
     return frame.select(in_us).rows()
 

@@ -16,7 +16,7 @@ class LazyReport(Report):
 
     @classmethod
     def on(cls, content: bytes, **options: Any) -> "LazyReport":
-        """The report on this file."""
+        """Return the report on this file."""
         report = object.__new__(cls)
         trace = load(content)
         chosen = Options(**options)

@@ -28,7 +28,7 @@ Delay = Callable[[int, int], int]
 
 @dataclass
 class Made:
-    """A job with its true times.
+    """Describe a job with its true times.
 
     For each rank: the events (step, name, group or None, start, end) in true time, and its waits; and its hosts'
     clocks.
@@ -48,7 +48,7 @@ class Made:
         return f"host{rank // self.ranks_per_host}"
 
     def clock(self, rank: int, time: int) -> int:
-        """The time of the rank's host clock at a true time."""
+        """Return the time of the rank's host clock at a true time."""
         host = self.host(rank)
         return time + self.offsets.get(host, 0) + round(self.drifts.get(host, 0.0) * time)
 
@@ -103,7 +103,7 @@ def summaries(made: Made, *, seq: bool = True, grouped: bool = True, hosts: bool
 
 
 def summary(made: Made, rank: int, *, seq: bool = True, grouped: bool = True, hosts: bool = True) -> RankSummary:
-    """The summary of a rank."""
+    """Build the summary of a rank."""
     base = made.clock(rank, 0) + BASE
     counts: dict[Any, int] = {}
     rows = []
@@ -168,7 +168,7 @@ def write_traces(made: Made, folder: Path, *, seq: bool = True, launches: str = 
 
 
 def document(made: Made, rank: int, *, seq: bool = True, launches: str = "cudaLaunchKernel") -> dict[str, Any]:
-    """The trace of a rank: the CPU launches everything at the start of its step, in order."""
+    """Build the trace of a rank: the CPU launches everything at the start of its step, in order."""
     events: list[dict[str, Any]] = []
     counts: dict[str, int] = {}
     number = 0

@@ -80,7 +80,7 @@ def _cut(data: bytes, choose: random.Random) -> bytes:
 
 
 def number(choose: random.Random) -> str:
-    """A JSON number in some notation."""
+    """Choose a JSON number in some notation."""
     whole = choose.choice((0, 1, 7, 4096, 2**31, 2**53 + 1, 2**63, 10**15 + 3, choose.randrange(10**6)))
     return choose.choice(
         (f"{whole}", f"-{whole}", f"{whole}.0", f"{whole}.125", f"{whole}.0005", f"{whole}.{choose.randrange(10**4):04d}",
@@ -89,7 +89,7 @@ def number(choose: random.Random) -> str:
 
 
 def random_trace(choose: random.Random) -> bytes:
-    """A valid trace in a random layout: blanks, order of keys, notation of numbers, escapes, hostile names."""
+    """Build a valid trace in a random layout: blanks, order of keys, notation of numbers, escapes, hostile names."""
     base = choose.choice((0, 0, 1_000, 1_700_000_000_000_000))
     rows = [_event(choose, base) for _ in range(choose.choice((0, 1, 2, 5, 20, 60)))]
     between = choose.choice((",", ", ", ",\n", ",\n  ", "\n, ", ",\r\n\t"))

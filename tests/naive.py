@@ -30,7 +30,7 @@ HOST = ("user_annotation", "python_function", "cpu_op", "overhead", "cuda_runtim
 
 @dataclass(frozen=True)
 class Activity:
-    """A piece of work on a device."""
+    """Describe a piece of work on a device."""
 
     kind: str
     name: str
@@ -48,7 +48,7 @@ class Activity:
 
 @dataclass(frozen=True)
 class HostEvent:
-    """Something with a duration on a host thread; ``is_call`` for runtime and driver calls."""
+    """Describe something with a duration on a host thread; ``is_call`` marks runtime and driver calls."""
 
     category: str
     name: str
@@ -69,7 +69,7 @@ class HostEvent:
 
 @dataclass(frozen=True)
 class FlowEnd:
-    """One end of an ``ac2g`` arrow."""
+    """Describe one end of an ``ac2g`` arrow."""
 
     is_start: bool
     flow_id: object
@@ -80,7 +80,7 @@ class FlowEnd:
 
 @dataclass(frozen=True)
 class Trace:
-    """The content of a file that the oracles need, times in ns as in the file."""
+    """Hold the content of a file that the oracles need, times in ns as in the file."""
 
     activities: tuple[Activity, ...]
     host: tuple[HostEvent, ...]
@@ -165,7 +165,7 @@ def _pieces(activities: Sequence[Activity]) -> list[tuple[int, int]]:
 
 
 def naive_links(trace: Trace) -> dict[int, HostEvent | None]:
-    """The launch of each activity, by the activity's row."""
+    """Return the launch of each activity, by the activity's row."""
     owners = _owners(trace)
     return {a.row: _launch(trace, a, owners.get((a.device, a.context))) for a in trace.activities}
 
@@ -200,7 +200,7 @@ def _candidates(trace: Trace, activity: Activity, pid: object) -> list[HostEvent
 
 
 def _best(calls: list[HostEvent], activity: Activity) -> HostEvent:
-    """The latest that starts at or before the activity, else the earliest."""
+    """Return the latest call that starts at or before the activity, else the earliest call."""
     before = [e for e in calls if e.start <= activity.start]
     if before:
         return max(before, key=lambda e: (e.start, -e.row))
@@ -208,7 +208,7 @@ def _best(calls: list[HostEvent], activity: Activity) -> HostEvent:
 
 
 def _owners(trace: Trace) -> dict[tuple[int, int | None], object]:
-    """The process of each (device, context): that which most arrows name, else by leads; absent when ambiguous.
+    """Return the process of each (device, context) that most arrows name, else by leads; absent when ambiguous.
 
     An arrow determines the process of the calls at its start, if there is only one. Where the calls of only one process
     have numbers, all activities belong to it.
@@ -233,7 +233,7 @@ def _owners(trace: Trace) -> dict[tuple[int, int | None], object]:
 
 
 def _named_by_arrows(trace: Trace, members: list[Activity]) -> Iterator[object]:
-    """The process that each arrow to these activities names."""
+    """Yield the process that each arrow to these activities names."""
     called = {(e.pid, e.tid, e.start) for e in trace.host if e.is_call}
     places = {_at(a) for a in members}
     for flow_id, _ in {(f.flow_id, _at(f)) for f in trace.flows if not f.is_start and _at(f) in places}:
@@ -251,7 +251,7 @@ def _fit(trace: Trace, members: list[Activity], pid: object) -> tuple[int, float
 
 
 def naive_latency_bound(trace: Trace, device: int) -> int | None:
-    """The 99th percentile of the lead of launches with nothing queued or running, at most 100 us.
+    """Return the 99th percentile of the lead of launches with nothing queued or running, at most 100 us.
 
     The definitions did not specify the estimate; this is one reading. Tests that compare causes should pass the
     analyser's bound.
@@ -274,7 +274,7 @@ def naive_latency_bound(trace: Trace, device: int) -> int | None:
 
 
 def naive_cause_at(trace: Trace, device: int, t: int, latency_bound: int | None) -> str | None:
-    """The cause of idle time at one instant; None when the device works or is outside its window."""
+    """Return the cause of idle time at one instant; None when the device works or is outside its window."""
     links = naive_links(trace)
     members = [a for a in trace.activities if a.device == device]
     gap = next(((g0, g1) for g0, g1 in naive_gaps(members) if g0 <= t < g1), None)
@@ -438,7 +438,7 @@ def _waited(
     g0: int,
     pid: object,
 ) -> int:
-    """How long a blocking call in progress at g0 had waited for the busy device."""
+    """Return how long a blocking call in progress at g0 had waited for the busy device."""
     calls = [e for e in trace.host if e.pid == pid and e.covers(g0) and _blocks(trace, links, e)]
     return max((_busy_within(members, e.start, g0) for e in calls), default=0)
 
@@ -454,20 +454,20 @@ def _blocks(trace: Trace, links: dict[int, HostEvent | None], event: HostEvent) 
 
 
 def _is_blocking_copy(trace: Trace, links: dict[int, HostEvent | None], event: HostEvent) -> bool:
-    """A copy call that returns after its own copy ends."""
+    """Return whether the event is a copy call that returns after its own copy ends."""
     copies = [a for a in trace.activities if a.kind == "memcpy" and links[a.row] == event]
     return event.is_call and "Memcpy" in event.name and any(event.end > a.end for a in copies)
 
 
 def _threads(trace: Trace, links: dict[int, HostEvent | None], launch: HostEvent) -> list[tuple[object, object]]:
-    """The launching thread, that of the process's previous launch, the main thread (tid equals pid)."""
+    """Return the launching thread, that of the process's previous launch, and the main thread (tid equals pid)."""
     launches = {e for e in links.values() if e is not None and e.pid == launch.pid and e.start < launch.start}
     previous = max(launches, key=lambda e: (e.start, e.row), default=launch)
     return [(launch.pid, launch.tid), (launch.pid, previous.tid), (launch.pid, launch.pid)]
 
 
 def _recorded(trace: Trace, thread: tuple[object, object], t: int) -> bool:
-    """Whether the thread recorded an event then; a plain annotation is a name, not an event."""
+    """Return whether the thread recorded an event then; a plain annotation is a name, not an event."""
     return any(
         (e.pid, e.tid) == thread
         and e.covers(t)
@@ -482,12 +482,12 @@ def _is_data_loading(event: HostEvent) -> bool:
 
 
 def _waits(event: HostEvent) -> bool:
-    """A frame of at least 100 us that waits for other threads."""
+    """Return whether the event is a frame of at least 100 us that waits for other threads."""
     return event.category == "python_function" and "queue.py" in event.name and event.end - event.start >= 100_000
 
 
 def _only_waits(trace: Trace, links: dict[int, HostEvent | None], thread: tuple[object, object], t: int) -> bool:
-    """Whether a thread waits then, and does no other named work."""
+    """Return whether a thread waits then, and does no other named work."""
     stack = [e for e in trace.host if (e.pid, e.tid) == thread and e.covers(t)]
     return any(_waits(e) for e in stack) and all(_named_work(trace, links, e) is None for e in stack)
 
@@ -533,7 +533,7 @@ def _launch_call_cause(trace: Trace, links: dict[int, HostEvent | None], launch:
 
 
 def naive_partition_at(trace: Trace, device: int, t: int, latency_bound: int | None) -> str | None:
-    """The part of the device's window at one instant; None outside the window."""
+    """Return the part of the device's window at one instant; None outside the window."""
     members = [a for a in trace.activities if a.device == device]
     running = {_bound(trace, a) for a in members if a.start <= t < a.end}
     for part in ("compute", "memory", "latency", "other", "communication", "copy"):
@@ -547,7 +547,7 @@ def _is_communication(activity: Activity) -> bool:
 
 
 def _bound(trace: Trace, activity: Activity) -> str:
-    """The limit of an activity without recorded shapes: for kernels the prior of their name's bucket."""
+    """Return the limit of an activity without recorded shapes: for kernels the prior of their name's bucket."""
     if activity.kind == "memset" or "DtoD" in activity.name:
         return "memory"
     if activity.kind == "memcpy":

@@ -128,11 +128,11 @@ INPUT_NUMBERS = {
 
 
 class Digits(str):
-    """A number as written in the file."""
+    """Mark a number as written in the file."""
 
 
 class Anything:
-    """A value that equals everything, for meaningless fields."""
+    """Equal every value, for meaningless fields."""
 
     def __eq__(self, other: object) -> bool:
         return True
@@ -145,7 +145,7 @@ ANYTHING = Anything()
 
 @dataclass
 class Reference:
-    """The reader's result: rows of each table in order, and counts of events in no table."""
+    """Hold the reader's result: rows of each table in order, and counts of events in no table."""
 
     tables: dict[str, list[Row]]
     event_count: int
@@ -174,7 +174,7 @@ def accounted(trace: Trace, *, metadata: int = 0, pairs: int = 0) -> int:
 
 
 def parse(content: bytes) -> tuple[list[Any], Row]:
-    """The events and the header of valid JSON, with numbers as their digits; bytes that are no UTF-8 become U+FFFD."""
+    """Parse valid JSON to events and header, numbers as their digits; bytes that are no UTF-8 become U+FFFD."""
     text = content.decode("utf-8-sig", "replace")
     document = json.loads(text, strict=False, parse_float=Digits, parse_int=Digits, parse_constant=Digits)
     if isinstance(document, list):
@@ -195,7 +195,7 @@ def nanoseconds(value: Any) -> int | None:
 
 
 def integer(value: Any) -> int | None:
-    """An integer that fits 64 bits; None for other values. With a point or an exponent it is a float64."""
+    """Return an integer that fits 64 bits, or None. A value with a point or an exponent is read as a float64."""
     if not isinstance(value, str) or not _NUMBER.fullmatch(value):
         return None
     number = Decimal(value if value.lstrip("+-").isdigit() else float(value))
@@ -205,7 +205,7 @@ def integer(value: Any) -> int | None:
 
 
 def text(value: Any) -> str | None:
-    """A value as a cell: texts unchanged, numbers as their digits, other values as JSON."""
+    """Return a value as a cell: texts unchanged, numbers as their digits, other values as JSON."""
     if value is None:
         return None
     if isinstance(value, str):
@@ -224,7 +224,7 @@ def _json(value: Any) -> str:
 
 
 def first(args: Row, keys: str | tuple[str, ...]) -> Any:
-    """The first of several spellings of a key that has a value."""
+    """Return the first value among several spellings of a key."""
     return next((args[key] for key in ((keys,) if isinstance(keys, str) else keys) if args.get(key) is not None), None)
 
 
@@ -240,7 +240,7 @@ def product(value: Any) -> Any:
 
 
 def kind_of(event: Row) -> str:
-    """The kind of an event, by its phase and category."""
+    """Return the kind of an event, by its phase and category."""
     phase, category = text(event.get("ph")), (text(event.get("cat")) or "").lower()
     if phase in ("X", "B", "E"):
         return KINDS.get(category) or ("unsupported" if category.startswith(UNSUPPORTED) else "other")
@@ -269,7 +269,7 @@ def reason(event: Row, kind: str, start: int | None, duration: int | None) -> st
 
 
 def read(content: bytes) -> Reference:
-    """All tables of the trace."""
+    """Read all tables of the trace."""
     entries, header = parse(content)
     left_out: Counter[str] = Counter()
     unsupported: Counter[str] = Counter()
@@ -521,7 +521,7 @@ _VALUES = {*INPUTS, "grid", "block"}
 
 
 def assert_same(trace: Trace, reference: Reference) -> None:
-    """Every column of every table, and every count, agrees."""
+    """Assert that every column of every table, and every count, agrees."""
     assert trace.event_count == reference.event_count
     assert (trace.origin_ns, trace.duration_ns) == (reference.origin_ns, reference.duration_ns)
     counts = {note.code: note.count for note in trace.notes}
@@ -551,13 +551,13 @@ def _assert_cells(actual: list[Any], expected: list[Any], where: str) -> None:
 
 
 def _same_number(cell: Any, value: Any) -> bool:
-    """Whether two texts are one number in two notations, as float64 has it."""
+    """Return whether two texts are one number in two notations, as float64 has it."""
     texts = (cell, value)
     return all(isinstance(t, str) and _NUMBER.fullmatch(t) for t in texts) and float(cell) == float(value)
 
 
 def _same_json(cell: Any, value: Any) -> bool:
-    """Whether two texts are one list or object, its numbers as float64 has them."""
+    """Return whether two texts are one list or object, its numbers as float64 has them."""
     if not all(isinstance(t, str) and t.startswith(("[", "{")) for t in (cell, value)):
         return False
     try:
@@ -567,7 +567,7 @@ def _same_json(cell: Any, value: Any) -> bool:
 
 
 def _same_value(cell: str | None, value: Any) -> bool:
-    """Whether JSON text of a cell holds the value; texts and numbers stand as they are."""
+    """Return whether JSON text of a cell holds the value; texts and numbers stand as they are."""
     if value is None or isinstance(value, str):
         return cell == text(value)
     if cell is None:

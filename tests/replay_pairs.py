@@ -24,7 +24,7 @@ work."""
 
 @dataclass(frozen=True)
 class Pair:
-    """A program as a function of its random choices and of whether it is changed, with the changes that predict it."""
+    """Describe a program by its random choices and whether it is changed, with the changes that predict it."""
 
     program: Callable[[random.Random, bool], Simulation]
     changes: tuple[Change, ...]
@@ -34,11 +34,11 @@ class Pair:
     """Least share of a best case that the changed program reaches; a value is drawn for each seed."""
 
     def before(self, seed: int) -> bytes:
-        """The trace before the change."""
+        """Return the trace before the change."""
         return self._trace(seed, False)
 
     def after(self, seed: int) -> bytes:
-        """The trace after it."""
+        """Return the trace after the change."""
         return self._trace(seed, True)
 
     def _trace(self, seed: int, changed: bool) -> bytes:
@@ -56,7 +56,7 @@ def faster(target: str, factor: float = 2.0) -> Change:
 
 
 def steps(simulation: Simulation, main: Thread, step: Callable[[int], None]) -> Simulation:
-    """The simulation of a loop of steps, synchronized at the end."""
+    """Simulate a loop of steps, synchronized at the end, and return the simulation."""
     main.spend(200_000)
     for number in range(STEPS):
         with main.step(number):
@@ -74,13 +74,13 @@ def pointwise(ns: int) -> Kernel:
 
 
 def op(main: Thread, name: str, kernel: Kernel, stream: Stream, before_ns: int = 4_000, **launch: Any) -> Any:
-    """An operator that launches one kernel."""
+    """Run an operator that launches one kernel."""
     with main.op(name, before_ns=before_ns):
         return main.launch(kernel, stream, **launch)
 
 
 def synchronized(rng: random.Random, changed: bool) -> Simulation:
-    """A number read back after every block of operators."""
+    """Simulate a loop in which a number is read back after every block of operators."""
     simulation = Simulation(seed=rng.randrange(1_000))
     main, stream = simulation.thread(), simulation.stream()
     kernels = [rng.randint(20_000, 120_000) for _ in range(24)]
@@ -242,7 +242,7 @@ def launching(rng: random.Random, changed: bool) -> Simulation:
 
 
 def host(longest_ns: int) -> Callable[[random.Random, bool], Simulation]:
-    """A loop that the CPU limits, forward and on autograd's thread, with a CPU twice as fast after the change."""
+    """Return a loop that the CPU limits, forward and on autograd's thread; the change makes the CPU twice as fast."""
 
     def program(rng: random.Random, changed: bool) -> Simulation:
         costs = Costs()
@@ -271,7 +271,7 @@ def host(longest_ns: int) -> Callable[[random.Random, bool], Simulation]:
 
 
 def device(rng: random.Random, changed: bool) -> Simulation:
-    """A loop that the device limits, with all kernels twice as fast after the change; the CPU limits some of it then."""
+    """Simulate a loop that the device limits; after the change kernels are twice as fast and the CPU limits some."""
     simulation = Simulation(seed=rng.randrange(1_000))
     main, stream = simulation.thread(), simulation.stream()
     kernels = [rng.randint(15_000, 60_000) // (2 if changed else 1) for _ in range(40)]
@@ -379,7 +379,7 @@ def recompiling(rng: random.Random, changed: bool) -> Simulation:
 
 
 def pipelined(rng: random.Random, changed: bool) -> Simulation:
-    """A model on two devices: each waits for the other's half; products twice as fast."""
+    """Simulate a model on two devices: each waits for the other's half; the change makes products twice as fast."""
     simulation = Simulation(devices=2, seed=rng.randrange(1_000))
     main = simulation.thread()
     streams = [simulation.stream(number) for number in (0, 1)]
@@ -398,7 +398,7 @@ def pipelined(rng: random.Random, changed: bool) -> Simulation:
 
 
 def queued(rng: random.Random, changed: bool) -> Simulation:
-    """A CPU far ahead, which waits for room in the queue, and works long after the last launch; kernels twice as fast."""
+    """Simulate a CPU far ahead: it waits for queue room and works long after the last launch; kernels twice as fast."""
     costs = Costs(queue_limit=rng.choice([512, 700]))
     simulation = Simulation(costs=costs, seed=rng.randrange(1_000))
     main, stream = simulation.thread(), simulation.stream()
@@ -414,7 +414,7 @@ def queued(rng: random.Random, changed: bool) -> Simulation:
 
 
 def polling(rng: random.Random, changed: bool) -> Simulation:
-    """A thread that polls memory until a kernel has written it; kernels twice as fast."""
+    """Simulate a thread that polls memory until a kernel has written it; the change makes kernels twice as fast."""
     simulation = Simulation(seed=rng.randrange(1_000))
     main, stream = simulation.thread(), simulation.stream()
     before = [rng.randint(400_000, 600_000) for _ in range(4)]
@@ -433,7 +433,7 @@ def polling(rng: random.Random, changed: bool) -> Simulation:
 
 
 def contending(rng: random.Random, changed: bool) -> Simulation:
-    """A kernel that starts when another stream's kernel leaves SMs; the latter twice as fast."""
+    """Simulate a kernel that starts when another stream's kernel, twice as fast after the change, leaves SMs."""
     simulation = Simulation(seed=rng.randrange(1_000))
     main, stream, side = simulation.thread(), simulation.stream(), simulation.stream(number=20)
     holders = [rng.randint(600_000, 1_200_000) for _ in range(4)]
@@ -498,7 +498,7 @@ def fusing(rng: random.Random, changed: bool) -> Simulation:
 
 
 def _fusion_share(length: int) -> float:
-    """The share of a fused chain's time that fusion saves, if every intermediate is written and read once."""
+    """Return the share of a fused chain's time that fusion saves, if every intermediate is written and read once."""
     return 2 * (length - 1) / (2 * length)
 
 
@@ -563,7 +563,7 @@ def batching(rng: random.Random, changed: bool) -> Simulation:
 
 
 def choosing(rng: random.Random, changed: bool) -> Simulation:
-    """A loop that the CPU limits, of products that leave SMs empty; for twice the batch, a library chooses others."""
+    """Simulate a CPU-limited loop of products that leave SMs empty; for twice the batch, a library chooses others."""
     simulation = Simulation(seed=rng.randrange(1_000))
     main, stream = simulation.thread(), simulation.stream()
     kernels = [rng.randint(5_000, 8_000) for _ in range(60)]
@@ -577,7 +577,7 @@ def choosing(rng: random.Random, changed: bool) -> Simulation:
 
 
 def beside_workers(rng: random.Random, changed: bool) -> Simulation:
-    """A loop limited by the CPU, which loads its data itself or has workers that slow it."""
+    """Simulate a loop limited by the CPU, which loads its data itself or has workers that slow it."""
     costs = Costs(host_factor=slower if changed else 1.0)
     simulation = Simulation(costs=costs, seed=rng.randrange(1_000))
     main, stream = simulation.thread(), simulation.stream()

@@ -22,7 +22,7 @@ US = 1_000
 
 
 class Work(NamedTuple):
-    """An activity; ``call`` is an index in the list of calls, ``track`` the number of its stream."""
+    """Describe an activity; ``call`` is an index in the list of calls, ``track`` the number of its stream."""
 
     start: float
     end: float
@@ -34,7 +34,7 @@ class Work(NamedTuple):
 
 
 class Made(NamedTuple):
-    """A runtime call; calls of one name are of one class."""
+    """Describe a runtime call; calls of one name are of one class."""
 
     start: float
     end: float
@@ -46,7 +46,7 @@ class Made(NamedTuple):
 
 
 class Busy(NamedTuple):
-    """An interval of a thread's work; ``busy`` where silence counts as work."""
+    """Describe an interval of a thread's work; ``busy`` where silence counts as work."""
 
     start: float
     end: float

@@ -50,25 +50,25 @@ Rows = Sequence[Mapping[str, Any]]
 
 
 def _declared() -> tuple[DeclaredRows, ...]:
-    """The declared analyses that outputs show, without rows."""
+    """Return the declared analyses that outputs show, without rows."""
     shown = (a for a in ANALYSES if isinstance(a, Analysis) and (a.json is not None or a.section is not None))
     return tuple(DeclaredRows(analysis.table, analysis.json, analysis.section, ()) for analysis in shown)
 
 
 def frame(table: Table, rows: Rows = ()) -> pl.DataFrame:
-    """A frame of the table's schema; columns that a row leaves out are null."""
+    """Build a frame of the table's schema; columns that a row leaves out are null."""
     return pl.DataFrame(list(rows), schema=table.schema) if rows else table.empty()
 
 
 def frames(**rows: Rows) -> dict[str, pl.DataFrame]:
-    """All tables of a report; those not named are empty."""
+    """Build all tables of a report; those not named are empty."""
     return {table.name: frame(table, rows.get(table.name, ())) for table in TABLES}
 
 
 def empty_report(
     status: Status = "no-gpu-activity", headline: str = "Nothing ran on a GPU in this trace.", **rows: Rows
 ) -> Report:
-    """A report without devices: no regime and no advice, only the given rows."""
+    """Build a report without devices: no regime and no advice, only the given rows."""
     return Report(
         declared=_declared(),
         schema_version=SCHEMA_VERSION,
@@ -100,7 +100,7 @@ def empty_report(
 
 
 def cpu_report() -> Report:
-    """A trace of the CPU alone: nested operators on one thread."""
+    """Build the report on a trace of the CPU alone: nested operators on one thread."""
     return empty_report(threads=[_thread(0, "main")], host_events=_host_events(kernels=0))
 
 
@@ -194,7 +194,7 @@ def gpu_report(kernels: int = 12, devices: int = 1) -> Report:
 
 
 def hostile_report() -> Report:
-    """A report in which every text from a trace tries to become markup or script."""
+    """Build a report in which every text from a trace tries to become markup or script."""
     report = gpu_report()
     hostile = {
         name: table.with_columns(
@@ -314,7 +314,7 @@ def _thread(thread_id: int, name: str | None) -> dict[str, Any]:
 
 
 def _host_events(kernels: int) -> list[dict[str, Any]]:
-    """A step annotation around operators, each with a child, a launch and a Python caller."""
+    """Build a step annotation around operators, each with a child, a launch and a Python caller."""
     events: list[dict[str, Any]] = [_host("annotation", "ProfilerStep#0", 0, 100_000 * max(kernels, 4))]
     for i in range(max(kernels, 4)):
         start = 100_000 * i

@@ -36,14 +36,14 @@ def killed(folder: Path) -> None:
 
 
 def dead_process() -> int:
-    """The number of a process that ran."""
+    """Return the process ID of a process that ran."""
     with subprocess.Popen([sys.executable, "-c", ""]) as process:
         process.wait()
     return process.pid
 
 
 def left(folder: Path, machine: str, process: int, age_s: float = 0) -> Path:
-    """A temporary file of that process, of that age."""
+    """Create a temporary file of that process, of that age."""
     path = folder / f".analyze-{machine}-{process}-{'0' * 12}.tmp"
     path.write_text("half")
     os.utime(path, (time.time() - age_s,) * 2)

@@ -80,7 +80,7 @@ def test_the_action_passes_every_input() -> None:
 
 
 def test_no_input_is_pasted_into_a_command() -> None:
-    """What stands in an expression of a `run` line is run as it is: inputs reach the script as environment variables."""
+    """Check that inputs reach the script as environment variables: an expression in a `run` line is run as it is."""
     runs = [line for line in (ROOT / "action.yml").read_text().splitlines() if line.strip().startswith("run:")]
     assert len(runs) == 2
     assert not any("${{" in line for line in runs)

@@ -102,7 +102,7 @@ def inserted(path: Path, before: str, text: str) -> None:
 
 @pytest.fixture(scope="module")
 def outputs(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """All outputs on a trace with the additions, by a copy of the package that has them."""
+    """Return all outputs on a trace with the additions, made by a copy of the package that has them."""
     folder = tmp_path_factory.mktemp("additions")
     copy = folder / "trace_analyzer"
     shutil.copytree(PACKAGE, copy, ignore=shutil.ignore_patterns("__pycache__", "*.c"))

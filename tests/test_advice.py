@@ -27,7 +27,7 @@ LOADS = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
 
 
 def iterations(*inside: object, period: int = 1_000, busy: int = 50, count: int = 12) -> list[object]:
-    """A kernel every ``period`` us, launched late; ``inside`` maps an iteration's start to its host events."""
+    """Build a kernel every ``period`` us, launched late; ``inside`` maps an iteration's start to its host events."""
     return [[launched(GEMM, period * n + period - 100, period * n + period - 90, busy, n + 1), *(make(period * n) for make in inside)]
             for n in range(count)]  # type: ignore[operator]  # fmt: skip
 
@@ -100,7 +100,7 @@ def test_recompilation_says_how_many_regions_had_been_compiled_before() -> None:
 
 
 def test_waits_count_where_the_device_works() -> None:
-    """Two threads wait from 0 to 60 and from 40 to 100 us; the device works from 50 to 90 and from 95 us on."""
+    """Check waits of two threads, from 0 to 60 and 40 to 100 us; the device works from 50 to 90 and from 95 us on."""
     waits = [(BLOCKING, 0, 60), (BLOCKING, 40, 100), ("other", 0, 1_000)]
     calls = pl.DataFrame(waits, schema=["work", "start_ns", "end_ns"], orient="row")
     busy = pl.DataFrame({"start_ns": [50, 70, 95], "end_ns": [70, 90, 500]})
@@ -117,7 +117,7 @@ def test_synchronization() -> None:
 
 
 def waiting_for(*around: object, every: int = 1, module: str = "") -> Advice | None:
-    """The advice on 24 launches of 90 us and a wait behind each, or behind some, with these events around each wait."""
+    """Return the advice on 24 kernels of 90 us, a wait behind each or some, and these events around each wait."""
     loop: list[object] = []
     for n in range(24):
         loop.append(launched(GEMM, 200 * n, 200 * n + 10, 90, n + 1))
@@ -481,7 +481,7 @@ def test_layout_conversions_and_odd_sizes() -> None:
 
 
 def optimizer(name: str, span: str = "Optimizer.step#Adam.step", count: int = 60) -> list[object]:
-    """A step in which an optimizer of ``count`` late launches takes the second half."""
+    """Build a step in which an optimizer of ``count`` late launches takes the second half."""
     start = 2_000
     work = [
         [op(name, start + 20 * n, 15), launched(ADD, start + 20 * n + 8, start + 20 * n + 14, 4, n + 100, takes=4)]
@@ -512,7 +512,7 @@ Call = tuple[str, list[list[int]], str, int, str]
 
 
 def eager(calls: list[Call], *, at: int = 0, first: int = 1, late: bool = False) -> list[object]:
-    """A kernel per call (operator, shapes, type, duration, kernel), back to back long after its launch, or 5 ms apart after it."""
+    """Build a kernel per (operator, shapes, type, duration, kernel), back to back long after launch or 5 ms apart."""
     events: list[object] = []
     start = at + 10_000
     for n, (name, dims, dtype, duration, does) in enumerate(calls):
@@ -526,7 +526,7 @@ def eager(calls: list[Call], *, at: int = 0, first: int = 1, late: bool = False)
 
 
 def cos_cos(pairs: int) -> list[Call]:
-    """Each pair on other sizes, so that no chain is longer; 50 MB are read and written in 100 us."""
+    """Build pairs of calls, each on other sizes so that no chain is longer; 50 MB are read and written in 100 us."""
     return [("cos", [[25 * MEGA + 64 * (n // 2)]], "c10::Half", 100, ADD) for n in range(2 * pairs)]
 
 
@@ -613,7 +613,7 @@ def test_what_runs_beside_other_kernels_saves_no_more_than_its_part() -> None:
 
 @pytest.mark.slow
 def test_two_kernels_side_by_side_take_their_time_once() -> None:
-    """The saving is half of the time in which both run; nothing while a matmul runs too."""
+    """Check that the saving is half of the time in which both run, and nothing while a matmul runs too."""
     wide = ADD.replace("<4, x>", "<4, at::native::CUDAFunctor_add<float>, x>")
     pairs = [kernel(wide, 60 * n, 50, stream=stream, grid=[500, 1, 1]) for n in range(12) for stream in (7, 8)]
     assert saved(analysed(pairs))["fewer-bytes"] == 12 * 25_000
@@ -699,7 +699,7 @@ def test_small_messages_want_bigger_buckets() -> None:
 
 
 def cold(*inside: object) -> Report:
-    """Each kernel for the first time, after 5 ms."""
+    """Analyse a trace in which each kernel runs for the first time, after 5 ms."""
     return analysed([[launched(f"kernel {n}", 5_000 * n + 4_900, 5_000 * n + 4_910, 50, n + 1), *(make(5_000 * n) for make in inside)]
                      for n in range(12)])  # type: ignore[operator]  # fmt: skip
 
@@ -879,18 +879,18 @@ def partly_graphs(single: int) -> list[object]:
 
 
 def launching_and_loading(us: int) -> list[object]:
-    """Each millisecond, so long in an operator, and 850 us less that in the data loader."""
+    """Build milliseconds, each with ``us`` in an operator, and 850 us less that in the data loader."""
     return late(lambda t: op("aten::mm", t, us), lambda t: annotation(LOADS, t + us, 850 - us))
 
 
 def several(make: Callable[[int, int], object], us: int, period: int = 1_000) -> list[object]:
-    """As many events of a length, one after the other, as go into a period before its launch."""
+    """Build as many events of a length, one after the other, as go into a period before its launch."""
     count = (period - 150) // (us + 1)
     return late(*(lambda t, n=n: make(t + (us + 1) * n, us) for n in range(count)), period=period)  # type: ignore[misc]
 
 
 def with_calls(name: str, *, blocks: bool = True) -> list[object]:
-    """A call after each launch, that waits for the kernel or returns before it starts."""
+    """Build a call after each launch, that waits for the kernel or returns before it starts."""
     return [
         [launched(GEMM, 200 * n, 200 * n + 10, 90, n + 1), call(name, 200 * n + 6, 95 if blocks else 2)]
         for n in range(12)
@@ -930,7 +930,7 @@ def first_uses(same: bool) -> list[object]:
 
 
 def again(node: str, **numbers: int) -> list[object]:
-    """A product, and the same one in the backward pass, within an autograd node; ``numbers`` that autograd gave it there."""
+    """Build a product, and again in the backward pass, in an autograd node; ``numbers`` that autograd gave it there."""
     halves = {"Input Dims": SQUARE, "Input type": ["c10::Half"] * 2}
     return [
         [op("aten::mm", at, 10, **halves, **own), launch(at + 2, 5, n), kernel(GEMM, 1_000 + 500 * n, 500, correlation=n, grid=[500, 1, 1])]
@@ -949,7 +949,7 @@ def late(*inside: object, **options: int) -> list[object]:
 
 
 def capturing(begin: str) -> list[object]:
-    """A millisecond before each kernel in which launches may go into a graph."""
+    """Build a millisecond before each kernel in which launches may go into a graph."""
     return [
         [call(begin, 2_000 * n, 2), op("aten::mm", 2_000 * n + 5, 900), call("cudaStreamEndCapture", 2_000 * n + 910, 2),
          launched(GEMM, 2_000 * n + 920, 2_000 * n + 930, 1_000, n + 1)]
@@ -960,7 +960,7 @@ def capturing(begin: str) -> list[object]:
 
 
 def behind(until: int) -> list[object]:
-    """A kernel that starts 9 ms after its launch, while the CPU waits for the device up to some instant; then work."""
+    """Build a kernel that starts 9 ms after launch, the CPU waiting for the device up to some instant; then work."""
     return [
         [launched("first", 0, 10, 3, 1), launched("second", 100, 9_000, 7, 2, stream=20)],
         call("cudaStreamSynchronize", 110, until - 110),

@@ -205,7 +205,7 @@ def test_how_to_overlap_follows_from_what_is_communicated(name: str, trains: boo
 
 @pytest.mark.parametrize(("waits", "says"), [(0, False), (1, False), (3, True)])
 def test_calls_that_wait_stand_in_a_graphs_way(waits: int, says: bool) -> None:
-    """One wait a step may stand at its end, outside of the graph."""
+    """Check that one wait a step may stand at its end, outside of the graph."""
     steps = [
         [annotation(f"ProfilerStep#{n}", 3_000 * n, 3_000), op("aten::add", 3_000 * n + 5, 2_900),
          *(launched(ADD, 3_000 * n + 10 + 200 * i, 3_000 * n + 20 + 200 * i, 8, 20 * n + i + 1) for i in range(14)),
@@ -313,7 +313,7 @@ def test_a_collective_per_step_is_counted() -> None:
     ],
 )
 def test_how_not_to_wait_follows_from_what_waits(operator: str, code: str) -> None:
-    """The call that waits is within an operator that a person wrote."""
+    """Check the advice where the call that waits is within an operator that a person wrote."""
     steps = [
         [launched(GEMM, 200 * n, 200 * n + 10, 90, n + 1), op(operator, 200 * n + 5, 97),
          call("cudaStreamSynchronize", 200 * n + 6, 95)]

@@ -26,7 +26,7 @@ def collectives(name: str, elements: int, us: int) -> list[object]:
 
 
 def converting(by_copies: bool) -> list[object]:
-    """The activities launched by conversions within a linear layer: kernels, or copies to the device."""
+    """Build the activities launched by conversions within a linear layer: kernels, or copies to the device."""
     return [
         [op("aten::linear", 40 * n, 35), op("aten::_to_copy", 40 * n + 5, 20),
          [call("cudaMemcpyAsync", 40 * n + 10, 5, correlation=n + 1), copy("DtoD (Device -> Device)", 1_000 + 100 * n, 100, correlation=n + 1, bytes=100_000_000)]

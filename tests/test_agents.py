@@ -21,7 +21,7 @@ _ID = re.compile(r"^((?:advice|gap|kernel|step|check):\S+) ", re.MULTILINE)
 
 
 def guide() -> str:
-    """What `analyze skill` prints."""
+    """Return what `analyze skill` prints."""
     run = CliRunner().invoke(main, ["skill"])
     assert run.exit_code == 0
     return run.stdout
@@ -44,7 +44,7 @@ def test_options_of_the_guide_exist() -> None:
 
 @pytest.fixture
 def tools(tmp_path: Path) -> dict[str, Any]:
-    """The tools over a folder with two samples."""
+    """Return the tools over a folder with two samples."""
     for name in (LOADING, GRAPH):
         shutil.copy(SAMPLES / name, tmp_path)
     return {tool.__name__: tool for tool in Tools(tmp_path).all()}

@@ -39,7 +39,7 @@ def test_the_public_names_exist_and_load_when_asked_for() -> None:
 
 @cache
 def parsed(path: Path) -> ast.Module:
-    """The syntax tree of a module, made once."""
+    """Return the syntax tree of a module, made once."""
     return ast.parse(path.read_text(encoding="utf-8"))
 
 
@@ -122,7 +122,7 @@ def summed(module: ast.Module) -> list[int]:
 
 
 def is_path(division: ast.BinOp) -> bool:
-    """Whether the right side is a text, or the left side the folder of the assets."""
+    """Tell whether the right side is a text, or the left side the folder of the assets."""
     right = division.right
     is_text = isinstance(right, ast.JoinedStr) or (isinstance(right, ast.Constant) and isinstance(right.value, str))
     return is_text or getattr(division.left, "id", "") == "_ASSETS"

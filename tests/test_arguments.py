@@ -21,14 +21,14 @@ SOUND = trace_bytes([launched(f"k{t}", 20 * t + 1, 20 * t + 12, 4, t + 1) for t 
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty current directory with one trace in it."""
+    """Return the current directory, otherwise empty, with one trace in it."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "t.json").write_bytes(SOUND)
     return tmp_path
 
 
 def refused(*args: str, text: bytes = b"") -> str:
-    """The one line with which the command refuses these arguments."""
+    """Return the one line with which the command refuses these arguments."""
     result = CliRunner().invoke(main, args, input=text)
     assert (result.exit_code, result.stdout) == (2, ""), result.output
     assert "a bug in this program" not in result.stderr
@@ -61,7 +61,7 @@ def test_an_empty_name_is_refused_in_python(folder: Path) -> None:
 
 @pytest.mark.slow
 def test_every_public_name_stays_what_it_is_once_it_was_used(folder: Path) -> None:
-    """A package of the same name takes the place of a function that is looked up late."""
+    """Check that a package does not take the place of the function of the same name."""
     for _ in range(2):
         assert trace_analyzer.compare("t.json", "t.json").status == "ok"
         with pytest.raises(UsageError, match="two traces"):
@@ -152,7 +152,7 @@ def test_a_series_with_a_trace_of_no_work_is_refused(folder: Path) -> None:
 
 @pytest.mark.slow
 def test_sides_may_be_pipes(folder: Path) -> None:
-    """As of ``compare <(zcat before.json.gz) <(zcat after.json.gz)``; one that nobody writes to is refused."""
+    """Check ``compare <(zcat before.json.gz) <(zcat after.json.gz)``; a pipe that nobody writes to is refused."""
     writers = []
     for name in ("before", "after"):
         os.mkfifo(folder / name)
@@ -185,7 +185,7 @@ def test_bytes_of_a_name_that_are_not_utf_8_stay_out_of_json(folder: Path) -> No
 
 @pytest.mark.parametrize("option", ["--html", "--plot"])
 def test_an_output_named_like_a_page_is_the_page(option: str) -> None:
-    """As of `analyze TRACE`; other forms than text stay what was asked for, whatever their file is called."""
+    """Check it as of `analyze TRACE`; other forms than text stay as asked for, whatever their file is called."""
 
     def taken(output: str | None, form: str = "text", page: str | None = None) -> tuple[str | None, ...]:
         given = {option.removeprefix("--"): page, "form": form, "output": output, "force": False, "redact": False}

@@ -66,7 +66,7 @@ def test_the_module_is_the_innermost_around_the_forward_operator(start: float, m
 
 
 def test_an_arrow_id_that_everything_shares_is_no_cross_product() -> None:
-    """Two thousand arrows of one id between two thousand operators at each end: 10^13 pairs otherwise."""
+    """Check two thousand arrows of one id between two thousand operators at each end: 10^13 pairs otherwise."""
     ones = [op("forward", 1, 2) for _ in range(2_000)]
     others = [op("backward", 10, 2) for _ in range(2_000)]
     arrows = [flow(1, ones[0], others[0], category="fwdbwd") for _ in range(2_000)]

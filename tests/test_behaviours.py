@@ -13,7 +13,7 @@ ROWS = re.findall(r"^\| (?!behaviour|---)(.+?) \| (.+?) \|$", PAGE.read_text(enc
 
 @cache
 def names(file: str) -> set[str]:
-    """The names of the tests of a file."""
+    """Return the names of the tests of a file."""
     text = (TESTS / file).read_text(encoding="utf-8")
     pattern = r"^ *def (test_\w+)" if file.endswith(".py") else r"^test\('([^']+)'"
     return set(re.findall(pattern, text, re.MULTILINE))

@@ -77,7 +77,7 @@ def test_silence_belongs_to_the_open_annotation() -> None:
 
 
 def backward_trace(*more: Any, numbered: bool) -> list[Any]:
-    """A forward operator in a module, and its backward operator on autograd's thread, late for kernel b."""
+    """Build a forward operator in a module, and its backward operator on autograd's thread, late for kernel b."""
     numbers = ({"Sequence number": 3, "Fwd thread id": n} if numbered else {} for n in (0, 1))
     forward = op("aten::addmm", 3, 5, **next(numbers))
     node = op("AddmmBackward0", 42, 46, tid=7, **next(numbers))

@@ -48,7 +48,7 @@ def idle_time_is_blamed_once(report: Report) -> None:
 
 
 def operators_spend_what_they_last(report: Report) -> None:
-    """The self time of operators is at most the duration of their outermost operator."""
+    """Check that the self time of operators is at most the duration of their outermost operator."""
     operators = report.tables["operators"]
     own = operators.select(pl.sum_horizontal("dispatch_ns", "runtime_ns", "blocked_ns").sum()).item()
     assert own <= operators.get_column("host_self_ns").sum() <= operators.get_column("host_ns").sum()
@@ -76,7 +76,7 @@ def test_on_random_traces(trace: RandomTrace) -> None:
 @pytest.mark.skipif(not FILES, reason="the corpus ($TRACE_CORPUS) is absent")
 @pytest.mark.parametrize("file", FILES)
 def test_on_real_traces(file: str, corpus_report: Callable[[str], Report]) -> None:
-    """Where stacks were recorded, at most 5 % of host time has no name; without them, plain Python is silent."""
+    """Check that at most 5 % of host time is unnamed with recorded stacks; without them, plain Python is silent."""
     assert (CORPUS / file).exists()
     report = corpus_report(file)
     idle_time_is_blamed_once(report)

@@ -48,14 +48,14 @@ def run(*args: str | Path) -> Result:
 
 
 def command(*args: str | Path, **options: object) -> subprocess.CompletedProcess[str]:
-    """The command in a process of its own."""
+    """Run the command in a process of its own."""
     return subprocess.run(  # type: ignore[call-overload, no-any-return]
         [*COMMAND, *map(str, args)], capture_output=True, text=True, timeout=120, env=ENVIRONMENT, **options
     )
 
 
 def assert_one_line(result: Result | subprocess.CompletedProcess[str], message: str) -> None:
-    """The failure is reported in one line with the message, nothing is printed, and the exit code is 2."""
+    """Check that the failure is one line with the message, that nothing is printed, and that the exit code is 2."""
     code = result.exit_code if isinstance(result, Result) else result.returncode
     assert (code, result.stdout) == (2, "")
     assert result.stderr.startswith("analyze: ")
@@ -105,7 +105,7 @@ def test_every_happening_of_the_page_has_a_test() -> None:
 
 
 def whole_events(text: bytes) -> int | None:
-    """How many events the text holds whole; None where it breaks before the list of events."""
+    """Count the events that the text holds whole; return None where it breaks before the list of events."""
     at = text.find(b'"traceEvents": [')
     if at < 0:
         return None
@@ -168,7 +168,7 @@ def test_gzip_may_break_off_at_any_byte(level: int) -> None:
 
 
 def as_nobody(*args: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
-    """The command as a user without rights, which needs root to become."""
+    """Run the command as a user without rights, which needs root to become."""
     if os.geteuid():
         return command(*args, cwd=cwd)
     code = (
@@ -183,7 +183,7 @@ def as_nobody(*args: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture
 def public(tmp_path: Path) -> Iterator[Path]:
-    """A folder that every user can reach, with a trace in it."""
+    """Return a folder that every user can reach, with a trace in it."""
     for folder in [tmp_path, *tmp_path.parents]:
         if folder.stat().st_uid == os.geteuid() and folder != Path("/"):
             folder.chmod(folder.stat().st_mode | 0o055)
@@ -213,7 +213,7 @@ def test_no_permission_to_write(public: Path, args: tuple[str, ...]) -> None:
 def changed_while_read(
     path: Path, change: Callable[[], object], monkeypatch: pytest.MonkeyPatch, opened: bool = False
 ) -> Trace:
-    """The trace of a file, or of one that is ``opened`` by the caller, that is changed when its first block has been read."""
+    """Load a file, by path or ``opened`` by the caller, that is changed when its first block has been read."""
     monkeypatch.setattr(source, "_CHUNK", 1000)
     changes = iter([change])
     time.sleep(0.02)  # file times have the resolution of the system's clock
@@ -248,7 +248,7 @@ def test_a_file_that_shrinks(
 
 
 def test_a_file_that_is_written_anew_within_its_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its two halves may be of two recordings, and yet be sound."""
+    """Check a file that is written anew within its size: its halves may be of two recordings."""
     path = tmp_path / "trace.json"
     path.write_bytes(SOUND)
     trace = changed_while_read(path, lambda: path.write_bytes(SOUND.replace(b"k9", b"K9")), monkeypatch)
@@ -273,7 +273,7 @@ for _ in range(30):
 @pytest.mark.slow
 @pytest.mark.parametrize("packed", [False, True])
 def test_a_file_that_another_process_changes(tmp_path: Path, packed: bool) -> None:
-    """No SIGBUS, no traceback, and never a part that passes for the whole."""
+    """Check that there is no SIGBUS, no traceback, and never a part that passes for the whole."""
     path = tmp_path / "trace.json"
     content = gzip.compress(BIG, 1) if packed else BIG
     path.write_bytes(content)

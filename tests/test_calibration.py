@@ -47,7 +47,7 @@ FLOP = 2 * 4096**3
 
 
 def product(**header: object) -> bytes:
-    """A product of two matrices of 4096 x 4096 in 700 us."""
+    """Build a trace of a product of two matrices of 4096 x 4096 in 700 us."""
     shapes = {"Input Dims": [[4096, 4096], [4096, 4096]], "Input type": ["c10::Half", "c10::Half"]}
     events = [
         op("aten::mm", 5, 20, **shapes),
@@ -189,7 +189,7 @@ def _caption(report: Report) -> str:
 
 
 def _lines(report: Report) -> list[tuple[str, float]]:
-    """The roofs of the plot: how each is drawn, and how high it gets."""
+    """Return the roofs of the plot: how each is drawn, and how high it gets."""
     import holoviews as hv
 
     from trace_analyzer.render.plots import PLOTS

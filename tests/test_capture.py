@@ -11,7 +11,7 @@ pytestmark = pytest.mark.slow
 
 
 class Profile:
-    """The interface of `torch.profiler.profile` that this package uses."""
+    """Stand for the interface of `torch.profiler.profile` that this package uses."""
 
     def __init__(self, content: bytes) -> None:
         self.content = content

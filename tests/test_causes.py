@@ -37,7 +37,7 @@ def parts(*events: Any) -> Parts:
 
 
 def host_time(*events: Any) -> Parts:
-    """What [20, 80) is about when these events happen."""
+    """Return what [20, 80) is about when these events happen."""
     actual = parts(A, B, *events)
     assert actual[-1] == (80, 90, "launch-latency")
     return actual[:-1]
@@ -181,7 +181,7 @@ def test_a_blocking_call_of_another_process_is_not_to_blame() -> None:
 
 
 def test_a_copy_call_that_outlasts_its_copy_blocks() -> None:
-    """The call is [30, 60), its copy [40, 45): it waits 5 us for the device, then 10 us more for itself."""
+    """Check a call [30, 60) with its copy [40, 45): it waits 5 us for the device, then 10 us more for itself."""
     slow = [call("cudaMemcpyAsync", 30, 30, correlation=3), copy("HtoD (Pageable -> Device)", 40, 5, correlation=3)]
     assert parts(A, B, slow) == [
         (20, 30, "host-unknown"), (30, 40, "blocking-copy"),
@@ -227,7 +227,7 @@ def test_then_the_main_thread_speaks() -> None:
 
 
 def test_a_wait_for_others_is_the_launching_threads_own() -> None:
-    """A wait of 100 us or more is a cause only on the launching thread, as another thread may wait for this one."""
+    """Check that a wait of 100 us or more is a cause only on the launching thread, as others may wait for this one."""
     late = [launch(3_000, 5, 2, tid=200), kernel("b", 3_010, 10, correlation=2)]
     waits = [
         ("queue.py(154): get", 100, 1_000),

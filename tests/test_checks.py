@@ -313,7 +313,7 @@ def test_clocks_that_disagree_by_more_than_the_gaps_leave_no_causes() -> None:
 
 
 def test_a_small_skew_does_not_take_an_overhead_verdict_away() -> None:
-    """All kernels begin 5 us before their launch: leads mean nothing, and gaps of 80 us are still the CPU's."""
+    """Check kernels that all begin 5 us before launch: leads mean nothing, and gaps of 80 us are still the CPU's."""
     report = analysed(skewed(10))
     (device,) = report.devices
     assert check(report, "started_before_launch").status == "fail"
@@ -385,7 +385,7 @@ def test_each_check_that_takes_the_verdict_says_what_to_do_instead() -> None:
 
 
 def _failing() -> list[Check]:
-    """Every check, failed."""
+    """Return every check, failed."""
     rules = (*_rules_of_devices(), _missing_rule())
     failed = [rule.check(0.0 if rule.good else 1.0, 0) for rule in rules]
     bad = event("cpu_op", "aten::mm", 5, -3, pid=100, tid=100)

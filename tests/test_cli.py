@@ -32,7 +32,7 @@ Run = Callable[..., Result]
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty current directory with one trace in it."""
+    """Return the current directory, otherwise empty, with one trace in it."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("NO_COLOR", raising=False)
     (tmp_path / "t.json").write_text(json.dumps(TRACE))
@@ -41,7 +41,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def asked() -> list[dict[str, Any]]:
-    """The options of each call of the analysis."""
+    """Return the list that takes the options of each call of the analysis."""
     return []
 
 
@@ -74,7 +74,7 @@ def run(folder: Path, asked: list[dict[str, Any]], monkeypatch: pytest.MonkeyPat
 
 
 def command(*args: str, **options: Any) -> subprocess.CompletedProcess[str]:
-    """The command in a process of its own."""
+    """Run the command in a process of its own."""
     environment = {
         **os.environ,
         "PYTHONPATH": str(ROOT),
@@ -385,7 +385,7 @@ class TestFailures:
 
 
 class TestGates:
-    """The factory's report is overhead-bound with 40 % idle."""
+    """Check gates on the factory's report, which is overhead-bound with 40 % idle."""
 
     @pytest.mark.parametrize(
         ("args", "code", "line"),
@@ -425,7 +425,7 @@ class TestGates:
 
 
 class TestProcess:
-    """Properties that need a separate process: pipes, terminals, signals, imports."""
+    """Check properties that need a separate process: pipes, terminals, signals, imports."""
 
     def test_a_real_trace(self, folder: Path) -> None:
         done = command("t.json", "--format", "json", "--no-report", cwd=folder)
@@ -585,7 +585,7 @@ def python(folder: Path, code: str, **variables: str) -> subprocess.CompletedPro
 
 
 def threads_of_polars(folder: Path, size: int, **variables: str) -> int:
-    """How many threads Polars had after the command analysed a trace that blanks bring to a size, bytes."""
+    """Count the threads Polars had after the command analysed a trace that blanks bring to a size, bytes."""
     (folder / "t.json").write_text(json.dumps(TRACE).ljust(size))
     code = (
         "import sys; from trace_analyzer.cli import main\n"
@@ -606,7 +606,7 @@ def test_a_small_trace_takes_one_thread_unless_the_user_says_how_many(folder: Pa
 
 
 def on_terminal(folder: Path, *args: str, **variables: str) -> str:
-    """The output of the command when standard output is a terminal."""
+    """Return the output of the command when standard output is a terminal."""
     kept = {key: value for key, value in os.environ.items() if key != "NO_COLOR"}
     ours, theirs = pty.openpty()
     process = subprocess.Popen(
@@ -631,7 +631,7 @@ def on_terminal(folder: Path, *args: str, **variables: str) -> str:
 
 
 class TestTables:
-    """``--tables DIR``: every table of the report as a complete file."""
+    """Check ``--tables DIR``: every table of the report is a complete file."""
 
     @pytest.mark.parametrize(("asked_for", "suffix"), [((), "parquet"), (("--tables-format", "csv"), "csv")])
     def test_every_table_is_written(self, run: Run, folder: Path, asked_for: tuple[str, ...], suffix: str) -> None:

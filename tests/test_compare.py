@@ -166,7 +166,7 @@ def test_a_planted_change_is_in_its_line(name: str) -> None:
 
 @pytest.mark.slow
 def test_planted_data_loading() -> None:
-    """The loader's time at a step's end is idle time of its cause, except while the device works."""
+    """Check that the loader's time at a step's end is idle time of its cause, except while the device works."""
     host_bound = BASE.faster(mm_ns=4_000, norm_ns=4_000, add_ns=4_000, host_ns=60_000)
     result = compared(host_bound, host_bound.faster(loading_ns=2_000_000))
     line = result.lines[0]
@@ -183,7 +183,7 @@ def test_inputs_that_changed() -> None:
 
 
 def test_units_of_work() -> None:
-    """A recording without steps is cut by the calls of the other; where neither has steps, each is one."""
+    """Check that the other's calls cut a recording without steps, and that each is one where neither has steps."""
     result = compared(BASE, BASE.faster(marked=False))
     assert result.unit_of_work == BASE.steps
     assert result.after is not None
@@ -195,7 +195,7 @@ def test_units_of_work() -> None:
 
 @cache
 def on_two_devices(second_ns: int, first_ns: int = 400_000) -> Report:
-    """Two devices in one trace, the second with products of another length."""
+    """Analyse a trace with two devices, the second with products of another length."""
     simulation = Simulation(devices=2)
     thread, streams = simulation.thread(), (simulation.stream(0), simulation.stream(1))
     for number in range(5):
@@ -485,7 +485,7 @@ def test_the_page(tmp_path: Path) -> None:
 
 
 def test_calls_are_paired_in_order() -> None:
-    """The matmul of only one layer became slower: paired calls show which one."""
+    """Check that paired calls show which layer it is when the matmul of only one layer became slower."""
     slow = report(BASE.faster(slow_layer=2))
     pairs = paired_calls(report(BASE), slow, "aten::mm")
     assert set(pairs.head(5).get_column("module")) == {"Layer"}
@@ -512,7 +512,7 @@ def test_promises() -> None:
 
 
 def test_predictions_outlive_saving(tmp_path: Path) -> None:
-    """A saved report and a baseline keep what a replay predicted."""
+    """Check that a saved report and a baseline keep what a replay predicted."""
     host_bound = Program(mm_ns=4_000, norm_ns=4_000, add_ns=4_000, host_ns=60_000, loading_ns=3_000_000)
     own = profile_of(report(host_bound)).facts.advice
     (tmp_path / "report.json").write_text(report(host_bound).to_json())

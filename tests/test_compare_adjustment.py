@@ -19,12 +19,12 @@ LOADED_NS = 3_000_000
 
 @cache
 def recording(loading_ns: int, seed: int, host_ns: int = 60_000) -> Profile:
-    """A recording with this loading time: some recordings wait for the loader, some do not."""
+    """Return a recording with this loading time: some recordings wait for the loader, some do not."""
     return profile_of(analyze(HOST_BOUND.faster(loading_ns=loading_ns, seed=seed, host_ns=host_ns).trace()))
 
 
 def drawn(rng: random.Random, change: float) -> Profile:
-    """A side of recordings whose loading time varies by chance, made of profiles without reading traces."""
+    """Draw a side of recordings whose loading time varies by chance, made of profiles without reading traces."""
     return merged("side", [_recording(rng, change) for _ in range(5)])
 
 
@@ -61,7 +61,7 @@ def _recording(rng: random.Random, change: float) -> Profile:
 
 
 def shares(change: float, draws: int) -> tuple[float, float]:
-    """The share of draws in which the step is significant, and in which a line was left out."""
+    """Return the shares of draws in which the step is significant, and in which a line was left out."""
     rng, significant, adjusted = random.Random(7), 0, 0
     for _ in range(draws):
         before, after = drawn(rng, 0.0), drawn(rng, change)
@@ -110,7 +110,10 @@ def test_a_line_that_differs_between_the_sides_is_never_left_out() -> None:
 
 
 def test_recordings_of_unlike_lengths_keep_the_difference_within_the_interval() -> None:
-    """The difference weighs steps, the test recordings."""
+    """Check that the interval holds the difference between recordings of unlike lengths.
+
+    The difference weighs steps, the test recordings.
+    """
     long = profile_of(analyze(HOST_BOUND.faster(steps=6, loading_ns=LOADED_NS, seed=5).trace()))
     result = compare(
         merged("before", [recording(0, n) for n in range(3)]), merged("after", [recording(0, 4), recording(0, 6), long])

@@ -44,7 +44,7 @@ return found.join(' ');
 
 
 def boxes(page: Browser, column: str) -> list[dict[str, Any]]:
-    """The rectangles of the plot with such a column, with the middle of each in the window."""
+    """Return the rectangles of the plot with such a column, with the middle of each in the window."""
     return list(page.run(BOXES, column))
 
 

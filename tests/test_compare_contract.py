@@ -34,7 +34,7 @@ def profile(program: Program) -> Profile:
 
 
 def on(device: str, side: Profile, path: str = "") -> Profile:
-    """The side as if recorded on another device, into another file."""
+    """Return the side as if recorded on another device, into another file."""
     recordings = tuple(dataclasses.replace(item, path=path or item.path) for item in side.recordings)
     return dataclasses.replace(side, recordings=recordings, facts=dataclasses.replace(side.facts, device_name=device))
 

@@ -16,7 +16,7 @@ from trace_analyzer.pipeline import analyze
 
 @pytest.fixture
 def traces(tmp_path: Path) -> tuple[Path, Path]:
-    """An eager program, and one whose graphs run the same kernels, the products longer."""
+    """Write the traces of an eager program and of one whose graphs run the same kernels, the products longer."""
     eager, graph = tmp_path / "eager.json", tmp_path / "graph.json"
     eager.write_bytes(Program().trace())
     graph.write_bytes(Program(graphed=True, mm_ns=500_000).trace())
@@ -54,7 +54,7 @@ def test_the_capture_option(traces: tuple[Path, Path]) -> None:
 
 
 def within(side: Profile, path: str) -> Profile:
-    """The side with its modules at that path, their own path following where it ends in a slash."""
+    """Return the side with its modules at that path, their own path following where it ends in a slash."""
     from dataclasses import replace
 
     module = pl.lit(path) + pl.col("module") if path.endswith("/") else pl.lit(path)
@@ -62,7 +62,11 @@ def within(side: Profile, path: str) -> Profile:
 
 
 def test_wrappers_are_no_modules() -> None:
-    """A model in data parallelism is the model; one compiled as a whole lies in the model that the other side runs eagerly."""
+    """Check that wrappers count as no modules.
+
+    A model in data parallelism is the model; one compiled as a whole lies in the model
+    that the other side runs eagerly.
+    """
     own = profile_of(analyze(Program().trace()))
     eager = within(own, "Net/")
     wrapped = within(own, "DistributedDataParallel/Net/")

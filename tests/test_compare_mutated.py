@@ -117,7 +117,7 @@ def is_zero(result: Comparison) -> bool:
 @given(mutations)
 @settings(max_examples=examples(20), suppress_health_check=list(HealthCheck), deadline=None)
 def test_laws_of_recordings_that_differ_as_programs_do(changes: list[Mutation]) -> None:
-    """No remainder, every sign flips with the sides, and nothing differs from itself."""
+    """Check that no remainder is left, every sign flips with the sides, and nothing differs from itself."""
     before, after = recorded()[1], mutated(changes)
     assert is_zero(compare(after, after))
     result, swapped = compare(before, after), compare(after, before)

@@ -41,7 +41,7 @@ def correlated(rng: random.Random, count: int, correlation: float) -> list[float
 
 
 def alarms(count: int, correlation: float, change: float, independent: bool) -> float:
-    """The share of pairs of samples that the test calls different."""
+    """Return the share of pairs of samples that the test calls different."""
     rng = random.Random(count)
     actual = 0
     for _ in range(PAIRS):

@@ -19,7 +19,7 @@ TRACE = trace_bytes([launch(0, 5, 1), kernel("k", 20, 30, correlation=1)])
 
 
 def built(folder: Path, names: tuple[str, ...] = compiled.MODULES) -> Path:
-    """A folder with the files of some compiled modules."""
+    """Create a folder with the files of some compiled modules."""
     for name in names:
         file = folder / "package" / (name + EXTENSION_SUFFIXES[0])
         file.parent.mkdir(parents=True, exist_ok=True)

@@ -61,7 +61,7 @@ def test_times(row: Row, corpus_report: Reports) -> None:
 
 @every_device
 def test_unlinked_idle_time(row: Row, corpus_report: Reports) -> None:
-    """The index breaks ties between activities that start together by file order, so some gaps may change sides."""
+    """Check unlinked idle time; the index breaks ties of starts by file order, so some gaps may change sides."""
     report = corpus_report(row["file"])
     device = next(device for device in report.devices if str(device.index) == row["device"])
     assert device.gaps.by_cause_ns["unlinked"] == pytest.approx(int(row["idle_unlinked_ns"]), rel=0.001)
@@ -167,7 +167,7 @@ PAGE = Path(__file__).parents[1] / "docs" / "real-traces.md"
 
 
 def reported(name: str, report: Report) -> tuple[str, ...]:
-    """The row of the page's table."""
+    """Return the row of the page's table."""
     verdict, advice = report.verdict, report.advice
     evidence = {item.metric: item.value for item in verdict.evidence}
     regime = verdict.regime and evidence[f"{verdict.regime.removesuffix('-bound')}_ratio"]

@@ -50,7 +50,7 @@ HOSTILE = "<b>x</b>|`y`\x1b[2J"
 
 
 def toy(name: str, busy_ns: int | None, **values: Any) -> dict[str, Any]:
-    """A row of table `toys`; omitted values are null."""
+    """Build a row of table `toys`; omitted values are null."""
     return dict.fromkeys(TOYS.schema) | {"device": 0, "name": name, "busy_ns": busy_ns} | values
 
 
@@ -63,7 +63,7 @@ ROWS = (
 
 
 def toy_report(section: Section = SECTION) -> Report:
-    """A report with the toys."""
+    """Return a report with the toys."""
     return replace(gpu_report(), declared=(DeclaredRows(TOYS, "devices[].toys", section, ROWS),))
 
 

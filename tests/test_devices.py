@@ -22,7 +22,7 @@ every_device = pytest.mark.parametrize("device", devices(), ids=lambda device: d
 
 
 def found_by_header(name: str, device: Device) -> Device | None:
-    """The device found for a header entry of this name, with the device's properties, less some reserved memory."""
+    """Find the device by a header entry of this name and the device's properties, less some reserved memory."""
     return find_device(
         name,
         sm_count=device.sm_count,
@@ -80,7 +80,11 @@ OWN_RATIOS = {"H20", "H800 SXM", "B300", "GB300"}
 
 
 def test_precisions_are_multiples_of_each_other() -> None:
-    """A sparse figure, one of another clock, or of another accumulation shows as another multiple than the architecture has."""
+    """Check that the precisions of a device are multiples of each other.
+
+    A sparse figure, one of another clock, or of another accumulation shows as another multiple
+    than the architecture has.
+    """
     for device in devices():
         words = f"{device.vendor} {device.architecture} {device.compute_capability}"
         for precision, of, known in RATIOS:

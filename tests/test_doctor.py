@@ -16,7 +16,7 @@ from trace_analyzer.user_folders import cache_folder, config_folder
 
 
 def facts(topic: str) -> dict[str, doctor.Item]:
-    """The items of a topic by name."""
+    """Return the items of a topic by name."""
     return {item.name: item for item in doctor.items() if item.topic == topic}
 
 

@@ -17,7 +17,7 @@ def held(
     *more: Any, until: int = 9_000, stream: int = 20, launched: int = 100, blocked: tuple[int, int] = (120, 8_990),
     name: str = "cudaMemcpyAsync", before: int = 3,
 ) -> Report:  # fmt: skip
-    """A kernel on stream 7, then one that is launched at ``launched`` and starts ``until``; the CPU waits meanwhile; then work."""
+    """Analyse a kernel on stream 7, one launched at ``launched`` that starts ``until`` as the CPU waits, then work."""
     start, end = blocked
     work = [[launch(until + 100 * n, 5, 50 + n), kernel(GEMM, until + 100 * n + 20, 80, correlation=50 + n, stream=20)] for n in range(1, 90)]  # fmt: skip
     return analysed(

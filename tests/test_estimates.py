@@ -115,7 +115,10 @@ def late(device: int, host: int, *, loads: bool = False) -> Report:
     [(2_000, 600, "synchronization", 2_000), (600, 2_000, "data-loading", 641), (1_000, 1_000, "data-loading", 1_041)],
 )
 def test_a_step_is_predicted(device: int, host: int, fix: str, step_us: int) -> None:
-    """The rest is the device's work and one launch, or the CPU's work."""
+    """Check that a step is predicted.
+
+    The rest is the device's work and one launch, or the CPU's work.
+    """
     report = late(device, host, loads=True)
     item = next(item for item in report.advice if item.id == fix)
     assert item.predicted is not None
@@ -199,7 +202,7 @@ def test_the_path_of_a_loader_is_the_loader() -> None:
 
 
 def test_allocation_alone_is_predicted() -> None:
-    """Each step allocates for 400 us and compiles for 300: the advice on either is of that alone."""
+    """Check steps that allocate for 400 us and compile for 300 us: the advice on either is of that alone."""
     steps = [
         [annotation(f"ProfilerStep#{n}", 1_000 * n, 1_000), call("cudaMalloc", 1_000 * n + 1, 399),
          python("torch/_dynamo/convert_frame.py(1): _compile", 1_000 * n + 400, 300), op("aten::mm", 1_000 * n + 700, 295),

@@ -35,7 +35,7 @@ def report() -> Report:
 
 
 def ids_of(report: Report) -> list[str]:
-    """One id of each kind."""
+    """Return one id of each kind."""
     name = ids.kernel_names(report)[0]
     gap = ids.longest_gaps(report, 1).item(0, "gap_id")
     kernel = f"kernel:{ids.kernel_hash(name)}"

@@ -44,7 +44,7 @@ def read(content: bytes) -> Document:
 
 
 def strictly(content: bytes) -> Document:
-    """The document as the strict reader has it."""
+    """Read the document as the strict reader has it."""
     short_cut, strict.scanned = strict.scanned, lambda head, blocks: None
     try:
         return read(content)
@@ -194,7 +194,7 @@ def test_both_readers_go_on_after_any_damage(data: st.DataObject) -> None:
 
 
 def assert_same_or_refused(content: bytes) -> None:
-    """Both readers refuse the file in the same words, or read the same."""
+    """Check that both readers refuse the file in the same words, or read the same."""
     words = []
     for reader in (read, strictly):
         try:

@@ -58,7 +58,7 @@ while True:
 
 @dataclass(frozen=True)
 class Outcome:
-    """How the command ended with the fault at a point, and the files that it left."""
+    """Describe how the command ended with the fault at a point, and the files that it left."""
 
     point: int
     code: int
@@ -68,7 +68,7 @@ class Outcome:
 
 @pytest.fixture(scope="module")
 def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The faults as a library to preload."""
+    """Build the faults as a library to preload."""
     assert COMPILER is not None
     path = tmp_path_factory.mktemp("faults") / "faults.so"
     subprocess.run(
@@ -80,7 +80,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def outcomes(
     library: Path, folder: Path, number: int, *arguments: str, first: int = 1, stride: int = 1
 ) -> list[Outcome]:
-    """The outcomes of the fault at every point, until it comes too late to have an effect."""
+    """Return the outcomes of the fault at every point, until it comes too late to have an effect."""
     environment = {
         **os.environ, "LD_PRELOAD": str(library), "PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1",
         "POLARS_MAX_THREADS": "1",

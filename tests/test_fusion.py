@@ -58,7 +58,7 @@ def test_cos_cos_goes_from_four_passes_to_two() -> None:
 
 
 def test_a_chain_of_n_passes_is_one_row_however_often_it_runs() -> None:
-    """Three calls: 6 passes, 2 of which stay; in each of two layers."""
+    """Check three calls in each of two layers: 6 passes, 2 of which stay."""
     three = [
         ("mul", [[MEGA], []], "float", 30),
         ("add", [[MEGA], [MEGA]], "float", 30),
@@ -125,7 +125,7 @@ ATTENTION_FLOP = 2 * 8 * 1000 * 1000 * 64
 
 
 def test_what_fused_attention_would_take_is_never_more_than_it_can() -> None:
-    """A mask may be causal, which halves the FLOP; on an unknown device no roof is known."""
+    """Check that a mask may be causal, which halves the FLOP, and that no roof is known on an unknown device."""
     calls = attention([8, 1000, 1000])
     masked = [*calls[:2], ("add", [[8, 1000, 1000], [1, 1000, 1000]], "c10::Half", 30), *calls[2:]]
     assert actual(analysed(run(masked)), "saves_ns") == [(pytest.approx(240 - ATTENTION_FLOP / 312e12 * 1e6),)]
@@ -155,7 +155,7 @@ def test_products_around_another_softmax_are_no_attention() -> None:
 
 
 def optimizer(operators: list[str], name: str = "AdamW") -> list[Any]:
-    """A step of an optimizer whose kernels take 10, 20, ... us."""
+    """Build a step of an optimizer whose kernels take 10, 20, ... us."""
     calls = [(o, [[64]], "float", 10 * (i + 1)) for i, o in enumerate(operators)]
     return [annotation(f"Optimizer.step#{name}.step", 0, 500), run(calls)]
 

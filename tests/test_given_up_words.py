@@ -10,7 +10,7 @@ from trace_analyzer.render.html.page import page
 
 
 class Visible(HTMLParser):
-    """The texts of a page that a person can see, tips included."""
+    """Collect the texts of a page that a person can see, tips included."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -35,7 +35,7 @@ class Visible(HTMLParser):
 
 
 def visible(html: str) -> str:
-    """The text of a page that a person can read."""
+    """Return the text of a page that a person can read."""
     parser = Visible()
     parser.feed(html)
     return "\n".join(parser.texts)

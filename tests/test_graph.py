@@ -25,7 +25,7 @@ ONE = pl.DataFrame({"a": [1]})
 
 
 class Counted:
-    """A maker that counts its calls."""
+    """Make values and count the calls."""
 
     calls = 0
 
@@ -35,7 +35,7 @@ class Counted:
 
 
 def named(name: str, make: Callable[..., Any], *sources: str) -> Node:
-    """A node of a function whose parameters are called by the names of the values."""
+    """Build a node of a function whose parameters are called by the names of the values."""
     namespace: dict[str, Any] = {"make": make}
     exec(f"def made({', '.join(sources)}): return make({', '.join(sources)})", namespace)
     return Node(name, namespace["made"])

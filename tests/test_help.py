@@ -67,7 +67,7 @@ _ROW = re.compile(r"^  (?:-\w, )?(--[\w-]+)(?: / (--[\w-]+))?(?: (\S+))?(?:  |$)
 
 
 def forms(verb: str) -> Iterator[tuple[str, ...]]:
-    """Each option of the verb with each documented form of its value."""
+    """Yield each option of the verb with each documented form of its value."""
     text = CliRunner().invoke(main, [*verb.split(), "--help"], terminal_width=100).stdout
     rows = _ROW.findall(text[text.index("Options:") :])
     assert len(rows) > 4, text
@@ -82,7 +82,7 @@ def forms(verb: str) -> Iterator[tuple[str, ...]]:
 
 
 def spelled_out(metavar: str) -> list[str]:
-    """The forms of a placeholder: ``[a|b]`` and ``A|b`` are choices, ``[B=]X`` is with and without.
+    """List the forms of a placeholder: ``[a|b]`` and ``A|b`` are choices, ``[B=]X`` is with and without.
 
     >>> spelled_out("[DTYPE=]X"), spelled_out("N|all|steady"), spelled_out("[text|json]")
     (['X', 'DTYPE=X'], ['N', 'all', 'steady'], ['text', 'json'])
@@ -100,7 +100,7 @@ def invoked(folder: Path, monkeypatch: pytest.MonkeyPatch, *args: str) -> Result
 
 
 def test_a_bare_trace_takes_what_report_takes() -> None:
-    """Its options alone, too; what the first word may be is tested in tests/test_cli.py."""
+    """Check the options alone, too; what the first word may be is tested in tests/test_cli.py."""
     assert set(forms("")) - {(option,) for option in ALONE} == set(forms("report")) - {("--help",)}
 
 
@@ -234,7 +234,7 @@ def test_every_form_of_the_other_verbs_works(
 
 
 def test_every_verb_is_driven() -> None:
-    """A verb with subcommands is tested with each of them."""
+    """Check that a verb with subcommands is tested with each of them."""
     verbs: set[str] = set()
     for name in VERBS:
         command = main.get_command(click.Context(main), name)
@@ -244,7 +244,7 @@ def test_every_verb_is_driven() -> None:
 
 
 def test_the_help_lists_every_exit_code() -> None:
-    """The page lists the exit codes 0 to 3 and those of signals; a verb with another code documents it, too."""
+    """Check that the page lists exit codes 0 to 3 and those of signals; a verb with another code documents it, too."""
     epilog = " ".join(CliRunner().invoke(main, ["--help"]).stdout.split()).partition("Exit codes: ")[2]
     assert [int(code) for code in re.findall(r"\b(\d+) [a-z]", epilog)] == [0, 1, 2, 3]
     assert "Exits with 3" in " ".join(CliRunner().invoke(main, ["whatif", "--help"]).stdout.split())

@@ -41,7 +41,7 @@ def test_every_verb_that_reads_a_trace_is_here() -> None:
 
 
 def ran(folder: Path, words: tuple[str, ...], case: Case) -> Result:
-    """The verb on the input, in the folder."""
+    """Run the verb on the input, in the folder."""
     (folder / "t.json").write_bytes(SOUND)
     path = str(case.path(folder))
     return CliRunner().invoke(main, [path if word == "CASE" else word for word in words])

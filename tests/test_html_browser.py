@@ -31,7 +31,7 @@ KERNEL_NS = 130_000  # the second kernel of `gpu_report` starts here and lasts 6
 
 
 class Browser:
-    """The page as used by a person: open, click, type, read."""
+    """Use the page like a person: open, click, type, read."""
 
     def __init__(self, driver: Any, folder: Path) -> None:
         self.driver = driver
@@ -64,7 +64,7 @@ class Browser:
         WebDriverWait(self.driver, 20, poll_frequency=0.05).until(lambda _: condition())
 
     def part(self, name: str) -> Any:
-        """An element of the timeline."""
+        """Find an element of the timeline."""
         return self.driver.find_element("css selector", f'[data-tl="{name}"]')
 
     def logs(self) -> list[str]:
@@ -79,7 +79,7 @@ class Browser:
         return [url for url in asked if not url.startswith(own)]
 
     def point(self, time_ns: int, track: str) -> tuple[float, float]:
-        """Where an instant of a track's first row is in the window."""
+        """Return where an instant of a track's first row is in the window."""
         self.run("document.getElementById('timeline').scrollIntoView()")
         fragment = self.run("return location.hash")
         start, end = (int(value) for value in fragment.split("=")[1].split("&")[0].split(","))
@@ -98,7 +98,7 @@ class Browser:
         self.driver.execute_cdp_cmd("Input.dispatchMouseEvent", {"type": kind, "x": x, "y": y, **held})
 
     def hover(self, time_ns: int, track: str) -> str:
-        """The tooltip at an instant of a track."""
+        """Return the tooltip at an instant of a track."""
         self.mouse("mouseMoved", *self.point(time_ns, track))
         self.wait(lambda: self.part("tooltip").is_displayed())
         return str(self.part("tooltip").text)
@@ -135,7 +135,7 @@ def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 
 @pytest.fixture
 def browser(started: Browser) -> Iterator[Browser]:
-    """The browser, which must neither log errors nor send requests during the test."""
+    """Yield the browser, and check that it neither logs errors nor sends requests during the test."""
     started.requests()
     yield started
     assert started.logs() == []

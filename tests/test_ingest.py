@@ -396,7 +396,7 @@ def test_a_bare_array_of_events(ending: str) -> None:
 
 
 def is_object(line: bytes) -> bool:
-    """Whether the line is a whole object; one that is truncated behind its arguments ends with a bracket too."""
+    """Tell whether the line is a whole object; one truncated behind its arguments ends with a bracket too."""
     try:
         return isinstance(json.loads(line), dict)
     except ValueError:

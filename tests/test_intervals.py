@@ -328,7 +328,7 @@ def test_tracks_may_be_longer_together_than_64_bits_count() -> None:
 
 @given(points, disjoint, st.booleans())
 def test_inside_are_the_points_of_some_window(rows: list[tuple[int, int]], windows: list[Span], ordered: bool) -> None:
-    """A single window is looked at otherwise than several, and points in order otherwise than others."""
+    """Check one window, which is looked at otherwise than several, and points in order, otherwise than others."""
     rows = sorted(rows, key=lambda row: row[1]) if ordered else rows
     for some in (windows, windows[:1]):
         actual = filter_inside(times(rows), "time_ns", frame(some).drop("id"), TRACK)

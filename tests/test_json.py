@@ -22,7 +22,7 @@ SCHEMA = json_schema()
 
 
 def strict(text: str) -> Any:
-    """The text parsed according to RFC 8259: NaN and Infinity are errors."""
+    """Parse the text according to RFC 8259: NaN and Infinity are errors."""
 
     def refuse(constant: str) -> None:
         raise AssertionError(f"{constant} is not JSON")
@@ -53,7 +53,7 @@ def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
 
 
 def replaced(document: Any, path: tuple[Any, ...], change: Callable[[Any, Any], None]) -> Any:
-    """A copy of the document with a change at a path; the function gets the value's container, and its key."""
+    """Copy the document with a change at a path; the function gets the value's container, and its key."""
     made = copy.deepcopy(document)
     holder = made
     for key in path[:-1]:
@@ -89,7 +89,7 @@ ANY_TEXT = ("value", "index", "device")
 
 
 def at(document: Any, path: tuple[Any, ...]) -> Any:
-    """The value at a path."""
+    """Return the value at a path."""
     return reduce(lambda value, key: value[key], path, document)
 
 

@@ -41,7 +41,10 @@ def test_rule_decides_its_examples(rule: KernelRule) -> None:
 
 @every_rule
 def test_rule_leaves_its_counterexamples(rule: KernelRule) -> None:
-    """A rule with a prior of its own may leave them to its bucket's other rules, but not to that prior."""
+    """Check that no rule matches its counterexamples.
+
+    A rule with a prior of its own may leave them to its bucket's other rules, but not to that prior.
+    """
     own = dict(buckets().select("bucket", "prior").iter_rows())[rule.bucket] != rule.prior
     columns = ["bucket", "prior"] if own else ["bucket"]
     left = (rule.bucket, rule.prior) if own else (rule.bucket,)

@@ -42,7 +42,7 @@ def test_copies_and_memsets() -> None:
 def shaped(
     operator: str, dims: list[list[int]], dtype: str = "c10::Half", name: str = GEMM, kernels: int = 1
 ) -> list[Any]:
-    """An operator with shapes that launches kernels of 50 us."""
+    """Build an operator with shapes that launches kernels of 50 us."""
     around = op(operator, 0, 30, **{"Input Dims": dims, "Input type": [dtype] * len(dims)})
     calls = [launch(1 + 2 * n, 1, n + 1) for n in range(kernels)]
     return [
@@ -62,7 +62,7 @@ def shaped(
     ],
 )
 def test_shapes_overrule_the_prior(dims: list[list[int]], bound: str) -> None:
-    """The A100 does 312e12 FLOP in the time in which it moves about 2e12 bytes: break-even is near 150 FLOP per byte."""
+    """Check A100 bounds: 312e12 FLOP take the time of moving about 2e12 bytes; break-even is near 150 FLOP per byte."""
     assert bounds(*shaped("aten::mm", dims)) == [bound]
 
 
@@ -111,7 +111,7 @@ def test_buckets_sum_up_kernels_only() -> None:
 
 
 def unlinked(duration: float, **args: Any) -> Any:
-    """A kernel from before the recording, with the name and grid of those of `shaped`."""
+    """Build a kernel from before the recording, with the name and grid of those of `shaped`."""
     return kernel(GEMM, 1_000, duration, **{"grid": [500, 1, 1]} | args)
 
 

@@ -31,19 +31,19 @@ def on_traces(count: int) -> settings:
 
 
 def coherent(trace: RandomTrace) -> RandomTrace:
-    """The trace with its copy operator renamed, as the catalogue classifies any kernel launched by it as a copy."""
+    """Rename the trace's copy operator, as the catalogue classifies any kernel launched by it as a copy."""
     return RandomTrace(trace.content.replace(b"aten::copy_", b"aten::relu"))
 
 
 def latency_bound(report: Report) -> int:
-    """The launch latency measured by the analyser."""
+    """Return the launch latency measured by the analyser."""
     (bound,) = (item.value for item in report.verdict.evidence if item.metric == "launch_latency_bound_ns")
     assert isinstance(bound, int)
     return bound
 
 
 def unchecked(trace: RandomTrace) -> Report:
-    """The report if no check of the trace failed, so that nothing is suppressed."""
+    """Return the report as if no check of the trace failed, so that nothing is suppressed."""
     with patch("trace_analyzer.checks.checks", return_value=()):
         return analyze(trace.content)
 
@@ -197,7 +197,7 @@ def check_parts(report: Report, facts: naive.Trace, rng: random.Random) -> None:
 
 
 def essence(report: Report) -> dict[str, Any]:
-    """The content of a report, without numbers of rows and threads."""
+    """Return the content of a report, without numbers of rows and threads."""
     return {
         "verdict": report.verdict,
         "devices": report.devices,
@@ -210,12 +210,12 @@ def essence(report: Report) -> dict[str, Any]:
 
 
 def without_evidence(fields_of_report: dict[str, Any]) -> dict[str, Any]:
-    """The content of a report without its evidence, which counts the host's events and their density."""
+    """Return the content of a report without its evidence, which counts the host's events and their density."""
     return fields_of_report | {"verdict": replace(fields_of_report["verdict"], evidence=())}
 
 
 def rewritten(trace: RandomTrace, change: Any) -> Report:
-    """The report on the trace with its list of events changed."""
+    """Return the report on the trace with its list of events changed."""
     document = json.loads(trace.content, parse_float=str, parse_int=str)
     document["traceEvents"] = change(document["traceEvents"])
     return analyze(json.dumps(document).encode())
@@ -248,7 +248,7 @@ def test_the_origin_of_time_does_not_matter(trace: RandomTrace, microseconds: in
 
 
 def distinct_places(trace: RandomTrace) -> bool:
-    """Whether no two events of one thread share a start: only then does the file's order decide nothing."""
+    """Return whether no two events of one thread share a start: only then does the file's order decide nothing."""
     spans = [
         (e["pid"], e["tid"], e["ts"])
         for e in json.loads(trace.content, parse_float=str)["traceEvents"]
@@ -299,7 +299,7 @@ def test_an_idle_thread_does_not_matter(trace: RandomTrace) -> None:
 @given(random_traces().filter(distinct_places), st.integers(2, 5))
 @on_traces(8)
 def test_a_stream_s_rows_in_several_blocks_do_not_matter(trace: RandomTrace, blocks: int) -> None:
-    """As a file that is written buffer by buffer has them: some rows of each thread and stream, then some more."""
+    """Check a file written buffer by buffer: some rows of each thread and stream, then some more, change nothing."""
 
     def in_blocks(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
         seen: dict[tuple[str, str], int] = {}
@@ -314,7 +314,7 @@ def test_a_stream_s_rows_in_several_blocks_do_not_matter(trace: RandomTrace, blo
 
 
 def with_steps(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The events within three steps that ``prof.step()`` marks."""
+    """Return the events within three steps that ``prof.step()`` marks."""
     starts = [Fraction(event["ts"]) for event in events if event["ph"] == "X"]
     ends = [Fraction(event["ts"]) + Fraction(event["dur"]) for event in events if event["ph"] == "X"]
     first, length = min(starts), (max(ends) - min(starts)) // 3 + 1

@@ -21,7 +21,7 @@ def repeated(*extra: Any, count: int = 10, busy: int = 60) -> list[Any]:
 
 
 def from_host(size: int, takes: int = 2, shape: list[int] | None = None) -> Any:
-    """A copy from the host, with the shape of its tensor where shapes are recorded."""
+    """Build a copy from the host, with the shape of its tensor where shapes are recorded."""
 
     def make(start: int, n: int) -> list[Any]:
         shapes = {} if shape is None else {"Input Dims": [shape, shape, []], "Input type": ["float", "float", "Scalar"]}
@@ -35,7 +35,7 @@ def from_host(size: int, takes: int = 2, shape: list[int] | None = None) -> Any:
 
 
 def product(start: int, n: int) -> list[Any]:
-    """The shapes of the first kernel's operator: (tokens, hidden) by (hidden, width)."""
+    """Build the first kernel's operator with its shapes: (tokens, hidden) by (hidden, width)."""
     dims = {"Input Dims": [[TOKENS, HIDDEN], [HIDDEN, WIDTH]], "Input type": ["float", "float"]}
     return [op("aten::mm", start + 38, 12, **dims)]
 
@@ -49,12 +49,12 @@ def lookup(*table: int) -> Any:
 
 
 def alone(name: str) -> Any:
-    """One kernel without an operator."""
+    """Build one kernel without an operator."""
     return lambda start, n: launched(name, start + 16, start + 24, 9, 1_000 * n + 800)
 
 
 def inside(parent: Any) -> Any:
-    """A lookup as PyTorch launches it: the kernel is of ``aten::index_select``, within ``aten::embedding``."""
+    """Build a lookup as PyTorch launches it: the kernel is of ``aten::index_select``, within ``aten::embedding``."""
 
     def make(start: int, n: int) -> list[Any]:
         return [parent(start, n), op("aten::index_select", start + 15, 12)]
@@ -95,7 +95,7 @@ LOOKUP = "embedding_kernel"
 
 @pytest.mark.parametrize("before", [True, False])
 def test_groups_of_layers_of_which_one_looks_up_are_no_steps(before: bool) -> None:
-    """One pass of ten equal groups, in nothing that was recorded: layers, and a lookup outside of the equal ones."""
+    """Check one pass, within no recorded range, of ten equal groups: layers, and a lookup outside of the equal ones."""
     make = group(before)
     report = analysed(spread([[make(500 * n, n), blocked(500 * n, n)] for n in range(10)]))
     assert report.steps_from is None
@@ -173,7 +173,10 @@ def test_what_only_passes_do_proves_steps(name: str) -> None:
 
 
 def test_functional_layers_that_fetch_their_weights_in_one_frame_are_no_steps() -> None:
-    """A loop over layers calls one function for each, as a loop over batches does."""
+    """Check that functional layers that fetch their weights in one frame are no steps.
+
+    A loop over layers calls one function for each, as a loop over batches does.
+    """
     frames = [python("net.py(3): forward", 0, 3_200), [python("net.py(12): F", 300 * n + 1, 280) for n in range(10)]]
     report = analysed(frames, repeated(from_host(HIDDEN * WIDTH * 4, 40)))
     assert report.steps_from is None

@@ -94,7 +94,7 @@ def test_an_explanation_shows_itself_as_text() -> None:
 
 
 class TestMagic:
-    """``%%analyze`` in an IPython shell, on a recording that is no recording."""
+    """Check ``%%analyze`` in an IPython shell, on a recording without content."""
 
     @pytest.fixture
     def shell(self, monkeypatch: pytest.MonkeyPatch):  # type: ignore[no-untyped-def]

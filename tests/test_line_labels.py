@@ -53,7 +53,7 @@ def test_every_bucket_has_a_label_of_words() -> None:
 
 
 def test_no_label_is_two_lines() -> None:
-    """An option that names a label means one line; a part and a bucket that share one share their key."""
+    """Check that an option naming a label means one line; a part and a bucket that share one share their key."""
     keys = {*PARTS, *buckets().get_column("bucket")}
     labels = [line_label(key).casefold() for key in keys]
     assert len(set(labels)) >= len(labels) - 1  # "Other kernels" is both a part and a bucket
@@ -79,7 +79,7 @@ def test_people_read_labels_and_programs_keys() -> None:
 
 
 def test_a_report_names_buckets_for_people_and_has_keys_for_programs() -> None:
-    """A copy's kind, too, which stands where a kernel's bucket does."""
+    """Check that buckets have labels and keys, and a copy's kind, too, which stands where a kernel's bucket does."""
     activities = pl.DataFrame({"bucket": ["copy_cast", None], "kind": ["kernel", "memcpy"]})
     column = laid_column(next(shown for shown in KERNELS_SECTION.show if shown.column == "bucket"), activities.schema)
     assert [column.cell(row) for row in activities.iter_rows(named=True)] == ["Copy and cast", "Copy"]
@@ -147,7 +147,7 @@ def test_changes_have_labels_and_keep_keys() -> None:
 
 
 def test_a_group_is_named_by_its_label() -> None:
-    """The key of a group is a bucket's too, which it then means; the label means the group."""
+    """Check that a group's key, which is a bucket's too, then means the bucket, and that the label means the group."""
     compute = report(Program(host_ns=5_000, norm_ns=200_000))
     by_key = whatif(compute, changes_of(speedup={"normalization": 2}))
     by_label = whatif(compute, changes_of(speedup={"normalization, REDUCTION": 2}))
@@ -165,7 +165,7 @@ def compute_step(source: Report) -> float:
 
 
 def test_parts_of_lines_sum_to_them() -> None:
-    """The rows that the page unfolds are exactly the modules and shapes of each line of work."""
+    """Check that the rows that the page unfolds are exactly the modules and shapes of each line of work."""
     shown = result()
     parts = parts_of_lines(shown)
     sums = {row[:-1]: row[-1] for row in parts.group_by(LINE_KEY).agg(pl.col("difference_ns").sum()).iter_rows()}

@@ -86,7 +86,7 @@ def test_flows_never_cross_processes() -> None:
 
 
 def two_processes(lead: int, other_lead: int) -> list[Event]:
-    """Two processes that number alike, each launching before a kernel of devices 0 and 1."""
+    """Build two processes that number alike, each launching before a kernel of devices 0 and 1."""
     return [
         *(launch(100 * n - lead, 1, n, pid=1, tid=1) for n in (1, 2, 3)),
         *(launch(100 * n - other_lead, 1, n, pid=2, tid=2) for n in (1, 2, 3)),
@@ -128,7 +128,7 @@ def test_processes_that_fit_equally_leave_a_device_unlinked() -> None:
 def test_some_activities_of_many_tell_whose_a_device_is(
     pairs: int, actual: set[str | None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Three kernels on one device, two processes: of six pairs, or of two, or of too many to try."""
+    """Check which of two processes owns a device of three kernels: of six pairs, of two, or of too many to try."""
     monkeypatch.setattr("trace_analyzer.analyses.links._MOST_PAIRS", pairs)
     assert owners([*two_processes(5, 50)]) == actual
 
@@ -160,7 +160,7 @@ def test_coverage_counts_links_and_weighs_them_by_time() -> None:
 
 
 def test_an_arrow_id_that_everything_shares_is_no_cross_product() -> None:
-    """Two thousand arrows of one id between two thousand calls and kernels of one instant: 10^13 pairs otherwise."""
+    """Check that 2,000 arrows of one id between 2,000 calls and kernels of one instant do not become 10^13 pairs."""
     calls = [launch(1, 2, 0) for _ in range(2_000)]
     kernels = [kernel("k", 10, 2) for _ in range(2_000)]
     arrows = [flow(1, calls[0], kernels[0]) for _ in range(2_000)]

@@ -29,7 +29,7 @@ def _both(*modules: ModuleType) -> SimpleNamespace:
 
 
 def _plain(module: ModuleType) -> ModuleType:
-    """The loops as plain Python, as used without compilation."""
+    """Load the loops as plain Python, as used without compilation."""
     path = Path(buffers.__file__).with_name(f"{module.__name__.rpartition('.')[2]}.py")
     spec = importlib.util.spec_from_file_location(f"plain{path.stem}", path)
     assert spec is not None
@@ -44,7 +44,7 @@ PLAIN = _both(_plain(_row_loops), _plain(_span_loops))
 
 
 class Checked(list[int]):
-    """A column that checks every index, as compiled loops do not."""
+    """Check every index of a column, as compiled loops do not."""
 
     def __getitem__(self, i: Any) -> Any:
         assert 0 <= i < len(self), i
@@ -69,7 +69,7 @@ def columns(rows: list[Span]) -> tuple[list[int], list[int], list[int]]:
 
 
 def ran(name: str, *parts: Any) -> Any:
-    """The result of a loop, or its failure, and all that it wrote: plain with checked indices, and then compiled.
+    """Return a loop's result, or its failure, and all that it wrote: plain with checked indices, and then compiled.
 
     Parts are columns to read, (letter, values), columns to write, (letter, length), and others.
     """
@@ -186,7 +186,7 @@ def test_rows_are_found_by_their_numbers_where_there_is_room_for_these(
 
 
 def way_up(parents: list[int], row: int) -> list[int] | None:
-    """The row and those above it; None where that has no end, or leads out of the rows."""
+    """Return the row and those above it, or None where that has no end or leads out of the rows."""
     way: list[int] = []
     while row != NONE:
         if row >= len(parents) or row in way:
@@ -326,7 +326,7 @@ def test_tracks_are_distinguished_by_columns_of_any_type() -> None:
 
 
 class TestArrow:
-    """The columns themselves, where they were compiled."""
+    """Check the columns themselves, where they were compiled."""
 
     arrow = pytest.importorskip("trace_analyzer.frames._arrow", reason="not compiled")
 

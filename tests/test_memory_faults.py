@@ -87,7 +87,7 @@ while True:
 
 @pytest.fixture(scope="module")
 def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A trace that is read in several parts, with all kinds of columns."""
+    """Write a trace that is read in several parts, with all kinds of columns."""
     pairs = [launched(f"k{n % 9}", 20 * n + 1, 20 * n + 8, 4, n + 1) for n in range(120)]
     arrows = [flow(n, *pair) for n, pair in enumerate(pairs)]
     operators = [op("aten::mm", 20 * n, 9) for n in range(120)]
@@ -98,7 +98,7 @@ def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The faults as a library to preload."""
+    """Compile the faults as a library to preload."""
     assert COMPILER is not None
     path = tmp_path_factory.mktemp("faults") / "memory_faults.so"
     source = ROOT / "tests" / "memory_faults.c"
@@ -107,7 +107,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def driven(driver: str, library: Path, *arguments: str) -> list[str]:
-    """The lines that the driver prints, with the faults preloaded."""
+    """Return the lines that the driver prints, with the faults preloaded."""
     environment = {
         **os.environ, "LD_PRELOAD": str(library), "PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1",
         "POLARS_MAX_THREADS": "1",

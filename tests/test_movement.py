@@ -10,7 +10,7 @@ ADD = "void at::native::vectorized_elementwise_kernel<4, x>(int)"
 
 
 def collective(name: str, elements: int, ranks: int | None, duration: int = 100, **more: Any) -> list[Any]:
-    """One collective of bf16 elements, at 100 us."""
+    """Build one collective of bf16 elements, at 100 us."""
     args = {"Collective name": name, "In msg nelems": elements, "dtype": "BFloat16"}
     return [
         op("record_param_comms", 0, 20, **args, **({"Group size": ranks} if ranks else {})),
@@ -31,7 +31,7 @@ def collective(name: str, elements: int, ranks: int | None, duration: int = 100,
     ],
 )
 def test_bandwidth_of_eight_ranks(name: str, kind: str, size: float, bus: float) -> None:
-    """A million bf16 elements in 100 us: 20 GB/s of what one rank sends."""
+    """Check the bandwidth of a million bf16 elements in 100 us: 20 GB/s of what one rank sends."""
     (row,) = analysed(collective(name, 1_000_000, 8)).tables["collectives"].to_dicts()
     assert (row["collective"], row["message_bytes"], row["group_size"]) == (kind, size, 8)
     assert row["algorithm_byte_per_s"] == pytest.approx(size / 100e-6)
@@ -58,7 +58,7 @@ def test_messages_by_shape_where_arguments_were_not_recorded() -> None:
 
 
 def test_exposed_is_what_no_other_work_hides() -> None:
-    """A collective of 100 us that overlaps with a kernel in its first 30 us, and with another from 80 us on."""
+    """Check a collective of 100 us that overlaps a kernel in its first 30 us, and another from 80 us on."""
     report = analysed(
         collective("allreduce", 1_000_000, 8, stream=20), kernel(ADD, 90, 40), kernel(ADD, 180, 60),
         copy("HtoD (Pinned -> Device)", 130, 20, stream=30),

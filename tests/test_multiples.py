@@ -44,7 +44,7 @@ def taken(folder: Path, content: bytes) -> tuple[int, int, int]:
 
 @pytest.fixture(scope="module")
 def least(tmp_path_factory: pytest.TempPathFactory) -> tuple[int, int, int]:
-    """The cost of a trace with a few launches."""
+    """Measure the cost of a trace with a few launches."""
     return taken(tmp_path_factory.mktemp("least") / "few", a_few_launches())
 
 

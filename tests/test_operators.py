@@ -46,7 +46,7 @@ def test_python_within_an_operator_is_its_own() -> None:
 
 
 def test_waiting_is_neither_launching_nor_python() -> None:
-    """A synchronize and a data loader lie between the two operators: of 60 us, 15 are left."""
+    """Check that a synchronize and a data loader between the two operators leave 15 us of 60 us."""
     between = [call("cudaDeviceSynchronize", 45, 20), annotation("enumerate(DataLoader)#_It.__next__", 66, 25)]
     actual = operators(ADD, *between, op("aten::sub", 95, 5))
     assert actual["aten::sub"] == [5, 5, 15, 5, 0, 0]

@@ -26,7 +26,7 @@ VALUES: tuple[Any, ...] = (
 
 @pytest.fixture(scope="module")
 def report() -> Report:
-    """A report on five steps of four kernels."""
+    """Return a report on five steps of four kernels."""
     rows = []
     for n in range(20):
         rows += [op("aten::mm", 100 * n, 30), *launched(f"k{n % 4}", 100 * n + 5, 100 * n + 20, 60, n + 1)]
@@ -36,12 +36,12 @@ def report() -> Report:
 
 @pytest.fixture(scope="module")
 def profile(report: Report) -> Profile:
-    """The part of it that a comparison needs."""
+    """Return the part of the report that a comparison needs."""
     return profile_of(report)
 
 
 def places(value: Any, place: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """Every place in the document, of long lists the first few."""
+    """Yield every place in the document, of long lists the first few."""
     if place:
         yield place
     inner = value.items() if isinstance(value, dict) else list(enumerate(value))[:6] if isinstance(value, list) else ()
@@ -50,7 +50,7 @@ def places(value: Any, place: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]
 
 
 def edited(document: dict[str, Any], place: tuple[Any, ...], value: Any) -> dict[str, Any]:
-    """The document with another value there; ``...`` takes it away."""
+    """Return the document with another value at the place; ``...`` takes the place away."""
     document = json.loads(json.dumps(document))
     inner: Any = document
     for key in place[:-1]:
@@ -74,7 +74,7 @@ T = TypeVar("T")
 
 
 def read_or_refused(read: Callable[..., T], *arguments: Any) -> T | None:
-    """The function's result; None where it refuses the file in one line."""
+    """Return the function's result, or None where it refuses the file in one line."""
     try:
         return read(*arguments)
     except (InputError, UsageError) as error:

@@ -43,13 +43,13 @@ SAMPLES = Path(__file__).parents[1] / "sample_traces"
 
 
 def table(shown: View, key: str) -> Listing:
-    """The table of the page with this key."""
+    """Return the table of the page with this key."""
     (only,) = (piece for section in shown.sections for piece in section.listings if piece.key == key)
     return only
 
 
 def column(shown: Listing, name: str) -> list[str]:
-    """The texts of one column."""
+    """Return the texts of one column."""
     place = [field.column for field in shown.fields].index(name)
     return [row.cells[place].text for row in shown.rows]
 
@@ -500,7 +500,7 @@ def test_the_simulation_knows_who_confuses_what() -> None:
 
 
 def a_browser(folder: Path, script: str) -> str:
-    """A command that takes the place of a browser."""
+    """Write a command that takes the place of a browser."""
     path = folder / "browser"
     path.write_text(f"#!/bin/sh\n{script}\n")
     path.chmod(path.stat().st_mode | stat.S_IXUSR)

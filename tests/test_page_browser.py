@@ -39,7 +39,7 @@ REPORTS = {
 
 @pytest.fixture
 def page(browser: Browser) -> Iterator[Browser]:  # noqa: F811
-    """The browser, with the choice of theme forgotten afterwards."""
+    """Yield the browser, and forget the choice of theme afterwards."""
     yield browser
     browser.run("localStorage.clear()")
 

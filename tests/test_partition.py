@@ -17,7 +17,7 @@ GEMM, ADD, NCCL, OTHER = (
 
 
 def parts(*activities: tuple[str, int, int]) -> list[tuple[object, ...]]:
-    """The partition of activities (bound, start, end) without idle causes."""
+    """Return the partition of activities (bound, start, end) without idle causes."""
     table = pl.DataFrame(
         [(0, bound, start, end - start) for bound, start, end in activities],
         schema={"device": pl.Int64, "bound": pl.String, "start_ns": pl.Int64, "duration_ns": pl.Int64},

@@ -21,7 +21,7 @@ SAMPLE = Path(__file__).parents[1] / "sample_traces" / "synthetic_overhead_data-
 
 
 def exported(source: Path, path: Path) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """The added events and the others."""
+    """Export the source, and return the added events and the others."""
     write_perfetto(source, analyze(source), path)
     content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
     document = json.loads(content, parse_float=Decimal)
@@ -81,7 +81,7 @@ def test_a_trace_that_is_an_array(tmp_path: Path) -> None:
 
 
 def violations(rows: list[dict[str, Any]]) -> list[str]:
-    """What Perfetto's importer of the Trace Event Format would drop or misread of events.
+    """Return what Perfetto's importer of the Trace Event Format would drop or misread of events.
 
     Process and thread are unsigned numbers of 32 bits; complete events have a duration and nest on their thread; counters
     are numbers; metadata is of known names (https://perfetto.dev/docs/getting-started/other-formats, and the format's own text).
@@ -117,7 +117,7 @@ def violations(rows: list[dict[str, Any]]) -> list[str]:
 
 
 def test_tracks_of_each_device_hold_its_own_rows() -> None:
-    """Two devices: names, counters as table `queue` has them and in order of time, regimes, and only its own differences."""
+    """Check names, counters (as in `queue`, in time order), regimes and only own differences on each of two devices."""
     report = analyze(SAMPLE.with_name("synthetic_communication_dependency.json.gz"))
     tables, origin = report.tables, int(report.trace.origin_ns)
     busy = tables["activities"].get_column("device").unique().to_list()

@@ -23,16 +23,16 @@ MAIN, AUTOGRAD = 0, 1
 
 
 class Steady(Simulation):
-    """A machine without random variation: two runs differ only by what is planted."""
+    """Simulate a machine without random variation: two runs differ only by what is planted."""
 
     def jittered(self, ns: int) -> int:
-        """The cost as it is."""
+        """Return the cost as it is."""
         return ns
 
 
 @dataclass(frozen=True)
 class Machine:
-    """A simulated process: its launching threads and the streams of two devices."""
+    """Simulate a process: its launching threads and the streams of two devices."""
 
     simulation: Simulation
     thread: Thread
@@ -50,7 +50,7 @@ def nothing(machine: Machine) -> None:
 
 @dataclass(frozen=True)
 class Loop:
-    """Steps of some layers, forward and perhaps backward; each launches a product and an addition, later than the device could.
+    """Describe steps of layers, with or without backward, that launch products and additions late.
 
     Times are of a layer's operators on the CPU and of their kernels.
     """
@@ -62,7 +62,7 @@ class Loop:
     frames: bool = True
 
     def run(self, plant: Plant = nothing) -> Report:
-        """The report; ``plant`` is applied at the boundary of each step."""
+        """Return the report, with ``plant`` applied at the boundary of each step."""
         simulation = Steady(python_frames=self.frames, devices=2)
         thread, autograd = simulation.thread(), simulation.thread("pt_autograd_0")
         machine = Machine(simulation, thread, autograd, simulation.stream(), simulation.stream(device=1))
@@ -106,7 +106,7 @@ every_loop = pytest.mark.parametrize("loop", MARKED_SEEDS, indirect=True)
 
 @pytest.fixture
 def loop(request: pytest.FixtureRequest) -> Loop:
-    """The random loop of a seed."""
+    """Return the random loop of a seed."""
     return random_loop(request.param)
 
 
@@ -148,7 +148,7 @@ def operating(ns: int, times: int) -> Plant:
 
 
 def launching(ns: int) -> Plant:
-    """A launch of an earlier kernel whose call takes ``ns``."""
+    """Plant a launch of an earlier kernel whose call takes ``ns``."""
 
     def plant(machine: Machine) -> None:
         usual = machine.simulation.costs
@@ -160,7 +160,7 @@ def launching(ns: int) -> Plant:
 
 
 def copying(staging_ns: int) -> Plant:
-    """A copy of pageable memory, which the driver moves into a buffer of its own first."""
+    """Plant a copy of pageable memory, which the driver moves into a buffer of its own first."""
 
     def plant(machine: Machine) -> None:
         with machine.thread.op("aten::copy_"):
@@ -170,7 +170,7 @@ def copying(staging_ns: int) -> Plant:
 
 
 def capturing(machine: Machine) -> None:
-    """A graph of ten launches is captured."""
+    """Capture a graph of ten launches."""
     with machine.thread.capture():
         for _ in range(10):
             with machine.thread.op("aten::mm", before_ns=PLANTED_NS // 10 - 6_000, after_ns=0):
@@ -178,7 +178,7 @@ def capturing(machine: Machine) -> None:
 
 
 def depending(ns: int) -> Plant:
-    """The stream waits for ``ns`` of a peer's work; then the CPU for the stream, so that it does not run ahead."""
+    """Plant a stream's wait for ``ns`` of a peer's work, then the CPU's for the stream, so it does not run ahead."""
 
     def plant(machine: Machine) -> None:
         thread = machine.thread
@@ -192,7 +192,7 @@ def depending(ns: int) -> Plant:
 
 @dataclass(frozen=True)
 class Planted:
-    """A planted cause, its duration, and other properties of the loop."""
+    """Describe a planted cause, its duration, and other properties of the loop."""
 
     plant: Plant
     ns: int = PLANTED_NS
@@ -225,7 +225,10 @@ PLANTS: dict[str, Planted] = {
 @every_loop
 @pytest.mark.parametrize("name", PLANTS)
 def test_a_planted_cause_is_found_again_and_nothing_else_moves(name: str, loop: Loop) -> None:
-    """The last step's is behind the last kernel, where it launches none: it ends no gap."""
+    """Check that a planted cause is reported and that nothing else changes.
+
+    The last step's is behind the last kernel, where it launches none: it ends no gap.
+    """
     planted = PLANTS[name]
     cause, total = name.split(" ")[0], (STEPS - 1) * planted.ns
     before = causes(unplanted(loop) if planted.instead is nothing else loop.run(planted.instead))
@@ -263,7 +266,7 @@ def test_planted_work_from_before_the_recording_is_found_again(ns: int) -> None:
 @pytest.mark.sampled
 @pytest.mark.parametrize("overlap_ns", [0, 1_500, 4_000])
 def test_planted_dependent_launches_overlap_by_design(overlap_ns: int) -> None:
-    """Each kernel starts before the one in front of it ends, as if the gap between them were negative."""
+    """Check kernels that each start before the one in front ends, as if the gap between them were negative."""
     h100 = {**A100, "name": "NVIDIA H100 80GB HBM3", "computeMajor": 9, "numSms": 132, "id": 0}
     simulation = Steady(costs=Costs(inter_kernel_ns=-overlap_ns), header={"deviceProperties": [h100]})
     thread, stream = simulation.thread(), simulation.stream()
@@ -286,7 +289,7 @@ def test_what_nobody_recorded_is_unknown(loop: Loop) -> None:
 
 
 def ahead(plant: Plant, seed: int) -> tuple[Report, Counter[str]]:
-    """A loop in which the CPU runs ahead, and the truth of the simulated machine about its idle time."""
+    """Return the report on a loop in which the CPU runs ahead, and the simulated machine's truth on its idle time."""
     rng = random.Random(seed)
     simulation = Steady(python_frames=True)
     thread, stream = simulation.thread(), simulation.stream()
@@ -330,7 +333,7 @@ def ratio(report: Report, regime: str) -> float:
 
 
 def scaled(loop: Loop, by: float) -> Loop:
-    """The loop with as many launches for ``by`` times the work, as with a batch of another size."""
+    """Return the loop with as many launches for ``by`` times the work, as with a batch of another size."""
     return replace(loop, kernel_ns=tuple(round(ns * by) for ns in loop.kernel_ns))
 
 
@@ -373,7 +376,7 @@ def test_the_advice_names_what_was_planted(loop: Loop) -> None:
 
 @every_loop
 def test_a_broken_step_is_shown_and_kept_out(loop: Loop) -> None:
-    """One step of ten takes many times as long: it is named, and the steady figures do not know it."""
+    """Check that one step of ten that takes many times as long is named and left out of the steady figures."""
     hits = iter(range(STEPS))
 
     def once(machine: Machine) -> None:

@@ -79,7 +79,7 @@ def test_no_file_is_read_or_written_in_the_code_page_of_the_machine(verb: str, t
 
 
 def windows(name: str) -> str:
-    """A frame as Windows names it."""
+    """Return a frame as Windows names it."""
     match = re.match(r"(.+\.py)(\(\d+\): .+)", name)
     return match[1].replace("/", "\\") + match[2] if match else name
 

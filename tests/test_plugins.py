@@ -45,7 +45,7 @@ def afresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
 
 
 def trace(folder: Path) -> Path:
-    """A trace of everything that the sample adds: its device, kernels, host work and steps."""
+    """Write a trace of everything that the sample adds: its device, kernels, host work and steps."""
     events = [
         [
             annotation(f"toylib round {step}", 1000 * step, 1000),
@@ -84,7 +84,7 @@ WAYS = ("named", "in the user's folder", "installed")
 
 @pytest.fixture(scope="module", params=WAYS)
 def outputs(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """All outputs on a trace of what the sample adds, by each way to have it."""
+    """Produce all outputs on a trace of what the sample adds, by each way to have it."""
     folder = tmp_path_factory.mktemp("plugins")
     environment = {"XDG_CONFIG_HOME": str(folder), "APPDATA": str(folder), "PYTHONDONTWRITEBYTECODE": "1"}
     if request.param == "named":
@@ -182,7 +182,7 @@ def slug(what: str) -> str:
 
 
 def own_names(text: str, what: str) -> str:
-    """The text with names that no other plug-in has."""
+    """Return the text with names that no other plug-in has."""
     return text.replace("busy_threads", what.replace(" ", "_")).replace("save-less-often", f"save-{slug(what)}")
 
 
@@ -195,7 +195,7 @@ def broken(folder: Path, what: str) -> Path:
 
 
 def line_of(what: str) -> str:
-    """The expected line, or part of it."""
+    """Return the expected line, or part of it."""
     return own_names(BROKEN[what][2], what)
 
 

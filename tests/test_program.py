@@ -44,14 +44,14 @@ def test_every_promise_holds_on_damaged_real_traces(file: str) -> None:
 
 
 def first_events(file: str) -> dict[str, Any]:
-    """The document of a real trace with its first events, numbers as they stand."""
+    """Return the document of a real trace with only its first events, numbers as they stand."""
     document = json.loads(gzip.decompress((CORPUS / file).read_bytes()), strict=False)
     document = {"traceEvents": document} if isinstance(document, list) else document
     return document | {"traceEvents": [e for e in document["traceEvents"] if isinstance(e, dict)][:SMALL]}
 
 
 def mutant(file: str, seed: int) -> dict[str, Any]:
-    """A real trace in which some events are gone and some have other times, durations or correlation ids."""
+    """Return a real trace in which some events are gone and some have other times, durations or correlation ids."""
     choose, document = random.Random(seed), first_events(file)
     events = [
         dict(e, args=dict(e["args"])) if isinstance(e.get("args"), dict) else dict(e) for e in document["traceEvents"]
@@ -78,12 +78,12 @@ def mutant(file: str, seed: int) -> dict[str, Any]:
 
 @cache
 def judged(file: str, seed: int) -> Report:
-    """The report on a mutant, which several laws compare with that on a changed one."""
+    """Return the report on a mutant, which several laws compare with that on a changed one."""
     return analyze(json.dumps(mutant(file, seed)).encode())
 
 
 def same_trace(one: Trace, other: Trace) -> bool:
-    """Whether all data read from two files is equal: reports depend on nothing else."""
+    """Return whether all data read from two files is equal: reports depend on nothing else."""
     return all(
         getattr(one, field.name).equals(getattr(other, field.name))
         if isinstance(getattr(one, field.name), pl.DataFrame)
@@ -93,7 +93,7 @@ def same_trace(one: Trace, other: Trace) -> bool:
 
 
 def essence(report: Report) -> dict[str, Any]:
-    """The content of a report that depends on the program."""
+    """Return the content of a report that depends on the program."""
     trace = replace(report.trace, path="", origin_ns="", base_time_ns=None)
     return {
         "trace": trace, "verdict": report.verdict, "devices": report.devices, "steps": report.steps, "advice": report.advice,
@@ -170,7 +170,7 @@ def test_the_numbers_of_correlations_do_not_matter(file: str) -> None:
 
 
 def assert_same_judgement(first: Report, other: dict[str, Any]) -> None:
-    """The other document gets the same verdict, figures of devices, steps, advice and checks."""
+    """Check that the other document gets the same verdict, figures of devices, steps, advice and checks."""
     second = analyze(json.dumps(other).encode())
     assert first.verdict == second.verdict
     assert first.devices == second.devices
@@ -180,7 +180,7 @@ def assert_same_judgement(first: Report, other: dict[str, Any]) -> None:
 
 
 def is_on_device(event: dict[str, Any]) -> bool:
-    """Whether the event's process is a device and its thread a stream."""
+    """Return whether the event's process is a device and its thread a stream."""
     return isinstance(event.get("args"), dict) and "stream" in event["args"] and "device" in event["args"]
 
 

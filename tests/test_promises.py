@@ -86,7 +86,7 @@ def test_a_promise_of_which_nothing_came(left_ns: int) -> None:
     ],
 )
 def test_other_promises(name: str, seam: Callable[[int], Seam], amount: int) -> None:
-    """Each is credited with its own line's time when it is followed, and other advice with hardly any of it."""
+    """Check that advice followed is credited with its own line's time, and other advice with hardly any of it."""
     base = Program(mm_ns=100_000, norm_ns=40_000, add_ns=40_000, host_ns=10_000)
     before = base.faster(extra=seam(amount))
     kept = {item.id: item for item in compared(before, base).promises}
@@ -111,7 +111,7 @@ def test_a_graph_keeps_its_promise_where_a_capture_names_its_kernels() -> None:
 
 
 def test_the_line_fell_and_the_step_did_not() -> None:
-    """What loading took the host now takes elsewhere: the line's time came, the step's did not."""
+    """Check that, if what loading took the host now takes elsewhere, the line's time came and the step's did not."""
 
     def elsewhere(thread: Thread, _: Stream) -> None:
         thread.spend(3_000_000)

@@ -174,7 +174,7 @@ def test_pipeline_stages_have_roles_of_their_own() -> None:
 
 
 def gpipe(stages: int, microbatches: int, pipelines: int, late: int | None = None) -> list[tuple[str, Any]]:
-    """A step of pipelines: forward of all microbatches, backward of all, then the stages of all pipelines meet."""
+    """Build a step of pipelines: forward of all microbatches, then backward, then the stages of all pipelines meet."""
     program: list[tuple[str, Any]] = []
     for back in (False, True):
         for _ in range(microbatches):
@@ -262,7 +262,7 @@ def test_a_job_without_steps_is_reduced_in_parts_too(recorded: dict[str, bool]) 
 
 
 def without_steps(own: RankSummary) -> RankSummary:
-    """The summary of a rank that did not mark its steps."""
+    """Return the summary of a rank that did not mark its steps."""
     collectives = own.collectives.with_columns(
         pl.lit(None, pl.Int64).alias("step"), pl.int_range(pl.len(), dtype=pl.Int64).over("group").alias("ordinal")
     )
@@ -364,7 +364,7 @@ def test_a_wrong_order_is_undone_by_kind() -> None:
 
 
 def test_impossible_matches_are_undone() -> None:
-    """A collective of which one rank ends before another starts is none, whatever its number."""
+    """Check that a collective of which one rank ends before another starts is none, whatever its number."""
     made = data_parallel(8, lambda rank, step: 0)
     contents = summaries(made)
     odd = from_bytes(contents[3])
@@ -659,7 +659,7 @@ def test_a_summary_of_wrong_types_is_refused(change: dict[str, Any], reason: str
 
 
 def members(content: bytes) -> tuple[bytes, bytes]:
-    """The text of the head of a summary, and the compressed rest."""
+    """Return the text of the head of a summary, and the compressed rest."""
     inflater = zlib.decompressobj(wbits=31)
     return inflater.decompress(content), inflater.unused_data
 

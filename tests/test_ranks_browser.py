@@ -21,13 +21,13 @@ def text_of(page: Browser, name: str) -> str:
 
 
 def chosen(page: Browser) -> tuple[int, int]:
-    """The rank and the step that the picker shows."""
+    """Return the rank and the step that the picker shows."""
     rank, step = (page.driver.find_element("id", name).get_property("value") for name in ("rank", "step"))
     return int(rank), int(step)
 
 
 def corner(page: Browser, name: str) -> tuple[float, float]:
-    """Where a canvas begins in the window."""
+    """Return where a canvas begins in the window."""
     script = "const e = document.getElementById(arguments[0]); e.scrollIntoView({ block: 'center' });"
     left, top = page.run(f"{script} const r = e.getBoundingClientRect(); return [r.left, r.top]", name)
     return left, top

@@ -28,7 +28,7 @@ PROGRAM = [("work", 20 * MS), ("meet", [list(range(4))])]
 
 
 class Direct:
-    """The smallest executor: it runs at once. ``fails`` paths raise that often before they run."""
+    """Run tasks at once, as the smallest executor. ``fails`` paths raise that often before they run."""
 
     def __init__(self, fails: dict[str, int] | None = None) -> None:
         self.fails, self.submitted = fails or {}, 0

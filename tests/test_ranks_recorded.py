@@ -41,7 +41,7 @@ os._exit(0)  # as in test_handler: gloo's threads outlive the group
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The traces of the job."""
+    """Record the traces of the job and return their folder."""
     folder = tmp_path_factory.mktemp("gloo")
     script = folder / "train.py"
     script.write_text(JOB)

@@ -14,7 +14,7 @@ FLOP = 2 * 4096**3
 
 
 def product(at: int, n: int, *, sequence: int | None = None, dims: list[list[int]] = SHAPES) -> list[Any]:
-    """A product of 500 us; with a sequence number it records for autograd."""
+    """Build a product of 500 us; with a sequence number it records for autograd."""
     numbers = {} if sequence is None else {"Sequence number": sequence, "Fwd thread id": 0}
     return [
         op("aten::mm", at, 10, **{"Input Dims": dims, "Input type": ["c10::Half"] * 2}, **numbers),
@@ -23,7 +23,7 @@ def product(at: int, n: int, *, sequence: int | None = None, dims: list[list[int
 
 
 def node(name: str, at: int, duration: int) -> list[Any]:
-    """An autograd node as the engine runs it."""
+    """Build an autograd node as the engine runs it."""
     numbers = {"Sequence number": 1, "Fwd thread id": 1}
     return [
         op(f"autograd::engine::evaluate_function: {name}", at, duration, **numbers),
@@ -37,7 +37,7 @@ def again(report: Report) -> list[tuple[Any, ...]]:
 
 @pytest.mark.slow
 def test_a_checkpoint_node_and_its_own_backward() -> None:
-    """The node runs the forward product again, and then the backward products in nodes of their own."""
+    """Check a node that runs the forward product again, and then the backward products in nodes of their own."""
     report = analysed(
         product(0, 1), node("CheckpointFunctionBackward", 100, 200), product(110, 2, sequence=7),
         node("MmBackward0", 150, 100), product(160, 3), product(180, 4),

@@ -48,7 +48,7 @@ def run(folder: Path, *arguments: str, stdin: str = "", **more: str) -> "subproc
 
 
 def left(folder: Path) -> list[str]:
-    """All files that the run left, hidden ones, too."""
+    """Return all files that the run left, hidden ones, too."""
     return sorted(path.name for path in folder.iterdir() if path.suffix not in {".py", ""} or path.name.startswith("."))
 
 
@@ -282,7 +282,7 @@ def test_a_script_keeps_its_own_profiler(tmp_path: Path, options: list[str], bod
 
 
 def test_a_profiler_in_its_warm_up_is_at_work() -> None:
-    """A recording that began then would take its results, and its export would crash."""
+    """Check a profiler in its warm-up: a recording begun then would take its results, and its export would crash."""
     torch = pytest.importorskip("torch")
     watch.follow_profilers()
     with torch.profiler.profile(schedule=torch.profiler.schedule(wait=1, warmup=2, active=1, repeat=1)) as profiler:

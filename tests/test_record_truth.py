@@ -14,7 +14,7 @@ SAMPLE = Path(__file__).parents[1] / "sample_traces" / "synthetic_overhead_synch
 
 
 def folder(tmp_path: Path, after_ms: float, **before: object) -> Path:
-    """A recording of one pair whose program before is a sample, with a measured step of 6.89 ms."""
+    """Write a recording of one pair whose program before is a sample, with a measured step of 6.89 ms."""
     shutil.copy(SAMPLE, tmp_path / "tiny_sync_before.json.gz")
     row = {"size": "tiny", "change": "sync", "before": {"mean_ms": 6.89, "trace": "tiny_sync_before.json.gz", **before},
            "after": {"mean_ms": after_ms}}  # fmt: skip

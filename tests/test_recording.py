@@ -38,7 +38,10 @@ def lookups(count: int, start: float, apart: float, *, category: str = "cuda_run
 
 
 def test_calls_that_look_something_up_show_what_recording_a_call_costs() -> None:
-    """The slow half are calls that do other work before the next call: they show no cost of recording."""
+    """Check that calls that look something up show what recording a call costs.
+
+    The slow half are calls that do other work before the next call: they show no cost of recording.
+    """
     busy = [call("cudaFuncSetAttribute", 100 + 0.3 * n, 0.05) for n in range(60)]
     costs = event_costs(host_of(loaded(lookups(16, 0, 0.6), lookups(16, 50, 0.6, category="cuda_driver"), busy)))
     assert costs.rows() == [("runtime", 600, 600)]

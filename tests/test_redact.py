@@ -15,7 +15,7 @@ SECRETS = ("alice", "acme", "node-17", "s3cr3t", "my job")
 
 
 def secret_report() -> Report:
-    """A report with secrets wherever a trace can bring them."""
+    """Return a report with secrets wherever a trace can bring them."""
     made = gpu_report()
     path = "/home/alice/acme/node-17_4242.1690000000.pt.trace.json.gz"
     inputs = {
@@ -79,7 +79,7 @@ def secret_report() -> Report:
 
 
 def fused(function: str) -> FusionOpportunity:
-    """A fusion opportunity in a function."""
+    """Return a fusion opportunity in a function."""
     return FusionOpportunity(
         "chain", "x.cos().cos()", ">cos>cos>", "[4] float", "Net", function, 1, 2, 10, 64.0, 6.4e9, 32.0, 5.0, "how", "code", 0, 10
     )  # fmt: skip
@@ -116,7 +116,7 @@ def test_what_the_report_is_about_stays() -> None:
 
 
 def figures(verdict: Verdict) -> Verdict:
-    """The verdict without the sentences that the factory made up, which are no words of the program."""
+    """Return the verdict without the sentences that the factory made up, which are no words of the program."""
     return replace(verdict, evidence=tuple(replace(fact, why="") for fact in verdict.evidence))
 
 
@@ -173,7 +173,7 @@ def test_paths_are_cut_to_their_file_name_and_nothing_else_is(text: str, left: s
     "unit", ["x", "x.", "x/", "/", "a_", "1.", " /a", "\\\\", "a@", "(", "_Z1a", "a(1): ", "http://"]
 )
 def test_no_pattern_goes_through_a_long_text_again_and_again(unit: str) -> None:
-    """A quadratic one takes a quarter of an hour here, not a second."""
+    """Check that no pattern is quadratic: such a one takes a quarter of an hour here, not a second."""
     redaction = Redaction("t.json")
     assert redaction.text("zor" + "blat " + unit * (300_000 // len(unit))).startswith("name1 ")
     assert redaction._cell(unit * (300_000 // len(unit))) is not None

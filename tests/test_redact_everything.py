@@ -31,7 +31,7 @@ FORMS = (
 
 
 def planted(value: Any, secrets: Iterator[str], keep: frozenset[str] = frozenset()) -> Any:
-    """The value with a secret in every text of it, but for the keys that make it a trace."""
+    """Return the value with a secret in every text of it, but for the keys that make it a trace."""
     if isinstance(value, dict):
         return {
             key: item if key in keep else planted(item, secrets, keep)
@@ -56,7 +56,7 @@ def secrets() -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A recorded trace with secrets in every field: names, arguments, header, process and thread names."""
+    """Write a recorded trace with secrets in every field: names, arguments, header, process and thread names."""
     document = json.loads(gzip.decompress((SAMPLES / "synthetic_overhead_launch.json.gz").read_bytes()))
     source = secrets()
     # Without these it is another trace: kinds of events, phases, ids and times.
@@ -156,7 +156,7 @@ def test_other_names_go(name: str) -> None:
 
 
 def texts_of(folder: Path, printed: str) -> dict[str, str]:
-    """All printed text, and every file in the folder with its name and its decompressed content."""
+    """Return all printed text, and every file in the folder with its name and its decompressed content."""
     files = {path.name: path.read_text(encoding="utf-8") for path in folder.iterdir() if path.is_file()}
     packed = {f"{name}, packed": "\n".join(inflated(text)) for name, text in files.items()}
     return {"printed": printed, "names": "\n".join(files), **files, **packed}

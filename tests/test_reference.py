@@ -32,7 +32,7 @@ FIRST_EVENTS = int(os.environ.get("REFERENCE_EVENTS", "1000"))
 
 
 def first_events(content: bytes, count: int) -> bytes:
-    """The trace with its first events only, in the file's own bytes: digits, order of keys and blanks are kept."""
+    """Return the trace with its first events only, in the file's own bytes: digits, key order and blanks are kept."""
     text = content.decode()
     at = text.index("[", text.index('"traceEvents"')) + 1
     decoder, end = json.JSONDecoder(strict=False), at
@@ -65,7 +65,7 @@ def test_random_layouts_by_the_short_cut(rows: list[dict[str, object]], layout: 
 
 
 def by_the_short_cut(content: bytes) -> Trace:
-    """The trace, read in chunks so small that the short cut is worth while."""
+    """Read the trace in chunks so small that the short cut is worth while."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(fast, "_WORTH_BYTES", 0)
         patch.setattr(fast, "_CHUNK", 300)

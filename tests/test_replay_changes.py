@@ -39,7 +39,7 @@ COPIED = 6 << 20
 
 @cache
 def program() -> Replay:
-    """A loop that loads, copies, computes, communicates, waits in each way, allocates, loads a module and updates."""
+    """Run a loop that loads, copies, computes, communicates, waits each way, allocates, loads a module and updates."""
     costs = Costs(inter_kernel_ns=1_800)
     simulation = Simulation(costs=costs, header={"record_shapes": 1}, seed=3, python_frames=True)
     main, autograd = simulation.thread(), simulation.thread("pt_autograd_0")
@@ -102,7 +102,7 @@ def of_activities(replay: Replay, kind: int, chosen: Flags) -> Flags:
 
 
 def column(replay: Replay, name: str) -> list[object]:
-    """A column of the activities, as text where it is one."""
+    """Return a column of the activities, as text where it is one."""
     return replay.known.table.get_column(name).to_list()
 
 
@@ -116,17 +116,17 @@ def pageable(replay: Replay) -> Flags:
 
 
 def weighed(replay: Replay, *changes: Change) -> tuple[Weights, Weights]:
-    """The weights as recorded, and under changes."""
+    """Return the weights as recorded, and under changes."""
     return replay.weights(()), replay.weights(changes)
 
 
 def same(before: Floats, after: Floats, besides: Flags | None = None) -> bool:
-    """Whether nothing else is changed."""
+    """Return whether nothing else is changed."""
     return bool((before == after)[slice(None) if besides is None else ~besides].all())
 
 
 def kept_parts(before: Weights, after: Weights, *changed: int) -> bool:
-    """Whether the other parts of the threads' time are as they were."""
+    """Return whether the other parts of the threads' time are as they were."""
     rest = [part for part in range(len(HOST_PARTS)) if part not in changed]
     return same(before.parts[rest], after.parts[rest])
 

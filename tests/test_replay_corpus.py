@@ -50,7 +50,7 @@ def test_a_real_trace_replays_as_recorded_or_is_refused(name: str) -> None:
 @pytest.mark.slow
 @needs_pairs
 def test_workers_that_load_data_are_predicted() -> None:
-    """One script without and with four workers; two recordings of it differ by up to 10 %."""
+    """Check the prediction of four workers for a script without any; two recordings of it differ by up to 10 %."""
     _, before, refused = replayed(PAIRS / "v100_resnet50_workers0.json.gz")
     _, after, _ = replayed(PAIRS / "v100_resnet50_workers4.json.gz")
     assert refused is None

@@ -41,7 +41,7 @@ def copied(direction: str, copy_ends_before_call: int, length: int = 100) -> Rep
 def test_a_call_that_returns_long_after_its_copy_to_the_device_did_not_wait_for_it(
     direction: str, ends_before: int, waits: bool
 ) -> None:
-    """Its bytes are staged when it returns; what comes from the device must have arrived."""
+    """Check that a copy's bytes are staged when its call returns; what comes from the device must have arrived."""
     graph = copied(direction, ends_before).graph
     assert (graph.kind == RETURN).any() == waits
     assert np.all(graph.rest[graph.kind == RETURN] >= 0)
@@ -54,7 +54,7 @@ def test_a_round_trip_of_staged_copies_leads_back(target: str) -> None:
 
 
 def test_each_wait_of_a_stream_for_another_takes_its_lag() -> None:
-    """Two streams hand work to each other 40 times; 7 us pass from each end to the next start."""
+    """Check two streams that hand work to each other 40 times; 7 us pass from each end to the next start."""
     simulation = Simulation(costs=Costs(inter_kernel_ns=7_000), seed=5)
     main, streams = simulation.thread(), [simulation.stream(), simulation.stream(number=20)]
     for at in range(80):
@@ -74,7 +74,7 @@ def test_each_wait_of_a_stream_for_another_takes_its_lag() -> None:
 
 
 def test_a_thread_that_polls_goes_on_after_the_lag_of_its_polling() -> None:
-    """Every 30 us it looks: a device twice as fast makes that no shorter, a CPU twice as fast does."""
+    """Check polling every 30 us: a device twice as fast makes that no shorter, a CPU twice as fast does."""
     simulation = Simulation(seed=5)
     main, stream = simulation.thread(), simulation.stream()
     for _ in range(60):
@@ -93,7 +93,11 @@ def test_a_thread_that_polls_goes_on_after_the_lag_of_its_polling() -> None:
 
 
 def test_launches_and_returns_between_waits_are_as_fast_as_the_cpu() -> None:
-    """A kernel, a wait for it, and again: launch call and return halve with a CPU twice as fast, the device's start does not."""
+    """Check that launches and returns between waits are as fast as the CPU.
+
+    A kernel, a wait for it, and again: launch call and return halve with a CPU twice as fast,
+    the device's start does not.
+    """
     costs = Costs(launch_call_ns=6_000, launch_latency_ns=9_000, wake_up_ns=10_000)
     halved = replace(costs, launch_call_ns=3_000, wake_up_ns=5_000, host_factor=0.5)
 

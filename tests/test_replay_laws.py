@@ -30,7 +30,7 @@ programs = st.tuples(st.lists(action, min_size=4, max_size=16), st.integers(0, 9
 
 
 def simulated(actions: list[tuple[str, int]], seed: int) -> Replay:
-    """The replay of a loop of the actions."""
+    """Return the replay of a loop of the actions."""
     simulation = Simulation(seed=seed)
     main, autograd = simulation.thread(), simulation.thread("pt_autograd_0")
     stream, side = simulation.stream(), simulation.stream(number=20)
@@ -60,7 +60,7 @@ def simulated(actions: list[tuple[str, int]], seed: int) -> Replay:
 
 
 def makespan(replay: Replay, changes: tuple[Change, ...] = ()) -> int:
-    """The latest time of all points."""
+    """Return the latest time of all points."""
     return int(replay.outcome(changes).times.max())
 
 
@@ -114,7 +114,7 @@ def test_floors_bound(program: tuple[list[tuple[str, int]], int], factor: float)
 
 
 def _plain() -> ModuleType:
-    """The loops as Python runs them where they were not compiled."""
+    """Load the loops as Python runs them where they were not compiled."""
     path = Path(__file__).parents[1] / "trace_analyzer/frames/_path_loops.py"
     spec = importlib.util.spec_from_file_location("plain_path_loops", path)
     assert spec is not None

@@ -14,7 +14,7 @@ from trace_analyzer.report import Regime, Report, Verdict
 
 
 def judged(regime: Regime | None, confidence: str = "high") -> Verdict:
-    """A verdict of which only the regime and the confidence count."""
+    """Return a verdict of which only the regime and the confidence count."""
     status = "ok" if regime else "insufficient"
     return Verdict(status, regime, None, None, confidence, ("one window",), 0, None, None, {}, "A headline.", ())  # type: ignore[arg-type]
 
@@ -73,7 +73,10 @@ def paced(host: int, device: int) -> Report:
 
 @pytest.mark.parametrize(("device", "contradicts"), [(90, True), (100, False)])
 def test_a_busy_device_that_keeps_up_with_the_cpu_is_not_the_limit(device: int, contradicts: bool) -> None:
-    """A device that is busy nine tenths of the time is its regime; a replay finds that only the CPU decides."""
+    """Check that a busy device that keeps up with the CPU is not the limit.
+
+    A device that is busy nine tenths of the time is its regime; a replay finds that only the CPU decides.
+    """
     verdict = paced(98 if contradicts else 40, device).verdict
     assert verdict.regime != "overhead-bound"
     assert ("In the replay the CPU is the limit" in verdict.headline) == contradicts

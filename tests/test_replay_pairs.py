@@ -40,7 +40,7 @@ NEEDED = {
 
 @cache
 def replays(name: str, seed: int) -> tuple[Replay, str | None, float]:
-    """The replay of the program before the change, why it is refused, and the step after the change."""
+    """Return the replay of the program before the change, why it is refused, and the step after the change."""
     pair = PAIRS[name]
     before = LazyReport.on(pair.before(seed), device=0)
     replay = Replay.of(before, 0)

@@ -85,7 +85,7 @@ def calls(count: int, lengths: list[float] | None = None, period: float = 1_000)
 
 
 def latencies(work: list[Work], made: list[Made], **options: list[bool]) -> list[float]:
-    """The weights of launches in order of activities, us."""
+    """Return the weights of launches in order of activities, in us."""
     links = device_edges(recorded(work, made), **options).latency
     order = np.argsort(links.target)
     return [round(weight / US, 3) for weight in links.weight[order].tolist()]
@@ -98,7 +98,7 @@ def test_a_launch_takes_the_mean_of_those_on_an_empty_stream() -> None:
 
 @pytest.mark.parametrize(("slow", "mean"), [(105, 43.167), (105.1, 12.25)], ids=["100 us after its call", "later"])
 def test_what_starts_far_behind_its_call_waited_for_something_else(slow: float, mean: float) -> None:
-    """The rest of what is late stays: it is unexplained over 20 us."""
+    """Check that the rest of what is late stays unexplained if it is over 20 us."""
     links = device_edges(recorded(launches([12, 12.5, slow]), calls(3)))
     assert links.latency.weight[0] == pytest.approx(mean * US, abs=1)
     assert (links.rest > 0).tolist() == [False, False, True]
@@ -154,7 +154,7 @@ def test_only_the_first_activity_of_a_call_on_a_stream_was_launched() -> None:
     ids=["pageable", "empty for nine tenths", "empty for less", "blocking", "pinned"],
 )
 def test_bytes_are_staged_before_a_copy_starts(pageable: bool, kind: int, before_ends: float, takes: float) -> None:
-    """The call of a copy that is staged takes as long as that; a stream that was empty did not hold it back."""
+    """Check that a staged copy's call takes as long as the staging and that an empty stream did not hold it back."""
     work = [
         Work(1_000 - 100, 1_000 + before_ends), Work(1_080, 1_090, call=0, kind=FIRST_COPY, pageable=pageable),
         Work(2_011, 2_020, call=1, kind=FIRST_COPY, pageable=pageable),
@@ -183,7 +183,10 @@ def test_without_anything_to_learn_from_a_launch_takes_7_us_and_a_gap_1() -> Non
 
 
 def test_what_waits_for_another_stream_says_nothing_of_launches_and_gaps() -> None:
-    """The second on its stream starts 12 us after the first, and 50 us after its call, because of the other stream's end."""
+    """Check that a wait for another stream says nothing about launches and gaps.
+
+    The second on its stream starts 12 us after the first, and 42 us after its call, because of the other stream's end.
+    """
     work = [Work(10, 40, call=0), Work(12, 45, call=1, track=1), Work(52, 90, call=3), Work(1_010, 1_020, call=4)]
     made = [Made(0, 5), Made(6, 7), Made(8, 9, WAIT), Made(10, 15), Made(1_000, 1_005)]
     recording = recorded(work, made)
@@ -195,7 +198,7 @@ def test_what_waits_for_another_stream_says_nothing_of_launches_and_gaps() -> No
 
 
 def test_a_launch_that_waits_for_another_stream_says_nothing_of_the_latency() -> None:
-    """Its stream is empty: without the event, 42 us would count as those of a launch."""
+    """Check that a launch on an empty stream does not count 42 us that an event explains as those of a launch."""
     work = [Work(10, 50, call=0), Work(52, 90, call=2, track=1), Work(1_010, 1_020, call=3)]
     recording = recorded(work, [Made(0, 5), Made(6, 7, WAIT), Made(10, 15), Made(1_000, 1_005)])
     assert {edge[2] for edge in named(recording, device_edges(recording).latency)} == {10}
@@ -209,7 +212,10 @@ def test_what_is_later_than_a_wait_usually_takes_is_unexplained() -> None:
 
 
 def test_what_follows_its_stream_as_usual_waited_for_no_other() -> None:
-    """Its launch was long before, the work before it ended 18 us before: that another stream ended meanwhile is chance."""
+    """Check that work that follows its stream as usual waited for no other stream.
+
+    Its launch was long before, the work before it ended 18 us before: that another stream ended meanwhile is chance.
+    """
     work, made = row_of([18, 18, 18])
     beside = Work(60, work[2].start - 1, track=1)
     assert bound(sorted([*work, beside]), made) == []
@@ -246,7 +252,10 @@ def test_gaps_that_wait_for_a_launch_are_none() -> None:
 
 @pytest.mark.parametrize(("called", "usual"), [(88, 4), (88.1, 2)], ids=["launched by then", "under way"])
 def test_a_gap_behind_a_launch_that_was_under_way_is_none(called: float, usual: float) -> None:
-    """A launch takes 12 us: made at 88 it is there at 100, when the work before it ends."""
+    """Check that a gap behind a launch that was under way is none.
+
+    A launch takes 12 us: made at 88 it is there at 100, when the work before it ends.
+    """
     work = [Work(12, 50, call=0), Work(52, 100, call=1), Work(106, 120, call=2)]
     assert gap_weights(work, [Made(0, 5), Made(1, 6), Made(called, called + 5)]) == [usual, usual]
 
@@ -286,7 +295,10 @@ def wait_edges(work: list[Work], made: list[Made]) -> list[tuple[str, str, float
 
 
 def test_a_wait_for_an_event_holds_back_the_next_launch_of_its_thread() -> None:
-    """Each waits for the last work launched before on each other stream: in the second turn also for the first turn's."""
+    """Check that a wait for an event holds back the next launch of its thread.
+
+    Each waits for the last work launched before on each other stream: in the second turn also for the first turn's.
+    """
     assert wait_edges(*handing(7)) == [("-0", "+1", 7), ("-2", "+3", 7)]
     assert wait_edges(*handing(7))[0][1] == "+1"
     links = device_edges(recorded(*handing(7)))
@@ -303,7 +315,7 @@ def test_an_event_of_a_known_stream_is_awaited_there_only(awaits: int, count: in
 
 
 def test_a_wait_names_the_stream_that_it_holds_back() -> None:
-    """The next launch of the thread is on another stream than the one that waits."""
+    """Check that a wait names its stream where the thread's next launch is on a stream other than the waiting one."""
     work = [Work(10, 210, call=0), Work(50, 60, call=2, track=2), Work(217, 300, call=3, track=1)]
     made = [Made(0, 5), Made(20, 22, WAIT), Made(30, 35), Made(40, 45)]
     links = device_edges(recorded(work, made)).wait
@@ -335,7 +347,7 @@ def test_a_wait_of_another_thread_holds_back_nothing_here() -> None:
 
 @pytest.mark.parametrize(("lags", "usual"), [((3, 5), 4), ((3, 20), 11), ((3, 20.5), 3)])
 def test_a_wait_takes_its_usual_lag(lags: tuple[float, float], usual: float) -> None:
-    """No more than it took; what is longer than 20 us has another reason."""
+    """Check that a wait takes no more than it took and that what is longer than 20 us has another reason."""
     work, made = handing(3)
     for row, lag in ((1, lags[0]), (3, lags[1])):
         work[row] = work[row]._replace(start=work[row - 1].end + lag)
@@ -345,7 +357,7 @@ def test_a_wait_takes_its_usual_lag(lags: tuple[float, float], usual: float) -> 
 
 
 def late(starts: float, ended: float, *, track: int = 1, device: int = 0) -> list[Work]:
-    """Three usual launches, and one that starts later; elsewhere work ended."""
+    """Build three usual launches and one that starts later, with work that ended elsewhere."""
     work = [*launches([10, 10, 10]), Work(3_000 + starts, 5_000, call=3), Work(2_900, 3_000 + ended, track=track)]
     return sorted(work)
 
@@ -408,7 +420,7 @@ def test_what_ended_on_its_own_stream_is_no_wait() -> None:
     ids=["its last 15 %", "not yet", "not late", "late", "ended"],
 )
 def test_what_is_late_was_held_back_by_a_kernel_in_its_last_part(left: float, starts: float, held: bool) -> None:
-    """The SMs that a kernel of 1 ms leaves in its last 150 us."""
+    """Check that a late kernel waited for the SMs that a kernel of 1 ms leaves in its last 150 us."""
     ends = 3_000 + starts + left
     work = sorted([*launches([10, 10, 10]), Work(3_000 + starts, 5_000, call=3), Work(ends - 1_000, ends, track=1)])
     recording = recorded(work, calls(4))
@@ -454,7 +466,7 @@ def test_each_device_has_a_boundary_of_its_own() -> None:
 
 
 def test_a_launch_that_waited_for_room_counts_from_the_end_of_its_call() -> None:
-    """The start of its kernel does not show when the launch was made."""
+    """Check that the latency counts from the call's end: the kernel's start does not show when the launch was made."""
     work, made = full_queue(waits=40)
     recording = recorded(work, made)
     links = device_edges(recording).latency
@@ -504,7 +516,10 @@ def test_a_call_that_is_long_where_much_is_queued_waited_for_room(options: dict[
 
 @pytest.mark.parametrize(("length", "blocked"), [(40, 0), (40.1, 3)])
 def test_a_wait_for_room_takes_over_40_us(length: float, blocked: int) -> None:
-    """Where calls take 1 us, ten calls are too few for a decision."""
+    """Check that a wait for room takes over 40 us.
+
+    Where calls take 1 us, ten calls are too few for a decision.
+    """
     work, made = full_queue(waits=3, length=length)
     quick = [*(row._replace(end=row.start + 1) for row in made[:-3]), *made[-3:]]
     assert int((~queued(recorded(work, quick)).hidden).sum()) == blocked
@@ -529,7 +544,7 @@ def test_calls_that_waited_take_as_long_as_the_quickest_without() -> None:
 
 @pytest.mark.parametrize(("waits_", "blocked"), [(4_490, 4_490), (4_520, 0)])
 def test_most_calls_may_have_waited(waits_: int, blocked: int) -> None:
-    """What is multiplied is what the quickest tenth takes: 500 of 5,000."""
+    """Check that what is multiplied is what the quickest tenth of the calls takes: 500 of 5,000."""
     room = queued(recorded(*full_queue(waits=waits_)))
     assert int((~room.hidden).sum()) == blocked
 
@@ -545,7 +560,10 @@ def test_calls_alike_find_the_same_number_queued(differ: int, blocked: int) -> N
 
 
 def test_calls_that_find_room_return_no_later() -> None:
-    """As many calls before as the queue holds, work has started by then: hidden, and no later than those that waited."""
+    """Check that calls that find room return no later.
+
+    As many calls before as the queue holds, work has started by then: hidden, and no later than those that waited.
+    """
     work, made = full_queue(waits=3)
     at = made[-1].end + 100_000
     more = [Made(at + 10 * n, at + 10 * n + 5) for n in range(3)]
@@ -573,7 +591,7 @@ def test_no_calls_wait_for_no_room() -> None:
 
 
 def syncing(kind: int, *, ends: float = 100, returned: float = 108, **options: int) -> tuple[list[Work], list[Made]]:
-    """Three turns of a launch, and a call of 20 us or longer that waits for its kernel."""
+    """Build three turns of a launch and a call of 20 us or longer that waits for its kernel."""
     work = [Work(1_000 * n + 10, 1_000 * n + ends, call=2 * n) for n in range(3)]
     made = [
         row for n in range(3)
@@ -650,7 +668,7 @@ def test_up_to_20_us_of_a_return_are_chance(late: float, rest: float) -> None:
 
 
 def test_work_that_frees_memory_does_so_after_its_wait() -> None:
-    """A call of 300 us after the drain keeps them, whatever others take."""
+    """Check that a call of 300 us after the drain keeps them, whatever others take."""
     work, made = syncing(FREE)
     made[5] = made[5]._replace(end=2_400)
     assert (call_returns(recorded(work, made)).lag / US).tolist() == [8, 8, 300]
@@ -658,7 +676,10 @@ def test_work_that_frees_memory_does_so_after_its_wait() -> None:
 
 @pytest.mark.parametrize(("drained", "waits_"), [(3, 3), (2, 0)])
 def test_allocating_calls_wait_if_most_of_them_return_as_the_device_drains(drained: int, waits_: int) -> None:
-    """Three of four are enough, two are chance."""
+    """Check that allocating calls wait if most of them return as the device drains.
+
+    Three of four are enough, two are chance.
+    """
     work = [Work(1_000 * n + 10, 1_000 * n + 100, call=2 * n) for n in range(4)]
     made = [
         row for n in range(4)
@@ -668,7 +689,7 @@ def test_allocating_calls_wait_if_most_of_them_return_as_the_device_drains(drain
 
 
 def test_allocating_calls_wait_for_all_streams() -> None:
-    """The device is not drained as long as another stream works."""
+    """Check that the device is not drained as long as another stream works."""
     work = [Work(10, 100, call=0), Work(12, 300, call=1, track=1)]
     assert waits(recorded(work, [Made(0, 5), Made(6, 9), Made(20, 108, ALLOC)])) == []
     assert waits(recorded(work, [Made(0, 5), Made(6, 9), Made(20, 308, ALLOC)])) == [(1, 2, 8)]
@@ -710,7 +731,7 @@ def test_another_thread_launched_last() -> None:
 
 @pytest.mark.parametrize(("last", "waited"), [(100, 1), (48, 1), (47.9, 0)])
 def test_a_stream_that_ended_long_before_was_not_the_one_awaited(last: float, waited: int) -> None:
-    """The thread launched last on stream 1, which ended over 60 us before the call returned; stream 0 ended just then."""
+    """Check a call that returns just after stream 0 ends and over 60 us after stream 1, launched last, ended."""
     work = [Work(10, 105, call=0), Work(12, last, call=1, track=1)]
     rows = waits(recorded(work, [Made(0, 5), Made(6, 8), Made(20, 108, SYNC_STREAM)]))
     assert [row[0] for row in rows] == ([1] if waited else [0, 1])
@@ -785,7 +806,7 @@ def test_no_threads_no_silences() -> None:
 def polling(
     *, begins: float = 5, ends: float = 1_010, silent_until: float = 1_040, kind: int = 0
 ) -> tuple[list[Work], list[Made], list[Busy]]:
-    """A launch of 5 us, silence from ``begins``, the end of its kernel, and then further work of the thread."""
+    """Build a launch of 5 us, silence from ``begins``, the end of its kernel and then further work of the thread."""
     return [Work(15, ends, call=0)], [Made(0, 5, kind)], [Busy(0, begins), Busy(silent_until, silent_until + 50)]
 
 

@@ -11,7 +11,7 @@ from trace_analyzer.pipeline import analyze
 
 
 def executed(places: list[tuple[int, int, int]]) -> list[Any]:
-    """One pass, each kernel at a (place in time, stream, device)."""
+    """Build one pass with each kernel at a (place in time, stream, device)."""
     return [
         operators(0),
         [launch(10 * i + 2, 3, 1 + i) for i in range(4)],
@@ -39,7 +39,7 @@ def test_streams_may_run_in_another_order_than_launches(grids: Any, match: str) 
 
 
 def test_without_any_grids_names_and_durations_are_all_there_is() -> None:
-    """An old profiler records no grids at all: equal names are no proof of equal sizes."""
+    """Check that equal names are no proof of equal sizes where an old profiler records no grids at all."""
     assert taken(analysed(eager(grids=None), replay(grids=None))) == named("names", 1.0)
     slower = taken(analysed(eager(grids=None), replay(grids=None, lasting=150)))
     assert [row[1:5] for row in slower] == [(None, None, "names", 0.0)] * 4
@@ -99,7 +99,7 @@ def test_an_annotation_names_no_module_that_a_match_names() -> None:
 
 
 def test_executions_of_other_operators_and_modules_tell_neither() -> None:
-    """The same kernels, once as sums in one module and once as differences in another: what is not known is noted."""
+    """Check that what is not known of kernels run as sums in one module and differences in another is noted."""
     others = [
         row | {"name": {"aten::add": "aten::sub", "nn.Module: Linear_0": "nn.Module: Other_0"}.get(row["name"], row["name"])}
         for part in eager(500, 20) for row in part

@@ -39,7 +39,7 @@ SOFTMAX = {"Input Dims": [[30, 20]], "Input type": ["float"]}
 
 
 def operators(start: float, rows: int = 10) -> list[Any]:
-    """The operators of one pass, each within 10 us, in two modules."""
+    """Build the operators of one pass, each within 10 us, in two modules."""
     return [
         python("nn.Module: Linear_0", start, 19),
         op("aten::mm", start, 9, **product(rows)),
@@ -51,7 +51,7 @@ def operators(start: float, rows: int = 10) -> list[Any]:
 
 
 def eager(start: float = 0, first: int = 1, rows: int = 10, lasting: float = 50, grids: Any = GRIDS) -> list[Any]:
-    """One pass launched one by one: its kernels run from ``start`` + 100 us on."""
+    """Build one pass launched one by one, whose kernels run from ``start`` + 100 us on."""
     return [
         operators(start, rows),
         [launch(start + 10 * i + 2, 3, first + i) for i in range(4)],
@@ -71,7 +71,7 @@ def replay(
     correlation: int = 99,
     nodes: Any = None,
 ) -> list[Any]:
-    """One graph launch and its kernels."""
+    """Build one graph launch and its kernels."""
     return [
         call("cudaGraphLaunch", start, 5, correlation=correlation),
         *(
@@ -85,7 +85,7 @@ def replay(
 
 
 def capture(start: float = 0, rows: int = 10, first: int = 500) -> list[Any]:
-    """The launches of one pass in a capture, which execute nothing."""
+    """Build the launches of one pass in a capture, which execute nothing."""
     return [
         call("cudaStreamBeginCapture", start, 1),
         operators(start + 5, rows),
@@ -138,7 +138,10 @@ def test_another_sequence_takes_nothing(graph: list[Any]) -> None:
 
 @pytest.mark.slow
 def test_what_executions_differ_in_is_reported_and_not_guessed() -> None:
-    """Two sizes with equal grids: the operators are the same, the products' shapes are not known, the rest is."""
+    """Check that differences between executions are reported and not guessed.
+
+    Two sizes with equal grids: the operators are the same, the products' shapes are not known, the rest is.
+    """
     report = analysed(eager(), eager(500, 20, rows=12), replay())
     assert taken(report) == [
         ("aten::mm", None, None, "sequence", 1.0, "Linear_0"),
@@ -199,7 +202,7 @@ def test_the_launches_of_a_capture_become_the_kernels_of_its_graph() -> None:
 
 
 def test_captured_products_share_their_work_by_the_duration_of_the_kernels() -> None:
-    """Two launches in one operator: two thirds of its FLOP are in the kernel that runs twice as long."""
+    """Check that of two launches in one operator the one that runs twice as long has two thirds of its FLOP."""
     captured = [
         call("cudaStreamBeginCapture", 0, 1),
         op("aten::mm", 5, 30, **product(9)),
@@ -221,7 +224,7 @@ def test_captured_products_share_their_work_by_the_duration_of_the_kernels() -> 
 
 
 def test_a_capture_of_other_kernels_is_no_match() -> None:
-    """As many launches, but its products are where the graph has sums."""
+    """Check that a capture with as many launches, but products where the graph has sums, is no match."""
     assert taken(analysed(capture(), replay(names=(ADD, GEMM, CAST, GEMM))), 1)[0][:4] == (None, None, None, None)
     assert taken(analysed(capture(), replay(names=NAMES[:3])), 1)[0][:4] == (None, None, None, None)
 
@@ -234,7 +237,7 @@ def test_captures_of_several_sizes_tell_the_operators_only() -> None:
 
 
 def test_runs_of_neighbours_tell_what_they_hold() -> None:
-    """Three passes eagerly, and a graph of three passes with a kernel of its own behind them."""
+    """Check a graph of three passes, executed eagerly before, with a kernel of its own behind them."""
     executed = [eager(), eager(500, 20), eager(1000, 40)]
     graph = replay(3000, names=(*NAMES * 3, "own"), grids=[*GRIDS * 3, [1, 1, 1]])
     report = analysed(executed, graph)
@@ -278,7 +281,7 @@ def test_sequences_are_found_as_by_looking(executed: list[tuple[int, int]], grap
 
 @given(st.lists(st.integers(0, 2), max_size=40), SEQUENCES.map(lambda parts: [name for part in parts for name in part]))
 def test_neighbours_are_found_as_by_looking(executed: list[int], graph: list[int]) -> None:
-    """A kernel is matched where one of the runs of 8 around it was executed."""
+    """Check that a kernel is matched where one of the runs of 8 around it was executed."""
     if not executed or not graph:
         return
     rows = frame(executed, track=[0] * len(executed), call=frame(executed)["code"], operator_code=[0] * len(executed), module_code=[0] * len(executed))  # fmt: skip
@@ -350,7 +353,7 @@ def test_annotations_from_a_compressed_file(tmp_path: Path) -> None:
 
 
 class Trap:
-    """The effects that a pickle can have when it is read."""
+    """Show the effects that a pickle can have when it is read."""
 
     def __reduce__(self) -> Any:
         return pytest.fail, ("the pickle was read",)

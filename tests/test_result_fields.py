@@ -21,7 +21,7 @@ IN_DOCSTRING = {"Report": {"tables", "declared"}}
 
 
 def classes(hint: Any) -> Iterator[type]:
-    """The dataclasses of the package that a type names, and those of their fields."""
+    """Yield the dataclasses of the package that a type names, and those of their fields."""
     if isinstance(hint, type) and dataclasses.is_dataclass(hint):
         yield hint
         hints = typing.get_type_hints(hint)

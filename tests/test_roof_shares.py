@@ -155,7 +155,7 @@ def test_a_mfu_of_which_part_is_known_is_an_interval() -> None:
 @settings(max_examples=examples(12))
 @given(st.lists(st.tuples(st.booleans(), st.integers(445, 5000)), min_size=1, max_size=8))
 def test_the_interval_holds_what_hidden_shapes_would_show(products: list[tuple[bool, int]]) -> None:
-    """A property of the interval: hiding the shapes of some matmuls never excludes the MFU with all shapes."""
+    """Check that hiding the shapes of some matmuls never excludes the MFU with all shapes from the interval."""
     starts = [1000 + sum(lasting for _, lasting in products[:i]) for i in range(len(products))]
     whole = [
         square(start, lasting, i + 1) for i, (start, (_, lasting)) in enumerate(zip(starts, products, strict=True))

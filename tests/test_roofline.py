@@ -21,7 +21,7 @@ UNLISTED = {"id": 0, "name": "NVIDIA Unlisted 9000"}
 def product(
     called: int, start: int, duration: int, number: int, dims: list[list[int]] = SQUARE, **args: Any
 ) -> list[Any]:
-    """A matrix product in fp16 whose launch takes the middle of an operator of 10 us."""
+    """Build a matrix product in fp16 whose launch takes the middle of an operator of 10 us."""
     return [
         op("aten::mm", called, 10, **{"Input Dims": dims, "Input type": ["c10::Half"] * 2}, **args),
         launch(called + 2, 5, number),
@@ -72,7 +72,7 @@ def test_an_instant_kernel_has_its_work_but_no_rate() -> None:
 
 
 def mixed() -> Report:
-    """Two square products of 500 us, a thin one of 50 us, and 450 us of kernels without shapes: 1.5 ms in all."""
+    """Analyse two square products of 500 us, a thin one of 50 us, 450 us of kernels without shapes: 1.5 ms in all."""
     return analysed(
         product(0, 100, 500, 1), product(10, 600, 500, 2), product(20, 1100, 50, 3, DECODE), kernel(ADD, 1150, 450)
     )
@@ -156,7 +156,7 @@ def test_a_step_has_its_own_mfu() -> None:
 
 
 def test_work_belongs_to_all_modules_around_its_launch() -> None:
-    """A block calls two layers; the backward product of the second runs on another thread, later."""
+    """Check a block that calls two layers, where the second's backward product runs on another thread, later."""
     report = analysed(
         python("nn.Module: Block_0", 0, 100),
         python("nn.Module: Linear_0", 10, 30), product(15, 1000, 100, 1, **{"Sequence number": 1}),

@@ -36,7 +36,7 @@ ROWS = "return document.getElementById('timeline').timeline.tracks.layout.rows.l
 
 
 def report_with_modules() -> Report:
-    """The factory's report, in which a module is called from the program's own frame."""
+    """Return the factory's report, in which a module is called from the program's own frame."""
     report = gpu_report(kernels=60)
     host = report.tables["host_events"]
     calls = [

@@ -10,7 +10,7 @@ WINDOW = pl.DataFrame({"device": [0], "start_ns": [0], "end_ns": [100]})
 
 
 def queue(*queued: tuple[int, int], lasting: int = 7) -> pl.DataFrame:
-    """The queue of activities (launch end, start), each of which runs ``lasting`` ns."""
+    """Return the queue of activities (launch end, start), each of which runs ``lasting`` ns."""
     return queue_depths(
         pl.DataFrame(
             [(0, start, start - end, lasting) for end, start in queued],

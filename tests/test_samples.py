@@ -21,7 +21,7 @@ EXPECTED = json.loads((SAMPLES / "expected.json").read_text())
 
 @cache
 def report(name: str) -> Report:
-    """The report on a sample, the same wherever and by whichever version it is made."""
+    """Return the report on a sample, the same wherever and by whichever version it is made."""
     made = analyze(SAMPLES / name)
     return replace(made, tool_version="0", trace=replace(made.trace, path=name))
 

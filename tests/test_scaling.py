@@ -26,7 +26,7 @@ FIXED_NS, ITEM_NS = 5_000, 400
 
 @cache
 def at(batch: int, host_ns: int = 100_000) -> Report:
-    """A program whose matmul takes this time per batch, on a host that needs this time per operator."""
+    """Analyse a program whose matmul takes this time per batch, on a host that needs this time per operator."""
     program = Program(batch=batch, mm_ns=FIXED_NS + ITEM_NS * batch, norm_ns=5_000, add_ns=5_000, host_ns=host_ns)
     return analyze(program.trace())
 
@@ -70,7 +70,7 @@ def test_what_is_refused() -> None:
 
 @pytest.mark.slow
 def test_sizes_that_padding_changes_are_no_batches() -> None:
-    """Two recordings of one batch, padded to lengths of 48 and 49: their times show nothing about the batch."""
+    """Check that two recordings of one batch, padded to lengths of 48 and 49, show nothing about the batch."""
     padded = scaling(*(analyze(Program(batch=size).trace()) for size in (48, 49)))
     assert padded.status == "refused"
     assert "from 48 to 49 only" in str(padded.reason)

@@ -37,7 +37,7 @@ def readable(raw: bytes) -> str | None:
 
 
 def read(text: str, rows: int = 16) -> tuple[int, int, dict[int, pl.DataFrame]]:
-    """How the scan ended, where, and its events by route."""
+    """Return how the scan ended, where, and its events by route."""
     scan, content = scanner(rows), text.encode()
     ending, at, _ = scan.read(content, 0, len(content))
     words = {form: scan.words(content, form, readable) for form in (_scanner.LABEL, _scanner.TEXT)}

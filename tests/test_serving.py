@@ -46,7 +46,7 @@ def test_sizes(name: str, prefill: int | None, decode: int | None, tokens: int |
 
 
 def served(*more: Any) -> Report:
-    """A prefill of 10 ms of products, then four decoding steps of 1 ms of memory-bound work, then a mixed one."""
+    """Analyse a prefill of 10 ms of products, four decoding steps of 1 ms of memory-bound work, then a mixed step."""
     names = ["step[EXTEND bs=4 toks=4000]", *["step[DECODE bs=8]"] * 4, "step[MIXED bs=3 toks=300]"]
     starts = [0, 10_000, 11_000, 12_000, 13_000, 14_000]
     lengths = [10_000, 1_000, 1_000, 1_000, 1_000, 2_000]
@@ -72,7 +72,7 @@ def test_each_kind_has_its_time_its_tokens_and_its_verdict() -> None:
 
 
 def test_steps_without_sizes_count_for_no_tokens_per_second() -> None:
-    """A decoding step of 3 ms whose annotation has no sizes, after four of 1 ms with 8 tokens each."""
+    """Check a decoding step of 3 ms whose annotation has no sizes, after four of 1 ms with 8 tokens each."""
     unsized = [annotation("execute_new_0_cached_30", 80, 8), launched(COPY, 80.5, 16_100, 3_000, 901, takes=0.25)]
     rows = served(unsized).tables["serving"]
     assert rows.filter(step_kind="decode").select("count", "decode_tokens", "tokens_per_s").rows() == [(5, 32, 8_000.0)]
@@ -87,7 +87,7 @@ def test_it_stands_in_the_json() -> None:
 
 @pytest.mark.slow
 def test_parts_of_a_kind_are_those_of_its_steps() -> None:
-    """The time of all kinds is that of the steps, whatever marks these."""
+    """Check that the time of all kinds is that of the steps, whatever marks these."""
     report = served()
     steps = report.tables["steps"]
     assert report.steps_from == "SGLang"

@@ -26,7 +26,7 @@ def work() -> None:
 
 
 def marks(report: ta.Report) -> list[str]:
-    """The steps that the trace holds."""
+    """Return the names of the steps that the trace holds."""
     names = report.tables["host_events"].get_column("name").to_list()
     return sorted(name for name in names if name.startswith("ProfilerStep"))
 

@@ -20,7 +20,7 @@ EVENTS = [call("cudaLaunchKernel", 10, 3, correlation=1), kernel("k", 15, 2, cor
 
 
 class Finished:
-    """A profile whose export is this text."""
+    """Stand for a profile whose export is this text."""
 
     def __init__(self, content: bytes) -> None:
         self.content = content

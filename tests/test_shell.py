@@ -21,7 +21,7 @@ MAN = ROOT / "docs" / "analyze.1"
 
 
 def completions(line: str) -> set[str]:
-    """What completes the last word: words, ``file`` where files do."""
+    """Return what completes the last word: words, ``file`` where files do."""
     *words, last = shlex.split(line + "|")
     completer = BashComplete(main, {}, "analyze", VARIABLE)
     items = completer.get_completions(words[1:], last.removesuffix("|"))
@@ -72,7 +72,7 @@ def test_another_shell_is_refused() -> None:
 
 @pytest.fixture
 def command(tmp_path: Path) -> dict[str, str]:
-    """An environment in which `analyze` is a command."""
+    """Return an environment in which `analyze` is a command."""
     program = tmp_path / "bin" / "analyze"
     program.parent.mkdir()
     program.write_text(
@@ -133,7 +133,7 @@ def test_the_manual_is_part_of_the_wheel() -> None:
 
 @pytest.fixture
 def source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A source file in the current folder."""
+    """Create a source file in the current folder."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("socket.gethostname", lambda: "host")
     path = tmp_path / "train.py"

@@ -34,7 +34,7 @@ def by_stream(simulation: Simulation) -> dict[tuple[int, int], list[Activity]]:
 
 
 def strictly_parsed(text: str) -> dict[str, Any]:
-    """The text as JSON without NaN, Infinity or duplicate keys."""
+    """Parse the text as JSON without NaN, Infinity or duplicate keys."""
 
     def refuse(constant: str) -> None:
         raise AssertionError(f"{constant} is not JSON")

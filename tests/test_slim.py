@@ -19,7 +19,7 @@ LACKING = "a page or a plot needs bokeh, holoviews, jinja2, markupsafe, which ar
 
 @pytest.fixture(scope="module")
 def slim(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder of packages with only the needed ones."""
+    """Create a folder of packages with only the needed ones."""
     folder = tmp_path_factory.mktemp("slim")
     for name in NEEDED:
         spec = find_spec(name)
@@ -31,7 +31,7 @@ def slim(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(slim: Path, *arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-    """The command, without the packages of this environment."""
+    """Run the command without the packages of this environment."""
     paths = os.pathsep.join((str(slim), str(ROOT)))
     command = [sys.executable, "-S", "-m", "trace_analyzer", *arguments]
     environment = os.environ | {"PYTHONPATH": paths}

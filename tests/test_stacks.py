@@ -91,7 +91,7 @@ def test_trees_sum_up_to_idle_time_and_kernel_time() -> None:
 
 
 def stacked(report: Report) -> Report:
-    """The report with a small tree of waiting."""
+    """Return the report with a small tree of waiting."""
     rows = [
         {"view": "idle", "device": 0, "node_id": 0, "frame": "train.py(12): step", "kind": "python", "value_ns": 90, "self_ns": 0},
         {"view": "idle", "device": 0, "node_id": 1, "parent_id": 0, "frame": "aten::mm", "kind": "operator", "value_ns": 60, "self_ns": 0},

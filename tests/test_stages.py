@@ -16,7 +16,7 @@ STAGES = ["starting", "reading", "sorting", "linking launches", "explaining idle
 
 
 def ticking(*times: float) -> StageTimer:
-    """A timer whose wall clock shows these times in turn; its CPU clock shows twice as much."""
+    """Return a timer whose wall clock shows these times in turn and whose CPU clock shows twice as much."""
     wall, cpu = iter(times), iter([2 * time for time in times])
     return StageTimer(wall=lambda: next(wall), cpu=lambda: next(cpu))
 

@@ -13,7 +13,7 @@ GEMM = "ampere_sgemm_128x64_tn"
 def step(
     number: int, start: int, busy: int = 50, *, name: str = "ProfilerStep#{}", count: int = 2, length: int = 100
 ) -> list[object]:
-    """A step of ``length`` us from ``start`` that launches ``count`` kernels, the first 20 us later."""
+    """Build a step of ``length`` us from ``start`` that launches ``count`` kernels, the first 20 us later."""
     marks = [annotation(name.format(number), start, length)]
     work = [launched(GEMM, start + 5 + 6 * n, start + 20 + busy * n, busy, 10 * number + n + 1) for n in range(count)]
     return [*marks, *work]
@@ -186,7 +186,10 @@ def test_the_period_of_the_launches_marks_steps() -> None:
 
 @pytest.mark.parametrize(("kept", "last"), [(6, "cut"), (8, "ok")])
 def test_a_last_period_that_launches_fewer_than_the_others_is_cut(kept: int, last: str) -> None:
-    """A loop whose anchor stands amid its body ends with most of a period: it is no whole step."""
+    """Check that a last period that launches fewer kernels than the others is cut.
+
+    A loop whose anchor stands amid its body ends with most of a period: it is no whole step.
+    """
     whole = [e for e in spread(loop(7)) if e["ts"] < 1_200]
     rest = sorted((e for e in spread(loop(7)) if e["ts"] >= 1_200 and e.get("ph") == "X"), key=lambda e: e["ts"])
     correlations = sorted({e["args"]["correlation"] for e in rest}, key=lambda c: (c != 690, c))[:kept]
@@ -312,12 +315,12 @@ def test_a_step_has_a_sentence_and_its_confidence() -> None:
 
 
 def marked(index: int, inside: object) -> list[object]:
-    """A step of 20 ms with the host's and the device's work in it."""
+    """Build a step of 20 ms with the host's and the device's work in it."""
     return [annotation(f"ProfilerStep#{index}", 20_000 * index, 19_900), inside]
 
 
 def cold_then_warm(first: str = "cold") -> Report:
-    """Three steps of six kernels, each 2 ms after the previous one: in the first each is a kernel's first use, or none is."""
+    """Analyse four steps of six kernels 2 ms apart: in the first each is a kernel's first use, or none is."""
     names = [f"{first} {k}" for k in range(6)]
     return analysed([
         marked(n, [launched(names[k] if n == 0 else "warm", 20_000 * n + 2_000 * (k + 1), 20_000 * n + 2_000 * (k + 1) + 10, 60, 10 * n + k + 1)
@@ -385,7 +388,7 @@ def test_a_step_that_only_recording_makes_overhead_bound_says_so() -> None:
 
 @pytest.mark.slow
 def test_a_measured_step_time_holds_for_each_step() -> None:
-    """A step takes 20 ms recorded and 12 ms without: 8 ms of its idle time are recording."""
+    """Check that if a step takes 20 ms recorded and 12 ms without, 8 ms of its idle time are recording."""
     step = analysed(recorded(2), measured_step_ms=12.0).steps[1]
     assert step.recording_ns == pytest.approx(step.duration_ns - 12_000_000, abs=10)
     assert "Recording took " in (step.headline or "")
@@ -417,14 +420,17 @@ def scoped(*names: str, copies: bool = True) -> list[object]:
 
 @pytest.mark.parametrize("name", ["epoch=0/step={}", "train step {}", "step-{}", "## step ##", "trainer.step"])
 def test_scopes_among_the_operators_of_old_files_mark_steps(name: str) -> None:
-    """No operator has such a name, so it is as unlikely to be a layer's scope as in new files."""
+    """Check that a name that no operator has is as unlikely to be a layer's scope in old files as in new ones."""
     report = analysed(scoped(name, copies=False))
     assert len(report.steps) == 6, report.steps_from
     assert report.steps_from != "kernel sequence"
 
 
 def test_a_plain_name_marks_steps_where_their_work_proves_them() -> None:
-    """A scripted function of a layer has a similar name; but a layer copies no input of 256 KiB."""
+    """Check that a plain name marks steps where their work proves them.
+
+    A scripted function of a layer has a similar name; but a layer copies no input of 256 KiB.
+    """
     assert analysed(scoped("train_step")).steps_from == "train_step"
     assert analysed(scoped("train_step", copies=False)).steps_from is None
     assert analysed(scoped("MyFunction", copies=False)).steps_from is None, "a class of autograd"

@@ -32,20 +32,20 @@ BUG = "a bug in this program"
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty current directory with one trace in it."""
+    """Create an empty current directory with one trace in it."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "t.json").write_bytes(SOUND)
     return tmp_path
 
 
 def command(folder: Path, *args: str, **options: object) -> subprocess.CompletedProcess[str]:
-    """The command in a process of its own."""
+    """Run the command in a process of its own."""
     defaults = {"capture_output": True, "text": True, "timeout": 120, "env": ENVIRONMENT, "cwd": folder}
     return subprocess.run([*COMMAND, *args], **{**defaults, **options})  # type: ignore[call-overload, no-any-return]
 
 
 def refused(*args: str) -> str:
-    """The one line with which the command refuses these arguments."""
+    """Return the one line with which the command refuses these arguments."""
     result = CliRunner().invoke(main, args)
     assert result.exit_code == 2, result.output
     assert BUG not in result.stderr
@@ -349,7 +349,7 @@ ACTIVE = "\x1b[31m\u202egpj.exe\u2066\x9b2J"
 
 
 def with_active_names(make: Callable[[str], str] = lambda name: name + ACTIVE) -> bytes:
-    """A trace in which every name, including its device's, contains code for a terminal or a browser."""
+    """Build a trace in which every name, including its device's, contains code for a terminal or a browser."""
     events = [launched(make(f"k{t}"), 20 * t + 1, 20 * t + 12, 4, t + 1) for t in range(10)]
     odd = kernel(make("late"), 500, 5, device=make("dev"), correlation=77)
     return trace_bytes([*events, odd], deviceProperties=[{**A100, "name": make("A100")}])

@@ -15,7 +15,7 @@ UNLISTED = {"id": 0, "name": "NVIDIA Unlisted 9000"}
 
 
 def product(name: str, dtype: str, duration: int, dims: list[list[int]] = SQUARE, shapes: bool = True) -> list[Any]:
-    """One product; without shapes if so asked."""
+    """Build one product, without shapes if so asked."""
     recorded = {"Input Dims": dims, "Input type": [dtype] * 2} if shapes else {}
     return [
         op("aten::mm", 0, 10, **recorded),

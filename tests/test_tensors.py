@@ -14,7 +14,7 @@ NAMES = {"float32": "float", "float16": "c10::Half", "bfloat16": "c10::BFloat16"
 
 @dataclass(frozen=True)
 class Ones:
-    """A tensor of ones that is made when torch is there."""
+    """Describe a tensor of ones that is made when torch is there."""
 
     shape: tuple[int, ...]
     dtype: str

@@ -32,7 +32,7 @@ def sample(name: str) -> Report:
 
 
 def one_kernel_report() -> Report:
-    """A single kernel on a single device, without a recorded launch."""
+    """Return the report on a single kernel on a single device, without a recorded launch."""
     report = gpu_report(kernels=2)
     kernel = report.tables["activities"].head(1).with_columns(launch_id=pl.lit(None, pl.UInt32))
     empty = {table.name: table.empty() for table in TABLES}
@@ -112,7 +112,7 @@ return {
 def shown_by_track(
     browser: Browser, start: float, end: float
 ) -> tuple[dict[str, Any], dict[tuple[str, str], list[Any]]]:
-    """The timeline's own account of what it shows between two times, and its boxes by group and track label."""
+    """Return the timeline's account of what it shows between two times, and its boxes by group and track label."""
     shown = browser.run(SHOWN, start, end)
     track_of = dict(map(tuple, shown["rows"]))
     boxes: dict[tuple[str, str], list[Any]] = {tuple(track[:2]): [] for track in shown["tracks"]}
@@ -123,7 +123,7 @@ def shown_by_track(
 
 
 def events_by_track(report: Report) -> Mapping[tuple[str, str], pl.DataFrame]:
-    """The tables' own events by group and label of the track in which they belong, computed without the renderer."""
+    """Return the tables' own events by group and label of their track, computed without the renderer."""
     t = report.tables
     lengths = (pl.col("end_ns") - pl.col("start_ns")).alias("duration_ns")
     names = {code: f"GPU {label}" + (f" · {name}" if name else "") for code, label, name in t["devices"].iter_rows()}
@@ -165,7 +165,7 @@ def events_by_track(report: Report) -> Mapping[tuple[str, str], pl.DataFrame]:
 
 
 def check_boxes(events: pl.DataFrame, boxes: list[tuple[float, float, float]], shown: Mapping[str, Any]) -> None:
-    """Every event of the window is in a box, every box holds an event, every wide event has a box of its own."""
+    """Check that each event of the window is in a box, each box holds an event, each wide event has its own box."""
     start, end, quantum = shown["from"], shown["to"], shown["quantum"]
     inside = events.with_columns(end_ns=pl.col("start_ns") + pl.col("duration_ns")).filter(
         (pl.col("start_ns") < end) & (pl.col("end_ns") > start)
@@ -540,7 +540,7 @@ def test_every_key_does_what_the_help_says(browser: Browser) -> None:
 
 
 def row_is_in_sight(browser: Browser) -> bool:
-    """Whether the selected event's row lies between the top of the rows and the panel with its details."""
+    """Return whether the selected event's row lies between the top of the rows and the panel with its details."""
     return bool(
         browser.run(
             "const t = document.getElementById('timeline').timeline;"
@@ -731,7 +731,10 @@ def test_rows_are_as_high_as_they_are_dragged(browser: Browser) -> None:
 
 
 def test_arrows_lie_over_headings(browser: Browser) -> None:
-    """An arrow from a thread up to a stream crosses the thread's heading: no part of that lies over the rows' canvas."""
+    """Check that arrows lie over headings.
+
+    An arrow from a thread up to a stream crosses the thread's heading: no part of that lies over the rows' canvas.
+    """
     browser.open(sample("synthetic_overhead_launch"))
     covering = browser.run("""
     const { timeline } = document.getElementById('timeline');

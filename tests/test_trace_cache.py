@@ -103,7 +103,7 @@ def test_damaged_entries_are_ignored(file: str, damage: str) -> None:
 
 
 def test_an_entry_that_can_be_read_but_is_another_is_ignored() -> None:
-    """What was written over by a whole file, or edited by hand, is damaged as well."""
+    """Check that what was written over by a whole file, or edited by hand, is damaged as well."""
     expected = load_cached(SAMPLE)
     for file in ("host_events.parquet", "trace.json"):
         path = entries()[0] / file

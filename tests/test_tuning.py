@@ -91,7 +91,7 @@ def classes(decorator: Callable[..., Any]) -> tuple[type, type, type]:
 
     @decorator(frozen=True)
     class Base:
-        """One required field, one that is not compared, one that is not shown."""
+        """Have one required field, one that is not compared, and one that is not shown."""
 
         a: int
         b: list[int] = field(default_factory=list, compare=False)
@@ -99,7 +99,7 @@ def classes(decorator: Callable[..., Any]) -> tuple[type, type, type]:
 
     @decorator(frozen=True, kw_only=True)
     class Derived(Base):
-        """A field more, and one that is made of the others."""
+        """Add a field, and one that is made of the others."""
 
         d: float = 0.5
         e: int = field(init=False)
@@ -109,7 +109,7 @@ def classes(decorator: Callable[..., Any]) -> tuple[type, type, type]:
 
     @decorator(frozen=True, repr=False)
     class Own:
-        """Methods that the decorator leaves alone."""
+        """Define methods that the decorator leaves alone."""
 
         a: object = None
 

@@ -53,7 +53,7 @@ def test_a_turn_that_the_recording_cut_is_no_step() -> None:
 
 
 def test_a_little_more_in_every_other_step_makes_no_turns() -> None:
-    """An average of weights, or a log line, is launched in every second step of one optimizer."""
+    """Check that an average of weights, or a log line, in every second step of one optimizer makes no turns."""
     report = trained(("Adam", 10, "model"), turns=9, also=lambda number: ["average"] * (3 * (number % 2)))
     assert len(report.steps) == 9
 

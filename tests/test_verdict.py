@@ -168,7 +168,7 @@ DEVICE = DeviceReport(
 
 
 def recording(taken: int, least: int | None = None) -> ProfilerOverhead:
-    """What recording took of the Python time, estimated."""
+    """Return the estimate of what recording took of the Python time."""
     low = taken if least is None else least
     return ProfilerOverhead("estimated", {"python": taken}, {"python": low}, {"operator": (300, 900)}, events=7)
 
@@ -197,7 +197,7 @@ def findings(report: dict[str, Any] | None = None, **changes: Any) -> Findings:
 
 
 def on_step(of_step: Findings) -> StepVerdict:
-    """The verdict on a step of that."""
+    """Return the verdict on a step with these findings."""
     return step_verdict(StepFindings(of_step, 0, 1, 100, 10**7))
 
 
@@ -524,7 +524,7 @@ def test_without_regime_says_why() -> None:
 
 
 def test_a_cold_start_in_a_trace() -> None:
-    """Each kernel's first use comes after 2 ms of silence of the host, later uses follow at once."""
+    """Check first uses of kernels that come after 2 ms of silence of the host, where later uses follow at once."""
     first = [launched(f"k{n}", 2_100 * n, 2_100 * n + 10, 30, n + 1) for n in range(1, 9)]
     again = [launched(f"k{n}", 20_000 + 100 * n, 20_010 + 100 * n, 90, n + 50) for n in range(1, 9)]
     assert analysed(first, again).verdict.cause == "cold-start"

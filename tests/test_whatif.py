@@ -80,7 +80,7 @@ def is_interval(value: dict[str, Any]) -> bool:
 
 
 def check_contract(document: dict[str, Any]) -> None:
-    """Every field of the contract, by name and type; a refused result has no field that needs a replay."""
+    """Check each field of the contract, by name and type; a refused result has no field that needs a replay."""
     assert document.keys() == CONTRACT | {"skipped"}
     assert document["schema_version"] == 1
     assert isinstance(document["steps"], int)
@@ -187,7 +187,10 @@ def test_a_change_without_anything_to_change_saves_nothing() -> None:
 
 
 def test_a_synchronize_whose_removal_saves_nothing() -> None:
-    """The device is busy all the time: the CPU waits, and the step is no shorter without."""
+    """Check that the removal of a synchronize saves nothing on a busy device.
+
+    The device is busy all the time: the CPU waits, and the step is no shorter without.
+    """
     simulation = PAIRS["gpu"].before(1)
     result = ta.whatif(simulation, no_sync=True)
     assert result.predicted is not None
@@ -262,7 +265,7 @@ def test_without_links_only_the_device_can_be_made_faster(tmp_path: Path) -> Non
 
 
 def late_behind_the_cpu() -> bytes:
-    """The CPU takes 40 ms; meanwhile, queued kernels start 200 us after one another without a recorded reason."""
+    """Build a trace in which the CPU takes 40 ms while queued kernels start 200 us apart without a recorded reason."""
     return k.trace_bytes(
         [
             *(k.launched("k", 20 * i, 20 * i + 10, 5, i + 1) for i in range(20)),
@@ -323,7 +326,10 @@ def test_a_failed_check_refuses() -> None:
 
 
 def test_a_batch_for_which_libraries_choose_other_kernels_is_refused_where_these_decide() -> None:
-    """The CPU limits: at twice the batch no kernel can make the step much longer, at a hundred times any can."""
+    """Check that a batch is refused if libraries may choose other kernels and these decide.
+
+    The CPU limits: at twice the batch no kernel can make the step much longer, at a hundred times any can.
+    """
     launching = report(SAMPLES / "synthetic_overhead_launch.json.gz")
     twice, by_far = (whatif(launching, (Change("batch", {"times": times}),)) for times in (2.0, 100.0))
     assert by_far.status == "refused"
@@ -335,7 +341,7 @@ def test_a_batch_for_which_libraries_choose_other_kernels_is_refused_where_these
 
 
 def test_a_batch_that_does_not_fit_into_memory_is_refused() -> None:
-    """The tensors of one pointwise kernel are in memory at once, and the sample's device has 80 GB."""
+    """Check that the tensors of one pointwise kernel must fit at once into the 80 GB of the sample's device."""
     path = SAMPLES / "synthetic_memory-bandwidth.json.gz"
     moved = report(path).tables["activities"].filter(bucket="pointwise").get_column("moved_bytes").max()
     assert isinstance(moved, float)
@@ -466,7 +472,7 @@ def test_output_goes_into_a_file(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", PARTS)
 def test_a_part_of_a_change_can_be_asked_for(name: str) -> None:
-    """All that a fix of the catalogue asks the replay for, `analyze whatif` can be asked for, too."""
+    """Check that `analyze whatif` can be asked for all that a fix of the catalogue asks the replay for."""
     used = {str(fix.replayed[PART_OPTION[name]]) for fix in fixes().values()
             if fix.replayed is not None and fix.replayed["name"] == name and PART_OPTION[name] in fix.replayed}  # fmt: skip
     assert used <= set(PARTS[name])
@@ -535,7 +541,7 @@ def test_the_second_run_reads_from_the_cache(tmp_path: Path, monkeypatch: pytest
 
 
 def test_workers_may_slow_the_loop() -> None:
-    """Where the CPU limits the step, the interval includes a loop that its workers slow by a quarter."""
+    """Check that, where the CPU limits the step, the interval includes a loop that its workers slow by a quarter."""
     loads = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
     steps = [
         [k.annotation(f"ProfilerStep#{n}", 1_000 * n, 1_000), k.annotation(loads, 1_000 * n + 1, 398), k.op("aten::mm", 1_000 * n + 400, 590),

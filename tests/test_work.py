@@ -380,7 +380,7 @@ def record(operator: str, dims: Any, types: Any = None, **context: Any) -> Work 
 
 
 def test_types_that_were_not_recorded_are_those_of_the_kernel() -> None:
-    """A table of 10 x 4 halves, 3 indices of 8 bytes: 24 + 2 * 12 read, 2 * 12 written."""
+    """Check a table of 10 x 4 halves and 3 indices of 8 bytes: 24 + 2 * 12 read, 2 * 12 written."""
     assert record("aten::mm", [[2, 3], [3, 5]]) is None
     assert record("aten::mm", [[2, 3], [3, 5]], assumed_type="c10::Half") == Work(60, 2 * 31, "fp16")
     assert record("aten::embedding", [[10, 4], [3], [], [], []], assumed_type="c10::Half") == Work(0, 24 + 48, "fp16")
@@ -397,7 +397,7 @@ CONV_TYPES = ["float", "float", *["GenericList"] * 3, "Int", "Bool", "Bool", "Bo
     [("[2, 6, 7, 7]", 49), ("[2, 6, 9, 9]", 81), ("[2, 6, 5, 5]", 25), ("[2, 6, 11, 11]", None), ("[2, 6, 200, 7]", None), (None, None)],
 )  # fmt: skip
 def test_the_reader_of_a_result_tells_a_convolution_without_values(result: str | None, space: int | None) -> None:
-    """No padding, a padding of 1, a stride of 2; no convolution of 3 x 3 taps makes 11 or 200 of 9."""
+    """Check no padding, a padding of 1, a stride of 2; no convolution of 3 x 3 taps makes 11 or 200 of 9."""
     actual = record("aten::cudnn_convolution", CONV, CONV_TYPES, result_dims=result)
     if space is None:
         assert actual is None

@@ -11,7 +11,7 @@ from trace_analyzer.analyses.work import Record, Work, call_work
 
 
 def old(name: str, *tensors: tuple[list[int], str] | None, **context: Any) -> Work | None:
-    """The work of a call without values; None stands for a scalar."""
+    """Return the work of a call without values, where None stands for a scalar."""
     shapes = [[] if tensor is None else tensor[0] for tensor in tensors]
     types = ["Scalar" if tensor is None else tensor[1] for tensor in tensors]
     return call_work(Record(name, json.dumps(shapes), json.dumps(types), **context)).work

@@ -133,7 +133,7 @@ def test_coverage_is_by_time() -> None:
     [(100, 1_000_000, None), (100, 25_000_000, None), (100, 26_000_000, "cache"), (10.001, 9_000_000, "unexplained"), (0.5, 9_000_000, "clock")],
 )  # fmt: skip
 def test_bytes_faster_than_the_memory_are_explained_or_not(duration: float, elements: int, why: str | None) -> None:
-    """The A100 moves 2.039 TB/s and holds 40 MiB in its L2 cache; adding reads and writes 8 bytes per element here."""
+    """Check an add of 8 bytes per element on an A100, which moves 2.039 TB/s and holds 40 MiB in its L2 cache."""
     arguments = {"Input Dims": [[elements], []], "Input type": ["float", "Scalar"], "Input Strides": [[1], []]}
     report = analysed(op("aten::add", 0, 30, **arguments), launches(ADD, lasting=duration), kernel("k", 900, 0.123))
     assert report.tables["activities"].row(0, named=True)["faster_than_memory"] == why
@@ -205,7 +205,7 @@ def test_where_work_comes_from_is_reported() -> None:
 
 
 def test_a_convolution_without_values_takes_its_result_from_the_next_reader() -> None:
-    """As PyTorch 1.8 writes it: batch norm counts its batches first, and reads the result then."""
+    """Check that batch norm, as PyTorch 1.8 writes it, counts its batches first and then reads the result."""
     dims = [[2, 4, 9, 9], [6, 4, 3, 3], [], [], [], [], [], [], []]
     types = ["float", "float", *["GenericList"] * 3, "Int", "Bool", "Bool", "Bool"]
     convolution = op("aten::cudnn_convolution", 0, 30, **{"Input Dims": dims, "Input type": types})

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.slow
 
 
 def recorded(run: Callable[[], Any], path: Path) -> list[dict[str, Any]]:
-    """The operator rows of a profile of ``run``."""
+    """Return the operator rows of a profile of ``run``."""
     with profile(activities=[ProfilerActivity.CPU], record_shapes=True) as profiler:
         run()
     profiler.export_chrome_trace(str(path))
@@ -28,7 +28,7 @@ def recorded(run: Callable[[], Any], path: Path) -> list[dict[str, Any]]:
 
 
 def contains(outer: dict[str, Any], inner: dict[str, Any]) -> bool:
-    """Whether one row of a thread lies in another; of rows that span the same time, the earlier in the file is outer."""
+    """Return whether one row of a thread lies in another, longer row; of two equal spans neither is outer."""
     if outer is inner or outer["tid"] != inner["tid"]:
         return False
     starts, ends = outer["ts"] <= inner["ts"], inner["ts"] + inner["dur"] <= outer["ts"] + outer["dur"]
@@ -46,7 +46,7 @@ def formula_flop(events: list[dict[str, Any]], *, leaves: bool = False) -> float
 
 
 def record_of(event: dict[str, Any]) -> Record:
-    """The call of a row, its lists of tensors of four bytes an element."""
+    """Return the call of a row, its lists of tensors of four bytes an element."""
     keys = ("Input Dims", "Input type", "Input Strides", "Concrete Inputs")
     texts = (json.dumps(event["args"][key]) for key in keys if key in event["args"])
     return Record(event["name"], *texts)._replace(list_element_bytes=4.0)
@@ -129,7 +129,10 @@ def test_flop_agree_with_the_flop_counter(name: str, tmp_path: Path) -> None:
 
 
 def test_grouped_convolutions_differ_by_the_weight_gradient_alone(tmp_path: Path) -> None:
-    """The counter does not divide the weight gradient by the groups: its own products are as many as the forward's."""
+    """Check that grouped convolutions differ from the counter by the weight gradient alone.
+
+    The counter does not divide the weight gradient by the groups: its own products are as many as the forward's.
+    """
     run = convolution(2, 6, (2, 3, 3), (2, 4, 9, 9), groups=2)
     with FlopCounterMode(display=False) as counter:
         run()
@@ -213,7 +216,7 @@ def families() -> None:
 
 
 def test_arguments_stand_where_the_formulas_of_families_look(tmp_path: Path) -> None:
-    """Every call of an operator that has a formula has work, by what this PyTorch records."""
+    """Check that every call of an operator that has a formula has work, by what this PyTorch records."""
     known = {
         event["name"]: call_work(record_of(event)).work is not None
         for event in recorded(families, tmp_path / "trace.json")

@@ -130,7 +130,7 @@ def test_what_shapes_alone_do_not_tell_is_less_or_unknown() -> None:
 
 
 def lookup(total_width: int | None) -> Work | None:
-    """Three tables of half precision, 30 indices into them in 4 bags each."""
+    """Return the work of three tables of half precision and 30 indices into them in 4 bags each."""
     return work(
         "fbgemm::split_embedding_codegen_lookup_rowwise_adagrad_function", f(0), h(9_000), h(0), h(0, 0), ((3,), INT), ((3,), LONG),
         ((4,), INT), total_width, 64, ((4,), LONG), 20, ((30,), LONG), ((13,), LONG),
@@ -198,7 +198,7 @@ def test_what_weights_experts_need_not_read_is_doubted() -> None:
 
 
 def test_work_that_is_known_in_part_says_nothing_of_the_roof() -> None:
-    """A lookup whose widths are unknown moves far more than its indices: its share of the roof is not known."""
+    """Check that a lookup of unknown widths, which moves far more than its indices, has no known share of the roof."""
     lookups = op("fbgemm::bounds_check_indices", 0, 20, **{"Input Dims": [[10**8]], "Input type": ["float"]})
     update = op(
         "torch::autograd::CppNode<SplitLookupFunction_adam_Op>",

@@ -17,7 +17,7 @@ def all_reports() -> dict[str, Report]:
 
 
 def report_saying(text: str) -> Report:
-    """A report in which every text that a trace controls is ``text``."""
+    """Return a report in which every text that a trace controls is ``text``."""
     report = gpu_report()
     return replace(
         report,
