@@ -25,7 +25,7 @@ _TO_LAB = np.array([[0.2104542553, 0.7936177850, -0.0040720468], [1.9779984951, 
 
 
 def linear_rgb(colour: str) -> Vector:
-    """``#rrggbb`` as linear light (IEC 61966-2-1)."""
+    """Return ``#rrggbb`` as linear light (IEC 61966-2-1)."""
     encoded = np.array([int(colour[at : at + 2], 16) for at in (1, 3, 5)]) / 255
     return np.where(encoded <= 0.04045, encoded / 12.92, ((encoded + 0.055) / 1.055) ** 2.4)
 
@@ -37,7 +37,7 @@ def seen(colour: str, vision: str) -> Vector:
 
 
 def distance(one: str, other: str, vision: str) -> float:
-    """Distance in Oklab: about 0.02 is just noticeable side by side."""
+    """Return the distance in Oklab: about 0.02 is just noticeable side by side."""
     return float(np.linalg.norm(seen(one, vision) - seen(other, vision)))
 
 
@@ -48,6 +48,6 @@ def closest(colours: Mapping[str, str], vision: str) -> tuple[float, str, str]:
 
 
 def contrast(one: str, other: str) -> float:
-    """Contrast ratio of WCAG 2.2."""
+    """Return the contrast ratio of WCAG 2.2."""
     high, low = sorted((float(np.dot(linear_rgb(c), (0.2126, 0.7152, 0.0722))) for c in (one, other)), reverse=True)
     return (high + 0.05) / (low + 0.05)

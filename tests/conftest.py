@@ -22,7 +22,7 @@ CORPUS = Path(os.environ.get("TRACE_CORPUS", Path(__file__).parents[1] / "../sha
 
 
 def corpus_rows() -> list[dict[str, str]]:
-    """Rows of the corpus's index; none where it is absent."""
+    """Return the rows of the corpus's index; none where it is absent."""
     index = CORPUS / "INDEX.csv"
     if not index.exists():
         return []

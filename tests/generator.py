@@ -307,7 +307,7 @@ def _behind_earlier_work(draw: st.DrawFn, device: int) -> tuple[tuple[_Instructi
 
 @st.composite
 def traces_behind_earlier_work(draw: st.DrawFn) -> RandomTrace:
-    """Traces of one thread that begin with possible work from before the recording, and then continue."""
+    """Draw traces of one thread that begin with possible work from before the recording, and then continue."""
     recorder = _Recorder("all", 0, unique_flow_ids=False)
     behind, _ = draw(_behind_earlier_work(0))
     recorder.play((*behind, *draw(_instructions((0,)))), 4_000, 4_000, 50_000, 100)
@@ -316,7 +316,7 @@ def traces_behind_earlier_work(draw: st.DrawFn) -> RandomTrace:
 
 @st.composite
 def random_traces(draw: st.DrawFn) -> RandomTrace:
-    """Valid traces of one or two processes, each with one or two threads and its own devices.
+    """Draw valid traces of one or two processes, each with one or two threads and its own devices.
 
     Two processes may number their calls equally; then every link has its own flow, which distinguishes them.
     """

@@ -167,7 +167,7 @@ def rows(frame: pl.DataFrame, *columns: str) -> list[tuple[Any, ...]]:
 
 
 def idle_parts(report: Report) -> list[tuple[Any, ...]]:
-    """(start, end, cause) of all idle time, in microseconds, with touching intervals of one gap and cause merged."""
+    """Return (start, end, cause) of all idle time in us, with touching intervals of one gap and cause merged."""
     parts: list[list[Any]] = []
     for gap, start, end, cause in rows(
         report.tables["idle"].sort("device", "start_ns"), "gap_id", "start_ns", "end_ns", "cause"
@@ -180,10 +180,10 @@ def idle_parts(report: Report) -> list[tuple[Any, ...]]:
 
 
 def partition_parts(report: Report) -> list[tuple[Any, ...]]:
-    """(start, end, part) of the partition, in microseconds."""
+    """Return (start, end, part) of the partition, in microseconds."""
     return rows(report.tables["partition"], "start_ns", "end_ns", "part")
 
 
 def notes(trace: Trace | Report) -> dict[str, int]:
-    """Code -> count of all notes."""
+    """Return the count of all notes by code."""
     return {note.code: note.count for note in trace.notes}

@@ -98,7 +98,7 @@ def job(
 
 
 def summaries(made: Made, *, seq: bool = True, grouped: bool = True, hosts: bool = True) -> list[bytes]:
-    """Summaries of the ranks, made without traces."""
+    """Return summaries of the ranks, made without traces."""
     return [to_bytes(summary(made, rank, seq=seq, grouped=grouped, hosts=hosts)) for rank in range(made.size)]
 
 

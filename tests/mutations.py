@@ -156,7 +156,7 @@ def _json(value: Any, colon: str, ascii_only: bool) -> str:
 
 
 def seeds(folder: Path) -> None:
-    """Valid, unusual and broken traces as seeds."""
+    """Write valid, unusual and broken traces as seeds."""
     for i, case in enumerate(CASES):
         if isinstance(case.make, bytes) and len(case.make) < 20_000:
             (folder / f"seed-{i}").write_bytes(case.make)

@@ -137,12 +137,12 @@ def _ns(microseconds: int | Decimal) -> int:
 
 
 def naive_window(activities: Sequence[Activity]) -> tuple[int, int]:
-    """First activity start to last activity end."""
+    """Return the time from the first activity start to the last activity end."""
     return min(a.start for a in activities), max(a.end for a in activities)
 
 
 def naive_busy(activities: Sequence[Activity]) -> int:
-    """Length of the union: every elementary piece between two consecutive edges is covered or not."""
+    """Return the length of the union: every elementary piece between two consecutive edges is covered or not."""
     return sum(
         right - left
         for left, right in _pieces(activities)
@@ -151,7 +151,7 @@ def naive_busy(activities: Sequence[Activity]) -> int:
 
 
 def naive_gaps(activities: Sequence[Activity]) -> list[tuple[int, int]]:
-    """Maximal idle intervals; an activity without duration ends one and starts the next."""
+    """Return the maximal idle intervals; an activity without duration ends one and starts the next."""
     gaps: list[tuple[int, int]] = []
     for left, right in _pieces(activities):
         if not any(a.start <= left and right <= a.end for a in activities):
@@ -190,7 +190,7 @@ def _enqueues(name: str) -> bool:
 
 
 def _candidates(trace: Trace, activity: Activity, pid: object) -> list[HostEvent]:
-    """Calls with the activity's correlation; those that enqueue work, if there is one among them."""
+    """Return calls with the activity's correlation; those that enqueue work, if there is one among them."""
     calls = [
         e
         for e in trace.host
@@ -243,7 +243,7 @@ def _named_by_arrows(trace: Trace, members: list[Activity]) -> Iterator[object]:
 
 
 def _fit(trace: Trace, members: list[Activity], pid: object) -> tuple[int, float]:
-    """Quality of a fit, smaller is better: activities without a call or before it, then median lead of the others."""
+    """Rate a fit, smaller is better: activities without a call or before it, then median lead of the others."""
     pairs = [(a, _candidates(trace, a, pid)) for a in members]
     leads = [a.start - _best(calls, a).end for a, calls in pairs if calls]
     behind = [lead for lead in leads if lead >= 0]
@@ -298,7 +298,7 @@ def naive_cause_at(trace: Trace, device: int, t: int, latency_bound: int | None)
 
 
 def _ending_order(activity: Activity, launch: HostEvent | None) -> tuple[bool, int, int, int]:
-    """Earliest launch start, then lowest stream, then correlation; unlinked activities come last."""
+    """Return a sort key: earliest launch start, lowest stream, then correlation; unlinked activities come last."""
     start = launch.start if launch else 0
     return launch is None, start, activity.stream or 0, activity.correlation
 
@@ -310,7 +310,7 @@ def _is_earlier_work(
     ender: Activity,
     launch: HostEvent,
 ) -> bool:
-    """Rule 6: work from before the recording. No copy of these traces waits for 10 ms for itself."""
+    """Decide by rule 6 if work is from before the recording; no copy of these traces waits for 10 ms for itself."""
     g0, g1 = gap
     since, length = max(g0, launch.start), g1 - g0
     before = _busy_within(members, min(a.start for a in members), g0)
@@ -333,7 +333,7 @@ def _is_earlier_work(
 
 
 def _captures(trace: Trace, links: dict[int, HostEvent | None], pid: object) -> list[tuple[int, int]]:
-    """Intervals in which a process captures graphs: from a begin to its end, nested ones to the last end, by thread.
+    """Return when a process captures graphs: from a begin to its end, nested ones to the last end, by thread.
 
     Without an end, until the thread launches work that a device executed, else until its last event; without a begin,
     from its first event.
@@ -380,7 +380,7 @@ def _device_time_from(
 
 
 def _device_time(trace: Trace, length: int) -> str:
-    """Rule 6, by the length of the gap's device time, which is one interval at the gap's end."""
+    """Apply rule 6 by the length of the gap's device time, which is one interval at the gap's end."""
     if length < DEVICE_GAP_LIMIT_NS:
         return "device-gap"
     explained = trace.has_event_wait or any(_is_communication(a) for a in trace.activities)
@@ -395,7 +395,7 @@ def _host_cause(
     launch: HostEvent,
     t: int,
 ) -> str:
-    """Rule 3."""
+    """Return the cause of idle time on the host by rule 3."""
     if t < g0 + _waited(trace, links, members, g0, launch.pid):
         return "synchronization"
     own, *others = _threads(trace, links, launch)
@@ -506,7 +506,7 @@ def _named_work(trace: Trace, links: dict[int, HostEvent | None], event: HostEve
 
 
 def _is_cpu_work(trace: Trace, operator: HostEvent) -> bool:
-    """Operator self time over 1 ms without a runtime call inside."""
+    """Return whether the operator has self time over 1 ms without a runtime call inside."""
     inside = [
         e
         for e in trace.host
@@ -521,7 +521,7 @@ def _is_cpu_work(trace: Trace, operator: HostEvent) -> bool:
 
 
 def _launch_call_cause(trace: Trace, links: dict[int, HostEvent | None], launch: HostEvent) -> str:
-    """Rule 4."""
+    """Return the cause of idle time in a launch call by rule 4."""
     named = _named_work(trace, links, launch)
     if named is not None:
         return named

@@ -162,7 +162,7 @@ class Reference:
 
 
 def accounted(trace: Trace, *, metadata: int = 0, pairs: int = 0) -> int:
-    """Events in tables, plus those that notes count as left out.
+    """Count the events in tables, plus those that notes count as left out.
 
     Metadata events become names, and a begin and its end become one row: the caller knows their numbers.
     """
@@ -183,7 +183,7 @@ def parse(content: bytes) -> tuple[list[Any], Row]:
 
 
 def nanoseconds(value: Any) -> int | None:
-    """Microseconds as a number or text, in ns; None for all else."""
+    """Return microseconds, given as a number or text, in ns; None for all else."""
     try:
         us = Decimal(value.strip()) if isinstance(value, str) else None
     except InvalidOperation:
@@ -229,7 +229,7 @@ def first(args: Row, keys: str | tuple[str, ...]) -> Any:
 
 
 def product(value: Any) -> Any:
-    """Product of a list of integers, or of one; `Anything` for other values."""
+    """Return the product of a list of integers, or of one; `Anything` for other values."""
     items = value if isinstance(value, list) else [value]
     if not items or items == [None]:
         return None
@@ -253,7 +253,7 @@ def kind_of(event: Row) -> str:
 
 
 def reason(event: Row, kind: str, start: int | None, duration: int | None) -> str | None:
-    """Why the event is left out, as far as the event alone determines it."""
+    """Return why the event is left out, as far as the event alone determines it."""
     if kind == "metadata":
         return None
     if kind in ("unknown-phase", "counter"):
@@ -318,7 +318,7 @@ def _item(row: int, event: Row) -> Row:
 
 
 def _pairs(edges: list[Row]) -> tuple[list[Row], int]:
-    """Spans of begin and end events per thread: an end closes the last begin that is open."""
+    """Return the spans of begin and end events per thread: an end closes the last begin that is open."""
     opened: dict[tuple[str, str], list[Row]] = {}
     spans, strays = [], 0
     for edge in sorted(edges, key=lambda e: (e["start"], e["row"])):
@@ -587,7 +587,7 @@ def _plain(value: Any) -> Any:
 
 
 def columns_read() -> Iterator[tuple[str, str]]:
-    """(table, column) of everything that the reference reads, for a test that none is missing."""
+    """Yield (table, column) of everything that the reference reads, for a test that none is missing."""
     event = _item(0, {"ph": "X", "cat": "cpu_op", "ts": Digits("1"), "id": Digits("1")}) | {"thread_id": 0, "start": 0}
     rows = {
         "host_events": _host_row(0, event), "operator_inputs": _input_row(0, event),

@@ -101,7 +101,7 @@ def synchronized(rng: random.Random, changed: bool) -> Simulation:
 
 
 def returning(rng: random.Random, changed: bool) -> Simulation:
-    """Blocks of operators for which the CPU waits, in three ways, before it works; kernels twice as fast."""
+    """Simulate blocks of operators; the CPU waits for each, in four ways, then works; or kernels twice as fast."""
     simulation = Simulation(seed=rng.randrange(1_000))
     main, stream = simulation.thread(), simulation.stream()
     kernels = [rng.randint(40_000, 160_000) // (2 if changed else 1) for _ in range(24)]
@@ -125,7 +125,7 @@ def returning(rng: random.Random, changed: bool) -> Simulation:
 
 
 def moving(rng: random.Random, changed: bool) -> Simulation:
-    """Copies from pageable memory, which block; links twice as fast."""
+    """Simulate copies from pageable memory, which block; after the change, links are twice as fast."""
     simulation = Simulation(seed=rng.randrange(1_000))
     main, stream = simulation.thread(), simulation.stream()
     kernels = [rng.randint(10_000, 40_000) for _ in range(24)]
@@ -144,7 +144,7 @@ def moving(rng: random.Random, changed: bool) -> Simulation:
 
 
 def loading(rng: random.Random, changed: bool) -> Simulation:
-    """Batches loaded in the loop, or by workers that are fast enough."""
+    """Simulate batches loaded in the loop, or by workers that are fast enough."""
     simulation = Simulation(seed=rng.randrange(1_000))
     main, stream = simulation.thread(), simulation.stream()
     kernels = [rng.randint(50_000, 200_000) for _ in range(40)]
@@ -161,7 +161,7 @@ def loading(rng: random.Random, changed: bool) -> Simulation:
 
 
 def loading_slowly(rng: random.Random, changed: bool) -> Simulation:
-    """Batches that two workers cannot load as fast as the loop consumes them."""
+    """Simulate batches that two workers cannot load as fast as the loop consumes them."""
     simulation = Simulation(seed=rng.randrange(1_000))
     main, stream = simulation.thread(), simulation.stream()
     kernels = [rng.randint(20_000, 60_000) for _ in range(20)]
@@ -181,7 +181,7 @@ def loading_slowly(rng: random.Random, changed: bool) -> Simulation:
 
 
 def loading_by_workers(rng: random.Random, changed: bool) -> Simulation:
-    """Batches that workers cannot load as fast as the loop could go, or twice as many workers."""
+    """Simulate batches that workers cannot load as fast as the loop could go, or twice as many workers."""
     simulation = Simulation(seed=rng.randrange(1_000))
     main, stream = simulation.thread(), simulation.stream()
     kernels = [rng.randint(20_000, 60_000) for _ in range(20)]
@@ -199,7 +199,7 @@ def loading_by_workers(rng: random.Random, changed: bool) -> Simulation:
 
 
 def copying(rng: random.Random, changed: bool) -> Simulation:
-    """Pageable copies that block, or pinned ones that do not; some pinned copies show the bandwidth."""
+    """Simulate pageable copies that block, or pinned ones that do not; some pinned copies show the bandwidth."""
     simulation = Simulation(seed=rng.randrange(1_000))
     main, stream = simulation.thread(), simulation.stream()
     kernels = [rng.randint(40_000, 120_000) for _ in range(30)]
@@ -220,7 +220,7 @@ def copying(rng: random.Random, changed: bool) -> Simulation:
 
 
 def launching(rng: random.Random, changed: bool) -> Simulation:
-    """Many small operators, or one CUDA graph of their kernels."""
+    """Simulate many small operators, or one CUDA graph of their kernels."""
     simulation = Simulation(
         costs=Costs(graph_call_ns=round(10_000 / reaches), graph_node_ns=round(1_000 / reaches)),
         seed=rng.randrange(1_000),
@@ -284,7 +284,7 @@ def device(rng: random.Random, changed: bool) -> Simulation:
 
 
 def mixed(target: str) -> Callable[[random.Random, bool], Simulation]:
-    """Products and additions, in modules; those of the target twice as fast after the change."""
+    """Simulate products and additions, in modules; those of the target are twice as fast after the change."""
 
     def program(rng: random.Random, changed: bool) -> Simulation:
         simulation = Simulation(seed=rng.randrange(1_000), python_frames=True)
@@ -307,7 +307,7 @@ def mixed(target: str) -> Callable[[random.Random, bool], Simulation]:
 
 
 def reducing(rng: random.Random, changed: bool) -> Simulation:
-    """Backward kernels with all-reduces on a stream of their own, which the optimizer waits for; faster links."""
+    """Simulate backward kernels, and all-reduces on their own stream that the optimizer awaits; or faster links."""
     simulation = Simulation(seed=rng.randrange(1_000))
     main, stream, links = simulation.thread(), simulation.stream(), simulation.stream(number=20)
     kernels = [rng.randint(60_000, 200_000) for _ in range(24)]
@@ -339,7 +339,7 @@ def reducing(rng: random.Random, changed: bool) -> Simulation:
 
 
 def exposing(longest_ns: int) -> Callable[[random.Random, bool], Simulation]:
-    """Collectives for which all later work waits, or which overlap with computation, except for the last matmul."""
+    """Simulate collectives for which all later work waits, or that overlap with all computation but the last matmul."""
 
     def program(rng: random.Random, changed: bool) -> Simulation:
         simulation = Simulation(seed=rng.randrange(1_000))
@@ -362,7 +362,7 @@ def exposing(longest_ns: int) -> Callable[[random.Random, bool], Simulation]:
 
 
 def recompiling(rng: random.Random, changed: bool) -> Simulation:
-    """Code that Dynamo recompiles in each step, or not any more."""
+    """Simulate code that Dynamo recompiles in each step, or not any more."""
     simulation = Simulation(seed=rng.randrange(1_000), python_frames=True)
     main, stream = simulation.thread(), simulation.stream()
     kernels = [rng.randint(10_000, 40_000) for _ in range(30)]
@@ -451,7 +451,7 @@ def contending(rng: random.Random, changed: bool) -> Simulation:
 
 
 def once(rng: random.Random, changed: bool) -> Simulation:
-    """Memory that is allocated and modules that are loaded in each step, or not any more."""
+    """Simulate memory that is allocated and modules that are loaded in each step, or not any more."""
     simulation = Simulation(seed=rng.randrange(1_000))
     main, stream = simulation.thread(), simulation.stream()
     kernels = [rng.randint(10_000, 40_000) for _ in range(30)]
@@ -469,7 +469,7 @@ def once(rng: random.Random, changed: bool) -> Simulation:
 
 
 def fusing(rng: random.Random, changed: bool) -> Simulation:
-    """Chains of additions and products of a tensor, or one kernel for each chain with half the traffic or less."""
+    """Simulate chains of additions and products of a tensor, or one kernel per chain with half the traffic or less."""
     simulation = Simulation(header={"record_shapes": 1}, seed=rng.randrange(1_000))
     main = simulation.thread()
     torch = Eager(simulation, main, simulation.stream())
@@ -503,7 +503,7 @@ def _fusion_share(length: int) -> float:
 
 
 def narrowing(rng: random.Random, changed: bool) -> Simulation:
-    """FP32 products on vector units, or at TF32's roof."""
+    """Simulate FP32 products on vector units, or at TF32's roof."""
     simulation = Simulation(header={"record_shapes": 1}, seed=rng.randrange(1_000))
     main = simulation.thread()
     torch = Eager(simulation, main, simulation.stream(), FP32)
@@ -524,7 +524,7 @@ def narrowing(rng: random.Random, changed: bool) -> Simulation:
 
 
 def halving(rng: random.Random, changed: bool) -> Simulation:
-    """FP32 products on vector units and FP32 traffic, or both in bfloat16: products at the roof, half the bytes."""
+    """Simulate FP32 products on vector units and FP32 traffic, or bfloat16: products at the roof, half the bytes."""
     simulation = Simulation(header={"record_shapes": 1}, seed=rng.randrange(1_000))
     main, stream = simulation.thread(), simulation.stream()
     wide, narrow = (Eager(simulation, main, stream, dtype) for dtype in (FP32, BF16))
@@ -546,7 +546,7 @@ def halving(rng: random.Random, changed: bool) -> Simulation:
 
 
 def batching(rng: random.Random, changed: bool) -> Simulation:
-    """Kernels of many waves, with a batch twice as big."""
+    """Simulate kernels of many waves; after the change, with a batch twice as big."""
     simulation = Simulation(seed=rng.randrange(1_000))
     main, stream = simulation.thread(), simulation.stream()
     kernels = [(rng.randint(20_000, 60_000), rng.randint(2, 9)) for _ in range(30)]

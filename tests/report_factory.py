@@ -105,7 +105,7 @@ def cpu_report() -> Report:
 
 
 def gpu_report(kernels: int = 12, devices: int = 1) -> Report:
-    """Devices whose kernels of 60 us start every 100 us, each launched 4 us before."""
+    """Build a report on devices whose kernels of 60 us start every 100 us, each launched 4 us before."""
     parts = {
         "compute": 40_000 * kernels,
         "memory": 20_000 * kernels,

@@ -146,7 +146,10 @@ def test_a_wait_has_the_code_of_what_was_written(around: tuple[Any, ...], module
 
 
 def test_the_code_is_for_what_holds_the_cpu_longest_though_the_device_idles_elsewhere() -> None:
-    """`nonzero` holds the CPU for 280 us while the device works, `.item()` for 45 us, and for 40 us in which it idles."""
+    """Check that the code is for what holds the CPU longest, though the device idles elsewhere.
+
+    `nonzero` holds the CPU for 280 us while the device works, `.item()` for 45 us, and for 40 us in which it idles.
+    """
     loop = [
         [launched(GEMM, t, t + 10, 300, 2 * n + 1), op("aten::nonzero", t + 20, 292), call("cudaStreamSynchronize", t + 21, 290),
          launched(GEMM, t + 313, t + 320, 50, 2 * n + 2), op("aten::item", t + 322, 90), call("cudaStreamSynchronize", t + 323, 87)]
@@ -158,7 +161,10 @@ def test_the_code_is_for_what_holds_the_cpu_longest_though_the_device_idles_else
 
 @pytest.mark.parametrize(("launches", "advised"), [(4, False), (12, True)])
 def test_no_graph_where_waits_leave_few_launches_between_them(launches: int, advised: bool) -> None:
-    """Late launches of 5 us kernels, and a wait after some of them."""
+    """Check that no CUDA graph is advised where waits leave few launches between them.
+
+    Late launches of 5 us kernels, and a wait after some of them.
+    """
     loop: list[object] = []
     for n in range(240):
         loop += [op("aten::mul", 50 * n, 30), launched(GEMM, 50 * n + 20, 50 * n + 32, 5, n + 1)]
@@ -383,7 +389,10 @@ GATHER = "void at::native::(anonymous namespace)::indexSelectLargeIndex<float, l
     ids=["compute limits", "memory limits, and can save nearly as much", "memory limits, and can save far less"],
 )
 def test_the_verdict_decides_which_of_two_close_items_is_first(each: int, pattern: tuple[str, ...], first: str) -> None:
-    """Products of 17.6 ms at half of their peak can save 8.8; memory takes a little more or less, and can save less."""
+    """Check that the verdict decides which of two close items is first.
+
+    Products of 17.6 ms at half of their peak can save 8.8; memory takes a little more or less, and can save less.
+    """
     dims = {"Input Dims": [[4096, 4096], [4096, 4096]], "Input type": ["c10::Half"] * 2}
     halved = [
         [op("aten::mm", 20 * n, 10, **dims), launched(GEMM, 20 * n + 2, 1_000 + 880 * n, 880, n + 1, grid=[500, 1, 1])]
@@ -398,7 +407,10 @@ def test_the_verdict_decides_which_of_two_close_items_is_first(each: int, patter
 
 
 def test_a_runner_up_that_can_save_far_more_is_heard_first() -> None:
-    """Waiting wins against more kernel time, as it can be recovered in full; here three causes share it."""
+    """Check that the advice for a runner-up that can save far more comes first.
+
+    Waiting wins against more kernel time, as it can be recovered in full; here three causes share it.
+    """
     mixed = [iterations(lambda t: annotation(LOADS, t, 300), lambda t: op("aten::mm", t + 300, 300), lambda t: call("cudaMalloc", t + 600, 250)),
              [kernel(ADD, 11_970 + 30 * n, 30, grid=[500, 1, 1]) for n in range(400)]]  # fmt: skip
     report = analysed(mixed, step="all")
@@ -451,7 +463,10 @@ def test_fewer_bytes_in_a_type_of_the_device() -> None:
 
 @pytest.mark.slow
 def test_a_replayed_decoding_step_wants_bigger_batches_or_fewer_bits() -> None:
-    """Without recorded shapes, kernel names show that memory limits them; the confidence names this source."""
+    """Check that a replayed decoding step gets advice for bigger batches or fewer bits.
+
+    Without recorded shapes, kernel names show that memory limits them; the confidence names this source.
+    """
     gemv, paged = "void gemv2T_kernel_val<int, float>(x)", "void vllm::paged_attention_v2_kernel<float, 128>(float*)"
     replay = [
         call("cudaGraphLaunch", 0, 10, correlation=1),
@@ -531,7 +546,7 @@ def cos_cos(pairs: int) -> list[Call]:
 
 
 def attention(count: int, keys: int = 1000) -> list[Call]:
-    """Attention of 1,000 keys written out; the scores are of another product where ``keys`` differ."""
+    """Build attention of 1,000 keys written out; the scores are of another product where ``keys`` differ."""
     q, k, v, scores = [8, 1000, 64], [8, 64, keys], [8, 1000, 64], [8, 1000, 1000]
     once: list[Call] = [("bmm", [q, k], "c10::Half", 40, GEMM), ("div", [scores, []], "c10::Half", 60, ADD),
                         ("_softmax", [scores, [], []], "c10::Half", 70, SOFTMAX), ("bmm", [scores, v], "c10::Half", 40, GEMM)]  # fmt: skip
@@ -571,7 +586,10 @@ def test_attention_written_out() -> None:
 
 @pytest.mark.slow
 def test_attention_of_many_queries_reads_no_cache_for_a_few() -> None:
-    """Flash attention of a prefill may wait for memory too, but neither a bigger batch nor a smaller cache helps it."""
+    """Check that attention of many queries is not taken for one that reads a cache for a few.
+
+    Flash attention of a prefill may wait for memory too, but neither a bigger batch nor a smaller cache helps it.
+    """
     flash = "void flash_fwd_kernel<Flash_fwd_kernel_traits<64, 128, 128, 4> >(Flash_fwd_params)"
 
     def attends(queries: int, keys: int, us: int) -> Report:
@@ -639,7 +657,10 @@ def test_an_optimizer_of_many_passes_where_memory_limits() -> None:
 
 @pytest.mark.slow
 def test_products_that_miss_the_matrix_units_by_their_shapes() -> None:
-    """7.05 ms at the peak of fp32, 881 us at that of TF32."""
+    """Check that products that miss the matrix units are found by their shapes.
+
+    7.05 ms at the peak of fp32, 881 us at that of TF32.
+    """
     report = analysed(eager([("mm", SQUARE, "float", 8_000, FP32)] * 12))
     assert saved(report)["tf32"] == pytest.approx(12 * (8e6 - FLOP / 156e12 * 1e9), abs=2)
     assert "max-autotune" not in ids(report), "the same time"
@@ -849,7 +870,7 @@ WIDE = "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFuncto
 
 
 def apart(name: str, **args: object) -> list[object]:
-    """Kernels on streams of their own, one after the other."""
+    """Build kernels on streams of their own, one after the other."""
     return [kernel(name, 60 * n, 50, grid=[500, 1, 1], stream=7 + n, **args) for n in range(12)]
 
 
@@ -865,7 +886,7 @@ def replayed(name: str) -> list[object]:
 
 
 def graphs(each: int) -> list[object]:
-    """Late launches of so many kernels each."""
+    """Build late launches of so many kernels each."""
     return [
         [op("aten::mm", 1_000 * n, 790), call("cudaGraphLaunch", 1_000 * n + 800, 10, correlation=n + 1),
          *(kernel(f"k{k}", 1_000 * n + 815 + 10 * k, 9, correlation=n + 1) for k in range(each))]
@@ -874,7 +895,7 @@ def graphs(each: int) -> list[object]:
 
 
 def partly_graphs(single: int) -> list[object]:
-    """Twelve graphs of five kernels, and so many launches of one: of 66 kernels, 60 are over nine tenths; of 67 they are not."""
+    """Build 12 graphs of 5 kernels and so many single launches: 60 of 66 kernels are over nine tenths, of 67 not."""
     return [graphs(5), [launched("k0", 1_000 * n + 900, 1_000 * n + 905, 4, 100 + n) for n in range(single)]]
 
 
@@ -898,7 +919,7 @@ def with_calls(name: str, *, blocks: bool = True) -> list[object]:
 
 
 def uploads(call_ends_after: int) -> list[object]:
-    """Copies and products in turn; the copy's call takes so long, the copy ends 380 us after it began."""
+    """Build copies and products in turn; the copy's call takes so long, the copy ends 380 us after it began."""
     return [
         [call("cudaMemcpyAsync", 500 * n, call_ends_after, correlation=2 * n + 1),
          copy("HtoD (Pageable -> Device)", 500 * n + 370, 10, correlation=2 * n + 1),
@@ -916,7 +937,7 @@ def messages(elements: int) -> list[object]:
 
 
 def copied(computes: int) -> list[object]:
-    """Copies behind which as long a kernel could run."""
+    """Build copies behind which a kernel of the given length could run."""
     copies = [copy("HtoD (Pinned -> Device)", 100 * n, 100, bytes=1 << 20) for n in range(12)]
     return [*copies, kernel("k", 1_200, computes)]
 
@@ -939,7 +960,7 @@ def again(node: str, **numbers: int) -> list[object]:
 
 
 def queued(waits: bool) -> list[object]:
-    """Work that is queued long before it starts."""
+    """Build work that is queued long before it starts."""
     early = [[launch(n, 1, n), kernel(GEMM, 100 * n, 20, correlation=n)] for n in range(1, 14)]
     return [early, kernel(NCCL, 0, 20)] if waits else [early]
 
@@ -969,7 +990,7 @@ def behind(until: int) -> list[object]:
 
 
 def converted(around: str | None) -> list[object]:
-    """Conversions in the middle of an operator, if any."""
+    """Build conversions, in the middle of an operator if one is given."""
     return [
         [*([op(around, 40 * n, 35)] if around else []), op("aten::_to_copy", 40 * n + 5, 20),
          launched(CAST, 40 * n + 10, 1_000 + 100 * n, 100, n + 1, grid=[5_000, 1, 1])]
@@ -991,7 +1012,7 @@ def copied_within(region: str) -> list[object]:
 
 
 def large_messages(us: int) -> list[object]:
-    """All-reduces of 16 MB by 8 ranks, one after the other."""
+    """Build all-reduces of 16 MB by 8 ranks, one after the other."""
     reduce = {"Collective name": "allreduce", "In msg nelems": 4_000_000, "dtype": "Float", "Group size": 8}
     return [
         [op("record_param_comms", 100 * n, 20, **reduce), launched(NCCL, 100 * n + 5, 2_000 + us * n, us, n + 1)]
@@ -1100,7 +1121,7 @@ def test_every_fix_has_a_case() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("fix", CASES)
 def test_a_fix_is_reported_where_it_helps_and_not_where_it_nearly_does(fix: str) -> None:
-    """And with all that an item needs: the code, the numbers, the bound, the place on the timeline, the docs."""
+    """Check that a fix is reported only where it helps, with code, numbers, bound, timeline place and docs."""
     asks, does_not = (analysed(events, devices=[ON.get(fix, A100)]) for events in CASES[fix])
     (item,) = (item for item in asks.advice if item.id == fix)
     check(item, sum(asks.verdict.parts_ns.values()))

@@ -32,7 +32,7 @@ HALF_WIDE = WIDE.replace("<float>", "<c10::Half>")
 
 
 def pinned() -> list[object]:
-    """Copies of pinned memory whose calls return at once, and products in turn."""
+    """Build copies of pinned memory whose calls return at once, and products in turn."""
     return [
         [call("cudaMemcpyAsync", 500 * n, 5, correlation=2 * n + 1),
          copy("HtoD (Pinned -> Device)", 500 * n + 20, 10, correlation=2 * n + 1),

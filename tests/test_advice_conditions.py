@@ -24,7 +24,10 @@ def saved(report: Report) -> dict[str, int]:
 )
 @pytest.mark.parametrize("fix", ["overlap", "copies"])
 def test_no_more_is_hidden_than_computes(fix: str, computes: tuple[int, int], saves: int | None) -> None:
-    """Of 1.2 ms, as much can be hidden as there is other work that does not hide any yet."""
+    """Check that no more is hidden than other work computes.
+
+    Of 1.2 ms, as much can be hidden as there is other work that does not hide any yet.
+    """
     moves: Callable[[int], Any] = (lambda at: kernel(NCCL, at, 100, stream=20)) if fix == "overlap" else (
         lambda at: copy("HtoD (Pinned -> Device)", at, 100, stream=20))  # fmt: skip
     start, length = computes
@@ -39,7 +42,7 @@ def test_what_hides_a_collective_already_hides_no_other() -> None:
 
 
 def products(rows: int, operator: str = "mm", each: int = 100) -> list[Any]:
-    """Products of some rows with 4096 x 4096 half weights (33.6 MB), or of batches of activations."""
+    """Build products of some rows with 4096 x 4096 half weights (33.6 MB), or of batches of activations."""
     dims = [[rows, 4096], [4096, 4096]] if operator == "mm" else [[64, 1, 4096], [64, 4096, 64]]
     if operator == "gradient":
         operator, dims = "mm", [[40, rows], [rows, 128]]
@@ -112,7 +115,10 @@ def test_layouts_of_both_libraries(name: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(("length", "marked"), [(100, True), (40, False)])
 def test_what_is_not_the_limit_is_reported_where_it_saves_over_a_tenth(length: int, marked: bool) -> None:
-    """Idle time of 10.2 ms limits; the chain's followers take 1.9 or 0.8 ms of it."""
+    """Check that what is not the limit is reported where it saves over a tenth.
+
+    Idle time of 10.2 ms limits; the chain's followers take 1.9 or 0.8 ms of it.
+    """
     idle = [
         [launched(GEMM, 1_000 * n + 900, 1_000 * n + 910, 50, n + 1), op("aten::mm", 1_000 * n, 850)] for n in range(12)
     ]
@@ -191,7 +197,10 @@ def test_multihead_attention_fuses_when_nobody_wants_its_weights(module: str, as
     ],
 )
 def test_how_to_overlap_follows_from_what_is_communicated(name: str, trains: bool, code: str) -> None:
-    """Gradients are reduced by DDP; what inference exchanges is started early by hand."""
+    """Check that the advice on how to overlap follows from what is communicated.
+
+    Gradients are reduced by DDP; what inference exchanges is started early by hand.
+    """
     moved = {"Collective name": name, "In msg nelems": 4_000_000, "dtype": "Float", "Group size": 8}
     collectives = [
         [op("record_param_comms", 100 * n, 20, **moved), launched(NCCL, 100 * n + 5, 2_000 + 500 * n, 500, n + 1, stream=20)]
@@ -217,7 +226,7 @@ def test_calls_that_wait_stand_in_a_graphs_way(waits: int, says: bool) -> None:
 
 
 def stepping(*, collective: bool = False, grown: bool = False, loads: int = 0, sorts: int = 0) -> list[Any]:
-    """Six steps of fourteen launches that the CPU limits; on request with a collective, other blocks in each, or the CPU's work."""
+    """Build six steps of 14 CPU-limited launches; optionally a collective, other blocks in each, or CPU work."""
     return [
         [annotation(f"ProfilerStep#{n}", 6_000 * n, 6_000), op("aten::add", 6_000 * n + 5, 2_900),
          *(launched(NCCL if collective and i == 13 else ADD, 6_000 * n + 10 + 200 * i, 6_000 * n + 20 + 200 * i, 8, 20 * n + i + 1,
@@ -246,7 +255,7 @@ def test_a_graph_card_names_what_a_graph_cannot_hold(says: str) -> None:
 
 
 def decoding(lengths: list[int], *, trains: bool = False) -> Report:
-    """Late launches, and an append of one row to keys of each length."""
+    """Analyse late launches, and an append of one row to keys of each length."""
     appends = [
         op("aten::cat", 500 * n + 2, 3, **{"Input Dims": [[[1, 8, length, 64], [1, 8, 1, 64]], []], "Input type": ["TensorList", "Scalar"]})
         for n, length in enumerate(lengths)
@@ -324,7 +333,10 @@ def test_how_not_to_wait_follows_from_what_waits(operator: str, code: str) -> No
 
 
 def test_code_of_training_of_inference_and_of_an_engine() -> None:
-    """Weights are quantized only after training; without evidence, both kinds of code stay."""
+    """Check that training, inference and an engine each get the code that fits them.
+
+    Weights are quantized only after training; without evidence, both kinds of code stay.
+    """
     work = [
         [op("aten::mm", 20 * n, 10), launched("ampere_bf16_s16816gemm_bf16_128x64", 20 * n + 1, 400 + 100 * n, 100, n + 1)]
         for n in range(12)

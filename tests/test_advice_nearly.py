@@ -8,7 +8,7 @@ OWN = "my_own_operator(int)"
 
 
 def own(name: str, operator: str | None = None, us: int = 40, **args: object) -> list[object]:
-    """Products, and kernels of an extension; 40 us each are over a twentieth of the window, 4 us are not."""
+    """Build products, and kernels of an extension; 40 us each are over a twentieth of the window, 4 us are not."""
     around = [op(operator, 300 + 20 * n, 15, **args) for n in range(12)] if operator else []
     return [
         in_a_row(GEMM),
@@ -45,7 +45,7 @@ def compiled_uploads() -> list[object]:
 
 
 def uploads(per_step: int, *, within: bool = False) -> list[object]:
-    """Steps of a short product and so many copies of a kilobyte, 80 us in all; and one within the device, if asked for."""
+    """Build steps of a short product and so many kilobyte copies, 80 us in all; on request one within the device."""
     length = 80 // per_step
     return [
         [annotation(f"ProfilerStep#{n}", 110 * n, 110), launched(GEMM, 110 * n + 1, 110 * n + 5, 20, 10 * n + 1),

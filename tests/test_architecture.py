@@ -44,7 +44,7 @@ def parsed(path: Path) -> ast.Module:
 
 
 def undocumented(path: Path) -> list[str]:
-    """Public functions, methods and classes without a docstring, and the module itself."""
+    """Return public functions, methods and classes without a docstring, and the module itself."""
     module = parsed(path)
     kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
     public = [node for node in module.body if isinstance(node, kinds) and not node.name.startswith("_")]
@@ -58,7 +58,7 @@ LONGEST_FIRST_LINE = 120
 
 
 def first_lines(path: Path) -> list[str]:
-    """First lines of all docstrings."""
+    """Return the first lines of all docstrings."""
     kinds = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
     nodes = [node for node in ast.walk(parsed(path)) if isinstance(node, kinds)]
     return [text.splitlines()[0] for node in nodes if (text := ast.get_docstring(node))]
@@ -108,7 +108,7 @@ SUMS = ("sum", "mean", "median", "fmean", "quantile", "group_by")
 
 
 def computed(module: ast.Module) -> list[int]:
-    """Lines that divide figures or sum them up; a ``/`` that joins a path is none."""
+    """Return the lines that divide figures or sum them up; a ``/`` that joins a path is none."""
     divided = (
         node for node in ast.walk(module) if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div | ast.FloorDiv)
     )
@@ -116,7 +116,7 @@ def computed(module: ast.Module) -> list[int]:
 
 
 def summed(module: ast.Module) -> list[int]:
-    """Lines that sum figures up."""
+    """Return the lines that sum figures up."""
     called = (node for node in ast.walk(module) if isinstance(node, ast.Call))
     return [node.lineno for node in called if getattr(node.func, "id", getattr(node.func, "attr", "")) in SUMS]
 
@@ -198,7 +198,7 @@ def test_a_file_of_the_page_fits_a_reader(path: Path) -> None:
 
 
 def crowded(module: ast.Module) -> list[str]:
-    """Functions with too many parameters; options of the command and keyword-only options of the library do not count."""
+    """List functions with too many parameters, but for options of the command and keyword-only ones of the library."""
     functions = [node for node in ast.walk(module) if isinstance(node, ast.FunctionDef)]
     return [
         function.name

@@ -23,7 +23,7 @@ FILES = sorted({row["file"] for row in corpus_rows()})
 
 
 def idle_time_is_blamed_once(report: Report) -> None:
-    """Blame cuts idle time as its causes do and sums to it in every way, and named work sums to the causes it is."""
+    """Check that blame cuts idle time as causes do and sums to it in every way, and named work to its causes."""
     idle, blame = report.tables["idle"], report.tables["blame"]
     assert blame.select("gap_id", "device", "start_ns", "end_ns", "cause").equals(idle.drop("event_id", "host_event"))
     by_cause = dict(idle.group_by("cause").agg(LENGTH.sum()).iter_rows())

@@ -90,7 +90,7 @@ def test_every_input_of_the_page(case: Case, tmp_path: Path, monkeypatch: pytest
 @pytest.mark.parametrize("form", ["text", "markdown"])
 @pytest.mark.parametrize("case", [c for c in CASES if "control" in c.what], ids=lambda case: case.what)
 def test_nothing_active_reaches_a_terminal(case: Case, form: str, tmp_path: Path) -> None:
-    """Names are drawn, not obeyed: no control character but the line break."""
+    """Check that names are drawn, not obeyed: no control character but the line break is printed."""
     result = run(case.path(tmp_path), "--no-report", "--format", form)
     assert result.exit_code == 0
     assert not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]", result.stdout)

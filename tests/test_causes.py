@@ -248,7 +248,7 @@ def test_a_wait_for_others_is_the_launching_threads_own() -> None:
 
 
 def queued(start: int, *extra: Event) -> Parts:
-    """Kernel c was queued from ``start`` on, behind kernel b."""
+    """Return the parts of idle time where kernel c was queued from ``start`` on, behind kernel b."""
     return parts(A, B, launch(start - 5, 5, 3), kernel("c", 200, 5, correlation=3, stream=9), *extra)[:-1]
 
 
@@ -314,7 +314,10 @@ def test_a_kernel_that_starts_before_its_call_returns() -> None:
 
 
 def test_latency_is_what_the_trace_shows_on_an_empty_queue() -> None:
-    """149 launches take 7 us from the call's end to the start, so the 150th is late after 7 us, not after 100."""
+    """Check that the launch latency is the one that the trace shows on an empty queue.
+
+    149 launches take 7 us from the call's end to the start, so the 150th is late after 7 us, not after 100.
+    """
     usual = [launched("k", 100 * n, 100 * n + 12, 20, n + 1) for n in range(150)]
     assert parts(usual, launched("late", 15_000, 15_200, 5, 500))[-3:] == [
         (14_932, 15_000, "host-unknown"), (15_000, 15_012, "launch-latency"), (15_012, 15_200, "unexplained"),
@@ -324,7 +327,10 @@ def test_latency_is_what_the_trace_shows_on_an_empty_queue() -> None:
 
 
 def test_a_launch_after_a_stream_s_wait_does_not_show_the_latency() -> None:
-    """Of 20 launches half follow a wait for an event, and start 50 us after their call; the others 7 us after it."""
+    """Check that a launch after a stream's wait does not show the launch latency.
+
+    Of 20 launches half follow a wait for an event, and start 50 us after their call; the others 7 us after it.
+    """
     usual = [launched("k", 200 * n, 200 * n + 12, 20, n + 1) for n in range(10)]
     record = call("cudaEventRecord", 1, 1)
     waits = [

@@ -40,7 +40,7 @@ def check(report: Report, name: str) -> Check:
 
 
 def judged(name: str, *events: Any, **options: Any) -> tuple[float | None, str, tuple[str, ...]]:
-    """Value, status and withheld metrics of a check."""
+    """Return value, status and withheld metrics of a check."""
     actual = check(analysed(*events, **options), name)
     return actual.value, actual.status, actual.withholds
 
@@ -97,7 +97,7 @@ def test_durations_that_no_device_can_have(lasts: float) -> None:
 
 
 def loop(ahead: float, *waits: Any) -> Report:
-    """Thirty launches, each 12 us before its kernel on an idle device whose clock is ``ahead`` us ahead of the host's."""
+    """Analyse 30 launches 12 us before their kernels on an idle device, its clock ``ahead`` us ahead of the host's."""
     rows = [launched("k", 200 * i, 200 * i + 12 + ahead, 140, i + 1) for i in range(30)]
     return analysed(rows, python("train.py(3): main", 0, 6_000), *waits)
 
@@ -254,7 +254,10 @@ def test_what_fails_comes_first_and_withholds_only_its_own_device() -> None:
 
 @pytest.mark.slow
 def test_figures_are_withheld_where_their_inputs_fail_and_only_there() -> None:
-    """Products of known FLOP in two steps: half of the durations are impossible, or none is."""
+    """Check that figures are withheld where their inputs fail, and only there.
+
+    Products of known FLOP in two steps: half of the durations are impossible, or none is.
+    """
     shapes = {"Input Dims": [[4096, 4096], [4096, 4096]], "Input type": ["c10::Half", "c10::Half"]}
     name = "ampere_fp16_s16816gemm_fp16_128x64"
 
@@ -287,7 +290,10 @@ def test_figures_are_withheld_where_their_inputs_fail_and_only_there() -> None:
 
 @pytest.mark.slow
 def test_a_capture_launches_nothing() -> None:
-    """Kernels go into a graph between the begin and the end of a capture, whichever thread of the process launches them."""
+    """Check that launches within a capture are not expected to have activities.
+
+    Kernels go into a graph between the begin and the end of a capture, whichever thread of the process launches them.
+    """
     captured = [launch(30 + 5 * i, 2, 10 + i) for i in range(3)]
     begin, end = call("cudaStreamBeginCapture", 25, 2), call("cudaStreamEndCapture", 50, 2)
     assert judged("missing_activities", A, B, begin, captured, end) == (0.0, "ok", ())
@@ -297,7 +303,7 @@ def test_a_capture_launches_nothing() -> None:
 
 
 def skewed(by: int, *, period: int = 100, device: int = 0) -> list[Any]:
-    """Forty late launches of work that, by the device's clock, started ``by`` us before the launch call ended."""
+    """Build 40 late launches of work that, by the device's clock, started ``by`` us before the launch call ended."""
     return [
         [op("aten::x", period * n + 5, period // 2), launched("a", period * n + period - 30, period * n + period - 25 - by, 20, 100 * device + n + 1, device=device)]
         for n in range(40)

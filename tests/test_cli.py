@@ -572,7 +572,7 @@ class TestProcess:
 
 
 def python(folder: Path, code: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    """Code in a Python of its own; a variable without a value is not set."""
+    """Run code in a Python of its own; a variable without a value is not set."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT), **variables}
     return subprocess.run(
         [sys.executable, "-c", code],

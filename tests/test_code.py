@@ -97,7 +97,10 @@ def test_frames_for_people() -> None:
     ],
 )
 def test_scopes_that_old_files_hold_as_operators_are_no_operators(name: str, is_scope: bool) -> None:
-    """PyTorch before 1.11 wrote `record_function` as an operator; in names of operators such characters do not occur."""
+    """Check that scopes that old files hold as operators are not taken for operators.
+
+    PyTorch before 1.11 wrote `record_function` as an operator; in names of operators such characters do not occur.
+    """
     events = pl.DataFrame({"kind": ["operator", "annotation"], "name": [name, name]})
     assert events.select(is_annotation()).to_series().to_list() == [is_scope, True]
 

@@ -44,7 +44,7 @@ def compared(before: Program, after: Program) -> Comparison:
 
 
 def sums_are_exact(result: Comparison) -> None:
-    """Lines, matches and waterfalls sum to the difference as rationals, and counts never lose time."""
+    """Check that lines, matches and waterfalls sum to the difference as rationals, and counts never lose time."""
     assert result.before is not None
     assert result.after is not None
     assert sum(line.before_total_ns for line in result.lines) == result.before.total_ns
@@ -463,7 +463,7 @@ def test_hostile_names_stay_text() -> None:
 
 @pytest.mark.slow
 def test_the_page(tmp_path: Path) -> None:
-    """Figures of all kinds, and names that stay text."""
+    """Check that the page shows figures of all kinds, and that names stay text."""
     name = "</script><script>alert(1)</script>"
     result = compared(BASE, BASE.faster(extra=launch(name, f"void {name}()", 500_000)))
     page = result.to_html(tmp_path / "page.html").read_text()

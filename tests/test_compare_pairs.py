@@ -93,7 +93,11 @@ def test_programs_that_have_nothing_to_do_with_each_other() -> None:
 
 @pytest.mark.slow
 def test_unchanged_passes_raise_few_alarms() -> None:
-    """12 consecutive passes of one process: every third of all splits into three and three recordings; benchmarks/compare.py takes all."""
+    """Check that comparisons of unchanged passes raise few alarms.
+
+    12 consecutive passes of one process: every third of all splits into three and three recordings;
+    benchmarks/compare.py takes all.
+    """
     passes = [times_of(side(name)) for name in AGAIN]
     alarms = [is_found(*sides) for sides in itertools.islice(splits(passes, 3), 0, None, 3)]
     assert len(alarms) == 3080
@@ -107,7 +111,10 @@ def test_unchanged_passes_raise_few_alarms() -> None:
 
 @pytest.mark.slow
 def test_ten_percent_are_found_by_five_passes_a_side() -> None:
-    """Half of these passes take 13 % longer because one CPU operator varies; the other lines show the change."""
+    """Check that a change of 10 % is found by five passes a side.
+
+    Half of these passes take 13 % longer because one CPU operator varies; the other lines show the change.
+    """
     passes, rng, draws = [times_of(side(name)) for name in AGAIN], random.Random(2), 200
     drawn = [rng.sample(passes, 10) for _ in range(draws)]
     assert sum(is_found(item[:5], item[5:], 0.1) for item in drawn) >= 0.9 * draws

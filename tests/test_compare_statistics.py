@@ -19,12 +19,12 @@ PAIRS = 1_000
     ("freedom", "expected"), [(1, 12.706), (2, 4.303), (4, 2.776), (10, 2.228), (30, 2.042), (1000, 1.962)]
 )
 def test_quantiles_are_those_of_the_tables(freedom: float, expected: float) -> None:
-    """Student's t at 97.5 %, as printed in every textbook."""
+    """Check that quantiles of Student's t at 97.5 % are those printed in every textbook."""
     assert t_quantile(0.975, freedom) == pytest.approx(expected, abs=5e-4)
 
 
 def test_the_incomplete_beta_function() -> None:
-    """I_x(1, 1) = x, I_x(a, 1) = x^a, and I_x(a, b) = 1 - I_1-x(b, a)."""
+    """Check that I_x(1, 1) = x, I_x(a, 1) = x^a, and I_x(a, b) = 1 - I_1-x(b, a)."""
     for x in (0.0, 0.1, 0.5, 0.9, 1.0):
         assert incomplete_beta(x, 1, 1) == pytest.approx(x)
         assert incomplete_beta(x, 3.5, 1) == pytest.approx(x**3.5)
@@ -32,7 +32,7 @@ def test_the_incomplete_beta_function() -> None:
 
 
 def correlated(rng: random.Random, count: int, correlation: float) -> list[float]:
-    """Step times of one recording: consecutive ones resemble each other."""
+    """Draw step times of one recording, of which consecutive ones resemble each other."""
     times, deviation = [], rng.gauss(0, 1)
     for _ in range(count):
         deviation = correlation * deviation + (1 - correlation**2) ** 0.5 * rng.gauss(0, 1)

@@ -31,7 +31,7 @@ def test_other_names_tell_no_direction() -> None:
 
 
 def test_copies_of_an_xpu() -> None:
-    """Within the device it is memory work; from and to the host it is a copy."""
+    """Check that an XPU's copy within the device is memory work, and one from or to the host is a copy."""
     names = {
         "Memcpy M2D (Memory -> Device)": 0,
         "Memcpy D2D (Device -> Device)": 100,

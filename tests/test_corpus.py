@@ -69,7 +69,7 @@ def test_unlinked_idle_time(row: Row, corpus_report: Reports) -> None:
 
 @every_device
 def test_idle_time_before_the_launch_is_the_host_s(row: Row, corpus_report: Reports) -> None:
-    """Time before the launch began bounds what is blamed on the host, but for its call and for queued work."""
+    """Check that time before the launch began bounds the host's blame, but for its call and for queued work."""
     causes = next(d for d in corpus_report(row["file"]).devices if str(d.index) == row["device"]).gaps.by_cause_ns
     before_call = sum(causes[cause] for cause in HOST_CAUSES if cause != "launch-latency")
     late = int(row["idle_launch_after_gap_start_ns"]) + int(row["idle_launch_in_progress_ns"])
@@ -143,7 +143,10 @@ def test_no_kernel_moves_more_bytes_than_cache_and_clock_explain(file: str, corp
 
 @every_device
 def test_the_work_of_eager_kernels_is_known(row: Row, corpus_report: Reports) -> None:
-    """Of H100 and MI300 traces with shapes; CUDA and HIP graphs have no operators to link to."""
+    """Check that the work of eager kernels is known.
+
+    Of H100 and MI300 traces with shapes; CUDA and HIP graphs have no operators to link to.
+    """
     report = corpus_report(row["file"])
     device = next(device for device in report.devices if str(device.index) == row["device"])
     if report.trace.recorded.shapes and re.search("H100|MI300", device.name or ""):
@@ -193,6 +196,9 @@ PAIR_FILES = ["a100_sam_amg_before.json.gz", "a100_sam_amg_after.json.gz", "a100
 @pytest.mark.skipif(not PAIRS.exists(), reason="the pairs beside the corpus are absent")
 @pytest.mark.parametrize("file", PAIR_FILES)
 def test_no_kernel_of_the_pairs_does_either(file: str) -> None:
-    """They have shapes without strides, where expanded operands look dense."""
+    """Check that no kernel of the pairs is faster than memory without an explanation.
+
+    They have shapes without strides, where expanded operands look dense.
+    """
     activities = analyze(PAIRS / file).tables["activities"]
     assert activities.filter(pl.col("faster_than_memory") == "unexplained").is_empty()

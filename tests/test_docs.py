@@ -35,7 +35,7 @@ def test_pages_say_that_they_are_generated(name: str) -> None:
 
 @pytest.mark.slow
 def test_what_the_pages_claim_is_what_the_commands_print() -> None:
-    """README and tutorial, too: each command in them is run, and each example of Python."""
+    """Check that each command and each example of Python in the pages, README and tutorial does what they claim."""
     check = GENERATE.parents[1] / ".ci" / "check_docs.py"
     done = subprocess.run([sys.executable, str(check)], capture_output=True, text=True, timeout=600, check=False)
     assert (done.returncode, done.stdout + done.stderr) == (0, done.stdout + done.stderr)

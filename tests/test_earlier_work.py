@@ -57,7 +57,10 @@ def test_it_is_in_no_group_and_reported() -> None:
 
 
 def test_the_mfu_is_an_interval_as_earlier_work_may_be_products() -> None:
-    """Products of known work after 8.9 ms of work from before the recording, of which nothing is known."""
+    """Check that the MFU is an interval where earlier work may be products.
+
+    Products of known work after 8.9 ms of work from before the recording, of which nothing is known.
+    """
     dims = {"Input Dims": [[1024, 1024], [1024, 1024]], "Input type": ["float", "float"]}
     device = held([op("aten::mm", 9_000 + 100 * n - 1, 20, **dims) for n in range(1, 90)]).devices[0]
     assert device.mfu is not None
@@ -107,7 +110,10 @@ def test_event_waits_and_collectives_explain_nothing_at_the_beginning() -> None:
 @pytest.mark.sampled
 @pytest.mark.parametrize(("until", "size", "expected"), [(30_000, 8, "earlier-work"), (30_000, 40_000_000, "blocking-copy"), (9_000, 8, "blocking-copy")])  # fmt: skip
 def test_a_copy_that_waits_itself(until: int, size: int, expected: str) -> None:
-    """It is launched by the call that blocks: longer than staging its bytes takes, it waited for the device."""
+    """Check that a blocking copy that itself waits for the device is told from one that stages its bytes.
+
+    It is launched by the call that blocks: longer than staging its bytes takes, it waited for the device.
+    """
     report = analysed(
         [launch(0, 5, 1), kernel("arange", 10, 3, correlation=1)],
         [call("cudaMemcpyAsync", 100, until - 90, correlation=2), copy("DtoH (Device -> Pageable)", until, 4, correlation=2, bytes=size)],

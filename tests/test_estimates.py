@@ -95,7 +95,7 @@ def test_without_a_device_nothing_is_reported() -> None:
 
 
 def late(device: int, host: int, *, loads: bool = False) -> Report:
-    """Steps in which the CPU does something and then waits for the kernel that it launched."""
+    """Analyse steps in which the CPU does something and then waits for the kernel that it launched."""
     period = device + host + 40
     return analysed(
         [
@@ -251,7 +251,7 @@ def test_a_speed_up_curve_is_what_each_speed_up_alone_gives(name: str) -> None:
 
 @pytest.mark.parametrize(("rows", "says"), [(512, True), (8_192, False)], ids=["the CPU is behind", "the device is"])
 def test_fused_chains_spare_launches_where_the_cpu_is_behind(rows: int, says: bool) -> None:
-    """Removing the launches saves far more than removing the bytes, and the advice explains why."""
+    """Check that removing launches saves far more than removing bytes, and that the advice explains why."""
     simulation = Simulation(header={"record_shapes": 1}, seed=1)
     main = simulation.thread()
     torch = Eager(simulation, main, simulation.stream())

@@ -99,7 +99,7 @@ def outcomes(
 
 
 def files(folder: Path) -> dict[str, bytes]:
-    """Everything in the folder, by its path in it."""
+    """Return everything in the folder, by its path in it."""
     return {
         path.relative_to(folder).as_posix(): path.read_bytes() if path.is_file() else b""
         for path in folder.rglob("*")

@@ -19,7 +19,7 @@ Calls = list[tuple[Any, ...]]
 
 
 def run(calls: Calls, *, at: int = 0, number: Any = None, **place: Any) -> list[Any]:
-    """Calls (operator, shapes, dtype, duration), one kernel each, back to back on a stream from 1 ms on."""
+    """Build calls (operator, shapes, dtype, duration), one kernel each, back to back on a stream from 1 ms on."""
     events, start = [], 1000 + at
     for i, (name, dims, dtype, duration) in enumerate(calls):
         n, called = next(number or NUMBERS), at + 20 * i
@@ -44,7 +44,10 @@ def actual(report: Report, *columns: str) -> list[tuple[Any, ...]]:
 
 @pytest.mark.slow
 def test_cos_cos_goes_from_four_passes_to_two() -> None:
-    """25 million floats are 100 MB; each kernel reads and writes them in 100 us: 2 TB/s."""
+    """Check that two cosines in a row go from four passes over memory to two.
+
+    25 million floats are 100 MB; each kernel reads and writes them in 100 us: 2 TB/s.
+    """
     report = analysed(run(COS_COS))
     (row,) = report.tables["fusions"].to_dicts()
     assert (row["kind"], row["what"], row["operators"]) == ("chain", "x.cos().cos()", ">cos>cos>")
@@ -112,7 +115,10 @@ def attention(scores: list[int], probabilities: list[int] | None = None) -> Call
 
 
 def test_attention_through_memory() -> None:
-    """8 x 1000 x 1000 half scores are 16 MB, passed over six times; q, k, v and the output are 1.024 MB each."""
+    """Check that attention through memory is found, with the bytes and the time that fusing it saves.
+
+    8 x 1000 x 1000 half scores are 16 MB, passed over six times; q, k, v and the output are 1.024 MB each.
+    """
     (row,) = analysed(run(attention([8, 1000, 1000]))).tables["fusions"].to_dicts()
     fused = 2 * ATTENTION_FLOP / 312e12 * 1e9
     assert (row["kind"], row["time_ns"], row["saves_ns"]) == ("attention", 210_000, pytest.approx(210_000 - fused))
@@ -134,7 +140,10 @@ def test_what_fused_attention_would_take_is_never_more_than_it_can() -> None:
 
 
 def test_fused_attention_of_few_queries_takes_as_long_as_its_bytes() -> None:
-    """k and v are 1.024 MB each, q and the output a hundredth of that."""
+    """Check that fused attention of few queries takes as long as its bytes.
+
+    k and v are 1.024 MB each, q and the output a hundredth of that.
+    """
     q, k, v, scores = [8, 10, 64], [8, 64, 1000], [8, 1000, 64], [8, 10, 1000]
     inputs = ([q, k], [scores, []], [scores, [], []], [scores, v])
     calls = [(name, dims, *rest) for (name, _, *rest), dims in zip(attention([1]), inputs, strict=True)]
@@ -142,7 +151,7 @@ def test_fused_attention_of_few_queries_takes_as_long_as_its_bytes() -> None:
 
 
 def test_attention_by_views_of_the_scores() -> None:
-    """Scores viewed as (batch, heads, ...) for the softmax are still those scores."""
+    """Check that scores viewed as (batch, heads, ...) for the softmax are still those scores."""
     viewed = attention([2, 4, 1000, 1000], [8, 1000, 1000])
     assert actual(analysed(run(viewed)), "kind") == [("attention",)]
 

@@ -42,7 +42,7 @@ def visible(html: str) -> str:
 
 
 def outputs() -> Iterator[str]:
-    """Text, Markdown and digest of each report, and the page of the first."""
+    """Yield text, Markdown and digest of each report, and the page of the first."""
     reports = all_reports()
     for report in reports.values():
         yield from (report.summary(verbose=True), report.to_markdown(), report.to_agent_text())

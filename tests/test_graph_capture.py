@@ -66,7 +66,7 @@ def test_host_time_in_a_capture(events: list[Event], expected: list[tuple[Any, .
 
 
 def captured(kernels: int = 40) -> Report:
-    """Graphs are captured for 9 of 10 ms between two replays; captured launches have no activity."""
+    """Analyse graph captures of 9 of 10 ms between two replays; captured launches have no activity."""
     eager = [[op("aten::mm", 100 * n, 60), launched("ampere_sgemm_128x64_tn", 100 * n + 20, 100 * n + 30, 60, n + 1)] for n in range(10)]  # fmt: skip
     inside = [[op("aten::mm", 1_100 + 200 * n, 150), launch(1_110 + 200 * n, 5, 500 + n)] for n in range(kernels)]
     replay = [call("cudaGraphLaunch", 9_800, 20, correlation=900), *(

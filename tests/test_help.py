@@ -165,7 +165,7 @@ def test_every_form_of_calibrate_works(form: tuple[str, ...], tmp_path: Path, mo
 
 
 def together(forms_of_it: set[tuple[str, ...]], *, apart: tuple[set[str], ...]) -> list[list[str]]:
-    """Few commands that hold every form: none names an option twice, or options of two sets of `apart`.
+    """Return few commands that hold every form: none has an option twice or options of two sets of `apart`.
 
     >>> together({("--a", "1"), ("--a", "2"), ("--b",), ("--c",)}, apart=({"--b"}, {"--c"}))
     [['--a', '1', '--b'], ['--a', '2', '--c']]

@@ -46,7 +46,10 @@ def test_a_rule_is_well_formed(rule: HostWorkRule) -> None:
 
 
 def test_named_work_keeps_its_ranks() -> None:
-    """Added entries may stand anywhere among these."""
+    """Check that named work keeps its ranks.
+
+    Added entries may stand anywhere among these.
+    """
     ranked = (
         "data-loading",
         "compilation",

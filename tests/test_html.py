@@ -44,7 +44,7 @@ REPORTS = {
 
 
 def lanes(*events: tuple[int, int]) -> list[int]:
-    """Rows of (start, duration) events on one track."""
+    """Return the rows that (start, duration) events on one track are drawn in."""
     schema = {"start_ns": pl.Int64, "duration_ns": pl.Int64}
     track = pl.DataFrame(events, schema=schema, orient="row").with_row_index("order")
     return in_rows(track).sort("order").get_column("depth").to_list()

@@ -68,11 +68,11 @@ class Browser:
         return self.driver.find_element("css selector", f'[data-tl="{name}"]')
 
     def logs(self) -> list[str]:
-        """Messages of the console since the last look, without Bokeh's greetings."""
+        """Return messages of the console since the last look, without Bokeh's greetings."""
         return [entry["message"] for entry in self.driver.get_log("browser") if entry["level"] != "INFO"]
 
     def requests(self) -> list[str]:
-        """Addresses asked for since the last look that are not the page, in the page, or of the browser itself."""
+        """Return addresses asked for since the last look that are not the page, in it, or of the browser itself."""
         messages = [json.loads(entry["message"])["message"] for entry in self.driver.get_log("performance")]
         asked = [m["params"]["request"]["url"] for m in messages if m["method"] == "Network.requestWillBeSent"]
         own = ("file:", "data:", "about:", "blob:", "chrome:", "chrome-untrusted:")

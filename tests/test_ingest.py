@@ -517,7 +517,7 @@ def test_each_syntax_error_is_counted_and_the_header_behind_them_is_read() -> No
 
 
 def test_the_byte_of_a_syntax_error_is_that_of_the_file() -> None:
-    """Whatever stands before it: a byte order mark, other alphabets, bytes that are no UTF-8."""
+    """Check that the byte of a syntax error is the file's after a byte order mark, other alphabets or no UTF-8."""
     for name in ("k", "\u00e9\u65e5\U0001f600", "\udcff\udcc3x"):
         content = trace_bytes([PAIR]).replace(b'"k"', b'"' + name.encode("utf-8", "surrogateescape") + b'"')
         content = b"\xef\xbb\xbf" + content + b"\n"

@@ -19,7 +19,10 @@ def outside(works: tuple[str, ...]) -> list[str] | None:
 
 
 def test_layers_are_the_equal_parts_of_a_pass() -> None:
-    """From one beginning of a layer to the next: the last one has no end, so it is left out as the head is."""
+    """Check that layers are the equal parts of a pass.
+
+    From one beginning of a layer to the next: the last one has no end, so it is left out as the head is.
+    """
     assert outside(("lookup", *LAYER * 6, "head", "argmax")) == ["lookup", *LAYER, "head", "argmax"]
 
 

@@ -14,7 +14,7 @@ PEER = "PtoP (Device -> Device)"
 
 
 def copied(direction: str, *sizes: tuple[int, float]) -> list[Any]:
-    """Copies of (bytes, us)."""
+    """Build copies of (bytes, us)."""
     return [
         [call("cudaMemcpyAsync", 100 * i, 5, correlation=1 + i), copy(direction, 10 + 100 * i, us, bytes=size, correlation=1 + i)]
         for i, (size, us) in enumerate(sizes)
@@ -22,7 +22,10 @@ def copied(direction: str, *sizes: tuple[int, float]) -> list[Any]:
 
 
 def test_copies_to_the_host_take_pcie() -> None:
-    """Small copies are left out of the share: they take longer to start than to move."""
+    """Check that copies between host and device are held against the peak of PCIe.
+
+    Small copies are left out of the share: they take longer to start than to move.
+    """
     report = analysed(copied("HtoD (Pinned -> Device)", (1_000_000, 50), (1000, 5)))
     row = report.tables["copies"].row(0, named=True)
     assert (row["link"], row["link_byte_per_s"]) == ("pcie", PCIE)
@@ -54,7 +57,10 @@ def test_an_unknown_device_has_no_link() -> None:
 
 
 def test_the_fastest_collective_is_held_against_the_link() -> None:
-    """16 MB among 8 ranks: an all_reduce puts 2 * 7 / 8 of them on the bus."""
+    """Check that the fastest collective is held against the link.
+
+    16 MB among 8 ranks: an all_reduce puts 2 * 7 / 8 of them on the bus.
+    """
     inputs = {
         "Collective name": "allreduce", "In msg nelems": 4_000_000, "dtype": "Float", "Group size": 8,
         "Input Dims": [[4_000_000]], "Input type": ["float"],

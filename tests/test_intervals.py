@@ -57,7 +57,7 @@ def times(rows: Iterable[tuple[int, int]]) -> pl.DataFrame:
 
 
 def covered(rows: Iterable[Span]) -> set[tuple[int, int]]:
-    """(track, instant) of all that the spans cover."""
+    """Return (track, instant) of all that the spans cover."""
     return {(track, t) for track, start, end in rows for t in range(start, end)}
 
 
@@ -208,7 +208,7 @@ def test_one_window_clips_like_several(rows: list[Span], window: Span) -> None:
 
 
 def naive_innermost(rows: list[Span], track: int, t: int) -> int | None:
-    """Of the spans in progress the last to start, of those the shortest, of those the last row."""
+    """Find the span in progress that starts last, of those the shortest, of those the last row."""
     running = [
         (start, -end, number) for number, (on, start, end) in enumerate(rows) if on == track and start <= t < end
     ]
@@ -337,7 +337,10 @@ def test_inside_are_the_points_of_some_window(rows: list[tuple[int, int]], windo
 
 @pytest.mark.parametrize("tracks", [[0], [0, 1]])
 def test_points_need_no_order_and_no_track(tracks: list[int]) -> None:
-    """Segments of one track are searched otherwise than those of several."""
+    """Check that looked-up points need no order and no track.
+
+    Segments of one track are searched otherwise than those of several.
+    """
     segments = frame([(track, 10, 20) for track in tracks])
     where: list[tuple[int | None, int | None]] = [(0, 15), (2, 15), (None, 15), (0, None), (0, 9), (0, 10), (0, 20)]
     schema = {"track": pl.Int64, "time_ns": pl.Int64}

@@ -45,7 +45,7 @@ def test_the_schema_in_python_and_on_the_command_line_is_one() -> None:
 
 
 def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """Path of every value in a document, with only the first item of arrays."""
+    """Yield the path of every value in a document, with only the first item of arrays."""
     items = value.items() if isinstance(value, dict) else enumerate(value[:1]) if isinstance(value, list) else ()
     for key, item in items:
         yield (*path, key)
@@ -63,7 +63,7 @@ def replaced(document: Any, path: tuple[Any, ...], change: Callable[[Any, Any], 
 
 
 def accepted(document: Any, wrong: Any) -> list[tuple[Any, ...]]:
-    """Paths of the values that ``wrong`` may replace."""
+    """Return the paths of the values that ``wrong`` may replace."""
     valid = Draft202012Validator(SCHEMA).is_valid
     return [
         path
@@ -160,7 +160,7 @@ def test_the_words_of_the_schema_are_those_of_the_program() -> None:
 
 
 def described(schema: dict[str, Any], path: str = "") -> Iterator[tuple[str, str]]:
-    """Path and sentence of every field of a schema."""
+    """Yield path and sentence of every field of a schema."""
     for name, field in schema.get("properties", {}).items():
         yield f"{path}{name}", field.get("description", "")
         for inner in (field, *field.get("anyOf", ()), field.get("items", {})):

@@ -74,7 +74,10 @@ def test_the_kernels_of_an_operator_share_its_work() -> None:
 
 @pytest.mark.slow
 def test_peaks_that_the_caller_states_decide() -> None:
-    """1024 cubed in fp16 is 341 FLOP per byte."""
+    """Check that peaks that the caller states decide the bound.
+
+    1024 cubed in fp16 is 341 FLOP per byte.
+    """
     square = shaped("aten::mm", [[1024, 1024], [1024, 1024]])
     assert bounds(*square, peak_tflops={"fp16": 100}, peak_gbps=1_000) == ["compute"]
     assert bounds(*square, peak_tflops={"fp16": 1_000}, peak_gbps=1_000) == ["memory"]
@@ -128,7 +131,10 @@ def unlinked(duration: float, **args: Any) -> Any:
     ],
 )
 def test_a_kernel_without_shapes_has_the_bound_of_its_other_executions(dims: list[int], other: Any, bound: str) -> None:
-    """With the same name, grid and block, and times within a factor of two; by its name it would be compute."""
+    """Check that a kernel without shapes has the bound of its other executions.
+
+    With the same name, grid and block, and times within a factor of two; by its name it would be compute.
+    """
     assert bounds(shaped("aten::mm", [dims, [4096, 4096]]), other)[-1] == bound
 
 

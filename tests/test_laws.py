@@ -26,7 +26,7 @@ UNHURRIED = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large
 
 
 def on_traces(count: int) -> settings:
-    """Settings for ``count`` random traces."""
+    """Return settings for ``count`` random traces."""
     return settings(max_examples=examples(count), suppress_health_check=UNHURRIED)
 
 
@@ -89,7 +89,7 @@ def windows_are_their_parts(report: Report) -> None:
 
 
 def links_stay_in_their_process(report: Report) -> None:
-    """Links by correlation id stay in the process; links by flow may cross processes where the file records this."""
+    """Check that links by correlation id stay in a process; by flow they may cross where the file records this."""
     processes = report.tables["threads"].select("thread_id", "process_id")
     launches = report.tables["launches"].join(processes, on="thread_id").select("launch_id", "process_id")
     owned = report.tables["activities"].join(launches, on="launch_id").filter(pl.col("correlation").is_not_null())
@@ -161,7 +161,7 @@ def check_windows(report: Report, facts: naive.Trace) -> None:
 
 
 def check_links(report: Report, facts: naive.Trace) -> bool:
-    """By flow, where activities start together a head matches several, so any of the matching calls will do.
+    """Check links; by flow, any matching call will do, as a head matches several where activities start together.
 
     Returns whether each link is the same one: only then can what follows from links be compared.
     """
@@ -183,7 +183,7 @@ def check_links(report: Report, facts: naive.Trace) -> bool:
 
 
 def check_parts(report: Report, facts: naive.Trace, rng: random.Random) -> None:
-    """At random instants, with the launch latency that the analyser estimates."""
+    """Check the parts at random instants, with the launch latency that the analyser estimates."""
     pieces = report.tables["partition"].rows()
     if not pieces:
         return
@@ -267,7 +267,10 @@ def test_the_order_of_events_does_not_matter(trace: RandomTrace, rng: random.Ran
 @given(random_traces())
 @on_traces(8)
 def test_numbers_of_host_processes_and_threads_do_not_matter(trace: RandomTrace) -> None:
-    """Renamed alike where both are equal: that marks the main thread."""
+    """Check that the numbers of host processes and threads do not matter.
+
+    Renamed alike where both are equal: that marks the main thread.
+    """
 
     def renamed(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
         host = {"4000", "4001", "5000", "5001"}
@@ -282,7 +285,10 @@ def test_numbers_of_host_processes_and_threads_do_not_matter(trace: RandomTrace)
 @given(random_traces())
 @on_traces(8)
 def test_an_idle_thread_does_not_matter(trace: RandomTrace) -> None:
-    """It has one operator in the middle of the trace, of no duration."""
+    """Check that an idle thread does not matter.
+
+    It has one operator in the middle of the trace, of no duration.
+    """
 
     def with_thread(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
         spans = sorted(
@@ -328,7 +334,10 @@ def with_steps(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def test_annotations_on_threads_that_launch_nothing_do_not_matter_where_steps_are_marked(
     trace: RandomTrace, count: int
 ) -> None:
-    """They repeat and span everything, as a mark of steps would; but the steps are marked already."""
+    """Check that annotations on threads that launch nothing do not matter where steps are marked.
+
+    They repeat and span everything, as a mark of steps would; but the steps are marked already.
+    """
 
     def with_annotations(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
         marked = with_steps(events)

@@ -12,7 +12,7 @@ HIDDEN, WIDTH, TOKENS = 4096, 1024, 256
 
 
 def repeated(*extra: Any, count: int = 10, busy: int = 60) -> list[Any]:
-    """Equal parts of one pass, or passes: three kernels each 300 us, and what ``extra`` makes of (start, number)."""
+    """Build equal parts of a pass, or passes: 3 kernels each 300 us, and what ``extra`` makes of (start, number)."""
     return spread([
         [[make(300 * n, n) for make in extra],
          [launched(name, 300 * n + 40 + 70 * k, 300 * n + 50 + 70 * k, busy, 1_000 * n + k + 1) for k, name in enumerate(PARTS)]]
@@ -63,7 +63,7 @@ def inside(parent: Any) -> Any:
 
 
 def layers(with_lookup: bool = False, each: int = 4) -> Any:
-    """Four layers of four kernels, before the parts; where wanted each with a lookup of its own."""
+    """Build four layers of four kernels before the parts; where wanted, each has a lookup of its own."""
 
     def make(start: int, n: int) -> list[Any]:
         names = ("qkv", "attention", "output", "mlp")
@@ -81,7 +81,7 @@ ROUND = ("norm", "qkv gemm", "attention", "mlp gemm")
 
 
 def group(before: bool, each: int = 6) -> Any:
-    """Six layers of four kernels, of which the last looks up a table, at its beginning or within it; nothing else."""
+    """Return a maker of just six layers of four kernels, the last with a table lookup at its beginning or within it."""
 
     def make(start: int, n: int) -> list[Any]:
         works = [*ROUND * (each - 1), *((LOOKUP, *ROUND) if before else (*ROUND[:2], LOOKUP, *ROUND[2:]))]
@@ -203,7 +203,7 @@ def test_damaged_shapes_prove_nothing() -> None:
 
 
 def in_turns(count: int = 8, *kinds: tuple[str, ...]) -> list[Any]:
-    """Passes of several kinds in turns, each of these kernels, and each waited for."""
+    """Build passes of several kinds in turns, each of these kernels, and each waited for."""
     correlation, at, events = 0, 0, []
     for n in range(count * len(kinds)):
         events.append(call("cudaStreamSynchronize", at, 1))

@@ -8,7 +8,7 @@ from kineto import Event, analysed, call, flow, kernel, launch, notes, op
 
 
 def links(*events: Any) -> dict[str, str | None]:
-    """Kernel -> start of its launch in microseconds and the launch's name."""
+    """Map each kernel to the start of its launch in microseconds and the launch's name."""
     tables = analysed(*events).tables
     calls = {row: f"{name}@{start / 1_000:g}" for row, name, start in
              tables["host_events"].select("event_id", "name", "start_ns").iter_rows()}  # fmt: skip
@@ -76,7 +76,10 @@ def test_a_correlation_id_goes_before_a_flow() -> None:
 
 
 def test_flows_never_cross_processes() -> None:
-    """Arrow 5 of process 2 ends at another device, and process 2 comes first in the file."""
+    """Check that flows never cross processes.
+
+    Arrow 5 of process 2 ends at another device, and process 2 comes first in the file.
+    """
     theirs, yours = launch(1, 1, 0, pid=2, tid=2), kernel("far", 9, 1, device=1)
     ours, mine = launch(0, 1, 0, pid=1, tid=1), kernel("k", 9, 1)
     numbered = [launch(3, 1, 6, pid=2, tid=2), kernel("far6", 12, 1, correlation=6, device=1),
@@ -95,7 +98,7 @@ def two_processes(lead: int, other_lead: int) -> list[Event]:
 
 
 def owners(events: list[Event | list[Event]]) -> set[str | None]:
-    """Processes whose launches the activities are linked to."""
+    """Return the processes whose launches the activities are linked to."""
     tables = analysed(*events).tables
     joined = (
         tables["activities"]

@@ -127,7 +127,7 @@ def test_without_a_regime_it_says_what_to_record(status: str) -> None:
 
 
 def fed(period: int = 2_000) -> Report:
-    """Ten iterations: the CPU runs 12 kernels ahead, then reads a value back and loads data."""
+    """Build ten iterations: the CPU runs 12 kernels ahead, then reads a value back and loads data."""
     loader = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
     return analysed([
         [[[op("aten::relu", period * n + 10 * k, 8), launched(GEMM, period * n + 10 * k + 2, period * n + 100 + 60 * k, 60, 100 * n + k + 1)]

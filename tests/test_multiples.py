@@ -28,7 +28,7 @@ pytestmark = [
 
 
 def taken(folder: Path, content: bytes) -> tuple[int, int, int]:
-    """Bytes of peak memory, JSON and page of the command on a file."""
+    """Return the bytes of peak memory, JSON and page of the command on a file."""
     folder.mkdir()
     (folder / "t.json").write_bytes(content)
     arguments = ["t.json", "--format", "json", "-o", "out.json", "--report", "page.html", "--no-cache"]

@@ -63,7 +63,7 @@ def edited(document: dict[str, Any], place: tuple[Any, ...], value: Any) -> dict
 
 
 def edits(document: dict[str, Any], count: int) -> Iterator[dict[str, Any]]:
-    """So many different edits of the document; the same in each run."""
+    """Yield ``count`` different edits of the document, the same in each run."""
     choose = random.Random(19)
     everywhere = list(places(document))
     for _ in range(count):

@@ -35,7 +35,7 @@ def owners_sum_to_the_steps(report: Report) -> None:
 
 
 def naive_owners(report: Report, device: int) -> set[Interval]:
-    """Owners of the elementary intervals of a device's window, by the definition."""
+    """Return the owners of the elementary intervals of a device's window, by the definition."""
     activities = report.tables["activities"].filter(pl.col("device") == device)
     spans = [
         (WORK.index(bound), start, row, start + duration, bound)

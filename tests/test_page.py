@@ -372,7 +372,7 @@ def test_the_roofline_shows_kernels_of_known_work_under_the_roofs_of_their_peaks
 
 
 def roofed(peaks: list[tuple[str, str, float]]) -> Report:
-    """Kernels of these groups, types and peaks."""
+    """Build a report on kernels of these groups, types and peaks."""
     rows = [
         {"device": 0, "name": f"{group} {dtype}", "group": group, "dtype": dtype, "time_ns": 1000, "achieved_flop_per_s": 1e13,
          "intensity_flop_per_byte": 10.0 + place, "peak_flop_per_s": peak, "roof_ratio": 0.5}

@@ -45,7 +45,7 @@ def page(browser: Browser) -> Iterator[Browser]:  # noqa: F811
 
 
 def rows(page: Browser, table: str) -> list[str]:
-    """Texts of the first cells of the rows that a table shows."""
+    """Return the texts of the first cells of the rows that a table shows."""
     cells = page.driver.find_elements("css selector", f"#{table}-rows tr:not([hidden]) td:first-child")
     return [cell.text for cell in cells]
 
@@ -520,7 +520,10 @@ def test_every_table_has_csv_and_none_scrolls_from_1280_pixels_on(page: Browser,
 
 
 def test_paper_is_no_wider_than_its_text(page: Browser) -> None:
-    """Chromium shrinks a whole document whose tables are wider than the paper."""
+    """Check that a printed page is no wider than the text area of the paper.
+
+    Chromium shrinks a whole document whose tables are wider than the paper.
+    """
     page.open(gpu_report(40, 3))
     page.run("dispatchEvent(new Event('beforeprint'))")
     page.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})

@@ -241,7 +241,7 @@ def test_a_planted_cause_is_found_again_and_nothing_else_moves(name: str, loop: 
 
 
 def unknown_ratio(report: Report) -> float:
-    """Share of the host's idle time that has no name."""
+    """Return the share of the host's idle time that has no name."""
     by_cause = causes(report)
     return by_cause["host-unknown"] / sum(by_cause[cause] for cause in HOST_CAUSES)
 

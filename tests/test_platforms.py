@@ -24,7 +24,7 @@ SAMPLE = ROOT / "sample_traces" / "synthetic_overhead_launch.json.gz"
 
 
 def stream(encoding: str, errors: str = "strict") -> io.TextIOWrapper:
-    """Standard output as Windows opens it: a code page, and CRLF at the end of lines."""
+    """Return standard output as Windows opens it: a code page, and CRLF at the end of lines."""
     return io.TextIOWrapper(io.BytesIO(), encoding=encoding, errors=errors, newline="\r\n")
 
 
@@ -59,7 +59,10 @@ main(sys.argv[1:])
 @pytest.mark.slow
 @pytest.mark.parametrize("verb", ["report", "compare", "whatif", "ranks", "doctor"])
 def test_no_file_is_read_or_written_in_the_code_page_of_the_machine(verb: str, tmp_path: Path) -> None:
-    """Python warns of each file that is opened without an encoding: on Windows it would be cp1252."""
+    """Check that no file is read or written in the code page of the machine.
+
+    Python warns of each file that is opened without an encoding: on Windows it would be cp1252.
+    """
     words = {
         "report": [SAMPLE, "--tables", "tables", "--tables-format", "csv", "-o", "out.json", "--format", "json"],
         "compare": ["compare", SAMPLE, SAMPLE, "--html", "page.html", "-o", "out.md"],

@@ -34,7 +34,7 @@ print(json.dumps({"json": document, "schema": ta.json_schema(), "text": report.s
 
 @pytest.fixture
 def afresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
-    """Plug-ins that are determined anew; the other tests keep theirs."""
+    """Determine plug-ins anew; the other tests keep theirs."""
     monkeypatch.setattr(plugins, "_settled", [])
     monkeypatch.setattr(plugins, "_problems", {})
     monkeypatch.setattr(plugins, "_owners", {})

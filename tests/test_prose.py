@@ -104,7 +104,7 @@ def test_names_of_tests_say_something(path: Path) -> None:
 
 
 def test_no_jargon() -> None:
-    """Renamed words no longer occur in any text that people read: docs, code, comments, tests."""
+    """Check that renamed words no longer occur in any text that people read: docs, code, comments, tests."""
     places = [path for folder in (*FOLDERS, "tests") for kind in PROSE for path in (ROOT / folder).rglob(kind)]
     lines = []
     for path in sorted({*places, *ROOT.glob("*.md")}):

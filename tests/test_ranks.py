@@ -46,7 +46,7 @@ def everyone(size: int) -> list[list[int]]:
 
 
 def data_parallel(size: int, late: Callable[[int, int], int], **clocks: Any) -> Made:
-    """Ranks that work 20 ms, meet, work 10 ms and meet again, ten times."""
+    """Build a job of ranks that work 20 ms, meet, work 10 ms and meet again, ten times."""
     program = [("work", 20 * MS), ("meet", everyone(size)), ("work", 10 * MS), ("meet", everyone(size))]
     return job(size, 10, program, late, **clocks)
 
@@ -84,7 +84,10 @@ def test_a_planted_straggler_is_named_whatever_was_recorded(size: int, recorded:
 
 
 def test_collectives_of_a_graph_are_matched_by_ends_beside_others() -> None:
-    """Kernels launched by a CUDA graph record no group, no sequence number and no message size."""
+    """Check that collectives of a graph are matched by their ends beside others.
+
+    Kernels launched by a CUDA graph record no group, no sequence number and no message size.
+    """
     made = data_parallel(16, late_rank(5), **CLOCKS)
     in_graph = pl.int_range(pl.len()) % 2 == 1
     unsaid = [pl.when(~in_graph).then(name).alias(name) for name in ("group", "seq", "dtype", "elements", "group_size")]
@@ -227,7 +230,7 @@ def test_a_job_without_sends_has_no_pipeline() -> None:
 
 @pytest.mark.parametrize("recorded", [{}, {"seq": False}, {"seq": False, "grouped": False}])
 def test_a_job_in_parts_says_what_the_whole_says(recorded: dict[str, bool]) -> None:
-    """Spooled by step, and with clocks aligned by a sample, a job has the verdict that it has in one piece."""
+    """Check that a job spooled by step, with clocks aligned by a sample, has the verdict that it has in one piece."""
     tensor = [[4 * i + j for j in range(4)] for i in range(4)]
     data = [[4 * i + j for i in range(4)] for j in range(4)]
     program = [("work", 20 * MS), ("meet", tensor), ("work", 10 * MS), ("meet", data)] * 3
@@ -244,7 +247,10 @@ def test_a_job_in_parts_says_what_the_whole_says(recorded: dict[str, bool]) -> N
 
 @pytest.mark.parametrize("recorded", [{}, {"seq": False, "grouped": False}])
 def test_a_job_without_steps_is_reduced_in_parts_too(recorded: dict[str, bool]) -> None:
-    """Memory is bounded without marks of steps: by what rows share, else by their place among all of a rank."""
+    """Check that a job without steps is reduced in parts too.
+
+    Memory is bounded without marks of steps: by what rows share, else by their place among all of a rank.
+    """
     tensor = [[4 * i + j for j in range(4)] for i in range(4)]
     program = [("work", 20 * MS), ("meet", tensor), ("work", 10 * MS), ("meet", [list(range(16))])]
     made = job(16, 30, program, late_rank(5), **CLOCKS)
@@ -286,7 +292,7 @@ def test_a_large_job_is_aligned_by_whole_collectives() -> None:
 
 
 def joined_rows(made: Made) -> pl.DataFrame:
-    """`ROWS` of all ranks."""
+    """Return the `ROWS` of all ranks."""
     together = joined(summaries(made))
     with closing(together.collectives) as spool:
         return spool.sample()
@@ -390,7 +396,10 @@ def test_groups_without_a_common_rank_leave_clocks_apart() -> None:
     recorded=st.sampled_from([{}, {"seq": False}, {"seq": False, "grouped": False}]),
 )
 def test_laws(size: int, delays: list[int], recorded: dict[str, bool]) -> None:
-    """Waits are never negative, wait and transfer are the duration, and ranks sum to the job; truth is arithmetic."""
+    """Check that waits, transfers and sums over ranks obey their laws.
+
+    Waits are never negative, wait and transfer are the duration, and ranks sum to the job; truth is arithmetic.
+    """
     program = [("work", 20 * MS), ("meet", everyone(size))]
     made = job(size, 3, program, lambda rank, step: delays[3 * rank + step])
     report = judge(summaries(made, **recorded))
@@ -408,7 +417,7 @@ def test_laws(size: int, delays: list[int], recorded: dict[str, bool]) -> None:
 
 
 def uncharged(late: Any, slots: Any, cut: int = 0) -> Any:
-    """Lateness as `Lateness` charges it, collectives by ranks, the first ``cut`` collectives in a part of their own."""
+    """Return the lateness that `Lateness` charges, collectives by ranks, the first ``cut`` in a part of their own."""
     count, ranks = late.shape
     job = Lateness(ranks)
     job._charged_then = np.zeros((ranks, 1 + int(slots.max())), dtype=np.int64)
@@ -519,7 +528,7 @@ def test_the_header_comes_before_the_name(says: int | None, world: int | None, p
 
 
 def named(made: Made, name: Callable[[int], str], later_ns: int = 0) -> list[RankSummary]:
-    """Summaries of the ranks of a job, their paths as given."""
+    """Return the summaries of the ranks of a job, with their paths as given."""
     parts = [from_bytes(content) for content in summaries(made)]
     return [replace(part, path=name(part.rank or 0), base_ns=part.base_ns + later_ns) for part in parts]
 
@@ -705,7 +714,10 @@ def test_columns_come_back_as_they_were(rows: list[dict[str, Any]]) -> None:
 
 @pytest.mark.slow
 def test_traces_of_ranks_say_what_was_made(tmp_path: Path) -> None:
-    """From trace to verdict: the straggler, the operator that makes it late, the waits, a cut file."""
+    """Check that traces of ranks say what was made.
+
+    From trace to verdict: the straggler, the operator that makes it late, the waits, a cut file.
+    """
     program = [("work", 20 * MS), ("meet", everyone(4)), ("work", 10 * MS), ("meet", everyone(4))]
     made = job(4, 6, program, late_rank(1, 15 * MS), ranks_per_host=2, offsets={"host1": 3_000_000})
     paths = write_traces(made, tmp_path)

@@ -131,7 +131,7 @@ def test_the_command_on_a_folder_of_traces(tmp_path: Path) -> None:
 
 
 def children() -> set[int]:
-    """Workers that this process started and that still run; Python's resource tracker outlives them."""
+    """Return the running workers that this process started, without Python's resource tracker, which outlives them."""
     own = set()
     for folder in Path("/proc").glob("[0-9]*"):
         try:

@@ -94,7 +94,10 @@ def test_what_gloo_marks(folder: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.skipif(not corpus_rows(), reason="the corpus ($TRACE_CORPUS) is absent")
 def test_two_real_ranks_of_128() -> None:
-    """Filtered traces without hosts, groups' members or numbers: half of the collectives match, by their ends alone."""
+    """Check that collectives of two recorded ranks of 128 are matched by their ends.
+
+    Filtered traces without hosts, groups' members or numbers: half of the collectives match, by their ends alone.
+    """
     report = ta.analyze_ranks([CORPUS / f"sampled_128ranks_rank{rank}.json.gz" for rank in (0, 1)], workers=1)
     assert [(problem.kind, problem.rank) for problem in report.problems] == [("missing", n) for n in range(2, 128)]
     assert report.job.sentence.startswith("Of the 2 ranks at hand: ")

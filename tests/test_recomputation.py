@@ -73,14 +73,17 @@ def test_the_forward_pass_itself_is_not_again() -> None:
 
 
 def test_a_backward_pass_that_is_differentiated_repeats_nothing() -> None:
-    """With create_graph the backward operators record too, but with shapes that no forward operator had."""
+    """Check that a backward pass that is differentiated repeats nothing.
+
+    With create_graph the backward operators record too, but with shapes that no forward operator had.
+    """
     numbers = count(2)
     other = [product(110 + 20 * i, next(numbers), sequence=5, dims=[[64 + i, 64], [64, 64]]) for i in range(3)]
     assert again(analysed(product(0, 1, sequence=1), node("MmBackward0", 100, 200), other)) == []
 
 
 def products(durations: list[int]) -> Report:
-    """Products of 440.5 us at peak, each under another name."""
+    """Build a report on products of 440.5 us at peak, each under another name."""
     return analysed(
         [
             [op("aten::mm", 20 * i, 10, **{"Input Dims": SHAPES, "Input type": ["c10::Half"] * 2}), launch(20 * i + 2, 5, i + 1),

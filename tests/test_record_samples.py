@@ -23,7 +23,7 @@ SMALL = 1 / 256
 
 
 def compiled_if_possible(name: str) -> object:
-    """Workloads that compile need a compiler, and warn of what torch's own code does on the way."""
+    """Mark workloads that compile: they need a compiler, and torch's own code warns on the way."""
     if "compiled" not in name:
         return name
     compiler = any(map(shutil.which, (os.environ.get("CXX", "c++"), "g++", "clang++")))

@@ -15,7 +15,7 @@ GEMM = "ampere_fp16_s16816gemm_fp16_128x64"
 
 
 def frames(count: int, start: float, apart: float, *, lasts: float = 0.1) -> list[object]:
-    """Python frames one after the other."""
+    """Build Python frames one after the other."""
     return [python(f"a.py({n % 9}): f", start + apart * n, lasts) for n in range(count)]
 
 
@@ -32,7 +32,7 @@ def test_events_that_follow_each_other_show_the_cost() -> None:
 
 
 def lookups(count: int, start: float, apart: float, *, category: str = "cuda_runtime") -> list[object]:
-    """Calls that look something up, one after the other."""
+    """Build calls that look something up, one after the other."""
     name = "cudaDeviceGetAttribute" if category == "cuda_runtime" else "cuCtxGetCurrent"
     return [call(name, start + apart * n, 0.1, category=category) for n in range(count)]
 
@@ -49,7 +49,10 @@ def test_calls_that_look_something_up_show_what_recording_a_call_costs() -> None
 
 
 def test_runtime_calls_delay_a_launch_too() -> None:
-    """Between two launches 60 lookups at 600 ns and the launch itself: of 66 us before the launch, 36.6 us are recording."""
+    """Check that runtime calls delay a launch too.
+
+    Between two launches 60 lookups at 600 ns and the launch itself: of 66 us before the launch, 36.6 us are recording.
+    """
     loop = [
         [lookups(60, 100 * n, 0.6), launched(GEMM, 100 * n + 52, 100 * n + 58, 30, n + 1)] for n in range(12)
     ]  # fmt: skip
@@ -61,7 +64,10 @@ def test_runtime_calls_delay_a_launch_too() -> None:
 
 
 def test_a_kind_of_event_that_a_coarse_clock_measures_as_nothing_is_not_named() -> None:
-    """Frames are 1 us apart; of lookups, most begin in the same microsecond as the one before."""
+    """Check that a kind of event that a coarse clock measures as nothing is not named.
+
+    Frames are 1 us apart; of lookups, most begin in the same microsecond as the one before.
+    """
     loop = [
         [frames(20, 100 * n, 1), [call("cudaDeviceGetAttribute", 100 * n + 30, 0) for _ in range(20)],
          launched(GEMM, 100 * n + 52, 100 * n + 58, 30, n + 1)]
@@ -87,7 +93,7 @@ def test_few_events_show_nothing_and_slow_ones_no_least() -> None:
 
 
 def late(count: int = 12, *, events: int = 100, period: float = 100.0, busy: float = 30.0) -> list[object]:
-    """Iterations in which ``events`` Python frames, 0.5 us each, stand before a launch."""
+    """Build iterations in which ``events`` Python frames, 0.5 us each, stand before a launch."""
     return [
         [frames(events, period * n, 0.5), launched(GEMM, period * n + 0.5 * events + 2, period * n + 0.5 * events + 8, busy, n + 1)]
         for n in range(count)
@@ -95,7 +101,10 @@ def late(count: int = 12, *, events: int = 100, period: float = 100.0, busy: flo
 
 
 def test_a_late_launch_is_late_by_the_events_since_the_previous_one() -> None:
-    """Between two launches 100 frames at 500 ns: of the gap's 66 us before the launch, 50 us are recording."""
+    """Check that a late launch is late by the events since the previous one.
+
+    Between two launches 100 frames at 500 ns: of the gap's 66 us before the launch, 50 us are recording.
+    """
     report = analysed(late())
     estimate = unbiased(report)
     assert estimate.method == "estimated"
@@ -109,7 +118,11 @@ def test_a_late_launch_is_late_by_the_events_since_the_previous_one() -> None:
 
 @pytest.mark.slow
 def test_what_delayed_a_launch_counts_once_where_launches_are_out_of_order() -> None:
-    """Kernel 5 starts before its launch, which comes after that of kernel 6 (and is of step 7): nothing is left to delay kernel 6."""
+    """Check that what delayed a launch counts once where launches are out of order.
+
+    Kernel 5 starts before its launch, which comes after that of kernel 6 (and is of step 7): nothing is left to delay
+    kernel 6.
+    """
     rows = [[annotation(f"ProfilerStep#{n}", 100 * n, 99.9), *iteration] for n, iteration in enumerate(late(120))]
     rows[5] = [annotation("ProfilerStep#5", 500, 99.9), frames(100, 500, 0.5), launched(GEMM, 720, 558, 30, 6)]
     events = [unbiased(analysed(rows, step=n)).events for n in (6, 7)]

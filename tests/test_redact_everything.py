@@ -46,7 +46,7 @@ def planted(value: Any, secrets: Iterator[str], keep: frozenset[str] = frozenset
 
 
 def secrets() -> Iterator[str]:
-    """Secrets of all shapes, again and again, each another word."""
+    """Yield secrets of all shapes, again and again, each another word."""
     number = 0
     while True:
         for form in FORMS:
@@ -77,7 +77,7 @@ def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def inflated(page: str) -> Iterator[str]:
-    """Everything that a page holds compressed."""
+    """Yield everything that a page holds compressed."""
     for packed in re.findall(r'<script type="text/plain"[^>]*>([A-Za-z0-9+/=\s]+)</script>', page):
         yield zlib.decompress(base64.b64decode(packed), -15).decode("utf-8", "replace")
 
@@ -112,7 +112,7 @@ def test_no_byte_that_is_written_holds_a_secret(trace: Path, tmp_path: Path, mon
 
 @pytest.mark.slow
 def test_the_trace_is_full_of_secrets(trace: Path) -> None:
-    """Without --redact they are everywhere, so that the test above can fail."""
+    """Check that the trace is full of secrets without --redact, so that the test above can fail."""
     shown = CliRunner().invoke(main, [str(trace), "--no-report", "--format", "json"]).stdout
     assert shown.lower().count(PLANT.lower()) > 20
 
@@ -203,7 +203,10 @@ def test_no_other_verb_writes_a_secret(
 @pytest.mark.slow
 @pytest.mark.parametrize("form", ["text", "json", "markdown"])
 def test_the_report_on_a_job_holds_no_secret(form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Hosts, folders, process groups, kernels and operators of all ranks, and what a file that is no trace begins with."""
+    """Check that the report on a job holds no secret.
+
+    Hosts, folders, process groups, kernels and operators of all ranks, and what a file that is no trace begins with.
+    """
     made = job(4, 4, [("work", 20 * MS), ("meet", [list(range(4))])], lambda rank, step: 9 * MS * (rank == 2))
     folder, out = tmp_path / f"my {PLANT} job", tmp_path / "out"
     for place in (folder, out):

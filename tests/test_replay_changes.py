@@ -82,20 +82,20 @@ def program() -> Replay:
 
 
 def calls(replay: Replay, *names: str) -> Flags:
-    """Which calls have these names."""
+    """Return which calls have these names."""
     events = replay._report.tables["host_events"].get_column("name").cast(str).to_list()
     return np.array([events[event] in names for event in replay.graph.recorded.calls.event])
 
 
 def of_calls(replay: Replay, kind: int, *names: str) -> Flags:
-    """Which edges of a kind belong to calls of these names."""
+    """Return which edges of a kind belong to calls of these names."""
     own = replay.graph.kind == kind
     own[own] = calls(replay, *names)[replay.graph.ref[own]]
     return own
 
 
 def of_activities(replay: Replay, kind: int, chosen: Flags) -> Flags:
-    """Which edges of a kind belong to the chosen activities."""
+    """Return which edges of a kind belong to the chosen activities."""
     own = replay.graph.kind == kind
     own[own] = chosen[replay.graph.ref[own]]
     return own
@@ -107,7 +107,7 @@ def column(replay: Replay, name: str) -> list[object]:
 
 
 def having(replay: Replay, name: str, *values: object) -> Flags:
-    """Which activities have one of the values in a column."""
+    """Return which activities have one of the values in a column."""
     return np.array([value in values for value in column(replay, name)])
 
 
@@ -186,7 +186,10 @@ def test_pinned_copies_are_enqueued_as_fast_as_those_that_are_pinned() -> None:
 
 
 def test_a_call_that_stages_bytes_only_enqueues_where_they_are_pinned() -> None:
-    """Calls of 400 us that return 150 us after their copy: they do not wait for it."""
+    """Check that a call that stages bytes only enqueues where they are pinned.
+
+    Calls of 400 us that return 150 us after their copy: they do not wait for it.
+    """
     replay = Replay.of(
         analysed(
             [
@@ -219,7 +222,7 @@ def test_prefetched_data_takes_no_time_but_a_step_no_less_than_its_loading_over_
 
 
 def resizing(first: str, second: str) -> Replay:
-    """Six steps of 6 ms, in which Python collects garbage and an operator resizes images before the launch."""
+    """Replay six steps of 6 ms: Python collects garbage and an operator resizes images before the launch."""
     rows = [
         [annotation(f"ProfilerStep#{n}", 6_000 * n, 6_000), python(first, 6_000 * n + 100, 2_000),
          op_row(second, 6_000 * n + 2_200, 3_000), op_row("aten::mm", 6_000 * n + 5_300, 60),
@@ -408,7 +411,10 @@ def test_fused_chains_move_less_and_are_launched_once() -> None:
 
 
 def test_before_a_launch_that_is_spared_a_long_stretch_does_something_else_as_well() -> None:
-    """Five milliseconds of Python in the middle of each chain stay, but for what a launch needs."""
+    """Check that before a launch that is spared, a long stretch does something else as well.
+
+    Five milliseconds of Python in the middle of each chain stay, but for what a launch needs.
+    """
     simulation = Simulation(header={"record_shapes": 1}, seed=3, python_frames=True)
     main = simulation.thread()
     torch = Eager(simulation, main, simulation.stream(), BF16)
@@ -481,7 +487,10 @@ POINTWISE = "void at::native::vectorized_elementwise_kernel<4, at::native::Some<
     ],
 )
 def test_sixteen_bits_halve_what_is_converted(operator: str, name: str, trains: bool, factor: float) -> None:
-    """Beside a matmul in FP32; memory limits all kernels. In training, autocast runs some operators in FP32."""
+    """Check that sixteen bits halve what is converted.
+
+    Beside a matmul in FP32; memory limits all kernels. In training, autocast runs some operators in FP32.
+    """
     shapes = {"Input Dims": [[4096, 4096]] * 2, "Input type": ["float"] * 2}
     rows = [
         [annotation(f"ProfilerStep#{n}", 2_000 * n, 2_000),

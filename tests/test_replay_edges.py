@@ -15,7 +15,7 @@ from trace_analyzer.replay.prediction import Replay
 
 
 def copied(direction: str, copy_ends_before_call: int, length: int = 100) -> Replay:
-    """Copies of pageable memory by calls of 400 us, each between two kernels."""
+    """Replay copies of pageable memory by calls of 400 us, each between two kernels."""
     return Replay.of(
         analysed(
             [
@@ -49,7 +49,10 @@ def test_a_call_that_returns_long_after_its_copy_to_the_device_did_not_wait_for_
 
 @pytest.mark.parametrize("target", ["cpu", "gpu"])
 def test_a_round_trip_of_staged_copies_leads_back(target: str) -> None:
-    """On a device twice as fast, copies end long before the calls that stage their bytes."""
+    """Check that a round trip of staged copies leads back.
+
+    On a device twice as fast, copies end long before the calls that stage their bytes.
+    """
     assert copied("HtoD (Pageable -> Device)", -45, 300).round_trip_of(target) < 0.001
 
 
@@ -117,7 +120,10 @@ def test_launches_and_returns_between_waits_are_as_fast_as_the_cpu() -> None:
 
 
 def test_each_hand_over_is_as_fast_as_the_cpu() -> None:
-    """Threads that take turns: all that they take halves with a CPU twice as fast."""
+    """Check that each hand-over is as fast as the CPU.
+
+    Threads that take turns: all that they take halves with a CPU twice as fast.
+    """
     costs = Costs(hand_over_ns=40_000)
 
     def step_ns(costs: Costs) -> Replay:

@@ -59,7 +59,7 @@ def test_a_contradiction_lowers_the_confidence_by_a_level(confidence: str, then:
 
 
 def paced(host: int, device: int) -> Report:
-    """Steps of ten kernels, each launched at the end of an operator of its own, behind which the CPU does not wait."""
+    """Build steps of ten kernels, each launched at the end of its own operator, for which the CPU does not wait."""
     period = max(host, device)
     return analysed(
         [
@@ -83,7 +83,10 @@ def test_a_busy_device_that_keeps_up_with_the_cpu_is_not_the_limit(device: int, 
 
 
 def test_a_file_without_the_calls_that_wait_is_not_replayed() -> None:
-    """PyTorch orders each collective by events: where none is left and the arrows are gone too, waits look like work."""
+    """Check that a file without the calls that wait is not replayed.
+
+    PyTorch orders each collective by events: where none is left and the arrows are gone too, waits look like work.
+    """
     collective = "ncclDevKernel_AllReduce_Sum_f32_RING_LL"
     rounds = [
         [

@@ -113,7 +113,10 @@ def test_launches_behind_queued_work_say_nothing_of_the_latency() -> None:
 
 @pytest.mark.parametrize(("length", "takes"), [(15, [12, 12, 12, 12]), (15.1, [11.667] * 3 + [21.767])])
 def test_a_long_call_does_something_else_first(length: float, takes: list[float]) -> None:
-    """Over three medians its length counts, with the usual time behind a call."""
+    """Check that a long call does something else first.
+
+    Over three medians its length counts, with the usual time behind a call.
+    """
     work = launches([10, 12, 13, 13 if length <= 15 else 22])
     made = calls(4, [5, 5, 5, length])
     assert latencies(work, made) == takes
@@ -205,7 +208,10 @@ def test_a_launch_that_waits_for_another_stream_says_nothing_of_the_latency() ->
 
 
 def test_what_is_later_than_a_wait_usually_takes_is_unexplained() -> None:
-    """It starts 50 us after the end that it waited for, where 1 us is usual."""
+    """Check that what is later than a wait usually takes is unexplained.
+
+    It starts 50 us after the end that it waited for, where 1 us is usual.
+    """
     work = late(810, 760)
     links = device_edges(recorded(work, calls(4)), fitted=[row.call != 3 for row in work])
     assert (links.rest / US).tolist() == [49.0 if row.call == 3 else 0.0 for row in work]
@@ -229,7 +235,7 @@ def gap_weights(work: list[Work], made: list[Made], **options: list[bool]) -> li
 
 
 def row_of(gaps: list[float], *, launched: float = 1, kinds: list[int] | None = None) -> tuple[list[Work], list[Made]]:
-    """Kernels of 50 us with these gaps between them, all launched at the beginning."""
+    """Build kernels of 50 us with these gaps between them, all launched at the beginning."""
     work, at = [], 100.0
     for n, gap in enumerate([0, *gaps]):
         at += gap
@@ -279,7 +285,7 @@ def test_unlinked_work_was_queued() -> None:
 
 
 def handing(lag: float, *, awaits: int = -1, waiting: int = -1, wait_thread: int = 0) -> tuple[list[Work], list[Made]]:
-    """Twice work on stream 0, a wait for it, and work on stream 1 which starts ``lag`` after it."""
+    """Build twice work on stream 0, a wait for it, and work on stream 1 which starts ``lag`` after it."""
     work: list[Work] = []
     made: list[Made] = []
     for n in range(2):
@@ -332,7 +338,10 @@ def test_a_wait_names_the_stream_that_it_holds_back() -> None:
 
 
 def test_a_wait_for_what_had_not_ended_was_none() -> None:
-    """Recorded work is evidence: an activity that started before the other one ended did not wait for it."""
+    """Check that a wait for what had not ended was none.
+
+    Recorded work is evidence: an activity that started before the other one ended did not wait for it.
+    """
     work = [Work(10, 210, call=0), Work(100, 300, call=2, track=1)]
     assert wait_edges(work, [Made(0, 5), Made(20, 22, WAIT), Made(30, 35)]) == []
 
@@ -363,7 +372,7 @@ def late(starts: float, ended: float, *, track: int = 1, device: int = 0) -> lis
 
 
 def bound(work: list[Work], made: list[Made]) -> list[tuple[float, float]]:
-    """(end, start) of inferred waits, us."""
+    """Return the inferred waits as (end, start), us."""
     recording = recorded(work, made)
     links = device_edges(recording, fitted=[row.call != 3 for row in work]).wait
     assert links.inferred is not None
@@ -400,7 +409,10 @@ def bound(work: list[Work], made: list[Made]) -> list[tuple[float, float]]:
     ],
 )  # fmt: skip
 def test_what_is_late_waited_for_what_just_ended_elsewhere(starts: float, ended: float, waited: bool) -> None:
-    """It could start 10 us after its launch, at 3,010 us."""
+    """Check that what is late waited for what just ended elsewhere.
+
+    It could start 10 us after its launch, at 3,010 us.
+    """
     assert bound(late(starts, ended), calls(4)) == ([(3_000 + ended, 3_000 + starts)] if waited else [])
 
 
@@ -484,7 +496,7 @@ def test_a_launch_that_waited_for_room_counts_from_the_end_of_its_call() -> None
 
 
 def full_queue(*, waits: int, depth: int = 500, length: float = 100, freed: float = 5) -> tuple[list[Work], list[Made]]:
-    """Launches of 5 us up to a depth, then ``waits`` that return ``freed`` after a kernel started, ``length`` long."""
+    """Build launches of 5 us to a depth, then ``waits`` of ``length`` that return ``freed`` after a kernel starts."""
     made = [Made(10 * n, 10 * n + 5) for n in range(depth)]
     work, begin = [], 10.0 * depth + 10
     for n in range(waits):
@@ -527,7 +539,7 @@ def test_a_wait_for_room_takes_over_40_us(length: float, blocked: int) -> None:
 
 @pytest.mark.parametrize(("count", "length", "blocked"), [(10, 10.5, 10), (9, 10.5, 0), (10, 10, 0), (10, 50.1, 10)])
 def test_ten_calls_alike_waited_even_if_not_for_long(count: int, length: float, blocked: int) -> None:
-    """They return whenever as many are queued, each over twice as long as usual."""
+    """Check that ten calls waited that return when as many are queued, each over twice as long as usual."""
     room = queued(recorded(*full_queue(waits=count, length=length)))
     assert int((~room.hidden).sum()) == blocked
 
@@ -630,7 +642,10 @@ def test_a_call_waits_for_what_was_launched_before(kind: int) -> None:
 def test_what_ends_after_a_call_or_long_before_its_return_was_not_awaited(
     kind: int, returned: float, waits_: list[int]
 ) -> None:
-    """Clocks differ by 1 us; events and allocating calls return within 30."""
+    """Check that what ends after a call or long before its return was not awaited.
+
+    Clocks differ by 1 us; events and allocating calls return within 30.
+    """
     assert [row[0] for row in waits(recorded(*syncing(kind, returned=returned)))] == waits_
 
 
@@ -652,7 +667,10 @@ def test_calls_that_wait_take_what_others_of_the_name_take_without() -> None:
 
 @pytest.mark.parametrize(("returned", "usual", "rest"), [(160, 60, 0), (160.1, 8, 52.1)])
 def test_the_usual_return_is_that_of_quick_ones(returned: float, usual: float, rest: float) -> None:
-    """Later than 60 us after the work, a call did something else: that is left unexplained."""
+    """Check that the usual return is that of quick ones.
+
+    Later than 60 us after the work, a call did something else: that is left unexplained.
+    """
     work, made = syncing(SYNC_DEVICE)
     made[3], made[5] = made[3]._replace(end=1_000 + returned), made[5]._replace(end=2_000 + returned)
     actual = call_returns(recorded(work, made))
@@ -763,7 +781,10 @@ def test_what_was_launched_during_a_wait_was_not_awaited() -> None:
 def test_a_copy_that_blocks_returns_after_it(
     kind: int, pageable: bool, direction: int, ends: float, waited: bool
 ) -> None:
-    """To the device, up to 60 us after; what comes from the device has arrived when its call returns."""
+    """Check that a call that blocks on a copy returns after it.
+
+    To the device, up to 60 us after; what comes from the device has arrived when its call returns.
+    """
     work = [Work(20, ends, call=0, kind=direction, pageable=pageable)]
     assert bool(waits(recorded(work, [Made(0, 100, kind)]))) == waited
 
@@ -854,7 +875,7 @@ def test_silence_without_a_launch_polls_nothing() -> None:
 
 
 def turns(*, rest: float = 300, wakes: float = 50, **options: int) -> list[Busy]:
-    """Thread 0 falls silent at 100, thread 1 works until ``100 + rest``, and thread 0 continues ``wakes`` later."""
+    """Make thread 0 fall silent at 100, thread 1 work until ``100 + rest`` and thread 0 continue ``wakes`` later."""
     thread = options.get("thread", 1)
     return [Busy(0, 100), Busy(100 + rest + wakes, 2_000), Busy(110, 100 + rest, thread=thread)]
 
@@ -870,7 +891,10 @@ def test_a_thread_goes_on_after_another_fell_silent(rest: float, wakes: float, r
 
 
 def test_a_thread_begins_after_another_fell_silent() -> None:
-    """Nothing was recorded of it before: there is no half of its silence."""
+    """Check that a thread begins after another fell silent.
+
+    Nothing was recorded of it before: there is no half of its silence.
+    """
     assert (110, 100, 10) in handed(recorded(busy=turns()))
 
 
@@ -881,7 +905,10 @@ def test_threads_of_another_process_hand_over_nothing() -> None:
 
 
 def test_a_thread_that_works_on_handed_over_nothing() -> None:
-    """It fell silent before, or only after."""
+    """Check that a thread that works on handed over nothing.
+
+    It fell silent before, or only after.
+    """
     before = [Busy(0, 100), Busy(450, 2_000), Busy(-50, 90, thread=1)]
     assert [row for row in handed(recorded(busy=before)) if row[0] == 450] == []
     still = [Busy(0, 100), Busy(450, 2_000), Busy(110, 500, thread=1)]
@@ -903,7 +930,10 @@ def test_a_silence_in_which_a_thread_polled_was_no_hand_over() -> None:
 
 
 def test_of_several_kernels_the_first_to_end_held_the_sms() -> None:
-    """And none that ended before the work was ready, or that began after it."""
+    """Check that of several kernels the first to end held the SMs.
+
+    And none that ended before the work was ready, or that began after it.
+    """
     work = [*launches([10, 10, 10]), Work(3_060, 5_000, call=3)]
     others = [Work(2_200, 3_110, track=1), Work(2_400, 3_100, track=2), Work(3_055, 3_105, track=3)]
     rows = sorted([*work, *others])

@@ -186,7 +186,10 @@ def named(match: str, confidence: float, rows: list[tuple[Any, ...]] = WHOLE) ->
 
 
 def test_without_grids_names_and_durations_must_agree() -> None:
-    """ROCm records no grids of replayed kernels; kernels that take another time are of another size."""
+    """Check that without grids names and durations must agree.
+
+    ROCm records no grids of replayed kernels; kernels that take another time are of another size.
+    """
     assert taken(analysed(eager(), replay(grids=None))) == named("names", 1.0)
     slower = taken(analysed(eager(), replay(grids=None, lasting=150)))
     assert slower == [(row[0], None, None, "names", 0.0, row[5]) for row in WHOLE]
@@ -194,7 +197,10 @@ def test_without_grids_names_and_durations_must_agree() -> None:
 
 @pytest.mark.slow
 def test_the_launches_of_a_capture_become_the_kernels_of_its_graph() -> None:
-    """In order of the nodes, whatever stream and time they ran at; memsets and copies are no kernels."""
+    """Check that the launches of a capture become the kernels of its graph.
+
+    In order of the nodes, whatever stream and time they ran at; memsets and copies are no kernels.
+    """
     assert taken(analysed(capture(), replay())) == named("capture", 1.0)
     reordered = analysed(capture(), replay(names=NAMES[::-1], grids=GRIDS[::-1], nodes=[9, 8, 7, 6]))
     assert taken(reordered)[::-1] == named("capture", 1.0)
@@ -258,7 +264,7 @@ SEQUENCES = st.lists(st.lists(st.integers(0, 2), min_size=1, max_size=9), max_si
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 1)), max_size=30), SEQUENCES)
 def test_sequences_are_found_as_by_looking(executed: list[tuple[int, int]], graphs: list[list[int]]) -> None:
-    """Whole sequences of 4 or more: the first run's position, and whether all runs agree in the call at each place."""
+    """Check that whole sequences of 4 or more are found, with the first run's position and if all agree in calls."""
     names = [name for name, _ in executed]
     calls = pl.Series([called for _, called in executed], dtype=pl.UInt64).hash()
     rows = frame(

@@ -30,7 +30,10 @@ def product(
 
 
 def test_a_product_against_both_roofs() -> None:
-    """4096 cubed: 137.4 GFLOP take 440.5 us at peak; 100.7 MB take 49.4 us at full bandwidth."""
+    """Check that a product is compared with both roofs.
+
+    4096 cubed: 137.4 GFLOP take 440.5 us at peak; 100.7 MB take 49.4 us at full bandwidth.
+    """
     report = analysed(product(0, 20, 500, 1))
     (row,) = report.tables["roofs"].to_dicts()
     flop, moved = 2 * 4096**3, 3 * 2 * 4096**2
@@ -44,7 +47,10 @@ def test_a_product_against_both_roofs() -> None:
 
 
 def test_a_thin_product_is_held_by_the_bandwidth() -> None:
-    """1 x 4096 x 4096: one FLOP per byte; 33.6 MB take 16.5 us, their FLOP 0.1 us."""
+    """Check that a thin product is held by the bandwidth.
+
+    1 x 4096 x 4096: one FLOP per byte; 33.6 MB take 16.5 us, their FLOP 0.1 us.
+    """
     (row,) = analysed(product(0, 20, 40, 1, DECODE)).tables["roofs"].to_dicts()
     moved = 2 * (4096 + 4096**2 + 4096)
     assert row["roof_ns"] == pytest.approx(moved / BANDWIDTH * 1e9)

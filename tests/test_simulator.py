@@ -26,7 +26,7 @@ def simulation(request: pytest.FixtureRequest) -> Simulation:
 
 
 def by_stream(simulation: Simulation) -> dict[tuple[int, int], list[Activity]]:
-    """Activities of each stream, in the order in which they were enqueued."""
+    """Return the activities of each stream, in the order in which they were enqueued."""
     streams = defaultdict(list)
     for activity in simulation.activities:
         streams[activity.device, activity.stream].append(activity)
@@ -48,7 +48,7 @@ def strictly_parsed(text: str) -> dict[str, Any]:
 
 
 def events(simulation: Simulation, *categories: str) -> list[dict[str, Any]]:
-    """Slices of these categories in the written file."""
+    """Return the slices of these categories in the written file."""
     rows: list[dict[str, Any]] = simulation.trace()["traceEvents"]
     return [e for e in rows if e["ph"] == "X" and e.get("cat") in categories]
 

@@ -31,7 +31,7 @@ def tree(
 
 
 def paths(nodes: pl.DataFrame) -> dict[str, tuple[int, int]]:
-    """Path -> value_ns and self_ns."""
+    """Return the value_ns and self_ns of each path."""
     path: dict[int, str] = {}
     for node, parent, text in nodes.select("node_id", "parent_id", "text").iter_rows():
         path[node] = text if parent is None else f"{path[parent]}/{text}"

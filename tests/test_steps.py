@@ -121,7 +121,7 @@ def test_a_step_has_the_regime_of_its_own_partition() -> None:
 
 
 def in_bursts(stalls: dict[int, int], count: int = 14) -> Report:
-    """Steps of 200 us, some of which wait for the data loader first."""
+    """Analyse steps of 200 us, some of which wait for the data loader first."""
     rows, at = [], 0
     for n in range(count):
         wait = stalls.get(n, 0)
@@ -163,7 +163,7 @@ def test_durations_of_steps_sum_to_their_span() -> None:
 
 
 def loop(count: int, *around: object, period: int = 200, copies: bool = True) -> list[object]:
-    """``count`` iterations that copy their input, launch three layers of two kernels, and an epilogue."""
+    """Build ``count`` iterations that copy their input, launch three layers of two kernels, and an epilogue."""
     events: list[object] = [*around]
     for n in range(count):
         t, first = period * n, 100 * n
@@ -206,7 +206,10 @@ def test_a_recording_that_starts_and_ends_amid_steps_has_cut_ones() -> None:
 
 @pytest.mark.slow
 def test_layers_of_one_pass_are_no_steps() -> None:
-    """They repeat, but the epilogue comes once, and nothing goes to the host or comes from it in between."""
+    """Check that layers of one pass are no steps.
+
+    They repeat, but the epilogue comes once, and nothing goes to the host or comes from it in between.
+    """
     layers = [launched(name, 20 * n + 10 * k, 20 * n + 10 * k + 6, 8, 10 * n + k + 1) for n in range(24) for k, name in enumerate(("gemm", "relu"))]  # fmt: skip
     head = [launched(name, 480 + 10 * k, 486 + 10 * k, 8, 900 + k) for k, name in enumerate(("norm", "head", "topk"))]
     assert analysed(layers).steps_from is None, "nothing bounds them"
@@ -295,7 +298,7 @@ def test_a_step_has_cause_and_runner_up() -> None:
 
 @pytest.mark.slow
 def test_a_step_has_a_sentence_and_its_confidence() -> None:
-    """Of the device's doubts all steps have their part, of the others each has its own."""
+    """Check that all steps share the doubts about the device, and that each step has its own of the others."""
 
     def loop(*more: object, kernels: int = 14) -> Report:
         return analysed([
@@ -346,7 +349,7 @@ def frames(count: int, start: float, each: float) -> list[object]:
 
 
 def recorded(dense: int) -> list[object]:
-    """Four steps of twelve late launches; in step ``dense`` recorded events take most of the time before each."""
+    """Build four steps of twelve late launches; in step ``dense`` recorded events take most of the time before each."""
     return [
         marked(n, [[frames(400 if n == dense else 20, 20_000 * n + 1_000 * k, 0.5),
                     launched(GEMM, 20_000 * n + 1_000 * k + 210, 20_000 * n + 1_000 * k + 220, 180, 100 * n + k + 1)]
@@ -370,7 +373,10 @@ def test_a_step_is_judged_for_what_recording_took_of_it() -> None:
 
 
 def test_a_step_that_only_recording_makes_overhead_bound_says_so() -> None:
-    """Kernels of 550 us every 1,000 us: with 440 us of Python that the profiler made, and without."""
+    """Check that a step that only recording makes overhead-bound says so.
+
+    Kernels of 550 us every 1,000 us: with 440 us of Python that the profiler made, and without.
+    """
 
     def loop(*, busy: int) -> Report:
         return analysed([
@@ -414,7 +420,7 @@ def test_the_steps_of_a_report_are_reported_with_what_limits_them() -> None:
 
 
 def scoped(*names: str, copies: bool = True) -> list[object]:
-    """Iterations as PyTorch before 1.11 writes them, with their scope among the operators; ``names`` are the scopes' in turn."""
+    """Build iterations as PyTorch before 1.11 writes them, with scopes among the operators, named ``names`` in turn."""
     return [loop(6, copies=copies), *(op(names[n % len(names)].format(n), 200 * n + 0.5, 190) for n in range(6))]
 
 

@@ -19,7 +19,7 @@ GEMM = "sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n"
 
 
 def chain(count: int = 40, *, each: int = 10, overlap: int = 3, **args: Any) -> list[list[Event]]:
-    """Kernels of which each starts ``overlap`` before the one before it ends."""
+    """Build kernels of which each starts ``overlap`` before the one before it ends."""
     period = each - overlap
     return [
         [launch(n, 1, n + 1), kernel(GEMM, 100 + period * n, each, correlation=n + 1, **args)] for n in range(count)
@@ -27,7 +27,7 @@ def chain(count: int = 40, *, each: int = 10, overlap: int = 3, **args: Any) -> 
 
 
 def ratios(*events: Any, device: dict[str, Any] = H100) -> tuple[float, float, str]:
-    """By design, not by design, and what the check says."""
+    """Return the overlap by design, the overlap not by design, and what the check says."""
     checks = {check.name: check for check in analysed(*events, devices=[device]).trust}
     overlap, designed = checks["stream_overlap"], checks["dependent_launches"]
     assert overlap.value is not None

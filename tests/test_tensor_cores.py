@@ -29,7 +29,10 @@ def actual(*events: Any, **options: Any) -> list[dict[str, Any]]:
 
 
 def test_fp32_where_tf32_is_faster() -> None:
-    """137.4 GFLOP take 7.05 ms at 19.5 TFLOP/s, and 881 us at the A100's 156 TFLOP/s in TF32."""
+    """Check that fp32 is reported where TF32 is faster.
+
+    137.4 GFLOP take 7.05 ms at 19.5 TFLOP/s, and 881 us at the A100's 156 TFLOP/s in TF32.
+    """
     (row,) = actual(product(SGEMM, "float", 8_000))
     assert (row["reason"], row["dtype"], row["target_dtype"]) == ("fp32", "fp32", "tf32")
     assert row["could_ns"] == pytest.approx(FLOP / 156e12 * 1e9)
@@ -46,7 +49,10 @@ def test_a_device_without_tf32_has_fp16() -> None:
 
 
 def test_without_shapes_the_peaks_alone_bound_it() -> None:
-    """8 ms in fp32 are 1 ms in TF32: an eighth of the peak."""
+    """Check that without shapes the peaks alone bound it.
+
+    8 ms in fp32 are 1 ms in TF32: an eighth of the peak.
+    """
     (row,) = actual(product(SGEMM, "float", 8_000, shapes=False))
     assert (row["reason"], row["flop"], row["could_ns"]) == ("fp32", None, pytest.approx(1e6))
 

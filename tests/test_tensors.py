@@ -25,7 +25,7 @@ def t(*shape: int, dtype: str = "float32") -> Ones:
 
 
 def recorded(*inputs: Any) -> tuple[str, str, str]:
-    """Inputs as Kineto writes them."""
+    """Return inputs as Kineto writes them."""
     tensors = [isinstance(x, Ones) for x in inputs]
     dims = [list(x.shape) if is_tensor else [] for x, is_tensor in zip(inputs, tensors, strict=True)]
     types = [NAMES[x.dtype] if is_tensor else "Scalar" for x, is_tensor in zip(inputs, tensors, strict=True)]

@@ -28,7 +28,7 @@ QUICK = {"test_plain", "test_law", "test_sampled[0]", "test_sampled[4]"}
 
 
 def collected(folder: Path, *options: str) -> set[str]:
-    """Tests that a run with these options collects."""
+    """Return the tests that a run with these options collects."""
     (folder / "test_it.py").write_text(TESTS, encoding="utf-8")
     (folder / "pytest.ini").write_text("[pytest]\nmarkers =\n  slow\n  sampled\n", encoding="utf-8")
     command = [

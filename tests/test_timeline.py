@@ -23,7 +23,7 @@ from trace_analyzer.vocabulary import PARTS
 
 
 def uneven_report(kernels: int) -> Report:
-    """Host events of random lengths, so that their columns cannot be packed into next to nothing."""
+    """Return a report with host events of random lengths: their columns cannot be packed into next to nothing."""
     report = gpu_report(kernels)
     host = report.tables["host_events"]
     lengths = np.random.default_rng(0).integers(1, 900, host.height)

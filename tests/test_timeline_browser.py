@@ -40,7 +40,7 @@ def one_kernel_report() -> Report:
 
 
 def long_report() -> Report:
-    """Four hours: times that no 32-bit integer holds, and durations over 4.29 s."""
+    """Return a report of four hours: times that no 32-bit integer holds, and durations over 4.29 s."""
     factor = 4 * HOUR_NS // 1_200_000
     report = gpu_report()
     times = ("start_ns", "end_ns", "duration_ns", "time_ns")
@@ -52,7 +52,7 @@ def long_report() -> Report:
 
 
 def memory_report() -> Report:
-    """Allocations on the CPU and on a device, a forward and a backward operator, a wait, a module."""
+    """Return a report of CPU and device allocations, a forward and a backward operator, a wait and a module."""
     report = gpu_report()
     host = report.tables["host_events"]
     operators = host.filter(pl.col("name") == "aten::linear").get_column("event_id").to_list()
@@ -189,7 +189,7 @@ def check_boxes(events: pl.DataFrame, boxes: list[tuple[float, float, float]], s
 
 
 def check_windows(browser: Browser, report: Report, windows: int) -> None:
-    """Random windows of a report, wide and narrow, all rows unfolded."""
+    """Check random windows of a report, wide and narrow, all rows unfolded."""
     browser.open(report)
     browser.run(UNFOLD)
     events = events_by_track(report)
@@ -553,7 +553,7 @@ def row_is_in_sight(browser: Browser) -> bool:
 
 @pytest.mark.parametrize(("width", "height"), [(390, 844), (1280, 720), (1920, 1080)])
 def test_what_is_selected_is_in_sight(browser: Browser, width: int, height: int) -> None:
-    """Rows from the first to the last, opened by a link and reached by a jump."""
+    """Check that rows from the first to the last are in sight, opened by a link and reached by a jump."""
     report = gpu_report(200, 8)
     events = report.tables["activities"].height + report.tables["idle"].height
     for event in (
@@ -624,7 +624,7 @@ def test_the_verdict_is_painted_before_the_events_are_inflated(browser: Browser)
 def test_recorded_traces_agree_with_their_tables_too(
     browser: Browser, corpus_report: Callable[[str], Report], place: int
 ) -> None:
-    """Of the corpus, four traces spread over its sizes."""
+    """Check that four traces of the corpus, spread over its sizes, agree with their tables."""
     rows = sorted(corpus_rows(), key=lambda row: int(row["events"]))
     check_windows(browser, corpus_report(rows[place * (len(rows) - 1) // 3]["file"]), windows=10)
 

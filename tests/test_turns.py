@@ -11,7 +11,7 @@ PERIOD = 25
 
 
 def trained(*turn: tuple[str, int, str], turns: int = 6, cut: int = 0, also: Any = None) -> Report:
-    """Updates in turns: the optimizer, how many products it follows, and their kernel; ``cut`` of the last are missing."""
+    """Analyse updates in turns: optimizer, count of products it follows, their kernel; the last ``cut`` are missing."""
     events: list[Any] = []
     start, correlation = 0, 0
     updates = [update for _ in range(turns) for update in turn]

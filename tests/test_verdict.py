@@ -55,7 +55,7 @@ IN_NO_GROUP = ("other", "earlier-work", "unlinked", "unexplained", "untraced", "
 
 
 def parts_of(**ns: int) -> dict[str, int]:
-    """Times of parts, written with underscores."""
+    """Return the times of parts, written with underscores."""
     return dict.fromkeys(PARTS, 0) | {part.replace("_", "-"): value for part, value in ns.items()}
 
 
@@ -190,7 +190,7 @@ def verdict_of(device: dict[str, Any] | None = None, **changes: Any) -> Verdict:
 
 
 def findings(report: dict[str, Any] | None = None, **changes: Any) -> Findings:
-    """Those of a healthy trace, but for some fields of the device's report, of its findings and of the window's."""
+    """Return findings of a healthy trace, but for some fields of the device's report, its findings and the window's."""
     of_device = {name: changes.pop(name) for name in [*changes] if hasattr(OF_DEVICE, name)}
     device = replace(OF_DEVICE, report=replace(DEVICE, **(report or {})), **of_device)
     return replace(FINDINGS, device=device, **changes)
@@ -286,7 +286,10 @@ def test_names_alone_are_not_enough_for_more_than_low_confidence(known: float | 
     ("known", "confidence"), [(0.5, "high"), (0.49, "medium"), (0.1, "medium"), (0.09, "low"), (None, "low")]
 )
 def test_without_products_names_alone_are_as_little(known: float | None, confidence: str) -> None:
-    """Memory-bound kernels without products, of which nobody knows the bytes."""
+    """Check that without products names alone are not enough for more than low confidence either.
+
+    Memory-bound kernels without products, of which nobody knows the bytes.
+    """
     judged = verdict_of(parts_ns=parts_of(memory=90, python=10), matmul_ratio=0.0, shapes_ratio=None, work_ratio=known)
     assert (judged.regime, judged.confidence) == (MEMORY, confidence)
     waiting = verdict_of(parts_ns=LAUNCHING, matmul_ratio=0.0, shapes_ratio=None, work_ratio=known)
@@ -366,7 +369,10 @@ def test_two_doubts_make_it_low() -> None:
     ],
 )
 def test_idle_time_without_causes_that_could_turn_the_verdict(parts: dict[str, int], regime: str | None) -> None:
-    """Idle time may be due to the CPU or to peers; there is no verdict where these would lead to different ones."""
+    """Check that idle time without causes leaves no verdict where it could turn it.
+
+    Idle time may be due to the CPU or to peers; there is no verdict where these would lead to different ones.
+    """
     why = "skewed idle 60 %: clocks disagree"
     judged = verdict_of(parts_ns=parts, causes_withheld=why, failed_checks=(why,))
     assert (judged.status, judged.regime) == (("ok", regime) if regime else ("insufficient", None))
@@ -441,7 +447,10 @@ def test_kernels_of_unknown_limit_are_named_where_they_are_most() -> None:
     st.dictionaries(st.sampled_from([part for part in PARTS if part != "withheld"]), st.integers(1, 1_000), min_size=1)
 )
 def test_no_regime_is_named_beside_more_that_is_unknown(parts: dict[str, int]) -> None:
-    """Unknown kernels may be compute or memory, unknown waiting the host's or that of peers: none may turn what is named."""
+    """Check that no regime is named beside more that is unknown.
+
+    Unknown kernels may be compute or memory, unknown waiting the host's or that of peers: none may turn what is named.
+    """
     judged = verdict_of(parts_ns=parts_of() | parts)
     idle = sum(ns for part, ns in parts.items() if part in COUNTED_NOWHERE and part != "other")
     other, known = parts.get("other", 0), {part: ns for part, ns in parts.items() if part not in COUNTED_NOWHERE}
@@ -471,7 +480,10 @@ def test_what_is_known_is_named_beside_what_is_not() -> None:
 
 
 def test_kernels_that_names_alone_part_may_be_close_behind_waiting() -> None:
-    """Of 48 % waiting and twice 26 % in kernels, those of one bound may be 52 %: no high confidence."""
+    """Check that kernels that only names tell apart may be close behind waiting.
+
+    Of 48 % waiting and twice 26 % in kernels, those of one bound may be 52 %: no high confidence.
+    """
     parts = parts_of(python=48, memory=26, compute=26)
     assert verdict_of(parts_ns=parts, known_ratio=0.9).confidence == "high"
     judged = verdict_of(parts_ns=parts, known_ratio=0.1)
@@ -585,7 +597,10 @@ def facts(report: Report) -> dict[str, Any]:
 
 
 def test_idle_time_is_reported_in_flop() -> None:
-    """90 us idle between kernels of 10 us, on a device of 312 TFLOP/s in bf16."""
+    """Check that idle time is reported in FLOP.
+
+    90 us idle between kernels of 10 us, on a device of 312 TFLOP/s in bf16.
+    """
     report = analysed([launched("ampere_fp16_s16816gemm", 100 * n, 100 * n + 90, 10, n + 1) for n in range(12)])
     idle = sum(report.verdict.parts_ns[cause] for cause in IDLE_CAUSES)
     assert facts(report)["idle_flop"] == pytest.approx(idle / 1e9 * 312e12)
@@ -593,7 +608,10 @@ def test_idle_time_is_reported_in_flop() -> None:
 
 @pytest.mark.slow
 def test_a_full_queue_tells_a_dependency_from_a_slow_cpu() -> None:
-    """14 launches at once, then one kernel each 100 us: the CPU had done its part."""
+    """Check that a full queue tells a dependency from a slow CPU.
+
+    14 launches at once, then one kernel each 100 us: the CPU had done its part.
+    """
     early = [[launch(n, 1, n), kernel("ampere_fp16_s16816gemm", 100 * n, 20, correlation=n)] for n in range(1, 15)]
     report = analysed(early, kernel("ncclDevKernel_AllReduce_Sum_f32_RING_LL", 0, 20))
     assert (report.verdict.regime, report.verdict.cause) == (COMMUNICATION, "dependency")

@@ -297,7 +297,10 @@ def test_a_change_that_leaves_a_path_that_nothing_explains_is_refused(tmp_path: 
 
 
 def test_no_graph_is_estimated_of_a_cold_start() -> None:
-    """Nine tenths of every step go to allocating memory, which a cache keeps."""
+    """Check that no graph is estimated of a cold start.
+
+    Nine tenths of every step go to allocating memory, which a cache keeps.
+    """
     steps = [
         [k.call("cudaMalloc", 1_000 * n, 900, correlation=2 * n + 1), k.launched("k", 1_000 * n + 910, 1_000 * n + 930, 60, 2 * n + 2)]
         for n in range(60)
@@ -377,7 +380,10 @@ def test_a_smaller_batch_takes_between_as_long_and_in_proportion() -> None:
 def test_a_batch_is_predicted_with_the_multiprocessors_of_the_report(
     changed: dict[str, Any], options: dict[str, Any], sm_count: int | None
 ) -> None:
-    """240 blocks, two per multiprocessor: the device's number of waves determines the time of twice as many."""
+    """Check that a batch is predicted with the multiprocessors of the report.
+
+    240 blocks, two per multiprocessor: the device's number of waves determines the time of twice as many.
+    """
     kernels = [
         k.launched("tile", 10 * i, 20 + 100 * i, 100, i + 1, grid=[240, 1, 1], block=[1024, 1, 1]) for i in range(60)
     ]

@@ -221,7 +221,7 @@ def test_other_threads_tell_nothing_of_what_came_before() -> None:
 
 
 def edged(*events: object, **options: Any) -> Report:
-    """Work in [20 ms, 30 ms), without rhythm; other events as given."""
+    """Analyse work in [20 ms, 30 ms), without rhythm, and other events as given."""
     work = [launched(GEMM if n % 3 else "relu", 20_000 + 100 * n, 20_010 + 100 * n, 80 + n % 5, n + 10) for n in range(100)]  # fmt: skip
     return analysed(*events, work, **options)
 

@@ -17,7 +17,7 @@ HALF, FLOAT, BF16, DOUBLE, INT8, LONG, BOOL, FP8 = (
 
 
 def work(operator: str, *arguments: Any, list_element_bytes: float | None = None) -> Work | None:
-    """Work of a call written as a person would: (shape, type) or (shape, type, strides) for a tensor, a list of shapes
+    """Return the work of a call written as a person would: (shape, type[, strides]) for a tensor, a list of shapes
     for a list of tensors, anything else is a value and None a missing argument."""
     dims, types, strides, values = [], [], [], []
     for argument in arguments:
@@ -231,7 +231,7 @@ MIB = 2**20
 def test_figures_that_another_tool_published(
     operator: str, arguments: tuple[Any, ...], gflop: float, moved_mib: float | None
 ) -> None:
-    """TraceLens's reference reports (github.com/AMD-AGI/TraceLens, evals/e2e_tests_comparative, 4dc822d and c6c1b79).
+    """Check work against reports of github.com/AMD-AGI/TraceLens (evals/e2e_tests_comparative, 4dc822d, c6c1b79).
 
     Their bytes of gradients are left out: they count the incoming gradient once per product and attention's output not at all.
     """
@@ -374,7 +374,7 @@ def test_nor_does_a_call_of_a_stranger_signature(operator: str, arguments: list[
 
 
 def record(operator: str, dims: Any, types: Any = None, **context: Any) -> Work | None:
-    """Work of a call as old or stripped files have it: no strides, no values, perhaps no types."""
+    """Return the work of a call as old or stripped files have it: no strides, no values, perhaps no types."""
     known = Record(operator, json.dumps(dims), None if types is None else json.dumps(types))
     return call_work(known._replace(**context)).work
 
@@ -408,7 +408,10 @@ def test_the_reader_of_a_result_tells_a_convolution_without_values(result: str |
 
 
 def test_the_operator_around_a_gradient_tells_its_sizes() -> None:
-    """cudnn_convolution_backward(self, grad_output, weight, ...) stands around its two parts."""
+    """Check that the operator around a gradient tells its sizes.
+
+    cudnn_convolution_backward(self, grad_output, weight, ...) stands around its two parts.
+    """
     outer = {"outer_dims": json.dumps([[2, 4, 9, 9], [2, 6, 7, 7], [6, 4, 3, 3], [], []])}
     dims = [[], [2, 6, 7, 7], [2, 4, 9, 9], [], [], [], []]
     types = ["GenericList", "float", "float", "GenericList", "GenericList", "GenericList", "Int"]

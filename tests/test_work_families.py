@@ -102,7 +102,10 @@ def test_operators(operator: str, arguments: tuple[Any, ...], expected: Work) ->
 
 
 def test_a_recurrent_layer_multiplies_each_row_by_every_matrix() -> None:
-    """Five steps of two samples of 8, an LSTM of 3: (12, 8) and (12, 3), and two biases."""
+    """Check that a recurrent layer multiplies each row by every matrix.
+
+    Five steps of two samples of 8, an LSTM of 3: (12, 8) and (12, 3), and two biases.
+    """
     weights = [[12, 8], [12, 3], [12], [12]]
     forward = work("aten::_cudnn_rnn", h(5, 2, 8), weights, 4, None, h(1, 2, 3), list_element_bytes=2.0)
     assert forward == Work(2 * 10 * (96 + 36), 2 * (80 + 96 + 36 + 24), "fp16")

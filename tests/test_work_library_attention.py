@@ -118,7 +118,10 @@ def test_unknown_attention(operator: str, arguments: tuple[Any, ...]) -> None:
 
 
 def test_doubt_of_attention() -> None:
-    """Of 9 keys and one query, a window that is not recorded may leave 8 unread; tokens of vLLM's step may be padding."""
+    """Check that unrecorded windows and padding leave the work of attention in doubt.
+
+    Of 9 keys and one query, a window that is not recorded may leave 8 unread; tokens of vLLM's step may be padding.
+    """
     known = work("FlashAttnFunc", h(1, 1, 1, 8), h(1, 9, 1, 8), h(1, 9, 1, 8))
     assert known is not None
     assert known.doubtful_bytes == 2 * 2 * 8 * 8

@@ -90,7 +90,10 @@ def test_kernels_tell_which_gradients_of_a_convolution_were_computed(kernels: li
 
 
 def test_a_transposed_convolution_grows() -> None:
-    """12 channels of 5 x 5 become 12 of 10 x 10: the filter's shape is ambiguous, the sizes decide."""
+    """Check that a transposed convolution grows.
+
+    12 channels of 5 x 5 become 12 of 10 x 10: the filter's shape is ambiguous, the sizes decide.
+    """
     arguments = [([8, 12, 10, 10], "float"), ([8, 12, 5, 5], "float"), ([12, 12, 3, 3], "float"), *[None] * 8]
     work = old("aten::convolution_backward", *arguments, gradients="input,weight")
     assert work is not None
@@ -99,7 +102,7 @@ def test_a_transposed_convolution_grows() -> None:
 
 
 def program() -> None:
-    """Many operators, forward and backward."""
+    """Run many operators, forward and backward."""
     torch = pytest.importorskip("torch")
     functional = torch.nn.functional
     torch.manual_seed(0)
@@ -125,7 +128,7 @@ def program() -> None:
 
 @pytest.mark.slow
 def test_a_record_without_values_tells_no_more_than_one_with_them(tmp_path: Path) -> None:
-    """FLOP and bytes without values are at most those with values, and the same unless marked as the least."""
+    """Check that FLOP and bytes without values are at most those with them, and equal unless marked as the least."""
     torch = pytest.importorskip("torch")
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], record_shapes=True) as profiler:
         program()

@@ -20,7 +20,7 @@ FLOP, BYTES = 2.0 * 10 * 20 * 30, 2.0 * (200 + 600 + 300)
 
 
 def launches(*names: str, start: float = 1, first: int = 1, at: float = 100, lasting: float = 50) -> list[Any]:
-    """Launches from ``start`` on and their kernels from ``at`` on."""
+    """Build launches from ``start`` on and their kernels from ``at`` on."""
     calls = [launch(start + 2 * i, 1, first + i) for i in range(len(names))]
     return [
         *calls,
@@ -101,7 +101,11 @@ def test_the_dtype_is_what_is_computed_in(name: str, types: str, dtype: str, ten
 
 
 def test_the_bound_is_against_the_units_in_use() -> None:
-    """20 FLOP per byte: above the A100's balance on its vector units (about 10), below that on its Tensor Cores in TF32 (about 77)."""
+    """Check that the bound is against the units in use.
+
+    20 FLOP per byte: above the A100's balance on its vector units (about 10), below that on its Tensor Cores in TF32
+    (about 77).
+    """
     shape = {"Input Dims": [[1024, 160], [160, 160]], "Input type": ["float", "float"]}
     actual = {
         name: analysed(op("aten::mm", 0, 30, **shape), launches(name))
@@ -165,7 +169,10 @@ def test_names_tell_the_type_of_lists(name: str, size: float | None) -> None:
 
 
 def doubled(*strides: list[int], elements: int = 9_000_000, lasting: float = 40) -> list[tuple[Any, ...]]:
-    """x * y in float on an A100 of 2.039 TB/s: 81.6 MB in 40 us, and 40 MiB of cache; 72 MB are two tensors, 108 MB three."""
+    """Return the moved bytes of x * y, and why it is faster than memory if it is.
+
+    x * y in float on an A100 of 2.039 TB/s: 81.6 MB in 40 us, and 40 MiB of cache; 72 MB are two tensors, 108 MB three.
+    """
     arguments = {"Input Dims": [[elements]] * 2, "Input type": ["float"] * 2}
     if strides:
         arguments["Input Strides"] = [*strides]

@@ -36,7 +36,7 @@ def contains(outer: dict[str, Any], inner: dict[str, Any]) -> bool:
 
 
 def formula_flop(events: list[dict[str, Any]], *, leaves: bool = False) -> float:
-    """Our FLOP, of the outermost calls that have a formula of group `matmul` (or of the innermost)."""
+    """Return our FLOP of the outermost calls that have a formula of group `matmul` (or of the innermost)."""
     calls = [event for event in events if event["name"] in MATMUL_FORMULAS]
     return sum(
         flop_of(call)
@@ -150,7 +150,10 @@ ATTENTIONS = {
 
 @pytest.mark.parametrize("name", ATTENTIONS)
 def test_attention_agrees_with_the_counter_s_own_formula(name: str, tmp_path: Path) -> None:
-    """On the CPU attention is an operator that the counter does not know; its formula for CUDA's is the same."""
+    """Check that attention agrees with the counter's own formula.
+
+    On the CPU attention is an operator that the counter does not know; its formula for CUDA's is the same.
+    """
     queries, keys, options = ATTENTIONS[name]
     events = recorded(attention(queries, keys, **options), tmp_path / "trace.json")
     calls = [e for e in events if e["name"].startswith("aten::_scaled_dot_product_flash_attention_for_cpu")]

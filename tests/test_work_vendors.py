@@ -117,7 +117,10 @@ def test_more_operators_of_libraries(operator: str, arguments: tuple[Any, ...], 
 
 
 def test_what_shapes_alone_do_not_tell_is_less_or_unknown() -> None:
-    """Keys in a cache, a part of a head that is not turned, experts' rows that may be another device's."""
+    """Check that what shapes alone do not tell is less or unknown.
+
+    Keys in a cache, a part of a head that is not turned, experts' rows that may be another device's.
+    """
     paged = list(FA3)
     paged[8] = ((2, 9), INT)
     cached = work("flash_attn_3::fwd", h(2, 1, 2, 8), h(99, 16, 1, 8), h(99, 16, 1, 8), *paged)
@@ -217,7 +220,7 @@ def test_work_that_is_known_in_part_says_nothing_of_the_roof() -> None:
 
 
 def linear_pass(kernels: int, *, forward: bool = True) -> list[tuple[Any, ...]]:
-    """FLOP, bytes and what they rest on of each kernel of the backward pass of a linear layer of 64 rows, 32 to 48."""
+    """Return FLOP, bytes and their basis of each kernel of the backward pass of a linear layer of 64 rows, 32 to 48."""
     half = {"Input type": ["c10::Half", "c10::Half"]}
     events = [
         op("_Linear", 0, 20, **{"Input Dims": [[48, 32], [64, 32]], "Sequence number": 7, "Fwd thread id": 0} | half),
