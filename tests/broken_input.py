@@ -1,4 +1,4 @@
-"""Cases of hostile and broken input: the rows of docs/broken-input.md, each of which is tested.
+"""Define cases of hostile and broken input: the rows of docs/broken-input.md, each of which is tested.
 
 `CASES` are inputs: each makes a file, and names the expected error or notes. `HAPPENINGS` are events during a run of
 the command; each has a test of its own.

@@ -1,4 +1,4 @@
-"""A report whose parts are made on demand, as few tests read more than a table or the verdict."""
+"""Make the parts of a report on demand, as few tests read more than a table or the verdict."""
 
 from collections.abc import Callable
 from functools import cached_property

@@ -1,4 +1,4 @@
-"""Jobs of known truth: ranks that compute and meet in collectives, one after the other, with different clocks.
+"""Build jobs of known truth: ranks that compute and meet in collectives in turn, with different clocks.
 
 A program is a list of what each rank does in a step: ``("work", ns)`` or ``("meet", groups)``, where groups are lists
 of ranks; ``("work on", (ranks, ns))``, or ``("send", (from, to))``. Nothing overlaps, so starts, ends, waits and

@@ -1,4 +1,4 @@
-"""Properties of the whole program for any bytes: a refusal in one line, or a report that keeps its contract."""
+"""Define laws of the program for any bytes: a refusal in one line, or a report that keeps its contract."""
 
 import json
 import math

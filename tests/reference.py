@@ -1,4 +1,4 @@
-"""The strict reference reader: Python's json and exact decimals, one event at a time, without the product's code.
+"""Read traces strictly, as a reference: Python's json and exact decimals, event by event, no product code.
 
 `read` returns every table of ingest as a list of rows, for comparison with the product's frames by `assert_same`, and
 counts every event as kept or left out for a reason. Written from docs/definitions.md and docs/tables.md.

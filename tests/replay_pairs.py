@@ -1,4 +1,4 @@
-"""Pairs of simulated programs before and after a change that the replay predicts, for every edge and change."""
+"""Simulate programs before and after a change that the replay predicts, for every edge and change."""
 
 import random
 from collections.abc import Callable, Mapping

@@ -1,4 +1,4 @@
-"""Recordings of a few rows, for tests of single edges of the replay's graph; times in microseconds."""
+"""Build recordings of a few rows, for tests of single edges of the replay's graph; times in microseconds."""
 
 from collections.abc import Sequence
 from typing import NamedTuple

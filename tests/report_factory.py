@@ -1,4 +1,4 @@
-"""Reports from literal frames: small, complete, and with names that try to become markup."""
+"""Build reports from literal frames: small, complete, and with names that try to become markup."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""The GitHub Action: its script run like the runner does, with a stand-in for `gh`."""
+"""Run the script of the GitHub Action as the runner does, with a stand-in for `gh`."""
 
 import os
 import shlex

@@ -1,4 +1,4 @@
-"""CONTRIBUTING's promise: a device, a kernel rule, a cause, an analysis and a fix are added in the named places only.
+"""Check that a device, kernel rule, cause, analysis and fix are added in the places that CONTRIBUTING names.
 
 They are added to a copy of the package, and a report made with it shows them in text, Markdown, JSON, page and schema.
 """

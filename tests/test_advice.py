@@ -657,7 +657,7 @@ def test_an_optimizer_of_many_passes_where_memory_limits() -> None:
 
 @pytest.mark.slow
 def test_products_that_miss_the_matrix_units_by_their_shapes() -> None:
-    """Check that products that miss the matrix units are found by their shapes.
+    """Check that products that miss the Tensor Cores are found by their shapes.
 
     7.05 ms at the peak of fp32, 881 us at that of TF32.
     """

@@ -1,4 +1,4 @@
-"""Programs that already have a fix: the advice does not propose it; one program for every fix of the catalogue."""
+"""Check that no advice proposes a fix that a program already has; one program for every fix of the catalogue."""
 
 import pytest
 from kineto import A100, analysed, annotation, call, copy, kernel, launched, op, python

@@ -1,4 +1,4 @@
-"""Conditions of advice: for each, a trace that calls for it, a near miss, and one that has the fix already."""
+"""Test conditions of advice: for each, a trace that calls for it, a near miss, and one that has the fix already."""
 
 from collections.abc import Callable
 from typing import Any

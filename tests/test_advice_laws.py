@@ -1,4 +1,4 @@
-"""Bounds of advice on random and real traces: none exceeds what its fix can reach, and no time counts twice in one."""
+"""Check bounds of advice on random and real traces: none exceeds what its fix can reach or counts time twice."""
 
 from collections.abc import Callable, Mapping
 

@@ -1,4 +1,4 @@
-"""The intervals that advice concerns."""
+"""Test the intervals that advice concerns."""
 
 from pathlib import Path
 

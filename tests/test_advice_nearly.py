@@ -1,4 +1,4 @@
-"""Each condition of a fix alone: a program that meets all conditions, and one that lacks exactly that one."""
+"""Test each condition of a fix alone: a program that meets all conditions, and one that lacks exactly that one."""
 
 import pytest
 from kineto import analysed, annotation, call, copy, kernel, launched, op

@@ -1,4 +1,4 @@
-"""The guide for language models and the Model Context Protocol server, driven by the SDK's own client."""
+"""Test the guide for language models and the Model Context Protocol server, driven by the SDK's own client."""
 
 import asyncio
 import re

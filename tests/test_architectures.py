@@ -1,4 +1,4 @@
-"""The architecture from kernel names: examples, precedence of the newest, and the device assumed for it."""
+"""Test the architecture from kernel names: examples, precedence of the newest, and the device assumed for it."""
 
 import polars as pl
 import pytest

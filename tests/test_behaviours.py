@@ -1,4 +1,4 @@
-"""Each behaviour in docs/behaviours.md names existing tests."""
+"""Check that each behaviour in docs/behaviours.md names existing tests."""
 
 import re
 from functools import cache

@@ -1,4 +1,4 @@
-"""Documents written without Bokeh's models: Bokeh reads every one, with the intended content."""
+"""Test documents written without Bokeh's models: Bokeh reads every one, with the intended content."""
 
 import json
 import logging

@@ -1,4 +1,4 @@
-"""Documents written without Bokeh's models equal those of `bokeh.plotting` for the same drawing."""
+"""Check that documents written without Bokeh's models equal those of `bokeh.plotting` for the same drawing."""
 
 import json
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Calibrations: the file, its lookup, and its use in reports."""
+"""Test calibrations: the file, its lookup, and its use in reports."""
 
 import html
 import json

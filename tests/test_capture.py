@@ -1,4 +1,4 @@
-"""A finished profile becomes a report."""
+"""Check that a finished profile becomes a report."""
 
 from pathlib import Path
 

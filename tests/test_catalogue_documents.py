@@ -1,4 +1,4 @@
-"""The catalogues' content stored by setup.py equals that of their TOML files, and is ignored for other content."""
+"""Check that the catalogues stored by setup.py equal their TOML files, and are ignored for other content."""
 
 import json
 import tomllib

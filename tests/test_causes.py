@@ -1,4 +1,4 @@
-"""Causes of idle time: each rule and each cause, with answers worked out by hand (microseconds)."""
+"""Test causes of idle time: each rule and each cause, with answers worked out by hand (microseconds)."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""Checks of the trace: what each examines, and what its failure suppresses (microseconds)."""
+"""Test checks of the trace: what each examines, and what its failure suppresses (microseconds)."""
 
 import json
 from dataclasses import replace

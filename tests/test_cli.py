@@ -1,4 +1,4 @@
-"""The command: exit codes, destinations of outputs, protection from overwriting, and how failures are reported."""
+"""Test the command: exit codes, destinations of outputs, protection from overwriting, and how failures are reported."""
 
 import json
 import os

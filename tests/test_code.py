@@ -1,4 +1,4 @@
-"""Rules on names of code, against their own examples."""
+"""Test rules on names of code, against their own examples."""
 
 import polars as pl
 import pytest

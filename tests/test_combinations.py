@@ -1,4 +1,4 @@
-"""Combinations of codes: numbers, sums and first rows equal those computed with dictionaries."""
+"""Check that combinations of codes: numbers, sums and first rows equal those computed with dictionaries."""
 
 import numpy as np
 import polars as pl

@@ -1,4 +1,4 @@
-"""Comparisons: exact, antisymmetric, zero against itself; planted changes in their line; refusals; gates."""
+"""Test comparisons: exact, antisymmetric, zero against itself; planted changes in their line; refusals; gates."""
 
 import json
 from collections.abc import Callable

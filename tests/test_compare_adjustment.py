@@ -1,4 +1,4 @@
-"""The test of the step without a varying line: it detects what the line hides, without more false alarms."""
+"""Test the test of the step without a varying line: it detects what the line hides, without more false alarms."""
 
 import random
 from functools import cache

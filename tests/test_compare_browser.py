@@ -1,4 +1,4 @@
-"""The page of a comparison in a real browser: timelines, flame graph, unfolding lines, figures as in JSON."""
+"""Test the page of a comparison in a real browser: timelines, flame graph, unfolding lines, figures as in JSON."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The contract of a comparison's JSON, field by field, and the sentences for unusual sides."""
+"""Test the contract of a comparison's JSON, field by field, and the sentences for unusual sides."""
 
 import dataclasses
 import json

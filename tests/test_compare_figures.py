@@ -1,4 +1,4 @@
-"""Plots of a comparison: waterfalls end at the step after, and frames lie within the frame below."""
+"""Test plots of a comparison: waterfalls end at the step after, and frames lie within the frame below."""
 
 from dataclasses import replace
 from types import SimpleNamespace

@@ -1,4 +1,4 @@
-"""Gates that cannot judge refuse with a reason and exit code 2; none passes silently."""
+"""Check that gates that cannot judge refuse with a reason and exit code 2; none passes silently."""
 
 import dataclasses
 from functools import cache

@@ -1,4 +1,4 @@
-"""Laws of comparisons on recordings with typical differences: kernels, steps and inputs."""
+"""Test laws of comparisons on recordings with typical differences: kernels, steps and inputs."""
 
 import json
 from collections.abc import Callable

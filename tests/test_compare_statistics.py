@@ -1,4 +1,4 @@
-"""Statistics of comparisons: known quantiles, few false alarms, detected changes; recordings as units."""
+"""Test statistics of comparisons: known quantiles, few false alarms, detected changes; recordings as units."""
 
 import random
 

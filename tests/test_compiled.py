@@ -1,4 +1,4 @@
-"""A copy of the package that is not compiled reports this in one line with the reason."""
+"""Check that a copy of the package that is not compiled reports this in one line with the reason."""
 
 import os
 import re

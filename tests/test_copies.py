@@ -1,4 +1,4 @@
-"""Rules for the direction of copies, against their own examples, and their effects."""
+"""Test rules for the direction of copies, against their own examples, and their effects."""
 
 import polars as pl
 import pytest

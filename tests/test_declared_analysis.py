@@ -1,4 +1,4 @@
-"""An analysis declared only in this file is shown everywhere that its declaration names."""
+"""Check that an analysis declared only in this file is shown everywhere that its declaration names."""
 
 import json
 from pathlib import Path

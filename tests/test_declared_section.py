@@ -1,4 +1,4 @@
-"""A table that only declares its section is shown in all outputs, in the docs and in the schema."""
+"""Check that a table that only declares its section is shown in all outputs, in the docs and in the schema."""
 
 import re
 import sys

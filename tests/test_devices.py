@@ -1,4 +1,4 @@
-"""The device catalogue: the contract of every row, and the ways to look one up."""
+"""Test the device catalogue: the contract of every row, and the ways to look one up."""
 
 import gzip
 import json

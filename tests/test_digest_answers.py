@@ -1,4 +1,4 @@
-"""The 2 kB of `--format agent` answer the questions of benchmarks/digest_answers.py on each sample."""
+"""Check that the 2 kB of `--format agent` answer the questions of benchmarks/digest_answers.py on each sample."""
 
 import sys
 from pathlib import Path

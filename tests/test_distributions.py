@@ -1,4 +1,4 @@
-"""Aggregates for plots and the page's tables: places of the longest events, bins of times, blocks, order of threads."""
+"""Test aggregates for plots and the page's tables: longest events, bins of times, blocks, order of threads."""
 
 import polars as pl
 from polars.testing import assert_frame_equal

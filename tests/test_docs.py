@@ -1,4 +1,4 @@
-"""The generated pages agree with the code."""
+"""Check that the generated pages agree with the code."""
 
 import subprocess
 import sys

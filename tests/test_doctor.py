@@ -1,4 +1,4 @@
-"""`analyze doctor`: its output for a sound installation, for each slow, missing or broken part, and with --redact."""
+"""Test `analyze doctor`: its output for a sound installation, for each faulty part, and with --redact."""
 
 import json
 import shutil

@@ -1,4 +1,4 @@
-"""Gaps that work from before the recording explains, worked out by hand (microseconds)."""
+"""Test gaps that work from before the recording explains, worked out by hand (microseconds)."""
 
 from typing import Any
 
@@ -110,7 +110,7 @@ def test_event_waits_and_collectives_explain_nothing_at_the_beginning() -> None:
 @pytest.mark.sampled
 @pytest.mark.parametrize(("until", "size", "expected"), [(30_000, 8, "earlier-work"), (30_000, 40_000_000, "blocking-copy"), (9_000, 8, "blocking-copy")])  # fmt: skip
 def test_a_copy_that_waits_itself(until: int, size: int, expected: str) -> None:
-    """Check that a blocking copy that itself waits for the device is told from one that stages its bytes.
+    """Check that a blocking copy that itself waits for the device is distinguished from one that stages its bytes.
 
     It is launched by the call that blocks: longer than staging its bytes takes, it waited for the device.
     """

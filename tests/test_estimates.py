@@ -1,4 +1,4 @@
-"""Estimates in reports: what would help most, advice with predictions, and the critical path as a table."""
+"""Test estimates in reports: what would help most, advice with predictions, and the critical path as a table."""
 
 import json
 from dataclasses import replace

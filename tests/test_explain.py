@@ -1,4 +1,4 @@
-"""Items of a report are explained by stable ids, and the whole report in 2,000 bytes with these ids."""
+"""Check that items of a report are explained by stable ids, and the whole report in 2,000 bytes with these ids."""
 
 import json
 import re

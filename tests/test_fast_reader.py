@@ -1,4 +1,4 @@
-"""The fast reader agrees with the strict one on any layout, or declines."""
+"""Check that the fast reader agrees with the strict one on any layout, or declines."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""Every writing call fails once, and signals arrive at every such call: no partial file is ever left."""
+"""Let every writing call fail once, and signals arrive at every such call: no partial file is ever left."""
 
 import json
 import os

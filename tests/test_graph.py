@@ -1,4 +1,4 @@
-"""Values made on demand, once, each from the values that its function's parameters name."""
+"""Test values made on demand, once, each from the values that its function's parameters name."""
 
 import copy
 import gc

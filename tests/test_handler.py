@@ -1,4 +1,4 @@
-"""`trace_handler` with torch's profiler: each cycle gets its files, and no failure ends the training."""
+"""Test `trace_handler` with torch's profiler: each cycle gets its files, and no failure ends the training."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""Every form in ``--help`` works end to end: the test reads the help, so a new option needs a value here."""
+"""Check that every form in ``--help`` works end to end; a new option needs a value here."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""Rules that name the work of host events, against their own examples."""
+"""Test rules that name the work of host events, against their own examples."""
 
 import polars as pl
 import pytest

@@ -1,4 +1,4 @@
-"""Every verb on every hostile input and output event: one line or a result, and never "a bug in this program"."""
+"""Test every verb on every hostile input and output event: one line or a result, and never "a bug in this program"."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""The figures of `.ci/house.py`, on a package of two files."""
+"""Test the figures of `.ci/house.py`, on a package of two files."""
 
 import importlib.util
 from pathlib import Path

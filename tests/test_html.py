@@ -1,4 +1,4 @@
-"""The HTML report: its data first, then its markup."""
+"""Test the HTML report: its data first, then its markup."""
 
 import base64
 import re

@@ -1,4 +1,4 @@
-"""The HTML report in a real browser: Debian's Chromium, headless, with no network."""
+"""Test the HTML report in a real browser: Debian's Chromium, headless, with no network."""
 
 import json
 import shutil

@@ -1,4 +1,4 @@
-"""Windows, busy time and gaps of a device, over all its streams."""
+"""Test windows, busy time and gaps of a device, over all its streams."""
 
 import pytest
 from kineto import Event, analysed, copy, kernel, launch, launched, memset, op, rows

@@ -1,4 +1,4 @@
-"""Layers within a pass, from the sequence of its launches only."""
+"""Test layers within a pass, from the sequence of its launches only."""
 
 import polars as pl
 import pytest

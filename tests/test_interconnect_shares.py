@@ -1,4 +1,4 @@
-"""Copies and collectives show their share of the interconnect's peak (figures of an A100 SXM)."""
+"""Check that copies and collectives show their share of the interconnect's peak (figures of an A100 SXM)."""
 
 from typing import Any
 

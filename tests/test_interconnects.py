@@ -1,4 +1,4 @@
-"""Interconnects: every device of the catalogue has one or shares its memory with the CPU, and figures are plausible."""
+"""Test interconnects: each device has one or shares its memory with the CPU, and figures are plausible."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""The JSON report keeps its contract: strict, described by its schema, and reproducible byte for byte."""
+"""Check that the JSON report keeps its contract: strict, described by its schema, and reproducible byte for byte."""
 
 import copy
 import json

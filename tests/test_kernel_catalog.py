@@ -1,4 +1,4 @@
-"""The kernel catalogue: every rule against its own examples, counterexamples, and hand-made labels."""
+"""Test the kernel catalogue: every rule against its own examples, counterexamples, and hand-made labels."""
 
 import os
 from pathlib import Path

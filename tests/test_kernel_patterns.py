@@ -1,4 +1,4 @@
-"""Patterns for kernel profilers: short, matching the kernel's name, and as few others as possible."""
+"""Test patterns for kernel profilers: short, matching the kernel's name, and as few others as possible."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""Bounds of kernels: communication, latency, intensity relative to the machine balance, else the bucket's prior."""
+"""Test bounds of kernels: communication, latency, intensity against the machine balance, else the prior."""
 
 from typing import Any
 

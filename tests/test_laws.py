@@ -1,4 +1,4 @@
-"""Laws for every trace, tested on random ones, and naive definitions compared with the implementation."""
+"""Test laws for every trace, tested on random ones, and naive definitions compared with the implementation."""
 
 import json
 import random

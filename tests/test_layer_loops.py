@@ -1,4 +1,4 @@
-"""Repetitions that are steps, and repetitions that are layers of one pass, by the content of each (microseconds)."""
+"""Test repetitions that are steps or layers of one pass, by the content of each (microseconds)."""
 
 from typing import Any
 

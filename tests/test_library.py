@@ -1,4 +1,4 @@
-"""The library at the prompt: names, signatures, representations, and the cell magic."""
+"""Test the library at the prompt: names, signatures, representations, and the cell magic."""
 
 import inspect
 from dataclasses import replace

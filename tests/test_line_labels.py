@@ -1,4 +1,4 @@
-"""Names of lines: labels in text, Markdown, pages and tracks, keys in JSON, both in options."""
+"""Test names of lines: labels in text, Markdown, pages and tracks, keys in JSON, both in options."""
 
 import json
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Links from activities to the calls that enqueued them: correlation ids, flows, processes."""
+"""Test links from activities to the calls that enqueued them: correlation ids, flows, processes."""
 
 from typing import Any
 

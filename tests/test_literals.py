@@ -1,4 +1,4 @@
-"""What a name must hold for a kernel rule to match it: no rule that matches is ever left out."""
+"""Test what a name must hold for a kernel rule to match it: no rule that matches is ever left out."""
 
 import json
 import shutil

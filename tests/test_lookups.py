@@ -1,4 +1,4 @@
-"""Look-ups and sums by row number, compared with joins and groups."""
+"""Test look-ups and sums by row number, compared with joins and groups."""
 
 import itertools
 from typing import Any

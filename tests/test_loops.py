@@ -1,4 +1,4 @@
-"""Loops over intervals and trees, compiled and as plain Python: equal, correct, and with indices in range."""
+"""Test loops over intervals and trees, compiled and as plain Python: equal, correct, and with indices in range."""
 
 import importlib.util
 import itertools

@@ -1,4 +1,4 @@
-"""The Markdown report: a real parser renders texts from a trace as text."""
+"""Test the Markdown report: a real parser renders texts from a trace as text."""
 
 import re
 from dataclasses import replace

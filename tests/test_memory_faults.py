@@ -1,4 +1,4 @@
-"""Every allocation of the compiled reader and its columns fails once: one line, exit code 2, and no files are left."""
+"""Let every allocation of the compiled reader and its columns fail once: one line, exit code 2, no files."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Collectives and copies: sizes, bandwidths and exposed time, worked out by hand."""
+"""Test collectives and copies: sizes, bandwidths and exposed time, worked out by hand."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The example notebook runs from start to end, and displays its report."""
+"""Check that the example notebook runs from start to end, and displays its report."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The CPU time of operators, split as in the flame graph of one addition (microseconds)."""
+"""Test the CPU time of operators, split as in the flame graph of one addition (microseconds)."""
 
 from typing import Any
 

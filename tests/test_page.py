@@ -1,4 +1,4 @@
-"""The page around the timeline: tables, definitions, plots, colours, the picture."""
+"""Test the page around the timeline: tables, definitions, plots, colours, the picture."""
 
 import os
 import re

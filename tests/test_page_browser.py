@@ -1,4 +1,4 @@
-"""The page around the timeline in a real browser: tables, jumps, themes, paper, phone, accessibility."""
+"""Test the page around the timeline in a real browser: tables, jumps, themes, paper, phone, accessibility."""
 
 import base64
 import csv

@@ -1,4 +1,4 @@
-"""Each instant of a window is one kind of work, or idle with one cause."""
+"""Check that each instant of a window is one kind of work, or idle with one cause."""
 
 import itertools
 

@@ -1,4 +1,4 @@
-"""Patterns of the catalogues, as they are matched with names."""
+"""Test patterns of the catalogues, as they are matched with names."""
 
 import polars as pl
 import pytest

@@ -1,4 +1,4 @@
-"""The exported trace: originals unchanged, and added tracks that sum to the report's figures."""
+"""Test the exported trace: originals unchanged, and added tracks that sum to the report's figures."""
 
 import gzip
 import json

@@ -1,4 +1,4 @@
-"""Causes planted in random simulated loops are detected, other causes do not change, and some change the verdict."""
+"""Check that planted causes are reported in random loops, and that no other causes change."""
 
 import random
 from collections import Counter

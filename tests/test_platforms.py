@@ -1,4 +1,4 @@
-"""Windows and macOS, as far as a Unix can emulate them: code pages, newlines, paths and folders, missing modules."""
+"""Test Windows and macOS as far as a Unix can emulate them: code pages, newlines, paths, missing modules."""
 
 import io
 import os

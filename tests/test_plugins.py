@@ -1,4 +1,4 @@
-"""Plug-ins: the sample of docs/sample_plugin is shown in every output; a broken or duplicate part gives one line."""
+"""Test plug-ins: every output shows the sample of docs/sample_plugin; a broken part gives one line."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""The whole program on damaged traces, and properties that must not matter, on real traces with random damage."""
+"""Test the whole program on damaged traces, and properties that must not matter, on real traces with random damage."""
 
 import gzip
 import json

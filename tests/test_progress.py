@@ -1,4 +1,4 @@
-"""The progress line: shown only on a terminal for long work, and erased at the end."""
+"""Test the progress line: shown only on a terminal for long work, and erased at the end."""
 
 import io
 import time

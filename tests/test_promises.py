@@ -1,4 +1,4 @@
-"""Results of BEFORE's advice: complete, partial, none, and without a faster step."""
+"""Test results of BEFORE's advice: complete, partial, none, and without a faster step."""
 
 from collections.abc import Callable
 from functools import cache

@@ -1,4 +1,4 @@
-"""Jobs of known truth: matches, clocks, waits, stragglers, roles and problems, from summaries of ranks."""
+"""Test jobs of known truth: matches, clocks, waits, stragglers, roles and problems, from summaries of ranks."""
 
 import gzip
 import json

@@ -1,4 +1,4 @@
-"""The page of a job in a real browser: the map of ranks, the lanes of a step, the picker that opens a rank's own report."""
+"""Test the page of a job in a real browser: the map of ranks, the lanes of a step, the picker of ranks."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""The engine: any executor, dying workers, interrupts, memory; and the command on folders of traces."""
+"""Test the engine: any executor, dying workers, interrupts, memory; and the command on folders of traces."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Ranks recorded during the test: four processes under torchrun that meet by gloo, one of which is late."""
+"""Test ranks recorded during the test: four processes under torchrun that meet by gloo, one of which is late."""
 
 import os
 import subprocess

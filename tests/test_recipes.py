@@ -1,4 +1,4 @@
-"""The recipes of docs/recipes.md: those whose package is installed are run; for the others, files are tested."""
+"""Test the recipes of docs/recipes.md: those whose package is installed are run; for the others, files are tested."""
 
 import os
 import re

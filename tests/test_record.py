@@ -1,4 +1,4 @@
-"""`analyze record`: the script behaves as without the profiler, and a trace is complete or absent."""
+"""Test `analyze record`: the script behaves as without the profiler, and a trace is complete or absent."""
 
 import importlib.util
 import os

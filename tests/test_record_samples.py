@@ -1,4 +1,4 @@
-"""The workloads of `sample_traces/record.py`: they run, do not identify the machine, and get their verdicts."""
+"""Test the workloads of `sample_traces/record.py`: they run, do not identify the machine, and get their verdicts."""
 
 import gzip
 import json

@@ -1,4 +1,4 @@
-"""The truth script in `sample_traces/`, as far as it needs no GPU."""
+"""Test the truth script in `sample_traces/`, as far as it needs no GPU."""
 
 import json
 import shutil

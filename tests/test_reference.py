@@ -1,4 +1,4 @@
-"""The product's tables equal those of the strict reference reader: every column, on real and on random traces."""
+"""Check that the product's tables equal those of the strict reference reader in every column."""
 
 import gzip
 import json

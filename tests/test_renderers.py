@@ -1,4 +1,4 @@
-"""One contract for every renderer: pure, deterministic, and able to render every report."""
+"""Test one contract for every renderer: pure, deterministic, and able to render every report."""
 
 import time
 from collections.abc import Callable

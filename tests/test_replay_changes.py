@@ -1,4 +1,4 @@
-"""The effect of each change on the edges of one program that has something for all of them."""
+"""Test the effect of each change on the edges of one program that has something for all of them."""
 
 from collections.abc import Callable
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Replays of real traces: the replayed step equals the recorded one, and a recorded change is predicted."""
+"""Test replays of real traces: the replayed step equals the recorded one, and a recorded change is predicted."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Edges of the replay's graph, one recording each: what a call waited for, and what it did not wait for."""
+"""Test edges of the replay's graph, one recording each: what a call waited for, and what it did not wait for."""
 
 from dataclasses import replace
 from math import inf

@@ -1,4 +1,4 @@
-"""Laws of the replay: faster parts make no step longer, lower bounds hold, loops agree with plain Python."""
+"""Test laws of the replay: faster parts make no step longer, lower bounds hold, loops agree with plain Python."""
 
 import importlib.util
 from pathlib import Path

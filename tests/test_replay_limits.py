@@ -1,4 +1,4 @@
-"""The verdict and the replay's lower bounds: where removing a regime saves nothing, the headline names the limit."""
+"""Test the verdict with lower bounds of the replay: where removing a regime saves nothing, it names the limit."""
 
 from dataclasses import replace
 

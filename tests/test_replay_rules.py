@@ -1,4 +1,4 @@
-"""One case for each rule by which kernels of graphs take their operators, which fails without the rule."""
+"""Test one case for each rule by which kernels of graphs take their operators, which fails without the rule."""
 
 import json
 from typing import Any

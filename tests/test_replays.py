@@ -1,4 +1,4 @@
-"""Kernels of graphs take operators, shapes and FLOP from the same kernels launched one by one, or from the capture."""
+"""Check that kernels of graphs take operators and work from eager launches of the same kernels or a capture."""
 
 import gzip
 import json

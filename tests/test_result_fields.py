@@ -1,4 +1,4 @@
-"""Every field of a public result has its own sentence."""
+"""Check that every field of a public result has its own sentence."""
 
 import dataclasses
 import typing

@@ -1,4 +1,4 @@
-"""Kernels and their roofline, their sums by name, step and module, and the article's table: worked out by hand.
+"""Test kernels and their roofline, their sums by name, step and module, and the article's table: worked out by hand.
 
 The A100 of `kineto` does 312e12 FLOP/s in fp16 on its tensor cores and moves 2039e9 bytes per second.
 """
@@ -47,7 +47,7 @@ def test_a_product_against_both_roofs() -> None:
 
 
 def test_a_thin_product_is_held_by_the_bandwidth() -> None:
-    """Check that a thin product is held by the bandwidth.
+    """Check that a skinny matmul is limited by bandwidth.
 
     1 x 4096 x 4096: one FLOP per byte; 33.6 MB take 16.5 us, their FLOP 0.1 us.
     """

@@ -1,4 +1,4 @@
-"""Rows of the timeline on one page: classes and colours of frames, lanes, and the way to Perfetto."""
+"""Test rows of the timeline on one page: classes and colours of frames, lanes, and the way to Perfetto."""
 
 from dataclasses import replace
 

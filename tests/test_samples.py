@@ -1,4 +1,4 @@
-"""The sample traces get the verdicts that their README states, and the JSON that is checked in.
+"""Check that the sample traces get the verdicts that their README states, and the JSON that is checked in.
 
 ``UPDATE_GOLDEN=1 python -m pytest tests/test_samples.py`` rewrites the JSON, to review its diff.
 """

@@ -1,4 +1,4 @@
-"""Series of batches: the batch follows from shapes, exponents and lower bounds match the model, and real series."""
+"""Test series of batches: the batch from shapes, exponents and lower bounds of a model, and real series."""
 
 import dataclasses
 import json

@@ -1,4 +1,4 @@
-"""The compiled scanner: its values equal those of the strict reader, and no text crashes it."""
+"""Test the compiled scanner: its values equal those of the strict reader, and no text crashes it."""
 
 import json
 import random

@@ -1,4 +1,4 @@
-"""Sections of the package's tables: each names existing columns, and all outputs lay out the same declaration."""
+"""Test sections of the package's tables: each names existing columns, and all outputs lay out the same declaration."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Steps of serving frameworks: the content of their annotations, and the figures and verdict of each kind."""
+"""Test steps of serving frameworks: the content of their annotations, and the figures and verdict of each kind."""
 
 import json
 from typing import Any

@@ -1,4 +1,4 @@
-"""`profile` with torch: which steps are recorded and timed, and how recording ends."""
+"""Test `profile` with torch: which steps are recorded and timed, and how recording ends."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""Facts on a run in a trace's header: written by a recording, read back, and never trusted."""
+"""Test facts on a run in a trace's header: written by a recording, read back, and never trusted."""
 
 import gzip
 import json

@@ -1,4 +1,4 @@
-"""Features of the shell: completion of words and files, the manual page, links to places in source files."""
+"""Test features of the shell: completion of words and files, the manual page, links to places in source files."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""The simulator's own laws, and that it reproduces the samples in the repository."""
+"""Test the simulator's own laws, and that it reproduces the samples in the repository."""
 
 import gzip
 import json

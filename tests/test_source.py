@@ -1,4 +1,4 @@
-"""The line of a call, where the source is available and the call unambiguous."""
+"""Test the line of a call, where the source is available and the call unambiguous."""
 
 import os
 from pathlib import Path

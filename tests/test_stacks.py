@@ -1,4 +1,4 @@
-"""Trees of merged stacks: table `stacks` on literal traces, and its drawing on the page."""
+"""Test trees of merged stacks: table `stacks` on literal traces, and its drawing on the page."""
 
 from dataclasses import replace
 from pathlib import Path

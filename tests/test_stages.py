@@ -1,4 +1,4 @@
-"""The program's own time and memory by stage."""
+"""Test the program's own time and memory by stage."""
 
 from pathlib import Path
 

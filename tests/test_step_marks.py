@@ -1,4 +1,4 @@
-"""Rules for step marks, against their own examples."""
+"""Test rules for step marks, against their own examples."""
 
 import polars as pl
 import pytest

@@ -1,4 +1,4 @@
-"""Steps on a device, the representative ones among them, and the verdict's window."""
+"""Test steps on a device, the representative ones among them, and the verdict's window."""
 
 import polars as pl
 import pytest

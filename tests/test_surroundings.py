@@ -1,4 +1,4 @@
-"""Effects of the environment on the command, other than bad input: one line, the right exit code, and never "a bug"."""
+"""Test effects of the environment: one line, the right exit code, and never "a bug"."""
 
 import fcntl
 import json

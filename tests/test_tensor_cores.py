@@ -1,4 +1,4 @@
-"""Matmuls and convolutions with poor use of tensor cores: the reason, and the saving that the roof allows."""
+"""Test matmuls and convolutions with poor use of tensor cores: the reason, and the saving that the roof allows."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Tensors that calls read and write: against torch itself, and on what no trace should hold."""
+"""Test tensors that calls read and write: against torch itself, and on what no trace should hold."""
 
 import json
 from dataclasses import dataclass

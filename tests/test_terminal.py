@@ -1,4 +1,4 @@
-"""The summary fits its width, begins with the verdict, and lets no text of a trace control a terminal."""
+"""Check that the summary fits its width, begins with the verdict, and lets no text of a trace control a terminal."""
 
 import re
 from dataclasses import replace

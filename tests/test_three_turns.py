@@ -1,4 +1,4 @@
-"""The README's story holds: each turn makes the program faster, on a CPU."""
+"""Check that the README's story holds: each turn makes the program faster, on a CPU."""
 
 import re
 import sys

@@ -1,4 +1,4 @@
-"""The two tiers: what each runs of slow tests, sampled tests and property tests."""
+"""Test the two tiers: what each runs of slow tests, sampled tests and property tests."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""The timeline's data and its plain figure, without a browser."""
+"""Test the timeline's data and its plain figure, without a browser."""
 
 from dataclasses import replace
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The timeline in a real browser, held against the tables that it shows."""
+"""Test the timeline in a real browser, held against the tables that it shows."""
 
 import random
 from collections.abc import Callable, Mapping

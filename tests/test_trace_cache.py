@@ -1,4 +1,4 @@
-"""The cache: the same trace comes back; damage, concurrent writers, a full or unusable folder are no failure."""
+"""Test the cache: the same trace comes back; damage, concurrent writers, a full or unusable folder are no failure."""
 
 import dataclasses
 import os

@@ -1,4 +1,4 @@
-"""Allocators share few arenas unless the user sets a number; queries and dataclasses give the usual results."""
+"""Check that allocators share few arenas unless the user sets a number, and that tricks keep results."""
 
 import dataclasses
 import os

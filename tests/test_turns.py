@@ -1,4 +1,4 @@
-"""Optimizers that step in turns: an iteration of two networks, or of two optimizers, is one step."""
+"""Test optimizers that step in turns: an iteration of two networks, or of two optimizers, is one step."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The verdict by the partition: the table of the definitions, the rules of precedence, confidence."""
+"""Test the verdict by the partition: the table of the definitions, the rules of precedence, confidence."""
 
 import json
 from dataclasses import replace

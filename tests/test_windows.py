@@ -1,4 +1,4 @@
-"""The verdict's window: steps that are proven, edges without work, and what a window leaves out (microseconds)."""
+"""Test the verdict's window: steps that are proven, edges without work, and what a window leaves out (microseconds)."""
 
 from typing import Any
 

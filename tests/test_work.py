@@ -1,4 +1,4 @@
-"""FLOP and bytes of calls, worked out by hand; damaged arguments are never an exception."""
+"""Test FLOP and bytes of calls, worked out by hand; damaged arguments are never an exception."""
 
 import json
 from typing import Any

@@ -1,4 +1,4 @@
-"""FLOP and bytes of gradients, samplers, indices, bags, recurrent layers and autograd functions, worked out by hand."""
+"""Test FLOP and bytes of gradients, samplers, indices, bags, recurrent layers and autograd functions."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Laws of everything derived from FLOP and bytes, on random traces and on the samples."""
+"""Test laws of everything derived from FLOP and bytes, on random traces and on the samples."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""FLOP and bytes of attention of libraries, worked out by hand.
+"""Test FLOP and bytes of attention of libraries, worked out by hand.
 
 Comments name the file and version of the library that each signature was read from.
 """

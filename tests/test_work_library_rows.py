@@ -1,4 +1,4 @@
-"""FLOP and bytes of norms, caches, quantization, routing and scans of libraries, worked out by hand.
+"""Test FLOP and bytes of norms, caches, quantization, routing and scans of libraries, worked out by hand.
 
 Comments name the file and version of the library that each signature was read from. vLLM is `csrc/torch_bindings.cpp` at 00256d5,
 where nothing else is said, SGLang `sgl-kernel/csrc/common_extension.cc` at 40ef116.

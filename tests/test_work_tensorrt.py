@@ -1,4 +1,4 @@
-"""FLOP and bytes of TensorRT-LLM's operators, worked out by hand.
+"""Test FLOP and bytes of TensorRT-LLM's operators, worked out by hand.
 
 Comments name the file of NVIDIA/TensorRT-LLM that each signature was read from.
 """

@@ -1,4 +1,4 @@
-"""FLOP of matmuls, convolutions and attention compared with `torch.utils.flop_counter`."""
+"""Test FLOP of matmuls, convolutions and attention compared with `torch.utils.flop_counter`."""
 
 import json
 from collections.abc import Callable

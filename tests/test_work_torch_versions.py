@@ -1,4 +1,4 @@
-"""FLOP and bytes of operators of PyTorch whose arguments differ between versions, worked out by hand."""
+"""Test FLOP and bytes of operators of PyTorch whose arguments differ between versions, worked out by hand."""
 
 from typing import Any
 

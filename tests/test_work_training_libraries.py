@@ -1,4 +1,4 @@
-"""FLOP and bytes of autograd functions and operators of libraries for training, worked out by hand.
+"""Test FLOP and bytes of autograd functions and operators of libraries for training, worked out by hand.
 
 Comments name the file and version of the library that each signature was read from. That PyTorch records tensors, numbers and None
 of a function's arguments, of older versions tensors alone: torch/csrc/autograd/python_function.cpp, unpack_input.

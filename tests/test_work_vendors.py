@@ -1,4 +1,4 @@
-"""FLOP and bytes of operators in inference and recommendation libraries, worked out by hand."""
+"""Test FLOP and bytes of operators in inference and recommendation libraries, worked out by hand."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Reports for tests of text renderers: one per status, and one with every text given."""
+"""Build reports for tests of text renderers: one per status, and one with every text given."""
 
 from dataclasses import replace
 
