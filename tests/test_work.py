@@ -11,8 +11,9 @@ from trace_analyzer.analyses.work import FORMULAS, Record, Work, call_work
 from trace_analyzer.analyses.work.attention import CAUSAL_FROM_END, CAUSAL_FROM_START, Mask
 from trace_analyzer.analyses.work.embeddings import PREFIXES
 
-HALF, FLOAT, BF16, DOUBLE, INT8, LONG, BOOL, FP8 = (
-    "c10::Half", "float", "c10::BFloat16", "double", "signed char", "long int", "bool", "c10::Float8_e4m3fn",
+HALF, FLOAT, BF16, DOUBLE, INT8, BYTES, INT, LONG, BOOL, FP8 = (
+    "c10::Half", "float", "c10::BFloat16", "double", "signed char", "unsigned char", "int", "long int", "bool",
+    "c10::Float8_e4m3fn",
 )  # fmt: skip
 
 
@@ -47,6 +48,14 @@ def h(*shape: int) -> tuple[tuple[int, ...], str]:
 
 def f(*shape: int) -> tuple[tuple[int, ...], str]:
     return shape, FLOAT
+
+
+def bf(*shape: int) -> tuple[tuple[int, ...], str]:
+    return shape, BF16
+
+
+def q8(*shape: int) -> tuple[tuple[int, ...], str]:
+    return shape, FP8
 
 
 @pytest.mark.parametrize(
@@ -208,24 +217,20 @@ def test_everything_else(operator: str, arguments: tuple[Any, ...], expected: Wo
     assert work(operator, *arguments) == expected
 
 
-def b(*shape: int) -> tuple[tuple[int, ...], str]:
-    return shape, BF16
-
-
 MIB = 2**20
 
 
 @pytest.mark.parametrize(
     ("operator", "arguments", "gflop", "moved_mib"),
     [
-        ("aten::_scaled_dot_product_flash_attention", (b(1, 8, 141, 64),) * 3 + (0.0, False, False, 0.125), 0.040716288, 0.55078125),
+        ("aten::_scaled_dot_product_flash_attention", (bf(1, 8, 141, 64),) * 3 + (0.0, False, False, 0.125), 0.040716288, 0.55078125),
         # of a product with bias the other tool counts the additions too: 141 x 512
-        ("aten::addmm", (b(512), b(141, 512), b(512, 512), 1, 1), 0.0739968 - 141 * 512 / 1e9, 0.7763671875),
-        ("aten::add", (b(1, 141, 512), b(1, 141, 512), 1), 7.2192e-05, 0.4130859375),
-        ("aten::convolution", (b(128, 3, 224, 224), b(768, 3, 16, 16), None, [16, 16], [0, 0], [1, 1], False, [0, 0], 1), 29.595009024, 74.625),
-        ("aten::convolution_backward", (b(2, 896, 59, 91), b(2, 896, 59, 91), b(896, 896, 1, 1), [0], [1, 1], [0, 0], [1, 1], False, [0, 0], 1, [True, True, False]), 34.482552832, None),
-        ("aten::convolution_backward", (b(2, 896, 59, 91), b(2, 896, 59, 91), b(896, 56, 3, 3), [0], [1, 1], [1, 1], [1, 1], False, [0, 0], 16, [True, True, False]), 19.396435968, None),
-        ("flash_attn::_flash_attn_backward", (b(2, 2048, 32, 128), b(2, 2048, 32, 128), b(2, 11040, 32, 128), b(2, 11040, 32, 128), b(2, 2048, 32, 128), f(2, 32, 2048), None, None, None, 0.0, 0.1, False, -1, -1), 1852.2046464, None),
+        ("aten::addmm", (bf(512), bf(141, 512), bf(512, 512), 1, 1), 0.0739968 - 141 * 512 / 1e9, 0.7763671875),
+        ("aten::add", (bf(1, 141, 512), bf(1, 141, 512), 1), 7.2192e-05, 0.4130859375),
+        ("aten::convolution", (bf(128, 3, 224, 224), bf(768, 3, 16, 16), None, [16, 16], [0, 0], [1, 1], False, [0, 0], 1), 29.595009024, 74.625),
+        ("aten::convolution_backward", (bf(2, 896, 59, 91), bf(2, 896, 59, 91), bf(896, 896, 1, 1), [0], [1, 1], [0, 0], [1, 1], False, [0, 0], 1, [True, True, False]), 34.482552832, None),
+        ("aten::convolution_backward", (bf(2, 896, 59, 91), bf(2, 896, 59, 91), bf(896, 56, 3, 3), [0], [1, 1], [1, 1], [1, 1], False, [0, 0], 16, [True, True, False]), 19.396435968, None),
+        ("flash_attn::_flash_attn_backward", (bf(2, 2048, 32, 128), bf(2, 2048, 32, 128), bf(2, 11040, 32, 128), bf(2, 11040, 32, 128), bf(2, 2048, 32, 128), f(2, 32, 2048), None, None, None, 0.0, 0.1, False, -1, -1), 1852.2046464, None),
     ],
 )  # fmt: skip
 def test_figures_that_another_tool_published(

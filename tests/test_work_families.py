@@ -3,11 +3,11 @@
 from typing import Any
 
 import pytest
-from test_work import BF16, BOOL, HALF, INT8, LONG, f, h, work
+from test_work import BF16, BOOL, BYTES, HALF, INT, INT8, LONG, f, h, work
 
 from trace_analyzer.analyses.work import MATMUL_FORMULAS, Work
 
-BYTES, INT, COMPLEX = "unsigned char", "int", "c10::complex<float>"
+COMPLEX = "c10::complex<float>"
 
 
 def i(*shape: int) -> tuple[tuple[int, ...], str]:

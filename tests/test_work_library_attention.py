@@ -6,18 +6,13 @@ Comments name the file and version of the library that each signature was read f
 from typing import Any
 
 import pytest
-from test_work import BF16, BOOL, FP8, f, h, work
+from test_work import BF16, BOOL, INT, f, h, q8, work
 
 from trace_analyzer.analyses.work import Work
 from trace_analyzer.analyses.work.attention import Mask
 
-INT = "int"
 PAIR = 2 * (8 + 8)
 """FLOP of one pair of query and key of width 8: two products."""
-
-
-def q8(*shape: int) -> tuple[tuple[int, ...], str]:
-    return shape, FP8
 
 
 # torch 2.13 (CPU), torch._C._jit_get_all_schemas(): aten::_flash_attention_forward(query, key, value, cum_seq_q, cum_seq_k, max_q,

@@ -6,11 +6,10 @@ Comments name the file and version of the library that each signature was read f
 from typing import Any
 
 import pytest
-from test_work import BF16, FP8, INT8, f, h, work
+from test_work import BYTES, INT, INT8, bf, f, h, q8, work
 
 from trace_analyzer.analyses.work import Work
 
-BYTES, INT = "unsigned char", "int"
 # A half-precision a of (4, 256) by 16 columns of 4-bit weights, whose scales are (2, 16).
 A, SCALES, PACKED = h(4, 256), h(2, 16), Work(2 * 4 * 256 * 16, 2048 + 2048 + 64 + 128, "fp16")
 MARLIN, GPTQ = ((16, 32), INT), ((32, 16), INT)
@@ -25,14 +24,6 @@ MARLIN_EXPERTS = (
     h(10, 64), None, ((8, 4, 192), INT), h(8, 2, 96), None, None, None, ((64,), INT), ((140,), INT), ((9,), INT), ((1,), INT), f(10, 2),
 )  # fmt: skip
 OF_MARLIN = Work(2 * 20 * 96 * 64, 1280 + 2 * 20 * 96 + 8 * (4 * 768 + 2 * 192), "fp16")
-
-
-def bf(*shape: int) -> tuple[tuple[int, ...], str]:
-    return shape, BF16
-
-
-def q8(*shape: int) -> tuple[tuple[int, ...], str]:
-    return shape, FP8
 
 
 @pytest.mark.parametrize(

@@ -7,20 +7,9 @@ where nothing else is said, SGLang `sgl-kernel/csrc/common_extension.cc` at 40ef
 from typing import Any
 
 import pytest
-from test_work import BF16, FP8, INT8, LONG, f, h, work
+from test_work import BYTES, INT, INT8, LONG, f, h, q8, work
 
 from trace_analyzer.analyses.work import Record, Work, call_work
-
-BYTES, INT = "unsigned char", "int"
-
-
-def bf(*shape: int) -> tuple[tuple[int, ...], str]:
-    return shape, BF16
-
-
-def q8(*shape: int) -> tuple[tuple[int, ...], str]:
-    return shape, FP8
-
 
 SLOTS = ((4,), LONG)
 

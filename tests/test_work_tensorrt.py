@@ -6,19 +6,9 @@ Comments name the file of NVIDIA/TensorRT-LLM that each signature was read from.
 from typing import Any
 
 import pytest
-from test_work import BF16, FP8, LONG, f, work
+from test_work import BYTES, INT, LONG, bf, f, q8, work
 
 from trace_analyzer.analyses.work import Work
-
-BYTES, INT = "unsigned char", "int"
-
-
-def bf(*shape: int) -> tuple[tuple[int, ...], str]:
-    return shape, BF16
-
-
-def q8(*shape: int) -> tuple[tuple[int, ...], str]:
-    return shape, FP8
 
 
 @pytest.mark.parametrize(

@@ -3,19 +3,9 @@
 from typing import Any
 
 import pytest
-from test_work import BF16, BOOL, FP8, f, h, work
+from test_work import BOOL, INT, bf, f, h, q8, work
 
 from trace_analyzer.analyses.work import Work
-
-INT = "int"
-
-
-def bf(*shape: int) -> tuple[tuple[int, ...], str]:
-    return shape, BF16
-
-
-def q8(*shape: int) -> tuple[tuple[int, ...], str]:
-    return shape, FP8
 
 
 @pytest.mark.parametrize(

@@ -7,15 +7,9 @@ of a function's arguments, of older versions tensors alone: torch/csrc/autograd/
 from typing import Any
 
 import pytest
-from test_work import BF16, INT8, f, h, work
+from test_work import BYTES, INT, INT8, bf, f, h, work
 
 from trace_analyzer.analyses.work import Work
-
-BYTES, INT = "unsigned char", "int"
-
-
-def bf(*shape: int) -> tuple[tuple[int, ...], str]:
-    return shape, BF16
 
 
 @pytest.mark.parametrize(

@@ -5,12 +5,10 @@ from typing import Any
 import polars as pl
 import pytest
 from kineto import analysed, kernel, launch, op
-from test_work import BF16, FP8, INT8, LONG, f, h, work
+from test_work import BF16, BYTES, FP8, INT, INT8, LONG, f, h, work
 
 from trace_analyzer.analyses.work import Record, Work, call_work
 
-BYTES = "unsigned char"
-INT = "int"
 EXPERTS = (h(10, 64), h(8, 96, 64), h(8, 64, 48), f(10, 2), ((10, 2), INT))
 """Ten tokens of 64, each to 2 of 8 experts with an inner width of 48 and a gate."""
 WEIGHTS = 2 * (96 * 64 + 64 * 48)
