@@ -77,9 +77,8 @@ def waits_between(context: AdviceContext) -> int:
 
 def is_in_pieces(context: AdviceContext) -> bool:
     """Return whether waits are so frequent that a graph of the launches between them is not worth its own launch."""
-    launches = context.within.activities.get_column("launch_id").drop_nulls().n_unique()
     waits = waits_between(context)
-    return waits >= MANY_WAITS * context.steps and launches < SHORT_PIECE * waits
+    return waits >= MANY_WAITS * context.steps and context.launch_count < SHORT_PIECE * waits
 
 
 def _waits(context: AdviceContext) -> list[str]:
@@ -122,8 +121,7 @@ def _collectives(context: AdviceContext) -> list[str]:
 
 def _outside(context: AdviceContext) -> list[str]:
     """Name CPU work that takes a relevant share of the window and that a graph does not change."""
-    launching = context.within.activities.get_column("operator_id").drop_nulls().implode()
-    outside = context.idle.filter((pl.col("cause") != "cpu-operator") | ~pl.col("event_id").is_in(launching))
+    outside = context.idle.filter((pl.col("cause") != "cpu-operator") | ~context.is_launching)
     idle = {cause: total(outside.filter(pl.col("cause") == cause), length_ns()) for cause in _OUTSIDE}
     return [
         f"{what} ({duration(idle[cause] / context.steps)}{_per_step(context)}) stays outside of it"

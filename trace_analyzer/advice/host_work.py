@@ -36,9 +36,8 @@ def _preparations(context: AdviceContext, idle: pl.DataFrame) -> pl.Series:
     by_event = context.host.each(preparation_of(pl.col("name")))[events]
     functions = context.blamed.named(idle.select("event_id", "code")).get_column("python_function").cast(pl.String)
     by_function = functions.to_frame().select(preparation_of(pl.col("python_function"))).to_series()
-    launching = context.within.activities.get_column("operator_id").drop_nulls()
     prepared = pl.DataFrame([by_event.alias("by_event"), by_function.alias("by_function"), events.alias("event_id")])
-    computes = ~pl.col("event_id").is_in(launching.implode()).fill_null(False)
+    computes = ~context.is_launching.fill_null(False)
     return prepared.select(pl.when(computes).then(pl.coalesce("by_event", "by_function")).alias("prepared")).to_series()
 
 
@@ -60,17 +59,16 @@ def cpu_operators(context: AdviceContext) -> Opportunity | None:
     """
     idle = context.idle.filter(pl.col("cause") == "cpu-operator")
     idle = idle.filter(_preparations(context, idle).is_null())
-    launching = context.within.activities.get_column("operator_id").drop_nulls()
-    before_launch = idle.filter(pl.col("event_id").is_in(launching.implode()))
+    before_launch, idle_ns = idle.filter(context.is_launching), total(idle, length_ns())
     why = "single operators keep the CPU busy for over 1 ms without a runtime call, while the GPU waits"
     if before_launch.height:
-        share = percent(total(before_launch, length_ns()) / max(1, total(idle, length_ns())))
+        share = percent(total(before_launch, length_ns()) / max(1, idle_ns))
         why += f"; {share} of it in GPU operators before their launch"
     regions = context.host.texts(before_launch.get_column("event_id")).cast(pl.String).str.contains(COMPILED_REGION)
     compiled_ns, launch_ns = (total(before_launch.filter(rows), length_ns()) for rows in (regions, ~regions))
-    rest_ns = total(idle, length_ns()) - compiled_ns - launch_ns
+    rest_ns = idle_ns - compiled_ns - launch_ns
     lines = ((compiled_ns, _IN_REGION), (rest_ns, _ON_CPU), (launch_ns, _BEFORE_LAUNCH))
-    codes = [code for ns, code in sorted(lines, reverse=True) if ns >= _PART_OF_CODE * total(idle, length_ns())]
+    codes = [code for ns, code in sorted(lines, reverse=True) if ns >= _PART_OF_CODE * idle_ns]
     opportunity = idle_opportunity(context, idle, ("cpu-operator",), why)
     return opportunity and replace(opportunity, values={"snippet": "\n".join(codes)})
 

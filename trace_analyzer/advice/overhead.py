@@ -75,8 +75,9 @@ def cuda_graphs(context: AdviceContext) -> Opportunity | None:
     if is_in_pieces(context) and synchronization(context) is not None:
         return None
     parts = context.verdict.parts_ns
-    launches = context.within.activities.get_column("launch_id").drop_nulls().n_unique()
-    per_step = counted(launches / context.steps, "launch", "launches") + (" per step" if context.steps > 1 else "")
+    per_step = counted(context.launch_count / context.steps, "launch", "launches") + (
+        " per step" if context.steps > 1 else ""
+    )
     compiled, _ = launched_within(context, context.within.activities, COMPILED_REGION)
     already = "; its code is already compiled, but launched kernel by kernel"
     already_compiled = already if 2 * compiled.height > context.within.activities.height else ""
@@ -120,7 +121,7 @@ def bigger_batch(context: AdviceContext) -> Opportunity | None:
     if kernels.is_empty():
         return None
     typical = kernels.get_column("duration_ns").median()
-    launches = max(1, context.within.activities.get_column("launch_id").drop_nulls().n_unique())
+    launches = max(1, context.launch_count)
     grows = sum(parts.get(part, 0) for part in _GROWS_WITH_THE_BATCH)
     return Opportunity(
         (context.window_ns - grows) // 2,
@@ -211,7 +212,7 @@ def synchronization(context: AdviceContext) -> Opportunity | None:
     calls = f"such calls also block the CPU for {duration(blocked_ns)} while the device works: " if blocked_ns else ""
     why = opportunity.why
     if is_in_pieces(context):
-        every = context.within.activities.get_column("launch_id").drop_nulls().n_unique() / waits_between(context)
+        every = context.launch_count / waits_between(context)
         why += (
             f"; a wait comes every {counted(every, 'launch', 'launches')}: without these, a CUDA graph can contain more"
         )

@@ -9,6 +9,7 @@ from trace_analyzer.analyses.cold_start import cold_idle
 from trace_analyzer.analyses.context import Context
 from trace_analyzer.analyses.host import CALLS, Host
 from trace_analyzer.analysis import Value
+from trace_analyzer.catalog.code import SCOPES_OF_TORCH
 from trace_analyzer.catalog.devices import Device
 from trace_analyzer.catalog.fixes import Platform, Program, platform_of
 from trace_analyzer.frames.intervals import clip, filter_inside, spans_on
@@ -121,6 +122,16 @@ class AdviceContext:
     program: Program | None
     is_torch_1: bool
 
+    @property
+    def launch_count(self) -> int:
+        """Return the number of launches of the window's activities."""
+        return self.within.activities.get_column("launch_id").drop_nulls().n_unique()
+
+    @property
+    def is_launching(self) -> pl.Expr:
+        """Return whether operator ``event_id`` launches activities of the window; null without an event."""
+        return pl.col("event_id").is_in(self.within.activities.get_column("operator_id").drop_nulls().implode())
+
 
 @dataclass(frozen=True)
 class AdviceSources:
@@ -182,12 +193,9 @@ def advice_context(
 
 def _is_torch_1(sources: AdviceSources) -> bool:
     """Return whether the file shows PyTorch 1: stacks as text (until 1.12), or scopes as operators (until 1.10)."""
-    is_scope = (pl.col("kind") == "operator") & pl.col("name").str.contains(_SCOPES_OF_TORCH)
+    is_scope = (pl.col("kind") == "operator") & pl.col("name").str.contains(SCOPES_OF_TORCH)
     return not sources.context.stacks.is_empty() or not sources.host.names.filter(is_scope).is_empty()
 
-
-_SCOPES_OF_TORCH = r"^(ProfilerStep|Optimizer\.(step|zero_grad)|enumerate\(DataLoader\))#"
-"""Scopes that PyTorch itself opens."""
 
 _GRADIENTS = ("backward", "optimizer")
 """Phases that occur in training only."""

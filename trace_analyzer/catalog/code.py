@@ -21,14 +21,14 @@ NO_OPERATOR = r"^[^:<(]*[#\[\]/=@!|?][^:<]*$"
 """Names of `record_function` scopes that PyTorch before 1.11 wrote as operators, such as
 `[pl][profile]run_training_batch` or `epoch=3/step`; no operator has such a name."""
 SCOPE = rf"{NO_OPERATOR}|^[^:<(]*[\s.-][^:<]*$"
-"""The same for files without user annotations, where blanks, dots and hyphens also indicate scopes:
-
-`train step`, `epoch-3`, `model.forward`.
-"""
+"""The same for files without user annotations, where blanks, dots and hyphens also indicate scopes, such as
+`train step`, `epoch-3` or `model.forward`."""
 PLAIN_SCOPE = r"^[a-z]\w*[a-z0-9]$"
 """Names of scopes and scripted functions, such as `train_step`; operators have a namespace, and autograd nodes and
 functions a class name."""
-_ANNOTATIONS = rf"^(ProfilerStep|Optimizer\.(step|zero_grad)#|enumerate\(DataLoader\)#|## )|{NO_OPERATOR}"
+SCOPES_OF_TORCH = r"^(ProfilerStep|Optimizer\.(step|zero_grad)|enumerate\(DataLoader\))#"
+"""Scopes that PyTorch itself opens."""
+_ANNOTATIONS = rf"{SCOPES_OF_TORCH}|^ProfilerStep|^## |{NO_OPERATOR}"
 
 
 @dataclass(frozen=True)

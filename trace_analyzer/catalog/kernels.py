@@ -115,7 +115,8 @@ def kernel_buckets(kernels: pl.DataFrame, *, using: Sequence[KernelRule] | None 
     order of appearance; kernels without a specific rule are in bucket ``other``, never null. ``prior`` is the bound
     when nothing better is known: compute, memory, communication or other.
 
-    Args: using: rules instead of the catalogue's, to measure the effect of each; the last must match all.
+    Args:
+        using: rules instead of the catalogue's, to measure the effect of each; the last must match all.
 
     Raises:
         polars.exceptions.ColumnNotFoundError: a column is missing.

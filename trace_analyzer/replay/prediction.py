@@ -165,7 +165,11 @@ class Replay:
 
     def outcome(self, changes: tuple[Change, ...]) -> Outcome:
         """Return one pass under changes. Raises `NotApplicable`."""
-        return self.run(self.weights(changes)) if changes else self.identity
+        return self._replayed(changes)[1]
+
+    def _replayed(self, changes: tuple[Change, ...]) -> tuple[Weights, Outcome]:
+        weights = self.weights(changes)
+        return weights, self.run(weights) if changes else self.identity
 
     def predict(self, changes: tuple[Change, ...]) -> Prediction:
         """Return the step under changes with its interval. Raises `NotApplicable`.
@@ -177,8 +181,7 @@ class Replay:
         best, and a CPU slowed by data-loading workers. A change whose path has more unexplained time than
         `MAX_UNEXPLAINED` is not predicted.
         """
-        weights = self.weights(changes)
-        outcome = self.run(weights)
+        weights, outcome = self._replayed(changes)
         step, path = outcome.step_ns, self.path(outcome)
         unexplained = self._unexplained_ratio(path, outcome, weights)
         if changes and unexplained > MAX_UNEXPLAINED:
@@ -233,12 +236,12 @@ class Replay:
         others = tuple(change for change in changes if change.name not in best)
         if len(others) == len(changes):
             return step
-        halved, without = Weights(**vars(weights)), self.weights(others) if others else self._measured
+        halved, without = Weights(**vars(weights)), self.weights(others)
         halved.device, halved.host = (weights.device + without.device) / 2, (weights.host + without.host) / 2
         halved.parts = (weights.parts + without.parts) / 2
         worst = self.run(halved).step_ns
         if any(change.name == "graphs" for change in changes) or len(best) > len(BEST_CASES):
-            worst = max(worst, (step + (self.run(without) if others else self.identity).step_ns) / 2)
+            worst = max(worst, (step + self.outcome(others).step_ns) / 2)
         return min(worst, max(step, self.identity.step_ns))
 
     def _adds_workers(self, changes: tuple[Change, ...]) -> bool:
@@ -332,14 +335,12 @@ class Replay:
 
     def is_explained(self, changes: tuple[Change, ...]) -> bool:
         """Return whether enough of the critical path under changes is explained for a prediction."""
-        weights = self.weights(changes)
-        outcome = self.run(weights)
+        weights, outcome = self._replayed(changes)
         return self._unexplained_ratio(self.path(outcome), outcome, weights) <= MAX_UNEXPLAINED
 
     def critical_path(self, changes: tuple[Change, ...] = (), rows: int = 8) -> pl.DataFrame:
         """Return the largest parts of the path: kind, name, ns of a step, ratio, and the step at each of `SPEEDUPS`."""
-        weights = self.weights(changes) if changes else self._measured
-        outcome = self.run(weights) if changes else self.identity
+        weights, outcome = self._replayed(changes)
         path = self.path(outcome)
         label_ns = self._by_label(path, weights)
         total = max(float(label_ns.sum()), 1.0)

@@ -148,12 +148,17 @@ def softmax(call: Call) -> Work:
     return moved(given, mask, _like(given), flop=6.0 * given.elements)
 
 
+def _lower_triangles(scores: Tensor) -> int:
+    """Return the number of elements on and below the diagonals of (batch, n, n)."""
+    require(len(scores.shape) == 3 and scores.shape[1] == scores.shape[2])
+    batch, n, _ = scores.shape
+    return batch * n * (n + 1) // 2
+
+
 def triangular_softmax(call: Call) -> Work:
     """Count ScaledUpperTriangMaskedSoftmax(scores, scale): reads the lower triangle of (batch, n, n), writes all."""
     given = call.tensor(0)
-    require(len(given.shape) == 3 and given.shape[1] == given.shape[2])
-    n = given.shape[2]
-    seen = given.shape[0] * n * (n + 1) // 2
+    seen = _lower_triangles(given)
     work = moved(given, flop=6.0 * seen)
     return replace(work, moved_bytes=seen * given.size + given.bytes)
 
@@ -161,9 +166,7 @@ def triangular_softmax(call: Call) -> Work:
 def triangular_gradients(call: Call) -> Work:
     """Count the backward pass of `triangular_softmax`: lower triangles of gradient, result and scores' gradient."""
     gradient = call.tensor(0)
-    require(len(gradient.shape) == 3 and gradient.shape[1] == gradient.shape[2])
-    n = gradient.shape[2]
-    seen = gradient.shape[0] * n * (n + 1) // 2
+    seen = _lower_triangles(gradient)
     work = moved(gradient, flop=5.0 * seen)
     return replace(work, moved_bytes=3 * seen * gradient.size, least=True)
 

@@ -146,18 +146,18 @@ def whole_or_cached(call: Call) -> Work:
     return forward(call, layout=SEQUENCE_FIRST, mask=windowed_at(24, 25, 26))
 
 
-def whole_backward(call: Call) -> Work:
-    """Count flash_attn_3::bwd(gradient, q, k, v, result, sums, three gradients, offsets ..., causal, window ...)."""
-    if any(call.optional(position) is not None for position in (9, 10, 11, 12)):
-        return unmasked_gradient_bytes(call)
-    return backward(call, layout=SEQUENCE_FIRST, mask=windowed_at(16, 17, 18), output=4)
+def whole_backward(offsets: range) -> Formula:
+    """Return the formula of a backward pass of flash-attn 3, whose offsets and lengths are at these positions.
 
+    Its arguments are (gradient, q, k, v, result, sums, ..., causal, window ...).
+    """
 
-def operator_backward(call: Call) -> Work:
-    """Count flash_attn_3::_flash_attn_backward(gradient, q, k, v, result, sums, offsets ..., causal, window ...)."""
-    if any(call.optional(position) is not None for position in (6, 7, 8, 9)):
-        return unmasked_gradient_bytes(call)
-    return backward(call, layout=SEQUENCE_FIRST, mask=windowed_at(16, 17, 18), output=4)
+    def count(call: Call) -> Work:
+        if any(call.optional(position) is not None for position in offsets):
+            return unmasked_gradient_bytes(call)
+        return backward(call, layout=SEQUENCE_FIRST, mask=windowed_at(16, 17, 18), output=4)
+
+    return count
 
 
 def unified(call: Call) -> Work:
@@ -197,7 +197,7 @@ def fused(call: Call) -> Work:
     query, key, value = given[:3]
     output = Tensor((*query.shape[:-1], value.shape[-1]), query.dtype)
     moved = total_bytes(query, key, value, output)
-    return replace(Work(None, moved, compute(query.dtype)), doubtful_bytes=moved, least=True)
+    return Work(None, moved, compute(query.dtype), moved, least=True)
 
 
 _KINDS = ("", "Varlen", "QKVPacked", "VarlenQKVPacked", "KVPacked", "VarlenKVPacked")
@@ -248,8 +248,8 @@ FORMULAS: dict[str, Formula] = {
         ("flash_attn_3::fwd", "flash_attn_3::_flash_attn_forward", "_vllm_fa3_C::fwd", "sgl_kernel::fwd"),
         whole_or_cached,
     ),
-    "flash_attn_3::bwd": whole_backward,
-    "flash_attn_3::_flash_attn_backward": operator_backward,
+    "flash_attn_3::bwd": whole_backward(range(9, 13)),  # dq, dk and dv come first
+    "flash_attn_3::_flash_attn_backward": whole_backward(range(6, 10)),
     **dict.fromkeys(in_namespaces("vllm", "unified_attention", "unified_attention_with_output"), unified),
     "FusedAttnFunc": fused,
     "FusedAttnFuncBackward": of_gradient,
