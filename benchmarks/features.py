@@ -18,7 +18,13 @@ from pathlib import Path
 from typing import Any
 
 FEATURES = {
-    "estimates of a replay, critical path": ("estimates", "what_would_help", "critical_path", "critical_path_parts"),
+    "estimates of a replay, critical path": (
+        "replayed",
+        "estimates",
+        "what_would_help",
+        "critical_path",
+        "critical_path_parts",
+    ),
     "advice for other regimes than the verdict's": (),
     "operators of graph replays": ("replays", "graph_captures", "executions"),
     "clocks of host and device, late starts": ("clock_bounds", "late_starts"),

@@ -63,11 +63,11 @@ def in_report(traces: Sequence[Path]) -> None:
 
     def timed(replay_sources: estimates.ReplaySources) -> estimates.Estimates:
         began = time.thread_time()
-        result = estimates.estimates(replay_sources)
+        result = estimates.replayed(replay_sources)
         spent.append(time.thread_time() - began)
         return result
 
-    declared = tuple(Value("estimates", timed) if d.name == "estimates" else d for d in ANALYSES)
+    declared = tuple(Value("replayed", timed) if d.name == "replayed" else d for d in ANALYSES)
     for _ in range(3):
         began = time.process_time()
         report = report_of(load(largest), analyses=declared)

@@ -87,7 +87,7 @@ def test_a_value_is_made_once_though_two_threads_ask_for_it() -> None:
         return 7
 
     graph = TableGraph([Node("slow", make), Node("end", lambda slow: slow)], {}, ["end"])
-    with graph.prefetching("end", 1):
+    with graph.prefetching(["end"], 1):
         assert entered.wait(10)
         go_on.set()
         assert graph.take("end") == 7
@@ -103,7 +103,7 @@ def test_what_raises_ahead_raises_for_who_asks_and_the_rest_is_left_to_them() ->
 
     nodes = [Node("failing", fail), Node("longer", lambda failing: failing), Node("end", lambda longer, after: longer)]
     graph = TableGraph([*nodes, Node("after", after)], {}, ["end"])
-    with graph.prefetching("end", 1):
+    with graph.prefetching(["end"], 1):
         assert tried.wait(10)
         with pytest.raises(ValueError, match="no such figure"):
             graph.make("failing")
@@ -118,7 +118,7 @@ def test_several_threads_make_at_once_what_needs_not_each_other() -> None:
     meet = threading.Barrier(3)
     nodes = [Node(name, lambda: meet.wait(10)) for name in ("left", "right")]
     graph = TableGraph([*nodes, Node("end", lambda left, right: (left, right))], {}, ["end"])
-    with graph.prefetching("end", 2):
+    with graph.prefetching(["end"], 2):
         meet.wait(10)  # both threads are making the value
         assert sorted(graph.take("end")) != [2, 2]
 
@@ -128,11 +128,24 @@ def test_what_most_steps_follow_on_is_made_first() -> None:
     chain = [named("a", lambda: made.append("a")), named("b", lambda _: made.append("b"), "a")]
     single = named("single", lambda: made.append("single"))
     graph = TableGraph([single, *chain, named("end", lambda *_: made.append("end"), "single", "b")], {}, ["end"])
-    with graph.prefetching("end", 1):
-        while len(made) < 3:
+    with graph.prefetching(["end"], 1):
+        while len(made) < 4:
             time.sleep(0.001)
     assert made[0] == "a"
-    assert sorted(made) == ["a", "b", "single"], "the value itself is left to who waits for it"
+    assert sorted(made[:3]) == ["a", "b", "single"]
+    assert made[3] == "end"
+
+
+def test_sources_of_an_expensive_value_are_made_first() -> None:
+    made: list[str] = []
+    chain = [named("a", lambda: made.append("a")), named("b", lambda _: made.append("b"), "a")]
+    source = named("source", lambda: made.append("source"))
+    expensive = Node("expensive", lambda source: made.append("expensive"), cost=3)
+    graph = TableGraph([*chain, source, expensive, named("end", max, "b", "expensive")], {}, ["end"])
+    with graph.prefetching(["b", "expensive"], 1):
+        while len(made) < 4:
+            time.sleep(0.001)
+    assert made == ["source", "expensive", "a", "b"]
 
 
 def test_at_the_end_what_was_not_begun_is_left() -> None:
@@ -148,7 +161,7 @@ def test_at_the_end_what_was_not_begun_is_left() -> None:
         {},
         ["end"],
     )
-    with graph.prefetching("end", 1):
+    with graph.prefetching(["end"], 1):
         assert entered.wait(10)
         threading.Timer(0.5, go_on.set).start()
     assert left.calls == 0
@@ -199,7 +212,7 @@ def test_threads_make_the_same_values_each_once(edges: list[set[int]], threads: 
         expected.append((i, *(expected[n] for n in numbers)))
     last = f"n{len(nodes) - 1}"
     graph = TableGraph(nodes, {}, [node.name for node in nodes])
-    with graph.prefetching(last, threads):
+    with graph.prefetching([last], threads):
         assert graph.take(last) == expected[-1]
     assert [graph.take(node.name) for node in nodes[:-1]] == expected[:-1]
     assert sorted(calls) == list(range(len(nodes)))

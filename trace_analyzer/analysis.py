@@ -26,6 +26,7 @@ class Value:
     The parameters of ``make`` name the values that it is made from; ``takes`` maps each parameter with another name to
     its value's name. ``needs`` lists metrics (`trace_analyzer.metrics`). Where a failed check suppresses one of them
     for a device, ``hide`` removes the results of that device; the full value remains under the name ``unmasked_...``.
+    ``cost`` is that of its `trace_analyzer.graph.Node`.
     """
 
     name: str
@@ -33,6 +34,7 @@ class Value:
     takes: Mapping[str, str] = field(default_factory=dict)
     needs: tuple[str, ...] = ()
     hide: Hide = without_devices
+    cost: int = 1
 
 
 @dataclass(frozen=True)
@@ -50,6 +52,7 @@ class Analysis:
     takes: Mapping[str, str] = field(default_factory=dict)
     needs: tuple[str, ...] = ()
     hide: Hide = without_devices
+    cost: int = 1
     json: str | None = None
     section: Section | None = None
     placed: tuple[Section, ...] = ()

@@ -24,12 +24,14 @@ class Node:
     """Declare a value: its name, and a function whose parameters name the values that it is made from.
 
     ``make`` may be a dataclass, whose fields name values. ``takes`` maps each parameter with another name than its
-    value to the value's name.
+    value to the value's name. ``cost`` is the typical time as a multiple of most values' time; other threads first make
+    what expensive values need.
     """
 
     name: str
     make: Callable[..., Any]
     takes: Mapping[str, str] = field(default_factory=dict)
+    cost: int = 1
 
     @cached_property
     def sources(self) -> dict[str, str]:
@@ -123,19 +125,21 @@ class TableGraph:
                 self._values.pop(name, None)
 
     @contextmanager
-    def prefetching(self, name: str, threads: int) -> Iterator[None]:
-        """Let other threads make the sources of a value during the block, first those that most nodes depend on.
+    def prefetching(self, names: Iterable[str], threads: int) -> Iterator[None]:
+        """Let other threads make values and their sources during the block, first those with the longest way to a value.
+
+        The length of a way is the sum of its nodes' costs.
 
         At the end of the block each thread stops after its current value. An exception ends these threads, and is
         raised again at the value's request.
         """
-        needed = self._needed([name])
-        height = dict.fromkeys(needed, 0)
+        needed = self._needed(names)
+        height = {name: self._nodes[name].cost for name in needed}
         for user in reversed(self._order):
             if user in needed:
                 for source in self._edges[user] & needed:
-                    height[source] = max(height[source], height[user] + 1)
-        left = sorted(needed - {name}, key=lambda n: (-height[n], self._order.index(n)))
+                    height[source] = max(height[source], height[user] + self._nodes[source].cost)
+        left = sorted(needed, key=lambda n: (-height[n], self._order.index(n)))
         ended = threading.Event()
 
         def next_ready() -> str | None:

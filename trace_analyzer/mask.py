@@ -34,10 +34,10 @@ def masked(declarations: Iterable[Declaration]) -> Iterator[Node]:
     """Return the nodes of declared analyses and values; one that needs metrics is made unmasked first, then masked."""
     for declared in declarations:
         if not declared.needs:
-            yield Node(declared.name, declared.make, declared.takes)
+            yield Node(declared.name, declared.make, declared.takes, declared.cost)
             continue
         unmasked = f"unmasked_{declared.name}"
-        yield Node(unmasked, declared.make, declared.takes)
+        yield Node(unmasked, declared.make, declared.takes, declared.cost)
         yield Node(declared.name, _masking(declared), {"value": unmasked})
 
 

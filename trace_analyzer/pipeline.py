@@ -135,11 +135,13 @@ def _report_of(
 ) -> Report:
     graph, shown = graph_of(trace, options, analyses, capture), _shown(analyses)
     threads = PREFETCHING_THREADS if trace.event_count > SMALL_EVENTS else 0
-    with graph.prefetching("report_parts", threads):
+    with graph.prefetching(["report_parts", *(analysis.name for analysis in shown)], threads):
         for stage, value in STAGES.items():
             tell(stage, None)
             graph.make(value)
         tell("judging", None)
+        for analysis in shown:
+            graph.make(analysis.name)
         parts: ReportParts = graph.take("report_parts")
     for added in ADDED_ANALYSES:  # Make added analyses now, so that a failure becomes a note.
         if added in analyses:

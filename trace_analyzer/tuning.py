@@ -28,8 +28,11 @@ SMALL_BYTES = 1 << 20
 READING_THREADS = min(4, os.cpu_count() or 1)
 """Number of chunks of a file that compiled code reads in parallel (benchmarks/ingest.py --tricks)."""
 
-PREFETCHING_THREADS = 2
-"""Number of threads that prefetch tables for the report (benchmarks/linearity.py)."""
+PREFETCHING_THREADS = min(2, max(1, (os.cpu_count() or 1) - 1))
+"""Number of threads that prefetch tables for the report, beside the one that asks for it (benchmarks/linearity.py).
+
+A third thread on two cores takes a tenth more CPU time and 8 MB for a trace of 120 MB, and gains nothing.
+"""
 
 SMALL_EVENTS = 20_000
 """Least events of a trace for prefetching: on small tables the threads mostly wait (benchmarks/again.py)."""

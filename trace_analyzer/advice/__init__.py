@@ -23,17 +23,25 @@ from trace_analyzer.replay.estimates import Estimates, change_of
 from trace_analyzer.report import Advice, Predicted
 
 
-def opportunities(advice_context: AdviceContext | None, estimates: Estimates) -> tuple[tuple[Fix, Opportunity], ...]:
-    """Return the fixes that the findings call for and that save enough, in the order of the catalogue."""
+def candidates(advice_context: AdviceContext | None) -> tuple[tuple[Fix, Opportunity], ...]:
+    """Return the fixes that the findings call for, in the order of the catalogue."""
     if advice_context is None:
         return ()
     rules = rules_of_fixes()
-    asked = [(fix, rules[fix.id](advice_context)) for fix in fixes().values() if _may_help(fix, advice_context)]
+    asked = ((fix, rules[fix.id](advice_context)) for fix in fixes().values() if _may_help(fix, advice_context))
+    return tuple((fix, opportunity) for fix, opportunity in asked if opportunity is not None)
+
+
+def opportunities(
+    advice_context: AdviceContext | None, candidates: Sequence[tuple[Fix, Opportunity]], estimates: Estimates
+) -> tuple[tuple[Fix, Opportunity], ...]:
+    """Return the candidates that save enough, by their bound or by the replay's estimate."""
+    if advice_context is None:
+        return ()
     worthy = [
         (fix, opportunity)
-        for fix, opportunity in asked
-        if opportunity is not None
-        and max(opportunity.saves_ns, _estimated_ns(_predicted(fix, opportunity, estimates), advice_context.window_ns))
+        for fix, opportunity in candidates
+        if max(opportunity.saves_ns, _estimated_ns(_predicted(fix, opportunity, estimates), advice_context.window_ns))
         >= max(1, _least_ns(fix, advice_context))
     ]
     return _once_each(worthy, advice_context)
@@ -178,6 +186,7 @@ def _ranked(items: Sequence[tuple[Fix, Advice]], advice_context: AdviceContext) 
 
 VALUES = (
     *window_context.VALUES,
+    Value("candidates", candidates, cost=5),
     Value("opportunities", opportunities),
     Value("advice_intervals", intervals),
     Value("advice", advise),

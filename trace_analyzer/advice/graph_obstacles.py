@@ -65,24 +65,14 @@ def _per_step(context: AdviceContext) -> str:
     return " per step" if context.steps > 1 else ""
 
 
-def waits_between(context: AdviceContext) -> int:
-    """Count the calls that wait for the device, made between the window's launches on their threads."""
-    launched = context.within.activities.drop_nulls("launch_ns").group_by("launch_thread").agg(
-        pl.col("launch_ns").min().alias("first_ns"), pl.col("launch_ns").max().alias("last_ns")
-    )  # fmt: skip
-    calls = context.host.calls_of(pl.col("name").str.contains(r"(Stream|Device|Event)Synchronize$"))
-    made = calls.join(launched, left_on="thread_id", right_on="launch_thread", how="inner")
-    return made.filter(pl.col("start_ns").is_between("first_ns", "last_ns")).height
-
-
 def is_in_pieces(context: AdviceContext) -> bool:
     """Return whether waits are so frequent that a graph of the launches between them is not worth its own launch."""
-    waits = waits_between(context)
+    waits = context.wait_count
     return waits >= MANY_WAITS * context.steps and context.launch_count < SHORT_PIECE * waits
 
 
 def _waits(context: AdviceContext) -> list[str]:
-    waits = waits_between(context) / context.steps
+    waits = context.wait_count / context.steps
     if waits < MANY_WAITS:
         return []
     return [f"{counted(waits, 'call')}{_per_step(context)} wait for the device, which no graph can contain: remove them first"]  # fmt: skip

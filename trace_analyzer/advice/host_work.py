@@ -33,9 +33,9 @@ _PREPARED = {
 def _preparations(context: AdviceContext, idle: pl.DataFrame) -> pl.Series:
     """Return the data that the CPU prepares in each idle interval (``prepared``), except in launching operators."""
     events = idle.get_column("event_id")
-    by_event = context.host.each(preparation_of(pl.col("name")))[events]
-    functions = context.blamed.named(idle.select("event_id", "code")).get_column("python_function").cast(pl.String)
-    by_function = functions.to_frame().select(preparation_of(pl.col("python_function"))).to_series()
+    by_event = context.host.each(preparation_of(pl.col("name")), events)
+    function = pl.col("python_function").cast(pl.String)
+    by_function = context.blamed.codes.select(preparation_of(function)).to_series()[idle.get_column("code")]
     prepared = pl.DataFrame([by_event.alias("by_event"), by_function.alias("by_function"), events.alias("event_id")])
     computes = ~context.is_launching.fill_null(False)
     return prepared.select(pl.when(computes).then(pl.coalesce("by_event", "by_function")).alias("prepared")).to_series()

@@ -6,7 +6,7 @@ from functools import partial
 import polars as pl
 
 from trace_analyzer import thresholds
-from trace_analyzer.advice.graph_obstacles import appends_to_cache, is_in_pieces, obstacles, waits_between
+from trace_analyzer.advice.graph_obstacles import appends_to_cache, is_in_pieces, obstacles
 from trace_analyzer.advice.host_work import COMPILED_REGION
 from trace_analyzer.advice.opportunity import (
     Opportunity,
@@ -72,7 +72,7 @@ def cuda_graphs(context: AdviceContext) -> Opportunity | None:
     """
     if _is_cold(context) or _replayed_ratio(context) > thresholds.REPLAYED_RATIO:
         return None
-    if is_in_pieces(context) and synchronization(context) is not None:
+    if is_in_pieces(context) and total(_after_waits(context), length_ns()):
         return None
     parts = context.verdict.parts_ns
     per_step = counted(context.launch_count / context.steps, "launch", "launches") + (
@@ -202,17 +202,22 @@ _COLLECT = r"<built-in (method|function) collect|^gc\.collect"
 """Names of the program's own calls of the collector; Python's automatic collections are other events."""
 
 
+def _after_waits(context: AdviceContext) -> pl.DataFrame:
+    """Return the idle time after calls that wait for the device."""
+    return context.idle.filter(pl.col("cause") == "synchronization")
+
+
 def synchronization(context: AdviceContext) -> Opportunity | None:
     """Propose fewer synchronizations: idle time after calls that wait for the device."""
     why = "after a blocking call the queue is empty, and the GPU waits for the next launch"
-    opportunity = idle_of(context, ("synchronization",), why)
+    opportunity = idle_opportunity(context, _after_waits(context), ("synchronization",), why)
     if opportunity is None:
         return None
     blocked_ns = waited_ns(context)
     calls = f"such calls also block the CPU for {duration(blocked_ns)} while the device works: " if blocked_ns else ""
     why = opportunity.why
     if is_in_pieces(context):
-        every = context.launch_count / waits_between(context)
+        every = context.launch_count / context.wait_count
         why += (
             f"; a wait comes every {counted(every, 'launch', 'launches')}: without these, a CUDA graph can contain more"
         )
@@ -234,7 +239,7 @@ def waited_ns(context: AdviceContext) -> int:
 
 def _waits(context: AdviceContext) -> pl.DataFrame:
     """Return event_id, ns: idle time after calls that wait for the device, and the time for which they hold the CPU."""
-    idle = context.idle.filter(pl.col("cause") == "synchronization", pl.col("event_id").is_not_null())
+    idle = _after_waits(context).filter(pl.col("event_id").is_not_null())
     calls = context.host.calls.filter(pl.col("work") == BLOCKING).with_columns(pl.lit(0).alias("track"))
     busy = context.busy_parts.with_columns(pl.lit(0).alias("track"))
     held = with_covered(calls, union(busy, ["track"]), ["track"], "ns").select("event_id", pl.col("ns").cast(pl.Int64))

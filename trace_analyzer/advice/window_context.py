@@ -1,6 +1,7 @@
 """Gather the inputs of the rules: the verdict, and the tables of its window."""
 
 from collections.abc import Mapping
+from functools import cached_property
 
 import polars as pl
 
@@ -122,10 +123,20 @@ class AdviceContext:
     program: Program | None
     is_torch_1: bool
 
-    @property
+    @cached_property
     def launch_count(self) -> int:
         """Return the number of launches of the window's activities."""
         return self.within.activities.get_column("launch_id").drop_nulls().n_unique()
+
+    @cached_property
+    def wait_count(self) -> int:
+        """Return the number of calls that wait for the device, made between the window's launches on their threads."""
+        launched = self.within.activities.drop_nulls("launch_ns").group_by("launch_thread").agg(
+            pl.col("launch_ns").min().alias("first_ns"), pl.col("launch_ns").max().alias("last_ns")
+        )  # fmt: skip
+        calls = self.host.calls_of(pl.col("name").str.contains(r"(Stream|Device|Event)Synchronize$"))
+        made = calls.join(launched, left_on="thread_id", right_on="launch_thread", how="inner")
+        return made.filter(pl.col("start_ns").is_between("first_ns", "last_ns")).height
 
     @property
     def is_launching(self) -> pl.Expr:
@@ -154,9 +165,13 @@ def window_attribution(attribution: Attribution, judged: Judged | None) -> Attri
 
 
 def advice_context(
-    verdict: Verdict, judged: Judged | None, window_tables: WindowTables | None, advice_sources: AdviceSources
+    window_verdict: Verdict, judged: Judged | None, window_tables: WindowTables | None, advice_sources: AdviceSources
 ) -> AdviceContext | None:
-    """Gather the inputs of the rules; None without a regime."""
+    """Gather the inputs of the rules; None without a regime.
+
+    The replay changes nothing of the verdict that rules use, so that they can run beside it.
+    """
+    verdict = window_verdict
     sources, blamed = advice_sources, advice_sources.window_attribution
     if verdict.regime is None or judged is None or window_tables is None or blamed is None:
         return None

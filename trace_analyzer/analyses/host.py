@@ -37,9 +37,10 @@ class Host:
     calls: pl.DataFrame
     names: pl.DataFrame
 
-    def each(self, of_name: pl.Expr) -> pl.Series:
-        """Evaluate an expression of kind and name for each event."""
-        return gather(self.names.select(of_name).to_series(), self.events.get_column("name_id"))
+    def each(self, of_name: pl.Expr, ids: pl.Series | None = None) -> pl.Series:
+        """Evaluate an expression of kind and name for each event, or for the events ``ids``."""
+        name_ids = self.events.get_column("name_id")
+        return gather(self.names.select(of_name).to_series(), name_ids if ids is None else name_ids[ids])
 
     def by_name(self, column: str, ids: pl.Series) -> pl.Series:
         """Look up a column of ``names`` for events."""

@@ -186,16 +186,15 @@ class Estimates:
 
 @dataclass(frozen=True)
 class ReplaySources:
-    """Hold the values for a replay, named like their tables."""
+    """Hold the values for a replay, named like their tables; ``device_steps`` are the steps without verdicts."""
 
     judged: Judged | None
-    window_verdict: Verdict
     checks: tuple[Check, ...]
     device_reports: Mapping[int, DeviceReport]
     activities: pl.DataFrame
     backward_links: pl.DataFrame
     launches: pl.DataFrame
-    steps: pl.DataFrame
+    device_steps: pl.DataFrame
     fusions: pl.DataFrame
     tensor_cores: pl.DataFrame
     host_events: pl.DataFrame
@@ -207,7 +206,8 @@ class ReplaySources:
     def tables(self) -> Mapping[str, pl.DataFrame]:
         """Return the tables by name."""
         by_name = {field.name: getattr(self, field.name) for field in fields(self)}
-        return {n: t for n, t in by_name.items() if isinstance(t, pl.DataFrame)} | {"devices": self.reported_devices}
+        tables = {name: value for name, value in by_name.items() if isinstance(value, pl.DataFrame)}
+        return {**tables, "steps": self.device_steps, "devices": self.reported_devices}
 
     @property
     def trust(self) -> Sequence[Check]:
@@ -236,10 +236,18 @@ def key_of(change: Change) -> str:
     return " ".join((change.name, *(f"{name}={value}" for name, value in sorted(change.options.items()))))
 
 
-def estimates(replay_sources: ReplaySources) -> Estimates:
-    """Return the effects of the standard changes, and of the catalogue's fixes, on the judged device."""
+def estimates(window_verdict: Verdict, replayed: Estimates) -> Estimates:
+    """Return the estimates; none where too little of the trace can be judged."""
+    return Estimates(None) if window_verdict.status == "insufficient" else replayed
+
+
+def replayed(replay_sources: ReplaySources) -> Estimates:
+    """Return the effects of the standard changes, and of the catalogue's fixes, on the judged device.
+
+    The verdict is not needed, so that the replay can run beside its making.
+    """
     sources = replay_sources
-    if sources.judged is None or sources.window_verdict.status == "insufficient":
+    if sources.judged is None:
         return Estimates(None)
     device = sources.judged.device
     events = sources.host_events.height + sources.activities.height
@@ -254,10 +262,10 @@ def estimates(replay_sources: ReplaySources) -> Estimates:
         return Estimates(device, reason, window=window)
     if events > SMALL_EVENTS:
         return_freed_memory()
-    replayed = _replayed(sources, device, window)
+    made = _replayed(sources, device, window)
     if events > SMALL_EVENTS:
         return_freed_memory()
-    return replayed
+    return made
 
 
 def _replayed(sources: ReplaySources, device: int, window: tuple[int, int]) -> Estimates:
@@ -440,6 +448,7 @@ def critical_path_parts(estimates: Estimates, stretches: pl.DataFrame) -> pl.Dat
 
 ANALYSES = (
     Value("replay_sources", ReplaySources),
+    Value("replayed", replayed, cost=20),
     Value("estimates", estimates),
     Analysis(WHAT_WOULD_HELP, what_would_help, json="what_would_help", section=WHAT_WOULD_HELP_SECTION),
     Analysis(CRITICAL_PATH, critical_path),
