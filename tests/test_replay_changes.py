@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -30,7 +31,7 @@ from trace_analyzer.replay.recording import (
     Flags,
     Ints,
 )
-from trace_analyzer.replay.scene import NothingToChange
+from trace_analyzer.replay.scene import NotApplicable, NothingToChange
 from trace_analyzer.replay.weights import Floats, Weights
 
 SLOW_LAUNCH_NS = 3_000_000
@@ -540,6 +541,17 @@ def test_a_bigger_batch_grows_work_by_waves_loading_and_copies_in_proportion_and
     assert after.device[runs] == pytest.approx(before.device[runs] * (then / duration)[ref])
     both = replay.weights((Change("batch", {"times": 2.0}), Change("prefetch", {"workers": 4.0})))
     assert both.at_least_ns == pytest.approx(2 * prefetched.at_least_ns), "a batch twice as big is loaded twice as long"
+
+
+def test_a_batch_that_exceeds_the_memory_of_the_device_is_refused() -> None:
+    """Check the limit by the catalogue's memory, which is unknown for a partition with half of the multiprocessors."""
+    replay, bigger = program(), (Change("batch", {"times": 1e5}),)
+    with pytest.raises(NotApplicable, match="is more than the device's"):
+        replay.weights(bigger)
+    report = replay.scene.report
+    halves = [replace(device, sm_count=54) for device in report.devices]
+    partition = SimpleNamespace(tables=report.tables, trust=report.trust, devices=halves)
+    assert Replay(replay.graph, partition).weights(bigger)
 
 
 def test_floors_keep_what_belongs_to_the_other_side() -> None:

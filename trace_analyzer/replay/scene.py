@@ -52,7 +52,8 @@ class Scene:
     def memory_bytes(self) -> float | None:
         """Return the memory of the replayed device by the catalogue; None where it is unknown."""
         devices = self.tables["devices"]
-        model = find_device(devices.filter(pl.col("device") == self.graph.recorded.device).item(0, "name"))
+        name = devices.filter(pl.col("device") == self.graph.recorded.device).item(0, "name")
+        model = find_device(name, sm_count=self.sm_count)
         return None if model is None or model.memory_gib is None else model.memory_gib * 2**30
 
     @cached_property
