@@ -19,7 +19,10 @@ from typing import Any
 
 FEATURES = {
     "estimates of a replay, critical path": (
-        "replayed",
+        "device_replay",
+        "replayed_path",
+        "standard_estimates",
+        "fix_estimates",
         "estimates",
         "what_would_help",
         "critical_path",

@@ -15,7 +15,7 @@ from trace_analyzer.render.html.view import view
 from trace_analyzer.render.markdown import to_markdown
 from trace_analyzer.render.row_phrases import PHRASES
 from trace_analyzer.render.terminal import summary
-from trace_analyzer.replay import estimates
+from trace_analyzer.replay import critical_path, estimates
 from trace_analyzer.report import code_report, device_overview, device_report, summaries, verdicts, worth
 from trace_analyzer.report.summaries import part_shares, recomputed_ratio, step_rows
 from trace_analyzer.report.worth import blamed_rows
@@ -23,7 +23,7 @@ from trace_analyzer.sections import Longest, Section, Shown
 
 OF_REPORT = [
     value
-    for module in (code_report, device_overview, device_report, estimates, summaries, verdicts, worth)
+    for module in (code_report, critical_path, device_overview, device_report, estimates, summaries, verdicts, worth)
     for value in vars(module).values()
     if isinstance(value, Section)
 ]

@@ -7,11 +7,16 @@ from trace_analyzer.added_analyses import added_analyses
 from trace_analyzer.analyses import registry
 from trace_analyzer.analyses.registry import TRACE_TABLES
 from trace_analyzer.analysis import Analysis, Declaration
-from trace_analyzer.replay import estimates
+from trace_analyzer.replay import critical_path, device_replay, estimates
 from trace_analyzer.report import DeviceReport, Report
 from trace_analyzer.sections import Section
 
-OWN_ANALYSES: tuple[Declaration, ...] = (*registry.ANALYSES, *estimates.ANALYSES)
+OWN_ANALYSES: tuple[Declaration, ...] = (
+    *registry.ANALYSES,
+    *device_replay.VALUES,
+    *estimates.ANALYSES,
+    *critical_path.ANALYSES,
+)
 """Analyses of this package."""
 
 _GIVEN = ("trace", "options", "matched_devices", "device_models", "capture_executions")

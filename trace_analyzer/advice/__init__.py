@@ -19,7 +19,8 @@ from trace_analyzer.advice.rules import RULES, rules_of_fixes
 from trace_analyzer.advice.window_context import AdviceContext
 from trace_analyzer.analysis import Value
 from trace_analyzer.catalog.fixes import Fix, fixes, for_torch_1
-from trace_analyzer.replay.estimates import Estimates, change_of
+from trace_analyzer.replay.device_replay import DeviceReplay
+from trace_analyzer.replay.estimates import Estimates, change_of, with_changes
 from trace_analyzer.report import Advice, Predicted
 
 
@@ -32,8 +33,16 @@ def candidates(advice_context: AdviceContext | None) -> tuple[tuple[Fix, Opportu
     return tuple((fix, opportunity) for fix, opportunity in asked if opportunity is not None)
 
 
+def fix_estimates(
+    estimates: Estimates, device_replay: DeviceReplay, candidates: Sequence[tuple[Fix, Opportunity]]
+) -> Estimates:
+    """Return the estimates with the changes that model the candidates."""
+    changes = (change_of(fix) for fix, opportunity in candidates if opportunity.is_replayed)
+    return with_changes(estimates, device_replay, filter(None, changes))
+
+
 def opportunities(
-    advice_context: AdviceContext | None, candidates: Sequence[tuple[Fix, Opportunity]], estimates: Estimates
+    advice_context: AdviceContext | None, candidates: Sequence[tuple[Fix, Opportunity]], fix_estimates: Estimates
 ) -> tuple[tuple[Fix, Opportunity], ...]:
     """Return the candidates that save enough, by their bound or by the replay's estimate."""
     if advice_context is None:
@@ -41,7 +50,9 @@ def opportunities(
     worthy = [
         (fix, opportunity)
         for fix, opportunity in candidates
-        if max(opportunity.saves_ns, _estimated_ns(_predicted(fix, opportunity, estimates), advice_context.window_ns))
+        if max(
+            opportunity.saves_ns, _estimated_ns(_predicted(fix, opportunity, fix_estimates), advice_context.window_ns)
+        )
         >= max(1, _least_ns(fix, advice_context))
     ]
     return _once_each(worthy, advice_context)
@@ -65,7 +76,7 @@ def intervals(opportunities: Sequence[tuple[Fix, Opportunity]]) -> Mapping[str, 
 
 
 def advise(
-    advice_context: AdviceContext | None, opportunities: Sequence[tuple[Fix, Opportunity]], estimates: Estimates
+    advice_context: AdviceContext | None, opportunities: Sequence[tuple[Fix, Opportunity]], fix_estimates: Estimates
 ) -> tuple[Advice, ...]:
     """Return the advice for a verdict with a regime, largest saving first; times are for the verdict's window.
 
@@ -76,7 +87,7 @@ def advise(
     if advice_context is None:
         return ()
     items = [
-        (fix, _item(fix, opportunity, advice_context, _predicted(fix, opportunity, estimates)))
+        (fix, _item(fix, opportunity, advice_context, _predicted(fix, opportunity, fix_estimates)))
         for fix, opportunity in opportunities
         if not fix.alone or len(opportunities) == 1
     ]
@@ -187,6 +198,7 @@ def _ranked(items: Sequence[tuple[Fix, Advice]], advice_context: AdviceContext) 
 VALUES = (
     *window_context.VALUES,
     Value("candidates", candidates, cost=5),
+    Value("fix_estimates", fix_estimates),
     Value("opportunities", opportunities),
     Value("advice_intervals", intervals),
     Value("advice", advise),

@@ -318,15 +318,15 @@ def path_parts(replay: Replay, changes: tuple[Change, ...] = (), rows: int = 8) 
 def located(parts: tuple[PathPart, ...], stretches: pl.DataFrame) -> tuple[PathPart, ...]:
     """Return parts of the unchanged path with the code that takes most of each, from table `critical_path`."""
     code = ["operator", "module", "python_function"]
-    path = stretches.with_columns((pl.col("end_ns") - pl.col("start_ns")).alias("ns"))
-    known = path.filter(pl.any_horizontal(pl.col(code).is_not_null()))
+    path = stretches.select("name", *code, "start_ns", "end_ns", (pl.col("end_ns") - pl.col("start_ns")).alias("ns"))
+    known = path.select("name", *code, "ns").filter(pl.any_horizontal(pl.col(code).is_not_null()))
     numbers, firsts = factorize(*known.select("name", *code))
     ns = sum_by_group(numbers, known.get_column("ns"), firsts.len()).alias("ns")
     sums = (
         known.select("name", *code)[firsts].with_columns(ns).sort("ns", *code, descending=[True, False, False, False])
     )
     names = {row["name"]: row for row in sums.unique("name", keep="first", maintain_order=True).to_dicts()}
-    longest = path.filter(pl.col("ns") == pl.col("ns").max().over("name"))
+    longest = path.select("name", "start_ns", "end_ns", "ns").filter(pl.col("ns") == pl.col("ns").max().over("name"))
     longest = longest.sort("start_ns").unique("name", keep="first", maintain_order=True)
     places = {row["name"]: row for row in longest.to_dicts()}
     located_parts: list[PathPart] = []

@@ -1,0 +1,235 @@
+"""Describe the critical path of the replayed device: its stretches with their code, and its parts with speed-up curves."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from trace_analyzer.analyses.context import Context
+from trace_analyzer.analysis import Analysis, Value
+from trace_analyzer.replay.device_replay import DeviceReplay
+from trace_analyzer.replay.estimates import Estimates
+from trace_analyzer.replay.graph import CALL, CONTENTION, EDGES, EXECUTION, GAP, LATENCY, RETURN, THREAD, WAIT
+from trace_analyzer.replay.prediction import Replay
+from trace_analyzer.replay.recording import HOST_PARTS, UNKNOWN, Segments, column, distinct, is_any, ranges
+from trace_analyzer.replay.weights import FIRST_DEVICE
+from trace_analyzer.replay.whatif import PathPart, located, path_parts
+from trace_analyzer.schema import (
+    DEVICE,
+    END,
+    F64,
+    FUNCTION,
+    I32,
+    I64,
+    MODULE,
+    OPERATOR,
+    START,
+    STR,
+    U32,
+    Column,
+    Member,
+    Table,
+)
+from trace_analyzer.sections import Section, Shown
+from trace_analyzer.tuning import dataclass
+
+CRITICAL_PATH = Table(
+    "critical_path",
+    "What the judged device's steps waited for, one after the other: the replay's critical path, in order of time.",
+    (
+        DEVICE,
+        START,
+        END,
+        Column("kind", STR, "device, host, or dependency: a wait that belongs to neither."),
+        Column("edge", STR, "The kind of dependency, as docs/definitions.md lists them."),
+        Column("name", STR, "Bucket of the work, or cause of the wait."),
+        Column("thread_id", I32, "The host thread, a row of `threads`; null for the device."),
+        Column("activity_id", U32, "The activity; null for the host."),
+        Column("event_id", U32, "The innermost host event; for the device its launch. Null where none was recorded."),
+        OPERATOR,
+        MODULE,
+        FUNCTION,
+    ),
+)
+
+
+PATH_PARTS = 6
+"""Number of parts of the critical path with a speed-up curve in reports: smaller parts have next to no effect."""
+_LESS = {"1.11": 10, "1.33": 25, "2": 50, "4": 75, "inf": 100}
+"""Speed-up factor -> reduction of a part's time in percent."""
+CRITICAL_PATH_PARTS = Table(
+    "critical_path_parts",
+    "What the critical path of the judged device's steps consists of, the most first, and the step with each part shorter.",
+    (
+        DEVICE,
+        Column("kind", STR, "device, host, or dependency: a wait that belongs to neither."),
+        Column("name", STR, "Bucket of the work, or cause of the wait."),
+        Column("ns", F64, "Its time on the critical path of a replayed step."),
+        Column("ratio", F64, "That as a share of the path."),
+        *(
+            Column(
+                f"step_{less}_less_ns",
+                F64,
+                f"The step with the part {less} % shorter: an estimate.",
+                member=Member("speedups", key, "The step with the part so many times as fast."),
+            )
+            for key, less in _LESS.items()
+        ),
+        Column("operator", STR, "The operator with most of it; null where none is known."),
+        Column("module", STR, "The module that holds most of it."),
+        Column("python_function", STR, "The Python function that holds most of it."),
+        Column("start_ns", I64, "Start of its longest stretch, ns since the trace's origin."),
+        Column("end_ns", I64, "Its end."),
+    ),
+)
+CRITICAL_PATH_SECTION = Section(
+    "Critical path",
+    "What the steps waited for, and how long a step would take with less of it.",
+    show=(
+        Shown("name", "part", "text", 0, markdown=True, phrase="path-part"),
+        Shown("ratio", "of the path", terminal=0, markdown=True),
+        *(
+            Shown(f"step_{less}_less_ns", "without it" if less == 100 else f"{less} % less", terminal=0 if less in (50, 100) else 84, markdown=True)
+            for less in _LESS.values()
+        ),
+        Shown("operator", form="name"),
+        Shown("module", form="module"),
+        Shown("python_function", "in function", "frame"),
+    ),
+    whole=True,
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class ReplayedPath:
+    """Hold the critical path of the unchanged replay (`path_of`), and its parts."""
+
+    path: pl.DataFrame
+    parts: tuple[PathPart, ...]
+
+
+_OF_ACTIVITIES = (LATENCY, EXECUTION, GAP, WAIT, CONTENTION)
+"""Kinds of edges with an activity as `ref`."""
+
+
+def replayed_path(device_replay: DeviceReplay) -> ReplayedPath | None:
+    """Return the critical path of the unchanged replay; None without a replay."""
+    replay = device_replay.replay
+    return None if replay is None else ReplayedPath(path_of(replay), path_parts(replay, rows=PATH_PARTS))
+
+
+def path_of(replay: Replay) -> pl.DataFrame:
+    """Return the critical path of the unchanged replay as rows of `CRITICAL_PATH`, without names of code.
+
+    Times are those of the recording; thread edges are split by the innermost event.
+    """
+    graph, path = replay.graph, replay.path(replay.identity)[::-1]
+    kind, ref = graph.kind[path], graph.ref[path]
+    is_call = is_any(kind, (CALL, RETURN))
+    event = graph.recorded.calls.event
+    edges = _frame({
+        "start_ns": graph.time[graph.source[path]], "end_ns": graph.time[graph.target[path]], "kind": kind,
+        "label": replay.known.label[path], "thread_id": graph.thread[graph.target[path]],
+        "activity_id": np.where(is_any(kind, _OF_ACTIVITIES), ref, -1),
+        "event_id": np.where(is_call, event[ref * is_call], -1) if event.size else np.full(ref.size, -1),
+    })  # fmt: skip
+    is_thread = pl.col("kind") == THREAD
+    rows = pl.concat([edges.filter(~is_thread), _innermost(edges.filter(is_thread), graph.recorded.segments)])
+    rows = rows.filter(pl.col("end_ns") > pl.col("start_ns")).sort("start_ns", "end_ns")
+    of, ids = pl.col("label"), ("thread_id", "activity_id", "event_id")
+    part = pl.when(of >= FIRST_DEVICE).then(pl.lit("device")).when(of < len(HOST_PARTS)).then(pl.lit("host"))
+    return rows.select(
+        "start_ns",
+        "end_ns",
+        part.otherwise(pl.lit("dependency")).alias("kind"),
+        pl.Series("edge", EDGES)[rows.get_column("kind")],
+        pl.Series("name", replay.known.labels)[rows.get_column("label")],
+        *(pl.when(pl.col(name) >= 0).then(pl.col(name)).alias(name) for name in ids),
+    )
+
+
+def _frame(columns: Mapping[str, npt.NDArray[np.integer[Any]]]) -> pl.DataFrame:
+    """Return columns of integers as a frame."""
+    return pl.DataFrame({name: column(values) for name, values in columns.items()})
+
+
+def _innermost(edges: pl.DataFrame, segments: Segments) -> pl.DataFrame:
+    """Split edges of threads where the innermost event changes; time without any event is unknown."""
+    if edges.is_empty():
+        return edges
+    thread, since, until = (edges.get_column(name).to_numpy() for name in ("thread_id", "start_ns", "end_ns"))
+    first, last = np.zeros(edges.height, dtype=np.int64), np.zeros(edges.height, dtype=np.int64)
+    numbers, by_thread = distinct(thread), np.argsort(thread, kind="stable")
+    for rows, known in zip(ranges(thread[by_thread], numbers), ranges(segments.thread, numbers), strict=True):
+        own = by_thread[rows]
+        first[own] = known.start + np.searchsorted(segments.end[known], since[own], "right")
+        last[own] = known.start + np.searchsorted(segments.start[known], until[own], "left")
+    count = np.maximum(last - first, 0)
+    edge = np.repeat(np.arange(edges.height), count)
+    row = first[edge] + np.arange(edge.size) - np.repeat(np.cumsum(count) - count, count)
+    covered = _frame({
+        "edge": edge, "start_ns": np.maximum(segments.start[row], since[edge]), "end_ns": np.minimum(segments.end[row], until[edge]),
+        "label": segments.part[row], "event_id": segments.event[row],
+    })  # fmt: skip
+    stops = _frame({"edge": np.arange(edges.height), "start_ns": until, "end_ns": until}).with_columns(
+        label=pl.lit(UNKNOWN, pl.Int64), event_id=pl.lit(-1, pl.Int64)
+    )
+    bounds = pl.concat([covered, stops]).sort("edge", "start_ns", "end_ns")
+    before = pl.col("end_ns").shift(1).over("edge").fill_null(edges.get_column("start_ns")[bounds.get_column("edge")])
+    bare = bounds.with_columns(
+        before.alias("start_ns"), pl.col("start_ns").alias("end_ns"), label=pl.lit(UNKNOWN, pl.Int64), event_id=pl.lit(-1, pl.Int64)
+    )  # fmt: skip
+    split = pl.concat([covered, bare.filter(pl.col("end_ns") > pl.col("start_ns"))])
+    whole = edges.select("kind", "thread_id", "activity_id")[split.get_column("edge")]
+    return split.drop("edge").hstack(whole).select(edges.columns)
+
+
+def critical_path(
+    estimates: Estimates, replayed_path: ReplayedPath | None, activities: pl.DataFrame, context: Context
+) -> pl.DataFrame:
+    """Return table `critical_path`: the path with the code of each piece; empty without estimates."""
+    if estimates.now_ns is None or replayed_path is None:
+        return CRITICAL_PATH.empty()
+    path = replayed_path.path.with_columns(pl.col("activity_id", "event_id").cast(pl.UInt32))
+    launch = activities.get_column("launch_id")[path.get_column("activity_id")]
+    path = path.with_columns(pl.coalesce("event_id", launch.alias("launch_id")).alias("event_id"))
+    ids = path.get_column("event_id")
+    operators = context.events.get_column("operator_id")[ids]
+    return CRITICAL_PATH.conform(
+        path.with_columns(
+            pl.lit(estimates.device, pl.Int64).alias("device"),
+            context.names(operators).cast(pl.String).alias("operator"),
+            context.modules(ids).cast(pl.String).alias("module"),
+            context.functions(ids).cast(pl.String).alias("python_function"),
+        )
+    )
+
+
+def critical_path_parts(
+    estimates: Estimates, replayed_path: ReplayedPath | None, stretches: pl.DataFrame
+) -> pl.DataFrame:
+    """Return table `critical_path_parts`, with the code that takes most of each part; empty without estimates."""
+    if estimates.now_ns is None or replayed_path is None:
+        return CRITICAL_PATH_PARTS.empty()
+    rows = [
+        {
+            "device": estimates.device, "kind": part.kind, "name": part.name, "ns": part.ns, "ratio": part.ratio,
+            **{f"step_{less}_less_ns": part.speedups[key] for key, less in _LESS.items()},
+            "operator": part.operator, "module": part.module, "python_function": part.python_function,
+            "start_ns": part.start_ns, "end_ns": part.end_ns,
+        }
+        for part in located(replayed_path.parts, stretches)
+    ]  # fmt: skip
+    return pl.DataFrame(rows, schema=CRITICAL_PATH_PARTS.schema)
+
+
+ANALYSES = (
+    Value("replayed_path", replayed_path, cost=3),
+    Analysis(CRITICAL_PATH, critical_path),
+    Analysis(
+        CRITICAL_PATH_PARTS, critical_path_parts, takes={"stretches": "critical_path"}, json="critical_path",
+        section=CRITICAL_PATH_SECTION,
+    ),
+)  # fmt: skip
