@@ -148,6 +148,61 @@ def test_sources_of_an_expensive_value_are_made_first() -> None:
     assert made == ["source", "expensive", "a", "b"]
 
 
+def test_the_caller_makes_values_until_the_one_it_names() -> None:
+    """Check with a thread that is busy until the caller has made the others."""
+    entered, go_on, made = threading.Event(), threading.Event(), dict[str, str]()
+
+    def slow() -> None:
+        entered.set()
+        assert go_on.wait(10)
+
+    def noted(name: str) -> Callable[..., None]:
+        def make(*_: object) -> None:
+            made[name] = threading.current_thread().name
+            if name == "second":
+                go_on.set()
+
+        return make
+
+    nodes = [Node("slow", slow, cost=9), named("first", noted("first")), named("second", noted("second"), "first")]
+    graph = TableGraph([*nodes, named("end", noted("end"), "second", "slow")], {}, ["end"])
+    with graph.prefetching(["end"], 1) as take_part:
+        assert entered.wait(10)
+        take_part("first")
+        assert made == {"first": "MainThread"}
+        take_part(None)
+        graph.take("end")
+    assert made["second"] == "MainThread"
+    assert set(made) == {"first", "second", "end"}
+
+
+def test_an_error_of_a_value_reaches_the_caller_that_takes_part() -> None:
+    entered, go_on = threading.Event(), threading.Event()
+
+    def slow() -> None:
+        entered.set()
+        assert go_on.wait(10)
+
+    def fail() -> int:
+        go_on.set()
+        return int("no number")
+
+    nodes = [Node("slow", slow, cost=9), Node("failing", fail)]
+    graph = TableGraph([*nodes, named("end", max, "failing", "slow")], {}, ["end"])
+    with graph.prefetching(["end"], 1) as take_part:
+        assert entered.wait(10)
+        with pytest.raises(ValueError, match="no number"):
+            take_part(None)
+
+
+def test_without_threads_the_caller_makes_nothing_ahead() -> None:
+    made = Counted()
+    graph = TableGraph([Node("one", made)], {}, ["one"])
+    with graph.prefetching(["one"], 0) as take_part:
+        take_part(None)
+    assert made.calls == 0
+
+
 def test_at_the_end_what_was_not_begun_is_left() -> None:
     entered, go_on, left = threading.Event(), threading.Event(), Counted()
 
@@ -212,7 +267,8 @@ def test_threads_make_the_same_values_each_once(edges: list[set[int]], threads: 
         expected.append((i, *(expected[n] for n in numbers)))
     last = f"n{len(nodes) - 1}"
     graph = TableGraph(nodes, {}, [node.name for node in nodes])
-    with graph.prefetching([last], threads):
+    with graph.prefetching([last], threads) as take_part:
+        take_part(None)
         assert graph.take(last) == expected[-1]
     assert [graph.take(node.name) for node in nodes[:-1]] == expected[:-1]
     assert sorted(calls) == list(range(len(nodes)))

@@ -125,10 +125,11 @@ class TableGraph:
                 self._values.pop(name, None)
 
     @contextmanager
-    def prefetching(self, names: Iterable[str], threads: int) -> Iterator[None]:
+    def prefetching(self, names: Iterable[str], threads: int) -> Iterator[Callable[[str | None], None]]:
         """Let other threads make values and their sources during the block, first those with the longest way to a value.
 
-        The length of a way is the sum of its nodes' costs.
+        The length of a way is the sum of its nodes' costs. Yields a function with which the caller's thread takes part
+        until a value is made, or until all are (None), instead of waiting; without threads it does nothing.
 
         At the end of the block each thread stops after its current value. An exception ends these threads, and is
         raised again at the value's request.
@@ -142,10 +143,10 @@ class TableGraph:
         left = sorted(needed, key=lambda n: (-height[n], self._order.index(n)))
         ended = threading.Event()
 
-        def next_ready() -> str | None:
-            """Return the next value that can be made without waiting; None when all are made."""
+        def next_ready(last: str | None = None) -> str | None:
+            """Return the next value that can be made without waiting; None when ``last`` or all are made."""
             with self._changed:
-                while not ended.is_set():
+                while not ended.is_set() and last not in self._done:
                     left[:] = [n for n in left if n not in self._started and n not in self._done]
                     if not left:
                         return None
@@ -163,6 +164,10 @@ class TableGraph:
                 except BaseException:  # a panic of Polars is a BaseException, but no Exception
                     end()
 
+        def take_part(last: str | None) -> None:
+            while threads and (ready := next_ready(last)) is not None:
+                self._value(ready)
+
         def end() -> None:
             with self._changed:
                 ended.set()
@@ -172,7 +177,7 @@ class TableGraph:
         try:
             for thread in running:
                 thread.start()
-            yield
+            yield take_part
         finally:
             end()
             for thread in running:

@@ -135,11 +135,13 @@ def _report_of(
 ) -> Report:
     graph, shown = graph_of(trace, options, analyses, capture), _shown(analyses)
     threads = PREFETCHING_THREADS if trace.event_count > SMALL_EVENTS else 0
-    with graph.prefetching(["report_parts", *(analysis.name for analysis in shown)], threads):
+    with graph.prefetching(["report_parts", *(analysis.name for analysis in shown)], threads) as take_part:
         for stage, value in STAGES.items():
             tell(stage, None)
+            take_part(value)
             graph.make(value)
         tell("judging", None)
+        take_part(None)
         for analysis in shown:
             graph.make(analysis.name)
         parts: ReportParts = graph.take("report_parts")
