@@ -7,7 +7,6 @@ SIGKILL or a power cut can leave one, called ``.analyze-*.tmp``; the next writer
 
 import contextlib
 import errno
-import hashlib
 import io
 import os
 import re
@@ -254,6 +253,7 @@ def _temporary(folder: Path) -> Path:
 @cache
 def _machine() -> str:
     """Return a digest of the scope of process numbers: the machine since its last boot, and the container."""
+    import hashlib
     import platform
 
     parts = [platform.node()]

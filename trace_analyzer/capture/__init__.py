@@ -9,3 +9,6 @@ torch is imported only in this package, and only inside functions: trace_analyze
 - `record`: ``analyze record``, a script under the profiler without a change
 - `calibrate`: ``analyze calibrate``, what this machine's device can do
 """
+
+BUDGET_S = 60.0
+"""Longest time of `calibrate` by default, s."""

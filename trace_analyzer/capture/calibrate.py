@@ -17,6 +17,7 @@ from statistics import median
 from typing import Any
 
 from trace_analyzer import units
+from trace_analyzer.capture import BUDGET_S
 from trace_analyzer.capture.facts import synchronize
 from trace_analyzer.catalog.calibration import Calibration, CopyRate, MatmulRate, SweepPoint
 from trace_analyzer.errors import UsageError
@@ -45,7 +46,6 @@ _SLOWEST_S = 2.0
 """Longest time of a matmul: a slower one ends its dtype, as some CPUs emulate narrow types."""
 
 
-BUDGET_S = 60.0
 _COPIES_UNTIL, _MATMULS_UNTIL = 0.2, 0.6
 """Shares of the budget at which copies and matmuls end; the sweep, which compiles, gets the rest."""
 _SCATTERED = 0.25

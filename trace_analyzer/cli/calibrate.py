@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from trace_analyzer.capture.calibrate import BUDGET_S
+from trace_analyzer.capture import BUDGET_S
 from trace_analyzer.cli import outputs
 from trace_analyzer.cli.analyze import positive
 from trace_analyzer.cli.options import DEBUG

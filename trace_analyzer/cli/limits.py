@@ -3,7 +3,6 @@
 import contextlib
 import os
 import signal
-import subprocess
 import sys
 from collections.abc import Iterable
 from typing import NoReturn
@@ -60,6 +59,8 @@ def supervise(arguments: Iterable[str]) -> None:
 
 def _watched() -> tuple[int, list[bytes]]:
     """Run the command again as a child process; return its exit code and its lines that report failure."""
+    import subprocess
+
     command = [sys.executable, *sys.orig_argv[1:]]
     child = subprocess.Popen(command, stderr=subprocess.PIPE, env={**os.environ, _SUPERVISED: "1"})
     assert child.stderr is not None
