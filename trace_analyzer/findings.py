@@ -239,7 +239,10 @@ def step_findings(
     usual = windows.filter(pl.col("state") == "ok").select(columns) if is_measured else spans
     lengths = {window: (end - start, 1) for _, window, start, end in usual.iter_rows()}
     recordings = _recordings(sources, usual, lengths)
-    bounds = {window: bound_shares(rows) for window, rows in roof_shares.window_bounds(sources.rated, spans).items()}
+    bounds: dict[int, list[BoundShare]] = {}
+    known = roof_shares.window_bounds(sources.rated, spans)
+    for window, share in zip(known.get_column("window"), bound_shares(known), strict=True):
+        bounds.setdefault(window, []).append(share)
     return tuple(
         StepFindings(
             Findings(
@@ -249,7 +252,7 @@ def step_findings(
                 cold_gap_ns=cold.get(window, 0),
                 recording=recordings.get(window),
                 waiting_depth=None,
-                bounds=bounds.get(window, ()),
+                bounds=tuple(bounds.get(window, ())),
             ),
             device,
             index,
@@ -276,7 +279,7 @@ def _recordings(
 
 
 def bound_shares(bounds: pl.DataFrame) -> tuple[BoundShare, ...]:
-    """Return the rows of table `bounds` of one device."""
+    """Return the rows of table `bounds`."""
     rows = bounds.rename({"count": "kernel_count"}).select(field.name for field in fields(BoundShare))
     return tuple(BoundShare(**row) for row in rows.to_dicts())
 

@@ -59,14 +59,14 @@ def bound_table(kernels: pl.DataFrame) -> pl.DataFrame:
     return BOUNDS.conform(_summed(kernels, "device"))
 
 
-def window_bounds(kernels: pl.DataFrame, windows: pl.DataFrame) -> dict[int, pl.DataFrame]:
-    """Return the rows of table `bounds` for the kernels that start in each window.
+def window_bounds(kernels: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
+    """Return window, then the columns of table `bounds`, for the kernels that start in each window.
 
     ``windows`` are disjoint on each device: device, window, start_ns, end_ns.
     """
     inside = lookup_at(kernels, "start_ns", windows, ["device"], ["window"]).drop_nulls("window")
-    parts = _summed(inside, "window", "device").partition_by("window", as_dict=True, include_key=False)
-    return {int(window[0]): BOUNDS.conform(rows) for window, rows in parts.items()}
+    sums = _summed(inside, "window", "device")
+    return sums.select("window").hstack(BOUNDS.conform(sums))
 
 
 def _summed(kernels: pl.DataFrame, *by: str) -> pl.DataFrame:

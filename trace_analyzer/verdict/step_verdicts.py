@@ -1,7 +1,7 @@
 """Judge each step by its own partition."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, fields
+from dataclasses import fields
 
 import polars as pl
 
@@ -76,7 +76,7 @@ def _recording_sentence(unbiased: Debiased | None, judgement: Judgement, window:
 def step_verdicts(step_findings: Sequence[StepFindings]) -> pl.DataFrame:
     """Return device, index and the fields of `StepVerdict` for the steps of each device."""
     rows = [
-        {"device": step.device, "index": step.index, **asdict(step_verdict(step))}
+        {"device": step.device, "index": step.index, **vars(step_verdict(step))}
         for step in step_findings
         if step.findings.parts_ns or step.findings.device.parts_withheld
     ]
