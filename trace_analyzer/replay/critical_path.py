@@ -13,7 +13,7 @@ from trace_analyzer.replay.device_replay import DeviceReplay
 from trace_analyzer.replay.estimates import Estimates
 from trace_analyzer.replay.graph import CALL, CONTENTION, EDGES, EXECUTION, GAP, LATENCY, RETURN, THREAD, WAIT
 from trace_analyzer.replay.prediction import Replay
-from trace_analyzer.replay.recording import HOST_PARTS, UNKNOWN, Segments, column, distinct, is_any, ranges
+from trace_analyzer.replay.recording import HOST_PARTS, UNKNOWN, Segments, by_track, column, is_any
 from trace_analyzer.replay.weights import FIRST_DEVICE
 from trace_analyzer.replay.whatif import PathPart, located, path_parts
 from trace_analyzer.schema import (
@@ -160,12 +160,11 @@ def _innermost(edges: pl.DataFrame, segments: Segments) -> pl.DataFrame:
     if edges.is_empty():
         return edges
     thread, since, until = (edges.get_column(name).to_numpy() for name in ("thread_id", "start_ns", "end_ns"))
-    first, last = np.zeros(edges.height, dtype=np.int64), np.zeros(edges.height, dtype=np.int64)
-    numbers, by_thread = distinct(thread), np.argsort(thread, kind="stable")
-    for rows, known in zip(ranges(thread[by_thread], numbers), ranges(segments.thread, numbers), strict=True):
-        own = by_thread[rows]
-        first[own] = known.start + np.searchsorted(segments.end[known], since[own], "right")
-        last[own] = known.start + np.searchsorted(segments.start[known], until[own], "left")
+    of_segments = segments.thread.astype(np.int64)
+    ends, begins = by_track((of_segments, segments.end), (thread, since))
+    first = np.searchsorted(ends, begins, "right")
+    begins, ends = by_track((of_segments, segments.start), (thread, until))
+    last = np.searchsorted(begins, ends, "left")
     count = np.maximum(last - first, 0)
     edge = np.repeat(np.arange(edges.height), count)
     row = first[edge] + np.arange(edge.size) - np.repeat(np.cumsum(count) - count, count)

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 
 from trace_analyzer.replay.graph import Graph
-from trace_analyzer.replay.recording import Ints, Recording, ranges
+from trace_analyzer.replay.recording import Flags, Ints, Recording, by_track
 
 
 def moved_recording(graph: Graph, times: Ints) -> Recording:
@@ -14,17 +14,13 @@ def moved_recording(graph: Graph, times: Ints) -> Recording:
     activities, calls, segments = recorded.activities, recorded.calls, recorded.segments
     start, end = times[graph.starts], times[graph.ends]
     call_starts, call_ends = times[graph.call_starts], times[graph.call_ends]
+    makes_calls = np.zeros(recorded.processes.size, dtype=bool)
+    makes_calls[calls.thread] = True
+    rows = np.flatnonzero(makes_calls[segments.thread])
     moved_segments = replace(segments, start=segments.start.copy(), end=segments.end.copy())
-    threads = np.intersect1d(segments.thread, calls.thread)
-    by_thread = np.argsort(graph.thread, kind="stable")
-    points, rows = ranges(graph.thread[by_thread], threads), ranges(segments.thread, threads)
-    for hosts, row in zip(points, rows, strict=True):
-        host = by_thread[hosts]
-        if not host.size:
-            continue
-        old, new = graph.time[host], times[host]
-        for column in (moved_segments.start, moved_segments.end):
-            column[row] = _mapped(column[row], old, new)
+    thread = segments.thread[rows].astype(np.int64)
+    for column in (moved_segments.start, moved_segments.end):
+        column[rows] = _mapped(thread, column[rows], graph, times)
     return replace(
         recorded,
         activities=replace(activities, start=start, end=end),
@@ -33,9 +29,18 @@ def moved_recording(graph: Graph, times: Ints) -> Recording:
     )
 
 
-def _mapped(times: Ints, old: Ints, new: Ints) -> Ints:
-    """Map times by interpolation between points; times outside of them move with the nearest point."""
-    inside = np.interp(times, old, new)
-    before, after = times < old[0], times > old[-1]
-    inside = np.where(before, times - old[0] + new[0], np.where(after, times - old[-1] + new[-1], inside))
-    return np.rint(inside).astype(np.int64)
+def _mapped(thread: Ints, at: Ints, graph: Graph, times: Ints) -> Ints:
+    """Map times of threads with points by interpolation between these; outside of them, they move with the nearest."""
+    host = np.argsort(graph.thread, kind="stable")
+    host = host[np.searchsorted(graph.thread[host], 0) :]
+    points, old, new = graph.thread[host], graph.time[host], times[host]
+    if not (at.size and host.size):
+        return at
+    first, last = np.searchsorted(points, thread, "left"), np.searchsorted(points, thread, "right") - 1
+    known, asked = by_track((points, old), (thread, at))
+    before = np.clip(np.searchsorted(known, asked, "right") - 1, first, last)
+    after = np.minimum(before + 1, last)
+    length = np.maximum(old[after] - old[before], 1)
+    inside = (new[after] - new[before]) / length * (at - old[before]) + new[before]
+    outside: Flags = (at < old[first]) | (at > old[last])
+    return np.rint(np.where(outside, at - old[before] + new[before], inside)).astype(np.int64)

@@ -14,8 +14,9 @@ from trace_analyzer.replay.analysed import Analysed
 from trace_analyzer.replay.changes import Change
 from trace_analyzer.replay.graph import CONTENTION, HAND_OVER, QUEUE, SPIN, THREAD, WAIT, Graph, build
 from trace_analyzer.replay.kernel_changes import IN_PROPORTION, UNFILLED_RATIO, unfilled_ratio
+from trace_analyzer.replay.measure import Measure, measure_of, steady_edges
 from trace_analyzer.replay.moved import moved_recording
-from trace_analyzer.replay.recording import HOST_PARTS, Flags, Ints, Recording, is_any, recording
+from trace_analyzer.replay.recording import HOST_PARTS, Ints, is_any, recording
 from trace_analyzer.replay.scene import NotApplicable, Scene
 from trace_analyzer.replay.weights import (
     FIRST_DEVICE,
@@ -84,25 +85,6 @@ class Outcome:
     step_ns: float
 
 
-@dataclass(frozen=True)
-class Anchors:
-    """Hold the points between which steps are measured: from the latest of one group to the latest of another."""
-
-    points: Ints
-    groups: Ints
-    begins: Ints
-    ends: Ints
-
-    def mean(self, times: Ints) -> float:
-        """Return the mean distance, ns."""
-        latest = self.latest(times)
-        return float((latest[self.ends] - latest[self.begins]).mean())
-
-    def latest(self, times: Ints) -> Ints:
-        """Return the time of each group, which is that of its latest point."""
-        return np.maximum.reduceat(times[self.points], self.groups)
-
-
 class Replay:
     """Replay a trace under changes.
 
@@ -110,7 +92,7 @@ class Replay:
     >>> replay.predict((Change("no-sync"),)).step_ns
     """
 
-    def __init__(self, graph: Graph, report: Analysed, measure: "Measure | None" = None) -> None:
+    def __init__(self, graph: Graph, report: Analysed, measure: Measure | None = None) -> None:
         self.graph = graph
         self.measure = measure or measure_of(graph.recorded)
         self.anchors = self.measure.anchors(graph)
@@ -134,7 +116,7 @@ class Replay:
             self.graph,
             self.known,
             self._report,
-            _steady_edges(self.graph),
+            steady_edges(self.graph),
             steady_steps,
             self.recorded_step_ns,
         )
@@ -411,81 +393,6 @@ def _only_faster(changes: tuple[Change, ...]) -> bool:
     return all(change.name != "speedup" or float(change.options["factor"]) >= 1 for change in changes)
 
 
-@dataclass(frozen=True)
-class Measure:
-    """Hold the activities between which steps are measured: from the latest of one group to the latest of another.
-
-    A group consists of activities' ends or, where a step starts with the recording, of its first activity's start.
-    """
-
-    groups: tuple[tuple[Ints, bool], ...]
-    begins: tuple[int, ...]
-    ends: tuple[int, ...]
-
-    def anchors(self, graph: Graph) -> Anchors:
-        """Return the corresponding points of a graph."""
-        points = [(graph.ends if is_end else graph.starts)[rows] for rows, is_end in self.groups]
-        sizes = np.array([rows.size for rows in points], dtype=np.int64)
-        return Anchors(np.concatenate(points), np.cumsum(sizes) - sizes, np.array(self.begins), np.array(self.ends))
-
-
-def measure_of(recorded: Recording) -> Measure:
-    """Return how to measure the steps of a recording.
-
-    They are measured by their last activities' ends; without steady steps, by the window.
-    """
-    activities, steps = recorded.activities, recorded.steps
-    own = activities.device == recorded.device
-    groups: list[tuple[Ints, bool]] = []
-    begins, ends = [], []
-    ending = {}
-
-    def add(rows: Ints, is_end: bool) -> int:
-        groups.append((rows, is_end))
-        return len(groups) - 1
-
-    for row in range(steps.start.size):
-        members = own & (activities.step == row) & (activities.end <= steps.end[row])
-        chosen = np.flatnonzero(members | (own & (activities.end == steps.end[row])))
-        if chosen.size:
-            ending[row] = add(chosen, True)
-    for row in np.flatnonzero(steps.steady).tolist():
-        if row not in ending:
-            continue
-        if row - 1 in ending and steps.end[row - 1] == steps.start[row]:
-            begin = ending[row - 1]
-        else:
-            begin = add(np.flatnonzero(own & (activities.start >= steps.start[row]))[:1], False)
-        begins.append(begin)
-        ends.append(ending[row])
-    if not ends:
-        begins, ends = [add(np.flatnonzero(own)[:1], False)], [add(np.flatnonzero(own), True)]
-    return Measure(tuple(groups), tuple(begins), tuple(ends))
-
-
-def _steady_edges(graph: Graph) -> Flags:
-    """Return whether each edge belongs to a steady step; all edges where no step is steady.
-
-    The host's part of a step lasts from the last launch of the previous step to the step's own last launch.
-    """
-    recorded = graph.recorded
-    activities, calls, steps = recorded.activities, recorded.calls, recorded.steps
-    if not steps.steady.any():
-        return np.ones(graph.kind.size, dtype=bool)
-    linked = np.flatnonzero((activities.call >= 0) & (activities.step >= 0))
-    last = np.full(steps.start.size, -1, dtype=np.int64)
-    np.maximum.at(last, activities.step[linked], calls.end[activities.call[linked]])
-    begin = np.append(-1, last[:-1])
-    chosen = np.zeros(graph.kind.size, dtype=bool)
-    is_device = is_any(graph.kind, (2, 3, 4, 5, 6))
-    time = graph.time[graph.target]
-    for row in np.flatnonzero(steps.steady).tolist():
-        chosen |= ~is_device & (time > begin[row]) & (time <= last[row])
-    of_step = np.append(steps.steady, False)[activities.step]
-    chosen[is_device] = of_step[graph.ref[is_device]]
-    return chosen
-
-
 __all__ = [
-    "SPEEDUPS", "Anchors", "Attributes", "Identity", "NotApplicable", "Outcome", "Prediction", "Replay", "inf",
+    "SPEEDUPS", "Attributes", "Identity", "NotApplicable", "Outcome", "Prediction", "Replay", "inf",
 ]  # fmt: skip
