@@ -34,7 +34,7 @@ from trace_analyzer.report import (
     Verdict,
 )
 from trace_analyzer.schema import Table
-from trace_analyzer.tuning import PREFETCHING_THREADS, SMALL_EVENTS, dataclass, return_freed_memory, within_query
+from trace_analyzer.tuning import PREFETCHING_THREADS, SMALL_EVENTS, dataclass, within_query
 from trace_analyzer.version import tool_version
 
 STAGES = {"linking launches": "linked_events", "explaining idle time": "gaps", "summing up": "attribution"}
@@ -145,8 +145,6 @@ def _report_of(
         for analysis in shown:
             graph.make(analysis.name)
         parts: ReportParts = graph.take("report_parts")
-    if threads:
-        return_freed_memory()
     for added in ADDED_ANALYSES:  # Make added analyses now, so that a failure becomes a note.
         if added in analyses:
             graph.make(added.name)

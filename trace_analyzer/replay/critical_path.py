@@ -117,7 +117,11 @@ _OF_ACTIVITIES = (LATENCY, EXECUTION, GAP, WAIT, CONTENTION)
 def replayed_path(device_replay: DeviceReplay) -> ReplayedPath | None:
     """Return the critical path of the unchanged replay; None without a replay."""
     replay = device_replay.replay
-    return None if replay is None else ReplayedPath(path_of(replay), path_parts(replay, rows=PATH_PARTS))
+    if replay is None:
+        return None
+    path = ReplayedPath(path_of(replay), path_parts(replay, rows=PATH_PARTS))
+    device_replay.trim()
+    return path
 
 
 def path_of(replay: Replay) -> pl.DataFrame:

@@ -34,6 +34,11 @@ class DeviceReplay:
     unlinked: str | None = None
     outside_ns: int = 0
 
+    def trim(self) -> None:
+        """Return the memory that a pass over a large replay freed, so that the next one does not add to it."""
+        if self.replay is not None and self.replay.graph.recorded.segments.start.size > SMALL_EVENTS:
+            return_freed_memory()
+
 
 @dataclass(frozen=True)
 class ReplaySources:

@@ -96,6 +96,7 @@ def standard_estimates(device_replay: DeviceReplay) -> Estimates:
     if replay is None:
         return Estimates(device_replay.device, device_replay.reason, window=device_replay.window)
     pairs, skipped = predict_each(replay, standard_changes(), unlinked)
+    device_replay.trim()
     return Estimates(
         device_replay.device,
         unlinked,
@@ -121,6 +122,7 @@ def with_changes(estimates: Estimates, device_replay: DeviceReplay, changes: Ite
     if replay is None or estimates.now_ns is None:
         return estimates
     pairs, _ = predict_each(replay, tuple(further.values()), device_replay.unlinked)
+    device_replay.trim()
     more = {key_of(change): (change, then) for change, then in pairs}
     return replace(estimates, predictions={**estimates.predictions, **more})
 
