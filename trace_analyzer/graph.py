@@ -134,13 +134,16 @@ class TableGraph:
         At the end of the block each thread stops after its current value. An exception ends these threads, and is
         raised again at the value's request.
         """
+        if not threads:
+            yield lambda last: None
+            return
         needed = self._needed(names)
         height = {name: self._nodes[name].cost for name in needed}
         for user in reversed(self._order):
             if user in needed:
                 for source in self._edges[user] & needed:
                     height[source] = max(height[source], height[user] + self._nodes[source].cost)
-        left = sorted(needed, key=lambda n: (-height[n], self._order.index(n)))
+        left = sorted((name for name in self._order if name in needed), key=lambda name: -height[name])
         ended = threading.Event()
 
         def next_ready(last: str | None = None) -> str | None:
@@ -165,7 +168,7 @@ class TableGraph:
                     end()
 
         def take_part(last: str | None) -> None:
-            while threads and (ready := next_ready(last)) is not None:
+            while (ready := next_ready(last)) is not None:
                 self._value(ready)
 
         def end() -> None:

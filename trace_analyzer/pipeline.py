@@ -142,8 +142,6 @@ def _report_of(
             graph.make(value)
         tell("judging", None)
         take_part(None)
-        for analysis in shown:
-            graph.make(analysis.name)
         parts: ReportParts = graph.take("report_parts")
     for added in ADDED_ANALYSES:  # Make added analyses now, so that a failure becomes a note.
         if added in analyses:

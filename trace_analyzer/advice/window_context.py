@@ -165,13 +165,9 @@ def window_attribution(attribution: Attribution, judged: Judged | None) -> Attri
 
 
 def advice_context(
-    window_verdict: Verdict, judged: Judged | None, window_tables: WindowTables | None, advice_sources: AdviceSources
+    verdict: Verdict, judged: Judged | None, window_tables: WindowTables | None, advice_sources: AdviceSources
 ) -> AdviceContext | None:
-    """Gather the inputs of the rules; None without a regime.
-
-    The replay changes nothing of the verdict that rules use, so that they can run beside it.
-    """
-    verdict = window_verdict
+    """Gather the inputs of the rules; None without a regime."""
     sources, blamed = advice_sources, advice_sources.window_attribution
     if verdict.regime is None or judged is None or window_tables is None or blamed is None:
         return None
@@ -240,5 +236,6 @@ VALUES = (
     Value("window_tables", window_tables),
     Value("window_attribution", window_attribution),
     Value("advice_sources", AdviceSources),
-    Value("advice_context", advice_context),
+    # The replay changes nothing of the verdict that rules use, so they can run beside it.
+    Value("advice_context", advice_context, {"verdict": "window_verdict"}),
 )
