@@ -11,9 +11,9 @@ from trace_analyzer.analyses.context import Context
 from trace_analyzer.analysis import Analysis, Value
 from trace_analyzer.replay.device_replay import DeviceReplay
 from trace_analyzer.replay.estimates import Estimates
-from trace_analyzer.replay.graph import CALL, CONTENTION, EDGES, EXECUTION, GAP, LATENCY, RETURN, THREAD, WAIT
+from trace_analyzer.replay.graph import CALL, EDGES, OF_ACTIVITIES, RETURN, THREAD
 from trace_analyzer.replay.prediction import Replay
-from trace_analyzer.replay.recording import HOST_PARTS, UNKNOWN, Segments, by_track, column, is_any
+from trace_analyzer.replay.recording import HOST_PARTS, UNKNOWN, Segments, by_track, column, is_any, numbers_from
 from trace_analyzer.replay.weights import FIRST_DEVICE
 from trace_analyzer.replay.whatif import PathPart, located, path_parts
 from trace_analyzer.schema import (
@@ -110,10 +110,6 @@ class ReplayedPath:
     parts: tuple[PathPart, ...]
 
 
-_OF_ACTIVITIES = (LATENCY, EXECUTION, GAP, WAIT, CONTENTION)
-"""Kinds of edges with an activity as `ref`."""
-
-
 def replayed_path(device_replay: DeviceReplay) -> ReplayedPath | None:
     """Return the critical path of the unchanged replay; None without a replay."""
     replay = device_replay.replay
@@ -136,7 +132,7 @@ def path_of(replay: Replay) -> pl.DataFrame:
     edges = _frame({
         "start_ns": graph.time[graph.source[path]], "end_ns": graph.time[graph.target[path]], "kind": kind,
         "label": replay.known.label[path], "thread_id": graph.thread[graph.target[path]],
-        "activity_id": np.where(is_any(kind, _OF_ACTIVITIES), ref, -1),
+        "activity_id": np.where(is_any(kind, OF_ACTIVITIES), ref, -1),
         "event_id": np.where(is_call, event[ref * is_call], -1) if event.size else np.full(ref.size, -1),
     })  # fmt: skip
     is_thread = pl.col("kind") == THREAD
@@ -171,7 +167,7 @@ def _innermost(edges: pl.DataFrame, segments: Segments) -> pl.DataFrame:
     last = np.searchsorted(begins, ends, "left")
     count = np.maximum(last - first, 0)
     edge = np.repeat(np.arange(edges.height), count)
-    row = first[edge] + np.arange(edge.size) - np.repeat(np.cumsum(count) - count, count)
+    row = numbers_from(first, count)
     covered = _frame({
         "edge": edge, "start_ns": np.maximum(segments.start[row], since[edge]), "end_ns": np.minimum(segments.end[row], until[edge]),
         "label": segments.part[row], "event_id": segments.event[row],

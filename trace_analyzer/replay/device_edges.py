@@ -21,6 +21,7 @@ from trace_analyzer.replay.recording import (
     Flags,
     Ints,
     Recording,
+    by_track,
     median,
 )
 from trace_analyzer.tuning import dataclass
@@ -186,11 +187,9 @@ def previous(activities: Activities, end: Ints) -> Ints:
     earlier = np.full(count, -1, dtype=np.int64)
     if not count:
         return earlier
-    low = int(activities.start.min())
-    span = int(max(end.max(), activities.start.max())) - low + 1
     order = np.lexsort((activities.start, end, activities.track))
-    keys = activities.track[order] * span + (end[order] - low)
-    at = np.searchsorted(keys, activities.track * span + (activities.start - low), "right") - 1
+    ends, starts = by_track((activities.track[order], end[order]), (activities.track, activities.start))
+    at = np.searchsorted(ends, starts, "right") - 1
     # An activity of duration 0 ends at its start, possibly together with others: only earlier rows precede it.
     for _ in range(_CANDIDATES):
         source = order[np.maximum(at, 0)]

@@ -20,6 +20,7 @@ from trace_analyzer.replay.recording import (
     Flags,
     Ints,
     Recording,
+    by_track,
     distinct,
     is_any,
     median,
@@ -308,14 +309,8 @@ def spins(recorded: Recording, quiet: Silences, end: Ints) -> Resumes:
     rows = np.flatnonzero((quiet.start > -_FAR) & (quiet.end < _FAR) & (quiet.end - quiet.start >= SPIN_MIN_NS))
     if not rows.size or not calls.start.size or not activities.start.size:
         return Resumes(none, none, none)
-    low = min(int(calls.start.min()), int(quiet.start[rows].min()))
-    span = max(int(calls.end.max()), int(quiet.end[rows].max())) - low + 1
-    at = (
-        np.searchsorted(
-            calls.thread * span + (calls.end - low), quiet.thread[rows] * span + (quiet.start[rows] - low), "right"
-        )
-        - 1
-    )
+    ends, starts = by_track((calls.thread, calls.end), (quiet.thread[rows], quiet.start[rows]))
+    at = np.searchsorted(ends, starts, "right") - 1
     call = np.maximum(at, 0)
     last = np.full(calls.start.size, -1, dtype=np.int64)
     linked = np.flatnonzero(activities.call >= 0)

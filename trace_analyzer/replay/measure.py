@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from trace_analyzer.replay.graph import CONTENTION, EXECUTION, GAP, LATENCY, WAIT, Graph
-from trace_analyzer.replay.recording import Flags, Ints, Recording, is_any
+from trace_analyzer.replay.graph import OF_ACTIVITIES, Graph
+from trace_analyzer.replay.recording import Flags, Ints, Recording, is_any, numbers_from
 from trace_analyzer.tuning import dataclass
 
 
@@ -85,7 +85,7 @@ def _last_of_steps(recorded: Recording, own: Ints) -> list[Ints]:
     order = np.argsort(end, kind="stable")
     low, high = np.searchsorted(end[order], steps.end, "left"), np.searchsorted(end[order], steps.end, "right")
     count = high - low
-    with_it = order[np.arange(count.sum()) + np.repeat(low - np.cumsum(count) + count, count)]
+    with_it = order[numbers_from(low, count)]
     rows = np.concatenate([step[inside], np.repeat(np.arange(steps.end.size), count)])
     row, place = np.divmod(np.unique(rows * own.size + np.concatenate([inside, with_it])), max(own.size, 1))
     return np.split(own[place], np.searchsorted(row, np.arange(1, steps.end.size))) if steps.end.size else []
@@ -105,7 +105,7 @@ def steady_edges(graph: Graph) -> Flags:
     np.maximum.at(last, activities.step[linked], calls.end[activities.call[linked]])
     begin = np.append(-1, last[:-1])
     chosen = np.zeros(graph.kind.size, dtype=bool)
-    is_device = is_any(graph.kind, (LATENCY, EXECUTION, GAP, WAIT, CONTENTION))
+    is_device = is_any(graph.kind, OF_ACTIVITIES)
     time, known = graph.time[graph.target], steps.steady & (begin < last)
     # A time is in as many intervals (begin, last] as begin before it and do not end before it.
     begun, over = (np.searchsorted(np.sort(times[known]), time, "left") for times in (begin, last))

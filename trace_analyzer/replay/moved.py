@@ -17,15 +17,14 @@ def moved_recording(graph: Graph, times: Ints) -> Recording:
     makes_calls = np.zeros(recorded.processes.size, dtype=bool)
     makes_calls[calls.thread] = True
     rows = np.flatnonzero(makes_calls[segments.thread])
-    moved_segments = replace(segments, start=segments.start.copy(), end=segments.end.copy())
-    thread = segments.thread[rows].astype(np.int64)
-    for column in (moved_segments.start, moved_segments.end):
-        column[rows] = _mapped(thread, column[rows], graph, times)
+    thread, (at, until) = segments.thread[rows].astype(np.int64), (segments.start.copy(), segments.end.copy())
+    moved = _mapped(np.append(thread, thread), np.append(at[rows], until[rows]), graph, times)
+    at[rows], until[rows] = np.split(moved, 2)
     return replace(
         recorded,
         activities=replace(activities, start=start, end=end),
         calls=replace(calls, start=call_starts, end=call_ends),
-        segments=moved_segments,
+        segments=replace(segments, start=at, end=until),
     )
 
 

@@ -183,9 +183,15 @@ def ranges(ordered: npt.NDArray[np.signedinteger[Any]], values: Ints) -> list[sl
 
 def by_track(known: tuple[Ints, Ints], asked: tuple[Ints, Ints]) -> tuple[Ints, Ints]:
     """Return numbers for ``known`` and ``asked`` (track, time) that order them by track, then by time."""
-    low = min(int(time.min(initial=0)) for _, time in (known, asked))
-    span = max(int(time.max(initial=0)) for _, time in (known, asked)) - low + 1
+    times = [time for _, time in (known, asked) if time.size]
+    low = min((int(time.min()) for time in times), default=0)
+    span = max((int(time.max()) for time in times), default=0) - low + 1
     return known[0] * span + (known[1] - low), asked[0] * span + (asked[1] - low)
+
+
+def numbers_from(first: Ints, count: Ints) -> Ints:
+    """Return the numbers from each first one on, ``count`` of each: (5, 0), (2, 1) gives 5, 6, 0."""
+    return np.arange(count.sum()) + np.repeat(first - np.cumsum(count) + count, count)
 
 
 def is_any(values: npt.NDArray[np.signedinteger[Any]], kinds: Sequence[int]) -> Flags:
@@ -271,10 +277,8 @@ def _calls(events: pl.DataFrame, kinds: pl.DataFrame, processes: Ints, launches:
     # A call that starts before an earlier call of its thread ends lies within it.
     outer = np.ones(rows.size, dtype=bool)
     if rows.size:
-        low = int(start.min())
-        span = int(end.max()) - low + 1
-        reached = np.maximum.accumulate(thread * span + (end - low))
-        outer[1:] = thread[1:] * span + (start[1:] - low) >= reached[:-1]
+        ends, starts = by_track((thread, end), (thread, start))
+        outer[1:] = starts[1:] >= np.maximum.accumulate(ends)[:-1]
     number = np.cumsum(outer) - 1
     of_event = np.full(events.height, -1, dtype=np.int32)
     of_event[rows] = number
