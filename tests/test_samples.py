@@ -1,4 +1,4 @@
-"""Check that the sample traces get the verdicts that their README states, and the JSON that is checked in.
+"""Check that the sample traces get the verdicts that their README states, and that two of them get the JSON that is checked in.
 
 ``UPDATE_GOLDEN=1 python -m pytest tests/test_samples.py`` rewrites the JSON, to review its diff.
 """
@@ -37,14 +37,11 @@ def test_verdict(name: str) -> None:
     assert {"status": verdict.status, "regime": verdict.regime, "cause": verdict.cause} == EXPECTED[name]
 
 
-@pytest.mark.parametrize("name", EXPECTED)
-def test_golden_json(name: str) -> None:
-    golden = GOLDEN / name.replace(".json.gz", ".json")
-    text = report(name).to_json()
+@pytest.mark.parametrize("golden", sorted(GOLDEN.glob("*.json")), ids=lambda golden: golden.stem)
+def test_golden_json(golden: Path) -> None:
+    text = report(golden.name + ".gz").to_json()
     if os.environ.get("UPDATE_GOLDEN"):
-        golden.parent.mkdir(exist_ok=True)
         golden.write_text(text)
-    assert json.loads(text) == json.loads(golden.read_text())
     assert text == golden.read_text()
 
 
