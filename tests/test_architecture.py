@@ -173,7 +173,9 @@ LONGEST_MODULE = 500
 
 def test_a_file_fits_a_reader() -> None:
     assets = [path for path in PACKAGE.rglob("assets/*") if path.suffix in {".js", ".css", ".j2"}]
-    lines = {str(path.relative_to(PACKAGE)): path.read_text(encoding="utf-8").count("\n") for path in (*MODULES, *assets)}
+    lines = {
+        str(path.relative_to(PACKAGE)): path.read_text(encoding="utf-8").count("\n") for path in (*MODULES, *assets)
+    }
     assert {path: count for path, count in lines.items() if count > LONGEST_MODULE} == {}
 
 
