@@ -35,7 +35,7 @@ COMMANDS = {
 """Arguments of Python before the path of the trace."""
 LOAD = "from trace_analyzer.ingest import fast, strict, load; import contextlib, sys; {}; load(sys.argv[1])"
 ARENAS = "from trace_analyzer import tuning; tuning.limit_arenas(); "
-ANALYZE = "from trace_analyzer import analyze; from trace_analyzer.ingest import build; from trace_analyzer.replay import device_replay; import sys; {}; analyze(sys.argv[1])"
+ANALYZE = "from trace_analyzer import analyze; from trace_analyzer.ingest import build; from trace_analyzer.replay import estimates; import sys; {}; analyze(sys.argv[1])"
 TRICKS = {
     "one reading thread": ["-c", LOAD.format("fast.READING_THREADS = 1")],
     "strict": ["-c", LOAD.format("fast._scanner = None")],
@@ -47,9 +47,9 @@ TRICKS = {
     "analysis, arenas and freed pages as by default": ["-c", ANALYZE.format("")],
     "analysis, freed memory kept": [
         "-c",
-        ARENAS + ANALYZE.format("build.return_freed_memory = device_replay.return_freed_memory = lambda: None"),
+        ARENAS + ANALYZE.format("build.return_freed_memory = estimates.return_freed_memory = lambda: None"),
     ],
-    "analysis, no replay": ["-c", ARENAS + ANALYZE.format("device_replay.MAX_EVENTS = 0")],
+    "analysis, no replay": ["-c", ARENAS + ANALYZE.format("estimates.MAX_EVENTS = 0")],
 }
 """Loading or analysing without a trick of `trace_analyzer.tuning`; ``strict`` is the reader that pauses garbage
 collection.

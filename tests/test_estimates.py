@@ -80,7 +80,7 @@ def test_a_refusal_gives_its_reason(count: int, reason: str | None) -> None:
 
 
 def test_a_report_that_leaves_the_replay_out_names_the_command_that_does_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("trace_analyzer.replay.device_replay.MAX_EVENTS", 100)
+    monkeypatch.setattr("trace_analyzer.replay.estimates.MAX_EVENTS", 100)
     report = analysed([launched("k", 100 * n, 100 * n + 10, 50, n + 1) for n in range(60)])
     (refused,) = rows(report)
     assert (

@@ -6,8 +6,7 @@ import pytest
 from kineto import analysed, annotation, call, launched, op, python
 
 from trace_analyzer.replay.changes import Change
-from trace_analyzer.replay.estimates import Estimates
-from trace_analyzer.replay.limits import verdict_with_floors
+from trace_analyzer.replay.estimates import Estimates, verdict_with_floors
 from trace_analyzer.replay.prediction import Replay
 from trace_analyzer.replay.refusals import refused_unseen
 from trace_analyzer.report import Regime, Report, Verdict

@@ -11,9 +11,7 @@ from hypothesis import strategies as st
 from test_replay_changes import program
 from tiers import examples
 
-from trace_analyzer.replay.graph import CONTENTION, EXECUTION, GAP, LATENCY, WAIT
-from trace_analyzer.replay.measure import _last_of_steps, steady_edges
-from trace_analyzer.replay.moved import _mapped
+from trace_analyzer.replay.graph import CONTENTION, EXECUTION, GAP, LATENCY, WAIT, _last_of_steps, _mapped, steady_edges
 from trace_analyzer.replay.recording import Ints
 
 NUMBERS = st.integers(-40, 40)

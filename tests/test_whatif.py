@@ -22,9 +22,8 @@ from trace_analyzer.cli import main
 from trace_analyzer.render.whatif import _headline
 from trace_analyzer.replay.changes import CHANGES, Change
 from trace_analyzer.replay.kernel_changes import IN_PROPORTION
-from trace_analyzer.replay.parts import PART_OPTION, PARTS
 from trace_analyzer.replay.prediction import Identity, Prediction, Replay
-from trace_analyzer.replay.scene import NotApplicable
+from trace_analyzer.replay.scene import PART_OPTION, PARTS, NotApplicable
 from trace_analyzer.replay.whatif import Skipped, WhatIf, changes_of, whatif
 
 SAMPLES = Path(__file__).parents[1] / "sample_traces"

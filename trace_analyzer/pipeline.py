@@ -19,7 +19,6 @@ from trace_analyzer.ingest.graph_annotations import GraphAnnotations, read_captu
 from trace_analyzer.notes import Note
 from trace_analyzer.options import Options
 from trace_analyzer.registry import ADDED_ANALYSES, ANALYSES, TRACE_TABLES
-from trace_analyzer.replay import limits
 from trace_analyzer.report import (
     SCHEMA_VERSION,
     Advice,
@@ -105,7 +104,7 @@ class ReportParts:
 
 # Values that follow from the analyses, in order: checks, mask, verdict and window, advice, report.
 _VALUES = (
-    *windows.VALUES, *checks.VALUES, *mask.VALUES, *findings.VALUES, *verdict.VALUES, *limits.VALUES, *advice.VALUES,
+    *windows.VALUES, *checks.VALUES, *mask.VALUES, *findings.VALUES, *verdict.VALUES, *advice.VALUES,
     *report_parts.VALUES,
     Value("report_parts", ReportParts),
 )  # fmt: skip

@@ -7,13 +7,12 @@ from trace_analyzer.added_analyses import added_analyses
 from trace_analyzer.analyses import registry
 from trace_analyzer.analyses.registry import TRACE_TABLES
 from trace_analyzer.analysis import Analysis, Declaration
-from trace_analyzer.replay import critical_path, device_replay, estimates
+from trace_analyzer.replay import critical_path, estimates
 from trace_analyzer.report import DeviceReport, Report
 from trace_analyzer.sections import Section
 
 OWN_ANALYSES: tuple[Declaration, ...] = (
     *registry.ANALYSES,
-    *device_replay.VALUES,
     *estimates.ANALYSES,
     *critical_path.ANALYSES,
 )

@@ -19,8 +19,7 @@ from trace_analyzer.advice.rules import RULES, rules_of_fixes
 from trace_analyzer.advice.window_context import AdviceContext
 from trace_analyzer.analysis import Value
 from trace_analyzer.catalog.fixes import Fix, fixes, for_torch_1
-from trace_analyzer.replay.device_replay import DeviceReplay
-from trace_analyzer.replay.estimates import Estimates, change_of, with_changes
+from trace_analyzer.replay.estimates import DeviceReplay, Estimates, change_of, with_changes
 from trace_analyzer.report import Advice, Predicted
 
 

@@ -10,7 +10,7 @@ from trace_analyzer import tuning
 from trace_analyzer.cli import outputs
 from trace_analyzer.cli.options import DEBUG, PLUGIN, Results, output_options, page_options, with_options
 from trace_analyzer.files import write_text
-from trace_analyzer.replay.parts import PARTS
+from trace_analyzer.replay.scene import PARTS
 from trace_analyzer.units import printable
 
 REFUSED = 3

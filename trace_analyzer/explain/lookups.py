@@ -11,7 +11,7 @@ from trace_analyzer.catalog.fixes import fixes
 from trace_analyzer.explain import evidence, ids
 from trace_analyzer.explain.explanation import Explanation
 from trace_analyzer.render import phrasing, window_phrasing
-from trace_analyzer.replay.parts import PART_OPTION
+from trace_analyzer.replay.scene import PART_OPTION
 from trace_analyzer.report import Advice, Check, Report, StepReport, Value
 from trace_analyzer.vocabulary import PARTS, label
 

@@ -9,8 +9,7 @@ import polars as pl
 
 from trace_analyzer.analyses.context import Context
 from trace_analyzer.analysis import Analysis, Value
-from trace_analyzer.replay.device_replay import DeviceReplay
-from trace_analyzer.replay.estimates import Estimates
+from trace_analyzer.replay.estimates import DeviceReplay, Estimates
 from trace_analyzer.replay.graph import CALL, EDGES, OF_ACTIVITIES, RETURN, THREAD
 from trace_analyzer.replay.prediction import Replay
 from trace_analyzer.replay.recording import HOST_PARTS, UNKNOWN, Segments, by_track, column, is_any, numbers_from

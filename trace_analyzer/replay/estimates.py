@@ -1,22 +1,124 @@
 """Estimate the effect of each change of the catalogue on the judged device, by its replay."""
 
-from collections.abc import Iterable, Mapping
-from dataclasses import field, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import field, fields, replace
 
 import polars as pl
 
 from trace_analyzer.analysis import Analysis, Value
 from trace_analyzer.catalog.fixes import Fix
 from trace_analyzer.replay.changes import CHANGES, Change
-from trace_analyzer.replay.device_replay import DeviceReplay
-from trace_analyzer.replay.prediction import Prediction
+from trace_analyzer.replay.prediction import Prediction, Replay
+from trace_analyzer.replay.refusals import refused_replayed, refused_unseen, without_links
 from trace_analyzer.replay.whatif import Skipped, by_reason, predict_each, standard_changes
-from trace_analyzer.report import Predicted, Verdict
+from trace_analyzer.report import Check, Confidence, DeviceReport, Predicted, Verdict
 from trace_analyzer.schema import DEVICE, F64, I64, STR, Column, Table
 from trace_analyzer.sections import Section, Shown
 from trace_analyzer.thresholds import WORTH_RATIO
-from trace_analyzer.tuning import dataclass
-from trace_analyzer.units import duration
+from trace_analyzer.tuning import SMALL_EVENTS, dataclass, return_freed_memory
+from trace_analyzer.units import capitalized, duration, percent
+from trace_analyzer.windows import Judged
+
+MAX_EVENTS = 2_000_000
+"""Largest number of events for a replay in a report: at five million, it adds 2.1 GB to a peak of 3.1 GB, and 22 s to
+41 s of CPU time.
+
+``analyze whatif`` has no limit.
+"""
+
+
+@dataclass(frozen=True)
+class DeviceReplay:
+    """Hold the replay of the judged device; ``reason`` is why it is missing.
+
+    ``unlinked`` is why changes of CPU work have no predictions. ``outside_ns`` is time of the window outside all steps.
+    """
+
+    device: int | None
+    window: tuple[int, int] = (0, 0)
+    reason: str | None = None
+    replay: Replay | None = None
+    unlinked: str | None = None
+    outside_ns: int = 0
+
+    def trim(self) -> None:
+        """Return the memory that a pass over a large replay freed, so that the next one does not add to it."""
+        if self.replay is not None and self.replay.graph.recorded.segments.start.size > SMALL_EVENTS:
+            return_freed_memory()
+
+
+@dataclass(frozen=True)
+class ReplaySources:
+    """Hold the values for a replay, named like their tables; ``device_steps`` are the steps without verdicts."""
+
+    judged: Judged | None
+    checks: tuple[Check, ...]
+    device_reports: Mapping[int, DeviceReport]
+    activities: pl.DataFrame
+    backward_links: pl.DataFrame
+    launches: pl.DataFrame
+    device_steps: pl.DataFrame
+    fusions: pl.DataFrame
+    tensor_cores: pl.DataFrame
+    host_events: pl.DataFrame
+    threads: pl.DataFrame
+    sync_events: pl.DataFrame
+    reported_devices: pl.DataFrame
+
+    @property
+    def tables(self) -> Mapping[str, pl.DataFrame]:
+        """Return the tables by name."""
+        by_name = {field.name: getattr(self, field.name) for field in fields(self)}
+        tables = {name: value for name, value in by_name.items() if isinstance(value, pl.DataFrame)}
+        return {**tables, "steps": self.device_steps, "devices": self.reported_devices}
+
+    @property
+    def trust(self) -> Sequence[Check]:
+        """Return the checks of the trace's data."""
+        return self.checks
+
+    @property
+    def devices(self) -> Sequence[DeviceReport]:
+        """Return the figures of devices."""
+        return tuple(self.device_reports.values())
+
+
+def device_replay(replay_sources: ReplaySources) -> DeviceReplay:
+    """Return the replay of the judged device, or why it is refused.
+
+    It needs no verdict, so that it can run beside the making of one.
+    """
+    sources = replay_sources
+    if sources.judged is None:
+        return DeviceReplay(None)
+    device = sources.judged.device
+    events = sources.host_events.height + sources.activities.height
+    too_many = (
+        f"reports of over {MAX_EVENTS:,} events leave it out; `analyze whatif TRACE` estimates it"
+        if events > MAX_EVENTS
+        else None
+    )
+    intervals = sources.judged.window.intervals
+    window = intervals[0][0], intervals[-1][1]
+    if (reason := refused_unseen(sources, device) or too_many) is not None:
+        return DeviceReplay(device, window, reason)
+    if events > SMALL_EVENTS:
+        return_freed_memory()
+    replay = Replay.of(sources, device)
+    if (reason := refused_replayed(sources, replay, device, ())) is not None:
+        return DeviceReplay(device, window, reason)
+    return DeviceReplay(
+        device, window, None, replay, without_links(sources, device), _outside_ns(sources.judged, replay)
+    )
+
+
+def _outside_ns(judged: Judged, replay: Replay) -> int:
+    """Return the time of the window outside the replayed steps; 0 where the window itself is replayed."""
+    if not replay.has_steps:
+        return 0
+    window_ns = sum(end - start for start, end in judged.window.intervals)
+    return max(0, round(window_ns - replay.recorded_step_ns * int(replay.graph.recorded.steps.steady.sum())))
+
 
 WHAT_WOULD_HELP = Table(
     "what_would_help",
@@ -171,8 +273,53 @@ def what_would_help(estimates: Estimates) -> pl.DataFrame:
     return pl.DataFrame([none | row for row in rows], schema=WHAT_WOULD_HELP.schema)
 
 
+_NOTHING = 0.0005
+_LOWER: dict[Confidence, Confidence] = {"high": "medium", "medium": "low", "low": "low"}
+
+
+def verdict_with_floors(window_verdict: Verdict, estimates: Estimates) -> Verdict:
+    """Return the verdict, with a sentence and a lower confidence if the lower bounds contradict its regime.
+
+    They do where removing all device time (for a device regime) or all CPU time (for overhead) shortens the step by
+    less than `WORTH_RATIO`: no fix for that regime then saves more.
+    """
+    contradiction = _contradiction(window_verdict, estimates)
+    if contradiction is None:
+        return window_verdict
+    sentence, doubt = contradiction
+    return replace(
+        window_verdict,
+        headline=f"{window_verdict.headline} {sentence}",
+        confidence=_LOWER[window_verdict.confidence],
+        confidence_why=(doubt, *window_verdict.confidence_why),
+    )
+
+
+def _contradiction(verdict: Verdict, estimates: Estimates) -> tuple[str, str] | None:
+    """Return a sentence and a short reason for doubt; None where the lower bounds are unknown or agree."""
+    if verdict.regime is None or estimates.floors is None or not estimates.now_ns:
+        return None
+    now, (cpu_ns, device_ns) = estimates.now_ns, estimates.floors
+    is_device, least = verdict.regime != "overhead-bound", (1 - WORTH_RATIO) * now
+    own, other = (cpu_ns, device_ns) if is_device else (device_ns, cpu_ns)
+    if own < least:
+        return None
+    if other >= least:
+        doubt = "in the replay CPU and device are the limit together"
+        return f"{capitalized(doubt)}: no fix of one alone saves {100 * WORTH_RATIO:.0f} %.", doubt
+    limit, faster = ("CPU", "device") if is_device else ("device", "CPU")
+    saved = 1 - own / now
+    amount = "nothing" if saved < _NOTHING else percent(saved)
+    step = "a step" if estimates.has_steps else "the window"
+    doubt = f"in the replay the {limit} is the limit"
+    return f"{capitalized(doubt)}: an infinitely fast {faster} saves {amount} of {step}.", doubt
+
+
 ANALYSES = (
+    Value("replay_sources", ReplaySources),
+    Value("device_replay", device_replay, cost=10),
     Value("standard_estimates", standard_estimates, cost=7),
     Value("estimates", estimates),
+    Value("verdict", verdict_with_floors),
     Analysis(WHAT_WOULD_HELP, what_would_help, json="what_would_help", section=WHAT_WOULD_HELP_SECTION),
 )

@@ -10,13 +10,23 @@ import polars as pl
 
 from trace_analyzer.frames import _path_loops
 from trace_analyzer.replay import changes as ch
-from trace_analyzer.replay.analysed import Analysed
 from trace_analyzer.replay.changes import Change
-from trace_analyzer.replay.graph import CONTENTION, HAND_OVER, QUEUE, SPIN, THREAD, WAIT, Graph, build
+from trace_analyzer.replay.graph import (
+    CONTENTION,
+    HAND_OVER,
+    QUEUE,
+    SPIN,
+    THREAD,
+    WAIT,
+    Graph,
+    Measure,
+    build,
+    measure_of,
+    moved_recording,
+    steady_edges,
+)
 from trace_analyzer.replay.kernel_changes import IN_PROPORTION, UNFILLED_RATIO, unfilled_ratio
-from trace_analyzer.replay.measure import Measure, measure_of, steady_edges
-from trace_analyzer.replay.moved import moved_recording
-from trace_analyzer.replay.recording import HOST_PARTS, Ints, is_any, recording
+from trace_analyzer.replay.recording import HOST_PARTS, Analysed, Ints, is_any, recording
 from trace_analyzer.replay.scene import NotApplicable, Scene
 from trace_analyzer.replay.weights import (
     FIRST_DEVICE,

@@ -1,8 +1,8 @@
 """Read a replay's input from a trace into NumPy columns: activities, runtime calls, host threads and steps."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -13,7 +13,7 @@ from trace_analyzer.catalog.host_work import BLOCKING, HOST_WAIT, host_work
 from trace_analyzer.frames.buffers import Buffer
 from trace_analyzer.frames.intervals import innermost, split_by, union
 from trace_analyzer.frames.lookups import factorize, inverse_index, map_unique
-from trace_analyzer.replay.analysed import Analysed
+from trace_analyzer.report import Check, DeviceReport
 from trace_analyzer.thresholds import CPU_OPERATOR_NS, HOST_WAIT_NS
 from trace_analyzer.tuning import dataclass
 
@@ -67,6 +67,22 @@ KERNEL, MEMSET, FIRST_COPY, OTHER_COPY, GRAPH_KERNEL = 0, 1, 2, 2 + len(COPY_KIN
 
 SILENCE_NS = 20_000
 """Least time without any event in which a thread may sleep; shorter pauses are Python code."""
+
+
+class Analysed(Protocol):
+    """Provide an analysed trace: a `Report`, or the values of an unfinished analysis."""
+
+    @property
+    def tables(self) -> Mapping[str, pl.DataFrame]:
+        """Return the tables by name."""
+
+    @property
+    def trust(self) -> Sequence[Check]:
+        """Return the checks of the trace's data."""
+
+    @property
+    def devices(self) -> Sequence[DeviceReport]:
+        """Return the figures of devices."""
 
 
 @dataclass(frozen=True)

@@ -4,9 +4,9 @@ import polars as pl
 
 from trace_analyzer.frames.lookups import as_strings, factorize
 from trace_analyzer.replay import changes as ch
-from trace_analyzer.replay.analysed import Analysed
 from trace_analyzer.replay.changes import Change
 from trace_analyzer.replay.prediction import MAX_UNEXPLAINED, Replay
+from trace_analyzer.replay.recording import Analysed
 from trace_analyzer.units import percent
 
 MIN_ACTIVITIES = 50

@@ -6,11 +6,18 @@ from functools import cached_property
 import polars as pl
 
 from trace_analyzer.catalog.devices import find_device
-from trace_analyzer.replay.analysed import Analysed
 from trace_analyzer.replay.graph import Graph
-from trace_analyzer.replay.recording import Flags
+from trace_analyzer.replay.recording import Analysed, Flags
 from trace_analyzer.replay.weights import Attributes
 from trace_analyzer.tuning import dataclass
+
+PARTS: Mapping[str, tuple[str, ...]] = {
+    "fuse": ("attention", "chain", "optimizer"),
+    "warm": ("allocation", "compilation"),
+}
+"""Change -> its parts, which are the values of ``--fuse-only`` and ``--warm-only``."""
+PART_OPTION: Mapping[str, str] = {"fuse": "of", "warm": "only"}
+"""Change -> its option that names a part."""
 
 
 class NotApplicable(Exception):

@@ -16,10 +16,9 @@ from trace_analyzer.errors import UsageError
 from trace_analyzer.frames.lookups import factorize, sum_by_group
 from trace_analyzer.replay.changes import Change
 from trace_analyzer.replay.kernel_changes import target_key
-from trace_analyzer.replay.parts import PART_OPTION, PARTS
 from trace_analyzer.replay.prediction import SPEEDUPS, Identity, Prediction, Replay
 from trace_analyzer.replay.refusals import needs_links, refusal, without_links
-from trace_analyzer.replay.scene import NotApplicable, NothingToChange, UnknownTarget
+from trace_analyzer.replay.scene import PART_OPTION, PARTS, NotApplicable, NothingToChange, UnknownTarget
 from trace_analyzer.report import Report
 from trace_analyzer.results import Result
 from trace_analyzer.thresholds import WORTH_RATIO
