@@ -8,7 +8,7 @@ from kineto import analysed, kernel
 from test_advice import CASES, FP32, V100, WIDE, in_a_row
 from tiers import examples
 
-from trace_analyzer.advice.claims import with_claims
+from trace_analyzer.advice.opportunity import with_claims
 from trace_analyzer.report import Advice
 
 Spans = list[tuple[int, int]]

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from functools import cache, partial
 
 from trace_analyzer import plugins
-from trace_analyzer.advice import communication, host_work, kernels, overhead, traffic, transport
+from trace_analyzer.advice import communication, host_work, kernels, overhead, traffic
 from trace_analyzer.advice.opportunity import Opportunity
 from trace_analyzer.advice.window_context import AdviceContext
 from trace_analyzer.catalog.fixes import fixes
@@ -46,7 +46,7 @@ RULE_OF_FIX: Mapping[str, Rule] = {
     "less-work": kernels.less_work,
     "overlap": communication.overlap,
     "gradient-buckets": communication.gradient_buckets,
-    "transport": transport.transport,
+    "transport": communication.transport,
     "copies": communication.copies,
     "small-copies": communication.small_copies,
     "dependencies": communication.dependencies,

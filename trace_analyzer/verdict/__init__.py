@@ -6,10 +6,8 @@ from trace_analyzer.findings import Findings
 from trace_analyzer.ingest.trace import Trace
 from trace_analyzer.report import Verdict
 from trace_analyzer.verdict.decide import verdict
-from trace_analyzer.verdict.judge import KERNEL_REGIMES, Judgement, cause_sums, judge, shares
-from trace_analyzer.verdict.recording import debiased
-from trace_analyzer.verdict.serving import serving_verdicts
-from trace_analyzer.verdict.step_verdicts import StepVerdict, step_verdict, step_verdicts
+from trace_analyzer.verdict.judge import KERNEL_REGIMES, Judgement, cause_sums, debiased, judge, shares
+from trace_analyzer.verdict.step_verdicts import StepVerdict, serving_verdicts, step_verdict, step_verdicts
 from trace_analyzer.verdict.without_activities import without_activities, without_regime
 
 

@@ -8,15 +8,19 @@ from trace_analyzer.catalog.code import in_function, prepares_input_files
 from trace_analyzer.findings import DeviceFindings, Findings
 from trace_analyzer.report import Confidence, Debiased, Evidence, Regime, Verdict
 from trace_analyzer.units import NS_PER_S, counted, duration, percent, visible
-from trace_analyzer.verdict.judge import KERNEL_REGIMES, Judgement, cause_sums, judge, shares
-from trace_analyzer.verdict.recording import debiased
-from trace_analyzer.verdict.roofs import (
+from trace_analyzer.verdict.judge import (
+    KERNEL_REGIMES,
+    Judgement,
     by_names,
+    cause_sums,
+    debiased,
     far_from_roof,
+    judge,
     roof_doubts,
     roof_evidence,
     roof_phrase,
     sentence_far_below,
+    shares,
 )
 from trace_analyzer.vocabulary import (
     CAUSES,

@@ -1,10 +1,13 @@
-"""Judge a partition: its regime, runner-up and cause."""
+"""Judge a partition: its regime, runner-up and cause, with the profiler's overhead and without, and how close its kernels come to their roof."""
 
 from collections.abc import Mapping
 
 from trace_analyzer import thresholds as t
-from trace_analyzer.report import Regime, Shares
+from trace_analyzer.analyses.profiler_overhead import ProfilerOverhead
+from trace_analyzer.findings import DeviceFindings, Findings
+from trace_analyzer.report import BoundShare, Debiased, Evidence, Regime, Shares
 from trace_analyzer.tuning import dataclass
+from trace_analyzer.units import counted, duration, percent
 from trace_analyzer.vocabulary import EARLIER_WORK, HOST_CAUSES, IDLE_CAUSES, PARTS, REGIMES, WORK
 
 KERNEL_REGIMES: tuple[Regime, ...] = ("compute-bound", "memory-bandwidth-bound")
@@ -73,3 +76,160 @@ def shares(parts_ns: Mapping[str, int]) -> Shares | None:
         return None
     ratios = {part: parts_ns.get(part, 0) / window for part in WORK}
     return Shares(**ratios, idle=sum(parts_ns.get(cause, 0) for cause in IDLE_CAUSES) / window)
+
+
+def debiased(parts_ns: Mapping[str, int], recording: ProfilerOverhead | None, cold_gap_ns: int = 0) -> Debiased | None:
+    """Return the partition without the profiler's overhead, and whether its regime stays the same.
+
+    ``survives`` is None where the regime changes with the estimate, but not with its lower bound.
+    """
+    judgement = judge(parts_ns, cold_gap_ns)
+    if recording is None or judgement is None:
+        return None
+    parts, least = _without(parts_ns, recording.taken_ns), _without(parts_ns, recording.least_ns)
+    after, at_least = judge(parts, cold_gap_ns), judge(least, cold_gap_ns)
+    same = after is not None and after.regime == judgement.regime
+    same_at_least = at_least is not None and at_least.regime == judgement.regime
+    return Debiased(
+        method=recording.method,
+        event_cost_ns={kind: cost for kind, (_, cost) in recording.event_cost_ns.items()},
+        events=recording.events,
+        least_removed_ns=sum(parts_ns.values()) - sum(least.values()),
+        removed_ns=sum(parts_ns.values()) - sum(parts.values()),
+        window_ns=sum(parts.values()),
+        shares=shares(parts),
+        parts_ns=parts,
+        regime=None if after is None else after.regime,
+        cause=None if after is None else after.cause,
+        survives=True if same else None if same_at_least else False,
+        why=_recording_why(recording, sum(parts_ns.values())),
+    )
+
+
+_EVENT_NAMES = {"operator": "operator", "python": "Python frame", "runtime": "runtime call"}
+
+
+def _recording_why(recording: ProfilerOverhead, window_ns: int) -> str:
+    """Write what recording cost, and how that is known."""
+    if recording.method == "measured":
+        estimate = (
+            f"a step takes {duration(recording.measured_step_ns)} without the profiler,"
+            f" {duration(recording.step_ns)} with it"
+        )
+        beyond = recording.rest_ns > t.WORTH_RATIO * window_ns
+        return (
+            f"{estimate}; {duration(recording.rest_ns)} of that is not idle time caused by the CPU"
+            if beyond
+            else estimate
+        )
+    # A clock of whole microseconds measures the fastest events as 0.
+    known = {kind: costs for kind, costs in recording.event_cost_ns.items() if costs[1] > 0}
+    recorded = f"{counted(recording.events or 0, 'event was', 'events were')} recorded before late launches"
+    if not known:
+        return f"{recorded}, each in less than the trace's clock resolves"
+    each = ", ".join(
+        f"{f'{duration(least)} to ' if 0 < least < cost else 'up to '}{duration(cost)} per {_EVENT_NAMES[kind]}"
+        for kind, (least, cost) in known.items()
+    )
+    calls = "; runtime calls by the cost of those that only query state" if "runtime" in known else ""
+    return f"{recorded}, at {each} (from the distances between such events in this trace{calls})"
+
+
+def _without(parts_ns: Mapping[str, int], taken_ns: Mapping[str, int]) -> dict[str, int]:
+    """Subtract time from parts, and remove the profiler's own part."""
+    taken = {"profiler": parts_ns.get("profiler", 0), **taken_ns}
+    return {part: ns - min(ns, taken.get(part, 0)) for part, ns in parts_ns.items()}
+
+
+_BOUNDS: dict[Regime, str] = {"compute-bound": "compute", "memory-bandwidth-bound": "memory"}
+_FAR_BELOW: dict[Regime, str] = {
+    "compute-bound": "the GPU spends its time in matmuls and convolutions, which reach little of its peak",
+    "memory-bandwidth-bound": "kernels spend their time moving data, far more slowly than the memory could",
+}
+
+
+def roof_share(findings: Findings, regime: Regime | None) -> BoundShare | None:
+    """Return the roof share of a regime's kernels; None where it is unknown, and for regimes without kernels."""
+    bound = None if regime is None else _BOUNDS.get(regime)
+    return next((share for share in findings.bounds if share.bound == bound and share.roof_ratio is not None), None)
+
+
+def by_names(device: DeviceFindings) -> bool:
+    """Return whether names alone decide what is compute or memory.
+
+    This is for matmuls and convolutions if these matter, else for all kernels.
+    """
+    products, kernels = device.shapes_ratio or 0.0, device.work_ratio or 0.0
+    matters = device.matmul_ratio > t.MATMUL_DOUBT_RATIO and products < t.POOR_COVERAGE
+    return (products if matters else kernels) < t.PRIORS_RATIO
+
+
+def sentence_far_below(findings: Findings, regime: Regime) -> str | None:
+    """Write the sentence on a regime whose kernels stay far below their roof; None where they do not, or unknown."""
+    share = roof_share(findings, regime)
+    if share is None or not _stands_for_all(share) or (share.roof_ratio or 0.0) >= t.INEFFICIENT_ROOF_RATIO:
+        return None
+    return _FAR_BELOW[regime]
+
+
+def roof_phrase(findings: Findings, regime: Regime) -> str:
+    """Write the share of the roof that the regime's kernels reach, for the headline; may be empty."""
+    if regime in _BOUNDS and by_names(findings.device):
+        return "; by kernel names, since little of their work is known"
+    share = roof_share(findings, regime)
+    if share is None or not _stands_for_all(share):
+        return ""
+    below = f", {percent(share.below_half_ratio)} of their time below half of it" if share.below_half_ratio else ""
+    return f"; they reach {percent(share.roof_ratio)} of their roof{below}"
+
+
+def roof_doubts(findings: Findings, regime: Regime) -> list[str]:
+    """Return doubts about a roof that kernels exceed; for memory the cause may be the cache."""
+    share = roof_share(findings, regime) if regime == "compute-bound" else None
+    if share is None or (share.roof_ratio or 0.0) <= t.BEYOND_ROOF_RATIO:
+        return []
+    return [
+        f"compute-bound kernels reach {percent(share.roof_ratio)} of their roof, which is impossible: the device's peaks or the"
+        " kernels' FLOP are wrong (correct them with --gpu NAME or --peak-tflops)"
+    ]
+
+
+def far_from_roof(findings: Findings, regime: Regime) -> list[str]:
+    """Return why the roof alone does not limit the regime's kernels; empty where it does, or where that is unknown.
+
+    Kernels that take more than twice their time at the roof lose more time to other limits than to the roof.
+    """
+    share = roof_share(findings, regime)
+    if share is None or not _stands_for_all(share) or (share.roof_ratio or 0.0) >= t.HALF_ROOF_RATIO:
+        return []
+    return [
+        f"its kernels reach {percent(share.roof_ratio)} of their roof: something else limits them more, such as lower"
+        " clocks, tiles that do not fill the device, or latency"
+    ]
+
+
+def roof_evidence(findings: Findings, judgement: Judgement) -> list[Evidence]:
+    """Return the shares of the regime's kernels as evidence, else those of the runner-up's."""
+    share = roof_share(findings, judgement.regime) or roof_share(findings, judgement.runner_up)
+    if share is None:
+        return []
+    known = percent(share.known_ns / share.time_ns)
+    return [
+        Evidence(
+            "roof_ratio",
+            share.roof_ratio,
+            "ratio",
+            f"share of their roof that {share.bound}-bound kernels reach, where it is known ({known} of their time)",
+        ),
+        Evidence(
+            "below_half_roof_ratio",
+            share.below_half_ratio,
+            "ratio",
+            "share of that time in kernels that reach less than half of their roof",
+        ),
+    ]
+
+
+def _stands_for_all(share: BoundShare) -> bool:
+    """Return whether the roof is known for enough of the kernels' time to represent all of them."""
+    return share.known_ns >= t.KNOWN_RATE_RATIO * share.time_ns
