@@ -23,14 +23,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-NO_CACHE = "--no-cache"
 COMMANDS = {
     "json.load": [
         "-c",
         "import json, gzip, sys; json.load((gzip.open if sys.argv[1].endswith('gz') else open)(sys.argv[1], 'rb'))",
     ],
     "load": ["-c", "import sys; from trace_analyzer.ingest import load; load(sys.argv[1])"],
-    "analyze": ["-m", "trace_analyzer", "--no-report", NO_CACHE],
+    "analyze": ["-m", "trace_analyzer", "--no-report"],
 }
 """Arguments of Python before the path of the trace."""
 LOAD = "from trace_analyzer.ingest import fast, strict, load; import contextlib, sys; {}; load(sys.argv[1])"
@@ -179,9 +178,9 @@ def main() -> None:
             size = path.stat().st_size if not options.gz else _inflated_size(path)
             commands = {name: (sys.executable, arguments) for name, arguments in measured.items()}
             if options.against:
-                # The current folder may contain a checkout, and the other checkout may be older than the cache.
+                # The current folder may contain a checkout.
                 commands |= {
-                    f"{name}, other checkout": (options.against, ["-P", *(a for a in arguments if a != NO_CACHE)])
+                    f"{name}, other checkout": (options.against, ["-P", *arguments])
                     for name, arguments in measured.items()
                     if name != "json.load"
                 }

@@ -65,9 +65,9 @@ def commands(trace: Path) -> dict[str, list[str]]:
     return {
         "import polars": ["-c", "import polars"],
         "analyze --help": [*ANALYZE, "--help"],
-        "analyze --no-report": [*ANALYZE, str(trace), "--no-report", "--no-cache"],
+        "analyze --no-report": [*ANALYZE, str(trace), "--no-report"],
         "import holoviews with bokeh": ["-c", "import holoviews; holoviews.extension('bokeh')"],
-        "analyze, with report": [*ANALYZE, str(trace), "--no-cache"],
+        "analyze, with report": [*ANALYZE, str(trace)],
     }
 
 

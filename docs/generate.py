@@ -1,4 +1,4 @@
-"""Write the reference pages that follow from the code, the schemas of results, and what the page shows of advice.md.
+"""Write the reference pages that follow from the code, and what the page shows of advice.md.
 
 ``python docs/generate.py`` writes them; ``--check`` exits with 1 when one is stale and names it.
 """
@@ -25,14 +25,10 @@ from trace_analyzer.analysis import Analysis  # noqa: E402
 from trace_analyzer.catalog import kernels as kernel_catalog  # noqa: E402
 from trace_analyzer.catalog.fixes import fixes  # noqa: E402
 from trace_analyzer.cli import VERBS, main  # noqa: E402
-from trace_analyzer.compare.comparison import Comparison  # noqa: E402
-from trace_analyzer.compare.scaling import Scaling  # noqa: E402
-from trace_analyzer.ranks.job import JobReport  # noqa: E402
 from trace_analyzer.registry import ANALYSES, TABLES  # noqa: E402
 from trace_analyzer.report_schema import json_schema  # noqa: E402
 from trace_analyzer.schema import Table  # noqa: E402
 from trace_analyzer.sections import Section  # noqa: E402
-from trace_analyzer.type_schemas import result_schema  # noqa: E402
 
 T = TypeVar("T", bound=vocabulary.Term)
 
@@ -74,12 +70,8 @@ machine, else when it is a day old. It may be deleted by hand, too.
 """
 
 
-RESULTS = {"compare/comparison": Comparison, "compare/scaling": Scaling, "ranks/ranks": JobReport}
-"""Where the schema of a result stands, without its ending -> the result."""
-
-
 def pages() -> dict[str, str]:
-    """File name, from this folder, to text of every generated page and schema."""
+    """File name, from this folder, to text of every generated page."""
     return {
         "cli.md": cli_page(),
         "analyze.1": man_page.man_page(),
@@ -88,10 +80,6 @@ def pages() -> dict[str, str]:
         "broken-input.md": broken_page(),
         "words.md": words_page(),
         "../trace_analyzer/render/html/advice_docs.json": advice_docs(),
-        **{
-            f"../trace_analyzer/{path}.schema.json": json.dumps(result_schema(Path(path).name, result), indent=2) + "\n"
-            for path, result in RESULTS.items()
-        },
     }
 
 

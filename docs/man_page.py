@@ -18,7 +18,6 @@ _EXIT_CODES = {
 }
 _ENVIRONMENT = {
     "NO_COLOR": "No colours and no links on a terminal.",
-    "TRACE_ANALYZER_CACHE_MB": "What the cache of traces may take, in MB.",
     "TRACE_ANALYZER_PLUGINS": "Folders of plug\\-ins, separated as in PATH; none for no plug\\-in at all.",
     "XDG_CACHE_HOME, XDG_CONFIG_HOME": "Where the cache, calibrations and plug\\-ins are.",
 }

@@ -3,11 +3,11 @@
 python docs/picture.py
 """
 
+import subprocess
 import tempfile
 from pathlib import Path
 
 import trace_analyzer
-from trace_analyzer.render import png
 
 ROOT = Path(__file__).resolve().parents[1]
 SAMPLE = ROOT / "sample_traces" / "synthetic_overhead_data-loading.json.gz"
@@ -31,7 +31,7 @@ _BADGE = (
 def main() -> None:
     """Draw the picture anew."""
     with tempfile.TemporaryDirectory() as folder:
-        page, drawn = Path(folder, "report.html"), Path(folder, "report.png")
+        page = Path(folder, "report.html")
         trace_analyzer.analyze(SAMPLE).to_html(page)
         badges = f"""<script>addEventListener('load', () => {list(MARKED)}.forEach((place, index) => {{
           const at = document.querySelector(place)?.getBoundingClientRect();
@@ -43,8 +43,8 @@ def main() -> None:
         }}))</script>"""
         html = page.read_text("utf-8")
         page.write_text(html.replace("</body>", f"{badges}</body>"), "utf-8")
-        png.screenshot(png.browser(), page, drawn, f"{WIDTH},{HEIGHT}")
-        PICTURE.write_bytes(drawn.read_bytes())
+        command = ["chromium", "--headless=new", "--no-sandbox", "--hide-scrollbars", f"--window-size={WIDTH},{HEIGHT}"]
+        subprocess.run([*command, "--timeout=15000", f"--screenshot={PICTURE}", page.as_uri()], check=True)
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ from trace_analyzer.report_schema import json_schema
 from trace_analyzer.type_schemas import result_schema
 
 SCHEMA = Draft202012Validator(json_schema())
-COMPARISON = Draft202012Validator(result_schema("comparison", Comparison))
+COMPARISON = Draft202012Validator(result_schema(Comparison))
 _CONTROLS = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 _SIGNED = ("origin_ns", "launch_lead_ns", "offset")
 """Parts of the JSON whose figures may be negative."""

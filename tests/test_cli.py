@@ -17,7 +17,7 @@ import pytest
 from click.testing import CliRunner, Result
 from report_factory import empty_report, gpu_report
 
-from trace_analyzer import files, ingest, pipeline, trace_cache
+from trace_analyzer import files, ingest, pipeline
 from trace_analyzer.cli import main
 from trace_analyzer.cli.outputs import default_report_path
 from trace_analyzer.errors import InputError
@@ -60,7 +60,6 @@ def run(folder: Path, asked: list[dict[str, Any]], monkeypatch: pytest.MonkeyPat
         return made["report"]
 
     monkeypatch.setattr(ingest, "load", load)
-    monkeypatch.setattr(trace_cache, "load_cached", load)
     monkeypatch.setattr(pipeline, "report_of", report_of)
     monkeypatch.setattr(Report, "to_html", lambda self, path, **_: files.write_text(path, OWN.decode()))
 

@@ -43,9 +43,7 @@ def test_replayed_kernels_take_their_call_from_a_capture(traces: tuple[Path, Pat
 
 def test_the_capture_option(traces: tuple[Path, Path]) -> None:
     eager, graph = (str(path) for path in traces)
-    run = CliRunner().invoke(
-        main, ["compare", eager, graph, "--capture", eager, "--fail-if-slower", "50%", "--no-cache"]
-    )
+    run = CliRunner().invoke(main, ["compare", eager, graph, "--capture", eager, "--fail-if-slower", "50%"])
     assert run.exit_code == 0, run.stderr
     assert "matched 100 % of kernel time by call" in run.stdout
     assert CliRunner().invoke(main, ["compare", eager, graph, "--capture", "-"]).exit_code == 2

@@ -126,7 +126,7 @@ def test_laws_of_every_trace(file: str, corpus_report: Reports) -> None:
     own = profile_of(corpus_report(file))
     itself, other = compare(own, own), compare(own, side("a100_forward_batch16.json.gz"))
     for result in (itself, other):
-        jsonschema.validate(result.document(), result_schema("comparison", Comparison))
+        jsonschema.validate(result.document(), result_schema(Comparison))
         if result.status == "ok":
             assert result.before is not None
             assert result.after is not None

@@ -12,7 +12,7 @@ from test_plugins import SAMPLE, run
 
 from trace_analyzer import doctor, plugins
 from trace_analyzer.cli import main
-from trace_analyzer.user_folders import cache_folder, config_folder
+from trace_analyzer.user_folders import config_folder
 
 
 def facts(topic: str) -> dict[str, doctor.Item]:
@@ -31,7 +31,7 @@ def test_a_sound_installation_has_no_problems(monkeypatch: pytest.MonkeyPatch) -
     result = asked()
     assert result.exit_code == 0
     assert result.stdout.endswith("No problems.\n")
-    for topic in ("Versions", "Speed", "Plug-ins", "Calibrations", "Cache"):
+    for topic in ("Versions", "Speed", "Plug-ins", "Calibrations"):
         assert f"\n{topic}\n" in f"\n{result.stdout}"
 
 
@@ -50,7 +50,7 @@ def test_torch_is_named_but_not_imported() -> None:
 def test_json_has_the_same_items() -> None:
     document = json.loads(asked("--format", "json").stdout)
     assert (document["format"], document["problems"]) == (1, sum(i["status"] == "problem" for i in document["items"]))
-    assert {item["topic"] for item in document["items"]} >= {"versions", "speed", "plug-ins", "calibrations", "cache"}
+    assert {item["topic"] for item in document["items"]} >= {"versions", "speed", "plug-ins", "calibrations"}
     assert all(set(item) == {"topic", "name", "value", "status", "advice"} for item in document["items"])
 
 
@@ -102,19 +102,6 @@ def test_calibrations_are_listed_and_damaged_ones_are_problems() -> None:
     assert facts("calibrations")["none"].status == "info"
 
 
-def test_the_cache_s_place_and_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert facts("cache")["size"].value == "0 traces, 0 B of 2.15 GB"
-    entry = cache_folder() / "entry"
-    entry.mkdir(parents=True)
-    (entry / "x").write_bytes(bytes(3_000_000))
-    own = facts("cache")
-    assert own["place"].value == str(cache_folder())
-    assert own["size"].value == "1 trace, 3 MB of 2.15 GB"
-    monkeypatch.setattr(doctor.os, "access", lambda path, mode: False)
-    assert facts("cache")["writable"].status == "problem"
-
-
 def test_redacted_it_names_no_path_and_no_plugin(monkeypatch: pytest.MonkeyPatch) -> None:
     secret = plugins.Plugin("secret", Path("/home/somebody/secret"), "folder", "secret")
     monkeypatch.setattr(plugins, "_settled", [(secret,)])
@@ -122,7 +109,7 @@ def test_redacted_it_names_no_path_and_no_plugin(monkeypatch: pytest.MonkeyPatch
     assert "/home/somebody/secret" in asked().stdout
     for form in ("text", "json"):
         output = asked("--redact", "--format", form).stdout
-        for private in ("secret", "somebody", str(cache_folder()), str(config_folder())):
+        for private in ("secret", "somebody", str(config_folder())):
             assert private not in output
 
 

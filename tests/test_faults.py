@@ -107,8 +107,8 @@ def files(folder: Path) -> dict[str, bytes]:
 
 
 WRITES = {
-    "text and page": ("--no-cache", "--format", "json", "-o", "out"),
-    "tables": ("--no-cache", "--no-report", "--format", "json", "-o", "out", "--tables", "new/tables"),
+    "text and page": ("--format", "json", "-o", "out"),
+    "tables": ("--no-report", "--format", "json", "-o", "out", "--tables", "new/tables"),
 }
 
 

@@ -131,7 +131,7 @@ def test_a_reader_without_memory_says_so_and_keeps_nothing(library: Path, trace:
 def test_a_command_without_memory_ends_in_one_line_and_writes_nothing(
     library: Path, trace: Path, tmp_path: Path
 ) -> None:
-    options = ("--no-cache", "--format", "json", "-o", "out.json")
+    options = ("--format", "json", "-o", "out.json")
     lines = driven(_COMMAND, library, str(tmp_path), STRIDE, str(trace), *options)
     *faulty, whole = [json.loads(line) for line in lines]
     assert len(faulty) > 3

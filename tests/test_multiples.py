@@ -31,7 +31,7 @@ def taken(folder: Path, content: bytes) -> tuple[int, int, int]:
     """Return the bytes of peak memory, JSON and page of the command on a file."""
     folder.mkdir()
     (folder / "t.json").write_bytes(content)
-    arguments = ["t.json", "--format", "json", "-o", "out.json", "--report", "page.html", "--no-cache"]
+    arguments = ["t.json", "--format", "json", "-o", "out.json", "--report", "page.html"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "POLARS_MAX_THREADS": "2"}
     done = subprocess.run(
         [sys.executable, "-c", _DRIVER, *arguments],

@@ -1,8 +1,6 @@
 """Test the page around the timeline: tables, definitions, plots, colours, the picture."""
 
-import os
 import re
-import stat
 import subprocess
 import sys
 from dataclasses import replace
@@ -20,7 +18,6 @@ from tiers import examples
 from trace_analyzer import units
 from trace_analyzer.analyses.fusion import FUSIONS
 from trace_analyzer.analyses.roofline import ROOFLINE, ROOFS
-from trace_analyzer.errors import UsageError
 from trace_analyzer.pipeline import analyze
 from trace_analyzer.render import html
 from trace_analyzer.render.charts import CHARTS
@@ -32,7 +29,6 @@ from trace_analyzer.render.html.view import View, view
 from trace_analyzer.render.kernel_labels import distinct_labels
 from trace_analyzer.render.markdown import to_markdown
 from trace_analyzer.render.palette import Theme, palette
-from trace_analyzer.render.png import browser
 from trace_analyzer.report import Debiased, Report, StepReport
 from trace_analyzer.report.summaries import SetAside, longest_and_rest, step_totals
 from trace_analyzer.run_metadata import RunMetadata
@@ -494,45 +490,6 @@ def test_the_simulation_knows_who_confuses_what() -> None:
     assert distance(red, green, "deutan") < distance(red, green, "normal") / 3
     assert distance("#123456", "#123456", "protan") == 0
     assert contrast("#000000", "#ffffff") == pytest.approx(21)
-
-
-# ---- pictures --------------------------------------------------------------------------------------------
-
-
-def a_browser(folder: Path, script: str) -> str:
-    """Write a command that takes the place of a browser."""
-    path = folder / "browser"
-    path.write_text(f"#!/bin/sh\n{script}\n")
-    path.chmod(path.stat().st_mode | stat.S_IXUSR)
-    return str(path)
-
-
-def test_without_a_browser_the_picture_says_what_is_missing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.delenv("CHROME", raising=False)
-    with pytest.raises(UsageError, match="needs Chromium or Chrome"):
-        gpu_report().to_png(tmp_path / "a.png")
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_the_environment_names_the_browser(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("CHROME", a_browser(tmp_path, "exit 0"))
-    assert browser() == str(tmp_path / "browser")
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(os.name == "nt", reason="the stand-in is a shell script")
-@pytest.mark.parametrize(
-    ("script", "message"),
-    [("echo no screen >&2; exit 1", "drew no picture: no screen"), ("exit 0", "drew no picture$")],
-)
-def test_a_browser_that_fails_is_reported_in_one_line(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, script: str, message: str
-) -> None:
-    monkeypatch.setenv("CHROME", a_browser(tmp_path, script))
-    with pytest.raises(UsageError, match=message):
-        gpu_report().to_png(tmp_path / "a.png")
-    assert not (tmp_path / "a.png").exists()
 
 
 def test_numbers_and_settings_are_written_for_people() -> None:

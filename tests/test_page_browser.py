@@ -9,7 +9,6 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from PIL import Image
 from report_factory import cpu_report, empty_report, gpu_report, hostile_report
 from test_html_browser import CHROMIUM, DRIVER, Browser, browser, started  # noqa: F401  (fixtures)
 from test_timeline_browser import sample
@@ -472,17 +471,6 @@ def test_a_flame_graph_zooms_searches_and_changes_its_tree(page: Browser) -> Non
     assert "frames, " in page.driver.find_element("css selector", "[data-flame=match-count]").text
     page.driver.find_elements("css selector", "[data-flame-view]")[-1].click()
     assert summary.text.startswith("Kernel time: ")
-
-
-def test_a_picture_shows_verdict_and_timeline(tmp_path: Path) -> None:
-    path = gpu_report().to_png(tmp_path / "report.png", width=900, height=1300)
-    content = path.read_bytes()
-    assert content.startswith(b"\x89PNG")
-    operator = bytes.fromhex(palette("light")["k-operator"].removeprefix("#"))
-    drawn = Image.open(path).convert("RGB").tobytes()
-    assert drawn.count(operator) > 1000, "the timeline is not in the picture"
-    assert (int.from_bytes(content[16:20]), int.from_bytes(content[20:24])) == (900, 1300)
-    assert [file.name for file in tmp_path.iterdir()] == ["report.png"]
 
 
 def test_a_page_holds_the_command_that_made_it(page: Browser, tmp_path: Path) -> None:

@@ -203,7 +203,7 @@ def line_of(what: str) -> str:
 @pytest.mark.parametrize("what", ["toml", "a colour that is code", "unknown change", "it raises", "it fails later"])
 def test_a_broken_plugin_that_is_named_is_one_line(what: str, tmp_path: Path) -> None:
     folder = broken(tmp_path / what, what)
-    done = run("-m", "trace_analyzer", str(trace(tmp_path)), "--no-report", "--no-cache", "--plugin", str(folder))
+    done = run("-m", "trace_analyzer", str(trace(tmp_path)), "--no-report", "--plugin", str(folder))
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.count("\n") == 1
     assert done.stderr.startswith(f"analyze: plug-in {folder.name} ({folder}): ")
@@ -216,7 +216,7 @@ def test_broken_plugins_that_are_installed_are_a_note_each(tmp_path: Path) -> No
     for what in BROKEN:
         broken(folder, what)
     shutil.copytree(SAMPLE, folder / "sound")
-    words = ("-m", "trace_analyzer", str(trace(tmp_path)), "--no-report", "--no-cache", "--format", "json")
+    words = ("-m", "trace_analyzer", str(trace(tmp_path)), "--no-report", "--format", "json")
     done = run(*words, XDG_CONFIG_HOME=str(tmp_path), APPDATA=str(tmp_path))
     assert (done.returncode, done.stderr) == (0, "")
     document = json.loads(done.stdout)

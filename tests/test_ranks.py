@@ -588,7 +588,7 @@ def test_no_two_runs_of_judging_differ(tmp_path: Path) -> None:
 def test_documents() -> None:
     report = judge(summaries(data_parallel(24, late_rank(5), **CLOCKS))[:-2])
     document = json.loads(report.to_json())
-    jsonschema.validate(document, result_schema("ranks", JobReport))
+    jsonschema.validate(document, result_schema(JobReport))
     assert document["problems"] == [
         {"rank": rank, "path": None, "kind": "missing", "message": f"no trace of rank {rank} of 24"}
         for rank in (22, 23)
@@ -620,7 +620,7 @@ def test_json_keeps_the_contract() -> None:
         assert records
         for record in records:
             assert keys <= set(record)
-    described = result_schema("ranks", JobReport)
+    described = result_schema(JobReport)
     kinds = {
         name: described["$defs"][kind]["properties"]["kind"]["enum"]
         for name, kind in (("problems", "Problem"), ("stragglers", "Straggler"))
@@ -640,7 +640,7 @@ def test_nothing_usable_is_reported() -> None:
     report = judge([to_bytes(RankSummary("a.json", error="is no JSON"))])
     assert (report.job.seen, report.job.regime, report.ranks[0].status) == (0, None, "failed")
     assert report.job.sentence.startswith("No trace of a rank could be used.")
-    jsonschema.validate(json.loads(report.to_json()), result_schema("ranks", JobReport))
+    jsonschema.validate(json.loads(report.to_json()), result_schema(JobReport))
 
 
 @pytest.mark.parametrize("content", [b"", b"nonsense", to_bytes(RankSummary("x"))[:-4]])

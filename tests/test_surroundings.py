@@ -251,7 +251,7 @@ def test_ctrl_c_ignored_by_the_starter_stays_ignored_while_queries_run(folder: P
         signal.signal(signal.SIGINT, signal.SIG_IGN)
 
     process = subprocess.Popen(
-        [*COMMAND, "t.json", "--no-cache", "--tables", "tables"], cwd=folder, env=ENVIRONMENT, preexec_fn=ignore,
+        [*COMMAND, "t.json", "--tables", "tables"], cwd=folder, env=ENVIRONMENT, preexec_fn=ignore,
         stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     while process.poll() is None:

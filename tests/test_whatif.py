@@ -23,8 +23,9 @@ from trace_analyzer.render.whatif import _headline
 from trace_analyzer.replay.changes import CHANGES, Change
 from trace_analyzer.replay.kernel_changes import IN_PROPORTION
 from trace_analyzer.replay.prediction import Identity, Prediction, Replay
-from trace_analyzer.replay.scene import PART_OPTION, PARTS, NotApplicable
+from trace_analyzer.replay.scene import NotApplicable
 from trace_analyzer.replay.whatif import Skipped, WhatIf, changes_of, whatif
+from trace_analyzer.terms import CHANGE_PARTS, PART_OPTION
 
 SAMPLES = Path(__file__).parents[1] / "sample_traces"
 SYNCHRONIZED = SAMPLES / "synthetic_overhead_synchronization.json.gz"
@@ -475,22 +476,22 @@ def test_output_goes_into_a_file(tmp_path: Path) -> None:
     assert "| each step a CUDA graph |" in path.read_text("utf-8")
 
 
-@pytest.mark.parametrize("name", PARTS)
+@pytest.mark.parametrize("name", CHANGE_PARTS)
 def test_a_part_of_a_change_can_be_asked_for(name: str) -> None:
     """Check that `analyze whatif` can be asked for all that a fix of the catalogue asks the replay for."""
     used = {str(fix.replayed[PART_OPTION[name]]) for fix in fixes().values()
             if fix.replayed is not None and fix.replayed["name"] == name and PART_OPTION[name] in fix.replayed}  # fmt: skip
-    assert used <= set(PARTS[name])
-    (change,) = changes_of(**{name: PARTS[name][0]})  # type: ignore[arg-type]
-    assert change == Change(name, {PART_OPTION[name]: PARTS[name][0]})
-    assert change.label.endswith(f": {PARTS[name][0]} only")
+    assert used <= set(CHANGE_PARTS[name])
+    (change,) = changes_of(**{name: CHANGE_PARTS[name][0]})  # type: ignore[arg-type]
+    assert change == Change(name, {PART_OPTION[name]: CHANGE_PARTS[name][0]})
+    assert change.label.endswith(f": {CHANGE_PARTS[name][0]} only")
     assert changes_of(**{name: True}) == (Change(name),)  # type: ignore[arg-type]
     with pytest.raises(ta.UsageError, match="no part of it; there are"):
         changes_of(**{name: "x"})  # type: ignore[arg-type]
     verb = main.get_command(click.Context(main), "whatif")
     (option,) = (option for option in verb.params if option.name == f"{name}_only")  # type: ignore[union-attr]
     assert isinstance(option.type, click.Choice)
-    assert tuple(option.type.choices) == PARTS[name]
+    assert tuple(option.type.choices) == CHANGE_PARTS[name]
 
 
 def test_a_part_saves_no_more_than_the_whole() -> None:
@@ -541,7 +542,7 @@ def test_the_second_run_reads_from_the_cache(tmp_path: Path, monkeypatch: pytest
     assert entry.is_dir()
     monkeypatch.undo()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "none"))
-    assert run(SYNCHRONIZED, "--no-sync", "--no-cache", "--format", "json").stdout == first.stdout
+    assert run(SYNCHRONIZED, "--no-sync", "--format", "json").stdout == first.stdout
     assert not (tmp_path / "none").exists()
 
 

@@ -1,4 +1,4 @@
-"""Inspect this installation: versions, compiled reader, plug-ins, calibrations, cache, and what is slow or missing."""
+"""Inspect this installation: versions, compiled reader, plug-ins, calibrations, and what is slow or missing."""
 
 import json
 import os
@@ -16,9 +16,8 @@ from trace_analyzer.catalog.calibration import calibration_folder, read_calibrat
 from trace_analyzer.compiled import why_slow
 from trace_analyzer.errors import UsageError
 from trace_analyzer.packages import PURPOSES
-from trace_analyzer.trace_cache import entries_of, limit_bytes
 from trace_analyzer.tuning import dataclass
-from trace_analyzer.user_folders import cache_folder, config_folder
+from trace_analyzer.user_folders import config_folder
 from trace_analyzer.version import DISTRIBUTION, tool_version
 
 FORMAT = 1
@@ -52,9 +51,7 @@ class Item:
 
 def items() -> tuple[Item, ...]:
     """Return all facts, by topic. Raises ``UsageError`` for plug-ins that the caller named and that do not load."""
-    return tuple(
-        item for topic in (_versions, _reading, _plugins, _calibrations, _cache, _environment) for item in topic()
-    )
+    return tuple(item for topic in (_versions, _reading, _plugins, _calibrations, _environment) for item in topic())
 
 
 def redacted(facts: tuple[Item, ...]) -> tuple[Item, ...]:
@@ -197,32 +194,6 @@ def _calibrations() -> Iterator[Item]:
     if not paths:
         advice = "reports compare with datasheets; analyze calibrate measures this machine's device"
         yield Item(topic, "none", _folder(calibration_folder), "info", advice, is_private=True)
-
-
-def _cache() -> Iterator[Item]:
-    topic = "cache"
-    try:
-        folder = cache_folder()
-        known = list(entries_of(folder)) if folder.is_dir() else []
-    except (OSError, RuntimeError) as error:
-        yield Item(
-            topic,
-            "place",
-            "none",
-            "problem",
-            f"traces are read anew each time: {plugins.reason(error)}",
-            is_private=True,
-        )
-        return
-    yield Item(topic, "place", str(folder), is_private=True)
-    size = sum(entry[1] for entry in known)
-    yield Item(
-        topic, "size", f"{units.counted(len(known), 'trace')}, {units.size(size)} of {units.size(limit_bytes())}"
-    )
-    nearest = next((path for path in (folder, *folder.parents) if path.exists()), folder)
-    if not os.access(nearest, os.W_OK):
-        advice = "traces are read anew each time; make the folder writable, or name another by XDG_CACHE_HOME"
-        yield Item(topic, "writable", "no", "problem", advice)
 
 
 def _environment() -> Iterator[Item]:

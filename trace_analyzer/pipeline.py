@@ -72,7 +72,7 @@ def analyze(
         or in which these graphs were captured: replayed kernels take operators, modules and shapes from there. Or JSON of
         ``torch.cuda.graph_annotations.get_kernel_annotations()``, which names their modules.
     max_bytes: limit on the decompressed size of the source.
-    progress: called with (stage, fraction or None); `trace_analyzer.stages.StageTimer` is one that times the stages.
+    progress: called with (stage, fraction or None).
 
     Warns with ``RuntimeWarning`` where this copy of the package is not compiled, and so is slow. Raises ``InputError`` when the source is no readable trace and ``UsageError`` for a device, step or
     GPU that does not exist, or a measured step time where the trace has no steps.

@@ -179,3 +179,11 @@ CAUSES: Mapping[str, Cause] = by_key(
     ),
 )
 """Causes of the regimes."""
+
+CHANGE_PARTS: Mapping[str, tuple[str, ...]] = {
+    "fuse": ("attention", "chain", "optimizer"),
+    "warm": ("allocation", "compilation"),
+}
+"""Change -> its parts, which are the values of ``--fuse-only`` and ``--warm-only``."""
+PART_OPTION: Mapping[str, str] = {"fuse": "of", "warm": "only"}
+"""Change -> its option that names a part."""

@@ -1,5 +1,6 @@
 """Translate the types of dataclass fields into JSON Schema (draft 2020-12), for the documents of all verbs."""
 
+import json
 import types
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import asdict, is_dataclass
@@ -109,8 +110,13 @@ def _union(choices: list[Schema]) -> Schema:
     return {"type": kept, **{key: value for choice in limited for key, value in choice.items() if key != "type"}}
 
 
-def result_schema(title: str, result: type[Result]) -> Schema:
+def schema_text(result: type[Result]) -> str:
+    """Return the schema of a result's JSON (`result_schema`) as indented JSON text that ends in a newline."""
+    return json.dumps(result_schema(result), indent=2) + "\n"
+
+
+def result_schema(result: type[Result]) -> Schema:
     """Return the schema of `Result.document` for this class; its objects take no additional fields."""
     schemas = TypeSchemas(document_fields, named=True)
     root = schemas.of_object(result)
-    return {"$schema": DRAFT, "title": title, **root, "$defs": schemas.definitions}
+    return {"$schema": DRAFT, "title": result.__name__, **root, "$defs": schemas.definitions}

@@ -118,10 +118,9 @@ class Tools:
 
 def _report(path: Path, modified_ns: int, size: int) -> "Report":
     """Return the report on a file; its time and size identify its version for the cache."""
-    from trace_analyzer.pipeline import report_of
-    from trace_analyzer.trace_cache import load_cached
+    from trace_analyzer.pipeline import analyze
 
-    return report_of(load_cached(path))
+    return analyze(path)
 
 
 def _short(tool: Callable[..., str]) -> Callable[..., str]:

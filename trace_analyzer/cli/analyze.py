@@ -18,7 +18,6 @@ from trace_analyzer.compiled import why_slow
 from trace_analyzer.errors import UsageError
 from trace_analyzer.files import Outputs
 from trace_analyzer.packages import missing_for_pages
-from trace_analyzer.stages import StageTimer
 from trace_analyzer.terms import REGIMES
 from trace_analyzer.tuning import dataclass
 from trace_analyzer.units import printable
@@ -208,17 +207,11 @@ class Gates:
     metavar="FILE",
     help="Write a few kilobytes for `analyze ranks` to FILE (name it *.rank.gz).",
 )
-@click.option("--no-cache", is_flag=True, help="Read the trace again, and cache nothing.")
 @click.option(
     "--redact",
     is_flag=True,
     help="Keep only data known to be harmless in all output: figures, shapes, and names made of public words of PyTorch "
     "and its kernels. Replace other names with name1, name2, ...; remove directories, hosts and arguments.",
-)
-@click.option(
-    "--profile-self",
-    is_flag=True,
-    help="Print this program's own use of time and memory to standard error at the end.",
 )
 @PLUGIN
 @DEBUG
@@ -237,7 +230,6 @@ def report(
     max_idle: float | None,
     redact: bool,
     max_report_mb: float | None,
-    profile_self: bool,
     **choices: Any,
 ) -> int:
     """Show what limits the workload in TRACE, and what to change first.
@@ -245,7 +237,6 @@ def report(
     TRACE is a PyTorch Profiler file (.json, .json.gz or .json.zst), or - for standard input. The HTML
     report embeds the names and times of all events in TRACE; see --redact to share it.
     """
-    timer = StageTimer()
     trace = _one_trace(traces)
     check_environment()
     report_path, output = outputs.page_asked_for(report_path, output, form, "--report")
@@ -273,7 +264,7 @@ def report(
     _check(destinations, trace, force)
     if choices["rank_summary"]:
         outputs.check_writable(Path(choices["rank_summary"]), trace, "--rank-summary")
-    result = _analysed(trace, choices, timer)
+    result = _analysed(trace, choices)
     if redaction:
         result = redaction.report(result)
     _write(
@@ -282,14 +273,10 @@ def report(
         destinations,
         redaction.text if redaction else printable,
         max_report_mb,
-        timer,
     )
     if open_report:
         _open(html)
     broken = broken_gates(result, Gates(fail_on, max_idle))
-    if profile_self:
-        for line in timer.table().splitlines():
-            outputs.complain(line)
     if broken:
         outputs.complain(f"gate broke: {broken}")
     return GATE_BROKE if broken else 0
@@ -320,8 +307,8 @@ def _check(destinations: Destinations, trace: str, force: bool) -> None:
         outputs.check_folder(destinations.tables, "--tables")
 
 
-def _analysed(trace: str, choices: Mapping[str, Any], timer: StageTimer) -> "Report":
-    """Return the report of the trace, with timing, and progress on a terminal."""
+def _analysed(trace: str, choices: Mapping[str, Any]) -> "Report":
+    """Return the report of the trace, with progress on a terminal."""
     if trace == "-" and (sys.stdin is None or sys.stdin.isatty()):
         raise UsageError("nothing is piped into standard input; pipe a trace into it, or name a file")
     if (reason := why_slow()) is not None:
@@ -330,27 +317,22 @@ def _analysed(trace: str, choices: Mapping[str, Any], timer: StageTimer) -> "Rep
     from trace_analyzer.cli.progress import Progress
     from trace_analyzer.ingest import load
     from trace_analyzer.ingest.graph_annotations import read_capture
-    from trace_analyzer.trace_cache import load_cached
 
     captured = None
     options = {**choices, "peak_tflops": dict(choices["peak_tflops"])}
     max_bytes = options.pop("max_bytes")
     capture = options.pop("capture")
     summary = options.pop("rank_summary")
-    read = load if options.pop("no_cache") else load_cached
     with Progress() as progress:
-
-        def tell(stage: str, fraction: float | None) -> None:
-            timer(stage, fraction)
-            progress(stage, fraction)
-
         with tuning.beside(_prepare):
-            loaded = read(trace, max_bytes=max_bytes, progress=tell)
+            loaded = load(trace, max_bytes=max_bytes, progress=progress)
             if capture is not None:
-                captured = read_capture(capture, partial(read, max_bytes=max_bytes, progress=tell), max_bytes=max_bytes)
+                captured = read_capture(
+                    capture, partial(load, max_bytes=max_bytes, progress=progress), max_bytes=max_bytes
+                )
         from trace_analyzer.pipeline import Options, report_of
 
-        result = report_of(loaded, Options(**options), tell, capture=captured)
+        result = report_of(loaded, Options(**options), progress, capture=captured)
     if summary:
         from trace_analyzer.ranks.summary import write_summary
 
@@ -384,14 +366,12 @@ def _write(
     destinations: Destinations,
     shown: Callable[[str], str],
     max_report_mb: float | None,
-    timer: StageTimer,
 ) -> None:
     """Print or write the result, then the HTML report, which may take longer; a result file is completed only after it.
 
     ``shown`` formats paths.
     """
     command = shlex.join(shown(word) for word in ("analyze", *click.get_current_context().meta[ARGUMENTS]))
-    timer("printing")
     with Outputs() as files:
         if destinations.text is None:
             text = _rendered(result, form, outputs.text_width(), outputs.wants_colour())
@@ -405,7 +385,6 @@ def _write(
             from trace_analyzer.cli.progress import Progress
 
             with Progress() as progress:
-                timer("writing the report")
                 progress("writing the report")
                 result.to_html(destinations.html, command=command, max_mb=max_report_mb)
             outputs.complain(f"report: {shown(str(destinations.html))}")

@@ -10,7 +10,7 @@ import click
 
 from trace_analyzer import tuning
 from trace_analyzer.cli import FAILED, outputs
-from trace_analyzer.cli.options import READING, Results, output_options, page_options, with_options
+from trace_analyzer.cli.options import READING, Results, json_schema_option, output_options, page_options, with_options
 from trace_analyzer.cli.progress import Progress
 from trace_analyzer.errors import UsageError
 from trace_analyzer.files import write_text
@@ -65,6 +65,7 @@ _COMMON = (
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("before")
 @click.argument("after")
+@json_schema_option("trace_analyzer.compare.comparison", "Comparison")
 @with_options((*_COMMON, *READING))
 def compare(before: str, after: str, **options: Any) -> int:
     """Show what changed from BEFORE to AFTER, and whether it is more than chance.
@@ -140,26 +141,23 @@ def read_side(source: str, reading: dict[str, Any], progress: Progress) -> "Prof
 
 def read_report(path: str | Path, reading: dict[str, Any], progress: Progress) -> "Report":
     """Read the report on one trace."""
+    from trace_analyzer.ingest import load
     from trace_analyzer.pipeline import Options, report_of
 
-    captured = None if reading["capture"] is None else _captured(reading["capture"], reading["no_cache"])
-    loaded = _read(path, reading["no_cache"], progress)
-    return report_of(loaded, Options(device=reading["device"], gpu=reading["gpu"]), progress, capture=captured)
-
-
-def _read(path: str | Path, no_cache: bool, progress: Progress | None = None) -> "Trace":
-    from trace_analyzer.ingest import load
-    from trace_analyzer.trace_cache import load_cached
-
-    return (load if no_cache else load_cached)(path, progress=progress)
+    captured = None if reading["capture"] is None else _captured(reading["capture"])
+    return report_of(
+        load(path, progress=progress), Options(device=reading["device"], gpu=reading["gpu"]), progress, capture=captured
+    )
 
 
 @lru_cache(maxsize=1)
-def _captured(path: str, no_cache: bool) -> "Trace":
+def _captured(path: str) -> "Trace":
     """Read the trace of ``--capture`` once for all sides and recordings."""
     if path == "-":
         raise UsageError("--capture names a file: standard input is for a trace")
-    return _read(path, no_cache)
+    from trace_analyzer.ingest import load
+
+    return load(path)
 
 
 def _gates_taken(options: dict[str, Any]) -> tuple["Gate", ...]:

@@ -23,7 +23,7 @@ PROBLEMS = 1
 def doctor(form: str, redact: bool) -> int:
     """Show what is active here, what is slow, missing or broken, and what to do.
 
-    Checks versions, the compiled reader, plug-ins and their examples, calibrations, the cache and settings, without
+    Checks versions, the compiled reader, plug-ins and their examples, calibrations and settings, without
     importing torch. Exits with 1 if there is a problem (lines with !), with 2 if a named plug-in is broken.
     """
     from trace_analyzer.doctor import items, redacted, to_json, to_text

@@ -19,7 +19,6 @@ from trace_analyzer.cli.options import DEBUG, OUTPUT, PLUGIN, format_option
 @PLUGIN
 @outputs.redact_option
 @DEBUG
-@click.option("--no-cache", is_flag=True, help="Read the trace again, and cache nothing.")
 def explain(trace: str, thing: str, device: str | None, form: str, output: str | None, **options: bool) -> None:
     """Explain one item of the report on TRACE, with its evidence and the next command.
 
@@ -42,11 +41,10 @@ def explain(trace: str, thing: str, device: str | None, form: str, output: str |
     from trace_analyzer.ingest import load
     from trace_analyzer.options import Options
     from trace_analyzer.pipeline import report_of
-    from trace_analyzer.trace_cache import load_cached
     from trace_analyzer.units import printable
 
     with Progress() as progress:
-        loaded = (load if options["no_cache"] else load_cached)(trace, progress=progress)
+        loaded = load(trace, progress=progress)
         report = report_of(loaded, Options(device=None if device is None else parsed(device)), progress)
         if options["redact"]:
             from trace_analyzer.render.redact import Redaction

@@ -47,11 +47,32 @@ READING = (
         metavar="FILE",
         help="Take operators, modules and shapes of replayed kernels from this trace of the same program, eager or of the capture of its graphs.",
     ),
-    click.option("--no-cache", is_flag=True, help="Read all traces again, and cache nothing."),
     PLUGIN,
     DEBUG,
 )
 """Options of verbs that read several traces."""
+
+
+def json_schema_option(module: str, result: str) -> Callable[[Command], Command]:
+    """Return ``--json-schema`` for a verb whose JSON is that of a class ``result`` in ``module``."""
+
+    def show(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
+        if wanted:
+            from importlib import import_module
+
+            from trace_analyzer.type_schemas import schema_text
+
+            click.echo(schema_text(getattr(import_module(module), result)), nl=False)
+            ctx.exit()
+
+    return click.option(
+        "--json-schema",
+        is_flag=True,
+        is_eager=True,
+        expose_value=False,
+        callback=show,
+        help="Print the JSON Schema of --format json.",
+    )
 
 
 def format_option(what: str, forms: Sequence[str] = ("text", "json", "markdown")) -> Callable[[Command], Command]:

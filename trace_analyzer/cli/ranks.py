@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from trace_analyzer.cli import outputs
-from trace_analyzer.cli.options import DEBUG, PAGE_OUTPUT, PLUGIN, check_new, format_option
+from trace_analyzer.cli.options import DEBUG, PAGE_OUTPUT, PLUGIN, check_new, format_option, json_schema_option
 from trace_analyzer.cli.progress import Progress
 from trace_analyzer.errors import UsageError
 from trace_analyzer.packages import missing_for_pages
@@ -34,6 +34,7 @@ _PATIENCE_S = 20
     "--workers", type=click.IntRange(1), metavar="N", help="Read N ranks at a time (by default, one per processor)."
 )
 @click.option("--dask", metavar="SCHEDULER", help="Read ranks on the workers of this Dask scheduler (tcp://host:8786).")
+@json_schema_option("trace_analyzer.ranks.job", "JobReport")
 @PLUGIN
 @DEBUG
 def ranks(

@@ -7,7 +7,15 @@ import click
 from trace_analyzer import tuning
 from trace_analyzer.cli import FAILED, outputs
 from trace_analyzer.cli.compare import check_standard_input, paths_of, read_side
-from trace_analyzer.cli.options import PAGE_OUTPUT, READING, Results, format_option, page_options, with_options
+from trace_analyzer.cli.options import (
+    PAGE_OUTPUT,
+    READING,
+    Results,
+    format_option,
+    json_schema_option,
+    page_options,
+    with_options,
+)
 from trace_analyzer.cli.progress import Progress
 from trace_analyzer.errors import UsageError
 
@@ -15,6 +23,7 @@ from trace_analyzer.errors import UsageError
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("traces", nargs=-1, required=True, metavar="TRACE TRACE...")
 @format_option("the summary, or the result for scripts", ("text", "json"))
+@json_schema_option("trace_analyzer.compare.scaling", "Scaling")
 @with_options(
     (
         PAGE_OUTPUT,

@@ -10,7 +10,7 @@ from trace_analyzer import tuning
 from trace_analyzer.cli import outputs
 from trace_analyzer.cli.options import DEBUG, PLUGIN, Results, output_options, page_options, with_options
 from trace_analyzer.files import write_text
-from trace_analyzer.replay.scene import PARTS
+from trace_analyzer.terms import CHANGE_PARTS
 from trace_analyzer.units import printable
 
 REFUSED = 3
@@ -43,13 +43,15 @@ class _Speedup(click.ParamType[tuple[str, float]]):
 @click.option("--prefetch", type=click.IntRange(min=1), metavar="K", help="Load data in K workers beside the loop.")
 @click.option("--graphs", is_flag=True, help="Replay each steady step as one CUDA graph.")
 @click.option("--fuse", is_flag=True, help="Run each chain of table fusions as one kernel.")
-@click.option("--fuse-only", type=click.Choice(PARTS["fuse"]), help="Like --fuse, but only for this kind of chain.")
+@click.option(
+    "--fuse-only", type=click.Choice(CHANGE_PARTS["fuse"]), help="Like --fuse, but only for this kind of chain."
+)
 @click.option("--tf32", is_flag=True, help="Run FP32 matmuls and convolutions in TF32, at the roof.")
 @click.option("--bf16", is_flag=True, help="Run FP32 work in bfloat16, at the roof.")
 @click.option("--overlap", is_flag=True, help="Overlap all communication with computation, at best.")
 @click.option("--batch", type=click.FloatRange(min=0, min_open=True), metavar="K", help="Multiply the batch by K.")
 @click.option("--warm", is_flag=True, help="Remove compilation, loading and allocation.")
-@click.option("--warm-only", type=click.Choice(PARTS["warm"]), help="Like --warm, but only for this part.")
+@click.option("--warm-only", type=click.Choice(CHANGE_PARTS["warm"]), help="Like --warm, but only for this part.")
 @click.option(
     "--speedup",
     type=_Speedup(),
@@ -65,10 +67,7 @@ class _Speedup(click.ParamType[tuple[str, float]]):
         DEBUG,
     )
 )
-@click.option("--no-cache", is_flag=True, help="Read the trace again, and cache nothing.")
-def whatif(
-    trace: str, device: str | None, speedup: tuple[tuple[str, float], ...], no_cache: bool, **changes: Any
-) -> int:
+def whatif(trace: str, device: str | None, speedup: tuple[tuple[str, float], ...], **changes: Any) -> int:
     """Estimate the effect of a change before making it.
 
     \b
@@ -89,9 +88,8 @@ def whatif(
     from trace_analyzer.replay.kernel_changes import target_key
     from trace_analyzer.replay.whatif import changes_of
     from trace_analyzer.replay.whatif import whatif as estimated
-    from trace_analyzer.trace_cache import load_cached
 
-    for name in PARTS:
+    for name in CHANGE_PARTS:
         if (part := changes.pop(f"{name}_only")) and changes[name]:
             raise click.UsageError(f"--{name} and --{name}-only exclude each other")
         changes[name] = part or changes[name]
@@ -102,7 +100,7 @@ def whatif(
     asked = changes_of(**changes, speedup=dict(speedup))
     number = int(device) if device is not None and device.lstrip("-").isdecimal() else device
     with Progress() as progress:
-        loaded = (load if no_cache else load_cached)(trace, progress=progress)
+        loaded = load(trace, progress=progress)
         report = report_of(loaded, Options(device=number), progress)
         progress("replaying")
         result, shown = outputs.redacted(estimated(report, asked), (trace,), results.is_redacted)

@@ -11,8 +11,8 @@ from trace_analyzer.catalog.fixes import fixes
 from trace_analyzer.explain import evidence, ids
 from trace_analyzer.explain.explanation import Explanation
 from trace_analyzer.render import phrasing, window_phrasing
-from trace_analyzer.replay.scene import PART_OPTION
 from trace_analyzer.report import Advice, Check, Report, StepReport, Value
+from trace_analyzer.terms import PART_OPTION
 from trace_analyzer.vocabulary import PARTS, label
 
 _MOST_ROWS = 8

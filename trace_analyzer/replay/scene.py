@@ -11,14 +11,6 @@ from trace_analyzer.replay.recording import Analysed, Flags
 from trace_analyzer.replay.weights import Attributes
 from trace_analyzer.tuning import dataclass
 
-PARTS: Mapping[str, tuple[str, ...]] = {
-    "fuse": ("attention", "chain", "optimizer"),
-    "warm": ("allocation", "compilation"),
-}
-"""Change -> its parts, which are the values of ``--fuse-only`` and ``--warm-only``."""
-PART_OPTION: Mapping[str, str] = {"fuse": "of", "warm": "only"}
-"""Change -> its option that names a part."""
-
 
 class NotApplicable(Exception):
     """Signal that a change cannot be predicted from this trace, with the reason for people."""

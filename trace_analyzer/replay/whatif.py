@@ -18,9 +18,10 @@ from trace_analyzer.replay.changes import Change
 from trace_analyzer.replay.kernel_changes import target_key
 from trace_analyzer.replay.prediction import SPEEDUPS, Identity, Prediction, Replay
 from trace_analyzer.replay.refusals import needs_links, refusal, without_links
-from trace_analyzer.replay.scene import PART_OPTION, PARTS, NotApplicable, NothingToChange, UnknownTarget
+from trace_analyzer.replay.scene import NotApplicable, NothingToChange, UnknownTarget
 from trace_analyzer.report import Report
 from trace_analyzer.results import Result
+from trace_analyzer.terms import CHANGE_PARTS, PART_OPTION
 from trace_analyzer.thresholds import WORTH_RATIO
 from trace_analyzer.tuning import dataclass
 from trace_analyzer.units import printable
@@ -205,13 +206,13 @@ def changes_of(
     warm: bool | str = False,
     speedup: Mapping[str, float] | None = None,
 ) -> tuple[Change, ...]:
-    """Return the changes that the options name; ``fuse`` and ``warm`` may name a single part (`PARTS`).
+    """Return the changes that the options name; ``fuse`` and ``warm`` may name a single part (`CHANGE_PARTS`).
 
     Raises ``UsageError`` for invalid numbers and parts.
     """
     for name, part in (("fuse", fuse), ("warm", warm)):
-        if isinstance(part, str) and part not in PARTS[name]:
-            raise UsageError(f"{name} {printable(part)}: no part of it; there are {', '.join(PARTS[name])}")
+        if isinstance(part, str) and part not in CHANGE_PARTS[name]:
+            raise UsageError(f"{name} {printable(part)}: no part of it; there are {', '.join(CHANGE_PARTS[name])}")
     flags: Mapping[str, bool | str] = {
         "no-sync": no_sync,
         "pinned": pinned,

@@ -202,16 +202,6 @@ class Report(Result):
 
         return write_html(self, Path(path), command=command, max_mb=max_mb)
 
-    def to_png(self, path: str | Path, *, width: int = 1280, height: int = 1100) -> Path:
-        """Write a picture of verdict and timeline, ``width`` by ``height`` pixels, and return its path.
-
-        It is drawn by a Chromium or Chrome: one on the ``PATH``, or the one that the environment variable ``CHROME``
-        names. Raises ``UsageError`` when there is none or it fails, ``OSError`` when the file cannot be written.
-        """
-        from trace_analyzer.render.png import write_png
-
-        return write_png(self, Path(path), width, height)
-
     def timeline(self, start_ns: int | None = None, end_ns: int | None = None) -> Any:
         """Return the timeline as a Bokeh figure for notebooks (``bokeh.io.show``), by default of the whole trace.
 

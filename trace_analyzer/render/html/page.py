@@ -17,7 +17,6 @@ from trace_analyzer.render.advice_phrasing import predicted_arrow, saves_at_most
 from trace_analyzer.render.html import codec, flames, marks
 from trace_analyzer.render.html.asset_files import asset
 from trace_analyzer.render.html.bokeh_models import Model, bokeh_library, document
-from trace_analyzer.render.html.compiled_templates import CompiledTemplates
 from trace_analyzer.render.html.drawings import Drawing, drawings
 from trace_analyzer.render.html.figure import timeline_figures
 from trace_analyzer.render.html.files import GENERATOR
@@ -204,7 +203,6 @@ def _plots(drawn: Mapping[str, Drawing]) -> Markup:
 def environment() -> Environment:
     """Return the template environment, which escapes all text and makes it inert."""
     environment = Environment(
-        bytecode_cache=CompiledTemplates(),
         loader=PackageLoader("trace_analyzer.render.html", "assets"),
         autoescape=True,
         undefined=StrictUndefined,

@@ -94,15 +94,6 @@ function listenToPrinter(timeline) {
   });
 }
 
-// A browser that draws a picture (render/png.py) runs its clock ahead whenever no task waits, and then inflating in the
-// background is never waited for: a message to oneself always waits.
-function holdClock(until) {
-  const { port1, port2 } = new MessageChannel();
-  port1.onmessage = () => port2.postMessage(null);
-  port2.postMessage(null);
-  until.finally(() => port1.close()).catch(() => {});
-}
-
 async function main() {
   if (!document.getElementById('timeline')) return;
   await firstPaint();
@@ -117,9 +108,7 @@ async function main() {
   dispatchEvent(new Event('timelineready'));
 }
 
-const done = main();
-if (location.hash === '#picture') holdClock(done);
-done.catch((error) => {
+main().catch((error) => {
   const place = document.querySelector('[data-tl="trouble"]');
   place.hidden = false;
   place.textContent = `The timeline could not be drawn in this browser: ${error.message}`;
