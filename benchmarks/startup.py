@@ -5,7 +5,7 @@ does not count, and writes the bytecode that an installed package has. Then foll
 ``python -X importtime``.
 
     python benchmarks/startup.py [TRACE] [--runs 5]
-    python benchmarks/startup.py [TRACE] --tricks    # one thread of OpenBLAS, light dataclasses, kept templates, no models of Bokeh, queries in a query
+    python benchmarks/startup.py [TRACE] --tricks    # one thread of OpenBLAS, no models of Bokeh, queries in a query
 """
 
 import argparse
@@ -31,8 +31,6 @@ BASES = {
 """Baseline of each command."""
 _ANALYSES = "import gc; gc.set_threshold(20_000); {}; import trace_analyzer.pipeline, numpy"
 _ONE_THREAD = "import os; os.environ['OPENBLAS_NUM_THREADS'] = '1'"
-_STANDARD = "import dataclasses; from trace_analyzer import tuning; tuning.dataclass = dataclasses.dataclass"
-_ALL_RULES = "from trace_analyzer.catalog import patterns; patterns.MOST_LETTERS = 0"
 _WHOLE = "import sys; from trace_analyzer import analyze, tuning; tuning.limit_threads(sys.argv[1]); tuning.collect_garbage_rarely(); {}; analyze(sys.argv[1])"
 _TEMPLATE = "from trace_analyzer.render.html.page import environment; environment().get_template('page.html.j2')"
 
@@ -42,9 +40,7 @@ def tricks(trace: Path) -> dict[str, list[str]]:
     return {
         "import of the analyses": ["-c", _ANALYSES.format(_ONE_THREAD)],
         "with all threads of OpenBLAS": ["-c", _ANALYSES.format("pass")],
-        "with dataclasses of the standard library": ["-c", _ANALYSES.format(f"{_ONE_THREAD}; {_STANDARD}")],
         "import of the page, its template": ["-c", _TEMPLATE],
-        "with a template compiled anew": ["-c", f"import os; os.environ['XDG_CACHE_HOME'] = os.devnull; {_TEMPLATE}"],
         "with Bokeh's models": ["-c", f"{_TEMPLATE}; import bokeh.plotting"],
         "analysis": ["-c", _WHOLE.format("pass"), str(trace)],
         "analysis, looking for garbage as by default": [
@@ -52,7 +48,6 @@ def tricks(trace: Path) -> dict[str, list[str]]:
             _WHOLE.format("import gc; gc.set_threshold(700)"),
             str(trace),
         ],
-        "analysis, all kernel rules compiled": ["-c", _WHOLE.format(_ALL_RULES), str(trace)],
         "analysis outside of a query": ["-c", _WHOLE.format("tuning.within_query = lambda make: make()"), str(trace)],
     }
 

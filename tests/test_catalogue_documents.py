@@ -1,6 +1,7 @@
 """Check that the catalogues stored by setup.py equal their TOML files, and are ignored for other content."""
 
 import json
+import re
 import tomllib
 from pathlib import Path
 
@@ -71,7 +72,7 @@ def test_a_file_is_changed_where_its_parsed_form_is_of_another(tmp_path: Path) -
 )
 def test_a_mistake_in_a_file_is_named_with_its_row(name: str, old: str, new: str, message: str, tmp_path: Path) -> None:
     text = (CATALOG / name).read_text("utf-8")
-    head = text.index(old, text.index("\n[["))
+    head = text.index(old, re.search(r"\n(\[\[|\w+ = \[\n)", text).start())  # type: ignore[union-attr]
     (tmp_path / name).write_text(text[:head] + text[head:].replace(old, new, 1), encoding="utf-8")
     read = {
         "devices.toml": lambda: own(name, devices.parsed, devices.check_figures, tmp_path),

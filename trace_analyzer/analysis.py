@@ -1,14 +1,13 @@
 """Declare analyses: the table that each makes, its function, the metrics that it needs, and where its rows are shown."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any
 
 import polars as pl
 
 from trace_analyzer.schema import Table
 from trace_analyzer.sections import DEVICE_LABEL, Section
-from trace_analyzer.tuning import dataclass
 
 Hide = Callable[[Any, Sequence[int]], Any]
 """Type of a function that takes a value and codes of devices, and returns the value without these devices."""

@@ -1,6 +1,7 @@
 """Check the data that a trace's metrics rest on, and find the metrics that it does not support."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 import polars as pl
 
@@ -14,7 +15,6 @@ from trace_analyzer.report import (
     CheckStatus,
     Withheld,
 )
-from trace_analyzer.tuning import dataclass
 from trace_analyzer.units import count, duration, percent
 from trace_analyzer.vocabulary import check_label
 from trace_analyzer.windows import device_ids

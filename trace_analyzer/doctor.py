@@ -6,7 +6,7 @@ import platform
 import re
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from importlib import metadata
 from pathlib import Path
 from typing import Literal
@@ -16,7 +16,6 @@ from trace_analyzer.catalog.calibration import calibration_folder, read_calibrat
 from trace_analyzer.compiled import why_slow
 from trace_analyzer.errors import UsageError
 from trace_analyzer.packages import PURPOSES
-from trace_analyzer.tuning import dataclass
 from trace_analyzer.user_folders import config_folder
 from trace_analyzer.version import DISTRIBUTION, tool_version
 

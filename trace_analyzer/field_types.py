@@ -3,10 +3,9 @@
 A field is declared as ``Annotated[type, "What it is."]``: the sentence is its description in the JSON Schema and in the docs.
 """
 
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from typing import Annotated, Any, Literal, get_type_hints
 
-from trace_analyzer.tuning import dataclass
 from trace_analyzer.vocabulary import CAUSES, GROUPS, IDLE_CAUSES, PARTS, REGIMES, STATUSES, RegimeKey, StatusKey
 
 

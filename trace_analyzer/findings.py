@@ -1,7 +1,7 @@
 """Aggregate tables to the findings that the verdict reads: of a device, of the verdict's window, and of each step."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import fields
+from dataclasses import dataclass, fields
 
 import polars as pl
 
@@ -24,7 +24,6 @@ from trace_analyzer.ingest.trace import Trace
 from trace_analyzer.metrics import CAUSES_OF_IDLE, PARTITION
 from trace_analyzer.notes import breaks_off, is_damaged
 from trace_analyzer.report import BoundShare, Check, DeviceReport, Window
-from trace_analyzer.tuning import dataclass
 from trace_analyzer.units import NS_PER_MS
 from trace_analyzer.vocabulary import PARTS
 from trace_analyzer.windows import Judged

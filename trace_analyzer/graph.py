@@ -8,7 +8,7 @@ import inspect
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import cached_property
 from graphlib import TopologicalSorter
 from typing import Any
@@ -16,7 +16,7 @@ from typing import Any
 import polars as pl
 
 from trace_analyzer import forks
-from trace_analyzer.tuning import dataclass, within_query
+from trace_analyzer.tuning import within_query
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,8 @@
 """Store remarks on a trace that is unusual but can be analysed."""
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Annotated, Literal
-
-from trace_analyzer.tuning import dataclass
 
 Severity = Literal["info", "warning", "error"]
 

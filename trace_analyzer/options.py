@@ -1,10 +1,10 @@
 """Define the options of an analysis."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from trace_analyzer.errors import UsageError
-from trace_analyzer.tuning import dataclass
 
 _LONGEST_STEP_MS = 1e9  # Eleven days.
 

@@ -9,6 +9,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
@@ -17,7 +18,6 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from trace_analyzer.errors import TraceAnalyzerError, UsageError
-from trace_analyzer.tuning import dataclass
 from trace_analyzer.user_folders import config_folder
 
 if TYPE_CHECKING:

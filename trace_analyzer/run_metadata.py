@@ -6,11 +6,9 @@ each with its own type and limits; everything else in the object is ignored.
 
 import math
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from functools import cache
 from typing import Annotated, Any, get_args, get_type_hints
-
-from trace_analyzer.tuning import dataclass
 
 HEADER_KEY = "trace_analyzer"
 """Key of the facts in a trace's header."""

@@ -6,10 +6,9 @@ null. Columns that several tables share follow below.
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import polars as pl
-
-from trace_analyzer.tuning import dataclass
 
 # End of a column's name -> its unit; the first match counts.
 _UNITS = {

@@ -3,9 +3,8 @@
 A section is data: renderers lay it out, and write each value by its column's unit.
 """
 
+from dataclasses import dataclass
 from typing import Literal
-
-from trace_analyzer.tuning import dataclass
 
 Form = Literal[
     "", "text", "word", "part", "line", "state", "name", "frame", "module", "code", "group", "share", "fine", "times", "count", "duration",

@@ -5,9 +5,8 @@ knows which plug-ins add parts.
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Literal, TypeVar
-
-from trace_analyzer.tuning import dataclass
 
 RegimeKey = Literal["overhead-bound", "memory-bandwidth-bound", "compute-bound", "communication-bound"]
 StatusKey = Literal["ok", "no-gpu-activity", "gpu-timeline-missing", "unsupported-accelerator", "insufficient"]

@@ -4,20 +4,16 @@ Each function names the benchmark that shows its gain. The threads that prefetch
 """
 
 import atexit
-import dataclasses
 import gc
 import os
-import reprlib
 import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache, wraps
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 if TYPE_CHECKING:
-    from dataclasses import dataclass as dataclass
-
     import polars as pl
 
 T = TypeVar("T")
@@ -47,68 +43,6 @@ _GARBAGE_AFTER = 200_000
 
 _REMEMBERED_ROWS = 2_048
 _REMEMBERED_FRAMES = 64
-
-
-if not TYPE_CHECKING:
-
-    def dataclass(cls: type | None = None, /, **options: Any) -> Any:
-        """Make a dataclass; a frozen one takes a third of the standard library's time (benchmarks/startup.py --tricks).
-
-        Up to Python 3.12 the standard library compiles six methods of every frozen dataclass one by one. This takes half a
-        millisecond a class, and the analyses have 150 classes. Here only ``__init__`` is compiled, and all classes share
-        the other methods. A field can be set once, which ``__init__`` does. The standard library makes dataclasses with
-        slots and those that inherit from a dataclass.
-        """
-        if cls is None:
-            return lambda cls: dataclass(cls, **options)
-        inherits = any(dataclasses.is_dataclass(base) for base in cls.__mro__[1:])
-        if not options.get("frozen") or options.get("slots") or inherits:
-            return dataclasses.dataclass(**options)(cls)
-        own = vars(cls)
-        has_hash = own.get("__hash__") is not None
-        shared: dict[str, Any] = {"__setattr__": _set_once, "__delattr__": _refuse_to_delete}
-        if options.get("repr", True) and "__repr__" not in own:
-            shared["__repr__"] = _shown
-        if options.get("eq", True) and "__eq__" not in own:
-            shared["__eq__"] = _equal
-        if options.get("eq", True) and not has_hash:
-            shared["__hash__"] = _hash
-        made = dataclasses.dataclass(**{**options, "frozen": False, "repr": False, "eq": False})(cls)
-        for name, method in shared.items():
-            setattr(made, name, method)
-        made.__dataclass_params__.frozen = True  # as those who inherit from it look up
-        return made
-
-
-def _set_once(self: Any, name: str, value: object) -> None:
-    values = self.__dict__
-    if name in values or name not in self.__dataclass_fields__:
-        raise dataclasses.FrozenInstanceError(f"cannot assign to field {name!r}")
-    values[name] = value
-
-
-def _refuse_to_delete(self: Any, name: str) -> None:
-    raise dataclasses.FrozenInstanceError(f"cannot delete field {name!r}")
-
-
-@reprlib.recursive_repr()
-def _shown(self: Any) -> str:
-    fields = (f"{field.name}={getattr(self, field.name)!r}" for field in dataclasses.fields(self) if field.repr)
-    return f"{type(self).__qualname__}({', '.join(fields)})"
-
-
-def _equal(self: Any, other: object) -> bool:
-    return _compared(self) == _compared(other) if type(other) is type(self) else NotImplemented
-
-
-def _hash(self: Any) -> int:
-    return hash(
-        tuple(getattr(self, f.name) for f in dataclasses.fields(self) if (f.compare if f.hash is None else f.hash))
-    )
-
-
-def _compared(instance: Any) -> tuple[object, ...]:
-    return tuple(getattr(instance, field.name) for field in dataclasses.fields(instance) if field.compare)
 
 
 def collect_garbage_rarely() -> None:

@@ -1,6 +1,7 @@
 """Choose what the verdict is about: the device and its window."""
 
 import re
+from dataclasses import dataclass
 from typing import Literal
 
 import polars as pl
@@ -17,7 +18,6 @@ from trace_analyzer.ingest.trace import Trace
 from trace_analyzer.notes import Note
 from trace_analyzer.options import Options
 from trace_analyzer.report import Window
-from trace_analyzer.tuning import dataclass
 
 # Each device costs milliseconds, and a damaged file may name a million.
 MAX_DEVICES = 256

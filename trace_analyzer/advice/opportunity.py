@@ -1,7 +1,7 @@
 """Compute upper bounds on savings, and name the code concerned: helpers of all rules."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import polars as pl
@@ -14,7 +14,6 @@ from trace_analyzer.catalog.kernels import function_name
 from trace_analyzer.frames.intervals import clip, lookup_at, union
 from trace_analyzer.frames.lookups import as_strings, factorize, map_unique, sum_by_group
 from trace_analyzer.report import Advice
-from trace_analyzer.tuning import dataclass
 from trace_analyzer.units import count, counted, duration, percent
 from trace_analyzer.vocabulary import phrase
 

@@ -1,6 +1,7 @@
 """Gather the inputs of the rules: the verdict, and the tables of its window."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cached_property
 
 import polars as pl
@@ -16,7 +17,6 @@ from trace_analyzer.catalog.fixes import Platform, Program, platform_of
 from trace_analyzer.frames.intervals import clip, filter_inside, spans_on
 from trace_analyzer.frames.lookups import lookup, lookup_inner, map_unique, where_equal
 from trace_analyzer.report import Verdict
-from trace_analyzer.tuning import dataclass
 from trace_analyzer.windows import Judged
 
 _ACTIVITY = (

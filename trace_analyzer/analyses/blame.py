@@ -1,6 +1,6 @@
 """Attribute idle time to code that can be changed."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import polars as pl
 
@@ -14,7 +14,6 @@ from trace_analyzer.frames.lookups import argmax_by_group, factorize, scatter, s
 from trace_analyzer.ingest.trace import Trace
 from trace_analyzer.schema import DEVICE, END, FUNCTION, GAP, I32, I64, MODULE, OPERATOR, START, STR, U32, Column, Table
 from trace_analyzer.sections import DEVICE_LABEL, WHOLE_TRACE, Section, Shown
-from trace_analyzer.tuning import dataclass
 from trace_analyzer.vocabulary import HOST_CAUSES
 
 BLAME = Table(

@@ -4,6 +4,8 @@ The parent of an event is the event in progress when it began. Its context consi
 kind; backward work also has the context of its forward operator.
 """
 
+from dataclasses import dataclass
+
 import polars as pl
 
 from trace_analyzer.analyses.host import Host
@@ -13,7 +15,6 @@ from trace_analyzer.frames.intervals import enclosing
 from trace_analyzer.frames.lookups import inverse_index, scatter
 from trace_analyzer.frames.trees import Tree
 from trace_analyzer.ingest.trace import Trace
-from trace_analyzer.tuning import dataclass
 
 _MODULE = "nn.Module: "
 _MODULE_LEVELS = 12

@@ -1,6 +1,7 @@
 """Match the devices of a trace with the catalogue, and with calibrations."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import polars as pl
@@ -11,7 +12,6 @@ from trace_analyzer.catalog.devices import Device, device_named, find_device, wi
 from trace_analyzer.catalog.fixes import platform_of
 from trace_analyzer.ingest.trace import DeviceProperties, Trace
 from trace_analyzer.options import Options
-from trace_analyzer.tuning import dataclass
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 A graph replays kernels that one of these ran or recorded; `trace_analyzer.analyses.replays` matches them.
 """
 
+from dataclasses import dataclass
 from functools import cached_property
 
 import polars as pl
@@ -18,7 +19,6 @@ from trace_analyzer.analyses.work.sharing import INPUTS, SHARE_COLUMNS, Launched
 from trace_analyzer.frames.intervals import lookup_at
 from trace_analyzer.frames.lookups import lookup
 from trace_analyzer.ingest.trace import Trace
-from trace_analyzer.tuning import dataclass
 
 _BUCKET = ("bucket", "group", "prior")
 TAKEN = ("activity_id", *CALL, "module", *_BUCKET, *SHARE_COLUMNS)

@@ -4,6 +4,8 @@ A trace has a million host events and a thousand names, so rules are applied onc
 of its name for looking up the results.
 """
 
+from dataclasses import dataclass
+
 import polars as pl
 from polars import selectors as cs
 
@@ -13,7 +15,6 @@ from trace_analyzer.catalog.host_work import BLOCKING, GUARDS, HOST_WAIT, LOOKUP
 from trace_analyzer.frames.lookups import factorize, gather
 from trace_analyzer.ingest.trace import Trace
 from trace_analyzer.thresholds import HOST_WAIT_NS
-from trace_analyzer.tuning import dataclass
 from trace_analyzer.vocabulary import NAMED_WORK
 
 STREAM_WAITS = "StreamWaitEvent"

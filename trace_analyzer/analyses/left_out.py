@@ -1,10 +1,10 @@
 """Measure how much time or work of a recording a window leaves out, and of what kind."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from trace_analyzer import thresholds
 from trace_analyzer.analyses.recorded_span import RecordedSpan
-from trace_analyzer.tuning import dataclass
 from trace_analyzer.vocabulary import WORK
 
 

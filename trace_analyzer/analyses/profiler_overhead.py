@@ -15,6 +15,7 @@ recording, the gap would be shorter by that time, but by no more than its host p
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Literal
 
 import polars as pl
@@ -25,7 +26,6 @@ from trace_analyzer.analysis import Value
 from trace_analyzer.catalog.host_work import BLOCKING, LOOKUP
 from trace_analyzer.frames.intervals import clip, last_started, overlap_sums, rank_places
 from trace_analyzer.frames.lookups import sum_by_group
-from trace_analyzer.tuning import dataclass
 
 COSTLY_KINDS = ("operator", "python", "runtime")
 """Kinds of events with a recording cost; driver calls cost as much as runtime calls."""

@@ -4,11 +4,12 @@ A device's window lasts from its first activity to its last. The rest of a trace
 inputs) belongs to no part of the partition, but may be most of the recording.
 """
 
+from dataclasses import dataclass
+
 import polars as pl
 
 from trace_analyzer.analyses.host import Host
 from trace_analyzer.catalog.step_marks import PROFILER_STEP_NAME
-from trace_analyzer.tuning import dataclass
 
 Interval = tuple[int, int]
 

@@ -14,6 +14,8 @@ Annotations of the graph's nodes that the program saved (``annotation``) name th
 `graph node id`, thus exactly.
 """
 
+from dataclasses import dataclass
+
 import polars as pl
 
 from trace_analyzer import thresholds
@@ -30,7 +32,6 @@ from trace_analyzer.analyses.work.sharing import SHARE_COLUMNS, LaunchedWork
 from trace_analyzer.catalog.kernels import kernel_buckets
 from trace_analyzer.frames.lookups import factorize
 from trace_analyzer.notes import Note
-from trace_analyzer.tuning import dataclass
 from trace_analyzer.units import counted, percent
 
 _TAKEN_TEXTS = ("operator", "input_dims", "module", "bucket", "group", "prior")

@@ -6,11 +6,11 @@ Kineto records no outputs: their shape and type follow from PyTorch's rules for 
 
 import json
 import re
+from dataclasses import dataclass
 from math import prod
 from typing import Any
 
 from trace_analyzer.analyses.work.calls import MOST_ELEMENTS
-from trace_analyzer.tuning import dataclass
 
 Shape = tuple[int, ...]
 

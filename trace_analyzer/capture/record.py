@@ -6,13 +6,12 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from trace_analyzer.capture.recorder import VARIABLE, Plan
 from trace_analyzer.errors import UsageError
 from trace_analyzer.files import temporary_folder
-from trace_analyzer.tuning import dataclass
 
 HOOK = Path(__file__).with_name("hook")
 """Folder with the ``sitecustomize`` that every Python process of the command runs first."""

@@ -16,11 +16,9 @@ import threading
 import types
 import weakref
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
-
-from trace_analyzer.tuning import dataclass
 
 VARIABLE = "TRACE_ANALYZER_RECORD"
 """Environment variable with the `Plan` for every Python process that the command starts."""

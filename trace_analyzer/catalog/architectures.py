@@ -3,7 +3,7 @@
 The rules are data, in ``architectures.toml``.
 """
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache
 
 import polars as pl
@@ -12,7 +12,6 @@ from trace_analyzer.catalog.devices import Device, devices
 from trace_analyzer.catalog.documents import document
 from trace_analyzer.catalog.kernels import NAME_LIMIT
 from trace_analyzer.catalog.patterns import matches
-from trace_analyzer.tuning import dataclass
 
 
 @dataclass(frozen=True, kw_only=True)

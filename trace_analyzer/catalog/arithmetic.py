@@ -3,6 +3,7 @@
 The rules are data, in ``arithmetic.toml``; this module reads them and applies them to names.
 """
 
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -11,7 +12,6 @@ import polars as pl
 from trace_analyzer.catalog.documents import document
 from trace_analyzer.catalog.kernels import NAME_LIMIT
 from trace_analyzer.catalog.patterns import matches
-from trace_analyzer.tuning import dataclass
 
 
 @dataclass(frozen=True, kw_only=True)

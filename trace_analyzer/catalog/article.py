@@ -1,9 +1,9 @@
 """Read the figures of the article's table from ``article.toml``."""
 
+from dataclasses import dataclass
 from functools import cache
 
 from trace_analyzer.catalog.documents import document
-from trace_analyzer.tuning import dataclass
 
 
 @dataclass(frozen=True)

@@ -8,13 +8,12 @@ import json
 import math
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from trace_analyzer.catalog.devices import PEAK_NAMES, Device, with_overrides
 from trace_analyzer.errors import UsageError
-from trace_analyzer.tuning import dataclass
 from trace_analyzer.typed import read_as
 from trace_analyzer.user_folders import config_folder
 

@@ -1,7 +1,7 @@
 """Classify code by name with the rules of ``code.toml``: phases, library frames, sources of blocking calls."""
 
 import re
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from functools import cache
 
 import polars as pl
@@ -9,7 +9,7 @@ import polars as pl
 from trace_analyzer.catalog.documents import document
 from trace_analyzer.catalog.host_work import MATCHED
 from trace_analyzer.catalog.patterns import matches, with_slashes
-from trace_analyzer.tuning import dataclass, remembered
+from trace_analyzer.tuning import remembered
 
 DATA_LOADING = "data-loading"
 PHASES = (DATA_LOADING, "optimizer", "backward", "forward")

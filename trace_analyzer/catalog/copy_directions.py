@@ -1,12 +1,12 @@
 """Classify copies by direction, with rules from ``copies.toml``."""
 
+from dataclasses import dataclass
 from functools import cache
 
 import polars as pl
 
 from trace_analyzer.catalog.documents import document
 from trace_analyzer.catalog.patterns import matches
-from trace_analyzer.tuning import dataclass
 
 WITHIN_DEVICE = "within-device"
 FROM_HOST = "host-to-device"

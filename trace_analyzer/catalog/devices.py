@@ -6,14 +6,13 @@ or a user's ``--gpu``.
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import field, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cache
 from typing import Any, Literal
 
 from trace_analyzer import plugins
 from trace_analyzer.catalog.checked import each, own
 from trace_analyzer.errors import UsageError
-from trace_analyzer.tuning import dataclass
 
 MEMORY_SHARE = (0.9, 1.01)
 """Range of a header's memory size relative to the nominal capacity: ECC and the driver reserve some."""
@@ -270,7 +269,7 @@ def _device(
     *,
     tflops: Mapping[str, float],
     patterns: Sequence[str],
-    examples: Sequence[str],
+    examples: Sequence[str] = (),
     aliases: Sequence[str] = (),
     caveat: str = "",
     **figures: Any,

@@ -12,8 +12,7 @@ from typing import Any
 
 _HERE = Path(__file__).parent
 PARSED = "parsed.json"
-"""File that maps each file's name to its checksum and content, and `PATTERNS` to conditions of kernel rules (`literals`)."""
-PATTERNS = "patterns"
+"""File that maps each file's name to its checksum and content."""
 
 
 def document(name: str, folder: Path = _HERE) -> dict[str, Any]:
@@ -34,19 +33,11 @@ def is_changed(name: str, folder: Path = _HERE) -> bool:
 
 def write_parsed(folder: Path) -> None:
     """Write `PARSED` for the TOML files of a folder."""
-    import runpy
     import tomllib
 
     contents = {path.name: path.read_bytes() for path in sorted(folder.glob("*.toml"))}
     parsed = {name: (zlib.crc32(content), tomllib.loads(content.decode("utf-8"))) for name, content in contents.items()}
-    conditions = runpy.run_path(str(_HERE / "literals.py"))["conditions"]  # setup.py cannot import the package
-    parsed[PATTERNS] = (0, conditions(parsed.get("kernels.toml", (0, {}))[1]))
     (folder / PARSED).write_text(json.dumps(parsed), encoding="utf-8")
-
-
-def conditions_of_patterns() -> dict[str, Any]:
-    """Return pattern -> condition of the names that it matches (`literals`), as setup.py derived them."""
-    return _parsed(_HERE).get(PATTERNS, (0, {}))[1]
 
 
 @cache
@@ -59,4 +50,4 @@ def _parsed(folder: Path) -> dict[str, tuple[int, dict[str, Any]]]:
     return parsed if isinstance(parsed, dict) else {}
 
 
-__all__ = ["PARSED", "conditions_of_patterns", "document", "is_changed", "write_parsed"]
+__all__ = ["PARSED", "document", "is_changed", "write_parsed"]

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from string import Template
 from typing import Any, Literal, get_args
@@ -11,7 +11,6 @@ import polars as pl
 
 from trace_analyzer import plugins
 from trace_analyzer.catalog.documents import document
-from trace_analyzer.tuning import dataclass
 from trace_analyzer.vocabulary import CAUSES, REGIMES
 
 PAGE = "docs/advice.md"

@@ -2,10 +2,10 @@
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cache
 
 from trace_analyzer.catalog.documents import document
-from trace_analyzer.tuning import dataclass
 
 COMPILE = "torch.compile(f)  # fuses the chain into one kernel"
 

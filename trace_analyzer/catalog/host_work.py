@@ -1,6 +1,7 @@
 """Classify host events by name, with rules from ``host_work.toml``."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -9,7 +10,7 @@ import polars as pl
 from trace_analyzer import plugins
 from trace_analyzer.catalog.checked import each, own
 from trace_analyzer.catalog.patterns import check, matches, with_slashes
-from trace_analyzer.tuning import dataclass, remembered
+from trace_analyzer.tuning import remembered
 from trace_analyzer.vocabulary import NAMED_WORK
 
 CAPTURE = "graph-capture"

@@ -3,11 +3,11 @@
 The figures are in ``interconnects.toml``, whose header comment defines them.
 """
 
+from dataclasses import dataclass
 from functools import cache
 from typing import Literal
 
 from trace_analyzer.catalog.documents import document
-from trace_analyzer.tuning import dataclass
 
 Kind = Literal["nvlink", "xgmi", "xelink", "c2c", "pcie"]
 

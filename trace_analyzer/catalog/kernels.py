@@ -5,6 +5,7 @@ The rules are in ``kernels.toml``; the first match counts. This module reads the
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -13,8 +14,8 @@ import polars as pl
 from trace_analyzer import plugins
 from trace_analyzer.catalog.checked import each, own
 from trace_analyzer.catalog.documents import document
-from trace_analyzer.catalog.patterns import check, matches, may_match
-from trace_analyzer.tuning import dataclass, remembered
+from trace_analyzer.catalog.patterns import check, matches
+from trace_analyzer.tuning import remembered
 from trace_analyzer.vocabulary import GROUPS
 
 NAME_LIMIT = 4096
@@ -133,10 +134,6 @@ def _by_catalogue(pairs: pl.DataFrame) -> pl.DataFrame:
 def _decided(pairs: pl.DataFrame, used: tuple[KernelRule, ...]) -> pl.DataFrame:
     """Add bucket, group, prior and rule to distinct pairs of name and operator."""
     pairs = pairs.with_columns(words=function_words("name"))
-    for column in CONDITIONS:
-        patterns = (pattern for rule in used if (pattern := getattr(rule, column)) is not None)
-        possible = {None, *may_match(patterns, pairs.get_column(column).unique())}
-        used = tuple(rule for rule in used if getattr(rule, column) in possible)
     # A null name or operator joins nothing, and a null condition does not hold.
     return (
         pairs.join(_matches(pairs, "name", used), on="name", how="left", maintain_order="left")

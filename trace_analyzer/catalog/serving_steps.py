@@ -2,12 +2,13 @@
 
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cache
 
 import polars as pl
 
 from trace_analyzer.catalog.documents import document
-from trace_analyzer.tuning import dataclass, remembered
+from trace_analyzer.tuning import remembered
 
 KINDS = ("prefill", "decode", "mixed")
 """Kinds of steps: prompt tokens only, one or a few tokens per running request, or both."""

@@ -1,6 +1,7 @@
 """Classify step marks by name, with rules from ``step_marks.toml``."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -9,7 +10,6 @@ import polars as pl
 from trace_analyzer import plugins
 from trace_analyzer.catalog.checked import own
 from trace_analyzer.catalog.patterns import check, matches, with_slashes
-from trace_analyzer.tuning import dataclass
 
 MARKS = ("span", "end", "start", "part")
 """What an event may mark, as defined in the file's header."""

@@ -3,6 +3,7 @@
 import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -19,7 +20,6 @@ from trace_analyzer.errors import UsageError
 from trace_analyzer.files import Outputs
 from trace_analyzer.packages import missing_for_pages
 from trace_analyzer.terms import REGIMES
-from trace_analyzer.tuning import dataclass
 from trace_analyzer.units import printable
 
 if TYPE_CHECKING:

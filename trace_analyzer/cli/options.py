@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -9,7 +10,6 @@ import click
 
 from trace_analyzer.cli import outputs
 from trace_analyzer.errors import UsageError
-from trace_analyzer.tuning import dataclass
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 

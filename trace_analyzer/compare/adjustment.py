@@ -1,7 +1,7 @@
 """Test whether steps differ, without the one line whose chance variation on both sides hides the change."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Annotated
 
 import polars as pl
@@ -9,7 +9,6 @@ import polars as pl
 from trace_analyzer.compare import statistics
 from trace_analyzer.compare.profiles import Profile
 from trace_analyzer.compare.statistics import Difference, mean
-from trace_analyzer.tuning import dataclass
 
 Samples = tuple[list[float], list[float]]
 """Step times in ns of both sides, one per unit of observation."""

@@ -1,7 +1,7 @@
 """Compare two sides: how their steps differ, line by line, without remainder."""
 
 from collections.abc import Mapping
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -16,7 +16,6 @@ from trace_analyzer.compare.profiles import Profile, in_parts
 from trace_analyzer.compare.promises import KeptPromise, kept_promises
 from trace_analyzer.compare.significance import against_chance
 from trace_analyzer.results import Result
-from trace_analyzer.tuning import dataclass
 from trace_analyzer.version import tool_version
 
 SCHEMA_VERSION = 1

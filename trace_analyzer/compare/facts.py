@@ -1,6 +1,6 @@
 """Hold the facts on a side other than its frames: recordings, device, verdict, the report's advice."""
 
-from trace_analyzer.tuning import dataclass
+from dataclasses import dataclass
 
 
 @dataclass(frozen=True)

@@ -2,14 +2,13 @@
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 
 import polars as pl
 
 from trace_analyzer.catalog.line_labels import line_label
 from trace_analyzer.compare.comparison import Bar, Comparison, Line
 from trace_analyzer.compare.phrasing import bar_label
-from trace_analyzer.tuning import dataclass
 
 _MOST_BARS = 12
 _LEAST_BAR = 0.01

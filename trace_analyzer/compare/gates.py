@@ -1,6 +1,7 @@
 """Gate a comparison in CI: limit the growth of the step, of idle time, or of a line."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from difflib import get_close_matches
 
 import polars as pl
@@ -13,7 +14,6 @@ from trace_analyzer.compare.adjustment import step_difference
 from trace_analyzer.compare.comparison import Comparison
 from trace_analyzer.compare.phrasing import scale_of, scaled, signed
 from trace_analyzer.compare.profiles import KINDS
-from trace_analyzer.tuning import dataclass
 from trace_analyzer.units import counted, percent
 from trace_analyzer.vocabulary import GROUPS, IDLE_CAUSES
 

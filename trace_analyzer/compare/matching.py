@@ -1,6 +1,7 @@
 """Match the work of two sides level by level, finest first; each level gets what the previous ones did not match."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
@@ -8,7 +9,6 @@ import polars as pl
 from trace_analyzer.compare.profiles import Profile
 from trace_analyzer.frames.combinations import Codes, codes_of, combined, first_of_each, greatest_by, sums_by
 from trace_analyzer.frames.lookups import factorize, map_unique
-from trace_analyzer.tuning import dataclass
 
 LEVELS = (
     "cause",

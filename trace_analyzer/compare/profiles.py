@@ -1,7 +1,7 @@
 """Aggregate the steady steps of one side: the input of every comparison, small enough to be stored in a file."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import polars as pl
@@ -21,7 +21,6 @@ from trace_analyzer.frames.lookups import (
 )
 from trace_analyzer.report import Report
 from trace_analyzer.schema import typed
-from trace_analyzer.tuning import dataclass
 
 CALLS: Mapping[str, pl.DataType] = {
     "call": pl.UInt32(),

@@ -1,6 +1,7 @@
 """Compare the promises of one side's report with the other side's results."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Annotated, Literal
 
 import polars as pl
@@ -8,7 +9,6 @@ import polars as pl
 from trace_analyzer.compare.facts import Promise
 from trace_analyzer.compare.profiles import Profile
 from trace_analyzer.compare.statistics import FLOOR_RATIO
-from trace_analyzer.tuning import dataclass
 
 _LAUNCH = ("python", "dispatch", "runtime-call", "launch-latency", "host-unknown")
 TARGETS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {

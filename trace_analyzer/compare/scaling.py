@@ -8,7 +8,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Literal
@@ -20,7 +20,6 @@ from trace_analyzer.compare import judgement
 from trace_analyzer.compare.profiles import Profile
 from trace_analyzer.errors import UsageError
 from trace_analyzer.results import Result
-from trace_analyzer.tuning import dataclass
 from trace_analyzer.units import counted, duration, percent
 from trace_analyzer.version import tool_version
 

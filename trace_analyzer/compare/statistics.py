@@ -5,10 +5,9 @@ The effective number of observations is lower where steps are correlated.
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
-
-from trace_analyzer.tuning import dataclass
 
 LEVEL = 0.95
 """Confidence level of intervals: 5 % false alarms."""

@@ -2,6 +2,7 @@
 
 import html
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 from trace_analyzer import units
@@ -9,7 +10,6 @@ from trace_analyzer.catalog.line_labels import line_label
 from trace_analyzer.render.layout import Line, columns, folded, folded_code, hanging, line_text
 from trace_analyzer.report import Value
 from trace_analyzer.results import Result
-from trace_analyzer.tuning import dataclass
 
 _UNITS = {
     "_ns": "ns",

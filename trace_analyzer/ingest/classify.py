@@ -5,7 +5,7 @@ Every event is in a frame, or counted by the reason why it was left out.
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 from functools import cache, lru_cache
 from math import prod
 from typing import Any
@@ -14,7 +14,6 @@ import polars as pl
 
 from trace_analyzer.ingest.raw import RAW_SCHEMA, raw_frame
 from trace_analyzer.ingest.times import nanoseconds
-from trace_analyzer.tuning import dataclass
 
 # Category, in lower case -> kind. PyTorch 1.8 to 1.12 wrote some of them capitalised.
 HOST_KINDS = {

@@ -10,6 +10,7 @@ import re
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from itertools import chain
 from queue import SimpleQueue
 from typing import TYPE_CHECKING
@@ -44,7 +45,7 @@ from trace_analyzer.ingest.classify import (
 from trace_analyzer.ingest.raw import ARGUMENTS, FIELDS, SURROGATE, raw_frame, strict_decoder, text_of
 from trace_analyzer.ingest.times import nanoseconds
 from trace_analyzer.ingest.tolerant import TOO_DEEP, Fault, recover
-from trace_analyzer.tuning import READING_THREADS, dataclass
+from trace_analyzer.tuning import READING_THREADS
 
 try:
     from trace_analyzer.ingest import _scanner

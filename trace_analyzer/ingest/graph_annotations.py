@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Callable
 from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,6 @@ import polars as pl
 from trace_analyzer.errors import InputError
 from trace_analyzer.ingest.source import Source, content_of
 from trace_analyzer.ingest.trace import Trace
-from trace_analyzer.tuning import dataclass
 
 _PICKLE = b"\x80"
 """First byte of a pickle of protocol 2 or later."""

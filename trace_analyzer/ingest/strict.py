@@ -6,6 +6,7 @@ else value by value (`tolerant`), skipping invalid parts, which a note names.
 
 from bisect import bisect_left
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import polars as pl
@@ -18,7 +19,7 @@ from trace_analyzer.ingest.raw import strict_decoder
 from trace_analyzer.ingest.source import Content
 from trace_analyzer.ingest.tolerant import TOO_DEEP, Walk, walk_document
 from trace_analyzer.notes import SYNTAX, TRUNCATED, Note
-from trace_analyzer.tuning import dataclass, without_garbage_collection
+from trace_analyzer.tuning import without_garbage_collection
 
 _HEAD = 1 << 20
 _LARGE = 20 << 20

@@ -5,13 +5,12 @@ An invalid place costs only its event; reading resumes at the next complete even
 
 import json
 import re
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any
 
 from trace_analyzer.errors import NotATrace
 from trace_analyzer.ingest.raw import strict_decoder
 from trace_analyzer.ingest.syntax import next_event, value_end
-from trace_analyzer.tuning import dataclass
 
 _SPACE = re.compile(r"[ \t\r\n]*")
 _SEPARATOR = re.compile(r"[ \t\r\n,]*")

@@ -1,6 +1,7 @@
 """Define `Trace`: the content of a file in typed tables, before any analysis."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import polars as pl
@@ -8,7 +9,6 @@ import polars as pl
 from trace_analyzer.ingest.raw import SURROGATE
 from trace_analyzer.notes import Note
 from trace_analyzer.run_metadata import HEADER_KEY, RunMetadata, settings_of
-from trace_analyzer.tuning import dataclass
 
 
 @dataclass(frozen=True)

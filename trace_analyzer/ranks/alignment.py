@@ -1,6 +1,7 @@
 """Match the collectives of a job, align the clocks of its hosts, and remove impossible matches."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Annotated
 
 import numpy as np
@@ -10,7 +11,6 @@ import polars as pl
 from trace_analyzer.ranks.clocks import Fit, aligned, fit_clocks
 from trace_analyzer.ranks.matching import WAYS, matched_by_ends, matched_by_key, most_frequent_difference
 from trace_analyzer.ranks.summary import RankSummary
-from trace_analyzer.tuning import dataclass
 
 RANKS_PER_HOST = 8
 """Assumed ranks per host where traces do not name hosts: most servers have eight devices."""

@@ -1,12 +1,11 @@
 """Align the clocks of hosts by collectives, which end at the same time on all ranks."""
 
 import warnings
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
-
-from trace_analyzer.tuning import dataclass
 
 Floats = npt.NDArray[np.float64]
 

@@ -4,10 +4,10 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from trace_analyzer.ingest.trace import Header
-from trace_analyzer.tuning import dataclass
 
 _NUMBERS = re.compile(r"^\[\s*\d+(?:\s*,\s*\d+)*\s*\]$")
 

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from contextlib import closing
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
 
@@ -22,7 +22,6 @@ from trace_analyzer.ranks.store import Store
 from trace_analyzer.ranks.stragglers import Straggler, late_ranks, stragglers
 from trace_analyzer.ranks.summary import from_bytes
 from trace_analyzer.results import Result
-from trace_analyzer.tuning import dataclass
 from trace_analyzer.version import tool_version
 
 SCHEMA_VERSION = 1

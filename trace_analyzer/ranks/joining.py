@@ -3,6 +3,7 @@
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from itertools import chain
 from typing import Annotated, Literal
 
@@ -14,7 +15,6 @@ from trace_analyzer.ranks.spool import PART_ROWS, Spool
 from trace_analyzer.ranks.summary import RankSummary, frames_of, head_of
 from trace_analyzer.ranks.tables import PARTS, STEPS, WORK
 from trace_analyzer.schema import typed
-from trace_analyzer.tuning import dataclass
 
 ProblemKind = Literal["missing", "cut", "duplicate", "foreign", "failed"]
 _SMALL: Mapping[str, Mapping[str, pl.DataType]] = {

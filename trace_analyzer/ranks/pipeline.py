@@ -1,11 +1,11 @@
 """Find the stages of a pipeline from sends between ranks, and how long each waits in a step: its bubble."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Annotated
 
 import polars as pl
 
-from trace_analyzer.tuning import dataclass
 from trace_analyzer.vocabulary import WORK
 
 

@@ -1,6 +1,7 @@
 """Reduce the collectives of a job part by part: match, split into waiting and transfer, attribute lateness, and sum."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from itertools import starmap
 
 import numpy as np
@@ -10,7 +11,6 @@ from trace_analyzer.ranks.alignment import Alignment, matched
 from trace_analyzer.ranks.matching import WAYS
 from trace_analyzer.ranks.spool import Spool
 from trace_analyzer.ranks.waits import Lateness, by_rank_and_step, with_exposed_waits, with_transfers, with_waits
-from trace_analyzer.tuning import dataclass
 
 KEPT_ROWS = 300_000
 """Most collectives that are kept individually: whole steps, those with most lateness."""

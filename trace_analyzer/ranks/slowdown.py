@@ -1,10 +1,9 @@
 """Classify the slowdown of a job by its ranks' own work, which is a step without its communication."""
 
+from dataclasses import dataclass
 from typing import Annotated, Literal
 
 import polars as pl
-
-from trace_analyzer.tuning import dataclass
 
 SlowdownKind = Literal["worker", "data", "stages", "network", "even"]
 WORST = 0.8

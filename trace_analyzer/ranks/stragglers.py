@@ -1,6 +1,7 @@
 """Find the ranks that others wait for, how often, by how much, and why, by a comparison with their peers."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Annotated, Literal
 
 import polars as pl
@@ -8,7 +9,6 @@ import polars as pl
 from trace_analyzer.compare.comparison import Comparison, compare_profiles
 from trace_analyzer.compare.profiles import Profile, merged
 from trace_analyzer.compare.statistics import FLOOR_RATIO
-from trace_analyzer.tuning import dataclass
 from trace_analyzer.units import duration
 
 ProfileOf = Callable[[int], Profile | None]

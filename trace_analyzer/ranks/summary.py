@@ -4,7 +4,7 @@ import gzip
 import json
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, cast
@@ -29,7 +29,6 @@ from trace_analyzer.ranks.remote import local_copy
 from trace_analyzer.ranks.tables import COLLECTIVES, EXPOSED, PARTS, STEPS, WORK
 from trace_analyzer.report import Report
 from trace_analyzer.schema import typed
-from trace_analyzer.tuning import dataclass
 from trace_analyzer.typed import damage, first_line, read_as
 
 SUFFIX = ".rank.gz"

@@ -6,7 +6,7 @@ of the axis.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from itertools import cycle
 from math import ceil, floor, log10
 
@@ -21,7 +21,6 @@ from trace_analyzer.analyses.roofline import types_by_peak
 from trace_analyzer.catalog.line_labels import line_label
 from trace_analyzer.render.phrasing import judged_device
 from trace_analyzer.report import Report
-from trace_analyzer.tuning import dataclass
 from trace_analyzer.vocabulary import REGIMES
 
 BINS_PER_DECADE = 6

@@ -4,7 +4,7 @@ A column's unit determines how its values are written; the terminal, Markdown an
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import polars as pl
@@ -15,7 +15,6 @@ from trace_analyzer.render.row_phrases import PHRASES
 from trace_analyzer.report import DeclaredRows, Report
 from trace_analyzer.schema import Column
 from trace_analyzer.sections import DEVICE_LABEL, TEXTS, Section, Shown
-from trace_analyzer.tuning import dataclass
 from trace_analyzer.vocabulary import label
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ A change raises `NotApplicable` where the trace does not determine its effect, o
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from math import inf
 from typing import Annotated
 
@@ -51,7 +51,6 @@ from trace_analyzer.replay.weights import (
     scale_host,
     scale_label,
 )
-from trace_analyzer.tuning import dataclass
 
 GRAPH_LAUNCH_NS = 10_000
 """CPU time of one launch of a CUDA graph."""

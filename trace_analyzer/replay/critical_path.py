@@ -1,6 +1,7 @@
 """Describe the critical path of the replayed device: its stretches with their code, and its parts with speed-up curves."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -32,7 +33,6 @@ from trace_analyzer.schema import (
     Table,
 )
 from trace_analyzer.sections import Section, Shown
-from trace_analyzer.tuning import dataclass
 
 CRITICAL_PATH = Table(
     "critical_path",

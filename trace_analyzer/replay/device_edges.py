@@ -4,6 +4,7 @@ Functions return edges between points of the recording; ``starts[a]`` and ``ends
 """
 
 import itertools
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -24,7 +25,6 @@ from trace_analyzer.replay.recording import (
     by_track,
     median,
 )
-from trace_analyzer.tuning import dataclass
 
 LATENCY_MAX_NS = 100_000
 """Longest launch latency on an empty stream; a longer one includes a wait."""

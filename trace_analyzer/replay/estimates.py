@@ -1,7 +1,7 @@
 """Estimate the effect of each change of the catalogue on the judged device, by its replay."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import field, fields, replace
+from dataclasses import dataclass, field, fields, replace
 
 import polars as pl
 
@@ -15,7 +15,7 @@ from trace_analyzer.report import Check, Confidence, DeviceReport, Predicted, Ve
 from trace_analyzer.schema import DEVICE, F64, I64, STR, Column, Table
 from trace_analyzer.sections import Section, Shown
 from trace_analyzer.thresholds import WORTH_RATIO
-from trace_analyzer.tuning import SMALL_EVENTS, dataclass, return_freed_memory
+from trace_analyzer.tuning import SMALL_EVENTS, return_freed_memory
 from trace_analyzer.units import capitalized, duration, percent
 from trace_analyzer.windows import Judged
 

@@ -4,7 +4,7 @@ A point is the start or end of an activity, of a runtime call, or of a thread's 
 that every edge leads forward and one pass over the points replays the recording.
 """
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -24,7 +24,6 @@ from trace_analyzer.replay.recording import (
     is_any,
     numbers_from,
 )
-from trace_analyzer.tuning import dataclass
 
 THREAD, CALL, LATENCY, EXECUTION, GAP, WAIT, CONTENTION, RETURN, SPIN, HAND_OVER, QUEUE = range(11)
 EDGES = (

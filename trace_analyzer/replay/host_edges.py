@@ -1,5 +1,7 @@
 """Determine when a host thread continues: after waits for the device, for another thread, or for room in a queue."""
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from trace_analyzer.replay.device_edges import ENQUEUING, Orders, medians
@@ -25,7 +27,6 @@ from trace_analyzer.replay.recording import (
     is_any,
     median,
 )
-from trace_analyzer.tuning import dataclass
 
 CLOCK_NS = 1_000
 """Tolerance between host and device times."""

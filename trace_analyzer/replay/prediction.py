@@ -1,6 +1,7 @@
 """Predict step times under changes, with intervals; refuse traces that cannot be replayed; find the critical path."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cached_property
 from math import hypot, inf
 from typing import Annotated
@@ -37,7 +38,6 @@ from trace_analyzer.replay.weights import (
     measured,
     scale_host,
 )
-from trace_analyzer.tuning import dataclass
 from trace_analyzer.units import percent
 
 MIN_HALF_WIDTH = 0.02

@@ -1,7 +1,7 @@
 """Read a replay's input from a trace into NumPy columns: activities, runtime calls, host threads and steps."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -15,7 +15,6 @@ from trace_analyzer.frames.intervals import innermost, split_by, union
 from trace_analyzer.frames.lookups import factorize, inverse_index, map_unique
 from trace_analyzer.report import Check, DeviceReport
 from trace_analyzer.thresholds import CPU_OPERATOR_NS, HOST_WAIT_NS
-from trace_analyzer.tuning import dataclass
 
 Ints = npt.NDArray[np.int64]
 Kinds = npt.NDArray[np.int8]

@@ -1,6 +1,7 @@
 """Hold the inputs of changes, and define the reasons why a change does not apply."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cached_property
 
 import polars as pl
@@ -9,7 +10,6 @@ from trace_analyzer.catalog.devices import find_device
 from trace_analyzer.replay.graph import Graph
 from trace_analyzer.replay.recording import Analysed, Flags
 from trace_analyzer.replay.weights import Attributes
-from trace_analyzer.tuning import dataclass
 
 
 class NotApplicable(Exception):

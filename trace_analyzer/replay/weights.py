@@ -1,5 +1,6 @@
 """Split the weight of each edge into parts that changes scale, and sum them for a pass."""
 
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -39,7 +40,6 @@ from trace_analyzer.replay.recording import (
     Ints,
     is_any,
 )
-from trace_analyzer.tuning import dataclass
 
 Floats = npt.NDArray[np.float64]
 

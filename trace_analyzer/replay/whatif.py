@@ -6,7 +6,7 @@
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import inf
 from typing import Annotated, Any, Literal
 
@@ -23,7 +23,6 @@ from trace_analyzer.report import Report
 from trace_analyzer.results import Result
 from trace_analyzer.terms import CHANGE_PARTS, PART_OPTION
 from trace_analyzer.thresholds import WORTH_RATIO
-from trace_analyzer.tuning import dataclass
 from trace_analyzer.units import printable
 
 SCHEMA_VERSION = 1

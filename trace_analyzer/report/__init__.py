@@ -4,7 +4,7 @@ The sentence of each field is its description in the JSON Schema and in docs/jso
 """
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -49,7 +49,6 @@ from trace_analyzer.report.verdicts import (
 from trace_analyzer.results import Result
 from trace_analyzer.schema import Table
 from trace_analyzer.sections import Section
-from trace_analyzer.tuning import dataclass
 
 if TYPE_CHECKING:
     from trace_analyzer.explain.explanation import Explanation

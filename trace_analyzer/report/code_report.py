@@ -1,10 +1,10 @@
 """Describe recommended changes, and the code that keeps devices waiting."""
 
+from dataclasses import dataclass
 from typing import Annotated
 
 from trace_analyzer.field_types import Amount, IdleCause, Quantity
 from trace_analyzer.sections import Section, Shown
-from trace_analyzer.tuning import dataclass
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,9 @@
 """Show devices next to each other: how busy each is, how much of its work is linked, and how far the CPU runs ahead."""
 
+from dataclasses import dataclass
+
 from trace_analyzer.report.device_report import DeviceReport
 from trace_analyzer.sections import WHOLE_TRACE, Longest, Section, Shown
-from trace_analyzer.tuning import dataclass
 
 DEVICES_SECTION = Section(
     "Work and run-ahead by device",

@@ -1,6 +1,7 @@
 """Describe one device over the whole trace."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from trace_analyzer.field_types import (
@@ -18,7 +19,6 @@ from trace_analyzer.field_types import (
 )
 from trace_analyzer.report.trace_info import Withheld
 from trace_analyzer.sections import WHOLE_TRACE, Longest, Section, Shown
-from trace_analyzer.tuning import dataclass
 
 
 @dataclass(frozen=True)

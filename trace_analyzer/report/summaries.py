@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from itertools import groupby
 from typing import Any
 
@@ -10,7 +10,6 @@ from trace_analyzer.field_types import DeviceIndex
 from trace_analyzer.report.device_report import DeviceReport
 from trace_analyzer.report.verdicts import StepReport, Verdict
 from trace_analyzer.sections import Section, Shown
-from trace_analyzer.tuning import dataclass
 from trace_analyzer.vocabulary import PARTS, WORK
 
 

@@ -1,10 +1,10 @@
 """Describe the file, its checks and the metrics that they withhold; fields have the sentences of the JSON report."""
 
+from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from trace_analyzer.field_types import Amount, CheckStatus, DecimalText, DeviceIndex, Quantity
 from trace_analyzer.run_metadata import RunMetadata
-from trace_analyzer.tuning import dataclass
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """Describe what limits the workload, with evidence and confidence."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from trace_analyzer.field_types import (
@@ -16,7 +17,6 @@ from trace_analyzer.field_types import (
     Value,
 )
 from trace_analyzer.sections import Section, Shown
-from trace_analyzer.tuning import dataclass
 
 
 @dataclass(frozen=True)

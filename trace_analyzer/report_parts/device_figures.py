@@ -1,7 +1,7 @@
 """Aggregate the figures of each device over the whole trace."""
 
 from collections.abc import Mapping
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import polars as pl
@@ -31,7 +31,6 @@ from trace_analyzer.report import (
     WorkCoverage,
 )
 from trace_analyzer.report_parts.attained import attained, with_attained
-from trace_analyzer.tuning import dataclass
 from trace_analyzer.vocabulary import EARLIER_WORK, IDLE_CAUSES, PARTS
 from trace_analyzer.windows import device_id
 

@@ -1,6 +1,7 @@
 """Collect the notes on a trace."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import polars as pl
 
@@ -15,7 +16,6 @@ from trace_analyzer.notes import Note
 from trace_analyzer.report import (
     DeviceReport,
 )
-from trace_analyzer.tuning import dataclass
 from trace_analyzer.units import percent, visible
 from trace_analyzer.windows import MAX_DEVICES, device_ids
 

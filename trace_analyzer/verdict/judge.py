@@ -1,12 +1,12 @@
 """Judge a partition: its regime, runner-up and cause, with the profiler's overhead and without, and how close its kernels come to their roof."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from trace_analyzer import thresholds as t
 from trace_analyzer.analyses.profiler_overhead import ProfilerOverhead
 from trace_analyzer.findings import DeviceFindings, Findings
 from trace_analyzer.report import BoundShare, Debiased, Evidence, Regime, Shares
-from trace_analyzer.tuning import dataclass
 from trace_analyzer.units import counted, duration, percent
 from trace_analyzer.vocabulary import EARLIER_WORK, HOST_CAUSES, IDLE_CAUSES, PARTS, REGIMES, WORK
 

@@ -1,7 +1,7 @@
 """Judge each step by its own partition."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
+from dataclasses import dataclass, fields
 
 import polars as pl
 
@@ -13,7 +13,6 @@ from trace_analyzer.analyses.steps import STEPS
 from trace_analyzer.findings import DeviceFindings, Findings, StepFindings, WindowSources, bound_shares, ordered
 from trace_analyzer.frames.intervals import filter_inside
 from trace_analyzer.report import Confidence, Debiased, Regime, Window
-from trace_analyzer.tuning import dataclass
 from trace_analyzer.units import count, duration, percent
 from trace_analyzer.verdict.decide import confidence_of, headline_of, is_undecided, withheld_inputs
 from trace_analyzer.verdict.judge import Judgement, debiased, judge

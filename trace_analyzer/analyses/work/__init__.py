@@ -7,6 +7,8 @@ is read once with its stored size, and every output is written once. There is on
 shared code.
 """
 
+from dataclasses import dataclass
+
 from trace_analyzer.analyses.work import (
     attention,
     autograd_functions,
@@ -31,7 +33,6 @@ from trace_analyzer.analyses.work import (
     vendor_tensorrt,
 )
 from trace_analyzer.analyses.work.calls import Formula, Malformed, Record, Unrecorded, Work, call_of
-from trace_analyzer.tuning import dataclass
 
 MATMUL_FORMULAS: dict[str, Formula] = (
     matmuls.FORMULAS

@@ -6,6 +6,7 @@ counter, the softmax is left out.
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from math import prod
 
 from trace_analyzer.analyses.work.calls import (
@@ -19,7 +20,6 @@ from trace_analyzer.analyses.work.calls import (
     require,
     total_bytes,
 )
-from trace_analyzer.tuning import dataclass
 
 
 @dataclass(frozen=True)

@@ -7,12 +7,10 @@ A formula reads a `Call` and returns a `Work`, or raises: `Unrecorded` when the 
 import json
 import re
 from collections.abc import Callable
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
 from typing import Any, NamedTuple
-
-from trace_analyzer.tuning import dataclass
 
 Shape = tuple[int, ...]
 

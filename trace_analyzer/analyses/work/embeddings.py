@@ -6,6 +6,8 @@ updates the rows (`fbgemm_gpu/codegen/training`). Traffic is counted as in FBGEM
 times indices.
 """
 
+from dataclasses import dataclass
+
 from trace_analyzer.analyses.work.calls import (
     FLOAT32,
     Call,
@@ -18,7 +20,6 @@ from trace_analyzer.analyses.work.calls import (
     tensor_of,
     total_bytes,
 )
-from trace_analyzer.tuning import dataclass
 
 LOOKUP = "fbgemm::split_embedding_codegen_lookup_"
 LOOKUP_BACKWARD = (

@@ -4,6 +4,8 @@ FLOP per output element follow from the function's definition, where every addit
 comparison and elementary function (exp, tanh, erf, ...) counts as one.
 """
 
+from dataclasses import dataclass
+
 from trace_analyzer.analyses.work.calls import (
     BOOL,
     Call,
@@ -20,7 +22,6 @@ from trace_analyzer.analyses.work.calls import (
     total_bytes,
 )
 from trace_analyzer.analyses.work.matmuls import broadcast
-from trace_analyzer.tuning import dataclass
 
 
 @dataclass(frozen=True)

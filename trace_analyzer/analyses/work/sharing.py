@@ -1,5 +1,7 @@
 """Share the work of operator calls among their kernels."""
 
+from dataclasses import dataclass
+
 import polars as pl
 
 from trace_analyzer.analyses.host import Host
@@ -11,7 +13,6 @@ from trace_analyzer.frames.intervals import innermost, lookup_at
 from trace_analyzer.frames.lookups import factorize, lookup, lookup_inner, map_unique, sum_by_group
 from trace_analyzer.ingest.trace import Trace
 from trace_analyzer.notes import Note
-from trace_analyzer.tuning import dataclass
 from trace_analyzer.units import counted
 
 INPUTS = ("input_dims", "input_types", "input_strides", "concrete_inputs")

@@ -9,6 +9,7 @@ import base64
 import json
 import zlib
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,6 @@ import numpy.typing as npt
 import polars as pl
 
 from trace_analyzer.render.html.inert import inert
-from trace_analyzer.tuning import dataclass
 
 _LENGTH_BYTES = 4
 _RAW_DEFLATE = -15

@@ -1,6 +1,7 @@
 """Draw the charts as independent Bokeh documents for the page, in its colours and without code."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,6 @@ from trace_analyzer.render.charts import CHARTS, Axis, Chart
 from trace_analyzer.render.html.bokeh_models import Model, column, constant, data_source, document, glyphs
 from trace_analyzer.render.palette import palette
 from trace_analyzer.report import Report
-from trace_analyzer.tuning import dataclass
 
 _FONT = "system-ui, sans-serif"
 

@@ -1,5 +1,7 @@
 """Encode the trees of table `stacks` for the flame graph, limited to what a screen can show."""
 
+from dataclasses import dataclass
+
 import polars as pl
 
 from trace_analyzer.render.html import codec
@@ -7,7 +9,6 @@ from trace_analyzer.render.html.labels import short_name
 from trace_analyzer.render.html.packages import frame_label, packages
 from trace_analyzer.render.html.timeline_rows import MODULE_PREFIX
 from trace_analyzer.report import Report
-from trace_analyzer.tuning import dataclass
 from trace_analyzer.vocabulary import PARTS
 
 MOST_NODES = 3000

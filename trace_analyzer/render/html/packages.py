@@ -1,13 +1,13 @@
 """Colour Python frames by their package, the program's own files first."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import polars as pl
 
 from trace_analyzer.analyses.frame_packages import frame_packages, frames_by_package
 from trace_analyzer.catalog.code import FRAME
 from trace_analyzer.report import Report
-from trace_analyzer.tuning import dataclass
 
 COLOURED = 7
 """Number of packages with their own colour: ``--k-py-1`` and so on in assets/palette.css."""

@@ -7,7 +7,7 @@ table of the report and the number of rows left out, which the page shows.
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -20,7 +20,6 @@ from trace_analyzer.render.kernel_labels import distinguishing_arguments
 from trace_analyzer.render.layout import column_widths
 from trace_analyzer.render.row_phrases import PHRASES
 from trace_analyzer.sections import TEXTS, Form
-from trace_analyzer.tuning import dataclass
 from trace_analyzer.vocabulary import label
 
 MOST_ROWS = 100

@@ -1,11 +1,12 @@
 """Choose what a report leaves out when its file must be small: Python frames first, details before events."""
 
+from dataclasses import dataclass
+
 import polars as pl
 
 from trace_analyzer import units
 from trace_analyzer.render.html.timeline_rows import IS_MODULE
 from trace_analyzer.report import Report
-from trace_analyzer.tuning import dataclass
 
 
 @dataclass(frozen=True)

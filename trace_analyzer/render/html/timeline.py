@@ -6,7 +6,7 @@ and sorted by start. In the columns, activities come first, then the devices' ot
 
 from bisect import bisect_left
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +21,6 @@ from trace_analyzer.render.html.packages import NO_PACKAGES, Packages, frame_lab
 from trace_analyzer.render.html.thinning import EVERYTHING, LADDER, Thinning, kept
 from trace_analyzer.render.html.timeline_rows import MODULE_PREFIX, TrackEvents, device_labels, track_events
 from trace_analyzer.report import Report
-from trace_analyzer.tuning import dataclass
 
 ACTIVITY_TEXTS = ("bucket", "bound", "operator", "dtype", "grid", "block")
 OPERATOR_TEXTS = ("input_dims", "input_types", "collective", "message_dtype", "call_stack")

@@ -1,13 +1,13 @@
 """Build the timeline's tracks, each with one kind of event on one device or host thread, in the order of display."""
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 
 import polars as pl
 
 from trace_analyzer.analyses.thread_order import titled_threads
 from trace_analyzer.render.html.packages import packages
 from trace_analyzer.report import Report
-from trace_analyzer.tuning import dataclass
 
 _FAMILIES = {
     "annotation": "annotations",

@@ -4,7 +4,7 @@
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import PurePath
 
 import polars as pl
@@ -32,7 +32,6 @@ from trace_analyzer.report.summaries import part_shares, step_strips
 from trace_analyzer.report.worth import is_recording_worth_a_line
 from trace_analyzer.run_metadata import RunMetadata
 from trace_analyzer.sections import Section
-from trace_analyzer.tuning import dataclass
 from trace_analyzer.vocabulary import WORK, Term, check_label, part_term
 
 GRAVITY: tuple[CheckStatus, ...] = ("ok", "warn", "fail")
