@@ -19,7 +19,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests"), str(ROOT / "sample_traces")]
 
 from compare_sides import Program, Times, is_found, joined, splits, times_of  # noqa: E402
 
-from trace_analyzer.compare.comparison import compare_profiles  # noqa: E402
+from trace_analyzer.compare.decomposition import compare_profiles  # noqa: E402
 from trace_analyzer.compare.profiles import Profile, profile_of  # noqa: E402
 from trace_analyzer.pipeline import analyze  # noqa: E402
 

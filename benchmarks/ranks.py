@@ -26,11 +26,15 @@ from made_ranks import MS, job, summary  # noqa: E402
 
 from trace_analyzer.ingest import load  # noqa: E402
 from trace_analyzer.pipeline import report_of  # noqa: E402
-from trace_analyzer.ranks.groups import RankGroup  # noqa: E402
 from trace_analyzer.ranks.job import judge  # noqa: E402
+from trace_analyzer.ranks.recording import summary_of  # noqa: E402
 from trace_analyzer.ranks.store import Store  # noqa: E402
-from trace_analyzer.ranks.summary import RankSummary, summary_of, to_bytes  # noqa: E402
-from trace_analyzer.ranks.tables import WORK  # noqa: E402
+from trace_analyzer.ranks.summary import (  # noqa: E402
+    WORK,
+    RankGroup,
+    RankSummary,
+    to_bytes,
+)
 
 STEPS, LINES, VARIANTS = 10, 60, 32
 SIZES = ("8x400", "64x400", "1024x400", "10000x400", "10000x2000")

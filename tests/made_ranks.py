@@ -13,9 +13,7 @@ from typing import Any
 
 import polars as pl
 
-from trace_analyzer.ranks.groups import RankGroup
-from trace_analyzer.ranks.summary import RankSummary, to_bytes
-from trace_analyzer.ranks.tables import COLLECTIVES, PARTS, STEPS
+from trace_analyzer.ranks.summary import COLLECTIVES, PARTS, STEPS, RankGroup, RankSummary, to_bytes
 from trace_analyzer.schema import typed
 
 MS = 1_000_000

@@ -10,9 +10,10 @@ from typing import Any
 from jsonschema import Draft202012Validator
 
 from trace_analyzer.checks import of_device
-from trace_analyzer.compare import baselines
-from trace_analyzer.compare.comparison import Comparison, compare_profiles
+from trace_analyzer.compare.comparison import Comparison
+from trace_analyzer.compare.decomposition import compare_profiles
 from trace_analyzer.compare.profiles import profile_of
+from trace_analyzer.compare.sides import baseline_json, read_baseline
 from trace_analyzer.errors import InputError
 from trace_analyzer.pipeline import analyze
 from trace_analyzer.render.html.timeline import payload, timeline_columns
@@ -71,7 +72,7 @@ def check_comparison(report: Report) -> None:
     profile = profile_of(report)
     again = profile
     if not profile.facts.withheld and profile.total_ns:
-        again = baselines.read(Path("b"), json.loads(baselines.to_json(profile), parse_constant=_refuse))
+        again = read_baseline(Path("b"), json.loads(baseline_json(profile), parse_constant=_refuse))
     for other in (profile, again):
         result = compare_profiles(profile, other)
         document = json.loads(result.to_json(), parse_constant=_refuse)

@@ -18,13 +18,12 @@ from simulator import Kernel, Simulation, Stream, Tensor, Thread
 from tiers import examples
 
 from trace_analyzer.cli import main
-from trace_analyzer.compare import baselines
 from trace_analyzer.compare.api import compare
 from trace_analyzer.compare.comparison import Comparison
-from trace_analyzer.compare.decomposition import split
-from trace_analyzer.compare.differences import paired_calls
+from trace_analyzer.compare.decomposition import paired_calls, split
 from trace_analyzer.compare.gates import Gate, held, refusal
 from trace_analyzer.compare.profiles import Profile, in_parts, profile_of
+from trace_analyzer.compare.sides import baseline_json, profile_from
 from trace_analyzer.errors import InputError, UsageError
 from trace_analyzer.pipeline import analyze
 from trace_analyzer.report import Report
@@ -220,7 +219,7 @@ def test_several_devices_in_one_trace() -> None:
     moved = compare(on_two_devices(300_000), on_two_devices(600_000))
     assert any("Device 0 of before is compared with device 1 of after" in note for note in moved.notes)
     assert not compared(BASE, BASE).devices
-    kept = baselines.profile_from(json.loads(baselines.to_json(profile_of(on_two_devices(300_000)))))
+    kept = profile_from(json.loads(baseline_json(profile_of(on_two_devices(300_000)))))
     assert compare(kept, on_two_devices(390_000)).devices == result.devices
 
 
@@ -372,7 +371,7 @@ def test_edited_reports_are_bad_input(tmp_path: Path, place: tuple[str, ...], va
 )
 def test_edited_baselines_are_bad_input(tmp_path: Path, place: tuple[str, ...], value: object) -> None:
     path = tmp_path / "baseline.json"
-    path.write_text(edited(baselines.to_json(profile_of(report(BASE))), place, value))
+    path.write_text(edited(baseline_json(profile_of(report(BASE))), place, value))
     with pytest.raises(InputError):
         compare(path, report(BASE))
 
@@ -479,7 +478,7 @@ def test_the_page(tmp_path: Path) -> None:
     assert name not in page
     assert "static/extensions" not in page, "the page asks for files of an extension of Bokeh"
     assert "prefers-color-scheme" in page
-    (tmp_path / "kept.json").write_text(baselines.to_json(profile_of(report(BASE))))
+    (tmp_path / "kept.json").write_text(baseline_json(profile_of(report(BASE))))
     kept = compare(tmp_path / "kept.json", report(BASE)).to_html(tmp_path / "other.html").read_text()
     assert "<h2>Timelines</h2>" not in kept
 
@@ -516,7 +515,7 @@ def test_predictions_outlive_saving(tmp_path: Path) -> None:
     host_bound = Program(mm_ns=4_000, norm_ns=4_000, add_ns=4_000, host_ns=60_000, loading_ns=3_000_000)
     own = profile_of(report(host_bound)).facts.advice
     (tmp_path / "report.json").write_text(report(host_bound).to_json())
-    (tmp_path / "baseline.json").write_text(baselines.to_json(profile_of(report(host_bound))))
+    (tmp_path / "baseline.json").write_text(baseline_json(profile_of(report(host_bound))))
     assert any(item.predicted_ratio is not None for item in own)
     for name in ("report.json", "baseline.json"):
         kept = compare(tmp_path / name, report(host_bound)).sides[0].facts.advice

@@ -9,11 +9,11 @@ import polars as pl
 import pytest
 from compare_sides import Program
 
-from trace_analyzer.compare import baselines
 from trace_analyzer.compare.api import compare
 from trace_analyzer.compare.comparison import Comparison, Line, MatchedRatio, Side
 from trace_analyzer.compare.phrasing import change
 from trace_analyzer.compare.profiles import Profile, merged, profile_of
+from trace_analyzer.compare.sides import baseline_json
 from trace_analyzer.errors import InputError
 from trace_analyzer.pipeline import analyze
 
@@ -83,7 +83,7 @@ def test_a_step_too_few_has_no_interval() -> None:
 @pytest.mark.parametrize("length", [200, 3000])
 def test_a_baseline_that_breaks_off_is_called_damaged(tmp_path: Path, length: int) -> None:
     path = tmp_path / "baseline.json"
-    path.write_text(baselines.to_json(profile(BASE))[:length])
+    path.write_text(baseline_json(profile(BASE))[:length])
     with pytest.raises(InputError, match=r"a damaged baseline .*save it again"):
         compare(path, profile(BASE))
 

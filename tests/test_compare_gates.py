@@ -10,7 +10,7 @@ from compare_sides import Program
 
 from trace_analyzer.cli.compare import bound
 from trace_analyzer.compare import gates
-from trace_analyzer.compare.comparison import compare_profiles
+from trace_analyzer.compare.decomposition import compare_profiles
 from trace_analyzer.compare.gates import Gate
 from trace_analyzer.compare.profiles import Profile, profile_of
 from trace_analyzer.pipeline import analyze

@@ -11,10 +11,9 @@ import pytest
 from kineto import A100, annotation, launched, op, trace_bytes
 
 from trace_analyzer.catalog.calibration import Calibration, CopyRate, MatmulRate, SweepPoint, read_calibration
-from trace_analyzer.compare import baselines
-from trace_analyzer.compare.comparison import compare_profiles
+from trace_analyzer.compare.decomposition import compare_profiles
 from trace_analyzer.compare.profiles import Profile, profile_of
-from trace_analyzer.compare.sides import profile_side
+from trace_analyzer.compare.sides import baseline_json, profile_side, read_baseline
 from trace_analyzer.errors import InputError, UsageError
 from trace_analyzer.pipeline import analyze
 from trace_analyzer.report import Report
@@ -94,8 +93,8 @@ def compared(side: Profile, other: Profile) -> None:
 
 @pytest.mark.parametrize("count", [15, pytest.param(300, marks=pytest.mark.slow)])
 def test_an_edited_baseline(profile: Profile, count: int) -> None:
-    document = json.loads(baselines.to_json(profile))
-    sides = [read_or_refused(baselines.read, Path("b.json"), edit) for edit in edits(document, count)]
+    document = json.loads(baseline_json(profile))
+    sides = [read_or_refused(read_baseline, Path("b.json"), edit) for edit in edits(document, count)]
     for side in filter(None, sides):
         compared(side, profile)
         compared(profile, side)
@@ -121,9 +120,9 @@ def test_an_edited_baseline(profile: Profile, count: int) -> None:
     ids=str,
 )
 def test_a_baseline_that_cannot_be(profile: Profile, place: tuple[Any, ...], value: Any) -> None:
-    document = edited(json.loads(baselines.to_json(profile)), place, value)
+    document = edited(json.loads(baseline_json(profile)), place, value)
     with pytest.raises(InputError, match="damaged baseline") as refused:
-        baselines.read(Path("b.json"), document)
+        read_baseline(Path("b.json"), document)
     assert "isinstance" not in str(refused.value)
 
 

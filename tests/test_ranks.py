@@ -21,16 +21,13 @@ from tiers import examples
 
 from trace_analyzer.errors import InputError
 from trace_analyzer.ingest.trace import Header
-from trace_analyzer.ranks import columns, html, map_rows
-from trace_analyzer.ranks import roles as role_module
-from trace_analyzer.ranks.groups import group_of, packed, unpacked
+from trace_analyzer.ranks import html, map_rows
+from trace_analyzer.ranks.files import files_of, rank_in_name, rank_of
 from trace_analyzer.ranks.job import JobReport, judge
-from trace_analyzer.ranks.joining import joined
-from trace_analyzer.ranks.names import rank_in_name, rank_of
-from trace_analyzer.ranks.slowdown import slowdown
-from trace_analyzer.ranks.sources import files_of
-from trace_analyzer.ranks.spool import Sample
-from trace_analyzer.ranks.summary import RankSummary, exposed_pieces, from_bytes, summarize, to_bytes
+from trace_analyzer.ranks.joining import Sample, joined
+from trace_analyzer.ranks.recording import exposed_pieces, group_of, summarize
+from trace_analyzer.ranks.stragglers import imbalance, roles, slowdown
+from trace_analyzer.ranks.summary import RankSummary, from_bytes, packed, ranks_of, runs_of, to_bytes, unpacked
 from trace_analyzer.ranks.waits import Lateness, _Grid
 from trace_analyzer.schema import typed
 from trace_analyzer.type_schemas import result_schema
@@ -170,10 +167,10 @@ def test_pipeline_stages_have_roles_of_their_own() -> None:
 
     columns = ["rank", "kind", "category", "operator", "count", "step_ns"]
     rows = [row for rank in range(8) for row in calls(rank, rank // 4)]
-    assert role_module.roles(pl.DataFrame(rows, schema=columns, orient="row")) == {r: "AB"[r // 4] for r in range(8)}
+    assert roles(pl.DataFrame(rows, schema=columns, orient="row")) == {r: "AB"[r // 4] for r in range(8)}
     # A rank of which a call in fifty was lost has peers all the same.
     many = [(r, "kernel", "gemm", f"op{i}", 1.0, 1e6) for r in range(4) for i in range(50) if (r, i) != (3, 9)]
-    assert set(role_module.roles(pl.DataFrame(many, schema=columns, orient="row")).values()) == {"A"}
+    assert set(roles(pl.DataFrame(many, schema=columns, orient="row")).values()) == {"A"}
 
 
 def gpipe(stages: int, microbatches: int, pipelines: int, late: int | None = None) -> list[tuple[str, Any]]:
@@ -302,7 +299,7 @@ def test_imbalance_names_the_operator_and_its_longest_rank() -> None:
     columns = ["rank", "kind", "category", "operator", "count", "step_ns"]
     rows = [(rank, "kernel", "gemm", "experts", 1.0, 9e6 if rank == 3 else 3e6) for rank in range(4)]
     roles = pl.DataFrame({"rank": list(range(4)), "role": ["A"] * 4})
-    (row,) = role_module.imbalance(pl.DataFrame(rows, schema=columns, orient="row"), roles, 1e5).to_dicts()
+    (row,) = imbalance(pl.DataFrame(rows, schema=columns, orient="row"), roles, 1e5).to_dicts()
     assert (row["operator"], row["max_rank"], row["mean_ns"], row["ratio"]) == ("experts", 3, 4.5e6, 0.5)
 
 
@@ -467,8 +464,8 @@ def test_exposed_pieces() -> None:
 @given(st.lists(st.integers(0, 3_000), unique=True, max_size=30))
 @settings(max_examples=examples(100))
 def test_ranks_are_packed_without_loss(ranks: list[int]) -> None:
-    assert unpacked(packed(ranks)) == tuple(ranks)
-    assert packed(range(0, 4096, 8)) == [[0, 8, 512]]
+    assert ranks_of(runs_of(ranks)) == tuple(ranks)
+    assert runs_of(range(0, 4096, 8)) == [[0, 8, 512]]
 
 
 @pytest.mark.parametrize(
@@ -705,9 +702,9 @@ _CELLS = st.fixed_dictionaries(
 def test_columns_come_back_as_they_were(rows: list[dict[str, Any]]) -> None:
     schema = {"small": pl.Int64(), "flag": pl.Boolean(), "text": pl.String(), "share": pl.Float64()}
     frame = pl.DataFrame(rows, schema=schema)
-    description, content = columns.packed(frame)
+    description, content = packed(frame)
     described = json.loads(json.dumps(description))
-    back, sizes = columns.unpacked([(described, memoryview(content + b"more"))] * 2, schema)
+    back, sizes = unpacked([(described, memoryview(content + b"more"))] * 2, schema)
     assert typed(back, schema).equals(pl.concat([frame, frame]))
     assert sizes == [len(content)] * 2
 

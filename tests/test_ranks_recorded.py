@@ -11,8 +11,8 @@ from conftest import CORPUS, corpus_rows
 
 import trace_analyzer as ta
 from trace_analyzer.ingest import load
-from trace_analyzer.ranks.hosts_only import collectives_of, steps_of, with_exposed
-from trace_analyzer.ranks.summary import from_bytes, summarize
+from trace_analyzer.ranks.recording import collectives_of, steps_of, summarize, with_exposed
+from trace_analyzer.ranks.summary import from_bytes
 
 ROOT = Path(__file__).resolve().parents[1]
 LATE, DELAY_S, STEPS = 2, 0.4, 5

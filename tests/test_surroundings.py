@@ -294,7 +294,7 @@ sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
         ("report = ta.analyze('t.json')", "ta.whatif(report)", 42),
         ("result = ta.compare('t.json', 't.json')", "result.to_html('x.html')", 42),
         ("from trace_analyzer.compare.profiles import profile_of; side = profile_of(ta.analyze('t.json'))",
-         "from trace_analyzer.compare.comparison import compare_profiles; compare_profiles(side, side)", 42),
+         "from trace_analyzer.compare.decomposition import compare_profiles; compare_profiles(side, side)", 42),
         ("result = ta.compare('t.json', 't.json')", "result.to_json(), result.summary()", 0),
         ("result = ta.whatif('t.json')", "result.to_json(), result.summary()", 0),
         ("report = ta.analyze('t.json')", "report.to_json()", 0),

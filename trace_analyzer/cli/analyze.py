@@ -334,7 +334,7 @@ def _analysed(trace: str, choices: Mapping[str, Any]) -> "Report":
 
         result = report_of(loaded, Options(**options), progress, capture=captured)
     if summary:
-        from trace_analyzer.ranks.summary import write_summary
+        from trace_analyzer.ranks.recording import write_summary
 
         write_summary(loaded, result, Path(summary))
     return result

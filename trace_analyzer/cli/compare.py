@@ -95,14 +95,14 @@ def baseline() -> None:
 def save(source: str, file: str, **reading: Any) -> int:
     """Save TRACE (or a folder or pattern of recordings) as a JSON baseline in FILE."""
     tuning.limit_threads(source)
-    from trace_analyzer.compare import baselines
+    from trace_analyzer.compare.sides import baseline_json
 
     outputs.check_writable(Path(file), source, "FILE")
     with Progress() as progress:
         profile = read_side(source, reading, progress)
     if profile.facts.withheld or not profile.total_ns:
         raise UsageError(f"{source}: no baseline can be made of it: {profile.facts.withheld or 'no device worked'}")
-    write_text(Path(file), baselines.to_json(profile))
+    write_text(Path(file), baseline_json(profile))
     outputs.complain(f"baseline: {file}")
     return 0
 
@@ -184,7 +184,7 @@ def paths_of(profiles: Iterable["Profile"]) -> list[str]:
 def _finish(before: "Profile", after: "Profile", results: Results, gates: tuple["Gate", ...]) -> int:
     """Compare, write the outputs, and check the gates; return the exit code."""
     from trace_analyzer.compare import gates as bounds
-    from trace_analyzer.compare.comparison import compare_profiles
+    from trace_analyzer.compare.decomposition import compare_profiles
 
     compared = compare_profiles(before, after)
     result, shown = outputs.redacted(compared, paths_of((before, after)), results.is_redacted)

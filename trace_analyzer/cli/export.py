@@ -44,8 +44,7 @@ def export(trace: str, perfetto: str, before: str | None, force: bool, **reading
         report = read_report(trace, reading, progress)
         differences = None
         if before is not None:
-            from trace_analyzer.compare.comparison import compare_profiles
-            from trace_analyzer.compare.differences import differing_intervals
+            from trace_analyzer.compare.decomposition import compare_profiles, differing_intervals
             from trace_analyzer.compare.profiles import profile_of
 
             result = compare_profiles(read_side(before, reading, progress), profile_of(report))

@@ -3,7 +3,8 @@
 from functools import partial
 from typing import Any
 
-from trace_analyzer.compare.comparison import Comparison, compare_profiles
+from trace_analyzer.compare.comparison import Comparison
+from trace_analyzer.compare.decomposition import compare_profiles
 from trace_analyzer.compare.scaling import Scaling, scale_profiles
 from trace_analyzer.compare.sides import SideSource, profile_side
 from trace_analyzer.pipeline import analyze

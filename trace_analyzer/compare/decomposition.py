@@ -1,8 +1,264 @@
-"""Split the difference of each match exactly into the effect of the number of calls and the effect of their time."""
+"""Compare two sides: match their work, and split the difference of their steps into lines without remainder."""
 
+from dataclasses import replace
 from fractions import Fraction
 
 import polars as pl
+
+from trace_analyzer import forks
+from trace_analyzer.compare import judgement, matching, statistics
+from trace_analyzer.compare.adjustment import step_difference
+from trace_analyzer.compare.comparison import SCHEMA_VERSION, Bar, Comparison, DeviceChange, Line, MatchedRatio, Side
+from trace_analyzer.compare.judgement import kept_promises
+from trace_analyzer.compare.phrasing import bar_label, headline, notes, scale_of, signed
+from trace_analyzer.compare.profiles import Profile, categories, in_parts
+from trace_analyzer.compare.statistics import FLOOR_RATIO, against_chance
+from trace_analyzer.frames.intervals import coalesce
+from trace_analyzer.report import Report
+from trace_analyzer.version import tool_version
+
+
+def compare_profiles(before: Profile, after: Profile) -> Comparison:
+    """Compare two sides from their profiles. Raises ``ForkedError`` where Polars would hang."""
+    forks.check()
+    reason = judgement.refusal(before, after)
+    if reason:
+        return _refused(reason, before, after)
+    if "parts" in (before.detail, after.detail):
+        before, after = in_parts(before), in_parts(after)
+    unit = judgement.unit_of_work(before, after) if before.detail == "calls" else None
+    if before.has_steps != after.has_steps and unit is None:
+        bare = "before" if after.has_steps else "after"
+        return _refused(
+            f"{bare} has no steps, and its calls do not tell how many steps of the other side it holds; call prof.step()",
+            before,
+            after,
+        )
+    if unit is not None and unit > 1:
+        after = after.divided(unit)
+    elif unit is not None and unit < -1:
+        before = before.divided(-unit)
+    return _compared(before, after, unit or 1)
+
+
+def _refused(reason: str, before: Profile, after: Profile) -> Comparison:
+    """Return a comparison without results, only with the reason."""
+    sides = [_side(side) if side.steps else None for side in (before, after)]
+    return Comparison(
+        SCHEMA_VERSION,
+        tool_version(),
+        "refused",
+        reason,
+        f"Not compared: {reason.rstrip('.')}.",
+        None,
+        None,
+        sides[0],
+        sides[1],
+    )
+
+
+def _compared(before: Profile, after: Profile, unit: int) -> Comparison:
+    table = with_split(matching.matches(before, after), before.steps, after.steps)
+    matched = _matched_ratio(table)
+    alike = judgement.likeness(before, after)
+    are_calls_known = before.detail == "calls"
+    same_work = judgement.is_same_work(matched.call, before, after) if are_calls_known else None
+    same_program = judgement.is_same_program(same_work, alike) if same_work is not None else None
+    floor = statistics.FLOOR_RATIO * before.total_ns / before.steps
+    whole, adjustment = step_difference(before, after, floor=floor)
+    result = Comparison(
+        schema_version=SCHEMA_VERSION,
+        tool_version=tool_version(),
+        status="ok",
+        reason=None,
+        headline="",
+        same_work=same_work,
+        same_program=same_program,
+        before=_side(before),
+        after=_side(after),
+        difference_ns=whole.value,
+        interval_ns=whole.interval,
+        significant=whole.significant,
+        detectable_ns=whole.detectable,
+        adjustment=adjustment,
+        are_recordings_units=before.are_recordings_units and after.are_recordings_units,
+        unit_of_work=unit,
+        matched_ratio=matched,
+        likeness=alike if are_calls_known else None,
+        input_changes=judgement.input_changes(before, after) if same_program and matched.call < 1 else (),
+        waterfall=_waterfalls(table, before, after, floor),
+        lines=_lines(table, before, after, floor),
+        promises=kept_promises(before, after, table) if same_work else (),
+        devices=_devices(before, after),
+        matches=table,
+        sides=(before, after),
+    )
+    return replace(result, headline=headline(result), notes=notes(result))
+
+
+def _side(side: Profile) -> Side:
+    return Side(
+        path=side.path,
+        recordings=len(side.recordings),
+        steps=side.steps,
+        total_ns=side.total_ns,
+        step_ns=side.total_ns / side.steps,
+        verdict=side.facts.regime,
+        cause=side.facts.cause,
+        headline=side.facts.headline,
+        device=side.facts.device_name,
+    )
+
+
+def _devices(before: Profile, after: Profile) -> tuple[DeviceChange, ...]:
+    """Return the steps of all devices, paired by label; the compared device is paired with that of AFTER."""
+    sides = [
+        {
+            item.label: (item.total_ns / n, item.idle_ns / n)
+            for item in side.facts.devices
+            for n in [item.steps * side.unit_of_work]
+        }
+        for side in (before, after)
+    ]
+    nothing = (None, None)
+    return tuple(
+        DeviceChange(label, label in (before.facts.device, after.facts.device), one[0], other[0], one[1], other[1])
+        for label in dict.fromkeys([*sides[0], *sides[1]])
+        for one, other in [(sides[0].get(label, nothing), sides[1].get(label, nothing))]
+    )
+
+
+def _matched_ratio(table: pl.DataFrame) -> MatchedRatio:
+    """Return the matched shares of kernel time by level; of all device work where no kernel took time."""
+    work = table.filter(pl.col("kind") != "idle")
+    kernels = work.filter(pl.col("kind") != "copy")
+    sides = ["before_total_ns", "after_total_ns"]
+    if 0 in kernels.select(pl.col(sides).sum()).row(0):
+        kernels = work
+    sums = kernels.select(
+        (pl.col(side).filter(pl.col("level").is_in(levels)).sum() / pl.col(side).sum()).alias(f"{name} {side}")
+        for name, levels in matching.MATCHED.items()
+        for side in sides
+    ).row(0, named=True)
+    return MatchedRatio(**{name: min(sums[f"{name} {side}"] for side in sides) for name in matching.MATCHED})
+
+
+def name_of_match() -> pl.Expr:
+    """Return the expression for the name of a match's line, by its level."""
+    level, category = pl.col("level"), pl.col("category")
+    return (
+        pl.when(pl.col("kind") == "copy")
+        .then(category)
+        .when(level == "outer")
+        .then(pl.coalesce("outer_operator", category))
+        .when(level == "module")
+        .then(pl.coalesce("module", category))
+        .when(level == "kernel")
+        .then(pl.coalesce("kernel", category))
+        .when(level.is_in(["call", "operator", "replay", "innermost", "anywhere"]))
+        .then(pl.coalesce("operator", "kernel", category))
+        .when(level.is_in(["new", "removed"]))
+        .then(pl.coalesce("operator", "kernel", category))
+        .when(level == "group")
+        .then(pl.coalesce("group", category))
+        .otherwise(category)
+        .alias("name")
+    )
+
+
+LINE_KEY = ("kind", "level", "phase", "name", "category")
+"""Columns that identify a line."""
+_SUMS = (
+    "before_total_ns",
+    "after_total_ns",
+    "difference_ns",
+    "by_count_ns",
+    "by_time_ns",
+)
+
+
+def _lines(table: pl.DataFrame, before: Profile, after: Profile, floor: float) -> tuple[Line, ...]:
+    """Sum the matches by kind, level, phase, name and category, largest difference first."""
+    key = list(LINE_KEY)
+    all_known = pl.col("by_hardware_ns").null_count() == 0
+    frame = (
+        table.with_columns(name_of_match())
+        .group_by(key, maintain_order=True)
+        .agg(
+            pl.col(*_SUMS).sum(),
+            *(
+                pl.when(pl.col(c).null_count() == 0).then(pl.col(c).sum()).alias(c)
+                for c in ("before_count", "after_count")
+            ),
+            *(pl.when(all_known).then(pl.col(c).sum()).alias(c) for c in ("by_hardware_ns", "by_software_ns")),
+            pl.when(pl.col("module").n_unique() == 1).then(pl.col("module").first()).alias("module"),
+            pl.col("before_rows", "after_rows").list.explode(),
+        )
+        .sort(pl.col("difference_ns").abs(), *key, descending=[True] + [False] * len(key), nulls_last=True)
+    )
+    tests = against_chance(frame, before, after, floor=floor)
+    rows = frame.drop("before_rows", "after_rows").iter_rows(named=True)
+    return tuple(
+        Line(**row, interval_ns=test.interval, significant=test.significant)
+        for row, test in zip(rows, tests, strict=True)
+    )
+
+
+def _waterfalls(table: pl.DataFrame, before: Profile, after: Profile, floor: float) -> dict[str, tuple[Bar, ...]]:
+    """Sum the difference by cause, group, bucket, operator and module; each sums to the total difference."""
+    is_idle = pl.col("kind") == "idle"
+    work_kind = pl.col("kind").replace({"kernel": "kernels", "copy": "copies"})
+    names = {
+        "cause": pl.when(is_idle).then("category").otherwise(work_kind),
+        "group": pl.when(pl.col("kind") == "kernel").then(pl.coalesce("group", "category")).otherwise("category"),
+        "bucket": pl.col("category"),
+        "operator": pl.when(is_idle)
+        .then(pl.lit("idle"))
+        .otherwise(pl.coalesce("operator", "outer_operator", "category")),
+        "module": pl.when(is_idle).then(pl.lit("idle")).otherwise(pl.col("module").fill_null("outside of modules")),
+    }
+    queries = [
+        _bars(table.lazy(), name, before.steps, after.steps, keeps_kinds=by in ("cause", "group", "bucket"))
+        for by, name in names.items()
+    ]
+    frames = pl.collect_all(queries)
+    return {
+        by: tuple(
+            Bar(**row, interval_ns=test.interval, significant=test.significant)
+            for row, test in zip(
+                frame.drop("before_rows", "after_rows").iter_rows(named=True),
+                against_chance(frame, before, after, floor=floor),
+                strict=True,
+            )
+        )
+        for by, frame in zip(names, frames, strict=True)
+    }
+
+
+def _bars(
+    table: pl.LazyFrame, name: pl.Expr, before_steps: int, after_steps: int, *, keeps_kinds: bool
+) -> pl.LazyFrame:
+    """Return the query for the columns of `Bar`, largest difference first."""
+    is_idle = pl.col("kind") == "idle"
+    kind = (
+        pl.col("kind") if keeps_kinds else pl.when(is_idle).then(pl.lit("idle")).otherwise(pl.lit("work")).alias("kind")
+    )
+    return (
+        table.group_by(name.alias("name"), kind, maintain_order=True)
+        .agg(pl.col(*_SUMS).sum(), pl.col("before_rows", "after_rows").list.explode())
+        .sort(pl.col("difference_ns").abs(), "name", "kind", descending=[True, False, False])
+        .select(
+            "name",
+            "kind",
+            (pl.col("before_total_ns") / before_steps).alias("before_ns"),
+            (pl.col("after_total_ns") / after_steps).alias("after_ns"),
+            "difference_ns",
+            "by_count_ns",
+            "by_time_ns",
+            "before_rows",
+            "after_rows",
+        )
+    )
 
 
 def split(
@@ -55,3 +311,71 @@ def with_split(matches: pl.DataFrame, before_steps: int, after_steps: int) -> pl
         pl.when(is_roofed).then(roof).alias("by_hardware_ns"),
         pl.when(is_roofed).then(change - roof).alias("by_software_ns"),
     )
+
+
+def differing_intervals(report: Report, result: Comparison) -> pl.DataFrame:
+    """Return device, start_ns, end_ns, name: time of AFTER in the bars that differ.
+
+    The names contain the difference per step.
+    """
+    assert result.before is not None
+    scale, unit = scale_of(result.before.step_ns)
+    floor = FLOOR_RATIO * result.before.step_ns
+    names = {
+        bar.name: f"{bar_label(bar)} {signed(bar.difference_ns, scale)} {unit} a step"
+        for bar in result.waterfall["bucket"]
+        if abs(bar.difference_ns) > floor
+    }
+    named = categories(report).with_columns(
+        pl.col("category").replace_strict(names, default=None, return_dtype=pl.String).alias("name")
+    )
+    return coalesce(named.drop_nulls("name").select("device", "start_ns", "end_ns", "name"), ["device"], "name")
+
+
+def parts_of_lines(result: Comparison) -> pl.DataFrame:
+    """Return the parts of each line of work, by module and shapes.
+
+    Columns: `LINE_KEY`, module, shapes, before_ns, after_ns, difference_ns (per step). The parts of a line sum to it;
+    the largest difference comes first. Lines without known modules and shapes have no parts.
+    """
+    assert result.before is not None
+    assert result.after is not None
+    sums = (
+        result.matches.filter(pl.col("kind") != "idle")
+        .with_columns(name_of_match())
+        .group_by(*LINE_KEY, "module", "shapes", maintain_order=True)
+        .agg(
+            (pl.col("before_total_ns").sum() / result.before.steps).alias("before_ns"),
+            (pl.col("after_total_ns").sum() / result.after.steps).alias("after_ns"),
+            pl.col("difference_ns").sum(),
+        )
+    )
+    known = sums.filter(pl.any_horizontal(pl.col("module", "shapes").is_not_null()).any().over(LINE_KEY))
+    return known.sort(
+        pl.col("difference_ns").abs(), "module", "shapes", descending=[True, False, False], nulls_last=True
+    )
+
+
+def paired_calls(before: Report, after: Report, operator: str) -> pl.DataFrame:
+    """Pair the calls of an operator of both reports in order, by phase and module: for example only layer 7 changed.
+
+    Returns phase, module, number (of the call within these), before_ns, after_ns (attributed time) and difference_ns,
+    largest difference first. Phases and modules with different numbers of calls on the sides have no rows.
+    """
+    key = ["phase", "module"]
+    sides = [_calls_in_order(report, operator) for report in (before, after)]
+    sizes = [side.group_by(key).len() for side in sides]
+    equal = sizes[0].join(sizes[1], on=[*key, "len"], how="inner", nulls_equal=True).select(key)
+    paired = sides[0].join(sides[1], on=[*key, "number"], how="inner", nulls_equal=True, suffix="_after")
+    return (
+        paired.join(equal, on=key, how="semi", nulls_equal=True)
+        .select(*key, "number", pl.col("total_ns").alias("before_ns"), pl.col("total_ns_after").alias("after_ns"))
+        .with_columns((pl.col("after_ns") - pl.col("before_ns")).alias("difference_ns"))
+        .sort(pl.col("difference_ns").abs(), "number", descending=[True, False])
+    )
+
+
+def _calls_in_order(report: Report, operator: str) -> pl.DataFrame:
+    pieces = categories(report).filter((pl.col("operator") == operator) & pl.col("activity_id").is_not_null())
+    calls = pieces.group_by("operator_id", "phase", "module", maintain_order=True).agg(pl.col("total_ns").sum())
+    return calls.with_columns(pl.int_range(pl.len()).over("phase", "module").alias("number"))

@@ -7,8 +7,8 @@ from typing import Any
 from markupsafe import Markup, escape
 
 from trace_analyzer import forks
-from trace_analyzer.compare.comparison import LINE_KEY, Comparison, Line
-from trace_analyzer.compare.differences import parts_of_lines
+from trace_analyzer.compare.comparison import Comparison, Line
+from trace_analyzer.compare.decomposition import LINE_KEY, parts_of_lines
 from trace_analyzer.compare.figures import times_a_step
 from trace_analyzer.compare.phrasing import is_shown, limit, line_name, scale_of, scaled, signed
 from trace_analyzer.compare.scaling import Scaling

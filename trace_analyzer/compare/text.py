@@ -3,8 +3,8 @@
 from trace_analyzer.catalog.line_labels import line_phrase
 from trace_analyzer.compare.comparison import Bar, Comparison, Line
 from trace_analyzer.compare.figures import counts_a_step, total_difference
+from trace_analyzer.compare.judgement import KeptPromise
 from trace_analyzer.compare.phrasing import CHANCE, bar_label, is_shown, limit, line_name, scale_of, scaled, signed
-from trace_analyzer.compare.promises import KeptPromise
 from trace_analyzer.render.layout import bar_cells, folded
 from trace_analyzer.units import cell_width, counted, percent, shorten, visible
 

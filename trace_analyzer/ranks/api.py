@@ -1,12 +1,42 @@
 """Judge a job from the traces of its ranks."""
 
+import re
 from collections.abc import Sequence
-from pathlib import Path
+from dataclasses import replace
+from pathlib import Path, PurePosixPath
+from typing import TypeVar
 
 from trace_analyzer.ranks.engine import Executor, Progress, summaries
-from trace_analyzer.ranks.job import JobReport, judge
-from trace_analyzer.ranks.sources import files_of
+from trace_analyzer.ranks.files import files_of
+from trace_analyzer.ranks.job import JobReport, Rank, judge
+from trace_analyzer.ranks.joining import Problem
 from trace_analyzer.ranks.store import Store
+from trace_analyzer.render.redact import Redaction
+
+_HANDLER_NAME = re.compile(r"[^/]+?(?=_\d+\.\d+\.pt\.trace\.json)")
+"""The host in a file name of ``tensorboard_trace_handler``."""
+T = TypeVar("T", Rank, Problem)
+
+
+def redacted(report: JobReport, sources: Sequence[str]) -> JobReport:
+    """Return the report of `judge` with ``hides_hosts``, containing only data known to be harmless.
+
+    ``sources`` are the user's paths, patterns and addresses.
+    """
+    redaction = Redaction(*sources)
+
+    def named(item: T) -> T:
+        if item.path is None:
+            return item
+        name = PurePosixPath(item.path.replace("\\", "/")).name
+        return replace(item, path=redaction.text(_HANDLER_NAME.sub("host", name)))
+
+    ranks = tuple(named(rank) for rank in report.ranks)
+    problems = tuple(named(replace(p, message=redaction.text(p.message))) for p in report.problems)
+    clean = redaction.result(replace(report, ranks=(), problems=()))
+    return replace(
+        clean, ranks=tuple(replace(redaction.result(rank), path=rank.path) for rank in ranks), problems=problems
+    )
 
 
 def analyze_ranks(
@@ -39,6 +69,6 @@ def analyze_ranks(
         report = judge(contents, hides_hosts=redact)
     if not redact:
         return report
-    from trace_analyzer.ranks.redaction import redacted
+    from trace_analyzer.ranks.api import redacted
 
     return redacted(report, sources)

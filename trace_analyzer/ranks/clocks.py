@@ -1,11 +1,16 @@
-"""Align the clocks of hosts by collectives, which end at the same time on all ranks."""
+"""Align the clocks of a job's hosts by its collectives, which end at the same time on all ranks."""
 
 import warnings
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from typing import Annotated
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
+
+from trace_analyzer.ranks.matching import WAYS, matched_by_ends, matched_by_key, most_frequent_difference
+from trace_analyzer.ranks.summary import RankSummary
+from trace_analyzer.tuning import dataclass
 
 Floats = npt.NDArray[np.float64]
 
@@ -132,3 +137,205 @@ def _lines(residuals: Floats, common: Floats, component: npt.NDArray[np.int64]) 
         offset[inside] -= offset[inside[0]]
         drift[inside] -= drift[inside[0]]
     return offset, drift
+
+
+RANKS_PER_HOST = 8
+"""Assumed ranks per host where traces do not name hosts: most servers have eight devices."""
+_GUESS_NS = 50_000
+"""Largest residual for assumed hosts: a larger one suggests ranks of several hosts on one."""
+_LEAST_NS = 2_000
+"""Least residual: timestamps of older traces are whole microseconds, so ends differ by up to two."""
+_QUANTILE = 0.95
+_MOST_GROUPS = 8
+"""Most process groups per rank: data, tensor, pipeline, context and expert parallelism, and some combinations of
+two."""
+
+
+@dataclass(frozen=True)
+class Clock:
+    """Hold the clock of a host relative to the first host's."""
+
+    host: Annotated[str, "The host."]
+    offset_ns: Annotated[int | None, "Offset at the first matched collective, ns; null where they share none."]
+    drift_ppm: Annotated[float | None, "Drift, millionths; null where they share no collective."]
+    residual_ns: Annotated[
+        int | None,
+        "95 % of the ends of its collectives lie no further from those of other ranks, ns; null without any.",
+    ]
+
+
+@dataclass(frozen=True)
+class Alignment:
+    """Hold the common clock of a job: ``fit`` of the clocks, and the clock of each rank (``clock_of``, by rank).
+
+    ``residual_ns`` is the resolution of statements on single collectives, None without a match. ``allowed_ns`` is the
+    most by which a rank of a collective may end before another one starts.
+    """
+
+    fit: Fit
+    clock_of: npt.NDArray[np.int64]
+    clocks: tuple[Clock, ...]
+    hosts: Mapping[int, str]
+    residual_ns: int | None
+    allowed_ns: int
+
+
+def hosts_of(ranks: Sequence[RankSummary], is_hidden: bool = False) -> tuple[dict[int, str], bool]:
+    """Return the host of each rank, and whether it is assumed: by `RANKS_PER_HOST` where a trace does not name it.
+
+    Hidden hosts are called host1, host2, ..., in order of their first ranks.
+    """
+    if all(summary.host for summary in ranks):
+        named = {summary.rank: summary.host or "" for summary in ranks if summary.rank is not None}
+        places = {host: place for place, host in enumerate(dict.fromkeys(named.values()), 1)}
+        return {rank: f"host{places[host]}" if is_hidden else host for rank, host in named.items()}, False
+    numbers = [summary.rank for summary in ranks if summary.rank is not None]
+    firsts = {rank: rank // RANKS_PER_HOST * RANKS_PER_HOST for rank in numbers}
+    return {rank: f"ranks {first} to {first + RANKS_PER_HOST - 1}" for rank, first in firsts.items()}, True
+
+
+def align(rows: pl.DataFrame, hosts: dict[int, str], is_guess: bool = False) -> Alignment:
+    """Align the clocks of ranks by collectives (`ROWS`), per host; per rank where assumed hosts prove wrong."""
+    keyed = matched_by_key(rows)
+    result = _align(keyed, hosts)
+    if is_guess and (result.residual_ns is None or result.residual_ns > _GUESS_NS):
+        single = _align(keyed, {rank: f"rank {rank}" for rank in hosts})
+        if single.residual_ns is not None and 2 * single.residual_ns < (result.residual_ns or 2**62):
+            return single
+    return result
+
+
+def _align(keyed: pl.DataFrame, hosts: Mapping[int, str]) -> Alignment:
+    names = {host: place for place, host in enumerate(dict.fromkeys(hosts[rank] for rank in sorted(hosts)))}
+    clock_of = np.zeros(max(hosts, default=0) + 1, dtype=np.int64)
+    clock_of[list(hosts)] = [names[host] for host in hosts.values()]
+    rows = _with_clock(keyed, clock_of).with_columns((pl.col("start_ns") + pl.col("duration_ns")).alias("end_ns"))
+    origin = rows.select(pl.col("end_ns").min()).item() or 0
+    fit = _with_frequent(rows, fit_clocks(_host_ends(rows), len(names), origin))
+    matched = _by_ends(rows, fit)
+    if matched.get_column("match").null_count() < rows.get_column("match").null_count():
+        fit = _with_frequent(matched, fit_clocks(_host_ends(matched), len(names), origin))
+    spread = _spread(matched, fit)
+    allowed = max(3 * (_residual(spread) or 0), _LEAST_NS)
+    sound = _without_impossible(spread, allowed)
+    return Alignment(fit, clock_of, _clocks(list(names), fit, sound), hosts, _residual(sound), allowed)
+
+
+def _with_clock(rows: pl.DataFrame, clock_of: npt.NDArray[np.int64]) -> pl.DataFrame:
+    return rows.with_columns(pl.Series("clock", clock_of[rows.get_column("rank").to_numpy()]))
+
+
+def matched(rows: pl.DataFrame, alignment: Alignment) -> pl.DataFrame:
+    """Return `ROWS` with match, by, clock, and end_ns on the common clock."""
+    keyed = _with_clock(matched_by_key(rows), alignment.clock_of)
+    timed = keyed.with_columns((pl.col("start_ns") + pl.col("duration_ns")).alias("end_ns"))
+    together = _with_members(_by_ends(timed, alignment.fit))
+    return together.with_columns(aligned(together, alignment.fit).alias("end_ns"))
+
+
+def _with_members(rows: pl.DataFrame) -> pl.DataFrame:
+    """Replace the process group by the set of ranks that met, where collectives are matched by their ends.
+
+    Where this set changes too often from one collective to the next, it is no group, and ``of`` stays as recorded.
+    """
+    is_met = pl.col("by") == WAYS.index("ends")
+    met = rows.lazy().filter(is_met)
+    # Hashes of 48 bits: the sum of up to 65,536 hashes does not overflow.
+    members = met.group_by("match").agg((pl.col("rank").hash() // (1 << 16)).sum().hash().alias("members")).collect()
+    if members.is_empty():
+        return rows
+    joined = rows.join(members, on="match", how="left", maintain_order="left")
+    groups = joined.lazy().filter(is_met).group_by("rank").agg(pl.col("members").n_unique()).collect()
+    if groups.get_column("members").max() > _MOST_GROUPS:  # type: ignore[operator]
+        return rows
+    return joined.with_columns(pl.coalesce("members", "of").alias("of")).drop("members")
+
+
+def _host_ends(rows: pl.DataFrame) -> pl.DataFrame:
+    """Return the median end of each collective on each clock."""
+    ends = rows.filter(pl.col("match").is_not_null(), pl.col("is_split"))
+    return ends.group_by("match", "clock").agg(pl.col("end_ns").median().cast(pl.Int64), pl.col("step").first())
+
+
+def _main(fit: Fit) -> int:
+    """Return the component with most clocks; -1 where no clock has a collective."""
+    known = fit.component[fit.component >= 0]
+    return int(np.bincount(known).argmax()) if len(known) else -1
+
+
+def _with_frequent(rows: pl.DataFrame, fit: Fit) -> Fit:
+    """Return the fit, with clocks outside its main component set by their most frequent difference of ends."""
+    main = _main(fit)
+    inside = fit.component == main if main >= 0 else np.arange(len(fit.component)) == 0
+    if inside.all():
+        return fit
+    ends = rows.filter(pl.col("match").is_null(), pl.col("is_split")).select(
+        "rank", "clock", "signature", "step", "end_ns"
+    )
+    firsts = ends.group_by("clock").agg(pl.col("rank").min())
+    ends = ends.join(firsts, on=["clock", "rank"])
+    reference = ends.filter(pl.col("clock").is_in(np.flatnonzero(inside).tolist()))
+    if reference.is_empty():
+        return fit
+    first = int(reference.get_column("clock").min())  # type: ignore[arg-type]
+    reference = reference.filter(pl.col("clock") == first)
+    offset, component = fit.offset_ns.copy(), fit.component.copy()
+    component[inside] = max(main, 0)
+    for clock in np.flatnonzero(~inside):
+        apart = most_frequent_difference(ends.filter(pl.col("clock") == int(clock)), reference)
+        if apart is not None:
+            offset[clock], component[clock] = offset[first] + apart, max(main, 0)
+    return Fit(offset, fit.drift, component, fit.origin_ns)
+
+
+def _by_ends(rows: pl.DataFrame, fit: Fit) -> pl.DataFrame:
+    """Match the unmatched rows by their ends, among clocks that are aligned with each other."""
+    if rows.filter(pl.col("match").is_null(), pl.col("is_split")).is_empty():
+        return rows
+    clocks = np.arange(len(fit.component))
+    apart = pl.Series(np.where(fit.component >= 0, fit.component, len(clocks) + clocks))
+    on_one = rows.with_columns(
+        aligned(rows, fit).alias("end_ns"), pl.lit(apart.gather(rows.get_column("clock"))).alias("component")
+    )
+    first = rows.select(pl.col("match").max() + 1).item() or 0
+    matched = matched_by_ends(on_one, first)
+    return matched.drop("component").with_columns((pl.col("start_ns") + pl.col("duration_ns")).alias("end_ns"))
+
+
+def _spread(rows: pl.DataFrame, fit: Fit) -> pl.DataFrame:
+    """Convert ends to the common clock and add apart_ns: the distance of each from its collective's median end."""
+    rows = rows.with_columns(aligned(rows, fit).alias("end_ns"))
+    is_placed = pl.col("match").is_not_null() & pl.col("is_split")
+    apart = (pl.col("end_ns") - pl.col("end_ns").median().over("match")).abs()
+    return rows.with_columns(pl.when(is_placed).then(apart).alias("apart_ns"))
+
+
+def _residual(rows: pl.DataFrame) -> int | None:
+    apart = rows.get_column("apart_ns").quantile(_QUANTILE, "higher")
+    return None if apart is None else int(apart)
+
+
+def _without_impossible(rows: pl.DataFrame, allowed: int) -> pl.DataFrame:
+    """Remove matches in which a rank ends before the last one starts by over ``allowed`` ns."""
+    start = (pl.col("end_ns") - pl.col("duration_ns")).max().over("match")
+    is_wrong = (start - pl.col("end_ns").min().over("match") > allowed) & pl.col("apart_ns").is_not_null()
+    return rows.with_columns(pl.when(~is_wrong).then(name).alias(name) for name in ("match", "by", "apart_ns"))
+
+
+def _clocks(names: list[str], fit: Fit, rows: pl.DataFrame) -> tuple[Clock, ...]:
+    by_clock = rows.group_by("clock").agg(pl.col("apart_ns").quantile(_QUANTILE, "higher"))
+    residuals = dict(by_clock.iter_rows())
+    main = _main(fit)
+    clocks = []
+    for number, name in enumerate(names):
+        is_known = main >= 0 and fit.component[number] == main
+        residual = residuals.get(number)
+        clocks.append(
+            Clock(
+                host=name,
+                offset_ns=round(float(fit.offset_ns[number])) if is_known else None,
+                drift_ppm=float(fit.drift[number]) * 1e6 if is_known else None,
+                residual_ns=None if residual is None else int(residual),
+            )
+        )
+    return tuple(clocks)

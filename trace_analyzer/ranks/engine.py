@@ -75,7 +75,7 @@ def summaries(
 
 def summarized(path: str) -> bytes:
     """Summarize a rank in the calling process."""
-    from trace_analyzer.ranks.summary import summarize
+    from trace_analyzer.ranks.recording import summarize
 
     return summarize(path)
 

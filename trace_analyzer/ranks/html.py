@@ -9,10 +9,8 @@ from markupsafe import Markup
 
 from trace_analyzer.files import write_text
 from trace_analyzer.ranks import map_rows
+from trace_analyzer.ranks.files import SUFFIX, is_remote, stem
 from trace_analyzer.ranks.job import JobReport, Rank
-from trace_analyzer.ranks.remote import is_remote
-from trace_analyzer.ranks.sources import stem
-from trace_analyzer.ranks.summary import SUFFIX
 from trace_analyzer.ranks.text import doubt_lines, figure_lines, runs
 from trace_analyzer.render.html import codec
 from trace_analyzer.render.html.asset_files import asset

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 import polars as pl
 
-from trace_analyzer.ranks.tables import ROWS, SYNCHRONIZING
+from trace_analyzer.ranks.summary import ROWS, SYNCHRONIZING
 from trace_analyzer.schema import typed
 
 ENDS_APART_NS = 500_000

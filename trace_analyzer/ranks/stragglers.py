@@ -1,4 +1,4 @@
-"""Find the ranks that others wait for, how often, by how much, and why, by a comparison with their peers."""
+"""Find the ranks that others wait for and why, the ranks that do the same work, and what slows the job."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -6,10 +6,177 @@ from typing import Annotated, Literal
 
 import polars as pl
 
-from trace_analyzer.compare.comparison import Comparison, compare_profiles
+from trace_analyzer.compare.comparison import Comparison
+from trace_analyzer.compare.decomposition import compare_profiles
 from trace_analyzer.compare.profiles import Profile, merged
 from trace_analyzer.compare.statistics import FLOOR_RATIO
 from trace_analyzer.units import duration
+
+ALIKE = 0.9
+"""Least Ruzicka similarity of calls per step at which a rank without peers joins the most similar role: a truncated
+file or a late start changes a few calls, another pipeline stage changes many."""
+
+
+def roles(work: pl.DataFrame) -> dict[int, str]:
+    """Return the role of each rank of ``work``; ranks with equal calls per step share one.
+
+    ``work`` has rank, category, operator and count.
+
+    Roles are named A, B, ... in the order of their first ranks. A rank without peers joins the most similar role with
+    several ranks (or any role, if none has), if they are `ALIKE`.
+    """
+    # Communication and copies differ little between stages, and idle time has no kernels.
+    own = work.filter(pl.col("kind") == "kernel").with_columns(pl.col("count").round().cast(pl.Int64))
+    calls = own.filter(pl.col("count") > 0).select("rank", "category", "operator", "count").sort(pl.all())
+    hashed = calls.with_columns(pl.struct("category", "operator", "count").hash().alias("call"))
+    keys = hashed.group_by("rank").agg(pl.col("call").bitwise_xor().alias("mixed"), pl.len(), pl.col("call").sum())
+    codes = keys.with_columns(pl.struct("mixed", "len", "call").rank("dense").alias("role")).select("rank", "role")
+    assigned = dict(codes.sort("rank").iter_rows())
+    sizes = {role: sum(1 for other in assigned.values() if other == role) for role in set(assigned.values())}
+    shared = {
+        role: next(rank for rank in assigned if assigned[rank] == role) for role, size in sizes.items() if size > 1
+    }
+    merged = dict(assigned)
+    examples = list(shared.values()) or [min(assigned, default=0)]
+    for rank, role in assigned.items():
+        if sizes[role] == 1 and rank not in examples:
+            near = _nearest(calls.filter(pl.col("rank") == rank), calls.filter(pl.col("rank").is_in(examples)))
+            if near is not None:
+                merged[rank] = merged[near]
+            elif not shared:
+                examples.append(rank)
+    names: dict[int, str] = {}
+    for role in merged.values():
+        names.setdefault(role, _letters(len(names)))
+    return {rank: names[role] for rank, role in merged.items()}
+
+
+def _nearest(calls: pl.DataFrame, examples: pl.DataFrame) -> int | None:
+    """Return the rank of ``examples`` with the most similar calls; None where none is `ALIKE`."""
+    key = ["category", "operator"]
+    own = calls.select(*key, pl.col("count").alias("own"))
+    pairs = (
+        examples.select("rank").unique().join(own, how="cross")
+        .join(examples, on=["rank", *key], how="full", coalesce=True, nulls_equal=True)
+        .with_columns(pl.col("own", "count").fill_null(0))
+    )  # fmt: skip
+    scores = pairs.group_by("rank").agg(
+        (pl.min_horizontal("own", "count").sum() / pl.max_horizontal("own", "count").sum()).alias("score")
+    )
+    best = scores.filter(pl.col("score") >= ALIKE).sort("score", "rank", descending=[True, False])
+    return int(best.get_column("rank")[0]) if best.height else None
+
+
+def _letters(number: int) -> str:
+    """Return A, B, ..., Z, AA, AB, ... for 0, 1, ..."""
+    letters = ""
+    number += 1
+    while number:
+        number, place = divmod(number - 1, 26)
+        letters = chr(ord("A") + place) + letters
+    return letters
+
+
+def imbalance(work: pl.DataFrame, role_of: pl.DataFrame, least_ns: float) -> pl.DataFrame:
+    """Return operators whose time differs between the ranks of a role, by (max - mean) / max, largest loss first.
+
+    ``least_ns`` is the least (max - mean) per step that is listed. Columns: role, operator, category, ranks, mean_ns,
+    max_ns, max_rank, ratio.
+    """
+    compute = work.filter(pl.col("kind") == "kernel").join(role_of, on="rank")
+    sizes = role_of.group_by("role").len("ranks")
+    grouped = (
+        compute.group_by("role", "operator", "category")
+        .agg(
+            pl.col("step_ns").sum().alias("sum_ns"),
+            pl.col("step_ns").max().alias("max_ns"),
+            pl.col("rank").sort_by("step_ns", "rank", descending=[True, False]).first().alias("max_rank"),
+        )
+        .join(sizes, on="role")
+        .filter(pl.col("ranks") > 1)
+        .with_columns((pl.col("sum_ns") / pl.col("ranks")).alias("mean_ns"))
+        .with_columns(((pl.col("max_ns") - pl.col("mean_ns")) / pl.col("max_ns")).alias("ratio"))
+    )
+    loss = pl.col("max_ns") - pl.col("mean_ns")
+    return grouped.filter(loss > least_ns).sort(
+        loss, "role", "operator", "category", descending=[True, False, False, False], nulls_last=True
+    ).select("role", "operator", "category", "ranks", "mean_ns", "max_ns", "max_rank", "ratio")  # fmt: skip
+
+
+SlowdownKind = Literal["worker", "data", "stages", "network", "even"]
+WORST = 0.8
+"""Least share of steps in which a rank must be the slowest to be the cause."""
+LEAST = 1.05
+"""Largest ratio of the slowest rank's work to the mean for ranks to count as even."""
+NETWORK = 0.2
+"""Least share of exposed transfer in the step at which the network slows an even job."""
+
+
+@dataclass(frozen=True)
+class Slowdown:
+    """Hold what keeps the steps longer than even ranks would take, from steps without their communication.
+
+    Coefficients are null where there are too few steps or ranks.
+    """
+
+    kind: Annotated[SlowdownKind, "What differs most."]
+    estimate: Annotated[float, "Mean over steps of the slowest rank's own work over the mean rank's."]
+    between_cv: Annotated[float | None, "Coefficient of variation between the ranks of a role."]
+    within_cv: Annotated[float | None, "Coefficient of variation between the steps of a rank."]
+    stages_ratio: Annotated[float | None, "The longest role's mean over the mean of roles."]
+    worst_rank: Annotated[int, "The rank that is slowest most often."]
+    worst_steps: Annotated[int, "Steps in which it is."]
+    steps: Annotated[int, "Steps that were judged."]
+
+
+def own_work(parts: pl.DataFrame) -> pl.DataFrame:
+    """Return rank, step, own_ns: the time of each steady step except time in which the device only communicated."""
+    own = pl.col("total_ns").filter(pl.col("part") != "communication").sum().alias("own_ns")
+    return parts.group_by("rank", "step").agg(own).sort("rank", "step", nulls_last=True)
+
+
+def slowdown(own: pl.DataFrame, role_of: pl.DataFrame, transfer_ratio: float) -> Slowdown | None:
+    """Return the kind of slowdown; None where no step is known for two ranks.
+
+    ``own`` is rank, step, own_ns; ``role_of`` rank, role; ``transfer_ratio`` is the share of exposed transfer in the steps.
+    """
+    rows = own.join(role_of, on="rank").filter(pl.col("rank").n_unique().over("step") > 1)
+    if rows.is_empty() or not rows.get_column("own_ns").sum():
+        return None
+    by_step = rows.group_by("step").agg(
+        (pl.col("own_ns").max() / pl.col("own_ns").mean()).alias("ratio"),
+        pl.col("rank").sort_by("own_ns", "rank", descending=[True, False]).first().alias("worst"),
+    )
+    estimate = by_step.select(pl.col("ratio").mean()).item()
+    worst, worst_steps = by_step.group_by("worst").len().sort("len", "worst", descending=[True, False]).row(0)
+    means = rows.group_by("role", "rank").agg(pl.col("own_ns").mean().alias("mean"), _cv("own_ns").alias("cv"))
+    between = means.group_by("role").agg(_cv("mean"), pl.len()).drop_nulls()
+    weighted = (pl.col("mean") * pl.col("len")).sum() / pl.col("len").sum()
+    between_cv = between.select(weighted).item() if between.height else None
+    within_cv = means.get_column("cv").mean()
+    stages = means.group_by("role").agg(pl.col("mean").mean())
+    stages_ratio = stages.select(pl.col("mean").max() / pl.col("mean").mean()).item() if stages.height > 1 else None
+    steps = by_step.height
+    between_cv, within_cv = (None if cv is None else float(cv) for cv in (between_cv, within_cv))  # type: ignore[arg-type]
+    kind: SlowdownKind
+    if estimate <= LEAST:
+        kind = "network" if transfer_ratio >= NETWORK else "even"
+    elif (between_cv or 0) > (within_cv or 0) and worst_steps >= WORST * steps:
+        kind = "worker"
+    elif stages_ratio is not None and stages_ratio - 1 > max(between_cv or 0, within_cv or 0):
+        kind = "stages"
+    elif (within_cv or 0) >= (between_cv or 0) and within_cv:
+        kind = "data"
+    else:
+        kind = "worker"
+    return Slowdown(kind, float(estimate), between_cv, within_cv, stages_ratio, worst, worst_steps, steps)
+
+
+def _cv(column: str) -> pl.Expr:
+    """Return the coefficient of variation; null for fewer than two values."""
+    mean = pl.col(column).mean()
+    return pl.when((pl.len() > 1) & (mean > 0)).then(pl.col(column).std() / mean).alias(column)
+
 
 ProfileOf = Callable[[int], Profile | None]
 """Type of a function that returns a rank's work as a profile; None where it was not recorded."""

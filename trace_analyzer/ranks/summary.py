@@ -1,38 +1,104 @@
-"""Summarize one rank where it is read: the input for judging a job, some kilobytes."""
+"""Hold the summary of one rank, the input for judging a job, and write it as some kilobytes."""
 
 import gzip
 import json
 import zlib
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, field, replace
 from functools import lru_cache
-from pathlib import Path
 from typing import Any, cast
 
+import numpy as np
+import numpy.typing as npt
 import polars as pl
 
-from trace_analyzer.compare import baselines
-from trace_analyzer.compare.profiles import CALLS, ROWS, UNITS, Profile, profile_of
-from trace_analyzer.errors import InputError, TraceAnalyzerError
-from trace_analyzer.files import write_bytes
-from trace_analyzer.frames.intervals import union
-from trace_analyzer.frames.lookups import as_strings
-from trace_analyzer.ingest import Trace, load
-from trace_analyzer.notes import DAMAGED
-from trace_analyzer.pipeline import report_of
-from trace_analyzer.ranks import hosts_only
-from trace_analyzer.ranks.columns import packed as packed_columns
-from trace_analyzer.ranks.columns import unpacked as unpacked_columns
-from trace_analyzer.ranks.groups import RankGroup, group_of, packed, unpacked
-from trace_analyzer.ranks.names import rank_in_name, rank_of
-from trace_analyzer.ranks.remote import local_copy
-from trace_analyzer.ranks.tables import COLLECTIVES, EXPOSED, PARTS, STEPS, WORK
-from trace_analyzer.report import Report
+from trace_analyzer.compare.profiles import Profile
+from trace_analyzer.compare.sides import baseline_json, profile_from
+from trace_analyzer.errors import InputError
+from trace_analyzer.ranks.files import rank_in_name
 from trace_analyzer.schema import typed
+from trace_analyzer.tuning import dataclass
 from trace_analyzer.typed import damage, first_line, read_as
 
-SUFFIX = ".rank.gz"
-"""Suffix of files with a summary."""
+STEPS: Mapping[str, pl.DataType] = {
+    "step": pl.Int64(),
+    "start_ns": pl.Int64(),
+    "end_ns": pl.Int64(),
+    "is_steady": pl.Boolean(),
+    "regime": pl.String(),
+}
+"""Steps of the judged device, in order; times count from the start of the trace."""
+PARTS: Mapping[str, pl.DataType] = {"step": pl.Int64(), "part": pl.String(), "total_ns": pl.Int64()}
+"""Time of each part of the partition in each steady step; ``step`` is null where the trace has no steps."""
+COLLECTIVES: Mapping[str, pl.DataType] = {
+    "group": pl.String(),
+    "seq": pl.Int64(),
+    "comms_id": pl.String(),
+    "step": pl.Int64(),
+    "ordinal": pl.Int64(),
+    "kind": pl.String(),
+    "dtype": pl.String(),
+    "elements": pl.Int64(),
+    "group_size": pl.Int64(),
+    "source": pl.Int64(),
+    "destination": pl.Int64(),
+    "start_ns": pl.Int64(),
+    "duration_ns": pl.Int64(),
+    "exposed_ns": pl.Int64(),
+}
+"""Communication kernels of the judged device, in order of start.
+
+``ordinal`` counts those of one process group in one step (or of all groups where the group is not recorded), in order
+of launch; ``group`` is the key of a `RankGroup`.
+"""
+EXPOSED: Mapping[str, pl.DataType] = {
+    "row": pl.UInt32(),
+    "start_ns": pl.Int64(),
+    "end_ns": pl.Int64(),
+    "exposed_ns": pl.Int64(),
+}
+"""Intervals of a collective (``row``) without other work, relative to its start; ``exposed_ns`` is less than the
+length where a piece merges several. Collectives that are entirely exposed, or not at all, have no row."""
+
+WORK: Mapping[str, pl.DataType] = {
+    "kind": pl.String(),
+    "category": pl.String(),
+    "operator": pl.String(),
+    "count": pl.Float64(),
+    "step_ns": pl.Float64(),
+}
+"""Work of a rank per step, by operator and bucket."""
+
+JOINED: Mapping[str, pl.DataType] = {"rank": pl.Int64(), "row": pl.UInt32(), **COLLECTIVES}
+"""Collectives of all ranks; ``start_ns`` counts from the job's origin, on the clock of the rank's host."""
+
+SYNCHRONIZING = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier")
+"""Collectives that no rank can leave before the last one arrives: they have waits, and allow aligning clocks."""
+
+
+ROWS: Mapping[str, pl.DataType] = {
+    "rank": pl.Int32(),
+    "row": pl.UInt32(),
+    "step": pl.Int64(),
+    "kind": pl.UInt8(),
+    "is_split": pl.Boolean(),
+    "by": pl.UInt8(),
+    "key": pl.UInt64(),
+    "signature": pl.UInt64(),
+    "of": pl.UInt64(),
+    "group_size": pl.Int32(),
+    "start_ns": pl.Int64(),
+    "duration_ns": pl.Int64(),
+    "exposed_ns": pl.Int64(),
+}
+"""Collectives for matching and reduction, in order of rank and start.
+
+``key`` is a hash that is equal for the rows of one collective, null where unknown; ``by`` is the index in
+`matching.WAYS` of how the key was formed; ``of`` is the hash of the process group; ``kind`` is an index into the job's
+kinds; ``is_split`` marks kinds that no rank can leave before the last one arrives.
+"""
+
+
 _KIND, _VERSION = "rank_summary_version", 2
 _MOST_BYTES = 64 << 20
 _LEVEL = 4
@@ -48,12 +114,17 @@ _KNOWN = {
 _FRAMES = {"steps": STEPS, "parts": PARTS, "collectives": COLLECTIVES, "exposed": EXPOSED, "work": WORK}
 _EMPTY = {name: pl.DataFrame(schema=schema) for name, schema in _FRAMES.items()}
 _APART = (*_FRAMES, "profile")
-_CUT = (*DAMAGED, "gzip-truncated", "gzip-damaged", "zstd-truncated", "zstd-damaged")
-_MOST_LINES = 120
-"""Most lines of work that are kept per rank, the longest ones; the rest is summed by bucket, so that totals stay
-exact."""
-_MOST_PIECES = 8
-"""Most exposed pieces that are kept per collective; of more, neighbours are merged."""
+
+
+@dataclass(frozen=True)
+class RankGroup:
+    """Hold a process group: ``key`` is equal on all of its ranks; ``ranks`` is empty where unknown."""
+
+    key: str
+    name: str
+    description: str | None
+    size: int | None
+    ranks: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -61,7 +132,7 @@ class RankSummary:
     """Hold the data of one rank for judging a job, or the ``error`` that prevented reading it.
 
     ``base_ns`` is the absolute time at which its times are 0. ``damage`` describes losses in its file. Frames have the
-    schemas of `trace_analyzer.ranks.tables`; ``profile`` is its work per step, as a comparison's profile.
+    schemas of `trace_analyzer.ranks.summary`; ``profile`` is its work per step, as a comparison's profile.
     """
 
     path: str
@@ -87,279 +158,9 @@ class RankSummary:
     profile: Profile | None = field(default=None, repr=False, compare=False)
 
 
-def summarize(path: str) -> bytes:
-    """Return the summary of the trace, or of the summary, at ``path``, as bytes of `to_bytes`.
-
-    Never raises: a failure becomes the summary's ``error``.
-    """
-    try:
-        with local_copy(path) as file:
-            if path.endswith(SUFFIX):
-                return with_path(file.read_bytes(), path)
-            trace = replace(load(file), path=path)
-            return to_bytes(summary_of(trace, report_of(trace)))
-    except Exception as error:
-        return failed(path, _reason(error, path))
-
-
 def failed(path: str, error: str) -> bytes:
     """Return the summary of a rank that could not be read."""
     return to_bytes(RankSummary(path, rank=rank_in_name(path), error=error))
-
-
-def _reason(error: Exception, path: str) -> str:
-    """Return the reason for a failed read in one line without the path."""
-    text = str(error) if isinstance(error, TraceAnalyzerError | OSError) else f"{type(error).__name__}: {error}"
-    lines = text.removeprefix(f"{path}: ").splitlines()
-    return lines[0] if lines else type(error).__name__
-
-
-def write_summary(trace: Trace, report: Report, path: Path) -> None:
-    """Write the summary of a trace and the report on it to ``path`` in one step. Raises ``OSError``."""
-    write_bytes(path, to_bytes(summary_of(trace, report)))
-
-
-def summary_of(trace: Trace, report: Report) -> RankSummary:
-    """Summarize a rank's trace and its report."""
-    tables, device = report.tables, _device(report)
-    header = trace.header
-    steps = tables["steps"].filter(pl.col("device") == device).sort("start_ns")
-    profile = profile_of(report)
-    if device < 0:
-        marked = hosts_only.steps_of(trace)
-        hiding = hosts_only.work_of(trace)
-        collectives, groups = hosts_only.collectives_of(trace, marked)
-        collectives = hosts_only.with_exposed(collectives, hiding)
-    else:
-        marked = typed(steps.rename({"index": "step", "steady": "is_steady"}), STEPS)
-        hiding = _hiding(tables["activities"], device)
-        collectives, groups = _collectives(trace, report, device, steps)
-    reduced = _reduced(profile)
-    damage = next((note.message for note in report.notes if note.code in _CUT), None)
-    return RankSummary(
-        path=report.trace.path,
-        rank=rank_of(header, report.trace.path),
-        world_size=header.world_size,
-        host=header.host_name,
-        damage=damage,
-        base_ns=int(header.base_time_ns or 0) + trace.origin_ns,
-        duration_ns=trace.duration_ns,
-        device_name=profile.facts.device_name,
-        regime=report.verdict.regime,
-        cause=report.verdict.cause,
-        headline=report.verdict.headline,
-        step_ns=_step_ns(profile, marked if device < 0 else None),
-        steps_from="ProfilerStep" if device < 0 and marked.height else report.steps_from if steps.height else None,
-        groups=groups,
-        steps=marked,
-        parts=_parts(tables["owners"].filter(pl.col("device") == device)),
-        collectives=typed(collectives, COLLECTIVES),
-        exposed=exposed_pieces(collectives, hiding),
-        work=_work(reduced),
-        profile=reduced,
-    )
-
-
-def _step_ns(profile: Profile, marked: pl.DataFrame | None) -> float | None:
-    """Return the mean length of a step; of annotated steps where no device worked."""
-    if marked is not None:
-        mean = marked.select((pl.col("end_ns") - pl.col("start_ns")).mean()).item()
-        return None if mean is None else float(mean)
-    return profile.total_ns / profile.steps if profile.steps and profile.total_ns else None
-
-
-def _device(report: Report) -> int:
-    """Return the code of the judged device; -1 without one."""
-    labels = report.tables["devices"].filter(pl.col("label") == str(report.verdict.device))
-    return int(labels.get_column("device")[0]) if report.verdict.device is not None and labels.height else -1
-
-
-def _parts(owners: pl.DataFrame) -> pl.DataFrame:
-    lengths = owners.select("step", "part", (pl.col("end_ns") - pl.col("start_ns")).alias("total_ns"))
-    return typed(
-        lengths.group_by("step", "part").agg(pl.col("total_ns").sum()).sort("step", "part", nulls_last=True), PARTS
-    )
-
-
-def _hiding(activities: pl.DataFrame, device: int) -> pl.DataFrame:
-    """Return the intervals with device work that hides communication, as in the partition.
-
-    This is work of kernels, and of copies within the device.
-    """
-    work = activities.filter(pl.col("device") == device, ~pl.col("bound").is_in(["communication", "copy"]))
-    spans = work.select("device", "start_ns", (pl.col("start_ns") + pl.col("duration_ns")).alias("end_ns"))
-    return union(spans, ["device"])
-
-
-def _collectives(
-    trace: Trace, report: Report, device: int, steps: pl.DataFrame
-) -> tuple[pl.DataFrame, tuple[RankGroup, ...]]:
-    """Return `COLLECTIVES` of the device and their process groups."""
-    tables = report.tables
-    own = tables["collectives"].filter(pl.col("device") == device).sort("start_ns", "activity_id")
-    links = tables["activities"].select("activity_id", "launch_id", "operator_id")
-    launches = tables["host_events"].select(
-        pl.col("event_id").alias("launch_id"), pl.col("start_ns").alias("launch_ns")
-    )
-    inputs = as_strings(
-        trace.operator_inputs.select(
-            pl.col("event_id").alias("operator_id"), "process_group", "process_group_description", "process_group_ranks",
-            "global_rank_start", "global_rank_stride", pl.col("message_elements").alias("elements"),
-            pl.col("collective_seq").alias("seq"), "comms_id", pl.col("source_rank").alias("source"),
-            pl.col("destination_rank").alias("destination"),
-        )
-    )  # fmt: skip
-    joined = (
-        own.join(links, on="activity_id", how="left", maintain_order="left")
-        .join(launches, on="launch_id", how="left", maintain_order="left")
-        .join(inputs, on="operator_id", how="left", maintain_order="left")
-        .with_columns(pl.coalesce("elements", _elements()).alias("elements"))
-    )
-    keyed, groups = _with_groups(joined, trace)
-    numbered = _with_steps(keyed, steps)
-    order = pl.struct(pl.coalesce("launch_ns", "start_ns"), "start_ns").rank("ordinal").over("group", "step")
-    return numbered.with_columns(
-        (order.cast(pl.Int64) - 1).alias("ordinal"),
-        pl.col("collective").fill_null("unknown").alias("kind"),
-        pl.col("message_dtype").alias("dtype"),
-    ), groups
-
-
-def _elements() -> pl.Expr:
-    """Return the bytes of the message, from shapes where elements were not recorded."""
-    return pl.col("message_bytes").round().cast(pl.Int64, strict=False)
-
-
-def _with_groups(rows: pl.DataFrame, trace: Trace) -> tuple[pl.DataFrame, tuple[RankGroup, ...]]:
-    """Add ``group``, the key of the process group."""
-    named = [
-        "process_group", "process_group_description", "process_group_ranks", "global_rank_start", "global_rank_stride",
-        "group_size",
-    ]  # fmt: skip
-    distinct = rows.select(named).unique(maintain_order=True)
-    groups = [group_of(row, trace.header) for row in distinct.iter_rows(named=True)]
-    keys = distinct.with_columns(pl.Series("group", [group and group.key for group in groups], dtype=pl.String))
-    keyed = rows.join(keys, on=named, how="left", nulls_equal=True, maintain_order="left")
-    return keyed, tuple({group.key: group for group in groups if group}.values())
-
-
-def _with_steps(rows: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
-    """Add ``step``: the one whose annotation contains the launch, else the one in which the kernel starts."""
-    bounds = {"host": ("host_start_ns", "host_end_ns"), "device": ("start_ns", "end_ns")}
-    placed = rows
-    for name, (first, last) in bounds.items():
-        places = steps.select(
-            pl.col("index").alias(f"{name}_step"), pl.col(first).alias("from"), pl.col(last).alias("to")
-        )
-        at = pl.coalesce("launch_ns", "start_ns") if name == "host" else pl.col("start_ns")
-        asked = placed.with_row_index("place").with_columns(at.alias("at")).sort("at")
-        placed = (
-            asked.join_asof(places.drop_nulls("from").sort("from"), left_on="at", right_on="from", strategy="backward")
-            .with_columns(pl.when(pl.col("at") < pl.col("to")).then(f"{name}_step").alias(f"{name}_step"))
-            .sort("place")
-            .drop("place", "at", "from", "to", strict=False)
-        )
-    step = pl.when(pl.col("launch_ns").is_not_null()).then("host_step").otherwise("device_step")
-    return placed.with_columns(step.alias("step"))
-
-
-def exposed_pieces(collectives: pl.DataFrame, work: pl.DataFrame) -> pl.DataFrame:
-    """Return `EXPOSED` of collectives in their order: the parts that the disjoint spans of ``work`` do not cover."""
-    if collectives.is_empty():
-        return pl.DataFrame(schema=EXPOSED)
-    work = work.sort("start_ns")
-    edges = pl.Series([-(2**62)]), pl.Series([2**62])
-    idle_from = pl.concat([edges[0], work.get_column("end_ns")])
-    idle_to = pl.concat([work.get_column("start_ns"), edges[1]])
-    starts = collectives.get_column("start_ns")
-    ends = starts + collectives.get_column("duration_ns")
-    first, last = idle_to.search_sorted(starts, "right"), idle_from.search_sorted(ends, "left")
-    pieces = (
-        pl.DataFrame({"start": starts, "end": ends, "first": first, "last": last})
-        .with_row_index("row")
-        .with_columns(pl.int_ranges("first", "last").alias("gap"))
-        .explode("gap")
-        .drop_nulls("gap")
-    )
-    if pieces.is_empty():
-        return pl.DataFrame(schema=EXPOSED)
-    gaps = pieces.get_column("gap")
-    cut = pieces.with_columns(
-        pl.max_horizontal("start", idle_from.gather(gaps)).alias("from_ns"),
-        pl.min_horizontal("end", idle_to.gather(gaps)).alias("to_ns"),
-    ).filter(pl.col("from_ns") < pl.col("to_ns"))
-    length = pl.col("end") - pl.col("start")
-    cut = cut.filter((pl.col("to_ns") - pl.col("from_ns")).sum().over("row") < length)
-    share = ((pl.col("from_ns") - pl.col("start")) * _MOST_PIECES // length).cast(pl.Int64)
-    piece = pl.when(pl.len().over("row") > _MOST_PIECES).then(share).otherwise(pl.int_range(pl.len()).over("row"))
-    joined = cut.group_by("row", piece.alias("piece"), maintain_order=True).agg(
-        (pl.col("from_ns") - pl.col("start")).min().alias("start_ns"),
-        (pl.col("to_ns") - pl.col("start")).max().alias("end_ns"),
-        (pl.col("to_ns") - pl.col("from_ns")).sum().alias("exposed_ns"),
-    )
-    return typed(joined, EXPOSED)
-
-
-def _work(profile: Profile | None) -> pl.DataFrame:
-    """Return `WORK` of a reduced profile."""
-    if profile is None:
-        return pl.DataFrame(schema=WORK)
-    named = profile.rows.join(profile.calls.select("call", "operator"), on="call", how="left")
-    steps = max(1, profile.steps)
-    sums = named.group_by("kind", "category", "operator", maintain_order=True).agg(
-        (pl.col("count").sum() / steps).alias("count"), (pl.col("total_ns").sum() / steps).alias("step_ns")
-    )
-    return typed(sums, WORK)
-
-
-def _reduced(profile: Profile) -> Profile | None:
-    """Return the profile by phase, operator and bucket only, with its longest lines individually; None without work."""
-    if not profile.total_ns:
-        return None
-    key = ["phase", "operator", "kind", "category", "group", "part"]
-    calls = profile.calls.select("call", "phase", "operator", "count", "first").rename({"count": "calls"})
-    rows = profile.rows.join(calls, on="call", how="left", maintain_order="left")
-    ranked = rows.group_by(key).agg(pl.col("total_ns").sum()).sort("total_ns", *key, descending=[True] + [False] * 6)
-    kept = ranked.head(_MOST_LINES).select(*key, pl.lit(True).alias("is_kept"))
-    rows = rows.join(kept, on=key, how="left", nulls_equal=True, maintain_order="left").with_columns(
-        pl.when("is_kept").then(pl.col(name)).alias(name) for name in ("phase", "operator")
-    )
-    named = pl.col("operator").is_not_null()
-    called = (
-        rows.filter(named)
-        .unique("call", maintain_order=True)
-        .group_by("phase", "operator", maintain_order=True)
-        .agg(pl.col("calls").sum().alias("count"), pl.col("first").min())
-        .with_row_index("call")
-    )
-    texts = {name: pl.lit(None, dtype) for name, dtype in CALLS.items() if name not in called.columns}
-    zeros = {"outer_count": pl.col("count")}
-    numbers = called.select("phase", "operator", pl.col("call").alias("new_call"))
-    sums = (
-        rows.drop("call")
-        .join(numbers, on=["phase", "operator"], how="left", nulls_equal=True, maintain_order="left")
-        .group_by(pl.col("new_call").alias("call"), "kind", "category", "group", "part", maintain_order=True)
-        .agg(pl.col("count", "total_ns", "roof_ns", "known_ns", "blocks").sum(), pl.col("row").alias("rows"))
-        .with_row_index("row")
-    )
-    units = None
-    if profile.units is not None:
-        places = sums.select(pl.col("row").alias("new_row"), pl.col("rows").alias("row")).explode("row")
-        units = typed(
-            profile.units.join(places, on="row")
-            .group_by(pl.col("new_row").alias("row"), "unit")
-            .agg(pl.col("total_ns").sum())
-            .sort("row", "unit"),
-            UNITS,
-        )
-    return replace(
-        profile,
-        calls=typed(called.with_columns(**{**texts, **zeros}), CALLS),
-        rows=typed(sums.with_columns(pl.lit(None, pl.String).alias("kernel")), ROWS),
-        units=units,
-        facts=replace(profile.facts, advice=(), attention=()),
-        timeline=None,
-    )
 
 
 def is_failed(content: bytes) -> bool:
@@ -374,10 +175,10 @@ def to_bytes(summary: RankSummary) -> bytes:
     bytes.
     """
     head = {name: getattr(summary, name) for name in RankSummary.__dataclass_fields__ if name not in _APART}
-    head["groups"] = [asdict(group) | {"ranks": packed(group.ranks)} for group in summary.groups]
-    frames = {name: packed_columns(getattr(summary, name)) for name in _FRAMES}
+    head["groups"] = [asdict(group) | {"ranks": runs_of(group.ranks)} for group in summary.groups]
+    frames = {name: packed(getattr(summary, name)) for name in _FRAMES}
     document = {_KIND: _VERSION, **head, "frames": {name: described for name, (described, _) in frames.items()}}
-    profile = baselines.to_json(summary.profile).replace("\n", " ") if summary.profile else "null"
+    profile = baseline_json(summary.profile).replace("\n", " ") if summary.profile else "null"
     content = b"".join(content for _, content in frames.values())
     return _line(document) + gzip.compress(f"{profile}\n".encode() + content, _LEVEL, mtime=0)
 
@@ -411,7 +212,7 @@ def from_bytes(content: bytes, path: str = "summary") -> RankSummary:
         return replace(
             _headed(document),
             **cast(Any, _with_texts(_frames([document["frames"]], [memoryview(columns)]))),
-            profile=baselines.profile_from(json.loads(profile)) if profile != b"null" else None,
+            profile=profile_from(json.loads(profile)) if profile != b"null" else None,
         )
     except damage() as error:
         raise InputError(f"{path}: no summary of a rank that can be read ({first_line(error)})") from None
@@ -462,7 +263,7 @@ def _frames(described: Sequence[Mapping[str, Any]], columns: Sequence[memoryview
     rest = list(columns)
     for name, schema in _FRAMES.items():
         several = [(some[name], content) for some, content in zip(described, rest, strict=True)]
-        frames[name], sizes = unpacked_columns(several, schema)
+        frames[name], sizes = unpacked(several, schema)
         rest = [content[size:] for content, size in zip(rest, sizes, strict=True)]
         if any(frames[name].get_column(column).null_count() for column in _KNOWN[name]):
             raise ValueError(f"a time is missing in a row of {name}")
@@ -489,4 +290,175 @@ def _group_of(text: str) -> RankGroup:
         raise ValueError("a process group has too many ranks")
     if not all(type(number) is int for run in runs for number in run):
         raise TypeError("a rank of a process group is no number")
-    return replace(read_as(RankGroup, {**document, "ranks": []}), ranks=unpacked(runs))
+    return replace(read_as(RankGroup, {**document, "ranks": []}), ranks=ranks_of(runs))
+
+
+def runs_of(ranks: Iterable[int]) -> list[list[int]]:
+    """Return ranks as runs (first, stride, count), in order."""
+    runs: list[list[int]] = []
+    for rank in ranks:
+        last = runs[-1] if runs else None
+        if last and last[2] == 1 and rank > last[0]:
+            last[1:] = [rank - last[0], 2]
+        elif last and last[2] > 1 and rank == last[0] + last[1] * last[2]:
+            last[2] += 1
+        else:
+            runs.append([rank, 1, 1])
+    return runs
+
+
+def ranks_of(runs: Iterable[Iterable[int]]) -> tuple[int, ...]:
+    """Return the ranks of runs."""
+    return tuple(first + stride * place for first, stride, count in runs for place in range(count))
+
+
+_TYPES = ("|i1", "<i2", "<i4", "<i8", "<f8")
+_MOST_ROWS = 1 << 24
+_Part = tuple[npt.NDArray[Any], npt.NDArray[np.bool_] | None]
+
+
+def packed(frame: pl.DataFrame) -> tuple[dict[str, Any], bytes]:
+    """Return a frame of numbers and texts as a JSON description and bytes.
+
+    A constant column is stored as its value. Texts are indices into a list of distinct ones. Numbers have the smallest
+    type that fits; its least value means null.
+    """
+    columns: dict[str, Any] = {}
+    parts = []
+    for name in frame.columns:
+        values = frame.get_column(name)
+        if values.n_unique() <= 1:
+            columns[name] = {"value": values[0] if len(values) else None}
+            continue
+        column: dict[str, Any] = {}
+        if values.dtype == pl.String:
+            texts = values.drop_nulls().unique(maintain_order=True)
+            column["texts"] = texts.to_list()
+            values = values.replace_strict(texts, pl.int_range(len(texts), eager=True), return_dtype=pl.Int64)
+        array = _array(values)
+        columns[name] = column | {"type": array.dtype.str, "nulls": values.null_count() > 0}
+        parts.append(array.tobytes())
+    return {"rows": frame.height, "columns": columns}, b"".join(parts)
+
+
+def _array(values: pl.Series) -> npt.NDArray[Any]:
+    if values.dtype.is_float():
+        return values.fill_null(np.nan).to_numpy().astype("<f8")
+    numbers = values.cast(pl.Int64)
+    low, high = (int(numbers.min() or 0), int(numbers.max() or 0))  # type: ignore[arg-type]
+    kind = next(t for t in _TYPES if np.iinfo(t).min < low and high <= np.iinfo(t).max)
+    return numbers.fill_null(int(np.iinfo(kind).min)).to_numpy().astype(kind)
+
+
+def unpacked(
+    several: Sequence[tuple[Mapping[str, Any], memoryview]], schema: Mapping[str, pl.DataType]
+) -> tuple[pl.DataFrame, list[int]]:
+    """Return the frames of ``schema`` written by `packed`, concatenated, and the number of bytes read for each.
+
+    Texts become ``pl.Enum``, as indices are faster than texts. ``several`` are descriptions, and bytes that begin with
+    those of the frame; thousands are read without a frame for each. Raises ``ValueError``, ``KeyError`` or
+    ``TypeError`` for other content.
+    """
+    names = list(schema)
+    rows = []
+    for description, _ in several:
+        rows.append(description["rows"])
+        if not isinstance(rows[-1], int) or not 0 <= rows[-1] <= _MOST_ROWS:
+            raise ValueError("a number of rows is none")
+        if list(description["columns"]) != names:
+            raise ValueError(f"columns are not {', '.join(names)}")
+    offsets = [0] * len(several)
+    columns = []
+    for name, dtype in schema.items():
+        described = [description["columns"][name] for description, _ in several]
+        columns.append(_unpacked_column(name, dtype, described, [content for _, content in several], rows, offsets))
+    return pl.DataFrame(columns), offsets
+
+
+def _unpacked_column(
+    name: str,
+    dtype: pl.DataType,
+    described: Sequence[Mapping[str, Any]],
+    contents: Sequence[memoryview],
+    rows: Sequence[int],
+    offsets: list[int],
+) -> pl.Series:
+    """Return a column of all frames, and advance ``offsets`` past its bytes."""
+    texts: dict[str, int] | None = {} if dtype == pl.String else None
+    if not any("type" in column for column in described):
+        return _series(name, [_repeated([column["value"] for column in described], rows, dtype, texts)], dtype, texts)
+    is_float, parts = dtype.is_float(), []
+    known: dict[tuple[str, ...], npt.NDArray[np.int64]] = {}
+    for place, (column, content, own) in enumerate(zip(described, contents, rows, strict=True)):
+        if "type" not in column:
+            parts.append(_repeated([column["value"]], [own], dtype, texts))
+            continue
+        part = _stored(column, content, own, offsets[place], is_float)
+        offsets[place] += part[0].nbytes
+        parts.append(part if texts is None else _with_places(part, column["texts"], texts, known))
+    return _series(name, parts, dtype, texts)
+
+
+def _stored(column: Mapping[str, Any], content: memoryview, rows: int, offset: int, is_float: bool) -> _Part:
+    """Return the values of a column and its nulls."""
+    if column["type"] not in _TYPES:
+        raise ValueError(f"a column is of type {column['type']}")
+    array: npt.NDArray[Any] = np.frombuffer(content, column["type"], rows, offset)
+    if (array.dtype.kind == "f") != is_float:
+        raise TypeError(f"a column is of another type: {column['type']}")
+    if not column["nulls"]:
+        return array, None
+    return array, np.isnan(array) if is_float else array == np.iinfo(array.dtype).min
+
+
+def _repeated(values: Sequence[Any], rows: Sequence[int], dtype: pl.DataType, texts: dict[str, int] | None) -> _Part:
+    """Return the concatenation of constant columns; for texts, their indices in ``texts``.
+
+    New texts are added there. Raises ``TypeError`` for a value of another type.
+    """
+    known = str if dtype == pl.String else bool if dtype == pl.Boolean else (int, float) if dtype.is_float() else int
+    for value in values:
+        if value is not None and (not isinstance(value, known) or (dtype != pl.Boolean and isinstance(value, bool))):
+            raise TypeError(f"{value!r} is not of type {dtype}")
+    is_null = [value is None for value in values]
+    if texts is None:
+        numbers = [0 if value is None else value for value in values]
+    else:
+        numbers = [0 if value is None else texts.setdefault(value, len(texts)) for value in values]
+    kind = np.float64 if dtype.is_float() else np.int64
+    return np.repeat(np.array(numbers, dtype=kind), rows), np.repeat(is_null, rows) if any(is_null) else None
+
+
+def _with_places(
+    part: _Part,
+    own: Sequence[Any],
+    texts: dict[str, int],
+    known: dict[tuple[str, ...], npt.NDArray[np.int64]],
+) -> _Part:
+    """Return a column of texts as indices in ``texts``, to which new texts are added.
+
+    ``known`` caches the indices of earlier lists.
+    """
+    places, is_null = part
+    listed = tuple(own)
+    if listed not in known:
+        if not all(isinstance(text, str) for text in listed):
+            raise TypeError("a text is none")
+        known[listed] = np.array([texts.setdefault(text, len(texts)) for text in listed], dtype=np.int64)
+    valid = places if is_null is None else places[~is_null]
+    if len(valid) and not (valid.min() >= 0 and valid.max() < len(listed)):
+        raise ValueError("a text is not listed")
+    if not listed:
+        return np.zeros(len(places), dtype=np.int64), is_null
+    return known[listed][places if is_null is None else np.where(is_null, 0, places)], is_null
+
+
+def _series(name: str, parts: Sequence[_Part], dtype: pl.DataType, texts: Mapping[str, int] | None) -> pl.Series:
+    """Return the values of parts as one column, texts as an Enum."""
+    values = pl.Series(name, np.concatenate([array for array, _ in parts]) if parts else [], strict=False)
+    if any(is_null is not None for _, is_null in parts):
+        nulls = [np.zeros(len(array), dtype=np.bool_) if is_null is None else is_null for array, is_null in parts]
+        values = values.set(pl.Series(np.concatenate(nulls)), None)
+    if texts is None:
+        return values.cast(dtype)
+    return values.cast(pl.UInt32).cat.to(pl.Enum(list(texts)))

@@ -2,9 +2,8 @@
 
 from collections.abc import Iterable, Sequence
 
-from trace_analyzer.ranks.job import JobReport, Rank
+from trace_analyzer.ranks.job import JobReport, Pipeline, Rank
 from trace_analyzer.ranks.joining import Problem
-from trace_analyzer.ranks.pipeline import Pipeline
 from trace_analyzer.ranks.stragglers import Straggler
 from trace_analyzer.render.layout import wrapped
 from trace_analyzer.units import count, counted, duration, percent, shorten, visible

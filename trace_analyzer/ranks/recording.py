@@ -1,0 +1,447 @@
+"""Summarize one rank where it is read: from its trace and the report on it, on a device or with gloo on the host alone."""
+
+import hashlib
+import json
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from trace_analyzer.catalog.step_marks import PROFILER_STEP_NAME
+from trace_analyzer.compare.profiles import CALLS, ROWS, UNITS, Profile, profile_of
+from trace_analyzer.errors import TraceAnalyzerError
+from trace_analyzer.files import write_bytes
+from trace_analyzer.frames.intervals import union
+from trace_analyzer.frames.lookups import as_strings
+from trace_analyzer.ingest import Trace, load
+from trace_analyzer.ingest.trace import Header
+from trace_analyzer.notes import DAMAGED
+from trace_analyzer.pipeline import report_of
+from trace_analyzer.ranks.files import SUFFIX, local_copy, rank_of
+from trace_analyzer.ranks.summary import (
+    COLLECTIVES,
+    EXPOSED,
+    PARTS,
+    STEPS,
+    WORK,
+    RankGroup,
+    RankSummary,
+    failed,
+    to_bytes,
+    with_path,
+)
+from trace_analyzer.report import Report
+from trace_analyzer.schema import typed
+
+_NUMBERS = re.compile(r"^\[\s*\d+(?:\s*,\s*\d+)*\s*\]$")
+_CUT = (*DAMAGED, "gzip-truncated", "gzip-damaged", "zstd-truncated", "zstd-damaged")
+_MOST_LINES = 120
+"""Most lines of work that are kept per rank, the longest ones; the rest is summed by bucket, so that totals stay
+exact."""
+_MOST_PIECES = 8
+"""Most exposed pieces that are kept per collective; of more, neighbours are merged."""
+
+
+def summarize(path: str) -> bytes:
+    """Return the summary of the trace, or of the summary, at ``path``, as bytes of `to_bytes`.
+
+    Never raises: a failure becomes the summary's ``error``.
+    """
+    try:
+        with local_copy(path) as file:
+            if path.endswith(SUFFIX):
+                return with_path(file.read_bytes(), path)
+            trace = replace(load(file), path=path)
+            return to_bytes(summary_of(trace, report_of(trace)))
+    except Exception as error:
+        return failed(path, _reason(error, path))
+
+
+def _reason(error: Exception, path: str) -> str:
+    """Return the reason for a failed read in one line without the path."""
+    text = str(error) if isinstance(error, TraceAnalyzerError | OSError) else f"{type(error).__name__}: {error}"
+    lines = text.removeprefix(f"{path}: ").splitlines()
+    return lines[0] if lines else type(error).__name__
+
+
+def write_summary(trace: Trace, report: Report, path: Path) -> None:
+    """Write the summary of a trace and the report on it to ``path`` in one step. Raises ``OSError``."""
+    write_bytes(path, to_bytes(summary_of(trace, report)))
+
+
+def summary_of(trace: Trace, report: Report) -> RankSummary:
+    """Summarize a rank's trace and its report."""
+    tables, device = report.tables, _device(report)
+    header = trace.header
+    steps = tables["steps"].filter(pl.col("device") == device).sort("start_ns")
+    profile = profile_of(report)
+    if device < 0:
+        marked = steps_of(trace)
+        hiding = work_of(trace)
+        collectives, groups = collectives_of(trace, marked)
+        collectives = with_exposed(collectives, hiding)
+    else:
+        marked = typed(steps.rename({"index": "step", "steady": "is_steady"}), STEPS)
+        hiding = _hiding(tables["activities"], device)
+        collectives, groups = _collectives(trace, report, device, steps)
+    reduced = _reduced(profile)
+    damage = next((note.message for note in report.notes if note.code in _CUT), None)
+    return RankSummary(
+        path=report.trace.path,
+        rank=rank_of(header, report.trace.path),
+        world_size=header.world_size,
+        host=header.host_name,
+        damage=damage,
+        base_ns=int(header.base_time_ns or 0) + trace.origin_ns,
+        duration_ns=trace.duration_ns,
+        device_name=profile.facts.device_name,
+        regime=report.verdict.regime,
+        cause=report.verdict.cause,
+        headline=report.verdict.headline,
+        step_ns=_step_ns(profile, marked if device < 0 else None),
+        steps_from="ProfilerStep" if device < 0 and marked.height else report.steps_from if steps.height else None,
+        groups=groups,
+        steps=marked,
+        parts=_parts(tables["owners"].filter(pl.col("device") == device)),
+        collectives=typed(collectives, COLLECTIVES),
+        exposed=exposed_pieces(collectives, hiding),
+        work=_work(reduced),
+        profile=reduced,
+    )
+
+
+def _step_ns(profile: Profile, marked: pl.DataFrame | None) -> float | None:
+    """Return the mean length of a step; of annotated steps where no device worked."""
+    if marked is not None:
+        mean = marked.select((pl.col("end_ns") - pl.col("start_ns")).mean()).item()
+        return None if mean is None else float(mean)
+    return profile.total_ns / profile.steps if profile.steps and profile.total_ns else None
+
+
+def _device(report: Report) -> int:
+    """Return the code of the judged device; -1 without one."""
+    labels = report.tables["devices"].filter(pl.col("label") == str(report.verdict.device))
+    return int(labels.get_column("device")[0]) if report.verdict.device is not None and labels.height else -1
+
+
+def _parts(owners: pl.DataFrame) -> pl.DataFrame:
+    lengths = owners.select("step", "part", (pl.col("end_ns") - pl.col("start_ns")).alias("total_ns"))
+    return typed(
+        lengths.group_by("step", "part").agg(pl.col("total_ns").sum()).sort("step", "part", nulls_last=True), PARTS
+    )
+
+
+def _hiding(activities: pl.DataFrame, device: int) -> pl.DataFrame:
+    """Return the intervals with device work that hides communication, as in the partition.
+
+    This is work of kernels, and of copies within the device.
+    """
+    work = activities.filter(pl.col("device") == device, ~pl.col("bound").is_in(["communication", "copy"]))
+    spans = work.select("device", "start_ns", (pl.col("start_ns") + pl.col("duration_ns")).alias("end_ns"))
+    return union(spans, ["device"])
+
+
+def _collectives(
+    trace: Trace, report: Report, device: int, steps: pl.DataFrame
+) -> tuple[pl.DataFrame, tuple[RankGroup, ...]]:
+    """Return `COLLECTIVES` of the device and their process groups."""
+    tables = report.tables
+    own = tables["collectives"].filter(pl.col("device") == device).sort("start_ns", "activity_id")
+    links = tables["activities"].select("activity_id", "launch_id", "operator_id")
+    launches = tables["host_events"].select(
+        pl.col("event_id").alias("launch_id"), pl.col("start_ns").alias("launch_ns")
+    )
+    inputs = as_strings(
+        trace.operator_inputs.select(
+            pl.col("event_id").alias("operator_id"), "process_group", "process_group_description", "process_group_ranks",
+            "global_rank_start", "global_rank_stride", pl.col("message_elements").alias("elements"),
+            pl.col("collective_seq").alias("seq"), "comms_id", pl.col("source_rank").alias("source"),
+            pl.col("destination_rank").alias("destination"),
+        )
+    )  # fmt: skip
+    joined = (
+        own.join(links, on="activity_id", how="left", maintain_order="left")
+        .join(launches, on="launch_id", how="left", maintain_order="left")
+        .join(inputs, on="operator_id", how="left", maintain_order="left")
+        .with_columns(
+            pl.coalesce("elements", pl.col("message_bytes").round().cast(pl.Int64, strict=False)).alias("elements")
+        )
+    )
+    keyed, groups = _with_groups(joined, trace)
+    numbered = _with_steps(keyed, steps)
+    order = pl.struct(pl.coalesce("launch_ns", "start_ns"), "start_ns").rank("ordinal").over("group", "step")
+    return numbered.with_columns(
+        (order.cast(pl.Int64) - 1).alias("ordinal"),
+        pl.col("collective").fill_null("unknown").alias("kind"),
+        pl.col("message_dtype").alias("dtype"),
+    ), groups
+
+
+def _with_groups(rows: pl.DataFrame, trace: Trace) -> tuple[pl.DataFrame, tuple[RankGroup, ...]]:
+    """Add ``group``, the key of the process group."""
+    named = [
+        "process_group", "process_group_description", "process_group_ranks", "global_rank_start", "global_rank_stride",
+        "group_size",
+    ]  # fmt: skip
+    distinct = rows.select(named).unique(maintain_order=True)
+    groups = [group_of(row, trace.header) for row in distinct.iter_rows(named=True)]
+    keys = distinct.with_columns(pl.Series("group", [group and group.key for group in groups], dtype=pl.String))
+    keyed = rows.join(keys, on=named, how="left", nulls_equal=True, maintain_order="left")
+    return keyed, tuple({group.key: group for group in groups if group}.values())
+
+
+def _with_steps(rows: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
+    """Add ``step``: the one whose annotation contains the launch, else the one in which the kernel starts."""
+    bounds = {"host": ("host_start_ns", "host_end_ns"), "device": ("start_ns", "end_ns")}
+    placed = rows
+    for name, (first, last) in bounds.items():
+        places = steps.select(
+            pl.col("index").alias(f"{name}_step"), pl.col(first).alias("from"), pl.col(last).alias("to")
+        )
+        at = pl.coalesce("launch_ns", "start_ns") if name == "host" else pl.col("start_ns")
+        asked = placed.with_row_index("place").with_columns(at.alias("at")).sort("at")
+        placed = (
+            asked.join_asof(places.drop_nulls("from").sort("from"), left_on="at", right_on="from", strategy="backward")
+            .with_columns(pl.when(pl.col("at") < pl.col("to")).then(f"{name}_step").alias(f"{name}_step"))
+            .sort("place")
+            .drop("place", "at", "from", "to", strict=False)
+        )
+    step = pl.when(pl.col("launch_ns").is_not_null()).then("host_step").otherwise("device_step")
+    return placed.with_columns(step.alias("step"))
+
+
+def exposed_pieces(collectives: pl.DataFrame, work: pl.DataFrame) -> pl.DataFrame:
+    """Return `EXPOSED` of collectives in their order: the parts that the disjoint spans of ``work`` do not cover."""
+    if collectives.is_empty():
+        return pl.DataFrame(schema=EXPOSED)
+    work = work.sort("start_ns")
+    edges = pl.Series([-(2**62)]), pl.Series([2**62])
+    idle_from = pl.concat([edges[0], work.get_column("end_ns")])
+    idle_to = pl.concat([work.get_column("start_ns"), edges[1]])
+    starts = collectives.get_column("start_ns")
+    ends = starts + collectives.get_column("duration_ns")
+    first, last = idle_to.search_sorted(starts, "right"), idle_from.search_sorted(ends, "left")
+    pieces = (
+        pl.DataFrame({"start": starts, "end": ends, "first": first, "last": last})
+        .with_row_index("row")
+        .with_columns(pl.int_ranges("first", "last").alias("gap"))
+        .explode("gap")
+        .drop_nulls("gap")
+    )
+    if pieces.is_empty():
+        return pl.DataFrame(schema=EXPOSED)
+    gaps = pieces.get_column("gap")
+    cut = pieces.with_columns(
+        pl.max_horizontal("start", idle_from.gather(gaps)).alias("from_ns"),
+        pl.min_horizontal("end", idle_to.gather(gaps)).alias("to_ns"),
+    ).filter(pl.col("from_ns") < pl.col("to_ns"))
+    length = pl.col("end") - pl.col("start")
+    cut = cut.filter((pl.col("to_ns") - pl.col("from_ns")).sum().over("row") < length)
+    share = ((pl.col("from_ns") - pl.col("start")) * _MOST_PIECES // length).cast(pl.Int64)
+    piece = pl.when(pl.len().over("row") > _MOST_PIECES).then(share).otherwise(pl.int_range(pl.len()).over("row"))
+    joined = cut.group_by("row", piece.alias("piece"), maintain_order=True).agg(
+        (pl.col("from_ns") - pl.col("start")).min().alias("start_ns"),
+        (pl.col("to_ns") - pl.col("start")).max().alias("end_ns"),
+        (pl.col("to_ns") - pl.col("from_ns")).sum().alias("exposed_ns"),
+    )
+    return typed(joined, EXPOSED)
+
+
+def _work(profile: Profile | None) -> pl.DataFrame:
+    """Return `WORK` of a reduced profile."""
+    if profile is None:
+        return pl.DataFrame(schema=WORK)
+    named = profile.rows.join(profile.calls.select("call", "operator"), on="call", how="left")
+    steps = max(1, profile.steps)
+    sums = named.group_by("kind", "category", "operator", maintain_order=True).agg(
+        (pl.col("count").sum() / steps).alias("count"), (pl.col("total_ns").sum() / steps).alias("step_ns")
+    )
+    return typed(sums, WORK)
+
+
+def _reduced(profile: Profile) -> Profile | None:
+    """Return the profile by phase, operator and bucket only, with its longest lines individually; None without work."""
+    if not profile.total_ns:
+        return None
+    key = ["phase", "operator", "kind", "category", "group", "part"]
+    calls = profile.calls.select("call", "phase", "operator", "count", "first").rename({"count": "calls"})
+    rows = profile.rows.join(calls, on="call", how="left", maintain_order="left")
+    ranked = rows.group_by(key).agg(pl.col("total_ns").sum()).sort("total_ns", *key, descending=[True] + [False] * 6)
+    kept = ranked.head(_MOST_LINES).select(*key, pl.lit(True).alias("is_kept"))
+    rows = rows.join(kept, on=key, how="left", nulls_equal=True, maintain_order="left").with_columns(
+        pl.when("is_kept").then(pl.col(name)).alias(name) for name in ("phase", "operator")
+    )
+    named = pl.col("operator").is_not_null()
+    called = (
+        rows.filter(named)
+        .unique("call", maintain_order=True)
+        .group_by("phase", "operator", maintain_order=True)
+        .agg(pl.col("calls").sum().alias("count"), pl.col("first").min())
+        .with_row_index("call")
+    )
+    texts = {name: pl.lit(None, dtype) for name, dtype in CALLS.items() if name not in called.columns}
+    zeros = {"outer_count": pl.col("count")}
+    numbers = called.select("phase", "operator", pl.col("call").alias("new_call"))
+    sums = (
+        rows.drop("call")
+        .join(numbers, on=["phase", "operator"], how="left", nulls_equal=True, maintain_order="left")
+        .group_by(pl.col("new_call").alias("call"), "kind", "category", "group", "part", maintain_order=True)
+        .agg(pl.col("count", "total_ns", "roof_ns", "known_ns", "blocks").sum(), pl.col("row").alias("rows"))
+        .with_row_index("row")
+    )
+    units = None
+    if profile.units is not None:
+        places = sums.select(pl.col("row").alias("new_row"), pl.col("rows").alias("row")).explode("row")
+        units = typed(
+            profile.units.join(places, on="row")
+            .group_by(pl.col("new_row").alias("row"), "unit")
+            .agg(pl.col("total_ns").sum())
+            .sort("row", "unit"),
+            UNITS,
+        )
+    return replace(
+        profile,
+        calls=typed(called.with_columns(**{**texts, **zeros}), CALLS),
+        rows=typed(sums.with_columns(pl.lit(None, pl.String).alias("kernel")), ROWS),
+        units=units,
+        facts=replace(profile.facts, advice=(), attention=()),
+        timeline=None,
+    )
+
+
+def group_of(record: Mapping[str, Any], header: Header) -> RankGroup | None:
+    """Return the group of a row of `operator_inputs`; None where the row has none.
+
+    Its ranks come from the header's ``pg_config``, else from start and stride, else from the printed list if it is
+    complete. The key is a hash of name and ranks, as disjoint groups may share a name; without ranks it is the name
+    alone.
+    """
+    name = record["process_group"]
+    if name is None:
+        return None
+    size = record["group_size"]
+    known = next((group for group in header.process_groups if group.name == name and group.ranks), None)
+    ranks = known.ranks if known else _ranks(record, size, header.world_size)
+    key = hashlib.blake2b(f"{name}|{','.join(map(str, ranks))}".encode(), digest_size=6).hexdigest()
+    description = record["process_group_description"] or (known.description if known else None)
+    return RankGroup(key, name, description, size or len(ranks) or None, ranks)
+
+
+def _ranks(record: Mapping[str, Any], size: int | None, world_size: int | None) -> tuple[int, ...]:
+    start, stride, listed = (record[key] for key in ("global_rank_start", "global_rank_stride", "process_group_ranks"))
+    if size and start is not None and stride is not None and stride > 0:
+        return tuple(range(start, start + size * stride, stride))
+    if listed and _NUMBERS.match(listed):
+        ranks = tuple(int(rank) for rank in json.loads(listed))
+        if size in (None, len(ranks)):
+            return ranks
+    return tuple(range(size)) if size and size == world_size else ()
+
+
+_MARK = r"^gloo:(\w+)$"
+_KINDS = {"all_to_all_base": "all_to_all", "send": "send_recv", "recv": "send_recv"}
+_TYPES = {
+    "float": "Float", "double": "Double", "c10::Half": "Half", "c10::BFloat16": "BFloat16", "int": "Int", "long int": "Long",
+}  # fmt: skip
+
+
+def steps_of(trace: Trace) -> pl.DataFrame:
+    """Return `STEPS` from the trace's ``ProfilerStep`` annotations; all count as steady."""
+    marks = _marks(trace, PROFILER_STEP_NAME)
+    return typed(
+        marks.select(
+            pl.col("match").cast(pl.Int64).alias("step"), "start_ns", "end_ns",
+            pl.lit(True).alias("is_steady"), pl.lit(None, pl.String).alias("regime"),
+        ).unique("step", keep="first", maintain_order=True).sort("start_ns"),
+        STEPS,
+    )  # fmt: skip
+
+
+def collectives_of(trace: Trace, steps: pl.DataFrame) -> tuple[pl.DataFrame, tuple[RankGroup, ...]]:
+    """Return gloo's `COLLECTIVES`, with steps as in `steps_of`, and their process group: the job's, if it has no other.
+
+    The time without a concurrent operator on another thread counts as exposed.
+    """
+    marks = _marks(trace, _MARK).sort("start_ns")
+    inputs = trace.operator_inputs.select("event_id", pl.col("input_dims", "input_types").cast(pl.String))
+    rows = marks.join(inputs, on="event_id", how="left", maintain_order="left")
+    groups = trace.header.process_groups
+    group = None
+    if len(groups) == 1 and groups[0].ranks:
+        known = groups[0]
+        ranks = tuple(known.ranks)
+        group = RankGroup(known.name, known.name, known.description, len(ranks), ranks)
+    at = rows.sort("start_ns").join_asof(
+        steps.select("step", pl.col("start_ns").alias("from"), "end_ns").rename({"end_ns": "to"}).sort("from"),
+        left_on="start_ns", right_on="from", strategy="backward",
+    ).with_columns(pl.when(pl.col("start_ns") < pl.col("to")).then("step").alias("step"))  # fmt: skip
+    kind = pl.col("match").replace(_KINDS)
+    frame = at.with_columns(
+        pl.lit(group and group.key, pl.String).alias("group"),
+        kind.alias("kind"),
+        pl.Series("dtype", [_dtype(text) for text in at.get_column("input_types")], dtype=pl.String),
+        pl.Series("elements", [_elements(text) for text in at.get_column("input_dims")], dtype=pl.Int64),
+        pl.lit(group and group.size, pl.Int64).alias("group_size"),
+        *(pl.lit(None).alias(name) for name in ("seq", "comms_id", "source", "destination")),
+        (pl.int_range(pl.len()).over("step")).alias("ordinal"),
+        pl.col("duration_ns").alias("exposed_ns"),
+    )
+    return typed(frame, COLLECTIVES), (group,) if group and frame.height else ()
+
+
+def work_of(trace: Trace) -> pl.DataFrame:
+    """Return start_ns and end_ns of intervals in which an operator ran, except operators that only wait for gloo."""
+    events = trace.host_events.filter(pl.col("kind").cast(pl.String) == "operator")
+    names = pl.col("name").cast(pl.String)
+    own = events.filter(~names.str.contains(r"^(c10d::|gloo:|record_param_comms)"))
+    spans = own.select(
+        pl.lit(0).alias("device"), "start_ns", (pl.col("start_ns") + pl.col("duration_ns")).alias("end_ns")
+    )
+    return union(spans, ["device"])
+
+
+def with_exposed(collectives: pl.DataFrame, work: pl.DataFrame) -> pl.DataFrame:
+    """Return the collectives with exposed_ns: the part of each that the disjoint spans of ``work`` do not cover."""
+    starts, ends = work.get_column("start_ns"), work.get_column("end_ns")
+    covered = pl.concat([pl.Series([0]), (ends - starts).cum_sum()])
+
+    def until(times: pl.Series) -> pl.Series:
+        """Return the time of work before each of ``times``."""
+        place = starts.search_sorted(times, "right")
+        inside = pl.concat([pl.Series([0]), ends]).gather(place) - times
+        return covered.gather(place) - inside.clip(0) * (place > 0).cast(pl.Int64)
+
+    begin = collectives.get_column("start_ns")
+    end = begin + collectives.get_column("duration_ns")
+    return collectives.with_columns((end - begin - (until(end) - until(begin))).alias("exposed_ns"))
+
+
+def _marks(trace: Trace, pattern: str) -> pl.DataFrame:
+    """Return annotations with a matching name, with the pattern's group (``match``) and end_ns."""
+    events = trace.host_events.filter(pl.col("kind").cast(pl.String) == "annotation")
+    return events.select(
+        "event_id",
+        pl.col("name").cast(pl.String).str.extract(pattern).alias("match"),
+        "start_ns",
+        "duration_ns",
+        (pl.col("start_ns") + pl.col("duration_ns")).alias("end_ns"),
+    ).filter(pl.col("match").is_not_null())
+
+
+def _dtype(text: str | None) -> str | None:
+    """Return the type of the first input, in NCCL's notation."""
+    types = json.loads(text) if text else []
+    return _TYPES.get(str(types[0]), str(types[0])) if types else None
+
+
+def _elements(text: str | None) -> int | None:
+    """Return the number of elements of the first input."""
+    dims = json.loads(text) if text else []
+    first = dims[0] if dims and isinstance(dims[0], list) else None
+    if first is None or not all(isinstance(size, int) for size in first):
+        return None
+    return math.prod(first)
