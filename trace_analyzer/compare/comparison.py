@@ -1,7 +1,7 @@
 """Hold the result of a comparison: how two sides' steps differ, line by line, without remainder."""
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -11,7 +11,6 @@ from trace_analyzer.compare.adjustment import Adjustment
 from trace_analyzer.compare.judgement import InputChange, KeptPromise, Likeness
 from trace_analyzer.compare.profiles import Profile
 from trace_analyzer.results import Result
-from trace_analyzer.tuning import dataclass
 
 SCHEMA_VERSION = 1
 Status = Literal["ok", "refused"]

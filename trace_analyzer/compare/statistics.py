@@ -2,13 +2,13 @@
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
 
 import polars as pl
 
 from trace_analyzer.compare.profiles import Profile
-from trace_analyzer.tuning import dataclass
 
 LEVEL = 0.95
 """Confidence level of intervals: 5 % false alarms."""

@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Annotated
 
 import numpy as np
@@ -10,7 +11,6 @@ import polars as pl
 
 from trace_analyzer.ranks.matching import WAYS, matched_by_ends, matched_by_key, most_frequent_difference
 from trace_analyzer.ranks.summary import RankSummary
-from trace_analyzer.tuning import dataclass
 
 Floats = npt.NDArray[np.float64]
 

@@ -4,7 +4,7 @@ import gzip
 import json
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
 from typing import Any, cast
 
@@ -17,7 +17,6 @@ from trace_analyzer.compare.sides import baseline_json, profile_from
 from trace_analyzer.errors import InputError
 from trace_analyzer.ranks.files import rank_in_name
 from trace_analyzer.schema import typed
-from trace_analyzer.tuning import dataclass
 from trace_analyzer.typed import damage, first_line, read_as
 
 STEPS: Mapping[str, pl.DataType] = {

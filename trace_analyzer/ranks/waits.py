@@ -1,6 +1,7 @@
 """Split collectives into waiting for the last rank and transfer, and attribute lateness to ranks."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import starmap
 
 import numpy as np
@@ -10,7 +11,6 @@ import polars as pl
 from trace_analyzer.ranks.clocks import Alignment, matched
 from trace_analyzer.ranks.joining import Spool
 from trace_analyzer.ranks.matching import WAYS
-from trace_analyzer.tuning import dataclass
 
 Integers = npt.NDArray[np.int64]
 _DURATION_BITS = 40
