@@ -1,5 +1,7 @@
 """Test steps on a device, the representative ones among them, and the verdict's window."""
 
+from typing import Any
+
 import polars as pl
 import pytest
 from kineto import A100, analysed, annotation, call, copy, flow, kernel, launch, launched, op, python, rows, spread
@@ -175,57 +177,6 @@ def loop(count: int, *around: object, period: int = 200, copies: bool = True) ->
 
 
 @pytest.mark.slow
-def test_the_period_of_the_launches_marks_steps() -> None:
-    report = analysed(loop(6))
-    assert report.steps_from == "kernel sequence"
-    assert table(report, "index", "name", "activity_count") == [(n, f"period {n}", 8) for n in range(6)]
-    assert table(report, "state") == [("first",), *[("ok",)] * 5]
-    assert report.verdict.window is not None
-    assert report.verdict.window.kind == "steady"
-
-
-@pytest.mark.parametrize(("kept", "last"), [(6, "cut"), (8, "ok")])
-def test_a_last_period_that_launches_fewer_than_the_others_is_cut(kept: int, last: str) -> None:
-    """Check that a last period that launches fewer kernels than the others is cut.
-
-    A loop whose anchor stands amid its body ends with most of a period: it is no whole step.
-    """
-    whole = [e for e in spread(loop(7)) if e["ts"] < 1_200]
-    rest = sorted((e for e in spread(loop(7)) if e["ts"] >= 1_200 and e.get("ph") == "X"), key=lambda e: e["ts"])
-    correlations = sorted({e["args"]["correlation"] for e in rest}, key=lambda c: (c != 690, c))[:kept]
-    states = table(analysed(whole, [e for e in rest if e["args"]["correlation"] in correlations]), "state")
-    assert [state for (state,) in states] == ["first", *["ok"] * 5, last]
-
-
-def test_a_recording_that_starts_and_ends_amid_steps_has_cut_ones() -> None:
-    events = [e for e in spread(loop(7)) if 110 <= e["ts"] < 1_250]
-    states = table(analysed(events), "state", "activity_count")
-    assert [state for state, _ in states] == ["first", *["ok"] * 4, "cut"]
-    assert {n for state, n in states if state == "ok"} == {8}
-
-
-@pytest.mark.slow
-def test_layers_of_one_pass_are_no_steps() -> None:
-    """Check that layers of one pass are no steps.
-
-    They repeat, but the epilogue comes once, and nothing goes to the host or comes from it in between.
-    """
-    layers = [launched(name, 20 * n + 10 * k, 20 * n + 10 * k + 6, 8, 10 * n + k + 1) for n in range(24) for k, name in enumerate(("gemm", "relu"))]  # fmt: skip
-    head = [launched(name, 480 + 10 * k, 486 + 10 * k, 8, 900 + k) for k, name in enumerate(("norm", "head", "topk"))]
-    assert analysed(layers).steps_from is None, "nothing bounds them"
-    synced = [call("cudaStreamSynchronize", 20 * n + 15, 1) for n in range(24)]
-    assert analysed(layers, head, synced).steps_from is None, "what follows comes once"
-    assert analysed(layers, synced).steps_from is None, "a layer may wait too"
-    timed = [call("cudaDeviceSynchronize", 20 * n + 15, 1) for n in range(24)]
-    assert analysed(layers, timed).steps_from == "kernel sequence", "but not for the whole device"
-
-
-def test_launches_without_rhythm_have_no_steps() -> None:
-    names = [f"kernel {n % 7} {n % 5}" for n in range(40)]
-    assert analysed([launched(name, 20 * n, 20 * n + 9, 8, n + 1) for n, name in enumerate(names)]).steps_from is None
-
-
-@pytest.mark.slow
 def test_optimizers_and_data_loaders_announce_steps() -> None:
     fetches = [
         annotation("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", 200 * n - 5, 4) for n in range(6)
@@ -248,9 +199,32 @@ def test_frameworks_announce_steps_also_once() -> None:
     assert (report.steps_from, len(report.steps)) == ("vLLM", 4)
 
 
-def test_compiled_regions_are_no_steps() -> None:
+def test_repetitions_without_marks_or_of_compiled_regions_are_no_steps() -> None:
     regions = [annotation("Torch-Compiled Region: 0/0", 200 * n + 8, 120) for n in range(6)]
-    assert analysed(loop(6), regions).steps_from == "kernel sequence"
+    assert analysed(loop(6)).steps_from is None
+    assert analysed(loop(6), regions).steps_from is None
+
+
+@pytest.mark.parametrize(
+    "around",
+    [
+        python("nn.Module: Net_0", 0, 2_000),
+        op("my_extension::forward", 0, 2_000),
+        # A call on another thread: autograd's works within the call of the one that asked for it.
+        python("nn.Module: Net_0", 0, 2_000, tid=7),
+    ],
+    ids=["module", "operator", "on another thread"],
+)
+def test_annotations_within_one_module_call_or_operator_are_parts_of_a_pass(around: dict[str, Any]) -> None:
+    parts = [annotation(f"part {n}", 200 * n + 3, 180) for n in range(6)]
+    assert analysed(loop(6), parts).steps_from == "part #"
+    assert analysed(loop(6), parts, around).steps_from is None
+    assert analysed(loop(6), parts, annotation("epoch", 0, 2_000)).steps_from == "part #", "an epoch has steps"
+
+
+@pytest.mark.parametrize("name", ["layer {}", "block_{}", "encoder.layers.{}.mlp", "Attention"])
+def test_annotations_that_name_layers_mark_no_steps(name: str) -> None:
+    assert analysed(loop(6), [annotation(name.format(n), 200 * n + 3, 180) for n in range(6)]).steps_from is None
 
 
 def test_each_process_has_its_own_steps() -> None:
@@ -429,18 +403,11 @@ def test_scopes_among_the_operators_of_old_files_mark_steps(name: str) -> None:
     """Check that a name that no operator has is as unlikely to be a layer's scope in old files as in new ones."""
     report = analysed(scoped(name, copies=False))
     assert len(report.steps) == 6, report.steps_from
-    assert report.steps_from != "kernel sequence"
 
 
-def test_a_plain_name_marks_steps_where_their_work_proves_them() -> None:
-    """Check that a plain name marks steps where their work proves them.
-
-    A scripted function of a layer has a similar name; but a layer copies no input of 256 KiB.
-    """
-    assert analysed(scoped("train_step")).steps_from == "train_step"
-    assert analysed(scoped("train_step", copies=False)).steps_from is None
-    assert analysed(scoped("MyFunction", copies=False)).steps_from is None, "a class of autograd"
-    assert analysed(scoped("aten::linear", copies=False)).steps_from is None
+@pytest.mark.parametrize("name", ["train_step", "MyFunction", "aten::linear"])
+def test_names_that_operators_may_have_mark_no_steps(name: str) -> None:
+    assert analysed(scoped(name)).steps_from is None
 
 
 def test_parts_of_steps_among_the_operators_mark_none() -> None:

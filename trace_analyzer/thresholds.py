@@ -111,22 +111,6 @@ EDGE_IDLE_RATIO = 0.1
 """Least share of idle time at an edge of the window that is trimmed: less changes no verdict."""
 LEFT_OUT_RATIO = 0.5
 """A window that leaves out more than this share covers the smaller part of the trace."""
-INPUT_COPY_RATIO = 0.1
-"""Least time of input copies relative to kernels: weights cross PCIe at 10 to 60 GB/s, so that below some 10,000 rows
-per weight, copying takes longer than computing."""
-INPUT_BYTES = 64
-"""Least size of an input: a few numbers from the host, such as a scale or a step, are smaller; eight tokens have this
-size."""
-OTHER_LAYER_RATIO = 0.5
-"""A span that launches at least this share of a layer's launches is another kind of layer, not a once-per-pass part."""
-VOCABULARY_ROWS = 1024
-"""Least rows of a vocabulary: tables of relative positions, which layers also look up, have 32 to 512 rows;
-vocabularies have thousands."""
-VOCABULARY_WIDTH = 512
-"""Least width of a vocabulary's rows: they are as wide as the model.
-
-Rotary tables, which layers also look up, are as wide as a head, 32 to 256.
-"""
 TURN_LIKENESS = 0.75
 """Least similarity of launches in updates of one network: updates of two networks share less.
 

@@ -6,15 +6,10 @@ import polars as pl
 
 from trace_analyzer import thresholds
 from trace_analyzer.analyses.host import Host
-from trace_analyzer.analyses.loops import enclosed_by_work
-from trace_analyzer.analyses.pass_proofs import proven
-from trace_analyzer.analyses.periodicity import launch_sequence, periods
-from trace_analyzer.analyses.turns import in_turns
 from trace_analyzer.analysis import Analysis, Value
-from trace_analyzer.catalog.code import PLAIN_SCOPE, SCOPE
+from trace_analyzer.catalog.code import SCOPE
 from trace_analyzer.catalog.step_marks import PROFILER_STEP_NAME, step_marks
 from trace_analyzer.frames.intervals import union, with_covered
-from trace_analyzer.notes import Note
 from trace_analyzer.schema import BOOL, DEVICE, END, I64, NAME, START, STR, U32, Column, Table
 
 STEPS = Table(
@@ -49,10 +44,13 @@ STEPS = Table(
     ),
 )
 
-# A longer number is no step's, and repeated numbers could not be counted on from it.
-PROFILER_STEP, KERNEL_SEQUENCE = "ProfilerStep", "kernel sequence"
-_PERIOD = "period"
-"""The name of steps that nothing marks, before their number."""
+PROFILER_STEP = "ProfilerStep"
+"""The kind of mark of ``torch.profiler``'s ``step()``."""
+_MODULE = r"^nn\.Module: "
+
+_TRACK = ["process_id", "thread_id", "source"]
+_LONGEST_TURN = 12
+"""Most marks in a turn: five updates of a critic and one of a generator are six."""
 
 _MARKS = {
     "process_id": pl.Int32(),
@@ -62,30 +60,32 @@ _MARKS = {
     "host_end_ns": pl.Int64(),
 }
 
-_VERDICT_TEXTS = ("regime", "cause", "runner_up", "confidence", "headline", "unrecorded_regime")
-_VERDICT_TIMES = ("cold_start_ns", "recording_ns")
+OF_VERDICTS = (
+    "regime",
+    "cause",
+    "runner_up",
+    "confidence",
+    "headline",
+    "cold_start_ns",
+    "recording_ns",
+    "unrecorded_regime",
+)
 """Columns of table `steps` that the verdict fills in."""
 
 
 class HostSteps(NamedTuple):
-    """Hold the steps on the host in order, their kind of mark, and notes.
-
-    ``marks`` has process_id, index, name, host_start_ns, host_end_ns.
-    """
+    """The steps on the host in order (process_id, index, name, host_start_ns, host_end_ns), and their kind of mark."""
 
     marks: pl.DataFrame
     source: str | None
-    notes: tuple[Note, ...] = ()
 
 
-def host_steps(host: Host, activities: pl.DataFrame, operator_inputs: pl.DataFrame) -> HostSteps:
-    """Return the steps on the host, and their kind of mark.
+def host_steps(host: Host, activities: pl.DataFrame) -> HostSteps:
+    """Return the steps on the host, and their kind of mark: ``ProfilerStep``, an annotation's pattern, or the framework.
 
     The first available kind is used: ``ProfilerStep#N``; a repeated annotation (ignoring numbers and arguments) that
-    encloses most launches (in files without annotations, an operator that is one by its name, or may be one and whose
-    repetitions are proven to be passes); marks of frameworks, optimizers and data loaders (catalog/step_marks.toml);
-    the period of the sequence of launches. The kind of mark is ``ProfilerStep``, the annotation's pattern, the
-    framework, or ``kernel sequence``.
+    encloses most launches (in files without annotations, an operator that is one by its name); marks of frameworks,
+    optimizers and data loaders (catalog/step_marks.toml).
     """
     marks = _profiler_steps(host)
     if marks.height:
@@ -96,15 +96,8 @@ def host_steps(host: Host, activities: pl.DataFrame, operator_inputs: pl.DataFra
     annotations = known.filter(pl.col("kind") == "annotation", pl.col("marks").is_null())
     marks = _outside_of_passes(_repeated_annotation(annotations, launched), host)
     if marks.is_empty():
-        plain = _outside_of_passes(_repeated_annotation(_plain_scopes(host), launched), host)
-        marks = plain if plain.is_empty() else _proven(plain, launch_sequence(activities, host), operator_inputs)
-    if marks.is_empty():
         marks = _announced(known.drop_nulls("marks"), launched)
-    if marks.height:
-        return HostSteps(_conform(marks), "; ".join(marks.get_column("source").unique().sort()))
-    steps, notes = periods(launch_sequence(activities, host), host, operator_inputs)
-    name = pl.format(f"{_PERIOD} {{}}", "index").alias("name")
-    return HostSteps(_conform(steps.with_columns(name)), None if steps.is_empty() else KERNEL_SEQUENCE, notes)
+    return HostSteps(_conform(marks), "; ".join(marks.get_column("source").unique().sort()) or None)
 
 
 def _conform(marks: pl.DataFrame) -> pl.DataFrame:
@@ -114,7 +107,7 @@ def _conform(marks: pl.DataFrame) -> pl.DataFrame:
 def _marked(host: Host) -> pl.DataFrame:
     """Return annotations and other events that match a rule, in order, with their ``marks`` and ``source``."""
     names = host.names.select("kind", "name", "name_id")
-    if _scopes_are_operators(host):
+    if not (names.get_column("kind") == "annotation").any():  # PyTorch before 1.11 writes annotations as operators
         is_scope = (pl.col("kind") == "operator") & pl.col("name").str.contains(SCOPE)
         annotation = pl.lit("annotation", dtype=names.schema["kind"])
         names = names.with_columns(pl.when(is_scope).then(annotation).otherwise("kind").alias("kind"))
@@ -123,29 +116,6 @@ def _marked(host: Host) -> pl.DataFrame:
     wanted = names.filter((pl.col("kind") == "annotation") | pl.col("marks").is_not_null()).get_column("name_id")
     events = _spans(host, pl.col("name_id").is_in(wanted.implode()))
     return events.with_columns(names.select("kind", "marks", "source")[events.get_column("name_id")])
-
-
-def _scopes_are_operators(host: Host) -> bool:
-    """Return whether the file has no user annotations, which PyTorch before 1.11 wrote as operators."""
-    return not (host.names.get_column("kind") == "annotation").any()
-
-
-def _plain_scopes(host: Host) -> pl.DataFrame:
-    """Return operators of such a file with the plain name of a scope or a scripted function, like `_marked`."""
-    if not _scopes_are_operators(host):
-        return _spans(host, pl.lit(value=False))
-    return _spans(host, (pl.col("kind") == "operator") & pl.col("name").str.contains(PLAIN_SCOPE))
-
-
-def _proven(marks: pl.DataFrame, sequence: pl.DataFrame, operator_inputs: pl.DataFrame) -> pl.DataFrame:
-    """Return the marks of processes in which each contains work that only a pass does, so that they are no layers."""
-    passes = []
-    for (process,), spans in marks.partition_by("process_id", as_dict=True, maintain_order=True).items():
-        launches = sequence.filter(pl.col("process_id") == process)
-        segments = spans.get_column("host_start_ns").sort().search_sorted(launches.get_column("start_ns"), side="right")
-        if proven(launches.with_columns(segments.cast(pl.Int64).alias("segment")), operator_inputs):
-            passes.append(process)
-    return marks.filter(pl.col("process_id").is_in(passes))
 
 
 def _spans(host: Host, condition: pl.Expr) -> pl.DataFrame:
@@ -188,40 +158,121 @@ def _repeated_annotation(marks: pl.DataFrame, launched: pl.DataFrame) -> pl.Data
 
 
 def _outside_of_passes(marks: pl.DataFrame, host: Host) -> pl.DataFrame:
-    """Return the marks of processes in which no module call or operator encloses all of them as parts of one pass."""
-    spans = marks.rename({"host_start_ns": "start_ns", "host_end_ns": "end_ns"})
-    parts = spans.partition_by("process_id", maintain_order=True)
-    enclosed = [part.get_column("process_id").item(0) for part in parts if enclosed_by_work(part, host)]
-    return marks.filter(~pl.col("process_id").is_in(enclosed))
+    """Return the marks of processes in which no module call or operator encloses all of them as parts of one pass.
+
+    It may do so on any thread: autograd's works within a call of the thread that started the backward pass.
+    """
+    all_of_them = marks.group_by("process_id").agg(
+        pl.col("host_start_ns").min().alias("first_ns"), pl.col("host_end_ns").max().alias("last_ns")
+    )
+    is_work = ((pl.col("kind") == "python") & pl.col("name").str.contains(_MODULE)) | (
+        (pl.col("kind") == "operator") & ~pl.col("marks")
+    )
+    if marks.is_empty():
+        return marks
+    enclosed = (
+        host.events.filter(
+            pl.col("start_ns") <= all_of_them.get_column("first_ns").max(),
+            pl.col("end_ns") >= all_of_them.get_column("last_ns").min(),
+        )
+        .join(host.names.filter(is_work), on="name_id", how="semi")
+        .join(all_of_them, on="process_id")
+        .filter(
+            pl.col("start_ns") <= pl.col("first_ns"),
+            pl.col("end_ns") >= pl.col("last_ns"),
+            (pl.col("start_ns") < pl.col("first_ns")) | (pl.col("end_ns") > pl.col("last_ns")),
+        )
+        .get_column("process_id")
+    )
+    return marks.filter(~pl.col("process_id").is_in(enclosed.implode()))
 
 
 def _announced(known: pl.DataFrame, launched: pl.DataFrame) -> pl.DataFrame:
     """Return steps from marks of frameworks: spans, else turns of optimizers, else optimizer steps, else fetches."""
     spans = known.filter(pl.col("marks") == "span")
     by = pl.struct("process_id", "thread_id", "name")
-    outermost = _disjoint(spans)
+    # Functions that call each other: the outermost spans of each thread.
+    reached = pl.col("host_end_ns").cum_max().shift(1).over("process_id", "thread_id", "source")
+    outermost = spans.filter((pl.col("host_start_ns") >= reached).fill_null(True))
     ends = known.filter(pl.col("marks") == "end").with_columns(
         pl.col("host_end_ns").shift(1).over(by).fill_null(0).alias("host_start_ns")
     )
-    last = (_last_launch(launched) + 1).alias("next_ns")
+    last = pl.lit(launched.get_column("at_ns").max(), dtype=pl.Int64) + 1
     starts = known.filter(pl.col("marks") == "start").with_columns(
         pl.max_horizontal(pl.col("host_start_ns").shift(-1).over(by).fill_null(last), "host_end_ns").alias(
             "host_end_ns"
         )
     )
-    turns = in_turns(known.filter(pl.col("marks") == "end"), launched)
-    candidates = (_best(marks, launched) for marks in (outermost, turns, ends, starts))
-    return next((marks for marks in candidates if marks.height), spans.clear())
+    tracks = known.filter(pl.col("marks") == "end").partition_by(_TRACK, maintain_order=True)
+    turns = pl.concat([known.clear(), *(_in_turns(part, launched) for part in tracks)])
+    best = [_best(marks, launched) for marks in (outermost, turns, ends, starts)]
+    return next((marks for marks in best if marks.height), best[0])
 
 
-def _last_launch(launched: pl.DataFrame) -> pl.Expr:
-    return pl.lit(launched.get_column("at_ns").max(), dtype=pl.Int64)
+def _in_turns(ends: pl.DataFrame, launched: pl.DataFrame) -> pl.DataFrame:
+    """Return marks with the ``ends`` of one track, one for each turn; empty where the ends do not alternate.
+
+    Ends alternate where every n-th launches the same work, and neighbours launch other work or have other names: two
+    optimizers that step one after the other, or a network trained against another. An incomplete last turn is left out.
+    """
+    marks = ends.with_columns(pl.col("host_end_ns").shift(1, fill_value=0).alias("host_start_ns"))
+    length = _turn(marks, launched)
+    if length < 2:
+        return marks.clear()
+    turn = (pl.int_range(pl.len()) // length).alias("turn")
+    firsts = pl.all().exclude("host_end_ns").first()
+    merged = marks.group_by(turn, maintain_order=True).agg(firsts, pl.col("host_end_ns").max(), pl.len().alias("ends"))
+    return merged.filter(pl.col("ends") == length).select(marks.columns)
 
 
-def _disjoint(spans: pl.DataFrame) -> pl.DataFrame:
-    """Return the outermost spans of each thread, for functions that call each other."""
-    reached = pl.col("host_end_ns").cum_max().shift(1).over("process_id", "thread_id", "source")
-    return spans.filter((pl.col("host_start_ns") >= reached).fill_null(True))
+def _turn(marks: pl.DataFrame, launched: pl.DataFrame) -> int:
+    """Return after how many marks the launches recur; 1 where neighbours launch the same work, or nothing recurs.
+
+    The first mark also includes earlier work, so it is not compared.
+    """
+    counts = _counts(marks, launched)
+    names = marks.select(pl.int_range(pl.len()).alias("mark"), "name")
+    for length in range(1, min(_LONGEST_TURN, (marks.height - 1) // 2) + 1):
+        pairs = _likeness(counts, names, length)
+        again = (pairs.get_column("likeness") >= thresholds.PERIOD_LIKENESS) & pairs.get_column("same")
+        if again.len() and again.mean() >= thresholds.PERIOD_LIKENESS:  # type: ignore[operator]
+            near = _likeness(counts, names, 1)
+            unlike = (near.get_column("likeness") < thresholds.TURN_LIKENESS) | ~near.get_column("same")
+            return length if unlike.any() else 1
+    return 1
+
+
+def _counts(marks: pl.DataFrame, launched: pl.DataFrame) -> pl.DataFrame:
+    """Return mark, work, count: the launches between each mark's start and its end."""
+    spans = marks.select("process_id", "host_start_ns", "host_end_ns").with_row_index("mark")
+    return (
+        launched.sort("at_ns")
+        .join_asof(
+            spans.sort("host_start_ns"),
+            left_on="at_ns", right_on="host_start_ns", by="process_id", check_sortedness=False,
+        )
+        .filter(pl.col("at_ns") < pl.col("host_end_ns"))
+        .group_by(pl.col("mark").cast(pl.Int64), "work")
+        .agg(pl.len().cast(pl.Int64).alias("count"))
+    )  # fmt: skip
+
+
+def _likeness(counts: pl.DataFrame, names: pl.DataFrame, length: int) -> pl.DataFrame:
+    """Return for each mark except the first, and the one ``length`` later: likeness, same (whether names are equal)."""
+    later = pl.col("mark") - length
+    sizes = counts.group_by("mark").agg(pl.col("count").sum().alias("size"))
+    common = (
+        counts.join(counts.with_columns(later), on=["mark", "work"], suffix="_later")
+        .group_by("mark")
+        .agg(pl.min_horizontal("count", "count_later").sum().alias("common"))
+    )
+    sized = names.join(sizes, on="mark", how="left").join(common, on="mark", how="left").fill_null(0)
+    pairs = sized.join(sized.with_columns(later), on="mark", suffix="_later").filter(pl.col("mark") > 0)
+    both = pl.col("size") + pl.col("size_later")
+    return pairs.select(
+        pl.when(both > 0).then(2 * pl.col("common") / both).otherwise(1.0).alias("likeness"),
+        (pl.col("name") == pl.col("name_later")).alias("same"),
+    )
 
 
 def _best(marks: pl.DataFrame, launched: pl.DataFrame) -> pl.DataFrame:
@@ -230,7 +281,7 @@ def _best(marks: pl.DataFrame, launched: pl.DataFrame) -> pl.DataFrame:
     Sources whose marks overlap are ignored. Of several that enclose enough launches, the rarest is used; of equally
     rare ones, the one that encloses most.
     """
-    key = ["process_id", "thread_id", "source"]
+    key = _TRACK
     overlaps = (pl.col("host_start_ns") < pl.col("host_end_ns").cum_max().shift(1)).fill_null(False).any().over(key)
     grouped = marks.filter(~overlaps).with_columns(pl.int_range(pl.len(), dtype=pl.Int64).over(key).alias("index"))
     if grouped.is_empty() or launched.is_empty():
@@ -313,7 +364,9 @@ def device_steps(marks: pl.DataFrame, activities: pl.DataFrame) -> pl.DataFrame:
     )
     if bounds.height > MAX_STEP_ROWS:
         bounds = bounds.filter(pl.col("activity_count") > 0)
-    return STEPS.conform(_with_states(_with_busy(bounds, activities)))
+    spans = activities.select("device", "start_ns", (pl.col("start_ns") + pl.col("duration_ns")).alias("end_ns"))
+    busy = with_covered(bounds, union(spans, ["device"]), ["device"], "busy_ns")
+    return STEPS.conform(_with_states(busy))
 
 
 MAX_STEP_ROWS = 20_000
@@ -327,32 +380,24 @@ def _unique_index() -> pl.Expr:
     return pl.col("index") + again * (pl.col("index").max().over("device") + 1)
 
 
-def _with_busy(steps: pl.DataFrame, activities: pl.DataFrame) -> pl.DataFrame:
-    spans = activities.select("device", "start_ns", (pl.col("start_ns") + pl.col("duration_ns")).alias("end_ns"))
-    return with_covered(steps, union(spans, ["device"]), ["device"], "busy_ns")
-
-
 def _with_states(steps: pl.DataFrame) -> pl.DataFrame:
     """Set aside unusual steps, where at least two others remain.
 
     The first step, and slow ones directly after it, are warm-up. A last step with few activities was cut by the
     recording's end; elsewhere, few activities or a long duration mean that the step did something else, unless slow steps
-    recur and take most of the time. Where the sequence of launches marks the steps, the last one ends with the recording:
-    it is cut if it launches fewer activities than others.
+    recur and take most of the time.
     """
     position = pl.int_range(pl.len()).over("device")
     is_last = position == pl.len().over("device") - 1
     worked = pl.col("activity_count").filter(pl.col("activity_count") > 0)
     few = pl.col("activity_count") < thresholds.CUT_RATIO * worked.median().over("device")
-    unlike_others = pl.col("activity_count") < thresholds.PERIOD_LIKENESS * worked.median().over("device")
-    ends_early = few | (pl.col("name").cast(pl.String).str.starts_with(f"{_PERIOD} ") & unlike_others)
     length = pl.col("end_ns") - pl.col("start_ns")
     state = (
         pl.when(pl.col("activity_count") == 0)
         .then(pl.lit("empty"))
         .when(position == 0)
         .then(pl.lit("first"))
-        .when(is_last & ends_early)
+        .when(is_last & few)
         .then(pl.lit("cut"))
         .when(few)
         .then(pl.lit("outlier"))
@@ -368,7 +413,6 @@ def _with_states(steps: pl.DataFrame) -> pl.DataFrame:
         .otherwise(pl.lit("outlier"))
     )
     enough = (pl.col("state") == "ok").sum().over("device") >= thresholds.MIN_STEADY_STEPS
-    nothing = pl.lit(None, dtype=pl.String)
     return (
         steps.with_columns(state.alias("state"))
         .with_columns(slow.alias("slow"))
@@ -376,8 +420,7 @@ def _with_states(steps: pl.DataFrame) -> pl.DataFrame:
         .with_columns(_recurs(length).alias("recurs"))
         .with_columns(pl.when("slow").then(unlike).otherwise("state").alias("state"))
         .with_columns(pl.when(enough).then(pl.col("state") == "ok").otherwise(True).alias("steady"))
-        .with_columns(nothing.alias(column) for column in _VERDICT_TEXTS)
-        .with_columns(pl.lit(None, dtype=pl.Int64).alias(ns) for ns in _VERDICT_TIMES)
+        .with_columns(pl.lit(None, dtype=STEPS.schema[column]).alias(column) for column in OF_VERDICTS)
     )
 
 

@@ -23,9 +23,6 @@ NO_OPERATOR = r"^[^:<(]*[#\[\]/=@!|?][^:<]*$"
 SCOPE = rf"{NO_OPERATOR}|^[^:<(]*[\s.-][^:<]*$"
 """The same for files without user annotations, where blanks, dots and hyphens also indicate scopes, such as
 `train step`, `epoch-3` or `model.forward`."""
-PLAIN_SCOPE = r"^[a-z]\w*[a-z0-9]$"
-"""Names of scopes and scripted functions, such as `train_step`; operators have a namespace, and autograd nodes and
-functions a class name."""
 SCOPES_OF_TORCH = r"^(ProfilerStep|Optimizer\.(step|zero_grad)|enumerate\(DataLoader\))#"
 """Scopes that PyTorch itself opens."""
 _ANNOTATIONS = rf"{SCOPES_OF_TORCH}|^ProfilerStep|^## |{NO_OPERATOR}"

@@ -14,9 +14,6 @@ from trace_analyzer.catalog.patterns import check, matches, with_slashes
 MARKS = ("span", "end", "start", "part")
 """What an event may mark, as defined in the file's header."""
 
-LAYERS = "layers"
-"""Source of annotations on layers, which are parts of a pass."""
-
 PROFILER_STEP_NAME = r"^ProfilerStep#?\*?([0-9]{1,9})$"
 """Pattern of annotations from ``torch.profiler``'s ``step()``; the group is the step's number."""
 

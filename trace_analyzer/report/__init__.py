@@ -145,8 +145,8 @@ class Report(Result):
     tables: Mapping[str, pl.DataFrame] = field(repr=False, compare=False)
     steps_from: Annotated[
         str | None,
-        "What marks the steps: `ProfilerStep`, an annotation's pattern, a framework, `optimizer`, `data loader`,"
-        " `kernel sequence`; null without steps.",
+        "What marks the steps: `ProfilerStep`, an annotation's pattern, a framework, `optimizer`, `data loader`;"
+        " null without steps.",
     ] = None
     declared: tuple[DeclaredRows, ...] = ()
 

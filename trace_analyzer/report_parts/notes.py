@@ -51,7 +51,6 @@ def notes(note_sources: NoteSources) -> tuple[Note, ...]:
         *sources.earlier_work_notes,
         *_unreported_notes(trace, sources.reported_devices),
         *_likeness_notes(sources.reported_devices, sources.device_models),
-        *sources.host_steps.notes,
         *_empty_step_notes(sources.host_steps.marks, sources.device_steps),
         *_unlinked_notes(tuple(sources.device_reports.values())),
         *_slow_notes(sources.rated, trace),
