@@ -4,7 +4,7 @@ from typing import Any
 
 import polars as pl
 import pytest
-from kineto import A100, analysed, annotation, call, copy, flow, kernel, launch, launched, op, python, rows, spread
+from kineto import A100, analysed, annotation, call, copy, flow, kernel, launch, launched, op, python, rows
 
 from trace_analyzer.errors import UsageError
 from trace_analyzer.report import Report
