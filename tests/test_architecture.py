@@ -167,6 +167,18 @@ def test_a_public_class_has_its_name_alone() -> None:
     assert {name: modules for name, modules in homes.items() if len(modules) > 1} == {}
 
 
+def test_docstrings_can_be_encoded() -> None:
+    """CPython 3.13 refuses to compile a docstring with a lone surrogate, which an escape in a plain string can write."""
+    documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    texts = {
+        f"{path.name}:{getattr(node, 'name', '')}": text
+        for path in MODULES
+        for node in ast.walk(parsed(path))
+        if isinstance(node, documented) and (text := ast.get_docstring(node, clean=False))
+    }
+    assert [place for place, text in texts.items() if re.search("[\ud800-\udfff]", text)] == []
+
+
 LONGEST_MODULE = 500
 """Lines of the longest module, script or style sheet that a reader keeps in mind."""
 

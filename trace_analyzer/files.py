@@ -107,7 +107,7 @@ class Outputs:
             file.write(content)
 
     def write_text(self, path: Path, text: str) -> None:
-        """Write the text in UTF-8, like `write_bytes`; lone surrogates, which UTF-8 lacks, become ``\udc80``."""
+        r"""Write the text in UTF-8, like `write_bytes`; lone surrogates, which UTF-8 lacks, become ``\udc80``."""
         self.write_bytes(path, text.encode("utf-8", "backslashreplace"))
 
     def __enter__(self) -> Self:

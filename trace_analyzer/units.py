@@ -30,7 +30,7 @@ def visible_lines(text: str) -> str:
 
 
 def printable(text: str) -> str:
-    """Escape undecodable bytes of a file name as ``\xe9``, and other lone surrogates as ``\ud800``."""
+    r"""Escape undecodable bytes of a file name as ``\xe9``, and other lone surrogates as ``\ud800``."""
     return _SURROGATE.sub(lambda match: _escape(ord(match[0])), text)
 
 
