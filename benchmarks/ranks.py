@@ -28,7 +28,6 @@ from trace_analyzer.ingest import load  # noqa: E402
 from trace_analyzer.pipeline import report_of  # noqa: E402
 from trace_analyzer.ranks.job import judge  # noqa: E402
 from trace_analyzer.ranks.recording import summary_of  # noqa: E402
-from trace_analyzer.ranks.store import Store  # noqa: E402
 from trace_analyzer.ranks.summary import (  # noqa: E402
     WORK,
     RankGroup,
@@ -47,19 +46,17 @@ def measure(size: str) -> None:
     everybody = [[0, 1]]
     program = [("work", MS), ("meet", everybody)] * (collectives // STEPS)
     late = ranks // 2
-    with Store() as store:
-        # Ranks that are on time are copies of a few: making summaries takes longer than judging them.
-        made = job(2, STEPS, program, lambda rank, step: 60 * MS * (rank == 1))
-        noise = np.random.default_rng(7)
-        alike = [to_bytes(of_job(summary(made, 0), ranks, noise, bool(unmarked))) for _ in range(VARIANTS)]
-        slow = to_bytes(of_job(summary(made, 1), ranks, noise, bool(unmarked)))
-        for rank in range(ranks):
-            store.append(of_rank(slow if rank == late else alike[rank % VARIANTS], rank))
-        kilobytes = sum(map(len, store)) / ranks / 1e3
-        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        started, used = time.perf_counter(), time.process_time()
-        report = judge(store)
-        seconds, cpu = time.perf_counter() - started, time.process_time() - used
+    # Ranks that are on time are copies of a few: making summaries takes longer than judging them.
+    made = job(2, STEPS, program, lambda rank, step: 60 * MS * (rank == 1))
+    noise = np.random.default_rng(7)
+    alike = [to_bytes(of_job(summary(made, 0), ranks, noise, bool(unmarked))) for _ in range(VARIANTS)]
+    slow = to_bytes(of_job(summary(made, 1), ranks, noise, bool(unmarked)))
+    contents = [of_rank(slow if rank == late else alike[rank % VARIANTS], rank) for rank in range(ranks)]
+    kilobytes = sum(map(len, contents)) / ranks / 1e3
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    started, used = time.perf_counter(), time.process_time()
+    report = judge(contents)
+    seconds, cpu = time.perf_counter() - started, time.process_time() - used
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     assert [straggler.rank for straggler in report.stragglers] == [late], report.job.sentence
     print(

@@ -21,7 +21,6 @@ import trace_analyzer as ta
 from trace_analyzer.cli import main
 from trace_analyzer.errors import UsageError
 from trace_analyzer.ranks import engine
-from trace_analyzer.ranks.store import Store
 from trace_analyzer.ranks.summary import from_bytes
 
 PROGRAM = [("work", 20 * MS), ("meet", [list(range(4))])]
@@ -68,8 +67,7 @@ def test_any_executor_will_do(tmp_path: Path) -> None:
 def test_a_lost_rank_is_tried_again_and_a_hopeless_one_is_a_row(tmp_path: Path) -> None:
     paths = written(tmp_path)
     once = Direct({"trace.rank1.rank.gz": 1})
-    with Store() as store:
-        assert [from_bytes(c).error for c in engine.summaries(paths, store, once)] == [None] * 4
+    assert [from_bytes(c).error for c in engine.summaries(paths, once)] == [None] * 4
     assert once.submitted == 5
     report = ta.analyze_ranks(paths, executor=Direct({"trace.rank1.rank.gz": 9}))
     assert [(p.kind, p.rank, p.message) for p in report.problems] == [("failed", 1, "RuntimeError: lost")]
@@ -84,22 +82,27 @@ def test_nothing_is_there(tmp_path: Path) -> None:
 
 
 def test_memory_admits_what_fits_and_what_is_larger_alone() -> None:
-    memory = engine._Memory(100)
-    memory.take(400, lambda: False)
-    order: list[str] = []
+    """Check that ranks together need at most the memory, and that one which needs more runs alone."""
+    sizes = {"1": 40, "2": 60, "3": 400, "4": 100, "5": 100}
+    running: list[str] = []
+    seen: list[list[str]] = []
 
-    def second() -> None:
-        memory.take(60, lambda: False)
-        order.append("second")
+    def work(path: str) -> bytes:
+        time.sleep(0.05)
+        running.remove(path)
+        return path.encode()
 
-    thread = threading.Thread(target=second)
-    thread.start()
-    order.append("first")
-    memory.give(400)
-    thread.join()
-    assert order == ["first", "second"]
-    memory.take(40, lambda: False)
-    memory.take(1, lambda: True)  # full, but the run was stopped
+    def submit(path: str) -> "Future[bytes]":
+        running.append(path)
+        seen.append(list(running))
+        return pool.submit(work, path)
+
+    with pytest.MonkeyPatch.context() as patch, ThreadPoolExecutor(5) as pool:
+        patch.setattr(engine, "needed_bytes", sizes.__getitem__)
+        patch.setattr("trace_analyzer.ranks.summary.is_failed", lambda content: False)
+        assert engine._all(list(sizes), submit, (5, 1), 100, None) == [path.encode() for path in sizes]
+    assert all(len(some) == 1 or sum(sizes[path] for path in some) <= 100 for some in seen)
+    assert any(len(some) == 2 for some in seen)
 
 
 def test_what_a_trace_needs(tmp_path: Path) -> None:
@@ -155,9 +158,8 @@ def test_a_worker_that_is_killed_costs_no_rank(tmp_path: Path) -> None:
             killed.append(max(children() - before))
             os.kill(killed[0], signal.SIGKILL)
 
-    with Store() as store:
-        engine.summaries(paths, store, workers=2, progress=kill)
-        assert [from_bytes(content).error for content in store] == [None] * 12
+    contents = engine.summaries(paths, workers=2, progress=kill)
+    assert [from_bytes(content).error for content in contents] == [None] * 12
     assert killed
     assert children() == before
 

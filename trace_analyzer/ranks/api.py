@@ -10,7 +10,6 @@ from trace_analyzer.ranks.engine import Executor, Progress, summaries
 from trace_analyzer.ranks.files import files_of
 from trace_analyzer.ranks.job import JobReport, Rank, judge
 from trace_analyzer.ranks.joining import Problem
-from trace_analyzer.ranks.store import Store
 from trace_analyzer.render.redact import Redaction
 
 _HANDLER_NAME = re.compile(r"[^/]+?(?=_\d+\.\d+\.pt\.trace\.json)")
@@ -62,13 +61,8 @@ def analyze_ranks(
     """
     several = [source] if isinstance(source, str | Path) else list(source)
     sources = [str(item) for item in several]
-    with Store() as contents:
-        summaries(files_of(sources), contents, executor, workers=workers, progress=progress)
-        if progress is not None:
-            progress("judging the job", None)
-        report = judge(contents, hides_hosts=redact)
-    if not redact:
-        return report
-    from trace_analyzer.ranks.api import redacted
-
-    return redacted(report, sources)
+    contents = summaries(files_of(sources), executor, workers=workers, progress=progress)
+    if progress is not None:
+        progress("judging the job", None)
+    report = judge(contents, hides_hosts=redact)
+    return redacted(report, sources) if redact else report

@@ -1,7 +1,7 @@
 """Judge a job from the summaries of its ranks."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,7 +13,6 @@ from trace_analyzer.compare.statistics import FLOOR_RATIO
 from trace_analyzer.ranks.clocks import Alignment, Clock, align, hosts_of
 from trace_analyzer.ranks.joining import PART_ROWS, Joined, Problem, joined, misnamed
 from trace_analyzer.ranks.phrasing import sentence
-from trace_analyzer.ranks.store import Store
 from trace_analyzer.ranks.stragglers import (
     Slowdown,
     Straggler,
@@ -269,19 +268,12 @@ class JobReport(Result):
         return write_html(self, Path(path))
 
 
-def judge(contents: Iterable[bytes], *, part_rows: int = PART_ROWS, hides_hosts: bool = False) -> JobReport:
+def judge(contents: Sequence[bytes], *, part_rows: int = PART_ROWS, hides_hosts: bool = False) -> JobReport:
     """Judge a job from summaries of `summarize`, in any order; ``part_rows`` collectives at a time.
 
     Hidden hosts get numbers as names.
     """
-    if isinstance(contents, Store):
-        return _judged(contents, part_rows, hides_hosts)
-    with Store(contents) as store:
-        return _judged(store, part_rows, hides_hosts)
-
-
-def _judged(store: Store, part_rows: int, hides_hosts: bool) -> JobReport:
-    together = joined(store, part_rows)
+    together = joined(contents, part_rows)
     with closing(together.collectives) as spool:
         aligned = align(spool.sample(), *hosts_of(together.ranks, hides_hosts))
         doubt_ns = 2 * (aligned.residual_ns or 0)  # for a rank's end and for the median end
@@ -296,7 +288,7 @@ def _judged(store: Store, part_rows: int, hides_hosts: bool) -> JobReport:
     step_ns = sum(known) / len(known) if known else None
     floor = max(doubt_ns, FLOOR_RATIO * (step_ns or 0))
     late = late_ranks(by_step, floor)
-    named = stragglers(late, aligned.hosts, role_of, lambda rank: from_bytes(store[together.places[rank]]).profile)
+    named = stragglers(late, aligned.hosts, role_of, lambda rank: from_bytes(contents[together.places[rank]]).profile)
     waiting, transfer = _exposed(by_step, together)
     parts = _parts(together.parts)
     uneven = imbalance(together.work, named_roles, FLOOR_RATIO * (step_ns or 0)).head(_MOST_UNEVEN)
