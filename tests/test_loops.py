@@ -4,7 +4,8 @@ import importlib.util
 import itertools
 from array import array
 from bisect import bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import FunctionType, ModuleType, SimpleNamespace
 from typing import Any
@@ -18,9 +19,12 @@ import test_lookups
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trace_analyzer.frames import _row_loops, _span_loops, buffers, intervals, lookups, trees
+import trace_analyzer as ta
+from trace_analyzer.frames import _path_loops, _row_loops, _span_loops, buffers, intervals, lookups, trees
 from trace_analyzer.frames._row_loops import NEVER, NONE
+from trace_analyzer.replay import graph, prediction
 
+SAMPLES = Path(__file__).parents[1] / "sample_traces"
 IS_COMPILED = not isinstance(_span_loops.order, FunctionType)
 
 
@@ -271,6 +275,19 @@ _LAWS = {
 }
 
 
+@contextmanager
+def plain_loops(*, arrow: bool) -> Iterator[None]:
+    """Let the frames use the plain loops, with columns that share their memory or without."""
+    with (
+        patch.object(buffers, "_row_loops", PLAIN),
+        patch.object(intervals, "_span_loops", PLAIN),
+        patch.object(trees, "_row_loops", PLAIN),
+        patch.object(lookups, "_row_loops", PLAIN),
+        patch.object(buffers, "_arrow", buffers._arrow if arrow else None),
+    ):
+        yield
+
+
 @pytest.mark.parametrize("arrow", [True, False])
 @pytest.mark.parametrize("name", _LAWS)
 def test_plain_loops_keep_the_laws_of_the_compiled_ones(name: str, arrow: bool) -> None:
@@ -281,14 +298,25 @@ def test_plain_loops_keep_the_laws_of_the_compiled_ones(name: str, arrow: bool) 
     law = _LAWS[name]
     if arrow and buffers._arrow is None:
         pytest.skip("not compiled")
-    with (
-        patch.object(buffers, "_row_loops", PLAIN),
-        patch.object(intervals, "_span_loops", PLAIN),
-        patch.object(trees, "_row_loops", PLAIN),
-        patch.object(lookups, "_row_loops", PLAIN),
-        patch.object(buffers, "_arrow", buffers._arrow if arrow else None),
-    ):
+    with plain_loops(arrow=arrow):
         law()
+
+
+@pytest.mark.sampled
+@pytest.mark.parametrize("sample", sorted(SAMPLES.glob("*.json.gz")), ids=lambda path: path.name)
+def test_a_report_and_its_replay_are_equal_without_compiled_loops(sample: Path) -> None:
+    def outputs() -> tuple[str, ...]:
+        report = ta.analyze(sample)
+        return report.to_json(), report.to_markdown(), ta.whatif(report).summary()
+
+    compiled = outputs()
+    path_loops = _plain(_path_loops)
+    with (
+        plain_loops(arrow=False),
+        patch.object(graph, "_path_loops", path_loops),
+        patch.object(prediction, "_path_loops", path_loops),
+    ):
+        assert outputs() == compiled
 
 
 @pytest.mark.skipif(not IS_COMPILED, reason="not compiled")

@@ -1,12 +1,11 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, annotation_typing=False
 """Loop over an acyclic graph with ordered points: longest paths from the roots, and the path back.
 
-Plain Python, which Cython compiles with the types of ``_path_loops.pxd``. The edges that lead to a point are
-contiguous, from ``offsets`` of the point to ``offsets`` of the next; ``sources`` are earlier points. Compiled code does
-not check indices; lengths and the order of edges are checked before the loop.
+Plain Python that Cython compiles, by the rules of `trace_analyzer.frames._row_loops`. Columns are memory views of int64
+(``parts``: int8), whose items are Python's integers: those of NumPy have a width, and overflow. The edges that lead to a
+point are contiguous, from ``offsets`` of the point to ``offsets`` of the next; ``sources`` are earlier points. Lengths
+and the order of edges are checked before the loop.
 """
-
-from typing import Any
 
 try:
     import cython
@@ -16,8 +15,7 @@ except ImportError:  # Cython is needed for compiling only
 
     cython = SimpleNamespace(nogil=nullcontext())
 
-Column = Any
-"""A memory view of int64, such as a NumPy array; compiled, any object with such a buffer."""
+from trace_analyzer.frames._row_loops import Column
 
 REMOVED = -(1 << 62)
 """Weight of an edge that is ignored."""

@@ -75,7 +75,7 @@ class Graph:
     def replay(self, weights: Ints) -> tuple[Ints, Ints]:
         """Return the time of each point under ``weights``, and its binding edge (-1 for none)."""
         times, binding = np.empty_like(self.time), np.empty_like(self.time)
-        _path_loops.longest(self.offsets, self.source, weights, self.time, times, binding)
+        _path_loops.longest(*map(memoryview, (self.offsets, self.source, weights, self.time, times, binding)))
         return times, binding
 
 
@@ -240,9 +240,8 @@ def _parts(recorded: Recording, thread: Ints, begin: Ints, end: Ints) -> Ints:
         result[UNKNOWN] = end - begin
         return result
     firsts = np.searchsorted(segments.thread, np.arange(recorded.processes.size + 1))
-    _path_loops.spend(
-        firsts, segments.start, segments.end, segments.part, thread, begin, end, result.reshape(-1)
-    )  # fmt: skip
+    columns = (firsts, segments.start, segments.end, segments.part, thread, begin, end, result.reshape(-1))
+    _path_loops.spend(*map(memoryview, columns))
     result[UNKNOWN] += (end - begin) - result.sum(axis=0)
     return result
 
@@ -269,7 +268,7 @@ def _assembled(recorded: Recording, points: tuple[Ints, Ints, Ints], raw: list[_
     measured = time[order]
     edge_rest = _on_binding(measured, (offsets, source, target), weight, rest[order])
     n, m = recorded.activities.start.size, recorded.calls.start.size
-    _path_loops.check(offsets, source)
+    _path_loops.check(memoryview(offsets), memoryview(source))
     return Graph(
         recorded, measured, offsets, source, target, kind, ref, weight + edge_rest, host, edge_rest, inferred,
         parts, place[:n], place[n : 2 * n], place[2 * n : 2 * n + m], place[2 * n + m : 2 * n + 2 * m],
