@@ -8,12 +8,14 @@ from typing import Any
 
 import polars as pl
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 from report_factory import gpu_report
 
 from trace_analyzer.analysis import Analysis
 from trace_analyzer.render import html
-from trace_analyzer.render.declared import declared_sections, heading
+from trace_analyzer.render.declared import declared_sections, headings
 from trace_analyzer.render.html.view import view
 from trace_analyzer.render.markdown import to_markdown
 from trace_analyzer.render.terminal import summary
@@ -137,8 +139,22 @@ def test_a_value_is_written_by_its_unit(value: Any, unit: str, text: str) -> Non
 
 
 def test_headings_leave_units_to_the_values() -> None:
-    names = {column.name: heading(column) for column in TOYS.columns}
-    assert (names["achieved_flop_per_s"], names["play_ratio"], names["flop"]) == ("Achieved", "Play", "FLOP")
+    assert headings(["achieved_flop_per_s", "play_ratio", "flop"], ["", "", ""]) == ["Achieved", "Play", "FLOP"]
+
+
+@given(
+    st.lists(
+        st.sampled_from(
+            ["busy", "busy_ns", "busy_ratio", "busy_time", "busy_bytes", "busy_byte_per_s", "busy_percent"]
+        ),
+        unique=True,
+    )
+)
+def test_default_headings_of_a_section_differ(names: list[str]) -> None:
+    actual = headings(names, [""] * len(names))
+    assert len(set(actual)) == len(names)
+    assert headings(["busy_ns", "busy_ratio", "idle_ns"], ["", "", ""]) == ["Busy time", "Busy ratio", "Idle"]
+    assert headings(["busy_ns", "busy_ratio"], ["work", ""]) == ["work", "Busy"], "one is given"
 
 
 @pytest.mark.parametrize("width", [40, 80, 200])

@@ -26,7 +26,10 @@ _WRITTEN: Mapping[str, Callable[[Any], str]] = {"times": units.factor, "fine": u
 _LABELS: Mapping[str, Callable[[str], str]] = {"part": label, "line": line_label, "state": label, "group": label}
 """Forms of keys -> their labels for people."""
 
-_UNIT_ENDINGS = ("_flop_per_s", "_byte_per_s", "_ns", "_bytes", "_ratio", "_percent")
+_UNIT_ENDINGS = {
+    "_flop_per_s": "FLOP/s", "_byte_per_s": "bandwidth", "_ns": "time", "_bytes": "bytes", "_ratio": "ratio", "_percent": "percent",
+}  # fmt: skip
+"""Ends of names that headings leave out, as values show their unit, and the words for them where headings would be equal."""
 _PLACE = ("start_ns", "end_ns")
 
 
@@ -165,25 +168,46 @@ def laid_column(shown: Shown, schema: Mapping[str, pl.DataType]) -> LaidColumn:
     return _laid_column(shown, Column(shown.column, pl.Float64() if dtype == pl.Null else dtype, ""))
 
 
-def heading(column: Column) -> str:
-    """Return the heading of a column: its name as words, without the unit, which its values show."""
-    name = column.name
-    ending = next((ending for ending in _UNIT_ENDINGS if name.endswith(ending)), "")
-    words = name.removesuffix(ending).replace("_", " ").replace("flop", "FLOP")
-    return words[:1].upper() + words[1:]
+def headings(names: Sequence[str], given: Sequence[str]) -> list[str]:
+    """Return distinct headings of columns: the ``given`` ones; for "", the name as words without its unit.
+
+    Headings that would be equal have a word for the unit; where that is not enough, the whole name.
+
+    >>> headings(["busy_ns", "busy_ratio", "idle_ns"], ["", "", ""])
+    ['Busy time', 'Busy ratio', 'Idle']
+    """
+
+    def forms(name: str) -> tuple[str, str, str]:
+        ending = next((ending for ending in _UNIT_ENDINGS if name.endswith(ending)), "")
+        words = name.removesuffix(ending).replace("_", " ").replace("flop", "FLOP")
+        words = words[:1].upper() + words[1:]
+        return words, f"{words} {_UNIT_ENDINGS[ending]}" if ending else words, name
+
+    written = [(heading,) if heading else forms(name) for name, heading in zip(names, given, strict=True)]
+    for rank in (0, 1, 2):
+        shown = [each[min(rank, len(each) - 1)] for each in written]
+        # A column whose heading is its own keeps it: its longer forms are never needed.
+        written = [(head,) if shown.count(head) == 1 else each for head, each in zip(shown, written, strict=True)]
+    return [each[-1] for each in written]
 
 
 def _laid_column(shown: Shown, column: Column) -> LaidColumn:
     is_figure = column.dtype.is_numeric() and column.name != "device" and shown.form not in TEXTS
     side: Literal["l", "r"] = "r" if is_figure else "l"
-    return LaidColumn(shown, shown.heading or heading(column), column.unit or "", side)
+    return LaidColumn(shown, *headings([column.name], [shown.heading]), column.unit or "", side)
+
+
+def _distinct(columns: Sequence[LaidColumn]) -> tuple[LaidColumn, ...]:
+    """Return the columns with distinct headings, except for those that a section gives."""
+    distinct = headings([column.name for column in columns], [column.shown.heading for column in columns])
+    return tuple(replace(column, heading=heading) for column, heading in zip(columns, distinct, strict=True))
 
 
 def _with_rows(
     section: Section, schema: Mapping[str, pl.DataType], rows: tuple[Mapping[str, Any], ...], total: int
 ) -> DeclaredSection:
     """Return the section with these rows of a table of this schema."""
-    columns = (laid_column(shown, schema) for shown in section.show if isinstance(shown, Shown))
+    columns = _distinct([laid_column(shown, schema) for shown in section.show if isinstance(shown, Shown)])
     return DeclaredSection(section.title, section, _with_values(columns, rows), rows, total)
 
 
@@ -200,7 +224,7 @@ def _laid_out(declared: DeclaredRows, section: Section, several_devices: bool) -
     shown = [replace(each, column="device") if each.column == DEVICE_LABEL.column else each for each in shown]
     if all(each.terminal is None and not each.markdown for each in shown):
         shown = [replace(each, terminal=0, markdown=True) for each in shown]
-    columns = tuple(_laid_column(each, by_name[each.column]) for each in shown)
+    columns = _distinct([_laid_column(each, by_name[each.column]) for each in shown])
     columns = tuple(column for column in columns if column.name != "device" or several_devices)
     rows = _ordered(declared.rows, section.sort)
     columns = _with_values(columns, rows)
