@@ -70,7 +70,6 @@ OF_MARLIN = Work(2 * 20 * 96 * 64, 1280 + 2 * 20 * 96 + 8 * (4 * 768 + 2 * 192),
         # aiter: gemm_a16w16(A, B, bias, otype, ...), as recorded with an otype of 15, bfloat16
         ("aiter::gemm_a16w16", (bf(4, 8), bf(6, 8), None, 15), Work(384, 2 * (32 + 48 + 24), "bf16")),
         # vLLM, csrc/rocm/torch_bindings.cpp at 001cd45: wvSplitKQ(in_a, in_b, in_bias, out_c, scale_a, scale_b, CuCount)
-        ("_rocm_C::wvSplitKQ", (q8(6, 8), q8(4, 8), None, bf(4, 6), f(1), f(1), 304), Work(384, 48 + 32 + 48, "fp8")),
         # SGLang, fused_moe.py: booleans at 25 (inplace: filter_expert) and 22, 26 (outplace: no_combine, filter_expert)
         ("sglang::inplace_fused_experts", (*EXPERTS, *[None] * 20, False, None, True), OF_EXPERTS),
         ("sglang::outplace_fused_experts", (*EXPERTS, *[None] * 17, False, None, None, None, False, None, True), OF_EXPERTS),

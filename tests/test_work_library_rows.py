@@ -69,17 +69,9 @@ SLOTS = ((4,), LONG)
         ("torchvision::roi_align", (h(1, 3, 50, 50), h(9, 5), 0.25, 7, 7, 2, True), Work(None, 2 * (45 + 9 * 3 * 49), "fp16")),
         ("torchvision::nms", (f(9, 4), f(9), 0.5), Work(None, 180, "fp32")),
         # vLLM: selective_scan_fwd(u, delta, A, B, C, D, z, delta_bias, ..., ssm_states): the states are no gate
-        ("_C::selective_scan_fwd", (h(8, 10), h(8, 10), f(8, 16), h(1, 16, 10), h(1, 16, 10), f(8), h(8, 10), f(8), True, ((3,), INT)),
-         Work(8 * 80 * 16, 4 * 160 + 512 + 2 * 320 + 64, "fp16")),
-        ("_C::selective_scan_fwd", (h(8, 10), h(8, 10), f(8, 16), h(1, 16, 10), h(1, 16, 10), None, None, None, True, ((3,), INT), None, None, f(99, 8, 16)),
-         Work(8 * 80 * 16, 3 * 160 + 512 + 2 * 320, "fp16")),
         # Mamba, selective_scan_interface.py: SelectiveScanFn.forward(u, delta, A, B, C, D, z, delta_bias, ...); without z and values, None is not recorded
-        ("SelectiveScanFn", (h(2, 8, 10), h(2, 8, 10), f(8, 16), h(2, 16, 10), h(2, 16, 10), f(8), f(8)), Work(8 * 160 * 16, 3 * 320 + 512 + 2 * 640 + 64, "fp16")),
         # Mamba, ops/triton/ssd_combined.py at 01b717a: MambaChunkScanCombinedFn.forward(x, dt, A, B, C, chunk_size, ...)
-        ("MambaChunkScanCombinedFn", (h(2, 10, 4, 8), h(2, 10, 4), f(4), h(2, 10, 1, 16), h(2, 10, 1, 16), 5), Work(None, 2 * 1280 + 160 + 16 + 2 * 640, "fp16")),
         # The same file: MambaSplitConv1dScanCombinedFn.forward(zxbcdt, ...); selective_scan_interface.py: MambaInnerFn.forward(xz, ...)
-        ("MambaSplitConv1dScanCombinedFn", (h(2, 10, 100), h(64, 4)), Work(None, 4000, "fp16")),
-        ("MambaInnerFn", (h(2, 16, 10), h(8, 1, 4)), Work(None, 640 + 320, "fp16")),
         # torch 2.13: aten::_jagged_to_padded_dense_forward(values, offsets[], max_lengths, padding), _padded_dense_to_jagged_forward(dense, offsets[], total_L)
         ("aten::_jagged_to_padded_dense_forward", (h(50, 8), [[5]], [20], 0.0), Work(None, 800 + 1280, "fp16")),
         ("aten::_padded_dense_to_jagged_forward", (h(4, 20, 8), [[5]], 50), Work(None, 1600, "fp16")),
@@ -91,9 +83,7 @@ SLOTS = ((4,), LONG)
         # xformers, xformers/csrc/swiglu/swiglu_op.cpp: silu_bw_fused(x1, x2, dx4)
         ("xformers::silu_bw_fused", (h(4, 6), h(4, 6), h(4, 6)), Work(13 * 24, 6 * 48, "fp16")),
         # vLLM and SGLang: causal_conv1d_fwd(x, weight, bias, conv_states, query_start_loc, ...) of packed sequences
-        ("sgl_kernel::causal_conv1d_fwd", (h(8, 30), h(8, 4), h(8), h(9, 8, 3), ((3,), INT)), Work(8 * 240, 960 + 64 + 16, "fp16")),
         # SGLang: causal_conv1d_update(x, conv_state, weight, bias, ...)
-        ("sgl_kernel::causal_conv1d_update", (h(5, 8), h(99, 8, 3), h(8, 4), h(8), True), Work(8 * 40, 160 + 2 * 240 + 64, "fp16")),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )  # fmt: skip

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from trace_analyzer.analyses.work import MATMUL_FORMULAS, Record, call_work, indexing, recurrent, resampling
+from trace_analyzer.analyses.work import MATMUL_FORMULAS, Record, call_work, indexing
 
 torch = pytest.importorskip("torch")
 F = torch.nn.functional
@@ -223,7 +223,7 @@ def test_arguments_stand_where_the_formulas_of_families_look(tmp_path: Path) -> 
     known = {
         event["name"]: call_work(record_of(event)).work is not None
         for event in recorded(families, tmp_path / "trace.json")
-        if event["name"] in {**indexing.FORMULAS, **resampling.FORMULAS, **recurrent.FORMULAS}
+        if event["name"] in indexing.FORMULAS
     }
     assert len(known) > 25
     assert [name for name, has_work in known.items() if not has_work] == []

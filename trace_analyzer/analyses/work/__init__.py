@@ -11,7 +11,6 @@ from dataclasses import dataclass
 
 from trace_analyzer.analyses.work import (
     attention,
-    autograd_functions,
     convolutions,
     embeddings,
     fused,
@@ -21,16 +20,12 @@ from trace_analyzer.analyses.work import (
     normalizations,
     optimizers,
     pointwise,
-    recurrent,
     reductions,
-    resampling,
-    state_spaces,
     vendor,
     vendor_attention,
     vendor_products,
     vendor_quantization,
     vendor_routing,
-    vendor_tensorrt,
 )
 from trace_analyzer.analyses.work.calls import Formula, Malformed, Record, Unrecorded, Work, call_of
 
@@ -40,9 +35,6 @@ MATMUL_FORMULAS: dict[str, Formula] = (
     | attention.FORMULAS
     | vendor_attention.FORMULAS
     | vendor_products.FORMULAS
-    | vendor_tensorrt.PRODUCTS
-    | autograd_functions.PRODUCTS
-    | recurrent.PRODUCTS
 )
 """Formulas of the operators whose kernels are of group `matmul`: matmuls, convolutions and attention."""
 FORMULAS: dict[str, Formula] = {
@@ -52,14 +44,9 @@ FORMULAS: dict[str, Formula] = {
     **normalizations.FORMULAS,
     **movement.FORMULAS,
     **indexing.FORMULAS,
-    **resampling.FORMULAS,
-    **recurrent.FORMULAS,
-    **autograd_functions.FORMULAS,
     **vendor.FORMULAS,
     **vendor_quantization.FORMULAS,
     **vendor_routing.FORMULAS,
-    **vendor_tensorrt.FORMULAS,
-    **state_spaces.FORMULAS,
     **embeddings.FORMULAS,
     **MATMUL_FORMULAS,
 }
