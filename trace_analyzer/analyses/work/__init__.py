@@ -30,11 +30,7 @@ from trace_analyzer.analyses.work import (
 from trace_analyzer.analyses.work.calls import Formula, Malformed, Record, Unrecorded, Work, call_of
 
 MATMUL_FORMULAS: dict[str, Formula] = (
-    matmuls.FORMULAS
-    | convolutions.FORMULAS
-    | attention.FORMULAS
-    | vendor_attention.FORMULAS
-    | vendor_products.FORMULAS
+    matmuls.FORMULAS | convolutions.FORMULAS | attention.FORMULAS | vendor_attention.FORMULAS | vendor_products.FORMULAS
 )
 """Formulas of the operators whose kernels are of group `matmul`: matmuls, convolutions and attention."""
 FORMULAS: dict[str, Formula] = {
