@@ -86,7 +86,7 @@ def test_no_file_names_a_place_of_one_machine() -> None:
 
 
 GEOMETRY = (
-    "layout", "kernel_labels", "charts", "whatif", "notebook", "html/codec", "html/figure", "html/marks", "html/thinning", "html/timeline",
+    "layout", "names", "charts", "whatif", "html/codec", "html/figures", "html/shell", "html/timeline",
 )  # fmt: skip
 """Renderers that divide lengths into cells, pixels, bytes, bins and units of axes, and sum up widths and heights."""
 RENDERERS = ("agent", "explanation", "lookups", "html", "text", "scaling_text", "plots", "phrasing")

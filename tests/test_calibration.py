@@ -21,10 +21,12 @@ from trace_analyzer.catalog.calibration import (
     read_calibration,
 )
 from trace_analyzer.catalog.devices import device_named
+from trace_analyzer.charts import LineMark
 from trace_analyzer.cli import main
 from trace_analyzer.errors import UsageError
 from trace_analyzer.pipeline import analyze
 from trace_analyzer.render.calibration import calibration_html, calibration_text, doubts_in_short
+from trace_analyzer.render.charts import CHARTS
 from trace_analyzer.render.html.view import Drawn, view
 from trace_analyzer.report import MeasuredRoof, Report
 
@@ -190,15 +192,9 @@ def _caption(report: Report) -> str:
 
 def _lines(report: Report) -> list[tuple[str, float]]:
     """Return the roofs of the plot: how each is drawn, and how high it gets."""
-    import holoviews as hv
-
-    from trace_analyzer.render.plots import PLOTS
-
-    plot = PLOTS["roofline"](report)
-    assert plot is not None
-    curves = plot.traverse(lambda element: element, [hv.Curve])
-    dashes = [hv.Store.lookup_options("bokeh", curve, "style").kwargs.get("line_dash", "solid") for curve in curves]
-    return [(dash, float(max(curve.dimension_values(1)))) for dash, curve in zip(dashes, curves, strict=True)]
+    chart = CHARTS["roofline"](report)
+    assert chart is not None
+    return [(mark.dash, float(max(mark.y))) for mark in chart.marks if isinstance(mark, LineMark)]
 
 
 @pytest.mark.slow

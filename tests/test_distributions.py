@@ -1,9 +1,8 @@
 """Test aggregates for plots and the page's tables: longest events, bins of times, blocks, order of threads."""
 
 import polars as pl
-from polars.testing import assert_frame_equal
 
-from trace_analyzer.analyses.distributions import highest_per_bin, logarithmic_histogram, narrow_blocks
+from trace_analyzer.analyses.distributions import highest_per_bin, logarithmic_histogram
 from trace_analyzer.analyses.places import longest_events, longest_intervals, named_events
 from trace_analyzer.analyses.thread_order import titled_threads
 from trace_analyzer.frames.distinct import distinct_rows
@@ -44,26 +43,6 @@ def test_a_histogram_sums_weights() -> None:
 def test_a_bin_has_the_highest_of_its_changes() -> None:
     steps = pl.DataFrame({"time_ns": [0, 1, 5, 10], "depth": [1, 4, 2, 3]})
     assert highest_per_bin(steps, "depth", 2).rows() == [(0, 4), (5, 2), (10, 3)]
-
-
-def test_narrow_events_become_blocks_and_wide_ones_stay() -> None:
-    events = pl.DataFrame(
-        {
-            "row": [0, 0, 0, 1], "place": ["p"] * 4, "name": ["a", "b", "c", "d"], "kind": ["x", "y", "z", "x"],
-            "start_ns": [0, 4, 20, 0], "end_ns": [1, 7, 60, 2], "whole_start_ns": [0, 4, 20, 0], "whole_ns": [1, 3, 40, 2],
-        }
-    )  # fmt: skip
-    blocks = narrow_blocks(events, 10, 0.35)
-    assert_frame_equal(
-        blocks.select("row", "name", "kind", "start_ns", "end_ns", "count", "busy_ns"),
-        pl.DataFrame(
-            [(0, "a", "y", 0, 7, 2, 4), (0, "c", "z", 20, 60, 1, 40), (1, "d", "x", 0, 2, 1, 2)],
-            schema=["row", "name", "kind", "start_ns", "end_ns", "count", "busy_ns"],
-            orient="row",
-        ),
-        check_dtypes=False,
-    )
-    assert blocks.get_column("alpha").round(3).to_list() == [0.571, 1, 1]
 
 
 def test_threads_that_launch_come_first_and_processes_are_named_where_there_are_several() -> None:

@@ -25,7 +25,7 @@ pytestmark = [
 _DRIVER = """
 import ctypes, json, os, sys
 from pathlib import Path
-import polars, trace_analyzer.pipeline, trace_analyzer.render.html.page, trace_analyzer.render.html.drawings
+import polars, trace_analyzer.pipeline, trace_analyzer.render.html.page, trace_analyzer.render.html.figures
 from trace_analyzer.cli import run
 
 templates = trace_analyzer.render.html.page.environment()

@@ -23,11 +23,12 @@ from trace_analyzer.ingest.tables import DEVICES
 from trace_analyzer.render import html
 from trace_analyzer.render.html import codec
 from trace_analyzer.render.html.bokeh_models import document
-from trace_analyzer.render.html.figure import busy_bins, host_bins, timeline_figures
-from trace_analyzer.render.html.labels import KINDS, short_name
-from trace_analyzer.render.html.lanes import first_fit, in_rows
+from trace_analyzer.render.html.cells import KINDS
+from trace_analyzer.render.html.figures import busy_bins, host_bins, timeline_figures
 from trace_analyzer.render.html.timeline import TimelineColumns, timeline_columns
+from trace_analyzer.render.html.tracks import first_fit, in_rows
 from trace_analyzer.render.html.view import shares
+from trace_analyzer.render.names import short_name
 from trace_analyzer.render.palette import palette, palette_css
 from trace_analyzer.render.phrasing import evidence_value
 from trace_analyzer.report import Evidence, Report
@@ -356,7 +357,7 @@ def test_the_same_report_is_the_same_page() -> None:
 
 def test_scripts_cannot_be_closed_from_within() -> None:
     scripts = re.findall(r"<script\b[^>]*>(.*?)</script>", html.html(hostile_report()), re.DOTALL)
-    assert len(scripts) == 9
+    assert len(scripts) == 8
     assert scripts[-1].endswith("})();")
     for own in (scripts[0], scripts[1], scripts[-2], scripts[-1]):
         assert not re.search(r"^\s*(import|export)\b", own, re.MULTILINE)

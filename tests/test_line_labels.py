@@ -22,7 +22,7 @@ from trace_analyzer.errors import UsageError
 from trace_analyzer.explain.explanation import value_of
 from trace_analyzer.pipeline import analyze
 from trace_analyzer.render.declared import laid_column
-from trace_analyzer.render.html.page_cells import Field, listing
+from trace_analyzer.render.html.cells import Field, listing
 from trace_analyzer.render.phrasing import evidence_label
 from trace_analyzer.replay.changes import Change
 from trace_analyzer.replay.whatif import changes_of, whatif

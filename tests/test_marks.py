@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from markupsafe import Markup
 from tiers import examples
 
-from trace_analyzer.render.html.inert import inert
-from trace_analyzer.render.html.marks import breakable, remarked
+from trace_analyzer.render.html.codec import inert
+from trace_analyzer.render.html.shell import breakable, remarked
 
 
 @pytest.mark.parametrize(

@@ -58,7 +58,7 @@ STRIDE = os.environ.get("MEMORY_FAULT_STRIDE", "53")
 every one."""
 
 _COMMAND = """
-import polars, trace_analyzer.pipeline, trace_analyzer.render.html.page, trace_analyzer.render.html.drawings
+import polars, trace_analyzer.pipeline, trace_analyzer.render.html.page, trace_analyzer.render.html.figures
 from trace_analyzer.cli import run
 
 templates = trace_analyzer.render.html.page.environment()

@@ -18,16 +18,35 @@ from tiers import examples
 from trace_analyzer import units
 from trace_analyzer.analyses.fusion import FUSIONS
 from trace_analyzer.analyses.roofline import ROOFLINE, ROOFS
+from trace_analyzer.charts import Axis, Boxes, Chart, Flame, Labels, Points
 from trace_analyzer.pipeline import analyze
 from trace_analyzer.render import html
 from trace_analyzer.render.charts import CHARTS
-from trace_analyzer.render.html.drawings import drawings
-from trace_analyzer.render.html.labels import GLOSSARY, KINDS
-from trace_analyzer.render.html.page_cells import MOST_ROWS, NAME_END, ROOM, Field, Listing, Span, listing
-from trace_analyzer.render.html.page_tables import pieces_beside
+from trace_analyzer.render.html.cells import (
+    KINDS,
+    MOST_ROWS,
+    NAME_END,
+    ROOM,
+    Field,
+    Listing,
+    Span,
+    listing,
+    pieces_beside,
+)
+from trace_analyzer.render.html.figures import drawing
+from trace_analyzer.render.html.shell import (
+    GLOSSARY,
+    Chapter,
+    Figure,
+    FlameFigure,
+    Notes,
+    PlainTable,
+    Words,
+    document_page,
+)
 from trace_analyzer.render.html.view import View, view
-from trace_analyzer.render.kernel_labels import distinct_labels
 from trace_analyzer.render.markdown import to_markdown
+from trace_analyzer.render.names import distinct_labels
 from trace_analyzer.render.palette import Theme, palette
 from trace_analyzer.report import Debiased, Report, StepReport
 from trace_analyzer.report.summaries import SetAside, longest_and_rest, step_totals
@@ -316,27 +335,27 @@ def test_a_compact_page_ends_after_the_timeline() -> None:
 
 @pytest.mark.slow
 def test_plots_are_what_the_report_has_data_for() -> None:
-    from trace_analyzer.render.plots import PLOTS, plots
-
-    assert set(gpu_report().plots) == set(PLOTS) - {"roofline"}
-    assert plots(empty_report()) == {}
+    assert set(gpu_report().plots) == set(CHARTS) - {"roofline"}
+    assert empty_report().plots == {}
 
 
 def test_a_histogram_of_gaps_holds_all_idle_time() -> None:
-    import holoviews as hv
-
-    histogram = gpu_report(kernels=9).plots["gaps"]
-    edges, height = histogram.dimension_values(0, flat=True), histogram.dimension_values(1)
-    assert isinstance(histogram, hv.Histogram)
-    assert height.sum() == pytest.approx(8 * 40)  # us
-    assert edges.min() <= 40_000 <= edges.max()
+    chart = CHARTS["gaps"](gpu_report(kernels=9))
+    assert chart is not None
+    (bins,) = chart.marks
+    assert isinstance(bins, Boxes)
+    assert sum(bins.top) == pytest.approx(8 * 40)  # us
+    assert min(bins.left) <= 40_000 <= max(bins.right)
 
 
 def test_late_launches_are_left_out_of_the_leads() -> None:
     report = gpu_report(kernels=4)
     launches = report.tables["launches"].with_columns(lead_ns=pl.Series([-5, 0, 10, 1000]))
-    made = replace(report, tables={**report.tables, "launches": launches}).plots["launch_lead"]
-    assert made.dimension_values(1).sum() == 2
+    chart = CHARTS["launch_lead"](replace(report, tables={**report.tables, "launches": launches}))
+    assert chart is not None
+    (bins,) = chart.marks
+    assert isinstance(bins, Boxes)
+    assert sum(bins.top) == 2
 
 
 def test_the_queue_keeps_its_highest_points() -> None:
@@ -364,7 +383,9 @@ def test_the_roofline_shows_kernels_of_known_work_under_the_roofs_of_their_peaks
     (roof,) = plot.traverse(specs=[hv.Curve])
     assert dict(roof.array().tolist())[500.0] == 1e15  # the ridge: 1e15 FLOP/s over 2e12 B/s
     assert {points.label: len(points) for points in plot.traverse(specs=[hv.Points])} == {"matmul": 1, "pointwise": 1}
-    assert drawings(report, ("roofline",))["roofline"].legend == (("matmul", "k-matmul"), ("pointwise", "k-pointwise"))
+    chart = CHARTS["roofline"](report)
+    assert chart is not None
+    assert drawing("roofline", chart).legend == (("Matmul, conv, attention", "k-matmul"), ("Pointwise", "k-pointwise"))
 
 
 def roofed(peaks: list[tuple[str, str, float]]) -> Report:
@@ -382,8 +403,9 @@ def test_each_roof_names_its_types_units_and_kernels_and_its_points_have_a_shape
         roofed([("matmul", "bf16", 9.9e14), ("matmul", "fp16", 9.9e14), ("pointwise", "fp32", 6.7e13)])
     )
     assert chart is not None
-    assert [note.text for note in chart.notes] == ["bf16, fp16 matmuls: 990 TFLOP/s", "fp32 elsewhere: 67 TFLOP/s"]
-    matmul, pointwise = chart.points
+    (notes,) = (mark for mark in chart.marks if isinstance(mark, Labels))
+    assert notes.texts == ["bf16, fp16 matmuls: 990 TFLOP/s", "fp32 elsewhere: 67 TFLOP/s"]
+    matmul, pointwise = (mark for mark in chart.marks if isinstance(mark, Points))
     assert set(matmul.markers).isdisjoint(pointwise.markers)
     assert set(pointwise.texts["peak"]) == {"fp32 elsewhere: 67 TFLOP/s"}
 
@@ -393,26 +415,47 @@ def test_names_of_roofs_that_are_close_stand_beside_each_other() -> None:
         roofed([("matmul", "tf32", 1.6e14), ("matmul", "bf16", 1.5e14), ("pointwise", "fp32", 1e13)])
     )
     assert chart is not None
-    high, close, low = chart.notes
-    assert close.x < high.x == low.x
-    assert (high.text, close.text) == ("tf32 matmuls: 160 TFLOP/s", "bf16 matmuls: 150 TFLOP/s")
+    (notes,) = (mark for mark in chart.marks if isinstance(mark, Labels))
+    high, close, low = notes.x
+    assert close < high == low
+    assert notes.texts[:2] == ["tf32 matmuls: 160 TFLOP/s", "bf16 matmuls: 150 TFLOP/s"]
 
 
 @pytest.mark.slow
-def test_a_page_with_plots_imports_neither_holoviews_nor_models_of_bokeh() -> None:
+def test_text_json_markdown_and_page_need_neither_holoviews_nor_pandas() -> None:
     code = """
 import sys
+sys.modules.update(dict.fromkeys(("holoviews", "pandas", "panel")))  # importing them raises
 from report_factory import gpu_report
 from trace_analyzer.render.html import html
-assert 'data-plot="gaps"' in html(gpu_report())
-assert not {"bokeh", "holoviews", "pandas", "panel"} & set(sys.modules)
+report = gpu_report()
+assert 'data-plot="gaps"' in html(report)
+assert report.summary(verbose=True) and report.to_json() and report.to_markdown()
+assert "bokeh" not in sys.modules
 """
     subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(__file__).parent)
 
 
+def test_a_document_is_a_page_with_its_charts_tables_and_flame_graph() -> None:
+    chart = Chart(Axis("ms"), Axis(""), (Boxes([0], [1], [0], [1], "p-python", {"": [HOSTILE[0]]}),))
+    nodes = pl.DataFrame({"caller": [-1], "frame": ["step"], "label": ["step"], "colour": ["share"], "value_ns": [9]})
+    page = document_page("a and b", HOSTILE[0], [
+        Chapter("cause", "By cause", [Figure("By cause", "Blue: less.", chart)]),
+        Chapter("flames", "Flame graph", [FlameFigure("Flame graph", "", (Flame("step", "Step", nodes),), (("less", "p-compute"),))]),
+        Chapter("sides", "Sides", [PlainTable(("", "Step"), "lr", [("before", HOSTILE[0])], under={0: [("in x", "1 ms")]}), Notes(["careful"], "warning")]),
+        Chapter("words", "In words", [Words("text")], folded=True),
+        Chapter("none", "Nothing", []),
+    ], chips=("ok",), lines=("A sentence.",))  # fmt: skip
+    assert HOSTILE[0] not in page
+    assert page.count("&lt;img src=x onerror=alert(1)&gt;") >= 2
+    assert all(f'id="{key}"' in page for key in ("cause", "plot-cause-0", "flame", "stacks", "sides", "words", "bokeh"))
+    assert "Nothing" not in page
+    assert "<details><summary>before</summary>" in page
+
+
 def test_two_devices_are_two_curves() -> None:
     overlay = gpu_report(8, 2).plots["queue_depth"]
-    assert list(overlay.keys()) == ["GPU 0", "GPU 1"]
+    assert [curve.label for curve in overlay] == ["GPU 0", "GPU 1"]
 
 
 def test_plots_can_be_restyled_and_composed() -> None:
@@ -426,11 +469,9 @@ def test_plots_can_be_restyled_and_composed() -> None:
 @pytest.mark.sampled
 @pytest.mark.parametrize("report", [gpu_report(), gpu_report(9, 3), hostile_report()], ids=["gpu", "three", "hostile"])
 def test_drawings_hold_no_code_and_no_foreign_colour(report: Report) -> None:
-    from trace_analyzer.render.plots import PLOTS, plots
-
-    made = drawings(report, tuple(PLOTS))
-    text = str(made)
-    assert set(made) == set(plots(report))
+    charts = {name: chart for name, describe in CHARTS.items() if (chart := describe(report)) is not None}
+    text = str({name: drawing(name, chart) for name, chart in charts.items()})
+    assert set(charts) == set(report.plots)
     assert "CustomJS" not in text
     assert "{safe}" not in text
     assert "Div" not in text

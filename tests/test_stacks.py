@@ -14,8 +14,9 @@ from trace_analyzer.analyses.stacks import STACKS
 from trace_analyzer.frames.call_trees import call_tree
 from trace_analyzer.ingest.tables import HOST_EVENTS as _HOST
 from trace_analyzer.pipeline import analyze
-from trace_analyzer.render.html import flames, html
-from trace_analyzer.render.html.packages import frame_label, packages
+from trace_analyzer.render.html import figures, html
+from trace_analyzer.render.html.tracks import packages
+from trace_analyzer.render.names import frame_label
 from trace_analyzer.report import Report
 
 SAMPLES = Path(__file__).parents[1] / "sample_traces"
@@ -102,21 +103,21 @@ def stacked(report: Report) -> Report:
 
 
 def test_the_page_draws_callers_before_callees_in_their_colours() -> None:
-    (flame,) = flames.flames(stacked(gpu_report()))
+    (flame,) = figures.flames(stacked(gpu_report()))
     assert (flame.key, flame.left_out) == ("idle", 0)
     assert list(flame.nodes.iter_rows()) == [
-        (-1, "train.py(12): step", "k-py-1", 90), (0, "aten::mm", "k-operator", 60), (1, "dispatch", "p-dispatch", 60),
-        (0, "python", "p-python", 30),
+        (-1, "train.py(12): step", "step · train.py", "k-py-1", 90), (0, "aten::mm", "aten::mm", "k-operator", 60),
+        (1, "dispatch", "Dispatch", "p-dispatch", 60), (0, "python", "Python", "p-python", 30),
     ]  # fmt: skip
 
 
 def test_only_the_largest_nodes_are_on_the_page_with_all_their_callers(monkeypatch: object) -> None:
     report = stacked(gpu_report())
-    most, flames.MOST_NODES = flames.MOST_NODES, 2
+    most, figures.MOST_NODES = figures.MOST_NODES, 2
     try:
-        (flame,) = flames.flames(report)
+        (flame,) = figures.flames(report)
     finally:
-        flames.MOST_NODES = most
+        figures.MOST_NODES = most
     assert flame.nodes.get_column("frame").to_list() == ["train.py(12): step", "aten::mm"]
     assert flame.left_out == 2
 

@@ -1,4 +1,4 @@
-"""Test the timeline's data and its plain figure, without a browser."""
+"""Test the timeline's data without a browser."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -6,17 +6,14 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
-from bokeh.models import ColumnDataSource, HoverTool
 from click.testing import CliRunner
-from report_factory import HOSTILE, cpu_report, empty_report, gpu_report, hostile_report
+from report_factory import gpu_report
 
 from trace_analyzer import ingest, pipeline
-from trace_analyzer.analyses.distributions import narrow_blocks
 from trace_analyzer.cli import main
-from trace_analyzer.render import html, notebook
-from trace_analyzer.render.html.thinning import EVERYTHING, LADDER, kept
-from trace_analyzer.render.html.timeline import payload, timeline_columns
-from trace_analyzer.render.html.timeline_rows import UNCAUSED
+from trace_analyzer.render import html
+from trace_analyzer.render.html.timeline import EVERYTHING, LADDER, kept, payload, timeline_columns
+from trace_analyzer.render.html.tracks import UNCAUSED
 from trace_analyzer.replay.weights import LABELS
 from trace_analyzer.report import Report
 from trace_analyzer.vocabulary import PARTS
@@ -32,11 +29,6 @@ def uneven_report(kernels: int) -> Report:
 
 
 LARGE = uneven_report(3_000)
-
-
-def boxes_of(plot: object) -> dict[str, list[object]]:
-    (source,) = plot.select({"type": ColumnDataSource})  # type: ignore[attr-defined]
-    return {name: list(values) for name, values in source.data.items()}
 
 
 # ---- leaving out -------------------------------------------------------------------------------------------------
@@ -104,53 +96,6 @@ def test_the_command_keeps_a_report_small_or_says_that_it_cannot(
     assert "--max-report-mb" not in reported.stderr
     reported = CliRunner().invoke(main, ["t.json", "--report", str(path), "--max-report-mb", "0.1"])
     assert "--max-report-mb 0.1: the report takes" in reported.stderr
-
-
-# ---- the figure for notebooks ------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("report", [gpu_report(), cpu_report(), hostile_report(), empty_report()])
-def test_a_figure_can_be_made_of_any_report(report: Report) -> None:
-    from bokeh.embed import json_item
-
-    plot = report.timeline()
-    json_item(plot)
-    boxes = boxes_of(plot)
-    assert all(left <= right for left, right in zip(boxes["left"], boxes["right"], strict=True))  # type: ignore[operator]
-
-
-def test_wide_events_have_a_box_each_and_narrow_ones_share() -> None:
-    few = boxes_of(gpu_report().timeline())
-    assert few["name"].count("ampere_sgemm_128x64_tn") == 6
-    many = boxes_of(LARGE.timeline())
-    assert len(many["left"]) <= notebook.BOX_BUDGET
-    assert any(str(name).endswith(" events") for name in many["name"])
-
-
-def test_a_figure_of_an_interval_holds_what_overlaps_it() -> None:
-    boxes = boxes_of(LARGE.timeline(130_000, 190_000))
-    assert set(map(float, boxes["left"])) >= {130.0}  # type: ignore[arg-type]
-    assert "ampere_sgemm_128x64_tn" in boxes["name"]
-    assert max(map(float, boxes["right"])) <= 190.0  # type: ignore[arg-type]
-
-
-def test_busy_time_is_kept_by_blocks() -> None:
-    report = replace(LARGE, tables={**LARGE.tables, "host_events": LARGE.tables["host_events"].clear()})
-    columns = timeline_columns(report)
-    events = notebook._events(columns, [(track, track.rows) for track in columns.tracks], 0, columns.end_ns)
-    blocks = narrow_blocks(events, 1_000_000, 0.35)
-    whole, shown = (frame.select((pl.col("end_ns") - pl.col("start_ns")).sum()).item() for frame in (events, blocks))
-    assert blocks.get_column("busy_ns").sum() == whole
-    assert shown >= whole
-    assert blocks.get_column("count").sum() == events.height
-
-
-def test_names_are_text_in_the_figure() -> None:
-    plot = hostile_report().timeline()
-    (hover,) = plot.select({"type": HoverTool})
-    assert all("{" not in value for _, value in hover.tooltips)
-    assert any(HOSTILE[0] in str(name) for name in boxes_of(plot)["name"])
-    assert all(type(label).__name__ == "PlainText" for label in plot.yaxis[0].major_label_overrides.values())
 
 
 def test_the_critical_path_is_a_row_of_the_device_that_knows_what_each_stretch_belongs_to() -> None:

@@ -1,9 +1,9 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 
-import { memberArrowEvents, memberEvents, memberTables } from '../../trace_analyzer/render/html/assets/advice.js';
-import { idleStory } from '../../trace_analyzer/render/html/assets/idle_story.js';
-import { queueCurves } from '../../trace_analyzer/render/html/assets/queue.js';
+import { memberArrowEvents, memberEvents, memberTables } from '../../trace_analyzer/render/html/assets/overlays.js';
+import { idleStory } from '../../trace_analyzer/render/html/assets/describe.js';
+import { queueCurves } from '../../trace_analyzer/render/html/assets/store.js';
 import { storeOf } from './assets.mjs';
 
 const store = () => {

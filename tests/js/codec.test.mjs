@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { deflateRawSync } from 'node:zlib';
 
-import { decode, unpack } from '../../trace_analyzer/render/html/assets/codec.js';
+import { decode, unpack } from '../../trace_analyzer/render/html/assets/common.js';
 
 function packed(columns, planes) {
   const head = Buffer.from(JSON.stringify({ columns }));

@@ -4,9 +4,10 @@ import { test } from 'node:test';
 import { buildFlames, flameBoxes, flameMatches } from '../../trace_analyzer/render/html/assets/flame.js';
 
 const flames = () => buildFlames({
-  header: { flames: [['idle', 'Waiting', 4, 2], ['cpu', 'CPU time', 1, 0]], labels: ['', 'main · a.py', 'step · a.py', 'Python'] },
+  header: { flames: [['idle', 'Waiting', 4, 2], ['cpu', 'CPU time', 1, 0]] },
   columns: {
     caller: [-1, 0, 0, 1, -1], frame: [1, 2, 3, 3, 1], frame_values: ['', 'a.py(1): main', 'a.py(5): step', 'python'],
+    label: [1, 2, 3, 3, 1], label_values: ['', 'main · a.py', 'step · a.py', 'Python'],
     colour: [0, 0, 1, 1, 0], colour_values: ['k-py-1', 'p-python'], value: [100, 60, 40, 60, 7],
   },
 });

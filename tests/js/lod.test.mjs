@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 
-import { visibleBoxes, visibleSteps } from '../../trace_analyzer/render/html/assets/lod.js';
+import { visibleBoxes, visibleSteps } from '../../trace_analyzer/render/html/assets/painter.js';
 import { search } from '../../trace_analyzer/render/html/assets/store.js';
 import { randomRow, storeOf } from './assets.mjs';
 

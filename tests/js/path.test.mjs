@@ -1,9 +1,9 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 
-import { describe } from '../../trace_analyzer/render/html/assets/describe.js';
+import { describe, pathRow, pathStory } from '../../trace_analyzer/render/html/assets/describe.js';
 import { layOut } from '../../trace_analyzer/render/html/assets/layout.js';
-import { drawPath, pathPieces, pathRow, pathStory } from '../../trace_analyzer/render/html/assets/path.js';
+import { drawPath, pathPieces } from '../../trace_analyzer/render/html/assets/overlays.js';
 import { followers, search } from '../../trace_analyzer/render/html/assets/store.js';
 import { storeOf } from './assets.mjs';
 

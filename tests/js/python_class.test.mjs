@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 
-import { classOf, frameLabel } from '../../trace_analyzer/render/html/assets/python_class.js';
+import { classOf, frameLabel } from '../../trace_analyzer/render/html/assets/describe.js';
 import { storeOf } from './assets.mjs';
 
 const CALL = 'torch/nn/modules/module.py(1779): _call_impl';

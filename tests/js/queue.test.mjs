@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 
-import { eventAtInstant, queueCurves, valueAt } from '../../trace_analyzer/render/html/assets/queue.js';
+import { eventAtInstant, queueCurves, valueAt } from '../../trace_analyzer/render/html/assets/store.js';
 import { storeOf } from './assets.mjs';
 
 test('depth and queued work step up where a launch ends and down where its activity starts', () => {

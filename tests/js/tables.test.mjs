@@ -2,8 +2,8 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 
 import { instantAt, listenToTaps, themed } from '../../trace_analyzer/render/html/assets/plots.js';
-import { compare, csv, matches, sortValue, status, turned } from '../../trace_analyzer/render/html/assets/tables.js';
-import { tipPlace } from '../../trace_analyzer/render/html/assets/tips.js';
+import { compare, csv, matches, sortValue, status, turned } from '../../trace_analyzer/render/html/assets/page.js';
+import { tipPlace } from '../../trace_analyzer/render/html/assets/page.js';
 
 test('numbers sort by value, texts by alphabet, what is missing stays last', () => {
   const sorted = (values, descending) => values.toSorted((a, b) => compare(a, b, descending));

@@ -46,33 +46,6 @@ def highest_per_bin(steps: pl.DataFrame, column: str, bins: int) -> pl.DataFrame
     )
 
 
-def narrow_blocks(events: pl.DataFrame, quantum_ns: int, faintest: float) -> pl.DataFrame:
-    """Merge events of a row that are narrower than ``quantum_ns`` and start within one quantum into one block.
-
-    ``events`` has row, place, name, kind, start_ns, end_ns and whole_start_ns, whole_ns (before clipping). Returns the
-    same with count, busy_ns (sum of their lengths) and alpha, the block's busy ratio but at least ``faintest``; a block
-    has the name of its first event, and the kind of its longest.
-    """
-    length = pl.col("end_ns") - pl.col("start_ns")
-    ordered = events.with_row_index("order").with_columns(
-        block=pl.when(length >= quantum_ns)
-        .then(-1 - pl.col("order").cast(pl.Int64))
-        .otherwise(pl.col("start_ns") // quantum_ns)
-    )
-    return (
-        ordered.group_by("row", "block", maintain_order=True)
-        .agg(
-            pl.col("place", "name", "whole_start_ns", "whole_ns").first(),
-            pl.col("kind").get(length.arg_max()),
-            pl.col("start_ns").min(),
-            pl.col("end_ns").max(),
-            pl.len().alias("count"),
-            length.sum().alias("busy_ns"),
-        )
-        .with_columns(alpha=(pl.col("busy_ns") / (pl.col("end_ns") - pl.col("start_ns"))).fill_nan(1).clip(faintest, 1))
-    )
-
-
 def _edges(values: pl.Series, bins_per_decade: int) -> npt.NDArray[np.float64]:
     least, most = np.log10(values.min()), np.log10(values.max())  # type: ignore[arg-type]
     first, last = np.floor(least), max(np.ceil(most), np.floor(least) + 1)

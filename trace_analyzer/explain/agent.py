@@ -4,9 +4,9 @@ from collections.abc import Iterator
 
 from trace_analyzer import units
 from trace_analyzer.explain import ids
-from trace_analyzer.render import phrasing, window_phrasing
+from trace_analyzer.render import phrasing
 from trace_analyzer.render.advice_phrasing import code_line, first_place, saves_at_most
-from trace_analyzer.render.kernel_labels import kernel_label
+from trace_analyzer.render.names import kernel_label
 from trace_analyzer.report import Report
 from trace_analyzer.report.summaries import part_totals, shares_of, step_totals
 from trace_analyzer.vocabulary import label
@@ -85,7 +85,7 @@ def _window(report: Report) -> Iterator[str]:
         shares = ", ".join(
             f"{label(share.part)} {units.percent(share.time_ratio)}" for share in shares_of(parts, totals.total_ns)
         )
-        yield f"window  {window_phrasing.window_phrase(report)}: {shares}"
+        yield f"window  {phrasing.window_phrase(report)}: {shares}"
 
 
 def _setting(report: Report) -> Iterator[str]:

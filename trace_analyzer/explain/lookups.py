@@ -10,7 +10,7 @@ from trace_analyzer.catalog.code import in_function
 from trace_analyzer.catalog.fixes import fixes
 from trace_analyzer.explain import evidence, ids
 from trace_analyzer.explain.explanation import Explanation
-from trace_analyzer.render import phrasing, window_phrasing
+from trace_analyzer.render import phrasing
 from trace_analyzer.report import Advice, Check, Report, StepReport, Value
 from trace_analyzer.terms import PART_OPTION
 from trace_analyzer.vocabulary import PARTS, label
@@ -55,7 +55,7 @@ def _verdict(report: Report) -> Explanation:
         text=tuple(sentence for sentence in text if sentence),
         facts={
             "device": verdict.device,
-            "window": None if window is None else window_phrasing.window_phrase(report),
+            "window": None if window is None else phrasing.window_phrase(report),
             **{fact.metric: fact.value for fact in verdict.evidence},
         },
         rows_title="Parts of the window",

@@ -3,7 +3,7 @@
 import re
 
 from trace_analyzer import units
-from trace_analyzer.render.kernel_labels import middle_cut
+from trace_analyzer.render.names import middle_cut
 from trace_analyzer.render.phrasing import advised_place, predicted_briefly
 from trace_analyzer.report import Advice
 

@@ -1,12 +1,10 @@
-"""Describe the summary plots as data: `plots` draws them with HoloViews, `html.drawings` with Bokeh only.
+"""Describe the summary plots of a report, each from one or two of its tables.
 
-Each reads one or two tables of the report. Points and bars have their place in the trace, ``start_ns`` and ``end_ns``
-(-1: none), so that a tap on the page can lead there. Curves over time have their device, and the number of ns per unit
-of the axis.
+Points and boxes have their place in the trace, ``start_ns`` and ``end_ns`` (-1: none), so that a tap on the page can lead
+there.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from itertools import cycle
 from math import ceil, floor, log10
 
@@ -19,9 +17,10 @@ from trace_analyzer.analyses.distributions import highest_per_bin, logarithmic_h
 from trace_analyzer.analyses.places import named_events
 from trace_analyzer.analyses.roofline import types_by_peak
 from trace_analyzer.catalog.line_labels import line_label
+from trace_analyzer.charts import SIGNS, Axis, Boxes, Chart, Labels, LineMark, Points
 from trace_analyzer.render.phrasing import judged_device
 from trace_analyzer.report import Report
-from trace_analyzer.vocabulary import REGIMES
+from trace_analyzer.vocabulary import GROUPS, REGIMES
 
 BINS_PER_DECADE = 6
 MOST_POINTS = 2000
@@ -29,96 +28,12 @@ MOST_LABELS = 5  # per logarithmic axis: more would overlap on a phone
 TIME_BINS = 900  # per curve over time: about one per pixel
 NOTE_DECADES = 0.16  # least distance of two readable notes on one axis
 NOTE_STEP = 0.4  # share of the axis by which a note moves to the left to avoid another
+BAR = 0.4  # half of the width of a bar whose neighbours are 1 apart
 
 _UNITS = ((1, "ns"), (1_000, "us"), (1_000_000, "ms"), (1_000_000_000, "s"))
-_SIGNS = {"circle": "●", "triangle": "▲", "square": "■", "diamond": "◆", "inverted_triangle": "▼"}
-_MARKERS = tuple(_SIGNS)
+_MARKERS = tuple(SIGNS)
 
 Floats = npt.NDArray[np.float64]
-
-
-@dataclass(frozen=True)
-class Axis:
-    """Hold the name of an axis with its unit, whether it is logarithmic, its labelled ticks, and its fixed ends."""
-
-    label: str
-    unit: str = ""
-    log: bool = False
-    ticks: Mapping[float, str] = field(default_factory=dict)
-    ends: tuple[float, float] | None = None
-
-    @property
-    def title(self) -> str:
-        """Return the label with its unit."""
-        return f"{self.label} ({self.unit})" if self.unit else self.label
-
-
-@dataclass(frozen=True)
-class ChartLine:
-    """Hold a curve; ``colour`` is a CSS variable. With a ``place``, it is a step function over time for that device."""
-
-    label: str
-    x: Floats
-    y: Floats
-    colour: str
-    dashed: bool = False
-    place: str = ""
-    unit_ns: int = 1
-
-
-@dataclass(frozen=True)
-class Bins:
-    """Hold a histogram: edges, heights, and the place of each bin's largest value."""
-
-    edges: Floats
-    height: Floats
-    colour: str
-    start_ns: Floats
-    end_ns: Floats
-
-
-@dataclass(frozen=True)
-class Points:
-    """Hold points of one group: ``texts`` are tooltips by heading; ``markers`` are shapes."""
-
-    label: str
-    colour: str
-    x: Floats
-    y: Floats
-    size: Floats
-    texts: Mapping[str, Sequence[str]]
-    markers: Sequence[str]
-    start_ns: Floats
-    end_ns: Floats
-
-
-@dataclass(frozen=True)
-class EndLabel:
-    """Hold a text at the right end of a line, above or below it."""
-
-    x: float
-    y: float
-    text: str
-    above: bool = True
-
-
-@dataclass(frozen=True)
-class Chart:
-    """Hold the content of a plot.
-
-    ``bars`` are (name, height, CSS variable) on an axis of names, ``marks`` are (sign, meaning).
-    """
-
-    x: Axis
-    y: Axis
-    lines: tuple[ChartLine, ...] = ()
-    bins: Bins | None = None
-    points: tuple[Points, ...] = ()
-    notes: tuple[EndLabel, ...] = ()
-    bars: tuple[tuple[str, float, str], ...] = ()
-    marks: tuple[tuple[str, str], ...] = ()
-    width: int = 560
-    height: int = 260
 
 
 def roofline(report: Report) -> Chart | None:
@@ -144,17 +59,19 @@ def roofline(report: Report) -> Chart | None:
     bandwidth = _bandwidth(report)
     roofs = [_roof(name, peak, bandwidth, low, high) for peak, name in sorted(names.items())]
     measured = _measured_roofs(report, names, low, high)
-    lowest = min([float(rows.get_column("achieved_flop_per_s").min()), *peaks])  # type: ignore[arg-type]
-    highest = max([float(rows.get_column("achieved_flop_per_s").max()), *peaks])  # type: ignore[arg-type]
+    achieved = rows.get_column("achieved_flop_per_s").to_list()
+    lowest, highest = min(*achieved, *peaks), max(*achieved, *peaks)
     decades = range(floor(log10(lowest)), ceil(log10(highest)) + 1)
     return Chart(
         x=Axis("FLOP per byte", log=True, ends=(low, high)),
         y=Axis("FLOP/s", log=True, ticks={10.0**e: units.flops(10**e) for e in decades}, ends=(lowest / 2, highest * 3)),
-        lines=(*roofs, *measured),
-        points=points,
-        notes=_apart([*(EndLabel(high, peak, name) for peak, name in sorted(names.items(), reverse=True)),
-                      *(EndLabel(high, float(line.y.max()), line.label, above=False) for line in measured)], low, high),
-        marks=(*((_SIGNS[shapes[peak]], name) for peak, name in names.items()), *(("╌", line.label) for line in measured)),
+        marks=(
+            *roofs, *measured, *points,
+            _notes({name: peak for peak, name in sorted(names.items(), reverse=True)}, low, high, "bottom"),
+            *([_notes({line.label: max(line.y) for line in measured}, low, high, "top")] if measured else []),
+        ),
+        legend=tuple((GROUPS[each.label].label if each.label in GROUPS else each.label, each.colour) for each in points),
+        signs=(*((SIGNS[shapes[peak]], name) for peak, name in sorted(names.items())), *(("╌", line.label) for line in measured)),
         width=1120,
         height=380,
     )  # fmt: skip
@@ -188,25 +105,38 @@ def queued_work(report: Report) -> Chart | None:
 
 def step_times(report: Report) -> Chart | None:
     """Return the duration of each step, in its regime's colour."""
-    if not report.steps:
-        return None
-    factor, unit = _unit(max(step.duration_ns for step in report.steps))
-    bars = tuple(
-        (f"{step.device}: {step.index}" if len(report.devices) > 1 else str(step.index), step.duration_ns / factor,
-         f"p-{REGIMES[step.regime].part if step.regime else 'other'}")
+    several = len(report.devices) > 1
+    bars = [
+        (f"{step.device}: {step.index}" if several else str(step.index), step.duration_ns, f"p-{REGIMES[step.regime].part if step.regime else 'other'}")
         for step in report.steps
-    )  # fmt: skip
-    return Chart(Axis("Step"), Axis("Duration", unit), bars=bars)
+    ]  # fmt: skip
+    return _bars("Step", "Duration", bars)
 
 
 def buckets(report: Report) -> Chart | None:
     """Return kernel time by bucket, of the judged device."""
-    judged = [device for device in report.devices if device.index == report.verdict.device and device.buckets]
-    if not judged:
+    device = judged_device(report)
+    bars = [(line_label(b.bucket), b.time_ns, f"k-{b.group}") for b in device.buckets] if device else []
+    return _bars("Bucket", "Kernel time", bars)
+
+
+def _bars(label: str, height_label: str, bars: Sequence[tuple[str, int, str]]) -> Chart | None:
+    """Return times as bars, each with its name below it."""
+    if not bars:
         return None
-    factor, unit = _unit(max(bucket.time_ns for bucket in judged[0].buckets))
-    bars = tuple((line_label(b.bucket), b.time_ns / factor, f"k-{b.group}") for b in judged[0].buckets)
-    return Chart(Axis("Bucket"), Axis("Kernel time", unit), bars=bars)
+    factor, unit = _unit(max(ns for _, ns, _ in bars))
+    places = np.arange(len(bars))
+    texts = {label: [name for name, _, _ in bars], height_label: [units.duration(ns) for _, ns, _ in bars]}
+    boxes = Boxes(
+        places - BAR,
+        places + BAR,
+        np.zeros(len(bars)),
+        np.array([ns / factor for _, ns, _ in bars]),
+        [c for *_, c in bars],
+        texts,
+    )
+    names = {float(place): name for place, (name, *_) in enumerate(bars)}
+    return Chart(Axis(label, ticks=names, names=True), Axis(height_label, unit, ends=(0, None)), (boxes,))  # fmt: skip
 
 
 CHARTS: Mapping[str, Callable[[Report], Chart | None]] = {
@@ -264,7 +194,7 @@ def _bandwidth(report: Report) -> float | None:
     return bandwidth
 
 
-def _measured_roofs(report: Report, names: Mapping[float, str], low: float, high: float) -> list[ChartLine]:
+def _measured_roofs(report: Report, names: Mapping[float, str], low: float, high: float) -> list[LineMark]:
     """Return measured roofs as dashed lines below the datasheet's; empty for a device without a calibration."""
     device = judged_device(report)
     attained = device and device.attained
@@ -277,20 +207,19 @@ def _measured_roofs(report: Report, names: Mapping[float, str], low: float, high
 
 def _roof(
     name: str, peak: float, bandwidth: float | None, low: float, high: float, *, dashed: bool = False
-) -> ChartLine:
+) -> LineMark:
     """Return the device's roof: intensity times bandwidth, up to its peak."""
     corners = [low, high] if bandwidth is None else sorted({low, min(max(peak / bandwidth, low), high), high})
     heights = [peak if bandwidth is None else min(peak, x * bandwidth) for x in corners]
-    return ChartLine(name, np.array(corners, float), np.array(heights, float), "queue", dashed)
+    return LineMark(name, np.array(corners, float), np.array(heights, float), "queue", "dashed" if dashed else "solid")
 
 
-def _apart(notes: Sequence[EndLabel], low: float, high: float) -> tuple[EndLabel, ...]:
-    """Return the notes without overlaps: one that would overlap is moved to the left."""
-    kept: list[EndLabel] = []
-    for note in notes:
-        close = sum(note.above == other.above and abs(log10(note.y / other.y)) < NOTE_DECADES for other in kept)
-        kept.append(replace(note, x=high * (low / high) ** (NOTE_STEP * close)))
-    return tuple(kept)
+def _notes(heights: Mapping[str, float], low: float, high: float, baseline: str) -> Labels:
+    """Return texts at the right ends of lines; one that would overlap another is moved to the left."""
+    y = list(heights.values())
+    close = [sum(abs(log10(at / other)) < NOTE_DECADES for other in y[:place]) for place, at in enumerate(y)]
+    x = [high * (low / high) ** (NOTE_STEP * many) for many in close]
+    return Labels(x, y, list(heights), align="right", baseline=baseline, spare=True)
 
 
 def _times(rows: pl.DataFrame, column: str) -> Floats:
@@ -303,11 +232,18 @@ def _histogram(rows: pl.DataFrame, label: str, height_label: str, colour: str) -
     if rows.is_empty():
         return None
     binned = logarithmic_histogram(rows, BINS_PER_DECADE)
-    edges = np.append(binned.get_column("low_ns").to_numpy(), binned.get_column("high_ns")[-1])
-    height = binned.get_column("height").to_numpy()
-    factor, unit = _unit(height.max()) if "weight_ns" in rows.columns else (1, "")
-    bins = Bins(edges, height / factor, colour, _times(binned, "start_ns"), _times(binned, "end_ns"))
-    return Chart(Axis(label, log=True, ticks=_decades(edges)), Axis(height_label, unit), bins=bins)
+    low, high, height = (binned.get_column(name).to_numpy() for name in ("low_ns", "high_ns", "height"))
+    is_time = "weight_ns" in rows.columns
+    factor, unit = _unit(height.max()) if is_time else (1, "")
+    texts = {
+        label: [f"{units.duration(a)} to {units.duration(b)}" for a, b in zip(low, high, strict=True)],
+        height_label: [units.duration(each) if is_time else units.count(each) for each in height],
+    }
+    boxes = Boxes(
+        low, high, np.zeros(len(low)), height / factor, colour, texts, _times(binned, "start_ns"), _times(binned, "end_ns")
+    )  # fmt: skip
+    ticks = _decades(np.append(low, high[-1]))
+    return Chart(Axis(label, log=True, ticks=ticks), Axis(height_label, unit, ends=(0, None)), (boxes,))
 
 
 def _decades(edges: Floats) -> dict[float, str]:
@@ -334,8 +270,9 @@ def _over_time(report: Report, column: str, label: str, factor: int, unit: str) 
             for name, by in (("time_ns", time_factor), (column, factor))
         )
         name = f"GPU {labels.get(device, device)}"
-        lines.append(ChartLine(name, x, y, colour, place=name, unit_ns=time_factor))
-    return Chart(Axis("Time", time_unit), Axis(label, unit), lines=tuple(lines))
+        lines.append(LineMark(name, x, y, colour, place=name, unit_ns=time_factor))
+    legend = tuple((line.label, line.colour) for line in lines) if len(lines) > 1 else ()
+    return Chart(Axis("Time", time_unit), Axis(label, unit), tuple(lines), legend)
 
 
 def _unit(ns: float) -> tuple[int, str]:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import PurePath
 
 from trace_analyzer import units
-from trace_analyzer.render import phrasing, window_phrasing
+from trace_analyzer.render import phrasing
 from trace_analyzer.render.advice_phrasing import code_line, first_place
 from trace_analyzer.render.layout import (
     MOST_LINES,
@@ -200,10 +200,10 @@ def _halves(width: int) -> tuple[int, int]:
 def _parts(report: Report) -> tuple[dict[str, int], str]:
     """Return the partition of the verdict's window, else of the first device's work, with its length."""
     if report.verdict.parts_ns:
-        return dict(report.verdict.parts_ns), window_phrasing.short_window_phrase(report)
+        return dict(report.verdict.parts_ns), phrasing.short_window_phrase(report)
     if report.devices:
         device = report.devices[0]
-        return dict(device.partition_ns), window_phrasing.device_length(report, device.window_ns)
+        return dict(device.partition_ns), phrasing.device_length(report, device.window_ns)
     return {}, ""
 
 

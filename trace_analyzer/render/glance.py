@@ -23,6 +23,6 @@ def glance(report: Report) -> str:
         phrasing.verdict_label(verdict) + sure,
         phrasing.sentences(phrasing.headline(verdict))[0],
         f"Advice: {advice or 'none'}",
-        "print(report) for the summary; .advice, .explain(id), .tables, .plots, .timeline(), .to_html(path)",
+        "print(report) for the summary; .advice, .explain(id), .tables, .plots, .to_html(path)",
     )
     return "\n  ".join(units.shorten(units.visible(line), _LONGEST) for line in lines)

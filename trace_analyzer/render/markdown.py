@@ -9,7 +9,7 @@ from trace_analyzer import units
 from trace_analyzer.analyses.operators import launch_counts
 from trace_analyzer.catalog.article import article
 from trace_analyzer.registry import SECTIONS
-from trace_analyzer.render import phrasing, window_phrasing
+from trace_analyzer.render import phrasing
 from trace_analyzer.render.advice_phrasing import saves_at_most
 from trace_analyzer.render.declared import (
     DeclaredSection,
@@ -19,7 +19,7 @@ from trace_analyzer.render.declared import (
     row_section,
     table_section,
 )
-from trace_analyzer.render.kernel_labels import kernel_label
+from trace_analyzer.render.names import kernel_label
 from trace_analyzer.report import Advice, Report, worth
 from trace_analyzer.report.code_report import BLAME_SECTION
 from trace_analyzer.report.device_report import GROUPS_SECTION
@@ -85,7 +85,7 @@ def _verdict(report: Report) -> str:
     )
     names = ", ".join(dict.fromkeys(device.name for device in trace.devices if device.name))
     source = f"{code(PurePath(trace.path).name or trace.path)}, {units.counted(trace.event_count, 'event')}"
-    window = window_phrasing.window_phrase(report)
+    window = phrasing.window_phrase(report)
     asides = [
         source,
         *([escaped(names)] if names else []),

@@ -1,123 +1,125 @@
-"""Draw HoloViews objects of a report, which can be shown, restyled and combined.
+"""Draw charts as HoloViews elements, which can be shown in notebooks, restyled and combined.
 
-For example ``report.plots["gaps"].opts(color="red")``. `charts` describes their content. Importing this module imports
-HoloViews with its Bokeh backend, which takes longer than analysing a small trace; the page draws the same charts
-without it.
+For example ``report.plots["gaps"].opts(color="red")``. Importing this module imports HoloViews with its Bokeh backend,
+which takes longer than analysing a small trace; pages draw the same charts without it.
 """
 
-from collections.abc import Callable, Mapping
-from functools import partial
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from typing import Any
 
 import holoviews as hv
 import holoviews.plotting.bokeh
-from bokeh.models import FixedTicker
+import numpy as np
+from bokeh.models import FixedTicker, PlainText
 
-from trace_analyzer.render.charts import CHARTS, Bins, Chart, ChartLine, Points
+from trace_analyzer.charts import Axis, Boxes, Chart, Labels, LineMark, Mark, Points, Strokes
+from trace_analyzer.render.charts import CHARTS
 from trace_analyzer.render.palette import palette
 from trace_analyzer.report import Report
 
 
-def plots(report: Report) -> dict[str, hv.Element]:
+class Plots(dict[str, Any]):
+    """Map names to HoloViews objects; its text representation is the names."""
+
+    def __repr__(self) -> str:
+        return f"<{len(self)} plots: {', '.join(self)}>"
+
+
+def plots(report: Report) -> Plots:
     """Draw all plots for which the report has data, by name."""
-    made = {name: draw(report) for name, draw in PLOTS.items()}
-    return {name: plot for name, plot in made.items() if plot is not None}
+    charts = {name: describe(report) for name, describe in CHARTS.items()}
+    return Plots({name: plot(chart) for name, chart in charts.items() if chart is not None})
 
 
-def _drawn(describe: Callable[[Report], Chart | None], report: Report) -> hv.Element | None:
-    chart = describe(report)
-    return None if chart is None else _element(chart)
-
-
-PLOTS: Mapping[str, Callable[[Report], hv.Element | None]] = {
-    name: partial(_drawn, describe) for name, describe in CHARTS.items()
-}
-"""Name -> the function that draws the plot, which returns None where the report has no data."""
-
-
-def _element(chart: Chart) -> hv.Element:
-    if chart.bars:
-        rows = [(name, height, _colour(colour)) for name, height, colour in chart.bars]
-        bars = hv.Bars(rows, chart.x.label, [chart.y.label, "colour"])
-        turned = 30 if chart.x.label == "Bucket" else 0
-        return _framed(
-            bars.opts(color="colour", line_color=None, ylabel=f"{chart.y.label} ({chart.y.unit})", xrotation=turned),
-            chart,
-        )
-    if chart.bins is not None:
-        return _framed(_histogram(chart, chart.bins), chart)
-    if chart.points:
-        notes = [
-            hv.Labels(
-                {chart.x.label: [note.x], chart.y.label: [note.y], "peak": [note.text]}, [chart.x.label, chart.y.label], "peak"
-            ).opts(text_align="right", text_baseline="bottom" if note.above else "top", text_font_size="9pt")
-            for note in chart.notes
-        ]  # fmt: skip
-        overlay = hv.Overlay(
-            [
-                *(_line(chart, line) for line in chart.lines),
-                *(_points(chart, points) for points in chart.points),
-                *notes,
-            ]
-        )
-        return _framed(overlay, chart).opts(logx=True, logy=True, hooks=[_ticks("yaxis", chart.y.ticks)])
-    curves = {line.label: _line(chart, line) for line in chart.lines}
-    if len(curves) == 1:
-        return _framed(next(iter(curves.values())), chart)
-    return _framed(hv.NdOverlay(curves, kdims="Device"), chart)
-
-
-def _line(chart: Chart, line: ChartLine) -> hv.Element:
-    if not line.place:
-        curve = hv.Curve((line.x, line.y), chart.x.label, chart.y.label)
-        dash = {"line_dash": "dashed"} if line.dashed else {}
-        return curve.opts(color=_colour(line.colour), line_width=1.5, **dash)
-    curve = hv.Curve((line.x, line.y), chart.x.title, chart.y.title)
-    return curve.opts(interpolation="steps-post", color=_colour(line.colour), line_width=1.2)
-
-
-def _points(chart: Chart, points: Points) -> hv.Element:
-    frame = {
-        chart.x.label: points.x, chart.y.label: points.y, **points.texts,
-        "start_ns": points.start_ns, "end_ns": points.end_ns, "size": points.size, "shape": list(points.markers),
-    }  # fmt: skip
-    others = [name for name in frame if name not in (chart.x.label, chart.y.label)]
-    return hv.Points(frame, [chart.x.label, chart.y.label], others, label=points.label).opts(
-        size="size", marker="shape", color=_colour(points.colour), fill_alpha=0.6, line_alpha=0.9,
-        tools=["hover", "tap"], hover_tooltips=list(points.texts),
+def plot(chart: Chart) -> hv.Element:
+    """Draw a chart; in a notebook, load the scripts that display it first."""
+    load_into_notebook()
+    elements = [_element(mark, chart) for mark in chart.marks]
+    drawn = elements[0] if len(elements) == 1 else hv.Overlay(elements)
+    ends = {name: axis.ends for name, axis in (("xlim", chart.x), ("ylim", chart.y)) if axis.ends != (None, None)}
+    return drawn.opts(
+        width=chart.width, height=chart.height, toolbar="above" if chart.zooms else None, show_grid=True, fontsize={"labels": 11, "ticks": 10},
+        xlabel=chart.x.title, ylabel=chart.y.title, logx=chart.x.log, logy=chart.y.log, hooks=[_ticks(chart)], **ends,
     )  # fmt: skip
 
 
-def _histogram(chart: Chart, bins: Bins) -> hv.Element:
-    histogram = hv.Histogram(
-        (bins.edges, bins.height, bins.start_ns, bins.end_ns),
-        kdims=[chart.x.label],
-        vdims=[chart.y.label, "start_ns", "end_ns"],
-    )
-    return histogram.opts(
-        logx=True, hooks=[_ticks("xaxis", chart.x.ticks)], color=_colour(bins.colour), line_color=None,
-        tools=["hover", "tap"], hover_tooltips=[chart.x.label, chart.y.label], ylabel=chart.y.title, ylim=(0, None),
-    )  # fmt: skip
+def _element(mark: Mark, chart: Chart) -> hv.Element:
+    x, y = chart.x.label or "x", chart.y.label or "y"
+    match mark:
+        case Boxes():
+            columns = {side: np.asarray(getattr(mark, side), float) for side in ("left", "bottom", "right", "top")}
+            others = _columns(mark) | {"colour": _colours(mark.colours, len(mark.left))}
+            boxes = hv.Rectangles(columns | others, list(columns), list(others))
+            return boxes.opts(color="colour", line_color=None, **_hover(mark))
+        case Points():
+            count = len(mark.x)
+            looks = {
+                "size": [7.0] * count if mark.size is None else mark.size,
+                "shape": list(mark.markers) or ["circle"] * count,
+            }
+            others = _columns(mark) | looks
+            points = hv.Points({x: mark.x, y: mark.y} | others, [x, y], list(others), label=mark.label)
+            return points.opts(
+                size="size", marker="shape", color=_colour(mark.colour), fill_alpha=0.6, line_alpha=0.9, **_hover(mark)
+            )
+        case LineMark():
+            steps = {"interpolation": "steps-post"} if mark.place else {}
+            curve = hv.Curve((mark.x, mark.y), x, y, label=mark.label)
+            return curve.opts(color=_colour(mark.colour), line_width=1.5, line_dash=mark.dash, **steps)
+        case Strokes():
+            ends = hv.Segments((mark.x0, mark.y0, mark.x1, mark.y1))
+            return ends.opts(color=_colour(mark.colour), line_width=mark.width)
+        case Labels():
+            texts = {x: mark.x, y: mark.y, "text": list(mark.texts), "colour": _colours(mark.colours, len(mark.texts))}
+            return hv.Labels(texts, [x, y], ["text", "colour"]).opts(
+                text_align=mark.align, text_baseline=mark.baseline, text_color="colour", text_font_size="9pt"
+            )
+
+
+def _columns(mark: Boxes | Points) -> dict[str, Any]:
+    """Return the texts of a mark, and its place on the timeline, if any."""
+    spans = {} if mark.start_ns is None else {"start_ns": mark.start_ns, "end_ns": mark.end_ns}
+    return {name: list(texts) for name, texts in mark.texts.items()} | spans
+
+
+def _hover(mark: Boxes | Points) -> dict[str, Any]:
+    tools = [*(["hover"] if mark.texts else []), *(["tap"] if mark.start_ns is not None else [])]
+    return {"tools": tools, "hover_tooltips": list(mark.texts)} if mark.texts else {"tools": tools}
 
 
 def _colour(name: str) -> str:
     return palette().get(name, palette()["k-other"])
 
 
-def _ticks(axis: str, labels: Mapping[float, str]) -> Callable[[Any, hv.Element], None]:
-    """Return a hook that sets the labels at these values of an axis.
+def _colours(names: str | Sequence[str], count: int) -> list[str]:
+    return list(map(_colour, [names] * count if isinstance(names, str) else names))
 
-    HoloViews' own option converts them to integers, which JavaScript cannot represent above 2**53.
+
+def _ticks(chart: Chart) -> Callable[[Any, hv.Element], None]:
+    """Return a hook that sets the labels of the axes.
+
+    HoloViews' own option converts the values to integers, which JavaScript cannot represent above 2**53.
     """
+    axes: Mapping[str, Axis] = {"xaxis": chart.x, "yaxis": chart.y}
 
     def set_ticks(plot: Any, _: hv.Element) -> None:
-        plot.handles[axis].update(ticker=FixedTicker(ticks=list(labels)), major_label_overrides=dict(labels))
+        for name, axis in axes.items():
+            if axis.ticks:
+                labels = {tick: PlainText(text=text) for tick, text in axis.ticks.items()}
+                plot.handles[name].update(ticker=FixedTicker(ticks=list(axis.ticks)), major_label_overrides=labels)
 
     return set_ticks
 
 
-def _framed(plot: hv.Element, chart: Chart) -> hv.Element:
-    """Apply the common options of all plots."""
-    return plot.opts(
-        width=chart.width, height=chart.height, toolbar=None, show_grid=True, fontsize={"labels": 11, "ticks": 10},
-    )  # fmt: skip
+def load_into_notebook() -> None:
+    """Load the scripts that display HoloViews plots, once, if this runs in a notebook."""
+    ipython = sys.modules.get("IPython")
+    if ipython is not None and getattr(ipython.get_ipython(), "kernel", None) is not None:
+        _load_into_notebook()
+
+
+@cache
+def _load_into_notebook() -> None:
+    hv.extension("bokeh", logo=False)

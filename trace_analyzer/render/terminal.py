@@ -27,8 +27,8 @@ from trace_analyzer.render.first_screen import (
     time_lines,
     verdict_lines,
 )
-from trace_analyzer.render.kernel_labels import distinct_labels
 from trace_analyzer.render.layout import MOST_LINES, Line, cells, column_widths, columns, hanging, line_text, table_row
+from trace_analyzer.render.names import distinct_labels
 from trace_analyzer.report import Advice, DeviceReport, Evidence, Report, Verdict, worth
 from trace_analyzer.report.code_report import BLAME_SECTION
 from trace_analyzer.report.device_report import GROUPS_SECTION

@@ -170,7 +170,7 @@ class WhatIf(Result):
 
         A notebook displays it.
         """
-        from trace_analyzer.render.notebook_plots import load_into_notebook
+        from trace_analyzer.render.plots import load_into_notebook
         from trace_analyzer.render.whatif import tornado
 
         load_into_notebook()

@@ -201,15 +201,6 @@ class Report(Result):
 
         return write_html(self, Path(path), command=command, max_mb=max_mb)
 
-    def timeline(self, start_ns: int | None = None, end_ns: int | None = None) -> Any:
-        """Return the timeline as a Bokeh figure for notebooks (``bokeh.io.show``), by default of the whole trace.
-
-        Events too narrow to be visible are merged into blocks; pass times (ns) to zoom in.
-        """
-        from trace_analyzer.render.notebook import timeline
-
-        return timeline(self, start_ns, end_ns)
-
     @property
     def plots(self) -> Mapping[str, Any]:
         """Return HoloViews objects by name, for which the report has data; made anew at each access.
@@ -217,9 +208,9 @@ class Report(Result):
         The first access imports HoloViews and its Bokeh backend. A notebook displays the objects;
         ``hv.save(report.plots["gaps"], "gaps.html")`` works anywhere.
         """
-        from trace_analyzer.render.notebook_plots import shown_plots
+        from trace_analyzer.render.plots import plots
 
-        return shown_plots(self)
+        return plots(self)
 
     def write_tables(self, folder: str | Path, form: Literal["parquet", "csv"] = "parquet") -> tuple[Path, ...]:
         """Write every table into ``folder``, as ``<table>.parquet`` or ``<table>.csv``, and return the files.

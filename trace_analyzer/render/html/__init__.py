@@ -8,12 +8,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from trace_analyzer.files import write_text
-from trace_analyzer.render.html.files import is_own_report
 
 if TYPE_CHECKING:
     from trace_analyzer.report import Report
 
 __all__ = ["html", "is_own_report", "notebook_html", "write_html"]
+
+GENERATOR = "trace-analyzer"
+
+_HEAD_BYTES = 4096
+_DOCTYPE = b"<!doctype html>"
+_MARKER = f'<meta name="generator" content="{GENERATOR} '.encode()
 
 
 def html(report: "Report", *, command: str = "", compact: bool = False, max_mb: float | None = None) -> str:
@@ -43,3 +48,13 @@ def write_html(
     """
     write_text(path, html(report, command=command, compact=compact, max_mb=max_mb))
     return path
+
+
+def is_own_report(path: Path) -> bool:
+    """Return whether the file is a report written by this program; only its head is read."""
+    try:
+        with path.open("rb") as file:
+            head = file.read(_HEAD_BYTES)
+    except OSError:
+        return False
+    return head.startswith(_DOCTYPE) and _MARKER in head

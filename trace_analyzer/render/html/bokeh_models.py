@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from trace_analyzer.render.html.inert import inert
+from trace_analyzer.render.html.codec import inert
 
 
 class Model:

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from trace_analyzer.render.html.inert import inert
+from trace_analyzer.units import visible_lines
 
 _LENGTH_BYTES = 4
 _RAW_DEFLATE = -15
@@ -55,6 +55,20 @@ def text(series: pl.Series) -> EncodedColumn:
     values = series.drop_nulls().unique(maintain_order=True)
     codes = series.cast(pl.Enum(values)).to_physical().cast(pl.Int64) + 1
     return EncodedColumn("text", codes.fill_null(0).cast(pl.UInt64).to_numpy(), ("", *values))
+
+
+def inert(value: Any) -> Any:
+    """Escape control characters in all texts of a value of JSON's types visibly; line breaks stay.
+
+    Browsers execute bidirectional controls instead of showing them.
+    """
+    if type(value) is str:
+        return visible_lines(value)
+    if isinstance(value, Mapping):
+        return {inert(key): inert(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [inert(item) for item in value]
+    return value
 
 
 def encode(header: Mapping[str, Any], columns: Mapping[str, EncodedColumn]) -> str:

@@ -1,88 +1,32 @@
 """Assemble the report's page: template, styles, scripts and data in one text."""
 
 import json
-import re
 from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib.resources import files
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
 from jinja2.utils import htmlsafe_json_dumps
 from markupsafe import Markup, escape
 
-from trace_analyzer import units
 from trace_analyzer.catalog.line_labels import bucket_keys, line_label
-from trace_analyzer.render import phrasing, window_phrasing
-from trace_analyzer.render.advice_phrasing import predicted_arrow, saves_at_most
-from trace_analyzer.render.html import codec, flames, marks
-from trace_analyzer.render.html.asset_files import asset
-from trace_analyzer.render.html.bokeh_models import Model, bokeh_library, document
-from trace_analyzer.render.html.drawings import Drawing, drawings
-from trace_analyzer.render.html.figure import timeline_figures
-from trace_analyzer.render.html.files import GENERATOR
-from trace_analyzer.render.html.inert import inert
-from trace_analyzer.render.html.labels import GLOSSARY, KINDS, TERMS
-from trace_analyzer.render.html.page_cells import MANY, NAMES, SHOWN_ROWS
+from trace_analyzer.render import phrasing
+from trace_analyzer.render.charts import CHARTS
+from trace_analyzer.render.html.bokeh_models import Model, document
+from trace_analyzer.render.html.cells import KINDS
+from trace_analyzer.render.html.figures import drawing, flames, timeline_figures
+from trace_analyzer.render.html.shell import MODULES, bokeh, environment, flame_payload, plots_json, scoped, shell
 from trace_analyzer.render.html.timeline import TimelineColumns, payload, thinned_columns, timeline_columns
 from trace_analyzer.render.html.view import View, view
-from trace_analyzer.render.palette import palette_css
-from trace_analyzer.render.phrasing import confidence, record_instead
 from trace_analyzer.report import Report
-from trace_analyzer.vocabulary import PARTS, REGIMES, STATUSES, UNKNOWN_PARTS, phrase
-
-OPEN_ADVICE = 3
-"""Number of advice cards that are open initially; the others are folded."""
-
-ON_PAPER = ("trust", "kernels", "idle")
-"""Folded parts that are printed nevertheless: checks of the trace, and where device and idle time go."""
-
-MOST_TIP = 240
-"""Most characters of a name in a tooltip; the timeline has the whole name."""
-
-STYLES = ("style.css", "timeline.css")
+from trace_analyzer.vocabulary import PARTS
 
 SCRIPTS = (
-    "clipboard.js",
-    "format.js",
-    "codec.js",
-    "store.js",
-    "lod.js",
-    "layout.js",
-    "navigation.js",
-    "path.js",
-    "python_class.js",
-    "describe.js",
-    "advice.js",
-    "idle_story.js",
-    "interval.js",
-    "queue.js",
-    "ink.js",
-    "elements.js",
-    "part.js",
-    "tracks.js",
-    "painter.js",
-    "arrows.js",
-    "panels.js",
-    "overlays.js",
-    "ruler.js",
-    "finder.js",
-    "input.js",
-    "timeline.js",
-    "flame.js",
-    "main.js",
-)
+    "store.js", "layout.js", "describe.js", "interval.js", "overlays.js", "painter.js", "input.js", "timeline.js", "main.js",
+)  # fmt: skip
 """The timeline's modules, each after those that it imports."""
 
-PLOT_SCRIPTS = ("plots.js", "figures.js")
-"""Scripts of the summary plots."""
-
-PAGE_SCRIPTS = ("clipboard.js", "cards.js", "folds.js", "tables.js", "tips.js", "page.js")
-"""Scripts that work before the timeline is loaded, and without it."""
-
+_FLAME_LEGEND = (("Module", "k-module"), ("Operator", "k-operator"), ("Runtime call", "k-runtime"))
 _LEFT_OUT_BYTES = 1_000  # for the sentence on what was left out
-
-_COMMENT = re.compile(r"^\s*//.*\n", re.MULTILINE)
-_MODULE_SYNTAX = re.compile(r"^import [^;]*;\n|^export (?=(?:async )?(?:function|const|class) )", re.MULTILINE)
 
 
 def page(report: Report, command: str = "", *, compact: bool = False, max_mb: float | None = None) -> str:
@@ -102,43 +46,44 @@ def page(report: Report, command: str = "", *, compact: bool = False, max_mb: fl
 
 
 def _page(report: Report, columns: TimelineColumns, data: str, command: str, compact: bool) -> str:
-    figures = timeline_figures(report, columns)
     shown = view(report, compact=compact)
-    drawn = _drawings(report, shown)
+    has_events = bool(columns.events.height)
     present = set(columns.events.get_column("kind").unique())
+    names = [plot.name for section in shown.sections for plot in section.plots]
+    charts = {name: CHARTS[name](report) for name in names}
+    drawn = {name: drawing(name, chart) for name, chart in charts.items() if chart is not None}
+    burning = () if compact or not has_events else flames(report)
     return (
         environment()
         .get_template("page.html.j2")
         .render(
+            **shell(shown.title),
             report=report,
             view=shown,
-            nav=_nav(shown, bool(columns.events.height)),
+            nav=[] if compact else _nav(shown, has_events),
             command=command,
             compact=compact,
-            record_instead=record_instead(report),
-            generator=GENERATOR,
-            style=Markup("\n".join((palette_css(), *map(asset, STYLES)))),
-            bokeh_js=Markup(_bokeh()),
-            figures=_embedded(figures),
-            plots=_plots(drawn),
-            plot_script=Markup(scoped(*PLOT_SCRIPTS)),
+            record_instead=phrasing.record_instead(report),
+            bokeh_js=Markup(bokeh()),
+            figures=_embedded(timeline_figures(report, columns)),
+            plots=plots_json(drawn),
             drawn=drawn,
             words={key: line_label(key) for key in (*KINDS, *bucket_keys(), *PARTS)},
-            has_events=bool(columns.events.height),
+            has_events=has_events,
             curves=columns.curve_kinds,
             left_out=columns.left_out,
             kinds=[kind for kind in KINDS if kind in present],
             idle_kinds=[part for part in PARTS if f"idle-{part}" in present],
             path_kinds=[part for part in PARTS if f"path-{part}" in present and f"idle-{part}" not in present],
-            flames=(burning := () if compact or not columns.events.height else flames.flames(report)),
-            stacks=Markup(flames.payload(burning)) if burning else "",
+            flames=burning,
+            flame_legend=[*((package, f"k-{slot}") for slot, package in columns.packages.labels.items()), *_FLAME_LEGEND],
+            stacks=Markup(flame_payload(burning)) if burning else "",
             packages=columns.packages.labels,
             timeline=Markup(data),  # base64, which contains no special characters of HTML
-            theme=Markup(scoped("theme.js")),
-            page_script=Markup(scoped(*PAGE_SCRIPTS)),
-            script=Markup(scoped(*SCRIPTS)),
+            script=Markup(scoped(*MODULES, *SCRIPTS)),
+            ADVICE_DOCS=_advice_docs(),
         )
-    )
+    )  # fmt: skip
 
 
 @cache
@@ -146,12 +91,6 @@ def _advice_docs() -> Mapping[str, Markup]:
     """Return the documentation of each fix by its id, as HTML that `docs/generate.py` makes from docs/advice.md."""
     text = (files("trace_analyzer.render.html") / "advice_docs.json").read_text(encoding="utf-8")
     return {fix: Markup(html) for fix, html in json.loads(text).items()}
-
-
-@cache
-def _bokeh() -> str:
-    """Return BokehJS, compressed; ``assets/main.js`` inflates it."""
-    return codec.deflated(bokeh_library().encode())
 
 
 def _nav(shown: View, has_events: bool) -> list[tuple[str, str]]:
@@ -171,59 +110,9 @@ def frame(page_html: str) -> str:
     )
 
 
-def scoped(*names: str) -> str:
-    """Return asset modules as one classic script, without comment lines.
-
-    Inline modules cannot import each other, so their import and export keywords are removed and they share one function
-    scope.
-    """
-    modules = "\n".join(_MODULE_SYNTAX.sub("", _COMMENT.sub("", asset(name))) for name in names)
-    return f"(() => {{\n'use strict';\n{modules}\n}})();"
-
-
 def _embedded(figures: Sequence[Model]) -> Markup:
     """Return Bokeh's document and the container of each figure, as JSON for ``Bokeh.embed.embed_items``."""
     written = document(figures, "p")
     places = {root["id"]: f"figure-{root['attributes']['name']}" for root in written["roots"]}
     items = [{"docid": "timeline", "roots": places, "root_ids": list(places)}]
     return Markup(htmlsafe_json_dumps({"documents": {"timeline": written}, "items": items}))
-
-
-def _drawings(report: Report, shown: View) -> Mapping[str, Drawing]:
-    """Return the plots of the page."""
-    return drawings(report, tuple(plot.name for section in shown.sections for plot in section.plots))
-
-
-def _plots(drawn: Mapping[str, Drawing]) -> Markup:
-    """Return Bokeh's documents by plot; each is embedded separately, so their ids must differ."""
-    return Markup(htmlsafe_json_dumps({name: plot.document for name, plot in drawn.items()}))
-
-
-@cache
-def environment() -> Environment:
-    """Return the template environment, which escapes all text and makes it inert."""
-    environment = Environment(
-        loader=PackageLoader("trace_analyzer.render.html", "assets"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        finalize=lambda value: inert(value) if isinstance(value, str) else value,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters |= {"duration": units.duration, "percent": units.percent, "count": units.count}
-    environment.filters |= {"confidence": confidence, "phrase": phrase, "predicted_step": phrasing.predicted_step}
-    environment.filters |= {"predicted_arrow": predicted_arrow, "saves_at_most": saves_at_most}
-    environment.filters["rule_applied"] = phrasing.rule_applied
-    environment.filters["sentences"] = phrasing.sentences
-    environment.filters["judged_window"] = lambda report: ", ".join(
-        filter(None, [window_phrasing.window_length(report), window_phrasing.window_kind(report)])
-    )
-    environment.filters["brief"] = lambda value: f"{value:.6g}" if isinstance(value, float) else value
-    environment.filters |= {"coded": marks.coded, "remarked": marks.remarked, "breakable": marks.breakable}
-    environment.filters["capitalize_first"] = units.capitalized
-    environment.globals |= {
-        "PARTS": PARTS, "KINDS": KINDS, "REGIMES": REGIMES, "STATUSES": STATUSES, "TERMS": TERMS,
-        "GLOSSARY": GLOSSARY, "HATCHED": UNKNOWN_PARTS, "SHOWN_ROWS": SHOWN_ROWS, "MANY": MANY, "NAMES": NAMES, "OPEN_ADVICE": OPEN_ADVICE, "MOST_TIP": MOST_TIP, "ON_PAPER": ON_PAPER,
-        "ADVICE_DOCS": _advice_docs(),
-    }  # fmt: skip
-    return environment

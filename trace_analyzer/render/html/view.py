@@ -14,8 +14,14 @@ from trace_analyzer.analyses.places import longest_intervals
 from trace_analyzer.field_types import DeviceIndex, field_docs
 from trace_analyzer.registry import SECTIONS
 from trace_analyzer.render.declared import dataclass_rows, declared_sections
-from trace_analyzer.render.html.page_cells import Listing, Span
-from trace_analyzer.render.html.page_tables import declared_listing, device_rows, pieces_beside, section_listing
+from trace_analyzer.render.html.cells import (
+    Listing,
+    Span,
+    declared_listing,
+    device_rows,
+    pieces_beside,
+    section_listing,
+)
 from trace_analyzer.render.phrasing import (
     alone,
     check_value,
@@ -32,7 +38,12 @@ from trace_analyzer.report.summaries import part_shares, step_strips
 from trace_analyzer.report.worth import is_recording_worth_a_line
 from trace_analyzer.run_metadata import RunMetadata
 from trace_analyzer.sections import Section
-from trace_analyzer.vocabulary import WORK, Term, check_label, part_term
+from trace_analyzer.vocabulary import (
+    WORK,
+    Term,
+    check_label,
+    part_term,
+)
 
 GRAVITY: tuple[CheckStatus, ...] = ("ok", "warn", "fail")
 

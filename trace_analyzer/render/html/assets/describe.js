@@ -1,9 +1,43 @@
-// The facts about an event, as label and value: plain text, wherever it is shown.
+// The class that a Python frame is a method of, where the trace tells: PyTorch records a call of a module as an event around
+// the frames that make it, of which only `forward` is the module's own.
 
-import { formatCount, formatDuration, formatQuantity } from './format.js';
-import { edgeText } from './path.js';
-import { classOf, frameLabel } from './python_class.js';
-import { followers, isActivity, linked, stackOf, trackOf } from './store.js';
+import { factElement, formatCount, formatDuration, formatQuantity, Part, shortened } from './common.js';
+import { endOf, followers, isActivity, linked, lowerBound, stackOf, trackOf } from './store.js';
+
+const MODULE = /^nn\.Module: (.+?)(?:_\d+)?$/;
+const MACHINERY = /(?:^|[/\\])torch[/\\]nn[/\\]modules[/\\]module\.py\(/;
+const METHOD = /^<(?:built-in )?method '?([\w.]+)'? of '?(?:type )?([\w.]+)'?(?: objects?)?/;
+
+const MOST_KNOWN = 20_000;
+
+// The class of a frame; '' for a function, and where it is not recorded. Cached, as labels need it in every frame drawn.
+export function classOf(store, event) {
+  if (trackOf(store, event).family !== 'python') return '';
+  store.classes ??= new Map();
+  if (store.classes.size > MOST_KNOWN) store.classes.clear();
+  if (!store.classes.has(event)) store.classes.set(event, innermostModule(store, event));
+  return store.classes.get(event);
+}
+
+function innermostModule(store, event) {
+  const inner = stackOf(store, event).findLast((open) => !MACHINERY.test(nameOf(store, open)) && open !== event);
+  return inner === undefined ? '' : MODULE.exec(nameOf(store, inner))?.[1] ?? '';
+}
+
+// The label of a frame with its class: `Linear.forward · linear.py`; a method of a built-in type as `Tensor.item`.
+export function frameLabel(store, event, label) {
+  if (trackOf(store, event).family !== 'python') return label;
+  const method = METHOD.exec(nameOf(store, event));
+  if (method) return method[2] === 'type' || method[2] === 'object' ? method[1] : `${method[2].split('.').at(-1)}.${method[1]}`;
+  const owner = label.includes(' · ') ? classOf(store, event) : '';
+  return owner ? `${owner}.${label}` : label;
+}
+
+function nameOf(store, event) {
+  return store.name_values[store.name[event]];
+}
+
+// The facts about an event, as label and value: plain text, wherever it is shown.
 
 const SHORT_CHAIN = 3;
 
@@ -150,4 +184,214 @@ function leadText(lead) {
 
 function quantity(value, unit) {
   return value ? formatQuantity(value, unit) : '';
+}
+
+// What happened around an interval of idle time, as sentences: since when nothing was queued, what the CPU did and whose
+// code that was, when the next work was launched, and what ended the waiting.
+
+// Sentences on idle time, each with the event at its end, if any; none for other events.
+export function idleStory(store, words, curves, event) {
+  if (event < 0 || trackOf(store, event).family !== 'idle') return [];
+  const group = trackOf(store, event).group;
+  const gap = wholeGap(store, event);
+  const next = workFrom(store, group, gap.end);
+  const launch = next < 0 ? -1 : linked(store, next).source;
+  return [emptiness(store, curves, group, gap), ...hostSentences(store, words, event), launchSentence(store, gap, launch), endSentence(store, gap, next)].filter(Boolean);
+}
+
+// From the end of the device's work before to the start of that after: idle time of several causes in a row.
+function wholeGap(store, event) {
+  const row = store.rows.find(({ first, count }) => event >= first && event < first + count);
+  let [first, last] = [event, event];
+  while (first > row.first && endOf(store, first - 1) === store.start[first]) first -= 1;
+  while (last + 1 < row.first + row.count && store.start[last + 1] === endOf(store, last)) last += 1;
+  return { start: store.start[first], end: endOf(store, last), first, last };
+}
+
+// The activity of a device that starts at a time; -1 if none does.
+function workFrom(store, group, time) {
+  for (const row of store.rows) {
+    const track = store.tracks[row.track];
+    if (track.group !== group || track.family !== 'stream') continue;
+    const event = lowerBound(store.start, time, row.first, row.first + row.count);
+    if (event < row.first + row.count && store.start[event] === time) return event;
+  }
+  return -1;
+}
+
+function emptiness(store, curves, group, gap) {
+  const queue = curves.find(({ kind, place }) => kind === 'queue' && place === group.split(' · ')[0]);
+  if (!queue) return null;
+  const step = lowerBound(queue.time, gap.start + 1, 0, queue.time.length) - 1;
+  if (step >= 0 && queue.value[step] > 0) return { text: `${queue.value[step]} launched ${queue.value[step] === 1 ? 'activity was' : 'activities were'} queued when the device stopped: it waited for something else than a launch.` };
+  const since = step < 0 ? null : gap.start - queue.time[step];
+  return { text: since === null ? 'Nothing had been launched before.' : since === 0 ? 'The queue ran empty at that instant.' : `The queue had been empty for ${formatDuration(since)} when the device ran out of work.` };
+}
+
+function hostSentences(store, words, event) {
+  const host = store.link[event];
+  const cause = store.name_values[store.name[event]];
+  if (host < 0) return [{ text: `Cause: ${words[cause] ?? cause}. No event of the CPU is recorded for it.` }];
+  const stack = stackOf(store, host);
+  const family = (open) => trackOf(store, open).family;
+  const module = stack.findLast((open) => family(open) === 'modules');
+  const frames = [...stack, host].filter((open) => family(open) === 'python');
+  const own = frames.findLast((open) => isOwn(store, open)) ?? frames.at(-1);
+  return [
+    { text: `Cause: ${words[cause] ?? cause}. The CPU was in`, event: host },
+    own !== undefined && own !== host ? { text: 'called from', event: own } : null,
+    module !== undefined ? { text: 'inside of module', event: module } : null,
+  ].filter(Boolean);
+}
+
+// Whether a Python frame is neither of an installed package nor of Python itself.
+function isOwn(store, event) {
+  return store.own?.has(store.kind_values[store.kind[event]]) ?? false;
+}
+
+function launchSentence(store, gap, launch) {
+  if (launch < 0) return null;
+  const [begin, end] = [store.start[launch] - gap.start, endOf(store, launch) - gap.start];
+  const when = begin < 0 && end <= 0 ? `${formatDuration(-end)} before the device ran out of work` : begin < 0 ? 'while the device ran out of work' : `${formatDuration(begin)} after the device ran out of work`;
+  return { text: `The next work was launched ${when}, by`, event: launch };
+}
+
+function endSentence(store, gap, next) {
+  const length = formatDuration(gap.end - gap.start);
+  return next < 0 ? { text: `The device was idle for ${length} in all.` } : { text: `After ${length} in all the waiting ended with`, event: next };
+}
+
+// The row with the intervals of the critical path; undefined without a replay.
+export function pathRow(store) {
+  return store.rows.find(({ track }) => store.tracks[track].family === 'path');
+}
+
+const EDGES = {
+  thread: 'work of the CPU',
+  call: 'call of the runtime',
+  'launch-latency': 'from launch to start',
+  execution: 'work of the device',
+  'stream-order': 'gap between neighbours on a stream',
+  'stream-wait': 'wait for another stream',
+  contention: 'wait for room on the device',
+  synchronization: 'wait of the CPU for the device',
+  polling: 'wait of the CPU that polls the device',
+  'hand-over': 'wait for another thread',
+  'queue-room': 'wait for room in the launch queue',
+};
+
+function edgeText(edge) {
+  return EDGES[edge] ?? edge;
+}
+
+// The event of an interval of the path, and the intervals before and after it: sentences, each with a link.
+export function pathStory(store, event) {
+  const row = pathRow(store);
+  if (!row || event < row.first || event >= row.first + row.count) return [];
+  const place = event - row.first;
+  return [
+    store.link[event] < 0 ? { text: 'No event is recorded for it.' } : { text: 'It belongs to', event: store.link[event] },
+    place > 0 ? { text: 'Before it, the path goes through', event: event - 1 } : null,
+    place + 1 < row.count ? { text: 'After it, through', event: event + 1 } : null,
+  ].filter(Boolean);
+}
+
+// Describe an event: the panel of the selected one, and the card under the pointer.
+
+const PANEL_GAP_PX = 12;
+
+export class Panels extends Part {
+  // The details panel must not cover the row of its event.
+  uncover(event) {
+    const hidden = () => this.scroller.getBoundingClientRect().top + this.timeline.tracks.rowInLayout(event).bottom - this.element('details').getBoundingClientRect().top;
+    if (hidden() > 0 && !this.timeline.tracks.rowInLayout(event).pinned) this.scroller.scrollTop += hidden() + PANEL_GAP_PX;
+    if (hidden() > 0 && !this.timeline.tracks.isFull) scrollBy({ top: hidden() + PANEL_GAP_PX, behavior: 'instant' });
+  }
+
+  drawDetails() {
+    const panel = this.element('details');
+    panel.hidden = this.timeline.selected < 0;
+    if (panel.hidden) return;
+    const name = this.element('details-name');
+    const titles = { idle: 'Idle: ', path: 'Critical path: ' };
+    const title = titles[trackOf(this.store, this.timeline.selected).family];
+    name.textContent = name.title = title ? title + eventLabel(this.store, this.words, this.timeline.selected) : eventName(this.store, this.timeline.selected);
+    const facts = describe(this.store, this.words, this.timeline.selected).filter(([term]) => term !== 'Inside' && term !== 'Host was in');
+    const [duration, start, ...rest] = facts;
+    const exact = [...exactTimes(this.store, this.timeline.selected), ...rest];
+    this.element('details-facts').replaceChildren(...[duration, start, ...exact].map(factElement));
+    const story = [...idleStory(this.store, this.words, this.timeline.curves, this.timeline.selected), ...pathStory(this.store, this.timeline.selected)];
+    this.element('story').hidden = !story.length;
+    this.element('story').replaceChildren(...story.map((step) => this.storyElement(step)));
+    this.drawStack();
+    this.element('show-arrow').hidden = !otherEnds(this.store, this.timeline.selected).length;
+    this.element('go-other').hidden = this.element('show-arrow').hidden;
+  }
+
+  // A sentence on idle time, with a link to the event that it names.
+  storyElement({ text, event }) {
+    const item = document.createElement('li');
+    item.textContent = text;
+    if (event === undefined || event < 0) return item;
+    const way = document.createElement('button');
+    way.type = 'button';
+    way.textContent = trackOf(this.store, event).family === 'path' ? eventLabel(this.store, this.words, event) : eventName(this.store, event);
+    way.addEventListener('click', () => this.timeline.goTo(event));
+    item.append(' ', way);
+    return item;
+  }
+
+  // The open frames around the event, each with a link.
+  drawStack() {
+    const stack = stackOf(this.store, this.timeline.selected);
+    this.element('details-stack').parentElement.hidden = !stack.length;
+    this.element('details-stack').replaceChildren(...stack.reverse().map((event) => {
+      const item = document.createElement('li');
+      const frame = document.createElement('button');
+      frame.type = 'button';
+      frame.textContent = eventName(this.store, event);
+      frame.addEventListener('click', () => this.timeline.goTo(event));
+      item.append(frame);
+      return item;
+    }));
+  }
+
+  drawTooltip(pointer) {
+    const event = this.timeline.eventUnder(pointer);
+    if (event < 0) this.element('tooltip').hidden = true;
+    else this.placeTooltip(pointer, eventName(this.store, event), describe(this.store, this.words, event));
+  }
+
+  placeTooltip(pointer, name, facts) {
+    const tooltip = this.element('tooltip');
+    tooltip.hidden = false;
+    const title = document.createElement('strong');
+    title.textContent = shortened(name, 240);
+    tooltip.replaceChildren(title, ...facts.map(factElement));
+    const { width, height } = tooltip.getBoundingClientRect();
+    const left = Math.max(8, Math.min(pointer.clientX + 14, innerWidth - width - 8));
+    const below = pointer.clientY + 18;
+    const floor = this.panelTop() - 8;
+    tooltip.style.left = `${left}px`;
+    tooltip.style.top = `${below + height > floor ? Math.max(8, Math.min(pointer.clientY - 14, floor) - height) : below}px`;
+  }
+
+  // Where the first open panel begins, else the window ends: floating elements stay above it.
+  panelTop() {
+    const open = ['details', 'interval-panel', 'advice-panel'].map((name) => this.element(name)).filter(({ hidden }) => !hidden);
+    return Math.min(innerHeight, ...open.map((panel) => panel.getBoundingClientRect().top));
+  }
+
+  drawCrosshair(pointer) {
+    const line = this.element('crosshair');
+    line.hidden = pointer === null;
+    if (pointer === null) return;
+    const { left } = this.element('canvas').getBoundingClientRect();
+    line.style.left = `${pointer.clientX - left}px`;
+  }
+
+  leave() {
+    this.element('tooltip').hidden = true;
+    this.drawCrosshair(null);
+  }
 }

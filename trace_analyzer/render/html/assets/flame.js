@@ -1,8 +1,6 @@
 // Flame graphs: trees of merged stacks, the outermost frame on top, as wide as their time.
 
-import { decode } from './codec.js';
-import { formatCount, formatDuration, formatShare } from './format.js';
-import { readableOn } from './ink.js';
+import { decode, formatCount, formatDuration, formatShare, readableOn } from './common.js';
 
 const ROW_PX = 19;
 const LEAST_PX = 0.6; // narrower boxes are not drawn
@@ -18,9 +16,8 @@ export function buildFlames({ header, columns }) {
     const nodes = [];
     for (let i = offset; i < offset + count; i++) {
       const caller = columns.caller[i] < 0 ? root : nodes[columns.caller[i]];
-      const frame = columns.frame[i];
       const node = {
-        frame: columns.frame_values[frame], label: header.labels[frame], colour: columns.colour_values[columns.colour[i]],
+        frame: columns.frame_values[columns.frame[i]], label: columns.label_values[columns.label[i]], note: columns.note ? columns.note_values[columns.note[i]] : '', colour: columns.colour_values[columns.colour[i]],
         value: columns.value[i], caller, callees: [], depth: caller.depth + 1,
       };
       caller.callees.push(node);
@@ -154,6 +151,7 @@ class FlameGraph {
     const lines = [
       [node.caller === null ? this.flame.title : node.frame],
       [`${formatDuration(node.value)} · ${formatShare(node.value, this.flame.root.value)} of all`],
+      ...(node.note ? [[node.note]] : []),
       ...(node.caller?.caller ? [[`${formatShare(node.value, node.caller.value)} of ${node.caller.label}`]] : []),
     ];
     tip.replaceChildren(...lines.map(([text], i) => {

@@ -1,9 +1,10 @@
-// Start the timeline, and everything that leads to a place on it.
+// Start what needs the page's data: the timeline, everything that leads to a place on it, plots and flame graphs.
 
-import { decode, inflated } from './codec.js';
+import { decode } from './common.js';
 import { startFlames } from './flame.js';
-import { around } from './navigation.js';
+import { around } from './layout.js';
 import { buildStore, eventOf } from './store.js';
+import { loadBokeh, startPlots } from './plots.js';
 import { Timeline } from './timeline.js';
 
 const PAPER_PX = 690; // width of A4 and Letter
@@ -25,16 +26,7 @@ function nextFrame() {
   return new Promise((resolve) => requestAnimationFrame(() => setTimeout(resolve)));
 }
 
-// BokehJS is in the page deflated, a third of its size. As an inline script it needs no more than the page's own scripts do.
-async function loadBokeh() {
-  const script = document.createElement('script');
-  script.textContent = await inflated(document.getElementById('bokeh').textContent).text();
-  document.head.append(script);
-  dispatchEvent(new Event('bokehready'));
-}
-
-async function startTimeline() {
-  const root = document.getElementById('timeline');
+async function startTimeline(root) {
   const json = (id) => JSON.parse(document.getElementById(id).textContent);
   const { documents, items } = json('figures');
   const [store, views] = await Promise.all([
@@ -51,18 +43,18 @@ function listenToJumps(timeline) {
   document.addEventListener('click', (event) => {
     const jump = event.target.closest('[data-start]');
     if (!jump || getSelection().toString()) return;
-    leadTo(timeline, Number(jump.dataset.start), Number(jump.dataset.end));
+    jumpTo(timeline, Number(jump.dataset.start), Number(jump.dataset.end));
     if (jump.dataset.advice) timeline.overlays.chooseAdvice(jump.dataset.advice, jump.closest('.card').querySelector('h3').textContent);
   });
   document.addEventListener('place', ({ detail: { start, end, place } }) => {
-    if (place === undefined) return leadTo(timeline, start, end);
+    if (place === undefined) return jumpTo(timeline, start, end);
     timeline.root.scrollIntoView({ behavior: 'instant', block: 'start' });
     timeline.showInstant(place, start);
   });
 }
 
 // Shows the place, and selects its event, if there is one.
-function leadTo(timeline, start, end) {
+function jumpTo(timeline, start, end) {
   timeline.show(around(start, end, 0.15));
   timeline.root.scrollIntoView({ behavior: 'instant', block: 'start' });
   timeline.select(eventOf(timeline.store, start, end));
@@ -95,14 +87,17 @@ function listenToPrinter(timeline) {
 }
 
 async function main() {
-  if (!document.getElementById('timeline')) return;
+  const root = document.getElementById('timeline');
   await firstPaint();
-  performance.mark('timeline-start');
-  const timeline = await startTimeline();
-  performance.mark('timeline-ready');
-  addEventListener('themechange', () => timeline.painter.readColours());
-  listenToJumps(timeline);
-  listenToPrinter(timeline);
+  if (root) {
+    performance.mark('timeline-start');
+    const timeline = await startTimeline(root);
+    performance.mark('timeline-ready');
+    addEventListener('themechange', () => timeline.painter.readColours());
+    listenToJumps(timeline);
+    listenToPrinter(timeline);
+  } else if (document.getElementById('bokeh')) await loadBokeh();
+  startPlots();
   await startFlames();
   document.documentElement.dataset.ready = 'true';
   dispatchEvent(new Event('timelineready'));
@@ -110,7 +105,9 @@ async function main() {
 
 main().catch((error) => {
   const place = document.querySelector('[data-tl="trouble"]');
-  place.hidden = false;
-  place.textContent = `The timeline could not be drawn in this browser: ${error.message}`;
+  if (place) {
+    place.hidden = false;
+    place.textContent = `The timeline could not be drawn in this browser: ${error.message}`;
+  }
   throw error;
 });

@@ -1,11 +1,218 @@
-// Start the parts that work without the timeline and before it: folds, cards, tables and tooltips.
+// Folded parts of the page: they open when something in them is linked to, and those on paper that say so. The browser itself
+// opens those in which its search finds something.
 
-import { startCards } from './cards.js';
-import { startFolds } from './folds.js';
-import { startTables } from './tables.js';
-import { startTips } from './tips.js';
+import { copyText } from './common.js';
 
-startFolds();
-startCards();
-startTables();
-startTips();
+// Opens every fold around an element, and the one whose heading it is.
+export function unfold(element) {
+  for (let fold = element?.closest('details'); fold; fold = fold.parentElement.closest('details')) fold.open = true;
+}
+
+function startFolds(page = document) {
+  const printed = () => [...page.querySelectorAll('main details:not(.fold > *), .fold > [data-paper]')];
+  const follow = (fragment) => {
+    const target = /^#[\w-]+$/.test(fragment) && page.getElementById(fragment.slice(1));
+    if (!target) return;
+    unfold(target);
+    target.scrollIntoView({ behavior: 'instant', block: 'start' });
+  };
+  page.addEventListener('click', (event) => {
+    const link = event.target.closest('a[href^="#"]');
+    if (link) follow(link.getAttribute('href'));
+  });
+  addEventListener('hashchange', () => follow(location.hash));
+  follow(location.hash);
+  const all = page.querySelector('[data-unfold]');
+  all?.addEventListener('click', () => {
+    const open = all.getAttribute('aria-expanded') !== 'true';
+    for (const fold of page.querySelectorAll('.fold > details')) fold.open = open;
+    all.setAttribute('aria-expanded', String(open));
+    all.textContent = open ? 'Fold all' : 'Unfold all';
+  });
+  let closed = [];
+  addEventListener('beforeprint', () => {
+    closed = printed().filter((fold) => !fold.open);
+    for (const fold of closed) fold.open = true;
+  });
+  addEventListener('afterprint', () => {
+    for (const fold of closed) fold.open = false;
+  });
+}
+
+// Tables that sort, filter and unfold. The rows are already in the page; this only orders and hides them.
+
+// Numbers by value, texts alphabetically, missing values last; in either direction.
+export function compare(a, b, descending) {
+  if (a === null || b === null) return (a === null) - (b === null);
+  const order = typeof a === 'number' && typeof b === 'number' ? a - b : String(a).localeCompare(String(b));
+  return descending ? -order : order;
+}
+
+// Whether the text contains every word of the query, ignoring case.
+export function matches(text, query) {
+  const low = text.toLowerCase();
+  return query.toLowerCase().split(/\s+/).every((word) => low.includes(word));
+}
+
+// The number of rows shown, in words; "" where all are shown.
+export function status({ shown, matched, total, leftOut }) {
+  const parts = matched < total ? [`${shown} of ${matched} found`] : shown < total || leftOut ? [`${shown} of ${total} rows`] : [];
+  if (leftOut) parts.push(`${leftOut.toLocaleString('en-US')} smaller ones are not on this page`);
+  return parts.join(' · ');
+}
+
+// Numbers have their value, texts sort by their shown text; a dash is a missing value.
+export function sortValue(cell) {
+  if (cell.classList.contains('n')) return cell.dataset.sort === undefined ? null : Number(cell.dataset.sort);
+  const text = cell.textContent.trim();
+  return text === '–' ? null : text;
+}
+
+// Rows of texts as CSV (RFC 4180); a text that a spreadsheet would take for a formula gets an apostrophe.
+export function csv(rows) {
+  const cell = (text) => {
+    const safe = /^[=+\-@\t\r]/.test(text) && Number.isNaN(Number(text)) ? `'${text}` : text;
+    return /[",\r\n]/.test(safe) ? `"${safe.replaceAll('"', '""')}"` : safe;
+  };
+  return rows.map((cells) => cells.map(cell).join(',')).join('\r\n') + '\r\n';
+}
+
+// Rows from columns: a file has one line per item, also where items are shown as columns on the page.
+export function turned(lines) {
+  return lines[0].map((_, place) => lines.map((cells) => cells[place]));
+}
+
+function saved(name, text) {
+  const link = document.createElement('a');
+  link.href = URL.createObjectURL(new Blob([text], { type: 'text/csv' }));
+  link.download = name;
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 1000);
+}
+
+class Listing {
+  constructor(root) {
+    this.root = root;
+    this.body = root.querySelector('tbody');
+    this.rows = [...this.body.rows].map((row) => ({
+      row,
+      text: [row.textContent, ...[...row.querySelectorAll('[data-tip]')].map((named) => named.dataset.tip)].join(' '),
+    }));
+    this.few = Number(root.dataset.shown);
+    this.query = '';
+    this.unfolded = false;
+    this.heads = [...root.querySelectorAll('thead th')];
+    this.heads.forEach((head, place) => head.querySelector('.sort')?.addEventListener('click', () => this.sort(place)));
+    root.querySelector('input')?.addEventListener('input', (event) => this.filter(event.target.value));
+    root.querySelector('[data-csv]')?.addEventListener('click', () => saved(`${root.id.replace('table-', '')}.csv`, csv(this.values())));
+    this.more = root.querySelector('[data-more]');
+    this.more?.addEventListener('click', () => this.unfold());
+    this.draw();
+  }
+
+  // Numbers sort in descending order first, texts in ascending order; a second click reverses the order.
+  sort(place) {
+    const head = this.heads[place];
+    const before = head.getAttribute('aria-sort');
+    const descending = before ? before === 'ascending' : head.classList.contains('n');
+    for (const other of this.heads) other.removeAttribute('aria-sort');
+    head.setAttribute('aria-sort', descending ? 'descending' : 'ascending');
+    this.rows.sort((a, b) => compare(sortValue(a.row.cells[place]), sortValue(b.row.cells[place]), descending));
+    this.body.append(...this.rows.map(({ row }) => row));
+    this.draw();
+  }
+
+  // Headings, and all rows in the shown order: numbers in the units of the tables, names in full.
+  values() {
+    const cellValue = (cell) => cell.dataset.sort ?? cell.querySelector('[data-tip]')?.dataset.tip ?? cell.textContent.trim();
+    const lines = [this.heads.map((head) => head.textContent.trim()), ...this.rows.map(({ row }) => [...row.cells].map(cellValue))];
+    return this.root.classList.contains('beside') ? turned(lines) : lines;
+  }
+
+  filter(query) {
+    this.query = query.trim();
+    this.draw();
+  }
+
+  unfold() {
+    this.unfolded = !this.unfolded;
+    this.draw();
+  }
+
+  draw() {
+    const matched = this.rows.filter(({ text }) => matches(text, this.query));
+    const visible = new Set(this.unfolded ? matched : matched.slice(0, this.few));
+    for (const entry of this.rows) entry.row.hidden = !visible.has(entry);
+    const leftOut = Number(this.root.dataset.leftOut);
+    this.root.querySelector('output').textContent = status({
+      shown: visible.size, matched: matched.length, total: this.rows.length, leftOut,
+    });
+    if (!this.more) return;
+    this.more.hidden = matched.length <= this.few;
+    this.more.textContent = this.unfolded ? 'Show fewer' : `Show all ${matched.length}`;
+    this.more.setAttribute('aria-expanded', String(this.unfolded));
+  }
+}
+
+function startTables(page = document) {
+  return [...page.querySelectorAll('.listing:has(tbody)')].map((root) => new Listing(root));
+}
+
+// Tooltips for pointer and keyboard alike: definitions (`data-term` names an entry of the glossary) and full texts
+// (`data-tip`). Escape hides them, as WCAG 1.4.13 asks.
+
+const MARGIN = 8;
+
+// Next to the anchor, below it if there is room, and always inside the window.
+export function tipPlace(anchor, tip, window) {
+  const left = Math.max(MARGIN, Math.min(anchor.left, window.width - tip.width - MARGIN));
+  const below = anchor.bottom + MARGIN;
+  const fits = below + tip.height <= window.height - MARGIN;
+  return { left, top: fits ? below : Math.max(MARGIN, anchor.top - tip.height - MARGIN) };
+}
+
+function tipText(element, page = document) {
+  if (element.dataset.tip) return element.dataset.tip;
+  return page.getElementById(element.dataset.term)?.textContent ?? '';
+}
+
+function startTips(page = document) {
+  const tip = page.createElement('div');
+  tip.className = 'tip';
+  tip.setAttribute('role', 'presentation'); // read out through aria-describedby already
+  tip.hidden = true;
+  page.body.append(tip);
+
+  const hide = () => { tip.hidden = true; };
+  const show = (event) => {
+    const element = event.target.closest?.('[data-term], [data-tip]');
+    const text = element && tipText(element, page);
+    if (!text) return hide();
+    tip.textContent = text;
+    tip.hidden = false;
+    const { left, top } = tipPlace(element.getBoundingClientRect(), tip.getBoundingClientRect(), { width: innerWidth, height: innerHeight });
+    tip.style.left = `${left}px`;
+    tip.style.top = `${top}px`;
+  };
+  page.addEventListener('pointerover', (event) => event.pointerType !== 'touch' && show(event));
+  page.addEventListener('focusin', show);
+  page.addEventListener('focusout', hide);
+  page.addEventListener('scroll', hide, { passive: true });
+  page.addEventListener('keydown', (event) => event.key === 'Escape' && hide());
+}
+
+// Advice: its code can be copied.
+
+function startCards(page = document) {
+  page.addEventListener('click', (event) => {
+    const button = event.target.closest('[data-copy]');
+    if (button) copyText(button.parentElement.querySelector('code').textContent, button);
+  });
+}
+
+if (globalThis.document) {
+  startFolds();
+  startCards();
+  startTables();
+  startTips();
+}

@@ -1,6 +1,8 @@
 // The summary plots: drawn when they come into view, else once the page has nothing better to do, so that paper has
 // them; in the colours of the theme.
 
+import { inflated } from './common.js';
+
 const BEFORE_PX = '400px';
 const NAMES_FROM_PX = 640;
 const IDLE_MS = 200; // for browsers without requestIdleCallback
@@ -10,7 +12,7 @@ export function themed(model, colour) {
   const name = (model.tags ?? []).find((tag) => typeof tag === 'string' && tag.startsWith('--'));
   if (name) {
     const value = { value: colour(name) };
-    return Object.fromEntries(['fill_color', 'line_color']
+    return Object.fromEntries(['fill_color', 'line_color', 'text_color']
       .filter((key) => key in model.attributes && model.attributes[key]?.value != null).map((key) => [key, value]));
   }
   if ('axis_line_color' in model.attributes) {
@@ -21,12 +23,11 @@ export function themed(model, colour) {
       major_label_text_color: colour('--text-muted'),
     };
   }
-  if ('text_color' in model.attributes && 'text_font_size' in model.attributes) return { text_color: { value: colour('--text-muted') } };
   if ('grid_line_color' in model.attributes) return { grid_line_color: colour('--grid') };
   return {};
 }
 
-export function recolour(bokehDocument, colour) {
+function recolour(bokehDocument, colour) {
   for (const model of bokehDocument._all_models.values()) {
     const changes = themed(model, colour);
     if (Object.keys(changes).length) model.setv(changes);
@@ -86,7 +87,7 @@ function leadTo(place) {
 
 // Names of lines are drawn on the plot where they fit; a narrow plot shows them in the legend only.
 function nameLines(place, { renderers }) {
-  const names = renderers.filter(({ glyph }) => glyph?.type === 'Text');
+  const names = renderers.filter(({ tags }) => tags?.includes('spare'));
   const choose = () => {
     for (const name of names) name.visible = place.clientWidth >= NAMES_FROM_PX;
   };
@@ -108,7 +109,15 @@ async function draw(place, json) {
   return view.model.document;
 }
 
+// BokehJS is in the page deflated, a third of its size. As an inline script it needs no more than the page's own scripts do.
+export async function loadBokeh() {
+  const script = document.createElement('script');
+  script.textContent = await inflated(document.getElementById('bokeh').textContent).text();
+  document.head.append(script);
+}
+
 export function startPlots() {
+  if (!document.getElementById('plots')) return;
   const json = JSON.parse(document.getElementById('plots').textContent);
   const drawn = [];
   const waiting = new Set(document.querySelectorAll('[data-plot]'));

@@ -1,8 +1,6 @@
 // The page of a job: a heat map of ranks by steps, and the collectives of a step over aligned clocks.
 
-import { decode } from './codec.js';
-import { formatDuration } from './format.js';
-import { cleared } from './ink.js';
+import { cleared, decode, formatDuration } from './common.js';
 
 const LEFT = 64;
 const MOST_HEIGHT = 560;

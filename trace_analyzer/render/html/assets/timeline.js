@@ -1,18 +1,12 @@
 // The timeline: the view and the selection; its parts draw them, and listen to pointer and keyboard.
 
-import { ARROW_BUDGET, Arrows } from './arrows.js';
-import { otherEnds } from './describe.js';
-import { Finder } from './finder.js';
-import { Input } from './input.js';
-import { rowAt } from './layout.js';
-import { around, clampView, parseFragment, writeFragment } from './navigation.js';
-import { Overlays } from './overlays.js';
+import { Panels } from './describe.js';
+import { Finder, Input } from './input.js';
+import { Ruler } from './interval.js';
+import { around, clampView, parseFragment, rowAt, Tracks, writeFragment } from './layout.js';
+import { ARROW_BUDGET, Arrows, Overlays } from './overlays.js';
 import { Painter } from './painter.js';
-import { Panels } from './panels.js';
-import { eventAtInstant, queueCurves } from './queue.js';
-import { Ruler } from './ruler.js';
-import { endOf, eventAt } from './store.js';
-import { Tracks } from './tracks.js';
+import { endOf, eventAt, eventAtInstant } from './store.js';
 
 const HOVER_PX = 4;
 const FRAGMENT_DELAY_MS = 300;

@@ -1,11 +1,11 @@
-"""Shorten names of kernels, but keep their distinguishing parts."""
+"""Shorten names of kernels, symbols and Python frames, but keep their distinguishing parts."""
 
 import re
 from collections.abc import Iterable, Sequence
 from itertools import zip_longest
 
 from trace_analyzer import units
-from trace_analyzer.render.cutlass_names import cutlass_label
+from trace_analyzer.catalog.code import FRAME
 
 _NAMESPACES = re.compile(r"(?:\b\w+::|\(anonymous namespace\)::)+")
 _WRAPPER = re.compile(r"Kernel\d*<(\w+)>")
@@ -109,3 +109,95 @@ def middle_cut(text: str, cells: int) -> str:
     head = units.shorten(text, max(1, cells * 3 // 5))
     tail = units.shorten(text[::-1], max(0, cells - units.cell_width(head)) + 1)[-2::-1]
     return head + tail
+
+
+_DEVICE_KERNEL = re.compile(r"\bdevice_kernel<")
+_MEASURED = 16_000
+"""Number of characters of a name that are read: the tile comes after several nested types."""
+_CLASS = re.compile(
+    r"\b(\w*(?:Gemm|Conv)Universal\w*|FlashAttn\w+|\w*Fmha\w*|\w*Mla\w*|\w*ReduceSplitK\w*|\w*Compressor\w*|\w+_(?:gemm|conv|mm)\w*)"
+)
+_TILE = re.compile(
+    r"tuple<\s*(?:cute::)?(?:C|_|Int)<(\d+)>,\s*(?:cute::)?(?:C|_|Int)<(\d+)>,\s*(?:cute::)?(?:C|_|Int)<(\d+)>"
+)
+_SHORT_TILE = re.compile(r"tuple<\s*(?:cute::)?_(\d+),\s*(?:cute::)?_(\d+),\s*(?:cute::)?_(\d+)\b")
+_TYPE = re.compile(r"\b(?:cutlass::)?(bfloat16_t|half_t|tfloat32_t|float_\w+_t|integer_\w+|int8_t)\b")
+_SCHEDULE = re.compile(r"(Pingpong|Cooperative|StreamK|PtrArray|GroupProblemShape|BlockScaled|BlockwiseScal\w*)")
+
+
+def cutlass_label(name: str) -> str | None:
+    """Return class, tile, types and schedule of a ``device_kernel``; None for other names, and where they are missing.
+
+    The first tile that is no cluster (1 or 2 in each direction) counts; CUTLASS writes the thread block's tile there.
+    """
+    name = name[:_MEASURED]
+    match = _DEVICE_KERNEL.search(name)
+    if match is None:
+        return None
+    inside = name[match.end() :]
+    class_ = _CLASS.search(inside)
+    tiles = [tile for pattern in (_TILE, _SHORT_TILE) for tile in pattern.findall(inside) if max(map(int, tile)) > 4]
+    parts = [
+        class_[1] if class_ else _first_identifier(inside),
+        *("x".join(tile) for tile in tiles[:1]),
+        *list(dict.fromkeys(_TYPE.findall(inside)))[:2],
+        *list(dict.fromkeys(_SCHEDULE.findall(inside)))[:2],
+    ]
+    return f"device_kernel · {' '.join(filter(None, parts))}" if any(parts) else None
+
+
+def _first_identifier(inside: str) -> str:
+    """Return the identifier of the first template argument without its namespaces."""
+    return re.split(r"[<>(),]", inside, maxsplit=1)[0].strip().rsplit("::", 1)[-1]
+
+
+_PYTHON_FRAME = re.compile(r".*\.py\(\d+\): (.+)")
+# In a C++ symbol, no word continues after a closing bracket, except for casts and lambdas in templates, which return
+# void; annotations such as "enumerate(DataLoader)#..." do continue.
+_CONTINUED = re.compile(r"\)[\w#]")
+_SYMBOL = re.compile(r"void .*|\w+\(.*|.*::.*<.*", re.DOTALL)
+_INNERMOST_BRACKETS = re.compile(r"<[^<>]*>|\([^()]*\)")
+_WRAPPER = re.compile(r"[Kk]ernel\d?|\w*elementwise_kernel\w*|reduce_kernel")
+_WRAPPED = re.compile(
+    r"\b(?:cutlass_\w+|(?!(?:Binary|AUnary|BUnary)Functor\b)\w*[Ff]unctor\w*|\w+_kernel_cuda\b|\w+Ops\b|(?!gpu_)\w+_kernel\b)"
+)
+
+
+_LONGEST = 8_000
+"""Number of characters of a name that are read: the longest symbols have fewer, and nested brackets take quadratic
+time."""
+
+
+def short_name(name: str) -> str:
+    """Return the distinctive part of a name: the function of a Python frame, a C++ symbol without its types.
+
+    A kernel that only applies another function to every element is also named for that function.
+    """
+    name = name[:_LONGEST]
+    frame = _PYTHON_FRAME.fullmatch(name)
+    if frame:
+        return frame[1]
+    if not _SYMBOL.fullmatch(name) or (not name.startswith("void ") and _CONTINUED.search(name)):
+        return name
+    if (label := cutlass_label(name)) is not None:
+        return label
+    bare = _without_brackets(name).split(" ")[-1].rsplit("::", 1)[-1]
+    wrapped = _WRAPPED.search(name, name.find("<")) if _WRAPPER.fullmatch(bare) and "<" in name else None
+    if wrapped is None:
+        return bare or name
+    return wrapped[0] if wrapped[0].startswith("cutlass_") else f"{bare} · {wrapped[0]}"
+
+
+def _without_brackets(name: str) -> str:
+    bare, count = _INNERMOST_BRACKETS.subn("", name)
+    while count:
+        bare, count = _INNERMOST_BRACKETS.subn("", bare)
+    return bare
+
+
+def frame_label(name: str) -> str | None:
+    """Return ``function · file.py`` for a Python frame; None for any other name."""
+    match = FRAME.fullmatch(name)
+    if match is None or not match["file"].endswith(".py"):
+        return None
+    return f"{match['function']} · {match['file'].replace(chr(92), '/').rsplit('/', 1)[-1]}"

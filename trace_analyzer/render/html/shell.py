@@ -1,0 +1,365 @@
+"""Share one shell between all pages: header, theme, styles, tables, charts, flame graphs, and what templates need.
+
+`document_page` lays out a result of headline, sections and charts as one offline page. All texts are escaped and made
+inert here.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from importlib.resources import files
+
+import polars as pl
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2.utils import htmlsafe_json_dumps
+from markupsafe import Markup, escape
+
+from trace_analyzer import units
+from trace_analyzer.charts import Chart, Flame
+from trace_analyzer.render import phrasing
+from trace_analyzer.render.advice_phrasing import predicted_arrow, saves_at_most
+from trace_analyzer.render.html import GENERATOR, codec
+from trace_analyzer.render.html.bokeh_models import bokeh_library
+from trace_analyzer.render.html.cells import KINDS, MANY, NAMES, SHOWN_ROWS
+from trace_analyzer.render.html.codec import inert
+from trace_analyzer.render.html.figures import Drawing, drawing
+from trace_analyzer.render.palette import palette_css
+from trace_analyzer.version import tool_version
+from trace_analyzer.vocabulary import PARTS, REGIMES, RUN_AHEAD_STATES, STATUSES, UNKNOWN_PARTS, Term, by_key, phrase
+
+MODULES = ("common.js", "flame.js", "plots.js")
+"""Scripts of all pages, each after those that it imports."""
+
+OPEN_ADVICE = 3
+"""Number of advice cards that are open initially; the others are folded."""
+
+ON_PAPER = ("trust", "kernels", "idle")
+"""Folded parts that are printed nevertheless: checks of the trace, and where device and idle time go."""
+
+MOST_TIP = 240
+"""Most characters of a name in a tooltip; the timeline has the whole name."""
+
+_ASSETS = files("trace_analyzer.render.html") / "assets"
+_COMMENT = re.compile(r"^\s*//.*\n", re.MULTILINE)
+_MODULE_SYNTAX = re.compile(r"^import [^;]*;\n|^export (?=(?:async )?(?:function|const|class) )", re.MULTILINE)
+_CODE = re.compile(r"`([^`]*)`")
+_PARTS = re.compile(r"(?<=[_.:/#])(?=[^_.:/#])|(?<=[a-z])(?=[A-Z])|(?<= )")
+_REMARK = re.compile(r"(?:^|(?<=  ))#.*", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A chart with its title and caption."""
+
+    title: str
+    caption: str
+    chart: Chart
+
+
+@dataclass(frozen=True)
+class FlameFigure:
+    """Flame graphs to choose from, with a caption and a legend of names and colours (CSS variables without dashes)."""
+
+    title: str
+    caption: str
+    flames: tuple[Flame, ...]
+    legend: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True)
+class PlainTable:
+    """A table of texts; ``sides`` has ``l`` or ``r`` (figures) per column.
+
+    ``under`` has rows that unfold below the first cell of a row, by its place.
+    """
+
+    headings: Sequence[str]
+    sides: str
+    rows: Sequence[Sequence[str]]
+    title: str = ""
+    under: Mapping[int, Sequence[Sequence[str]]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Notes:
+    """Sentences in a list; those with severity ``warning`` or ``error`` stand out."""
+
+    notes: Sequence[str]
+    severity: str = "info"
+
+
+@dataclass(frozen=True)
+class Words:
+    """Text of a terminal, in a font of fixed width."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Chapter:
+    """A part of a page: its pieces below a title; Markup is content of a template. Without pieces it is left out."""
+
+    key: str
+    title: str
+    pieces: Sequence[Figure | FlameFigure | PlainTable | Notes | Words | Markup]
+    lead: str = ""
+    folded: bool = False
+
+
+def document_page(
+    title: str, headline: str, sections: Sequence[Chapter], *, chips: Sequence[str] = (), lines: Sequence[str] = (),
+    scripts: Sequence[str] = (), data: Mapping[str, str] | None = None,
+) -> str:  # fmt: skip
+    """Return a result as one offline page.
+
+    ``title`` names what is shown, ``chips`` and ``lines`` are short and long remarks on the headline. A page of its own
+    kind adds ``scripts`` (assets) and ``data`` (base64 by the id of its element).
+    """
+    shown = [section for section in sections if section.pieces]
+    drawn: dict[str, Drawing] = {}
+    payloads = dict(data or {})
+    laid = []
+    for section in shown:
+        pieces = []
+        for place, piece in enumerate(section.pieces):
+            key = f"{section.key}-{place}"
+            if isinstance(piece, Figure):
+                drawn[key] = drawing(key, piece.chart)
+            if isinstance(piece, FlameFigure):
+                payloads["stacks"] = flame_payload(piece.flames)
+            pieces.append((piece, type(piece).__name__, key))
+        laid.append((section, pieces))
+    return (
+        environment()
+        .get_template("document.html.j2")
+        .render(
+            **shell(title), headline=headline, chips=chips, lines=lines, sections=laid,
+            nav=[(section.key, section.title) for section in shown], drawn=drawn,
+            plots=plots_json(drawn), bokeh_js=Markup(bokeh()) if drawn else "",
+            data={key: Markup(text) for key, text in payloads.items()},  # base64 has no special characters of HTML
+            script=Markup(scoped(*MODULES, *scripts, "main.js")),
+        )
+    )  # fmt: skip
+
+
+def shell(title: str) -> dict[str, object]:
+    """Return what every page's template needs: the title, styles, and the scripts that work without data."""
+    return {
+        "title": title,
+        "generator": GENERATOR,
+        "version": tool_version(),
+        "style": Markup("\n".join((palette_css(), asset("style.css")))),
+        "theme": Markup(scoped("theme.js")),
+        "page_script": Markup(scoped("common.js", "page.js")),
+    }
+
+
+def asset(name: str) -> str:
+    """Return the text of an asset file."""
+    return (_ASSETS / name).read_text(encoding="utf-8")
+
+
+def scoped(*names: str) -> str:
+    """Return asset modules as one classic script, without comment lines.
+
+    Inline modules cannot import each other, so their import and export keywords are removed and they share one function
+    scope.
+    """
+    modules = "\n".join(_MODULE_SYNTAX.sub("", _COMMENT.sub("", asset(name))) for name in names)
+    return f"(() => {{\n'use strict';\n{modules}\n}})();"
+
+
+@cache
+def bokeh() -> str:
+    """Return BokehJS, compressed; ``assets/plots.js`` inflates it."""
+    return codec.deflated(bokeh_library().encode())
+
+
+def plots_json(drawn: Mapping[str, Drawing]) -> Markup:
+    """Return Bokeh's documents by plot; each is embedded separately, so their ids must differ."""
+    return Markup(htmlsafe_json_dumps({name: plot.document for name, plot in drawn.items()}))
+
+
+def flame_payload(drawn: Sequence[Flame]) -> str:
+    """Return flame graphs as text for the page's script."""
+    nodes = pl.concat([flame.nodes for flame in drawn])
+    header = {"flames": [[flame.key, flame.title, flame.nodes.height, flame.left_out] for flame in drawn]}
+    texts = [name for name in ("frame", "label", "colour", "note") if name in nodes.columns]
+    columns = {
+        "caller": codec.delta(nodes.get_column("caller")),
+        **{name: codec.text(nodes.get_column(name)) for name in texts},
+        "value": codec.plain(nodes.get_column("value_ns")),
+    }
+    return codec.encode(header, columns)
+
+
+@cache
+def environment() -> Environment:
+    """Return the template environment, which escapes all text and makes it inert."""
+    environment = Environment(
+        loader=PackageLoader("trace_analyzer.render.html", "assets"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=lambda value: inert(value) if isinstance(value, str) else value,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {
+        "duration": units.duration,
+        "percent": units.percent,
+        "count": units.count,
+        "capitalize_first": units.capitalized,
+        "brief": lambda value: f"{value:.6g}" if isinstance(value, float) else value,
+        "phrase": phrase,
+        "coded": coded,
+        "remarked": remarked,
+        "breakable": breakable,
+        "confidence": phrasing.confidence,
+        "predicted_step": phrasing.predicted_step,
+        "predicted_arrow": predicted_arrow,
+        "saves_at_most": saves_at_most,
+        "rule_applied": phrasing.rule_applied,
+        "sentences": phrasing.sentences,
+        "judged_window": lambda report: ", ".join(
+            filter(None, [phrasing.window_length(report), phrasing.window_kind(report)])
+        ),
+    }
+    environment.globals |= {
+        "PARTS": PARTS, "KINDS": KINDS, "REGIMES": REGIMES, "STATUSES": STATUSES, "TERMS": TERMS, "GLOSSARY": GLOSSARY,
+        "HATCHED": UNKNOWN_PARTS, "SHOWN_ROWS": SHOWN_ROWS, "MANY": MANY, "NAMES": NAMES, "OPEN_ADVICE": OPEN_ADVICE,
+        "MOST_TIP": MOST_TIP, "ON_PAPER": ON_PAPER,
+    }  # fmt: skip
+    return environment
+
+
+def coded(text: str) -> Markup:
+    """Return the text with the parts between backticks as code."""
+    marks = (
+        Markup("<code>{}</code>").format(inert(part)) if k % 2 else escape(inert(part))
+        for k, part in enumerate(_CODE.split(text))
+    )
+    return Markup("").join(marks)
+
+
+def remarked(code: str) -> Markup:
+    """Return Python code with its comments marked: a comment after code wraps to the next line as a whole."""
+    code = inert(code)
+    marks, end = [], 0
+    for remark in _REMARK.finditer(code):
+        name = "remark after" if code[end : remark.start()].strip(" ").rpartition("\n")[2] else "remark"
+        marks += [escape(code[end : remark.start()]), Markup('<span class="{}">{}</span>').format(name, remark[0])]
+        end = remark.end()
+    return Markup("").join([*marks, escape(code[end:])])
+
+
+def breakable(name: str, room: int, lines: int) -> Markup:
+    """Return a name that may break between its words, unless it would then exceed its lines.
+
+    A line has room for ``room`` characters and a sixth more, as letters are narrower than the digits by which rooms are
+    measured.
+    """
+    room += room // 6
+    name = inert(name)
+    parts, taken, width = _PARTS.split(name), 1, 0
+    for part in parts:
+        if width and width + len(part) > room:
+            taken, width = taken + 1, 0
+        width += len(part)
+    fits = taken <= lines and max(map(len, parts)) <= room
+    return Markup("<wbr>" if fits else "").join(map(escape, parts))
+
+
+TERMS: Mapping[str, Term] = by_key(
+    Term("busy", "Busy", "Share of the window in which at least one activity ran on the device, over all its streams."),
+    Term("window", "Window", "From the start of the device's first activity to the end of its last."),
+    Term(
+        "coverage",
+        "Link coverage",
+        "Share of activities whose launch on the CPU is known, by count and by device time.",
+    ),
+    Term("lead", "Launch lead", "How early work was launched: its start minus the end of its launch."),
+    Term("queue", "Queue depth", "Activities launched and not yet started, weighted by time."),
+    Term(
+        "queued_work",
+        "Queued work",
+        "Device time of what is launched and not yet started: how long the device would stay busy if the CPU stopped.",
+    ),
+    Term("memory", "Memory in use", "Bytes that the allocator has handed out and that were not freed."),
+    Term("empty-queue", "Queue empty", "Share of the window in which nothing was queued for the device."),
+    Term("bound", "Bound", "What limits a kernel: arithmetic, memory bandwidth, or its own small size."),
+    Term("bucket", "Bucket", "What a kernel does, by the operator that launched it, else by its name."),
+    Term("saves", "Saves at most", "An upper bound on the time that the change saves in the window, not a prediction."),
+    Term(
+        "replay",
+        "Replay",
+        "The step now and with the change, as a replay of the trace estimates them; the interval is below.",
+    ),
+    Term("confidence", "Confidence", "How reliable the verdict is, given what this trace recorded."),
+    Term("runner-up", "Runner-up", "The regime that came closest to the verdict."),
+    Term("steady", "Steady steps", "Steps without the first, cut, empty and outlier ones."),
+    Term("gap", "Gap", "An interval in which no stream of the device had work."),
+    Term("activity", "Activity", "One piece of work on a device: a kernel, a memcpy or a memset."),
+    Term("launch", "Launch", "The runtime or driver call on the CPU that enqueued one activity, or many."),
+    Term("self", "Own CPU time", "CPU time of an operator without the operators and calls that it made."),
+    Term(
+        "device-time",
+        "Device time",
+        "Time on the device of what was launched while the operator was the innermost one.",
+    ),
+    Term(
+        "known-work",
+        "Known work",
+        "FLOP and bytes follow from recorded shapes; rates cover kernels of known work only.",
+    ),
+    Term(
+        "intensity",
+        "Arithmetic intensity",
+        "FLOP per byte that must be moved: kernels of low intensity are limited by memory bandwidth.",
+    ),
+    Term(
+        "roof",
+        "Of the roof",
+        "Time at the device's peak FLOP/s or full bandwidth, whichever takes longer, over the time taken.",
+    ),
+    Term("lost", "Time over roof", "Time taken minus the time at the roof: the most that better kernels save."),
+    Term(
+        "mfu",
+        "MFU",
+        "Model FLOP utilization: time of matmuls, convolutions and attention at the device's peak, over the time that passed.",
+    ),
+    Term(
+        "drain",
+        "Device idle",
+        "Idle time that the call caused; for a synchronization the idle time after the queue drained, not its wait.",
+    ),
+    Term(
+        "short-launch",
+        "Longer to launch",
+        "Launches that took the CPU longer than the device: kernels too small for a launch each.",
+    ),
+    Term("waiting", "Waiting", "CPU time in calls that wait for the device."),
+    Term("hidden", "Hidden host time", "Host time during which the device worked."),
+    Term("exposed", "Exposed", "Time that nothing else on the device hides."),
+    Term(
+        "bus",
+        "Bus bandwidth",
+        "As nccl-tests counts it: independent of the number of ranks if the links are the limit.",
+    ),
+    Term(
+        "article",
+        "In the article",
+        "BERT-large's encoder layers on a V100: Ivanov et al. 2020 (arXiv:2007.00072), table 1, as Making Deep Learning Go Brrrr shows it.",
+    ),
+    Term("regime", "Regime", "What limits the window: compute, memory bandwidth, communication or overhead."),
+)
+
+GLOSSARY: Mapping[str, Mapping[str, Term]] = {
+    "term": TERMS,
+    "regime": REGIMES,
+    "status": STATUSES,
+    "state": RUN_AHEAD_STATES,
+    "part": PARTS,
+    "kind": KINDS,
+}
+"""Every definition on the page by group and key, for its tooltips and its glossary."""
