@@ -1,9 +1,6 @@
-"""The compiled part: of the reader, the loops of the analyses, the catalogues. Everything else is in pyproject.toml."""
+"""The compiled part: of the reader, and the loops of the analyses. Everything else is in pyproject.toml."""
 
-import contextlib
-import runpy
 import sysconfig
-from pathlib import Path
 
 from setuptools import Extension, setup
 
@@ -18,10 +15,6 @@ SOURCES = {
 # One wheel serves CPython 3.11 and later. Free-threaded builds have no limited API.
 LIMITED = not sysconfig.get_config_var("Py_GIL_DISABLED")
 MACROS = [("Py_LIMITED_API", "0x030B0000")] if LIMITED else []
-
-CATALOG = Path(__file__).parent / "trace_analyzer" / "catalog"
-with contextlib.suppress(OSError):  # a source tree that nobody may write to: the TOML is read instead
-    runpy.run_path(str(CATALOG / "documents.py"))["write_parsed"](CATALOG)
 
 setup(
     ext_modules=[

@@ -57,7 +57,7 @@ times.append(time.process_time())
 try:
     from trace_analyzer.catalog.prepare import prepare
 except ImportError:
-    prepare = pipeline.prepare
+    prepare = getattr(pipeline, "prepare", lambda: None)
 prepare()
 times.append(time.process_time())
 trace = load(sys.argv[1])

@@ -13,9 +13,8 @@ from kineto import A100, MAIN, PROCESS, analysed, annotation, call, copy, event,
 
 from trace_analyzer.advice import LAUNCHING, RULES
 from trace_analyzer.advice.overhead import waited_ns
-from trace_analyzer.catalog.code import code_rules
+from trace_analyzer.catalog.event_names import BLOCKING, code_rules
 from trace_analyzer.catalog.fixes import PLATFORMS, Fix, fixes, for_torch_1
-from trace_analyzer.catalog.host_work import BLOCKING
 from trace_analyzer.report import Advice, Report
 from trace_analyzer.vocabulary import IDLE_CAUSES, REGIMES, phrase
 
@@ -845,7 +844,7 @@ def test_a_fix_is_well_formed(fix: Fix) -> None:
 
 
 def test_a_wait_has_code_for_each_way_to_write_it() -> None:
-    written = {rule.name for rule in code_rules().sources}
+    written = {rule.name for rule in code_rules("sources")}
     assert set(fixes()["synchronization"].cases) - written == {"routing to experts"}, "told by modules"
     assert written < set(fixes()["synchronization"].cases)
 

@@ -4,19 +4,8 @@ import polars as pl
 import pytest
 from kineto import A100, analysed, kernel, launched, op
 
-from trace_analyzer.catalog.architectures import Architecture, architecture_of, architectures, assumed_device
-from trace_analyzer.catalog.devices import devices
+from trace_analyzer.catalog.devices import architecture_of, architectures
 from trace_analyzer.report import Report
-
-
-@pytest.mark.parametrize("row", architectures(), ids=lambda row: row.id)
-def test_examples(row: Architecture) -> None:
-    assert row.device in {device.name for device in devices()}
-    for name in row.examples:
-        assert architecture_of(pl.Series([name])) is row, name
-    actual = assumed_device(pl.Series(row.examples))
-    assert actual is not None
-    assert (actual.name, actual.assumed) == (row.device, True)
 
 
 def test_the_newest_counts_as_libraries_reuse_kernels() -> None:

@@ -1,29 +1,18 @@
-"""Test rules on names of code, against their own examples."""
+"""Test what names of code show: phases, scopes, frames and preparations."""
 
 import polars as pl
 import pytest
 
-from trace_analyzer.catalog.code import (
-    INPUT_FILES,
+from trace_analyzer.catalog.event_names import (
     PHASES,
-    CodeRule,
     code_rules,
     in_function,
     is_annotation,
     named_code,
     preparation_of,
-    prepares_input_files,
     without_address,
 )
 from trace_analyzer.render.row_phrases import blamed_place
-
-RULES = code_rules()
-named_rules = pytest.mark.parametrize(
-    ("column", "rule"),
-    [("phase", rule) for rule in RULES.phases] + [("source", rule) for rule in RULES.sources],
-    ids=lambda part: part if isinstance(part, str) else f"{part.name}:{part.pattern[:20]}",
-)
-libraries = pytest.mark.parametrize("rule", RULES.libraries, ids=range(len(RULES.libraries)))
 
 
 def reported(kind: str, names: tuple[str, ...], column: str) -> dict[str, object]:
@@ -32,41 +21,12 @@ def reported(kind: str, names: tuple[str, ...], column: str) -> dict[str, object
     return dict(named_code(events).select("name", column).iter_rows())
 
 
-@named_rules
-def test_a_rule_names_its_examples_in_all_its_kinds(column: str, rule: CodeRule) -> None:
-    assert rule.examples
-    for kind in rule.kinds:
-        assert reported(kind, rule.examples, column) == dict.fromkeys(rule.examples, rule.name)
-
-
-@named_rules
-def test_a_rule_leaves_its_counterexamples(column: str, rule: CodeRule) -> None:
-    assert rule.counterexamples
-    for kind in rule.kinds:
-        assert rule.name not in reported(kind, rule.counterexamples, column).values()
-
-
-@libraries
-def test_frames_of_libraries_are_distinguished_from_those_of_the_program(rule: CodeRule) -> None:
-    assert all(reported("python", rule.examples, "library").values())
-    assert not any(reported("python", rule.counterexamples, "library").values())
-
-
-@pytest.mark.parametrize("rule", RULES.preparations, ids=lambda rule: rule.name)
-def test_preparation_of_inputs_is_known_by_name(rule: CodeRule) -> None:
-    for names, expected in ((rule.examples, rule.name), (rule.counterexamples, None)):
-        assert names
-        prepared = pl.DataFrame({"name": names}).select(preparation_of(pl.col("name"))).to_series().to_list()
-        assert prepared == [expected] * len(names)
-        assert [prepares_input_files(name) for name in names] == [expected in INPUT_FILES] * len(names)
-
-
 def test_a_missing_name_prepares_no_inputs() -> None:
     assert pl.DataFrame({"name": [None]}, {"name": pl.String}).select(preparation_of(pl.col("name"))).item() is None
 
 
 def test_phases_are_in_the_order_of_the_definitions() -> None:
-    assert tuple(dict.fromkeys(rule.name for rule in RULES.phases)) == PHASES[1:]
+    assert tuple(dict.fromkeys(rule.name for rule in code_rules("phases"))) == PHASES[1:]
 
 
 def test_frames_for_people() -> None:

@@ -1,28 +1,13 @@
-"""Test rules for the direction of copies, against their own examples, and their effects."""
+"""Test the direction of copies by other names, and its effects."""
 
 import polars as pl
-import pytest
 from kineto import analysed, call, kernel, rows
 
-from trace_analyzer.catalog.copy_directions import WITHIN_DEVICE, DirectionRule, copy_direction, direction_rules
-
-every_rule = pytest.mark.parametrize("rule", direction_rules(), ids=lambda rule: rule.name)
+from trace_analyzer.catalog.event_names import WITHIN_DEVICE, copy_direction, direction_rules
 
 
 def directions(*names: str) -> set[str | None]:
     return set(pl.DataFrame({"name": names}).select(copy_direction()).to_series())
-
-
-@every_rule
-def test_a_rule_names_its_examples(rule: DirectionRule) -> None:
-    assert rule.examples
-    assert directions(*rule.examples) == {rule.name}
-
-
-@every_rule
-def test_a_rule_leaves_its_counterexamples(rule: DirectionRule) -> None:
-    assert rule.counterexamples
-    assert rule.name not in directions(*rule.counterexamples)
 
 
 def test_other_names_tell_no_direction() -> None:

@@ -11,8 +11,15 @@ import pytest
 from kineto import A100, analysed, launched, op
 
 from trace_analyzer.catalog import devices as catalog
-from trace_analyzer.catalog.devices import Device, Peaks, device_named, devices, find_device, with_overrides
-from trace_analyzer.catalog.interconnects import interconnects
+from trace_analyzer.catalog.devices import (
+    Device,
+    Peaks,
+    device_named,
+    devices,
+    find_device,
+    interconnects,
+    with_overrides,
+)
 from trace_analyzer.errors import UsageError
 
 GIB = 2**30

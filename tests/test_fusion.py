@@ -7,7 +7,7 @@ import pytest
 from kineto import analysed, annotation, kernel, launch, op, python, rows
 
 from trace_analyzer.analyses.fusion import _words, expression
-from trace_analyzer.catalog.fusions import COMPILE, Fusion, fusions, named_fusion
+from trace_analyzer.catalog.fixes import COMPILE
 from trace_analyzer.report import Report
 
 MEGA = 1_000_000
@@ -188,14 +188,6 @@ def test_an_optimizer_by_foreach_and_a_fused_one() -> None:
     foreach = analysed(optimizer(["_foreach_lerp_", "_foreach_addcdiv_"], "Adam"))
     assert actual(foreach, "what") == [("Adam.step: several passes over all parameters",)]
     assert actual(analysed(optimizer(["_fused_adamw_", "add_"])), "kind") == []
-
-
-@pytest.mark.parametrize("rule", fusions(), ids=lambda rule: rule.id)
-def test_every_rule_names_its_examples(rule: Fusion) -> None:
-    assert rule.examples
-    assert rule.counterexamples
-    assert {named_fusion(chain) for chain in rule.examples} == {rule}
-    assert rule not in {named_fusion(chain) for chain in rule.counterexamples}
 
 
 def test_expressions() -> None:

@@ -1,20 +1,13 @@
-"""Test rules that name the work of host events, against their own examples."""
+"""Test the work of host events by name: its ranks, other names, and names of many runtimes."""
 
 import polars as pl
 import pytest
 
-from trace_analyzer.catalog.host_work import (
+from trace_analyzer.catalog.event_names import (
     BLOCKING,
-    GUARDS,
-    LOOKUP,
-    HostWorkRule,
     host_work,
-    host_work_rules,
 )
 from trace_analyzer.vocabulary import NAMED_WORK
-
-KINDS = ("operator", "annotation", "python", "runtime", "driver", "overhead", "other")
-every_rule = pytest.mark.parametrize("rule", host_work_rules(), ids=lambda rule: f"{rule.work}:{'+'.join(rule.kinds)}")
 
 
 def named(kind: str, *names: str) -> dict[str, str]:
@@ -23,26 +16,6 @@ def named(kind: str, *names: str) -> dict[str, str]:
         pl.DataFrame({"kind": [kind] * len(names), "name": names}, schema={"kind": pl.String, "name": pl.String})
     )
     return dict(table.select("name", "work").iter_rows())
-
-
-@every_rule
-def test_a_rule_names_its_examples_in_all_its_kinds(rule: HostWorkRule) -> None:
-    assert rule.examples
-    for kind in rule.kinds:
-        assert named(kind, *rule.examples) == dict.fromkeys(rule.examples, rule.work)
-
-
-@every_rule
-def test_a_rule_leaves_its_counterexamples(rule: HostWorkRule) -> None:
-    for kind in rule.kinds:
-        assert rule.work not in named(kind, *rule.counterexamples).values()
-
-
-@every_rule
-def test_a_rule_is_well_formed(rule: HostWorkRule) -> None:
-    assert rule.work in (*NAMED_WORK, BLOCKING, GUARDS, LOOKUP)
-    assert set(rule.kinds) <= set(KINDS)
-    assert not pl.Series(["§"]).str.contains(rule.pattern).any() or rule.pattern == "."
 
 
 def test_named_work_keeps_its_ranks() -> None:

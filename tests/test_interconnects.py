@@ -4,8 +4,7 @@ import re
 
 import pytest
 
-from trace_analyzer.catalog.devices import devices
-from trace_analyzer.catalog.interconnects import Interconnect, interconnects, interconnects_of
+from trace_analyzer.catalog.devices import Interconnect, devices, interconnects, interconnects_of
 
 NAMES = {device.name for device in devices()}
 

@@ -9,12 +9,16 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from catalogue import examples
 from kineto import A100, analysed, annotation, launched, python, trace_bytes
 
 from trace_analyzer import compiled, plugins, user_folders
-from trace_analyzer.catalog.code import in_function, named_code
-from trace_analyzer.catalog.host_work import host_work, host_work_rules
-from trace_analyzer.catalog.step_marks import step_mark_rules, step_marks
+from trace_analyzer.catalog.event_names import (
+    host_work,
+    in_function,
+    named_code,
+    step_marks,
+)
 from trace_analyzer.cli import limits, outputs
 from trace_analyzer.errors import UsageError
 from trace_analyzer.ingest import load
@@ -90,8 +94,8 @@ def windows(name: str) -> str:
 def test_rules_know_frames_of_windows() -> None:
     import polars as pl
 
-    frames = [name for rule in host_work_rules() if "python" in rule.kinds for name in rule.examples if ".py(" in name]
-    frames += [name for rule in step_mark_rules() if "python" in rule.kinds for name in rule.examples if ".py(" in name]
+    rows = [row for file in ("host_work", "step_marks") for row in examples(f"{file}.toml")["rules"]]
+    frames = [name for row in rows if "python" in row["kinds"] for name in row["examples"] if ".py(" in name]
     frames += ["torch/nn/modules/module.py(1553): _call_impl", "torch/optim/adamw.py(220): step", "train.py(12): step"]
     frames += ["/opt/lib/python3.10/site-packages/torch/optim/sgd.py(117): step"]
     assert len(frames) > 20

@@ -9,7 +9,7 @@ import pytest
 from report_factory import empty_report, gpu_report
 from text_reports import STATUSES, all_reports, report_saying
 
-from trace_analyzer.catalog.code import in_function
+from trace_analyzer.catalog.event_names import in_function
 from trace_analyzer.notes import Note
 from trace_analyzer.render.html import html
 from trace_analyzer.render.markdown import to_markdown

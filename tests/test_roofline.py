@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 from kineto import analysed, annotation, kernel, launch, op, python, rows
 
-from trace_analyzer.catalog.article import article
+from trace_analyzer.catalog.kernels import article
 from trace_analyzer.report import Report
 
 GEMM, ADD = "ampere_fp16_s16816gemm_fp16_128x64", "void at::native::vectorized_elementwise_kernel<4, x>(int)"

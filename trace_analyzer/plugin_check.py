@@ -7,9 +7,8 @@ import polars as pl
 
 from trace_analyzer import registry  # noqa: F401 (it loads the analyses of plug-ins)
 from trace_analyzer.advice.rules import rules_of_fixes
-from trace_analyzer.catalog import devices, host_work, kernels, step_marks
+from trace_analyzer.catalog import devices, event_names, kernels
 from trace_analyzer.catalog.fixes import fixes
-from trace_analyzer.catalog.prepare import prepare
 from trace_analyzer.plugins import Plugin, owner, problems, refuse
 from trace_analyzer.replay.estimates import change_of
 
@@ -21,7 +20,8 @@ def check() -> tuple[str, ...]:
 
     Raises ``UsageError`` for a plug-in named by the caller.
     """
-    prepare()
+    for catalogue in (devices.devices, kernels.rules, event_names.host_work_rules, event_names.step_mark_rules):
+        catalogue()
     rules_of_fixes()
     for fix in fixes().values():
         plugin = owner("fixes.toml", fix.id)
@@ -54,24 +54,26 @@ def _wrong_kernels() -> Iterator[str]:
 
 
 def _wrong_host_work() -> Iterator[str]:
-    for rule in host_work.host_work_rules():
+    for rule in event_names.host_work_rules():
         if (plugin := owner("host_work.toml", f"{rule.work}: {rule.pattern}")) is None:
             continue
         for name, is_example in _cases(rule.examples, rule.counterexamples):
             for kind in rule.kinds:
-                works = host_work.host_work(pl.DataFrame({"kind": [kind], "name": [name]})).get_column("work").to_list()
+                works = (
+                    event_names.host_work(pl.DataFrame({"kind": [kind], "name": [name]})).get_column("work").to_list()
+                )
                 if (works == [rule.work]) is not is_example:
                     yield _line(plugin, "host_work.toml", rule.work, name, not is_example)
 
 
 def _wrong_step_marks() -> Iterator[str]:
-    for rule in step_marks.step_mark_rules():
+    for rule in event_names.step_mark_rules():
         if (plugin := owner("step_marks.toml", f"{rule.marks}: {rule.pattern}")) is None:
             continue
         for name, is_example in _cases(rule.examples, rule.counterexamples):
             for kind in rule.kinds:
                 marked = (
-                    step_marks.step_marks(pl.DataFrame({"kind": [kind], "name": [name]}))
+                    event_names.step_marks(pl.DataFrame({"kind": [kind], "name": [name]}))
                     .select("marks", "source")
                     .rows()
                 )

@@ -23,7 +23,7 @@ from trace_analyzer.advice.opportunity import (
 )
 from trace_analyzer.advice.window_context import AdviceContext
 from trace_analyzer.analyses.communication import with_exposed
-from trace_analyzer.catalog.interconnects import interconnects_of
+from trace_analyzer.catalog.devices import interconnects_of
 from trace_analyzer.units import bandwidth, counted, percent, size
 
 _COMPUTES = ("compute", "memory", "latency", "other")

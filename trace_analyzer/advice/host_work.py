@@ -6,7 +6,7 @@ import polars as pl
 
 from trace_analyzer.advice.opportunity import Opportunity, idle_opportunity, length_ns, total
 from trace_analyzer.advice.window_context import AdviceContext
-from trace_analyzer.catalog.code import preparation_of
+from trace_analyzer.catalog.event_names import preparation_of
 from trace_analyzer.units import percent
 
 COMPILED_REGION = r"^Torch-Compiled Region|^## Call CompiledFxGraph"

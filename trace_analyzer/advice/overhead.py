@@ -28,7 +28,7 @@ from trace_analyzer.advice.opportunity import (
 )
 from trace_analyzer.advice.window_context import AdviceContext
 from trace_analyzer.analyses.host import CALLS
-from trace_analyzer.catalog.host_work import BLOCKING
+from trace_analyzer.catalog.event_names import BLOCKING
 from trace_analyzer.frames.intervals import union, with_covered
 from trace_analyzer.units import count, counted, duration
 from trace_analyzer.vocabulary import EARLIER_WORK

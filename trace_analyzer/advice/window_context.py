@@ -11,8 +11,8 @@ from trace_analyzer.analyses.cold_start import cold_idle
 from trace_analyzer.analyses.context import Context
 from trace_analyzer.analyses.host import CALLS, Host
 from trace_analyzer.analysis import Value
-from trace_analyzer.catalog.code import SCOPES_OF_TORCH
 from trace_analyzer.catalog.devices import Device
+from trace_analyzer.catalog.event_names import SCOPES_OF_TORCH
 from trace_analyzer.catalog.fixes import Platform, Program, platform_of
 from trace_analyzer.frames.intervals import clip, filter_inside, spans_on
 from trace_analyzer.frames.lookups import lookup, lookup_inner, map_unique, where_equal

@@ -8,7 +8,7 @@ from trace_analyzer.analyses.context import Context
 from trace_analyzer.analyses.host import Host
 from trace_analyzer.analyses.late_host import main_threads
 from trace_analyzer.analysis import Analysis, Value
-from trace_analyzer.catalog.code import PHASES
+from trace_analyzer.catalog.event_names import PHASES
 from trace_analyzer.frames.intervals import clip, innermost, lookup_at
 from trace_analyzer.frames.lookups import argmax_by_group, factorize, scatter, sum_by_group
 from trace_analyzer.ingest.trace import Trace

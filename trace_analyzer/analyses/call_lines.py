@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
 
-from trace_analyzer.catalog.code import FRAME
+from trace_analyzer.catalog.event_names import FRAME
 
 MAX_BYTES = 1 << 20
 """Larger files are not hand-written source."""

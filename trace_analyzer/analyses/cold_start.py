@@ -4,7 +4,7 @@ import polars as pl
 
 from trace_analyzer import thresholds
 from trace_analyzer.analysis import Value
-from trace_analyzer.catalog.host_work import HOST_WAIT
+from trace_analyzer.catalog.event_names import HOST_WAIT
 from trace_analyzer.frames.intervals import clip
 from trace_analyzer.vocabulary import HOST_CAUSES
 

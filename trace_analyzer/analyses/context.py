@@ -10,7 +10,7 @@ import polars as pl
 
 from trace_analyzer.analyses.host import Host
 from trace_analyzer.analysis import Value
-from trace_analyzer.catalog.code import DATA_LOADING, PHASES, named_code
+from trace_analyzer.catalog.event_names import DATA_LOADING, PHASES, named_code
 from trace_analyzer.frames.intervals import enclosing
 from trace_analyzer.frames.lookups import inverse_index, scatter
 from trace_analyzer.frames.trees import Tree

@@ -7,7 +7,7 @@ from trace_analyzer.analyses.communication import with_exposed
 from trace_analyzer.analyses.device_models import MatchedDevices
 from trace_analyzer.analyses.interconnect_shares import LINK, host_links, peer_links
 from trace_analyzer.analysis import Analysis
-from trace_analyzer.catalog.copy_directions import copy_direction
+from trace_analyzer.catalog.event_names import copy_direction
 from trace_analyzer.frames.intervals import longest_place
 from trace_analyzer.frames.lookups import map_unique
 from trace_analyzer.schema import DEVICE, EXPOSED, F64, HIDDEN, I64, PLACE, STR, TIME, U32, Column, Table

@@ -6,9 +6,8 @@ from pathlib import Path
 
 import polars as pl
 
-from trace_analyzer.catalog.architectures import assumed_device
 from trace_analyzer.catalog.calibration import Calibration, known_calibrations, matching, read_calibration
-from trace_analyzer.catalog.devices import Device, device_named, find_device, with_overrides
+from trace_analyzer.catalog.devices import Device, assumed_device, device_named, find_device, with_overrides
 from trace_analyzer.catalog.fixes import platform_of
 from trace_analyzer.ingest.trace import DeviceProperties, Trace
 from trace_analyzer.options import Options

@@ -5,7 +5,7 @@ from pathlib import PurePosixPath
 
 import polars as pl
 
-from trace_analyzer.catalog.code import named_code
+from trace_analyzer.catalog.event_names import named_code
 
 _FILE = r"^(.+)\(\d+\): "
 _INSTALLED = r"^.*(?:site|dist)-packages/"

@@ -21,7 +21,7 @@ from trace_analyzer.analyses.roofline import known_sum
 from trace_analyzer.analyses.unfused_attention import unfused_attention
 from trace_analyzer.analysis import Analysis, Value
 from trace_analyzer.catalog.devices import Device
-from trace_analyzer.catalog.fusions import COMPILE, named_fusion
+from trace_analyzer.catalog.fixes import COMPILE, named_fusion
 from trace_analyzer.frames.intervals import innermost, lookup_at
 from trace_analyzer.frames.lookups import map_unique
 from trace_analyzer.ingest.trace import Trace

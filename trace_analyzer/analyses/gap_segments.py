@@ -11,7 +11,7 @@ import polars as pl
 
 from trace_analyzer.analyses.host import Host
 from trace_analyzer.analysis import Value
-from trace_analyzer.catalog.host_work import BLOCKING
+from trace_analyzer.catalog.event_names import BLOCKING
 from trace_analyzer.frames.intervals import sort_spans, union, with_covered
 from trace_analyzer.frames.lookups import lookup, over_group, scatter
 

@@ -10,8 +10,17 @@ import polars as pl
 from polars import selectors as cs
 
 from trace_analyzer.analysis import Value
-from trace_analyzer.catalog.code import PHASES, code_rules, is_annotation, named_code
-from trace_analyzer.catalog.host_work import BLOCKING, GUARDS, HOST_WAIT, LOOKUP, host_work
+from trace_analyzer.catalog.event_names import (
+    BLOCKING,
+    GUARDS,
+    HOST_WAIT,
+    LOOKUP,
+    PHASES,
+    code_rules,
+    host_work,
+    is_annotation,
+    named_code,
+)
 from trace_analyzer.frames.lookups import factorize, gather
 from trace_analyzer.ingest.trace import Trace
 from trace_analyzer.thresholds import HOST_WAIT_NS
@@ -102,7 +111,7 @@ def _names(rows: pl.DataFrame) -> tuple[pl.Series, pl.DataFrame]:
         .with_columns(
             pl.col("work").cast(_WORK),
             pl.col("phase").cast(pl.Enum(PHASES)),
-            pl.col("source").cast(pl.Enum(list(dict.fromkeys(rule.name for rule in code_rules().sources)))),
+            pl.col("source").cast(pl.Enum(list(dict.fromkeys(rule.name for rule in code_rules("sources"))))),
             is_annotation().alias("marks"),
             pl.col("name").cast(pl.Categorical).alias("text"),
         )

@@ -6,7 +6,7 @@ import polars as pl
 
 from trace_analyzer.analyses.context import Context
 from trace_analyzer.analysis import Analysis
-from trace_analyzer.catalog.host_work import BLOCKING, GUARDS
+from trace_analyzer.catalog.event_names import BLOCKING, GUARDS
 from trace_analyzer.frames.intervals import innermost, lookup_at, union, with_covered
 from trace_analyzer.frames.lookups import first_index, inverse_index
 from trace_analyzer.metrics import CAUSES_OF_IDLE

@@ -1,6 +1,6 @@
 """Look up the interconnect of copies and collectives with its peak, to compute the share that they reach.
 
-The peak is that of one direction over all links of the device (`trace_analyzer.catalog.interconnects`), for devices
+The peak is that of one direction over all links of the device (`trace_analyzer.catalog.devices`), for devices
 that the header identifies in the catalogue. A trace names neither slot nor board: a PCIe slot may have fewer lanes or
 an older generation than the device, in a mesh only some links lead to each peer, and ranks on other hosts are behind a
 network. The share is therefore relative to the device's maximum.
@@ -11,8 +11,7 @@ from collections.abc import Mapping
 import polars as pl
 
 from trace_analyzer.analyses.device_models import MatchedDevices
-from trace_analyzer.catalog.devices import Device
-from trace_analyzer.catalog.interconnects import Interconnect, interconnects_of
+from trace_analyzer.catalog.devices import Device, Interconnect, interconnects_of
 from trace_analyzer.schema import F64, STR, Column
 
 LINK = (

@@ -6,8 +6,8 @@ import polars as pl
 
 from trace_analyzer import thresholds
 from trace_analyzer.analysis import Analysis
-from trace_analyzer.catalog.copy_directions import WITHIN_DEVICE, copy_direction
 from trace_analyzer.catalog.devices import Device
+from trace_analyzer.catalog.event_names import WITHIN_DEVICE, copy_direction
 from trace_analyzer.catalog.kernels import kernel_buckets
 from trace_analyzer.frames.lookups import as_strings, factorize, lookup, map_unique
 from trace_analyzer.schema import BOUND, BUCKET, DEVICE, F64, I64, NAME, STR, U32, Column, Table

@@ -10,7 +10,7 @@ from trace_analyzer import thresholds
 from trace_analyzer.analyses.causes import with_cause
 from trace_analyzer.analyses.host import Host
 from trace_analyzer.analysis import Value
-from trace_analyzer.catalog.host_work import CAPTURE, HOST_WAIT
+from trace_analyzer.catalog.event_names import CAPTURE, HOST_WAIT
 from trace_analyzer.frames.intervals import coalesce, count_until, innermost, sort_spans, split_by, union
 from trace_analyzer.frames.lookups import inverse_index, lookup, starts_group
 from trace_analyzer.ingest.trace import Trace

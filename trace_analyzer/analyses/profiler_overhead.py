@@ -23,7 +23,7 @@ import polars as pl
 from trace_analyzer import thresholds
 from trace_analyzer.analyses.host import Host
 from trace_analyzer.analysis import Value
-from trace_analyzer.catalog.host_work import BLOCKING, LOOKUP
+from trace_analyzer.catalog.event_names import BLOCKING, LOOKUP
 from trace_analyzer.frames.intervals import clip, last_started, overlap_sums, rank_places
 from trace_analyzer.frames.lookups import sum_by_group
 

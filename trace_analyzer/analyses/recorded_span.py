@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import polars as pl
 
 from trace_analyzer.analyses.host import Host
-from trace_analyzer.catalog.step_marks import PROFILER_STEP_NAME
+from trace_analyzer.catalog.event_names import PROFILER_STEP_NAME
 
 Interval = tuple[int, int]
 

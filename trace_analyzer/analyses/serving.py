@@ -8,7 +8,7 @@ import polars as pl
 from trace_analyzer.analyses.host import Host
 from trace_analyzer.analyses.steps import device_steps
 from trace_analyzer.analysis import Analysis, Value
-from trace_analyzer.catalog.serving_steps import KINDS, serving_steps
+from trace_analyzer.catalog.event_names import STEP_KINDS, serving_steps
 from trace_analyzer.frames.intervals import with_covered
 from trace_analyzer.schema import DEVICE, F64, I64, STR, U32, Column, Table
 from trace_analyzer.sections import Section, Shown
@@ -101,7 +101,7 @@ def serving_table(annotated_steps: pl.DataFrame, serving_verdicts: pl.DataFrame)
         ),
         pl.when(sized.any()).then(pl.col("tokens").sum() * NS_PER_S / length.filter(sized).sum()).alias("tokens_per_s"),
     )
-    order = pl.col("step_kind").replace_strict({kind: n for n, kind in enumerate(KINDS)}, return_dtype=pl.Int8)
+    order = pl.col("step_kind").replace_strict({kind: n for n, kind in enumerate(STEP_KINDS)}, return_dtype=pl.Int8)
     return SERVING.conform(
         sums.join(serving_verdicts, on=["device", "step_kind"], how="left").sort("device", order, maintain_order=True)
     )

@@ -6,7 +6,7 @@ from trace_analyzer.analyses.blame import Attribution
 from trace_analyzer.analyses.context import Context
 from trace_analyzer.analyses.host import Host
 from trace_analyzer.analysis import Analysis
-from trace_analyzer.catalog.step_marks import PROFILER_STEP_NAME
+from trace_analyzer.catalog.event_names import PROFILER_STEP_NAME
 from trace_analyzer.frames.lookups import scatter, sum_by_group
 from trace_analyzer.schema import I64, STR, Column, Table
 

@@ -7,8 +7,7 @@ import polars as pl
 from trace_analyzer import thresholds
 from trace_analyzer.analyses.host import Host
 from trace_analyzer.analysis import Analysis, Value
-from trace_analyzer.catalog.code import SCOPE
-from trace_analyzer.catalog.step_marks import PROFILER_STEP_NAME, step_marks
+from trace_analyzer.catalog.event_names import PROFILER_STEP_NAME, SCOPE, step_marks
 from trace_analyzer.frames.intervals import union, with_covered
 from trace_analyzer.schema import BOOL, DEVICE, END, I64, NAME, START, STR, U32, Column, Table
 

@@ -12,8 +12,7 @@ import polars as pl
 
 from trace_analyzer import thresholds
 from trace_analyzer.analysis import Value
-from trace_analyzer.catalog.architectures import assumed_device
-from trace_analyzer.catalog.devices import Device
+from trace_analyzer.catalog.devices import Device, assumed_device
 from trace_analyzer.frames.intervals import sort_spans
 from trace_analyzer.frames.lookups import factorize, over_group, starts_group
 from trace_analyzer.ingest.trace import Trace

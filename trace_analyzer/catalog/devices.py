@@ -1,7 +1,8 @@
 """List the limits of GPUs: peaks, bandwidth and size, with their sources.
 
-The figures are in ``devices.toml``, whose header comment defines them. This module finds the row for a trace's header
-or a user's ``--gpu``.
+The figures are in ``devices.toml``, whose header comment defines them. This module finds the row for a trace's header,
+for a user's ``--gpu``, or for the architecture in names of kernels (``architectures.toml``), and the bandwidth to peers
+and host (``interconnects.toml``).
 """
 
 import re
@@ -10,9 +11,11 @@ from dataclasses import dataclass, field, fields, replace
 from functools import cache
 from typing import Any, Literal
 
-from trace_analyzer import plugins
-from trace_analyzer.catalog.checked import each, own
+import polars as pl
+
+from trace_analyzer.catalog.tables import NAME_LIMIT, matches, rows
 from trace_analyzer.errors import UsageError
+from trace_analyzer.typed import read_as
 
 MEMORY_SHARE = (0.9, 1.01)
 """Range of a header's memory size relative to the nominal capacity: ECC and the driver reserve some."""
@@ -114,41 +117,20 @@ _VECTOR_TYPE = {"fp64": "fp64", **dict.fromkeys(("fp32", "tf32", "bf16", "fp16",
 @cache
 def devices() -> tuple[Device, ...]:
     """Return all rows of the catalogue in order, those of plug-ins first."""
-    ours = own("devices.toml", parsed, check_figures)
-    added = plugins.added("devices.toml", _added_devices, key=lambda row: row.name, taken=[row.name for row in ours])
-    return (*added, *ours)
+    return rows("devices.toml", "device", _device, lambda device: device.name)
 
 
-def parsed(document: Mapping[str, Any]) -> tuple[Device, ...]:
-    """Return the devices of a parsed file. Raises ``ValueError`` with the name of an invalid device."""
-    return tuple(each(document["device"], lambda row: _device(**row), lambda row: row["name"]))
-
-
-def _added_devices(document: Mapping[str, Any]) -> tuple[Device, ...]:
-    made = parsed(document)
-    check_figures(made)
-    return made
-
-
-def check_figures(devices: Sequence[Device]) -> None:
-    """Refuse figures that would fail in use. Raises ``ValueError`` or ``re.error``."""
-    for device in devices:
-        for pattern in device.patterns:
-            re.compile(pattern)
-        figures = {
-            **{name: value for name in PEAK_NAMES if (value := getattr(device.peaks, name)) is not None},
-            **{
-                name: getattr(device, name) for name in ("sm_count", "memory_gib", "memory_gbps", "l2_mib", "warp_size")
-            },
-        }
-        for name, value in figures.items():
-            if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= LARGEST_PEAK:
-                raise ValueError(f"device {device.name}: {name} is {value!r}, no number over 0")
-        texts = (device.name, device.vendor, device.architecture, device.compute_capability, device.source)
-        if not all(isinstance(text, str) for text in texts):
-            raise ValueError(
-                f"device {device.name}: name, vendor, architecture, compute_capability and source are texts"
-            )
+def _device(row: Mapping[str, Any]) -> Device:
+    device = read_as(Device, {("peaks" if key == "tflops" else key): value for key, value in row.items()})
+    for pattern in device.patterns:
+        re.compile(pattern)
+    figures = ("sm_count", "memory_gib", "memory_gbps", "l2_mib", "warp_size")
+    known = {name: getattr(device, name) for name in figures} | {
+        name: peak for name in PEAK_NAMES if (peak := getattr(device.peaks, name)) is not None
+    }
+    if wrong := next((name for name, value in known.items() if not 0 < value <= LARGEST_PEAK), None):
+        raise ValueError(f"{wrong} is no number over 0")
+    return device
 
 
 def find_device(
@@ -265,25 +247,6 @@ _UNLISTED = Device(
 )
 
 
-def _device(
-    *,
-    tflops: Mapping[str, float],
-    patterns: Sequence[str],
-    examples: Sequence[str] = (),
-    aliases: Sequence[str] = (),
-    caveat: str = "",
-    **figures: Any,
-) -> Device:
-    return Device(
-        peaks=Peaks(**tflops),
-        aliases=tuple(aliases),
-        patterns=tuple(patterns),
-        examples=tuple(examples),
-        caveat=caveat,
-        **figures,
-    )
-
-
 def _first_named(rows: Sequence[Device], name: str | None) -> Device | None:
     """Return the first row with this name."""
     text = (name or "").strip()
@@ -312,3 +275,67 @@ def _words(text: str) -> list[str]:
 
 def _key(text: str) -> str:
     return "".join(_words(text))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Architecture:
+    """Hold the name pattern of an architecture's kernels, and the device whose roofs represent it."""
+
+    id: str
+    device: str
+    name: str
+
+
+@cache
+def architectures() -> tuple[Architecture, ...]:
+    """Return all architectures, oldest first."""
+    return rows("architectures.toml", "architecture", Architecture, lambda architecture: architecture.id)
+
+
+def architecture_of(kernels: pl.Series) -> Architecture | None:
+    """Return the newest architecture among those that kernel names contain; None without any."""
+    names = pl.DataFrame({"name": kernels.unique()}, schema={"name": pl.String})
+    head = pl.col("name").str.head(NAME_LIMIT)
+    named = names.select(matches(head, row.name).any().alias(row.id) for row in architectures())
+    if names.is_empty():
+        return None
+    return next((row for row in reversed(architectures()) if named.get_column(row.id).item()), None)
+
+
+def assumed_device(kernels: pl.Series) -> Device | None:
+    """Return the usual device of the architecture that kernel names contain, marked as assumed."""
+    architecture = architecture_of(kernels)
+    if architecture is None:
+        return None
+    usual = next(device for device in devices() if device.name == architecture.device)
+    return replace(usual, assumed=True)
+
+
+InterconnectKind = Literal["nvlink", "xgmi", "xelink", "c2c", "pcie"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Interconnect:
+    """Hold an interconnect of some devices; ``gbps`` is the peak per direction over all its links, GB/s (1e9)."""
+
+    kind: InterconnectKind
+    devices: tuple[str, ...]
+    gbps: float
+    links: int
+    source: str
+
+    @property
+    def byte_per_s(self) -> float:
+        """Return the peak per direction, byte/s."""
+        return self.gbps * 1e9
+
+
+@cache
+def interconnects() -> tuple[Interconnect, ...]:
+    """Return all rows of the catalogue in order."""
+    return rows("interconnects.toml", "interconnect", Interconnect, lambda row: f"{row.kind} {row.devices}")
+
+
+def interconnects_of(device: str) -> tuple[Interconnect, ...]:
+    """Return the interconnects of a device by its name in the catalogue, fastest first; empty for unknown names."""
+    return tuple(sorted((row for row in interconnects() if device in row.devices), key=lambda row: -row.gbps))

@@ -2,15 +2,14 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cache
 from string import Template
 from typing import Any, Literal, get_args
 
 import polars as pl
 
-from trace_analyzer import plugins
-from trace_analyzer.catalog.documents import document
+from trace_analyzer.catalog.tables import rows
 from trace_analyzer.vocabulary import CAUSES, REGIMES
 
 PAGE = "docs/advice.md"
@@ -74,53 +73,36 @@ class Fix:
 @cache
 def fixes() -> dict[str, Fix]:
     """Return the fixes by id in the file's order, then those of plug-ins."""
-    raw = document("fixes.toml")
-    own = {row["id"]: _fix(row) for row in raw["fixes"]}
-    return own | {fix.id: fix for fix in plugins.added("fixes.toml", _added_fixes, key=lambda fix: fix.id, taken=own)}
+    return {
+        fix.id: fix
+        for fix in rows("fixes.toml", "fixes", _fix, lambda fix: fix.id, check_added=_check_page, own_first=True)
+    }
 
 
-def _added_fixes(document: Mapping[str, Any]) -> list[Fix]:
-    """Return the fixes of a plug-in, each of which names its documentation page."""
-    made = [replace(_fix(row), page=str(row["page"])) for row in document["fixes"]]
-    for fix in made:
-        if wrong := [key for key in fix.regimes if key not in REGIMES] + [
-            key for key in fix.causes if key not in CAUSES
-        ]:
-            raise ValueError(f"fix {fix.id}: {wrong[0]!r} is no regime, or no cause of one")
-    return made
+def _check_page(fix: Fix) -> None:
+    if not fix.page:
+        raise ValueError("page, where it is documented, is missing")
 
 
-def _fix(row: dict[str, object]) -> Fix:
-    regimes, replayed = row["regimes"], row.get("replayed")
-    causes = row.get("causes", [])
-    assert isinstance(regimes, list)
-    assert isinstance(causes, list)
-    assert replayed is None or isinstance(replayed, dict)
-    cases = row.get("cases", {})
-    assert isinstance(cases, dict)
-    words = {platform: _words(row, platform) for platform in PLATFORMS}
-    return Fix(
-        id=str(row["id"]),
-        regimes=tuple(regimes),
-        titles={platform: title for platform, (title, _) in words.items()},
-        codes={platform: code for platform, (_, code) in words.items()},
-        last_resort=bool(row.get("last_resort", False)),
-        replayed=replayed,
-        causes=tuple(causes),
-        alone=bool(row.get("alone", False)),
-        cases={
-            case: {platform: _words({"title": ""} | own, platform)[1] for platform in PLATFORMS}
-            for case, own in cases.items()
-        },
+def _fix(row: Mapping[str, Any]) -> Fix:
+    """Return a fix with its words by platform: its own, else those of CUDA with the platform's device name."""
+
+    def words(texts: Mapping[str, Any], key: str) -> dict[Platform, str]:
+        return {
+            platform: str(texts.get(platform, {}).get(key) or _named_for(platform, texts[key])).strip()
+            for platform in PLATFORMS
+        }
+
+    plain = {key: row[key] for key in row.keys() - {"title", "code", "cases", *PLATFORMS}}
+    fix = Fix(
+        **{key: tuple(value) if isinstance(value, list) else value for key, value in plain.items()},
+        titles=words(row, "title"),
+        codes=words(row, "code"),
+        cases={case: words(texts, "code") for case, texts in row.get("cases", {}).items()},
     )
-
-
-def _words(row: dict[str, object], platform: Platform) -> tuple[str, str]:
-    """Return title and code for a platform: its own, else those of CUDA with the platform's device name."""
-    own = row.get(platform, {})
-    assert isinstance(own, dict)
-    code = str(row["code"])
-    return str(own.get("title", row["title"])), str(own.get("code", _named_for(platform, code))).strip()
+    if wrong := {*fix.regimes} - {*REGIMES} | {*fix.causes} - {*CAUSES}:
+        raise ValueError(f"{min(wrong)!r} is no regime, or no cause of one")
+    return fix
 
 
 _COMPILES = re.compile(r"^(?P<statement>(?!\s*#).*\btorch\.compile\([^#\n]*?)(?:\s*#.*)?$", re.MULTILINE)
@@ -138,3 +120,27 @@ def for_torch_1(code: str) -> str:
 def _named_for(platform: Platform, code: str) -> str:
     """Return CUDA's code with the platform's device name."""
     return code.replace('"cuda"', '"xpu"').replace("torch.cuda.", "torch.xpu.") if platform == "xpu" else code
+
+
+COMPILE = "torch.compile(f)  # fuses the chain into one kernel"
+
+
+@dataclass(frozen=True)
+class Fusion:
+    """Hold a named chain: the pattern of its operators, its description, and replacement code."""
+
+    id: str
+    operators: str
+    what: str
+    code: str
+
+
+@cache
+def fusions() -> tuple[Fusion, ...]:
+    """Return all rules, in order of precedence."""
+    return rows("fusions.toml", "fusion", Fusion, lambda rule: rule.id)
+
+
+def named_fusion(operators: str) -> Fusion | None:
+    """Return the first rule that matches a chain of operators, ``>add>gelu>``."""
+    return next((rule for rule in fusions() if re.search(rule.operators, operators)), None)

@@ -1,6 +1,7 @@
 """Classify kernels by their work, from the operator that launched them and their names.
 
-The rules are in ``kernels.toml``; the first match counts. This module reads them and applies them to frames.
+The rules are in ``kernels.toml``; the first match counts. ``arithmetic.toml`` has what names show of a kernel's
+arithmetic: tensor cores, precision, and whether it only supports a matmul. ``article.toml`` has the article's figures.
 """
 
 import re
@@ -11,15 +12,10 @@ from typing import Any
 
 import polars as pl
 
-from trace_analyzer import plugins
-from trace_analyzer.catalog.checked import each, own
-from trace_analyzer.catalog.documents import document
-from trace_analyzer.catalog.patterns import check, matches
+from trace_analyzer.catalog.tables import NAME_LIMIT, check_patterns, document, first, matches, rows
 from trace_analyzer.tuning import remembered
+from trace_analyzer.typed import read_as
 from trace_analyzer.vocabulary import GROUPS
-
-NAME_LIMIT = 4096
-"""Number of characters of a name that rules read: the beginning distinguishes kernels, and names can be huge."""
 
 PRIORS = ("compute", "memory", "communication", "other")
 """Bounds of a bucket's kernels when nothing better is known."""
@@ -58,50 +54,47 @@ class KernelRule:
     bucket: str
     group: str
     prior: str
-    name: str | None
-    words: str | None
-    operator: str | None
-    examples: tuple[Kernel, ...]
-    counterexamples: tuple[Kernel, ...]
+    name: str | None = None
+    words: str | None = None
+    operator: str | None = None
+    examples: tuple[Kernel, ...] = ()
+    counterexamples: tuple[Kernel, ...] = ()
 
 
 @cache
 def rules() -> tuple[KernelRule, ...]:
     """Return all rules in order of precedence, those of plug-ins first; the last one matches every kernel."""
-    ours = own("kernels.toml", parsed, check_rules)
-    return (
-        *plugins.added("kernels.toml", _added_rules, key=lambda rule: rule.id, taken=[rule.id for rule in ours]),
-        *ours,
-    )
-
-
-def parsed(document: Mapping[str, Any]) -> tuple[KernelRule, ...]:
-    """Return the rules of a parsed file. Raises ``ValueError`` with the name of an invalid rule."""
     known = {bucket.bucket: bucket for bucket in _buckets()}
-    return tuple(each(document.get("rule", ()), lambda row: _rule(known, row), lambda row: f"rule {row['id']}"))
+    return rows("kernels.toml", "rule", lambda row: _rule(known, row), lambda rule: rule.id, check_added=_check_rule)
 
 
-def _added_rules(document: Mapping[str, Any]) -> tuple[KernelRule, ...]:
-    made = parsed(document)
-    check_rules(made)
-    if bare := next((rule.id for rule in made if not _has_condition(rule)), None):
-        raise ValueError(f"rule {bare} has no condition: {', '.join(CONDITIONS)}")
-    return made
+def _check_rule(rule: KernelRule) -> None:
+    if not any(getattr(rule, condition) for condition in CONDITIONS):
+        raise ValueError(f"has no condition: {', '.join(CONDITIONS)}")
+    check_patterns(rule.name, rule.words, rule.operator)
 
 
-def check_rules(rules: Sequence[KernelRule]) -> None:
-    """Refuse invalid patterns, and rules without a condition except the last. Raises ``ValueError``."""
-    for rule in rules:
-        if not _has_condition(rule) and rule is not rules[-1]:
-            raise ValueError(f"rule {rule.id} has no condition: {', '.join(CONDITIONS)}")
-        try:
-            check(rule.name, rule.words, rule.operator)
-        except ValueError as error:
-            raise ValueError(f"rule {rule.id}: {error}") from None
+def _rule(known: Mapping[str, Bucket], row: Mapping[str, Any]) -> KernelRule:
+    home = known.get(row["bucket"])
+    if home is None:
+        raise ValueError(f"bucket {row['bucket']!r} is none of {', '.join(known)}")
+    cases = {
+        key: [case if isinstance(case, Mapping) else {"name": case} for case in row.get(key, ())]
+        for key in ("examples", "counterexamples")
+    }
+    return read_as(KernelRule, {"group": home.group, "prior": home.prior, **row, **cases})
 
 
-def _has_condition(rule: KernelRule) -> bool:
-    return any(getattr(rule, condition) for condition in CONDITIONS)
+@cache
+def _buckets() -> tuple[Bucket, ...]:
+    return rows("kernels.toml", "bucket", _bucket, lambda bucket: bucket.bucket, own_first=True)
+
+
+def _bucket(row: Mapping[str, Any]) -> Bucket:
+    bucket = read_as(Bucket, {"label": row["bucket"].replace("_", " ").capitalize(), **row})
+    if bucket.group not in GROUPS or bucket.prior not in PRIORS:
+        raise ValueError(f"group is one of {', '.join(GROUPS)}, prior of {', '.join(PRIORS)}")
+    return bucket
 
 
 def buckets() -> pl.DataFrame:
@@ -203,36 +196,85 @@ def _rule_table(used: Sequence[KernelRule]) -> pl.DataFrame:
     )
 
 
-@cache
-def _catalogue() -> dict[str, Any]:
-    return document("kernels.toml")
+ARITHMETIC = ("unit", "precision", "operand", "helper", "fast")
+"""Tables of ``arithmetic.toml``."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ArithmeticRule:
+    """Hold a pattern over kernel names and its implications; ``None`` for properties that its table does not define."""
+
+    id: str
+    name: str
+    tensor_cores: bool | None = None
+    fp32: str | None = None
+    dtype: str | None = None
 
 
 @cache
-def _buckets() -> tuple[Bucket, ...]:
-    own = _buckets_of(_catalogue())
-    return (*own, *plugins.added("kernels.toml", _buckets_of, key=lambda b: b.bucket, taken=[b.bucket for b in own]))
+def arithmetic_rules(table: str) -> tuple[ArithmeticRule, ...]:
+    """Return the rules of one of the tables `ARITHMETIC`."""
+    return rows("arithmetic.toml", table, ArithmeticRule, lambda rule: rule.id)
 
 
-def _buckets_of(document: Mapping[str, Any]) -> tuple[Bucket, ...]:
-    rows = document.get("bucket", {}).items()
-    made = tuple(Bucket(bucket=name, **{"label": name.replace("_", " ").capitalize(), **row}) for name, row in rows)
-    for bucket in made:
-        if bucket.group not in GROUPS or bucket.prior not in PRIORS:
-            raise ValueError(
-                f"bucket {bucket.bucket}: group is one of {', '.join(GROUPS)}, prior of {', '.join(PRIORS)}"
-            )
-    return made
+def arithmetic(names: pl.Series) -> pl.DataFrame:
+    """Return (name, tensor_cores, fp32, precision, helper, fast) per distinct name.
+
+    ``tensor_cores``: null where the name does not show it. ``fp32``: the type in which FP32 operands are multiplied,
+    null for FP32. ``precision``: the type of the multiplications regardless of the operands, null where the operands
+    determine it. ``helper``: launched only next to a matmul, without any of its FLOP. ``fast``: part of an algorithm
+    with fewer multiplications than the definition.
+    """
+    head = pl.col("name").str.head(NAME_LIMIT)
+    units = pl.DataFrame(
+        [(rule.id, rule.tensor_cores, rule.fp32) for rule in arithmetic_rules("unit")],
+        schema={"unit": pl.String, "tensor_cores": pl.Boolean, "fp32": pl.String},
+        orient="row",
+    )
+    return (
+        pl.DataFrame({"name": names.unique(maintain_order=True)}, schema={"name": pl.String})
+        .with_columns(
+            first((matches(head, rule.name), pl.lit(rule.id)) for rule in arithmetic_rules("unit")).alias("unit"),
+            _dtype(head, "precision").alias("precision"),
+            *(
+                pl.any_horizontal(matches(head, rule.name) for rule in arithmetic_rules(table)).alias(table)
+                for table in ("helper", "fast")
+            ),
+        )
+        .join(units, on="unit", how="left", maintain_order="left")
+        .select("name", "tensor_cores", "fp32", "precision", "helper", "fast")
+    )
 
 
-def _rule(known: Mapping[str, Bucket], row: Mapping[str, Any]) -> KernelRule:
-    home = known.get(row["bucket"])
-    if home is None:
-        raise ValueError(f"bucket {row['bucket']!r} is none of {', '.join(known)}")
-    inherited = {"group": home.group, "prior": home.prior, "name": None, "words": None, "operator": None}
-    cases = {key: tuple(map(_kernel, row.get(key, ()))) for key in ("examples", "counterexamples")}
-    return KernelRule(**{**inherited, **row, **cases})
+def operand_type(column: str) -> pl.Expr:
+    """Return Kineto's name of the operand type that a kernel's name contains; null without one."""
+    return _dtype(pl.col(column).cast(pl.String).str.head(NAME_LIMIT), "operand").alias("operand_type")
 
 
-def _kernel(example: str | Mapping[str, str]) -> Kernel:
-    return Kernel(example) if isinstance(example, str) else Kernel(**example)
+def _dtype(name: pl.Expr, table: str) -> pl.Expr:
+    return first((matches(name, rule.name), pl.lit(rule.dtype)) for rule in arithmetic_rules(table))
+
+
+@dataclass(frozen=True)
+class Figures:
+    """Hold the shares of one operator class in a training step of BERT."""
+
+    flop_ratio: float
+    time_ratio: float
+
+
+@dataclass(frozen=True)
+class Article:
+    """Map groups to figures, and name the paper with the measurements."""
+
+    groups: dict[str, Figures]
+    source: str
+    url: str
+
+
+@cache
+def article() -> Article:
+    """Return the article's table."""
+    data = document("article.toml")
+    groups = {group: Figures(**row) for group, row in data["group"].items()}
+    return Article(groups, data["source"], data["url"])

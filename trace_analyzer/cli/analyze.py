@@ -341,11 +341,12 @@ def _analysed(trace: str, choices: Mapping[str, Any]) -> "Report":
 
 
 def _prepare() -> None:
-    """Import what analyses need, and read their catalogues."""
+    """Import what analyses need, and read the largest catalogues."""
     import trace_analyzer.pipeline  # noqa: F401
-    from trace_analyzer.catalog.prepare import prepare
+    from trace_analyzer.catalog import devices, kernels
 
-    prepare()
+    devices.devices()
+    kernels.rules()
 
 
 def _redaction(trace: str) -> "Redaction":

@@ -7,7 +7,7 @@ from functools import cached_property
 import polars as pl
 
 from trace_analyzer.analyses.roofline import known_sum
-from trace_analyzer.catalog.copy_directions import copy_direction
+from trace_analyzer.catalog.event_names import copy_direction
 from trace_analyzer.compare.timelines import typical_step
 from trace_analyzer.frames.lookups import (
     as_strings,

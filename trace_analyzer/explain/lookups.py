@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 import polars as pl
 
-from trace_analyzer.catalog.code import in_function
+from trace_analyzer.catalog.event_names import in_function
 from trace_analyzer.catalog.fixes import fixes
 from trace_analyzer.explain import evidence, ids
 from trace_analyzer.explain.explanation import Explanation

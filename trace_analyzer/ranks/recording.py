@@ -11,7 +11,7 @@ from typing import Any
 
 import polars as pl
 
-from trace_analyzer.catalog.step_marks import PROFILER_STEP_NAME
+from trace_analyzer.catalog.event_names import PROFILER_STEP_NAME
 from trace_analyzer.compare.profiles import CALLS, ROWS, UNITS, Profile, profile_of
 from trace_analyzer.errors import TraceAnalyzerError
 from trace_analyzer.files import write_bytes

@@ -7,7 +7,7 @@ from pathlib import PurePath
 
 from trace_analyzer import units
 from trace_analyzer.analyses.operators import launch_counts
-from trace_analyzer.catalog.article import article
+from trace_analyzer.catalog.kernels import article
 from trace_analyzer.registry import SECTIONS
 from trace_analyzer.render import phrasing
 from trace_analyzer.render.advice_phrasing import saves_at_most

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from itertools import zip_longest
 
 from trace_analyzer import units
-from trace_analyzer.catalog.code import FRAME
+from trace_analyzer.catalog.event_names import FRAME
 
 _NAMESPACES = re.compile(r"(?:\b\w+::|\(anonymous namespace\)::)+")
 _WRAPPER = re.compile(r"Kernel\d*<(\w+)>")

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from trace_analyzer import units
-from trace_analyzer.catalog.code import in_function
+from trace_analyzer.catalog.event_names import in_function
 from trace_analyzer.catalog.line_labels import line_label
 from trace_analyzer.render.phrasing import LINKS, evidence_label, evidence_value, mfu, step_limit
 from trace_analyzer.report import Evidence

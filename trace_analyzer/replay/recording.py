@@ -8,8 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from trace_analyzer.catalog.code import NO_OPERATOR
-from trace_analyzer.catalog.host_work import BLOCKING, HOST_WAIT, host_work
+from trace_analyzer.catalog.event_names import BLOCKING, HOST_WAIT, NO_OPERATOR, host_work
 from trace_analyzer.frames.buffers import Buffer
 from trace_analyzer.frames.intervals import innermost, split_by, union
 from trace_analyzer.frames.lookups import factorize, inverse_index, map_unique

@@ -9,7 +9,7 @@ import polars as pl
 from trace_analyzer.analyses import article_groups, copies, roofline, run_ahead, tensor_cores
 from trace_analyzer.analyses.device_models import MatchedDevices
 from trace_analyzer.analysis import Value
-from trace_analyzer.catalog.article import article as article_figures
+from trace_analyzer.catalog.kernels import article as article_figures
 from trace_analyzer.findings import bound_shares, ordered, time_ratio, time_ratios
 from trace_analyzer.frames.intervals import union
 from trace_analyzer.frames.lookups import where_equal

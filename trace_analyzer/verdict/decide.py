@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 
 from trace_analyzer import thresholds as t
 from trace_analyzer.analyses.left_out import LeftOut
-from trace_analyzer.catalog.code import in_function, prepares_input_files
+from trace_analyzer.catalog.event_names import in_function, prepares_input_files
 from trace_analyzer.findings import DeviceFindings, Findings
 from trace_analyzer.report import Confidence, Debiased, Evidence, Regime, Verdict
 from trace_analyzer.units import NS_PER_S, counted, duration, percent, visible

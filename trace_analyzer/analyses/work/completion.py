@@ -7,7 +7,7 @@ unknown, and some files have shapes without types. Other events fill these gaps;
 import polars as pl
 
 from trace_analyzer.analyses.host import Host
-from trace_analyzer.catalog.arithmetic import operand_type
+from trace_analyzer.catalog.kernels import operand_type
 from trace_analyzer.frames.intervals import innermost, lookup_at
 from trace_analyzer.frames.lookups import lookup, map_unique
 

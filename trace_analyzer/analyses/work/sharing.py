@@ -8,7 +8,7 @@ from trace_analyzer.analyses.host import Host
 from trace_analyzer.analyses.work import MATMUL_FORMULAS, Record, call_work
 from trace_analyzer.analyses.work.completion import with_context
 from trace_analyzer.analyses.work.replay_matching import is_replayed
-from trace_analyzer.catalog.arithmetic import arithmetic
+from trace_analyzer.catalog.kernels import arithmetic
 from trace_analyzer.frames.intervals import innermost, lookup_at
 from trace_analyzer.frames.lookups import factorize, lookup, lookup_inner, map_unique, sum_by_group
 from trace_analyzer.ingest.trace import Trace
@@ -54,7 +54,7 @@ def list_element_bytes(name: str = "name") -> pl.Expr:
 class LaunchedWork:
     """Hold kernels with the arithmetic in their names, and the shares of work of those launched one by one.
 
-    ``kernels`` has the columns `_KERNEL` and those of `trace_analyzer.catalog.arithmetic`, ``shares`` has activity_id
+    ``kernels`` has the columns `_KERNEL` and those of `trace_analyzer.catalog.kernels`, ``shares`` has activity_id
     and `SHARE_COLUMNS`; ``notes`` report damaged arguments.
     """
 

@@ -1,0 +1,335 @@
+"""Classify host events, steps and copies by name, with the rules of the catalogue; the first that matches counts.
+
+``host_work.toml``: what a host event does. ``step_marks.toml``: which events mark steps. ``serving_steps.toml``: steps
+of serving frameworks. ``code.toml``: phases, library frames, sources of blocking calls. ``copies.toml``: directions.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import polars as pl
+
+from trace_analyzer.catalog.tables import NAME_LIMIT, check_patterns, document, first, matches, rows
+from trace_analyzer.tuning import remembered
+from trace_analyzer.vocabulary import NAMED_WORK
+
+KINDS = ("annotation", "python", "operator", "other", "overhead", "runtime", "driver")
+"""Kinds of host events."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rule:
+    """Hold a pattern of names and the kinds of host events for which it applies; examples are a plug-in's."""
+
+    pattern: str
+    kinds: tuple[str, ...] = ("python",)
+    examples: tuple[str, ...] = ()
+    counterexamples: tuple[str, ...] = ()
+
+    @property
+    def holds(self) -> pl.Expr:
+        """Return whether the rule matches columns kind and name."""
+        return pl.col("kind").is_in(list(self.kinds)) & matches(NAME, self.pattern)
+
+
+NAME = pl.col("name").str.head(NAME_LIMIT)
+
+
+def _check_kinds(rule: Rule) -> None:
+    if not rule.kinds or not set(rule.kinds) <= set(KINDS):
+        raise ValueError(f"{rule.pattern!r}: kinds are some of {', '.join(KINDS)}")
+
+
+def _with_slashes(names: pl.DataFrame) -> pl.DataFrame:
+    r"""Replace ``\`` in names by ``/``, as in the rules' paths; frames from Windows have ``\``."""
+    if not names.get_column("name").str.contains("\\", literal=True).any():
+        return names
+    return names.with_columns(pl.col("name").str.replace_all("\\", "/", literal=True))
+
+
+# --- Work of host events
+
+CAPTURE = "graph-capture"
+"""Work of a process between the begin and the end of a graph capture, regardless of its threads' events."""
+BLOCKING = "blocking"
+"""Work of calls that wait for the device; no cause of its own."""
+HOST_WAIT = "host-wait"
+"""Work of calls in which a thread waits, but not for the device; short ones are hand-overs
+(`thresholds.HOST_WAIT_NS`)."""
+GUARDS = "guards"
+"""Dynamo's search for a version with valid guards before each call of compiled code; no cause of its own."""
+LOOKUP = "lookup"
+"""Calls that only look up values in the runtime and return at once: their duration is the recording's overhead."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class HostWorkRule(Rule):
+    """Hold the work of host events with matching names."""
+
+    work: str
+
+
+@cache
+def host_work_rules() -> tuple[HostWorkRule, ...]:
+    """Return the rules in order of precedence: those of plug-ins, then the file's."""
+    return rows(
+        "host_work.toml",
+        "rules",
+        HostWorkRule,
+        key=lambda rule: f"{rule.work}: {rule.pattern}",
+        check=_check_work,
+        check_added=lambda rule: check_patterns(rule.pattern),
+    )
+
+
+def _check_work(rule: HostWorkRule) -> None:
+    known = dict.fromkeys((*NAMED_WORK, CAPTURE, BLOCKING, HOST_WAIT, GUARDS, LOOKUP))
+    if rule.work not in known:
+        raise ValueError(f"work {rule.work!r} is none of {', '.join(known)}; a new cause is a part of vocabulary.py")
+    _check_kinds(rule)
+
+
+def host_work(events: pl.DataFrame) -> pl.DataFrame:
+    """Return distinct (kind, name) of ``events`` with a matching rule: kind, name, work."""
+    return _named_work(events.select("kind", "name").unique(maintain_order=True))
+
+
+@remembered
+def _named_work(names: pl.DataFrame) -> pl.DataFrame:
+    work = first((rule.holds, pl.lit(rule.work)) for rule in host_work_rules())
+    return names.with_columns(_with_slashes(names).select(work.alias("work")).to_series()).drop_nulls("work")
+
+
+# --- Marks of steps
+
+MARKS = ("span", "end", "start", "part")
+"""What an event may mark, as defined in the header of ``step_marks.toml``."""
+PROFILER_STEP_NAME = r"^ProfilerStep#?\*?([0-9]{1,9})$"
+"""Pattern of annotations from ``torch.profiler``'s ``step()``; the group is the step's number."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepMarkRule(Rule):
+    """Hold what host events with matching names mark, and their source."""
+
+    marks: str
+    source: str
+
+
+@cache
+def step_mark_rules() -> tuple[StepMarkRule, ...]:
+    """Return the rules in order of precedence: those of plug-ins, then the file's."""
+    return rows(
+        "step_marks.toml",
+        "rules",
+        StepMarkRule,
+        key=lambda rule: f"{rule.marks}: {rule.pattern}",
+        check=_check_marks,
+        check_added=lambda rule: check_patterns(rule.pattern),
+    )
+
+
+def _check_marks(rule: StepMarkRule) -> None:
+    if rule.marks not in MARKS:
+        raise ValueError(f"marks {rule.marks!r} is none of {', '.join(MARKS)}")
+    _check_kinds(rule)
+
+
+def step_marks(events: pl.DataFrame) -> pl.DataFrame:
+    """Return distinct (kind, name) of ``events`` with a matching rule: kind, name, marks, source."""
+    names = events.select("kind", "name").unique(maintain_order=True)
+    mark = first(
+        (rule.holds, pl.struct(pl.lit(rule.marks).alias("marks"), pl.lit(rule.source).alias("source")))
+        for rule in step_mark_rules()
+    )
+    return names.hstack(_with_slashes(names).select(mark.struct.unnest())).drop_nulls("marks")
+
+
+# --- Steps of serving frameworks
+
+STEP_KINDS = ("prefill", "decode", "mixed")
+"""Kinds of steps: prompt tokens only, one or a few tokens per running request, or both."""
+
+_STEPS = {
+    **dict.fromkeys(("name", "source", "step_kind"), pl.String),
+    **dict.fromkeys(("prefill_tokens", "decode_tokens", "tokens"), pl.Int64),
+}
+_COUNTS = ("prefill_requests", "decode_requests", "prefill_tokens", "decode_tokens", "requests", "tokens")
+
+
+@dataclass(frozen=True)
+class ServingRule:
+    """Hold a pattern of names, whose groups are sizes of a step, and their framework."""
+
+    source: str
+    pattern: str
+
+
+@cache
+def serving_rules() -> tuple[ServingRule, ...]:
+    """Return the rules in the file's order."""
+    return rows("serving_steps.toml", "rules", ServingRule, key=lambda rule: rule.pattern)
+
+
+def serving_steps(names: pl.Series) -> pl.DataFrame:
+    """Return distinct names that match a rule: name, source, step_kind and token counts.
+
+    Tokens are null where the name contains no sizes.
+    """
+    return _steps_of(names.cast(pl.String).unique(maintain_order=True).alias("name").to_frame())
+
+
+@remembered
+def _steps_of(names: pl.DataFrame) -> pl.DataFrame:
+    matched = ((rule, names.filter(pl.col("name").str.contains(rule.pattern))) for rule in serving_rules())
+    parsed = [_parsed_steps(found, rule) for rule, found in matched if found.height]
+    return pl.concat([pl.DataFrame(schema=_STEPS), *parsed]).unique("name", keep="first", maintain_order=True)
+
+
+def _parsed_steps(found: pl.DataFrame, rule: ServingRule) -> pl.DataFrame:
+    modes: Mapping[str, Any] = document("serving_steps.toml")
+    groups = re.compile(rule.pattern).groupindex
+    matched = found.with_columns(pl.col("name").str.extract_groups(rule.pattern).struct.unnest())
+    absent = [pl.lit(None, dtype=pl.String).alias(group) for group in ("mode", *_COUNTS) if group not in groups]
+    matched = matched.with_columns(absent).with_columns(pl.col(_COUNTS).cast(pl.Int64, strict=False))
+    prefills, decodes = (pl.col(f"{kind}_requests") > 0 for kind in ("prefill", "decode"))
+    by_requests = (
+        pl.when(prefills & decodes).then(pl.lit("mixed")).when(prefills).then(pl.lit("prefill")).when(decodes).then(pl.lit("decode"))
+    )  # fmt: skip
+    by_mode = pl.col("mode").replace_strict(modes["modes"], default=None, return_dtype=pl.String)
+    ones = pl.when(pl.col("mode").is_in(modes["one_token"])).then("requests")
+    tokens = pl.coalesce("tokens", ones, pl.col("prefill_tokens") + pl.col("decode_tokens"))
+    return (
+        matched.with_columns(pl.coalesce(by_mode, by_requests).alias("step_kind"), tokens.alias("tokens"))
+        .drop_nulls("step_kind")
+        .select(
+            "name",
+            pl.lit(rule.source).alias("source"),
+            "step_kind",
+            *(
+                pl.coalesce(f"{kind}_tokens", pl.when(pl.col("step_kind") == kind).then("tokens")).alias(
+                    f"{kind}_tokens"
+                )
+                for kind in ("prefill", "decode")
+            ),
+            "tokens",
+        )
+    )
+
+
+# --- Code
+
+DATA_LOADING = "data-loading"
+PHASES = (DATA_LOADING, "optimizer", "backward", "forward")
+"""Phases of a step; where several are in progress, the first in this order counts.
+
+`host_work` determines data loading.
+"""
+NO_OPERATOR = r"^[^:<(]*[#\[\]/=@!|?][^:<]*$"
+"""Names of `record_function` scopes that PyTorch before 1.11 wrote as operators, such as
+`[pl][profile]run_training_batch` or `epoch=3/step`; no operator has such a name."""
+SCOPE = rf"{NO_OPERATOR}|^[^:<(]*[\s.-][^:<]*$"
+"""The same for files without user annotations, where blanks, dots and hyphens also indicate scopes, such as
+`train step`, `epoch-3` or `model.forward`."""
+SCOPES_OF_TORCH = r"^(ProfilerStep|Optimizer\.(step|zero_grad)|enumerate\(DataLoader\))#"
+"""Scopes that PyTorch itself opens."""
+_ANNOTATIONS = rf"{SCOPES_OF_TORCH}|^ProfilerStep|^## |{NO_OPERATOR}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class CodeRule(Rule):
+    """Hold the name of what matching names are."""
+
+    name: str = ""
+
+
+@cache
+def code_rules(table: str) -> tuple[CodeRule, ...]:
+    """Return a table of ``code.toml`` in the file's order: phases, libraries, preparations or sources."""
+    return rows("code.toml", table, CodeRule, key=lambda rule: rule.pattern)
+
+
+FRAME = re.compile(r"(?P<file>.+)\((?P<line>\d{1,9})\): (?P<function>[^/(]+)", re.DOTALL)
+"""Pattern of a Python frame in Kineto's notation.
+
+Function names contain no parenthesis, which makes matching linear.
+"""
+
+
+def in_function(frame: str, call_line: int | None = None) -> str:
+    """Format a Python frame for people: ``in step (train.py:12)``, with the line where the function begins."""
+    match = FRAME.fullmatch(frame)
+    if match is None:
+        return f"in {frame}"
+    call = "" if call_line is None else f", call in line {call_line}"
+    return f"in {match['function']} ({match['file']}:{match['line']}{call})"
+
+
+def without_address(name: pl.Expr) -> pl.Expr:
+    """Return names of events with built-in functions as ``reshape()``, whatever object they were called on."""
+    return name.str.replace(r"^<built-in (?:method|function) (\w+)(?: of [^>]*)?>$", "${1}()")
+
+
+def is_annotation() -> pl.Expr:
+    """Return whether an event only marks others; needs columns kind and name."""
+    return (pl.col("kind") == "annotation") | (
+        (pl.col("kind") == "operator") & pl.col("name").str.contains(_ANNOTATIONS)
+    )
+
+
+def named_code(events: pl.DataFrame) -> pl.DataFrame:
+    """Return distinct (kind, name) of ``events`` with phase, source (null without one) and library."""
+    return _named_code(events.select("kind", "name").unique(maintain_order=True))
+
+
+@remembered
+def _named_code(names: pl.DataFrame) -> pl.DataFrame:
+    phase, source = (
+        first((rule.holds, pl.lit(rule.name)) for rule in code_rules(table)) for table in ("phases", "sources")
+    )
+    library = pl.any_horizontal(matches(NAME, rule.pattern) for rule in code_rules("libraries"))
+    return names.hstack(
+        _with_slashes(names).select(phase.alias("phase"), source.alias("source"), library.alias("library"))
+    )
+
+
+def preparation_of(name: pl.Expr) -> pl.Expr:
+    """Return what a function or operator of this name prepares: the name of the first rule that matches; null for nothing."""
+    return first((matches(name, rule.pattern), pl.lit(rule.name)) for rule in code_rules("preparations"))
+
+
+INPUT_FILES = ("text", "images or sound")
+"""Names of the rules for what is decoded or transformed for each input."""
+
+
+def prepares_input_files(name: str) -> bool:
+    """Return whether a function or operator of this name decodes or transforms text, images or sound."""
+    return any(re.search(rule.pattern, name) for rule in code_rules("preparations") if rule.name in INPUT_FILES)
+
+
+# --- Directions of copies
+
+WITHIN_DEVICE = "within-device"
+FROM_HOST = "host-to-device"
+
+
+@dataclass(frozen=True)
+class DirectionRule:
+    """Hold a direction and the pattern of names that imply it."""
+
+    name: str
+    pattern: str
+
+
+@cache
+def direction_rules() -> tuple[DirectionRule, ...]:
+    """Return the rules in the file's order."""
+    return rows("copies.toml", "directions", DirectionRule, key=lambda rule: rule.name)
+
+
+def copy_direction() -> pl.Expr:
+    """Return the direction of a copy from its ``name``; null where no rule matches."""
+    return first((matches(NAME, rule.pattern), pl.lit(rule.name)) for rule in direction_rules())
