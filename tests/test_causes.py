@@ -22,7 +22,7 @@ from kineto import (
     python,
 )
 
-from trace_analyzer.analyses.recording_pauses import recording_pauses
+from trace_analyzer.analyses.earlier_work import recording_pauses
 from trace_analyzer.vocabulary import IDLE_CAUSES, WITHHELD
 
 Parts = list[tuple[Any, ...]]

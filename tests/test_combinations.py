@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tiers import examples
 
-from trace_analyzer.frames.combinations import codes_of, combined, first_of_each, greatest_by, sums_by
+from trace_analyzer.frames.arrays import codes_of, combined, first_of_each, greatest_by, sums_by
 
 ROWS = st.lists(st.tuples(st.integers(0, 4), st.integers(0, 2**40), st.integers(0, 2**40)), max_size=30)
 

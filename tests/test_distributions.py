@@ -2,10 +2,15 @@
 
 import polars as pl
 
-from trace_analyzer.analyses.distributions import highest_per_bin, logarithmic_histogram
-from trace_analyzer.analyses.places import longest_events, longest_intervals, named_events
-from trace_analyzer.analyses.thread_order import titled_threads
-from trace_analyzer.frames.distinct import distinct_rows
+from trace_analyzer.analyses.chart_data import (
+    highest_per_bin,
+    logarithmic_histogram,
+    longest_events,
+    longest_intervals,
+    named_events,
+    titled_threads,
+)
+from trace_analyzer.frames.arrays import distinct_rows
 
 EVENTS = pl.DataFrame({"name": ["a", "b", "a", "a"], "start_ns": [0, 5, 20, 40], "duration_ns": [3, 2, 7, 7]})
 

@@ -3,8 +3,7 @@
 import polars as pl
 from kineto import annotation, call, loaded, op, python
 
-from trace_analyzer.analyses.context import Tree
-from trace_analyzer.analyses.host import host_of
+from trace_analyzer.analyses.host import Tree, host_of
 from trace_analyzer.frames.lookups import inverse_index, scatter
 
 

@@ -20,7 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import trace_analyzer as ta
-from trace_analyzer.frames import _path_loops, _row_loops, _span_loops, buffers, intervals, lookups, trees
+from trace_analyzer.frames import _path_loops, _row_loops, _span_loops, buffers, intervals, lookups
 from trace_analyzer.frames._row_loops import NEVER, NONE
 from trace_analyzer.replay import graph, prediction
 
@@ -281,7 +281,6 @@ def plain_loops(*, arrow: bool) -> Iterator[None]:
     with (
         patch.object(buffers, "_row_loops", PLAIN),
         patch.object(intervals, "_span_loops", PLAIN),
-        patch.object(trees, "_row_loops", PLAIN),
         patch.object(lookups, "_row_loops", PLAIN),
         patch.object(buffers, "_arrow", buffers._arrow if arrow else None),
     ):

@@ -12,7 +12,7 @@ from generator import RandomTrace, random_traces
 from hypothesis import HealthCheck, given, settings
 from tiers import examples
 
-from trace_analyzer.analyses.owners import step_windows
+from trace_analyzer.analyses.partition import step_windows
 from trace_analyzer.pipeline import analyze
 from trace_analyzer.report import Report
 from trace_analyzer.vocabulary import WORK

@@ -11,7 +11,7 @@ from report_factory import frame, gpu_report, hostile_report
 from tiers import examples
 
 from trace_analyzer.analyses.stacks import STACKS
-from trace_analyzer.frames.call_trees import call_tree
+from trace_analyzer.frames.arrays import call_tree
 from trace_analyzer.ingest.tables import HOST_EVENTS as _HOST
 from trace_analyzer.pipeline import analyze
 from trace_analyzer.render.html import figures, html

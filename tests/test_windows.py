@@ -7,9 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kineto import analysed, annotation, call, copy, kernel, launch, launched, op, python
 
-from trace_analyzer.analyses.left_out import LeftOut
-from trace_analyzer.analyses.recorded_span import RecordedSpan
-from trace_analyzer.analyses.window_edges import complement
+from trace_analyzer.analyses.left_out import LeftOut, RecordedSpan, complement
 from trace_analyzer.report import Report
 from trace_analyzer.verdict.decide import _left_out_words
 

@@ -6,14 +6,12 @@ from dataclasses import dataclass, fields
 import polars as pl
 
 from trace_analyzer import units
-from trace_analyzer.analyses import causes, kernel_bounds, partition, profiler_overhead, roof_shares, run_ahead
-from trace_analyzer.analyses.cold_start import cold_gap_ns
+from trace_analyzer.analyses import causes, kernel_bounds, partition, profiler_overhead, roofline, run_ahead
 from trace_analyzer.analyses.host import Host
-from trace_analyzer.analyses.left_out import LeftOut, left_out
+from trace_analyzer.analyses.idle import cold_gap_ns
+from trace_analyzer.analyses.left_out import LeftOut, RecordedSpan, complement, left_out
 from trace_analyzer.analyses.profiler_overhead import Prices, ProfilerOverhead
-from trace_analyzer.analyses.recorded_span import RecordedSpan
 from trace_analyzer.analyses.steps import HostSteps
-from trace_analyzer.analyses.window_edges import complement
 from trace_analyzer.analysis import Value
 from trace_analyzer.catalog.devices import Device
 from trace_analyzer.checks import failed_reasons, suppressed_metrics
@@ -194,7 +192,7 @@ def window_findings(
         cold_gap_ns=cold_gap_ns(sources.cold_idle, one).get(0, 0),
         recording=_recordings(sources, one, {0: (sum(lengths), count)}).get(0),
         waiting_depth=_waiting_depth(idle, queue, spans),
-        bounds=bound_shares(roof_shares.bound_table(rated)),
+        bounds=bound_shares(roofline.bound_table(rated)),
         left_out=_left_out(judged, device_findings[judged.device], window_parts, sources),
     )
 
@@ -239,7 +237,7 @@ def step_findings(
     lengths = {window: (end - start, 1) for _, window, start, end in usual.iter_rows()}
     recordings = _recordings(sources, usual, lengths)
     bounds: dict[int, list[BoundShare]] = {}
-    known = roof_shares.window_bounds(sources.rated, spans)
+    known = roofline.window_bounds(sources.rated, spans)
     for window, share in zip(known.get_column("window"), bound_shares(known), strict=True):
         bounds.setdefault(window, []).append(share)
     return tuple(

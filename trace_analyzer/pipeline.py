@@ -10,7 +10,7 @@ import polars as pl
 
 from trace_analyzer import advice, checks, findings, mask, plugins, report_parts, verdict, windows
 from trace_analyzer.analyses.device_models import match_devices
-from trace_analyzer.analyses.executions import Executions
+from trace_analyzer.analyses.replays import Executions
 from trace_analyzer.analyses.steps import HostSteps
 from trace_analyzer.analysis import Analysis, Declaration, Value
 from trace_analyzer.compiled import why_slow

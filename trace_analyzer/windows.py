@@ -6,10 +6,9 @@ from typing import Literal
 
 import polars as pl
 
-from trace_analyzer.analyses import recorded_span as spans_beside_work
-from trace_analyzer.analyses import window_edges
+from trace_analyzer.analyses import left_out
 from trace_analyzer.analyses.host import Host
-from trace_analyzer.analyses.recorded_span import RecordedSpan
+from trace_analyzer.analyses.left_out import RecordedSpan
 from trace_analyzer.analysis import Value
 from trace_analyzer.errors import UsageError
 from trace_analyzer.frames.intervals import spans_on
@@ -81,7 +80,7 @@ def trim_notes(judged: Judged | None, windows: pl.DataFrame, devices: pl.DataFra
     if judged is None or judged.window.kind != "trimmed":
         return ()
     (window,) = windows.filter(pl.col("device") == judged.device).select("start_ns", "end_ns").iter_rows()
-    return window_edges.trim_notes(device_ids(devices)[judged.device], window, judged.window.intervals[0])
+    return left_out.trim_notes(device_ids(devices)[judged.device], window, judged.window.intervals[0])
 
 
 def recorded_span(
@@ -92,7 +91,7 @@ def recorded_span(
         return None
     start, end = where_equal(windows, "device", judged.device).select("start_ns", "end_ns").row(0)
     launches = where_equal(linked_events, "device", judged.device).get_column("launch_id").drop_nulls()
-    return spans_beside_work.recorded_span((start, end), launches, host)
+    return left_out.recorded_span((start, end), launches, host)
 
 
 def measured_step_ms(options: Options, trace: Trace, device_steps: pl.DataFrame, judged: Judged | None) -> float | None:
@@ -119,7 +118,7 @@ def _judged_device(devices: pl.DataFrame, wanted: int | str | None) -> int | Non
 def _trimmed(whole: pl.DataFrame, gaps: pl.DataFrame, sums: pl.DataFrame) -> tuple[Window, pl.DataFrame]:
     """Return a device's window without idle edges, and its interval as (device, start_ns, end_ns)."""
     device, start, end = whole.select("device", "start_ns", "end_ns").row(0)
-    interval = window_edges.trimmed((start, end), gaps, sums)
+    interval = left_out.trimmed((start, end), gaps, sums)
     kind: Literal["whole", "trimmed"] = "whole" if interval == (start, end) else "trimmed"
     return Window(kind, (interval,), ()), spans_on(device, [interval])
 

@@ -7,9 +7,8 @@ from functools import cached_property
 import polars as pl
 
 from trace_analyzer.analyses.blame import Attribution
-from trace_analyzer.analyses.cold_start import cold_idle
-from trace_analyzer.analyses.context import Context
-from trace_analyzer.analyses.host import CALLS, Host
+from trace_analyzer.analyses.host import CALLS, Context, Host
+from trace_analyzer.analyses.idle import cold_idle
 from trace_analyzer.analysis import Value
 from trace_analyzer.catalog.devices import Device
 from trace_analyzer.catalog.event_names import SCOPES_OF_TORCH

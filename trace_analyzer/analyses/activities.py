@@ -5,7 +5,6 @@ from collections.abc import Mapping
 import polars as pl
 
 from trace_analyzer.analyses import links
-from trace_analyzer.analyses.executions import Executions
 from trace_analyzer.analyses.host import Host
 from trace_analyzer.analyses.kernel_bounds import (
     with_blocks,
@@ -14,7 +13,7 @@ from trace_analyzer.analyses.kernel_bounds import (
     with_memory_excess,
     without_refuted_reads,
 )
-from trace_analyzer.analyses.replays import Replays, replays
+from trace_analyzer.analyses.replays import Executions, Replays, replays
 from trace_analyzer.analyses.work.sharing import LaunchedWork, with_work, work_of_kernels
 from trace_analyzer.analysis import Analysis, Value
 from trace_analyzer.catalog.devices import Device

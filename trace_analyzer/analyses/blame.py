@@ -4,8 +4,7 @@ from dataclasses import dataclass, replace
 
 import polars as pl
 
-from trace_analyzer.analyses.context import Context
-from trace_analyzer.analyses.host import Host
+from trace_analyzer.analyses.host import Context, Host
 from trace_analyzer.analyses.late_host import main_threads
 from trace_analyzer.analysis import Analysis, Value
 from trace_analyzer.catalog.event_names import PHASES

@@ -11,11 +11,164 @@ import polars as pl
 from trace_analyzer import metrics, thresholds
 from trace_analyzer.analyses.host import STREAM_WAITS, Host
 from trace_analyzer.analysis import Analysis, Value
-from trace_analyzer.frames.intervals import sort_spans, split_by
-from trace_analyzer.frames.lookups import lookup
+from trace_analyzer.catalog.event_names import BLOCKING
+from trace_analyzer.frames.intervals import sort_spans, split_by, union, with_covered
+from trace_analyzer.frames.lookups import lookup, over_group, scatter
 from trace_analyzer.ingest.trace import Trace
 from trace_analyzer.schema import DEVICE, END, GAP, START, STR, U32, Column, Table
 from trace_analyzer.vocabulary import EARLIER_WORK, WITHHELD
+
+# Cut each gap of a device at the instants of the launch that ends it.
+#
+# With l the launch of the activity that ends the gap, and L the typical latency of a launch::
+#
+#     gap start ──host──▶ l.start ──call──▶ l.end ──latency──▶ + L ──device──▶ gap end
+#
+# Once another linked activity of the device is queued, the rest of the gap is device time.
+
+_DEVICE = ["device"]
+_NO_ROW = pl.lit(None, dtype=pl.UInt32)
+_NEVER = (1 << 63) - 1
+
+
+def runtime_calls(host: Host, activities: pl.DataFrame) -> pl.DataFrame:
+    """Return runtime and driver calls with their process, whether they block, and their work.
+
+    A synchronize blocks, and so does a copy call that returns after its own copy ends (work ``blocking-copy``). Returns
+    launch_id, thread_id, process_id, call_start_ns, call_end_ns, blocks, work.
+    """
+    own_copies = (
+        activities.select("kind", "launch_id", "start_ns", "duration_ns")
+        .filter(pl.col("kind") == "memcpy", pl.col("launch_id").is_not_null())
+        .group_by("launch_id")
+        .agg((pl.col("start_ns") + pl.col("duration_ns")).max().alias("copied_ns"))
+    )
+    calls = host.calls.rename({"event_id": "launch_id"})
+    return (
+        calls.hstack(lookup(own_copies, calls, "launch_id"))
+        .with_columns((pl.col("copied_ns") < pl.col("end_ns")).fill_null(False).alias("blocking_copy"))
+        .select(
+            "launch_id",
+            "thread_id",
+            "process_id",
+            pl.col("start_ns").alias("call_start_ns"),
+            pl.col("end_ns").alias("call_end_ns"),
+            ((pl.col("work") == BLOCKING).fill_null(False) | pl.col("blocking_copy")).alias("blocks"),
+            pl.when("blocking_copy")
+            .then(pl.lit("blocking-copy", dtype=host.events.schema["work"]))
+            .when(pl.col("work") != BLOCKING)
+            .then("work")
+            .alias("work"),
+        )
+    )
+
+
+def stretches_of(activities: pl.DataFrame, gaps: pl.DataFrame, calls: pl.DataFrame, latency_ns: int) -> pl.DataFrame:
+    """Cut gaps into host, call, launch-latency and device segments.
+
+    They have their launch; host segments have their blocker.
+
+    ``activities`` are linked device events, ``gaps`` come from `idle_gaps`, ``calls`` from `runtime_calls` and
+    ``latency_ns`` from `launch_latency_ns`.
+    """
+    gaps = _with_launch(gaps, activities, calls)
+    until = pl.min_horizontal("end_ns", pl.col("queued_ns").fill_null(_NEVER)).clip(lower_bound=pl.col("start_ns"))
+    cuts = gaps.with_columns(until.alias("queue_ns"), _NO_ROW.alias("event_id")).with_columns(
+        pl.col("call_start_ns").clip("start_ns", "queue_ns").alias("host_end"),
+        pl.col("call_end_ns").clip("start_ns", "queue_ns").alias("call_end"),
+        (pl.col("call_end_ns") + latency_ns).clip("start_ns", "queue_ns").alias("latency_end"),
+    )
+    linked, unlinked = cuts.drop_nulls("launch_id"), cuts.filter(pl.col("launch_id").is_null())
+    shared = ["gap_id", "device", "launch_id", "thread_id", "process_id", "waited_ns", "blocker_id", "event_id"]
+
+    def stretch(of: pl.DataFrame, cause: str, start: str, end: str) -> pl.DataFrame:
+        return of.filter(pl.col(start) < pl.col(end)).select(
+            *shared, pl.col(start).alias("start_ns"), pl.col(end).alias("end_ns"), pl.lit(cause).alias("cause")
+        )
+
+    return pl.concat(
+        [
+            stretch(linked, "host", "start_ns", "host_end"),
+            stretch(linked, "call", "host_end", "call_end"),
+            stretch(linked, "launch-latency", "call_end", "latency_end"),
+            stretch(linked, "device", "latency_end", "end_ns"),
+            stretch(unlinked, "unlinked", "start_ns", "end_ns"),
+        ]
+    )
+
+
+def _with_launch(gaps: pl.DataFrame, activities: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
+    """Add to gaps their launch, when another activity was queued, and how long a blocking call had waited."""
+    launched = activities.select(
+        "launch_id",
+        "process_id",
+        pl.col("launch_thread").alias("thread_id"),
+        pl.col("launch_start_ns").alias("call_start_ns"),
+        pl.col("launch_end_ns").alias("call_end_ns"),
+    )
+    frame = gaps.hstack(launched[gaps.get_column("activity_id")]).with_columns(_queued_at(gaps, activities))
+    return frame.hstack(lookup(_waited(frame, activities, calls), frame, "gap_id"))
+
+
+def _queued_at(gaps: pl.DataFrame, activities: pl.DataFrame) -> pl.Series:
+    """Return queued_ns: for each gap, the first instant at which another linked activity was queued.
+
+    No activity starts inside a gap, so these are the activities from its end on, except the one that ends it.
+    """
+    queued = pl.when(pl.col("launch_end_ns") <= pl.col("start_ns")).then("launch_end_ns").fill_null(_NEVER)
+    gap_ids = scatter(gaps.get_column("activity_id"), gaps.get_column("gap_id"), activities.height)
+    # Of activities with equal starts, the one that ends the gap comes first.
+    place = 2 * pl.col("start_ns") + gap_ids.is_null()
+    ordered = sort_spans(
+        activities.select("device", gap_ids, queued.alias("queued_ns"), place.alias("start_ns")),
+        _DEVICE,
+    )
+    ordered = ordered.with_columns(over_group(ordered, "device", pl.col("queued_ns").cum_min(reverse=True).shift(-1)))
+    ends_gap = ordered.drop_nulls("gap_id")
+    return scatter(ends_gap.get_column("gap_id"), ends_gap.get_column("queued_ns"), gaps.height)
+
+
+def _waited(frame: pl.DataFrame, activities: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
+    """Return gap_id, waited_ns, blocker_id: how long the device was busy during the blocking call.
+
+    Of several calls in progress at the gap's start, the one that began first counts. On one thread, only the outermost
+    of nested blocking calls is considered.
+    """
+    blocking = (
+        calls.filter("blocks")
+        .select(
+            "process_id",
+            "thread_id",
+            pl.col("call_start_ns").alias("block_start_ns"),
+            pl.col("call_end_ns").alias("block_end_ns"),
+            pl.col("launch_id").alias("blocker_id"),
+        )
+        .sort("thread_id", "block_start_ns", "block_end_ns", descending=[False, False, True])
+        .filter((pl.col("block_end_ns") > pl.col("block_end_ns").cum_max().shift(1).over("thread_id")).fill_null(True))
+    )
+    blocked = (
+        frame.drop_nulls("process_id")
+        .select("gap_id", "device", "start_ns", "process_id")
+        .join(blocking.select("process_id", "thread_id").unique(), on="process_id", how="inner")
+        .sort("start_ns")
+        .join_asof(
+            blocking.sort("block_start_ns"),
+            left_on="start_ns",
+            right_on="block_start_ns",
+            by=["process_id", "thread_id"],
+            allow_exact_matches=False,
+            check_sortedness=False,
+        )
+        .filter(pl.col("block_end_ns") > pl.col("start_ns"))
+        .sort("gap_id", "block_start_ns", "blocker_id")
+        .unique("gap_id", keep="first", maintain_order=True)
+    )
+    spans = activities.select("device", "start_ns", (pl.col("start_ns") + pl.col("duration_ns")).alias("end_ns"))
+    busy = union(spans, _DEVICE)
+    return with_covered(blocked, busy, _DEVICE, "waited_ns", start="block_start_ns", end="start_ns").select(
+        "gap_id", "waited_ns", "blocker_id"
+    )
+
 
 IDLE = Table(
     "idle",
@@ -31,7 +184,6 @@ IDLE = Table(
     ),
 )
 
-_DEVICE = ["device"]
 _NO_THREAD = pl.lit(None, dtype=pl.Int32).alias("named_by")
 _IDLE_COLUMNS = [*(column for column in IDLE.schema if column != "host_event"), "named_by"]
 """Columns of idle time by cause: those of table `idle` without names, and the thread whose innermost events
@@ -47,7 +199,7 @@ def idle_causes(
 ) -> pl.DataFrame:
     """Cut the gaps into intervals with one cause each, in order: table `idle` and ``named_by``, causes categorical.
 
-    ``stretches`` come from `gap_segments.stretches_of` and `earlier_work.with_earlier_work`, ``late`` from
+    ``stretches`` come from `causes.stretches_of` and `earlier_work.with_earlier_work`, ``late`` from
     `late_host.host_pieces`, ``in_calls`` from `call_pieces`, ``on_device`` from `device_pieces`, and ``pauses`` from
     `recording_pauses`. The intervals of a gap sum to it exactly.
     """
@@ -151,7 +303,64 @@ def _with_pauses(pieces: pl.DataFrame, pauses: pl.DataFrame) -> pl.DataFrame:
     return sort_spans(pl.concat([unlinked, cut]), _DEVICE) if unlinked.height else cut
 
 
+# Measure the latency from a launch to the start of its activity on an empty queue.
+
+
+def launch_latency_ns(host: Host, activities: pl.DataFrame, launches: pl.DataFrame, gaps: pl.DataFrame) -> int:
+    """Return this trace's latency from launch end to start on an empty queue: the 99th percentile, at most 100 us.
+
+    ``activities`` needs launch_id, launch_start_ns and launch_end_ns. Launches after a stream's wait for an event are
+    excluded, as their activity may have waited for that event. Without other launches on an idle device, the maximum is
+    used.
+    """
+    launched = activities.select("launch_id", "start_ns", "launch_start_ns", "launch_end_ns")
+    latency = (
+        gaps.select(pl.col("start_ns").alias("gap_start_ns"))
+        .hstack(launched[gaps.get_column("activity_id")])
+        .filter(pl.col("launch_start_ns") >= pl.col("gap_start_ns"), pl.col("launch_end_ns") <= pl.col("start_ns"))
+        .join(launches_after_waits(host, launches), on="launch_id", how="anti")
+        .select(
+            (pl.col("start_ns") - pl.col("launch_end_ns")).quantile(
+                thresholds.LAUNCH_LATENCY_QUANTILE, interpolation="nearest"
+            )
+        )
+        .item()
+    )
+    cap = thresholds.LAUNCH_LATENCY_MAX_NS
+    return cap if latency is None else min(int(latency), cap)
+
+
+def launches_after_waits(host: Host, launches: pl.DataFrame) -> pl.DataFrame:
+    """Return launches before which, since the previous launch, their thread made a stream wait for an event."""
+    waits = (
+        host.calls_of(pl.col("name").str.contains(STREAM_WAITS))
+        .select("thread_id", pl.col("start_ns").alias("wait_ns"))
+        .sort("wait_ns")
+    )
+    if waits.is_empty():
+        return launches.select("launch_id").clear()
+    # Calls are in order of thread and start.
+    previous = pl.when(pl.col("thread_id") == pl.col("thread_id").shift(1)).then(pl.col("start_ns").shift(1))
+    return (
+        launches.select("launch_id", "thread_id", "start_ns", previous.alias("previous_ns"))
+        .join_asof(waits, left_on="start_ns", right_on="wait_ns", by="thread_id", check_sortedness=False)
+        .filter((pl.col("wait_ns") > pl.col("previous_ns")).fill_null(pl.col("wait_ns").is_not_null()))
+        .select("launch_id")
+    )
+
+
 ANALYSES = (
+    Value("runtime_calls", runtime_calls, {"activities": "linked_events"}),
+    Value(
+        "unnamed_segments",
+        stretches_of,
+        {
+            "activities": "linked_events",
+            "gaps": "idle_gaps",
+            "calls": "runtime_calls",
+            "latency_ns": "launch_latency_ns",
+        },
+    ),
     Value(
         "call_segments",
         call_pieces,
@@ -172,4 +381,9 @@ ANALYSES = (
         hide=without_causes,
     ),
     Analysis(IDLE, with_events, {"idle": "idle_causes"}),
+    Value(
+        "launch_latency_ns",
+        launch_latency_ns,
+        {"activities": "linked_events", "launches": "unmasked_launches", "gaps": "idle_gaps"},
+    ),
 )

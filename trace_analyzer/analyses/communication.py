@@ -7,9 +7,8 @@ the slowest rank is included, so these are effective bandwidths, not those of th
 
 import polars as pl
 
-from trace_analyzer.analyses.device_models import MatchedDevices
+from trace_analyzer.analyses.device_models import LINK, MatchedDevices, peer_links
 from trace_analyzer.analyses.host import Host
-from trace_analyzer.analyses.interconnect_shares import LINK, peer_links
 from trace_analyzer.analyses.tensors import ELEMENT_BYTES
 from trace_analyzer.analysis import Analysis
 from trace_analyzer.frames.intervals import innermost, lookup_at, union, with_covered

@@ -1,17 +1,231 @@
 """Measure the consistency of a trace: figures per device that show how reliable it is."""
 
+from collections.abc import Mapping
+
 import polars as pl
 
 from trace_analyzer import thresholds
-from trace_analyzer.analyses.graph_capture import is_captured
+from trace_analyzer.analyses.causes import launches_after_waits
 from trace_analyzer.analyses.host import Host
-from trace_analyzer.analyses.links import BY_ID, LAUNCHING, with_ids
-from trace_analyzer.analyses.stream_overlaps import with_stream_overlaps
+from trace_analyzer.analyses.links import BY_ID, LAUNCHING, is_captured, with_ids
 from trace_analyzer.analysis import Value
-from trace_analyzer.frames.intervals import union
-from trace_analyzer.frames.lookups import count_distinct, factorize, map_unique, starts_group
+from trace_analyzer.catalog.devices import Device, assumed_device
+from trace_analyzer.frames.intervals import sort_spans, union
+from trace_analyzer.frames.lookups import count_distinct, factorize, map_unique, over_group, starts_group
+from trace_analyzer.ingest.trace import Trace
+
+# Distinguish overlaps on one stream by design from those that indicate corrupt rows.
+#
+# A stream executes in order. From compute capability 9.0 on, programmatic dependent launch lets a kernel start in the
+# tail of the previous one (CUDA Programming Guide, "Programmatic Dependent Launch and Synchronization"): the two are
+# neighbours, and the later one starts and ends later. Rows that contain each other, are out of launch order, or overlap
+# in larger numbers are wrong on any device.
 
 _STREAM = ["device", "context", "stream"]
+_FIRST_CAPABILITY = 9.0
+_OTHER_VENDORS = r"(?i)AMD|Radeon|Instinct|Intel|gfx"
+
+
+def dependent_launch_devices(trace: Trace, device_models: Mapping[int, Device | None]) -> tuple[int, ...]:
+    """Return codes of devices that support dependent launches: NVIDIA's from compute capability 9.0 on.
+
+    The catalogue determines this, else the header; AMD's gfx90a and gfx942 also have 9.x there, but warps of 64
+    threads. Without either, the architecture in kernel names is used.
+    """
+    listed = {entry.index: entry for entry in trace.header.devices}
+    able = []
+    for code, label, name in trace.devices.select("device", "label", "name").iter_rows():
+        model, entry = device_models.get(code), listed.get(label)
+        if model is not None:
+            if model.vendor == "NVIDIA" and _version(model.compute_capability) >= _FIRST_CAPABILITY:
+                able.append(code)
+        elif entry is None or not entry.compute_capability:
+            kernels = trace.device_events.filter(pl.col("device") == code, pl.col("kind") == "kernel")
+            usual = assumed_device(kernels.get_column("name").unique().cast(pl.String))
+            if (
+                usual is not None
+                and usual.vendor == "NVIDIA"
+                and _version(usual.compute_capability) >= _FIRST_CAPABILITY
+            ):
+                able.append(code)
+        elif entry.warp_size in (None, 0, 32):
+            other = pl.Series([name or entry.name or ""]).str.contains(_OTHER_VENDORS).item()
+            if not other and _version(entry.compute_capability) >= _FIRST_CAPABILITY:
+                able.append(code)
+    return tuple(able)
+
+
+def _version(capability: str | None) -> float:
+    try:
+        return float(capability or 0)
+    except ValueError:
+        return 0.0
+
+
+def with_stream_overlaps(rows: pl.DataFrame, able: tuple[int, ...]) -> pl.DataFrame:
+    """Return activities by stream and start with ``designed_ns``: their overlap by design with the previous one.
+
+    ``rows`` (device, context, stream, kind, start_ns, end_ns, launch_start_ns) are those of devices whose streams
+    execute in order; ``able`` are the devices that support dependent launches. An overlap of two kernels of a stream is
+    by design if the later one starts and ends after the other, was not launched before it, starts when no third kernel
+    runs, and starts within the other's last half or last 10 us.
+    """
+    streams, _ = factorize(*rows.select(_STREAM))
+    # The shorter of activities with equal starts comes first.
+    ordered = sort_spans(rows.with_columns(streams.alias("track")), ["track"], shortest_first=True)
+    new = starts_group("track")
+    earlier = {
+        name: pl.when(~new).then(pl.col(name).shift(1)) for name in ("start_ns", "end_ns", "kind", "launch_start_ns")
+    }
+    reached = over_group(ordered, "track", pl.col("end_ns").cum_max().shift(2)).alias("reached_ns")
+    overlap = earlier["end_ns"] - pl.col("start_ns")
+    tail = pl.max_horizontal((earlier["end_ns"] - earlier["start_ns"]) // 2, thresholds.DEPENDENT_TAIL_NS)
+    by_design = (
+        pl.col("device").is_in(list(able))
+        & (pl.col("kind") == "kernel")
+        & (earlier["kind"] == "kernel")
+        & (pl.col("start_ns") > earlier["start_ns"])
+        & (pl.col("end_ns") >= earlier["end_ns"])
+        & (pl.col("reached_ns").fill_null(0) <= pl.col("start_ns"))
+        & (pl.col("launch_start_ns") >= earlier["launch_start_ns"]).fill_null(True)
+        & (overlap <= tail)
+    )
+    designed = pl.when(by_design.fill_null(False)).then(overlap.clip(lower_bound=0)).otherwise(0)
+    return ordered.with_columns(reached).with_columns(designed.fill_null(0).alias("designed_ns")).drop("reached_ns")
+
+
+# Bound the offset of each device's clock relative to the host's.
+#
+# With aligned clocks, no activity begins before its launch call begins, and none ends after the return of a call that
+# waited for it. If a device's clock is ahead by a constant offset, each launch gives an upper bound (the activity's start
+# minus the call's start), and each wait a lower bound (the activity's end minus the wait's end). This is how a host
+# bounds the offset of a time server by the times of its request and the answer (RFC 5905, section 8). There are no other
+# assumptions, so the bounds hold for any program.
+#
+# Waits: a device synchronize, in a process with one device, waits for everything launched before; a copy to pageable host
+# memory, and a copy by a synchronous call, wait for themselves (CUDA Runtime API, "API synchronization behavior").
+
+_TO_HOST = r"DtoH|DeviceToHost"
+_TO_PAGEABLE = r"DtoH \(Device -> Pageable\)"
+_SYNCHRONOUS = r"^(cuda|hip)Memcpy(2D|3D)?$|^hipMemcpyWithStream$"
+_SYNCHRONIZE = r"^(cuda|hip)DeviceSynchronize$|^cuCtxSynchronize$"
+
+CLOCKS = {
+    "device": pl.Int64,
+    "ahead_least_ns": pl.Int64,
+    "ahead_most_ns": pl.Int64,
+    "ended_after_wait_ratio": pl.Float64,
+}
+
+
+def clock_bounds(host: Host, activities: pl.DataFrame) -> pl.DataFrame:
+    """Bound each device's clock offset relative to the host's; negative where the device is behind.
+
+    ``activities`` needs name, launch_id, launch_name, launch_start_ns and launch_end_ns. Returns `CLOCKS`: device,
+    ahead_least_ns (null without waits), ahead_most_ns (null without launches), and ended_after_wait_ratio, the share of
+    waits for which an awaited activity ends more than `CLOCK_TOLERANCE_NS` after their return. One bound in a hundred
+    may be wrong.
+    """
+    linked = activities.filter(pl.col("launch_id").is_not_null()).select(
+        "device",
+        "name",
+        "launch_name",
+        "launch_start_ns",
+        "launch_end_ns",
+        "start_ns",
+        (pl.col("start_ns") + pl.col("duration_ns")).alias("end_ns"),
+        host.events.get_column("process_id")[activities.get_column("launch_id").drop_nulls()],
+    )
+    rest = 1 - thresholds.SKEW_QUANTILE
+    since_launch = (pl.col("start_ns") - pl.col("launch_start_ns")).quantile(rest, interpolation="nearest")
+    late = pl.concat([_after_copies(linked), _after_synchronizes(host, linked)])
+    waits = late.group_by("device").agg(
+        pl.col("late_ns").quantile(thresholds.SKEW_QUANTILE, interpolation="nearest").alias("ahead_least_ns"),
+        (pl.col("late_ns") > thresholds.CLOCK_TOLERANCE_NS).mean().alias("ended_after_wait_ratio"),
+    )
+    return (
+        activities.select("device")
+        .unique()
+        .join(linked.group_by("device").agg(since_launch.alias("ahead_most_ns")), on="device", how="left")
+        .join(waits, on="device", how="left")
+        .select(list(CLOCKS))
+        .cast(CLOCKS)  # type: ignore[arg-type]
+        .sort("device")
+    )
+
+
+def _after_copies(linked: pl.DataFrame) -> pl.DataFrame:
+    """Return device, late_ns: from the return of each waiting copy call to the copy's end."""
+    name, call = pl.col("name").cast(pl.String), pl.col("launch_name").cast(pl.String)
+    waits = name.str.contains(_TO_PAGEABLE) | (name.str.contains(_TO_HOST) & call.str.contains(_SYNCHRONOUS))
+    return linked.filter(waits).select("device", (pl.col("end_ns") - pl.col("launch_end_ns")).alias("late_ns"))
+
+
+def _after_synchronizes(host: Host, linked: pl.DataFrame) -> pl.DataFrame:
+    """Return device, late_ns: from each synchronize's return to the end of the last activity launched before it."""
+    waits = (
+        host.calls_of(pl.col("name").str.contains(_SYNCHRONIZE))
+        .select("process_id", pl.col("start_ns").alias("wait_ns"), pl.col("end_ns").alias("waited_ns"))
+        .sort("wait_ns")
+    )
+    of_one_device = linked.filter(pl.col("device").n_unique().over("process_id") == 1)
+    return (
+        of_one_device.select("device", "process_id", "launch_end_ns", "end_ns")
+        .sort("launch_end_ns")
+        .join_asof(
+            waits,
+            left_on="launch_end_ns",
+            right_on="wait_ns",
+            by="process_id",
+            strategy="forward",
+            check_sortedness=False,
+        )
+        .drop_nulls("waited_ns")
+        .group_by("device", "process_id", "wait_ns")
+        .agg((pl.col("end_ns").max() - pl.col("waited_ns").first()).alias("late_ns"))
+        .select("device", "late_ns")
+    )
+
+
+def late_starts(
+    host: Host,
+    launches: pl.DataFrame,
+    activities: pl.DataFrame,
+    gaps: pl.DataFrame,
+    sums: pl.DataFrame,
+    clock_bounds: pl.DataFrame,
+) -> pl.DataFrame:
+    """Return the share of idle time with work in the queue, where no launch of the trace shows a prompt start.
+
+    A launch right after its thread made a stream wait for an event does not count, as its work may have waited for that
+    event. ``gaps`` come from `idle.idle_gaps`, ``sums`` from `causes.gap_sums`. Returns device and late_starts_ratio: 0
+    where some activity begins within `LAUNCH_LATENCY_MAX_NS` of its launch, 1 where none does within `QUEUED_MAX_NS`,
+    null without launches.
+    """
+    ended_by = gaps.select("gap_id", activities.get_column("launch_id")[gaps.get_column("activity_id")])
+    waited = ended_by.join(launches_after_waits(host, launches), on="launch_id", how="semi")
+    is_queued = pl.col("cause").is_in(["device-wait", "unexplained"])
+    queued = (
+        sums.filter(is_queued).join(waited, on="gap_id", how="anti").group_by("device").agg(pl.col("idle_ns").sum())
+    )
+    shares = (
+        sums.group_by("device")
+        .agg(pl.col("idle_ns").sum().alias("all_ns"))
+        .join(queued, on="device", how="left")
+        .select("device", (pl.col("idle_ns").fill_null(0) / pl.col("all_ns")).alias("queued_ratio"))
+    )
+    soonest = pl.col("ahead_most_ns")
+    ratio = (
+        pl.when(soonest > thresholds.QUEUED_MAX_NS)
+        .then(1.0)
+        .when(soonest > thresholds.LAUNCH_LATENCY_MAX_NS)
+        .then("queued_ratio")
+        .when(soonest.is_not_null())
+        .then(0.0)
+    )
+    return clock_bounds.join(shares, on="device", how="left").select("device", ratio.alias("late_starts_ratio"))
+
+
 _GRAPH = r"(?i)graph"
 _NO_KERNEL = r"(?i)hostfunc|memcpy|memset|memprefetch|graph"
 
@@ -160,7 +374,7 @@ def _idle_shares(sums: pl.DataFrame) -> pl.DataFrame:
 def missing_activities_ratio(host: Host, launches: pl.DataFrame, captures: pl.DataFrame) -> float | None:
     """Return the share of kernel launches without a recorded activity; None without launches.
 
-    A call within one of ``captures`` (see `graph_capture.captures`) adds its kernel to a graph, and launches nothing.
+    A call within one of ``captures`` (see `links.captures`) adds its kernel to a graph, and launches nothing.
     Calls of one correlation id in one process count once: they are the runtime's and the driver's name of the same
     launch.
     """
@@ -176,6 +390,18 @@ def missing_activities_ratio(host: Host, launches: pl.DataFrame, captures: pl.Da
 
 
 ANALYSES = (
+    Value("dependent_launch_devices", dependent_launch_devices),
+    Value("clock_bounds", clock_bounds, {"activities": "linked_events"}),
+    Value(
+        "late_starts",
+        late_starts,
+        {
+            "launches": "unmasked_launches",
+            "activities": "linked_events",
+            "gaps": "idle_gaps",
+            "sums": "unmasked_gap_sums",
+        },
+    ),
     Value("stream_figures", stream_figures, {"activities": "linked_events"}),
     Value(
         "missing_activities_ratio",

@@ -4,8 +4,7 @@ import polars as pl
 
 from trace_analyzer import thresholds
 from trace_analyzer.analyses.communication import with_exposed
-from trace_analyzer.analyses.device_models import MatchedDevices
-from trace_analyzer.analyses.interconnect_shares import LINK, host_links, peer_links
+from trace_analyzer.analyses.device_models import LINK, MatchedDevices, host_links, peer_links
 from trace_analyzer.analysis import Analysis
 from trace_analyzer.catalog.event_names import copy_direction
 from trace_analyzer.frames.intervals import longest_place

@@ -12,6 +12,7 @@ from polars import selectors as cs
 from trace_analyzer.analysis import Value
 from trace_analyzer.catalog.event_names import (
     BLOCKING,
+    DATA_LOADING,
     GUARDS,
     HOST_WAIT,
     LOOKUP,
@@ -21,7 +22,8 @@ from trace_analyzer.catalog.event_names import (
     is_annotation,
     named_code,
 )
-from trace_analyzer.frames.lookups import factorize, gather
+from trace_analyzer.frames.intervals import enclosing
+from trace_analyzer.frames.lookups import Tree, factorize, gather, inverse_index, scatter
 from trace_analyzer.ingest.trace import Trace
 from trace_analyzer.thresholds import HOST_WAIT_NS
 from trace_analyzer.vocabulary import NAMED_WORK
@@ -118,4 +120,208 @@ def _names(rows: pl.DataFrame) -> tuple[pl.Series, pl.DataFrame]:
     )
 
 
-ANALYSES = (Value("host", host_of),)
+# Locate host events: the operator, module, Python function and phase around each.
+#
+# The parent of an event is the event in progress when it began. Its context consists of its nearest ancestors of each
+# kind; backward work also has the context of its forward operator.
+
+_MODULE = "nn.Module: "
+_MODULE_LEVELS = 12
+"""Most modules in a path; outer modules of a deeper nest are left out."""
+_STEP_NAMES = r"^ProfilerStep"
+_PACKAGES = r"^.*(?:site|dist)-packages/"
+
+
+@dataclass(frozen=True)
+class Context:
+    """Hold the context of every host event, and the names of the ids.
+
+    ``events`` are those of `Host`, with parent_id (the enclosing event), operator_id, module_id, frame_id, stack_id and
+    annotation_id (the nearest among the event and its ancestors; for backward work, module and frame are those of the
+    forward operator), source_id (the outermost of these that matches a rule), and phase. ``stacks`` are texts of
+    PyTorch before 1.13: event_id, function, module. The methods return categoricals, as millions of intervals share few
+    names.
+    """
+
+    events: pl.DataFrame
+    tree: Tree
+    stacks: pl.DataFrame
+    host: Host
+
+    def names(self, ids: pl.Series) -> pl.Series:
+        """Return the names of events."""
+        return self.host.texts(ids)
+
+    def sources(self, ids: pl.Series) -> pl.Series:
+        """Return the rule's name of the outermost event around each event that matches a rule."""
+        return self.host.by_name("source", self.events.get_column("source_id")[ids])
+
+    def outermost_operators(self, condition: pl.Expr) -> pl.Series:
+        """Return for every event the id of the outermost enclosing operator that meets a condition; null for none.
+
+        The event itself counts as well.
+        """
+        wanted = self.host.each((pl.col("kind") == "operator") & ~pl.col("marks") & condition)
+        return self.tree.outermost(wanted)
+
+    def functions(self, ids: pl.Series) -> pl.Series:
+        """Return the Python function of each event in the trace's notation, ``file.py(12): f``; null where unknown.
+
+        It is the innermost of the program's own frames, else that of a library.
+        """
+        frames = self.names(self.events.get_column("frame_id")[ids])
+        return self._or_text(frames, ids, "function")
+
+    def modules(self, ids: pl.Series) -> pl.Series:
+        """Return the path of nn.Modules around each event, ``Net_0/Block_3/Linear_7``; null where not recorded."""
+        module_ids = self.events.get_column("module_id")[ids]
+        paths = self._paths(module_ids.drop_nulls().unique())
+        rows = inverse_index(paths.get_column("module_id"), self.events.height)[module_ids]
+        return self._or_text(paths.get_column("path")[rows], ids, "module")
+
+    def _or_text(self, named: pl.Series, ids: pl.Series, column: str) -> pl.Series:
+        """Return the names from frames, else from the texts of PyTorch before 1.13."""
+        if self.stacks.is_empty():
+            return named
+        stack_ids = self.events.get_column("stack_id")[ids]
+        rows = inverse_index(self.stacks.get_column("event_id"), self.events.height)[stack_ids]
+        return named.zip_with(named.is_not_null(), self.stacks.get_column(column)[rows])
+
+    def _paths(self, module_ids: pl.Series) -> pl.DataFrame:
+        """Return module_id and path: the names of a module frame and of the enclosing ones, outermost first."""
+        parents, modules = self.events.get_column("parent_id"), self.events.get_column("module_id")
+        levels: list[pl.Series] = []
+        level = module_ids
+        while len(levels) < _MODULE_LEVELS and level.null_count() < level.len():
+            levels.append(self.names(level).cast(pl.String).str.strip_prefix(_MODULE).alias(f"level_{len(levels)}"))
+            level = modules[parents[level]]
+        if not levels:
+            return pl.DataFrame(schema={"module_id": pl.UInt32, "path": pl.Categorical})
+        return pl.DataFrame({"module_id": module_ids}).with_columns(
+            pl.DataFrame(levels[::-1])
+            .select(pl.concat_str(pl.all(), separator="/", ignore_nulls=True).cast(pl.Categorical).alias("path"))
+            .to_series()
+        )
+
+
+def contexts(trace: Trace, host: Host, parents: pl.Series, backward_links: pl.DataFrame) -> Context:
+    """Return the context of every host event; ``parents`` come from `parents_of`."""
+    events = host.events
+    tree, stacks = Tree(parents), _stacks(trace)
+    forward_of = scatter(backward_links.get_column("event_id"), backward_links.get_column("forward_id"), events.height)
+    name, is_python = pl.col("name"), pl.col("kind") == "python"
+    is_module = is_python & name.str.starts_with(_MODULE)
+    is_frame = is_python & ~is_module & ~name.str.starts_with("<")
+
+    def around(of_name: pl.Expr) -> pl.Series:
+        return tree.nearest(host.each(of_name.cast(pl.UInt8)))
+
+    own = around(is_frame & ~pl.col("library"))
+    nearest = {
+        "module_id": around(is_module),
+        "frame_id": own.zip_with(own.is_not_null(), around(is_frame)),
+        "stack_id": tree.nearest(inverse_index(stacks.get_column("event_id"), events.height).is_not_null()),
+    }
+    backward_ids = tree.nearest(forward_of.is_not_null())
+    forward_ids = forward_of[backward_ids]
+    return Context(
+        events.with_columns(
+            parents.alias("parent_id"),
+            around((pl.col("kind") == "operator") & ~pl.col("marks")).alias("operator_id"),
+            around(pl.col("marks") & ~name.str.contains(_STEP_NAMES)).alias("annotation_id"),
+            tree.outermost(host.each(pl.col("source").is_not_null())).alias("source_id"),
+            _phases(host, tree, parents, trace.host_events.get_column("forward_thread"), forward_of).alias("phase"),
+            *(_of_forward(ids, backward_ids, forward_ids).alias(column) for column, ids in nearest.items()),
+        ),
+        tree,
+        stacks,
+        host,
+    )
+
+
+def parents_of(trace: Trace) -> pl.Series:
+    """Return the enclosing event of every host event; null for none, and for the profiler's own rows."""
+    # An event of duration 0 encloses nothing.
+    length = pl.when(pl.col("kind") != "overhead").then("duration_ns").otherwise(0)
+    end = (pl.col("start_ns") + length).alias("end_ns")
+    return enclosing(trace.host_events.select("thread_id", "start_ns", end), ["thread_id"])
+
+
+def _phases(host: Host, tree: Tree, parents: pl.Series, forward_thread: pl.Series, forward_of: pl.Series) -> pl.Series:
+    """Return the phase of each event: the first of `PHASES` among the event and its ancestors.
+
+    Operators that autograd ran are backward, forward operators whose backward ran later are forward, and threads that
+    only autograd uses are backward even between operators.
+    """
+    threads, is_operator = host.events.get_column("thread_id"), host.events.get_column("kind") == "operator"
+    backward, none = PHASES.index("backward"), len(PHASES)
+    named = pl.when(pl.col("work") == DATA_LOADING).then(pl.lit(DATA_LOADING, pl.Enum(PHASES))).otherwise("phase")
+    of_name = host.each(named.to_physical().cast(pl.UInt8).fill_null(none))
+    ran = (is_operator & (forward_thread > 0)).fill_null(False)
+    ran_back = inverse_index(forward_of.drop_nulls(), threads.len()).is_not_null()
+    of_others = pl.when(ran).then(backward).when(ran_back).then(PHASES.index("forward")).otherwise(none)
+    own = pl.select(pl.min_horizontal(of_name, of_others.cast(pl.UInt8)).alias("phase")).to_series()
+    phases, is_backward = tree.least(own, none), ran | host.each((pl.col("phase") == "backward").fill_null(False))
+    # Ancestors of an event are on its thread, and outermost events have none.
+    shared = threads.filter(is_operator & parents.is_null() & ~is_backward).unique()
+    autograd = threads.filter(is_backward).unique()
+    autograd = autograd.filter(~autograd.is_in(shared.implode()))
+    if autograd.len():
+        phases = phases.zip_with(
+            phases.is_not_null() | ~threads.is_in(autograd.implode()), pl.Series([backward], dtype=pl.UInt32)
+        )
+    return pl.Series(PHASES, dtype=pl.Enum(PHASES))[phases]
+
+
+def _of_forward(ids: pl.Series, backward_ids: pl.Series, forward_ids: pl.Series) -> pl.Series:
+    """Replace the context of backward events by their forward operator's.
+
+    A context that lies within the backward event stays.
+    """
+    if any(column.null_count() == column.len() for column in (ids, forward_ids)):
+        return ids
+    around = ids[forward_ids]
+    outside = around.is_not_null() & ~(ids > backward_ids).fill_null(False)
+    return around.zip_with(outside, ids)
+
+
+def _stacks(trace: Trace) -> pl.DataFrame:
+    """Return event_id, function and module of operators from the call stack texts of PyTorch before 1.13.
+
+    Frames are separated by ``;``, innermost first, with the line of the call.
+    """
+    texts = (
+        trace.operator_inputs.select("event_id", "call_stack", pl.col("module_hierarchy").alias("module"))
+        .filter(pl.col("call_stack").is_not_null() | pl.col("module").is_not_null())
+        .with_columns(pl.col("call_stack", "module").cast(pl.String))
+        .filter(pl.col("call_stack").str.len_bytes().gt(0) | pl.col("module").str.len_bytes().gt(0))
+    )
+    if texts.is_empty():
+        return texts.select("event_id", *(pl.lit(None, pl.Categorical).alias(name) for name in ("function", "module")))
+    frames = (
+        texts.select("call_stack")
+        .drop_nulls()
+        .unique()
+        .with_columns(pl.col("call_stack").str.split(";").alias("name"))
+        .explode("name", empty_as_null=True)
+        .with_columns(pl.lit("python").alias("kind"), pl.col("name").str.strip_chars().replace("", None))
+    )
+    own = pl.col("name").filter(~pl.col("library")).first()
+    functions = (
+        frames.drop_nulls("name")
+        .join(named_code(frames.drop_nulls("name")), on=["kind", "name"], how="left", maintain_order="left")
+        .group_by("call_stack", maintain_order=True)
+        .agg(pl.coalesce(own, pl.col("name").first()).str.replace(_PACKAGES, "").alias("function"))
+    )
+    return texts.join(functions, on="call_stack", how="left", maintain_order="left").select(
+        "event_id",
+        pl.col("function").cast(pl.Categorical),
+        pl.when(pl.col("module").str.len_bytes() > 0).then("module").cast(pl.Categorical).alias("module"),
+    )
+
+
+ANALYSES = (
+    Value("host", host_of),
+    Value("host_parents", parents_of),
+    Value("context", contexts, {"parents": "host_parents"}),
+)

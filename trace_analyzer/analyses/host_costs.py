@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import polars as pl
 
-from trace_analyzer.analyses.context import Context
+from trace_analyzer.analyses.host import Context
 from trace_analyzer.analysis import Analysis
 from trace_analyzer.catalog.event_names import BLOCKING, GUARDS
 from trace_analyzer.frames.intervals import innermost, lookup_at, union, with_covered
@@ -84,7 +84,7 @@ def host_costs(calls: pl.DataFrame, activities: pl.DataFrame, idle: pl.DataFrame
 
     The idle time of a kind sums to that of the cause with the same name, over all devices. For a blocking call it is
     the empty queue after the call, not the wait for a busy device. `PARTS` are listed in addition. ``calls`` come from
-    `gap_segments.runtime_calls`.
+    `causes.runtime_calls`.
     """
     events = context.events
     kinds = _kinds(calls, events)

@@ -38,7 +38,7 @@ def host_pieces(
     """Cut the host's segments among ``stretches``, in any order, and add their cause (`causes.with_cause`).
 
     Causes are synchronization, then named work, then the threads' innermost events; the second frame has thread_id,
-    start_ns, end_ns and event_id of the latter. ``captures`` come from `graph_capture.captures`.
+    start_ns, end_ns and event_id of the latter. ``captures`` come from `links.captures`.
     """
     stretches = stretches.filter(pl.col("cause") == "host")
     work = _host_work_rows(host, calls)

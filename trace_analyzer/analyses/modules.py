@@ -3,7 +3,6 @@
 import polars as pl
 
 from trace_analyzer.analyses.host import Host
-from trace_analyzer.analyses.module_events import with_module_event
 from trace_analyzer.analyses.roofline import sums_of_sums, work_rates, work_sums
 from trace_analyzer.analysis import Analysis, Value
 from trace_analyzer.frames.intervals import innermost, lookup_at
@@ -185,6 +184,15 @@ def _ancestors(calls: pl.DataFrame, frames: pl.DataFrame) -> pl.DataFrame:
         .select("module_event", "module", "is_self")
         .unique(["module_event", "module"], keep="first", maintain_order=True)
     )
+
+
+# Find the module call around a place in the program.
+
+
+def with_module_event(place_table: pl.DataFrame, frames: pl.DataFrame) -> pl.DataFrame:
+    """Add ``module_event``: the innermost module call around each place."""
+    segments = innermost(frames, ["thread_id"], "event_id").rename({"event_id": "module_event"})
+    return lookup_at(place_table, "time_ns", segments, ["thread_id"], ["module_event"])
 
 
 ANALYSES = (

@@ -2,8 +2,7 @@
 
 import polars as pl
 
-from trace_analyzer.analyses.context import Context
-from trace_analyzer.analyses.host import CALLS
+from trace_analyzer.analyses.host import CALLS, Context
 from trace_analyzer.analysis import Analysis
 from trace_analyzer.frames.intervals import union, with_covered
 from trace_analyzer.frames.lookups import inverse_index, scatter
@@ -75,7 +74,7 @@ def operator_table(
     The self time of an event is its duration without its children (of an annotation: it counts as dispatch). Python
     time is the time of frames within the operator, and the time since the thread's previous operator, without calls,
     named work and waiting in between. A launch is short when its device time is less than the time of the call and its
-    share of the operator's dispatch. ``calls`` come from `gap_segments.runtime_calls`.
+    share of the operator's dispatch. ``calls`` come from `causes.runtime_calls`.
     """
     host, events = context.host, context.events
     is_operator = host.each((pl.col("kind") == "operator") & ~pl.col("marks"))

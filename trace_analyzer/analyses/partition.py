@@ -3,9 +3,11 @@
 import polars as pl
 
 from trace_analyzer import metrics
+from trace_analyzer.analyses.host import Context
 from trace_analyzer.analysis import Analysis, Value
-from trace_analyzer.frames.intervals import coalesce, overlap_sums, sort_spans, sweep_sum
-from trace_analyzer.schema import DEVICE, END, PART, START, Table
+from trace_analyzer.frames.intervals import clip, coalesce, overlap_sums, sort_spans, sweep_sum, union, with_covered
+from trace_analyzer.frames.lookups import map_unique, over_group, scatter
+from trace_analyzer.schema import DEVICE, END, I64, OPERATOR, PART, START, STR, U32, Column, Table
 from trace_analyzer.vocabulary import WORK
 
 PARTITION = Table(
@@ -63,7 +65,201 @@ def busy_parts(activities: pl.DataFrame) -> pl.DataFrame:
     return coalesce(parts, ["device"], "part")
 
 
+# Assign every instant of a device's steady steps to one owner: an activity, or idle time with its cause.
+#
+# Owners sum to the length of the steps in integer ns, so that the difference of two recordings is a sum without
+# remainder.
+
+OWNERS = Table(
+    "owners",
+    "Each instant of a device's steady steps with its one owner: an activity, or an interval of `blame`. Without steps: of its window.",
+    (
+        DEVICE,
+        Column("step", I64, "`index` of the step; null where the device has none."),
+        START,
+        END,
+        PART,
+        Column("activity_id", U32, "The activity; null for idle time. One that owns nothing has a row without length."),
+        Column("gap_id", U32, "The gap; null for work."),
+        Column("event_id", U32, "The host event to blame for idle time; null for work."),
+        Column("operator_id", U32, "`event_id` of the innermost operator around the launch, or of the one to blame."),
+        Column(
+            "outer_operator_id",
+            U32,
+            "`event_id` of the outermost operator around the launch; compiled regions are none.",
+        ),
+        OPERATOR,
+        Column("outer_operator", STR, "Name of the outermost operator around the launch; null for idle time."),
+        Column("module", STR, "Path of the nn.Modules without numbers of instances, `Net/Block/Linear`."),
+        Column("python_function", STR, "Of idle time, as in `blame`."),
+        Column("phase", STR, "data-loading, forward, backward or optimizer; null when it is not known."),
+    ),
+)
+
+_DEVICE = ["device"]
+_SPAN = ["device", "start_ns", "end_ns"]
+_INSTANCE = r"_\d+(/|$)"
+"""Instance number that the profiler adds to a module's name; it differs between recordings."""
+_COMPILED = r"CompiledFunction|Torch-Compiled Region|CompiledFxGraph"
+"""Names that `torch.compile` gives to regions, independent of their content (torch/_dynamo, torch/_functorch)."""
+
+
+def owners(activities: pl.DataFrame, blame: pl.DataFrame, steps: pl.DataFrame, context: Context) -> pl.DataFrame:
+    """Return table `owners`.
+
+    Of the activities that run at an instant, the owner has the first bound in the order of the partition, then the
+    earliest start, then the lowest id. An idle instant belongs to its row of ``blame``. Devices without steps are
+    covered from the first activity's start to the last one's end. An activity of the steps without owned time has one
+    row of length 0.
+    """
+    windows = step_windows(activities, steps)
+    pieces = _busy(activities, windows)
+    busy = pieces.hstack(_calls(activities, context)[pieces.get_column("activity_id")])
+    idle = clip(blame.drop("step").rename({"cause": "part"}), windows, _DEVICE)
+    idle = idle.with_columns(map_unique(idle.select("module"), _without_instances()))
+    # Both consist of a few sorted runs; merging them takes a third of the time of sorting.
+    return sort_spans(pl.concat([_conformed(idle), _conformed(busy)]), _DEVICE, shortest_first=True)
+
+
+def step_windows(activities: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
+    """Return device, start_ns, end_ns, step of the steady steps.
+
+    For a device without steady steps, the whole window has step null.
+    """
+    end = (pl.col("start_ns") + pl.col("duration_ns")).max().alias("end_ns")
+    steady = steps.filter(pl.col("steady") & (pl.col("end_ns") > pl.col("start_ns"))).select(
+        *_SPAN, pl.col("index").alias("step")
+    )
+    whole = (
+        activities.group_by("device")
+        .agg(pl.col("start_ns").min(), end)
+        .filter(pl.col("start_ns") < pl.col("end_ns"))
+        .join(steady, on="device", how="anti")
+        .with_columns(pl.lit(None, pl.Int64).alias("step"))
+    )
+    return pl.concat([steady, whole.select(steady.columns)]).sort(_SPAN)
+
+
+def _busy(activities: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
+    """Return device, start_ns, end_ns, step, activity_id, part: the time owned by each activity.
+
+    Each activity has at least one row.
+    """
+    spans = activities.select(
+        *_SPAN[:2],
+        (pl.col("start_ns") + pl.col("duration_ns")).alias("end_ns"),
+        "activity_id",
+        pl.col("bound").cast(pl.String).fill_null("other").alias("part"),
+    )
+    inside = clip(spans, windows, _DEVICE)
+    taken = windows.select(_SPAN).clear()
+    owned = []
+    for part in WORK:
+        mine = inside.filter((pl.col("part") == part) & (pl.col("start_ns") < pl.col("end_ns")))
+        if mine.is_empty():
+            continue
+        owned.append(_subtract(_exclusive(mine), taken, windows))
+        taken = union(pl.concat([taken, mine.select(_SPAN)]), _DEVICE)
+    pieces = pl.concat([inside.clear(), *owned])
+    hidden = inside.unique("activity_id", keep="first", maintain_order=True).join(pieces, on="activity_id", how="anti")
+    return pl.concat([pieces, hidden.with_columns(pl.col("start_ns").alias("end_ns"))])
+
+
+def _exclusive(spans: pl.DataFrame) -> pl.DataFrame:
+    """Cut each span to the time after all earlier spans of its device: [latest earlier end, its end)."""
+    reached = pl.col("end_ns").cum_max().shift(1).over("device")
+    return (
+        spans.sort("device", "start_ns", "activity_id")
+        .with_columns(pl.max_horizontal("start_ns", reached).alias("start_ns"))
+        .filter(pl.col("start_ns") < pl.col("end_ns"))
+    )
+
+
+def _subtract(spans: pl.DataFrame, taken: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
+    """Cut the disjoint intervals ``taken`` out of the spans, which lie in the windows."""
+    if taken.is_empty():
+        return spans
+    bounds = windows.group_by("device").agg(pl.col("start_ns").min(), pl.col("end_ns").max())
+    ends = pl.concat(
+        [
+            bounds.select("device", pl.col("start_ns").alias("end_ns"), pl.col("start_ns").alias("at")),
+            taken.select("device", "end_ns", pl.col("start_ns").alias("at")),
+            bounds.select("device", "end_ns", pl.col("end_ns").alias("at")),
+        ]
+    ).sort("device", "at", "end_ns")
+    free = ends.select(
+        "device", pl.col("end_ns").alias("start_ns"), pl.col("at").shift(-1).over("device").alias("end_ns")
+    ).filter(pl.col("start_ns") < pl.col("end_ns"))
+    return clip(spans, free, _DEVICE).filter(pl.col("start_ns") < pl.col("end_ns")).select(spans.columns)
+
+
+def _calls(activities: pl.DataFrame, context: Context) -> pl.DataFrame:
+    """Return operator_id, outer_operator_id, operator, outer_operator, module and phase of each activity, by row.
+
+    Activities outside operators have the module and the phase of their launch.
+    """
+    around = activities.select(pl.coalesce("operator_id", "launch_id")).to_series()
+    ids = around.drop_nulls().unique()
+    outer = context.outermost_operators(~pl.col("name").str.contains(_COMPILED))[ids]
+    known = pl.DataFrame(
+        {
+            "id": ids,
+            "outer_operator_id": outer,
+            "outer_operator": context.names(outer),
+            "module": context.modules(ids),
+            "phase": context.events.get_column("phase")[ids],
+        }
+    )
+    known = known.with_columns(map_unique(known.select("module"), _without_instances()))
+    rows = pl.DataFrame({"id": around}).join(known, on="id", how="left", maintain_order="left").drop("id")
+    return rows.with_columns(activities.get_column("operator_id"), activities.get_column("operator"))
+
+
+def _without_instances() -> pl.Expr:
+    """Return the path of modules without instance numbers: ``Net/Block/Linear``."""
+    return pl.col("module").str.replace_all(_INSTANCE, "$1")
+
+
+def _conformed(rows: pl.DataFrame) -> pl.DataFrame:
+    """Return the columns of table `owners`; null where the rows lack one."""
+    return rows.select(
+        (pl.col(column.name) if column.name in rows.columns else pl.lit(None)).cast(column.dtype).alias(column.name)
+        for column in OWNERS.columns
+    )
+
+
+# Assign each busy instant of a device to one activity, so that exclusive times sum to its busy time.
+#
+# Durations sum to more where activities overlap: on several streams, or on one stream where a dependent launch starts in
+# the tail of the previous kernel. An instant belongs to the first of the activities in progress by the order of the
+# partition (`partition.WORK`), then by start, then by row. The exclusive times of a bound therefore also sum to that part
+# of the partition.
+
+
+def exclusive_times(activities: pl.DataFrame) -> pl.Series:
+    """Return exclusive_ns: the time assigned to each activity; ``activities`` are in order of activity_id."""
+    spans = activities.select(
+        "activity_id", "device", "start_ns", (pl.col("start_ns") + pl.col("duration_ns")).alias("end_ns"), "bound"
+    )
+    before = spans.clear().select(*_DEVICE, "start_ns", "end_ns")
+    ids, times = [], []
+    for bound in WORK:
+        own = sort_spans(spans.filter(pl.col("bound") == bound), _DEVICE)
+        # The first activity occupies the device until it ends: of a later one, only the time after that remains.
+        reached = over_group(own, "device", pl.col("end_ns").cum_max().shift(1)).alias("reached_ns")
+        since = pl.max_horizontal("start_ns", pl.col("reached_ns").fill_null(pl.col("start_ns")))
+        left = own.with_columns(reached).with_columns(pl.min_horizontal(since, "end_ns").alias("start_ns"))
+        hidden = with_covered(left, before, _DEVICE, "hidden_ns")
+        length = pl.col("end_ns") - pl.col("start_ns") - pl.col("hidden_ns")
+        ids.append(hidden.get_column("activity_id"))
+        times.append(hidden.select(length.alias("exclusive_ns")).to_series())
+        before = union(pl.concat([before, own.select(before.columns)]), _DEVICE)
+    return scatter(pl.concat(ids), pl.concat(times), activities.height).fill_null(0).alias("exclusive_ns")
+
+
 ANALYSES = (
     Value("busy_parts", busy_parts, needs=(metrics.PARTITION,)),
     Analysis(PARTITION, partition, {"busy": "busy_parts", "idle": "idle_causes"}, needs=(metrics.PARTITION,)),
+    Analysis(OWNERS, owners, {"steps": "device_steps"}),
+    Value("exclusive_times", exclusive_times),
 )

@@ -6,12 +6,11 @@ from trace_analyzer.analysis import Declaration
 from trace_analyzer.ingest import tables as ingest
 
 MODULES = (
-    "activities", "links", "idle", "causes", "blame", "host_costs", "partition", "owners", "steps", "serving",
-    "run_ahead", "queue_underruns", "kernel_bounds", "operators", "roofline", "roof_shares", "modules",
-    "communication", "copies", "fusion", "recomputation", "tensor_cores", "backward", "advice_members", "stacks",
+    "activities", "links", "idle", "causes", "blame", "host_costs", "partition", "steps", "serving",
+    "run_ahead", "kernel_bounds", "operators", "roofline", "modules",
+    "communication", "copies", "fusion", "tensor_cores", "backward", "advice_members", "stacks",
     # Modules with shared values.
-    "host", "context", "launch_latency", "gap_segments", "late_host", "recording_pauses", "clocks", "consistency", "cold_start",
-    "profiler_overhead", "graph_capture", "earlier_work", "stream_overlaps", "exclusive_times",
+    "host", "late_host", "consistency", "profiler_overhead", "earlier_work",
 )  # fmt: skip
 """Modules of this package that declare ``ANALYSES``."""
 

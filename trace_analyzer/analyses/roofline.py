@@ -11,7 +11,6 @@ import polars as pl
 
 from trace_analyzer import thresholds
 from trace_analyzer.analyses.kernel_bounds import on_matrix_units
-from trace_analyzer.analyses.roof_shares import is_inefficient
 from trace_analyzer.analysis import Analysis, Value
 from trace_analyzer.catalog.devices import PEAK_NAMES, Device
 from trace_analyzer.frames.intervals import lookup_at, union, with_covered
@@ -19,6 +18,7 @@ from trace_analyzer.frames.lookups import lookup
 from trace_analyzer.schema import (
     ACTIVITY,
     BOOL,
+    BOUND,
     BUCKET,
     COUNT,
     DEVICE,
@@ -37,6 +37,88 @@ from trace_analyzer.schema import (
 )
 from trace_analyzer.sections import DEVICE_LABEL, WHOLE_TRACE, Longest, Section, Shown
 from trace_analyzer.vocabulary import EARLIER_WORK
+
+# Measure how close kernels come to their roof, by bound: a kernel far below its roof is not limited by it.
+#
+# The roof of a kernel is the roofline model's (see `trace_analyzer.analyses.roofline`). A kernel that fills the device,
+# lasts, and stays far below both of its roofs is limited by neither: it is *inefficient*.
+
+BOUNDS = Table(
+    "bounds",
+    "Kernels summed up by what bounds them, with how near they come to their roof.",
+    (
+        DEVICE,
+        BOUND,
+        COUNT,
+        TIME,
+        Column("known_ns", I64, "Durations of those whose roof is known."),
+        Column("roof_ratio", F64, "Time that these would take at their roof, over the time they took."),
+        Column("below_half_ratio", F64, "Share of their time in kernels that reach less than half of their roof."),
+        Column("inefficient_ns", I64, "Durations of kernels that fill the device and stay far below both roofs."),
+    ),
+)
+
+ROOFED = ("compute", "memory")
+"""Bounds with a roof."""
+
+
+def is_inefficient(devices: Mapping[int, Device | None]) -> pl.Expr:
+    """Return whether a kernel fills its device, is long enough, and stays below `thresholds.INEFFICIENT_ROOF_RATIO`.
+
+    Needs the columns of activities and roof_ns. An operator with several kernels shares its minimum bytes among them,
+    though each kernel may process all the data (a radix sort), so of these only matmul kernels are considered. False
+    where the roof is unknown, or may be higher than the record shows.
+    """
+    sms = {code: None if device is None else device.sm_count for code, device in devices.items()}
+    sm_count = pl.col("device").replace_strict(sms, default=None, return_dtype=pl.Int64)
+    fills = (pl.col("blocks") >= sm_count).fill_null(True)
+    alone = pl.col("operator_id").is_null() | (pl.len().over("operator_id") == 1)
+    return (
+        pl.col("bound").is_in(ROOFED)
+        & (pl.col("duration_ns") >= thresholds.SMALL_KERNEL_NS)
+        & fills
+        & (pl.col("work_from") != "at-least")
+        & (alone | (pl.col("group") == "matmul"))
+        & (pl.col("roof_ns") < thresholds.INEFFICIENT_ROOF_RATIO * pl.col("duration_ns"))
+    ).fill_null(False)
+
+
+def bound_table(kernels: pl.DataFrame) -> pl.DataFrame:
+    """Return table `bounds`: kernels (see `roofline.with_roofs`) summed by device and bound, longest first."""
+    return BOUNDS.conform(_summed(kernels, "device"))
+
+
+def window_bounds(kernels: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
+    """Return window, then the columns of table `bounds`, for the kernels that start in each window.
+
+    ``windows`` are disjoint on each device: device, window, start_ns, end_ns.
+    """
+    inside = lookup_at(kernels, "start_ns", windows, ["device"], ["window"]).drop_nulls("window")
+    sums = _summed(inside, "window", "device")
+    return sums.select("window").hstack(BOUNDS.conform(sums))
+
+
+def _summed(kernels: pl.DataFrame, *by: str) -> pl.DataFrame:
+    sums = kernels.group_by(*by, "bound").agg(*_of_roofs()).with_columns(pl.col("bound").cast(pl.String))
+    return sums.sort(*by, "time_ns", "bound", descending=[*[False] * len(by), True, False])
+
+
+def _of_roofs() -> list[pl.Expr]:
+    """Return sums of kernels, and how close those with a known roof come to it; null without any."""
+    # A kernel that moved more than was recorded has an unknown roof.
+    roof = pl.when((pl.col("work_from") != "at-least").fill_null(True)).then("roof_ns")
+    time, known = pl.col("duration_ns"), roof.is_not_null()
+    known_ns = time.filter(known).sum()
+    below = time.filter(roof < thresholds.HALF_ROOF_RATIO * time).sum()
+    return [
+        pl.len().cast(pl.UInt32).alias("count"),
+        time.sum().alias("time_ns"),
+        known_ns.alias("known_ns"),
+        pl.when(known_ns > 0).then(roof.sum() / known_ns).alias("roof_ratio"),
+        pl.when(known_ns > 0).then(below / known_ns).alias("below_half_ratio"),
+        time.filter(pl.col("inefficient").fill_null(False)).sum().alias("inefficient_ns"),
+    ]
+
 
 ROOFS = Table(
     "roofs",
@@ -430,7 +512,70 @@ def memories(devices: Mapping[int, Device | None]) -> pl.DataFrame:
     return pl.DataFrame(rows, schema=schema, orient="row")
 
 
+# Compare shares of FLOP with shares of time by bucket and by group, as the article does.
+
+
+def bucket_work(kernels: pl.DataFrame) -> pl.DataFrame:
+    """Sum kernels (see `roofline.with_roofs`) of one device by bucket, longest first.
+
+    In addition to sums and rates: ``time_ratio`` and ``flop_ratio`` are shares of the total over all buckets (of known
+    FLOP), and ``known_ratio`` is the share of the bucket's time with known FLOP. A rate is null where that is below
+    `thresholds.KNOWN_RATE_RATIO`. Shares of FLOP are null where it is for all matmuls and convolutions together, which
+    have nearly all FLOP.
+    """
+    sums = (
+        kernels.drop_nulls("bucket")
+        .group_by("bucket")
+        .agg(pl.col("group").mode().sort().first(), *work_sums())
+        .sort("time_ns", "bucket", descending=[True, False])
+    )
+    return sums.with_columns(*work_rates(), *_shares()).with_columns(*_well_known())
+
+
+def group_work(kernels: pl.DataFrame) -> pl.DataFrame:
+    """Sum kernels by group, with ``slower_ratio``: the matmul group's FLOP/s divided by the group's.
+
+    This is the article's "normalization achieves 250x less FLOP/s". It is null where too little of either group's time
+    has known FLOP for its rate to represent the group.
+    """
+    sums = (
+        kernels.drop_nulls("group")
+        .group_by("group")
+        .agg(*work_sums())
+        .sort("time_ns", "group", descending=[True, False])
+    )
+    rate = pl.when(pl.col("known_ratio") >= thresholds.KNOWN_RATE_RATIO).then("achieved_flop_per_s")
+    matmul = rate.filter(pl.col("group") == "matmul").first()
+    slower = pl.when(rate > 0).then(matmul / rate)
+    return (
+        sums.with_columns(*work_rates(), *_shares())
+        .with_columns(slower.alias("slower_ratio"))
+        .with_columns(*_well_known())
+    )
+
+
+def _shares() -> list[pl.Expr]:
+    time, flop = pl.col("time_ns"), pl.col("flop")
+    return [
+        pl.when(time.sum() > 0).then(time / time.sum()).otherwise(0.0).alias("time_ratio"),
+        pl.when(flop.sum() > 0).then(flop / flop.sum()).alias("flop_ratio"),
+        pl.when(time > 0).then(pl.col("flop_time_ns") / time).otherwise(0.0).alias("known_ratio"),
+    ]
+
+
+def _well_known() -> list[pl.Expr]:
+    """Return rates and shares of FLOP, null where too little of a group's work is known to represent it."""
+    enough = pl.col("known_ratio") >= thresholds.KNOWN_RATE_RATIO
+    known, time = (pl.col(column).filter(pl.col("group") == "matmul").sum() for column in ("flop_time_ns", "time_ns"))
+    products_known = (time == 0) | (known >= thresholds.KNOWN_RATE_RATIO * time)
+    return [
+        pl.when(enough).then("achieved_flop_per_s").alias("achieved_flop_per_s"),
+        pl.when(products_known).then("flop_ratio").alias("flop_ratio"),
+    ]
+
+
 ANALYSES = (
+    Analysis(BOUNDS, bound_table, {"kernels": "rated"}),
     Analysis(ROOFS, roofs, {"devices": "device_models"}),
     Value("rated", with_roofs, {"roof_table": "roofs", "again": "recomputed"}),
     Analysis(ROOFLINE, roofline_table, {"kernels": "rated"}, placed=(ROOFLINE_SECTION,)),

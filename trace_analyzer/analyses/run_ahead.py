@@ -3,11 +3,13 @@
 import polars as pl
 
 from trace_analyzer import thresholds
+from trace_analyzer.analyses.host import Context
 from trace_analyzer.analysis import Analysis, Value
-from trace_analyzer.frames.intervals import clip, split_by, sweep_sum
+from trace_analyzer.frames.intervals import clip, lookup_at, split_by, sweep_sum, union
 from trace_analyzer.frames.lookups import over_group
 from trace_analyzer.metrics import RUN_AHEAD
-from trace_analyzer.schema import DEVICE, I64, Column, Table
+from trace_analyzer.schema import DEVICE, FUNCTION, I64, LAUNCH, MODULE, NAME, OPERATOR, STR, THREAD, U32, Column, Table
+from trace_analyzer.sections import DEVICE_LABEL, WHOLE_TRACE, Section, Shown
 
 QUEUE = Table(
     "queue",
@@ -116,8 +118,181 @@ def run_ahead_state(
     return "keeping-up"
 
 
+# Find where a device's queue ran empty after the CPU had been ahead, and the host work that caused it.
+
+DRAINS = Table(
+    "drains",
+    "Where the queue ran empty and the device idled, after the CPU had been ahead.",
+    (
+        DEVICE,
+        Column("start_ns", I64, "When the last queued activity had started: nothing was left."),
+        Column("end_ns", I64, "When the next launch had ended."),
+        Column("queued_work_ns", I64, "Most device time that was queued since the queue had been empty before."),
+        Column("idle_ns", I64, "Idle time between start and end."),
+        Column("cause", STR, "The cause that holds most of that idle time."),
+        Column("host_start_ns", I64, "End of the last launch that was queued before ..."),
+        Column("host_end_ns", I64, "... and start of the next one: host time without a queued launch."),
+        LAUNCH,
+        THREAD,
+        Column(
+            "event_id", U32, "What kept the launching thread in between: its longest event, or what is around many."
+        ),
+        NAME,
+        Column("source", STR, "Code that causes it, such as `.item()`; null when no rule names it."),
+        OPERATOR,
+        MODULE,
+        FUNCTION,
+        Column("phase", STR, "Its phase, as in `blame`."),
+    ),
+)
+
+DRAINS_SECTION = Section(
+    "Where the queue ran empty",
+    show=(
+        Shown("start_ns", "empty at", "time", markdown=True),
+        DEVICE_LABEL,
+        Shown("queued_work_ns", "queued before", markdown=True, term="queued_work"),
+        Shown("idle_ns", "idle", markdown=True),
+        Shown("cause", "cause", "part", markdown=True),
+        Shown("by", "drained by", "text", markdown=True, page=False, phrase="drained-by"),
+        Shown("python_function", "in function", "frame"),
+        Shown("name", "event", "name"),
+        Shown("source", "as written", "text"),
+        Shown("operator", "operator", "name"),
+        Shown("phase", "phase", "text"),
+    ),
+    sort=("-idle_ns", "start_ns"),
+    rows=5,
+    key="drains",
+    table="drains",
+    scope=WHOLE_TRACE,
+)
+
+_DEVICE = ["device"]
+
+
+def drains(queue: pl.DataFrame, launches: pl.DataFrame, idle: pl.DataFrame, context: Context) -> pl.DataFrame:
+    """Return table `drains`: times at which a device ran out of queued work and idled, most idle time first.
+
+    The cause is the longest event on the launching thread between the last queued launch and the next one. Where that
+    event takes less than half of this time, the cause is its enclosing event, which contains many short ones.
+    """
+    empty = _with_idle(_empty_times(queue), idle).filter(pl.col("idle_ns") > 0)
+    stretches = _with_stretch(empty, launches, context)
+    ids = _drained_by(stretches, context)
+    attributed = stretches.with_columns(ids.alias("event_id"))
+    return DRAINS.conform(
+        attributed.with_columns(
+            context.names(ids).alias("name"),
+            context.sources(ids).alias("source"),
+            context.names(context.events.get_column("operator_id")[ids]).alias("operator"),
+            context.modules(ids).alias("module"),
+            context.functions(ids).alias("python_function"),
+            context.events.get_column("phase")[ids].alias("phase"),
+        ).sort("device", "idle_ns", "start_ns", descending=[False, True, False])
+    )
+
+
+def _empty_times(queue: pl.DataFrame) -> pl.DataFrame:
+    """Return device, start_ns, end_ns, queued_work_ns: from a queue's last start to its next launch."""
+    emptied = pl.col("depth") == 0
+    return (
+        queue.sort("device", "time_ns")
+        .with_columns(
+            (emptied.cum_sum() - emptied.cast(pl.UInt32)).over("device").alias("run"),
+            pl.col("time_ns").shift(-1).over("device").alias("end_ns"),
+        )
+        .with_columns(pl.col("queued_work_ns").max().over("device", "run"))
+        .filter(
+            emptied & (pl.col("queued_work_ns") >= thresholds.DRAIN_QUEUED_WORK_NS) & pl.col("end_ns").is_not_null()
+        )
+        .select("device", pl.col("time_ns").alias("start_ns"), "end_ns", "queued_work_ns")
+    )
+
+
+def _with_idle(empty: pl.DataFrame, idle: pl.DataFrame) -> pl.DataFrame:
+    """Add the idle time within each interval, and its largest cause."""
+    rows = empty.with_row_index("drain_id")
+    inside = clip(
+        idle.select("device", "start_ns", "end_ns", "cause"),
+        rows.select("device", "start_ns", "end_ns", "drain_id"),
+        _DEVICE,
+    )
+    causes = (
+        inside.group_by("drain_id", "cause")
+        .agg((pl.col("end_ns") - pl.col("start_ns")).sum().alias("cause_ns"))
+        .sort("drain_id", "cause_ns", "cause", descending=[False, True, False])
+        .group_by("drain_id", maintain_order=True)
+        .agg(pl.col("cause").first(), pl.col("cause_ns").sum().alias("idle_ns"))
+    )
+    return rows.join(causes, on="drain_id", how="left", maintain_order="left").with_columns(
+        pl.col("idle_ns").fill_null(0)
+    )
+
+
+def _with_stretch(empty: pl.DataFrame, launches: pl.DataFrame, context: Context) -> pl.DataFrame:
+    """Add the launch that ended each interval, its thread, and the host time before it without a queued launch."""
+    queued = (
+        launches.filter(pl.col("lead_ns") >= 0)
+        .with_columns((pl.col("start_ns") + pl.col("duration_ns")).alias("call_end_ns"))
+        .sort("device", "call_end_ns", "launch_id")
+        .with_columns(pl.col("call_end_ns").shift(1).over("device").alias("host_start_ns"))
+        .select(
+            "device", "call_end_ns", "launch_id", "thread_id", "host_start_ns", pl.col("start_ns").alias("host_end_ns")
+        )
+        .unique(["device", "call_end_ns"], keep="first", maintain_order=True)
+    )
+    return empty.join(
+        queued, left_on=["device", "end_ns"], right_on=["device", "call_end_ns"], how="left", maintain_order="left"
+    ).with_columns(pl.min_horizontal("host_start_ns", "host_end_ns").alias("host_start_ns"))
+
+
+def _drained_by(stretches: pl.DataFrame, context: Context) -> pl.Series:
+    """Return the event that drained each queue: the longest within its host time, or its enclosing event."""
+    parents = context.events.get_column("parent_id")
+    of_annotation = context.host.each(pl.col("kind") == "annotation")[parents]
+    events = context.events.select(
+        "event_id", "thread_id", "start_ns", "end_ns", pl.when(~of_annotation).then(parents).alias("parent_id")
+    )
+    anywhere = pl.lit(0).alias("anywhere")
+    known = stretches.drop_nulls("host_start_ns")
+    around = union(known.select(anywhere, start_ns="host_start_ns", end_ns=pl.col("host_end_ns") + 1), ["anywhere"])
+    near = lookup_at(
+        events.select("start_ns", anywhere), "start_ns", around.with_columns(near=True), ["anywhere"], ["near"]
+    )
+    events = events.filter(near.get_column("near"))
+    parts = [
+        events.join_asof(
+            stretch.select("thread_id", "host_start_ns", "host_end_ns", "drain_id").sort("host_start_ns"),
+            left_on="start_ns",
+            right_on="host_start_ns",
+            by="thread_id",
+            check_sortedness=False,
+        ).filter(pl.col("end_ns") <= pl.col("host_end_ns"))
+        for stretch in known.partition_by("device")
+    ]
+    if not parts:
+        return pl.Series([None] * stretches.height, dtype=pl.UInt32)
+    length = pl.col("end_ns") - pl.col("start_ns")
+    longest = (
+        pl.concat(parts)
+        .group_by("drain_id")
+        .agg(pl.exclude("drain_id").get(length.arg_max()))  # the first of several, as they are in order of event_id
+        .with_columns(
+            pl.when(2 * length >= pl.col("host_end_ns") - pl.col("host_start_ns"))
+            .then("event_id")
+            .otherwise(pl.coalesce("parent_id", "event_id"))
+            .alias("event_id")
+        )
+    )
+    return stretches.join(
+        longest.select("drain_id", "event_id"), on="drain_id", how="left", maintain_order="left"
+    ).get_column("event_id")
+
+
 ANALYSES = (
     Analysis(QUEUE, queue_depths, {"activities": "linked_events"}, needs=(RUN_AHEAD,)),
     Value("queue_statistics", queue_statistics),
     Value("launch_leads", lead_quantiles),
+    Analysis(DRAINS, drains, {"idle": "idle_causes"}, placed=(DRAINS_SECTION,)),
 )

@@ -3,8 +3,7 @@
 import polars as pl
 
 from trace_analyzer.analyses.blame import Attribution
-from trace_analyzer.analyses.context import Context
-from trace_analyzer.analyses.host import Host
+from trace_analyzer.analyses.host import Context, Host
 from trace_analyzer.analysis import Analysis
 from trace_analyzer.catalog.event_names import PROFILER_STEP_NAME
 from trace_analyzer.frames.lookups import scatter, sum_by_group
@@ -77,7 +76,7 @@ def _by_device(rows: pl.DataFrame) -> list[tuple[int, pl.DataFrame]]:
 def _tree(
     view: str, device: int | None, parents: pl.Series, on_stack: pl.Series, texts: pl.Series, ends: pl.DataFrame
 ) -> pl.DataFrame:
-    from trace_analyzer.frames.call_trees import call_tree  # needs NumPy, which a report without a page does not import
+    from trace_analyzer.frames.arrays import call_tree  # needs NumPy, which a report without a page does not import
 
     nodes = call_tree(parents, on_stack, texts, ends, ends.get_column("tip") if "tip" in ends.columns else None)
     return nodes.rename({"text": "frame"}).with_columns(

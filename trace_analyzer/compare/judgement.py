@@ -11,7 +11,7 @@ import polars as pl
 
 from trace_analyzer.compare.profiles import Profile, Promise
 from trace_analyzer.compare.statistics import FLOOR_RATIO
-from trace_analyzer.frames.combinations import Codes, codes_of, combined, sums_by
+from trace_analyzer.frames.arrays import Codes, codes_of, combined, sums_by
 
 SAME_WORK_RATIO = 0.5
 """Least share of each side's kernel time in calls of equal shapes for the same work: different programs reach at

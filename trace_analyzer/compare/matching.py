@@ -7,7 +7,7 @@ import numpy as np
 import polars as pl
 
 from trace_analyzer.compare.profiles import Profile
-from trace_analyzer.frames.combinations import Codes, codes_of, combined, first_of_each, greatest_by, sums_by
+from trace_analyzer.frames.arrays import Codes, codes_of, combined, first_of_each, greatest_by, sums_by
 from trace_analyzer.frames.lookups import factorize, map_unique
 
 LEVELS = (

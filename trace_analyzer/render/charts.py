@@ -13,8 +13,7 @@ import numpy.typing as npt
 import polars as pl
 
 from trace_analyzer import units
-from trace_analyzer.analyses.distributions import highest_per_bin, logarithmic_histogram
-from trace_analyzer.analyses.places import named_events
+from trace_analyzer.analyses.chart_data import highest_per_bin, logarithmic_histogram, named_events
 from trace_analyzer.analyses.roofline import types_by_peak
 from trace_analyzer.catalog.line_labels import line_label
 from trace_analyzer.charts import SIGNS, Axis, Boxes, Chart, Labels, LineMark, Points

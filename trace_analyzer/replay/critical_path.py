@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from trace_analyzer.analyses.context import Context
+from trace_analyzer.analyses.host import Context
 from trace_analyzer.analysis import Analysis, Value
 from trace_analyzer.replay.estimates import DeviceReplay, Estimates
 from trace_analyzer.replay.graph import CALL, EDGES, OF_ACTIVITIES, RETURN, THREAD

@@ -14,7 +14,7 @@ from typing import Any
 import polars as pl
 
 from trace_analyzer import units
-from trace_analyzer.analyses.places import named_events
+from trace_analyzer.analyses.chart_data import named_events
 from trace_analyzer.catalog.line_labels import line_label
 from trace_analyzer.render.declared import DeclaredSection, LaidColumn, dataclass_rows, laid_column, section_rows
 from trace_analyzer.render.html.tracks import device_labels

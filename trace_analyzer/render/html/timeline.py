@@ -14,7 +14,7 @@ import numpy.typing as npt
 import polars as pl
 
 from trace_analyzer import units
-from trace_analyzer.frames.distinct import distinct_rows
+from trace_analyzer.frames.arrays import distinct_rows
 from trace_analyzer.render.html import codec
 from trace_analyzer.render.html.tracks import (
     IS_MODULE,

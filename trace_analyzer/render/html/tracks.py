@@ -10,8 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from trace_analyzer.analyses.frame_packages import frame_packages, frames_by_package
-from trace_analyzer.analyses.thread_order import titled_threads
+from trace_analyzer.analyses.chart_data import frame_packages, frames_by_package, titled_threads
 from trace_analyzer.report import Report
 
 COLOURED = 7

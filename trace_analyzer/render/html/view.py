@@ -10,7 +10,7 @@ from pathlib import PurePath
 import polars as pl
 
 from trace_analyzer import units
-from trace_analyzer.analyses.places import longest_intervals
+from trace_analyzer.analyses.chart_data import longest_intervals
 from trace_analyzer.field_types import DeviceIndex, field_docs
 from trace_analyzer.registry import SECTIONS
 from trace_analyzer.render.declared import dataclass_rows, declared_sections
