@@ -16,8 +16,8 @@ from trace_analyzer.compare.profiles import profile_of
 from trace_analyzer.compare.sides import baseline_json, read_baseline
 from trace_analyzer.errors import InputError
 from trace_analyzer.pipeline import analyze
+from trace_analyzer.render.exports import write_perfetto
 from trace_analyzer.render.html.timeline import payload, timeline_columns
-from trace_analyzer.render.perfetto import write_perfetto
 from trace_analyzer.replay.whatif import whatif
 from trace_analyzer.report import Report
 from trace_analyzer.report_schema import json_schema

@@ -21,6 +21,7 @@ from trace_analyzer import files
 from trace_analyzer.analyses.activities import ACTIVITIES
 from trace_analyzer.ingest.tables import DEVICES
 from trace_analyzer.render import html
+from trace_analyzer.render.charts import palette, palette_css
 from trace_analyzer.render.html import codec
 from trace_analyzer.render.html.bokeh_models import document
 from trace_analyzer.render.html.cells import KINDS
@@ -29,7 +30,6 @@ from trace_analyzer.render.html.timeline import TimelineColumns, timeline_column
 from trace_analyzer.render.html.tracks import first_fit, in_rows
 from trace_analyzer.render.html.view import shares
 from trace_analyzer.render.names import short_name
-from trace_analyzer.render.palette import palette, palette_css
 from trace_analyzer.render.phrasing import evidence_value
 from trace_analyzer.report import Evidence, Report
 from trace_analyzer.vocabulary import PARTS, REGIMES

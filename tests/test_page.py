@@ -21,7 +21,7 @@ from trace_analyzer.analyses.roofline import ROOFLINE, ROOFS
 from trace_analyzer.charts import Axis, Boxes, Chart, Flame, Labels, Points
 from trace_analyzer.pipeline import analyze
 from trace_analyzer.render import html
-from trace_analyzer.render.charts import CHARTS
+from trace_analyzer.render.charts import CHARTS, Theme, palette
 from trace_analyzer.render.html.cells import (
     KINDS,
     MOST_ROWS,
@@ -47,7 +47,6 @@ from trace_analyzer.render.html.shell import (
 from trace_analyzer.render.html.view import View, view
 from trace_analyzer.render.markdown import to_markdown
 from trace_analyzer.render.names import distinct_labels
-from trace_analyzer.render.palette import Theme, palette
 from trace_analyzer.report import Debiased, Report, StepReport
 from trace_analyzer.report.summaries import SetAside, longest_and_rest, step_totals
 from trace_analyzer.run_metadata import RunMetadata

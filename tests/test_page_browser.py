@@ -13,8 +13,8 @@ from report_factory import cpu_report, empty_report, gpu_report, hostile_report
 from test_html_browser import CHROMIUM, DRIVER, Browser, browser, started  # noqa: F401  (fixtures)
 from test_timeline_browser import sample
 
+from trace_analyzer.render.charts import palette
 from trace_analyzer.render.html import write_html
-from trace_analyzer.render.palette import palette
 from trace_analyzer.report import Report
 
 pytestmark = [

@@ -14,7 +14,7 @@ from compare_sides import Program
 
 from trace_analyzer.cli import main
 from trace_analyzer.pipeline import analyze
-from trace_analyzer.render.perfetto import _with_added, events, write_perfetto
+from trace_analyzer.render.exports import _with_added, events, write_perfetto
 
 SAMPLES = sorted((Path(__file__).parents[1] / "sample_traces").glob("synthetic_*.json.gz"))
 SAMPLE = Path(__file__).parents[1] / "sample_traces" / "synthetic_overhead_data-loading.json.gz"

@@ -13,9 +13,9 @@ from trace_analyzer import units, vocabulary
 from trace_analyzer.graph import LazyTables
 from trace_analyzer.notes import Note
 from trace_analyzer.render import layout, phrasing
-from trace_analyzer.render.advice_phrasing import code_line, first_place
 from trace_analyzer.render.markdown import to_markdown
 from trace_analyzer.render.names import kernel_label
+from trace_analyzer.render.row_phrases import code_line, first_place
 from trace_analyzer.render.terminal import summary
 from trace_analyzer.report import Advice, worth
 from trace_analyzer.report.device_report import GroupTime

@@ -1,6 +1,6 @@
 """Declare charts as data: marks on two axes. Pages draw them with Bokeh, notebooks with HoloViews.
 
-A colour is the name of a CSS variable of the pages without its dashes (`trace_analyzer.render.palette`). All texts are
+A colour is the name of a CSS variable of the pages without its dashes (`trace_analyzer.render.charts`). All texts are
 shown as they are, never as markup.
 """
 

@@ -38,7 +38,7 @@ def export(trace: str, perfetto: str, before: str | None, force: bool, **reading
     path = Path(perfetto)
     check_new(path, trace, "--perfetto", force)
     tuning.limit_threads(*(one for one in (trace, before) if one is not None))
-    from trace_analyzer.render.perfetto import write_perfetto
+    from trace_analyzer.render.exports import write_perfetto
 
     with Progress() as progress:
         report = read_report(trace, reading, progress)

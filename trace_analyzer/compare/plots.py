@@ -16,7 +16,7 @@ from trace_analyzer.compare import figures
 from trace_analyzer.compare.comparison import Bar, Comparison
 from trace_analyzer.compare.phrasing import CHANCE, scale_of, scaled, signed
 from trace_analyzer.compare.scaling import Scaling
-from trace_analyzer.render.palette import palette
+from trace_analyzer.render.charts import palette
 from trace_analyzer.units import shorten, visible
 
 _NARROWEST, _WIDEST = 340, 640

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from trace_analyzer import units
 from trace_analyzer.explain import ids
 from trace_analyzer.render import phrasing
-from trace_analyzer.render.advice_phrasing import code_line, first_place, saves_at_most
 from trace_analyzer.render.names import kernel_label
+from trace_analyzer.render.row_phrases import code_line, first_place, saves_at_most
 from trace_analyzer.report import Report
 from trace_analyzer.report.summaries import part_totals, shares_of, step_totals
 from trace_analyzer.vocabulary import label

@@ -12,10 +12,10 @@ from trace_analyzer.ranks import map_rows
 from trace_analyzer.ranks.files import SUFFIX, is_remote, stem
 from trace_analyzer.ranks.job import JobReport, Rank
 from trace_analyzer.ranks.text import doubt_lines, figure_lines, runs
+from trace_analyzer.render.charts import palette_css
 from trace_analyzer.render.html import GENERATOR, codec
 from trace_analyzer.render.html.page import environment, scoped
 from trace_analyzer.render.html.shell import asset
-from trace_analyzer.render.palette import palette_css
 from trace_analyzer.units import count, counted
 from trace_analyzer.vocabulary import REGIMES
 

@@ -1,12 +1,16 @@
-"""Describe the summary plots of a report, each from one or two of its tables.
+"""Describe the summary plots of a report, each from one or two of its tables, and the colours of everything drawn.
 
 Points and boxes have their place in the trace, ``start_ns`` and ``end_ns`` (-1: none), so that a tap on the page can lead
-there.
+there. The style sheet with the colours is `assets/palette.css` with the vocabulary's colours.
 """
 
+import re
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from importlib.resources import files
 from itertools import cycle
 from math import ceil, floor, log10
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +23,45 @@ from trace_analyzer.catalog.line_labels import line_label
 from trace_analyzer.charts import SIGNS, Axis, Boxes, Chart, Labels, LineMark, Points
 from trace_analyzer.render.phrasing import judged_device
 from trace_analyzer.report import Report
-from trace_analyzer.vocabulary import GROUPS, REGIMES
+from trace_analyzer.vocabulary import ACTIVITIES, GROUPS, PARTS, REGIMES, Colour
+
+Theme = Literal["light", "dark"]
+
+_COLOUR = re.compile(r"--([\w-]+):\s*(#[0-9a-f]{6});")
+_DARK = '[data-theme="dark"]'
+
+
+@cache
+def palette_css() -> str:
+    """Return the style sheet with the colours, where the vocabulary's replace the placeholders."""
+    style = (files("trace_analyzer.render.html") / "assets" / "palette.css").read_text(encoding="utf-8")
+    colours = _vocabulary_colours()
+    light = " ".join(f"--{name}: {colour.light};" for name, colour in colours.items())
+    dark = " ".join(f"--{name}: {colour.dark};" for name, colour in colours.items() if colour.dark)
+    regimes = "\n".join(
+        f".r-{regime.key}, .step.aside-step.r-{regime.key} {{ --c: var(--p-{regime.part}); }}"
+        for regime in REGIMES.values()
+    )
+    return (
+        style.replace("/* light vocabulary */", light)
+        .replace("/* dark vocabulary */", dark)
+        .replace("/* regimes */", regimes)
+    )
+
+
+@cache
+def palette(theme: Theme = "light") -> Mapping[str, str]:
+    """Return colours as ``#rrggbb`` by their CSS variable without dashes; dark colours override light ones."""
+    light, _, dark = palette_css().partition(_DARK)
+    return dict(_COLOUR.findall(light if theme == "light" else light + dark))
+
+
+def _vocabulary_colours() -> dict[str, Colour]:
+    """Map CSS variables to colours: ``p-`` for parts of a window, ``k-`` for kinds of activities."""
+    return {f"p-{part.key}": part.colour for part in PARTS.values()} | {
+        f"k-{group.key}": group.colour for group in (*GROUPS.values(), *ACTIVITIES.values())
+    }
+
 
 BINS_PER_DECADE = 6
 MOST_POINTS = 2000

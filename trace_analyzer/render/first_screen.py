@@ -1,4 +1,4 @@
-"""Lay out the first screen: the verdict, where the time went, and what to change.
+"""Lay out the first screen: the verdict, where the time went, and what to change; and a glance of a few lines.
 
 Important texts are never cut, but wrapped. `trace_analyzer.render.terminal` writes the rest of the report with
 ``verbose``.
@@ -10,7 +10,6 @@ from pathlib import PurePath
 
 from trace_analyzer import units
 from trace_analyzer.render import phrasing
-from trace_analyzer.render.advice_phrasing import code_line, first_place
 from trace_analyzer.render.layout import (
     MOST_LINES,
     Line,
@@ -24,6 +23,7 @@ from trace_analyzer.render.layout import (
     side_by_side,
     unbroken,
 )
+from trace_analyzer.render.row_phrases import code_line, first_place
 from trace_analyzer.report import Advice, Report, Verdict
 from trace_analyzer.report.summaries import PartShare, longest_and_rest, part_totals, shares_of
 from trace_analyzer.report.worth import is_idle_worth_naming, saved_ratio
@@ -237,3 +237,25 @@ def record_lines(report: Report, width: int) -> list[Line]:
         return []
     lines: list[Line] = [[("What to record instead", "title")]]
     return lines + [line for tip in tips for line in hanging([("  - ", "")], tip, width, MOST_LINES)]
+
+
+_GLANCE_CELLS = 160
+_GLANCE_ADVICE = 2
+
+
+def glance(report: Report) -> str:
+    """Return five lines: the file, the verdict, its reason, the best advice, and how to continue."""
+    verdict = report.verdict
+    name = PurePath(report.trace.path).name or report.trace.path
+    sure = f" ({verdict.confidence} confidence)" if verdict.regime else ""
+    advice = "; ".join(
+        f"{item.title} (at most {units.duration(item.saves_ns_at_most)})" for item in report.advice[:_GLANCE_ADVICE]
+    )
+    lines = (
+        f"<Report of {name}>",
+        phrasing.verdict_label(verdict) + sure,
+        phrasing.sentences(phrasing.headline(verdict))[0],
+        f"Advice: {advice or 'none'}",
+        "print(report) for the summary; .advice, .explain(id), .tables, .plots, .to_html(path)",
+    )
+    return "\n  ".join(units.shorten(units.visible(line), _GLANCE_CELLS) for line in lines)

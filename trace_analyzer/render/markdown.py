@@ -10,7 +10,6 @@ from trace_analyzer.analyses.operators import launch_counts
 from trace_analyzer.catalog.kernels import article
 from trace_analyzer.registry import SECTIONS
 from trace_analyzer.render import phrasing
-from trace_analyzer.render.advice_phrasing import saves_at_most
 from trace_analyzer.render.declared import (
     DeclaredSection,
     LaidColumn,
@@ -20,6 +19,7 @@ from trace_analyzer.render.declared import (
     table_section,
 )
 from trace_analyzer.render.names import kernel_label
+from trace_analyzer.render.row_phrases import saves_at_most
 from trace_analyzer.report import Advice, Report, worth
 from trace_analyzer.report.code_report import BLAME_SECTION
 from trace_analyzer.report.device_report import GROUPS_SECTION

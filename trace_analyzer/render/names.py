@@ -157,7 +157,7 @@ _PYTHON_FRAME = re.compile(r".*\.py\(\d+\): (.+)")
 _CONTINUED = re.compile(r"\)[\w#]")
 _SYMBOL = re.compile(r"void .*|\w+\(.*|.*::.*<.*", re.DOTALL)
 _INNERMOST_BRACKETS = re.compile(r"<[^<>]*>|\([^()]*\)")
-_WRAPPER = re.compile(r"[Kk]ernel\d?|\w*elementwise_kernel\w*|reduce_kernel")
+_ELEMENTWISE = re.compile(r"[Kk]ernel\d?|\w*elementwise_kernel\w*|reduce_kernel")
 _WRAPPED = re.compile(
     r"\b(?:cutlass_\w+|(?!(?:Binary|AUnary|BUnary)Functor\b)\w*[Ff]unctor\w*|\w+_kernel_cuda\b|\w+Ops\b|(?!gpu_)\w+_kernel\b)"
 )
@@ -182,7 +182,7 @@ def short_name(name: str) -> str:
     if (label := cutlass_label(name)) is not None:
         return label
     bare = _without_brackets(name).split(" ")[-1].rsplit("::", 1)[-1]
-    wrapped = _WRAPPED.search(name, name.find("<")) if _WRAPPER.fullmatch(bare) and "<" in name else None
+    wrapped = _WRAPPED.search(name, name.find("<")) if _ELEMENTWISE.fullmatch(bare) and "<" in name else None
     if wrapped is None:
         return bare or name
     return wrapped[0] if wrapped[0].startswith("cutlass_") else f"{bare} · {wrapped[0]}"

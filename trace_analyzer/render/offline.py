@@ -6,9 +6,9 @@ from typing import Any
 
 from markupsafe import Markup
 
+from trace_analyzer.render.charts import palette_css
 from trace_analyzer.render.html.bokeh_models import bokeh_library
 from trace_analyzer.render.html.shell import asset
-from trace_analyzer.render.palette import palette_css
 from trace_analyzer.units import visible
 from trace_analyzer.version import tool_version
 

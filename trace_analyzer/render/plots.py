@@ -15,8 +15,7 @@ import numpy as np
 from bokeh.models import FixedTicker, PlainText
 
 from trace_analyzer.charts import Axis, Boxes, Chart, Labels, LineMark, Mark, Points, Strokes
-from trace_analyzer.render.charts import CHARTS
-from trace_analyzer.render.palette import palette
+from trace_analyzer.render.charts import CHARTS, palette
 from trace_analyzer.report import Report
 
 

@@ -7,7 +7,6 @@ from typing import Any
 from trace_analyzer import units
 from trace_analyzer.registry import SECTIONS
 from trace_analyzer.render import phrasing
-from trace_analyzer.render.advice_phrasing import saves_at_most
 from trace_analyzer.render.declared import (
     DeclaredSection,
     LaidColumn,
@@ -29,6 +28,7 @@ from trace_analyzer.render.first_screen import (
 )
 from trace_analyzer.render.layout import MOST_LINES, Line, cells, column_widths, columns, hanging, line_text, table_row
 from trace_analyzer.render.names import distinct_labels
+from trace_analyzer.render.row_phrases import saves_at_most
 from trace_analyzer.report import Advice, DeviceReport, Evidence, Report, Verdict, worth
 from trace_analyzer.report.code_report import BLAME_SECTION
 from trace_analyzer.report.device_report import GROUPS_SECTION

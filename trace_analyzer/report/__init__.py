@@ -151,7 +151,7 @@ class Report(Result):
     declared: tuple[DeclaredRows, ...] = ()
 
     def __repr__(self) -> str:
-        from trace_analyzer.render.glance import glance
+        from trace_analyzer.render.first_screen import glance
 
         return glance(self)
 
@@ -179,7 +179,7 @@ class Report(Result):
 
     def document(self) -> dict[str, Any]:
         """Return the content of `to_json` in JSON's own types; ``analyze --json-schema`` prints its schema."""
-        from trace_analyzer.render.json import document
+        from trace_analyzer.render.exports import document
 
         return document(self)
 
@@ -218,7 +218,7 @@ class Report(Result):
         The folder is created if necessary, and existing files of these names are replaced: all of them, or none where
         one cannot be written. Raises ``ValueError`` for an unknown format and ``OSError``.
         """
-        from trace_analyzer.render.table_files import write_tables
+        from trace_analyzer.render.exports import write_tables
 
         return write_tables(self, Path(folder), form)
 

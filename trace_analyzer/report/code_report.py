@@ -135,12 +135,12 @@ class Advice:
 
     def __repr__(self) -> str:
         """Return the advice in one line: its id, the change, and the saving."""
-        from trace_analyzer.render.advice_phrasing import brief
+        from trace_analyzer.render.row_phrases import brief
 
         return f"<Advice {brief(self)}>"
 
     def __str__(self) -> str:
         """Return the change, the saving, the place, and the code."""
-        from trace_analyzer.render.advice_phrasing import card
+        from trace_analyzer.render.row_phrases import card
 
         return card(self)

@@ -1,7 +1,8 @@
-"""Add the analysis's results to the original trace, as tracks for Perfetto and chrome://tracing.
+"""Write a report as JSON's document, as files of tables, and as tracks in the original trace.
 
-The original bytes do not change: new events are inserted before the first one. Format: Trace Event Format,
-https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU.
+The JSON document is the contract for scripts and CI; `trace_analyzer.report_schema` describes it. Tracks are for Perfetto
+and chrome://tracing: the original bytes do not change, new events are inserted before the first one. Format: Trace Event
+Format, https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU.
 """
 
 import gzip
@@ -10,14 +11,74 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
 import polars as pl
 
 from trace_analyzer.errors import NotATrace
 from trace_analyzer.files import Outputs
 from trace_analyzer.ingest.source import DEFAULT_MAX_BYTES, content_of
-from trace_analyzer.report import Report
+from trace_analyzer.report import DeclaredRows, Report
+from trace_analyzer.results import document_fields, plain
+from trace_analyzer.schema import Table
+
+
+def document(report: Report) -> dict[str, Any]:
+    """Return the report without its tables, in JSON's own types, with the rows of declared analyses at their places."""
+    fields = {name: plain(getattr(report, name)) for name in document_fields(Report) if name != "declared"}
+    for declared in report.declared:
+        _insert(fields, declared)
+    return fields
+
+
+def _insert(document: dict[str, Any], declared: DeclaredRows) -> None:
+    """Put the rows of a declared analysis at its place: in the document, or in the devices that they belong to."""
+    if declared.json is None:
+        return
+    of_devices, name = declared.json.startswith("devices[]."), declared.json.removeprefix("devices[].")
+    if not of_devices:
+        document[name] = [plain(_object(declared.table, row)) for row in declared.rows]
+        return
+    for device in document["devices"]:
+        objects = (_object(declared.table, row) for row in declared.rows if row["device"] == device["index"])
+        device[name] = [plain({key: value for key, value in made.items() if key != "device"}) for made in objects]
+
+
+def _object(table: Table, row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a row as an object; columns with a `Member` are nested in its object."""
+    made: dict[str, Any] = {}
+    for column in table.columns:
+        if column.member is None:
+            made[column.name] = row[column.name]
+        else:
+            made.setdefault(column.member.object, {})[column.member.key] = row[column.name]
+    return made
+
+
+Format = Literal["parquet", "csv"]
+FORMATS: tuple[str, ...] = get_args(Format)
+
+
+def write_tables(report: Report, folder: Path, form: Format = "parquet") -> tuple[Path, ...]:
+    """Write every table of the report into ``folder``, which is created if needed, and return the files.
+
+    They appear together when all of them are written, or none does. Existing files of these names are replaced, others
+    stay. Raises ``ValueError`` for an unknown format and ``OSError`` when a file cannot be written.
+    """
+    if form not in FORMATS:
+        raise ValueError(f"unknown format {form!r}: choose from {', '.join(FORMATS)}")
+    paths = []
+    with Outputs() as outputs:
+        outputs.make_folder(folder)
+        for name, table in report.tables.items():
+            paths.append(folder / f"{name}.{form}")
+            with outputs.open(paths[-1]) as file:
+                if form == "csv":
+                    table.write_csv(file)
+                else:
+                    table.write_parquet(file)
+    return tuple(paths)
+
 
 Event = Mapping[str, Any]
 
