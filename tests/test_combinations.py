@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tiers import examples
 
-from trace_analyzer.frames.arrays import codes_of, combined, first_of_each, greatest_by, sums_by
+from trace_analyzer.frames.arrays import codes_of, combined, first_of_each, sums_by
 
 ROWS = st.lists(st.tuples(st.integers(0, 4), st.integers(0, 2**40), st.integers(0, 2**40)), max_size=30)
 
@@ -28,7 +28,6 @@ def test_figures_by_code(rows: list[tuple[int, int]]) -> None:
     codes, values = (np.array([row[i] for row in rows], np.int64) for i in (0, 1))
     groups = [[value for code, value in rows if code == wanted] for wanted in range(6)]
     assert sums_by(codes, values, 6).tolist() == [sum(group) for group in groups]
-    assert greatest_by(codes, values, 6).tolist() == [max(group, default=0) for group in groups]
     firsts = [[code for code, _ in rows].index(code) for code in sorted({code for code, _ in rows})]
     assert first_of_each(codes).tolist() == firsts
 

@@ -36,7 +36,7 @@ class MatchedRatio:
     """Hold the share of kernel time that was matched, from 0 to 1: the lower of the two sides' shares."""
 
     call: Annotated[float, "Call by call: equal phase, module, operator and shapes."]
-    outer: Annotated[float, "By outer operator, or finer."]
+    outer: Annotated[float, "By operator, or finer."]
     module: Annotated[float, "By module, or finer."]
     bucket: Annotated[float, "By bucket, or finer: matched at all."]
 

@@ -7,20 +7,17 @@ import numpy as np
 import polars as pl
 
 from trace_analyzer.compare.profiles import Profile
-from trace_analyzer.frames.arrays import Codes, codes_of, combined, first_of_each, greatest_by, sums_by
-from trace_analyzer.frames.lookups import factorize, map_unique
+from trace_analyzer.frames.arrays import Codes, codes_of, combined, first_of_each, sums_by
+from trace_analyzer.frames.lookups import factorize
 
 LEVELS = (
     "cause",
     "call",
     "operator",
-    "outer",
     "replay",
-    "innermost",
     "attention",
     "module",
     "anywhere",
-    "kernel",
     "phase-bucket",
     "bucket",
     "group",
@@ -30,16 +27,15 @@ LEVELS = (
 """The levels in order; idle time is matched by its cause, and unmatched work is removed or new."""
 MATCHED = {
     "call": ("call", "replay"),
-    "outer": ("call", "operator", "outer", "replay", "innermost"),
-    "module": ("call", "operator", "outer", "replay", "innermost", "attention", "module"),
-    "bucket": LEVELS[1:13],
+    "outer": ("call", "operator", "replay"),
+    "module": ("call", "operator", "replay", "attention", "module"),
+    "bucket": LEVELS[1:10],
 }
 """The levels whose kernel time each matched share of the report includes: its own and all finer ones."""
-COUNTED = ("cause", "call", "operator", "outer", "replay", "innermost", "anywhere", "kernel", "removed", "new")
+COUNTED = ("cause", "call", "operator", "replay", "anywhere", "removed", "new")
 """Levels with counts of gaps, calls or kernels. At the others, all time counts as replaced."""
 _DEEPEST = 12
-_TEXTS = ("phase", "module", "operator", "outer_operator", "shapes", "outer_shapes", "kernel", "category", "group")
-_COMPILED = r"CompiledFunction|Torch-Compiled Region|CompiledFxGraph"
+_TEXTS = ("phase", "module", "operator", "outer_operator", "shapes", "kernel", "category", "group")
 _WRAPPERS = ("OptimizedModule", "DistributedDataParallel", "FullyShardedDataParallel", "DataParallel")
 """Modules that wrap a model: torch.compile and data parallelism add them."""
 _SCORES = ("matmul", "bmm", "softmax", "attention", "pointwise", "copy_cast")
@@ -93,11 +89,9 @@ def _rows(before: Profile, after: Profile) -> pl.DataFrame:
         pl.col("module").str.split("/").alias("path"),
         pl.col("module").str.extract("([^/]+)$").cast(pl.Categorical).alias("innermost"),
     )
-    is_compiled = pl.col("outer_operator").str.contains(_COMPILED).fill_null(True).alias("is_compiled")
     return (
         every.drop("module")
         .hstack(modules[numbers])
-        .hstack(map_unique(every.select("outer_operator"), is_compiled))
         .with_columns(
             pl.col(*_TEXTS).cast(pl.Categorical),
             (pl.col("operator").is_not_null() & pl.col("outer_operator").is_null() & pl.col("phase").is_null()).alias(
@@ -138,12 +132,10 @@ def _levels(rows: pl.DataFrame, before: Profile, after: Profile) -> list[_Level]
         _Level("call", ["phase", "module", "operator", "shapes"], "calls", operator),
         _Level("call", ["phase", "module", "kernel", "grid"], "count", ~operator & pl.col("kernel").is_not_null()),
         _Level("operator", ["phase", "module", "operator"], "calls", operator),
-        _Level("outer", ["phase", "module", "outer_operator"], "outer_calls", work & ~pl.col("is_compiled")),
     ]
     if rows.filter(work).get_column("is_replayed").any():
         # Kernels replayed by a graph have operator and innermost module from the trace of --capture, or from their own.
         levels.append(_Level("replay", ["innermost", "operator", "kernel", "grid"], "count", operator))
-        levels.append(_Level("innermost", ["innermost", "operator"], "count", operator & module))
     attention = _attention(before, after)
     if attention is not None:
         levels.append(_Level("attention", [], None, work & attention))
@@ -153,7 +145,6 @@ def _levels(rows: pl.DataFrame, before: Profile, after: Profile) -> list[_Level]
     return [
         *levels,
         _Level("anywhere", ["operator"], "calls", operator),
-        _Level("kernel", ["kernel"], "count", pl.col("kernel").is_not_null()),
         _Level("phase-bucket", ["phase", "category"], None, pl.col("phase").is_not_null()),
         _Level("bucket", ["category"], None, work),
         _Level("group", ["group"], None, work),
@@ -192,9 +183,7 @@ class _Cascade:
         self._side = rows.get_column("side").to_numpy()
         conditions = rows.select(level.where.fill_null(False).alias(str(n)) for n, level in enumerate(levels))
         self._may = [column.to_numpy() for column in conditions]
-        self._counts = {
-            name: rows.get_column(name).fill_null(0).to_numpy() for name in ("count", "calls", "outer_calls")
-        }
+        self._counts = {name: rows.get_column(name).fill_null(0).to_numpy() for name in ("count", "calls")}
         self._codes: dict[str, Codes] = {}
         modules, firsts = factorize(rows.get_column("module"))
         self._module, self._paths = modules.to_numpy(), rows.get_column("path")[firsts]
@@ -239,11 +228,6 @@ class _Cascade:
     def _counted(self, counts: str, places: Codes, groups: Codes) -> Codes:
         """Return the level's count in each group (a match's side), by row."""
         numbers, count = self._counts[counts][places], int(groups.max()) + 1
-        if counts == "outer_calls":
-            # One call of an outermost operator may launch in several inner operators: it is counted once.
-            shaped = combined([groups, self._code("outer_shapes")[places]])
-            each = first_of_each(shaped)
-            return sums_by(groups[each], greatest_by(shaped, numbers, len(each)), count)[groups]
         if counts == "calls":
             each = first_of_each(combined([groups, self._code("call")[places]]))
             return sums_by(groups[each], numbers[each], count)[groups]

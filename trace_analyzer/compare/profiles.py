@@ -109,11 +109,10 @@ CALLS: Mapping[str, pl.DataType] = {
     "shapes": pl.String(),
     "outer_shapes": pl.String(),
     "count": pl.Int64(),
-    "outer_count": pl.Int64(),
     "flop": pl.Float64(),
     "first": pl.UInt32(),
 }
-"""Calls of operators that launched work; ``count`` equal calls per row, within ``outer_count`` outermost operators;
+"""Calls of operators that launched work; ``count`` equal calls per row;
 ``first`` is the number of the first of them in order of time."""
 DEVICE_SEPARATOR = " and "
 """Separator of device names where the recordings of one side ran on several kinds of device."""
@@ -184,8 +183,8 @@ class Profile:
 
     @cached_property
     def called_rows(self) -> pl.DataFrame:
-        """Return rows with the columns of their calls: phase to outer_shapes, calls and outer_calls."""
-        calls = self.calls.rename({"count": "calls", "outer_count": "outer_calls"}).drop("flop", "first")
+        """Return rows with the columns of their calls: phase to outer_shapes, and calls."""
+        calls = self.calls.rename({"count": "calls"}).drop("flop", "first")
         return self.rows.join(calls, on="call", how="left", maintain_order="left")
 
     def observations(self) -> list[float]:
@@ -270,12 +269,12 @@ def merged(path: str, profiles: Sequence[Profile]) -> Profile:
     """Merge several recordings of one side into a profile, in which each is a unit of observation."""
     if len(profiles) == 1:
         return replace(profiles[0], path=path)
-    call_key = [c for c in CALLS if c not in ("call", "count", "outer_count", "flop", "first")]
+    call_key = [c for c in CALLS if c not in ("call", "count", "flop", "first")]
     known = [p.calls.with_columns(pl.lit(i, pl.UInt32).alias("side")) for i, p in enumerate(profiles)]
     every = pl.concat(known)
     calls = (
         every.group_by(call_key, maintain_order=True)
-        .agg(pl.col("count", "outer_count").sum(), known_sum("flop"), pl.col("first").min())
+        .agg(pl.col("count").sum(), known_sum("flop"), pl.col("first").min())
         .with_row_index("call")
         .cast({"call": pl.UInt32})
     )
@@ -419,19 +418,17 @@ def _calls(work: pl.DataFrame, operator_inputs: pl.DataFrame) -> tuple[pl.DataFr
     numbers, firsts = factorize(*work.select(pl.col(key).cast(pl.Categorical)))
     by = pl.col("call").cast(pl.UInt64)
     counts = (
-        work.select("operator_id", "outer_operator_id", "is_first", "flop", numbers.alias("call"))
+        work.select("operator_id", "is_first", "flop", numbers.alias("call"))
         .with_columns(
             # A kernel replayed by a graph, or launched outside operators, is a call of its own.
             pl.when(pl.col("operator_id").is_null())
             .then("is_first")
             .otherwise((by + firsts.len() * pl.col("operator_id")).is_first_distinct())
             .alias("operators"),
-            (by + firsts.len() * (pl.col("outer_operator_id") + 1).fill_null(0)).is_first_distinct().alias("outer"),
         )
         .group_by("call")
         .agg(
             pl.col("operators").sum().alias("count"),
-            pl.col("outer").sum().alias("outer_count"),
             known_sum("flop"),
         )
         .sort("call")

@@ -40,13 +40,13 @@ _FRAMES: Mapping[str, Mapping[str, pl.DataType]] = {
 
 
 _KNOWN: Mapping[str, tuple[str, ...]] = {
-    "calls": ("call", "count", "outer_count", "first"),
+    "calls": ("call", "count", "first"),
     "rows": ("row", "kind", "category", "count", "total_ns", "roof_ns", "known_ns", "blocks"),
     "units": ("row", "unit", "total_ns"),
 }
 """Columns of the frames without nulls."""
 _NUMBERS: Mapping[str, tuple[str, ...]] = {
-    "calls": ("count", "outer_count", "flop"),
+    "calls": ("count", "flop"),
     "rows": ("count", "total_ns", "roof_ns", "known_ns", "blocks"),
     "units": ("total_ns",),
 }

@@ -154,16 +154,6 @@ def sums_by(codes: Codes, values: Codes, count: int) -> Codes:
     return sums
 
 
-def greatest_by(codes: Codes, values: Codes, count: int) -> Codes:
-    """Return the greatest of the non-negative values for each code under ``count``; 0 where it has none."""
-    greatest = np.zeros(count, np.int64)
-    np.maximum.at(greatest, codes, values)
-    return greatest
-
-
-# Encode rows by their distinct values.
-
-
 def distinct_rows(frame: pl.DataFrame) -> tuple[pl.DataFrame, npt.NDArray[np.int64]]:
     """Return the distinct rows in order of appearance, and for each row the index of its distinct row."""
     grouped = frame.with_row_index("row").group_by(frame.columns, maintain_order=True).agg("row")

@@ -284,7 +284,6 @@ def _reduced(profile: Profile) -> Profile | None:
         .with_row_index("call")
     )
     texts = {name: pl.lit(None, dtype) for name, dtype in CALLS.items() if name not in called.columns}
-    zeros = {"outer_count": pl.col("count")}
     numbers = called.select("phase", "operator", pl.col("call").alias("new_call"))
     sums = (
         rows.drop("call")
@@ -305,7 +304,7 @@ def _reduced(profile: Profile) -> Profile | None:
         )
     return replace(
         profile,
-        calls=typed(called.with_columns(**{**texts, **zeros}), CALLS),
+        calls=typed(called.with_columns(**texts), CALLS),
         rows=typed(sums.with_columns(pl.lit(None, pl.String).alias("kernel")), ROWS),
         units=units,
         facts=replace(profile.facts, advice=(), attention=()),
