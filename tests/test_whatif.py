@@ -25,7 +25,7 @@ from trace_analyzer.replay.kernel_changes import IN_PROPORTION
 from trace_analyzer.replay.prediction import Identity, Prediction, Replay
 from trace_analyzer.replay.scene import NotApplicable
 from trace_analyzer.replay.whatif import Skipped, WhatIf, changes_of, whatif
-from trace_analyzer.terms import CHANGE_PARTS, PART_OPTION
+from trace_analyzer.vocabulary import CHANGE_PARTS, PART_OPTION
 
 SAMPLES = Path(__file__).parents[1] / "sample_traces"
 SYNCHRONIZED = SAMPLES / "synthetic_overhead_synchronization.json.gz"

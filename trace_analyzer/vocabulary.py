@@ -1,28 +1,332 @@
 """Define every regime, cause, window part, kernel group and kernel bucket once: key, label, sentence, cure, colour.
 
 Keys are the words of the JSON report and of tables; labels are what people read in the terminal, in Markdown, on the page
-and in the docs. Analyses, verdict, renderers, style sheet, JSON Schema and command line read these entries.
+and in the docs. Analyses, replay, verdict, comparison, renderers, JSON Schema and command line read these entries.
 """
 
 import re
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 
 from trace_analyzer import plugins
-from trace_analyzer.terms import (
-    CAUSES,
-    REGIMES,
-    Cause,
-    Colour,
-    Group,
-    Part,
-    Regime,
-    RegimeKey,
-    RunAheadKey,
-    StatusKey,
-    Term,
-    by_key,
-)
+
+RegimeKey = Literal["overhead-bound", "memory-bandwidth-bound", "compute-bound", "communication-bound"]
+StatusKey = Literal["ok", "no-gpu-activity", "gpu-timeline-missing", "unsupported-accelerator", "insufficient"]
+RunAheadKey = Literal["ahead", "keeping-up", "behind"]
+Replay = Literal["", "work", "wait"]
+"""How a replay treats time of this part on a host thread: as ``work`` of its own, which changes can shorten and within
+which all nested events count; as a ``wait`` for others, which no faster CPU shortens; or, empty, as part of the events
+and calls that it consists of.
+"""
+Per = Literal["step", "sample", "once"]
+"""What the time grows with: the number of steps, the samples of a step, or neither as the work occurs once."""
+Role = Literal["work", "wait", "named", "innermost", "launch", "device", "unseen", "unknown"]
+"""What the time of a part means:
+
+``work``: the device worked. Otherwise it idled: the host waited for it (``wait``), did named work (``named``), was in
+its innermost event (``innermost``) or launched (``launch``); the reason is the device (``device``); it did unrecorded
+work (``unseen``); or the reason is ``unknown``.
+"""
+
+
+@dataclass(frozen=True)
+class Term:
+    """Hold a key with its label and its meaning in one sentence."""
+
+    key: str
+    label: str
+    definition: str
+
+    @property
+    def phrase(self) -> str:
+        """Return the label as written within a sentence: in lower case, except for names and acronyms."""
+        first, _, _ = self.label.partition(" ")
+        return self.label if first in _NAMES or first[1:2].isupper() else self.label[:1].lower() + self.label[1:]
+
+
+@dataclass(frozen=True)
+class Colour:
+    """Hold ``#rrggbb`` for a light and a dark page; an empty ``dark`` means the same for both."""
+
+    light: str
+    dark: str = ""
+
+
+@dataclass(frozen=True)
+class Regime(Term):
+    """Hold a limit of a window; ``noun`` names the time that counts towards it, ``part`` the part with its colour.
+
+    ``clause`` is the headline's clause where the regime has no cause.
+    """
+
+    key: RegimeKey
+    noun: str
+    part: str
+    clause: str = ""
+
+
+@dataclass(frozen=True)
+class Cause(Term):
+    """Hold a cause of a regime; ``definition`` is the headline's clause.
+
+    ``limit`` and ``noun`` replace the regime's label and noun where those would mislead.
+    """
+
+    regime: RegimeKey
+    limit: str = ""
+    noun: str = ""
+
+
+@dataclass(frozen=True)
+class Part(Term):
+    """Hold a part of a window: work of the device, or a cause of its idle time, with all that other modules need of it.
+
+    ``cure`` is the regime and its cause that the time counts towards; None where it counts towards no regime. Recording
+    lengthens ``slowed`` causes. ``fixes`` are the ids of advice that shortens this part.
+    """
+
+    role: Role
+    colour: Colour
+    cure: tuple[RegimeKey, str | None] | None
+    replay: Replay = ""
+    slowed: bool = False
+    per: Per = "step"
+    fixes: tuple[str, ...] = ()
+
+    @property
+    def is_work(self) -> bool:
+        """Return whether the device works in this part; every other part is a cause of idle time."""
+        return self.role == "work"
+
+
+@dataclass(frozen=True)
+class Group(Term):
+    """Hold a group of kernel buckets, as in the article's table, or another class of activities or events."""
+
+    colour: Colour
+
+
+_NAMES = ("Python",)
+_T = TypeVar("_T", bound=Term)
+
+
+def by_key(*terms: _T) -> Mapping[str, _T]:
+    """Map the key of each term to the term, in order."""
+    return {term.key: term for term in terms}
+
+
+def part(
+    key: str, label: str, definition: str, role: Role, light: str, dark: str = "", *, cure: str = "", **more: Any
+) -> Part:
+    """Return a part; ``cure`` is a cause, or a regime where it has none.
+
+    A cause that is a thread's own work is work of its own in the replay, and recording lengthens it, unless ``more``
+    tells otherwise.
+    """
+    regime = CAUSES[cure].regime if cure in CAUSES else REGIMES[cure].key if cure else None
+    if role in ("named", "innermost"):
+        more = {"replay": "work", "slowed": True, **more}
+    return Part(
+        key, label, definition, role, Colour(light, dark), regime and (regime, cure if cure in CAUSES else None), **more
+    )
+
+
+REGIMES: Mapping[str, Regime] = by_key(
+    Regime("overhead-bound", "Overhead-bound", "The device waits for the CPU, or for work too small to fill it.", "overhead", "python"),
+    Regime("memory-bandwidth-bound", "Memory-bandwidth-bound", "Most time goes to moving data to and from device memory.", "memory-bound kernels", "memory", "kernels spend their time moving data, not computing"),
+    Regime("compute-bound", "Compute-bound", "Most time goes to arithmetic on the device.", "compute-bound kernels", "compute", "the GPU spends its time in matmuls and convolutions"),
+    Regime("communication-bound", "Communication-bound", "The device waits for other devices, or for copies.", "communication", "communication"),
+)  # fmt: skip
+"""Limits of a window."""
+
+CAUSES: Mapping[str, Cause] = by_key(
+    Cause("launch", "Launch", "the CPU cannot launch work fast enough", "overhead-bound"),
+    Cause("data-loading", "Data loading", "the GPU waits for input data", "overhead-bound"),
+    Cause("synchronization", "Synchronization", "the CPU waits for the GPU, then the GPU waits for the CPU", "overhead-bound"),
+    Cause("blocking-copy", "Blocking copy", "copies block the CPU while the GPU waits", "overhead-bound"),
+    Cause("allocation", "Allocation", "allocator calls block the CPU while the GPU waits", "overhead-bound"),
+    Cause("compilation", "Compilation", "code is compiled or loaded while the GPU waits", "overhead-bound"),
+    Cause("graph-capture", "Graph capture", "graphs are captured while the GPU waits, which happens once", "overhead-bound"),
+    Cause("garbage-collection", "Garbage collection", "Python's garbage collector runs while the GPU waits", "overhead-bound"),
+    Cause("cpu-operator", "Work on the CPU", "long CPU work of operators keeps the GPU waiting", "overhead-bound"),
+    Cause("host-wait", "Host waits", "the CPU waits for another thread or process, the network or a timer", "overhead-bound"),
+    Cause("cold-start", "Cold start", "most waiting comes before kernels are first used", "overhead-bound"),
+    Cause("small-kernels", "Small kernels", "the kernels are too small to fill the GPU", "overhead-bound"),
+    Cause("collectives", "Collectives", "collectives run while nothing else does", "communication-bound"),
+    Cause("copies", "Copies", "copies between host and device run while nothing else does", "communication-bound", limit="Copy-bound", noun="copies"),
+    Cause("dependency", "Device waits", "queued work waits for other streams or peers, not for the CPU", "communication-bound"),
+)  # fmt: skip
+"""Causes of the regimes."""
+
+FEWER_LAUNCHES = ("cuda-graphs", "set-to-none")
+"""Advice that saves launches: it shortens all that a launch consists of."""
+
+_OWN_PARTS = by_key(
+    part("compute", "Compute", "Kernels limited by the device's arithmetic.", "work", "#0072b2", "#2d74b3", cure="compute-bound"),
+    part("memory", "Memory", "Kernels limited by memory bandwidth; device-to-device copies and memsets too.", "work", "#56b4e9", cure="memory-bandwidth-bound"),
+    part("latency", "Small kernels", "Kernels too short or too small to fill the device.", "work", "#e69f00", cure="small-kernels"),
+    part("other", "Other kernels", "Kernels whose limit is not known.", "work", "#a7cad7", "#a9c1bd"),
+    part("communication", "Communication", "Collectives and other traffic between devices that nothing else hides.", "work", "#9e4b7d", "#9e4c83", cure="collectives"),
+    part("copy", "Copies", "Copies between host and device, or between devices, that nothing else hides.", "work", "#75925a", "#86aa82", cure="copies", per="sample"),
+    part("synchronization", "Synchronization", "The CPU waited for the device before it launched more work.", "wait", "#761a33", "#c03c5c", cure="synchronization", fixes=("synchronization",)),
+    part("data-loading", "Data loading", "The launching thread waited for input data.", "named", "#99234d", "#bf5f83", cure="data-loading", per="sample", fixes=("data-loading",)),
+    part("compilation", "Compilation", "Code was being compiled or loaded: Dynamo, Inductor, Triton, lazy loading.", "named", "#5c2751", "#8d4f80", cure="compilation", per="once", fixes=("recompilation", "lazy-loading")),
+    part("graph-capture", "Graph capture", "Launches were captured into a graph: the device is idle by design, once per graph.", "named", "#74407e", cure="graph-capture", replay="", per="once"),
+    part("allocation", "Allocation", "Device memory was being allocated or freed.", "named", "#b8527a", cure="allocation", slowed=False, per="once", fixes=("allocator",)),
+    part("garbage-collection", "Garbage collection", "Python's garbage collector ran.", "named", "#8f3c00", cure="garbage-collection", fixes=("garbage-collection",)),
+    part("blocking-copy", "Blocking copy", "A copy call blocked the CPU until the copy was done.", "named", "#c97d9b", cure="blocking-copy", replay="", slowed=False, fixes=("pinned-memory",)),
+    part("profiler", "Profiler", "The profiler itself used the CPU: a run without it does not have this time.", "named", "#c9a58c", cure="launch", replay="", slowed=False),
+    part("host-wait", "Host waits", "The launching thread waited for another thread or process, the network or a timer.", "named", "#6b5b2e", "#8f7d45", cure="host-wait", replay="wait", slowed=False, per="sample", fixes=("host-wait",)),
+    part("python", "Python", "The launching thread was in Python code.", "innermost", "#d55e00", cure="launch", fixes=FEWER_LAUNCHES),
+    part("dispatch", "Dispatch", "The launching thread was inside PyTorch's operators, on the way to a launch.", "innermost", "#e47719", "#da7c4c", cure="launch", fixes=FEWER_LAUNCHES),
+    part("cpu-operator", "Work on the CPU", "An operator kept the CPU busy for over 1 ms without a runtime call: it computed on the CPU, or prepared its launch.", "innermost", "#8a5a44", cure="cpu-operator", per="sample", fixes=("cpu-operators",)),
+    part("runtime-call", "Runtime calls", "The launching thread was in a driver or runtime call.", "innermost", "#ea9a66", cure="launch", fixes=FEWER_LAUNCHES),
+    part("launch-latency", "Launch latency", "A launch was under way: the call itself, and the time until its kernel starts.", "launch", "#d8c1a0", "#f7bf94", cure="launch", fixes=FEWER_LAUNCHES),
+    part("host-unknown", "Host, unrecorded", "The host recorded nothing: often plain Python without stacks.", "launch", "#ab491a", "#a54100", cure="launch", replay="work", slowed=True, fixes=FEWER_LAUNCHES),
+    part("device-gap", "Between kernels", "The next kernel was already queued: the device's own gap between kernels.", "device", "#f0ba43", "#cdc260", cure="small-kernels"),
+    part("device-wait", "Device waits", "Queued work waited for communication or for an event of another stream.", "device", "#c379a9", "#cf80ae", cure="dependency", fixes=("dependencies",)),
+    part("earlier-work", "Earlier work", "The device ran work launched before the recording began, which the trace does not contain.", "unseen", "#7f8b73", per="once"),
+    part("unexplained", "Unexplained", "Work was queued, but nothing recorded explains why it did not start.", "device", "#8b939d"),
+    part("unlinked", "No launch known", "The next activity has no known launch, so its delay has no known cause.", "unknown", "#9aa2ac"),
+    part("untraced", "Not recorded", "The recording was paused.", "unknown", "#b3bac2"),
+    part("withheld", "Withheld", "A check that the causes of idle time depend on fails.", "unknown", "#b3bac2"),
+)  # fmt: skip
+
+
+GROUPS: Mapping[str, Group] = by_key(
+    Group("matmul", "Matmul, conv, attention", "Matmuls, convolutions and attention: the kernels that can use tensor cores.", Colour("#0072b2", "#2d74b3")),
+    Group("normalization", "Normalization, reduction", "Normalization, softmax and reduction kernels.", Colour("#019ea3", "#229ba8")),
+    Group("pointwise", "Pointwise", "Elementwise kernels, casts, fills, dropout, optimizer updates.", Colour("#56b4e9")),
+    Group("communication", "Communication", "Collectives and point-to-point transfers.", Colour("#9e4b7d", "#9e4c83")),
+    Group("other", "Other kernels", "Embedding, gather, sort, cache and unrecognised kernels.", Colour("#a7cad7", "#a9c1bd")),
+)  # fmt: skip
+"""Groups of kernel buckets, in the article's order."""
+
+ACTIVITIES: Mapping[str, Group] = by_key(
+    Group("memcpy", "Copy", "Memory copies.", Colour("#75925a", "#86aa82")),
+    Group("memset", "Memset", "Memory fills.", Colour("#ccbe7d", "#d1ba5f")),
+)  # fmt: skip
+"""Activities other than kernels."""
+
+STATUSES: Mapping[str, Term] = by_key(
+    Term("ok", "Judged", "The trace holds what a verdict needs."),
+    Term("no-gpu-activity", "No GPU work", "Nothing ran on a GPU while this trace was recorded."),
+    Term("gpu-timeline-missing", "GPU timeline missing", "Work was launched, but the trace holds no GPU activity."),
+    Term("unsupported-accelerator", "Unsupported accelerator", "The accelerator's events are of a kind this program cannot read."),
+    Term("insufficient", "Not enough to judge", "Too little of the trace can be judged for a verdict."),
+)  # fmt: skip
+"""Whether a trace can be judged."""
+
+RUN_AHEAD_STATES: Mapping[str, Term] = by_key(
+    Term("ahead", "Ahead", "The CPU launches well before the device starts the work: its overhead is hidden."),
+    Term("keeping-up", "Keeping up", "The CPU launches in time, with little to spare."),
+    Term("behind", "Behind", "The queue is empty most of the time: the device waits for launches."),
+)  # fmt: skip
+"""Whether the CPU runs ahead of a device."""
+
+CHANGE_PARTS: Mapping[str, tuple[str, ...]] = {
+    "fuse": ("attention", "chain", "optimizer"),
+    "warm": ("allocation", "compilation"),
+}
+"""Change -> its parts, which are the values of ``--fuse-only`` and ``--warm-only``."""
+PART_OPTION: Mapping[str, str] = {"fuse": "of", "warm": "only"}
+"""Change -> its option that names a part."""
+
+WITHHELD = "withheld"
+"""Key of idle time on a device whose trace does not support causes."""
+
+EARLIER_WORK = "earlier-work"
+"""Key of idle time in which the device did work that was launched before the recording."""
+
+
+def _added_part(
+    *, key: str, colour: str, dark: str = "", cure: str = "launch", before: str = "", **more: Any
+) -> tuple[Part, str]:
+    """Return a cause of a plug-in's ``causes.toml``, and the named cause that it precedes."""
+    named = [own.key for own in _OWN_PARTS.values() if own.role == "named"]
+    if not re.fullmatch("[a-z][a-z0-9-]*", key):
+        raise ValueError(f"cause {key!r}: a key has small letters, digits and hyphens")
+    if not all(re.fullmatch("#[0-9a-f]{6}", shade) for shade in (colour, dark or colour)):
+        raise ValueError(f"cause {key}: colours are written #rrggbb, in small letters")
+    if cure not in CAUSES:
+        raise ValueError(f"cause {key}: cure {cure!r} is none of {', '.join(CAUSES)}")
+    if before and before not in named:
+        raise ValueError(f"cause {key}: before {before!r} is none of {', '.join(named)}")
+    made = part(key=key, role="named", light=colour, dark=dark, cure=cure, **more)
+    if made.replay not in get_args(Replay) or made.per not in get_args(Per):
+        raise ValueError(f"cause {key}: replay is work or wait, per is one of {', '.join(get_args(Per))}")
+    return made, before or named[0]
+
+
+@cache
+def _parts() -> Mapping[str, Part]:
+    """Return this package's parts, with each plug-in's part before the part that it names."""
+    added = plugins.added(
+        "causes.toml",
+        lambda document: [_added_part(**row) for row in document["cause"]],
+        key=lambda made: made[0].key,
+        taken=_OWN_PARTS,
+    )
+    return by_key(
+        *(made for own in _OWN_PARTS.values() for made in (*(new for new, before in added if before == own.key), own))
+    )
+
+
+@cache
+def _of_parts() -> Mapping[str, Any]:
+    parts = _parts().values()
+
+    def of_role(*roles: Role) -> tuple[str, ...]:
+        return tuple(part.key for part in parts if part.role in roles)
+
+    return {
+        "PARTS": _parts(),
+        "WORK": of_role("work"),
+        "IDLE_CAUSES": tuple(part.key for part in parts if not part.is_work),
+        "NAMED_WORK": of_role("named"),
+        "INNERMOST_WORK": of_role("innermost"),
+        "HOST_CAUSES": of_role("wait", "named", "innermost", "launch"),
+        "DEVICE_CAUSES": of_role("device"),
+        "UNKNOWN_PARTS": tuple(
+            part.key for part in parts if not part.is_work and part.cure is None and part.key != EARLIER_WORK
+        ),
+    }
+
+
+# Plug-ins add parts, and the command line learns of plug-ins after it has read the regimes: what depends on the parts is
+# made when it is first asked for.
+if TYPE_CHECKING:
+    PARTS: Mapping[str, Part]
+    """Parts of a window in the order of the report, which is also their precedence: where activities or host events
+    overlap, an instant counts for the first."""
+    WORK: tuple[str, ...]
+    """Keys of the parts in which the device works."""
+    IDLE_CAUSES: tuple[str, ...]
+    """Keys of the causes of idle time."""
+    NAMED_WORK: tuple[str, ...]
+    """Keys of causes that named host work determines, whatever the innermost event is."""
+    INNERMOST_WORK: tuple[str, ...]
+    """Keys of causes that the host's innermost event determines."""
+    HOST_CAUSES: tuple[str, ...]
+    """Keys of causes on the host."""
+    DEVICE_CAUSES: tuple[str, ...]
+    """Keys of causes on the device."""
+    UNKNOWN_PARTS: tuple[str, ...]
+    """Keys of idle time without a known cause; the page hatches them."""
+else:
+
+    def __getattr__(name: str) -> Any:
+        """Return a value that depends on the parts."""
+        if name not in _of_parts():
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return _of_parts()[name]
+
+
+def shortened_by(fix: str) -> tuple[str, ...]:
+    """Return the keys of the parts that this advice shortens."""
+    return tuple(part.key for part in _parts().values() if fix in part.fixes)
 
 
 def limit_label(regime: str, cause: str | None) -> str:
@@ -35,341 +339,9 @@ def limit_noun(regime: str, cause: str | None) -> str:
     return (CAUSES[cause].noun if cause is not None and cause in CAUSES else "") or REGIMES[regime].noun
 
 
-_OVERHEAD: RegimeKey = "overhead-bound"
-_COMMUNICATION: RegimeKey = "communication-bound"
-_LAUNCH = (_OVERHEAD, "launch")
-
-_OWN_PARTS = by_key(
-    Part(
-        "compute",
-        "Compute",
-        "Kernels limited by the device's arithmetic.",
-        "work",
-        Colour("#0072b2", "#2d74b3"),
-        ("compute-bound", None),
-    ),
-    Part(
-        "memory",
-        "Memory",
-        "Kernels limited by memory bandwidth; device-to-device copies and memsets too.",
-        "work",
-        Colour("#56b4e9"),
-        ("memory-bandwidth-bound", None),
-    ),
-    Part(
-        "latency",
-        "Small kernels",
-        "Kernels too short or too small to fill the device.",
-        "work",
-        Colour("#e69f00"),
-        (_OVERHEAD, "small-kernels"),
-    ),
-    Part("other", "Other kernels", "Kernels whose limit is not known.", "work", Colour("#a7cad7", "#a9c1bd"), None),
-    Part(
-        "communication",
-        "Communication",
-        "Collectives and other traffic between devices that nothing else hides.",
-        "work",
-        Colour("#9e4b7d", "#9e4c83"),
-        (_COMMUNICATION, "collectives"),
-    ),
-    Part(
-        "copy",
-        "Copies",
-        "Copies between host and device, or between devices, that nothing else hides.",
-        "work",
-        Colour("#75925a", "#86aa82"),
-        (_COMMUNICATION, "copies"),
-    ),
-    Part(
-        "synchronization",
-        "Synchronization",
-        "The CPU waited for the device before it launched more work.",
-        "wait",
-        Colour("#761a33", "#c03c5c"),
-        (_OVERHEAD, "synchronization"),
-    ),
-    Part(
-        "data-loading",
-        "Data loading",
-        "The launching thread waited for input data.",
-        "named",
-        Colour("#99234d", "#bf5f83"),
-        (_OVERHEAD, "data-loading"),
-    ),
-    Part(
-        "compilation",
-        "Compilation",
-        "Code was being compiled or loaded: Dynamo, Inductor, Triton, lazy loading.",
-        "named",
-        Colour("#5c2751", "#8d4f80"),
-        (_OVERHEAD, "compilation"),
-    ),
-    Part(
-        "graph-capture",
-        "Graph capture",
-        "Launches were captured into a graph: the device is idle by design, once per graph.",
-        "named",
-        Colour("#74407e"),
-        (_OVERHEAD, "graph-capture"),
-    ),
-    Part(
-        "allocation",
-        "Allocation",
-        "Device memory was being allocated or freed.",
-        "named",
-        Colour("#b8527a"),
-        (_OVERHEAD, "allocation"),
-    ),
-    Part(
-        "garbage-collection",
-        "Garbage collection",
-        "Python's garbage collector ran.",
-        "named",
-        Colour("#8f3c00"),
-        (_OVERHEAD, "garbage-collection"),
-    ),
-    Part(
-        "blocking-copy",
-        "Blocking copy",
-        "A copy call blocked the CPU until the copy was done.",
-        "named",
-        Colour("#c97d9b"),
-        (_OVERHEAD, "blocking-copy"),
-    ),
-    Part(
-        "profiler",
-        "Profiler",
-        "The profiler itself used the CPU: a run without it does not have this time.",
-        "named",
-        Colour("#c9a58c"),
-        _LAUNCH,
-    ),
-    Part(
-        "host-wait",
-        "Host waits",
-        "The launching thread waited for another thread or process, the network or a timer.",
-        "named",
-        Colour("#6b5b2e", "#8f7d45"),
-        (_OVERHEAD, "host-wait"),
-    ),
-    Part("python", "Python", "The launching thread was in Python code.", "innermost", Colour("#d55e00"), _LAUNCH),
-    Part(
-        "dispatch",
-        "Dispatch",
-        "The launching thread was inside PyTorch's operators, on the way to a launch.",
-        "innermost",
-        Colour("#e47719", "#da7c4c"),
-        _LAUNCH,
-    ),
-    Part(
-        "cpu-operator",
-        "Work on the CPU",
-        "An operator kept the CPU busy for over 1 ms without a runtime call: it computed on the CPU, or prepared its launch.",
-        "innermost",
-        Colour("#8a5a44"),
-        (_OVERHEAD, "cpu-operator"),
-    ),
-    Part(
-        "runtime-call",
-        "Runtime calls",
-        "The launching thread was in a driver or runtime call.",
-        "innermost",
-        Colour("#ea9a66"),
-        _LAUNCH,
-    ),
-    Part(
-        "launch-latency",
-        "Launch latency",
-        "A launch was under way: the call itself, and the time until its kernel starts.",
-        "launch",
-        Colour("#d8c1a0", "#f7bf94"),
-        _LAUNCH,
-    ),
-    Part(
-        "host-unknown",
-        "Host, unrecorded",
-        "The host recorded nothing: often plain Python without stacks.",
-        "launch",
-        Colour("#ab491a", "#a54100"),
-        _LAUNCH,
-    ),
-    Part(
-        "device-gap",
-        "Between kernels",
-        "The next kernel was already queued: the device's own gap between kernels.",
-        "device",
-        Colour("#f0ba43", "#cdc260"),
-        (_OVERHEAD, "small-kernels"),
-    ),
-    Part(
-        "device-wait",
-        "Device waits",
-        "Queued work waited for communication or for an event of another stream.",
-        "device",
-        Colour("#c379a9", "#cf80ae"),
-        (_COMMUNICATION, "dependency"),
-    ),
-    Part(
-        "earlier-work",
-        "Earlier work",
-        "The device ran work launched before the recording began, which the trace does not contain.",
-        "unseen",
-        Colour("#7f8b73"),
-        None,
-    ),
-    Part(
-        "unexplained",
-        "Unexplained",
-        "Work was queued, but nothing recorded explains why it did not start.",
-        "device",
-        Colour("#8b939d"),
-        None,
-    ),
-    Part(
-        "unlinked",
-        "No launch known",
-        "The next activity has no known launch, so its delay has no known cause.",
-        "unknown",
-        Colour("#9aa2ac"),
-        None,
-    ),
-    Part("untraced", "Not recorded", "The recording was paused.", "unknown", Colour("#b3bac2"), None),
-    Part(
-        "withheld",
-        "Withheld",
-        "A check that the causes of idle time depend on fails.",
-        "unknown",
-        Colour("#b3bac2"),
-        None,
-    ),
-)
-
-
-def _added_parts(document: Mapping[str, Any]) -> list[tuple[Part, str]]:
-    """Return the causes of idle time in a plug-in's ``causes.toml``, each with the part that it precedes."""
-    return [_added_part(**row) for row in document["cause"]]
-
-
-def _added_part(*, key: str, label: str, definition: str, colour: str, **more: str) -> tuple[Part, str]:
-    dark, cure, before = (
-        more.pop(name, default) for name, default in (("dark", ""), ("cure", "launch"), ("before", ""))
-    )
-    if more:
-        raise ValueError(f"cause {key}: {min(more)} is unknown")
-    if not re.fullmatch("[a-z][a-z0-9-]*", key):
-        raise ValueError(f"cause {key!r}: a key has small letters, digits and hyphens")
-    if not all(re.fullmatch("#[0-9a-f]{6}", shade) for shade in (colour, dark or colour)):
-        raise ValueError(f"cause {key}: colours are written #rrggbb, in small letters")
-    if cure not in CAUSES:
-        raise ValueError(f"cause {key}: cure {cure!r} is none of {', '.join(CAUSES)}")
-    named = [part.key for part in _OWN_PARTS.values() if part.role == "named"]
-    if before and before not in named:
-        raise ValueError(f"cause {key}: before {before!r} is none of {', '.join(named)}")
-    part = Part(key, label, definition, "named", Colour(colour, dark), (CAUSES[cure].regime, cure))
-    return part, before or named[0]
-
-
-def _parts() -> Mapping[str, Part]:
-    """Return this package's parts, with each plug-in's part before the part that it names."""
-    added = plugins.added("causes.toml", _added_parts, key=lambda made: made[0].key, taken=_OWN_PARTS)
-    return by_key(
-        *(part for own in _OWN_PARTS.values() for part in (*(new for new, before in added if before == own.key), own))
-    )
-
-
-PARTS = _parts()
-"""Parts of a window in the order of the report, which is also their precedence: where activities or host events
-overlap, an instant counts for the first."""
-
-GROUPS: Mapping[str, Group] = by_key(
-    Group(
-        "matmul",
-        "Matmul, conv, attention",
-        "Matmuls, convolutions and attention: the kernels that can use tensor cores.",
-        Colour("#0072b2", "#2d74b3"),
-    ),
-    Group(
-        "normalization",
-        "Normalization, reduction",
-        "Normalization, softmax and reduction kernels.",
-        Colour("#019ea3", "#229ba8"),
-    ),
-    Group(
-        "pointwise",
-        "Pointwise",
-        "Elementwise kernels, casts, fills, dropout, optimizer updates.",
-        Colour("#56b4e9"),
-    ),
-    Group("communication", "Communication", "Collectives and point-to-point transfers.", Colour("#9e4b7d", "#9e4c83")),
-    Group(
-        "other",
-        "Other kernels",
-        "Embedding, gather, sort, cache and unrecognised kernels.",
-        Colour("#a7cad7", "#a9c1bd"),
-    ),
-)
-"""Groups of kernel buckets, in the article's order."""
-
-ACTIVITIES: Mapping[str, Group] = by_key(
-    Group("memcpy", "Copy", "Memory copies.", Colour("#75925a", "#86aa82")),
-    Group("memset", "Memset", "Memory fills.", Colour("#ccbe7d", "#d1ba5f")),
-)
-"""Activities other than kernels."""
-
-STATUSES: Mapping[str, Term] = by_key(
-    Term("ok", "Judged", "The trace holds what a verdict needs."),
-    Term("no-gpu-activity", "No GPU work", "Nothing ran on a GPU while this trace was recorded."),
-    Term("gpu-timeline-missing", "GPU timeline missing", "Work was launched, but the trace holds no GPU activity."),
-    Term(
-        "unsupported-accelerator",
-        "Unsupported accelerator",
-        "The accelerator's events are of a kind this program cannot read.",
-    ),
-    Term("insufficient", "Not enough to judge", "Too little of the trace can be judged for a verdict."),
-)
-"""Whether a trace can be judged."""
-
-RUN_AHEAD_STATES: Mapping[str, Term] = by_key(
-    Term("ahead", "Ahead", "The CPU launches well before the device starts the work: its overhead is hidden."),
-    Term("keeping-up", "Keeping up", "The CPU launches in time, with little to spare."),
-    Term("behind", "Behind", "The queue is empty most of the time: the device waits for launches."),
-)
-"""Whether the CPU runs ahead of a device."""
-
-WORK = tuple(part.key for part in PARTS.values() if part.is_work)
-"""Keys of the parts in which the device works."""
-
-IDLE_CAUSES = tuple(part.key for part in PARTS.values() if not part.is_work)
-"""Keys of the causes of idle time."""
-
-NAMED_WORK = tuple(part.key for part in PARTS.values() if part.role == "named")
-"""Keys of causes that named host work determines, whatever the innermost event is."""
-
-INNERMOST_WORK = tuple(part.key for part in PARTS.values() if part.role == "innermost")
-"""Keys of causes that the host's innermost event determines."""
-
-HOST_CAUSES = tuple(part.key for part in PARTS.values() if part.role in ("wait", "named", "innermost", "launch"))
-"""Keys of causes on the host."""
-
-DEVICE_CAUSES = tuple(part.key for part in PARTS.values() if part.role == "device")
-"""Keys of causes on the device."""
-
-WITHHELD = "withheld"
-"""Key of idle time on a device whose trace does not support causes."""
-
-EARLIER_WORK = "earlier-work"
-"""Key of idle time in which the device did work that was launched before the recording."""
-
-UNKNOWN_PARTS = tuple(
-    part.key for part in PARTS.values() if not part.is_work and part.cure is None and part.key != EARLIER_WORK
-)
-"""Keys of idle time without a known cause; the page hatches them."""
-
-
 def part_term(key: str) -> Term:
     """Return the term of a part; an unknown key is its own label."""
-    return PARTS.get(key) or Term(key, label(key), "")
+    return _parts().get(key) or Term(key, label(key), "")
 
 
 def label(key: str | None) -> str:
@@ -399,12 +371,5 @@ def phrase(key: str) -> str:
 
 
 def _term(key: str | None) -> Term | None:
-    kinds: tuple[Mapping[str, Term], ...] = (PARTS, CAUSES, REGIMES, GROUPS, ACTIVITIES, RUN_AHEAD_STATES)
+    kinds: tuple[Mapping[str, Term], ...] = (_parts(), CAUSES, REGIMES, GROUPS, ACTIVITIES, RUN_AHEAD_STATES)
     return next((terms[key] for terms in kinds if key is not None and key in terms), None)
-
-
-__all__ = [
-    "ACTIVITIES", "CAUSES", "DEVICE_CAUSES", "EARLIER_WORK", "GROUPS", "HOST_CAUSES", "IDLE_CAUSES", "INNERMOST_WORK", "NAMED_WORK",
-    "PARTS", "REGIMES", "RUN_AHEAD_STATES", "STATUSES", "UNKNOWN_PARTS", "WITHHELD", "WORK", "Cause", "Colour", "Group", "Part",
-    "Regime", "RegimeKey", "RunAheadKey", "StatusKey", "Term", "by_key", "label", "limit_label", "limit_noun", "part_term", "phrase",
-]  # fmt: skip

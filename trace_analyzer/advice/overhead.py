@@ -31,13 +31,12 @@ from trace_analyzer.analyses.host import CALLS
 from trace_analyzer.catalog.event_names import BLOCKING
 from trace_analyzer.frames.intervals import union, with_covered
 from trace_analyzer.units import count, counted, duration
-from trace_analyzer.vocabulary import EARLIER_WORK
+from trace_analyzer.vocabulary import EARLIER_WORK, PARTS, shortened_by
 
-LAUNCHING = ("python", "dispatch", "runtime-call", "launch-latency", "host-unknown")
+LAUNCHING = shortened_by("cuda-graphs")
 """Causes of idle time that fewer launches reduce."""
 
-
-_ONCE = ("compilation", "allocation", "graph-capture")
+_ONCE = tuple(part.key for part in PARTS.values() if part.per == "once" and part.role == "named")
 """Causes of idle time that occur once in a program's life, if few intervals make up most of the recording."""
 _FEW_STRETCHES = 3
 
@@ -91,16 +90,7 @@ def cuda_graphs(context: AdviceContext) -> Opportunity | None:
     return opportunity and replace(opportunity, case="decoding" if appends_to_cache(context) else "")
 
 
-_GROWS_WITH_THE_BATCH = (
-    "data-loading",
-    "cpu-operator",
-    "host-wait",
-    "copy",
-    "compilation",
-    "allocation",
-    "graph-capture",
-    "earlier-work",
-)
+_GROWS_WITH_THE_BATCH = tuple(part.key for part in PARTS.values() if part.per != "step")
 """Parts of the window that double with twice the samples, or that occur once."""
 
 

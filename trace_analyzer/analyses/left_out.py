@@ -10,7 +10,7 @@ from trace_analyzer.analyses.host import Host
 from trace_analyzer.catalog.event_names import PROFILER_STEP_NAME
 from trace_analyzer.notes import Note
 from trace_analyzer.units import duration, percent
-from trace_analyzer.vocabulary import WORK
+from trace_analyzer.vocabulary import PARTS, WORK
 
 # Measure the host's recorded time before a device's first activity and after its last.
 #
@@ -137,7 +137,9 @@ def left_out(
 
 # Choose the part of a trace for the verdict where no steps are known.
 
-NAMED = ("data-loading", "compilation", "graph-capture", "allocation", "cpu-operator", "earlier-work")
+NAMED = tuple(
+    part.key for part in PARTS.values() if part.per != "step" and not part.is_work and part.replay != "wait"
+)
 """Causes of idle time with an actionable name: such time is never trimmed."""
 
 

@@ -26,21 +26,12 @@ from trace_analyzer.analysis import Value
 from trace_analyzer.catalog.event_names import BLOCKING, LOOKUP
 from trace_analyzer.frames.intervals import clip, last_started, overlap_sums, rank_places
 from trace_analyzer.frames.lookups import sum_by_group
+from trace_analyzer.vocabulary import PARTS
 
 COSTLY_KINDS = ("operator", "python", "runtime")
 """Kinds of events with a recording cost; driver calls cost as much as runtime calls."""
 
-SLOWED = (
-    "data-loading",
-    "compilation",
-    "graph-capture",
-    "garbage-collection",
-    "python",
-    "dispatch",
-    "cpu-operator",
-    "runtime-call",
-    "host-unknown",
-)
+SLOWED = tuple(part.key for part in PARTS.values() if part.slowed)
 """Causes of idle time that recording lengthens."""
 
 

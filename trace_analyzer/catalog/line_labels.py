@@ -4,8 +4,7 @@ from functools import cache
 
 from trace_analyzer.catalog.event_names import direction_rules
 from trace_analyzer.catalog.kernels import buckets
-from trace_analyzer.terms import Term
-from trace_analyzer.vocabulary import GROUPS, PARTS, label, phrase
+from trace_analyzer.vocabulary import GROUPS, PARTS, Term, label, phrase
 
 
 @cache

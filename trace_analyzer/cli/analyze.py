@@ -19,8 +19,8 @@ from trace_analyzer.compiled import why_slow
 from trace_analyzer.errors import UsageError
 from trace_analyzer.files import Outputs
 from trace_analyzer.packages import missing_for_pages
-from trace_analyzer.terms import REGIMES
 from trace_analyzer.units import printable
+from trace_analyzer.vocabulary import REGIMES
 
 if TYPE_CHECKING:
     from trace_analyzer.render.redact import Redaction

@@ -10,8 +10,8 @@ from trace_analyzer import tuning
 from trace_analyzer.cli import outputs
 from trace_analyzer.cli.options import DEBUG, PLUGIN, Results, output_options, page_options, with_options
 from trace_analyzer.files import write_text
-from trace_analyzer.terms import CHANGE_PARTS
 from trace_analyzer.units import printable
+from trace_analyzer.vocabulary import CHANGE_PARTS
 
 REFUSED = 3
 """Exit code where the trace does not determine the effect of a change."""

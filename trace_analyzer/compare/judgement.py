@@ -12,6 +12,7 @@ import polars as pl
 from trace_analyzer.compare.profiles import Profile, Promise
 from trace_analyzer.compare.statistics import FLOOR_RATIO
 from trace_analyzer.frames.arrays import Codes, codes_of, combined, sums_by
+from trace_analyzer.vocabulary import PARTS, shortened_by
 
 SAME_WORK_RATIO = 0.5
 """Least share of each side's kernel time in calls of equal shapes for the same work: different programs reach at
@@ -247,20 +248,9 @@ def side_without_operators(before: Profile, after: Profile) -> str:
     return {(True, False): "before", (False, True): "after"}.get((lacks[0], lacks[1]), "")
 
 
-_LAUNCH = ("python", "dispatch", "runtime-call", "launch-latency", "host-unknown")
+_LAUNCH = shortened_by("cuda-graphs")
 TARGETS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
-    "cuda-graphs": (_LAUNCH, ()),
-    "set-to-none": (_LAUNCH, ()),
-    "garbage-collection": (("garbage-collection",), ()),
-    "synchronization": (("synchronization",), ()),
-    "data-loading": (("data-loading",), ()),
-    "allocator": (("allocation",), ()),
-    "recompilation": (("compilation",), ()),
-    "lazy-loading": (("compilation",), ()),
-    "pinned-memory": (("blocking-copy",), ()),
-    "host-wait": (("host-wait",), ()),
-    "cpu-operators": (("cpu-operator",), ()),
-    "dependencies": (("device-wait",), ()),
+    **{fix: (shortened_by(fix), ()) for part in PARTS.values() for fix in part.fixes},
     "attention-kernel": ((), ("matmul", "bmm", "softmax", "attention", "pointwise")),
     "tf32": ((), ("matmul", "bmm", "convolution")),
     "padding": ((), ("matmul", "bmm", "convolution")),

@@ -12,8 +12,7 @@ from trace_analyzer.explain import evidence, ids
 from trace_analyzer.explain.explanation import Explanation
 from trace_analyzer.render import phrasing
 from trace_analyzer.report import Advice, Check, Report, StepReport, Value
-from trace_analyzer.terms import PART_OPTION
-from trace_analyzer.vocabulary import PARTS, label
+from trace_analyzer.vocabulary import PART_OPTION, PARTS, label
 
 _MOST_ROWS = 8
 _ID = re.compile(r"(?P<kind>[a-z]+):(?P<key>[^/@]+)(?:/(?P<ordinal>\d{1,9}))?(?:@(?P<device>.+))?", re.DOTALL)

@@ -21,15 +21,12 @@ from trace_analyzer.replay.recording import (
     COMPILATION,
     COPY,
     DATA,
-    DISPATCH,
     FREE,
     GRAPH,
     LAUNCH,
-    PYTHON,
+    LAUNCHING,
     RECORD,
-    RUNTIME,
     SET,
-    UNKNOWN,
     Flags,
     Ints,
     column,
@@ -203,7 +200,7 @@ def graphs(weights: Weights, scene: Scene, _: Mapping[str, float | str]) -> None
     blocks[graph.ref[_blocking_copies(scene)]] = True
     launches[launches] = ~blocks[graph.ref[launches]]
     thread = np.flatnonzero((graph.kind == THREAD) & scene.steady)
-    for part in (DISPATCH, PYTHON, UNKNOWN, RUNTIME):
+    for part in LAUNCHING:
         weights.parts[part][graph.ref[thread]] = 0
     weights.host[launches] = 0
     weights.device[launches] = 0

@@ -10,13 +10,8 @@ from trace_analyzer.catalog.line_labels import bucket_key, is_group_named, is_li
 from trace_analyzer.frames.lookups import as_strings, factorize, map_unique
 from trace_analyzer.replay.graph import CALL, GAP, THREAD
 from trace_analyzer.replay.recording import (
-    COMPUTING,
-    DATA,
-    DISPATCH,
-    PYTHON,
-    RUNTIME,
-    UNKNOWN,
-    WAITING,
+    LAUNCHING,
+    OF_SAMPLES,
     Flags,
     Ints,
     median,
@@ -63,11 +58,11 @@ def fuse(weights: Weights, scene: Scene, options: Mapping[str, float | str]) -> 
     before = thread[begins[graph.target[thread]]]
     stretch = graph.ref[before]
     # Launch time is saved; a longer interval before the launch includes other work.
-    parts = weights.parts[[DISPATCH, PYTHON, UNKNOWN, RUNTIME]][:, stretch]
+    parts = weights.parts[list(LAUNCHING)][:, stretch]
     length = parts.sum(axis=0)
     usual = LAUNCH_MEDIANS * median(length[length > 0]) if (length > 0).any() else 0.0
     left = np.maximum(length - usual, 0) / np.maximum(length, 1)
-    for part in (DISPATCH, PYTHON, UNKNOWN, RUNTIME):
+    for part in LAUNCHING:
         weights.parts[part][stretch] *= left
 
 
@@ -272,7 +267,7 @@ def batch(weights: Weights, scene: Scene, options: Mapping[str, float | str]) ->
     scaled = np.where(is_kernel & (IN_PROPORTION not in options), scaled, duration * times)
     factor = np.where(updates | (duration == 0), 1.0, scaled / np.maximum(duration, 1))
     scale_activities(weights, graph, np.ones(table.height, dtype=bool), factor)
-    weights.parts[[DATA, WAITING, COMPUTING]] *= times
+    weights.parts[list(OF_SAMPLES)] *= times
     weights.at_least_ns *= times
 
 

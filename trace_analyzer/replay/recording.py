@@ -8,12 +8,13 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from trace_analyzer.catalog.event_names import BLOCKING, HOST_WAIT, NO_OPERATOR, host_work
+from trace_analyzer.catalog.event_names import BLOCKING, NO_OPERATOR, host_work
 from trace_analyzer.frames.buffers import Buffer
 from trace_analyzer.frames.intervals import innermost, split_by, union
 from trace_analyzer.frames.lookups import factorize, inverse_index, map_unique
 from trace_analyzer.report import Check, DeviceReport
 from trace_analyzer.thresholds import CPU_OPERATOR_NS, HOST_WAIT_NS
+from trace_analyzer.vocabulary import NAMED_WORK, PARTS, shortened_by
 
 Ints = npt.NDArray[np.int64]
 Kinds = npt.NDArray[np.int8]
@@ -35,27 +36,19 @@ _CALLS = (
 )
 _FREE = r"^(cuda|hip)Free$|^(cu|hip)Mem(Free|Release)"
 
-DISPATCH, PYTHON, UNKNOWN, DATA, ALLOCATION, COMPILATION, RUNTIME, WAITING, COLLECTING, COMPUTING = range(10)
-"""Kinds of work of a host thread between the kept calls."""
-HOST_PARTS = (
-    "dispatch",
-    "python",
-    "host-unknown",
-    "data-loading",
-    "allocation",
-    "compilation",
-    "runtime-call",
-    HOST_WAIT,
-    "garbage-collection",
-    "cpu-operator",
+HOST_PARTS = tuple(part.key for part in PARTS.values() if part.replay)
+"""Kinds of work of a host thread between the kept calls, which the vocabulary's entries declare."""
+DISPATCH, PYTHON, UNKNOWN, DATA, ALLOCATION, COMPILATION, RUNTIME, COMPUTING = map(
+    HOST_PARTS.index,
+    ("dispatch", "python", "host-unknown", "data-loading", "allocation", "compilation", "runtime-call", "cpu-operator"),
 )
-_PARTS_OF_WORK = {
-    "data-loading": DATA,
-    "compilation": COMPILATION,
-    "allocation": ALLOCATION,
-    HOST_WAIT: WAITING,
-    "garbage-collection": COLLECTING,
-}
+WAITS = tuple(number for number, name in enumerate(HOST_PARTS) if PARTS[name].replay == "wait")
+LAUNCHING = tuple(number for number, name in enumerate(HOST_PARTS) if name in shortened_by("cuda-graphs"))
+"""Parts of a launch."""
+OF_SAMPLES = tuple(number for number, name in enumerate(HOST_PARTS) if PARTS[name].per == "sample")
+"""Parts that grow with the samples of a step."""
+_NAMED = tuple(number for number, name in enumerate(HOST_PARTS) if name in NAMED_WORK)
+_PARTS_OF_WORK = {HOST_PARTS[number]: number for number in _NAMED}
 _MARK_OPERATORS = rf"^(ProfilerStep|Optimizer\.)|{NO_OPERATOR}"
 """Annotations that PyTorch before 1.11 writes as operators; they are no work."""
 
@@ -407,13 +400,14 @@ def _steps_of(activities: Activities, calls: Calls, steps: Steps, table: pl.Data
 
 
 def _segments(events: pl.DataFrame, kinds: pl.DataFrame) -> Segments:
-    """Return each thread's work by its innermost event, except within data loading, compilation and the like."""
+    """Return each thread's work by its innermost event, except within named work, to which all counts that it does."""
     spans = events.select(
         "thread_id", "start_ns", (pl.col("start_ns") + pl.col("duration_ns")).alias("end_ns"), "event_id"
     )
     inner = innermost(spans, ["thread_id"], "event_id")
     named = spans.hstack(kinds.select("part", "call", "occupies"))
-    for work in (COMPILATION, DATA):
+    whole_work = [number for number in _NAMED if number not in WAITS]
+    for work in whole_work:
         within = named.filter((pl.col("part") == work) & (pl.col("call") < 0)).select("thread_id", "start_ns", "end_ns")
         if within.is_empty():
             inner = inner.with_columns(pl.lit(None, pl.Int8).alias(f"inside {work}"))
@@ -422,10 +416,10 @@ def _segments(events: pl.DataFrame, kinds: pl.DataFrame) -> Segments:
         inner = split_by(inner, whole, ["thread_id"], [f"inside {work}"])
     event = inner.get_column("event_id")
     own = named.get_column("part")[event]
-    part = inner.select(pl.coalesce(f"inside {DATA}", f"inside {COMPILATION}", own)).to_series().to_numpy().copy()
+    part = inner.select(pl.coalesce(*(f"inside {work}" for work in whole_work), own)).to_series().to_numpy().copy()
     occupied = named.get_column("occupies")[event].to_numpy().astype(bool)
-    busy = occupied | is_any(part, (DATA, ALLOCATION, COMPILATION, RUNTIME, COLLECTING))
-    waiting = np.flatnonzero(part == WAITING)
+    busy = occupied | is_any(part, (*whole_work, RUNTIME))
+    waiting = np.flatnonzero(is_any(part, WAITS))
     length = _picked(events.get_column("duration_ns"), event.to_numpy()[waiting].astype(np.int64))
     part[waiting[length < HOST_WAIT_NS]] = PYTHON
     thread = inner.get_column("thread_id").cast(pl.Int32).to_numpy()

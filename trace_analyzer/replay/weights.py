@@ -35,7 +35,7 @@ from trace_analyzer.replay.recording import (
     SYNC_DEVICE,
     SYNC_EVENT,
     SYNC_STREAM,
-    WAITING,
+    WAITS,
     Flags,
     Ints,
     is_any,
@@ -169,10 +169,10 @@ def scale_label(weights: Weights, known: Attributes, label: int, factor: float) 
 
 def scale_host(weights: Weights, factor: float) -> None:
     """Multiply CPU time by ``factor``; waits for other threads and processes stay, unless ``factor`` is 0."""
-    waiting = weights.parts[WAITING].copy()
+    waiting = weights.parts[list(WAITS)].copy()
     weights.parts *= factor
     if factor:
-        weights.parts[WAITING] = waiting
+        weights.parts[list(WAITS)] = waiting
     weights.host *= factor
 
 

@@ -21,9 +21,9 @@ from trace_analyzer.replay.refusals import needs_links, refusal, without_links
 from trace_analyzer.replay.scene import NotApplicable, NothingToChange, UnknownTarget
 from trace_analyzer.report import Report
 from trace_analyzer.results import Result
-from trace_analyzer.terms import CHANGE_PARTS, PART_OPTION
 from trace_analyzer.thresholds import WORTH_RATIO
 from trace_analyzer.units import printable
+from trace_analyzer.vocabulary import CHANGE_PARTS, PART_OPTION
 
 SCHEMA_VERSION = 1
 LARGEST_FACTOR = 1e9
