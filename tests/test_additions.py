@@ -16,38 +16,13 @@ from kineto import annotation, launched, python, trace_bytes
 PACKAGE = Path(__file__).parents[1] / "trace_analyzer"
 
 DEVICE = """
-[[device]]
-name = "Toy 1"
-aliases = []
-patterns = ['Toy 1']
-examples = ["Toy 1"]
-vendor = "NVIDIA"
-architecture = "Hopper"
-compute_capability = "9.0"
-sm_count = 100
-memory_gib = 50
-memory_gbps = 1000
-l2_mib = 10
-warp_size = 32
-tflops = { fp32 = 50, bf16 = 100 }
-source = "made up"
-"""
-KERNEL_RULE = r"""[[rule]]
-id = "toylib"
-bucket = "softmax"
-name = '\btoylib_map_'
-examples = ["toylib_map_f32"]
-
-"""
-CAUSE = """    Part("saving", "Saving weights", "Weights were being saved.", "named", Colour("#4f6d8f"), _LAUNCH),
+  { name = "Toy 1", patterns = ["Toy 1"], vendor = "NVIDIA", architecture = "Hopper", compute_capability = "9.0", sm_count = 100, memory_gib = 50, memory_gbps = 1000, l2_mib = 10, warp_size = 32, tflops = { fp32 = 50, bf16 = 100 }, source = "made up" },"""
+KERNEL_RULE = r"""
+  { id = "toylib", bucket = "softmax", name = '\btoylib_map_' },"""
+CAUSE = """    part("saving", "Saving weights", "Weights were being saved.", "named", "#4f6d8f", cure="launch", fixes=("background-saving",)),
 """
 HOST_WORK = r"""
-[[rules]]
-work = "saving"
-kinds = ["python"]
-pattern = 'torch/serialization\.py\(\d+\): save$'
-examples = ["torch/serialization.py(944): save"]
-"""
+  { work = "saving", kinds = ["python"], pattern = 'torch/serialization\.py\(\d+\): save$' },"""
 ANALYSIS = '''"""Count the launches of each host thread."""
 
 import polars as pl
@@ -93,11 +68,11 @@ print(json.dumps({"json": document, "text": report.summary(verbose=True), "markd
 """
 
 
-def inserted(path: Path, before: str, text: str) -> None:
-    """Insert the text before the first occurrence of another one."""
+def inserted(path: Path, place: str, text: str, *, after: bool = False) -> None:
+    """Insert the text before or after the first occurrence of another one."""
     whole = path.read_text(encoding="utf-8")
-    assert before in whole
-    path.write_text(whole.replace(before, text + before, 1), encoding="utf-8")
+    assert place in whole
+    path.write_text(whole.replace(place, place + text if after else text + place, 1), encoding="utf-8")
 
 
 @pytest.fixture(scope="module")
@@ -107,14 +82,14 @@ def outputs(tmp_path_factory: pytest.TempPathFactory) -> Any:
     copy = folder / "trace_analyzer"
     shutil.copytree(PACKAGE, copy, ignore=shutil.ignore_patterns("__pycache__", "*.c"))
     catalog = copy / "catalog"
-    for path, text in (
-        (catalog / "devices.toml", DEVICE),
-        (catalog / "host_work.toml", HOST_WORK),
-        (catalog / "fixes.toml", FIX),
+    for file, table, row in (
+        ("devices.toml", "device", DEVICE),
+        ("kernels.toml", "rule", KERNEL_RULE),
+        ("host_work.toml", "rules", HOST_WORK),
     ):
-        path.write_text(path.read_text(encoding="utf-8") + text, encoding="utf-8")
-    inserted(catalog / "kernels.toml", "[[rule]]", KERNEL_RULE)
-    inserted(copy / "vocabulary.py", '    Part(\n        "garbage-collection"', CAUSE)
+        inserted(catalog / file, f"\n{table} = [", row, after=True)
+    (catalog / "fixes.toml").write_text((catalog / "fixes.toml").read_text(encoding="utf-8") + FIX, encoding="utf-8")
+    inserted(copy / "vocabulary.py", '    part("garbage-collection"', CAUSE)
     (copy / "analyses" / "busy_threads.py").write_text(ANALYSIS, encoding="utf-8")
     inserted(copy / "analyses" / "registry.py", '"host_costs", "partition"', '"busy_threads", ')
     inserted(copy / "advice" / "overhead.py", "def earlier_work(", FIX_RULE)
