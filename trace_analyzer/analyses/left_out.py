@@ -137,9 +137,7 @@ def left_out(
 
 # Choose the part of a trace for the verdict where no steps are known.
 
-NAMED = tuple(
-    part.key for part in PARTS.values() if part.per != "step" and not part.is_work and part.replay != "wait"
-)
+NAMED = tuple(part.key for part in PARTS.values() if part.per != "step" and not part.is_work and part.replay != "wait")
 """Causes of idle time with an actionable name: such time is never trimmed."""
 
 
