@@ -15,22 +15,24 @@ from trace_analyzer.analyses.work import (
     embeddings,
     fused,
     indexing,
+    library_attention,
+    library_products,
+    library_rows,
     matmuls,
     movement,
     normalizations,
     optimizers,
     pointwise,
     reductions,
-    vendor,
-    vendor_attention,
-    vendor_products,
-    vendor_quantization,
-    vendor_routing,
 )
 from trace_analyzer.analyses.work.calls import Formula, Malformed, Record, Unrecorded, Work, call_of
 
 MATMUL_FORMULAS: dict[str, Formula] = (
-    matmuls.FORMULAS | convolutions.FORMULAS | attention.FORMULAS | vendor_attention.FORMULAS | vendor_products.FORMULAS
+    matmuls.FORMULAS
+    | convolutions.FORMULAS
+    | attention.FORMULAS
+    | library_attention.FORMULAS
+    | library_products.FORMULAS
 )
 """Formulas of the operators whose kernels are of group `matmul`: matmuls, convolutions and attention."""
 FORMULAS: dict[str, Formula] = {
@@ -40,9 +42,7 @@ FORMULAS: dict[str, Formula] = {
     **normalizations.FORMULAS,
     **movement.FORMULAS,
     **indexing.FORMULAS,
-    **vendor.FORMULAS,
-    **vendor_quantization.FORMULAS,
-    **vendor_routing.FORMULAS,
+    **library_rows.FORMULAS,
     **embeddings.FORMULAS,
     **MATMUL_FORMULAS,
 }

@@ -1,0 +1,303 @@
+"""Count norms, activations, rotations, caches, quantization and routing of inference libraries.
+
+Most of these operators move each tensor once, so that a row of `ROWS` says all: the operators, FLOP per element, the
+tensor whose elements count, and the tensors that move. Argument orders are those of the libraries' registrations: vLLM
+(`csrc/torch_bindings.cpp`, `csrc/libtorch_stable/torch_bindings.cpp`, `csrc/moe/torch_bindings.cpp`,
+`vllm/_aiter_ops.py`), SGLang (`sgl-kernel/csrc/common_extension.cc`), FlashInfer (`norm.py`, `cascade.py`), aiter
+(`aiter/ops/rmsnorm.py`), FBGEMM (`quantize_ops`, `permute_pooled_embedding_ops`), torchvision (`torchvision/csrc/ops`).
+"""
+
+from dataclasses import replace
+
+from trace_analyzer.analyses.work.calls import (
+    BYTE,
+    DTYPES,
+    FLOAT32,
+    INT32,
+    Call,
+    Dtype,
+    Formula,
+    Tensor,
+    Unrecorded,
+    Work,
+    compute,
+    in_namespaces,
+    require,
+    total_bytes,
+)
+
+
+def moved(flop: float | None, main: Tensor, *tensors: Tensor | None) -> Work:
+    """Return the work of tensors that are read or written once each, with arithmetic in the type of ``main``."""
+    return Work(flop, total_bytes(*tensors), compute(main.dtype))
+
+
+ROWS: tuple[tuple[str, str, float, int, str], ...] = (
+    # namespaces, names, FLOP per element (one more for each tensor marked +), of which argument, what moves (`_tensors`)
+    ("_C sgl_kernel flashinfer", "rms_norm rmsnorm gemma_rmsnorm rms_norm_weightless", 3, 1, "0 1 2+"),
+    ("aiter", "rmsnorm rms_norm_cu", 3, 1, "0 1 2+"),
+    ("aiter", "rms_norm rmsnorm2d_fwd", 4, 0, "0 =0 1"),
+    ("vllm", "rocm_aiter_rms_norm", 4, 0, "0 =0 1"),
+    ("_C sgl_kernel flashinfer", "fused_add_rms_norm fused_add_rmsnorm gemma_fused_add_rmsnorm fused_add_rms_norm_weightless", 4, 0, "0! 1! 2+"),
+    ("aiter", "fused_add_rms_norm_cu", 4, 0, "0! 1! 2+"),
+    ("vllm", "rocm_aiter_rmsnorm2d_fwd_with_add", 4, 0, "0! 1! 2+"),
+    ("aiter", "add_rmsnorm rmsnorm2d_fwd_with_add", 5, 1, "0 1 2 3 4"),
+    ("aiter", "_groupnorm_run", 8, 0, "0 =0 2 3"),
+    ("_C sgl_kernel flashinfer aiter", "silu_and_mul mul_and_silu gelu_and_mul gelu_tanh_and_mul fatrelu_and_mul swigluoai_and_mul silu_and_mul_with_clamp", 6, 0, "0 2*1"),
+    ("_C", "gelu_new gelu_fast gelu_quick", 5, 0, "0 1"),
+    ("_C_cache_ops", "concat_mla_q", 0, 0, "0 1 2"),
+    ("sgl_kernel", "concat_mla_absorb_q concat_mla_k", 0, 0, "0 1 2"),
+    ("vllm", "flashinfer_concat_mla_k", 0, 0, "0 1 2"),
+    ("_C", "static_scaled_fp8_quant dynamic_scaled_fp8_quant dynamic_per_token_scaled_fp8_quant static_scaled_int8_quant dynamic_scaled_int8_quant", 2, 1, "1 =1:0 2?"),
+    ("aiter", "dynamic_per_token_scaled_quant", 2, 1, "1 =1:0 2?"),
+    ("_C", "silu_and_mul_quant silu_and_mul_per_block_quant", 8, 0, "0 2*1 2.."),
+    ("_C", "rms_norm_static_fp8_quant", 6, 1, "0 1 2.."),
+    ("flashinfer aiter", "rmsnorm_quant", 6, 1, "0 1 2.."),
+    ("aiter", "rmsnorm2d_fwd_with_dynamicquant", 6, 1, "0 1 2.."),
+    ("_C", "fused_add_rms_norm_static_fp8_quant", 6, 1, "0 1 2.. 2+"),
+    ("flashinfer", "fused_add_rmsnorm_quant", 6, 1, "0 1 2.. 2+"),
+    ("_C", "rms_norm_dynamic_per_token_quant rms_norm_per_block_quant", 6, 1, "0 1 2.. 6+"),
+    ("aiter", "add_rmsnorm_quant rmsnorm2d_fwd_with_add_dynamicquant", 7, 1, "0 1 2 3 4 5"),
+    ("_C_cache_ops", "convert_fp8", 2, 1, "0 1"),
+    ("fbgemm", "FloatToHFP8Quantized", 2, 0, "0 =0:byte"),
+    ("fbgemm", "HFP8QuantizedToFloat", 2, 0, "0 =0:float"),
+    ("fbgemm mslk", "quantize_fp8_per_row quantize_fp8_per_tensor", 3, 0, "0 =0:byte least"),
+    ("vllm", "rocm_aiter_per_token_quant rocm_aiter_per_tensor_quant rocm_aiter_group_fp8_quant triton_per_token_group_quant_fp8", 3, 0, "0 =0:byte least"),
+    ("fbgemm", "permute_pooled_embs permute_pooled_embs_auto_grad", 0, 0, "0 =0 1.."),
+    ("torchvision", "nms", 0, 0, "0 1 least unknown"),
+)  # fmt: skip
+
+
+def _row(flop: float, of: int, spec: str) -> Formula:
+    """Return the formula of a row.
+
+    ``1`` is a tensor that moves once, ``1!`` one that is read and written, ``1?`` and ``1+`` one that may be missing,
+    ``1..`` all tensors from there on. ``2*1`` has twice the elements of the tensor that counts. ``=0`` is a result of
+    the shape and type of tensor 0, ``=1:0`` one with the type of tensor 0, ``=0:byte`` one of bytes. ``least``: further
+    results are not known; ``unknown``: FLOP are not known.
+    """
+    tokens = spec.split()
+    types: dict[str, Dtype] = {"byte": BYTE, "float": FLOAT32}
+
+    def formula(call: Call) -> Work:
+        main = call.tensor(of)
+        moving: list[Tensor | None] = []
+        more = 0
+        for token in tokens:
+            if token in ("least", "unknown"):
+                continue
+            if token.startswith("="):
+                like, _, dtype = token[1:].partition(":")
+                given = call.tensor(int(like))
+                kind = given.dtype if not dtype else types.get(dtype) or call.tensor(int(dtype)).dtype
+                moving.append(Tensor(given.shape, kind))
+            elif token.endswith(".."):
+                moving += call.given(int(token[:-2]))
+            elif token.endswith(("?", "+")):
+                optional = call.optional(int(token[:-1]))
+                moving.append(optional)
+                more += optional is not None and token.endswith("+")
+            else:
+                tensor = call.tensor(int(token.partition("*")[2] or token.rstrip("!")))
+                require("*" not in token or tensor.elements == int(token[0]) * main.elements)
+                moving += [tensor] * (1 + token.endswith("!"))
+        if "=1:0" in tokens and call.tensor(0).elements < main.elements:
+            raise Unrecorded  # not the result of this input; a larger one has rows of padding
+        # Arithmetic on elements of a byte is in the type of the tensors that they come from or go to.
+        typed = main if main.size > 1 else max(filter(None, moving), key=lambda tensor: tensor.bytes)
+        work = moved((flop + more) * main.elements, typed, *moving)
+        return replace(work, flop=None if "unknown" in tokens else work.flop, least="least" in tokens)
+
+    return formula
+
+
+def _rows(positions: Tensor, table: Tensor) -> Tensor:
+    """Return at most as many rows of a table as there are positions; several positions may name one row."""
+    require(len(table.shape) == 2)
+    return Tensor((min(positions.elements, table.shape[0]), table.shape[1]), table.dtype)
+
+
+def rotary(call: Call) -> Work:
+    """Count rotary_embedding(positions, query, key, head_size, cos_sin_cache, is_neox): in place, 3 FLOP per element.
+
+    The cache's width of each head is rotated, which is less than the head in models with partial rotation. Without
+    values, the head size is unknown: whole heads count, and are doubtful. Rows of the cache that several positions may
+    name are also doubtful.
+    """
+    positions, query, key, table = call.tensor(0), call.tensor(1), call.optional(2), call.tensor(4)
+    rows = _rows(positions, table)
+    head = call.number(3) if call.valued else table.shape[1]
+    require(head > 0)
+    part = min(1.0, table.shape[1] / head)
+    given = [query, *([key] if key else [])]
+    turned, rest = sum(t.elements for t in given) * part, sum(t.bytes for t in given) * part * 2
+    doubtful = rows.bytes + (0.0 if call.valued else rest)
+    return Work(3.0 * turned, total_bytes(positions, rows) + rest, compute(query.dtype), doubtful)
+
+
+def rotary_to(call: Call) -> Work:
+    """Count apply_rope_pos_ids_cos_sin_cache(q, k, q out, k out, cache, positions, ...).
+
+    The part of a head that is not rotated need not move in place: these bytes are doubtful.
+    """
+    query, key, query_out, key_out, table, positions = (call.tensor(i) for i in range(6))
+    require(query.elements == query_out.elements and key.elements == key_out.elements)
+    rows = _rows(positions, table)
+    turned = min(1.0, table.shape[1] / query.shape[-1]) * (query.elements + key.elements)
+    doubtful = total_bytes(query, key, query_out, key_out, rows)
+    size = total_bytes(query, key, positions, rows, query_out, key_out)
+    return Work(3.0 * turned, size, compute(query.dtype), doubtful)
+
+
+def store_cache(slots: int, *places: tuple[int, int]) -> Formula:
+    """Return the formula of tokens written to caches, as many as slots, in the caches' types.
+
+    ``places`` are the positions of a tensor of tokens and of its cache. Tokens may be more than slots: the others pad a
+    graph's batch. A token without a slot is not written: these bytes are doubtful.
+    """
+
+    def formula(call: Call) -> Work:
+        read, written = [], []
+        for place, cache in places:
+            given = call.tensor(place)
+            require(bool(given.shape))
+            shape = (min(given.shape[0], call.tensor(slots).elements), given.elements // max(1, given.shape[0]))
+            read.append(Tensor(shape, given.dtype))
+            written.append(Tensor(shape, call.tensor(cache).dtype))
+        work = moved(0.0, call.tensor(places[0][0]), *read, call.tensor(slots), *written)
+        return replace(work, doubtful_bytes=total_bytes(*read, *written))
+
+    return formula
+
+
+def group_quantized(call: Call) -> Work:
+    """Count sgl_per_token_group_quant_fp8 and similar (input, out, scales, ...): maximum, multiply, clamp.
+
+    An input of twice the output's size is that of a gate (fuse_silu_and_mul). With a tensor of row counts (masked_m),
+    the work is unknown.
+    """
+    given, output = call.tensor(0), call.tensor(1)
+    if call.optional(9) is not None:
+        raise Unrecorded
+    is_gated = given.elements == 2 * output.elements
+    require(output.elements == given.elements or is_gated)
+    flop = (9.0 if is_gated else 3.0) * output.elements
+    return moved(flop, given, given, output, call.optional(2))
+
+
+def quantized_fp4(call: Call) -> Work:
+    """Count scaled_fp4_quant(out, input, scales, scale) and (input, scale, ...): maximum, multiply, clamp.
+
+    The input is the largest tensor in FP16 or BF16; two of its elements become one byte. Scales, one per 16 elements,
+    may be padded and are not counted.
+    """
+    halves = [t for t in call.given() if compute(t.dtype) in ("fp16", "bf16")]
+    if not halves:
+        raise Unrecorded
+    given = max(halves, key=lambda tensor: tensor.elements)
+    return replace(moved(3.0 * given.elements, given, Tensor((given.elements // 2,), BYTE), given), least=True)
+
+
+_ROWWISE_SCALES = 8
+"""Bytes that FBGEMM's rowwise formats append to each row: a scale and a bias in float (fbgemm_gpu, quantize_ops)."""
+_HALVES = (1, 5)
+"""FBGEMM's numbers (SparseType) of 16-bit types that can be requested for a result."""
+
+
+def to_rowwise_bytes(call: Call) -> Work:
+    """Count FloatToFP8RowwiseQuantized, FloatToFused8BitRowwiseQuantized(input): bytes, and scales of each row."""
+    given = call.tensor(0)
+    require(len(given.shape) == 2)
+    written = Tensor((given.shape[0], given.shape[1] + _ROWWISE_SCALES), BYTE)
+    return moved(3.0 * given.elements, given, given, written)
+
+
+def from_rowwise_bytes(call: Call) -> Work:
+    """Count FP8RowwiseQuantizedToFloat(input, forward, [type]), Fused8BitRowwiseQuantizedToFloat(input)."""
+    given = call.tensor(0)
+    require(len(given.shape) == 2 and given.shape[1] > _ROWWISE_SCALES)
+    narrow = call.value(2) in _HALVES if call.valued else len(call.arguments) > 2
+    dtype = DTYPES["c10::Half"] if narrow else FLOAT32
+    written = Tensor((given.shape[0], given.shape[1] - _ROWWISE_SCALES), dtype)
+    return replace(moved(2.0 * written.elements, written, given, written), least=narrow and not call.valued)
+
+
+def all_touched(call: Call) -> Work:
+    """Count merge_attn_states, topk_softmax, moe_sum and similar: reads or writes each tensor once.
+
+    FLOP: 2 per element of the largest tensor.
+    """
+    tensors = call.given()
+    require(bool(tensors))
+    largest = max(tensors, key=lambda tensor: tensor.elements)
+    return moved(2.0 * largest.elements, largest, *tensors)
+
+
+def all_read(call: Call) -> Work:
+    """Count moe_fused_gate, grouped_topk(scores, [bias], ...): reads each tensor; the selection is small."""
+    return replace(all_touched(call), least=True)
+
+
+def aligned(call: Call) -> Work:
+    """Count moe_align_block_size(ids, experts, block, sorted ids, ...): reads the ids, writes them in another order.
+
+    The buffer of sorted ids has room for padding, which need not be written.
+    """
+    ids = call.tensor(0)
+    return Work(None, total_bytes(ids, Tensor(ids.shape, INT32)), None, least=True)
+
+
+def rows_shuffled(call: Call) -> Work:
+    """Count shuffle_rows(input, map, out); reads are doubtful: all rows of out may come from one row."""
+    given, places, output = (call.tensor(i) for i in range(3))
+    require(given.shape[-1:] == output.shape[-1:])
+    read = min(given.bytes, output.bytes)
+    return Work(0.0, total_bytes(places, output) + read, compute(output.dtype), doubtful_bytes=read)
+
+
+FORMULAS: dict[str, Formula] = {
+    **{
+        operator: _row(flop, of, spec)
+        for namespaces, names, flop, of, spec in ROWS
+        for operator in in_namespaces(namespaces, *names.split())
+    },
+    "torch::autograd::CppNode<fbgemm_gpu::PermutePooledEmbsFunction<&fbgemm_gpu::permute_pooled_embs_gpu> >": _row(0, 0, "0 =0 1.."),
+    **dict.fromkeys(in_namespaces("_C sgl_kernel", "rotary_embedding", "batched_rotary_embedding"), rotary),
+    "sgl_kernel::apply_rope_pos_ids_cos_sin_cache": rotary_to,
+    **dict.fromkeys(
+        ("_C_cache_ops::reshape_and_cache_flash", "_C_cache_ops::reshape_and_cache", "sglang::store_cache"),
+        store_cache(4, (0, 2), (1, 3)),
+    ),
+    "sgl_kernel::store_kv_cache": store_cache(2, (3, 0), (4, 1)),
+    "_C_cache_ops::concat_and_cache_mla": store_cache(3, (0, 2), (1, 2)),
+    **dict.fromkeys(
+        in_namespaces(
+            "sgl_kernel", "sgl_per_token_group_quant_8bit", "sgl_per_token_group_quant_8bit_v2", "sgl_per_token_group_quant_fp8",
+            "sgl_per_token_group_quant_int8", "sgl_per_tensor_quant_fp8", "sgl_per_token_quant_fp8",
+        ),
+        group_quantized,
+    ),
+    **dict.fromkeys(
+        in_namespaces("_C", "per_token_group_fp8_quant", "per_token_group_fp8_quant_packed", "per_token_group_quant_int8"),
+        group_quantized,
+    ),
+    **dict.fromkeys(in_namespaces("_C _C_stable_libtorch sgl_kernel", "scaled_fp4_quant"), quantized_fp4),
+    **dict.fromkeys(
+        in_namespaces("fbgemm", "FloatToFP8RowwiseQuantized", "FloatToFused8BitRowwiseQuantized"), to_rowwise_bytes
+    ),
+    **dict.fromkeys(
+        in_namespaces("fbgemm", "FP8RowwiseQuantizedToFloat", "Fused8BitRowwiseQuantizedToFloat"), from_rowwise_bytes
+    ),
+    **dict.fromkeys(
+        (
+            "_C::merge_attn_states", "sgl_kernel::merge_state", "sgl_kernel::merge_state_v2", "flashinfer::merge_state",
+            *in_namespaces("_moe_C sgl_kernel", "topk_softmax", "topk_sigmoid", "moe_sum"), "sgl_kernel::moe_sum_reduce",
+        ),
+        all_touched,
+    ),
+    **dict.fromkeys(("sgl_kernel::moe_fused_gate", "sgl_kernel::kimi_k2_moe_fused_gate", "_moe_C::grouped_topk"), all_read),
+    **dict.fromkeys(
+        ("_moe_C::moe_align_block_size", "_moe_C::sgl_moe_align_block_size", "sgl_kernel::moe_align_block_size"), aligned
+    ),
+    "sgl_kernel::shuffle_rows": rows_shuffled,
+}  # fmt: skip
