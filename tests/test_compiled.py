@@ -1,5 +1,6 @@
 """Check that a copy of the package that is not compiled reports this in one line with the reason."""
 
+import ast
 import os
 import re
 import shutil
@@ -49,6 +50,25 @@ def test_a_source_folder_is_named_with_what_to_do(tmp_path: Path) -> None:
     assert reason is not None
     assert str(tmp_path) in reason
     assert "build_ext --inplace" in reason
+
+
+def test_every_docstring_can_be_encoded() -> None:
+    # A lone surrogate in a docstring ends the import on CPython 3.13, which encodes it.
+    names = subprocess.run(["git", "ls-files", "-z", "*.py", "*.pyx"], cwd=ROOT, capture_output=True, text=True)
+    files = [ROOT / name for name in names.stdout.split("\0") if name] or sorted(ROOT.glob("trace_analyzer/**/*.py"))
+    for file in (file for file in files if file.exists()):
+        text = file.read_text(encoding="utf-8")
+        if file.suffix == ".py":
+            ours = [
+                node.value.value
+                for node in ast.walk(ast.parse(text))
+                if isinstance(node, ast.Expr)
+                and isinstance(node.value, ast.Constant)
+                and isinstance(node.value.value, str)
+            ]
+            assert "".join(ours).encode(), file
+        else:
+            assert not re.search(r'"""[^"]*\\u[dD][89a-fA-F]', text), file
 
 
 def test_the_library_warns(monkeypatch: pytest.MonkeyPatch) -> None:
