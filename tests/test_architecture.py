@@ -89,9 +89,9 @@ GEOMETRY = (
     "layout", "names", "charts", "whatif", "html/codec", "html/figures", "html/shell", "html/timeline",
 )  # fmt: skip
 """Renderers that divide lengths into cells, pixels, bytes, bins and units of axes, and sum up widths and heights."""
-RENDERERS = ("agent", "explanation", "lookups", "html", "text", "scaling_text", "plots", "phrasing")
+RENDERERS = ("agent", "explanation", "lookups", "html", "text", "scaling_text", "charts", "phrasing")
 """Names of modules outside of ``render/`` that write text, pages and plots."""
-SCALED = ("compare/plots", "compare/phrasing")
+SCALED = ("compare/charts", "compare/phrasing")
 """Those of them that divide figures by the unit in which they are written; they sum up nothing."""
 SUMS = ("sum", "mean", "median", "fmean", "quantile", "group_by")
 
@@ -141,11 +141,12 @@ def test_a_renderer_of_text_divides_and_sums_nothing() -> None:
 
 def test_what_imports_a_way_to_draw_is_a_renderer() -> None:
     drawing = re.compile(
-        r"^(import|from) (holoviews|bokeh|markupsafe|jinja2|trace_analyzer\.render\.(layout|markdown))\b", re.MULTILINE
+        r"^(import|from) (holoviews|bokeh|markupsafe|jinja2|trace_analyzer\.render\.(layout|markdown|html))\b",
+        re.MULTILINE,
     )
     drawers = [path for path in MODULES if drawing.search(path.read_text(encoding="utf-8"))]
     outside = {str(path.relative_to(PACKAGE)) for path in drawers if PACKAGE / "render" not in path.parents}
-    assert "compare/plots.py" in outside
+    assert "compare/html.py" in outside
     assert {name for name in outside if Path(name).stem not in RENDERERS} == set()
 
 

@@ -474,13 +474,12 @@ def test_the_page(tmp_path: Path) -> None:
         "Differential flame graph",
         "In words",
     ):
-        assert f"<h2>{title}</h2>" in page
+        assert f">{title}</h2>" in page
     assert name not in page
-    assert "static/extensions" not in page, "the page asks for files of an extension of Bokeh"
     assert "prefers-color-scheme" in page
     (tmp_path / "kept.json").write_text(baseline_json(profile_of(report(BASE))))
     kept = compare(tmp_path / "kept.json", report(BASE)).to_html(tmp_path / "other.html").read_text()
-    assert "<h2>Timelines</h2>" not in kept
+    assert ">Timelines</h2>" not in kept
 
 
 def test_calls_are_paired_in_order() -> None:

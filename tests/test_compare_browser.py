@@ -2,7 +2,6 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 from compare_sides import Program
@@ -21,31 +20,17 @@ BASE = Program(steps=4, layers=2, host_ns=60_000, mm_ns=40_000, loading_ns=1_000
 AFTER = BASE.faster(loading_ns=100_000, slow_layer=1, mm_ns=90_000)
 
 BOXES = """
-const column = arguments[0];
-const view = [...Bokeh.index.roots].find(({ model }) => model.renderers?.some((r) => r.data_source.get_column(column)));
-const data = view.model.renderers.map((r) => r.data_source).find((source) => source.get_column(column));
-view.el.scrollIntoView({ block: 'center' });
-const { left, top } = view.el.getBoundingClientRect();
-return Array.from(data.get_column(column), (_, i) => {
-  const row = Object.fromEntries([...Object.keys(data.data)].map((name) => [name, data.get_column(name)[i]]));
-  const [x, y] = ['0', '1'].map((n) => { const axis = n === '0' ? ['left', 'right', 'x0', 'x1'] : ['bottom', 'top', 'y0', 'y1'];
-    const ends = axis.filter((name) => name in row).map((name) => row[name]); return (ends[0] + ends[1]) / 2; });
-  return { ...row, at: [left + view.frame.x_scale.compute(x), top + view.frame.y_scale.compute(y)] };
-});
+const { model } = [...Bokeh.index.roots].find((view) => view.model.name === arguments[0]);
+return model.renderers.map(({ data_source: source }) => source).flatMap((source) => Array.from(
+  source.get_column('right'), (_, i) => Object.fromEntries(Object.keys(source.data).map((name) => [name, source.get_column(name)[i]]))));
 """
-TIPS = """
-const found = [];
-const walk = (node) => { for (const e of node.querySelectorAll('*')) {
-  if (e.classList.contains('bk-Tooltip') && getComputedStyle(e).display !== 'none') found.push(e.shadowRoot ? e.shadowRoot.textContent : e.textContent);
-  if (e.shadowRoot) walk(e.shadowRoot); } };
-walk(document);
-return found.join(' ');
+FRAME = """
+const { canvas, boxes } = document.getElementById('flame').graph;
+canvas.scrollIntoView({ block: 'center' });
+const box = boxes.find(({ node }) => node.label === arguments[0]);
+const { left, top } = canvas.getBoundingClientRect();
+return [left + box.x + box.width / 2, top + box.row * 19 + 9];
 """
-
-
-def boxes(page: Browser, column: str) -> list[dict[str, Any]]:
-    """Return the rectangles of the plot with such a column, with the middle of each in the window."""
-    return list(page.run(BOXES, column))
 
 
 def test_the_page_of_a_comparison(browser: Browser, tmp_path: Path) -> None:  # noqa: F811
@@ -54,15 +39,17 @@ def test_the_page_of_a_comparison(browser: Browser, tmp_path: Path) -> None:  # 
     before, after = document["before"], document["after"]
     scale, unit = scale_of(max(before["step_ns"], after["step_ns"]))
     browser.go(result.to_html(tmp_path / "page.html").as_uri(), height=900)
-    browser.wait(lambda: browser.run("return window.Bokeh && [...Bokeh.index.roots].length > 5"))
+    browser.wait(lambda: browser.run("return document.documentElement.dataset.ready"))
 
     # The figures are those of the JSON.
-    text = browser.run("return document.body.innerText")
+    text = browser.run("return document.body.innerText").replace("\u00a0", " ")
     assert document["headline"] in text
     for side in (before, after):
         assert f"{scaled(side['step_ns'], scale)} {unit}" in text
     browser.run("document.querySelectorAll('details').forEach((e) => { e.open = true })")
-    rows = [row.text for row in browser.driver.find_elements("css selector", "#lines > table > tbody > tr")[1:]]
+    lines = "section[aria-labelledby=lines] .scroll > table > tbody > tr"
+    browser.wait(lambda: browser.run("return [...Bokeh.index.roots].length") >= 4)
+    rows = [row.text for row in browser.driver.find_elements("css selector", lines)]
     shown = [line for line in document["lines"] if abs(line["difference_ns"] / scale) >= 0.005]
     assert len(rows) == len(shown)
     for line, row in zip(shown, rows, strict=True):
@@ -70,28 +57,25 @@ def test_the_page_of_a_comparison(browser: Browser, tmp_path: Path) -> None:  # 
         assert scaled(line["before_total_ns"] / before["steps"], scale) in row
 
     # A line unfolds into its parts.
-    browser.run("document.querySelectorAll('#lines th details').forEach((e) => { e.open = false })")
-    line = next(e for e in browser.driver.find_elements("css selector", "#lines th details") if "aten::mm" in e.text)
+    browser.run("document.querySelectorAll('td > details').forEach((e) => { e.open = false })")
+    line = next(e for e in browser.driver.find_elements("css selector", "td > details") if "aten::mm" in e.text)
     assert "Layer" not in line.text
     browser.run("arguments[0].querySelector('summary').click()", line)
     browser.wait(lambda: "Layer" in line.text)
 
     # Both timelines lie on one axis, and are as long as a step of their side.
-    pieces = boxes(browser, "length")
+    pieces = browser.run(BOXES, "plot-timelines-0")
     for place, side in ((1, before), (0, after)):
-        own = [piece for piece in pieces if place < piece["y0" if "y0" in piece else "bottom"] < place + 1]
-        length = max(piece["x1" if "x1" in piece else "right"] for piece in own)
+        length = max(piece["right"] for piece in pieces if place < piece["bottom"] < place + 1)
         assert length * scale == pytest.approx(side["step_ns"], rel=0.05)
-    assert {piece["category"] for piece in pieces} >= {"Data loading", "Matmul"}
+    assert {piece["t0"] for piece in pieces} >= {"Data loading", "Matmul"}
 
     # A frame of the flame graph shows both of its times.
-    frames = {frame["name"]: frame for frame in boxes(browser, "before")}
     bar = next(bar for bar in document["waterfall"]["bucket"] if bar["name"] == "data-loading")
-    frame = frames["Data loading"]
-    assert (frame["before"], frame["after"]) == pytest.approx((bar["before_ns"] / scale, bar["after_ns"] / scale))
-    browser.mouse("mouseMoved", *frame["at"])
-    browser.wait(lambda: f"{frame['before']:.3f}" in browser.run(TIPS))
-    assert "Data loading" in browser.run(TIPS)
+    at = browser.run(FRAME, "Data loading")
+    browser.mouse("mouseMoved", *at)
+    tip = f"{scaled(bar['before_ns'], scale)} before, {scaled(bar['after_ns'], scale)} after"
+    browser.wait(lambda: tip in browser.run("return document.querySelector('[data-flame=tip]').textContent"))
 
     for width in (1280, 390):
         browser.go((tmp_path / "page.html").as_uri(), width) if width == 390 else None

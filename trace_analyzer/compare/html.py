@@ -1,31 +1,31 @@
 """Write a comparison, or a series of batches, as one offline HTML file."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
-
-from markupsafe import Markup, escape
 
 from trace_analyzer import forks
-from trace_analyzer.compare.comparison import Comparison, Line
+from trace_analyzer.compare import charts
+from trace_analyzer.compare.comparison import Comparison
 from trace_analyzer.compare.decomposition import LINE_KEY, parts_of_lines
 from trace_analyzer.compare.figures import times_a_step
 from trace_analyzer.compare.phrasing import is_shown, limit, line_name, scale_of, scaled, signed
 from trace_analyzer.compare.scaling import Scaling
 from trace_analyzer.compare.text import line_detail, summary
 from trace_analyzer.files import write_text
-from trace_analyzer.render.offline import Figure, figures_page
-from trace_analyzer.units import counted, visible
+from trace_analyzer.render.html.shell import Chapter, Figure, FlameFigure, Notes, PlainTable, Words, document_page
+from trace_analyzer.units import counted
 
-_WATERFALLS = {
-    "bucket": "By cause and bucket",
-    "operator": "By operator",
-    "module": "By module",
-}
-
-
+_WATERFALLS = {"bucket": "By cause and bucket", "operator": "By operator", "module": "By module"}
 _LINES, _PARTS = 40, 24
 """Number of lines of the table, and of rows in each unfolded line."""
+_WATERFALL = "From the step before to the step after: each bar is what changed, blue for less time and orange for more."
+_TIMELINES = "A typical step of each side, by what owns each instant; drag to zoom in."
+_FLAME = "The step, kinds of time, modules and operators, each as wide as the longer side."
+_FLAME_LEGEND = tuple(
+    (text, charts.COLOURS[change])
+    for change, text in (("faster", "less time"), ("slower", "more time"), ("even", "the same within 2 %"))
+)
+_SCALING = "Where the host's time a step and the device's line cross, the device takes over."
 
 
 def write_html(result: Comparison, path: Path) -> Path:
@@ -33,109 +33,77 @@ def write_html(result: Comparison, path: Path) -> Path:
 
     Raises ``OSError`` when it cannot be written, ``ForkedError`` where Polars would hang.
     """
-    from trace_analyzer.compare import plots
-
     forks.check()
-    figures: list[Figure] = []
+    chapters = [Chapter("sides", "Both sides", _sides(result))]
     if result.before is not None and result.after is not None and result.status == "ok":
         step = (result.before.step_ns, result.after.step_ns)
-        for by, title in _WATERFALLS.items():
-            figures.append((title, escape("" if figures else _WATERFALL), plots.waterfall(result.waterfall[by], *step)))
-        timeline = plots.timelines(result)
-        if timeline is not None:
-            figures.insert(1, ("Timelines", _key(plots.timeline_key(result)), timeline))
-        figures.append(("Differential flame graph", escape(_FLAME), plots.flame_graph(result)))
-    write_text(path, figures_page(result.headline, _facts(result), figures, summary(result, 120)))
+        drawn = [
+            Chapter(f"by-{by}", title, [Figure(title, "" if place else _WATERFALL, charts.waterfall(result.waterfall[by], *step))])
+            for place, (by, title) in enumerate(_WATERFALLS.items())
+        ]  # fmt: skip
+        if (timeline := charts.timelines(result)) is not None:
+            drawn.insert(1, Chapter("timelines", "Timelines", [Figure("Timelines", _TIMELINES, timeline)]))
+        burning = FlameFigure("Differential flame graph", _FLAME, (charts.flame_graph(result),), _FLAME_LEGEND)
+        chapters += [*drawn, Chapter("flames", "Differential flame graph", [burning])]
+    chapters += [
+        Chapter("lines", "Lines by operator and cause", _lines(result), folded=True),
+        Chapter("words", "In words", [Words(summary(result, 120))], folded=True),
+    ]
+    write_text(path, document_page("comparison", result.headline, chapters))
     return path
 
 
 def write_scaling(result: Scaling, path: Path) -> Path:
     """Write a page with the plot of a series of batches and its text."""
-    from trace_analyzer.compare import plots
-
-    figures: list[Figure] = []
-    if result.points:
-        figures.append(("Step, busy and idle time", escape(_SCALING), plots.scaling_plot(result)))
-    facts = _list([*result.notes, *result.contradictions])
-    write_text(path, figures_page(result.headline, facts, figures, result.summary(120)))
+    title = "Step, busy and idle time"
+    chapters = [
+        Chapter("times", title, [Figure(title, _SCALING, charts.scaling_chart(result))] if result.points else []),
+        Chapter("notes", "Notes", _notes([*result.notes, *result.contradictions])),
+        Chapter("words", "In words", [Words(result.summary(120))]),
+    ]
+    write_text(path, document_page("scaling", result.headline, chapters))
     return path
 
 
-_WATERFALL = "From the step before to the step after: each bar is what changed, blue for less time and orange for more."
-_FLAME = (
-    "The step, kinds of time, modules and operators, each as wide as the longer side: blue takes less time than before, orange more, grey the"
-    " same within 2 %."
-)
-_SCALING = "Dashed: the host's time a step. Dotted: the device's time as a line over the batch. Where they cross, the device takes over."
-
-
-def _key(keys: list[tuple[str, str]]) -> Markup:
-    """Return the legend of the timelines: the colours of the categories with most time."""
-    items = Markup("").join(
-        Markup('<span class="key"><i style="background:{}"></i>{}</span>').format(colour, visible(name))
-        for name, colour in keys
-    )
-    return Markup("A typical step of each side, by what owns each instant; drag to zoom in.<br>") + items
-
-
-def _facts(result: Comparison) -> Markup:
+def _sides(result: Comparison) -> list[PlainTable | Notes]:
     """Return the table of both sides and the notes."""
     if result.before is None or result.after is None or result.status == "refused":
-        return Markup("")
+        return []
     scale, unit = scale_of(max(result.before.step_ns, result.after.step_ns))
-    rows = Markup("").join(
-        Markup('<tr><th>{}</th><td class="n">{} {}</td><td class="n">{}</td><td>{}</td><td class="path">{}</td></tr>').format(
-            name, scaled(side.step_ns, scale), unit, counted(side.steps, "step"), limit(side), visible(side.path)
-        )
+    rows = [
+        (name, f"{scaled(side.step_ns, scale)} {unit}", counted(side.steps, "step"), limit(side), side.path)
         for name, side in (("before", result.before), ("after", result.after))
-    )  # fmt: skip
-    low_high = ""
+    ]
+    interval = ""
     if result.interval_ns:
-        low_high = (
-            f"95 % interval {signed(result.interval_ns[0], scale)} to {signed(result.interval_ns[1], scale)} {unit}"
-        )
-    change = Markup('<tr><th>change</th><td class="n">{} {}</td><td colspan="3">{}</td></tr>').format(
-        signed(result.difference_ns or 0.0, scale), unit, low_high
-    )
-    return Markup("<table>{}{}</table>").format(rows, change) + _list(result.notes) + _lines(result, scale, unit)
+        low, high = (signed(end, scale) for end in result.interval_ns)
+        interval = f"95 % interval {low} to {high} {unit}"
+    rows.append(("change", f"{signed(result.difference_ns or 0.0, scale)} {unit}", "", interval, ""))
+    return [PlainTable(("", "Step", "Steps", "Limit", "Trace"), "lrrll", rows), *_notes(result.notes)]
 
 
-def _lines(result: Comparison, scale: float, unit: str) -> Markup:
+def _notes(notes: Sequence[str]) -> list[Notes]:
+    return [Notes(notes)] if notes else []
+
+
+def _lines(result: Comparison) -> list[PlainTable]:
     """Return the lines of the difference, each with its folded modules and shapes."""
+    if result.before is None or result.after is None or result.status == "refused":
+        return []
+    scale, unit = scale_of(max(result.before.step_ns, result.after.step_ns))
     parts = {key: rows.to_dicts() for key, rows in parts_of_lines(result).partition_by(LINE_KEY, as_dict=True).items()}
-    items = Markup("").join(
-        _line(line, parts.get(tuple(getattr(line, name) for name in LINE_KEY), [])[:_PARTS], result, scale)
-        for line in result.lines[:_LINES]
-        if is_shown(line.difference_ns, scale)
-    )
-    if not items:
-        return Markup("")
-    head = Markup(
-        '<tr><th></th><td class="n">before</td><td class="n">after</td><td class="n">change</td><td class="path">how</td></tr>'
-    )
-    return Markup(
-        '<details id="lines"><summary>Lines by operator and cause ({} a step)</summary><table>{}{}</table></details>'
-    ).format(unit, head, items)
-
-
-def _line(line: Line, parts: Sequence[Mapping[str, Any]], result: Comparison, scale: float) -> Markup:
-    """Return a row of a line with its folded parts."""
-    before_ns, after_ns = times_a_step(line, result)
-    name: str | Markup = visible(line_name(line))
-    if parts:
-        rows = Markup("").join(
-            Markup('<tr><td>{}</td><td class="n">{}</td><td class="n">{}</td><td class="n">{}</td></tr>').format(
-                visible(" ".join(text for text in (part["module"], part["shapes"]) if text) or "elsewhere"),
+    rows, under = [], {}
+    for line in (line for line in result.lines[:_LINES] if is_shown(line.difference_ns, scale)):
+        before, after = (scaled(ns, scale) for ns in times_a_step(line, result))
+        own = parts.get(tuple(getattr(line, name) for name in LINE_KEY), [])[:_PARTS]
+        under[len(rows)] = [
+            (
+                " ".join(text for text in (part["module"], part["shapes"]) if text) or "elsewhere",
                 scaled(part["before_ns"], scale), scaled(part["after_ns"], scale), signed(part["difference_ns"], scale),
             )
-            for part in parts
-        )  # fmt: skip
-        name = Markup("<details><summary>{}</summary><table>{}</table></details>").format(name, rows)
-    return Markup('<tr><th>{}</th><td class="n">{}</td><td class="n">{}</td><td class="n">{}</td><td class="path">{}</td></tr>').format(
-        name, scaled(before_ns, scale), scaled(after_ns, scale), signed(line.difference_ns, scale), line_detail(line, result, scale)
-    )  # fmt: skip
-
-
-def _list(notes: Sequence[str]) -> Markup:
-    items = Markup("").join(Markup("<li>{}</li>").format(visible(note)) for note in notes)
-    return Markup('<ul class="notes">{}</ul>').format(items) if notes else Markup("")
+            for part in own
+        ]  # fmt: skip
+        change = signed(line.difference_ns, scale)
+        rows.append((line_name(line), before, after, change, line_detail(line, result, scale)))
+    headings = (f"{unit} a step", "Before", "After", "Change", "How")
+    return [PlainTable(headings, "lrrrl", rows, under=under)] if rows else []

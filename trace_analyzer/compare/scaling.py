@@ -116,9 +116,10 @@ class Scaling(Result):
 
     def plot(self) -> object:
         """Draw step, busy and idle time over the batch as a HoloViews overlay."""
-        from trace_analyzer.compare.plots import scaling_plot
+        from trace_analyzer.compare.charts import scaling_chart
+        from trace_analyzer.render.plots import plot
 
-        return scaling_plot(self)
+        return plot(scaling_chart(self))
 
     def to_html(self, path: str | Path) -> Path:
         """Write the plot as one offline HTML file and return its path."""

@@ -1,12 +1,11 @@
-"""Render a calibration: a few lines of text, and three HoloViews figures on one offline page."""
+"""Render a calibration: a few lines of text, and three figures on one offline page."""
 
-from typing import TYPE_CHECKING, Any
+from itertools import cycle
+from typing import Any
 
 from trace_analyzer import units
 from trace_analyzer.catalog.calibration import Calibration
-
-if TYPE_CHECKING:
-    import holoviews as hv
+from trace_analyzer.charts import Axis, Chart, LineMark
 
 
 def calibration_text(calibration: Calibration) -> str:
@@ -63,42 +62,38 @@ def _sweep_rows(calibration: Calibration) -> list[tuple[str, str, str]]:
     return [("repeat sweep", f"{free}", "multiply-adds per element that cost no time beside its memory traffic")]
 
 
-def calibration_plots(calibration: Calibration) -> "hv.Layout":
-    """Draw bandwidth by size, FLOP/s of matmuls by size and dtype, and the repeat sweep."""
-    import holoviews as hv
-    import holoviews.plotting.bokeh
-
-    hv.Store.set_current_backend("bokeh")
-    size, rate, flops = (
-        hv.Dimension("size", label="bytes"),
-        hv.Dimension("rate", label="GB/s"),
-        hv.Dimension("flops", label="TFLOP/s"),
-    )
-    wide = {"width": 430, "height": 340, "logx": True, "tools": ["hover"], "show_grid": True}
-    copies = hv.Curve([(c.bytes, c.gbps) for c in calibration.copies], size, rate, label="Copies").opts(**wide)
-    side = hv.Dimension("n", label="n of an n x n matmul")
-    by_dtype = {
-        dtype: hv.Curve([(m.size, m.tflops) for m in calibration.matmuls if m.dtype == dtype], side, flops).opts(**wide)
-        for dtype in dict.fromkeys(m.dtype for m in calibration.matmuls)
-    }
-    products = hv.NdOverlay(by_dtype, kdims="dtype", label="Matmuls").opts(legend_position="top_left")
-    figures = [copies, products]
-    if calibration.sweep:
-        repeats = hv.Dimension("repeats", label="multiply-adds per element")
-        points = [(p.repeats, p.tflops) for p in calibration.sweep]
-        figures.append(hv.Curve(points, repeats, flops, label="Memory-bound to compute-bound").opts(**wide))
-    return hv.Layout(figures).cols(3).opts(shared_axes=False)
-
-
 def calibration_html(calibration: Calibration) -> str:
-    """Return the figures on one offline page."""
-    from trace_analyzer.render.offline import figures_page  # text needs only Polars
+    """Return bandwidth by size, FLOP/s of matmuls by size and dtype, and the repeat sweep as one offline page."""
+    from trace_analyzer.render.html.shell import Chapter, Figure, Words, document_page  # text needs only Polars
 
-    title = f"{units.visible(calibration.name)}, measured"
-    caption = "Each figure is the best of its batches."
-    return figures_page(
-        title,
-        None,
-        [("Memory and arithmetic", caption, calibration_plots(calibration))],
-        calibration_text(calibration),
+    copies = LineMark("copies", [c.bytes for c in calibration.copies], [c.gbps for c in calibration.copies], "p-memory")
+    dtypes = dict.fromkeys(m.dtype for m in calibration.matmuls)
+    colours = dict(zip(dtypes, cycle(_COLOURS), strict=False))
+    products = tuple(
+        LineMark(dtype, [m.size for m in own], [m.tflops for m in own], colours[dtype])
+        for dtype in dtypes
+        for own in [[m for m in calibration.matmuls if m.dtype == dtype]]
     )
+    repeats = LineMark(
+        "sweep", [p.repeats for p in calibration.sweep], [p.tflops for p in calibration.sweep], "p-compute"
+    )
+    rate, flops = Axis("rate", "GB/s"), Axis("rate", "TFLOP/s")
+    figures = [
+        Figure("Copies", "", Chart(Axis("bytes", log=True), rate, (copies,))),
+        Figure(
+            "Matmuls", "", Chart(Axis("n of an n x n matmul", log=True), flops, products, legend=tuple(colours.items()))
+        ),
+    ]
+    if calibration.sweep:
+        sweep = Chart(Axis("multiply-adds per element", log=True), flops, (repeats,))
+        figures.append(Figure("Memory-bound to compute-bound", "", sweep))
+    return document_page(
+        "calibration", f"{calibration.name}, measured",
+        [
+            Chapter("measured", "Memory and arithmetic", figures, "Each figure is the best of its batches."),
+            Chapter("words", "In words", [Words(calibration_text(calibration))]),
+        ],
+    )  # fmt: skip
+
+
+_COLOURS = ("p-compute", "p-python", "p-copy", "p-communication", "p-latency", "p-memory")

@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 from html import escape
-from typing import Any
 
+from trace_analyzer.charts import Axis, Boxes, Chart, LineMark, Strokes
 from trace_analyzer.render.layout import folded
 from trace_analyzer.render.row_phrases import path_part
 from trace_analyzer.replay.whatif import PathPart, Scenario, WhatIf
@@ -154,61 +154,34 @@ def _escaped(text: str) -> str:
     return visible(text).replace("|", "\\|").replace("<", "&lt;")
 
 
-def tornado(result: WhatIf) -> Any:
-    """Draw each scenario's step as a bar, with its interval, largest saving on top; None without scenarios.
+def tornado(result: WhatIf) -> Chart | None:
+    """Declare each scenario's step as a bar, with its interval, largest saving on top; None without scenarios.
 
-    It is a HoloViews overlay with a line at the present step, and bars from there to the predicted step.
+    A bar goes from the present step to the predicted one.
     """
     if not result.scenarios or result.replay is None:
         return None
-    import holoviews as hv
-    import holoviews.plotting.bokeh
-
     now = result.replay.step_ns / _NS_PER_MS
     rows = sorted(result.scenarios, key=lambda s: -s.step_ns)
-    names = [visible(s.label) for s in rows]
-    places = range(len(rows))
-    bars = hv.Rectangles(
-        [
-            (
-                min(now, s.step_ns / _NS_PER_MS),
-                at - 0.3,
-                max(now, s.step_ns / _NS_PER_MS),
-                at + 0.3,
-                name,
-                s.step_ns / _NS_PER_MS,
-            )
-            for at, (s, name) in enumerate(zip(rows, names, strict=True))
-        ],
-        vdims=["change", "step (ms)"],
-    ).opts(color="#0072b2", line_color=None, tools=["hover"])
-    whiskers = hv.Segments([(s.low_ns / _NS_PER_MS, at, s.high_ns / _NS_PER_MS, at) for at, s in enumerate(rows)]).opts(
-        color="#222222", line_width=2
+    names, places = [visible(s.label) for s in rows], range(len(rows))
+    steps, low, high = (
+        [ns / _NS_PER_MS for ns in each] for each in zip(*((s.step_ns, s.low_ns, s.high_ns) for s in rows), strict=True)
     )
-    line = hv.VLine(now).opts(color="#888888", line_dash="dashed")
-    return (bars * whiskers * line).opts(
-        responsive=True, height=120 + 28 * len(rows), yticks=list(zip(places, names, strict=True)), xlabel="step (ms), estimated",
-        ylabel="", min_width=320, toolbar="disable", hooks=[_tag_whiskers],
+    bars = Boxes(
+        [min(now, step) for step in steps], [max(now, step) for step in steps], [at - 0.3 for at in places], [at + 0.3 for at in places],
+        "p-compute", {"change": names, "step": [duration(s.step_ns) for s in rows]},
     )  # fmt: skip
-
-
-def _tag_whiskers(plot: Any, element: object) -> None:
-    """Tag the intervals, so that the page's script gives them the theme's text colour."""
-    from bokeh.models import Segment
-    from bokeh.models.renderers import GlyphRenderer
-
-    for model in plot.state.select({"type": GlyphRenderer}):
-        if isinstance(model.glyph, Segment):
-            model.glyph.tags = ["ink"]
+    present = LineMark("now", [now, now], [-0.5, len(rows) - 0.5], "text-muted", "dashed")
+    return Chart(
+        Axis("step", "ms, estimated"), Axis("", ticks={float(at): name for at, name in zip(places, names, strict=True)}, names=True),
+        (bars, Strokes(low, places, high, places), present), height=120 + 28 * len(rows), least_width=320,
+    )  # fmt: skip
 
 
 def whatif_html(result: WhatIf) -> str:
     """Return the answer for a notebook: the text, and the tornado plot in a frame."""
     text = f"<pre>{escape(whatif_text(result))}</pre>"
-    try:
-        page = tornado_html(result, words=False)
-    except ModuleNotFoundError:
-        page = None  # without HoloViews, the text is complete
+    page = tornado_html(result, words=False)
     if page is None:
         return text
     height = 380 + 28 * len(result.scenarios)
@@ -217,15 +190,14 @@ def whatif_html(result: WhatIf) -> str:
 
 def tornado_html(result: WhatIf, *, words: bool = True) -> str | None:
     """Return the tornado plot, followed by the text if ``words``, as one offline HTML page; None without scenarios."""
-    plot = tornado(result)
-    if plot is None or result.replay is None:
+    chart = tornado(result)
+    if chart is None or result.replay is None:
         return None
-    from trace_analyzer.render.offline import figures_page  # text needs only Polars
+    from trace_analyzer.render.html.shell import Chapter, Figure, Words, document_page  # text needs only Polars
 
+    title = "Step with each change"
     caption = f"A bar goes from the step now, {duration(result.replay.step_ns)}, to the step with the change; a line is the interval of the estimate."
-    return figures_page(
-        _headline(result),
-        None,
-        [("Step with each change", caption, plot)],
-        whatif_text(result) if words else "",
-    )
+    chapters = [Chapter("changes", title, [Figure(title, caption, chart)])]
+    if words:
+        chapters.append(Chapter("words", "In words", [Words(whatif_text(result))]))
+    return document_page("what if", _headline(result), chapters)

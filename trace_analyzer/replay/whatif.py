@@ -170,11 +170,11 @@ class WhatIf(Result):
 
         A notebook displays it.
         """
-        from trace_analyzer.render.plots import load_into_notebook
+        from trace_analyzer.render.plots import plot
         from trace_analyzer.render.whatif import tornado
 
-        load_into_notebook()
-        return tornado(self)
+        chart = tornado(self)
+        return None if chart is None else plot(chart)
 
     def _repr_html_(self) -> str:
         from trace_analyzer.render.whatif import whatif_html
