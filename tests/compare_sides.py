@@ -8,9 +8,8 @@ from dataclasses import dataclass, replace
 import polars as pl
 from simulator import Kernel, Simulation, Stream, Tensor, Thread
 
-from trace_analyzer.compare.adjustment import samples_difference
 from trace_analyzer.compare.profiles import Profile
-from trace_analyzer.compare.statistics import FLOOR_RATIO
+from trace_analyzer.compare.statistics import FLOOR_RATIO, samples_difference
 
 GEMM = "ampere_bf16_s16816gemm_bf16_128x256_ldg8_f2f_stages_64x3_tn"
 ADD = "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>, x>(int)"

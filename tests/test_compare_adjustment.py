@@ -6,10 +6,9 @@ from functools import cache
 import pytest
 from compare_sides import Program
 
-from trace_analyzer.compare.adjustment import step_difference
 from trace_analyzer.compare.api import compare
 from trace_analyzer.compare.profiles import Profile, merged, profile_of
-from trace_analyzer.compare.statistics import FLOOR_RATIO
+from trace_analyzer.compare.statistics import FLOOR_RATIO, step_difference
 from trace_analyzer.pipeline import analyze
 
 STEP_NS = 30_000_000

@@ -24,7 +24,7 @@ from trace_analyzer.ingest.trace import Header
 from trace_analyzer.ranks import html, map_rows
 from trace_analyzer.ranks.files import files_of, rank_in_name, rank_of
 from trace_analyzer.ranks.job import JobReport, judge
-from trace_analyzer.ranks.joining import Sample, joined
+from trace_analyzer.ranks.joining import joined
 from trace_analyzer.ranks.recording import exposed_pieces, group_of, summarize
 from trace_analyzer.ranks.stragglers import imbalance, roles, slowdown
 from trace_analyzer.ranks.summary import RankSummary, from_bytes, packed, ranks_of, runs_of, to_bytes, unpacked
@@ -277,14 +277,13 @@ def without_steps(own: RankSummary) -> RankSummary:
     return replace(own, steps=own.steps.clear(), collectives=collectives, parts=parts, steps_from=None)
 
 
-def test_a_large_job_is_aligned_by_whole_collectives() -> None:
+def test_a_large_job_is_aligned_by_whole_collectives(monkeypatch: pytest.MonkeyPatch) -> None:
     made = data_parallel(8, late_rank(5), **CLOCKS)
-    rows = joined_rows(made)
-    sample = Sample(40)
-    for rank in range(8):
-        sample.add(rows.filter(pl.col("rank") == rank))
-    kept = sample.rows()
-    assert 0 < kept.height <= 40
+    monkeypatch.setattr("trace_analyzer.ranks.joining.SAMPLE_ROWS", 40)
+    monkeypatch.setattr("trace_analyzer.ranks.joining._LEAST_SAMPLED", 0)
+    with closing(joined(summaries(made), 20).collectives) as spool:
+        kept = spool.sample()
+    assert 0 < kept.height < joined_rows(made).height
     assert kept.group_by("key").len().get_column("len").to_list() == [8] * (kept.height // 8)
 
 

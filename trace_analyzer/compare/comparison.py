@@ -7,9 +7,9 @@ from typing import Annotated, Literal
 
 import polars as pl
 
-from trace_analyzer.compare.adjustment import Adjustment
 from trace_analyzer.compare.judgement import InputChange, KeptPromise, Likeness
 from trace_analyzer.compare.profiles import Profile
+from trace_analyzer.compare.statistics import Adjustment
 from trace_analyzer.results import Result
 
 SCHEMA_VERSION = 1

@@ -10,10 +10,10 @@ from trace_analyzer.catalog.event_names import direction_rules
 from trace_analyzer.catalog.kernels import buckets as kernel_buckets
 from trace_analyzer.catalog.line_labels import is_group_named, is_named, line_phrase
 from trace_analyzer.compare import statistics
-from trace_analyzer.compare.adjustment import step_difference
 from trace_analyzer.compare.comparison import Comparison
 from trace_analyzer.compare.phrasing import scale_of, scaled, signed
 from trace_analyzer.compare.profiles import KINDS
+from trace_analyzer.compare.statistics import step_difference
 from trace_analyzer.units import counted, percent
 from trace_analyzer.vocabulary import GROUPS, IDLE_CAUSES
 

@@ -1,7 +1,6 @@
 """Join summaries of ranks: find problems first, then join the frames of all usable ranks."""
 
 import math
-import shutil
 import tempfile
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,62 +20,15 @@ from trace_analyzer.schema import typed
 
 PART_ROWS = 1_000_000
 """Approximate number of collectives that are reduced at once, at least one step. A job with fewer is not spooled."""
-SAMPLE_ROWS = 200_000
-"""Number of collectives per group size for aligning clocks, in a job with more than `PART_ROWS`."""
-_ALL = (1 << 64) - 1
+SAMPLE_ROWS, _LEAST_SAMPLED = 200_000, 16
+"""Number of collectives per group size for aligning clocks, in a job with more than `PART_ROWS`; rows of at least so many
+collectives of the whole group."""
 _OUTSIDE = -1
 _PIECES: dict[str, pl.DataType] = {"rank": pl.Int32(), **EXPOSED}
 
 
-class Sample:
-    """Sample the collectives with the smallest key hashes, which includes either all ranks of a collective or none.
-
-    Where a group size has more than ``rows``, half of its keys are dropped.
-    """
-
-    def __init__(self, rows: int) -> None:
-        self._rows = rows
-        self._kept: dict[int | None, tuple[int, list[pl.DataFrame]]] = {}
-
-    def add(self, rows: pl.DataFrame) -> None:
-        """Add rows of `ROWS`."""
-        hashed = rows.with_columns(_hash(rows))
-        bounds = [bound for bound, _ in self._kept.values()]
-        sizes = rows.get_column("group_size").unique().to_list()
-        if all(size in self._kept for size in sizes):  # drop most rows at once
-            hashed = hashed.filter(pl.col("hash") <= max(bounds))
-        for (size,), own in hashed.group_by("group_size"):
-            bound, frames = self._kept.get(size, (_ALL, []))
-            frames = [*frames, own.filter(pl.col("hash") <= bound)]
-            while sum(frame.height for frame in frames) > self._rows and _several(frames):
-                bound //= 2
-                frames = [frame.filter(pl.col("hash") <= bound) for frame in frames]
-            self._kept[size] = bound, frames
-
-    def rows(self) -> pl.DataFrame:
-        """Return the rows that were kept."""
-        frames = [frame.select(*ROWS) for _, own in self._kept.values() for frame in own]
-        return pl.concat(frames) if frames else pl.DataFrame(schema=ROWS)
-
-
-def _hash(rows: pl.DataFrame) -> pl.Expr:
-    """Return a hash that all rows of a collective share.
-
-    Rows without a key share that of all rows of a signature in a step or part.
-    """
-    key = pl.col("key")
-    if rows.get_column("key").has_nulls():
-        within = pl.coalesce("step", "part") if "part" in rows.columns else pl.col("step")
-        key = pl.coalesce("key", pl.struct("signature", within.alias("step")).hash())
-    return key.hash().alias("hash")
-
-
-def _several(frames: Sequence[pl.DataFrame]) -> bool:
-    return pl.concat([frame.select("hash") for frame in frames]).get_column("hash").n_unique() > 2
-
-
 class Spool:
-    """Collect the collectives of ranks, some ranks at a time, and return them by parts of steps.
+    """Collect the collectives of ranks, some ranks at a time, and return them by parts of steps, from files if several.
 
     ``rows`` is the expected number of rows. Rows with equal number are in one part, whatever their step. Rows of ranks
     without steps are divided by their position within the rank, so that memory is bounded without step marks as well.
@@ -85,14 +37,12 @@ class Spool:
     def __init__(self, rows: int, part_rows: int = PART_ROWS) -> None:
         self._parts = math.ceil(rows / part_rows)
         self._steps_each = 0
-        self._folder: Path | None = None
-        self._frames: dict[int, list[pl.DataFrame]] = {}
-        self._files: dict[int, list[Path]] = {}
-        self._pieces: dict[int, list[pl.DataFrame | Path]] = {}
+        self._folder = tempfile.TemporaryDirectory(prefix="analyze-ranks-") if self._parts > 1 else None
+        self._kept: dict[tuple[str, int], list[pl.DataFrame | Path]] = defaultdict(list)
         self._placed = pl.DataFrame(
             schema={"key": pl.UInt64, "part": pl.Int32, "there": pl.Int64, "group_size": pl.Int32}
         )
-        self._sample = Sample(SAMPLE_ROWS)
+        self._sizes = Counter[int | None]()
         self._groups: list[pl.DataFrame] = []
         self._pairs: list[pl.DataFrame] = []
         self.kinds: list[str] = []
@@ -107,21 +57,31 @@ class Spool:
             .agg(pl.col("duration_ns").sum().alias("time_ns"), pl.len().cast(pl.Int64).alias("collectives"))
             .with_columns(pl.col("group").cast(pl.String))
         )
-        exposed = typed(exposed, _PIECES)
-        if self._parts <= 1:
-            self._frames.setdefault(0, []).append(rows)
-            self._pieces.setdefault(0, []).append(exposed)
+        pieces = typed(exposed, _PIECES)
+        if self._folder is None:
+            self._kept["rows", 0].append(rows)
+            self._kept["pieces", 0].append(pieces)
             return
+        self._sizes.update(dict(rows.group_by("group_size").len().iter_rows()))
         parted = self._with_part(rows)
-        self._sample.add(parted)
-        self._write(parted, exposed.with_columns(_parts_of(exposed, parted)))
+        for name, frame in (("rows", parted), ("pieces", pieces.with_columns(_parts_of(pieces, parted)))):
+            for (part,), own in frame.group_by("part", maintain_order=True):
+                files = self._kept[name, int(part)]
+                files.append(Path(self._folder.name) / f"{name}.{part}.{len(files)}.parquet")
+                own.drop("part").write_parquet(files[-1], compression="uncompressed", statistics=False)
 
     def _with_part(self, rows: pl.DataFrame) -> pl.DataFrame:
-        """Add ``part``: that of another rank's row with the same key, if there is one, else that of the row's step."""
+        """Add ``part``: that of another rank's row with the same key, if there is one, else that of the row's step.
+
+        For a rank without steps, it is that of the row's position in the rank.
+        """
         if not self._steps_each:
-            steps = rows.get_column("step").drop_nulls().n_unique()
-            self._steps_each = max(1, steps // self._parts)
-        parted = rows.with_columns(self._own_part(rows).alias("own"))
+            self._steps_each = max(1, rows.get_column("step").drop_nulls().n_unique() // self._parts)
+        own = (pl.col("step") // self._steps_each).cast(pl.Int32)
+        if rows.get_column("step").has_nulls():
+            place = (pl.col("row").cast(pl.Int64) * self._parts // pl.len().over("rank")).cast(pl.Int32)
+            own = pl.coalesce(own, pl.when(pl.col("step").is_null().all().over("rank")).then(place))
+        parted = rows.with_columns(own.fill_null(_OUTSIDE).alias("own"))
         is_numbered = pl.col("by").is_in([WAYS.index("seq"), WAYS.index("comms-id")])
         new = (
             parted.lazy()
@@ -142,34 +102,39 @@ class Spool:
         self._placed = placed.filter(pl.col("there") < pl.col("group_size").fill_null(1 << 30))
         return joined.with_columns(pl.coalesce("part", "own").alias("part")).drop("own")
 
-    def _own_part(self, rows: pl.DataFrame) -> pl.Expr:
-        """Return the part of the row's step; for a rank without steps, that of the row's position in the rank."""
-        part = (pl.col("step") // self._steps_each).cast(pl.Int32)
-        if rows.get_column("step").has_nulls():
-            place = (pl.col("row").cast(pl.Int64) * self._parts // pl.len().over("rank")).cast(pl.Int32)
-            part = pl.coalesce(part, pl.when(pl.col("step").is_null().all().over("rank")).then(place))
-        return part.fill_null(_OUTSIDE)
-
-    def _write(self, rows: pl.DataFrame, pieces: pl.DataFrame) -> None:
-        if self._folder is None:
-            self._folder = Path(tempfile.mkdtemp(prefix="analyze-ranks-"))
-        for name, files, frame in (("rows", self._files, rows), ("pieces", self._pieces, pieces)):
-            for (part,), own in frame.group_by("part", maintain_order=True):
-                path = self._folder / f"{name}.{part}.{len(files.setdefault(int(part), []))}.parquet"
-                own.drop("part").write_parquet(path, compression="uncompressed", statistics=False)
-                files[int(part)].append(path)
-
     def sample(self) -> pl.DataFrame:
-        """Return rows of `ROWS` for aligning clocks: all of them, or complete collectives of a large job."""
-        return self._sample.rows() if self._folder else self._rows(0)
+        """Return rows of `ROWS` for aligning clocks: all of them, or complete collectives of a large job.
+
+        These are the collectives with the smallest key hashes, which includes either all ranks of a collective or none.
+        Rows without a key share the hash of all rows of a signature in a step or part.
+        """
+        if self._folder is None:
+            return self._rows(0)
+        most = ((size, max(SAMPLE_ROWS, _LEAST_SAMPLED * (size or 0)) / rows) for size, rows in self._sizes.items())
+        bound = {size: int(min(1.0, share) * ((1 << 64) - 2048)) for size, share in most}
+        bounds = pl.col("group_size").replace_strict(list(bound), list(bound.values()), return_dtype=pl.UInt64)
+        kept = []
+        for part in self._numbers():
+            within = pl.coalesce("step", pl.lit(part, pl.Int64)).alias("step")
+            key = pl.coalesce("key", pl.struct("signature", within).hash())
+            kept.append(self._rows(part).filter(key.hash() <= bounds))
+        return pl.concat(kept) if kept else self._rows(0)
 
     def parts(self) -> Iterator[tuple[pl.DataFrame, pl.DataFrame]]:
         """Yield rows of `ROWS` and their exposed pieces, part by part, in order of steps; rows without a step first."""
-        for part in sorted(self._files if self._folder else [0]):
-            yield self._rows(part), _frame(self._pieces.get(part, []), _PIECES)
+        for part in self._numbers() if self._folder else [0]:
+            yield self._rows(part), self._frame("pieces", part, _PIECES)
+
+    def _numbers(self) -> list[int]:
+        return sorted(part for name, part in self._kept if name == "rows")
 
     def _rows(self, part: int) -> pl.DataFrame:
-        return _frame(self._files.get(part, []) if self._folder else self._frames.get(part, []), ROWS)
+        return self._frame("rows", part, ROWS)
+
+    def _frame(self, name: str, part: int, schema: Mapping[str, pl.DataType]) -> pl.DataFrame:
+        kept = self._kept.get((name, part), [])
+        frames = [item if isinstance(item, pl.DataFrame) else pl.read_parquet(item) for item in kept]
+        return pl.concat(frames) if frames else pl.DataFrame(schema=schema)
 
     def groups(self) -> pl.DataFrame:
         """Return group, time_ns and collectives of process groups, longest first."""
@@ -184,7 +149,7 @@ class Spool:
     def close(self) -> None:
         """Remove the files."""
         if self._folder is not None:
-            shutil.rmtree(self._folder, ignore_errors=True)
+            self._folder.cleanup()
 
 
 def _parts_of(pieces: pl.DataFrame, rows: pl.DataFrame) -> pl.Series:
@@ -192,12 +157,6 @@ def _parts_of(pieces: pl.DataFrame, rows: pl.DataFrame) -> pl.Series:
     ranks, firsts = np.unique(rows.get_column("rank").to_numpy(), return_index=True)
     first = firsts[np.searchsorted(ranks, pieces.get_column("rank").to_numpy())]
     return rows.get_column("part").gather(first + pieces.get_column("row").to_numpy())
-
-
-def _frame(parts: Sequence[pl.DataFrame | Path], schema: Mapping[str, pl.DataType]) -> pl.DataFrame:
-    """Return the concatenation of frames, in memory or in files."""
-    frames = [part if isinstance(part, pl.DataFrame) else pl.read_parquet(part) for part in parts]
-    return pl.concat(frames) if frames else pl.DataFrame(schema=schema)
 
 
 ProblemKind = Literal["missing", "cut", "duplicate", "foreign", "failed"]
