@@ -99,10 +99,7 @@ def linked_events(trace: Trace, host: Host, launch_links: tuple[pl.DataFrame, tu
 
 
 def device_work(
-    bucketed: pl.DataFrame,
-    launched_work: LaunchedWork,
-    replays: Replays,
-    device_models: Mapping[int, Device | None],
+    bucketed: pl.DataFrame, launched_work: LaunchedWork, replays: Replays, device_models: Mapping[int, Device | None]
 ) -> tuple[pl.DataFrame, tuple[Note, ...]]:
     """Add bucket, FLOP, bytes and bound to each activity: table `activities` with additional columns, and notes."""
     worked = without_refuted_reads(with_work(bucketed, launched_work, replays.kernels), device_models)

@@ -174,12 +174,7 @@ def recomputation_table(kernels: pl.DataFrame, again: pl.DataFrame, modules: pl.
         kernels.join(again, on="activity_id", how="inner", maintain_order="left")
         .join(classes, on="activity_id", how="left", maintain_order="left")
         .group_by(keys, maintain_order=True)
-        .agg(
-            pl.len().alias("count"),
-            pl.col("duration_ns").sum().alias("time_ns"),
-            known_sum("flop"),
-            *longest_place(),
-        )
+        .agg(pl.len().alias("count"), pl.col("duration_ns").sum().alias("time_ns"), known_sum("flop"), *longest_place())
         .sort("time_ns", *keys, descending=[True, *[False] * len(keys)])
     )
     return RECOMPUTATION.conform(frame)

@@ -120,8 +120,7 @@ def _queued_at(gaps: pl.DataFrame, activities: pl.DataFrame) -> pl.Series:
     # Of activities with equal starts, the one that ends the gap comes first.
     place = 2 * pl.col("start_ns") + gap_ids.is_null()
     ordered = sort_spans(
-        activities.select("device", gap_ids, queued.alias("queued_ns"), place.alias("start_ns")),
-        _DEVICE,
+        activities.select("device", gap_ids, queued.alias("queued_ns"), place.alias("start_ns")), _DEVICE
     )
     ordered = ordered.with_columns(over_group(ordered, "device", pl.col("queued_ns").cum_min(reverse=True).shift(-1)))
     ends_gap = ordered.drop_nulls("gap_id")
@@ -191,11 +190,7 @@ determine the cause, where that is not the single event event_id."""
 
 
 def idle_causes(
-    stretches: pl.DataFrame,
-    late: pl.DataFrame,
-    in_calls: pl.DataFrame,
-    on_device: pl.DataFrame,
-    pauses: pl.DataFrame,
+    stretches: pl.DataFrame, late: pl.DataFrame, in_calls: pl.DataFrame, on_device: pl.DataFrame, pauses: pl.DataFrame
 ) -> pl.DataFrame:
     """Cut the gaps into intervals with one cause each, in order: table `idle` and ``named_by``, causes categorical.
 

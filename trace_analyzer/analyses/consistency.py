@@ -231,11 +231,7 @@ _NO_KERNEL = r"(?i)hostfunc|memcpy|memset|memprefetch|graph"
 
 
 def device_figures(
-    sums: pl.DataFrame,
-    activities: pl.DataFrame,
-    streams: pl.DataFrame,
-    clocks: pl.DataFrame,
-    late_starts: pl.DataFrame,
+    sums: pl.DataFrame, activities: pl.DataFrame, streams: pl.DataFrame, clocks: pl.DataFrame, late_starts: pl.DataFrame
 ) -> pl.DataFrame:
     """Return one row per device with the figures of its checks; ratios are null where their base is 0.
 

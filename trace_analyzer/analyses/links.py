@@ -228,10 +228,7 @@ def _with_process(trace: Trace, calls: pl.DataFrame) -> tuple[pl.DataFrame, tupl
         for device, context in ties.select("device", "context").iter_rows()
     )
     decided = votes.with_columns(pl.when(~pl.col("tie").fill_null(False)).then("process_id").alias("process_id"))
-    return (
-        activities.join(decided.drop("tie"), on=owner, how="left", nulls_equal=True, maintain_order="left"),
-        notes,
-    )
+    return activities.join(decided.drop("tie"), on=owner, how="left", nulls_equal=True, maintain_order="left"), notes
 
 
 def _by_merit(activities: pl.DataFrame, calls: pl.DataFrame, flows: pl.DataFrame, owner: list[str]) -> pl.DataFrame:

@@ -107,11 +107,7 @@ def module_table(frames: pl.DataFrame, kernels: pl.DataFrame, located: pl.DataFr
     frame = (
         own.join(around, on="module_event", how="inner", maintain_order="left_right")
         .group_by("device", "module", maintain_order=True)  # fixed order, so that floating-point sums are reproducible
-        .agg(
-            *sums_of_sums(),
-            pl.col("backward_ns").sum(),
-            pl.col("time_ns").filter("is_self").sum().alias("self_ns"),
-        )
+        .agg(*sums_of_sums(), pl.col("backward_ns").sum(), pl.col("time_ns").filter("is_self").sum().alias("self_ns"))
         .join(known, on="module", how="left")
         .with_columns(*work_rates())
         .sort("time_ns", "depth", "device", "module", descending=[True, False, False, False])

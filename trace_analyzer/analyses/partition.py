@@ -10,16 +10,7 @@ from trace_analyzer.frames.lookups import map_unique, over_group, scatter
 from trace_analyzer.schema import DEVICE, END, I64, OPERATOR, PART, START, STR, U32, Column, Table
 from trace_analyzer.vocabulary import WORK
 
-PARTITION = Table(
-    "partition",
-    "Each device's whole window as disjoint intervals.",
-    (
-        DEVICE,
-        START,
-        END,
-        PART,
-    ),
-)
+PARTITION = Table("partition", "Each device's whole window as disjoint intervals.", (DEVICE, START, END, PART))
 
 
 def partition(busy: pl.DataFrame, idle: pl.DataFrame) -> pl.DataFrame:

@@ -67,12 +67,7 @@ class Prices:
 
 
 def prices(
-    gaps: pl.DataFrame,
-    idle: pl.DataFrame,
-    sums: pl.DataFrame,
-    launches: pl.DataFrame,
-    host: Host,
-    costs: pl.DataFrame,
+    gaps: pl.DataFrame, idle: pl.DataFrame, sums: pl.DataFrame, launches: pl.DataFrame, host: Host, costs: pl.DataFrame
 ) -> Prices | None:
     """Return the recording costs that the events show; None where there are too few.
 

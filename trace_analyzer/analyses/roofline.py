@@ -215,15 +215,7 @@ STEP_WORK = Table(
 OPERATOR_WORK = Table(
     "operator_work",
     "Kernels summed up by the operator that launched them, longest first.",
-    (
-        DEVICE,
-        Column("operator", STR, "Name of the operator; null when unknown."),
-        COUNT,
-        TIME,
-        FLOP,
-        MOVED,
-        *RATES,
-    ),
+    (DEVICE, Column("operator", STR, "Name of the operator; null when unknown."), COUNT, TIME, FLOP, MOVED, *RATES),
 )
 
 _WORK = ("flop", "moved_bytes", "roof_ns", "compute_roof_ns", "lost_ns")

@@ -33,9 +33,7 @@ STEPS = Table(
         Column("headline", STR, "The verdict on this step alone, in a sentence."),
         Column("cold_start_ns", I64, "Host time in gaps of 1 ms or more that end at the first use of a kernel name."),
         Column(
-            "recording_ns",
-            I64,
-            "What recording took of the step, estimated or measured; null where that is not known.",
+            "recording_ns", I64, "What recording took of the step, estimated or measured; null where that is not known."
         ),
         Column(
             "unrecorded_regime", STR, "Regime of this step without that; null where that or the regime is not known."

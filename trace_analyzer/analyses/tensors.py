@@ -205,8 +205,7 @@ def calls_with_tensors(activities: pl.DataFrame, operator_inputs: pl.DataFrame) 
         & (pl.col("bucket") != "optimizer")
     ).fill_null(False)
     begins = pl.any_horizontal(
-        pl.col("operator_id").is_null(),
-        *(pl.col(c).ne_missing(pl.col(c).shift(1)) for c in (*_STREAM, "operator_id")),
+        pl.col("operator_id").is_null(), *(pl.col(c).ne_missing(pl.col(c).shift(1)) for c in (*_STREAM, "operator_id"))
     )
     ordered = sort_spans(
         activities.select(

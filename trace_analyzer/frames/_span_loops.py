@@ -124,13 +124,7 @@ def _merged(
 
 
 def order(
-    tracks: Column,
-    starts: Column,
-    ends: Column,
-    rows: Column,
-    spare: Column,
-    known: Column,
-    counts: Column,
+    tracks: Column, starts: Column, ends: Column, rows: Column, spare: Column, known: Column, counts: Column
 ) -> bool:
     """Write the sorted order of the spans into ``rows``, stably; return whether they were unsorted.
 
@@ -166,14 +160,7 @@ def order(
     return True
 
 
-def union(
-    tracks: Column,
-    starts: Column,
-    ends: Column,
-    apart: int,
-    rows: Column,
-    stops: Column,
-) -> int:
+def union(tracks: Column, starts: Column, ends: Column, apart: int, rows: Column, stops: Column) -> int:
     """Write the first span and the end of each maximal interval of sorted spans; return their number."""
     n = len(tracks)
     if not (len(starts) == len(ends) == len(rows) == len(stops) == n):
@@ -195,13 +182,7 @@ def union(
         return count
 
 
-def enclosing(
-    tracks: Column,
-    starts: Column,
-    ends: Column,
-    outer: Column,
-    stack: Column,
-) -> None:
+def enclosing(tracks: Column, starts: Column, ends: Column, outer: Column, stack: Column) -> None:
     """Write the enclosing span of each sorted span.
 
     A span that a later one outlasts is cut at the later one's start.
@@ -230,13 +211,7 @@ def enclosing(
 
 
 def innermost(
-    tracks: Column,
-    starts: Column,
-    ends: Column,
-    stack: Column,
-    rows: Column,
-    since: Column,
-    until: Column,
+    tracks: Column, starts: Column, ends: Column, stack: Column, rows: Column, since: Column, until: Column
 ) -> int:
     """Write the segments of sorted spans with one innermost span each; return their number.
 
@@ -313,14 +288,7 @@ def _stays(tracks: Column, starts: Column, track: int, time: int, near: int) -> 
     )
 
 
-def around(
-    tracks: Column,
-    starts: Column,
-    ends: Column,
-    on: Column,
-    times: Column,
-    result: Column,
-) -> None:
+def around(tracks: Column, starts: Column, ends: Column, on: Column, times: Column, result: Column) -> None:
     """Write the segment around each time; without ends, the last started segment."""
     n, points, without_ends = len(tracks), len(on), len(ends) == 0
     if not (len(starts) == n and (without_ends or len(ends) == n) and len(times) == len(result) == points):
