@@ -6,7 +6,7 @@ from trace_analyzer import thresholds
 from trace_analyzer.analyses.host import Host
 from trace_analyzer.analyses.roofline import known_sum
 from trace_analyzer.analysis import Analysis, Value
-from trace_analyzer.frames.intervals import innermost, longest_place, lookup_at
+from trace_analyzer.frames.intervals import innermost_at, longest_place
 from trace_analyzer.ingest.trace import Trace
 from trace_analyzer.schema import COUNT, DEVICE, FLOP, PLACE, STR, TIME, U32, Column, Table
 from trace_analyzer.sections import DEVICE_LABEL, WHOLE_TRACE, Section, Shown
@@ -87,9 +87,7 @@ def _with_module(links: pl.DataFrame, host: Host) -> pl.DataFrame:
         "thread_id", "start_ns", "end_ns", pl.col("event_id").alias("module_id")
     )
     forward = links.hstack(host.events.select("thread_id", "start_ns")[links.get_column("forward_id")])
-    located = lookup_at(
-        forward, "start_ns", innermost(modules, ["thread_id"], "module_id"), ["thread_id"], ["module_id"]
-    )
+    located = innermost_at(forward, "start_ns", modules, "module_id")
     names = host.texts(located.get_column("module_id")).cast(pl.String)
     return located.with_columns(names.str.strip_prefix(_MODULE).alias("module"))
 
@@ -166,12 +164,12 @@ def recomputed(trace: Trace, host: Host, activities: pl.DataFrame) -> pl.DataFra
     return _inside(launched, "launch_start_ns", marks, "sign").drop_nulls("sign").select("activity_id", "sign")
 
 
-def recomputation_table(kernels: pl.DataFrame, again: pl.DataFrame, modules: pl.DataFrame) -> pl.DataFrame:
+def recomputation_table(rated: pl.DataFrame, recomputed: pl.DataFrame, activity_modules: pl.DataFrame) -> pl.DataFrame:
     """Return table `recomputation`: recomputed kernels summed by operator and module class, longest first."""
     keys = ["device", "sign", "operator", "module"]
-    classes = modules.select("activity_id", pl.col("module").str.replace(r"_\d+$", ""))
+    classes = activity_modules.select("activity_id", pl.col("module").str.replace(r"_\d+$", ""))
     frame = (
-        kernels.join(again, on="activity_id", how="inner", maintain_order="left")
+        rated.join(recomputed, on="activity_id", how="inner", maintain_order="left")
         .join(classes, on="activity_id", how="left", maintain_order="left")
         .group_by(keys, maintain_order=True)
         .agg(pl.len().alias("count"), pl.col("duration_ns").sum().alias("time_ns"), known_sum("flop"), *longest_place())
@@ -219,18 +217,12 @@ def _around(events: pl.DataFrame, nodes: pl.DataFrame) -> pl.DataFrame:
 
 def _inside(points: pl.DataFrame, time: str, spans: pl.DataFrame, column: str) -> pl.DataFrame:
     """Add a column of the thread's innermost span around ``time``; null outside of all spans."""
-    segments = innermost(spans.with_row_index("span"), ["thread_id"], "span")
-    located = lookup_at(points, time, segments, ["thread_id"], ["span"])
+    located = innermost_at(points, time, spans.with_row_index("span"), "span")
     return located.drop("span").with_columns(spans.get_column(column)[located.get_column("span")])
 
 
 ANALYSES = (
     Analysis(BACKWARD_LINKS, backward_links),
     Value("recomputed", recomputed),
-    Analysis(
-        RECOMPUTATION,
-        recomputation_table,
-        {"kernels": "rated", "again": "recomputed", "modules": "activity_modules"},
-        placed=(RECOMPUTATION_SECTION,),
-    ),
+    Analysis(RECOMPUTATION, recomputation_table, placed=(RECOMPUTATION_SECTION,)),
 )

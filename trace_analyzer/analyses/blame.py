@@ -147,12 +147,12 @@ def _codes(context: Context, around: pl.Series, late: pl.Series) -> tuple[pl.Ser
     return of_events.zip_with(~none, codes), pl.concat([known, phases], how="diagonal")
 
 
-def blame_table(blamed: Attribution, steps: pl.DataFrame, context: Context) -> pl.DataFrame:
+def blame_table(attribution: Attribution, device_steps: pl.DataFrame, context: Context) -> pl.DataFrame:
     """Return table `blame`, with categorical names."""
-    around = blamed.intervals.get_column("around_id")
+    around = attribution.intervals.get_column("around_id")
     of = context.events.select("thread_id", "operator_id")[around]
-    windows = steps.select("device", "start_ns", "end_ns", pl.col("index").alias("step"))
-    rows = lookup_at(blamed.named(blamed.intervals).hstack(of), "start_ns", windows, ["device"], ["step"])
+    windows = device_steps.select("device", "start_ns", "end_ns", pl.col("index").alias("step"))
+    rows = lookup_at(attribution.named(attribution.intervals).hstack(of), "start_ns", windows, ["device"], ["step"])
     return rows.select(list(BLAME.schema))
 
 
@@ -174,14 +174,14 @@ def _annotations(trace: Trace, host: Host, pieces: pl.DataFrame, late: pl.Series
     return scatter(silent.arg_true(), thread_ids, pieces.height)
 
 
-def idle_by(blamed: Attribution, steps: pl.DataFrame) -> pl.DataFrame:
+def idle_by(attribution: Attribution, device_steps: pl.DataFrame) -> pl.DataFrame:
     """Return table `idle_by`: idle time summed by operator, module, function, annotation, phase and step.
 
     Every dimension sums to the idle time of the device; a null key is time that cannot be attributed.
     """
-    windows = steps.select("device", "start_ns", "end_ns", pl.col("index").alias("step"))
-    rows = lookup_at(blamed.intervals, "start_ns", windows, ["device"], ["step"])
-    groups = blamed.named(_groups(rows, ["device", "cause", "code", "step"]))
+    windows = device_steps.select("device", "start_ns", "end_ns", pl.col("index").alias("step"))
+    rows = lookup_at(attribution.intervals, "start_ns", windows, ["device"], ["step"])
+    groups = attribution.named(_groups(rows, ["device", "cause", "code", "step"]))
     sums = [
         groups.group_by("device", pl.col(by).cast(pl.String).alias("key"), "cause")
         .agg(
@@ -232,11 +232,6 @@ def _groups(rows: pl.DataFrame, by: list[str]) -> pl.DataFrame:
 
 ANALYSES = (
     Value("attribution", blame),
-    Analysis(BLAME, blame_table, {"blamed": "attribution", "steps": "device_steps"}),
-    Analysis(
-        IDLE_BY,
-        idle_by,
-        {"blamed": "attribution", "steps": "device_steps"},
-        placed=(IDLE_BY_FUNCTION_SECTION, IDLE_BY_MODULE_SECTION),
-    ),
+    Analysis(BLAME, blame_table),
+    Analysis(IDLE_BY, idle_by, placed=(IDLE_BY_FUNCTION_SECTION, IDLE_BY_MODULE_SECTION)),
 )

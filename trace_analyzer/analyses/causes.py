@@ -12,7 +12,7 @@ from trace_analyzer import metrics, thresholds
 from trace_analyzer.analyses.host import STREAM_WAITS, Host
 from trace_analyzer.analysis import Analysis, Value
 from trace_analyzer.catalog.event_names import BLOCKING
-from trace_analyzer.frames.intervals import sort_spans, split_by, union, with_covered
+from trace_analyzer.frames.intervals import END_NS, sort_spans, split_by, union, with_covered
 from trace_analyzer.frames.lookups import lookup, over_group, scatter
 from trace_analyzer.ingest.trace import Trace
 from trace_analyzer.schema import DEVICE, END, GAP, START, STR, U32, Column, Table
@@ -31,14 +31,14 @@ _NO_ROW = pl.lit(None, dtype=pl.UInt32)
 _NEVER = (1 << 63) - 1
 
 
-def runtime_calls(host: Host, activities: pl.DataFrame) -> pl.DataFrame:
+def runtime_calls(host: Host, linked_events: pl.DataFrame) -> pl.DataFrame:
     """Return runtime and driver calls with their process, whether they block, and their work.
 
     A synchronize blocks, and so does a copy call that returns after its own copy ends (work ``blocking-copy``). Returns
     launch_id, thread_id, process_id, call_start_ns, call_end_ns, blocks, work.
     """
     own_copies = (
-        activities.select("kind", "launch_id", "start_ns", "duration_ns")
+        linked_events.select("kind", "launch_id", "start_ns", "duration_ns")
         .filter(pl.col("kind") == "memcpy", pl.col("launch_id").is_not_null())
         .group_by("launch_id")
         .agg((pl.col("start_ns") + pl.col("duration_ns")).max().alias("copied_ns"))
@@ -63,20 +63,16 @@ def runtime_calls(host: Host, activities: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def stretches_of(activities: pl.DataFrame, gaps: pl.DataFrame, calls: pl.DataFrame, latency_ns: int) -> pl.DataFrame:
-    """Cut gaps into host, call, launch-latency and device segments.
-
-    They have their launch; host segments have their blocker.
-
-    ``activities`` are linked device events, ``gaps`` come from `idle_gaps`, ``calls`` from `runtime_calls` and
-    ``latency_ns`` from `launch_latency_ns`.
-    """
-    gaps = _with_launch(gaps, activities, calls)
+def stretches_of(
+    linked_events: pl.DataFrame, idle_gaps: pl.DataFrame, runtime_calls: pl.DataFrame, launch_latency_ns: int
+) -> pl.DataFrame:
+    """Cut gaps into host, call, launch-latency and device segments with their launch; host segments have their blocker."""
+    idle_gaps = _with_launch(idle_gaps, linked_events, runtime_calls)
     until = pl.min_horizontal("end_ns", pl.col("queued_ns").fill_null(_NEVER)).clip(lower_bound=pl.col("start_ns"))
-    cuts = gaps.with_columns(until.alias("queue_ns"), _NO_ROW.alias("event_id")).with_columns(
+    cuts = idle_gaps.with_columns(until.alias("queue_ns"), _NO_ROW.alias("event_id")).with_columns(
         pl.col("call_start_ns").clip("start_ns", "queue_ns").alias("host_end"),
         pl.col("call_end_ns").clip("start_ns", "queue_ns").alias("call_end"),
-        (pl.col("call_end_ns") + latency_ns).clip("start_ns", "queue_ns").alias("latency_end"),
+        (pl.col("call_end_ns") + launch_latency_ns).clip("start_ns", "queue_ns").alias("latency_end"),
     )
     linked, unlinked = cuts.drop_nulls("launch_id"), cuts.filter(pl.col("launch_id").is_null())
     shared = ["gap_id", "device", "launch_id", "thread_id", "process_id", "waited_ns", "blocker_id", "event_id"]
@@ -162,7 +158,7 @@ def _waited(frame: pl.DataFrame, activities: pl.DataFrame, calls: pl.DataFrame) 
         .sort("gap_id", "block_start_ns", "blocker_id")
         .unique("gap_id", keep="first", maintain_order=True)
     )
-    spans = activities.select("device", "start_ns", (pl.col("start_ns") + pl.col("duration_ns")).alias("end_ns"))
+    spans = activities.select("device", "start_ns", END_NS)
     busy = union(spans, _DEVICE)
     return with_covered(blocked, busy, _DEVICE, "waited_ns", start="block_start_ns", end="start_ns").select(
         "gap_id", "waited_ns", "blocker_id"
@@ -190,16 +186,21 @@ determine the cause, where that is not the single event event_id."""
 
 
 def idle_causes(
-    stretches: pl.DataFrame, late: pl.DataFrame, in_calls: pl.DataFrame, on_device: pl.DataFrame, pauses: pl.DataFrame
+    gap_segments: pl.DataFrame,
+    late_segments: pl.DataFrame,
+    call_segments: pl.DataFrame,
+    device_segments: pl.DataFrame,
+    recording_pauses: pl.DataFrame,
 ) -> pl.DataFrame:
     """Cut the gaps into intervals with one cause each, in order: table `idle` and ``named_by``, causes categorical.
 
-    ``stretches`` come from `causes.stretches_of` and `earlier_work.with_earlier_work`, ``late`` from
-    `late_host.host_pieces`, ``in_calls`` from `call_pieces`, ``on_device`` from `device_pieces`, and ``pauses`` from
-    `recording_pauses`. The intervals of a gap sum to it exactly.
+    The intervals of a gap sum to it exactly.
     """
-    rest = stretches.filter(pl.col("cause").is_in(["launch-latency", "unlinked", EARLIER_WORK]))
-    return _with_pauses(sort_spans(pl.concat([late, *map(with_cause, (in_calls, on_device, rest))]), _DEVICE), pauses)
+    rest = gap_segments.filter(pl.col("cause").is_in(["launch-latency", "unlinked", EARLIER_WORK]))
+    return _with_pauses(
+        sort_spans(pl.concat([late_segments, *map(with_cause, (call_segments, device_segments, rest))]), _DEVICE),
+        recording_pauses,
+    )
 
 
 def with_cause(pieces: pl.DataFrame) -> pl.DataFrame:
@@ -208,10 +209,10 @@ def with_cause(pieces: pl.DataFrame) -> pl.DataFrame:
     return named.select(_IDLE_COLUMNS).cast({"cause": pl.Categorical})
 
 
-def with_events(idle: pl.DataFrame, innermost_events: pl.DataFrame, host: Host) -> pl.DataFrame:
-    """Return table `idle` with categorical texts: ``idle`` cut where the innermost event changes."""
+def with_events(idle_causes: pl.DataFrame, innermost_events: pl.DataFrame, host: Host) -> pl.DataFrame:
+    """Return table `idle` with categorical texts: ``idle_causes`` cut where the innermost event changes."""
     events = innermost_events.rename({"thread_id": "named_by"})
-    named = split_by(idle.rename({"event_id": "known_id"}), events, ["named_by"], ["event_id"])
+    named = split_by(idle_causes.rename({"event_id": "known_id"}), events, ["named_by"], ["event_id"])
     ids = named.select(pl.coalesce("known_id", "event_id").alias("event_id")).to_series()
     return named.with_columns(ids, host.texts(ids).alias("host_event")).select(list(IDLE.schema))
 
@@ -230,15 +231,19 @@ def _hidden(devices: Collection[int]) -> pl.Expr:
     return pl.col("device").is_in(list(devices)) & ~pl.col("cause").is_in(["unlinked", "untraced"])
 
 
-def call_pieces(stretches: pl.DataFrame, calls: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
+def call_pieces(
+    gap_segments: pl.DataFrame, runtime_calls: pl.DataFrame, unmasked_launches: pl.DataFrame
+) -> pl.DataFrame:
     """Determine the work of the launch call itself: a blocking copy, an allocation, loading of code, or launching."""
-    stretches = stretches.filter(pl.col("cause") == "call")
+    gap_segments = gap_segments.filter(pl.col("cause") == "call")
     length = pl.col("call_end_ns") - pl.col("call_start_ns")
-    typical = pl.lit(launches.get_column("duration_ns").median(), dtype=pl.Float64)
+    typical = pl.lit(unmasked_launches.get_column("duration_ns").median(), dtype=pl.Float64)
     slow = (length > thresholds.SLOW_LAUNCH_NS) & (length > thresholds.SLOW_LAUNCH_MEDIANS * typical)
     return (
-        stretches.drop("cause")
-        .hstack(lookup(calls.select("launch_id", "call_start_ns", "call_end_ns", "work"), stretches, "launch_id"))
+        gap_segments.drop("cause")
+        .hstack(
+            lookup(runtime_calls.select("launch_id", "call_start_ns", "call_end_ns", "work"), gap_segments, "launch_id")
+        )
         .with_columns(
             pl.when(pl.col("work").is_in(["blocking-copy", "allocation", "compilation"]))
             .then(pl.col("work").cast(pl.String))
@@ -251,16 +256,16 @@ def call_pieces(stretches: pl.DataFrame, calls: pl.DataFrame, launches: pl.DataF
     )
 
 
-def device_pieces(stretches: pl.DataFrame, trace: Trace, host: Host, activities: pl.DataFrame) -> pl.DataFrame:
+def device_pieces(gap_segments: pl.DataFrame, trace: Trace, host: Host, activities: pl.DataFrame) -> pl.DataFrame:
     """Determine the cause of device time.
 
     Short time is inter-kernel latency; long time is a wait, if there is something to wait for.
     """
-    stretches = stretches.filter(pl.col("cause") == "device")
+    gap_segments = gap_segments.filter(pl.col("cause") == "device")
     communicates = activities.get_column("bucket").eq("communication").any()
     first_wait = first_event_wait_ns(host, trace.sync_events)
     wait = pl.lit(communicates) | (pl.lit(first_wait) < pl.col("end_ns")).fill_null(False)
-    return stretches.with_columns(
+    return gap_segments.with_columns(
         pl.when(pl.col("end_ns") - pl.col("start_ns") < thresholds.DEVICE_GAP_NS)
         .then(pl.lit("device-gap"))
         .when(wait)
@@ -301,19 +306,21 @@ def _with_pauses(pieces: pl.DataFrame, pauses: pl.DataFrame) -> pl.DataFrame:
 # Measure the latency from a launch to the start of its activity on an empty queue.
 
 
-def launch_latency_ns(host: Host, activities: pl.DataFrame, launches: pl.DataFrame, gaps: pl.DataFrame) -> int:
+def launch_latency_ns(
+    host: Host, linked_events: pl.DataFrame, unmasked_launches: pl.DataFrame, idle_gaps: pl.DataFrame
+) -> int:
     """Return this trace's latency from launch end to start on an empty queue: the 99th percentile, at most 100 us.
 
-    ``activities`` needs launch_id, launch_start_ns and launch_end_ns. Launches after a stream's wait for an event are
+    ``linked_events`` needs launch_id, launch_start_ns and launch_end_ns. Launches after a stream's wait for an event are
     excluded, as their activity may have waited for that event. Without other launches on an idle device, the maximum is
     used.
     """
-    launched = activities.select("launch_id", "start_ns", "launch_start_ns", "launch_end_ns")
+    launched = linked_events.select("launch_id", "start_ns", "launch_start_ns", "launch_end_ns")
     latency = (
-        gaps.select(pl.col("start_ns").alias("gap_start_ns"))
-        .hstack(launched[gaps.get_column("activity_id")])
+        idle_gaps.select(pl.col("start_ns").alias("gap_start_ns"))
+        .hstack(launched[idle_gaps.get_column("activity_id")])
         .filter(pl.col("launch_start_ns") >= pl.col("gap_start_ns"), pl.col("launch_end_ns") <= pl.col("start_ns"))
-        .join(launches_after_waits(host, launches), on="launch_id", how="anti")
+        .join(launches_after_waits(host, unmasked_launches), on="launch_id", how="anti")
         .select(
             (pl.col("start_ns") - pl.col("launch_end_ns")).quantile(
                 thresholds.LAUNCH_LATENCY_QUANTILE, interpolation="nearest"
@@ -345,40 +352,11 @@ def launches_after_waits(host: Host, launches: pl.DataFrame) -> pl.DataFrame:
 
 
 ANALYSES = (
-    Value("runtime_calls", runtime_calls, {"activities": "linked_events"}),
-    Value(
-        "unnamed_segments",
-        stretches_of,
-        {
-            "activities": "linked_events",
-            "gaps": "idle_gaps",
-            "calls": "runtime_calls",
-            "latency_ns": "launch_latency_ns",
-        },
-    ),
-    Value(
-        "call_segments",
-        call_pieces,
-        {"stretches": "gap_segments", "calls": "runtime_calls", "launches": "unmasked_launches"},
-    ),
-    Value("device_segments", device_pieces, {"stretches": "gap_segments"}),
-    Value(
-        "idle_causes",
-        idle_causes,
-        {
-            "stretches": "gap_segments",
-            "late": "late_segments",
-            "in_calls": "call_segments",
-            "on_device": "device_segments",
-            "pauses": "recording_pauses",
-        },
-        needs=(metrics.CAUSES_OF_IDLE,),
-        hide=without_causes,
-    ),
-    Analysis(IDLE, with_events, {"idle": "idle_causes"}),
-    Value(
-        "launch_latency_ns",
-        launch_latency_ns,
-        {"activities": "linked_events", "launches": "unmasked_launches", "gaps": "idle_gaps"},
-    ),
+    Value("runtime_calls", runtime_calls),
+    Value("unnamed_segments", stretches_of),
+    Value("call_segments", call_pieces),
+    Value("device_segments", device_pieces),
+    Value("idle_causes", idle_causes, needs=(metrics.CAUSES_OF_IDLE,), hide=without_causes),
+    Analysis(IDLE, with_events),
+    Value("launch_latency_ns", launch_latency_ns),
 )

@@ -11,7 +11,7 @@ from trace_analyzer.analyses.device_models import LINK, MatchedDevices, peer_lin
 from trace_analyzer.analyses.host import Host
 from trace_analyzer.analyses.tensors import ELEMENT_BYTES
 from trace_analyzer.analysis import Analysis
-from trace_analyzer.frames.intervals import innermost, lookup_at, union, with_covered
+from trace_analyzer.frames.intervals import END_NS, innermost_at, union, with_covered
 from trace_analyzer.frames.lookups import as_strings, lookup_inner
 from trace_analyzer.ingest.trace import Trace
 from trace_analyzer.schema import (
@@ -142,7 +142,7 @@ def collectives(trace: Trace, host: Host, activities: pl.DataFrame) -> pl.DataFr
     return COLLECTIVES.conform(with_exposed(frame, _work(activities)))
 
 
-def communication_table(collective_table: pl.DataFrame, matched_devices: MatchedDevices) -> pl.DataFrame:
+def communication_table(collectives: pl.DataFrame, matched_devices: MatchedDevices) -> pl.DataFrame:
     """Return table `communication`: collectives summed by kind, size and ranks, longest first."""
     keys = ["device", "collective", "name", "message_dtype", "group_size", "message_bytes"]
 
@@ -151,7 +151,7 @@ def communication_table(collective_table: pl.DataFrame, matched_devices: Matched
         return pl.when(timed > 0).then((pl.col(rate) * pl.col("duration_ns")).sum() / timed).alias(rate)
 
     frame = (
-        collective_table.with_columns(pl.col("message_bytes").round())
+        collectives.with_columns(pl.col("message_bytes").round())
         .group_by(keys, maintain_order=True)
         .agg(
             pl.len().alias("count"),
@@ -172,7 +172,7 @@ def communication_table(collective_table: pl.DataFrame, matched_devices: Matched
 
 def with_exposed(spans: pl.DataFrame, work: pl.DataFrame) -> pl.DataFrame:
     """Add ``hidden_ns``, the time with concurrent ``work`` on the device, and ``exposed_ns``."""
-    ends = spans.with_columns((pl.col("start_ns") + pl.col("duration_ns")).alias("end_ns"))
+    ends = spans.with_columns(END_NS)
     return with_covered(ends, union(work, ["device"]), ["device"], "hidden_ns").with_columns(
         (pl.col("duration_ns") - pl.col("hidden_ns")).alias("exposed_ns")
     )
@@ -184,16 +184,15 @@ def _work(activities: pl.DataFrame) -> pl.DataFrame:
     This is work of kernels, and of copies within the device.
     """
     work = activities.select("device", "start_ns", "duration_ns", "bound")
-    return work.filter(~pl.col("bound").is_in(["communication", "copy"])).select(
-        "device", "start_ns", (pl.col("start_ns") + pl.col("duration_ns")).alias("end_ns")
-    )
+    return work.filter(~pl.col("bound").is_in(["communication", "copy"])).select("device", "start_ns", END_NS)
 
 
 def _with_call(host: Host, kernels: pl.DataFrame) -> pl.DataFrame:
     """Add ``call``: the innermost c10d operator around the launch, which names the collective."""
     calls = host.those((pl.col("kind") == "operator") & pl.col("name").str.contains("c10d"))
-    segments = innermost(calls, ["thread_id"], "event_id").rename({"event_id": "call_id", "thread_id": "launch_thread"})
-    located = lookup_at(kernels, "launch_start_ns", segments, ["launch_thread"], ["call_id"])
+    located = innermost_at(
+        kernels, "launch_start_ns", calls.rename({"event_id": "call_id"}), "call_id", "launch_thread"
+    )
     return located.with_columns(host.texts(located.get_column("call_id")).cast(pl.String).alias("call"))
 
 
@@ -254,5 +253,5 @@ def _bus_factor(ranks: pl.Expr) -> pl.Expr:
 
 ANALYSES = (
     Analysis(COLLECTIVES, collectives),
-    Analysis(COMMUNICATION, communication_table, {"collective_table": "collectives"}, placed=(COMMUNICATION_SECTION,)),
+    Analysis(COMMUNICATION, communication_table, placed=(COMMUNICATION_SECTION,)),
 )

@@ -10,7 +10,7 @@ from trace_analyzer.analyses.host import Host
 from trace_analyzer.analyses.links import BY_ID, LAUNCHING, is_captured, with_ids
 from trace_analyzer.analysis import Value
 from trace_analyzer.catalog.devices import Device, assumed_device
-from trace_analyzer.frames.intervals import sort_spans, union
+from trace_analyzer.frames.intervals import END_NS, sort_spans, union
 from trace_analyzer.frames.lookups import count_distinct, factorize, map_unique, over_group, starts_group
 from trace_analyzer.ingest.trace import Trace
 
@@ -118,23 +118,23 @@ CLOCKS = {
 }
 
 
-def clock_bounds(host: Host, activities: pl.DataFrame) -> pl.DataFrame:
+def clock_bounds(host: Host, linked_events: pl.DataFrame) -> pl.DataFrame:
     """Bound each device's clock offset relative to the host's; negative where the device is behind.
 
-    ``activities`` needs name, launch_id, launch_name, launch_start_ns and launch_end_ns. Returns `CLOCKS`: device,
+    ``linked_events`` needs name, launch_id, launch_name, launch_start_ns and launch_end_ns. Returns `CLOCKS`: device,
     ahead_least_ns (null without waits), ahead_most_ns (null without launches), and ended_after_wait_ratio, the share of
     waits for which an awaited activity ends more than `CLOCK_TOLERANCE_NS` after their return. One bound in a hundred
     may be wrong.
     """
-    linked = activities.filter(pl.col("launch_id").is_not_null()).select(
+    linked = linked_events.filter(pl.col("launch_id").is_not_null()).select(
         "device",
         "name",
         "launch_name",
         "launch_start_ns",
         "launch_end_ns",
         "start_ns",
-        (pl.col("start_ns") + pl.col("duration_ns")).alias("end_ns"),
-        host.events.get_column("process_id")[activities.get_column("launch_id").drop_nulls()],
+        END_NS,
+        host.events.get_column("process_id")[linked_events.get_column("launch_id").drop_nulls()],
     )
     rest = 1 - thresholds.SKEW_QUANTILE
     since_launch = (pl.col("start_ns") - pl.col("launch_start_ns")).quantile(rest, interpolation="nearest")
@@ -144,7 +144,7 @@ def clock_bounds(host: Host, activities: pl.DataFrame) -> pl.DataFrame:
         (pl.col("late_ns") > thresholds.CLOCK_TOLERANCE_NS).mean().alias("ended_after_wait_ratio"),
     )
     return (
-        activities.select("device")
+        linked_events.select("device")
         .unique()
         .join(linked.group_by("device").agg(since_launch.alias("ahead_most_ns")), on="device", how="left")
         .join(waits, on="device", how="left")
@@ -189,27 +189,30 @@ def _after_synchronizes(host: Host, linked: pl.DataFrame) -> pl.DataFrame:
 
 def late_starts(
     host: Host,
-    launches: pl.DataFrame,
-    activities: pl.DataFrame,
-    gaps: pl.DataFrame,
-    sums: pl.DataFrame,
+    unmasked_launches: pl.DataFrame,
+    linked_events: pl.DataFrame,
+    idle_gaps: pl.DataFrame,
+    unmasked_gap_sums: pl.DataFrame,
     clock_bounds: pl.DataFrame,
 ) -> pl.DataFrame:
     """Return the share of idle time with work in the queue, where no launch of the trace shows a prompt start.
 
     A launch right after its thread made a stream wait for an event does not count, as its work may have waited for that
-    event. ``gaps`` come from `idle.idle_gaps`, ``sums`` from `causes.gap_sums`. Returns device and late_starts_ratio: 0
+    event. Returns device and late_starts_ratio: 0
     where some activity begins within `LAUNCH_LATENCY_MAX_NS` of its launch, 1 where none does within `QUEUED_MAX_NS`,
     null without launches.
     """
-    ended_by = gaps.select("gap_id", activities.get_column("launch_id")[gaps.get_column("activity_id")])
-    waited = ended_by.join(launches_after_waits(host, launches), on="launch_id", how="semi")
+    ended_by = idle_gaps.select("gap_id", linked_events.get_column("launch_id")[idle_gaps.get_column("activity_id")])
+    waited = ended_by.join(launches_after_waits(host, unmasked_launches), on="launch_id", how="semi")
     is_queued = pl.col("cause").is_in(["device-wait", "unexplained"])
     queued = (
-        sums.filter(is_queued).join(waited, on="gap_id", how="anti").group_by("device").agg(pl.col("idle_ns").sum())
+        unmasked_gap_sums.filter(is_queued)
+        .join(waited, on="gap_id", how="anti")
+        .group_by("device")
+        .agg(pl.col("idle_ns").sum())
     )
     shares = (
-        sums.group_by("device")
+        unmasked_gap_sums.group_by("device")
         .agg(pl.col("idle_ns").sum().alias("all_ns"))
         .join(queued, on="device", how="left")
         .select("device", (pl.col("idle_ns").fill_null(0) / pl.col("all_ns")).alias("queued_ratio"))
@@ -231,15 +234,15 @@ _NO_KERNEL = r"(?i)hostfunc|memcpy|memset|memprefetch|graph"
 
 
 def device_figures(
-    sums: pl.DataFrame, activities: pl.DataFrame, streams: pl.DataFrame, clocks: pl.DataFrame, late_starts: pl.DataFrame
+    unmasked_gap_sums: pl.DataFrame,
+    activities: pl.DataFrame,
+    stream_figures: pl.DataFrame,
+    clock_bounds: pl.DataFrame,
+    late_starts: pl.DataFrame,
 ) -> pl.DataFrame:
-    """Return one row per device with the figures of its checks; ratios are null where their base is 0.
+    """Return one row per device with the figures that `trace_analyzer.checks` judges; ratios are null where their base is 0.
 
-    `trace_analyzer.checks` judges them.
-
-    ``activities`` needs launch_id, launch_start_ns and group, in order of start; ``sums`` come from `causes.gap_sums`,
-    ``streams`` from `stream_figures`, ``clocks`` and ``late_starts`` from `clocks`. Sums of device time include all
-    activities.
+    ``activities`` are in order of start. Sums of device time include all of them.
 
     - link_coverage_ratio: device time with a known launch;
     - unlinked_before_ratio: device time of unlinked activities that began before the first linked one;
@@ -272,25 +275,25 @@ def device_figures(
         pl.when(pl.len() >= thresholds.FEW_OF).then(longest / time).alias("few_long_activities_ratio"),
     )
     return (
-        of_device.join(streams, on="device", how="left")
-        .join(clocks, on="device", how="left")
-        .join(_skewed_idle(rows, sums, clocks), on="device", how="left")
+        of_device.join(stream_figures, on="device", how="left")
+        .join(clock_bounds, on="device", how="left")
+        .join(_skewed_idle(rows, unmasked_gap_sums, clock_bounds), on="device", how="left")
         .join(late_starts, on="device", how="left")
-        .join(_idle_shares(sums), on="device", how="left")
+        .join(_idle_shares(unmasked_gap_sums), on="device", how="left")
         .with_columns(pl.col("^.*_ratio$").fill_nan(None))
         .sort("device")
     )
 
 
-def stream_figures(activities: pl.DataFrame, dependent_launch_devices: tuple[int, ...]) -> pl.DataFrame:
+def stream_figures(linked_events: pl.DataFrame, dependent_launch_devices: tuple[int, ...]) -> pl.DataFrame:
     """Return device and figures of its streams: ratios of graphs, overlaps and impossible durations.
 
-    ``activities`` needs launch_name and launch_start_ns.
+    ``linked_events`` needs launch_name and launch_start_ns.
     """
     by_graph = pl.col("launch_name").str.contains(_GRAPH).fill_null(False)
-    in_graph = map_unique(activities.select("launch_name"), by_graph.alias("in_graph")).to_series()
-    end, time = (pl.col("start_ns") + pl.col("duration_ns")).alias("end_ns"), pl.col("duration_ns")
-    rows = activities.select(*_STREAM, "kind", "start_ns", end, "duration_ns", "launch_start_ns", in_graph)
+    in_graph = map_unique(linked_events.select("launch_name"), by_graph.alias("in_graph")).to_series()
+    end, time = END_NS, pl.col("duration_ns")
+    rows = linked_events.select(*_STREAM, "kind", "start_ns", end, "duration_ns", "launch_start_ns", in_graph)
     shares = rows.group_by("device").agg((time.filter("in_graph").sum() / time.sum()).alias("graph_share_ratio"))
     return shares.join(_overlaps(rows.filter(~in_graph), dependent_launch_devices), on="device", how="left")
 
@@ -367,18 +370,20 @@ def _idle_shares(sums: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def missing_activities_ratio(host: Host, launches: pl.DataFrame, captures: pl.DataFrame) -> float | None:
+def missing_activities_ratio(host: Host, unmasked_launches: pl.DataFrame, graph_captures: pl.DataFrame) -> float | None:
     """Return the share of kernel launches without a recorded activity; None without launches.
 
-    A call within one of ``captures`` (see `links.captures`) adds its kernel to a graph, and launches nothing.
+    A call within one of ``graph_captures`` (see `links.captures`) adds its kernel to a graph, and launches nothing.
     Calls of one correlation id in one process count once: they are the runtime's and the driver's name of the same
     launch.
     """
     launching = pl.col("name").str.contains(LAUNCHING) & ~pl.col("name").str.contains(_NO_KERNEL)
     calls = host.calls_of(launching).drop_nulls("correlation")
-    calls = calls.filter(~is_captured(calls, captures)).select(BY_ID)
-    process = host.events.get_column("process_id")[launches.get_column("launch_id")]
-    ids, call_ids = (rows.get_column("id") for rows in with_ids(calls, launches.select(process, "correlation")))
+    calls = calls.filter(~is_captured(calls, graph_captures)).select(BY_ID)
+    process = host.events.get_column("process_id")[unmasked_launches.get_column("launch_id")]
+    ids, call_ids = (
+        rows.get_column("id") for rows in with_ids(calls, unmasked_launches.select(process, "correlation"))
+    )
     if ids.is_empty():
         return None
     count = count_distinct(ids)
@@ -387,26 +392,9 @@ def missing_activities_ratio(host: Host, launches: pl.DataFrame, captures: pl.Da
 
 ANALYSES = (
     Value("dependent_launch_devices", dependent_launch_devices),
-    Value("clock_bounds", clock_bounds, {"activities": "linked_events"}),
-    Value(
-        "late_starts",
-        late_starts,
-        {
-            "launches": "unmasked_launches",
-            "activities": "linked_events",
-            "gaps": "idle_gaps",
-            "sums": "unmasked_gap_sums",
-        },
-    ),
-    Value("stream_figures", stream_figures, {"activities": "linked_events"}),
-    Value(
-        "missing_activities_ratio",
-        missing_activities_ratio,
-        {"launches": "unmasked_launches", "captures": "graph_captures"},
-    ),
-    Value(
-        "device_figures",
-        device_figures,
-        {"sums": "unmasked_gap_sums", "streams": "stream_figures", "clocks": "clock_bounds"},
-    ),
+    Value("clock_bounds", clock_bounds),
+    Value("late_starts", late_starts),
+    Value("stream_figures", stream_figures),
+    Value("missing_activities_ratio", missing_activities_ratio),
+    Value("device_figures", device_figures),
 )

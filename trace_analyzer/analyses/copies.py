@@ -7,7 +7,7 @@ from trace_analyzer.analyses.communication import with_exposed
 from trace_analyzer.analyses.device_models import LINK, MatchedDevices, host_links, peer_links
 from trace_analyzer.analysis import Analysis
 from trace_analyzer.catalog.event_names import copy_direction
-from trace_analyzer.frames.intervals import longest_place
+from trace_analyzer.frames.intervals import END_NS, longest_place
 from trace_analyzer.frames.lookups import map_unique
 from trace_analyzer.schema import DEVICE, EXPOSED, F64, HIDDEN, I64, PLACE, STR, TIME, U32, Column, Table
 from trace_analyzer.sections import DEVICE_LABEL, WHOLE_TRACE, Section, Shown
@@ -69,7 +69,7 @@ def copy_table(activities: pl.DataFrame, matched_devices: MatchedDevices) -> pl.
     copies = activities.filter(pl.col("kind") == "memcpy")
     if copies.is_empty():
         return COPIES.empty()
-    end = (pl.col("start_ns") + pl.col("duration_ns")).alias("end_ns")
+    end = END_NS
     kernels = activities.select("kind", "device", "start_ns", end).filter(pl.col("kind") == "kernel")
     keys = ["device", "direction", "host_memory", "operator"]
     small = pl.col("bytes") < thresholds.SMALL_COPY_BYTES

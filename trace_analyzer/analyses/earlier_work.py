@@ -12,7 +12,7 @@ from trace_analyzer import thresholds
 from trace_analyzer.analyses.host import Host
 from trace_analyzer.analysis import Value
 from trace_analyzer.catalog.event_names import BLOCKING
-from trace_analyzer.frames.intervals import count_until, union, with_covered
+from trace_analyzer.frames.intervals import END_NS, count_until, union, with_covered
 from trace_analyzer.ingest.trace import Trace
 from trace_analyzer.notes import Note
 from trace_analyzer.units import duration, visible
@@ -22,12 +22,11 @@ _STREAM = ["device", "context", "stream"]
 _COPIES = r"(?i)memcpy"
 
 
-def earlier_work(gaps: pl.DataFrame, activities: pl.DataFrame, host: Host) -> pl.DataFrame:
+def earlier_work(idle_gaps: pl.DataFrame, linked_events: pl.DataFrame, host: Host) -> pl.DataFrame:
     """Return gap_id, launch_id, since_ns, blocker_id of the gaps that earlier work explains.
 
-    ``gaps`` are those of `idle.idle_gaps`, ``activities`` linked device events in order of activity_id. ``since_ns`` is
-    the later of the starts of the launch and of the gap, ``blocker_id`` the call in which the CPU waited longest from
-    then on.
+    ``since_ns`` is the later of the starts of the launch and of the gap, ``blocker_id`` the call in which the CPU waited
+    longest from then on.
 
     All of these must hold:
 
@@ -37,7 +36,7 @@ def earlier_work(gaps: pl.DataFrame, activities: pl.DataFrame, host: Host) -> pl
     - Synchronizing and copying calls of the launching process cover nine tenths of the rest of the gap. Where the only
       such call is the launch itself, a copy, the wait must exceed 10 ms, and the time for staging its bytes at 1 GB/s.
     """
-    rows = _near_the_beginning(gaps, activities)
+    rows = _near_the_beginning(idle_gaps, linked_events)
     calls = _waiting_calls(host, rows)
     if calls.is_empty():
         return _NONE.clear()
@@ -60,21 +59,20 @@ def earlier_work(gaps: pl.DataFrame, activities: pl.DataFrame, host: Host) -> pl
     )
 
 
-def with_earlier_work(stretches: pl.DataFrame, earlier: pl.DataFrame) -> pl.DataFrame:
+def with_earlier_work(unnamed_segments: pl.DataFrame, earlier_work: pl.DataFrame) -> pl.DataFrame:
     """Give device intervals of some gaps the cause `EARLIER_WORK`, with the call in which the CPU waited as event.
 
-    ``stretches`` come from `causes.stretches_of`, ``earlier`` from `earlier_work`. The interval of the launch
-    call is included where that call itself waited.
+    The interval of the launch call is included where that call itself waited.
     """
-    if earlier.is_empty():
-        return stretches
+    if earlier_work.is_empty():
+        return unnamed_segments
     waits = pl.col("waiter_id").is_not_null()
     may_be_earlier = (pl.col("cause") == "device") | (
         (pl.col("cause") == "call") & (pl.col("waiter_id") == pl.col("launch_id"))
     )
-    waiter = earlier.select("gap_id", pl.col("blocker_id").alias("waiter_id"))
+    waiter = earlier_work.select("gap_id", pl.col("blocker_id").alias("waiter_id"))
     return (
-        stretches.join(waiter, on="gap_id", how="left", maintain_order="left")
+        unnamed_segments.join(waiter, on="gap_id", how="left", maintain_order="left")
         .with_columns((waits & may_be_earlier).alias("is_held"))
         .with_columns(
             pl.when("is_held").then(pl.lit(EARLIER_WORK)).otherwise("cause").alias("cause"),
@@ -90,21 +88,23 @@ _NONE = pl.DataFrame(
 
 
 def earlier_work_notes(
-    earlier: pl.DataFrame, gaps: pl.DataFrame, activities: pl.DataFrame, host: Host, devices: pl.DataFrame
+    earlier_work: pl.DataFrame, idle_gaps: pl.DataFrame, linked_events: pl.DataFrame, host: Host, devices: pl.DataFrame
 ) -> tuple[Note, ...]:
-    """Note for each gap of ``earlier`` which activity waited, since when, and in which call the CPU was.
+    """Note for each gap of ``earlier_work`` which activity waited, since when, and in which call the CPU was.
 
     ``devices`` maps codes to labels.
     """
-    if earlier.is_empty():
+    if earlier_work.is_empty():
         return ()
     labels = dict(devices.select("device", "label").iter_rows())
     rows = (
-        earlier.join(gaps.select("gap_id", "device", "end_ns", "activity_id"), on="gap_id", maintain_order="left")
-        .with_columns(host.texts(earlier.get_column("blocker_id")).cast(pl.String).alias("call"))
-        .with_columns(host.texts(earlier.get_column("launch_id")).cast(pl.String).alias("launch"))
+        earlier_work.join(
+            idle_gaps.select("gap_id", "device", "end_ns", "activity_id"), on="gap_id", maintain_order="left"
+        )
+        .with_columns(host.texts(earlier_work.get_column("blocker_id")).cast(pl.String).alias("call"))
+        .with_columns(host.texts(earlier_work.get_column("launch_id")).cast(pl.String).alias("launch"))
     )
-    names = activities.get_column("name")[rows.get_column("activity_id")].cast(pl.String)
+    names = linked_events.get_column("name")[rows.get_column("activity_id")].cast(pl.String)
     return tuple(
         Note(
             EARLIER_WORK,
@@ -172,7 +172,7 @@ def recording_pauses(trace: Trace) -> pl.DataFrame:
     the trace, or it lies between two profiler sessions, or the profiler marks the begin or end of a recording within
     it, or correlation ids restart after it.
     """
-    span = "start_ns", (pl.col("start_ns") + pl.col("duration_ns")).alias("end_ns")
+    span = "start_ns", END_NS
     all_ = pl.lit(0).alias("all")
 
     def active(spans: pl.DataFrame, track: str) -> pl.DataFrame:
@@ -231,12 +231,8 @@ def _correlations_restart(trace: Trace, silences: pl.DataFrame) -> pl.Series:
 
 
 ANALYSES = (
-    Value("earlier_work", earlier_work, {"gaps": "idle_gaps", "activities": "linked_events"}),
-    Value("gap_segments", with_earlier_work, {"stretches": "unnamed_segments", "earlier": "earlier_work"}),
-    Value(
-        "earlier_work_notes",
-        earlier_work_notes,
-        {"earlier": "earlier_work", "gaps": "idle_gaps", "activities": "linked_events"},
-    ),
+    Value("earlier_work", earlier_work),
+    Value("gap_segments", with_earlier_work),
+    Value("earlier_work_notes", earlier_work_notes),
     Value("recording_pauses", recording_pauses),
 )

@@ -21,7 +21,7 @@ from trace_analyzer.analyses.tensors import (
 from trace_analyzer.analysis import Analysis, Value
 from trace_analyzer.catalog.devices import Device
 from trace_analyzer.catalog.fixes import COMPILE, named_fusion
-from trace_analyzer.frames.intervals import innermost, lookup_at
+from trace_analyzer.frames.intervals import innermost_at, lookup_at
 from trace_analyzer.frames.lookups import map_unique
 from trace_analyzer.ingest.trace import Trace
 from trace_analyzer.schema import DEVICE, F64, PLACE, STR, TIME, U32, Column, Table
@@ -102,15 +102,15 @@ def fusion_runs(
     host: Host,
     activities: pl.DataFrame,
     places: pl.DataFrame,
-    modules: pl.DataFrame,
-    devices: Mapping[int, Device | None],
+    activity_modules: pl.DataFrame,
+    device_models: Mapping[int, Device | None],
 ) -> pl.DataFrame:
     """Return each run of kernels that one kernel could replace: the rows of table `fusions` before summing.
 
-    ``places`` and ``modules`` are those of `analyses.modules`: where in the program each activity was launched.
+    ``places`` and ``activity_modules`` are those of `analyses.modules`: where in the program each activity was launched.
     """
     calls, tensors = calls_with_tensors(activities, trace.operator_inputs)
-    attention = beyond_fused_roof(unfused_attention(calls, tensors), activities, devices)
+    attention = beyond_fused_roof(unfused_attention(calls, tensors), activities, device_models)
     inside = attention.select("call").explode("call")
     free = ~pl.col("call").is_in(inside.get_column("call").implode())
     chains = _chains(calls.with_columns(pl.col("fusible") & free), tensors)
@@ -118,14 +118,16 @@ def fusion_runs(
     runs = pl.concat([none, chains, attention.drop("call"), _optimizers(host, activities)], how="diagonal_relaxed")
     if runs.is_empty():
         return pl.DataFrame(schema=_RUN)
-    return _named(_located(host, runs, places, modules)).select(pl.col(c).cast(dtype) for c, dtype in _RUN.items())
+    return _named(_located(host, runs, places, activity_modules)).select(
+        pl.col(c).cast(dtype) for c, dtype in _RUN.items()
+    )
 
 
-def fusion_table(runs: pl.DataFrame) -> pl.DataFrame:
+def fusion_table(fusion_runs: pl.DataFrame) -> pl.DataFrame:
     """Return table `fusions`: runs summed, largest saving first."""
     length = pl.col("end_ns") - pl.col("start_ns")
     frame = (
-        runs.group_by(_ROW_KEYS, maintain_order=True)
+        fusion_runs.group_by(_ROW_KEYS, maintain_order=True)
         .agg(
             pl.col("what", "code", "how").first(),
             pl.len().alias("count"),
@@ -242,9 +244,7 @@ def _located(host: Host, runs: pl.DataFrame, places: pl.DataFrame, modules: pl.D
     spans = host.those(of_user, "thread_id", "start_ns", "end_ns", "event_id").filter(
         pl.col("thread_id").is_in(where.get_column("thread_id").unique().implode())
     )
-    inside = lookup_at(
-        where, "time_ns", innermost(spans, ["thread_id"], "event_id"), ["thread_id"], ["event_id"]
-    ).drop_nulls("event_id")
+    inside = innermost_at(where, "time_ns", spans, "event_id").drop_nulls("event_id")
     functions = inside.select(
         "activity_id", host.texts(inside.get_column("event_id")).cast(pl.String).alias("function")
     )
@@ -439,7 +439,4 @@ def _softmax_between(marked: pl.DataFrame, tensors: pl.DataFrame) -> pl.DataFram
     )
 
 
-ANALYSES = (
-    Value("fusion_runs", fusion_runs, {"modules": "activity_modules", "devices": "device_models"}),
-    Analysis(FUSIONS, fusion_table, {"runs": "fusion_runs"}, placed=(FUSIONS_SECTION,)),
-)
+ANALYSES = (Value("fusion_runs", fusion_runs), Analysis(FUSIONS, fusion_table, placed=(FUSIONS_SECTION,)))

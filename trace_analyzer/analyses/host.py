@@ -22,7 +22,7 @@ from trace_analyzer.catalog.event_names import (
     is_annotation,
     named_code,
 )
-from trace_analyzer.frames.intervals import enclosing
+from trace_analyzer.frames.intervals import END_NS, enclosing
 from trace_analyzer.frames.lookups import Tree, factorize, gather, inverse_index, scatter
 from trace_analyzer.ingest.trace import Trace
 from trace_analyzer.thresholds import HOST_WAIT_NS
@@ -86,7 +86,7 @@ def host_of(trace: Trace) -> Host:
         "thread_id",
         process.alias("process_id"),
         "start_ns",
-        (pl.col("start_ns") + pl.col("duration_ns")).alias("end_ns"),
+        END_NS,
         "duration_ns",
         name_ids.alias("name_id"),
         *(gather(names.get_column(column), name_ids) for column in _NAME_COLUMNS),
@@ -204,10 +204,10 @@ class Context:
         )
 
 
-def contexts(trace: Trace, host: Host, parents: pl.Series, backward_links: pl.DataFrame) -> Context:
-    """Return the context of every host event; ``parents`` come from `parents_of`."""
+def contexts(trace: Trace, host: Host, host_parents: pl.Series, backward_links: pl.DataFrame) -> Context:
+    """Return the context of every host event."""
     events = host.events
-    tree, stacks = Tree(parents), _stacks(trace)
+    tree, stacks = Tree(host_parents), _stacks(trace)
     forward_of = scatter(backward_links.get_column("event_id"), backward_links.get_column("forward_id"), events.height)
     name, is_python = pl.col("name"), pl.col("kind") == "python"
     is_module = is_python & name.str.starts_with(_MODULE)
@@ -226,11 +226,13 @@ def contexts(trace: Trace, host: Host, parents: pl.Series, backward_links: pl.Da
     forward_ids = forward_of[backward_ids]
     return Context(
         events.with_columns(
-            parents.alias("parent_id"),
+            host_parents.alias("parent_id"),
             around((pl.col("kind") == "operator") & ~pl.col("marks")).alias("operator_id"),
             around(pl.col("marks") & ~name.str.contains(_STEP_NAMES)).alias("annotation_id"),
             tree.outermost(host.each(pl.col("source").is_not_null())).alias("source_id"),
-            _phases(host, tree, parents, trace.host_events.get_column("forward_thread"), forward_of).alias("phase"),
+            _phases(host, tree, host_parents, trace.host_events.get_column("forward_thread"), forward_of).alias(
+                "phase"
+            ),
             *(_of_forward(ids, backward_ids, forward_ids).alias(column) for column, ids in nearest.items()),
         ),
         tree,
@@ -320,8 +322,4 @@ def _stacks(trace: Trace) -> pl.DataFrame:
     )
 
 
-ANALYSES = (
-    Value("host", host_of),
-    Value("host_parents", parents_of),
-    Value("context", contexts, {"parents": "host_parents"}),
-)
+ANALYSES = (Value("host", host_of), Value("host_parents", parents_of), Value("context", contexts))

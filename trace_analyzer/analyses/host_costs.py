@@ -7,7 +7,7 @@ import polars as pl
 from trace_analyzer.analyses.host import Context
 from trace_analyzer.analysis import Analysis
 from trace_analyzer.catalog.event_names import BLOCKING, GUARDS
-from trace_analyzer.frames.intervals import innermost, lookup_at, union, with_covered
+from trace_analyzer.frames.intervals import END_NS, innermost, lookup_at, union, with_covered
 from trace_analyzer.frames.lookups import first_index, inverse_index
 from trace_analyzer.metrics import CAUSES_OF_IDLE
 from trace_analyzer.schema import FUNCTION, I64, MODULE, OPERATOR, STR, U32, Column, Table
@@ -79,15 +79,16 @@ _REGION = r"^Torch-Compiled Region: (\d+)/(\d+)"
 _KEYS = ["kind", "source", "operator", "module", "python_function"]
 
 
-def host_costs(calls: pl.DataFrame, activities: pl.DataFrame, idle: pl.DataFrame, context: Context) -> pl.DataFrame:
+def host_costs(
+    runtime_calls: pl.DataFrame, activities: pl.DataFrame, idle: pl.DataFrame, context: Context
+) -> pl.DataFrame:
     """Return table `host_costs`: named host work by the code that caused it, most idle time first.
 
     The idle time of a kind sums to that of the cause with the same name, over all devices. For a blocking call it is
-    the empty queue after the call, not the wait for a busy device. `PARTS` are listed in addition. ``calls`` come from
-    `causes.runtime_calls`.
+    the empty queue after the call, not the wait for a busy device. `PARTS` are listed in addition.
     """
     events = context.events
-    kinds = _kinds(calls, events)
+    kinds = _kinds(runtime_calls, events)
     stands_for = {kind: context.tree.outermost(is_kind) for kind, is_kind in kinds.items() if is_kind.any()}
     caused = _caused(idle, events, stands_for)
     ids = events.get_column("event_id")
@@ -160,9 +161,7 @@ def _described(costs: pl.DataFrame, context: Context, activities: pl.DataFrame) 
         pl.lit(0).alias("anywhere"),
     ).with_columns(pl.col("name", "operator", "module", "python_function", "source").cast(pl.String))
     priced = _with_copy(priced, events, activities)
-    spans = activities.select(
-        pl.lit(0).alias("anywhere"), "start_ns", (pl.col("start_ns") + pl.col("duration_ns")).alias("end_ns")
-    )
+    spans = activities.select(pl.lit(0).alias("anywhere"), "start_ns", END_NS)
     return with_covered(priced, union(spans, ["anywhere"]), ["anywhere"], "hidden_ns").with_columns(
         pl.col("idle_ns").fill_null(0)
     )
@@ -295,12 +294,5 @@ def _without_idle_time(costs: pl.DataFrame, devices: Sequence[int]) -> pl.DataFr
 
 
 ANALYSES = (
-    Analysis(
-        HOST_COSTS,
-        host_costs,
-        {"calls": "runtime_calls"},
-        needs=(CAUSES_OF_IDLE,),
-        hide=_without_idle_time,
-        placed=(HOST_COSTS_SECTION,),
-    ),
+    Analysis(HOST_COSTS, host_costs, needs=(CAUSES_OF_IDLE,), hide=_without_idle_time, placed=(HOST_COSTS_SECTION,)),
 )

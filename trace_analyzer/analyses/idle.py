@@ -8,7 +8,7 @@ from trace_analyzer import thresholds
 from trace_analyzer.analyses.causes import causes_but
 from trace_analyzer.analysis import Analysis, Value
 from trace_analyzer.catalog.event_names import HOST_WAIT
-from trace_analyzer.frames.intervals import clip, longest_place, sort_spans, union
+from trace_analyzer.frames.intervals import END_NS, clip, longest_place, sort_spans, union
 from trace_analyzer.frames.lookups import over_group, scatter, starts_group, sum_runs
 from trace_analyzer.metrics import CAUSES_OF_IDLE
 from trace_analyzer.schema import DEVICE, DURATION, END, F64, GAP, I64, LAUNCH, PLACE, START, STR, U32, Column, Table
@@ -75,9 +75,9 @@ CAUSES_SECTION = Section(
 )
 
 
-def device_windows(activities: pl.DataFrame) -> pl.DataFrame:
+def device_windows(linked_events: pl.DataFrame) -> pl.DataFrame:
     """Return device, start_ns, end_ns, busy_ns, from the first activity's start to the last one's end."""
-    spans = activities.select("device", "start_ns", _END)
+    spans = linked_events.select("device", "start_ns", END_NS)
     busy = (
         union(spans, ["device"]).group_by("device").agg((pl.col("end_ns") - pl.col("start_ns")).sum().alias("busy_ns"))
     )
@@ -90,15 +90,15 @@ def device_windows(activities: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def idle_gaps(activities: pl.DataFrame) -> pl.DataFrame:
+def idle_gaps(linked_events: pl.DataFrame) -> pl.DataFrame:
     """Return maximal idle intervals: gap_id, device, start_ns, end_ns, activity_id (the activity that ends it).
 
     A gap is where an activity starts after all earlier activities of its device have ended, so an activity of duration
     0 splits an idle interval. Of several activities with equal starts, the one with the earliest launch ends the gap,
-    then that of the lowest stream, then of the lowest correlation id. ``activities`` needs launch_start_ns.
+    then that of the lowest stream, then of the lowest correlation id. ``linked_events`` needs launch_start_ns.
     """
     place, merit = ("device", "start_ns"), ("launch_start_ns", "stream", "correlation", "activity_id")
-    ordered = sort_spans(activities.select(*place, *merit, _END), ["device"])
+    ordered = sort_spans(linked_events.select(*place, *merit, END_NS), ["device"])
     until = over_group(ordered, "device", pl.col("end_ns").cum_max().shift(1))
     is_first = starts_group(*place)
     together = ordered.filter(~is_first | ~is_first.shift(-1, fill_value=True)).sort(*place, *merit, nulls_last=True)
@@ -117,33 +117,30 @@ def idle_gaps(activities: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-_END = (pl.col("start_ns") + pl.col("duration_ns")).alias("end_ns")
-
-
-def gap_sums(gaps: pl.DataFrame, idle: pl.DataFrame) -> pl.DataFrame:
-    """Return gap_id, cause, idle_ns, device: the time of each cause in each gap, in order. ``idle`` is in order."""
-    lengths = idle.select("gap_id", "cause", (pl.col("end_ns") - pl.col("start_ns")).alias("idle_ns"))
+def gap_sums(idle_gaps: pl.DataFrame, unmasked_idle_causes: pl.DataFrame) -> pl.DataFrame:
+    """Return gap_id, cause, idle_ns, device: the time of each cause in each gap, in order."""
+    lengths = unmasked_idle_causes.select("gap_id", "cause", (pl.col("end_ns") - pl.col("start_ns")).alias("idle_ns"))
     sums = sum_runs(lengths, "gap_id", "cause", "idle_ns")
-    return sums.with_columns(gaps.get_column("device")[sums.get_column("gap_id")])
+    return sums.with_columns(idle_gaps.get_column("device")[sums.get_column("gap_id")])
 
 
-def gap_table(gaps: pl.DataFrame, sums: pl.DataFrame, activities: pl.DataFrame) -> pl.DataFrame:
+def gap_table(idle_gaps: pl.DataFrame, gap_sums: pl.DataFrame, linked_events: pl.DataFrame) -> pl.DataFrame:
     """Return table `gaps` with categorical texts: each gap with its largest cause and the activity that ended it.
 
-    ``sums`` are `gap_sums`.
+    ``gap_sums`` are `gap_sums`.
     """
     causes = (
-        sums.sort("gap_id", "idle_ns", "cause", descending=[False, True, False])
+        gap_sums.sort("gap_id", "idle_ns", "cause", descending=[False, True, False])
         .unique("gap_id", keep="first", maintain_order=True)
         .select("gap_id", "cause")
     )
-    ends = activities.select(
+    ends = linked_events.select(
         "launch_id", pl.col("name").alias("next_activity"), pl.col("launch_start_ns").alias("next_launch_ns")
     )
-    frame = gaps.with_columns(
-        scatter(causes.get_column("gap_id"), causes.get_column("cause"), gaps.height),
+    frame = idle_gaps.with_columns(
+        scatter(causes.get_column("gap_id"), causes.get_column("cause"), idle_gaps.height),
         (pl.col("end_ns") - pl.col("start_ns")).alias("duration_ns"),
-    ).hstack(ends[gaps.get_column("activity_id")])
+    ).hstack(ends[idle_gaps.get_column("activity_id")])
     return frame.select(list(GAPS.schema))
 
 
@@ -180,15 +177,15 @@ def cold_gap_ns(cold: pl.DataFrame, windows: pl.DataFrame) -> dict[int, int]:
     return dict(inside.group_by("window").agg(length).sort("window").iter_rows())
 
 
-def cold_idle(idle: pl.DataFrame, gaps: pl.DataFrame, activities: pl.DataFrame) -> pl.DataFrame:
-    """Return host time in ``idle`` within gaps of at least 1 ms that end at the first use of a kernel name.
+def cold_idle(idle_causes: pl.DataFrame, gaps: pl.DataFrame, activities: pl.DataFrame) -> pl.DataFrame:
+    """Return host time in ``idle_causes`` within gaps of at least 1 ms that end at the first use of a kernel name.
 
     ``activities`` are in order of start. Waits of the host for other threads or processes are excluded, as they can
     recur.
     """
     long = gaps.filter(pl.col("duration_ns") >= thresholds.COLD_START_GAP_NS)
     if long.is_empty():
-        return idle.clear()
+        return idle_causes.clear()
     used = activities.select("activity_id", "kind", "device", "name").filter(pl.col("kind") == "kernel")
     names = used.join(long, on="activity_id", how="semi").get_column("name").unique()
     first_use = (
@@ -197,26 +194,15 @@ def cold_idle(idle: pl.DataFrame, gaps: pl.DataFrame, activities: pl.DataFrame) 
         .select("activity_id")
     )
     cold = long.join(first_use, on="activity_id", how="semi")
-    within = idle.filter(pl.col("gap_id").is_in(cold.get_column("gap_id").implode()))
+    within = idle_causes.filter(pl.col("gap_id").is_in(cold.get_column("gap_id").implode()))
     return within.filter(pl.col("cause").is_in(HOST_CAUSES), pl.col("cause") != HOST_WAIT)
 
 
 ANALYSES = (
-    Value("windows", device_windows, {"activities": "linked_events"}),
-    Value("idle_gaps", idle_gaps, {"activities": "linked_events"}),
-    Value(
-        "gap_sums",
-        gap_sums,
-        {"gaps": "idle_gaps", "idle": "unmasked_idle_causes"},
-        needs=(CAUSES_OF_IDLE,),
-        hide=_sums_without_causes,
-    ),
+    Value("windows", device_windows),
+    Value("idle_gaps", idle_gaps),
+    Value("gap_sums", gap_sums, needs=(CAUSES_OF_IDLE,), hide=_sums_without_causes),
     Analysis(CAUSES, cause_table, placed=(CAUSES_SECTION,)),
-    Analysis(
-        GAPS,
-        gap_table,
-        {"gaps": "idle_gaps", "sums": "gap_sums", "activities": "linked_events"},
-        placed=(GAPS_SECTION,),
-    ),
-    Value("cold_idle", cold_idle, {"idle": "idle_causes"}),
+    Analysis(GAPS, gap_table, placed=(GAPS_SECTION,)),
+    Value("cold_idle", cold_idle),
 )

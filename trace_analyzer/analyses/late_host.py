@@ -30,24 +30,24 @@ _NO_THREAD = pl.lit(None, dtype=pl.Int32).alias("named_by")
 def host_pieces(
     trace: Trace,
     host: Host,
-    stretches: pl.DataFrame,
-    launches: pl.DataFrame,
-    calls: pl.DataFrame,
-    captures: pl.DataFrame,
+    gap_segments: pl.DataFrame,
+    unmasked_launches: pl.DataFrame,
+    runtime_calls: pl.DataFrame,
+    graph_captures: pl.DataFrame,
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Cut the host's segments among ``stretches``, in any order, and add their cause (`causes.with_cause`).
+    """Cut the host's segments among ``gap_segments``, in any order, and add their cause (`causes.with_cause`).
 
     Causes are synchronization, then named work, then the threads' innermost events; the second frame has thread_id,
-    start_ns, end_ns and event_id of the latter. ``captures`` come from `links.captures`.
+    start_ns, end_ns and event_id of the latter.
     """
-    stretches = stretches.filter(pl.col("cause") == "host")
-    work = _host_work_rows(host, calls)
+    gap_segments = gap_segments.filter(pl.col("cause") == "host")
+    work = _host_work_rows(host, runtime_calls)
     waited_until = (pl.col("start_ns") + pl.col("waited_ns").fill_null(0)).clip(upper_bound=pl.col("end_ns"))
-    synchronized = stretches.with_columns(
+    synchronized = gap_segments.with_columns(
         waited_until.alias("end_ns"), pl.lit("synchronization").alias("cause"), pl.col("blocker_id").alias("event_id")
     ).filter(pl.col("start_ns") < pl.col("end_ns"))
-    rest = stretches.with_columns(waited_until.alias("start_ns")).filter(pl.col("start_ns") < pl.col("end_ns"))
-    rest = _with_threads(trace, host, rest, launches)
+    rest = gap_segments.with_columns(waited_until.alias("start_ns")).filter(pl.col("start_ns") < pl.col("end_ns"))
+    rest = _with_threads(trace, host, rest, unmasked_launches)
     threads = pl.concat([rest.get_column(role) for role in _ROLES]).drop_nulls().unique()
     on_threads = pl.col("thread_id").is_in(threads.implode()) & (pl.col("kind") != "overhead")
     near = _near(work.filter(on_threads), rest)
@@ -60,7 +60,7 @@ def host_pieces(
         doing = doing.filter(pl.col("rank") != _RANKS[HOST_WAIT])  # another thread may be waiting for this one
     anywhere = pl.lit(0).alias("anywhere")
     overhead = work.filter(pl.col("kind") == "overhead").with_columns(anywhere)
-    pieces = _overlaid(pieces, captures.with_columns(pl.lit(CAPTURE).alias("work")), _PROCESS)
+    pieces = _overlaid(pieces, graph_captures.with_columns(pl.lit(CAPTURE).alias("work")), _PROCESS)
     pieces = _overlaid(pieces.drop(*_ROLES, "process_id").with_columns(anywhere), overhead, ["anywhere"])
     names = pl.Series("cause", [*_RANKS, "host-unknown"], dtype=pl.Categorical)
     named = pieces.with_columns(names.gather(pieces.get_column("rank").fill_null(len(_RANKS))))
@@ -170,16 +170,7 @@ def _filled(pieces: pl.DataFrame, doing: pl.DataFrame, role: str) -> pl.DataFram
 
 
 ANALYSES = (
-    Value(
-        "host_segments",
-        host_pieces,
-        {
-            "stretches": "gap_segments",
-            "launches": "unmasked_launches",
-            "calls": "runtime_calls",
-            "captures": "graph_captures",
-        },
-    ),
+    Value("host_segments", host_pieces),
     Value("late_segments", lambda host_segments: host_segments[0]),
     Value("innermost_events", lambda host_segments: host_segments[1]),
 )

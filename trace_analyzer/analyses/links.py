@@ -6,7 +6,7 @@ import polars as pl
 
 from trace_analyzer.analyses.host import CALLS, Host
 from trace_analyzer.analysis import Analysis, Value
-from trace_analyzer.frames.intervals import innermost, last_started, lookup_at, rank_places, union
+from trace_analyzer.frames.intervals import innermost_at, last_started, lookup_at, rank_places, union
 from trace_analyzer.frames.lookups import count_distinct, first_index, inverse_index, lookup_inner, sum_by_group
 from trace_analyzer.ingest.trace import Trace
 from trace_analyzer.metrics import RUN_AHEAD
@@ -64,15 +64,15 @@ def _without(activities: pl.DataFrame, links: pl.DataFrame, height: int) -> pl.D
     return activities.filter(linked.is_null())
 
 
-def launches(trace: Trace, activities: pl.DataFrame) -> pl.DataFrame:
+def launches(trace: Trace, linked_events: pl.DataFrame) -> pl.DataFrame:
     """Return table `launches`: every call that enqueued work, with its lead (one row per launch)."""
     events = trace.host_events
-    owners = activities.get_column("launch_id")
+    owners = linked_events.get_column("launch_id")
     # The first activity of each event, as activities are in order of start.
     firsts = first_index(owners, events.height)
     counts = sum_by_group(owners, pl.ones(owners.len(), eager=True), events.height)
     ids = firsts.is_not_null().arg_true()
-    first = activities.select("launch_id", "device", pl.col("start_ns").alias("first_start_ns"), "operator_id")
+    first = linked_events.select("launch_id", "device", pl.col("start_ns").alias("first_start_ns"), "operator_id")
     calls = events.select("name", "thread_id", "start_ns", "duration_ns", "correlation")
     frame = (
         first[firsts.drop_nulls()]
@@ -90,9 +90,7 @@ def operators_of(host: Host, events: pl.DataFrame) -> pl.DataFrame:
     spans = host.those(pl.col("kind") == "operator", "thread_id", "start_ns", "end_ns", "event_id").rename(
         {"event_id": "operator_id"}
     )
-    located = lookup_at(
-        events, "start_ns", innermost(spans, ["thread_id"], "operator_id"), ["thread_id"], ["operator_id"]
-    )
+    located = innermost_at(events, "start_ns", spans, "operator_id")
     return located.with_columns(host.texts(located.get_column("operator_id")).alias("operator"))
 
 
@@ -307,14 +305,14 @@ _RECORDS = r"torch/_inductor/cudagraph_trees\.py\(\d+\): _record$"
 _CAPTURES = {"process_id": pl.Int32, "start_ns": pl.Int64, "end_ns": pl.Int64}
 
 
-def captures(host: Host, launches: pl.DataFrame) -> pl.DataFrame:
+def captures(host: Host, unmasked_launches: pl.DataFrame) -> pl.DataFrame:
     """Return process_id, start_ns, end_ns: disjoint intervals in which a process captures graphs, in order.
 
-    ``launches`` is table `launches`. A capture lasts from the start of its begin call to the end of its end call on the
+    A capture lasts from the start of its begin call to the end of its end call on the
     same thread. Without an end call, it lasts until the thread launches work that a device executed, else until the
     thread's last event; without a begin call, it starts with the thread's first event.
     """
-    calls = _by_call(host, launches)
+    calls = _by_call(host, unmasked_launches)
     frames = host.those(pl.col("name").str.contains(_RECORDS), "name", "process_id", "start_ns", "end_ns").drop("name")
     return union(pl.concat([calls, frames.cast(_CAPTURES)]), ["process_id"])  # type: ignore[arg-type]
 
@@ -365,6 +363,6 @@ def _by_call(host: Host, launches: pl.DataFrame) -> pl.DataFrame:
 
 ANALYSES = (
     Value("launch_links", launch_links),
-    Analysis(LAUNCHES, launches, {"activities": "linked_events"}, needs=(RUN_AHEAD,), hide=_without_leads),
-    Value("graph_captures", captures, {"launches": "unmasked_launches"}),
+    Analysis(LAUNCHES, launches, needs=(RUN_AHEAD,), hide=_without_leads),
+    Value("graph_captures", captures),
 )

@@ -5,7 +5,7 @@ import polars as pl
 from trace_analyzer.analyses.host import Host
 from trace_analyzer.analyses.roofline import sums_of_sums, work_rates, work_sums
 from trace_analyzer.analysis import Analysis, Value
-from trace_analyzer.frames.intervals import innermost, lookup_at
+from trace_analyzer.frames.intervals import innermost_at
 from trace_analyzer.schema import COUNT, DEVICE, FLOP, I64, MOVED, RATES, STR, TIME, U32, Column, Table
 from trace_analyzer.sections import DEVICE_LABEL, WHOLE_TRACE, Longest, Section, Shown
 
@@ -54,13 +54,13 @@ MODULES_SECTION = Section(
 MODULE = "nn.Module: "
 
 
-def launch_places(host: Host, activities: pl.DataFrame, backward_links: pl.DataFrame) -> pl.DataFrame:
+def launch_places(host: Host, linked_events: pl.DataFrame, backward_links: pl.DataFrame) -> pl.DataFrame:
     """Return the place in the program of each launched activity: (activity_id, thread_id, time_ns, is_backward).
 
     It is the launch or, for a backward operator, its forward operator, so that the enclosing modules are those of the
     forward pass.
     """
-    launches = activities.drop_nulls("launch_id").select(
+    launches = linked_events.drop_nulls("launch_id").select(
         "activity_id", pl.col("launch_thread").alias("thread_id"), pl.col("launch_start_ns").alias("time_ns")
     )
     if backward_links.is_empty():
@@ -68,9 +68,7 @@ def launch_places(host: Host, activities: pl.DataFrame, backward_links: pl.DataF
     spans = host.events.select("thread_id", "start_ns", "end_ns")[backward_links.get_column("event_id")].with_columns(
         backward_links.get_column("forward_id")
     )
-    located = lookup_at(
-        launches, "time_ns", innermost(spans, ["thread_id"], "forward_id"), ["thread_id"], ["forward_id"]
-    )
+    located = innermost_at(launches, "time_ns", spans, "forward_id")
     forward = host.events.select(
         pl.col("thread_id").alias("forward_thread_id"), pl.col("start_ns").alias("forward_ns")
     )[located.get_column("forward_id")]
@@ -82,23 +80,22 @@ def launch_places(host: Host, activities: pl.DataFrame, backward_links: pl.DataF
     )
 
 
-def module_table(frames: pl.DataFrame, kernels: pl.DataFrame, located: pl.DataFrame) -> pl.DataFrame:
+def module_table(module_frames: pl.DataFrame, rated: pl.DataFrame, located: pl.DataFrame) -> pl.DataFrame:
     """Return table `modules`: kernels (see `roofline.with_roofs`) summed by the modules around their place.
 
-    ``frames`` come from `module_frames`, ``located`` from `with_module_event`; for kernels of graphs, from the kernels
-    that they match.
+    For kernels of graphs, ``located`` has the places of the kernels that they match.
     """
-    if frames.is_empty():
+    if module_frames.is_empty():
         return MODULES.empty()
     backward_ns = pl.col("duration_ns").filter("is_backward").sum().alias("backward_ns")
     own = (
         located.drop_nulls("module_event")
-        .join(kernels, on="activity_id", how="inner", maintain_order="left")
+        .join(rated, on="activity_id", how="inner", maintain_order="left")
         .group_by("device", "module_event", maintain_order=True)
         .agg(*work_sums(), backward_ns)
     )
-    around = _ancestors(own.select("module_event").unique(), frames)
-    known = frames.group_by("module").agg(
+    around = _ancestors(own.select("module_event").unique(), module_frames)
+    known = module_frames.group_by("module").agg(
         pl.len().cast(pl.UInt32).alias("call_count"),
         pl.col("depth").min(),
         pl.col("parent").drop_nulls().mode().sort().first(),
@@ -153,10 +150,10 @@ def module_frames(host: Host) -> pl.DataFrame:
     )
 
 
-def activity_modules(frames: pl.DataFrame, located: pl.DataFrame) -> pl.DataFrame:
+def activity_modules(module_frames: pl.DataFrame, launched_located: pl.DataFrame) -> pl.DataFrame:
     """Return (activity_id, module): the innermost module around each activity's place, where there is one."""
-    return located.join(
-        frames.select(pl.col("event_id").alias("module_event"), "module"),
+    return launched_located.join(
+        module_frames.select(pl.col("event_id").alias("module_event"), "module"),
         on="module_event",
         how="inner",
         maintain_order="left",
@@ -185,16 +182,16 @@ def _ancestors(calls: pl.DataFrame, frames: pl.DataFrame) -> pl.DataFrame:
 # Find the module call around a place in the program.
 
 
-def with_module_event(place_table: pl.DataFrame, frames: pl.DataFrame) -> pl.DataFrame:
+def with_module_event(places: pl.DataFrame, module_frames: pl.DataFrame) -> pl.DataFrame:
     """Add ``module_event``: the innermost module call around each place."""
-    segments = innermost(frames, ["thread_id"], "event_id").rename({"event_id": "module_event"})
-    return lookup_at(place_table, "time_ns", segments, ["thread_id"], ["module_event"])
+    calls = module_frames.rename({"event_id": "module_event"})
+    return innermost_at(places, "time_ns", calls, "module_event")
 
 
 ANALYSES = (
-    Value("places", launch_places, {"activities": "linked_events"}),
+    Value("places", launch_places),
     Value("module_frames", module_frames),
-    Value("launched_located", with_module_event, {"place_table": "places", "frames": "module_frames"}),
-    Value("launched_modules", activity_modules, {"frames": "module_frames", "located": "launched_located"}),
-    Analysis(MODULES, module_table, {"frames": "module_frames", "kernels": "rated"}, placed=(MODULES_SECTION,)),
+    Value("launched_located", with_module_event),
+    Value("launched_modules", activity_modules),
+    Analysis(MODULES, module_table, placed=(MODULES_SECTION,)),
 )

@@ -67,21 +67,21 @@ _WAITS = r"^<built-in (method|function) (run_backward|acquire|wait|sleep|select|
 
 
 def operator_table(
-    calls: pl.DataFrame, activities: pl.DataFrame, launches: pl.DataFrame, context: Context
+    runtime_calls: pl.DataFrame, activities: pl.DataFrame, launches: pl.DataFrame, context: Context
 ) -> pl.DataFrame:
     """Return table `operators` by CPU self time, split into Python, dispatch and runtime call time.
 
     The self time of an event is its duration without its children (of an annotation: it counts as dispatch). Python
     time is the time of frames within the operator, and the time since the thread's previous operator, without calls,
     named work and waiting in between. A launch is short when its device time is less than the time of the call and its
-    share of the operator's dispatch. ``calls`` come from `causes.runtime_calls`.
+    share of the operator's dispatch.
     """
     host, events = context.host, context.events
     is_operator = host.each((pl.col("kind") == "operator") & ~pl.col("marks"))
     # The number of every operator's name, for sums; null for other events.
     name_of = events.select(pl.when(is_operator).then("name_id")).to_series()
     operators = events.filter(is_operator)
-    blocks = inverse_index(calls.filter("blocks").get_column("launch_id"), events.height).is_not_null()
+    blocks = inverse_index(runtime_calls.filter("blocks").get_column("launch_id"), events.height).is_not_null()
     spent = _spent(events, blocks)
 
     def sums(rows: pl.DataFrame, *figures: pl.Expr) -> pl.DataFrame:
@@ -199,4 +199,4 @@ def launch_counts(operators: pl.DataFrame) -> tuple[int, int]:
     return int(launches), int(short)
 
 
-ANALYSES = (Analysis(OPERATORS, operator_table, {"calls": "runtime_calls"}, placed=(OPERATORS_SECTION,)),)
+ANALYSES = (Analysis(OPERATORS, operator_table, placed=(OPERATORS_SECTION,)),)

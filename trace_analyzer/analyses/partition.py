@@ -5,7 +5,16 @@ import polars as pl
 from trace_analyzer import metrics
 from trace_analyzer.analyses.host import Context
 from trace_analyzer.analysis import Analysis, Value
-from trace_analyzer.frames.intervals import clip, coalesce, overlap_sums, sort_spans, sweep_sum, union, with_covered
+from trace_analyzer.frames.intervals import (
+    END_NS,
+    clip,
+    coalesce,
+    overlap_sums,
+    sort_spans,
+    sweep_sum,
+    union,
+    with_covered,
+)
 from trace_analyzer.frames.lookups import map_unique, over_group, scatter
 from trace_analyzer.schema import DEVICE, END, I64, OPERATOR, PART, START, STR, U32, Column, Table
 from trace_analyzer.vocabulary import WORK
@@ -13,10 +22,10 @@ from trace_analyzer.vocabulary import WORK
 PARTITION = Table("partition", "Each device's whole window as disjoint intervals.", (DEVICE, START, END, PART))
 
 
-def partition(busy: pl.DataFrame, idle: pl.DataFrame) -> pl.DataFrame:
+def partition(busy_parts: pl.DataFrame, idle_causes: pl.DataFrame) -> pl.DataFrame:
     """Return table `partition`: busy time by bound and idle time by cause, disjoint, covering each window."""
-    caused = idle.select("device", "start_ns", "end_ns", pl.col("cause").cast(pl.Categorical).alias("part"))
-    parts = sort_spans(pl.concat([busy, caused]), ["device"]).select(list(PARTITION.schema))
+    caused = idle_causes.select("device", "start_ns", "end_ns", pl.col("cause").cast(pl.Categorical).alias("part"))
+    parts = sort_spans(pl.concat([busy_parts, caused]), ["device"]).select(list(PARTITION.schema))
     return coalesce(parts, ["device"], "part")
 
 
@@ -39,7 +48,7 @@ def part_sums(busy: pl.DataFrame, idle: pl.DataFrame, windows: pl.DataFrame, by:
 
 def busy_parts(activities: pl.DataFrame) -> pl.DataFrame:
     """Return device, start_ns, end_ns, part: of the bounds in progress, the first in the order of `WORK`."""
-    end = (pl.col("start_ns") + pl.col("duration_ns")).alias("end_ns")
+    end = END_NS
     lasting = activities.select("device", "start_ns", "duration_ns", "bound").filter(pl.col("duration_ns") > 0)
     spans = lasting.select(
         "device",
@@ -95,7 +104,7 @@ _COMPILED = r"CompiledFunction|Torch-Compiled Region|CompiledFxGraph"
 """Names that `torch.compile` gives to regions, independent of their content (torch/_dynamo, torch/_functorch)."""
 
 
-def owners(activities: pl.DataFrame, blame: pl.DataFrame, steps: pl.DataFrame, context: Context) -> pl.DataFrame:
+def owners(activities: pl.DataFrame, blame: pl.DataFrame, device_steps: pl.DataFrame, context: Context) -> pl.DataFrame:
     """Return table `owners`.
 
     Of the activities that run at an instant, the owner has the first bound in the order of the partition, then the
@@ -103,7 +112,7 @@ def owners(activities: pl.DataFrame, blame: pl.DataFrame, steps: pl.DataFrame, c
     covered from the first activity's start to the last one's end. An activity of the steps without owned time has one
     row of length 0.
     """
-    windows = step_windows(activities, steps)
+    windows = step_windows(activities, device_steps)
     pieces = _busy(activities, windows)
     busy = pieces.hstack(_calls(activities, context)[pieces.get_column("activity_id")])
     idle = clip(blame.drop("step").rename({"cause": "part"}), windows, _DEVICE)
@@ -137,10 +146,7 @@ def _busy(activities: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
     Each activity has at least one row.
     """
     spans = activities.select(
-        *_SPAN[:2],
-        (pl.col("start_ns") + pl.col("duration_ns")).alias("end_ns"),
-        "activity_id",
-        pl.col("bound").cast(pl.String).fill_null("other").alias("part"),
+        *_SPAN[:2], END_NS, "activity_id", pl.col("bound").cast(pl.String).fill_null("other").alias("part")
     )
     inside = clip(spans, windows, _DEVICE)
     taken = windows.select(_SPAN).clear()
@@ -229,9 +235,7 @@ def _conformed(rows: pl.DataFrame) -> pl.DataFrame:
 
 def exclusive_times(activities: pl.DataFrame) -> pl.Series:
     """Return exclusive_ns: the time assigned to each activity; ``activities`` are in order of activity_id."""
-    spans = activities.select(
-        "activity_id", "device", "start_ns", (pl.col("start_ns") + pl.col("duration_ns")).alias("end_ns"), "bound"
-    )
+    spans = activities.select("activity_id", "device", "start_ns", END_NS, "bound")
     before = spans.clear().select(*_DEVICE, "start_ns", "end_ns")
     ids, times = [], []
     for bound in WORK:
@@ -250,7 +254,7 @@ def exclusive_times(activities: pl.DataFrame) -> pl.Series:
 
 ANALYSES = (
     Value("busy_parts", busy_parts, needs=(metrics.PARTITION,)),
-    Analysis(PARTITION, partition, {"busy": "busy_parts", "idle": "idle_causes"}, needs=(metrics.PARTITION,)),
-    Analysis(OWNERS, owners, {"steps": "device_steps"}),
+    Analysis(PARTITION, partition, needs=(metrics.PARTITION,)),
+    Analysis(OWNERS, owners),
     Value("exclusive_times", exclusive_times),
 )

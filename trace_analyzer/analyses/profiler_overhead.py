@@ -67,16 +67,20 @@ class Prices:
 
 
 def prices(
-    gaps: pl.DataFrame, idle: pl.DataFrame, sums: pl.DataFrame, launches: pl.DataFrame, host: Host, costs: pl.DataFrame
+    gaps: pl.DataFrame,
+    idle_causes: pl.DataFrame,
+    gap_sums: pl.DataFrame,
+    launches: pl.DataFrame,
+    host: Host,
+    event_costs: pl.DataFrame,
 ) -> Prices | None:
-    """Return the recording costs that the events show; None where there are too few.
-
-    ``sums`` come from `causes.gap_sums`, and ``costs`` from `event_costs`.
-    """
-    if costs.is_empty():
+    """Return the recording costs that the events show; None where there are too few."""
+    if event_costs.is_empty():
         return None
-    priced = gaps.join(gap_costs(gaps, sums, launches, host, costs), on="gap_id", how="inner", maintain_order="left")
-    return Prices({kind: (least, cost) for kind, least, cost in costs.iter_rows()}, priced, idle)
+    priced = gaps.join(
+        gap_costs(gaps, gap_sums, launches, host, event_costs), on="gap_id", how="inner", maintain_order="left"
+    )
+    return Prices({kind: (least, cost) for kind, least, cost in event_costs.iter_rows()}, priced, idle_causes)
 
 
 def estimated(priced: Prices, windows: pl.DataFrame) -> dict[int, ProfilerOverhead]:
@@ -113,9 +117,7 @@ def estimated(priced: Prices, windows: pl.DataFrame) -> dict[int, ProfilerOverhe
 def measured(
     idle: pl.DataFrame, windows: pl.DataFrame, recorded: Mapping[int, tuple[int, int]], measured_step_ns: int
 ) -> dict[int, ProfilerOverhead]:
-    """Return, by window, the extra time of steps over the measured time.
-
-    It is taken from all lengthened causes in proportion.
+    """Return, by window, the extra time of steps over the measured time, taken from all lengthened causes in proportion.
 
     ``recorded`` has the total length and the number of steps in each of ``windows`` (device, window, start_ns, end_ns).
     """
@@ -150,9 +152,7 @@ def _slowed(sums: pl.DataFrame) -> pl.DataFrame:
 
 
 def event_costs(host: Host) -> pl.DataFrame:
-    """Return kind, least_ns, cost_ns: the time for recording an event.
-
-    Kinds with too few consecutive pairs are missing.
+    """Return kind, least_ns, cost_ns: the time for recording an event; kinds with too few consecutive pairs are missing.
 
     Of runtime calls, only those that look something up are used.
     """
@@ -203,12 +203,9 @@ def _recorded_kind() -> pl.Expr:
 def gap_costs(
     gaps: pl.DataFrame, sums: pl.DataFrame, launches: pl.DataFrame, host: Host, costs: pl.DataFrame
 ) -> pl.DataFrame:
-    """Return recorded events that delayed each gap's end, and the share of its lengthened time that they took.
+    """Return gap_id, events (recorded ones that delayed its end), least_ratio and cost_ratio (their share of its lengthened time).
 
-    The columns are gap_id, events, least_ratio, cost_ratio.
-
-    Only gaps with time that recording lengthens (`SLOWED`) and with a known launch are included. ``sums`` come from
-    `causes.gap_sums`, ``costs`` from `event_costs`.
+    Only gaps with time that recording lengthens (`SLOWED`) and with a known launch are included.
     """
     slowed = _slowed(sums).group_by("gap_id").agg(pl.col("idle_ns").sum().alias("slowed_ns"))
     starts = launches.select("launch_id", pl.col("start_ns").alias("launch_ns")).with_columns(
@@ -253,7 +250,7 @@ def _recorded_between(edges: pl.DataFrame, host: Host, threads: pl.Series, costs
     """Sum the recordings of threads from since_ns to before launch_ns in each process: events, least_ns, cost_ns.
 
     Each event is added to its process's last edge up to it. Differences of running sums then give the time between two
-    edges, without sorting a million events. ``costs`` comes from `event_costs`.
+    edges, without sorting a million events.
     """
     ends = [edges.select("process_id", pl.col(time).alias("start_ns")) for time in ("since_ns", "launch_ns")]
     numbers, places = rank_places(pl.concat(ends), ["process_id"])
@@ -282,7 +279,4 @@ def _prices(costs: pl.DataFrame) -> list[pl.Expr]:
     ]
 
 
-ANALYSES = (
-    Value("event_costs", event_costs),
-    Value("recording_prices", prices, {"idle": "idle_causes", "sums": "gap_sums", "costs": "event_costs"}),
-)
+ANALYSES = (Value("event_costs", event_costs), Value("recording_prices", prices))

@@ -83,9 +83,9 @@ def is_inefficient(devices: Mapping[int, Device | None]) -> pl.Expr:
     ).fill_null(False)
 
 
-def bound_table(kernels: pl.DataFrame) -> pl.DataFrame:
+def bound_table(rated: pl.DataFrame) -> pl.DataFrame:
     """Return table `bounds`: kernels (see `roofline.with_roofs`) summed by device and bound, longest first."""
-    return BOUNDS.conform(_summed(kernels, "device"))
+    return BOUNDS.conform(_summed(rated, "device"))
 
 
 def window_bounds(kernels: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
@@ -229,11 +229,16 @@ _KNOWN = {
 _KEYS = ["device", "name", "operator", "dtype", "input_dims"]
 
 
-def roofs(activities: pl.DataFrame, devices: Mapping[int, Device | None]) -> pl.DataFrame:
+def roofs(activities: pl.DataFrame, device_models: Mapping[int, Device | None]) -> pl.DataFrame:
     """Return table `roofs`: each kernel with known FLOP or bytes, compared with its device's two roofs."""
     seconds = pl.when(pl.col("duration_ns") > 0).then(pl.col("duration_ns") / 1e9)
     return ROOFS.conform(
-        with_limits(activities.filter((pl.col("kind") == "kernel") & _known("flop", "moved_bytes")), devices)
+        with_limits(
+            activities.filter(
+                (pl.col("kind") == "kernel") & ~pl.all_horizontal(pl.col("flop", "moved_bytes").is_null())
+            ),
+            device_models,
+        )
         .with_columns(
             (pl.col("flop") / pl.col("moved_bytes")).alias("intensity_flop_per_byte"),
             roof_ns().alias("roof_ns"),
@@ -250,16 +255,13 @@ def roofs(activities: pl.DataFrame, devices: Mapping[int, Device | None]) -> pl.
         )
         .with_columns(
             pl.when(pl.col("duration_ns") > 0).then("roof_ratio").alias("roof_ratio"),
-            is_inefficient(devices).alias("inefficient"),
+            is_inefficient(device_models).alias("inefficient"),
         )
     )
 
 
 def with_limits(activities: pl.DataFrame, devices: Mapping[int, Device | None]) -> pl.DataFrame:
-    """Add peak_flop_per_s and byte_per_s of the device, null where unknown.
-
-    ``matrix`` selects tensor cores or vector units.
-    """
+    """Add peak_flop_per_s (of tensor cores or vector units, by ``matrix``) and byte_per_s of the device; null where unknown."""
     return (
         activities.with_columns(on_matrix_units().alias("matrix"))
         .join(_peaks(devices), on=["device", "dtype", "matrix"], how="left", maintain_order="left")
@@ -310,29 +312,29 @@ def known_sum(column: str) -> pl.Expr:
     return pl.when(pl.col(column).count() > 0).then(pl.col(column).sum()).alias(column)
 
 
-def with_roofs(activities: pl.DataFrame, roof_table: pl.DataFrame, again: pl.DataFrame) -> pl.DataFrame:
+def with_roofs(activities: pl.DataFrame, roofs: pl.DataFrame, recomputed: pl.DataFrame) -> pl.DataFrame:
     """Return the kernels of activities with the columns of `roofs` needed for sums, and whether ``recomputed``.
 
-    ``again`` has the activity_id of recomputed kernels.
+    ``recomputed`` has the activity_id of recomputed kernels.
     """
     return (
         activities.filter(pl.col("kind") == "kernel")
         .join(
-            roof_table.select("activity_id", "peak_flop_per_s", "roof_ns", "compute_roof_ns", "lost_ns", "inefficient"),
+            roofs.select("activity_id", "peak_flop_per_s", "roof_ns", "compute_roof_ns", "lost_ns", "inefficient"),
             on="activity_id",
             how="left",
             maintain_order="left",
         )
-        .with_columns(pl.col("activity_id").is_in(again.get_column("activity_id").implode()).alias("recomputed"))
+        .with_columns(pl.col("activity_id").is_in(recomputed.get_column("activity_id").implode()).alias("recomputed"))
     )
 
 
-def roofline_table(kernels: pl.DataFrame, operator_inputs: pl.DataFrame) -> pl.DataFrame:
+def roofline_table(rated: pl.DataFrame, operator_inputs: pl.DataFrame) -> pl.DataFrame:
     """Return table `roofline`: kernels (see `with_roofs`) by name, operator, dtype and shapes, longest first."""
     shapes = operator_inputs.select(pl.col("event_id").alias("operator_id"), "input_dims")
-    own = lookup(shapes, kernels, "operator_id").get_column("input_dims")
+    own = lookup(shapes, rated, "operator_id").get_column("input_dims")
     frame = (
-        kernels.with_columns(pl.coalesce(own, "replayed_dims").alias("input_dims"))
+        rated.with_columns(pl.coalesce(own, "replayed_dims").alias("input_dims"))
         .group_by(_KEYS, maintain_order=True)
         .agg(
             pl.col("bucket").first(),
@@ -347,17 +349,17 @@ def roofline_table(kernels: pl.DataFrame, operator_inputs: pl.DataFrame) -> pl.D
     return ROOFLINE.conform(frame)
 
 
-def step_work(kernels: pl.DataFrame, steps: pl.DataFrame, idle: pl.DataFrame) -> pl.DataFrame:
+def step_work(rated: pl.DataFrame, device_steps: pl.DataFrame, idle_causes: pl.DataFrame) -> pl.DataFrame:
     """Return table `step_work`: kernels (see `with_roofs`) summed by the step in whose window they started.
 
-    ``idle`` are intervals with their cause; during work from before the recording, the device's work is unknown.
+    ``idle_causes`` are intervals with their cause; during work from before the recording, the device's work is unknown.
     """
-    earlier = idle.filter(pl.col("cause") == EARLIER_WORK).select("device", "start_ns", "end_ns")
+    earlier = idle_causes.filter(pl.col("cause") == EARLIER_WORK).select("device", "start_ns", "end_ns")
     spans = with_covered(
-        steps.filter(pl.col("start_ns") < pl.col("end_ns")), union(earlier, ["device"]), ["device"], "earlier_ns"
+        device_steps.filter(pl.col("start_ns") < pl.col("end_ns")), union(earlier, ["device"]), ["device"], "earlier_ns"
     )
-    inside = lookup_at(kernels, "start_ns", spans.with_columns(pl.col("index").alias("step")), ["device"], ["step"])
-    sums = inside.drop_nulls("step").group_by("device", "step").agg(*work_sums(), _mfu_ns(), _mfu_most_ns())
+    inside = lookup_at(rated, "start_ns", spans.with_columns(pl.col("index").alias("step")), ["device"], ["step"])
+    sums = inside.drop_nulls("step").group_by("device", "step").agg(*work_sums(), mfu_ns(), mfu_most_ns())
     return STEP_WORK.conform(
         spans.select("device", pl.col("index").alias("step"), "start_ns", "end_ns", "earlier_ns")
         .join(sums, on=["device", "step"], how="inner", maintain_order="left")
@@ -371,9 +373,9 @@ def step_work(kernels: pl.DataFrame, steps: pl.DataFrame, idle: pl.DataFrame) ->
     )
 
 
-def operator_work(kernels: pl.DataFrame) -> pl.DataFrame:
+def operator_work(rated: pl.DataFrame) -> pl.DataFrame:
     """Return table `operator_work`: kernels (see `with_roofs`) summed by the operator that launched them."""
-    sums = kernels.group_by("device", "operator").agg(*work_sums()).with_columns(*work_rates())
+    sums = rated.group_by("device", "operator").agg(*work_sums()).with_columns(*work_rates())
     return OPERATOR_WORK.conform(
         sums.sort("time_ns", "device", "operator", descending=[True, False, False], nulls_last=True)
     )
@@ -389,33 +391,17 @@ def types_by_peak(rows: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def mfu(kernels: pl.DataFrame, window_ns: int) -> float | None:
-    """Return matmul and convolution FLOP over the window's peak FLOP (model FLOP utilization); null without any.
+def utilization(kernels: pl.DataFrame, peak_ns: pl.Expr, window_ns: int, unrecorded_ns: int = 0) -> float | None:
+    """Return a time at peak (`mfu_ns`, `hfu_ns`, `mfu_most_ns`) over the window's length; None where it is not known.
 
-    Each kernel's FLOP are divided by the peak of its own dtype, so a mixture of dtypes is handled. Recomputed work
-    counts only for `hfu`, as it is no progress of the model (Chowdhery et al. 2022, PaLM, appendix B).
+    ``unrecorded_ns`` is time of the window in which the device did unrecorded work, which counts as work at peak.
     """
-    return _utilization(kernels.select(_mfu_ns()).item(), window_ns)
-
-
-def hfu(kernels: pl.DataFrame, window_ns: int) -> float | None:
-    """Return hardware FLOP utilization: the MFU with recomputed work."""
-    return _utilization(kernels.select(_hfu_ns()).item(), window_ns)
-
-
-def mfu_at_most(kernels: pl.DataFrame, window_ns: int, unrecorded_ns: int = 0) -> float | None:
-    """Return the MFU if all matmuls and convolutions with unknown work had run at peak; null where `mfu` is.
-
-    A kernel cannot do more work than its duration at peak allows, so the true MFU lies between the two.
-    ``unrecorded_ns`` is the time of the window in which the device did unrecorded work.
-    """
-    return _utilization(kernels.select(_mfu_most_ns() + unrecorded_ns).item(), window_ns)
+    total = kernels.select(peak_ns + unrecorded_ns).item()
+    return None if total is None or window_ns <= 0 else float(total) / window_ns
 
 
 def equally_slow(kernels: pl.DataFrame, operator_inputs: pl.DataFrame) -> pl.DataFrame:
-    """Return devices whose compute-bound kernels are all about equally far from peak.
-
-    The columns are device, kernel_count, lowest, typical, highest.
+    """Return device, kernel_count, lowest, typical, highest of devices whose compute-bound kernels are equally far from peak.
 
     There is one row per device on which several kinds of large matmuls reach nearly the same share of their peak, well
     below it. Kernels of different shapes rarely do: a common cause, such as the clock, may limit them.
@@ -452,32 +438,29 @@ def equally_slow(kernels: pl.DataFrame, operator_inputs: pl.DataFrame) -> pl.Dat
     )
 
 
-def _hfu_ns() -> pl.Expr:
-    """Return the time of matmul and convolution at peak."""
+# Numerators of FLOP utilizations: each kernel's FLOP are divided by the peak of its own dtype, so a mixture of dtypes is
+# handled. Recomputed work counts only as hardware utilization, as it is no progress of the model (Chowdhery et al. 2022,
+# PaLM, appendix B).
+
+
+def hfu_ns() -> pl.Expr:
+    """Return the time of matmul and convolution at peak; null without any (hardware FLOP utilization)."""
     own = pl.col("compute_roof_ns").filter(pl.col("group") == "matmul")
     return pl.when(own.count() > 0).then(own.sum()).alias("hfu_ns")
 
 
-def _mfu_ns() -> pl.Expr:
-    """Return the time at peak without recomputed work: the numerator of the MFU."""
+def mfu_ns() -> pl.Expr:
+    """Return the same without recomputed work (model FLOP utilization)."""
     own = pl.col("compute_roof_ns").filter((pl.col("group") == "matmul") & ~pl.col("recomputed"))
     return pl.when(own.count() > 0).then(own.sum()).alias("mfu_ns")
 
 
-def _mfu_most_ns() -> pl.Expr:
-    """Return the upper bound of the MFU's numerator: unknown work counts as run at its peak."""
-    most = pl.coalesce("compute_roof_ns", pl.col("duration_ns").cast(pl.Float64))
+def mfu_most_ns() -> pl.Expr:
+    """Return the upper bound of `mfu_ns`: a kernel of unknown work does no more than its duration at peak allows."""
     own = (pl.col("group") == "matmul") & ~pl.col("recomputed")
     known = pl.col("compute_roof_ns").filter(own).count() > 0
-    return pl.when(known).then(most.filter(own).sum()).alias("mfu_most_ns")
-
-
-def _utilization(peak_ns: float | None, window_ns: int) -> float | None:
-    return None if peak_ns is None or window_ns <= 0 else float(peak_ns) / window_ns
-
-
-def _known(*columns: str) -> pl.Expr:
-    return pl.any_horizontal(pl.col(column).is_not_null() for column in columns)
+    most = pl.coalesce("compute_roof_ns", pl.col("duration_ns").cast(pl.Float64)).filter(own).sum()
+    return pl.when(known).then(most).alias("mfu_most_ns")
 
 
 def _over(numerator: str, denominator: str) -> pl.Expr:
@@ -567,10 +550,10 @@ def _well_known() -> list[pl.Expr]:
 
 
 ANALYSES = (
-    Analysis(BOUNDS, bound_table, {"kernels": "rated"}),
-    Analysis(ROOFS, roofs, {"devices": "device_models"}),
-    Value("rated", with_roofs, {"roof_table": "roofs", "again": "recomputed"}),
-    Analysis(ROOFLINE, roofline_table, {"kernels": "rated"}, placed=(ROOFLINE_SECTION,)),
-    Analysis(STEP_WORK, step_work, {"kernels": "rated", "steps": "device_steps", "idle": "idle_causes"}),
-    Analysis(OPERATOR_WORK, operator_work, {"kernels": "rated"}),
+    Analysis(BOUNDS, bound_table),
+    Analysis(ROOFS, roofs),
+    Value("rated", with_roofs),
+    Analysis(ROOFLINE, roofline_table, placed=(ROOFLINE_SECTION,)),
+    Analysis(STEP_WORK, step_work),
+    Analysis(OPERATOR_WORK, operator_work),
 )

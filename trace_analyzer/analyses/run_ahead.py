@@ -25,12 +25,12 @@ QUEUE = Table(
 QUANTILES = (0.1, 0.5, 0.9)
 
 
-def queue_depths(activities: pl.DataFrame) -> pl.DataFrame:
+def queue_depths(linked_events: pl.DataFrame) -> pl.DataFrame:
     """Return table `queue`: depth and queued work after each launch's end and each activity's start.
 
     An activity that started before its launch returned (a blocking copy, clock skew) was never queued.
     """
-    leads = activities.select("device", "start_ns", "duration_ns", "lead_ns")
+    leads = linked_events.select("device", "start_ns", "duration_ns", "lead_ns")
     queued = leads.filter(pl.col("lead_ns") >= 0).select(
         "device",
         (pl.col("start_ns") - pl.col("lead_ns")).alias("start_ns"),
@@ -171,13 +171,13 @@ DRAINS_SECTION = Section(
 _DEVICE = ["device"]
 
 
-def drains(queue: pl.DataFrame, launches: pl.DataFrame, idle: pl.DataFrame, context: Context) -> pl.DataFrame:
+def drains(queue: pl.DataFrame, launches: pl.DataFrame, idle_causes: pl.DataFrame, context: Context) -> pl.DataFrame:
     """Return table `drains`: times at which a device ran out of queued work and idled, most idle time first.
 
     The cause is the longest event on the launching thread between the last queued launch and the next one. Where that
     event takes less than half of this time, the cause is its enclosing event, which contains many short ones.
     """
-    empty = _with_idle(_empty_times(queue), idle).filter(pl.col("idle_ns") > 0)
+    empty = _with_idle(_empty_times(queue), idle_causes).filter(pl.col("idle_ns") > 0)
     stretches = _with_stretch(empty, launches, context)
     ids = _drained_by(stretches, context)
     attributed = stretches.with_columns(ids.alias("event_id"))
@@ -291,8 +291,8 @@ def _drained_by(stretches: pl.DataFrame, context: Context) -> pl.Series:
 
 
 ANALYSES = (
-    Analysis(QUEUE, queue_depths, {"activities": "linked_events"}, needs=(RUN_AHEAD,)),
+    Analysis(QUEUE, queue_depths, needs=(RUN_AHEAD,)),
     Value("queue_statistics", queue_statistics),
     Value("launch_leads", lead_quantiles),
-    Analysis(DRAINS, drains, {"idle": "idle_causes"}, placed=(DRAINS_SECTION,)),
+    Analysis(DRAINS, drains, placed=(DRAINS_SECTION,)),
 )

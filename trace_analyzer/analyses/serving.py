@@ -41,9 +41,7 @@ _SIZES = ("prefill_tokens", "decode_tokens", "tokens")
 
 
 def serving_marks(host: Host) -> pl.DataFrame:
-    """Return the annotated steps in order.
-
-    The columns are process_id, index, name, host_start_ns, host_end_ns, step_kind and tokens.
+    """Return the annotated steps in order: process_id, index, name, host_start_ns, host_end_ns, step_kind and tokens.
 
     Of nested annotations, such as those of two layers of a framework, the outermost is the step.
     """
@@ -84,10 +82,7 @@ def annotated_steps(
 
 
 def serving_table(annotated_steps: pl.DataFrame, serving_verdicts: pl.DataFrame) -> pl.DataFrame:
-    """Return table `serving`: the steps of each kind on each device, with their verdicts.
-
-    The verdicts are (device, step_kind, regime, ...).
-    """
+    """Return table `serving`: the steps of each kind on each device, with their verdicts (device, step_kind, regime, ...)."""
     length = pl.col("end_ns") - pl.col("start_ns") - pl.col("earlier_ns")
     sized = pl.col("tokens").is_not_null()
     sums = annotated_steps.group_by("device", "step_kind").agg(

@@ -8,7 +8,7 @@ from trace_analyzer import thresholds
 from trace_analyzer.analyses.host import Host
 from trace_analyzer.analysis import Analysis, Value
 from trace_analyzer.catalog.event_names import PROFILER_STEP_NAME, SCOPE, step_marks
-from trace_analyzer.frames.intervals import union, with_covered
+from trace_analyzer.frames.intervals import END_NS, union, with_covered
 from trace_analyzer.schema import BOOL, DEVICE, END, I64, NAME, START, STR, U32, Column, Table
 
 STEPS = Table(
@@ -319,15 +319,15 @@ def _launched_before(marks: pl.DataFrame, before: pl.DataFrame, at: str) -> pl.S
     )
 
 
-def device_steps(marks: pl.DataFrame, activities: pl.DataFrame) -> pl.DataFrame:
+def device_steps(step_marks: pl.DataFrame, linked_events: pl.DataFrame) -> pl.DataFrame:
     """Return table `steps` (without verdicts): an activity belongs to the step that launched it.
 
     On a device, a step lasts from the previous step's last activity end to its own (the first from its first activity),
     so the idle time before a step's work belongs to it.
     """
-    numbered = marks.sort("process_id", "host_start_ns", maintain_order=True).with_row_index("mark")
+    numbered = step_marks.sort("process_id", "host_start_ns", maintain_order=True).with_row_index("mark")
     launched = (
-        activities.select("device", "process_id", "start_ns", "duration_ns", "launch_start_ns")
+        linked_events.select("device", "process_id", "start_ns", "duration_ns", "launch_start_ns")
         .drop_nulls("launch_start_ns")
         .sort("launch_start_ns")
         .join_asof(
@@ -361,7 +361,7 @@ def device_steps(marks: pl.DataFrame, activities: pl.DataFrame) -> pl.DataFrame:
     )
     if bounds.height > MAX_STEP_ROWS:
         bounds = bounds.filter(pl.col("activity_count") > 0)
-    spans = activities.select("device", "start_ns", (pl.col("start_ns") + pl.col("duration_ns")).alias("end_ns"))
+    spans = linked_events.select("device", "start_ns", END_NS)
     busy = with_covered(bounds, union(spans, ["device"]), ["device"], "busy_ns")
     return STEPS.conform(_with_states(busy))
 
@@ -444,6 +444,6 @@ def with_verdicts(device_steps: pl.DataFrame, step_verdicts: pl.DataFrame) -> pl
 ANALYSES = (
     Value("host_steps", host_steps),
     Value("step_marks", lambda host_steps: host_steps.marks),
-    Value("device_steps", device_steps, {"marks": "step_marks", "activities": "linked_events"}),
+    Value("device_steps", device_steps),
     Analysis(STEPS, with_verdicts),
 )

@@ -45,7 +45,7 @@ _FP32_NAMES = r"(?i)sgemm|scudnn|f32f32_f32f32_f32"
 _KEYS = ["device", "reason", "name", "operator", "dtype", "target_dtype", "input_dims"]
 
 
-def misses(kernels: pl.DataFrame, devices: Mapping[int, Device | None]) -> pl.DataFrame:
+def misses(rated: pl.DataFrame, device_models: Mapping[int, Device | None]) -> pl.DataFrame:
     """Return matmuls and convolutions with the reason for a better use of tensor cores, ``could_ns`` and ``saves_ns``.
 
     ``could_ns`` is the roof on tensor cores: the longer of FLOP over their peak and bytes over bandwidth. With unknown
@@ -53,13 +53,13 @@ def misses(kernels: pl.DataFrame, devices: Mapping[int, Device | None]) -> pl.Da
     vector units, such as those of a decoding step, are excluded.
     """
     columns = ["activity_id", "device", "operator_id", "name", "operator", "group", "bound", "dtype", "duration_ns"]
-    large = kernels.filter((pl.col("group") == "matmul") & (pl.col("bound") != "latency"))
+    large = rated.filter((pl.col("group") == "matmul") & (pl.col("bound") != "latency"))
     matmuls = as_strings(large.select(*columns, "uses_tensor_cores", "flop", "moved_bytes"))
     by_name = pl.col("dtype").is_null() & ~pl.col("uses_tensor_cores") & pl.col("name").str.contains(_FP32_NAMES)
     typed = matmuls.with_columns(pl.when(by_name).then(pl.lit("fp32")).otherwise("dtype").alias("dtype"))
-    named = with_limits(typed.with_columns(_reason().alias("reason")).drop_nulls("reason"), devices)
+    named = with_limits(typed.with_columns(_reason().alias("reason")).drop_nulls("reason"), device_models)
     return (
-        named.join(_targets(devices), on=["device", "dtype"], how="inner", maintain_order="left")
+        named.join(_targets(device_models), on=["device", "dtype"], how="inner", maintain_order="left")
         .with_columns(
             (pl.col("flop") / pl.col("target_flop_per_s") * 1e9).alias("compute_ns"),
             (pl.col("moved_bytes") / pl.col("byte_per_s") * 1e9).alias("memory_ns"),
@@ -79,14 +79,11 @@ def misses(kernels: pl.DataFrame, devices: Mapping[int, Device | None]) -> pl.Da
     )
 
 
-def tensor_core_table(missed: pl.DataFrame, operator_inputs: pl.DataFrame) -> pl.DataFrame:
-    """Return table `tensor_cores`.
-
-    It has `misses` summed by reason, name, operator, dtype and shapes, largest saving first.
-    """
+def tensor_core_table(tensor_core_misses: pl.DataFrame, operator_inputs: pl.DataFrame) -> pl.DataFrame:
+    """Return table `tensor_cores`: `misses` summed by reason, name, operator, dtype and shapes, largest saving first."""
     shapes = operator_inputs.select(pl.col("event_id").alias("operator_id"), "input_dims")
     frame = (
-        missed.hstack(lookup(shapes, missed, "operator_id"))
+        tensor_core_misses.hstack(lookup(shapes, tensor_core_misses, "operator_id"))
         .group_by(_KEYS, maintain_order=True)
         .agg(
             pl.len().alias("count"),
@@ -161,7 +158,4 @@ def _target(device: Device, dtype: str) -> list[tuple[str, float]]:
     return faster[:1]
 
 
-ANALYSES = (
-    Value("tensor_core_misses", misses, {"kernels": "rated", "devices": "device_models"}),
-    Analysis(TENSOR_CORES, tensor_core_table, {"missed": "tensor_core_misses"}),
-)
+ANALYSES = (Value("tensor_core_misses", misses), Analysis(TENSOR_CORES, tensor_core_table))

@@ -53,6 +53,8 @@ def _numbered(frame: pl.DataFrame, known: pl.DataFrame, by: list[str], *, nulls_
 
 
 START, END = "start_ns", "end_ns"
+END_NS = (pl.col(START) + pl.col("duration_ns")).alias(END)
+"""End of an event that has a start and a duration."""
 _Flat = tuple[Column, Column, Column]
 """Tracks, starts and ends of spans, by row."""
 
@@ -314,6 +316,17 @@ def innermost(spans: pl.DataFrame, by: list[str], span_id: str) -> pl.DataFrame:
     count = _span_loops.innermost(*sorted_, stack.values, rows.values, since.values, until.values)
     owners = spans.select(*by, span_id)[rows.series(count, whole=True)]
     return owners.select(*by, since.series(count).alias(START), until.series(count).alias(END), span_id)
+
+
+def innermost_at(
+    points: pl.DataFrame, time: str, spans: pl.DataFrame, span_id: str, thread: str = "thread_id"
+) -> pl.DataFrame:
+    """Add ``span_id`` of the innermost of the spans (thread_id, start_ns, end_ns, ``span_id``) around each point's time.
+
+    ``thread`` is the column with the points' thread; null outside of all spans.
+    """
+    segments = innermost(spans, ["thread_id"], span_id).rename({"thread_id": thread})
+    return lookup_at(points, time, segments, [thread], [span_id])
 
 
 def enclosing(spans: pl.DataFrame, by: list[str]) -> pl.Series:
