@@ -37,9 +37,9 @@ def page(report: JobReport, folder: Path) -> str:
     return environment().get_template("ranks.html.j2").render(
         report=report,
         generator=GENERATOR,
-        style=Markup("\n".join((palette_css(), asset("style.css"), asset("ranks.css")))),
+        style=Markup("\n".join((palette_css(), asset("style.css")))),
         theme=Markup(scoped("theme.js")),
-        script=Markup(scoped("format.js", "codec.js", "ink.js", "ranks.js")),
+        script=Markup(scoped("common.js", "ranks.js")),
         data=Markup(_data(report, ranks, steps, rows, folder)),  # base64, which contains no special characters of HTML
         has_map=bool(ranks and steps),
         steps=steps,
