@@ -25,7 +25,7 @@ _START = """
 import ctypes, gc, json, os, sys
 from pathlib import Path
 from trace_analyzer.ingest import fast, load
-assert fast.IS_COMPILED
+assert fast._scanner is not None
 fast._WORTH_BYTES, fast._CHUNK = 0, 20_000  # so that a small trace is read in several parts
 faults = ctypes.CDLL(sys.argv[1])
 """

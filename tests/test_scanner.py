@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trace_analyzer.ingest.raw import strict_decoder, text_of
-from trace_analyzer.ingest.times import nanoseconds
+from trace_analyzer.ingest.raw import nanoseconds, strict_decoder, text_of
 
 _scanner = pytest.importorskip("trace_analyzer.ingest._scanner", reason="the reader was not compiled")
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trace_analyzer.ingest.times import nanoseconds
+from trace_analyzer.ingest.raw import nanoseconds
 
 
 def ns(*texts: str | None) -> list[int | None]:

@@ -16,7 +16,7 @@ from trace_analyzer.analysis import Analysis, Declaration, Value
 from trace_analyzer.compiled import why_slow
 from trace_analyzer.graph import LazyTables, TableGraph
 from trace_analyzer.ingest import DEFAULT_MAX_BYTES, Progress, Source, Trace, load
-from trace_analyzer.ingest.graph_annotations import GraphAnnotations, read_capture
+from trace_analyzer.ingest.trace import GraphAnnotations, read_capture
 from trace_analyzer.notes import Note
 from trace_analyzer.options import Options
 from trace_analyzer.registry import ADDED_ANALYSES, ANALYSES, TRACE_TABLES

@@ -316,7 +316,7 @@ def _analysed(trace: str, choices: Mapping[str, Any]) -> "Report":
     tuning.limit_threads(trace)
     from trace_analyzer.cli.progress import Progress
     from trace_analyzer.ingest import load
-    from trace_analyzer.ingest.graph_annotations import read_capture
+    from trace_analyzer.ingest.trace import read_capture
 
     captured = None
     options = {**choices, "peak_tflops": dict(choices["peak_tflops"])}

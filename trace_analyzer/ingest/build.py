@@ -62,7 +62,7 @@ def trace_tables(document: Document, path: str, notes: tuple[Note, ...] = ()) ->
     threads = _threads(events)
     devices = _devices(events.device, header.devices)
     unsupported = _unsupported(events.skipped)
-    flows = _flows(_located(events.arrows.sort("row"), threads, origin))
+    flows = FLOWS.conform(_located(events.arrows.sort("row"), threads, origin).rename({"start_ns": "time_ns"}))
     rest = _located(_coded(events.rest.sort("row"), devices), threads, origin)
     hosts, works, inputs = [events.python, events.host], [events.device], [events.inputs]
     del events
@@ -81,7 +81,9 @@ def trace_tables(document: Document, path: str, notes: tuple[Note, ...] = ()) ->
         host_events=host,
         operator_inputs=_operator_inputs(inputs, host),
         device_events=device_events,
-        sync_events=_sync_events(rest),
+        sync_events=SYNC_EVENTS.conform(
+            rest.filter(pl.col("kind") == "sync").sort("start_ns", "row").with_columns(_nonzero("correlation"))
+        ),
         device_annotations=_device_annotations(rest),
         flows=flows,
         memory_events=_memory_events(rest),
@@ -300,20 +302,11 @@ def _device_events(
     return _filled(DEVICE_EVENTS, parts, order, made).with_columns(_nonzero("correlation"))
 
 
-def _sync_events(rest: pl.DataFrame) -> pl.DataFrame:
-    frame = rest.filter(pl.col("kind") == "sync").sort("start_ns", "row").with_columns(_nonzero("correlation"))
-    return SYNC_EVENTS.conform(frame)
-
-
 def _device_annotations(rest: pl.DataFrame) -> pl.DataFrame:
     """Return annotations on devices' tracks; Kineto writes their stream into `tid` only."""
     frame = rest.filter(pl.col("kind") == "device-annotation").sort("start_ns", "row")
     stream = pl.col("tid").cast(pl.String).cast(pl.Int64, strict=False)
     return DEVICE_ANNOTATIONS.conform(frame.with_columns(pl.coalesce("stream", stream)))
-
-
-def _flows(arrows: pl.DataFrame) -> pl.DataFrame:
-    return FLOWS.conform(arrows.rename({"start_ns": "time_ns"}))
 
 
 def _memory_events(rest: pl.DataFrame) -> pl.DataFrame:

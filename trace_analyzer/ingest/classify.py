@@ -12,8 +12,7 @@ from typing import Any
 
 import polars as pl
 
-from trace_analyzer.ingest.raw import RAW_SCHEMA, raw_frame
-from trace_analyzer.ingest.times import nanoseconds
+from trace_analyzer.ingest.raw import RAW_SCHEMA, nanoseconds, raw_frame
 
 # Category, in lower case -> kind. PyTorch 1.8 to 1.12 wrote some of them capitalised.
 HOST_KINDS = {
@@ -345,9 +344,9 @@ def _sorted(timed: pl.DataFrame, edges: pl.DataFrame) -> Classified:
         inputs=_inputs_part(host),
         device=_device_part(device),
         arrows=_arrow_part(arrows),
-        rest=_rest_part(rest),
+        rest=rest.select(*_EVENT[:-1], _LASTS, "label", _DEVICE_LABEL, *_numbers(rest, _REST_NUMBERS)),
         edges=edges,
-        seen=_seen(_only(timed, pl.col("kind") != "metadata")),
+        seen=_only(timed, pl.col("kind") != "metadata").group_by("pid", "tid").agg(pl.col("row").min()).select("row", "pid", "tid"),
         skipped=timed.drop_nulls("reason").group_by("reason", "cat").len("count"),
         durationless=kept.select(((pl.col("ph") == "X") & pl.col("duration_ns").is_null()).sum()).item(),
     )  # fmt: skip
@@ -403,19 +402,9 @@ def _arrow_part(arrows: pl.DataFrame) -> pl.DataFrame:
     )  # fmt: skip
 
 
-def _rest_part(rest: pl.DataFrame) -> pl.DataFrame:
-    return rest.select(*_EVENT[:-1], _LASTS, "label", _DEVICE_LABEL, *_numbers(rest, _REST_NUMBERS))
-
-
-def _seen(timed: pl.DataFrame) -> pl.DataFrame:
-    return timed.group_by("pid", "tid").agg(pl.col("row").min()).select("row", "pid", "tid")
-
-
 def _numbers(frame: pl.DataFrame, columns: Iterable[str]) -> Iterator[pl.Series | pl.Expr]:
     for column in columns:
-        yield (
-            _number(frame.get_column(column)) if column in frame.columns else pl.lit(None, dtype=pl.Int64).alias(column)
-        )
+        yield (_number(frame.get_column(column)) if column in frame.columns else _null(column, pl.Int64()))
 
 
 def _only(frame: pl.DataFrame, condition: pl.Expr) -> pl.DataFrame:

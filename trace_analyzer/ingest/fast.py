@@ -42,20 +42,17 @@ from trace_analyzer.ingest.classify import (
     sorted_python,
     sorted_tracks,
 )
-from trace_analyzer.ingest.raw import ARGUMENTS, FIELDS, SURROGATE, raw_frame, strict_decoder, text_of
-from trace_analyzer.ingest.times import nanoseconds
+from trace_analyzer.ingest.raw import ARGUMENTS, FIELDS, SURROGATE, nanoseconds, raw_frame, strict_decoder, text_of
 from trace_analyzer.ingest.tolerant import TOO_DEEP, Fault, recover
 from trace_analyzer.tuning import READING_THREADS
 
 try:
-    from trace_analyzer.ingest import _scanner
+    import trace_analyzer.ingest._scanner as _scanner
 except ImportError:  # the installation had no C compiler
     _scanner = None  # type: ignore[assignment]
 
 if TYPE_CHECKING:
     from trace_analyzer.ingest._scanner import Scanner
-
-IS_COMPILED = _scanner is not None
 
 _WORTH_BYTES = 1 << 18
 """Smaller files are read by the strict reader."""
@@ -178,18 +175,16 @@ def scanned(head: bytes, blocks: Iterator[bytes]) -> Scanned | None:
         parts += (shifted(events, count) for events in part.events)
         raw += (frame.with_columns((pl.col("row") + count).cast(pl.UInt32)) for frame in part.raw)
         if sum(frame.height for frame in raw) > _ROWS:
-            parts, raw = [*parts, _together(raw)], []
+            parts.append(sorted_events(pl.concat(raw, how="diagonal")))
+            raw.clear()
         count += part.count
         replaced, odd, too_deep = replaced + part.replaced, odd + part.odd, too_deep + part.too_deep
         faults += (fault.moved(opening.end() + size) for fault in part.faults)
         size += part.end
-    parts += [_together(raw)] if raw else []
+    if raw:
+        parts.append(sorted_events(pl.concat(raw, how="diagonal")))
     rest = b"".join((head[: opening.end()], *left))
     return Scanned(parts, count, rest, size, replaced, odd, too_deep, tuple(faults))
-
-
-def _together(raw: list[pl.DataFrame]) -> Classified:
-    return sorted_events(pl.concat(raw, how="diagonal"))
 
 
 def _texts(blocks: Iterator[bytes], separator: bytes | None) -> Iterator[tuple[bytes, int]]:
@@ -342,8 +337,12 @@ def _frames(text: bytes, scanner: "Scanner", first: int) -> Iterator[Classified 
             yield _strictly(text, scanner, first)
             continue
         route = _ROUTES[code] if code < len(_ROUTES) else _ANY
+        known: Classified | pl.DataFrame | None
         known = route.sort(_frame(scanner, code, route, typed, first)) if route.sort else None
-        yield known or _raw(_frame(scanner, code, route, raw, first))
+        if known is None:
+            known = _frame(scanner, code, route, raw, first)
+            known = known.with_columns(pl.col(name).cast(pl.String) for name in INTEGERS if name in known.columns)
+        yield known
 
 
 def _frame(scanner: "Scanner", code: int, route: _Route, words: Mapping[str, pl.Series], first: int) -> pl.DataFrame:
@@ -356,11 +355,6 @@ def _frame(scanner: "Scanner", code: int, route: _Route, words: Mapping[str, pl.
             else:
                 columns[_TIMES.get(name, name)] = pl.Series(scanner.integers(code, name))
     return pl.DataFrame(columns)
-
-
-def _raw(frame: pl.DataFrame) -> pl.DataFrame:
-    """Return the frame with its integers converted to text."""
-    return frame.with_columns(pl.col(name).cast(pl.String) for name in INTEGERS if name in frame.columns)
 
 
 def _strictly(text: bytes, scanner: "Scanner", first: int) -> pl.DataFrame:

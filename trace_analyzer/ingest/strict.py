@@ -4,8 +4,9 @@ Compiled code (`fast`) reads the sound parts of all but small files. The rest is
 else value by value (`tolerant`), skipping invalid parts, which a note names.
 """
 
+import re
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,22 +14,74 @@ import polars as pl
 
 from trace_analyzer.errors import InputError, NotATrace
 from trace_analyzer.ingest.classify import Classified, joined, sorted_objects
-from trace_analyzer.ingest.fast import IS_COMPILED, Scanned, scanned
-from trace_analyzer.ingest.mistaken import mistaken_document, mistaken_file
+from trace_analyzer.ingest.fast import Scanned, scanned
 from trace_analyzer.ingest.raw import strict_decoder
 from trace_analyzer.ingest.source import Content
 from trace_analyzer.ingest.tolerant import TOO_DEEP, Walk, walk_document
 from trace_analyzer.notes import SYNTAX, TRUNCATED, Note
 from trace_analyzer.tuning import without_garbage_collection
 
-_HEAD = 1 << 20
-_LARGE = 20 << 20
-"""Number of characters whose reading takes some seconds without the compiled reader."""
-_SLOWLY = Note(
-    "slow-reader",
-    "info",
-    "read without the compiled reader, which takes a tenth of the time and a sixth of the memory; install a C compiler, then this again",
+_UNPACK = "unpack it and name the trace in it"
+_BEGINNINGS = (
+    (b"PK\x03\x04", f"a zip archive; {_UNPACK}"),
+    (b"7z\xbc\xaf\x27\x1c", f"a 7z archive; {_UNPACK}"),
+    (b"\xfd7zXZ\0", "compressed by xz; decompress it first (`xz -d`)"),
+    (b"BZh", "compressed by bzip2; decompress it first (`bunzip2`)"),
+    (b"\x04\x22\x4d\x18", "compressed by lz4; decompress it first (`lz4 -d`)"),
+    (b"\x1f\x8b", "compressed twice; decompress it once (`gunzip`)"),
+    (b"\x28\xb5\x2f\xfd", "compressed twice; decompress it once (`unzstd`)"),
+    (b"\0\0\0\0", "no text: it begins with NUL bytes, as a crash or an interrupted copy leaves them; copy it again"),
+    (b"version https://git-lfs", "a Git LFS pointer in the place of the file; fetch that (`git lfs pull`)"),
+    (b"SQLite format 3\0", "an SQLite database, as Nsight Systems and rocprof write it; record with torch.profiler"),
+    *(
+        (b"\x80" + bytes([protocol]), "a pickle, as torch.cuda.memory writes its snapshots; record with torch.profiler")
+        for protocol in range(2, 6)
+    ),
 )
+"""First bytes of other file types, after one decompression if needed; no JSON document begins with them."""
+_ENCODED = (
+    ("UTF-32", re.compile(rb"\xff\xfe\0\0|\0\0\xfe\xff")),  # begins like UTF-16, so it must come first
+    ("UTF-16", re.compile(rb"\xff\xfe|\xfe\xff")),
+    ("UTF-32LE", re.compile(rb"[{\[]\0\0\0[^\0]")),
+    ("UTF-32BE", re.compile(rb"\0\0\0[{\[]\0")),
+    ("UTF-16LE", re.compile(rb"[{\[]\0[^\0]")),
+    ("UTF-16BE", re.compile(rb"\0[{\[]\0[^\0]")),
+)
+"""First bytes of text in other encodings: a byte order mark or, without one, the bracket of a JSON document."""
+_PYTHON = re.compile(rb"\s*[{\[]\s*(?:[{\[]\s*)?'")
+_PAGE = re.compile(rb"\s*<(?:!doctype html|html)\b", re.IGNORECASE)
+_NAME, _MAGIC = slice(0, 100), slice(257, 262)
+"""Fields of a tar archive's header: the first file's name, padded with NUL, and the magic bytes."""
+_DOCUMENTS = (
+    (
+        {"schema", "nodes"},
+        "an execution trace (ExecutionTraceObserver), which has no kernels; record with torch.profiler",
+    ),
+)
+"""Keys of PyTorch's other JSON documents."""
+
+
+def mistaken_file(content: bytes) -> str | None:
+    """Name the file type of this content, worded to follow "is"; None for an unknown type."""
+    if _PAGE.match(content):
+        return "a page of HTML, as a download without permission gets; download the trace again"
+    if b"\0" in content[_NAME] and content[_MAGIC] == b"ustar":
+        return f"a tar archive; {_UNPACK}"
+    if _PYTHON.match(content):
+        return "a Python literal (keys in single quotes), not JSON; write it with `json.dump`"
+    for encoding, beginning in _ENCODED:
+        if beginning.match(content):
+            return f"{encoding[:6]} text; convert it to UTF-8 (`iconv -f {encoding} -t UTF-8`)"
+    return next((what for start, what in _BEGINNINGS if content.startswith(start)), None)
+
+
+def mistaken_document(keys: Iterable[str]) -> str | None:
+    """Name the document type of a JSON object with these keys, worded to follow "is"; None for an unknown type."""
+    present = set(keys)
+    return next((what for needed, what in _DOCUMENTS if needed <= present), None)
+
+
+_HEAD = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -59,8 +112,9 @@ def read_document(content: Content) -> Document:
             raise InputError(f"{name}: " + (content.notes[0].message if content.notes else "is empty"))
         quick = Scanned([], 0, rest)
     text = quick.rest.decode("utf-8-sig", "replace")
-    notes = [] if IS_COMPILED or len(text) < _LARGE else [_SLOWLY]
-    notes += _encoding_notes(text.count("\ufffd") - quick.rest.count(b"\xef\xbf\xbd") + quick.replaced)
+    notes: list[Note] = []
+    if replaced := text.count("\ufffd") - quick.rest.count(b"\xef\xbf\xbd") + quick.replaced:
+        notes.append(Note("invalid-utf8", "warning", "byte sequences are not UTF-8: shown as U+FFFD", replaced))
     with without_garbage_collection():
         walk = _whole(text) or walk_document(text, name)
         count = quick.event_count + len(walk.events)
@@ -163,8 +217,3 @@ def _byte_place(content: bytes, text: str, at: int) -> int:
         return len(content[:size].decode("utf-8-sig", "replace"))
 
     return bisect_left(range(len(content)), at + 1, key=characters) - 1 if at < len(text) else len(content)
-
-
-def _encoding_notes(replaced: int) -> Iterator[Note]:
-    if replaced:
-        yield Note("invalid-utf8", "warning", "byte sequences are not UTF-8: shown as U+FFFD", replaced)
