@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from trace_analyzer.capture import watch
+from trace_analyzer.capture import facts
 from trace_analyzer.capture.record import full_command, script_name
 from trace_analyzer.capture.recorder import VARIABLE, Plan, arm
 from trace_analyzer.pipeline import analyze
@@ -284,14 +284,14 @@ def test_a_script_keeps_its_own_profiler(tmp_path: Path, options: list[str], bod
 def test_a_profiler_in_its_warm_up_is_at_work() -> None:
     """Check a profiler in its warm-up: a recording begun then would take its results, and its export would crash."""
     torch = pytest.importorskip("torch")
-    watch.follow_profilers()
+    facts.follow_profilers()
     with torch.profiler.profile(schedule=torch.profiler.schedule(wait=1, warmup=2, active=1, repeat=1)) as profiler:
-        actual = [watch.profiler_at_work()]
+        actual = [facts.profiler_at_work()]
         for _ in range(5):
             profiler.step()
-            actual.append(watch.profiler_at_work())
+            actual.append(facts.profiler_at_work())
     assert actual == [False, True, True, True, False, False]
-    assert not watch.profiler_at_work()
+    assert not facts.profiler_at_work()
 
 
 @pytest.mark.parametrize(

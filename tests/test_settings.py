@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from kineto import annotation, call, kernel, trace_bytes
 
 from trace_analyzer import findings
-from trace_analyzer.capture.export import export
+from trace_analyzer.capture.facts import export
 from trace_analyzer.pipeline import analyze
 from trace_analyzer.run_metadata import HEADER_KEY, RunMetadata, settings_of
 

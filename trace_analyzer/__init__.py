@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from trace_analyzer.capture.estimate import whatif
     from trace_analyzer.capture.handler import trace_handler
+    from trace_analyzer.capture.profiled import whatif
     from trace_analyzer.capture.session import profile
     from trace_analyzer.compare.api import compare, scaling
     from trace_analyzer.compare.comparison import Comparison
@@ -80,7 +80,7 @@ _HOMES = {
     "analyze_ranks": "trace_analyzer.ranks.api",
     "profile": "trace_analyzer.capture.session",
     "trace_handler": "trace_analyzer.capture.handler",
-    "whatif": "trace_analyzer.capture.estimate",
+    "whatif": "trace_analyzer.capture.profiled",
 }
 
 
@@ -148,6 +148,6 @@ def __dir__() -> list[str]:
 
 def load_ipython_extension(shell: Any) -> None:
     """Add the cell magic ``%%analyze`` to IPython: ``%load_ext trace_analyzer`` calls this."""
-    from trace_analyzer.capture.magic import register
+    from trace_analyzer.capture.session import register_magic
 
-    register(shell)
+    register_magic(shell)

@@ -1,12 +1,25 @@
-"""Collect facts on this process for a trace: versions, clocks, numeric modes, ranks."""
+"""Collect facts on this process for a trace (versions, clocks, numeric modes, ranks), and write traces with them.
 
+Torch does not report when the program starts a profiler of its own or autocast, on which a recording depends: the
+methods of its classes are wrapped during a recording.
+"""
+
+import contextlib
+import functools
+import gzip
+import json
 import os
 import platform
+import threading
+import weakref
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, BinaryIO, Protocol, TypeVar
 
-from trace_analyzer.capture import watch
-from trace_analyzer.run_metadata import RunMetadata, settings_of
+from trace_analyzer.files import Outputs, temporary_folder
+from trace_analyzer.run_metadata import HEADER_KEY, RunMetadata, settings_of
 
 T = TypeVar("T")
 
@@ -33,7 +46,7 @@ def settings(
         "tf32_cudnn": _asked(lambda: torch.backends.cudnn.allow_tf32),
         "cudnn_benchmark": _asked(lambda: torch.backends.cudnn.benchmark),
         "deterministic": _asked(torch.are_deterministic_algorithms_enabled),
-        "autocast_dtype": autocast_dtype or watch.autocast_dtype("cuda", "xpu", "cpu"),
+        "autocast_dtype": autocast_dtype or autocast_dtype_on("cuda", "xpu", "cpu"),
         "allocator_settings": os.environ.get("PYTORCH_CUDA_ALLOC_CONF") or os.environ.get("PYTORCH_ALLOC_CONF"),
         "cpu_threads": torch.get_num_threads(),
         **_of_device(torch),
@@ -95,3 +108,159 @@ def rank() -> int | None:
         return distributed.get_rank() if distributed.get_world_size() > 1 else None
     number, ranks = os.environ.get("RANK", ""), os.environ.get("WORLD_SIZE", "")
     return int(number) if number.isdecimal() and ranks.isdecimal() and int(ranks) > 1 else None
+
+
+Undo = Callable[[], None]
+
+
+def other_profilers(own: Callable[[object], bool], meet: Callable[[], None]) -> Undo:
+    """Call ``meet`` before any profiler starts for which ``own`` is false; the result is a function that ends this.
+
+    Torch has one session: the profiler that stops it gets the data of all, and the export of a profiler without data
+    crashes the process.
+    """
+    from torch.autograd.profiler import profile
+
+    def wrap(start: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        def begins(profiler: Any) -> Any:
+            if not own(profiler):
+                meet()
+            return start(profiler)
+
+        return begins
+
+    undo = contextlib.ExitStack()
+    for name in ("_prepare_trace", "_start_trace"):
+        undo.callback(_wrapped(profile, name, wrap))
+    return undo.close
+
+
+_prepared: "weakref.WeakSet[Any]" = weakref.WeakSet()
+
+
+def follow_profilers() -> None:
+    """Make `profiler_at_work` also notice prepared profilers, not only recording ones.
+
+    A profiler is prepared from the start of its schedule's warm-up; a recording meanwhile takes its data.
+    """
+    from torch.autograd.profiler import profile
+
+    def preparing(prepare: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        def prepares(profiler: Any) -> Any:
+            _prepared.add(profiler)
+            return prepare(profiler)
+
+        return prepares
+
+    def ending(end: Callable[..., Any]) -> Callable[..., Any]:
+        def ends(profiler: Any, *why: Any) -> Any:
+            try:
+                return end(profiler, *why)
+            finally:
+                _prepared.discard(profiler)
+
+        return ends
+
+    _wrapped(profile, "_prepare_trace", preparing)
+    _wrapped(profile, "__exit__", ending)
+
+
+def profiler_at_work() -> bool:
+    """Return whether any profiler of this process is recording, in any thread, or is prepared (`follow_profilers`)."""
+    from torch.autograd import profiler
+
+    return bool(getattr(profiler, "_is_profiler_enabled", False) or _prepared)
+
+
+def autocast(note: Callable[[str], None]) -> Undo:
+    """Call ``note`` with the compute type at the start of each autocast region; return a function to stop this.
+
+    Regions inside previously compiled code are not seen.
+    """
+    from torch.amp.autocast_mode import autocast as region_type
+
+    def wrap(enter: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        def enters(region: Any) -> Any:
+            entered = enter(region)
+            if dtype := autocast_dtype_on(getattr(region, "device", "")):
+                note(dtype)
+            return entered
+
+        return enters
+
+    return _wrapped(region_type, "__enter__", wrap)
+
+
+def autocast_dtype_on(*kinds: str) -> str | None:
+    """Return the type of the active autocast region on the first of these device kinds; None without one."""
+    import torch
+
+    try:
+        on = [torch.get_autocast_dtype(kind) for kind in kinds if torch.is_autocast_enabled(kind)]
+    except (AttributeError, TypeError, RuntimeError):  # torch before 2.4, or a kind without autocast
+        return None
+    return str(on[0]).removeprefix("torch.") if on else None
+
+
+def _wrapped(owner: type, name: str, wrap: Callable[[Callable[..., Any]], Callable[..., Any]]) -> Undo:
+    """Wrap a method; return a function that restores it, unless it was wrapped again."""
+    original = getattr(owner, name)
+    wrapper = wrap(original)
+    over = threading.Event()
+
+    @functools.wraps(original)
+    def method(self: Any, *arguments: Any) -> Any:
+        return (original if over.is_set() else wrapper)(self, *arguments)
+
+    def undo() -> None:
+        over.set()
+        if getattr(owner, name) is method:
+            setattr(owner, name, original)
+
+    setattr(owner, name, method)
+    return undo
+
+
+_CHUNK = 1 << 20
+_COMPRESSION = 1  # training waits for it: a third of the time of gzip's default 6, for a fifth more bytes
+
+
+class FinishedProfile(Protocol):
+    """Declare the interface of ``torch.profiler.profile`` that `export` uses."""
+
+    def export_chrome_trace(self, path: str) -> object:
+        """Write the trace as Chrome's JSON."""
+
+
+def export(profile: FinishedProfile, path: Path, settings: RunMetadata | None = None) -> Path:
+    """Write the trace of a finished profile to ``path``, compressed if that ends in ``.gz``; return it.
+
+    ``settings`` are written to the header, after the file's first brace. ``add_metadata_json`` of the profiler works
+    only before it stops, which is too early for a callback such as ``on_trace_ready``. Raises errors of the export,
+    including ``OSError``; no partial file is left.
+    """
+    with temporary_folder(path.parent) as folder, Outputs() as outputs:
+        raw = folder / "trace.json"
+        profile.export_chrome_trace(str(raw))
+        with raw.open("rb") as source, outputs.open(path) as file, _compressed(file, path) as target:
+            target.write(_with_facts(source.read(_CHUNK), settings))
+            while chunk := source.read(_CHUNK):
+                target.write(chunk)
+    return path
+
+
+def _compressed(file: BinaryIO, path: Path) -> gzip.GzipFile | AbstractContextManager[BinaryIO]:
+    """Return a writer into the file, which compresses if the file's name ends in ``.gz``."""
+    if path.suffix != ".gz":
+        return nullcontext(file)
+    return gzip.GzipFile(path.name, "wb", _COMPRESSION, file)
+
+
+def _with_facts(start: bytes, settings: RunMetadata | None) -> bytes:
+    """Insert the facts as the trace's first entry; a trace that is no object is returned unchanged."""
+    opening = len(start) - len(start.lstrip()) + 1
+    known = {} if settings is None else {key: fact for key, fact in asdict(settings).items() if fact is not None}
+    if not known or start[opening - 1 : opening] != b"{" or start[opening:].lstrip()[:1] == b"}":
+        return start
+    facts = json.dumps({HEADER_KEY: known}, allow_nan=False)[1:-1]
+    return start[:opening] + facts.encode() + b"," + start[opening:]

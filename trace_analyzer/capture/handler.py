@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from trace_analyzer.capture import facts
-from trace_analyzer.capture.export import FinishedProfile, export
+from trace_analyzer.capture.facts import FinishedProfile, export
 from trace_analyzer.errors import UsageError
 from trace_analyzer.units import visible
 
@@ -105,17 +105,11 @@ def _level(profile: FinishedProfile) -> str:
 def _report(trace: Path, stem: Path, flags: list[str], time_limit_s: float) -> None:
     """Analyse the trace in a process of its own and print the verdict; warn on failure."""
     html, document = (stem.with_name(f"{stem.name}.report.{kind}") for kind in ("html", "json"))
-    # -P, and the package at the end of the path: the trainer's folder must not shadow modules of the analysis.
-    code = f"import sys; sys.path.append({_PACKAGE_HOME!r}); from trace_analyzer.cli import run; run()"
-    command = [sys.executable, "-P", "-c", code, "report", str(trace), "--report", str(html), "--force"]
+    words = ["report", str(trace), "--report", str(html), "--force", "--output", str(document), *flags]
     if facts.rank() is not None:
-        command += ["--rank-summary", str(stem.with_name(f"{stem.name}.rank.gz"))]
+        words += ["--rank-summary", str(stem.with_name(f"{stem.name}.rank.gz"))]
     try:
-        done = subprocess.run(
-            [*command, "--format=json", "--output", str(document), *flags],
-            env=_environment(), stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace",
-            timeout=time_limit_s, check=False,
-        )  # fmt: skip
+        done = _run(words, time_limit_s)
         if done.returncode:
             last = (done.stderr.strip() or f"exit code {done.returncode}").splitlines()[-1]
             _warn(f"{trace} was kept, but not analysed: {visible(last)}")
@@ -132,19 +126,26 @@ def _judge_job(stem: Path, until: float) -> None:
     pattern = f"{glob.escape(stem.name).replace('.rank0', '.rank*', 1)}.rank.gz"
     while len(list(stem.parent.glob(pattern))) < facts.world_size() and time.monotonic() < until:
         time.sleep(_POLL_S)
-    code = f"import sys; sys.path.append({_PACKAGE_HOME!r}); from trace_analyzer.cli import run; run()"
-    command = [sys.executable, "-P", "-c", code, "ranks", str(Path(glob.escape(str(stem.parent)), pattern))]
+    words = ["ranks", str(Path(glob.escape(str(stem.parent)), pattern)), "--workers=1"]
     try:
-        done = subprocess.run(
-            [*command, "--format=json", "--workers=1"],
-            env=_environment(), stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace",
-            timeout=max(_LEAST_S, until - time.monotonic()), check=False,
-        )  # fmt: skip
-        sentence = json.loads(done.stdout)["job"]["sentence"]
+        sentence = json.loads(_run(words, max(_LEAST_S, until - time.monotonic())).stdout)["job"]["sentence"]
     except Exception as error:
         _warn(f"the job of {stem.parent} was not judged: {error}")
         return
     print(f"trace_analyzer: job: {visible(sentence)}", file=sys.stderr, flush=True)
+
+
+def _run(words: list[str], time_limit_s: float) -> "subprocess.CompletedProcess[str]":
+    """Run the command with JSON output; it gets this rank's share of the machine's processors."""
+    ranks = os.environ.get("LOCAL_WORLD_SIZE", "")
+    share = max(1, (os.cpu_count() or 1) // max(1, int(ranks) if ranks.isdecimal() else 1))
+    # -P, and the package at the end of the path: the trainer's folder must not shadow modules of the analysis.
+    code = f"import sys; sys.path.append({_PACKAGE_HOME!r}); from trace_analyzer.cli import run; run()"
+    return subprocess.run(
+        [sys.executable, "-P", "-c", code, *words, "--format=json"],
+        env={"POLARS_MAX_THREADS": str(share), **os.environ}, stdin=subprocess.DEVNULL, capture_output=True, text=True,
+        errors="replace", timeout=time_limit_s, check=False,
+    )  # fmt: skip
 
 
 def verdict_line(verdict: Mapping[str, Any]) -> str:
@@ -153,13 +154,6 @@ def verdict_line(verdict: Mapping[str, Any]) -> str:
         return visible(f"no verdict ({verdict['status']}): {verdict['headline']}")
     cause = f" by {verdict['cause']}" if verdict["cause"] else ""
     return visible(f"{verdict['regime']}{cause}, {verdict['confidence']} confidence: {verdict['headline']}")
-
-
-def _environment() -> dict[str, str]:
-    """Return the environment for the analysis, which divides the processors among this machine's ranks."""
-    ranks = os.environ.get("LOCAL_WORLD_SIZE", "")
-    share = max(1, (os.cpu_count() or 1) // max(1, int(ranks) if ranks.isdecimal() else 1))
-    return {"POLARS_MAX_THREADS": str(share), **os.environ}
 
 
 def _warn(message: str) -> None:

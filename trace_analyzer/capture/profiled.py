@@ -1,4 +1,4 @@
-"""Analyze a finished profile."""
+"""Analyse a finished profile, and estimate changes on any source: a trace, a finished profile, or a report."""
 
 import sys
 import tempfile
@@ -6,10 +6,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from trace_analyzer.capture import facts
-from trace_analyzer.capture.export import FinishedProfile, export
+from trace_analyzer.capture.facts import FinishedProfile, export, settings
+from trace_analyzer.errors import UsageError
 from trace_analyzer.pipeline import analyze
+from trace_analyzer.replay import whatif as replayed
 from trace_analyzer.report import Report
+from trace_analyzer.signatures import takes_options_of
 
 
 def analyze_profile(profile: FinishedProfile, **options: Any) -> Report:
@@ -19,6 +21,24 @@ def analyze_profile(profile: FinishedProfile, **options: Any) -> Report:
     deleted afterwards. Raises the error of ``export_chrome_trace`` when the profile is not finished.
     """
     with tempfile.TemporaryDirectory(prefix="trace-analyzer-") as folder:
-        known = facts.settings() if "torch" in sys.modules else None
+        known = settings() if "torch" in sys.modules else None
         report = analyze(export(profile, Path(folder, "trace.json"), known), **options)
     return replace(report, trace=replace(report.trace, path="torch.profiler.profile"))
+
+
+@takes_options_of(replayed.changes_of)
+def whatif(source: Any, *, device: int | str | None = None, **changes: Any) -> replayed.WhatIf:
+    """Estimate the effect of changes on the steps of a trace, of a finished profile or of a `Report`.
+
+    ``changes`` are those of `trace_analyzer.replay.whatif.changes_of`: ``prefetch`` is a number of workers, ``batch`` a
+    factor; ``speedup`` maps parts to their factors: ``{"matmul": 2}``; ``fuse`` and ``warm`` may name one of their
+    parts (`trace_analyzer.replay.parts.PARTS`). Without changes, the result has an estimate for each standard change.
+    Raises ``InputError`` for input that is no readable trace, ``UsageError`` for invalid changes.
+    """
+    asked = replayed.changes_of(**changes)
+    if not isinstance(source, Report):
+        read = analyze_profile if hasattr(source, "export_chrome_trace") else analyze
+        source = read(source, device=device)
+    elif device is not None and device != source.verdict.device:
+        raise UsageError("a report is of one device; analyse the trace again for another")
+    return replayed.whatif(source, asked)

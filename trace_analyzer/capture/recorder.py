@@ -87,9 +87,9 @@ def _harmless(action: Callable[[], None]) -> None:
 
 
 def _attach(plan: Plan) -> None:
-    from trace_analyzer.capture import watch
+    from trace_analyzer.capture import facts
 
-    watch.follow_profilers()
+    facts.follow_profilers()
     if plan.seconds is None:
         StepRecorder(plan).attach()
     elif not _HELPER.search(" ".join(sys.orig_argv)):
@@ -168,14 +168,14 @@ class StepRecorder:
 
     def _advance(self) -> None:
         """Advance the session by a step, and start it once no profiler of the script runs."""
-        from trace_analyzer.capture import watch
+        from trace_analyzer.capture import facts
         from trace_analyzer.capture.session import Session
 
         session = self._session
         if session is not None:
             session.step()
             self._over = not session.running and (session.trace is not None or not session.gave_way)
-        if (session is None or not session.running) and not self._over and not watch.profiler_at_work():
+        if (session is None or not session.running) and not self._over and not facts.profiler_at_work():
             self._session = Session(self._plan.steps, self._plan.level, self._plan.skip, _trace_path(self._plan))
             self._session.start()
             needed = self._session.needed
@@ -224,8 +224,8 @@ class SecondsRecorder:
         from torch._C._profiler import _ExperimentalConfig
         from torch.profiler import profile
 
-        from trace_analyzer.capture import facts, watch
-        from trace_analyzer.capture.export import export
+        from trace_analyzer.capture import facts
+        from trace_analyzer.capture.facts import export
         from trace_analyzer.capture.session import LEVELS
 
         if self._ending.wait(self._plan.after):
@@ -233,7 +233,7 @@ class SecondsRecorder:
             return
         everywhere = _ExperimentalConfig(profile_all_threads=True)
         profiler = profile(experimental_config=everywhere, **LEVELS[self._plan.level])
-        while watch.profiler_at_work() or (undo := self._claimed()) is None:
+        while facts.profiler_at_work() or (undo := self._claimed()) is None:
             if self._ending.wait(_PATIENCE_S):
                 _write_reason(self._plan, "the script ran a profiler of its own, and two cannot be at work")
                 return
@@ -253,11 +253,11 @@ class SecondsRecorder:
 
         Returns a function that undoes this, or None if a profiler is running.
         """
-        from trace_analyzer.capture import watch
+        from trace_analyzer.capture import facts
 
         self._recording = True
-        undo = watch.other_profilers(lambda other: threading.current_thread() is self._thread, self._give_way)
-        if not watch.profiler_at_work():
+        undo = facts.other_profilers(lambda other: threading.current_thread() is self._thread, self._give_way)
+        if not facts.profiler_at_work():
             return undo
         self._recording = False
         undo()

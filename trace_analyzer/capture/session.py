@@ -1,4 +1,4 @@
-"""Profile a block or function, and time a step without the profiler: ``with profile(steps=6) as p:``."""
+"""Profile a block, a function or a notebook cell, and time a step without the profiler: ``with profile(steps=6):``."""
 
 import contextlib
 import functools
@@ -14,11 +14,11 @@ from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType, TracebackType
-from typing import TYPE_CHECKING, Any, Literal, ParamSpec, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, ParamSpec, Self, TypeVar
 
-from trace_analyzer.capture import facts, watch
-from trace_analyzer.capture.export import FinishedProfile, export
-from trace_analyzer.errors import UsageError
+from trace_analyzer.capture import facts
+from trace_analyzer.capture.facts import FinishedProfile, export
+from trace_analyzer.errors import TraceAnalyzerError, UsageError
 
 if TYPE_CHECKING:
     from trace_analyzer.report import Report
@@ -86,7 +86,8 @@ class Session:
         self.failure: str | None = None
         """Why no trace could be written; None when one was, or nothing has been recorded."""
         self._kept = None if trace is None else Path(trace)
-        self._trace: Path | None = None
+        self.trace: Path | None = None
+        """The trace's file; None before it exists."""
         self._profiler: Any = None
         self._process: int | None = None
         self._thread: int | None = None
@@ -94,7 +95,8 @@ class Session:
         self._depth = 0
         self._timed_from = 0.0
         self._autocast_dtype: str | None = None
-        self._gave_way = False
+        self.gave_way = False
+        """Whether the recording ended because the program started its own profiler."""
         self._watches = contextlib.ExitStack()
 
     @property
@@ -112,16 +114,6 @@ class Session:
         """Return whether the profiler is recording in this process; a forked child records nothing."""
         return self._profiler is not None and self._process == os.getpid()
 
-    @property
-    def trace(self) -> Path | None:
-        """Return the trace's file; None before it exists."""
-        return self._trace
-
-    @property
-    def gave_way(self) -> bool:
-        """Return whether the recording ended because the program started its own profiler."""
-        return self._gave_way
-
     def start(self) -> Self:
         """Start; ``with`` does so. Raises ``UsageError`` when it was started before, or another profiler is active."""
         if self.started:
@@ -130,7 +122,7 @@ class Session:
             import torch
         except ImportError:
             raise UsageError("recording needs torch: pip install torch") from None
-        if watch.profiler_at_work():
+        if facts.profiler_at_work():
             raise UsageError(
                 "another profiler is at work, and two cannot be: end it first, "
                 "or give it on_trace_ready=trace_analyzer.trace_handler(...)"
@@ -142,9 +134,9 @@ class Session:
         self._profiler = torch.profiler.profile(
             schedule=schedule, on_trace_ready=self._write, **dict(LEVELS[self.level])
         )
-        self._autocast_dtype = watch.autocast_dtype("cuda", "xpu", "cpu")
-        self._watches.callback(watch.autocast(self._note_autocast))
-        self._watches.callback(watch.other_profilers(self._owns, self._give_way))
+        self._autocast_dtype = facts.autocast_dtype_on("cuda", "xpu", "cpu")
+        self._watches.callback(facts.autocast(functools.partial(setattr, self, "_autocast_dtype")))
+        self._watches.callback(facts.other_profilers(self._owns, self._give_way))
         self._profiler.start()
         self._time()
         return self
@@ -156,7 +148,7 @@ class Session:
         self._count += 1
         self._time()
         self._profiler.step()
-        if self._trace or self.failure:
+        if self.trace or self.failure:
             self.stop()
 
     def stop(self) -> None:
@@ -185,10 +177,7 @@ class Session:
         else:
             self._watches.close()
             self._profiler = None
-        self._gave_way = True
-
-    def _note_autocast(self, dtype: str) -> None:
-        self._autocast_dtype = dtype
+        self.gave_way = True
 
     def _time(self) -> None:
         """Take the time at the start and the end of the timed steps, with the device idle at both."""
@@ -204,9 +193,7 @@ class Session:
         """Write the trace. A full disk must not end the profiled program: `report` raises the error later."""
         try:
             path = self._kept or Path(_folder_for(self), "trace.json")
-            self._trace = export(
-                profiler, path, facts.settings(self.level, self.measured_step_ms, self._autocast_dtype)
-            )
+            self.trace = export(profiler, path, facts.settings(self.level, self.measured_step_ms, self._autocast_dtype))
         except Exception as error:
             self.failure = f"the trace could not be written: {error}"
 
@@ -216,11 +203,11 @@ class Session:
         Raises ``UsageError`` with the reason when nothing was recorded.
         """
         self.stop()
-        if self._trace is None:
+        if self.trace is None:
             raise UsageError(self.failure or self.shortage())
         from trace_analyzer.pipeline import analyze
 
-        report = analyze(self._trace, **options)
+        report = analyze(self.trace, **options)
         return report if self._kept else replace(report, trace=replace(report.trace, path="trace_analyzer.profile"))
 
     @cached_property
@@ -232,7 +219,7 @@ class Session:
         """Return why nothing was recorded."""
         if not self.started:
             return "nothing was recorded yet: the block or function did not run"
-        ended = "another profiler began" if self._gave_way else "the loop ended"
+        ended = "another profiler began" if self.gave_way else "the loop ended"
         return (
             f"nothing was recorded: {ended} after {self._count} of {self.needed} steps ({self.skip} skipped, "
             f"{self.steps} timed, {WARMUP} of warm-up, {self.steps} recorded; step() ends each)"
@@ -285,3 +272,40 @@ def _remove(folder: str, process: int) -> None:
     """Remove the folder, but not in a forked child that ends before its parent."""
     if os.getpid() == process:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def register_magic(shell: Any) -> None:
+    """Add ``%%analyze`` to an IPython shell (``InteractiveShell``): ``%load_ext trace_analyzer`` calls this."""
+    import argparse
+    import shlex
+
+    from IPython.core.error import UsageError as MagicError
+
+    class Parser(argparse.ArgumentParser):
+        def error(self, message: str) -> NoReturn:  # an error in one line, where argparse would end the kernel
+            raise UsageError(message)
+
+    parser = Parser("%%analyze", add_help=False)
+    parser.add_argument("name", nargs="?", default="report")
+    parser.add_argument("--level", choices=tuple(LEVELS), default="standard")
+
+    def analyze(line: str, cell: str) -> "Report | None":
+        """Run the cell under the profiler, show the report and keep it: ``%%analyze [NAME] [--level LEVEL]``.
+
+        NAME is the variable for the report, ``report`` by default. LEVEL is light, standard (with shapes) or full (with
+        stacks and memory).
+        """
+        try:
+            options = parser.parse_args(shlex.split(line))
+            if not options.name.isidentifier():
+                raise UsageError(f"{options.name!r} is no name of a variable")
+            with profile(level=options.level) as session:
+                ran = shell.run_cell(cell, store_history=False)
+            report = session.report if ran.success else None  # the cell's own error is shown already
+        except (TraceAnalyzerError, ValueError) as error:
+            raise MagicError(f"%%analyze: {error}") from None
+        if report is not None:
+            shell.user_ns[options.name] = report
+        return report
+
+    shell.register_magic_function(analyze, magic_kind="cell", magic_name="analyze")
