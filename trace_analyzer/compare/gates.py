@@ -141,18 +141,13 @@ def _of_lines(result: Comparison, gate: Gate) -> tuple[list[float], list[float]]
     """Return the time per step of the gate's lines, by unit of observation of each side."""
     table = result.matches
     chosen = table.filter(pl.col("kind") == "idle") if gate.is_idle else _named(table, gate.line or "")
-    times_of_sides: list[list[float]] = []
+    times: list[list[float]] = []
     for side, column in zip(result.sides, ("before_rows", "after_rows"), strict=True):
         bare = side.divided(1) if all(s.has_steps for s in result.sides) else side
-        weights = bare.weights()
-        rows = chosen.select(pl.col(column).list.explode().alias("row")).drop_nulls()
+        rows = chosen.select(pl.lit(0).alias("group"), pl.col(column).list.explode().alias("row"))
         if side.units is None:
             total = int(side.rows.join(rows, on="row", how="semi").get_column("total_ns").sum())
-            times_of_sides.append([total / bare.steps])
-            continue
-        sums = side.units.join(rows, on="row", how="semi").group_by("unit").agg(pl.col("total_ns").sum())
-        times = [0.0] * len(weights)
-        for place, total in sums.iter_rows():
-            times[place] = total / weights[place]
-        times_of_sides.append(times)
-    return times_of_sides[0], times_of_sides[1]
+            times.append([total / bare.steps])
+        else:
+            times.append(bare.unit_times(rows).get(0, [0.0] * len(bare.weights())))
+    return times[0], times[1]

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any
 
 import polars as pl
 
@@ -201,6 +202,19 @@ class Profile:
         if self.are_recordings_units:
             return [len(r.lengths_ns) * self.unit_of_work for r in self.recordings]
         return [self.unit_of_work] * len(self.recordings[0].lengths_ns)
+
+    def unit_times(self, groups: pl.DataFrame) -> dict[Any, list[float]]:
+        """Return the time per step in ns of each group of rows (group, row), by unit of observation.
+
+        Groups without rows, as with a null as row, have 0 in each unit. The profile must have units.
+        """
+        assert self.units is not None
+        weights = self.weights()
+        times = {group: [0.0] * len(weights) for group in groups.get_column("group").unique()}
+        sums = groups.join(self.units, on="row").group_by("group", "unit").agg(pl.col("total_ns").sum())
+        for group, unit, total in sums.iter_rows():
+            times[group][unit] = total / weights[unit]
+        return times
 
     def divided(self, units: int) -> "Profile":
         """Return the profile with each step divided into so many units of work."""

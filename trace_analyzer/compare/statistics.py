@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import pairwise
-from typing import Annotated
+from typing import Annotated, Any
 
 import polars as pl
 
@@ -160,6 +160,8 @@ def incomplete_beta(x: float, a: float, b: float) -> float:
     return front * fraction
 
 
+Samples = tuple[list[float], list[float]]
+"""Times per step in ns of both sides, one per unit of observation."""
 _ROWS = ("before_rows", "after_rows")
 
 
@@ -170,38 +172,27 @@ def against_chance(groups: pl.DataFrame, before: Profile, after: Profile, *, flo
     at most ``floor`` ns per step are not significant. Interval and significance are None with too few steps.
     """
     differences = groups.get_column("difference_ns").to_list()
-    sides, columns = (before, after), groups.select(_ROWS)
+    sides = (before, after)
     if any(side.units is None or len(side.weights()) < 2 for side in sides):
         return [Difference(value, None, None, None) for value in differences]
-    large = groups.get_column("difference_ns").abs() > floor
-    asked = columns.with_row_index("group").filter(large)
-    times = [
-        _times(asked.select("group", pl.col(column).alias("row")), side)
-        for side, column in zip(sides, _ROWS, strict=True)
-    ]
+    asked = groups.select(_ROWS).with_row_index("group").filter(groups.get_column("difference_ns").abs() > floor)
+    rows = [asked.select("group", pl.col(column).alias("row")).explode("row") for column in _ROWS]
+    times = _times(sides, rows)
     independent = (before.are_recordings_units, after.are_recordings_units)
     return [
-        difference(*(side[group] for side in times), floor=floor, independent=independent)
-        if group in times[0]
+        difference(*times[group], floor=floor, independent=independent)
+        if group in times
         else Difference(value, None, False, None)
         for group, value in enumerate(differences)
     ]
 
 
-def _times(groups: pl.DataFrame, side: Profile) -> dict[int, Sequence[float]]:
-    """Return the time per step of each group (group, row: a list) by unit of observation; 0 where it has none."""
-    assert side.units is not None
-    weights = side.weights()
-    rows = groups.explode("row").drop_nulls()
-    sums = rows.join(side.units, on="row").group_by("group", "unit").agg(pl.col("total_ns").sum())
-    times = {group: [0.0] * len(weights) for group in groups.get_column("group")}
-    for group, unit, total in sums.iter_rows():
-        times[group][unit] = total / weights[unit]
-    return times  # type: ignore[return-value]
+def _times(sides: tuple[Profile, Profile], groups: Sequence[pl.DataFrame]) -> dict[Any, Samples]:
+    """Return the times of the groups (group, row) of both sides, sorted by group; 0 where a side has none."""
+    before, after = (side.unit_times(own) for side, own in zip(sides, groups, strict=True))
+    nothing = [[0.0] * len(side.weights()) for side in sides]
+    return {name: (before.get(name, nothing[0]), after.get(name, nothing[1])) for name in sorted({**before, **after})}
 
-
-Samples = tuple[list[float], list[float]]
-"""Step times in ns of both sides, one per unit of observation."""
 
 LEAST_SHARE = 0.75
 """Least share of the steps' within-side variation (sum of squares) that a line must account for to be left out."""
@@ -233,8 +224,11 @@ def step_difference(before: Profile, after: Profile, *, floor: float) -> tuple[D
     measured = after.total_ns / after.steps - before.total_ns / before.steps
     independent = (before.are_recordings_units, after.are_recordings_units)
     steps: Samples = (before.observations(), after.observations())
+    lines: Mapping[str, Samples] = {}
     # Too few steps allow no test, with or without a line.
-    lines = line_samples(before, after) if min(map(len, steps)) >= LEAST_OBSERVATIONS else {}
+    if min(map(len, steps)) >= LEAST_OBSERVATIONS and before.units is not None and after.units is not None:
+        sides = (before, after)
+        lines = _times(sides, [side.rows.select(pl.col("category").alias("group"), "row") for side in sides])
     return samples_difference(steps, lines, floor=floor, independent=independent, measured=measured)
 
 
@@ -252,12 +246,14 @@ def samples_difference(
     """
     measured = mean(steps[1]) - mean(steps[0]) if measured is None else measured
     plain = _about(difference(*steps, floor=floor, independent=independent), measured, floor)
-    line = _scattering_line(steps, lines) if plain.interval is not None else None
-    if line is None:
+    if plain.interval is None or not lines:
         return plain, None
-    name, times = line
+    # The line without which steps vary least within their sides.
+    scatter = {name: _scatter(_without(steps, times)) for name, times in lines.items()}
+    name = min(scatter, key=lambda item: (scatter[item], item))
+    times = lines[name]
     every = (*times[0], *times[1])
-    if max(every) - min(every) <= floor:
+    if scatter[name] > (1 - LEAST_SHARE) * _scatter(steps) or max(every) - min(every) <= floor:
         return plain, None
     alone = difference(*times, floor=0.0, independent=independent, level=LINE_LEVEL)
     rest = difference(*_without(steps, times), floor=floor, independent=independent, level=REST_LEVEL, lost=1)
@@ -277,41 +273,6 @@ def _about(test: Difference, measured: float, floor: float) -> Difference:
     low, high = min(test.interval[0], measured), max(test.interval[1], measured)
     significant = bool(test.significant) and abs(measured) > floor and not low <= 0 <= high
     return replace(test, value=measured, interval=(low, high), significant=significant)
-
-
-def line_samples(before: Profile, after: Profile) -> Mapping[str, Samples]:
-    """Return the times per step of each cause and bucket of either side, by unit of observation.
-
-    Empty where a side has no units.
-    """
-    if before.units is None or after.units is None:
-        return {}
-    sides = [_by_category(before, before.units), _by_category(after, after.units)]
-    sizes = [len(side.weights()) for side in (before, after)]
-    names = sorted({*sides[0], *sides[1]})
-    return {name: (sides[0].get(name, [0.0] * sizes[0]), sides[1].get(name, [0.0] * sizes[1])) for name in names}
-
-
-def _by_category(side: Profile, units: pl.DataFrame) -> dict[str, list[float]]:
-    weights = side.weights()
-    named = units.join(side.rows.select("row", "category"), on="row")
-    sums = named.group_by("category", "unit").agg(pl.col("total_ns").sum())
-    times: dict[str, list[float]] = {}
-    for category, unit, total in sums.iter_rows():
-        times.setdefault(category, [0.0] * len(weights))[unit] = total / weights[unit]
-    return times
-
-
-def _scattering_line(steps: Samples, lines: Mapping[str, Samples]) -> tuple[str, Samples] | None:
-    """Return the line without which steps vary least within their sides.
-
-    None where they vary nearly as much as with it.
-    """
-    if not lines:
-        return None
-    scatter = {name: _scatter(_without(steps, times)) for name, times in lines.items()}
-    name = min(scatter, key=lambda item: (scatter[item], item))
-    return (name, lines[name]) if scatter[name] <= (1 - LEAST_SHARE) * _scatter(steps) else None
 
 
 def _without(steps: Samples, times: Samples) -> Samples:
