@@ -59,12 +59,15 @@ import json, sys
 from pathlib import Path
 from jsonschema import Draft202012Validator
 import trace_analyzer as ta
+from trace_analyzer.analyses.profiler_overhead import SLOWED
 report = ta.analyze(sys.argv[1])
 report.to_html(sys.argv[2])
 document = json.loads(report.to_json())
 Draft202012Validator(ta.json_schema()).validate(document)
+compared = json.loads(ta.compare(report, ta.analyze(sys.argv[3])).to_json())
 print(json.dumps({"json": document, "text": report.summary(verbose=True), "markdown": report.to_markdown(), "package": ta.__file__,
-    "page": Path(sys.argv[2]).read_text("utf-8")}))
+    "page": Path(sys.argv[2]).read_text("utf-8"), "path": report.tables["critical_path_parts"].to_dicts(), "slowed": SLOWED,
+    "promises": compared["promises"]}))
 """
 
 
@@ -96,18 +99,23 @@ def outputs(tmp_path_factory: pytest.TempPathFactory) -> Any:
     inserted(
         copy / "advice" / "rules.py", '    "earlier-work":', '    "background-saving": overhead.background_saving,\n'
     )
-    events = [
-        [
-            annotation(f"ProfilerStep#{step}", 100_000 * step, 100_000),
-            python("torch/serialization.py(944): save", 100_000 * step + 10, 60_000),
-            launched("toylib_map_f32", 100_000 * step + 65_000, 100_000 * step + 70_000, 20_000, step + 1),
-        ]
-        for step in range(4)
-    ]
-    trace = folder / "trace.json"
     toy = {"id": 0, "name": "Toy 1", "totalGlobalMem": 50 << 30, "computeMajor": 9, "computeMinor": 0, "numSms": 100}
-    trace.write_bytes(trace_bytes(events, deviceProperties=[toy]))
-    command = [sys.executable, "-c", SCRIPT, str(trace), str(folder / "page.html")]
+    for name, length in (("trace.json", 100_000), ("without.json", 40_000)):
+        events = [
+            [
+                annotation(f"ProfilerStep#{step}", length * step, length),
+                *([python("torch/serialization.py(944): save", length * step + 10, 60_000)] if length > 60_000 else []),
+                *(
+                    launched("toylib_map_f32", at, at + 5_000, 1_000, 20 * step + number + 1)
+                    for number in range(20)
+                    for at in (length * (step + 1) - 35_000 + 1_000 * number,)
+                ),
+            ]
+            for step in range(4)
+        ]
+        (folder / name).write_bytes(trace_bytes(events, deviceProperties=[toy]))
+    paths = (folder / name for name in ("trace.json", "page.html", "without.json"))
+    command = [sys.executable, "-c", SCRIPT, *map(str, paths)]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     made = json.loads(done.stdout)
@@ -135,8 +143,19 @@ def test_a_cause_is_its_entry_and_its_rule(outputs: Any) -> None:
 
 
 @pytest.mark.slow
+def test_replay_debiasing_and_promises_take_a_cause_from_its_entry(outputs: Any) -> None:
+    path = {row["name"]: row for row in outputs["path"]}
+    assert path["saving"]["kind"] == "host"
+    assert path["saving"]["ns"] == pytest.approx(60_000_000, rel=0.05)
+    assert path.get("python", {"ns": 0})["ns"] < 10_000_000
+    assert "saving" in outputs["slowed"]
+    [promise] = [item for item in outputs["promises"] if item["id"] == "background-saving"]
+    assert promise["targets"] == ["saving"]
+
+
+@pytest.mark.slow
 def test_an_analysis_is_its_file_and_its_place_in_the_registry(outputs: Any) -> None:
-    assert outputs["json"]["busy_threads"] == [{"thread_id": 0, "launch_count": 4}]
+    assert outputs["json"]["busy_threads"] == [{"thread_id": 0, "launch_count": 80}]
     for output in ("text", "markdown", "page"):
         assert "Threads that launch" in outputs[output], output
 

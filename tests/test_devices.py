@@ -8,6 +8,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from catalogue import examples
 from kineto import A100, analysed, launched, op
 
 from trace_analyzer.catalog import devices as catalog
@@ -25,7 +26,7 @@ from trace_analyzer.errors import UsageError
 GIB = 2**30
 CORPUS = Path(os.environ.get("TRACE_CORPUS", Path(__file__).parents[1] / "../shared/traces"))
 
-EXAMPLES = tomllib.loads(Path(__file__).with_name("catalog").joinpath("devices.toml").read_text("utf-8"))
+EXAMPLES = examples("devices.toml")
 
 
 def found_by_header(name: str, device: Device) -> Device | None:

@@ -103,7 +103,7 @@ def test_calibrations_are_listed_and_damaged_ones_are_problems() -> None:
 
 
 def test_redacted_it_names_no_path_and_no_plugin(monkeypatch: pytest.MonkeyPatch) -> None:
-    secret = plugins.Plugin("secret", Path("/home/somebody/secret"), "folder", "secret")
+    secret = plugins.Plugin("secret", Path("/home/somebody/secret"), "secret")
     monkeypatch.setattr(plugins, "_settled", [(secret,)])
     monkeypatch.setattr(plugins, "_problems", {("secret", "x"): "plug-in secret (/home/somebody/secret): x"})
     assert "/home/somebody/secret" in asked().stdout

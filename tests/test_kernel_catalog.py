@@ -1,11 +1,11 @@
 """Test the kernel catalogue: every rule against its own examples, counterexamples, and hand-made labels."""
 
 import os
-import tomllib
 from pathlib import Path
 
 import polars as pl
 import pytest
+from catalogue import examples
 
 from trace_analyzer.catalog.kernels import (
     NAME_LIMIT,
@@ -20,7 +20,7 @@ from trace_analyzer.catalog.kernels import (
 CORPUS = Path(os.environ.get("TRACE_CORPUS", Path(__file__).parents[1] / "../shared/traces"))
 LABELS = CORPUS.parent / "kernel_names.csv"
 
-EXAMPLES = tomllib.loads(Path(__file__).with_name("catalog").joinpath("kernels.toml").read_text("utf-8"))
+EXAMPLES = examples("kernels.toml")
 
 
 def frame(*kernels: Kernel) -> pl.DataFrame:
@@ -33,17 +33,18 @@ def bucket(name: str, operator: str | None = None) -> str:
 
 
 def cases(rule: KernelRule, kind: str) -> list[Kernel]:
-    """Return the examples or counterexamples of a rule."""
-    return [Kernel(**{"name": case} if isinstance(case, str) else case) for case in EXAMPLES[rule.id].get(kind, ())]
+    """Return the examples or counterexamples of a rule: those in its row, and those of tests/catalog."""
+    those = EXAMPLES.get(rule.id, {}).get(kind, ())
+    return [*getattr(rule, kind), *(Kernel(**{"name": case} if isinstance(case, str) else case) for case in those)]
 
 
 def test_every_rule_decides_its_examples() -> None:
-    assert {rule.id for rule in rules()} == set(EXAMPLES)
+    assert set(EXAMPLES) <= {rule.id for rule in rules()}
     for rule in rules():
-        examples = cases(rule, "examples")
-        decided = kernel_buckets(frame(*examples))
-        assert examples, rule.id
-        assert decided["rule"].to_list() == [rule.id] * len(examples)
+        kernels = cases(rule, "examples")
+        decided = kernel_buckets(frame(*kernels))
+        assert kernels, rule.id
+        assert decided["rule"].to_list() == [rule.id] * len(kernels)
         assert decided.select("bucket", "group", "prior").unique().rows() == [(rule.bucket, rule.group, rule.prior)]
 
 

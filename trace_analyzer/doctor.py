@@ -5,19 +5,21 @@ import os
 import platform
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from importlib import metadata
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from trace_analyzer import plugins, units
 from trace_analyzer.catalog.calibration import calibration_folder, read_calibration
 from trace_analyzer.compiled import why_slow
 from trace_analyzer.errors import UsageError
 from trace_analyzer.packages import PURPOSES
-from trace_analyzer.user_folders import config_folder
 from trace_analyzer.version import DISTRIBUTION, tool_version
+
+if TYPE_CHECKING:
+    from trace_analyzer.catalog.event_names import Rule
 
 FORMAT = 1
 Status = Literal["ok", "info", "problem"]
@@ -160,20 +162,89 @@ def _reading() -> Iterator[Item]:
 
 
 def _plugins() -> Iterator[Item]:
-    from trace_analyzer.plugin_check import check, wrong_examples
-
-    topic, problems = "plug-ins", check()
-    ways = {"named": "named", "folder": "in the user's folder", "installed": "installed"}
+    topic, problems = "plug-ins", check_plugins()
     for plugin in plugins.active():
-        value = f"{plugin.version or 'no version'}, {ways[plugin.origin]}: {', '.join(plugin.files)}"
+        way = "named" if plugin.is_named else "installed"
+        value = f"{plugin.version or 'no version'}, {way}: {', '.join(plugin.files)}"
         yield Item(topic, plugin.name, value, advice=str(plugin.folder), is_private=True)
     if not plugins.active():
-        where = f"none in {_folder(config_folder)}{os.sep}plugins, none installed"
-        yield Item(topic, "active", "none", "info", where, is_private=True)
+        yield Item(topic, "active", "none", "info", "none named, none installed")
     for line in problems:
         yield Item(topic, "left out", line, "problem", "mend it, or remove it", is_private=True)
-    for line in wrong_examples():
+    for line in _wrong_examples():
         yield Item(topic, "example", line, "problem", "mend the rule or the example", is_private=True)
+
+
+def check_plugins() -> tuple[str, ...]:
+    """Load all that the active plug-ins add, and return a line for each part of an installed one that is left out.
+
+    Raises ``UsageError`` for a plug-in named by the caller.
+    """
+    from trace_analyzer import registry  # noqa: F401 (it loads the analyses of plug-ins)
+    from trace_analyzer.advice.rules import rules_of_fixes
+    from trace_analyzer.catalog import devices, event_names, fixes, kernels
+    from trace_analyzer.replay.estimates import change_of
+
+    for catalogue in (devices.devices, kernels.rules, event_names.host_work_rules, event_names.step_mark_rules):
+        catalogue()
+    rules_of_fixes()
+    for fix in fixes.fixes().values():
+        plugin = plugins.owner("fixes.toml", fix.id)
+        if plugin is not None and fix.replayed is not None and change_of(fix) is None:
+            why = f"replayed: {fix.replayed.get('name')!r} is no change of analyze whatif"
+            plugins.refuse(plugin, f"fix {fix.id}", why)
+    return plugins.problems()
+
+
+def _wrong_examples() -> Iterator[str]:
+    """Yield a line for each example of a plug-in that its rule misses, and each counterexample that it decides."""
+    import polars as pl
+
+    from trace_analyzer.catalog import devices, event_names, kernels
+
+    def decided(kernel: kernels.Kernel) -> Mapping[str, str]:
+        schema = {"name": pl.String, "operator": pl.String}
+        frame = pl.DataFrame([(kernel.name, kernel.operator)], schema, orient="row")
+        return kernels.kernel_buckets(frame).row(0, named=True)
+
+    def deciding(rules: Callable[[pl.DataFrame], pl.DataFrame], kinds: Sequence[str], name: str, result: object) -> int:
+        """Return for how many kinds of events a name has this result."""
+        events = pl.DataFrame({"kind": kinds, "name": [name] * len(kinds)})
+        return sum(row[2:] == result for row in rules(events).iter_rows())
+
+    # File, key of the rule, its name, examples with whether it decides them, counterexamples likewise.
+    cases: list[tuple[str, str, str, list[tuple[str, bool]], list[tuple[str, bool]]]] = [
+        (
+            "kernels.toml", rule.id, rule.id, [(case.name, decided(case)["rule"] == rule.id) for case in rule.examples],
+            [(case.name, decided(case)["bucket"] == rule.bucket) for case in rule.counterexamples],
+        )
+        for rule in kernels.rules()
+    ]  # fmt: skip
+    named: list[tuple[str, str, str, Rule, Any, tuple[str, ...]]] = [
+        ("host_work.toml", rule.work, rule.work, rule, event_names.host_work, (rule.work,))
+        for rule in event_names.host_work_rules()
+    ]
+    named += [
+        ("step_marks.toml", mark.marks, mark.source, mark, event_names.step_marks, (mark.marks, mark.source))
+        for mark in event_names.step_mark_rules()
+    ]
+    for file, prefix, name, own, rules, result in named:
+        counts = [
+            [(case, deciding(rules, own.kinds, case, result)) for case in those]
+            for those in (own.examples, own.counterexamples)
+        ]
+        examples = [(case, count == len(own.kinds)) for case, count in counts[0]]
+        cases.append(
+            (file, f"{prefix}: {own.pattern}", name, examples, [(case, bool(count)) for case, count in counts[1]])
+        )
+    for device in devices.devices():
+        examples = [(case, devices.find_device(case) == device) for case in device.examples]
+        cases.append(("devices.toml", device.name, device.name, examples, []))
+    for file, key, name, examples, others in cases:
+        if (plugin := plugins.owner(file, key)) is not None:
+            wrong = [("does not decide its example", case) for case, holds in examples if not holds]
+            wrong += [("decides its counterexample", case) for case, holds in others if holds]
+            yield from (f"plug-in {plugin.name}: {file}: {name} {what} {case!r}" for what, case in wrong)
 
 
 def _calibrations() -> Iterator[Item]:

@@ -1,27 +1,22 @@
 """Find plug-ins: folders whose files extend the files of the same name in this package (docs/plugins.md).
 
-A plug-in is a package that an entry point of `GROUP` names, a folder in the user's folder of plug-ins, or a folder that
-the caller names. The first call of `active` settles for this process which plug-ins are active. An error in a plug-in
+A plug-in is a package that an entry point of `GROUP` names, or a folder that the caller names. The first call of `active` settles for this process which plug-ins are active. An error in a plug-in
 that the caller named raises ``UsageError``; an installed one with an error is left out, and listed by `problems`.
 """
 
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 from trace_analyzer.errors import TraceAnalyzerError, UsageError
-from trace_analyzer.user_folders import config_folder
-
-if TYPE_CHECKING:
-    from importlib.metadata import EntryPoint
 
 GROUP = "trace_analyzer.plugins"
 """Group of entry points; each names a package."""
@@ -32,7 +27,6 @@ NONE = "none"
 DATA = ("kernels.toml", "devices.toml", "host_work.toml", "step_marks.toml", "fixes.toml", "causes.toml")
 CODE = ("analyses.py", "advice.py")
 
-Origin = Literal["named", "folder", "installed"]
 T = TypeVar("T")
 
 
@@ -42,9 +36,10 @@ class Plugin:
 
     name: str
     folder: Path
-    origin: Origin
     package: str
     version: str = ""
+    is_named: bool = False
+    """Whether the caller named it."""
 
     def __str__(self) -> str:
         """Return name and version, for people."""
@@ -68,11 +63,11 @@ def add(folders: Sequence[str]) -> None:
     """
     if not folders:
         return
-    for folder in folders:
-        if os.pathsep in folder:
-            raise UsageError(f"--plugin {folder}: {os.pathsep!r} in a path separates folders; rename it")
+    if wrong := next((folder for folder in folders if os.pathsep in folder), None):
+        raise UsageError(f"--plugin {wrong}: {os.pathsep!r} in a path separates folders; rename it")
+    before = os.environ.get(ENVIRONMENT)
     known = [] if NONE in folders else [folder for folder in _named() if folder != NONE]
-    before, wanted = os.environ.get(ENVIRONMENT), list(dict.fromkeys((*known, *map(_absolute, folders))))
+    wanted = dict.fromkeys((*known, *(NONE if folder == NONE else os.path.abspath(folder) for folder in folders)))
     if len(wanted) > 1 and NONE in wanted:
         raise UsageError(f"--plugin {NONE} switches all plug-ins off, and others are named")
     os.environ[ENVIRONMENT] = os.pathsep.join(wanted)
@@ -96,7 +91,7 @@ def active() -> tuple[Plugin, ...]:
 
 def is_asked_for() -> bool:
     """Return whether the caller named plug-ins."""
-    return any(plugin.origin == "named" for plugin in active())
+    return any(plugin.is_named for plugin in active())
 
 
 def problems() -> tuple[str, ...]:
@@ -109,20 +104,13 @@ def owner(file: str, key: str) -> Plugin | None:
     return _owners.get((file, key))
 
 
-def fingerprint() -> str:
-    """Return names, versions, and sizes and times of files of the active plug-ins, as part of cache keys."""
-    files = ((plugin, path) for plugin in active() for path in sorted(plugin.folder.rglob("*")))
-    stats = ((plugin, path, path.stat()) for plugin, path in files if path.suffix in (".toml", ".py"))
-    return " ".join(f"{plugin} {path.name} {stat.st_size} {stat.st_mtime_ns}" for plugin, path, stat in stats)
-
-
 def refuse(plugin: Plugin, where: str, why: str) -> None:
     """Leave out a part of a plug-in and add a line to `problems`.
 
     Raises ``UsageError`` for a plug-in named by the caller.
     """
     line = f"plug-in {plugin.name} ({plugin.folder}): {where}{': ' if where else ''}{why}"
-    if plugin.origin == "named":
+    if plugin.is_named:
         raise UsageError(line)
     _problems[plugin.name, where] = line
 
@@ -185,15 +173,11 @@ def reason(error: BaseException) -> str:
 
 def _imported(plugin: Plugin, stem: str) -> ModuleType:
     """Import a module of a plug-in; a folder becomes a package that contains its modules."""
-    if plugin.origin != "installed" and plugin.package not in sys.modules:
+    if plugin.is_named and plugin.package not in sys.modules:
         package = ModuleType(plugin.package)
         package.__path__ = [str(plugin.folder)]
         sys.modules[plugin.package] = package
     return import_module(f"{plugin.package}.{stem}")
-
-
-def _absolute(folder: str) -> str:
-    return folder if folder == NONE else os.path.abspath(folder)
 
 
 def _named() -> list[str]:
@@ -202,75 +186,45 @@ def _named() -> list[str]:
 
 def _discovered() -> tuple[Plugin, ...]:
     """Return all plug-ins that can be found, the first of each name."""
-    named = _named()
-    if named == [NONE]:
+    if _named() == [NONE]:
         return ()
-    plugins: dict[str, Plugin] = {}
-    for plugin in (*map(_of_named, named), *_of_user(), *_installed()):
-        known = plugins.setdefault(plugin.name, plugin)
+    found: dict[str, Plugin] = {}
+    for plugin in (*map(_of_folder, _named()), *_installed()):
+        known = found.setdefault(plugin.name, plugin)
         if known.folder.resolve() != plugin.folder.resolve():
             refuse(plugin, "", f"there is another plug-in {plugin.name}, in {known.folder}")
-    return tuple(plugins.values())
+    return tuple(found.values())
 
 
-def _of_named(path: str) -> Plugin:
-    plugin = _of_folder(Path(path).resolve(), "named")
-    if not plugin.folder.is_dir():
-        raise UsageError(
-            f"--plugin {path}: is no folder; a plug-in is a folder with one of {', '.join((*DATA, *CODE))}"
-        )
+def _of_folder(path: str) -> Plugin:
+    folder, files = Path(path).resolve(), ", ".join((*DATA, *CODE))
+    package = f"_trace_analyzer_plugin_{re.sub(r'[^0-9A-Za-z]', '_', folder.name)}_{hash(folder) & 0xFFFFFFFF:x}"
+    plugin = Plugin(folder.name, folder, package, is_named=True)
+    if not folder.is_dir():
+        raise UsageError(f"--plugin {path}: is no folder; a plug-in is a folder with one of {files}")
     if not plugin.files:
-        raise UsageError(f"--plugin {path}: holds none of {', '.join((*DATA, *CODE))}")
+        raise UsageError(f"--plugin {path}: holds none of {files}")
     return plugin
 
 
-def _of_user() -> list[Plugin]:
-    try:
-        folders = sorted(path for path in (config_folder() / "plugins").iterdir() if path.name[0] not in "._")
-        plugins = [_of_folder(folder, "folder") for folder in folders if folder.is_dir()]
-    except (OSError, RuntimeError):  # the folder, or the home folder, does not exist
-        return []
-    return [plugin for plugin in plugins if _is_plugin(plugin)]
-
-
-def _installed() -> list[Plugin]:
+def _installed() -> Iterator[Plugin]:
+    """Yield the plug-ins of entry points, without importing their packages."""
     from importlib.metadata import distributions, entry_points
 
     # To look for the group's name takes a third of the time of parsing the entry points of all packages.
     if not any(GROUP in (distribution.read_text("entry_points.txt") or "") for distribution in distributions()):
-        return []
-    plugins = [_of_entry_point(entry) for entry in entry_points(group=GROUP)]
-    return [plugin for plugin in plugins if plugin is not None and _is_plugin(plugin)]
-
-
-def _of_folder(folder: Path, origin: Origin) -> Plugin:
-    package = f"_trace_analyzer_plugin_{re.sub(r'[^0-9A-Za-z]', '_', folder.name)}_{hash(folder) & 0xFFFFFFFF:x}"
-    return Plugin(folder.name, folder, origin, package)
-
-
-def _of_entry_point(entry: "EntryPoint") -> Plugin | None:
-    """Return the plug-in of an entry point without importing its package."""
-    version = entry.dist.version if entry.dist is not None else ""
-    try:
-        spec = find_spec(entry.module)
-    except Exception as error:
-        spec, why = None, reason(error)
-    else:
-        why = f"no module {entry.module}" if spec is None else f"{entry.module} is no package"
-    if spec is None or not spec.submodule_search_locations:
-        refuse(Plugin(entry.name, Path(entry.value), "installed", entry.module, version), "", why)
-        return None
-    folder = Path(next(iter(spec.submodule_search_locations)))
-    return Plugin(entry.name, folder, "installed", entry.module, version)
-
-
-def _is_plugin(plugin: Plugin) -> bool:
-    if not plugin.files:
-        refuse(plugin, "", f"holds none of {', '.join((*DATA, *CODE))}")
-    return bool(plugin.files)
-
-
-__all__ = [
-    "CODE", "DATA", "ENVIRONMENT", "GROUP", "NONE", "Plugin", "active", "add", "added", "fingerprint", "is_asked_for", "modules", "owner",
-    "problems", "reason", "refuse",
-]  # fmt: skip
+        return
+    for entry in entry_points(group=GROUP):
+        try:
+            spec, why = find_spec(entry.module), f"no module {entry.module}"
+        except Exception as error:
+            spec, why = None, reason(error)
+        places = spec.submodule_search_locations if spec is not None else None
+        folder = Path(next(iter(places))) if places else Path(entry.value)
+        plugin = Plugin(entry.name, folder, entry.module, entry.dist.version if entry.dist is not None else "")
+        if places and plugin.files:
+            yield plugin
+        elif places:
+            refuse(plugin, "", f"holds none of {', '.join((*DATA, *CODE))}")
+        else:
+            refuse(plugin, "", why if spec is None else f"{entry.module} is no package")

@@ -319,7 +319,7 @@ else:
 
     def __getattr__(name: str) -> Any:
         """Return a value that depends on the parts."""
-        if name not in _of_parts():
+        if name.startswith("_") or name not in _of_parts():
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         return _of_parts()[name]
 

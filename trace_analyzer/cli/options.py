@@ -24,9 +24,9 @@ def _load_plugins(ctx: click.Context, _: click.Parameter, folders: tuple[str, ..
         return
     plugins.add(folders)
     if (folders or plugins.ENVIRONMENT in os.environ) and plugins.is_asked_for():
-        from trace_analyzer.plugin_check import check
+        from trace_analyzer.doctor import check_plugins
 
-        check()
+        check_plugins()
 
 
 PLUGIN = click.option(
