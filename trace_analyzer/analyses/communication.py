@@ -239,16 +239,10 @@ def _collective() -> pl.Expr:
 
 def _bus_factor(ranks: pl.Expr) -> pl.Expr:
     """Return the ratio of bus bandwidth to algorithm bandwidth."""
-    peers = (ranks - 1) / ranks
-    kind = pl.col("collective")
-    return (
-        pl.when(kind == "all_reduce")
-        .then(2 * peers)
-        .when(kind.is_in(["all_gather", "reduce_scatter", "all_to_all"]))
-        .then(peers)
-        .when(kind.is_in(["broadcast", "reduce", "send_recv"]))
-        .then(1.0)
-    )
+    peers, kind = (ranks - 1) / ranks, pl.col("collective")
+    times_peers = {"all_reduce": 2.0, "all_gather": 1.0, "reduce_scatter": 1.0, "all_to_all": 1.0}
+    of_peers = kind.replace_strict(times_peers, default=None, return_dtype=pl.Float64) * peers
+    return pl.when(kind.is_in(["broadcast", "reduce", "send_recv"])).then(1.0).otherwise(of_peers)
 
 
 ANALYSES = (

@@ -1,6 +1,6 @@
 """Match the devices of a trace with the catalogue, and with calibrations."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -138,6 +138,32 @@ def _listed(trace: Trace, options: Options) -> dict[int, Device | None]:
     return models
 
 
+def of_device(
+    devices: Mapping[int, Device | None], figure: Callable[[Device], float | None], dtype: pl.DataType = F64
+) -> pl.Expr:
+    """Return a figure of each row's ``device``; null where it is not known."""
+    known = {code: None if device is None else figure(device) for code, device in devices.items()}
+    return pl.col("device").replace_strict(known, default=None, return_dtype=dtype)
+
+
+def by_type(
+    devices: Mapping[int, Device | None],
+    dtypes: Iterable[str],
+    name: str,
+    figure: Callable[[Device, str, bool], float | None],
+) -> pl.DataFrame:
+    """Return device, dtype, matrix (tensor cores or vector units) and ``name``: a figure of known devices."""
+    rows = [
+        (code, dtype, matrix, figure(device, dtype, matrix))
+        for code, device in devices.items()
+        if device
+        for dtype in dtypes
+        for matrix in (True, False)
+    ]
+    schema = {"device": pl.Int64, "dtype": pl.String, "matrix": pl.Boolean, name: pl.Float64}
+    return pl.DataFrame(rows, schema=schema, orient="row")
+
+
 # Look up the interconnect of copies and collectives with its peak, to compute the share that they reach.
 #
 # The peak is that of one direction over all links of the device (`trace_analyzer.catalog.devices`), for devices
@@ -150,24 +176,21 @@ LINK = (
     Column("link_byte_per_s", F64, "Its peak in one direction, all links of the device together."),
 )
 
-_TO_HOST = ("c2c", "pcie")
-_TO_PEER = ("nvlink", "xgmi", "xelink", "pcie")
-
 
 def host_links(matched: MatchedDevices) -> pl.DataFrame:
     """Return (device, link, link_byte_per_s): the link between each known device and the host."""
-    return _links(matched.listed, _TO_HOST)
+    return _links(matched, "c2c", "pcie")
 
 
 def peer_links(matched: MatchedDevices) -> pl.DataFrame:
     """Return (device, link, link_byte_per_s): the fastest link between each known device and its peers."""
-    return _links(matched.listed, _TO_PEER)
+    return _links(matched, "nvlink", "xgmi", "xelink", "pcie")
 
 
-def _links(devices: Mapping[int, Device | None], kinds: tuple[str, ...]) -> pl.DataFrame:
+def _links(matched: MatchedDevices, *kinds: str) -> pl.DataFrame:
     rows = [
         (code, link.kind, link.byte_per_s)
-        for code, device in devices.items()
+        for code, device in matched.listed.items()
         if device is not None and (link := _way(device.name, kinds)) is not None
     ]
     schema = {"device": pl.Int64, "link": pl.String, "link_byte_per_s": pl.Float64}

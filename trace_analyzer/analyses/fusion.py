@@ -8,8 +8,9 @@ from collections.abc import Mapping
 
 import polars as pl
 
+from trace_analyzer.analyses.device_models import of_device
 from trace_analyzer.analyses.host import Host
-from trace_analyzer.analyses.roofline import known_sum, memories, with_limits
+from trace_analyzer.analyses.roofline import known_sum, with_limits
 from trace_analyzer.analyses.tensors import (
     calls_with_tensors,
     elements,
@@ -336,7 +337,7 @@ def beyond_fused_roof(
     roof_ns = pl.max_horizontal(compute_ns, memory_ns.fill_null(0))
     return (
         runs.join(sums, on="run", how="left", maintain_order="left")
-        .join(memories(devices), on="device", how="left", maintain_order="left")
+        .with_columns(of_device(devices, lambda device: device.bandwidth).alias("byte_per_s"))
         .with_columns(
             (pl.col("time_ns") - roof_ns).clip(lower_bound=0).cast(pl.Float64).alias("saves_ns"),
             pl.col("time_ns").alias("moving_ns"),

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 import polars as pl
 
 from trace_analyzer import thresholds
+from trace_analyzer.analyses.device_models import by_type, of_device
 from trace_analyzer.analysis import Analysis
 from trace_analyzer.catalog.devices import Device
 from trace_analyzer.catalog.event_names import WITHIN_DEVICE, copy_direction
@@ -107,11 +108,10 @@ def with_bounds(activities: pl.DataFrame, devices: Mapping[int, Device | None]) 
     the bucket's prior. A kernel that is too short to matter, or short with fewer blocks than the device has SMs, is bound
     by latency.
     """
-    sms = _per_device(devices, lambda device: device.sm_count)
     intensity = pl.when(pl.col("moved_bytes") > 0).then(pl.col("flop") / pl.col("moved_bytes"))
     short = (pl.col("duration_ns") < thresholds.TINY_KERNEL_NS) | (
         (pl.col("duration_ns") < thresholds.SMALL_KERNEL_NS)
-        & (pl.col("blocks") < pl.col("device").replace_strict(sms, default=None, return_dtype=pl.Int64))
+        & (pl.col("blocks") < of_device(devices, lambda device: device.sm_count, pl.Int64()))
     )
     by_work = (
         pl.when(intensity < pl.col("balance"))
@@ -130,7 +130,11 @@ def with_bounds(activities: pl.DataFrame, devices: Mapping[int, Device | None]) 
     within = map_unique(activities.select("kind", "name"), is_inner).to_series()
     keys = activities.select("device", "dtype", on_matrix_units().alias("matrix"))
     numbers, firsts = factorize(*keys)
-    balances = keys[firsts].join(_balances(devices), on=keys.columns, how="left", maintain_order="left")
+    # FLOP per byte at which compute and memory take the same time.
+    balance_of = by_type(
+        devices, _DTYPES, "balance", lambda device, dtype, matrix: device.balance(dtype, matrix=matrix)
+    )
+    balances = keys[firsts].join(balance_of, on=keys.columns, how="left", maintain_order="left")
     bound = (
         pl.when(pl.col("kind") == "kernel").then(kernel).when(within).then(_bound("memory")).otherwise(_bound("copy"))
     )
@@ -190,14 +194,8 @@ def with_memory_excess(activities: pl.DataFrame, devices: Mapping[int, Device | 
     A duration of a few clock ticks shows no rate at all. Otherwise the bytes beyond the memory's bandwidth must have
     been on the chip before, or still be there afterwards: at most as many as the L2 cache holds.
     """
-    bandwidth = pl.col("device").replace_strict(
-        _per_device(devices, lambda device: device.bandwidth), default=None, return_dtype=pl.Float64
-    )
-    cache = pl.col("device").replace_strict(
-        _per_device(devices, lambda device: device.l2_mib and device.l2_mib * 2**20),
-        default=None,
-        return_dtype=pl.Float64,
-    )
+    bandwidth = of_device(devices, lambda device: device.bandwidth)
+    cache = of_device(devices, lambda device: device.l2_mib and device.l2_mib * 2**20)
     tick_ns = (
         pl.when((pl.col("duration_ns") % NS_PER_US == 0).all()).then(NS_PER_US).otherwise(thresholds.DEVICE_CLOCK_NS)
     )
@@ -253,23 +251,6 @@ def kernel_table(activities: pl.DataFrame, exclusive_times: pl.Series) -> pl.Dat
         .sort("time_ns", "device", "name", descending=[True, False, False])
     )
     return KERNELS.conform(frame)
-
-
-def _per_device(devices: Mapping[int, Device | None], figure) -> dict[int, int | None]:  # type: ignore[no-untyped-def]
-    return {code: None if device is None else figure(device) for code, device in devices.items()}
-
-
-def _balances(devices: Mapping[int, Device | None]) -> pl.DataFrame:
-    """Return device, dtype, matrix, balance (FLOP per byte at which compute and memory take the same time)."""
-    rows = [
-        (code, dtype, matrix, device.balance(dtype, matrix=matrix))
-        for code, device in devices.items()
-        if device
-        for dtype in _DTYPES
-        for matrix in (True, False)
-    ]
-    schema = {"device": pl.Int64, "dtype": pl.String, "matrix": pl.Boolean, "balance": pl.Float64}
-    return pl.DataFrame(rows, schema=schema, orient="row")
 
 
 _DTYPES = ("fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "fp4", "int8")

@@ -170,8 +170,8 @@ def trimmed(window: Interval, gaps: pl.DataFrame, sums: pl.DataFrame) -> Interva
 
     head, tail = rows.filter(pl.col("before_ns") <= few), rows.filter(pl.col("after_ns") <= few)
     # Up to the last long gap; short gaps after it belong to the work.
-    head = head.filter(pl.int_range(pl.len()) <= _last(head, length >= long))
-    tail = tail.filter(pl.int_range(pl.len()) >= _first(tail, length >= long))
+    is_long = (length >= long).cast(pl.Int8)
+    head, tail = head.filter(is_long.cum_max(reverse=True) == 1), tail.filter(is_long.cum_max() == 1)
     return (
         int(head.get_column("end_ns").item(-1)) if is_trimmed(head) else start,
         int(tail.get_column("start_ns").item(0)) if is_trimmed(tail) else end,
@@ -191,18 +191,6 @@ def trim_notes(device: int | str, window: Interval, judged: Interval) -> tuple[N
         )
         for _ in taken[:1]
     )
-
-
-def _last(rows: pl.DataFrame, condition: pl.Expr) -> int:
-    """Return the index of the last row that meets a condition, else -1."""
-    rows_met = rows.select(condition.alias("is")).to_series().arg_true()
-    return int(rows_met.item(-1)) if rows_met.len() else -1
-
-
-def _first(rows: pl.DataFrame, condition: pl.Expr) -> int:
-    """Return the index of the first row that meets a condition, else the number of rows."""
-    rows_met = rows.select(condition.alias("is")).to_series().arg_true()
-    return int(rows_met.item(0)) if rows_met.len() else rows.height
 
 
 def complement(window: Interval, intervals: Sequence[Interval]) -> list[Interval]:

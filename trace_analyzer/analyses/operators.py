@@ -84,44 +84,29 @@ def operator_table(
     blocks = inverse_index(runtime_calls.filter("blocks").get_column("launch_id"), events.height).is_not_null()
     spent = _spent(events, blocks)
 
-    def sums(rows: pl.DataFrame, *figures: pl.Expr) -> pl.DataFrame:
-        """Sum figures of rows (operator_id) by the name of their operator."""
-        names = name_of.gather(rows.get_column("operator_id"))
-        return rows.with_columns(names.alias("name_id")).drop_nulls("name_id").group_by("name_id").agg(figures)
-
     launched = _launched(launches, activities, spent, blocks)
+    duration = pl.col("duration_ns")
+    in_parts = [pl.col("self_ns").filter(pl.col("part") == part).sum().alias(part) for part in _PARTS]
     with_python = host.names.get_column("kind").eq("python").any()
+    frame = operators.group_by("name_id").agg(
+        pl.col("name").first(), pl.len().alias("count"), duration.sum().alias("host_ns")
+    )
+    for rows, figures in (
+        (spent, in_parts),
+        (_led_in(operators, context), [pl.col("led_in_ns").sum()]),
+        (activities.select("operator_id", "duration_ns"), [duration.sum().alias("device_ns")]),
+        (launched, [pl.len().alias("launch_count"), pl.col("short").sum().alias("short_launch_count")]),
+    ):
+        named = rows.with_columns(name_of.gather(rows.get_column("operator_id")).alias("name_id")).drop_nulls("name_id")
+        frame = frame.join(named.group_by("name_id").agg(figures), on="name_id", how="left")
+    cost = pl.col("dispatch_ns") + pl.col("runtime_ns") + pl.col("python_ns").fill_null(0)
     frame = (
-        operators.group_by("name_id")
-        .agg(pl.col("name").first(), pl.len().alias("count"), pl.col("duration_ns").sum().alias("host_ns"))
-        .join(
-            sums(spent, *(pl.col("self_ns").filter(pl.col("part") == part).sum().alias(part) for part in _PARTS)),
-            on="name_id",
-            how="left",
-        )
-        .join(sums(_led_in(operators, context), pl.col("led_in_ns").sum()), on="name_id", how="left")
-        .join(
-            sums(activities.select("operator_id", "duration_ns"), pl.col("duration_ns").sum().alias("device_ns")),
-            on="name_id",
-            how="left",
-        )
-        .join(
-            sums(launched, pl.len().alias("launch_count"), pl.col("short").sum().alias("short_launch_count")),
-            on="name_id",
-            how="left",
-        )
-        .fill_null(0)
+        frame.fill_null(0)
         .with_columns(
             pl.sum_horizontal(_PARTS).alias("host_self_ns"),
             pl.when(pl.lit(with_python)).then(pl.col("inner_python_ns") + pl.col("led_in_ns")).alias("python_ns"),
         )
-        .with_columns(
-            pl.when(pl.col("device_ns") > 0)
-            .then(
-                (pl.col("dispatch_ns") + pl.col("runtime_ns") + pl.col("python_ns").fill_null(0)) / pl.col("device_ns")
-            )
-            .alias("host_device_ratio")
-        )
+        .with_columns(pl.when(pl.col("device_ns") > 0).then(cost / pl.col("device_ns")).alias("host_device_ratio"))
         .sort("host_self_ns", "name", descending=[True, False])
     )
     return OPERATORS.conform(frame)
@@ -135,15 +120,12 @@ def _spent(events: pl.DataFrame, blocks: pl.Series) -> pl.DataFrame:
     """Return operator_id, self_ns (duration without children), and the kind of this time."""
     below = events.group_by("parent_id").agg(pl.col("duration_ns").sum()).drop_nulls("parent_id")
     inner = scatter(below.get_column("parent_id"), below.get_column("duration_ns"), events.height).fill_null(0)
-    parts = pl.Enum(_PARTS)
+    dispatch, runtime, blocked, python = (pl.lit(part, dtype=pl.Enum(_PARTS)) for part in _PARTS)
+    called = pl.when(pl.col("kind").is_in(CALLS)).then(runtime)
     part = (
         pl.when(blocks)
-        .then(pl.lit("blocked_ns", dtype=parts))
-        .when(pl.col("kind").is_in(CALLS))
-        .then(pl.lit("runtime_ns", dtype=parts))
-        .when(pl.col("kind") == "python")
-        .then(pl.lit("inner_python_ns", dtype=parts))
-        .otherwise(pl.lit("dispatch_ns", dtype=parts))
+        .then(blocked)
+        .otherwise(called.when(pl.col("kind") == "python").then(python).otherwise(dispatch))
     )
     own = (pl.col("duration_ns") - inner).clip(lower_bound=0)
     return events.select("operator_id", own.alias("self_ns"), part.alias("part"))

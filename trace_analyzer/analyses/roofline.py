@@ -10,6 +10,7 @@ from collections.abc import Mapping
 import polars as pl
 
 from trace_analyzer import thresholds
+from trace_analyzer.analyses.device_models import by_type, of_device
 from trace_analyzer.analyses.kernel_bounds import on_matrix_units
 from trace_analyzer.analysis import Analysis, Value
 from trace_analyzer.catalog.devices import PEAK_NAMES, Device
@@ -69,9 +70,7 @@ def is_inefficient(devices: Mapping[int, Device | None]) -> pl.Expr:
     though each kernel may process all the data (a radix sort), so of these only matmul kernels are considered. False
     where the roof is unknown, or may be higher than the record shows.
     """
-    sms = {code: None if device is None else device.sm_count for code, device in devices.items()}
-    sm_count = pl.col("device").replace_strict(sms, default=None, return_dtype=pl.Int64)
-    fills = (pl.col("blocks") >= sm_count).fill_null(True)
+    fills = (pl.col("blocks") >= of_device(devices, lambda device: device.sm_count, pl.Int64())).fill_null(True)
     alone = pl.col("operator_id").is_null() | (pl.len().over("operator_id") == 1)
     return (
         pl.col("bound").is_in(ROOFED)
@@ -186,6 +185,9 @@ ROOFLINE_SECTION = Section(
     scope=WHOLE_TRACE,
 )
 
+WORK_SUMS = (COUNT, TIME, FLOP, MOVED, *RATES)
+"""Columns of `work_sums` and `work_rates`."""
+
 STEP_WORK = Table(
     "step_work",
     "Kernels summed up by the step in whose window on the device they started.",
@@ -194,11 +196,7 @@ STEP_WORK = Table(
         Column("step", I64, "`index` of the step."),
         START,
         END,
-        COUNT,
-        TIME,
-        FLOP,
-        MOVED,
-        *RATES,
+        *WORK_SUMS,
         Column(
             "mfu_ratio",
             F64,
@@ -262,10 +260,12 @@ def roofs(activities: pl.DataFrame, device_models: Mapping[int, Device | None]) 
 
 def with_limits(activities: pl.DataFrame, devices: Mapping[int, Device | None]) -> pl.DataFrame:
     """Add peak_flop_per_s (of tensor cores or vector units, by ``matrix``) and byte_per_s of the device; null where unknown."""
+    types = [name for name in PEAK_NAMES if not name.endswith("_matrix")]
+    peaks = by_type(devices, types, "peak_flop_per_s", lambda device, dtype, matrix: device.peak_flops(dtype, matrix))
     return (
         activities.with_columns(on_matrix_units().alias("matrix"))
-        .join(_peaks(devices), on=["device", "dtype", "matrix"], how="left", maintain_order="left")
-        .join(memories(devices), on="device", how="left", maintain_order="left")
+        .join(peaks, on=["device", "dtype", "matrix"], how="left", maintain_order="left")
+        .with_columns(of_device(devices, lambda device: device.bandwidth).alias("byte_per_s"))
     )
 
 
@@ -465,88 +465,6 @@ def mfu_most_ns() -> pl.Expr:
 
 def _over(numerator: str, denominator: str) -> pl.Expr:
     return pl.when(pl.col(denominator) > 0).then(pl.col(numerator) / pl.col(denominator))
-
-
-def _peaks(devices: Mapping[int, Device | None]) -> pl.DataFrame:
-    rows = [
-        (code, dtype, matrix, device.peak_flops(dtype, matrix))
-        for code, device in devices.items()
-        if device
-        for dtype in PEAK_NAMES
-        if not dtype.endswith("_matrix")
-        for matrix in (True, False)
-    ]
-    schema = {"device": pl.Int64, "dtype": pl.String, "matrix": pl.Boolean, "peak_flop_per_s": pl.Float64}
-    return pl.DataFrame(rows, schema=schema, orient="row")
-
-
-def memories(devices: Mapping[int, Device | None]) -> pl.DataFrame:
-    """Return the memory bandwidth of each known device: (device, byte_per_s)."""
-    rows = [(code, device.bandwidth) for code, device in devices.items() if device]
-    schema = {"device": pl.Int64, "byte_per_s": pl.Float64}
-    return pl.DataFrame(rows, schema=schema, orient="row")
-
-
-# Compare shares of FLOP with shares of time by bucket and by group, as the article does.
-
-
-def bucket_work(kernels: pl.DataFrame) -> pl.DataFrame:
-    """Sum kernels (see `roofline.with_roofs`) of one device by bucket, longest first.
-
-    In addition to sums and rates: ``time_ratio`` and ``flop_ratio`` are shares of the total over all buckets (of known
-    FLOP), and ``known_ratio`` is the share of the bucket's time with known FLOP. A rate is null where that is below
-    `thresholds.KNOWN_RATE_RATIO`. Shares of FLOP are null where it is for all matmuls and convolutions together, which
-    have nearly all FLOP.
-    """
-    sums = (
-        kernels.drop_nulls("bucket")
-        .group_by("bucket")
-        .agg(pl.col("group").mode().sort().first(), *work_sums())
-        .sort("time_ns", "bucket", descending=[True, False])
-    )
-    return sums.with_columns(*work_rates(), *_shares()).with_columns(*_well_known())
-
-
-def group_work(kernels: pl.DataFrame) -> pl.DataFrame:
-    """Sum kernels by group, with ``slower_ratio``: the matmul group's FLOP/s divided by the group's.
-
-    This is the article's "normalization achieves 250x less FLOP/s". It is null where too little of either group's time
-    has known FLOP for its rate to represent the group.
-    """
-    sums = (
-        kernels.drop_nulls("group")
-        .group_by("group")
-        .agg(*work_sums())
-        .sort("time_ns", "group", descending=[True, False])
-    )
-    rate = pl.when(pl.col("known_ratio") >= thresholds.KNOWN_RATE_RATIO).then("achieved_flop_per_s")
-    matmul = rate.filter(pl.col("group") == "matmul").first()
-    slower = pl.when(rate > 0).then(matmul / rate)
-    return (
-        sums.with_columns(*work_rates(), *_shares())
-        .with_columns(slower.alias("slower_ratio"))
-        .with_columns(*_well_known())
-    )
-
-
-def _shares() -> list[pl.Expr]:
-    time, flop = pl.col("time_ns"), pl.col("flop")
-    return [
-        pl.when(time.sum() > 0).then(time / time.sum()).otherwise(0.0).alias("time_ratio"),
-        pl.when(flop.sum() > 0).then(flop / flop.sum()).alias("flop_ratio"),
-        pl.when(time > 0).then(pl.col("flop_time_ns") / time).otherwise(0.0).alias("known_ratio"),
-    ]
-
-
-def _well_known() -> list[pl.Expr]:
-    """Return rates and shares of FLOP, null where too little of a group's work is known to represent it."""
-    enough = pl.col("known_ratio") >= thresholds.KNOWN_RATE_RATIO
-    known, time = (pl.col(column).filter(pl.col("group") == "matmul").sum() for column in ("flop_time_ns", "time_ns"))
-    products_known = (time == 0) | (known >= thresholds.KNOWN_RATE_RATIO * time)
-    return [
-        pl.when(enough).then("achieved_flop_per_s").alias("achieved_flop_per_s"),
-        pl.when(products_known).then("flop_ratio").alias("flop_ratio"),
-    ]
 
 
 ANALYSES = (

@@ -6,7 +6,7 @@ from typing import Any
 
 import polars as pl
 
-from trace_analyzer.analyses import copies, roofline, run_ahead, tensor_cores
+from trace_analyzer.analyses import article_groups, copies, roofline, run_ahead, tensor_cores
 from trace_analyzer.analyses.device_models import MatchedDevices
 from trace_analyzer.analysis import Value
 from trace_analyzer.catalog.kernels import article as article_figures
@@ -156,7 +156,7 @@ def _run_ahead(this: pl.Expr, tables: DeviceTables, busy_ratio: float) -> RunAhe
 
 
 def _buckets(rated: pl.DataFrame) -> tuple[BucketTime, ...]:
-    sums = roofline.bucket_work(rated).rename({"count": "kernel_count", "moved_bytes": "bytes"})
+    sums = article_groups.bucket_work(rated).rename({"count": "kernel_count", "moved_bytes": "bytes"})
     return tuple(BucketTime(**row) for row in sums.select(field.name for field in fields(BucketTime)).to_dicts())
 
 
@@ -164,7 +164,7 @@ def _groups(rated: pl.DataFrame) -> tuple[GroupTime, ...]:
     """Return the article's table for one device, next to the article's own figures."""
     listed_groups = article_figures().groups
     own = ("article_flop_ratio", "article_time_ratio")
-    sums = roofline.group_work(rated).rename({"count": "kernel_count"})
+    sums = article_groups.group_work(rated).rename({"count": "kernel_count"})
     return tuple(
         GroupTime(
             **row,
