@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 import numpy as np
 import polars as pl
 
-from trace_analyzer.compare.profiles import Profile, Promise
+from trace_analyzer.compare.profiles import Profile
 from trace_analyzer.compare.statistics import FLOOR_RATIO
 from trace_analyzer.frames.arrays import Codes, codes_of, combined, sums_by
 from trace_analyzer.vocabulary import PARTS, shortened_by
@@ -315,20 +315,6 @@ class KeptPromise:
     late_launches_ns: Annotated[float, "Part of `came_ns` in launches that waits had delayed, ns per step."] = 0.0
 
 
-_NO_PREDICTION = (None, None, None)
-"""Values without a prediction: a replay predicts the whole change, not a part of it."""
-
-
-def _prediction(
-    promise: Promise, step_ns: float, came_ns: float
-) -> tuple[float | None, tuple[float, float] | None, bool | None]:
-    """Return the predicted saving per step, its interval, and whether the actual saving is within it."""
-    if promise.predicted_ratio is None or promise.predicted_interval is None:
-        return None, None, None
-    low, high = ((1 - ratio) * step_ns for ratio in reversed(promise.predicted_interval))
-    return (1 - promise.predicted_ratio) * step_ns, (low, high), low <= came_ns <= high
-
-
 def kept_promises(before: Profile, after: Profile, table: pl.DataFrame) -> tuple[KeptPromise, ...]:
     """Return the advice of BEFORE that AFTER's report does not repeat, or at most by half, with its actual saving.
 
@@ -339,23 +325,29 @@ def kept_promises(before: Profile, after: Profile, table: pl.DataFrame) -> tuple
     """
     left = {promise.id: promise.saves_ns_at_most for promise in after.facts.advice}
     has_fewer_waits, has_as_many_launches = _has_fewer_waits(before, after, table), _has_as_many_launches(before, after)
-    step, floor = (
-        before.total_ns / before.steps - after.total_ns / after.steps,
-        FLOOR_RATIO * before.total_ns / before.steps,
-    )
+    step_ns = before.total_ns / before.steps
+    step, floor = step_ns - after.total_ns / after.steps, FLOOR_RATIO * step_ns
     if not after.facts.headline:
         return ()
-    saved, kept = _saved(table), []
+    sums = table.group_by("kind", "category", maintain_order=True).agg(-pl.col("difference_ns").sum()).rows()
+
+    def saved(causes: Sequence[str], buckets: Sequence[str]) -> float:
+        """Return the saving of these causes of idle time, and of these buckets or kinds of work, ns per step."""
+        return sum(
+            ns for kind, name, ns in sums if (name in causes if kind == "idle" else name in buckets or kind in buckets)
+        )
+
+    kept = []
     for promise in before.facts.advice:
         bound = promise.saves_ns_at_most / before.unit_of_work
         remaining = left.get(promise.id, 0.0) / after.unit_of_work
         causes, buckets = TARGETS.get(promise.id, ((), ()))
         if promise.id in _OTHER_WORK or (promise.id in _FEWER_LAUNCHES and has_as_many_launches):
             continue
-        came = sum(ns for line, ns in saved if _is_aimed(line, causes, buckets)) if causes or buckets else step
+        came = saved(causes, buckets) if causes or buckets else step
         late = 0.0
         if promise.id == "synchronization" and has_fewer_waits:
-            late = max(sum(ns for line, ns in saved if _is_aimed(line, _LAUNCH, ())), 0.0)
+            late = max(saved(_LAUNCH, ()), 0.0)
             causes = (*causes, *_LAUNCH)
         came += late
         if came <= floor:
@@ -366,6 +358,12 @@ def kept_promises(before: Profile, after: Profile, table: pl.DataFrame) -> tuple
         evidence: Literal["advice gone", "bound halved", "part came"] = "part came" if is_part else "bound halved"
         if promise.id not in left:
             evidence = "advice gone"
+        predicted, interval, held = None, None, None
+        # A replay predicts the whole change, not a part of it.
+        if promise.predicted_ratio is not None and promise.predicted_interval is not None and not is_part:
+            predicted = (1 - promise.predicted_ratio) * step_ns
+            low, high = ((1 - ratio) * step_ns for ratio in reversed(promise.predicted_interval))
+            interval, held = (low, high), low <= step <= high
         kept.append(
             KeptPromise(
                 promise.id,
@@ -376,23 +374,13 @@ def kept_promises(before: Profile, after: Profile, table: pl.DataFrame) -> tuple
                 (*causes, *buckets),
                 evidence,
                 min(came, max(step, 0.0)) <= bound + floor,
-                *(_NO_PREDICTION if is_part else _prediction(promise, before.total_ns / before.steps, step)),
+                predicted,
+                interval,
+                held,
                 late_launches_ns=late,
             )
         )
     return tuple(kept)
-
-
-def _saved(table: pl.DataFrame) -> list[tuple[tuple[str, str], float]]:
-    """Return the saving of each kind and category, ns per step."""
-    sums = table.group_by("kind", "category", maintain_order=True).agg(pl.col("difference_ns").sum())
-    return [((kind, category), -ns) for kind, category, ns in sums.iter_rows()]
-
-
-def _is_aimed(line: tuple[str, str], causes: Sequence[str], buckets: Sequence[str]) -> bool:
-    """Return whether these causes of idle time, buckets or kinds of work include the line (kind, category)."""
-    kind, category = line
-    return category in causes if kind == "idle" else category in buckets or kind in buckets
 
 
 def _has_fewer_waits(before: Profile, after: Profile, table: pl.DataFrame) -> bool:

@@ -231,7 +231,7 @@ def _scaled(batches: list[int], sides: list[Profile], others: list[str]) -> Scal
     flip = (floor - line.fixed_ns) / line.per_item_ns if floor is not None and line and line.per_item_ns > 0 else None
     flip = flip if flip is not None and flip > 0 else None
     proof = _proof(points)
-    result = Scaling(
+    return Scaling(
         SCHEMA_VERSION,
         tool_version(),
         "ok",
@@ -250,7 +250,6 @@ def _scaled(batches: list[int], sides: list[Profile], others: list[str]) -> Scal
         notes=(*others, *([proof] if proof else [])),
         profiles=tuple(sides),
     )
-    return result
 
 
 def _point(batch: int, side: Profile) -> Point:
@@ -260,18 +259,17 @@ def _point(batch: int, side: Profile) -> Point:
     return Point(side.path, batch, side.steps, step, busy, step - busy, flop, side.facts.regime)
 
 
-def _exponent(name: str, one: Point, other: Point, before: float, after: float) -> Exponent:
-    return _grown(name, (one, other), (before, after), other.batch / one.batch, "batch")
-
-
-def _grown(
+def _exponent(
     name: str,
-    points: tuple[Point, Point],
-    times: tuple[float, float],
-    ratio: float,
-    work: Literal["FLOP", "elements", "batch"],
+    one: Point,
+    other: Point,
+    before: float,
+    after: float,
+    ratio: float | None = None,
+    work: Literal["FLOP", "elements", "batch"] = "batch",
 ) -> Exponent:
-    (one, other), (before, after) = points, times
+    """Return how a time grows with the work, whose ratio is that of the batches where none is given."""
+    ratio = ratio or other.batch / one.batch
     exponent = math.log(after / before) / math.log(ratio)
     growth: Literal["flat", "proportional", "between"] = "between"
     if exponent < FLAT:
@@ -297,14 +295,13 @@ def _operators(one: Point, other: Point, before: Profile, after: Profile) -> lis
         if not row["total_ns"] or not row["total_ns_after"]:
             continue
         ratio, work = other.batch / one.batch, "batch"
-        for column in ("flop", "elements"):
+        for column, name in (("flop", "FLOP"), ("elements", "elements")):
             if row[column] and row[f"{column}_after"]:
-                ratio, work = row[f"{column}_after"] / row[column], "FLOP" if column == "flop" else "elements"
+                ratio, work = row[f"{column}_after"] / row[column], name
                 break
         if abs(math.log(ratio)) > 0.05:
-            exponents.append(
-                _grown(row["operator"], (one, other), (row["total_ns"], row["total_ns_after"]), ratio, work)  # type: ignore[arg-type]
-            )
+            times = row["total_ns"], row["total_ns_after"]
+            exponents.append(_exponent(row["operator"], one, other, *times, ratio, work))  # type: ignore[arg-type]
     return exponents
 
 
@@ -406,16 +403,6 @@ def _contradictions(points: Sequence[Point], floor: float | None, step: Sequence
     return texts
 
 
-def _how_sure(flip: float, last: Point, others: bool) -> str:
-    """Write the qualification of an extrapolated batch: an upper bound, unless other sizes change with it.
-
-    The device's time is convex in the batch.
-    """
-    if flip <= last.batch:
-        return ""
-    return ", if other sizes change as they did" if others else " at the latest"
-
-
 def _headline(points: Sequence[Point], floor: float | None, flip: float | None, proof: str | None, others: bool) -> str:
     """Write one sentence: which times grow, and where the regime changes."""
     first, last = points[0], points[-1]
@@ -425,5 +412,7 @@ def _headline(points: Sequence[Point], floor: float | None, flip: float | None, 
     )
     if floor is None:
         return f"{text}: it grows with the work from the first batch on."
-    where = "" if flip is None else f"; the device takes over at batch {flip:.0f}" + (_how_sure(flip, last, others))
+    where = "" if flip is None else f"; the device takes over at batch {flip:.0f}"
+    if flip is not None and flip > last.batch:  # extrapolated: the device's time is convex in the batch
+        where += ", if other sizes change as they did" if others else " at the latest"
     return f"{text}: {'overhead is proven' if proof else 'it is flat'}, the host takes {duration(floor)}{where}."

@@ -29,9 +29,11 @@ from trace_analyzer.results import plain
 from trace_analyzer.typed import damage, first_line, read_as
 from trace_analyzer.units import printable
 from trace_analyzer.version import tool_version
+from trace_analyzer.vocabulary import PARTS, WORK
 
 KIND = "baseline_version"
-VERSION = 1
+VERSION, _READ = 2, (1, 2)
+"""The version that is written, and those that are read: 1 has a column more (`outer_count`)."""
 _FRAMES: Mapping[str, Mapping[str, pl.DataType]] = {
     "calls": CALLS,
     "rows": ROWS,
@@ -111,9 +113,9 @@ def columns_of(frame: pl.DataFrame | None) -> dict[str, list[Any]] | None:
 def read_baseline(path: Path, document: Mapping[str, Any]) -> Profile:
     """Read a baseline. Raises ``InputError`` for a damaged one, or one of another version."""
     version = document[KIND]
-    if not isinstance(version, int) or isinstance(version, bool) or version != VERSION:
+    if not isinstance(version, int) or isinstance(version, bool) or version not in _READ:
         raise InputError(
-            f"{path}: a baseline of version {version!r}; this program reads version {VERSION}: save it again"
+            f"{path}: a baseline of version {version!r}; this program reads up to version {VERSION}: save it again"
         )
     try:
         profile = profile_from(document)
@@ -188,7 +190,8 @@ _LONGEST_NS = 2**53
 """Largest integer that every JSON reader represents exactly; sums of parts fit into 64 bits."""
 _HEAD_BYTES = 4096
 _PREDICTED = ("step_ns", "low_ns", "high_ns", "now_ns")
-_WORK_KINDS = {"communication": "communication", "copy": "copy"}
+_OWN_KIND = ("communication", "copy")
+"""Parts of the partition that are a kind of line; others are kernels or idle time."""
 
 
 def profile_side(source: SideSource, analyze: Analyze) -> Profile:
@@ -203,7 +206,8 @@ def profile_side(source: SideSource, analyze: Analyze) -> Profile:
     if isinstance(source, Report):
         return profile_of(source)
     if not isinstance(source, str | Path):
-        return merged(", ".join(_name(item) for item in source), [profile_side(item, analyze) for item in source])
+        names = [item.trace.path if isinstance(item, Report) else str(item) for item in source]
+        return merged(", ".join(names), [profile_side(item, analyze) for item in source])
     paths = recordings(source)
     return merged(printable(str(source)), [_read(path, analyze) for path in paths])
 
@@ -215,24 +219,25 @@ def recordings(source: str | Path) -> list[Path]:
     """
     if not str(source):
         raise UsageError("no file is named: the name is empty")
-    path = Path(source)
     if str(source) == "-":
-        return [path]
+        return [Path(source)]
+    path = Path(source)
     if path.is_dir():
         files = sorted(item for item in path.iterdir() if item.is_file() and item.name.endswith(SUFFIXES))
         if not files:
             raise UsageError(f"{source}: no trace (*.json, *.json.gz, *.json.zst) in this folder")
         return files
-    if path.exists() or not glob.has_magic(str(source)):
-        return [path]
-    files = sorted(Path(item) for item in glob.glob(str(source), recursive=True) if Path(item).is_file())
+    return files_matching(str(source))
+
+
+def files_matching(source: str) -> list[Path]:
+    """Return the files that a path or a pattern names, in order. Raises ``UsageError`` for a pattern without any."""
+    if Path(source).exists() or not glob.has_magic(source):
+        return [Path(source)]
+    files = sorted(Path(item) for item in glob.glob(source, recursive=True) if Path(item).is_file())
     if not files:
         raise UsageError(f"{source}: no file matches this pattern")
     return files
-
-
-def _name(item: object) -> str:
-    return item.trace.path if isinstance(item, Report) else str(item)
 
 
 def _read(path: Path, analyze: Analyze) -> Profile:
@@ -270,11 +275,8 @@ def _saved(path: Path) -> Mapping[str, Any] | None:
                 f"{printable(str(path))}: a damaged baseline ({first_line(error)}); save it again"
             ) from None
         return None
-    return (
-        document
-        if isinstance(document, dict) and ({"verdict", "devices"} <= document.keys() or KIND in document)
-        else None
-    )
+    is_ours = isinstance(document, dict) and ({"verdict", "devices"} <= document.keys() or KIND in document)
+    return document if is_ours else None
 
 
 def _of_report(path: Path, document: Mapping[str, Any]) -> Profile:
@@ -293,7 +295,12 @@ def _of_report(path: Path, document: Mapping[str, Any]) -> Profile:
 def _parts_profile(path: Path, document: Mapping[str, Any]) -> Profile:
     verdict = document["verdict"]
     window = verdict["window"] or {"intervals": [], "steps": [], "kind": "whole"}
-    parts = {_part(name): _time(ns) for name, ns in (verdict["parts_ns"] or {}).items() if ns}
+    parts = {name: ns for name, ns in (verdict["parts_ns"] or {}).items() if ns}
+    for name, ns in parts.items():
+        if name not in PARTS:
+            raise ValueError(f"verdict.parts_ns has a part of no known name, {name!r}")
+        if not isinstance(ns, int) or isinstance(ns, bool) or not 0 <= ns <= _LONGEST_NS:
+            raise ValueError(f"verdict.parts_ns has {ns!r}, which is no time in ns")
     total = sum(parts.values())
     steps = [s for s in document["steps"] if s["index"] in window["steps"] and s["device"] == verdict["device"]]
     lengths = tuple(int(s["duration_ns"]) for s in steps)
@@ -302,7 +309,7 @@ def _parts_profile(path: Path, document: Mapping[str, Any]) -> Profile:
     device: Mapping[str, Any] = next((d for d in document["devices"] if d["index"] == verdict["device"]), {})
     withheld = {item["metric"]: item["reason"] for item in device.get("withheld", ())}
     sums = pl.DataFrame(
-        [(_kind(name), name, ns) for name, ns in parts.items()],
+        [(name if name in _OWN_KIND else "kernel" if name in WORK else "idle", name, ns) for name, ns in parts.items()],
         schema={"kind": pl.String, "category": pl.String, "total_ns": pl.Int64},
         orient="row",
     ).with_row_index("row")
@@ -329,32 +336,9 @@ def _parts_profile(path: Path, document: Mapping[str, Any]) -> Profile:
     )
 
 
-def _part(name: str) -> str:
-    """Return a part's name. Raises ``ValueError`` for an unknown one."""
-    from trace_analyzer.vocabulary import PARTS
-
-    if name not in PARTS:
-        raise ValueError(f"verdict.parts_ns has a part of no known name, {name!r}")
-    return name
-
-
-def _time(ns: object) -> int:
-    """Return a time in ns. Raises ``ValueError`` for an invalid one."""
-    if not isinstance(ns, int) or isinstance(ns, bool) or not 0 <= ns <= _LONGEST_NS:
-        raise ValueError(f"verdict.parts_ns has {ns!r}, which is no time in ns")
-    return ns
-
-
 def _promise(advice: Mapping[str, Any], steps: int) -> Promise:
     predicted = advice.get("predicted")
     return promise(
         (advice["id"], advice["title"], advice["saves_ns_at_most"] / steps, advice["how_bound"]),
         None if predicted is None else tuple(float(predicted[name]) for name in _PREDICTED),  # type: ignore[arg-type]
     )
-
-
-def _kind(part: str) -> str:
-    """Return the kind of a line for its part."""
-    from trace_analyzer.vocabulary import WORK
-
-    return _WORK_KINDS.get(part, "kernel") if part in WORK else "idle"

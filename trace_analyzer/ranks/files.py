@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from trace_analyzer.compare.sides import files_matching
 from trace_analyzer.errors import UsageError
 from trace_analyzer.ingest.trace import Header
 
@@ -124,12 +125,7 @@ def _local(source: str) -> list[str]:
                 f"{source}: no trace (*.json, *.json.gz, *.json.zst) and no summary (*{SUFFIX}) in this folder"
             )
         return files
-    if path.exists() or not glob.has_magic(source):
-        return [source]
-    files = sorted(item for item in glob.glob(source, recursive=True) if Path(item).is_file())
-    if not files:
-        raise UsageError(f"{source}: no file matches this pattern")
-    return files
+    return [str(item) for item in files_matching(source)] if glob.has_magic(source) else [source]
 
 
 def _remote(source: str) -> list[str]:
