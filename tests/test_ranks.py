@@ -28,7 +28,7 @@ from trace_analyzer.ranks.joining import joined
 from trace_analyzer.ranks.recording import exposed_pieces, group_of, summarize
 from trace_analyzer.ranks.stragglers import imbalance, roles, slowdown
 from trace_analyzer.ranks.summary import RankSummary, from_bytes, packed, ranks_of, runs_of, to_bytes, unpacked
-from trace_analyzer.ranks.waits import Lateness, _Grid
+from trace_analyzer.ranks.waits import _Grid, _uncharged
 from trace_analyzer.schema import typed
 from trace_analyzer.type_schemas import result_schema
 
@@ -413,16 +413,15 @@ def test_laws(size: int, delays: list[int], recorded: dict[str, bool]) -> None:
 
 
 def uncharged(late: Any, slots: Any, cut: int = 0) -> Any:
-    """Return the lateness that `Lateness` charges, collectives by ranks, the first ``cut`` in a part of their own."""
+    """Return the lateness that is charged, collectives by ranks, the first ``cut`` in a part of their own."""
     count, ranks = late.shape
-    job = Lateness(ranks)
-    job._charged_then = np.zeros((ranks, 1 + int(slots.max())), dtype=np.int64)
+    charged, then = np.zeros(ranks, dtype=np.int64), np.zeros((ranks, 1 + int(slots.max())), dtype=np.int64)
     parts = []
     for part in (slice(0, cut), slice(cut, count)):
         place, rank = (axis.ravel() for axis in np.indices(late[part].shape))
         if len(place):
             grid = _Grid(rank, place, slots[part].ravel(), late[part].ravel())
-            parts.append(job._uncharged(grid).reshape(late[part].shape))
+            parts.append(_uncharged(grid, charged, then).reshape(late[part].shape))
     return np.concatenate(parts)
 
 

@@ -224,7 +224,7 @@ class Profile:
 def profile_of(report: Report) -> Profile:
     """Aggregate the judged device's steady steps."""
     tables = report.tables
-    device = _device_code(report)
+    device = device_code(report)
     pieces, steps = (
         where_equal(tables[name], "device", device) if device is not None else tables[name].clear()
         for name in ("owners", "steps")
@@ -258,7 +258,7 @@ def categories(report: Report) -> pl.DataFrame:
 
     The category is a kernel's bucket, a copy's direction or a cause of idle time.
     """
-    device = _device_code(report)
+    device = device_code(report)
     pieces = (
         report.tables["owners"]
         .filter(pl.col("device") == device)
@@ -373,7 +373,7 @@ def _kind_of_part() -> pl.Expr:
     return pl.when(pl.col("category").is_in(["communication", "copy"])).then("category").otherwise(pl.lit("kernel"))
 
 
-def _device_code(report: Report) -> int | None:
+def device_code(report: Report) -> int | None:
     """Return the code of the verdict's device."""
     if report.verdict.device is None:
         return None

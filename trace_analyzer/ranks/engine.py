@@ -51,15 +51,17 @@ def summaries(
     if executor is not None:
         most = workers or _IN_FLIGHT
         with ThreadPoolExecutor(most) as threads:  # they wait for results, which works with any executor
-            return _all(paths, lambda path: threads.submit(_result, executor, path), (most, most), None, progress)
+            return _all(
+                paths,
+                lambda path: threads.submit(lambda: bytes(executor.submit(summarized, path).result())),
+                (most, most),
+                None,
+                progress,
+            )
     most = min(workers or processors(), len(paths)) or 1
     with _Processes(most) as pool:
         # A worker that dies takes the ranks of its neighbours with it: all are tried again, one by one.
         return _all(paths, pool.submit, (most, 1), memory_limit() // 2, progress)
-
-
-def _result(executor: Executor, path: str) -> bytes:
-    return bytes(executor.submit(summarized, path).result())
 
 
 def summarized(path: str) -> bytes:

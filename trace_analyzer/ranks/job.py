@@ -122,11 +122,10 @@ def _microbatches(sends: pl.DataFrame, chains: list[tuple[int, ...]]) -> int | N
     """Return the number of sends from first to second stages per step; None if it differs in the other direction."""
     firsts = pl.DataFrame([(chain[0], chain[1]) for chain in chains], schema=["first", "second"], orient="row")
     counts = sends.filter(pl.col("step").is_not_null()).group_by("from", "to", "step").agg(pl.col("count").max())
-    ways = []
-    for keys in (["first", "second"], ["second", "first"]):
-        own = counts.join(firsts, left_on=["from", "to"], right_on=keys, how="semi").get_column("count")
-        ways.append(own)
-    forward, backward = ways
+    forward, backward = (
+        counts.join(firsts, left_on=["from", "to"], right_on=keys, how="semi").get_column("count")
+        for keys in (["first", "second"], ["second", "first"])
+    )
     if forward.is_empty() or forward.n_unique() > 1:
         return None
     return int(forward[0]) if backward.is_empty() or backward.unique().to_list() == [forward[0]] else None
@@ -346,40 +345,31 @@ def _exposed(by_step: pl.DataFrame, together: Joined) -> tuple[float | None, flo
 def _ranks(
     together: Joined, matched: Alignment, by_step: pl.DataFrame, role_of: Mapping[int, str], hides_hosts: bool
 ) -> tuple[Rank, ...]:
-    names = (
-        "wait_ns", "transfer_ns", "exposed_wait_ns", "exposed_transfer_ns", "unsplit_ns", "own_late_ns", "split", "led",
-    )  # fmt: skip
+    times = ("wait_ns", "transfer_ns", "exposed_wait_ns", "exposed_transfer_ns", "unsplit_ns")
+    names = (*times, "own_late_ns", "split", "led")
     sums = {row["rank"]: row for row in by_step.group_by("rank").agg(pl.col(names).sum()).iter_rows(named=True)}
     problems = {problem.path: problem.kind for problem in together.problems if problem.path is not None}
     other_names = misnamed(together.ranks)
     ranks = []
-    used = len(together.ranks)
     for place, summary in enumerate((*together.ranks, *together.left_out)):
-        is_used = place < used
-        row = sums.get(summary.rank) if is_used and summary.rank is not None else None
-        own = {name: row[name] if row and row["split"] else None for name in names}
+        used = summary.rank if place < len(together.ranks) and summary.rank is not None else -1
+        row = sums.get(used, {})
+        own = {name: row[name] if row.get("split") else None for name in names}
+        host = None if hides_hosts else summary.host
         ranks.append(
             Rank(
                 rank=summary.rank,
-                host=matched.hosts.get(summary.rank)
-                if is_used and summary.rank is not None
-                else None
-                if hides_hosts
-                else summary.host,
+                host=host if used < 0 else matched.hosts.get(used),
                 path=summary.path,
                 status=problems.get(summary.path, "ok"),
                 step_ns=summary.step_ns,
                 regime=summary.regime,
                 cause=summary.cause,
-                wait_ns=own["wait_ns"],
-                transfer_ns=own["transfer_ns"],
-                exposed_wait_ns=own["exposed_wait_ns"],
-                exposed_transfer_ns=own["exposed_transfer_ns"],
-                unsplit_ns=own["unsplit_ns"],
+                **{name: own[name] for name in times},
                 late_ns=own["own_late_ns"],
                 led_ratio=own["led"] / own["split"] if own["split"] else None,
-                role=role_of.get(summary.rank) if is_used and summary.rank is not None else None,
-                named_rank=other_names.get(summary.rank) if is_used and summary.rank is not None else None,
+                role=role_of.get(used),
+                named_rank=other_names.get(used),
             )
         )
     return tuple(ranks)

@@ -12,7 +12,7 @@ from typing import Any
 import polars as pl
 
 from trace_analyzer.catalog.event_names import PROFILER_STEP_NAME
-from trace_analyzer.compare.profiles import CALLS, ROWS, UNITS, Profile, profile_of
+from trace_analyzer.compare.profiles import CALLS, ROWS, UNITS, Profile, device_code, profile_of
 from trace_analyzer.errors import TraceAnalyzerError
 from trace_analyzer.files import write_bytes
 from trace_analyzer.frames.intervals import union
@@ -75,7 +75,8 @@ def write_summary(trace: Trace, report: Report, path: Path) -> None:
 
 def summary_of(trace: Trace, report: Report) -> RankSummary:
     """Summarize a rank's trace and its report."""
-    tables, device = report.tables, _device(report)
+    tables, code = report.tables, device_code(report)
+    device = -1 if code is None else code
     header = trace.header
     steps = tables["steps"].filter(pl.col("device") == device).sort("start_ns")
     profile = profile_of(report)
@@ -86,9 +87,22 @@ def summary_of(trace: Trace, report: Report) -> RankSummary:
         collectives = with_exposed(collectives, hiding)
     else:
         marked = typed(steps.rename({"index": "step", "steady": "is_steady"}), STEPS)
-        hiding = _hiding(tables["activities"], device)
+        # Work of kernels, and copies within the device, hides communication, as in the partition.
+        is_work = (pl.col("device") == device) & ~pl.col("bound").is_in(["communication", "copy"])
+        span = pl.col("start_ns"), (pl.col("start_ns") + pl.col("duration_ns")).alias("end_ns")
+        hiding = union(tables["activities"].filter(is_work).select("device", *span), ["device"])
         collectives, groups = _collectives(trace, report, device, steps)
     reduced = _reduced(profile)
+    step_ns = profile.total_ns / profile.steps if profile.steps and profile.total_ns else None
+    if device < 0:
+        step_ns = marked.select((pl.col("end_ns") - pl.col("start_ns")).mean().cast(pl.Float64)).item()
+    parts = (
+        tables["owners"]
+        .filter(pl.col("device") == device)
+        .group_by("step", "part")
+        .agg((pl.col("end_ns") - pl.col("start_ns")).sum().alias("total_ns"))
+        .sort("step", "part", nulls_last=True)
+    )
     damage = next((note.message for note in report.notes if note.code in _CUT), None)
     return RankSummary(
         path=report.trace.path,
@@ -102,47 +116,16 @@ def summary_of(trace: Trace, report: Report) -> RankSummary:
         regime=report.verdict.regime,
         cause=report.verdict.cause,
         headline=report.verdict.headline,
-        step_ns=_step_ns(profile, marked if device < 0 else None),
+        step_ns=step_ns,
         steps_from="ProfilerStep" if device < 0 and marked.height else report.steps_from if steps.height else None,
         groups=groups,
         steps=marked,
-        parts=_parts(tables["owners"].filter(pl.col("device") == device)),
+        parts=typed(parts, PARTS),
         collectives=typed(collectives, COLLECTIVES),
         exposed=exposed_pieces(collectives, hiding),
         work=_work(reduced),
         profile=reduced,
     )
-
-
-def _step_ns(profile: Profile, marked: pl.DataFrame | None) -> float | None:
-    """Return the mean length of a step; of annotated steps where no device worked."""
-    if marked is not None:
-        mean = marked.select((pl.col("end_ns") - pl.col("start_ns")).mean()).item()
-        return None if mean is None else float(mean)
-    return profile.total_ns / profile.steps if profile.steps and profile.total_ns else None
-
-
-def _device(report: Report) -> int:
-    """Return the code of the judged device; -1 without one."""
-    labels = report.tables["devices"].filter(pl.col("label") == str(report.verdict.device))
-    return int(labels.get_column("device")[0]) if report.verdict.device is not None and labels.height else -1
-
-
-def _parts(owners: pl.DataFrame) -> pl.DataFrame:
-    lengths = owners.select("step", "part", (pl.col("end_ns") - pl.col("start_ns")).alias("total_ns"))
-    return typed(
-        lengths.group_by("step", "part").agg(pl.col("total_ns").sum()).sort("step", "part", nulls_last=True), PARTS
-    )
-
-
-def _hiding(activities: pl.DataFrame, device: int) -> pl.DataFrame:
-    """Return the intervals with device work that hides communication, as in the partition.
-
-    This is work of kernels, and of copies within the device.
-    """
-    work = activities.filter(pl.col("device") == device, ~pl.col("bound").is_in(["communication", "copy"]))
-    spans = work.select("device", "start_ns", (pl.col("start_ns") + pl.col("duration_ns")).alias("end_ns"))
-    return union(spans, ["device"])
 
 
 def _collectives(

@@ -1,6 +1,6 @@
 """Split collectives into waiting for the last rank and transfer, and attribute lateness to ranks."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import starmap
 
@@ -140,21 +140,21 @@ class Lateness:
             nothing = pl.lit(None, pl.Int64)
             return rows.with_columns(nothing.alias("own_late_ns"), nothing.alias("gain_ns"))
         slots, rank = self._slotted(split), split.get_column("rank").to_numpy()
-        place = _places(split) if self._total_then.shape[1] > 1 else np.zeros(0, dtype=np.int64)
-        late = pl.col("late_ns")
-        if self._total_then.shape[1] > 1:
-            elsewhere = self._elsewhere(_Grid(rank, place, slots, split.get_column("wait_ns").to_numpy()))
+        waits, late = split.get_column("wait_ns").to_numpy(), pl.col("late_ns")
+        place = np.zeros(0, dtype=np.int64)
+        if is_single := self._total_then.shape[1] == 1:
+            _add(self._total, self._total_then, rank, waits)
+        else:
+            place = split.select(pl.int_range(pl.len()).over("rank")).to_series().to_numpy()
+            elsewhere = _elsewhere(_Grid(rank, place, slots, waits), self._total, self._total_then)
             split = split.with_columns(pl.Series("elsewhere", elsewhere))
             usual = pl.col("elsewhere").quantile(0.5, "lower").over("match").cast(pl.Int64)
             late = late - (pl.col("elsewhere") - usual).clip(0)
+        own = split.select(pl.when(late > self._least_ns).then(late).otherwise(0)).to_series().to_numpy()
+        if is_single:
+            _add(self._charged, self._charged_then, rank, own)
         else:
-            self._add(self._total, self._total_then, rank, split.get_column("wait_ns").to_numpy())
-        counted = split.select(pl.when(late > self._least_ns).then(late).otherwise(0)).to_series()
-        own = counted.to_numpy()
-        if self._total_then.shape[1] > 1:
-            own = self._uncharged(_Grid(rank, place, slots, own))
-        else:
-            self._add(self._charged, self._charged_then, rank, own)
+            own = _uncharged(_Grid(rank, place, slots, own), self._charged, self._charged_then)
         gain = _gains(split.with_columns(pl.Series("own_late_ns", own)))
         at = rows.get_column("wait_ns").is_not_null()
         return rows.with_columns(_spread(own, at, "own_late_ns"), _spread(gain, at, "gain_ns"))
@@ -180,39 +180,26 @@ class Lateness:
         joined = split.select("rank", "of").join(self._slots, on=["rank", "of"], how="left", maintain_order="left")
         return joined.get_column("slot").to_numpy()
 
-    @staticmethod
-    def _add(total: Integers, then: Integers, rank: Integers, values: Integers) -> None:
-        """Add values for ranks, each of which is in a single group."""
-        total += np.bincount(rank, values, len(total)).astype(np.int64)
-        then[:, 0] = total
 
-    def _elsewhere(self, grid: "_Grid") -> Integers:
-        """Return each row's wait of its rank in other groups since the rank's last row of this group."""
-        values, slots, ranks = grid.values, grid.slots, grid.ranks
-        result = np.zeros_like(values)
-        for place in range(len(values)):
-            at = slots[place] >= 0
-            own, slot = ranks[at], slots[place][at]
-            result[place][at] = self._total[own] - self._total_then[own, slot]
-            self._total[own] += values[place][at]
-            self._total_then[own, slot] = self._total[own]
-        return grid.taken(result)
+def _add(total: Integers, then: Integers, rank: Integers, values: Integers) -> None:
+    """Add values for ranks, each of which is in a single group."""
+    total += np.bincount(rank, values, len(total)).astype(np.int64)
+    then[:, 0] = total
 
-    def _uncharged(self, grid: "_Grid") -> Integers:
-        """Return lateness less that attributed to the rank in other groups since its last row of this one; at least 0.
 
-        All ranks advance together, one collective at a time, as each attribution affects the next one.
-        """
-        values, slots, ranks = grid.values, grid.slots, grid.ranks
-        result = np.zeros_like(values)
-        for place in range(len(values)):
-            at = slots[place] >= 0
-            own, slot = ranks[at], slots[place][at]
-            charge = np.maximum(values[place][at] - (self._charged[own] - self._charged_then[own, slot]), 0)
-            result[place][at] = charge
-            self._charged[own] += charge
-            self._charged_then[own, slot] = self._charged[own]
-        return grid.taken(result)
+def _elsewhere(grid: "_Grid", total: Integers, then: Integers) -> Integers:
+    """Return each row's wait of its rank in other groups since the rank's last row of this group."""
+    return grid.advanced(total, then, lambda values, others: (others, values))
+
+
+def _uncharged(grid: "_Grid", charged: Integers, then: Integers) -> Integers:
+    """Return lateness less that attributed to the rank in other groups since its last row of this one; at least 0."""
+
+    def charge(values: Integers, others: Integers) -> tuple[Integers, Integers]:
+        own = np.maximum(values - others, 0)
+        return own, own
+
+    return grid.advanced(charged, then, charge)
 
 
 def _members(split: pl.DataFrame) -> pl.DataFrame:
@@ -222,11 +209,6 @@ def _members(split: pl.DataFrame) -> pl.DataFrame:
         return split.select("rank", "of").unique(maintain_order=True)
     ranks = np.flatnonzero(np.bincount(split.get_column("rank").to_numpy()))
     return pl.DataFrame({"rank": ranks.astype(np.int32)}).with_columns(pl.lit(groups[0], pl.UInt64).alias("of"))
-
-
-def _places(split: pl.DataFrame) -> Integers:
-    """Return the position of each row among those of its rank."""
-    return split.select(pl.int_range(pl.len()).over("rank")).to_series().to_numpy()
 
 
 def _gains(split: pl.DataFrame) -> Integers:
@@ -261,9 +243,22 @@ class _Grid:
         self.values, self.slots = np.zeros(shape, dtype=np.int64), np.full(shape, -1, dtype=np.int64)
         self.values[self._at], self.slots[self._at] = values, slot
 
-    def taken(self, values: Integers) -> Integers:
-        """Return the values of the rows."""
-        taken: Integers = values[self._at]
+    def advanced(
+        self, total: Integers, then: Integers, step: Callable[[Integers, Integers], tuple[Integers, Integers]]
+    ) -> Integers:
+        """Return a result for each row, and add to ``total`` of its rank; ``then`` is the total at the last row of a slot.
+
+        ``step`` gets values and what was added in other slots since then, and returns results and what to add. All
+        ranks advance together, one collective at a time, as each addition affects the next one.
+        """
+        results = np.zeros_like(self.values)
+        for place in range(len(results)):
+            at = self.slots[place] >= 0
+            own, slot = self.ranks[at], self.slots[place][at]
+            results[place][at], added = step(self.values[place][at], total[own] - then[own, slot])
+            total[own] += added
+            then[own, slot] = total[own]
+        taken: Integers = results[self._at]
         return taken
 
 
