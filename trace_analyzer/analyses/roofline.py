@@ -260,12 +260,14 @@ def roofs(activities: pl.DataFrame, device_models: Mapping[int, Device | None]) 
 
 def with_limits(activities: pl.DataFrame, devices: Mapping[int, Device | None]) -> pl.DataFrame:
     """Add peak_flop_per_s (of tensor cores or vector units, by ``matrix``) and byte_per_s of the device; null where unknown."""
+    known = [(code, device.bandwidth) for code, device in devices.items() if device]
+    bandwidths = pl.DataFrame(known, schema={"device": pl.Int64, "byte_per_s": pl.Float64}, orient="row")
     types = [name for name in PEAK_NAMES if not name.endswith("_matrix")]
     peaks = by_type(devices, types, "peak_flop_per_s", lambda device, dtype, matrix: device.peak_flops(dtype, matrix))
     return (
         activities.with_columns(on_matrix_units().alias("matrix"))
         .join(peaks, on=["device", "dtype", "matrix"], how="left", maintain_order="left")
-        .with_columns(of_device(devices, lambda device: device.bandwidth).alias("byte_per_s"))
+        .join(bandwidths, on="device", how="left", maintain_order="left")
     )
 
 
