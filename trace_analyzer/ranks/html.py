@@ -1,6 +1,7 @@
 """Write the report on a job as one offline HTML file: a map of ranks by steps, a step's collectives, and tables."""
 
 import os
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from urllib.parse import quote
 
@@ -12,11 +13,9 @@ from trace_analyzer.ranks import map_rows
 from trace_analyzer.ranks.files import SUFFIX, is_remote, stem
 from trace_analyzer.ranks.job import JobReport, Rank
 from trace_analyzer.ranks.text import doubt_lines, figure_lines, runs
-from trace_analyzer.render.charts import palette_css
-from trace_analyzer.render.html import GENERATOR, codec
-from trace_analyzer.render.html.page import environment, scoped
-from trace_analyzer.render.html.shell import asset
-from trace_analyzer.units import count, counted
+from trace_analyzer.render.html import codec
+from trace_analyzer.render.html.shell import Chapter, Notes, PlainTable, document_page, environment
+from trace_analyzer.units import count, counted, duration, percent
 from trace_analyzer.vocabulary import REGIMES
 
 _LISTED, _GROUPS, _CLOCKS = 200, 200, 200
@@ -34,24 +33,97 @@ def page(report: JobReport, folder: Path) -> str:
     ranks = [rank for rank in report.ranks if rank.rank is not None and rank.status in ("ok", "cut")]
     steps = map_rows.drawn_steps(report.by_step, len(ranks))
     rows = map_rows.drawn_collectives(report.rows, steps, report.by_step)
-    return environment().get_template("ranks.html.j2").render(
-        report=report,
-        generator=GENERATOR,
-        style=Markup("\n".join((palette_css(), asset("style.css")))),
-        theme=Markup(scoped("theme.js")),
-        script=Markup(scoped("common.js", "ranks.js")),
-        data=Markup(_data(report, ranks, steps, rows, folder)),  # base64, which contains no special characters of HTML
-        has_map=bool(ranks and steps),
-        steps=steps,
-        left_out=left_out(report.rows, rows),
-        problems=doubt_lines(report),
-        figures=figure_lines(report, _WIDTH)[:3],
-        regime_keys=[(key, REGIMES[key].label) for key in _regimes(report) if key in REGIMES],
-        listed=_listed(report),
-        groups=[(group, runs(group.ranks) or "not known") for group in report.groups[:_GROUPS]],
-        stages=[(stage, runs(stage.ranks)) for stage in report.pipeline.stages] if report.pipeline else [],
-        clocks=report.clocks[:_CLOCKS],
+    chapters = [
+        Chapter("problems", "Problems", _notes(doubt_lines(report), "warning") + _notes(report.notes, "info")),
+        Chapter("late", "Late ranks", _late(report)),
+    ]
+    data = {}
+    if ranks and steps:
+        data["job"] = _data(report, ranks, steps, rows, folder)
+        template = environment().get_template("ranks.html.j2").module
+        keys = [(key, REGIMES[key].label) for key in _regimes(report) if key in REGIMES]
+        chapters += [
+            Chapter("map", "Ranks by steps", [template.heat_map(keys)]),
+            Chapter("lanes-title", "Collectives of a step", [template.step_lanes(steps, left_out(report.rows, rows))]),
+        ]
+    chapters += [*_tables(report)]
+    matched = report.collectives.matched
+    return document_page(
+        f"{report.job.seen}{f' of {report.job.world_size}' if report.job.world_size else ''} ranks", report.job.sentence, chapters,
+        regime=report.job.regime if report.job.regime in REGIMES else "",
+        chips=(f"{count(matched)} of {count(matched + report.collectives.unmatched)} collectives matched",),
+        lines=figure_lines(report, _WIDTH)[:3], scripts=("ranks.js",), data=data,
     )  # fmt: skip
+
+
+def _notes(lines: Sequence[str], severity: str) -> list[Notes]:
+    return [Notes(lines, severity)] if lines else []
+
+
+def _button(rank: int | None) -> str:
+    """Return a rank as a button that leads to it on the map."""
+    return (
+        "–" if rank is None else Markup('<button type="button" class="link" data-rank="{0}">{0}</button>').format(rank)
+    )
+
+
+def _late(report: JobReport) -> list[PlainTable]:
+    rows = [
+        (_button(late.rank), late.host, late.kind, duration(late.late_ns), f"{late.late_steps} of {late.steps}", duration(late.gain_at_least_ns), late.why)
+        for late in report.stragglers
+    ]  # fmt: skip
+    headings = ("Rank", "Host", "Kind", "Late", "Steps", "A cure wins at least", "Why")
+    return [PlainTable(headings, "rllrrrl", rows)] if rows else []
+
+
+def _tables(report: JobReport) -> Iterator[Chapter]:
+    """Yield the tables of ranks, uneven operators, pipeline stages, process groups and clocks."""
+    listed, groups, clocks = _listed(report), report.groups[:_GROUPS], report.clocks[:_CLOCKS]
+    rows = [
+        (_button(rank.rank), rank.host or "–", duration(rank.step_ns), duration(rank.wait_ns), duration(rank.transfer_ns), duration(rank.late_ns),
+         percent(rank.led_ratio), rank.role or "–", rank.regime or "–", rank.status)
+        for rank in listed
+    ]  # fmt: skip
+    few = f"The latest {len(listed)} of {len(report.ranks)}." if len(listed) < len(report.ranks) else ""
+    headings = ("Rank", "Host", "Step", "Wait", "Transfer", "Late", "Last in", "Role", "Regime", "Status")
+    yield Chapter("ranks", "Ranks", [PlainTable(headings, "rlrrrrrlll", rows)], few)
+    uneven = [
+        (row.operator or "–", row.category, row.role, duration(row.mean_ns), duration(row.max_ns), str(row.max_rank), percent(row.ratio))
+        for row in report.imbalance
+    ]  # fmt: skip
+    headings = ("Operator", "Bucket", "Role", "Mean a step", "Longest", "Rank", "(max - mean) / max")
+    yield Chapter("uneven", "Uneven operators", [PlainTable(headings, "lllrrrr", uneven)] if uneven else [])
+    if (pipeline := report.pipeline) is not None:
+        stages = [
+            (str(stage.stage), runs(stage.ranks), stage.role or "–", duration(stage.step_ns), duration(stage.idle_ns), duration(stage.sends_ns), percent(stage.bubble_ratio))
+            for stage in pipeline.stages
+        ]  # fmt: skip
+        ideal = pipeline.ideal_ratio
+        lead = (
+            ""
+            if ideal is None
+            else f"{pipeline.microbatches} microbatches a step: even stages leave {percent(ideal)} without interleaving."
+        )
+        headings = ("Stage", "Ranks", "Role", "Step", "Idle", "Exposed sends", "Bubble")
+        yield Chapter("pipeline", "Pipeline", [PlainTable(headings, "rllrrrr", stages)], lead)
+    rows = [
+        (group.name, group.description or "–", count(group.size), runs(group.ranks) or "not known", count(group.collectives), duration(group.time_ns))
+        for group in groups
+    ]  # fmt: skip
+    few = f"The {len(groups)} longest of {len(report.groups)}." if len(groups) < len(report.groups) else ""
+    headings = ("Name", "Description", "Size", "Ranks", "Collectives", "Time on all ranks")
+    yield Chapter("groups", "Process groups", [PlainTable(headings, "llrlrr", rows)] if rows else [], few)
+    rows = [
+        (clock.host, duration(clock.offset_ns), "–" if clock.drift_ppm is None else f"{clock.drift_ppm:.2f} ppm", duration(clock.residual_ns))
+        for clock in clocks
+    ]  # fmt: skip
+    few = f"The first {len(clocks)} of {len(report.clocks)}." if len(clocks) < len(report.clocks) else ""
+    yield Chapter(
+        "clocks",
+        "Clocks",
+        [PlainTable(("Host", "Ahead of the first", "Drift", "Ends agree within"), "lrrr", rows)],
+        few,
+    )
 
 
 def _listed(report: JobReport) -> list[Rank]:

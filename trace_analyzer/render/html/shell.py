@@ -71,7 +71,7 @@ class FlameFigure:
 class PlainTable:
     """A table of texts; ``sides`` has ``l`` or ``r`` (figures) per column.
 
-    ``under`` has rows that unfold below the first cell of a row, by its place.
+    A text may be Markup. ``under`` has rows that unfold below the first cell of a row, by its place.
     """
 
     headings: Sequence[str]
@@ -108,12 +108,12 @@ class Chapter:
 
 
 def document_page(
-    title: str, headline: str, sections: Sequence[Chapter], *, chips: Sequence[str] = (), lines: Sequence[str] = (),
-    scripts: Sequence[str] = (), data: Mapping[str, str] | None = None,
+    title: str, headline: str, sections: Sequence[Chapter], *, regime: str = "", chips: Sequence[str] = (),
+    lines: Sequence[str] = (), scripts: Sequence[str] = (), data: Mapping[str, str] | None = None,
 ) -> str:  # fmt: skip
     """Return a result as one offline page.
 
-    ``title`` names what is shown, ``chips`` and ``lines`` are short and long remarks on the headline. A page of its own
+    ``title`` names what is shown, ``regime``, ``chips`` and ``lines`` are short and long remarks on the headline. A page of its own
     kind adds ``scripts`` (assets) and ``data`` (base64 by the id of its element).
     """
     shown = [section for section in sections if section.pieces]
@@ -134,7 +134,7 @@ def document_page(
         environment()
         .get_template("document.html.j2")
         .render(
-            **shell(title), headline=headline, chips=chips, lines=lines, sections=laid,
+            **shell(title), headline=headline, regime=regime, chips=chips, lines=lines, sections=laid,
             nav=[(section.key, section.title) for section in shown], drawn=drawn,
             plots=plots_json(drawn), bokeh_js=Markup(bokeh()) if drawn else "",
             data={key: Markup(text) for key, text in payloads.items()},  # base64 has no special characters of HTML
