@@ -1,5 +1,6 @@
 """Measure the consistency of a trace: figures per device that show how reliable it is."""
 
+import re
 from collections.abc import Mapping
 
 import polars as pl
@@ -33,33 +34,24 @@ def dependent_launch_devices(trace: Trace, device_models: Mapping[int, Device | 
     threads. Without either, the architecture in kernel names is used.
     """
     listed = {entry.index: entry for entry in trace.header.devices}
-    able = []
-    for code, label, name in trace.devices.select("device", "label", "name").iter_rows():
+
+    def is_able(code: int, label: int | str, name: str | None) -> bool:
         model, entry = device_models.get(code), listed.get(label)
-        if model is not None:
-            if model.vendor == "NVIDIA" and _version(model.compute_capability) >= _FIRST_CAPABILITY:
-                able.append(code)
-        elif entry is None or not entry.compute_capability:
+        if model is None and (entry is None or not entry.compute_capability):
             kernels = trace.device_events.filter(pl.col("device") == code, pl.col("kind") == "kernel")
-            usual = assumed_device(kernels.get_column("name").unique().cast(pl.String))
-            if (
-                usual is not None
-                and usual.vendor == "NVIDIA"
-                and _version(usual.compute_capability) >= _FIRST_CAPABILITY
-            ):
-                able.append(code)
-        elif entry.warp_size in (None, 0, 32):
-            other = pl.Series([name or entry.name or ""]).str.contains(_OTHER_VENDORS).item()
-            if not other and _version(entry.compute_capability) >= _FIRST_CAPABILITY:
-                able.append(code)
-    return tuple(able)
+            model = assumed_device(kernels.get_column("name").unique().cast(pl.String))
+        if model is not None:
+            capability, is_nvidia = model.compute_capability, model.vendor == "NVIDIA"
+        elif entry is not None and entry.warp_size in (None, 0, 32):
+            capability, is_nvidia = entry.compute_capability, not re.search(_OTHER_VENDORS, name or entry.name or "")
+        else:
+            return False
+        try:
+            return is_nvidia and float(capability or 0) >= _FIRST_CAPABILITY
+        except ValueError:
+            return False
 
-
-def _version(capability: str | None) -> float:
-    try:
-        return float(capability or 0)
-    except ValueError:
-        return 0.0
+    return tuple(row[0] for row in trace.devices.select("device", "label", "name").iter_rows() if is_able(*row))
 
 
 def with_stream_overlaps(rows: pl.DataFrame, able: tuple[int, ...]) -> pl.DataFrame:
@@ -292,8 +284,8 @@ def stream_figures(linked_events: pl.DataFrame, dependent_launch_devices: tuple[
     """
     by_graph = pl.col("launch_name").str.contains(_GRAPH).fill_null(False)
     in_graph = map_unique(linked_events.select("launch_name"), by_graph.alias("in_graph")).to_series()
-    end, time = END_NS, pl.col("duration_ns")
-    rows = linked_events.select(*_STREAM, "kind", "start_ns", end, "duration_ns", "launch_start_ns", in_graph)
+    time = pl.col("duration_ns")
+    rows = linked_events.select(*_STREAM, "kind", "start_ns", END_NS, "duration_ns", "launch_start_ns", in_graph)
     shares = rows.group_by("device").agg((time.filter("in_graph").sum() / time.sum()).alias("graph_share_ratio"))
     return shares.join(_overlaps(rows.filter(~in_graph), dependent_launch_devices), on="device", how="left")
 

@@ -69,19 +69,20 @@ def copy_table(activities: pl.DataFrame, matched_devices: MatchedDevices) -> pl.
     copies = activities.filter(pl.col("kind") == "memcpy")
     if copies.is_empty():
         return COPIES.empty()
-    end = END_NS
-    kernels = activities.select("kind", "device", "start_ns", end).filter(pl.col("kind") == "kernel")
+    kernels = activities.select("kind", "device", "start_ns", END_NS).filter(pl.col("kind") == "kernel")
     keys = ["device", "direction", "host_memory", "operator"]
     small = pl.col("bytes") < thresholds.SMALL_COPY_BYTES
     timed = pl.col("duration_ns").filter(pl.col("bytes").is_not_null()).sum()
-    host_memory = pl.col("name").str.extract(r"(?i)\b(pageable|pinned|managed)\b").str.to_lowercase()
-    labels = map_unique(
-        copies.select("name"),
-        copy_direction().fill_null("unknown").alias("direction"),
-        host_memory.alias("host_memory"),
+    host_memory = (
+        pl.col("name").str.extract(r"(?i)\b(pageable|pinned|managed)\b").str.to_lowercase().alias("host_memory")
     )
+    direction = copy_direction().fill_null("unknown").alias("direction")
+    to_peers = peer_links(matched_devices).with_columns(pl.lit(_PEER_DIRECTION).alias("direction"))
+    with_host = host_links(matched_devices).join(pl.DataFrame({"direction": _HOST_DIRECTIONS}), how="cross")
+    # Copies above the small size show the bandwidth that the link reaches.
+    rate = pl.when(pl.col("large_ns") > 0).then(pl.col("large_bytes") / pl.col("large_ns") * 1e9)
     frame = (
-        with_exposed(copies.hstack(labels), kernels)
+        with_exposed(copies.hstack(map_unique(copies.select("name"), direction, host_memory)), kernels)
         .group_by(keys, maintain_order=True)
         .agg(
             pl.len().alias("count"),
@@ -98,21 +99,15 @@ def copy_table(activities: pl.DataFrame, matched_devices: MatchedDevices) -> pl.
             *longest_place(),
         )
         .sort("time_ns", *keys, descending=[True, *[False] * len(keys)])
+        .join(
+            pl.concat([with_host, to_peers.select(with_host.columns)]),
+            on=["device", "direction"],
+            how="left",
+            maintain_order="left",
+        )
+        .with_columns(pl.when(pl.col("large_bytes") > 0).then(rate / pl.col("link_byte_per_s")).alias("link_ratio"))
     )
-    return COPIES.conform(_with_links(frame, matched_devices))
-
-
-def _with_links(copies: pl.DataFrame, matched: MatchedDevices) -> pl.DataFrame:
-    """Add the link of each row's copies, and the share of its peak bandwidth that copies above the small size reach."""
-    host = copies.filter(pl.col("direction").is_in(_HOST_DIRECTIONS)).select("device", "direction").unique()
-    peer = copies.filter(pl.col("direction") == _PEER_DIRECTION).select("device", "direction").unique()
-    links = pl.concat(
-        [host.join(host_links(matched), on="device"), peer.join(peer_links(matched), on="device")]
-    )  # fmt: skip
-    rate = pl.when(pl.col("large_ns") > 0).then(pl.col("large_bytes") / pl.col("large_ns") * 1e9)
-    return copies.join(links, on=["device", "direction"], how="left", maintain_order="left").with_columns(
-        pl.when(pl.col("large_bytes") > 0).then(rate / pl.col("link_byte_per_s")).alias("link_ratio")
-    )
+    return COPIES.conform(frame)
 
 
 def copy_sums(copies: pl.DataFrame) -> pl.DataFrame:
@@ -120,6 +115,10 @@ def copy_sums(copies: pl.DataFrame) -> pl.DataFrame:
     keys = ["direction", "host_memory"]
     sums = ("count", "time_ns", "exposed_ns", "call_ns", "small_count", "small_ns")
     timed = pl.col("time_ns").filter(pl.col("bytes").is_not_null()).sum()
+    # The mean share of the link's peak, weighted by the time of copies that are not small.
+    known = pl.col("link_ratio").is_not_null()
+    large_ns = (pl.col("time_ns") - pl.col("small_ns")).filter(known)
+    mean = (pl.col("link_ratio").filter(known) * large_ns).sum() / large_ns.sum()
     return (
         copies.group_by(keys, maintain_order=True)
         .agg(
@@ -127,19 +126,10 @@ def copy_sums(copies: pl.DataFrame) -> pl.DataFrame:
             pl.when(pl.col("bytes").count() > 0).then(pl.col("bytes").sum()).alias("bytes"),
             pl.when(timed > 0).then(pl.col("bytes").sum() / timed * 1e9).alias("byte_per_s"),
             pl.col("link").first(),
-            _mean_link_ratio(),
+            pl.when(large_ns.sum() > 0).then(mean).alias("link_ratio"),
         )
         .sort("time_ns", *keys, descending=[True, False, False])
     )
-
-
-def _mean_link_ratio() -> pl.Expr:
-    """Return the mean share of the link's peak over several rows, weighted by the time of copies that are not small."""
-    known = pl.col("link_ratio").is_not_null()
-    large_ns = (pl.col("time_ns") - pl.col("small_ns")).filter(known)
-    total = large_ns.sum()
-    mean = (pl.col("link_ratio").filter(known) * large_ns).sum() / total
-    return pl.when(total > 0).then(mean).alias("link_ratio")
 
 
 ANALYSES = (Analysis(COPIES, copy_table, placed=(COPIES_SECTION,)),)

@@ -183,13 +183,14 @@ def replays(
     nothing = pl.DataFrame(schema=REPLAYED)
     if graphs.is_empty():
         is_given = capture_executions is not None or graph_annotations is not None
-        return Replays(nothing, (_no_graphs(),) if is_given else ())
+        unused = Note(
+            "capture-unused", "warning", "no graph is replayed in this trace: the capture file says nothing of it"
+        )
+        return Replays(nothing, (unused,) if is_given else ())
     sources = [source for source in (executions, capture_executions) if source is not None]
     matched = _matched(graphs, sources)
-    if matched.is_empty():
-        taken = nothing
-    else:
-        taken = matched.select(pl.col(column).cast(dtype) for column, dtype in REPLAYED.items())
+    is_none = matched.is_empty()
+    taken = nothing if is_none else matched.select(pl.col(column).cast(dtype) for column, dtype in REPLAYED.items())
     notes = _notes(graphs, matched, capture_executions is not None)
     if graph_annotations is None:
         return Replays(taken, notes)
@@ -233,9 +234,23 @@ def _annotation_note(graphs: pl.DataFrame, named: pl.DataFrame) -> Note:
 
 def _matched(graphs: pl.DataFrame, sources: list[Executions]) -> pl.DataFrame:
     """Return the matched kernels with `REPLAYED`, launch_id, duration_ns and the columns in which all runs agree."""
-    executed = pl.concat([_tracked(source.kernels, number) for number, source in enumerate(sources)])
-    captured = pl.concat([_numbered(source.captured, number) for number, source in enumerate(sources)])
-    graphs = _ordered(graphs)
+    # A track is one device in one recording.
+    launched_ns = pl.col("launch_start_ns").fill_null(pl.col("start_ns"))
+    executed, captured = (
+        pl.concat(
+            [
+                rows.with_columns(pl.lit(n).alias("source"), (pl.col(of).cast(pl.Int64) * 2 + n).alias(name))
+                for n, rows in enumerate(parts)
+            ]
+        )
+        for parts, of, name in (
+            ([source.kernels for source in sources], "device", "track"),
+            ([source.captured for source in sources], "capture", "capture"),
+        )
+    )
+    executed = executed.with_columns(launched_ns)
+    graphs = graphs.sort("launch_id", "start_ns", maintain_order=True)
+    graphs = graphs.with_columns(pl.int_range(pl.len()).over("launch_id").alias("place"))
     coded, executed = _coded(graphs, executed, captured)
     captured = captured.hstack(executed[len(executed) - len(captured) :].select(*_CODES))
     executed = executed.head(len(executed) - len(captured))
@@ -267,25 +282,6 @@ def _matched(graphs: pl.DataFrame, sources: list[Executions]) -> pl.DataFrame:
 _HAS_GRIDS = pl.col("grid").is_not_null().any().over("launch_id")
 """Whether grids of a graph launch were recorded; without them, equal keys mean only equal names."""
 _CODES = ("call", "operator_code", "module_code")
-
-
-def _tracked(kernels: pl.DataFrame, number: int) -> pl.DataFrame:
-    """Add source and track, which identifies kernels of one device in one recording."""
-    track = (pl.col("device").cast(pl.Int64) * 2 + number).alias("track")
-    return kernels.with_columns(
-        pl.lit(number).alias("source"), track, pl.col("launch_start_ns").fill_null(pl.col("start_ns"))
-    )
-
-
-def _numbered(captured: pl.DataFrame, number: int) -> pl.DataFrame:
-    capture = pl.col("capture").cast(pl.Int64) * 2 + number
-    return captured.with_columns(pl.lit(number).alias("source"), capture.alias("capture"))
-
-
-def _ordered(graphs: pl.DataFrame) -> pl.DataFrame:
-    """Return kernels of graph launches in order of start, with their index."""
-    ordered = graphs.sort("launch_id", "start_ns", maintain_order=True)
-    return ordered.with_columns(pl.int_range(pl.len()).over("launch_id").alias("place"))
 
 
 def _by_node(graphs: pl.DataFrame) -> pl.DataFrame:
@@ -491,7 +487,3 @@ def _unmatched(graphs: pl.DataFrame, matched: pl.DataFrame, has_capture: bool) -
             launches,
         ),
     )
-
-
-def _no_graphs() -> Note:
-    return Note("capture-unused", "warning", "no graph is replayed in this trace: the capture file says nothing of it")
