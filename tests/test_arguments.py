@@ -5,13 +5,14 @@ import os
 import threading
 from pathlib import Path
 
+import click
 import pytest
 from click.testing import CliRunner
 from kineto import A100, launched, trace_bytes
 
 import trace_analyzer
 from trace_analyzer.cli import main
-from trace_analyzer.cli.options import Results
+from trace_analyzer.cli.options import Results, result_options
 from trace_analyzer.errors import InputError, UsageError
 from trace_analyzer.pipeline import analyze
 from trace_analyzer.replay.whatif import changes_of
@@ -187,9 +188,14 @@ def test_bytes_of_a_name_that_are_not_utf_8_stay_out_of_json(folder: Path) -> No
 def test_an_output_named_like_a_page_is_the_page(option: str) -> None:
     """Check it as of `analyze TRACE`; other forms than text stay as asked for, whatever their file is called."""
 
+    @click.command
+    @result_options("text", page=(option, "A page."))
+    def verb(results: Results) -> Results:
+        return results
+
     def taken(output: str | None, form: str = "text", page: str | None = None) -> tuple[str | None, ...]:
-        given = {option.removeprefix("--"): page, "form": form, "output": output, "force": False, "redact": False}
-        results = Results.taken(given, option)
+        words = [*(["-o", output] if output else []), *([option, page] if page else []), "--format", form]
+        results = verb.main(words, standalone_mode=False)
         return results.page, results.output, results.option
 
     assert taken("x.html") == ("x.html", None, "--output")

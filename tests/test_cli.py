@@ -54,13 +54,14 @@ def run(folder: Path, asked: list[dict[str, Any]], monkeypatch: pytest.MonkeyPat
         return {"source": source, **options}
 
     def report_of(loaded: dict[str, Any], options: pipeline.Options, _: Any, capture: Any = None) -> Report:
-        asked.append(loaded | vars(options) | ({} if capture is None else {"capture": capture["source"]}))
+        asked.append(loaded | vars(options))
         if isinstance(made["report"], BaseException):
             raise made["report"]
         return made["report"]
 
     monkeypatch.setattr(ingest, "load", load)
     monkeypatch.setattr(pipeline, "report_of", report_of)
+    monkeypatch.setattr(pipeline, "captured", lambda options, _: options.capture)
     monkeypatch.setattr(Report, "to_html", lambda self, path, **_: files.write_text(path, OWN.decode()))
 
     def invoke(*args: str, report: Report | BaseException | None = None) -> Result:
@@ -168,6 +169,7 @@ class TestOptions:
             "gpu": None,
             "peak_gbps": None,
             "calibration": None,
+            "capture": None,
             "peak_tflops": {},
             "measured_step_ms": None,
             "max_bytes": 16 << 30,

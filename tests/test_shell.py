@@ -13,8 +13,8 @@ import pytest
 from click.shell_completion import BashComplete
 from click.testing import CliRunner
 
-from trace_analyzer.cli import VERBS, hyperlinks, main
-from trace_analyzer.cli.completion import SHELLS, VARIABLE
+from trace_analyzer.cli import VERBS, main, outputs
+from trace_analyzer.cli.tools import SHELLS, VARIABLE
 
 ROOT = Path(__file__).parents[1]
 MAN = ROOT / "docs" / "analyze.1"
@@ -145,13 +145,13 @@ def test_places_of_files_that_exist_are_links(source: Path) -> None:
     link = f"\x1b]8;;file://host{source.as_uri().removeprefix('file://')}#12\x1b\\"
     for place in ("train.py:12", f"{source}:12"):
         text = f"in {place}, gone.py:12"
-        assert hyperlinks.linked(text, hyperlinks.file_address) == f"in {link}{place}\x1b]8;;\x1b\\, gone.py:12"
-    assert hyperlinks.linked("train.py (12): f", hyperlinks.file_address) == "train.py (12): f"
+        assert outputs.linked(text, outputs.file_address) == f"in {link}{place}\x1b]8;;\x1b\\, gone.py:12"
+    assert outputs.linked("train.py (12): f", outputs.file_address) == "train.py (12): f"
 
 
 def test_vs_code_has_addresses_of_its_own(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM_PROGRAM", "vscode")
-    assert f"\x1b]8;;vscode://file{source.as_uri().removeprefix('file://')}:7\x1b\\" in hyperlinks.linked("train.py:7")
+    assert f"\x1b]8;;vscode://file{source.as_uri().removeprefix('file://')}:7\x1b\\" in outputs.linked("train.py:7")
 
 
 @pytest.mark.parametrize("name", ["a\x1b]8;;x.py", "a\x07b.py", "é€;#%?.py", "x\x9c.py", "..py", "a" * 300 + ".py"])
@@ -160,7 +160,7 @@ def test_hostile_names_stay_text(name: str, source: Path) -> None:
         (source.parent / name).write_text("", encoding="utf-8")
     except OSError:
         assert len(name) > 255
-    text = hyperlinks.linked(f"{name}:3", hyperlinks.file_address)
+    text = outputs.linked(f"{name}:3", outputs.file_address)
     assert re.sub(r"\x1b\]8;;[!-~]*\x1b\\", "", text) == f"{name}:3"
     for address in re.findall(r"\x1b\]8;;(file:[^\x1b]*)\x1b", text):
         assert re.fullmatch(r"file://host/[A-Za-z0-9%/._~-]+#3", address)
@@ -184,4 +184,4 @@ def test_links_are_for_terminals(
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr("sys.stdout.isatty", lambda: is_terminal, raising=False)
-    assert hyperlinks.wants_links() is wanted
+    assert outputs.wants_links() is wanted

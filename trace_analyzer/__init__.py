@@ -18,14 +18,13 @@ In a notebook a report, its plots and its tables show themselves; ``%load_ext tr
 profiles a cell. Importing the package loads none of torch, polars, bokeh or holoviews; they are loaded when needed.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import trace_analyzer.forks  # noqa: F401 (it watches for forks from here on)
+from trace_analyzer.options import Choices, Options
+from trace_analyzer.signatures import takes_options_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
     from trace_analyzer.capture.handler import trace_handler
     from trace_analyzer.capture.profiled import whatif
     from trace_analyzer.capture.session import profile
@@ -84,50 +83,25 @@ _HOMES = {
 }
 
 
-def analyze(
-    source: Any,
-    *,
-    device: int | str | None = None,
-    step: int | str = "steady",
-    gpu: str | None = None,
-    peak_tflops: "Mapping[str, float] | None" = None,
-    peak_gbps: float | None = None,
-    measured_step_ms: float | None = None,
-    calibration: "str | Path | None" = None,
-    capture: Any = None,
-    max_bytes: int = 16 << 30,
-    progress: "Progress | None" = None,
-) -> "Report":
+@takes_options_of(Options)
+def analyze(source: Any, *, progress: "Progress | None" = None, **options: Unpack[Choices]) -> "Report":
     """Analyse a trace, or a finished ``torch.profiler.profile``.
 
     Parameters
     ----------
     source: a path, ``"-"`` for standard input, bytes, a binary file, or a finished profile.
-    device: the device to judge, by the file's id; the one with most busy time by default.
-    step: ``"steady"``, ``"all"`` (the whole trace) or a step's index: what the verdict is about.
-    gpu: name of a device of the catalogue, instead of the one in the file.
-    peak_tflops: dtype -> dense peak in TFLOP/s, instead of the catalogue's; key ``""`` is for all.
-    peak_gbps: memory bandwidth in GB/s, instead of the catalogue's.
-    measured_step_ms: time of a step without the profiler, ms.
-    calibration: file of ``analyze calibrate``, or ``"none"``; by default the user's own for such a device.
-    capture: a second trace of the program, eager or of the capture of its graphs: what graphs replay takes operators, modules and shapes from it.
-    max_bytes: limit on the decompressed size of the source.
     progress: called with (stage, fraction or None).
+    options: the device, the step, peaks, a calibration ...: those of `trace_analyzer.options.Options`.
 
     Raises ``InputError`` for input that is no readable trace, ``UsageError`` for a device, step or GPU that does not exist.
     """
-    options: dict[str, Any] = {
-        "device": device, "step": step, "gpu": gpu, "peak_tflops": peak_tflops, "peak_gbps": peak_gbps,
-        "measured_step_ms": measured_step_ms, "calibration": calibration, "capture": capture, "max_bytes": max_bytes,
-        "progress": progress,
-    }  # fmt: skip
     if hasattr(source, "export_chrome_trace"):
         from trace_analyzer.capture.profiled import analyze_profile
 
-        return analyze_profile(source, **options)
+        return analyze_profile(source, progress=progress, **options)
     from trace_analyzer.pipeline import analyze
 
-    return analyze(source, **options)
+    return analyze(source, progress=progress, **options)
 
 
 def __getattr__(name: str) -> Any:

@@ -1,29 +1,102 @@
-"""Define the options of an analysis."""
+"""Declare the options of an analysis, once for the library and the command."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, TypedDict
 
 from trace_analyzer.errors import UsageError
 
-_LONGEST_STEP_MS = 1e9  # Eleven days.
+LEAST, MOST = 1e-9, 1e9
+"""Limits of rates and times, so that no result overflows."""
+DEFAULT_MAX_BYTES = 16 << 30
+"""Limit on the decompressed size: far above any usable trace, far below the output of a gzip bomb."""
 
 
-@dataclass(frozen=True)
+def _option(default: Any, metavar: str, text: str, **click: Any) -> Any:
+    """Return a field with what the command says of it; ``range`` limits numbers."""
+    return field(default=default, metadata={"metavar": metavar, "help": text, **click})
+
+
+class Choices(TypedDict, total=False):
+    """Declare the types of `Options` for callers that pass them as keywords."""
+
+    device: int | str | None
+    step: int | str
+    gpu: str | None
+    peak_tflops: Mapping[str, float] | None
+    peak_gbps: float | None
+    measured_step_ms: float | None
+    calibration: str | Path | None
+    capture: Any
+    max_bytes: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class Options:
-    """Hold the caller's options; `trace_analyzer.pipeline.analyze` documents them."""
+    """Hold the options of an analysis. Each is a keyword of `trace_analyzer.analyze` and an option of the command.
 
-    device: int | str | None = None
-    step: int | str = "steady"
-    gpu: str | None = None
-    peak_tflops: Mapping[str, float] | None = None
-    peak_gbps: float | None = None
-    measured_step_ms: float | None = None
-    calibration: str | Path | None = None
+    - ``device``: by the file's id; the one with most busy time by default.
+    - ``step``: ``"steady"``, ``"all"`` (the whole trace) or a step's index: what the verdict is about.
+    - ``gpu``: name of a device of the catalogue, instead of the one in the file.
+    - ``peak_tflops``: dtype -> dense peak in TFLOP/s, instead of the catalogue's; key ``""`` is for all.
+    - ``peak_gbps``: memory bandwidth in GB/s, instead of the catalogue's.
+    - ``measured_step_ms``: time of a step without the profiler, ms, for the exact cost of recording; by default the
+      trace's own, if `trace_analyzer.profile` recorded it.
+    - ``calibration``: file of ``analyze calibrate``, or ``"none"``; by default the user's own for such a device.
+    - ``capture``: a second trace of the same program, in which the kernels that graphs replay were launched one by one,
+      or in which these graphs were captured: replayed kernels take operators, modules and shapes from there. Or JSON of
+      ``torch.cuda.graph_annotations.get_kernel_annotations()``, which names their modules.
+    - ``max_bytes``: limit on the decompressed size of a trace.
+    """
+
+    device: int | str | None = _option(None, "N", "Judge this device instead of the one with most busy time.")
+    step: int | str = _option(
+        "steady", "N|all|steady", "Judge one step, the whole trace, or the steady steps.", show_default=True
+    )
+    gpu: str | None = _option(None, "NAME", "Use the peaks of this device in the catalogue.")
+    peak_tflops: Mapping[str, float] | None = _option(
+        None, "[DTYPE=]X", "Dense peak in TFLOP/s, for one dtype (bf16=989) or for all. Repeatable.", multiple=True
+    )
+    peak_gbps: float | None = _option(None, "X", "Memory bandwidth in GB/s.", range=(LEAST, MOST))
+    measured_step_ms: float | None = _option(
+        None,
+        "X",
+        "Time of a step without the profiler, for the exact cost of recording instead of an estimate.",
+        range=(LEAST, MOST),
+    )
+    calibration: str | Path | None = _option(
+        None,
+        "FILE|none",
+        "Use these measurements of the device (analyze calibrate); by default the user's own, if they are of this device.",
+    )
+    capture: Any = _option(
+        None,
+        "FILE",
+        "Take operators, modules and shapes of replayed kernels from a second trace of the same program, eager or of the"
+        " capture of its graphs. Or take modules from annotations of graphs in JSON.",
+    )
+    max_bytes: int = _option(
+        DEFAULT_MAX_BYTES,
+        "N",
+        "Refuse a trace of more than N bytes when decompressed (16 GiB by default).",
+        range=(1, None),
+    )
 
     def __post_init__(self) -> None:
-        """Refuse an invalid step time. Raises ``UsageError``."""
-        if self.measured_step_ms is not None and not 0 < self.measured_step_ms <= _LONGEST_STEP_MS:
-            raise UsageError(
-                f"measured_step_ms={self.measured_step_ms!r}: must be over 0, at most {_LONGEST_STEP_MS:g}"
-            )
+        """Take numbers in text for numbers. Raises ``UsageError`` for an impossible step or time of a step."""
+        object.__setattr__(self, "device", number_in(self.device))
+        object.__setattr__(self, "step", number_in(self.step))
+        if isinstance(self.step, str) and self.step not in ("all", "steady"):
+            raise UsageError(f"step {self.step!r} is neither a step's number nor 'all' nor 'steady'")
+        if self.measured_step_ms is not None and not 0 < self.measured_step_ms <= MOST:
+            raise UsageError(f"measured_step_ms={self.measured_step_ms!r}: must be over 0, at most {MOST:g}")
+
+
+def number_in(value: Any) -> Any:
+    """Return the integer that a text is, as the command gets it; any other value unchanged."""
+    if isinstance(value, str):
+        with suppress(ValueError):
+            return int(value)
+    return value

@@ -4,7 +4,7 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
+from typing import Unpack
 
 import polars as pl
 
@@ -15,10 +15,10 @@ from trace_analyzer.analyses.steps import HostSteps
 from trace_analyzer.analysis import Analysis, Declaration, Value
 from trace_analyzer.compiled import why_slow
 from trace_analyzer.graph import LazyTables, TableGraph
-from trace_analyzer.ingest import DEFAULT_MAX_BYTES, Progress, Source, Trace, load
+from trace_analyzer.ingest import Progress, Source, Trace, load
 from trace_analyzer.ingest.trace import GraphAnnotations, read_capture
 from trace_analyzer.notes import Note
-from trace_analyzer.options import Options
+from trace_analyzer.options import Choices, Options
 from trace_analyzer.registry import ADDED_ANALYSES, ANALYSES, TRACE_TABLES
 from trace_analyzer.report import (
     SCHEMA_VERSION,
@@ -34,6 +34,7 @@ from trace_analyzer.report import (
     Verdict,
 )
 from trace_analyzer.schema import Table
+from trace_analyzer.signatures import takes_options_of
 from trace_analyzer.tuning import PREFETCHING_THREADS, SMALL_EVENTS, within_query
 from trace_analyzer.version import tool_version
 
@@ -41,50 +42,29 @@ STAGES = {"linking launches": "linked_events", "explaining idle time": "gaps", "
 """Stages of the analyses in order, each with the value that ends it; judging follows."""
 
 
-def analyze(
-    source: Source,
-    *,
-    device: int | str | None = None,
-    step: int | str = "steady",
-    gpu: str | None = None,
-    peak_tflops: Mapping[str, float] | None = None,
-    peak_gbps: float | None = None,
-    measured_step_ms: float | None = None,
-    calibration: str | Path | None = None,
-    capture: Source | None = None,
-    max_bytes: int = DEFAULT_MAX_BYTES,
-    progress: Progress | None = None,
-) -> Report:
-    """Analyse one trace of PyTorch Profiler.
+@takes_options_of(Options)
+def analyze(source: Source, *, progress: Progress | None = None, **options: Unpack[Choices]) -> Report:
+    """Analyse one trace of PyTorch Profiler: a path, ``"-"`` for standard input, bytes or a binary file.
 
-    Parameters
-    ----------
-    source: a path, ``"-"`` for standard input, bytes or a binary file; gzip or zstd or plain.
-    device: the device to judge, by the file's id; the one with most busy time by default.
-    step: ``"steady"``, ``"all"`` (the whole trace) or a step's index: the window of the verdict.
-    gpu: name of a device of the catalogue, instead of the one in the file's header.
-    peak_tflops: dtype -> dense peak in TFLOP/s, instead of the catalogue's; key ``""`` is for all.
-    peak_gbps: memory bandwidth in GB/s, instead of the catalogue's.
-    measured_step_ms: time of a step without the profiler, ms: tells exactly what recording cost; by default
-        what the trace itself says, if `trace_analyzer.profile` recorded it.
-    calibration: file of ``analyze calibrate`` for the trace's device; by default one in the user's folder
-        that was measured on such a device; ``"none"`` for none.
-    capture: a second trace of the same program, in which the kernels that graphs of ``source`` replay were launched one by one,
-        or in which these graphs were captured: replayed kernels take operators, modules and shapes from there. Or JSON of
-        ``torch.cuda.graph_annotations.get_kernel_annotations()``, which names their modules.
-    max_bytes: limit on the decompressed size of the source.
-    progress: called with (stage, fraction or None).
+    ``options`` are those of `trace_analyzer.options.Options`. ``progress`` is called with (stage, fraction or None).
 
-    Warns with ``RuntimeWarning`` where this copy of the package is not compiled, and so is slow. Raises ``InputError`` when the source is no readable trace and ``UsageError`` for a device, step or
-    GPU that does not exist, or a measured step time where the trace has no steps.
+    Warns with ``RuntimeWarning`` where this copy of the package is not compiled, and so is slow. Raises ``InputError``
+    when the source is no readable trace and ``UsageError`` for a device, step or GPU that does not exist, or a measured
+    step time where the trace has no steps.
     """
     if (reason := why_slow()) is not None:
         warnings.warn(reason, RuntimeWarning, stacklevel=3)
-    options = Options(device, step, gpu, peak_tflops, peak_gbps, measured_step_ms, calibration)
-    trace = load(source, max_bytes=max_bytes, progress=progress)
-    read = partial(load, max_bytes=max_bytes, progress=progress)
-    captured = None if capture is None else read_capture(capture, read, max_bytes=max_bytes)
-    return report_of(trace, options, progress, capture=captured)
+    chosen = Options(**options)
+    trace = load(source, max_bytes=chosen.max_bytes, progress=progress)
+    return report_of(trace, chosen, progress, capture=captured(chosen, progress))
+
+
+def captured(options: Options, progress: Progress | None = None) -> Trace | GraphAnnotations | None:
+    """Read the second trace, or the annotations of graphs, that the options name; None without."""
+    if options.capture is None:
+        return None
+    read = partial(load, max_bytes=options.max_bytes, progress=progress)
+    return read_capture(options.capture, read, max_bytes=options.max_bytes)
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from typing import Any
 
 from trace_analyzer.capture.facts import FinishedProfile, export, settings
 from trace_analyzer.errors import UsageError
+from trace_analyzer.options import number_in
 from trace_analyzer.pipeline import analyze
 from trace_analyzer.replay import whatif as replayed
 from trace_analyzer.report import Report
@@ -39,6 +40,6 @@ def whatif(source: Any, *, device: int | str | None = None, **changes: Any) -> r
     if not isinstance(source, Report):
         read = analyze_profile if hasattr(source, "export_chrome_trace") else analyze
         source = read(source, device=device)
-    elif device is not None and device != source.verdict.device:
+    elif device is not None and number_in(device) != source.verdict.device:
         raise UsageError("a report is of one device; analyse the trace again for another")
     return replayed.whatif(source, asked)

@@ -27,16 +27,16 @@ VERBS = {
     "explain": "trace_analyzer.cli.explain:explain",
     "whatif": "trace_analyzer.cli.whatif:whatif",
     "record": "trace_analyzer.cli.record:record",
-    "calibrate": "trace_analyzer.cli.calibrate:calibrate",
+    "calibrate": "trace_analyzer.cli.record:calibrate",
     "compare": "trace_analyzer.cli.compare:compare",
-    "scaling": "trace_analyzer.cli.scaling:scaling",
+    "scaling": "trace_analyzer.cli.compare:scaling",
     "ranks": "trace_analyzer.cli.ranks:ranks",
     "export": "trace_analyzer.cli.export:export",
     "baseline": "trace_analyzer.cli.compare:baseline",
-    "doctor": "trace_analyzer.cli.doctor:doctor",
-    "completion": "trace_analyzer.cli.completion:completion",
-    "skill": "trace_analyzer.cli.agents:skill",
-    "mcp": "trace_analyzer.cli.agents:mcp",
+    "doctor": "trace_analyzer.cli.tools:doctor",
+    "completion": "trace_analyzer.cli.tools:completion",
+    "skill": "trace_analyzer.cli.tools:skill",
+    "mcp": "trace_analyzer.cli.tools:mcp",
 }
 """Verb -> its place (``module:attribute``), imported on use."""
 
@@ -67,14 +67,14 @@ class Verbs(click.Group):
         module, attribute = VERBS[cmd_name].split(":")
         command: click.Command = getattr(import_module(module), attribute)
         if ctx.resilient_parsing:  # completing words
-            from trace_analyzer.cli.completion import with_paths
+            from trace_analyzer.cli.tools import with_paths
 
             return with_paths(command)
         return command
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> "list[CompletionItem]":
         """Return completions of the first word: verbs, files, and the options of the default verb."""
-        from trace_analyzer.cli.completion import files_and
+        from trace_analyzer.cli.tools import files_and
 
         items = super().shell_complete(ctx, incomplete)
         if incomplete.startswith("-"):
@@ -185,7 +185,7 @@ def _line(error: BaseException) -> str:
         case OSError():
             return ": ".join(str(part) for part in (error.filename, error.strerror or error) if part)
         case _:
-            from trace_analyzer.cli.limits import library_settings
+            from trace_analyzer.cli.process import library_settings
 
             if settings := library_settings():
                 return (
@@ -245,10 +245,10 @@ def main() -> None:
 
 def run() -> None:
     """Run the command as a process of its own."""
-    from trace_analyzer.cli import limits, signals
+    from trace_analyzer.cli import process
 
-    signals.end_cleanly()
-    limits.supervise(sys.argv[1:])
+    process.end_cleanly()
+    process.supervise(sys.argv[1:])
     try:
         main()
     except SystemExit as end:

@@ -1,8 +1,8 @@
-"""Implement `analyze compare BEFORE AFTER` and `analyze baseline save|check`: compare recordings, and gate on it."""
+"""Implement verbs that compare recordings, and gate on it: `compare`, `scaling`, and `baseline save|check`."""
 
 import re
 from collections.abc import Iterable, Sequence
-from functools import lru_cache
+from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,20 +10,18 @@ import click
 
 from trace_analyzer import tuning
 from trace_analyzer.cli import FAILED, outputs
-from trace_analyzer.cli.options import READING, Results, json_schema_option, output_options, page_options, with_options
+from trace_analyzer.cli.options import Function, Results, analysis_options, read_report, result_options, verb
 from trace_analyzer.cli.progress import Progress
 from trace_analyzer.errors import UsageError
 from trace_analyzer.files import write_text
+from trace_analyzer.options import MOST, Options
 
 if TYPE_CHECKING:
     from trace_analyzer.compare.gates import Gate
     from trace_analyzer.compare.profiles import Profile
-    from trace_analyzer.ingest import Trace
-    from trace_analyzer.report import Report
 
 GATE_BROKE = 1
 
-MOST = 1e9
 _RATIO = re.compile(r"^(?:(?P<line>.+)=)?(?P<number>[0-9]+(?:\.[0-9]+)?)(?P<percent>\s*%)?$")
 
 
@@ -40,47 +38,86 @@ def bound(text: str) -> tuple[str | None, float]:
     return match["line"], value / 100 if match["percent"] else value
 
 
-_GATES = (
-    click.option(
-        "--fail-if-slower",
-        type=bound,
-        multiple=True,
-        metavar="[LINE=]R",
-        help="Exit with 1 if the step, or LINE (a kind, cause, bucket, operator or module), grows by over R (5% or 0.05) of BEFORE's step. Repeatable.",
-    ),
-    click.option(
-        "--fail-if-more-idle",
-        type=bound,
-        metavar="R",
-        help="Exit with 1 if idle time per step grows by over R of BEFORE's step.",
-    ),
+_SLOWER = click.option(
+    "--fail-if-slower",
+    type=bound,
+    multiple=True,
+    metavar="[LINE=]R",
+    help="Exit with 1 if the step, or LINE (a kind, cause, bucket, operator or module), grows by over R (5% or 0.05) of BEFORE's step. Repeatable.",
 )
-_COMMON = (
-    *output_options("the comparison for scripts (docs/compare.md)", comment="a comment for a pull request"),
-    *page_options("--html", "Write waterfalls, both timelines and a differential flame graph to FILE."),
-    *_GATES,
+_IDLE = click.option(
+    "--fail-if-more-idle",
+    type=bound,
+    metavar="R",
+    help="Exit with 1 if idle time per step grows by over R of BEFORE's step.",
 )
 
 
-@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+def _gates(function: Function) -> Function:
+    """Add the options of gates, and pass them as ``gates``."""
+
+    @wraps(function)
+    def call(*args: Any, fail_if_slower: Any, fail_if_more_idle: Any, **values: Any) -> Any:
+        return function(*args, gates=_gates_of(fail_if_slower, fail_if_more_idle), **values)
+
+    return _SLOWER(_IDLE(call))
+
+
+_results = result_options(
+    "the summary, the comparison for scripts (docs/compare.md), or a comment for a pull request",
+    schema=("trace_analyzer.compare.comparison", "Comparison"),
+    page=("--html", "Write waterfalls, both timelines and a differential flame graph to FILE."),
+)
+_reading = analysis_options("device", "gpu", "capture")
+
+
+@verb()
 @click.argument("before")
 @click.argument("after")
-@json_schema_option("trace_analyzer.compare.comparison", "Comparison")
-@with_options((*_COMMON, *READING))
-def compare(before: str, after: str, **options: Any) -> int:
+@_results
+@_gates
+@_reading
+def compare(before: str, after: str, results: Results, gates: tuple["Gate", ...], chosen: Options) -> int:
     """Show what changed from BEFORE to AFTER, and whether it is more than chance.
 
     Each is a trace, a folder or pattern ('runs/*.json.gz') of recordings, a report saved with --format json, or a
     baseline. Several recordings per side show whether the program differs; the steps of one recording per side only
     show whether the recordings differ.
     """
-    tuning.limit_threads(before, after)
-    results, gates = Results.taken(options, "--html"), _gates_taken(options)
     results.check(before)
-    check_standard_input((before, after))
-    with Progress() as progress:
-        sides = [read_side(side, options, progress) for side in (before, after)]
-    return _finish(sides[0], sides[1], results, gates)
+    return _finish(read_sides((before, after), chosen), results, gates)
+
+
+@verb()
+@click.argument("traces", nargs=-1, required=True, metavar="TRACE TRACE...")
+@result_options(
+    "the summary, or the result for scripts",
+    ("text", "json"),
+    schema=("trace_analyzer.compare.scaling", "Scaling"),
+    page=("--plot", "Draw step, busy and idle time over the batch size as one HTML file."),
+)
+@_reading
+def scaling(traces: tuple[str, ...], results: Results, chosen: Options) -> int:
+    """Find the overhead of a program from recordings at several batch sizes.
+
+    The batch size is recognised from the shapes of inputs (record_shapes=True). Time that stays constant while the work
+    grows is overhead.
+    """
+    if len(traces) < 2:
+        raise UsageError("scaling needs two traces or more, of one program at several batches")
+    results.check(traces[0])
+    sides = read_sides(traces, chosen)
+    from trace_analyzer.compare.scaling import scale_profiles
+
+    result, shown = results.redacted(scale_profiles(sides), (*traces, *_paths_of(sides)))
+    results.deliver(result)
+    if result.status == "refused":
+        outputs.complain(shown(f"not scaled: {result.reason}"))
+        return FAILED
+    if results.page:
+        result.to_html(results.page)
+        outputs.complain(f"plot: {shown(results.page)}")
+    return 0
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]}, no_args_is_help=False)
@@ -88,84 +125,50 @@ def baseline() -> None:
     """Save recordings as a small file in the repository, and compare later ones with it."""
 
 
-@baseline.command("save", context_settings={"help_option_names": ["-h", "--help"]})
+@verb(baseline, name="save")
 @click.argument("source", metavar="TRACE")
 @click.argument("file", metavar="FILE")
-@with_options(READING)
-def save(source: str, file: str, **reading: Any) -> int:
+@_reading
+def save(source: str, file: str, chosen: Options) -> int:
     """Save TRACE (or a folder or pattern of recordings) as a JSON baseline in FILE."""
-    tuning.limit_threads(source)
-    from trace_analyzer.compare.sides import baseline_json
-
     outputs.check_writable(Path(file), source, "FILE")
-    with Progress() as progress:
-        profile = read_side(source, reading, progress)
+    (profile,) = read_sides((source,), chosen)
     if profile.facts.withheld or not profile.total_ns:
         raise UsageError(f"{source}: no baseline can be made of it: {profile.facts.withheld or 'no device worked'}")
+    from trace_analyzer.compare.sides import baseline_json
+
     write_text(Path(file), baseline_json(profile))
     outputs.complain(f"baseline: {file}")
     return 0
 
 
-@baseline.command("check", context_settings={"help_option_names": ["-h", "--help"]})
+@verb(baseline, name="check")
 @click.argument("source", metavar="TRACE")
 @click.argument("file", metavar="FILE")
-@with_options((*_COMMON, *READING))
-def check(source: str, file: str, **options: Any) -> int:
+@_results
+@_gates
+@_reading
+def check(source: str, file: str, results: Results, gates: tuple["Gate", ...], chosen: Options) -> int:
     """Compare TRACE with the baseline in FILE, and exit with 1 if a gate breaks.
 
     Without a gate, that is the case if the step is over 5 % slower.
     """
-    tuning.limit_threads(source)
-    results = Results.taken(options, "--html")
     results.check(source)
-    gates = _gates_taken(options) or _gates(((None, 0.05),), None)
-    check_standard_input((file, source))
-    with Progress() as progress:
-        sides = [read_side(side, options, progress) for side in (file, source)]
-    return _finish(sides[0], sides[1], results, gates)
+    return _finish(read_sides((file, source), chosen), results, gates or _gates_of(((None, 0.05),), None))
 
 
-def check_standard_input(sources: Sequence[str]) -> None:
-    """Refuse to read standard input twice, as it is exhausted after the first time. Raises ``UsageError``."""
+def read_sides(sources: Sequence[str], chosen: Options) -> list["Profile"]:
+    """Read the profile of each side. Raises ``UsageError`` for standard input twice, as it is exhausted after once."""
     if sum(source == "-" for source in sources) > 1:
         raise UsageError("- is standard input, which can be read once; name files")
-
-
-def read_side(source: str, reading: dict[str, Any], progress: Progress) -> "Profile":
-    """Read the profile of one side."""
+    tuning.limit_threads(*sources)
     from trace_analyzer.compare.sides import profile_side
 
-    return profile_side(source, lambda path: read_report(path, reading, progress))
+    with Progress() as progress:
+        return [profile_side(source, lambda path: read_report(path, chosen, progress)) for source in sources]
 
 
-def read_report(path: str | Path, reading: dict[str, Any], progress: Progress) -> "Report":
-    """Read the report on one trace."""
-    from trace_analyzer.ingest import load
-    from trace_analyzer.pipeline import Options, report_of
-
-    captured = None if reading["capture"] is None else _captured(reading["capture"])
-    return report_of(
-        load(path, progress=progress), Options(device=reading["device"], gpu=reading["gpu"]), progress, capture=captured
-    )
-
-
-@lru_cache(maxsize=1)
-def _captured(path: str) -> "Trace":
-    """Read the trace of ``--capture`` once for all sides and recordings."""
-    if path == "-":
-        raise UsageError("--capture names a file: standard input is for a trace")
-    from trace_analyzer.ingest import load
-
-    return load(path)
-
-
-def _gates_taken(options: dict[str, Any]) -> tuple["Gate", ...]:
-    """Take the gates from a verb's options."""
-    return _gates(options.pop("fail_if_slower"), options.pop("fail_if_more_idle"))
-
-
-def _gates(slower: Sequence[tuple[str | None, float]], idle: tuple[str | None, float] | None) -> tuple["Gate", ...]:
+def _gates_of(slower: Sequence[tuple[str | None, float]], idle: tuple[str | None, float] | None) -> tuple["Gate", ...]:
     from trace_analyzer.compare.gates import Gate
 
     gates = [
@@ -176,19 +179,19 @@ def _gates(slower: Sequence[tuple[str | None, float]], idle: tuple[str | None, f
     return tuple(gates)
 
 
-def paths_of(profiles: Iterable["Profile"]) -> list[str]:
+def _paths_of(profiles: Iterable["Profile"]) -> list[str]:
     """Return the paths of profiles and of their recordings."""
     return [path for side in profiles for path in (side.path, *(recording.path for recording in side.recordings))]
 
 
-def _finish(before: "Profile", after: "Profile", results: Results, gates: tuple["Gate", ...]) -> int:
+def _finish(sides: Sequence["Profile"], results: Results, gates: tuple["Gate", ...]) -> int:
     """Compare, write the outputs, and check the gates; return the exit code."""
     from trace_analyzer.compare import gates as bounds
     from trace_analyzer.compare.decomposition import compare_profiles
 
-    compared = compare_profiles(before, after)
-    result, shown = outputs.redacted(compared, paths_of((before, after)), results.is_redacted)
-    outputs.deliver_result(result, results.form, results.output)
+    compared = compare_profiles(*sides)
+    result, shown = results.redacted(compared, _paths_of(sides))
+    results.deliver(result)
     if result.status == "refused":
         outputs.complain(shown(f"not compared: {result.reason}"))
         return FAILED

@@ -1,19 +1,19 @@
 """Implement `analyze export TRACE --perfetto OUT`: the trace with the analysis' results as tracks."""
 
 from pathlib import Path
-from typing import Any
 
 import click
 
 from trace_analyzer import tuning
 from trace_analyzer.cli import outputs
-from trace_analyzer.cli.compare import read_report, read_side
-from trace_analyzer.cli.options import READING, check_new, with_options
+from trace_analyzer.cli.compare import read_sides
+from trace_analyzer.cli.options import analysis_options, check_new, read_report, verb
 from trace_analyzer.cli.progress import Progress
 from trace_analyzer.errors import UsageError
+from trace_analyzer.options import Options
 
 
-@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@verb()
 @click.argument("trace")
 @click.option(
     "--perfetto",
@@ -27,8 +27,8 @@ from trace_analyzer.errors import UsageError
     help="Compare with this trace (or folder, report, baseline), and add the differences as a track.",
 )
 @click.option("--force", is_flag=True, help="Overwrite OUT.")
-@with_options(READING)
-def export(trace: str, perfetto: str, before: str | None, force: bool, **reading: Any) -> int:
+@analysis_options("device", "gpu", "capture")
+def export(trace: str, perfetto: str, before: str | None, force: bool, chosen: Options) -> int:
     """Write TRACE with tracks of idle causes, queue depth and the regime of each step.
 
     The original events are unchanged.
@@ -41,13 +41,13 @@ def export(trace: str, perfetto: str, before: str | None, force: bool, **reading
     from trace_analyzer.render.exports import write_perfetto
 
     with Progress() as progress:
-        report = read_report(trace, reading, progress)
+        report = read_report(trace, chosen, progress)
         differences = None
         if before is not None:
             from trace_analyzer.compare.decomposition import compare_profiles, differing_intervals
             from trace_analyzer.compare.profiles import profile_of
 
-            result = compare_profiles(read_side(before, reading, progress), profile_of(report))
+            result = compare_profiles(read_sides((before,), chosen)[0], profile_of(report))
             if result.status == "refused":
                 raise UsageError(f"--before {before}: not compared: {result.reason}")
             differences = differing_intervals(report, result)

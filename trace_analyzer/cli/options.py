@@ -1,17 +1,26 @@
-"""Declare options that several verbs share, and check their values before any work is done."""
+"""Declare what verbs share: options of the analysis, and of outputs, which are checked before any work is done."""
 
 import os
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import Field, dataclass, fields
+from functools import lru_cache, wraps
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from trace_analyzer.cli import outputs
 from trace_analyzer.errors import UsageError
+from trace_analyzer.options import LEAST, MOST, Options
+from trace_analyzer.packages import missing_for_pages
 
-Command = TypeVar("Command", bound=Callable[..., Any])
+if TYPE_CHECKING:
+    from trace_analyzer.cli.progress import Progress
+    from trace_analyzer.report import Report
+
+T = TypeVar("T")
+Function = Callable[..., Any]
+Decorator = Callable[[Function], Function]
 
 DEBUG = click.option("--debug", is_flag=True, expose_value=False, help="Show the traceback of an error.")
 
@@ -37,23 +46,98 @@ PLUGIN = click.option(
     metavar="DIR|none",
     help="Add the kernel rules, devices, causes, analyses and advice in DIR (docs/plugins.md). Repeatable.",
 )
-"""Option of every verb that analyses."""
-
-READING = (
-    click.option("--device", metavar="N", help="Compare this device instead of the one with most busy time."),
-    click.option("--gpu", metavar="NAME", help="Use the peaks of this device in the catalogue."),
-    click.option(
-        "--capture",
-        metavar="FILE",
-        help="Take operators, modules and shapes of replayed kernels from this trace of the same program, eager or of the capture of its graphs.",
-    ),
-    PLUGIN,
-    DEBUG,
+REDACT = click.option(
+    "--redact", is_flag=True, help="Keep only data known to be harmless in all output, as report --redact does."
 )
-"""Options of verbs that read several traces."""
 
 
-def json_schema_option(module: str, result: str) -> Callable[[Command], Command]:
+def verb(
+    group: Any = click, *, name: str | None = None, plugin: bool = True, **settings: Any
+) -> Callable[[Function], click.Command]:
+    """Return a decorator that makes a function a verb, with the options that all verbs have."""
+
+    def decorate(function: Function) -> click.Command:
+        declared = getattr(function, "__click_params__", [])
+        own = list(declared)
+        declared.clear()  # click collects options from the last to the first, and these are the last
+        function = PLUGIN(DEBUG(function)) if plugin else DEBUG(function)
+        function.__click_params__ += own  # type: ignore[attr-defined]
+        command: click.Command = group.command(
+            name, context_settings={"help_option_names": ["-h", "--help"], **settings}
+        )(function)
+        return command
+
+    return decorate
+
+
+class Number(click.FloatRange):
+    """Take a number within limits; ``nan`` is none, though no comparison refuses it."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the number."""
+        number = super().convert(value, param, ctx)
+        if number != number:
+            self.fail(f"{value!r} is no number", param, ctx)
+        return number
+
+
+POSITIVE = Number(LEAST, MOST)
+"""A number over 0, within limits, so that no result overflows."""
+
+
+def peak(text: str) -> tuple[str, float]:
+    """Parse ``X`` or ``DTYPE=X``: a dtype ("" for all) and its peak."""
+    dtype, _, number = text.rpartition("=")
+    return dtype.strip(), POSITIVE.convert(number, None, None)
+
+
+def analysis_options(*names: str) -> Decorator:
+    """Return a decorator that adds options of `Options`, all by default, and passes them as ``chosen``."""
+    declared = [item for item in fields(Options) if not names or item.name in names]
+
+    def decorate(function: Function) -> Function:
+        @wraps(function)
+        def call(*args: Any, **values: Any) -> Any:
+            taken = {item.name: values.pop(item.name) for item in declared}
+            if "peak_tflops" in taken:
+                taken["peak_tflops"] = dict(taken["peak_tflops"])
+            if taken.get("capture") == "-":
+                raise UsageError("--capture names a file: standard input is for a trace")
+            return function(*args, chosen=Options(**taken), **values)
+
+        return _with(call, map(_option_of, declared))
+
+    return decorate
+
+
+def _with(function: Function, options: Iterable[Decorator]) -> Function:
+    for option in reversed([*options]):
+        function = option(function)
+    return function
+
+
+def _option_of(item: Field[Any]) -> Decorator:
+    declared = dict(item.metadata)
+    limits = declared.pop("range", None)
+    kind: Any = peak if declared.get("multiple") else str
+    if limits:
+        kind = (click.IntRange if isinstance(item.default, int) else Number)(*limits)
+    return click.option(f"--{item.name.replace('_', '-')}", type=kind, default=item.default, **declared)
+
+
+def format_option(what: str, forms: Sequence[str] = ("text", "json", "markdown")) -> Decorator:
+    """Return ``--format`` for a verb that prints one of ``forms``, the first by default; ``what`` describes them."""
+    return click.option(
+        "--format",
+        "form",
+        type=click.Choice(forms),
+        default=forms[0],
+        show_default=True,
+        help=f"What to print: {what}.",
+    )
+
+
+def _schema_option(module: str, result: str) -> Decorator:
     """Return ``--json-schema`` for a verb whose JSON is that of a class ``result`` in ``module``."""
 
     def show(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
@@ -75,46 +159,39 @@ def json_schema_option(module: str, result: str) -> Callable[[Command], Command]
     )
 
 
-def format_option(what: str, forms: Sequence[str] = ("text", "json", "markdown")) -> Callable[[Command], Command]:
-    """Return ``--format`` for a verb that prints one of ``forms``, the first by default; ``what`` describes them."""
-    return click.option(
-        "--format",
-        "form",
-        type=click.Choice(forms),
-        default=forms[0],
-        show_default=True,
-        help=f"What to print: {what}.",
-    )
+def result_options(
+    what: str,
+    forms: Sequence[str] = ("text", "json", "markdown"),
+    *,
+    schema: tuple[str, str] | None = None,
+    page: tuple[str, str] | None = None,
+) -> Decorator:
+    """Return a decorator that adds options for the result, and passes them as ``results``.
 
+    ``what`` describes ``forms``, ``schema`` is the class of the JSON, ``page`` the option of a page and its help.
+    """
+    text = "Write the output to FILE instead of printing it"
+    options = [
+        format_option(what, forms),
+        *([_schema_option(*schema)] if schema else []),
+        click.option("-o", "--output", metavar="FILE", help=f"{text}; to FILE.html, the page." if page else f"{text}."),
+    ]
+    if page:
+        options += [
+            click.option(page[0], "page", metavar="FILE", help=page[1]),
+            click.option("--force", is_flag=True, help=f"Overwrite the FILE of {page[0]} or of -o FILE.html."),
+        ]
 
-OUTPUT = click.option("-o", "--output", metavar="FILE", help="Write the output to FILE instead of printing it.")
-PAGE_OUTPUT = click.option(
-    "-o", "--output", metavar="FILE", help="Write the output to FILE instead of printing it; to FILE.html, the page."
-)
-"""``--output`` for a verb with a page."""
+    def decorate(function: Function) -> Function:
+        @wraps(function)
+        def call(*args: Any, form: str, output: str | None, redact: bool, **values: Any) -> Any:
+            html, force = values.pop("page", None), values.pop("force", False)
+            option = page[0] if page and html else "--output"
+            if page:
+                html, output = outputs.page_asked_for(html, output, form, page[0])
+            return function(*args, results=Results(form, output, html, force, redact, option), **values)
 
-
-def output_options(result: str, *, comment: str = "a comment for CI") -> tuple[Callable[[Command], Command], ...]:
-    """Return ``--format`` and ``--output`` for a verb; ``result`` names its JSON, with its documentation."""
-    return format_option(f"the summary, {result}, or {comment}"), PAGE_OUTPUT
-
-
-def page_options(option: str, what: str) -> tuple[Callable[[Command], Command], ...]:
-    """Return the option for the file of an HTML page, ``--force`` and ``--redact``."""
-    return (
-        click.option(option, metavar="FILE", help=what),
-        click.option("--force", is_flag=True, help=f"Overwrite the FILE of {option} or of -o FILE.html."),
-        outputs.redact_option,
-    )
-
-
-def with_options(options: Sequence[Callable[[Command], Command]]) -> Callable[[Command], Command]:
-    """Return a decorator that adds the options, in this order."""
-
-    def decorate(command: Command) -> Command:
-        for option in reversed(options):
-            command = option(command)
-        return command
+        return _with(call, [*options, REDACT])
 
     return decorate
 
@@ -133,21 +210,34 @@ class Results:
     is_redacted: bool
     option: str
 
-    @classmethod
-    def taken(cls, options: dict[str, Any], option: str) -> "Results":
-        """Take these options out of a verb's options."""
-        page = options.pop(option.removeprefix("--"))
-        form, output, force, redact = (options.pop(name) for name in ("form", "output", "force", "redact"))
-        own = page
-        page, output = outputs.page_asked_for(page, output, form, option)
-        return cls(form, output, page, force, redact, option if own else "--output")
-
     def check(self, trace: str) -> None:
         """Refuse outputs that must not be written, before any work is done. Raises ``UsageError``."""
         if not outputs.is_standard_output(self.output):
             outputs.check_writable(Path(str(self.output)), trace, "--output")
         if self.page:
+            if lacking := missing_for_pages():
+                raise UsageError(lacking)
             check_new(Path(self.page), trace, self.option, self.force)
+
+    def redacted(self, result: T, paths: Iterable[str]) -> tuple[T, Callable[[str], str]]:
+        """Return a result for sharing, if requested, and a function that redacts messages about it.
+
+        ``paths`` are the user's paths, and those of the traces behind them.
+        """
+        if not self.is_redacted:
+            return result, str
+        from trace_analyzer.render.redact import Redaction
+        from trace_analyzer.units import printable
+
+        redaction = Redaction(*(path for path in map(printable, paths) if path != "-"))
+        return redaction.result(result), redaction.text
+
+    def deliver(self, result: Any, *, links: bool = False) -> None:
+        """Write a result in the format to the output; ``links`` makes places in files links in a terminal."""
+        if self.form == "text":
+            outputs.deliver(result.summary(outputs.width_of(self.output)), self.output, links=links)
+        else:
+            outputs.deliver(result.to_json() if self.form == "json" else result.to_markdown(), self.output)
 
 
 def check_new(path: Path, trace: str, option: str, force: bool) -> None:
@@ -155,3 +245,20 @@ def check_new(path: Path, trace: str, option: str, force: bool) -> None:
     outputs.check_writable(path, trace, option)
     if path.exists() and not force:
         raise UsageError(f"{option} {path}: exists; --force overwrites it")
+
+
+def read_report(path: str | Path, chosen: Options, progress: "Progress") -> "Report":
+    """Read the report on one trace."""
+    from trace_analyzer import ingest, pipeline
+
+    captured = None if chosen.capture is None else _captured(chosen.capture, chosen.max_bytes)
+    loaded = ingest.load(path, max_bytes=chosen.max_bytes, progress=progress)
+    return pipeline.report_of(loaded, chosen, progress, capture=captured)
+
+
+@lru_cache(maxsize=1)
+def _captured(path: str, max_bytes: int) -> Any:
+    """Read the trace of ``--capture`` once for all sides and recordings."""
+    from trace_analyzer.pipeline import captured
+
+    return captured(Options(capture=path, max_bytes=max_bytes))

@@ -4,24 +4,25 @@ import errno
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO, TypeVar
-
-import click
+from typing import TextIO
+from urllib.parse import quote
 
 from trace_analyzer.errors import UsageError
 from trace_analyzer.files import is_special, write_text
-from trace_analyzer.units import printable, visible
-
-if TYPE_CHECKING:
-    from trace_analyzer.compare.comparison import Comparison
-    from trace_analyzer.ranks.job import JobReport
-
-F = TypeVar("F", bound=Callable[..., Any])
-T = TypeVar("T")
+from trace_analyzer.units import visible
 
 _TRACE_SUFFIX = re.compile(r"(\.json)?(\.gz|\.zst)?$", re.IGNORECASE)
+
+# https://gist.github.com/egmontkob/eb114294efbcd5adb1944c9f3cb5feda describes the sequence (OSC 8).
+_PLACE = re.compile(
+    r"(?<![^\s(\[\"'=])(?P<path>(?:[A-Za-z]:)?[^\s:()\[\]\"'<>\x00-\x1f\x7f-\x9f]+\.\w{1,4}):(?P<line>[0-9]{1,7})\b"
+)
+_START, _END = "\x1b]8;;", "\x1b\\"
+_WITHOUT = ("dumb", "linux")
+"""Values of TERM for terminals without links."""
 
 # For terminals and pipes whose encoding lacks block characters.
 _ASCII = str.maketrans({"█": "#", "…": "~", "–": "-", "·": "|", **dict.fromkeys("▏▎▍▌▋▊▉", "#")})
@@ -95,25 +96,6 @@ def _check_name(path: Path, option: str) -> None:
             raise UsageError(f"{option} {path}: {error.strerror}") from error
 
 
-def redact_option(command: F) -> F:
-    """Add the option ``--redact``, which `redacted` implements."""
-    text = "Keep only data known to be harmless in all output, as report --redact does."
-    return click.option("--redact", is_flag=True, help=text)(command)
-
-
-def redacted(result: T, paths: Iterable[str], is_wanted: bool) -> tuple[T, Callable[[str], str]]:
-    """Return a result for sharing, if requested, and a function that redacts messages about it.
-
-    ``paths`` are the user's paths, and those of the traces behind them.
-    """
-    if not is_wanted:
-        return result, str
-    from trace_analyzer.render.redact import Redaction
-
-    redaction = Redaction(*(path for path in map(printable, paths) if path != "-"))
-    return redaction.result(result), redaction.text
-
-
 def same_file(one: Path, other: Path) -> bool:
     """Return whether both paths lead to one file, which may not exist yet."""
     try:
@@ -137,20 +119,12 @@ def is_standard_output(output: str | None) -> bool:
     return output in (None, "-")
 
 
-def deliver(text: str, output: str | None) -> None:
-    """Write the text to the file that ``--output`` names, or to standard output."""
+def deliver(text: str, output: str | None, *, links: bool = False) -> None:
+    """Write the text to the file that ``--output`` names, or to standard output, where places in files may be links."""
     if is_standard_output(output):
-        say(text)
+        say(linked(text) if links and wants_links() else text)
     else:
         write_text(Path(str(output)), text)
-
-
-def deliver_result(result: "Comparison | JobReport", form: str, output: str | None) -> None:
-    """Write a result as JSON, Markdown or text to the place that ``--output`` names."""
-    if form == "text":
-        deliver(result.summary(width_of(output)), output)
-    else:
-        deliver(result.to_json() if form == "json" else result.to_markdown(), output)
 
 
 def page_asked_for(page: str | None, output: str | None, form: str, option: str) -> tuple[str | None, str | None]:
@@ -202,3 +176,44 @@ def text_width() -> int:
     import shutil
 
     return max(40, min(160, shutil.get_terminal_size((100, 24)).columns))
+
+
+def wants_links() -> bool:
+    """Return whether standard output is a terminal that probably supports links, and NO_COLOR is unset."""
+    return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM", "") not in _WITHOUT
+
+
+def linked(text: str, address: Callable[[Path, int], str] | None = None) -> str:
+    """Return the text with a link on each ``path:line`` of an existing file, relative to the current folder.
+
+    The link is the file's percent-encoded address, so that no name can end it. The line is its fragment, as kitty and
+    iTerm2 expect; within VS Code it is a VS Code address.
+    """
+    of_place = address or (vscode_address if os.environ.get("TERM_PROGRAM") == "vscode" else file_address)
+
+    @cache
+    def link(path: str, line: int) -> str | None:
+        try:
+            file = Path(path)
+            return of_place(file.resolve(), line) if file.is_file() else None
+        except (OSError, ValueError):
+            return None
+
+    def of_match(match: re.Match[str]) -> str:
+        target = link(match["path"], int(match["line"]))
+        return match[0] if target is None else f"{_START}{target}{_END}{match[0]}{_START}{_END}"
+
+    return _PLACE.sub(of_match, text)
+
+
+def file_address(path: Path, line: int) -> str:
+    """Return the address of a line in a file on this host."""
+    import socket
+
+    address = path.as_uri().removeprefix("file://")
+    return f"file://{quote(socket.gethostname())}{address}#{line}"
+
+
+def vscode_address(path: Path, line: int) -> str:
+    """Return the address for opening a line of a file in VS Code."""
+    return f"vscode://file{path.as_uri().removeprefix('file://')}:{line}"

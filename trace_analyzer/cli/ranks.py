@@ -2,16 +2,14 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from trace_analyzer.cli import outputs
-from trace_analyzer.cli.options import DEBUG, PAGE_OUTPUT, PLUGIN, check_new, format_option, json_schema_option
+from trace_analyzer.cli.options import Results, result_options, verb
 from trace_analyzer.cli.progress import Progress
 from trace_analyzer.errors import UsageError
-from trace_analyzer.packages import missing_for_pages
 
 if TYPE_CHECKING:
     from trace_analyzer.ranks.engine import Executor
@@ -19,57 +17,34 @@ if TYPE_CHECKING:
 _PATIENCE_S = 20
 
 
-@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@verb()
 @click.argument("sources", nargs=-1, required=True, metavar="DIR|GLOB|URL...")
-@format_option("the summary, the report for scripts (docs/ranks.md), or a comment for a pull request")
-@PAGE_OUTPUT
-@click.option(
-    "--html",
-    metavar="FILE",
-    help="Write a map of ranks by steps, the collectives of each step and all tables to FILE.",
+@result_options(
+    "the summary, the report for scripts (docs/ranks.md), or a comment for a pull request",
+    schema=("trace_analyzer.ranks.job", "JobReport"),
+    page=("--html", "Write a map of ranks by steps, the collectives of each step and all tables to FILE."),
 )
-@click.option("--force", is_flag=True, help="Overwrite the FILE of --html or of -o FILE.html.")
-@outputs.redact_option
 @click.option(
     "--workers", type=click.IntRange(1), metavar="N", help="Read N ranks at a time (by default, one per processor)."
 )
 @click.option("--dask", metavar="SCHEDULER", help="Read ranks on the workers of this Dask scheduler (tcp://host:8786).")
-@json_schema_option("trace_analyzer.ranks.job", "JobReport")
-@PLUGIN
-@DEBUG
-def ranks(
-    sources: tuple[str, ...],
-    form: str,
-    output: str | None,
-    html: str | None,
-    force: bool,
-    redact: bool,
-    workers: int | None,
-    dask: str | None,
-) -> int:
+def ranks(sources: tuple[str, ...], results: Results, workers: int | None, dask: str | None) -> int:
     """Find which rank of a job is late, how often, why, and what a fix can save.
 
     Each file is the trace of one rank, or its summary (*.rank.gz). Ranks that are missing, truncated, duplicate,
     unreadable or of another job are listed, and the others are analysed without them.
     """
-    option = "--html" if html else "--output"
-    html, output = outputs.page_asked_for(html, output, form, "--html")
-    if not outputs.is_standard_output(output):
-        outputs.check_writable(Path(str(output)), sources[0], "--output")
-    if html:
-        if lacking := missing_for_pages():
-            raise UsageError(lacking)
-        check_new(Path(html), sources[0], option, force)
+    results.check(sources[0])
     from trace_analyzer.ranks.api import analyze_ranks
 
     with Progress() as progress, _client(dask) as client:
-        report = analyze_ranks(sources, executor=client, workers=workers, progress=progress, redact=redact)
-    outputs.deliver_result(report, form, output)
+        report = analyze_ranks(sources, executor=client, workers=workers, progress=progress, redact=results.is_redacted)
+    results.deliver(report)
     if not report.job.seen:
         raise UsageError("no trace of a rank could be used: see the problems above")
-    if html:
-        report.to_html(html)
-        outputs.complain(f"report: {html}")
+    if results.page:
+        report.to_html(results.page)
+        outputs.complain(f"report: {results.page}")
     return 0
 
 

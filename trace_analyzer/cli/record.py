@@ -1,19 +1,23 @@
-"""Implement `analyze record -- COMMAND`: run a script under the profiler, unchanged, and judge it."""
+"""Implement `analyze record -- COMMAND` (run a script under the profiler, and judge it) and `analyze calibrate`."""
 
 import contextlib
 import os
 import signal
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from trace_analyzer.capture import BUDGET_S
 from trace_analyzer.capture.session import LEVELS, SKIP
 from trace_analyzer.cli import outputs
-from trace_analyzer.cli.analyze import positive
-from trace_analyzer.cli.limits import check_environment
-from trace_analyzer.cli.options import DEBUG, PLUGIN
+from trace_analyzer.cli.options import POSITIVE, Number, check_new, verb
+from trace_analyzer.cli.process import check_environment
+from trace_analyzer.cli.progress import Progress
 from trace_analyzer.errors import TraceAnalyzerError, UsageError
+from trace_analyzer.files import write_text
+from trace_analyzer.options import MOST
 
 if TYPE_CHECKING:
     from trace_analyzer.capture.record import RecordedCommand
@@ -22,17 +26,7 @@ if TYPE_CHECKING:
 MOST_STEPS = 1_000_000_000
 
 
-def delay(text: str) -> float:
-    """Parse seconds, including 0."""
-    return 0.0 if text.strip() in ("0", "0.0") else positive(text)
-
-
-@click.command(
-    context_settings={
-        "help_option_names": ["-h", "--help"],
-        "allow_interspersed_args": False,  # options after the command belong to the command
-    }
-)
+@verb(allow_interspersed_args=False)  # options after the command belong to the command
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 @click.option(
     "--steps",
@@ -50,13 +44,13 @@ def delay(text: str) -> float:
 )
 @click.option(
     "--seconds",
-    type=positive,
+    type=POSITIVE,
     metavar="X",
     help="Record all threads for X seconds instead: for scripts without an optimizer.",
 )
 @click.option(
     "--after",
-    type=delay,
+    type=Number(0, MOST),
     metavar="X",
     help="With --seconds: start X seconds after the import of torch.",
 )
@@ -75,8 +69,6 @@ def delay(text: str) -> float:
     help="Write the trace and the report to FOLDER (the current one by default).",
 )
 @click.option("--no-report", is_flag=True, help="Write no HTML report.")
-@PLUGIN
-@DEBUG
 def record(
     command: tuple[str, ...],
     steps: int | None,
@@ -137,7 +129,6 @@ def _write_summaries(recording: "RecordedCommand", name: str, no_report: bool) -
         why = recording.reasons[0] if recording.reasons else "no optimizer took a step; try --seconds"
         outputs.complain(f"{name} was not recorded: {why}")
         return
-    from trace_analyzer.cli.progress import Progress
     from trace_analyzer.pipeline import analyze
 
     first = recording.traces[0]
@@ -152,3 +143,68 @@ def _write_summaries(recording: "RecordedCommand", name: str, no_report: bool) -
         path = first.with_name(outputs.default_report_path(first.name).name)
         result.to_html(path)
         outputs.complain(f"report: {path}")
+
+
+@verb(plugin=False)
+@click.option(
+    "--device", type=click.Choice(["cuda", "xpu", "cpu"]), help="Measure this kind of device (a GPU if there is one)."
+)
+@click.option("--quick", is_flag=True, help="Measure fewer sizes, for a shorter time.")
+@click.option(
+    "--sweep/--no-sweep",
+    default=None,
+    help="Measure the repeat sweep, which compiles kernels (the default without --quick), or not.",
+)
+@click.option(
+    "--budget",
+    type=POSITIVE,
+    metavar="S",
+    default=BUDGET_S,
+    help="Omit measurements that would take longer than S seconds in total (60 by default).",
+)
+@click.option(
+    "-o",
+    "--output",
+    metavar="FILE",
+    help="Write the calibration to FILE instead of the user's folder, where reports find it.",
+)
+@click.option("--plot", metavar="FILE", help="Draw the calibration as one HTML file.")
+@click.option("--force", is_flag=True, help="Overwrite the FILE of --plot.")
+def calibrate(
+    device: str | None,
+    quick: bool,
+    sweep: bool | None,
+    budget: float,
+    output: str | None,
+    plot: str | None,
+    force: bool,
+) -> int:
+    """Measure what this machine's device attains: bandwidth, FLOP/s, launches.
+
+    Needs torch, and exclusive use of the device. Reports on traces of the same device then show the measured peaks
+    beside those of the datasheet. On a machine without a GPU, the CPU is measured as a device of its own.
+    """
+    from trace_analyzer.capture.calibrate import calibrate as measured
+    from trace_analyzer.catalog.calibration import calibration_folder, file_name
+
+    if output:
+        outputs.check_writable(Path(output), "-", "--output")
+    if plot:
+        check_new(Path(plot), "-", "--plot", force)
+    with Progress() as progress:
+        sweeps = not quick if sweep is None else sweep
+        calibration = measured(device, quick=quick, sweep=sweeps, budget_s=budget, progress=progress)
+    path = Path(output) if output else calibration_folder() / file_name(calibration)
+    if not output:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    write_text(path, calibration.to_json())
+    from trace_analyzer.render.calibration import calibration_html, calibration_text, doubts_in_short
+
+    outputs.say(calibration_text(calibration))
+    for doubt in doubts_in_short(calibration):
+        outputs.complain(f"warning: {doubt}")
+    outputs.complain(f"calibration: {path}")
+    if plot:
+        write_text(Path(plot), calibration_html(calibration))
+        outputs.complain(f"plot: {plot}")
+    return 0

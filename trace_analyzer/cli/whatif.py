@@ -8,8 +8,10 @@ import click
 
 from trace_analyzer import tuning
 from trace_analyzer.cli import outputs
-from trace_analyzer.cli.options import DEBUG, PLUGIN, Results, output_options, page_options, with_options
+from trace_analyzer.cli.options import Results, analysis_options, read_report, result_options, verb
+from trace_analyzer.cli.progress import Progress
 from trace_analyzer.files import write_text
+from trace_analyzer.options import Options
 from trace_analyzer.units import printable
 from trace_analyzer.vocabulary import CHANGE_PARTS
 
@@ -36,7 +38,7 @@ class _Speedup(click.ParamType[tuple[str, float]]):
         return printable(target), factor
 
 
-@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@verb()
 @click.argument("trace")
 @click.option("--no-sync", is_flag=True, help="Remove waits for the device; only enqueue blocking copies.")
 @click.option("--pinned", is_flag=True, help="Make copies of pageable memory pinned and asynchronous.")
@@ -58,16 +60,14 @@ class _Speedup(click.ParamType[tuple[str, float]]):
     multiple=True,
     help="Make a part K times as fast: CPU, GPU, a bucket or group of kernels, copies, an operator, a module. Repeatable.",
 )
-@click.option("--device", metavar="N", help="Predict the steps of this device instead of the one with most busy time.")
-@with_options(
-    (
-        *output_options("the estimate for scripts (docs/whatif.md)"),
-        *page_options("--plot", "Draw a tornado plot of all scenarios as one HTML file."),
-        PLUGIN,
-        DEBUG,
-    )
+@analysis_options("device")
+@result_options(
+    "the summary, the estimate for scripts (docs/whatif.md), or a comment for CI",
+    page=("--plot", "Draw a tornado plot of all scenarios as one HTML file."),
 )
-def whatif(trace: str, device: str | None, speedup: tuple[tuple[str, float], ...], **changes: Any) -> int:
+def whatif(
+    trace: str, speedup: tuple[tuple[str, float], ...], results: Results, chosen: Options, **changes: Any
+) -> int:
     """Estimate the effect of a change before making it.
 
     \b
@@ -78,12 +78,8 @@ def whatif(trace: str, device: str | None, speedup: tuple[tuple[str, float], ...
     Replays the trace's dependencies with changed times. Changes can be combined; without any, each standard change is
     estimated. Exits with 3 and a reason where the trace does not determine the effect.
     """
-    results = Results.taken(changes, "--plot")
     results.check(trace)
     tuning.limit_threads(trace)
-    from trace_analyzer.cli.progress import Progress
-    from trace_analyzer.ingest import load
-    from trace_analyzer.pipeline import Options, report_of
     from trace_analyzer.render.whatif import tornado_html
     from trace_analyzer.replay.kernel_changes import target_key
     from trace_analyzer.replay.whatif import changes_of
@@ -98,23 +94,14 @@ def whatif(trace: str, device: str | None, speedup: tuple[tuple[str, float], ...
     if twice:
         raise click.UsageError(f"--speedup {twice[0]} is asked for twice")
     asked = changes_of(**changes, speedup=dict(speedup))
-    number = int(device) if device is not None and device.lstrip("-").isdecimal() else device
     with Progress() as progress:
-        loaded = load(trace, progress=progress)
-        report = report_of(loaded, Options(device=number), progress)
+        report = read_report(trace, chosen, progress)
         progress("replaying")
-        result, shown = outputs.redacted(estimated(report, asked), (trace,), results.is_redacted)
-    if results.form == "json":
-        text = result.to_json()
-    elif results.form == "markdown":
-        text = result.to_markdown()
-    else:
-        text = result.summary(outputs.width_of(results.output))
-    outputs.deliver(text, results.output)
-    page = tornado_html(result) if results.page else None
-    if page is not None:
-        write_text(Path(str(results.page)), page)
-        outputs.complain(f"plot: {shown(str(results.page))}")
+        result, shown = results.redacted(estimated(report, asked), (trace,))
+    results.deliver(result)
+    if results.page and (page := tornado_html(result)) is not None:
+        write_text(Path(results.page), page)
+        outputs.complain(f"plot: {shown(results.page)}")
     if result.status == "refused":
         outputs.complain(shown(f"no estimate: {result.reason}"))
         return REFUSED

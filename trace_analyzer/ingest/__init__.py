@@ -4,9 +4,10 @@ from contextlib import closing
 
 from trace_analyzer import forks
 from trace_analyzer.ingest.build import trace_tables
-from trace_analyzer.ingest.source import DEFAULT_MAX_BYTES, Progress, Source, content_of
+from trace_analyzer.ingest.source import Progress, Source, content_of
 from trace_analyzer.ingest.strict import read_document
 from trace_analyzer.ingest.trace import Header, Trace
+from trace_analyzer.options import DEFAULT_MAX_BYTES
 
 __all__ = ["DEFAULT_MAX_BYTES", "Header", "Progress", "Source", "Trace", "load"]
 

@@ -12,14 +12,13 @@ from typing import BinaryIO, TextIO
 
 from trace_analyzer.errors import InputError, InputTooLarge
 from trace_analyzer.notes import CHANGED, NUL_BYTES, Note
+from trace_analyzer.options import DEFAULT_MAX_BYTES
 from trace_analyzer.units import printable
 
 Source = str | os.PathLike[str] | bytes | bytearray | memoryview | BinaryIO | TextIO
 Progress = Callable[[str, float | None], None]
 Part = tuple[bytes, Note | None]
 
-DEFAULT_MAX_BYTES = 16 << 30
-"""Limit on the decompressed size: far above any usable trace, far below the output of a gzip bomb."""
 
 _CHUNK = 4 << 20
 _GZIP = b"\x1f\x8b"

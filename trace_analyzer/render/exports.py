@@ -17,7 +17,8 @@ import polars as pl
 
 from trace_analyzer.errors import NotATrace
 from trace_analyzer.files import Outputs
-from trace_analyzer.ingest.source import DEFAULT_MAX_BYTES, content_of
+from trace_analyzer.ingest.source import content_of
+from trace_analyzer.options import DEFAULT_MAX_BYTES
 from trace_analyzer.report import DeclaredRows, Report
 from trace_analyzer.results import document_fields, plain
 from trace_analyzer.schema import Table
