@@ -99,7 +99,7 @@ class TestMagic:
     @pytest.fixture
     def shell(self, monkeypatch: pytest.MonkeyPatch):  # type: ignore[no-untyped-def]
         shells = pytest.importorskip("IPython.core.interactiveshell")
-        from trace_analyzer.capture import magic
+        from trace_analyzer.capture import session
 
         class Session:
             report = gpu_report()
@@ -116,7 +116,7 @@ class TestMagic:
             self.levels.append(level)
             return Session()
 
-        monkeypatch.setattr(magic, "profile", profile)
+        monkeypatch.setattr(session, "profile", profile)
         shell = shells.InteractiveShell()
         shell.run_line_magic("load_ext", "trace_analyzer")
         return shell
