@@ -70,17 +70,13 @@ IDLE_BY_FUNCTION_SECTION = Section(
     scope=WHOLE_TRACE,
 )
 
-IDLE_BY_MODULE_SECTION = Section(
-    "By module",
+IDLE_BY_MODULE_SECTION = replace(
+    IDLE_BY_FUNCTION_SECTION,
+    title="By module",
     show=(Shown("key", "module", "module"), *IDLE_BY_FUNCTION_SECTION.show[1:]),
-    sort=IDLE_BY_FUNCTION_SECTION.sort,
-    place=IDLE_BY_FUNCTION_SECTION.place,
     record="Record with with_stack=True to see which module to blame.",
     key="idle-module",
-    table="idle_by",
     only=(("by", "module"),),
-    known=("key",),
-    scope=WHOLE_TRACE,
 )
 
 DIMENSIONS = ("operator", "module", "python_function", "annotation", "phase", "step")

@@ -179,6 +179,18 @@ class Context:
         rows = inverse_index(paths.get_column("module_id"), self.events.height)[module_ids]
         return self._or_text(paths.get_column("path")[rows], ids, "module")
 
+    def code(self, ids: pl.Series) -> pl.DataFrame:
+        """Return name, source, operator, module and python_function of each event."""
+        return pl.DataFrame(
+            {
+                "name": self.names(ids),
+                "source": self.sources(ids),
+                "operator": self.names(self.events.get_column("operator_id")[ids]),
+                "module": self.modules(ids),
+                "python_function": self.functions(ids),
+            }
+        )
+
     def _or_text(self, named: pl.Series, ids: pl.Series, column: str) -> pl.Series:
         """Return the names from frames, else from the texts of PyTorch before 1.13."""
         if self.stacks.is_empty():

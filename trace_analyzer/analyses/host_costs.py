@@ -150,16 +150,8 @@ def _caused(idle: pl.DataFrame, events: pl.DataFrame, stands_for: dict[str, pl.S
 def _described(costs: pl.DataFrame, context: Context, activities: pl.DataFrame) -> pl.DataFrame:
     """Add times, the share during which a device worked, and the code."""
     ids, events = costs.get_column("event_id"), context.events
-    priced = costs.with_columns(
-        *(events.get_column(column)[ids] for column in ("start_ns", "end_ns", "duration_ns")),
-        context.names(ids).alias("name"),
-        context.names(events.get_column("operator_id")[ids]).alias("operator"),
-        context.modules(ids).alias("module"),
-        context.functions(ids).alias("python_function"),
-        context.sources(ids).alias("source"),
-        events.get_column("source_id")[ids].alias("source_id"),
-        pl.lit(0).alias("anywhere"),
-    ).with_columns(pl.col("name", "operator", "module", "python_function", "source").cast(pl.String))
+    of_events = events.select("start_ns", "end_ns", "duration_ns", "source_id", pl.lit(0).alias("anywhere"))[ids]
+    priced = costs.hstack(of_events).hstack(context.code(ids).cast(pl.String))
     priced = _with_copy(priced, events, activities)
     spans = activities.select(pl.lit(0).alias("anywhere"), "start_ns", END_NS)
     return with_covered(priced, union(spans, ["anywhere"]), ["anywhere"], "hidden_ns").with_columns(

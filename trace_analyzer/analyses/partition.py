@@ -48,12 +48,11 @@ def part_sums(busy: pl.DataFrame, idle: pl.DataFrame, windows: pl.DataFrame, by:
 
 def busy_parts(activities: pl.DataFrame) -> pl.DataFrame:
     """Return device, start_ns, end_ns, part: of the bounds in progress, the first in the order of `WORK`."""
-    end = END_NS
     lasting = activities.select("device", "start_ns", "duration_ns", "bound").filter(pl.col("duration_ns") > 0)
     spans = lasting.select(
         "device",
         "start_ns",
-        end,
+        END_NS,
         *((pl.col("bound") == work).fill_null(False).cast(pl.Int32).alias(work) for work in WORK),
     )
     part = pl.coalesce(*(pl.when(pl.col(work) > 0).then(pl.lit(work, dtype=pl.Categorical)) for work in WORK))

@@ -180,17 +180,9 @@ def drains(queue: pl.DataFrame, launches: pl.DataFrame, idle_causes: pl.DataFram
     empty = _with_idle(_empty_times(queue), idle_causes).filter(pl.col("idle_ns") > 0)
     stretches = _with_stretch(empty, launches, context)
     ids = _drained_by(stretches, context)
-    attributed = stretches.with_columns(ids.alias("event_id"))
-    return DRAINS.conform(
-        attributed.with_columns(
-            context.names(ids).alias("name"),
-            context.sources(ids).alias("source"),
-            context.names(context.events.get_column("operator_id")[ids]).alias("operator"),
-            context.modules(ids).alias("module"),
-            context.functions(ids).alias("python_function"),
-            context.events.get_column("phase")[ids].alias("phase"),
-        ).sort("device", "idle_ns", "start_ns", descending=[False, True, False])
-    )
+    phase = context.events.get_column("phase")[ids]
+    attributed = stretches.with_columns(ids.alias("event_id"), phase).hstack(context.code(ids))
+    return DRAINS.conform(attributed.sort("device", "idle_ns", "start_ns", descending=[False, True, False]))
 
 
 def _empty_times(queue: pl.DataFrame) -> pl.DataFrame:
