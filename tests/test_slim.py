@@ -14,7 +14,7 @@ from trace_analyzer.packages import PURPOSES, missing
 ROOT = Path(__file__).parents[1]
 SAMPLE = ROOT / "sample_traces" / "synthetic_overhead_data-loading.json.gz"
 NEEDED = ("polars", "_polars_runtime_32", "_polars_runtime_64", "_polars_runtime_compat", "numpy", "click")
-LACKING = "a page or a plot needs bokeh, holoviews, jinja2, markupsafe, which are not installed: pip install bokeh"
+LACKING = "a page needs bokeh, jinja2, markupsafe, which are not installed: pip install bokeh"
 
 
 @pytest.fixture(scope="module")
@@ -85,7 +85,22 @@ def test_a_comparison_s_page_is_refused_in_one_line(slim: Path, tmp_path: Path) 
 def test_only_our_own_packages_are_explained() -> None:
     assert {missing(ModuleNotFoundError(name=name)) is not None for name in PURPOSES} == {True}
     assert missing(ModuleNotFoundError(name="bokeh.models")) == (
-        "a page or a plot needs bokeh, which is not installed: pip install bokeh"
+        "a page needs bokeh, which is not installed: pip install bokeh"
     )
     assert missing(ModuleNotFoundError(name="else")) is None
     assert missing(ModuleNotFoundError("no name")) is None
+
+
+@pytest.mark.slow
+def test_plots_name_their_extra(slim: Path) -> None:
+    code = f"import trace_analyzer as ta; ta.analyze({str(SAMPLE)!r}).plots"
+    paths = os.pathsep.join((str(slim), str(Path(find_spec("bokeh").submodule_search_locations[0]).parent), str(ROOT)))  # type: ignore[union-attr, index]
+    code = f"import sys; sys.modules['holoviews'] = None; {code}"
+    ended = subprocess.run(
+        [sys.executable, "-c", code],
+        env=os.environ | {"PYTHONPATH": paths},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ended.stderr.endswith("UsageError: plots need holoviews: pip install 'torch-trace-analyzer[plots]'\n")

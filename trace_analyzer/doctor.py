@@ -26,6 +26,7 @@ Status = Literal["ok", "info", "problem"]
 
 _NEEDED = {**dict.fromkeys(("polars", "numpy", "click"), "everything"), **PURPOSES}
 _OPTIONAL = {
+    "holoviews": "report.plots: pip install 'torch-trace-analyzer[plots]'",
     "torch": "recording (analyze record, profile) and analyze calibrate: pip install torch",
     "mcp": "analyze mcp: pip install 'torch-trace-analyzer[mcp]'",
     "distributed": "analyze ranks --dask: pip install 'torch-trace-analyzer[distributed]'",

@@ -3,7 +3,7 @@
 from importlib.util import find_spec
 
 PURPOSES = {
-    **dict.fromkeys(("bokeh", "holoviews", "jinja2", "markupsafe"), "a page or a plot"),
+    **dict.fromkeys(("bokeh", "jinja2", "markupsafe"), "a page"),
     "zstandard": "reading zstd",
 }
 """Purpose of each package."""
@@ -11,8 +11,8 @@ PURPOSES = {
 
 def missing_for_pages() -> str | None:
     """Return a line that names the missing packages for pages; None where all are installed."""
-    names = [name for name, purpose in PURPOSES.items() if purpose == "a page or a plot" and find_spec(name) is None]
-    return _line("a page or a plot", names) if names else None
+    names = [name for name, purpose in PURPOSES.items() if purpose == "a page" and find_spec(name) is None]
+    return _line("a page", names) if names else None
 
 
 def missing(error: ModuleNotFoundError) -> str | None:

@@ -171,7 +171,7 @@ def result_options(
     ``what`` describes ``forms``, ``schema`` is the class of the JSON, ``page`` the option of a page and its help.
     """
     text = "Write the output to FILE instead of printing it"
-    options = [
+    options: list[Decorator] = [
         format_option(what, forms),
         *([_schema_option(*schema)] if schema else []),
         click.option("-o", "--output", metavar="FILE", help=f"{text}; to FILE.html, the page." if page else f"{text}."),

@@ -9,14 +9,19 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any
 
-import holoviews as hv
-import holoviews.plotting.bokeh
 import numpy as np
 from bokeh.models import FixedTicker, PlainText
 
 from trace_analyzer.charts import Axis, Boxes, Chart, Labels, LineMark, Mark, Points, Strokes
+from trace_analyzer.errors import UsageError
 from trace_analyzer.render.charts import CHARTS, palette
 from trace_analyzer.report import Report
+
+try:
+    import holoviews as hv
+    import holoviews.plotting.bokeh
+except ModuleNotFoundError as error:
+    raise UsageError(f"plots need {error.name}: pip install 'torch-trace-analyzer[plots]'") from None
 
 
 class Plots(dict[str, Any]):

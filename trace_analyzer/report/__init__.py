@@ -205,7 +205,7 @@ class Report(Result):
     def plots(self) -> Mapping[str, Any]:
         """Return HoloViews objects by name, for which the report has data; made anew at each access.
 
-        The first access imports HoloViews and its Bokeh backend. A notebook displays the objects;
+        The first access imports HoloViews (the extra ``plots``) and its Bokeh backend. Raises ``UsageError`` without it. A notebook displays the objects;
         ``hv.save(report.plots["gaps"], "gaps.html")`` works anywhere.
         """
         from trace_analyzer.render.plots import plots
