@@ -151,10 +151,10 @@ def test_compiled_loops_agree_with_plain_python(
     roots = np.arange(points, dtype=np.int64) * 7
     outcomes = []
     for loops in (_path_loops, PLAIN):
-        loops.check(memoryview(offsets), memoryview(source))
-        times, binding, path = (memoryview(np.zeros(points, dtype=np.int64)) for _ in range(3))
-        loops.longest(*map(memoryview, (offsets, source, weight, roots)), times, binding)
-        count = loops.walk_back(memoryview(source), binding, point % points, until, path)
+        loops.check(offsets.data, source.data)
+        times, binding, path = (np.zeros(points, dtype=np.int64).data for _ in range(3))
+        loops.longest(offsets.data, source.data, weight.data, roots.data, times, binding)
+        count = loops.walk_back(source.data, binding, point % points, until, path)
         outcomes.append((times.tolist(), binding.tolist(), path[:count].tolist()))
     assert outcomes[0] == outcomes[1]
     for at in range(points):
@@ -169,7 +169,7 @@ def test_compiled_loops_agree_with_plain_python(
 )
 def test_edges_that_lead_back_are_refused(loops: ModuleType, offsets: list[int], source: list[int]) -> None:
     with pytest.raises(ValueError, match="edge"):
-        loops.check(memoryview(np.array(offsets, dtype=np.int64)), memoryview(np.array(source, dtype=np.int64)))
+        loops.check(np.array(offsets, dtype=np.int64).data, np.array(source, dtype=np.int64).data)
 
 
 tracks_of_segments = st.lists(
@@ -206,7 +206,7 @@ def test_stretches_are_spent_as_a_naive_count_says(
         begins, ends, parts = (np.array([segment[i] for segment in segments], dtype=np.int64) for i in range(3))
         track, start, stop = (np.array([stretch[i] for stretch in stretches], dtype=np.int64) for i in range(3))
         columns = np.array(firsts), begins, ends, parts.astype(np.int8), track, start, stop, spent.reshape(-1)
-        loops.spend(*map(memoryview, columns))
+        loops.spend(*(column.data for column in columns))
         assert spent.tolist() == naive
 
 
@@ -215,4 +215,4 @@ def test_stretches_are_spent_as_a_naive_count_says(
 def test_stretches_of_unknown_tracks_and_parts_are_refused(loops: ModuleType, track: int, part: int) -> None:
     own = np.array([0]), np.array([5]), np.array([part], dtype=np.int8), np.array([track]), np.array([0]), np.array([5])
     with pytest.raises(ValueError, match="no such track or part"):
-        loops.spend(*map(memoryview, (np.array([0, 1]), *own, np.zeros(2, dtype=np.int64))))
+        loops.spend(*(column.data for column in (np.array([0, 1]), *own, np.zeros(2, dtype=np.int64))))

@@ -35,7 +35,7 @@ def dependent_launch_devices(trace: Trace, device_models: Mapping[int, Device | 
     """
     listed = {entry.index: entry for entry in trace.header.devices}
 
-    def is_able(code: int, label: int | str, name: str | None) -> bool:
+    def is_able(code: int, label: str, name: str | None) -> bool:
         model, entry = device_models.get(code), listed.get(label)
         if model is None and (entry is None or not entry.compute_capability):
             kernels = trace.device_events.filter(pl.col("device") == code, pl.col("kind") == "kernel")

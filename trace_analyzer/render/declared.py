@@ -194,7 +194,7 @@ def headings(names: Sequence[str], given: Sequence[str]) -> list[str]:
 def _laid_column(shown: Shown, column: Column) -> LaidColumn:
     is_figure = column.dtype.is_numeric() and column.name != "device" and shown.form not in TEXTS
     side: Literal["l", "r"] = "r" if is_figure else "l"
-    return LaidColumn(shown, *headings([column.name], [shown.heading]), column.unit or "", side)
+    return LaidColumn(shown, headings([column.name], [shown.heading])[0], column.unit or "", side)
 
 
 def _distinct(columns: Sequence[LaidColumn]) -> tuple[LaidColumn, ...]:

@@ -75,7 +75,8 @@ class Graph:
     def replay(self, weights: Ints) -> tuple[Ints, Ints]:
         """Return the time of each point under ``weights``, and its binding edge (-1 for none)."""
         times, binding = np.empty_like(self.time), np.empty_like(self.time)
-        _path_loops.longest(*map(memoryview, (self.offsets, self.source, weights, self.time, times, binding)))
+        columns = (self.offsets, self.source, weights, self.time, times, binding)
+        _path_loops.longest(*(column.data for column in columns))
         return times, binding
 
 
@@ -241,7 +242,7 @@ def _parts(recorded: Recording, thread: Ints, begin: Ints, end: Ints) -> Ints:
         return result
     firsts = np.searchsorted(segments.thread, np.arange(recorded.processes.size + 1))
     columns = (firsts, segments.start, segments.end, segments.part, thread, begin, end, result.reshape(-1))
-    _path_loops.spend(*map(memoryview, columns))
+    _path_loops.spend(*(column.data for column in columns))
     result[UNKNOWN] += (end - begin) - result.sum(axis=0)
     return result
 
@@ -268,7 +269,7 @@ def _assembled(recorded: Recording, points: tuple[Ints, Ints, Ints], raw: list[_
     measured = time[order]
     edge_rest = _on_binding(measured, (offsets, source, target), weight, rest[order])
     n, m = recorded.activities.start.size, recorded.calls.start.size
-    _path_loops.check(memoryview(offsets), memoryview(source))
+    _path_loops.check(offsets.data, source.data)
     return Graph(
         recorded, measured, offsets, source, target, kind, ref, weight + edge_rest, host, edge_rest, inferred,
         parts, place[:n], place[n : 2 * n], place[2 * n : 2 * n + m], place[2 * n + m : 2 * n + 2 * m],

@@ -292,9 +292,7 @@ class Replay:
         members = self.anchors.points[groups[ending] : groups[ending + 1]]
         last = int(members[outcome.times[members].argmax()])
         path = np.empty(self.graph.time.size, dtype=np.int64)
-        count = _path_loops.walk_back(
-            memoryview(self.graph.source), memoryview(outcome.binding), last, -1, memoryview(path)
-        )
+        count = _path_loops.walk_back(self.graph.source.data, outcome.binding.data, last, -1, path.data)
         edges = path[:count]
         inside: Ints = edges[outcome.times[self.graph.target[edges]] > latest[beginning]]
         return inside
