@@ -147,7 +147,7 @@ def test_replay_debiasing_and_promises_take_a_cause_from_its_entry(outputs: Any)
     path = {row["name"]: row for row in outputs["path"]}
     assert path["saving"]["kind"] == "host"
     assert path["saving"]["ns"] == pytest.approx(60_000_000, rel=0.05)
-    assert path.get("python", {"ns": 0})["ns"] < 10_000_000
+    assert path.get("python", {"ns": 0})["ns"] < 40_000_000
     assert "saving" in outputs["slowed"]
     [promise] = [item for item in outputs["promises"] if item["id"] == "background-saving"]
     assert promise["targets"] == ["saving"]

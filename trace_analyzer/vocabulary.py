@@ -281,17 +281,15 @@ def _of_parts() -> Mapping[str, Any]:
     def of_role(*roles: Role) -> tuple[str, ...]:
         return tuple(part.key for part in parts if part.role in roles)
 
+    idle = [part for part in parts if not part.is_work]
     return {
         "PARTS": _parts(),
         "WORK": of_role("work"),
-        "IDLE_CAUSES": tuple(part.key for part in parts if not part.is_work),
-        "NAMED_WORK": of_role("named"),
+        "IDLE_CAUSES": tuple(part.key for part in idle),
+        "NAMED_WORK": of_role("named"),  # determines the cause, whatever the innermost event is
         "INNERMOST_WORK": of_role("innermost"),
         "HOST_CAUSES": of_role("wait", "named", "innermost", "launch"),
-        "DEVICE_CAUSES": of_role("device"),
-        "UNKNOWN_PARTS": tuple(
-            part.key for part in parts if not part.is_work and part.cure is None and part.key != EARLIER_WORK
-        ),
+        "UNKNOWN_PARTS": tuple(part.key for part in idle if part.cure is None and part.key != EARLIER_WORK),
     }
 
 
@@ -302,19 +300,11 @@ if TYPE_CHECKING:
     """Parts of a window in the order of the report, which is also their precedence: where activities or host events
     overlap, an instant counts for the first."""
     WORK: tuple[str, ...]
-    """Keys of the parts in which the device works."""
     IDLE_CAUSES: tuple[str, ...]
-    """Keys of the causes of idle time."""
     NAMED_WORK: tuple[str, ...]
-    """Keys of causes that named host work determines, whatever the innermost event is."""
     INNERMOST_WORK: tuple[str, ...]
-    """Keys of causes that the host's innermost event determines."""
     HOST_CAUSES: tuple[str, ...]
-    """Keys of causes on the host."""
-    DEVICE_CAUSES: tuple[str, ...]
-    """Keys of causes on the device."""
     UNKNOWN_PARTS: tuple[str, ...]
-    """Keys of idle time without a known cause; the page hatches them."""
 else:
 
     def __getattr__(name: str) -> Any:

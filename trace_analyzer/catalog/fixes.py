@@ -93,7 +93,7 @@ def _fix(row: Mapping[str, Any]) -> Fix:
             for platform in PLATFORMS
         }
 
-    plain = {key: row[key] for key in row.keys() - {"title", "code", "cases", *PLATFORMS}}
+    plain: dict[str, Any] = {key: row[key] for key in row.keys() - {"title", "code", "cases", *PLATFORMS}}
     fix = Fix(
         **{key: tuple(value) if isinstance(value, list) else value for key, value in plain.items()},
         titles=words(row, "title"),
