@@ -3,6 +3,7 @@
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 import polars as pl
@@ -40,7 +41,7 @@ def page(report: JobReport, folder: Path) -> str:
     data = {}
     if ranks and steps:
         data["job"] = _data(report, ranks, steps, rows, folder)
-        template = environment().get_template("ranks.html.j2").module
+        template: Any = environment().get_template("ranks.html.j2").module
         keys = [(key, REGIMES[key].label) for key in _regimes(report) if key in REGIMES]
         chapters += [
             Chapter("map", "Ranks by steps", [template.heat_map(keys)]),
@@ -50,7 +51,7 @@ def page(report: JobReport, folder: Path) -> str:
     matched = report.collectives.matched
     return document_page(
         f"{report.job.seen}{f' of {report.job.world_size}' if report.job.world_size else ''} ranks", report.job.sentence, chapters,
-        regime=report.job.regime if report.job.regime in REGIMES else "",
+        regime=report.job.regime if report.job.regime and report.job.regime in REGIMES else "",
         chips=(f"{count(matched)} of {count(matched + report.collectives.unmatched)} collectives matched",),
         lines=figure_lines(report, _WIDTH)[:3], scripts=("ranks.js",), data=data,
     )  # fmt: skip
@@ -79,14 +80,25 @@ def _late(report: JobReport) -> list[PlainTable]:
 def _tables(report: JobReport) -> Iterator[Chapter]:
     """Yield the tables of ranks, uneven operators, pipeline stages, process groups and clocks."""
     listed, groups, clocks = _listed(report), report.groups[:_GROUPS], report.clocks[:_CLOCKS]
-    rows = [
+    by_rank = [
         (_button(rank.rank), rank.host or "–", duration(rank.step_ns), duration(rank.wait_ns), duration(rank.transfer_ns), duration(rank.late_ns),
          percent(rank.led_ratio), rank.role or "–", rank.regime or "–", rank.status)
         for rank in listed
     ]  # fmt: skip
     few = f"The latest {len(listed)} of {len(report.ranks)}." if len(listed) < len(report.ranks) else ""
-    headings = ("Rank", "Host", "Step", "Wait", "Transfer", "Late", "Last in", "Role", "Regime", "Status")
-    yield Chapter("ranks", "Ranks", [PlainTable(headings, "rlrrrrrlll", rows)], few)
+    headings: tuple[str, ...] = (
+        "Rank",
+        "Host",
+        "Step",
+        "Wait",
+        "Transfer",
+        "Late",
+        "Last in",
+        "Role",
+        "Regime",
+        "Status",
+    )
+    yield Chapter("ranks", "Ranks", [PlainTable(headings, "rlrrrrrlll", by_rank)], few)
     uneven = [
         (row.operator or "–", row.category, row.role, duration(row.mean_ns), duration(row.max_ns), str(row.max_rank), percent(row.ratio))
         for row in report.imbalance
@@ -106,14 +118,14 @@ def _tables(report: JobReport) -> Iterator[Chapter]:
         )
         headings = ("Stage", "Ranks", "Role", "Step", "Idle", "Exposed sends", "Bubble")
         yield Chapter("pipeline", "Pipeline", [PlainTable(headings, "rllrrrr", stages)], lead)
-    rows = [
+    by_group = [
         (group.name, group.description or "–", count(group.size), runs(group.ranks) or "not known", count(group.collectives), duration(group.time_ns))
         for group in groups
     ]  # fmt: skip
     few = f"The {len(groups)} longest of {len(report.groups)}." if len(groups) < len(report.groups) else ""
     headings = ("Name", "Description", "Size", "Ranks", "Collectives", "Time on all ranks")
-    yield Chapter("groups", "Process groups", [PlainTable(headings, "llrlrr", rows)] if rows else [], few)
-    rows = [
+    yield Chapter("groups", "Process groups", [PlainTable(headings, "llrlrr", by_group)] if by_group else [], few)
+    by_host = [
         (clock.host, duration(clock.offset_ns), "–" if clock.drift_ppm is None else f"{clock.drift_ppm:.2f} ppm", duration(clock.residual_ns))
         for clock in clocks
     ]  # fmt: skip
@@ -121,7 +133,7 @@ def _tables(report: JobReport) -> Iterator[Chapter]:
     yield Chapter(
         "clocks",
         "Clocks",
-        [PlainTable(("Host", "Ahead of the first", "Drift", "Ends agree within"), "lrrr", rows)],
+        [PlainTable(("Host", "Ahead of the first", "Drift", "Ends agree within"), "lrrr", by_host)],
         few,
     )
 

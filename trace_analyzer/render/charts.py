@@ -57,7 +57,6 @@ def palette(theme: Theme = "light") -> Mapping[str, str]:
 
 
 def _vocabulary_colours() -> dict[str, Colour]:
-    """Map CSS variables to colours: ``p-`` for parts of a window, ``k-`` for kinds of activities."""
     return {f"p-{part.key}": part.colour for part in PARTS.values()} | {
         f"k-{group.key}": group.colour for group in (*GROUPS.values(), *ACTIVITIES.values())
     }

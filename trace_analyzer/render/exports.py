@@ -184,7 +184,6 @@ def events(report: Report, differences: pl.DataFrame | None = None) -> Iterator[
 
 
 def _names(process: int, name: str, has_differences: bool) -> Iterator[Event]:
-    """Yield the names of the process and its tracks, which are above the original ones."""
     yield {"ph": "M", "name": "process_name", "pid": process, "tid": 0, "args": {"name": name}}
     yield {"ph": "M", "name": "process_sort_index", "pid": process, "tid": 0, "args": {"sort_index": -1}}
     for track, title in _TRACKS.items():
@@ -195,7 +194,6 @@ def _names(process: int, name: str, has_differences: bool) -> Iterator[Event]:
 def _slices(
     spans: pl.DataFrame, process: int, track: int, origin_ns: int, name: str, details: tuple[str, ...]
 ) -> Iterator[Event]:
-    """Yield intervals as complete events, with the known details."""
     for row in spans.select("start_ns", "end_ns", pl.col(name).alias("is called"), *details).iter_rows(named=True):
         args = {key: row[key] for key in details if row[key] is not None}
         start, end = row["start_ns"], row["end_ns"]

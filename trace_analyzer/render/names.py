@@ -74,7 +74,6 @@ def kernel_label(name: str, cells: int) -> str:
 
 
 def _without_arguments(name: str) -> str:
-    """Return the name without the parenthesised list at its end, if there is one."""
     if not name.endswith(")"):
         return name
     depth = 0

@@ -113,7 +113,6 @@ class Redaction:
         return dataclasses.replace(device, fusions=tuple(fusions))
 
     def _table(self, frame: pl.DataFrame) -> pl.DataFrame:
-        """Return the frame with emptied arguments and other texts redacted."""
         emptied = [pl.lit(None, dtype=frame.schema[name]).alias(name) for name in ARGUMENTS if name in frame.columns]
         texts = [name for name, dtype in frame.schema.items() if dtype == pl.String and name not in ARGUMENTS]
         return frame.with_columns(*emptied, *(self._column(frame.get_column(name)) for name in texts))
@@ -139,7 +138,6 @@ def without_directories(text: str) -> str:
 
 
 def _address(match: re.Match[str]) -> str:
-    """Return the address if it is public, else the word "address"."""
     place = match[1] or ""
     return match[0] if any(place == host or place.startswith(f"{host}/") for host in PUBLIC_HOSTS) else "address"
 

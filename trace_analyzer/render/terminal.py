@@ -51,7 +51,6 @@ def summary(report: Report, width: int = 100, colour: bool = False, verbose: boo
 
 
 def _first_screen(report: Report, width: int) -> Iterator[list[Line]]:
-    """Yield the verdict, where the time went, what to change, and doubts."""
     yield verdict_lines(report, width)
     yield time_lines(report, width)
     yield _operators(report, width)
@@ -61,7 +60,6 @@ def _first_screen(report: Report, width: int) -> Iterator[list[Line]]:
 
 
 def _details(report: Report, width: int) -> Iterator[list[Line]]:
-    """Yield the complete text, the verdict first."""
     yield verdict_lines(report, width, verbose=True)
     yield time_lines(report, width)
     yield _evidence(report.verdict.evidence, width)
@@ -81,7 +79,6 @@ def _details(report: Report, width: int) -> Iterator[list[Line]]:
 
 
 def _checks(report: Report, width: int) -> list[Line]:
-    """Write whether the trace supports the figures, and which checks failed."""
     broken = [check for check in report.trust if check.status != "ok"]
     if not report.trust:
         return []
@@ -91,7 +88,6 @@ def _checks(report: Report, width: int) -> list[Line]:
 
 
 def _evidence(facts: Sequence[Evidence], width: int) -> list[Line]:
-    """Write the measured facts, each with its value and its relevance."""
     return _section(row_section(EVIDENCE_SECTION, [asdict(fact) for fact in facts[:_TOP_EVIDENCE]]), width)
 
 
@@ -105,13 +101,11 @@ def _without_profiler(verdict: Verdict, width: int) -> list[Line]:
 
 
 def _blame(report: Report, width: int) -> list[Line]:
-    """Write the code that occupied the host for most of the time that the device waited."""
     rows = [asdict(row) for row in worth.blamed(report.blame, report.verdict)[:_TOP_BLAME]]
     return _section(row_section(BLAME_SECTION, rows), width)
 
 
 def _kernels(report: Report, width: int) -> list[Line]:
-    """Write the kernels and copies with most device time."""
     table = report.tables.get("kernels")
     device = _device_code(report)
     if table is not None and device is not None:
@@ -134,12 +128,10 @@ def _work(report: Report, width: int) -> list[Line]:
 
 
 def _movements(report: Report, width: int) -> list[Line]:
-    """Write how much communication and copies between memories were exposed."""
     return _section(row_section(MOVEMENTS_SECTION, worth.movements(phrasing.judged_device(report))), width)
 
 
 def _fusions(report: Report, width: int) -> list[Line]:
-    """Write fusion opportunities and their savings."""
     device = phrasing.judged_device(report)
     shown = worth.fusions(device, _TOP_FUSIONS) if device else []
     return _section(row_section(SECTIONS["fusions"], [asdict(fusion) for fusion in shown]), width)
@@ -156,7 +148,6 @@ def _operators(report: Report, width: int) -> list[Line]:
 
 
 def _section(declared: DeclaredSection | None, width: int) -> list[Line]:
-    """Lay out a declared section, with texts as long as they fit."""
     if declared is None:
         return []
     shown = declared.for_terminal(width)
@@ -216,7 +207,6 @@ def _table(shown: DeclaredSection, width: int) -> list[Line]:
 
 
 def _left_out(count: int) -> list[Line]:
-    """Write the number of rows left out, if any."""
     return [[(f"  and {units.count(count)} more", "dim")]] if count else []
 
 
@@ -230,7 +220,6 @@ def _device_code(report: Report) -> int | None:
 
 
 def _advice(report: Report, width: int) -> list[Line]:
-    """Write what to change, largest saving first, with the reasons."""
     lines = [line for rank, item in enumerate(report.advice, 1) for line in _one_advice(rank, item, report, width)]
     return [[("What to change", "title")], *lines] if lines else []
 
@@ -322,7 +311,6 @@ def _recorded_phrase(report: Report) -> str:
 
 
 def _notes(report: Report, width: int) -> list[Line]:
-    """Write the notes, the most serious first."""
     notes = phrasing.sorted_notes(report.notes)
     lines: list[Line] = [[("Notes", "title")]]
     for note in notes:

@@ -381,14 +381,12 @@ def device_rows(
 
 
 def _field(column: LaidColumn) -> Field:
-    """Return the column as a field of the page."""
     shown, head = column.shown, column.heading
     unit = _FORMS.get(column.unit, "number" if column.side == "r" else "text")
     return Field(shown.column, head[:1].upper() + head[1:], shown.form or unit, shown.term, shown.mark, shown.phrase)
 
 
 def _led(report: Report, place: tuple[str, str] | Longest, rows: pl.DataFrame) -> pl.DataFrame:
-    """Return the rows with ``start_ns`` and ``end_ns`` of their place."""
     if not isinstance(place, Longest):
         return rows.rename({old: new for old, new in zip(place, ("start_ns", "end_ns"), strict=True) if old != new})
     events, keys = report.tables[place.table], list(place.keys)

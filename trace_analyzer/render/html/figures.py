@@ -65,7 +65,6 @@ def drawing(name: str, chart: Chart) -> Drawing:
 
 
 def _range(axis: Axis) -> Model:
-    """Return the range of an axis; ends that are not fixed follow the data."""
     ends = {name: end for name, end in zip(("start", "end"), axis.ends, strict=True) if end is not None}
     return Model("Range1d" if len(ends) == 2 else "DataRange1d", **ends)
 
@@ -75,7 +74,6 @@ def _scale(axis: Axis) -> Model:
 
 
 def _axis(axis: Axis) -> Model:
-    """Return an axis with its label and its own ticks, or Bokeh's."""
     ticks: dict[str, Any] = {}
     if axis.ticks:
         # In a label that is no model, Bokeh looks for formulas between dollars.
@@ -94,7 +92,6 @@ def _variable(colour: str) -> str:
 
 
 def _glyph(kind: str, colour: str, **attributes: Any) -> Model:
-    """Return a glyph with its theme colour."""
     return Model(kind, tags=[f"--{_variable(colour)}"], **attributes)
 
 
@@ -151,7 +148,6 @@ def _drawn(mark: Mark) -> Iterator[tuple[Model, Sequence[str]]]:
 
 
 def _by_colour(colours: str | Sequence[str], count: int) -> Iterator[tuple[str, npt.NDArray[np.int64]]]:
-    """Yield each colour with the places that have it."""
     if isinstance(colours, str):
         yield colours, np.arange(count)
         return

@@ -94,7 +94,6 @@ def _advice_docs() -> Mapping[str, Markup]:
 
 
 def _nav(shown: View, has_events: bool) -> list[tuple[str, str]]:
-    """Return the anchors and labels of the sections with a link."""
     return [
         *([("timeline", "Timeline")] if has_events else []),
         *((section.key, section.short) for section in shown.sections if section.pieces),

@@ -40,6 +40,7 @@ ON_PAPER = ("trust", "kernels", "idle")
 MOST_TIP = 240
 """Most characters of a name in a tooltip; the timeline has the whole name."""
 
+_COLUMN = ".listing td:nth-child({0}) {{ --n: var(--n{0}, 20); }}"
 _ASSETS = files("trace_analyzer.render.html") / "assets"
 _COMMENT = re.compile(r"^\s*//.*\n", re.MULTILINE)
 _MODULE_SYNTAX = re.compile(r"^import [^;]*;\n|^export (?=(?:async )?(?:function|const|class) )", re.MULTILINE)
@@ -149,7 +150,11 @@ def shell(title: str) -> dict[str, object]:
         "title": title,
         "generator": GENERATOR,
         "version": tool_version(),
-        "style": Markup("\n".join((palette_css(), asset("style.css")))),
+        "style": Markup(
+            palette_css()
+            + "\n"
+            + asset("style.css").replace("/* columns */", "\n".join(map(_COLUMN.format, range(1, 19))))
+        ),
         "theme": Markup(scoped("theme.js")),
         "page_script": Markup(scoped("common.js", "page.js")),
     }
@@ -186,7 +191,7 @@ def flame_payload(drawn: Sequence[Flame]) -> str:
     nodes = pl.concat([flame.nodes for flame in drawn])
     header = {"flames": [[flame.key, flame.title, flame.nodes.height, flame.left_out] for flame in drawn]}
     texts = [name for name in ("frame", "label", "colour", "note") if name in nodes.columns]
-    columns = {
+    columns: dict[str, codec.EncodedColumn] = {
         "caller": codec.delta(nodes.get_column("caller")),
         **{name: codec.text(nodes.get_column(name)) for name in texts},
         "value": codec.plain(nodes.get_column("value_ns")),

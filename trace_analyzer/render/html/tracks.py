@@ -149,7 +149,6 @@ def _streams(events: pl.DataFrame | None) -> dict[int | None, pl.DataFrame]:
 
 
 def _in_order(numbers: Iterable[int | None]) -> list[int | None]:
-    """Sort devices or streams by number, those without a number last."""
     return sorted(numbers, key=lambda number: (number is None, number))
 
 

@@ -190,12 +190,10 @@ def _sections(report: Report) -> tuple[PageSection, ...]:
 
 
 def _kernels(report: Report) -> Pieces:
-    """Return kernels by name, and by bucket for the judged device."""
     return (*_if(report.devices, _listing(report, "kernels")), *_of_judged(report, BUCKETS_SECTION))
 
 
 def _roofline(report: Report) -> Pieces:
-    """Return the work of kernels, how close they come to their roofs, and possible savings."""
     is_known = report.tables["roofline"].get_column("roof_ratio").count()
     return (
         *_of_judged(report, GROUPS_SECTION),
@@ -207,7 +205,6 @@ def _roofline(report: Report) -> Pieces:
 
 
 def _idle(report: Report) -> Pieces:
-    """Return the idle time by cause, by gap, and by the code that caused it."""
     gaps = report.tables["gaps"].height
     return (
         *_if(report.devices, _listing(report, "causes")),
@@ -219,7 +216,6 @@ def _idle(report: Report) -> Pieces:
 
 
 def _devices(report: Report) -> Pieces:
-    """Return a comparison of the devices."""
     rows = [device_rows(report, device, (overview(device),)) for device in report.devices]
     if not rows:
         return ()
@@ -236,12 +232,10 @@ def _of_judged(report: Report, section: Section) -> Pieces:
 
 
 def _judged(report: Report) -> tuple[DeviceReport, ...]:
-    """Return the verdict's device, if there is one."""
     return tuple(device for device in report.devices if device.index == report.verdict.device)
 
 
 def _measured(report: Report) -> str:
-    """Write the measured roofs next to the datasheet's."""
     phrases = [phrase for device in _judged(report) if (phrase := measured_roofs(device))]
     return f"{phrases[0]}." if phrases else ""
 
@@ -256,12 +250,10 @@ def _roofline_plot(report: Report) -> Drawn:
 
 
 def _listing(report: Report, key: str) -> Listing:
-    """Return the table of the section with this key."""
     return section_listing(report, SECTIONS[key])
 
 
 def _with_rows(report: Report, key: str) -> Pieces:
-    """Return the table of the section with this key if it has rows."""
     return (_listing(report, key),) if report.tables[SECTIONS[key].table].height else ()
 
 
@@ -311,11 +303,6 @@ def shares(parts_ns: Mapping[str, int], spans: Mapping[str, Span] | None = None)
     )
 
 
-def _title(key: str) -> str:
-    title = key.removesuffix("_ns").removesuffix("_ratio").replace("_", " ").replace("-", " ").replace("flop", "FLOP")
-    return title[:1].upper() + title[1:]
-
-
 def _part_spans(report: Report) -> dict[str, Span]:
     """Return the longest interval of each part of the judged device."""
     labels = report.tables["devices"].select("device", "label").iter_rows()
@@ -325,7 +312,6 @@ def _part_spans(report: Report) -> dict[str, Span]:
 
 
 def _strip(device: DeviceIndex, steps: Iterable[tuple[StepReport, float]]) -> tuple[str, tuple[StepRow, ...]]:
-    """Return the steps of a device for its strip, and the device's name."""
     rows = (StepRow(step, Span(step.start_ns, step.start_ns + step.duration_ns), ratio) for step, ratio in steps)
     return f"GPU {device}", tuple(rows)
 
@@ -352,7 +338,6 @@ def _trust(report: Report) -> tuple[CheckRow, ...]:
 
 
 def _settings(trace: TraceInfo) -> tuple[Fact, ...]:
-    """Return the facts on the run that a recording by this package contains."""
     if trace.settings is None:
         return ()
     known = ((name, doc, getattr(trace.settings, name)) for name, doc in field_docs(RunMetadata).items())
@@ -380,7 +365,6 @@ def _setting_title(name: str) -> str:
 
 
 def _setting_value(name: str, value: float | str) -> str:
-    """Write the value of a fact for people."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     written = _SETTING_UNITS.get(name.rpartition("_")[2])
