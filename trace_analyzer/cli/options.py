@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import Field, dataclass, fields
 from functools import lru_cache, wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 import click
 
@@ -121,7 +121,7 @@ def _option_of(item: Field[Any]) -> Decorator:
     limits = declared.pop("range", None)
     kind: Any = peak if declared.get("multiple") else str
     if limits:
-        kind = (click.IntRange if isinstance(item.default, int) else Number)(*limits)
+        kind = (Number if float in (item.type, *get_args(item.type)) else click.IntRange)(*limits)
     return click.option(f"--{item.name.replace('_', '-')}", type=kind, default=item.default, **declared)
 
 
