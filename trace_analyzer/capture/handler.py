@@ -56,7 +56,9 @@ def trace_handler(
 
     def on_trace_ready(profile: FinishedProfile) -> None:
         try:
-            stem = _free_stem(Path(folder), _stem(name, profile))
+            rank, step = facts.rank(), getattr(profile, "step_num", 0)
+            parts = [name, *([] if rank is None else [f"rank{rank}"]), *([f"step{step}"] if step else [])]
+            stem = _free_stem(Path(folder), ".".join(parts))
             trace = export(profile, stem.with_name(f"{stem.name}.json.gz"), facts.settings(_level(profile)))
         except Exception as error:
             _warn(f"no trace was written into {folder}: {error}")
@@ -78,12 +80,6 @@ def _flags(options: Mapping[str, Any]) -> list[str]:
     peaks = [f"--peak-tflops={dtype}={peak}" for dtype, peak in (options.get("peak_tflops") or {}).items()]
     others = {key: value for key, value in options.items() if key != "peak_tflops" and value is not None}
     return [*peaks, *(f"--{key.replace('_', '-')}={value}" for key, value in others.items())]
-
-
-def _stem(name: str, profile: FinishedProfile) -> str:
-    """Return the file stem, ``trace.rank3.step17``, with rank and step where they are known."""
-    rank, step = facts.rank(), getattr(profile, "step_num", 0)
-    return ".".join([name, *([] if rank is None else [f"rank{rank}"]), *([f"step{step}"] if step else [])])
 
 
 def _free_stem(folder: Path, stem: str) -> Path:

@@ -105,50 +105,28 @@ class Verbs(click.Group):
         """Write the options of the default verb, which may be omitted, then the verbs."""
         command = self.get_command(ctx, DEFAULT_VERB)
         assert command is not None
-        records = {name: text for source in (command, self) for name, text in _records(source, ctx)}
+        params = [param for source in (command, self) for param in source.get_params(ctx)]
+        options = filter(None, (param.get_help_record(ctx) for param in params if isinstance(param, click.Option)))
         with formatter.section("Options"):
-            formatter.write_dl(list(records.items()))
+            formatter.write_dl(list(dict(options).items()))
         self.format_commands(ctx, formatter)
 
-    def main(
-        self,
-        args: Sequence[str] | None = None,
-        prog_name: str | None = None,
-        complete_var: str | None = None,
-        standalone_mode: bool = True,
-        windows_expand_args: bool = True,
-        **extra: Any,
-    ) -> Any:
+    def main(self, args: Sequence[str] | None = None, *rest: Any, standalone_mode: bool = True, **options: Any) -> Any:
         """Run the command line; every failure becomes one line on standard error and an exit code."""
-        options: dict[str, Any] = {
-            "complete_var": complete_var,
-            "windows_expand_args": windows_expand_args,
-            **extra,
-        }
+        options["prog_name"] = "analyze"
         if not standalone_mode:
-            return super().main(args, "analyze", standalone_mode=False, **options)
-        _complete_streams()
+            return super().main(args, standalone_mode=False, **options)
+        for name in ("stdout", "stderr"):
+            if getattr(sys, name) is None:  # it is closed
+                setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115 (it stays open to the end)
         debug = "--debug" in (sys.argv[1:] if args is None else args)
         try:
-            code = super().main(args, "analyze", standalone_mode=False, **options)
+            code = super().main(args, standalone_mode=False, **options)
         except SystemExit:
             raise
         except BaseException as error:  # a panic in Polars' native code is a BaseException, but no Exception
             _fail(error, debug)
         sys.exit(code if isinstance(code, int) else 0)
-
-
-def _complete_streams() -> None:
-    """Open a null device for each standard stream that is closed."""
-    for name in ("stdout", "stderr"):
-        if getattr(sys, name) is None:
-            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115 (it stays open to the end)
-
-
-def _records(command: click.Command, ctx: click.Context) -> list[tuple[str, str]]:
-    """Return option and help text of each option of the command."""
-    records = (param.get_help_record(ctx) for param in command.get_params(ctx) if isinstance(param, click.Option))
-    return [record for record in records if record is not None]
 
 
 def _fail(error: BaseException, debug: bool) -> NoReturn:

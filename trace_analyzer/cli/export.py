@@ -40,14 +40,15 @@ def export(trace: str, perfetto: str, before: str | None, force: bool, chosen: O
     tuning.limit_threads(*(one for one in (trace, before) if one is not None))
     from trace_analyzer.render.exports import write_perfetto
 
+    sides = [] if before is None else read_sides((before,), chosen)
     with Progress() as progress:
         report = read_report(trace, chosen, progress)
         differences = None
-        if before is not None:
+        if sides:
             from trace_analyzer.compare.decomposition import compare_profiles, differing_intervals
             from trace_analyzer.compare.profiles import profile_of
 
-            result = compare_profiles(read_sides((before,), chosen)[0], profile_of(report))
+            result = compare_profiles(sides[0], profile_of(report))
             if result.status == "refused":
                 raise UsageError(f"--before {before}: not compared: {result.reason}")
             differences = differing_intervals(report, result)

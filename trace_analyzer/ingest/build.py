@@ -61,7 +61,7 @@ def trace_tables(document: Document, path: str, notes: tuple[Note, ...] = ()) ->
     origin, end = _extent(events)
     threads = _threads(events)
     devices = _devices(events.device, header.devices)
-    unsupported = _unsupported(events.skipped)
+    unsupported = events.skipped.filter(pl.col("reason") == "unsupported").group_by("cat").agg(pl.col("count").sum())
     flows = FLOWS.conform(_located(events.arrows.sort("row"), threads, origin).rename({"start_ns": "time_ns"}))
     rest = _located(_coded(events.rest.sort("row"), devices), threads, origin)
     hosts, works, inputs = [events.python, events.host], [events.device], [events.inputs]
@@ -86,12 +86,16 @@ def trace_tables(document: Document, path: str, notes: tuple[Note, ...] = ()) ->
         ),
         device_annotations=_device_annotations(rest),
         flows=flows,
-        memory_events=_memory_events(rest),
+        memory_events=MEMORY_EVENTS.conform(
+            rest.filter(pl.col("kind") == "memory")
+            .sort("start_ns", "row")
+            .with_columns(pl.col("start_ns").alias("time_ns"), pl.col("memory_device").alias("device"))
+        ),
         profiler_sessions=tuple(
             sessions.select("start_ns", (pl.col("start_ns") + pl.col("duration_ns")).alias("end_ns")).iter_rows()
         ),
         boundaries=tuple(rest.filter(pl.col("kind") == "boundary").get_column("start_ns").sort()),
-        unsupported=unsupported,
+        unsupported=dict(unsupported.sort("cat").iter_rows()),
     )
 
 
@@ -307,20 +311,6 @@ def _device_annotations(rest: pl.DataFrame) -> pl.DataFrame:
     frame = rest.filter(pl.col("kind") == "device-annotation").sort("start_ns", "row")
     stream = pl.col("tid").cast(pl.String).cast(pl.Int64, strict=False)
     return DEVICE_ANNOTATIONS.conform(frame.with_columns(pl.coalesce("stream", stream)))
-
-
-def _memory_events(rest: pl.DataFrame) -> pl.DataFrame:
-    frame = (
-        rest.filter(pl.col("kind") == "memory")
-        .sort("start_ns", "row")
-        .with_columns(pl.col("start_ns").alias("time_ns"), pl.col("memory_device").alias("device"))
-    )
-    return MEMORY_EVENTS.conform(frame)
-
-
-def _unsupported(skipped: pl.DataFrame) -> dict[str, int]:
-    counts = skipped.filter(pl.col("reason") == "unsupported").group_by("cat").agg(pl.col("count").sum()).sort("cat")
-    return dict(counts.iter_rows())
 
 
 def _unit_notes(events: Classified, display_unit: object) -> Iterator[Note]:

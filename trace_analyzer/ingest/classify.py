@@ -244,13 +244,9 @@ def _null(name: str, dtype: pl.DataType | type[pl.DataType]) -> pl.Expr:
 def _typed(frame: pl.DataFrame) -> pl.DataFrame:
     """Return the columns of begin and end events: times without their texts, and repeated texts as categoricals."""
     return frame.select(
-        "row", "kind", "start_ns", "duration_ns", _categories(),
+        "row", "kind", "start_ns", "duration_ns", pl.col("name", "pid", "tid").fill_null("").cast(pl.Categorical),
         *(name for name in RAW_SCHEMA if name not in ("row", "name", "pid", "tid", "ts", "dur")),
     )  # fmt: skip
-
-
-def _categories() -> pl.Expr:
-    return pl.col("name", "pid", "tid").fill_null("").cast(pl.Categorical)
 
 
 def with_pairs(events: Classified) -> Classified:
@@ -343,7 +339,10 @@ def _sorted(timed: pl.DataFrame, edges: pl.DataFrame) -> Classified:
         host=host_part,
         inputs=_inputs_part(host),
         device=_device_part(device),
-        arrows=_arrow_part(arrows),
+        arrows=arrows.select(
+            "row", "pid", "tid", "start_ns", pl.col("id").alias("flow_id"), (pl.col("ph") == "s").alias("is_start"),
+            pl.col("cat").str.to_lowercase().replace_strict(FLOW_KINDS, return_dtype=KIND).alias("kind"),
+        ),
         rest=rest.select(*_EVENT[:-1], _LASTS, "label", _DEVICE_LABEL, *_numbers(rest, _REST_NUMBERS)),
         edges=edges,
         seen=_only(timed, pl.col("kind") != "metadata").group_by("pid", "tid").agg(pl.col("row").min()).select("row", "pid", "tid"),
@@ -392,13 +391,6 @@ def _device_part(device: pl.DataFrame) -> pl.DataFrame:
         _products(device.get_column("block")).alias("threads_per_block"),
         pl.col("grid", "block").cast(pl.Categorical),
         pl.col("occupancy_percent").cast(pl.Float64, strict=False).fill_nan(None),
-    )  # fmt: skip
-
-
-def _arrow_part(arrows: pl.DataFrame) -> pl.DataFrame:
-    return arrows.select(
-        "row", "pid", "tid", "start_ns", pl.col("id").alias("flow_id"), (pl.col("ph") == "s").alias("is_start"),
-        pl.col("cat").str.to_lowercase().replace_strict(FLOW_KINDS, return_dtype=KIND).alias("kind"),
     )  # fmt: skip
 
 
