@@ -89,11 +89,6 @@ def active() -> tuple[Plugin, ...]:
     return _settled[0]
 
 
-def is_asked_for() -> bool:
-    """Return whether the caller named plug-ins."""
-    return any(plugin.is_named for plugin in active())
-
-
 def problems() -> tuple[str, ...]:
     """Return a line for each part of an installed plug-in that was left out so far."""
     return tuple(_problems.values())

@@ -226,10 +226,7 @@ RUN_AHEAD_STATES: Mapping[str, Term] = by_key(
 )  # fmt: skip
 """Whether the CPU runs ahead of a device."""
 
-CHANGE_PARTS: Mapping[str, tuple[str, ...]] = {
-    "fuse": ("attention", "chain", "optimizer"),
-    "warm": ("allocation", "compilation"),
-}
+CHANGE_PARTS = {"fuse": ("attention", "chain", "optimizer"), "warm": ("allocation", "compilation")}
 """Change -> its parts, which are the values of ``--fuse-only`` and ``--warm-only``."""
 PART_OPTION: Mapping[str, str] = {"fuse": "of", "warm": "only"}
 """Change -> its option that names a part."""
@@ -254,6 +251,7 @@ def _added_part(
         raise ValueError(f"cause {key}: cure {cure!r} is none of {', '.join(CAUSES)}")
     if before and before not in named:
         raise ValueError(f"cause {key}: before {before!r} is none of {', '.join(named)}")
+    more["fixes"] = tuple(more.get("fixes", ()))
     made = part(key=key, role="named", light=colour, dark=dark, cure=cure, **more)
     if made.replay not in get_args(Replay) or made.per not in get_args(Per):
         raise ValueError(f"cause {key}: replay is work or wait, per is one of {', '.join(get_args(Per))}")

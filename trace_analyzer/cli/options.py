@@ -32,7 +32,7 @@ def _load_plugins(ctx: click.Context, _: click.Parameter, folders: tuple[str, ..
     if ctx.resilient_parsing:
         return
     plugins.add(folders)
-    if (folders or plugins.ENVIRONMENT in os.environ) and plugins.is_asked_for():
+    if (folders or plugins.ENVIRONMENT in os.environ) and any(plugin.is_named for plugin in plugins.active()):
         from trace_analyzer.doctor import check_plugins
 
         check_plugins()
