@@ -11,7 +11,7 @@ from conftest import CORPUS, corpus_rows
 
 import trace_analyzer as ta
 from trace_analyzer.ingest import load
-from trace_analyzer.ranks.recording import collectives_of, steps_of, summarize, with_exposed
+from trace_analyzer.ranks.recording import collectives_of, steps_of, summarize
 from trace_analyzer.ranks.summary import from_bytes
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -113,10 +113,3 @@ def test_two_real_ranks_of_128() -> None:
     assert rows.group_by("match").agg(pl.col("kind").n_unique(), pl.col("rank").n_unique()).select(
         "kind", "rank"
     ).unique().rows() == [(1, 2)]
-
-
-def test_what_work_leaves_of_a_collective() -> None:
-    collectives = pl.DataFrame({"start_ns": [0, 15, 100], "duration_ns": [50, 10, 10]})
-    work = pl.DataFrame({"start_ns": [10, 40], "end_ns": [20, 60]})
-    assert with_exposed(collectives, work).get_column("exposed_ns").to_list() == [30, 5, 10]
-    assert with_exposed(collectives, work.clear()).get_column("exposed_ns").to_list() == [50, 10, 10]

@@ -139,7 +139,7 @@ def collectives(trace: Trace, host: Host, activities: pl.DataFrame) -> pl.DataFr
         )
         .with_columns((pl.col("algorithm_byte_per_s") * _bus_factor(ranks)).alias("bus_byte_per_s"))
     )
-    return COLLECTIVES.conform(with_exposed(frame, _work(activities)))
+    return COLLECTIVES.conform(with_exposed(frame, hiding_work(activities)))
 
 
 def communication_table(collectives: pl.DataFrame, matched_devices: MatchedDevices) -> pl.DataFrame:
@@ -178,7 +178,7 @@ def with_exposed(spans: pl.DataFrame, work: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _work(activities: pl.DataFrame) -> pl.DataFrame:
+def hiding_work(activities: pl.DataFrame) -> pl.DataFrame:
     """Return intervals with work that hides communication, as in the partition.
 
     This is work of kernels, and of copies within the device.

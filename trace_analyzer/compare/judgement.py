@@ -333,8 +333,12 @@ def kept_promises(before: Profile, after: Profile, table: pl.DataFrame) -> tuple
 
     def saved(causes: Sequence[str], buckets: Sequence[str]) -> float:
         """Return the saving of these causes of idle time, and of these buckets or kinds of work, ns per step."""
-        return sum(
-            ns for kind, name, ns in sums if (name in causes if kind == "idle" else name in buckets or kind in buckets)
+        return float(
+            sum(
+                ns
+                for kind, name, ns in sums
+                if (name in causes if kind == "idle" else name in buckets or kind in buckets)
+            )
         )
 
     kept = []

@@ -67,8 +67,9 @@ class Spool:
         for name, frame in (("rows", parted), ("pieces", pieces.with_columns(_parts_of(pieces, parted)))):
             for (part,), own in frame.group_by("part", maintain_order=True):
                 files = self._kept[name, int(part)]
-                files.append(Path(self._folder.name) / f"{name}.{part}.{len(files)}.parquet")
-                own.drop("part").write_parquet(files[-1], compression="uncompressed", statistics=False)
+                path = Path(self._folder.name) / f"{name}.{part}.{len(files)}.parquet"
+                own.drop("part").write_parquet(path, compression="uncompressed", statistics=False)
+                files.append(path)
 
     def _with_part(self, rows: pl.DataFrame) -> pl.DataFrame:
         """Add ``part``: that of another rank's row with the same key, if there is one, else that of the row's step.

@@ -11,11 +11,12 @@ from typing import Any
 
 import polars as pl
 
+from trace_analyzer.analyses.communication import hiding_work, with_exposed
 from trace_analyzer.catalog.event_names import PROFILER_STEP_NAME
 from trace_analyzer.compare.profiles import CALLS, ROWS, UNITS, Profile, device_code, profile_of
 from trace_analyzer.errors import TraceAnalyzerError
 from trace_analyzer.files import write_bytes
-from trace_analyzer.frames.intervals import union
+from trace_analyzer.frames.intervals import lookup_at, union
 from trace_analyzer.frames.lookups import as_strings
 from trace_analyzer.ingest import Trace, load
 from trace_analyzer.ingest.trace import Header
@@ -84,13 +85,10 @@ def summary_of(trace: Trace, report: Report) -> RankSummary:
         marked = steps_of(trace)
         hiding = work_of(trace)
         collectives, groups = collectives_of(trace, marked)
-        collectives = with_exposed(collectives, hiding)
+        collectives = with_exposed(collectives.with_columns(pl.lit(0).alias("device")), hiding)
     else:
         marked = typed(steps.rename({"index": "step", "steady": "is_steady"}), STEPS)
-        # Work of kernels, and copies within the device, hides communication, as in the partition.
-        is_work = (pl.col("device") == device) & ~pl.col("bound").is_in(["communication", "copy"])
-        span = pl.col("start_ns"), (pl.col("start_ns") + pl.col("duration_ns")).alias("end_ns")
-        hiding = union(tables["activities"].filter(is_work).select("device", *span), ["device"])
+        hiding = union(hiding_work(tables["activities"].filter(pl.col("device") == device)), ["device"])
         collectives, groups = _collectives(trace, report, device, steps)
     reduced = _reduced(profile)
     step_ns = profile.total_ns / profile.steps if profile.steps and profile.total_ns else None
@@ -179,20 +177,12 @@ def _with_groups(rows: pl.DataFrame, trace: Trace) -> tuple[pl.DataFrame, tuple[
 
 def _with_steps(rows: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
     """Add ``step``: the one whose annotation contains the launch, else the one in which the kernel starts."""
-    bounds = {"host": ("host_start_ns", "host_end_ns"), "device": ("start_ns", "end_ns")}
-    placed = rows
-    for name, (first, last) in bounds.items():
-        places = steps.select(
-            pl.col("index").alias(f"{name}_step"), pl.col(first).alias("from"), pl.col(last).alias("to")
-        )
-        at = pl.coalesce("launch_ns", "start_ns") if name == "host" else pl.col("start_ns")
-        asked = placed.with_row_index("place").with_columns(at.alias("at")).sort("at")
-        placed = (
-            asked.join_asof(places.drop_nulls("from").sort("from"), left_on="at", right_on="from", strategy="backward")
-            .with_columns(pl.when(pl.col("at") < pl.col("to")).then(f"{name}_step").alias(f"{name}_step"))
-            .sort("place")
-            .drop("place", "at", "from", "to", strict=False)
-        )
+    at_device = lookup_at(rows, "start_ns", steps.rename({"index": "device_step"}), ["device"], ["device_step"])
+    on_host = steps.select(
+        "device", pl.col("host_start_ns").alias("start_ns"), pl.col("host_end_ns").alias("end_ns"), pl.col("index").alias("host_step")
+    ).drop_nulls("start_ns")  # fmt: skip
+    launched = at_device.with_columns(pl.coalesce("launch_ns", "start_ns").alias("at"))
+    placed = lookup_at(launched, "at", on_host, ["device"], ["host_step"])
     step = pl.when(pl.col("launch_ns").is_not_null()).then("host_step").otherwise("device_step")
     return placed.with_columns(step.alias("step"))
 
@@ -357,10 +347,8 @@ def collectives_of(trace: Trace, steps: pl.DataFrame) -> tuple[pl.DataFrame, tup
         known = groups[0]
         ranks = tuple(known.ranks)
         group = RankGroup(known.name, known.name, known.description, len(ranks), ranks)
-    at = rows.sort("start_ns").join_asof(
-        steps.select("step", pl.col("start_ns").alias("from"), "end_ns").rename({"end_ns": "to"}).sort("from"),
-        left_on="start_ns", right_on="from", strategy="backward",
-    ).with_columns(pl.when(pl.col("start_ns") < pl.col("to")).then("step").alias("step"))  # fmt: skip
+    device = pl.lit(0).alias("device")
+    at = lookup_at(rows.with_columns(device), "start_ns", steps.with_columns(device), ["device"], ["step"])
     kind = pl.col("match").replace(_KINDS)
     frame = at.with_columns(
         pl.lit(group and group.key, pl.String).alias("group"),
@@ -384,22 +372,6 @@ def work_of(trace: Trace) -> pl.DataFrame:
         pl.lit(0).alias("device"), "start_ns", (pl.col("start_ns") + pl.col("duration_ns")).alias("end_ns")
     )
     return union(spans, ["device"])
-
-
-def with_exposed(collectives: pl.DataFrame, work: pl.DataFrame) -> pl.DataFrame:
-    """Return the collectives with exposed_ns: the part of each that the disjoint spans of ``work`` do not cover."""
-    starts, ends = work.get_column("start_ns"), work.get_column("end_ns")
-    covered = pl.concat([pl.Series([0]), (ends - starts).cum_sum()])
-
-    def until(times: pl.Series) -> pl.Series:
-        """Return the time of work before each of ``times``."""
-        place = starts.search_sorted(times, "right")
-        inside = pl.concat([pl.Series([0]), ends]).gather(place) - times
-        return covered.gather(place) - inside.clip(0) * (place > 0).cast(pl.Int64)
-
-    begin = collectives.get_column("start_ns")
-    end = begin + collectives.get_column("duration_ns")
-    return collectives.with_columns((end - begin - (until(end) - until(begin))).alias("exposed_ns"))
 
 
 def _marks(trace: Trace, pattern: str) -> pl.DataFrame:
