@@ -22,8 +22,8 @@ from trace_analyzer.compare.api import compare
 from trace_analyzer.compare.comparison import Comparison
 from trace_analyzer.compare.decomposition import paired_calls, split
 from trace_analyzer.compare.gates import Gate, held, refusal
-from trace_analyzer.compare.profiles import Profile, in_parts, profile_of
-from trace_analyzer.compare.sides import baseline_json, profile_from
+from trace_analyzer.compare.profiles import Profile, profile_of
+from trace_analyzer.compare.sides import baseline_json, in_parts, profile_from
 from trace_analyzer.errors import InputError, UsageError
 from trace_analyzer.pipeline import analyze
 from trace_analyzer.report import Report

@@ -10,7 +10,8 @@ from trace_analyzer.compare import judgement, matching, statistics
 from trace_analyzer.compare.comparison import SCHEMA_VERSION, Bar, Comparison, DeviceChange, Line, MatchedRatio, Side
 from trace_analyzer.compare.judgement import kept_promises
 from trace_analyzer.compare.phrasing import bar_label, headline, notes, scale_of, signed
-from trace_analyzer.compare.profiles import Profile, categories, in_parts
+from trace_analyzer.compare.profiles import Profile, categories
+from trace_analyzer.compare.sides import in_parts
 from trace_analyzer.compare.statistics import FLOOR_RATIO, against_chance, step_difference
 from trace_analyzer.frames.intervals import coalesce
 from trace_analyzer.report import Report

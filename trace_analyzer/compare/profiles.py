@@ -335,44 +335,6 @@ def _merged_facts(facts: Sequence[Facts]) -> Facts:
     )
 
 
-def in_parts(profile: Profile) -> Profile:
-    """Return the profile with only the partition, to compare it with a side that has no more."""
-    if profile.detail == "parts":
-        return profile
-    key = ["kind", "category"]
-    is_idle = pl.col("kind") == "idle"
-    rows = profile.rows.with_columns(pl.col("part").alias("category")).with_columns(
-        pl.when(is_idle).then(pl.lit("idle")).otherwise(_kind_of_part()).alias("kind")
-    )
-    summed = (
-        rows.group_by(key, maintain_order=True)
-        .agg(pl.col("total_ns").sum(), pl.col("row").alias("rows"))
-        .with_row_index("row")
-    )
-    numbers = summed.select(pl.col("row").alias("part_row"), pl.col("rows").alias("row")).explode("row")
-    units = None
-    if profile.units is not None:
-        units = (
-            profile.units.join(numbers, on="row")
-            .group_by(pl.col("part_row").alias("row"), "unit")
-            .agg(pl.col("total_ns").sum())
-        )
-    return replace(profile, calls=profile.calls.clear(), rows=part_rows(summed), units=units, detail="parts")
-
-
-def part_rows(sums: pl.DataFrame) -> pl.DataFrame:
-    """Return `ROWS` for parts, from kind, category and total_ns."""
-    known = {"kind", "category", "total_ns", "row"}
-    zeros = {name: pl.lit(0, dtype) for name, dtype in ROWS.items() if dtype.is_numeric() and name not in known}
-    texts = {"group": pl.col("category"), "part": pl.col("category"), "kernel": pl.lit(None, pl.String)}
-    extra = {**zeros, **texts, "call": pl.lit(None, pl.UInt32)}
-    return typed(sums.with_columns(expr.alias(name) for name, expr in extra.items() if name not in sums.columns), ROWS)
-
-
-def _kind_of_part() -> pl.Expr:
-    return pl.when(pl.col("category").is_in(["communication", "copy"])).then("category").otherwise(pl.lit("kernel"))
-
-
 def device_code(report: Report) -> int | None:
     """Return the code of the verdict's device."""
     if report.verdict.device is None:

@@ -4,6 +4,7 @@ import dataclasses
 import glob
 import json
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -19,13 +20,13 @@ from trace_analyzer.compare.profiles import (
     Promise,
     RecordedSteps,
     merged,
-    part_rows,
     profile_of,
     promise,
 )
 from trace_analyzer.errors import InputError, UsageError
 from trace_analyzer.report import SCHEMA_VERSION, Report
 from trace_analyzer.results import plain
+from trace_analyzer.schema import typed
 from trace_analyzer.typed import damage, first_line, read_as
 from trace_analyzer.units import printable
 from trace_analyzer.version import tool_version
@@ -342,3 +343,41 @@ def _promise(advice: Mapping[str, Any], steps: int) -> Promise:
         (advice["id"], advice["title"], advice["saves_ns_at_most"] / steps, advice["how_bound"]),
         None if predicted is None else tuple(float(predicted[name]) for name in _PREDICTED),  # type: ignore[arg-type]
     )
+
+
+def in_parts(profile: Profile) -> Profile:
+    """Return the profile with only the partition, to compare it with a side that has no more."""
+    if profile.detail == "parts":
+        return profile
+    key = ["kind", "category"]
+    is_idle = pl.col("kind") == "idle"
+    rows = profile.rows.with_columns(pl.col("part").alias("category")).with_columns(
+        pl.when(is_idle).then(pl.lit("idle")).otherwise(_kind_of_part()).alias("kind")
+    )
+    summed = (
+        rows.group_by(key, maintain_order=True)
+        .agg(pl.col("total_ns").sum(), pl.col("row").alias("rows"))
+        .with_row_index("row")
+    )
+    numbers = summed.select(pl.col("row").alias("part_row"), pl.col("rows").alias("row")).explode("row")
+    units = None
+    if profile.units is not None:
+        units = (
+            profile.units.join(numbers, on="row")
+            .group_by(pl.col("part_row").alias("row"), "unit")
+            .agg(pl.col("total_ns").sum())
+        )
+    return replace(profile, calls=profile.calls.clear(), rows=part_rows(summed), units=units, detail="parts")
+
+
+def part_rows(sums: pl.DataFrame) -> pl.DataFrame:
+    """Return `ROWS` for parts, from kind, category and total_ns."""
+    known = {"kind", "category", "total_ns", "row"}
+    zeros = {name: pl.lit(0, dtype) for name, dtype in ROWS.items() if dtype.is_numeric() and name not in known}
+    texts = {"group": pl.col("category"), "part": pl.col("category"), "kernel": pl.lit(None, pl.String)}
+    extra = {**zeros, **texts, "call": pl.lit(None, pl.UInt32)}
+    return typed(sums.with_columns(expr.alias(name) for name, expr in extra.items() if name not in sums.columns), ROWS)
+
+
+def _kind_of_part() -> pl.Expr:
+    return pl.when(pl.col("category").is_in(["communication", "copy"])).then("category").otherwise(pl.lit("kernel"))
