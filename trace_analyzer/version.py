@@ -5,6 +5,9 @@ from functools import cache
 DISTRIBUTION = "torch-trace-analyzer"
 """Name on PyPI, where ``trace-analyzer`` and ``traceanalyzer`` are other projects."""
 
+GENERATOR = "trace-analyzer"
+"""Name in the pages that this program writes, by which it recognizes them."""
+
 
 @cache
 def tool_version() -> str:

@@ -8,13 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from trace_analyzer.files import write_text
+from trace_analyzer.version import GENERATOR
 
 if TYPE_CHECKING:
     from trace_analyzer.report import Report
 
 __all__ = ["html", "is_own_report", "notebook_html", "write_html"]
-
-GENERATOR = "trace-analyzer"
 
 _HEAD_BYTES = 4096
 _DOCTYPE = b"<!doctype html>"

@@ -19,13 +19,13 @@ from trace_analyzer import units
 from trace_analyzer.charts import Chart, Flame
 from trace_analyzer.render import phrasing
 from trace_analyzer.render.charts import palette_css
-from trace_analyzer.render.html import GENERATOR, codec
+from trace_analyzer.render.html import codec
 from trace_analyzer.render.html.bokeh_models import bokeh_library
 from trace_analyzer.render.html.cells import KINDS, MANY, NAMES, SHOWN_ROWS
 from trace_analyzer.render.html.codec import inert
 from trace_analyzer.render.html.figures import Drawing, drawing
 from trace_analyzer.render.row_phrases import predicted_arrow, saves_at_most
-from trace_analyzer.version import tool_version
+from trace_analyzer.version import GENERATOR, tool_version
 from trace_analyzer.vocabulary import PARTS, REGIMES, RUN_AHEAD_STATES, STATUSES, UNKNOWN_PARTS, Term, by_key, phrase
 
 MODULES = ("common.js", "flame.js", "plots.js")
@@ -205,6 +205,7 @@ def environment() -> Environment:
     environment = Environment(
         loader=PackageLoader("trace_analyzer.render.html", "assets"),
         autoescape=True,
+        optimized=False,  # folding constants takes a third of compiling, and there are hardly any
         undefined=StrictUndefined,
         finalize=lambda value: inert(value) if isinstance(value, str) else value,
         trim_blocks=True,
