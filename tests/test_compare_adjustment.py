@@ -7,7 +7,8 @@ import pytest
 from compare_sides import Program
 
 from trace_analyzer.compare.api import compare
-from trace_analyzer.compare.profiles import Profile, merged, profile_of
+from trace_analyzer.compare.profiles import Profile, profile_of
+from trace_analyzer.compare.sides import merged
 from trace_analyzer.compare.statistics import FLOOR_RATIO, step_difference
 from trace_analyzer.pipeline import analyze
 

@@ -12,8 +12,8 @@ from compare_sides import Program
 from trace_analyzer.compare.api import compare
 from trace_analyzer.compare.comparison import Comparison, Line, MatchedRatio, Side
 from trace_analyzer.compare.phrasing import change
-from trace_analyzer.compare.profiles import Profile, merged, profile_of
-from trace_analyzer.compare.sides import baseline_json
+from trace_analyzer.compare.profiles import Profile, profile_of
+from trace_analyzer.compare.sides import baseline_json, merged
 from trace_analyzer.errors import InputError
 from trace_analyzer.pipeline import analyze
 

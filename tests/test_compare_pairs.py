@@ -14,7 +14,8 @@ from conftest import CORPUS, corpus_rows
 
 from trace_analyzer.compare.api import compare
 from trace_analyzer.compare.comparison import Comparison
-from trace_analyzer.compare.profiles import Profile, merged, profile_of
+from trace_analyzer.compare.profiles import Profile, profile_of
+from trace_analyzer.compare.sides import merged
 from trace_analyzer.pipeline import analyze
 from trace_analyzer.report import Report
 from trace_analyzer.type_schemas import result_schema

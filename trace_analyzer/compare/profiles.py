@@ -1,6 +1,6 @@
 """Aggregate the steady steps of one side: the input of every comparison, small enough to be stored in a file."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -277,62 +277,6 @@ def lookup_steps(pieces: pl.DataFrame, lengths: pl.DataFrame) -> pl.Series:
     places = lengths.select("step", pl.int_range(pl.len(), dtype=pl.UInt32).alias("unit"))
     joined = pieces.select("step").join(places, on="step", how="left", nulls_equal=True, maintain_order="left")
     return joined.get_column("unit")
-
-
-def merged(path: str, profiles: Sequence[Profile]) -> Profile:
-    """Merge several recordings of one side into a profile, in which each is a unit of observation."""
-    if len(profiles) == 1:
-        return replace(profiles[0], path=path)
-    call_key = [c for c in CALLS if c not in ("call", "count", "flop", "first")]
-    known = [p.calls.with_columns(pl.lit(i, pl.UInt32).alias("side")) for i, p in enumerate(profiles)]
-    every = pl.concat(known)
-    calls = (
-        every.group_by(call_key, maintain_order=True)
-        .agg(pl.col("count").sum(), known_sum("flop"), pl.col("first").min())
-        .with_row_index("call")
-        .cast({"call": pl.UInt32})
-    )
-    numbers = every.join(
-        calls.select(*call_key, pl.col("call").alias("merged")), on=call_key, how="left", nulls_equal=True
-    ).select("side", "call", "merged")
-    rows = pl.concat([p.rows.with_columns(pl.lit(i, pl.UInt32).alias("side")) for i, p in enumerate(profiles)])
-    rows = rows.join(numbers, on=["side", "call"], how="left", maintain_order="left").with_columns(
-        pl.col("merged").alias("call")
-    )
-    row_key = ["call", "kind", "category", "group", "part", "kernel"]
-    sums = (
-        rows.group_by(row_key, maintain_order=True)
-        .agg(pl.col("count", "total_ns", "roof_ns", "known_ns", "blocks").sum())
-        .with_row_index("row")
-    )
-    units = rows.select(*row_key, pl.col("side").alias("unit"), "total_ns").join(
-        sums.select(*row_key, "row"), on=row_key, how="left", nulls_equal=True
-    )
-    return Profile(
-        path=path,
-        recordings=tuple(recording for profile in profiles for recording in profile.recordings),
-        calls=typed(calls, CALLS),
-        rows=typed(sums, ROWS),
-        units=typed(units.group_by("row", "unit").agg(pl.col("total_ns").sum()), UNITS),
-        facts=_merged_facts([p.facts for p in profiles]),
-        timeline=profiles[0].timeline,
-        detail="parts" if any(p.detail == "parts" for p in profiles) else "calls",
-    )
-
-
-def _merged_facts(facts: Sequence[Facts]) -> Facts:
-    """Merge facts of several recordings: the first one's, with the doubts of any and the FLOP of all."""
-    flop, launches = ([getattr(f, name) for f in facts] for name in ("flop", "launches"))
-    names = sorted({f.device_name for f in facts if f.device_name})
-    return replace(
-        facts[0],
-        device_name=DEVICE_SEPARATOR.join(names) or None,
-        withheld=next((f.withheld for f in facts if f.withheld), None),
-        cold=all(f.cold for f in facts),
-        shapes_known=all(f.shapes_known for f in facts),
-        flop=None if None in flop else sum(flop),
-        launches=None if None in launches else sum(launches),
-    )
 
 
 def device_code(report: Report) -> int | None:

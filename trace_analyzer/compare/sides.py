@@ -10,8 +10,10 @@ from typing import Any, Literal
 
 import polars as pl
 
+from trace_analyzer.analyses.roofline import known_sum
 from trace_analyzer.compare.profiles import (
     CALLS,
+    DEVICE_SEPARATOR,
     KINDS,
     ROWS,
     UNITS,
@@ -19,7 +21,6 @@ from trace_analyzer.compare.profiles import (
     Profile,
     Promise,
     RecordedSteps,
-    merged,
     profile_of,
     promise,
 )
@@ -381,3 +382,59 @@ def part_rows(sums: pl.DataFrame) -> pl.DataFrame:
 
 def _kind_of_part() -> pl.Expr:
     return pl.when(pl.col("category").is_in(["communication", "copy"])).then("category").otherwise(pl.lit("kernel"))
+
+
+def merged(path: str, profiles: Sequence[Profile]) -> Profile:
+    """Merge several recordings of one side into a profile, in which each is a unit of observation."""
+    if len(profiles) == 1:
+        return replace(profiles[0], path=path)
+    call_key = [c for c in CALLS if c not in ("call", "count", "flop", "first")]
+    known = [p.calls.with_columns(pl.lit(i, pl.UInt32).alias("side")) for i, p in enumerate(profiles)]
+    every = pl.concat(known)
+    calls = (
+        every.group_by(call_key, maintain_order=True)
+        .agg(pl.col("count").sum(), known_sum("flop"), pl.col("first").min())
+        .with_row_index("call")
+        .cast({"call": pl.UInt32})
+    )
+    numbers = every.join(
+        calls.select(*call_key, pl.col("call").alias("merged")), on=call_key, how="left", nulls_equal=True
+    ).select("side", "call", "merged")
+    rows = pl.concat([p.rows.with_columns(pl.lit(i, pl.UInt32).alias("side")) for i, p in enumerate(profiles)])
+    rows = rows.join(numbers, on=["side", "call"], how="left", maintain_order="left").with_columns(
+        pl.col("merged").alias("call")
+    )
+    row_key = ["call", "kind", "category", "group", "part", "kernel"]
+    sums = (
+        rows.group_by(row_key, maintain_order=True)
+        .agg(pl.col("count", "total_ns", "roof_ns", "known_ns", "blocks").sum())
+        .with_row_index("row")
+    )
+    units = rows.select(*row_key, pl.col("side").alias("unit"), "total_ns").join(
+        sums.select(*row_key, "row"), on=row_key, how="left", nulls_equal=True
+    )
+    return Profile(
+        path=path,
+        recordings=tuple(recording for profile in profiles for recording in profile.recordings),
+        calls=typed(calls, CALLS),
+        rows=typed(sums, ROWS),
+        units=typed(units.group_by("row", "unit").agg(pl.col("total_ns").sum()), UNITS),
+        facts=_merged_facts([p.facts for p in profiles]),
+        timeline=profiles[0].timeline,
+        detail="parts" if any(p.detail == "parts" for p in profiles) else "calls",
+    )
+
+
+def _merged_facts(facts: Sequence[Facts]) -> Facts:
+    """Merge facts of several recordings: the first one's, with the doubts of any and the FLOP of all."""
+    flop, launches = ([getattr(f, name) for f in facts] for name in ("flop", "launches"))
+    names = sorted({f.device_name for f in facts if f.device_name})
+    return replace(
+        facts[0],
+        device_name=DEVICE_SEPARATOR.join(names) or None,
+        withheld=next((f.withheld for f in facts if f.withheld), None),
+        cold=all(f.cold for f in facts),
+        shapes_known=all(f.shapes_known for f in facts),
+        flop=None if None in flop else sum(flop),
+        launches=None if None in launches else sum(launches),
+    )

@@ -8,7 +8,8 @@ import polars as pl
 
 from trace_analyzer.compare.comparison import Comparison
 from trace_analyzer.compare.decomposition import compare_profiles
-from trace_analyzer.compare.profiles import Profile, merged
+from trace_analyzer.compare.profiles import Profile
+from trace_analyzer.compare.sides import merged
 from trace_analyzer.compare.statistics import FLOOR_RATIO
 from trace_analyzer.units import duration
 
