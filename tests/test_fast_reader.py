@@ -14,7 +14,7 @@ from trace_analyzer.errors import InputError
 from trace_analyzer.ingest import fast, source, strict
 from trace_analyzer.ingest.build import trace_tables
 from trace_analyzer.ingest.source import content_of
-from trace_analyzer.ingest.strict import Document, read_document
+from trace_analyzer.ingest.strict import TraceDocument, read_document
 
 HEAD = 1500
 TABLES = (
@@ -39,11 +39,11 @@ def _small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(strict, "_HEAD", HEAD)
 
 
-def read(content: bytes) -> Document:
+def read(content: bytes) -> TraceDocument:
     return read_document(content_of(content))
 
 
-def strictly(content: bytes) -> Document:
+def strictly(content: bytes) -> TraceDocument:
     """Read the document as the strict reader has it."""
     short_cut, strict.scanned = strict.scanned, lambda head, blocks: None
     try:

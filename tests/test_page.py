@@ -19,6 +19,7 @@ from trace_analyzer import units
 from trace_analyzer.analyses.fusion import FUSIONS
 from trace_analyzer.analyses.roofline import ROOFLINE, ROOFS
 from trace_analyzer.charts import Axis, Boxes, Chart, Flame, Labels, Points
+from trace_analyzer.documents import Chapter, Figure, FlameFigure, Notes, PlainTable, Words
 from trace_analyzer.pipeline import analyze
 from trace_analyzer.render import html
 from trace_analyzer.render.charts import CHARTS, Theme, palette
@@ -34,16 +35,7 @@ from trace_analyzer.render.html.cells import (
     pieces_beside,
 )
 from trace_analyzer.render.html.figures import drawing
-from trace_analyzer.render.html.shell import (
-    GLOSSARY,
-    Chapter,
-    Figure,
-    FlameFigure,
-    Notes,
-    PlainTable,
-    Words,
-    document_page,
-)
+from trace_analyzer.render.html.shell import GLOSSARY, document_page
 from trace_analyzer.render.html.view import View, view
 from trace_analyzer.render.markdown import to_markdown
 from trace_analyzer.render.names import distinct_labels

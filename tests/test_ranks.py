@@ -21,7 +21,7 @@ from tiers import examples
 
 from trace_analyzer.errors import InputError
 from trace_analyzer.ingest.trace import Header
-from trace_analyzer.ranks import html, map_rows
+from trace_analyzer.ranks import map_rows
 from trace_analyzer.ranks.files import files_of, rank_in_name, rank_of
 from trace_analyzer.ranks.job import JobReport, judge
 from trace_analyzer.ranks.joining import joined
@@ -29,6 +29,7 @@ from trace_analyzer.ranks.recording import exposed_pieces, group_of, summarize
 from trace_analyzer.ranks.stragglers import imbalance, roles, slowdown
 from trace_analyzer.ranks.summary import RankSummary, from_bytes, packed, ranks_of, runs_of, to_bytes, unpacked
 from trace_analyzer.ranks.waits import _Grid, _uncharged
+from trace_analyzer.render.html import rank_map
 from trace_analyzer.schema import typed
 from trace_analyzer.type_schemas import result_schema
 
@@ -750,10 +751,10 @@ def test_the_page_of_many_collectives_leaves_out_the_steps_with_least_lateness(m
     rows = map_rows.drawn_collectives(report.rows, list(range(10)), report.by_step)
     assert rows.get_column("step").unique().to_list() == [8, 9]
     assert (
-        html.left_out(report.rows, rows)
+        rank_map.left_out(report.rows, rows)
         == "This file holds 32 of 160 collectives, those of the 2 steps with most lateness."
     )
-    assert html.left_out(report.rows, report.rows) == ""
+    assert rank_map.left_out(report.rows, report.rows) == ""
     monkeypatch.setattr(map_rows, "MOST_COLLECTIVES", 10)
     assert map_rows.drawn_collectives(report.rows, list(range(10)), report.by_step).height == 10
 

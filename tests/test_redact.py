@@ -8,7 +8,7 @@ from report_factory import frame, gpu_report
 
 from trace_analyzer.ingest.tables import HOST_EVENTS, OPERATOR_INPUTS, THREADS
 from trace_analyzer.notes import Note
-from trace_analyzer.render.redact import Redaction, redacted, without_directories
+from trace_analyzer.redact import Redaction, redacted, without_directories
 from trace_analyzer.report import FusionOpportunity, Report, Verdict
 
 SECRETS = ("alice", "acme", "node-17", "s3cr3t", "my job")

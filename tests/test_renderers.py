@@ -11,10 +11,10 @@ from text_reports import STATUSES, all_reports, report_saying
 
 from trace_analyzer.catalog.event_names import in_function
 from trace_analyzer.notes import Note
+from trace_analyzer.redact import redacted, without_directories
 from trace_analyzer.render.html import html
 from trace_analyzer.render.markdown import to_markdown
 from trace_analyzer.render.names import kernel_label, short_name
-from trace_analyzer.render.redact import redacted, without_directories
 from trace_analyzer.render.terminal import summary
 from trace_analyzer.report import Confidence, Report, Status
 

@@ -4,7 +4,12 @@ import dataclasses
 import json
 import math
 from collections.abc import Mapping
+from importlib import import_module
+from pathlib import Path
 from typing import Any
+
+_LAYOUTS = "trace_analyzer.render.documents"
+"""Lays out results. It is looked up when it is used: results are data, and import no renderer."""
 
 
 class Result:
@@ -15,7 +20,20 @@ class Result:
 
     def summary(self, width: int = 100) -> str:
         """Return the result as plain text, in lines of at most ``width`` cells."""
-        raise NotImplementedError
+        layouts = import_module(_LAYOUTS)
+        text: str = layouts.text(layouts.document_of(self), width)
+        return text
+
+    def to_markdown(self) -> str:
+        """Return the result as Markdown, for issues and comments."""
+        layouts = import_module(_LAYOUTS)
+        markdown: str = layouts.markdown(layouts.document_of(self))
+        return markdown
+
+    def write_page(self, path: Path) -> Path:
+        """Write the result as one offline HTML file and return its path. Raises ``OSError`` when it cannot be written."""
+        written: Path = import_module(_LAYOUTS).write_page(self, path)
+        return written
 
     def document(self) -> dict[str, Any]:
         """Return the content of `to_json` in JSON's own types."""

@@ -148,7 +148,7 @@ def report(
     tuning.limit_threads(trace)
     redaction = None
     if redact:
-        from trace_analyzer.render.redact import Redaction
+        from trace_analyzer.redact import Redaction
 
         redaction = Redaction("" if trace == "-" else printable(trace))
     shown = redaction.text if redaction else printable

@@ -33,7 +33,7 @@ def explain(trace: str, thing: str, results: Results, chosen: Options) -> None:
     with Progress() as progress:
         report = read_report(trace, chosen, progress)
         if results.is_redacted:
-            from trace_analyzer.render.redact import Redaction
+            from trace_analyzer.redact import Redaction
 
             report = Redaction("" if trace == "-" else printable(trace)).report(report)
         explanation = report.explain(thing)

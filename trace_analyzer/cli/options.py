@@ -226,7 +226,7 @@ class Results:
         """
         if not self.is_redacted:
             return result, str
-        from trace_analyzer.render.redact import Redaction
+        from trace_analyzer.redact import Redaction
         from trace_analyzer.units import printable
 
         redaction = Redaction(*(path for path in map(printable, paths) if path != "-"))

@@ -6,7 +6,7 @@ from dataclasses import replace
 import polars as pl
 
 from trace_analyzer.ingest.classify import KIND, Classified, with_pairs
-from trace_analyzer.ingest.strict import Document
+from trace_analyzer.ingest.strict import TraceDocument
 from trace_analyzer.ingest.tables import (
     DEVICE_ANNOTATIONS,
     DEVICE_EVENTS,
@@ -47,7 +47,7 @@ _REASONS: dict[str, tuple[str, str]] = {
 }
 
 
-def trace_tables(document: Document, path: str, notes: tuple[Note, ...] = ()) -> Trace:
+def trace_tables(document: TraceDocument, path: str, notes: tuple[Note, ...] = ()) -> Trace:
     """Return the typed tables of a document.
 
     Parts of the document are freed once they are in tables, so a caller that keeps no reference saves their memory.

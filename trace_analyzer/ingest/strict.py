@@ -85,7 +85,7 @@ _HEAD = 1 << 20
 
 
 @dataclass(frozen=True)
-class Document:
+class TraceDocument:
     """Hold a file: its header, its classified events, and problems with its content."""
 
     header: dict[str, Any]
@@ -94,7 +94,7 @@ class Document:
     notes: tuple[Note, ...]
 
 
-def read_document(content: Content) -> Document:
+def read_document(content: Content) -> TraceDocument:
     """Parse a Chrome trace: an object with ``traceEvents``, or a bare array of events.
 
     Numbers keep their digits as text. Raises ``NotATrace`` when the bytes are no JSON, or contain no list of events, an
@@ -147,7 +147,7 @@ def read_document(content: Content) -> Document:
         notes.append(Note("not-an-event", "warning", "entries of traceEvents are no objects: skipped", odd))
     if too_deep:
         notes.append(Note("too-deep", "warning", "events nest too deeply to be read: skipped", too_deep))
-    return Document(walk.header, events, count, tuple(notes))
+    return TraceDocument(walk.header, events, count, tuple(notes))
 
 
 def _gathered(blocks: Iterator[bytes], size: int) -> bytes:

@@ -10,7 +10,7 @@ from trace_analyzer.ranks.engine import Executor, Progress, summaries
 from trace_analyzer.ranks.files import files_of
 from trace_analyzer.ranks.job import JobReport, Rank, judge
 from trace_analyzer.ranks.joining import Problem
-from trace_analyzer.render.redact import Redaction
+from trace_analyzer.redact import Redaction
 
 _HANDLER_NAME = re.compile(r"[^/]+?(?=_\d+\.\d+\.pt\.trace\.json)")
 """The host in a file name of ``tensorboard_trace_handler``."""

@@ -248,23 +248,9 @@ class JobReport(Result):
         default_factory=pl.DataFrame, repr=False, compare=False
     )
 
-    def summary(self, width: int = 100) -> str:
-        """Return the report as plain text, ``width`` cells wide."""
-        from trace_analyzer.ranks.text import summary
-
-        return summary(self, width)
-
-    def to_markdown(self) -> str:
-        """Return the report as Markdown."""
-        from trace_analyzer.ranks.text import to_markdown
-
-        return to_markdown(self)
-
     def to_html(self, path: str | Path) -> Path:
         """Write the report as one offline HTML file and return its path. Raises ``OSError`` when it cannot be written."""
-        from trace_analyzer.ranks.html import write_html
-
-        return write_html(self, Path(path))
+        return self.write_page(Path(path))
 
 
 def judge(contents: Sequence[bytes], *, part_rows: int = PART_ROWS, hides_hosts: bool = False) -> JobReport:

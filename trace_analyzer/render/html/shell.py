@@ -6,7 +6,6 @@ inert here.
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
 
@@ -16,7 +15,8 @@ from jinja2.utils import htmlsafe_json_dumps
 from markupsafe import Markup, escape
 
 from trace_analyzer import units
-from trace_analyzer.charts import Chart, Flame
+from trace_analyzer.charts import Flame
+from trace_analyzer.documents import Chapter, Figure, FlameFigure
 from trace_analyzer.render import phrasing
 from trace_analyzer.render.charts import palette_css
 from trace_analyzer.render.html import codec
@@ -47,65 +47,6 @@ _MODULE_SYNTAX = re.compile(r"^import [^;]*;\n|^export (?=(?:async )?(?:function
 _CODE = re.compile(r"`([^`]*)`")
 _PARTS = re.compile(r"(?<=[_.:/#])(?=[^_.:/#])|(?<=[a-z])(?=[A-Z])|(?<= )")
 _REMARK = re.compile(r"(?:^|(?<=  ))#.*", re.MULTILINE)
-
-
-@dataclass(frozen=True)
-class Figure:
-    """A chart with its title and caption."""
-
-    title: str
-    caption: str
-    chart: Chart
-
-
-@dataclass(frozen=True)
-class FlameFigure:
-    """Flame graphs to choose from, with a caption and a legend of names and colours (CSS variables without dashes)."""
-
-    title: str
-    caption: str
-    flames: tuple[Flame, ...]
-    legend: tuple[tuple[str, str], ...] = ()
-
-
-@dataclass(frozen=True)
-class PlainTable:
-    """A table of texts; ``sides`` has ``l`` or ``r`` (figures) per column.
-
-    A text may be Markup. ``under`` has rows that unfold below the first cell of a row, by its place.
-    """
-
-    headings: Sequence[str]
-    sides: str
-    rows: Sequence[Sequence[str]]
-    title: str = ""
-    under: Mapping[int, Sequence[Sequence[str]]] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Notes:
-    """Sentences in a list; those with severity ``warning`` or ``error`` stand out."""
-
-    notes: Sequence[str]
-    severity: str = "info"
-
-
-@dataclass(frozen=True)
-class Words:
-    """Text of a terminal, in a font of fixed width."""
-
-    text: str
-
-
-@dataclass(frozen=True)
-class Chapter:
-    """A part of a page: its pieces below a title; Markup is content of a template. Without pieces it is left out."""
-
-    key: str
-    title: str
-    pieces: Sequence[Figure | FlameFigure | PlainTable | Notes | Words | Markup]
-    lead: str = ""
-    folded: bool = False
 
 
 def document_page(

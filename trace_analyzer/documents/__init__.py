@@ -1,0 +1,85 @@
+"""Define a result as a document: plain data that the terminal, Markdown and pages lay out (`trace_analyzer.render`).
+
+Texts are those of the result and of the trace; each layout escapes them for its format.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from trace_analyzer.charts import Chart, Flame
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A chart with its title and caption; only pages show it."""
+
+    title: str
+    caption: str
+    chart: Chart
+
+
+@dataclass(frozen=True)
+class FlameFigure:
+    """Flame graphs to choose from, with a caption and a legend of names and colours (CSS variables without dashes)."""
+
+    title: str
+    caption: str
+    flames: tuple[Flame, ...]
+    legend: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True)
+class PlainTable:
+    """A table of texts; ``sides`` has ``l`` or ``r`` (figures) per column.
+
+    ``under`` has rows that unfold below the first cell of a row, by its place. Text and Markdown have the first ``most``
+    rows. ``picks`` names what the first cell picks on the page (a ``data-`` attribute).
+    """
+
+    headings: Sequence[str]
+    sides: str
+    rows: Sequence[Sequence[str]]
+    title: str = ""
+    under: Mapping[int, Sequence[Sequence[str]]] = field(default_factory=dict)
+    most: int | None = None
+    picks: str = ""
+
+
+@dataclass(frozen=True)
+class Notes:
+    """Sentences in a list; those with severity ``warning`` or ``error`` stand out on the page."""
+
+    notes: Sequence[str]
+    severity: str = "info"
+
+
+@dataclass(frozen=True)
+class Words:
+    """Text in a font of fixed width; only pages show it."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Chapter:
+    """Pieces below a title, after a lead. Without pieces it is left out; ``folded`` where the format can fold.
+
+    A piece of another type is content that a page makes for itself (Markup), and so is one ``on_page`` only.
+    """
+
+    key: str
+    title: str
+    pieces: Sequence[object]
+    lead: str = ""
+    folded: bool = False
+    on_page: bool = False
+
+
+@dataclass(frozen=True)
+class Document:
+    """A result: what it is of, its headline, and its chapters. ``chips`` are short remarks on the page's headline."""
+
+    title: str
+    headline: str
+    chapters: Sequence[Chapter]
+    chips: Sequence[str] = ()

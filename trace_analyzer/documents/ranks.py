@@ -1,0 +1,184 @@
+"""Describe the report on a job as a document."""
+
+from collections.abc import Iterable, Sequence
+
+from trace_analyzer.documents import Chapter, Document, Notes, PlainTable
+from trace_analyzer.ranks.job import JobReport, Pipeline, Rank
+from trace_analyzer.ranks.joining import Problem
+from trace_analyzer.units import count, counted, duration, percent
+from trace_analyzer.vocabulary import REGIMES, phrase
+
+_RANKS, _PROBLEMS, _HOSTS, _UNEVEN, _GROUPS, _STAGES = 16, 8, 8, 6, 8, 8
+"""Rows in text and Markdown."""
+_MOST = 200
+"""Rows on the page."""
+_KINDS = {
+    "missing": "missing", "failed": "could not be read", "cut": "are cut", "duplicate": "are there twice", "foreign": "are not of this job",
+}  # fmt: skip
+_SLOWDOWN = {
+    "worker": "one rank works longer than the others",
+    "data": "work differs from step to step, as that of uneven data does",
+    "stages": "ranks of one role work longer than those of the others",
+    "network": "ranks work evenly; transfer takes what is left",
+    "even": "ranks work evenly",
+}
+
+
+def document(report: JobReport) -> Document:
+    """Return the document: problems, late ranks, ranks, figures of the job, and its tables."""
+    job, matches = report.job, report.collectives
+    regime = [REGIMES[job.regime].label] if job.regime in REGIMES else []
+    of = f" of {job.world_size}" if job.world_size else ""
+    return Document(
+        f"{job.seen}{of} ranks",
+        job.sentence,
+        (
+            Chapter("problems", "Problems", [Notes(lines, "warning")] if (lines := doubt_lines(report)) else []),
+            Chapter("late", "Late ranks", _late(report), "Means of the steps in which they are late."),
+            Chapter("ranks", "Ranks", _ranks(report)),
+            Chapter("figures", "The job", [Notes(lines)] if (lines := [*_figures(report), *report.notes]) else []),
+            Chapter("uneven", "Uneven operators", _uneven(report)),
+            Chapter("pipeline", "Pipeline", _pipeline(report.pipeline) if report.pipeline else []),
+            Chapter("groups", "Process groups", _groups(report)),
+            Chapter("clocks", "Clocks", _clocks(report)),
+        ),
+        [*regime, f"{count(matches.matched)} of {count(matches.matched + matches.unmatched)} collectives matched"],
+    )
+
+
+def runs(numbers: Iterable[int]) -> str:
+    """Write ordered numbers as runs: ``2 to 127, 130``."""
+    texts: list[list[int]] = []
+    for number in sorted(set(numbers)):
+        if texts and number == texts[-1][1] + 1:
+            texts[-1][1] = number
+        else:
+            texts.append([number, number])
+    return ", ".join(f"{first}" if first == last else f"{first} to {last}" for first, last in texts)
+
+
+def doubt_lines(report: JobReport) -> list[str]:
+    """Return the problems of a job by kind, then files with another rank in their name."""
+    named = [rank for rank in report.ranks if rank.named_rank is not None]
+    lines = problem_lines(report.problems)
+    lines += [f"misnamed: {rank.path} is of rank {rank.rank}, not {rank.named_rank}: the trace counts" for rank in named[:_PROBLEMS]]  # fmt: skip
+    return lines + ([f"misnamed: {count(len(named) - _PROBLEMS)} more files"] if named[_PROBLEMS:] else [])
+
+
+def problem_lines(problems: Sequence[Problem]) -> list[str]:
+    """Return problems by kind: one line for all missing ranks, one each for some of the others."""
+    lines: list[str] = []
+    for kind, words in _KINDS.items():
+        own = [problem for problem in problems if problem.kind == kind]
+        ranks = [problem.rank for problem in own if problem.rank is not None]
+        if kind == "missing" and own:
+            lines.append(f"missing: {'rank' if len(ranks) == 1 else 'ranks'} {runs(ranks)}")
+            continue
+        lines += [
+            f"{kind}: {f'rank {p.rank}, ' if p.rank is not None else ''}{p.path}: {p.message}" for p in own[:_PROBLEMS]
+        ]
+        if len(own) > _PROBLEMS:
+            lines.append(f"{kind}: {count(len(own) - _PROBLEMS)} more {words}")
+    return lines
+
+
+def _late(report: JobReport) -> list[PlainTable]:
+    rows = [
+        (str(late.rank), late.host, late.kind, duration(late.late_ns), f"{late.late_steps} of {late.steps}", percent(late.led_ratio),
+         duration(late.gain_at_least_ns) if late.gain_at_least_ns else "–", late.why)
+        for late in report.stragglers
+    ]  # fmt: skip
+    headings = ("Rank", "Host", "Kind", "Late", "Steps", "Last in", "A cure wins at least", "Why")
+    return [PlainTable(headings, "rllrrrrl", rows, most=_RANKS, picks="rank")] if rows else []
+
+
+def _ranks(report: JobReport) -> list[PlainTable]:
+    """Return the ranks: those of a small job in order, else those with most lateness, the latest first."""
+    ranks: list[Rank] = sorted(report.ranks, key=lambda rank: (rank.rank is None, rank.rank or 0))
+    if len(ranks) > _RANKS:
+        ranks = sorted(ranks, key=lambda rank: -(rank.late_ns or 0))[:_MOST]
+    title = f"The latest {len(ranks)} of {len(report.ranks)}" if len(ranks) < len(report.ranks) else ""
+    columns = 9 if all(rank.status == "ok" for rank in ranks) else 10
+    headings = ("Rank", "Step", "Wait", "Transfer", "Late", "Last in", "Role", "Regime", "Host", "Status")
+    rows = [
+        ("–" if r.rank is None else str(r.rank), duration(r.step_ns), duration(r.wait_ns), duration(r.transfer_ns), duration(r.late_ns),
+         percent(r.led_ratio), r.role or "–", r.regime or "–", r.host or "–", r.status)[:columns]
+        for r in ranks
+    ]  # fmt: skip
+    return (
+        [PlainTable(headings[:columns], "rrrrrrllll"[:columns], rows, title, most=_RANKS, picks="rank")] if rows else []
+    )
+
+
+def _figures(report: JobReport) -> list[str]:
+    """Return sentences on the step, collectives, own work, uneven operators, clocks and process groups."""
+    lines = []
+    job, matches = report.job, report.collectives
+    if job.step_ns:
+        longest = [f"{phrase(part)} {percent(ratio)}" for part, ratio in list(job.part_ratios.items())[:5]]
+        lines.append("; ".join([f"Step, a mean of ranks: {duration(job.step_ns)}", *([", ".join(longest)] if longest else [])]))  # fmt: skip
+    if job.waiting_ns is not None:
+        lines.append(
+            f"Exposed in collectives a step: waiting {duration(job.waiting_ns)}, transfer {duration(job.transfer_ns)}"
+        )
+    if matches.matched or matches.unmatched:
+        ways = ", ".join(f"{count(n)} by {way}" for way, n in matches.by.items())
+        lines.append(
+            f"Collectives: {count(matches.matched)} of {count(matches.matched + matches.unmatched)} matched with their peers"
+            f"{f' ({ways})' if ways else ''}; ends agree within {duration(matches.residual_ns)}"
+        )
+    if slow := report.slowdown:
+        worst = f" (rank {slow.worst_rank} in {slow.worst_steps} of {counted(slow.steps, 'step')})"
+        lines.append(
+            f"Own work: the slowest rank takes {slow.estimate:.3f} times the mean; {_SLOWDOWN[slow.kind]}{worst if slow.kind == 'worker' else ''}"
+        )
+    return lines
+
+
+def _uneven(report: JobReport) -> list[PlainTable]:
+    rows = [
+        (row.operator or "–", row.category, row.role, duration(row.mean_ns), duration(row.max_ns), str(row.max_rank), percent(row.ratio))
+        for row in report.imbalance
+    ]  # fmt: skip
+    headings = ("Operator", "Bucket", "Role", "Mean a step", "Longest", "Rank", "Under the longest")
+    return [PlainTable(headings, "lllrrrr", rows, most=_UNEVEN)] if rows else []
+
+
+def _pipeline(pipeline: Pipeline) -> list[object]:
+    """Return the bubble of each stage (of some in a long pipeline), and that of an even schedule."""
+    rows = [
+        (str(s.stage), runs(s.ranks), s.role or "–", duration(s.step_ns), duration(s.idle_ns), duration(s.sends_ns), percent(s.bubble_ratio))
+        for s in pipeline.stages
+    ]  # fmt: skip
+    worst = sorted(pipeline.stages, key=lambda stage: (-stage.bubble_ratio, stage.stage))[:_STAGES]
+    shares = ", ".join(f"stage {s.stage} {percent(s.bubble_ratio)}" for s in sorted(worst, key=lambda s: s.stage))
+    some = "" if len(worst) == len(pipeline.stages) else f" the emptiest {len(worst)} of {len(pipeline.stages)} stages:"
+    ideal = (
+        f"; {counted(pipeline.microbatches, 'microbatch', 'microbatches')} of even stages, without interleaving, leave {percent(pipeline.ideal_ratio)}"
+        if pipeline.microbatches and pipeline.ideal_ratio is not None
+        else ""
+    )
+    headings = ("Stage", "Ranks", "Role", "Step", "Idle", "Exposed sends", "Bubble")
+    return [
+        Notes([f"Share of the step without work or in sends that nothing hid:{some} {shares}{ideal}"]),
+        PlainTable(headings, "rllrrrr", rows, most=0),
+    ]
+
+
+def _groups(report: JobReport) -> list[PlainTable]:
+    rows = [
+        (g.name, g.description or "–", count(g.size), runs(g.ranks) or "not known", count(g.collectives), duration(g.time_ns))
+        for g in report.groups[:_MOST]
+    ]  # fmt: skip
+    headings = ("Name", "Description", "Size", "Ranks", "Collectives", "Time on all ranks")
+    title = f"The {_MOST} longest of {len(report.groups)}" if len(report.groups) > _MOST else ""
+    return [PlainTable(headings, "llrlrr", rows, title, most=_GROUPS)] if rows else []
+
+
+def _clocks(report: JobReport) -> list[PlainTable]:
+    rows = [
+        (c.host, duration(c.offset_ns), "–" if c.drift_ppm is None else f"{c.drift_ppm:.2f} ppm", duration(c.residual_ns))
+        for c in report.clocks[:_MOST]
+    ]  # fmt: skip
+    title = f"The first {_MOST} of {len(report.clocks)}" if len(report.clocks) > _MOST else ""
+    return [PlainTable(("Host", "Ahead of the first", "Drift", "Ends agree within"), "lrrr", rows, title, most=_HOSTS)] if len(rows) > 1 else []  # fmt: skip

@@ -1,0 +1,98 @@
+"""Lay out documents: as text for a terminal, as Markdown, and as an offline page."""
+
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from trace_analyzer.documents import Chapter, Document, Notes, PlainTable
+from trace_analyzer.files import write_text
+from trace_analyzer.render.layout import column_widths, folded, line_text, table_row
+from trace_analyzer.render.markdown import escaped
+from trace_analyzer.units import counted, visible
+
+DOCUMENTS = {"JobReport": "trace_analyzer.documents.ranks"}
+"""Class of a result -> the module that describes it, by ``document(result)``."""
+PAGES = {"JobReport": "trace_analyzer.render.html.rank_map"}
+"""Class of a result -> the module with its page, ``page(result, document, folder)``, where that has more than the document."""
+
+
+def document_of(result: object) -> Document:
+    """Return the document of a result."""
+    describe: Callable[[object], Document] = import_module(DOCUMENTS[type(result).__name__]).document
+    return describe(result)
+
+
+def text(document: Document, width: int) -> str:
+    """Return the document as lines of at most ``width`` cells."""
+    lines = folded(visible(document.headline), width)
+    for chapter in document.chapters:
+        shown = [line for piece in chapter.pieces for line in _text(piece, width)]
+        if shown and not chapter.on_page:
+            lead = folded(visible(f"{chapter.title}. {chapter.lead}" if chapter.lead else chapter.title), width)
+            lines += ["", *lead, *shown]
+    return "\n".join(line.rstrip() for line in lines) + "\n"
+
+
+def _text(piece: object, width: int) -> list[str]:
+    if isinstance(piece, Notes):
+        return [line for note in piece.notes for line in hanging(note, width)]
+    if not isinstance(piece, PlainTable) or piece.most == 0:
+        return []
+    rows = [[visible(cell) for cell in row] for row in piece.rows[: piece.most]]
+    widths = column_widths([piece.headings, *rows], piece.sides, width - 2)
+    styles = [""] * len(widths)
+    laid = [line for row in ([piece.headings] if any(piece.headings) else []) + rows for line in table_row(row, widths, piece.sides, styles)]  # fmt: skip
+    more = [f"  {counted(len(piece.rows) - len(rows), 'more row')}"] if len(rows) < len(piece.rows) else []
+    title = [f"  {visible(piece.title)}"] if piece.title else []
+    return [*title, *("  " + line_text(line, width - 2, colour=False) for line in laid), *more]
+
+
+def hanging(sentence: str, width: int) -> list[str]:
+    """Wrap a sentence, with two cells before its first line and four before the others."""
+    first, *rest = folded(visible(sentence), max(1, width - 4))
+    return [f"  {first}", *(f"    {line}" for line in rest)]
+
+
+def markdown(document: Document) -> str:
+    """Return the document as Markdown, in which no text becomes markup."""
+    blocks = [f"**{escaped(document.headline)}**"]
+    for chapter in document.chapters:
+        shown = [block for piece in chapter.pieces if (block := _markdown(piece))]
+        if not shown or chapter.on_page:
+            continue
+        lead = [escaped(chapter.lead)] if chapter.lead else []
+        if chapter.folded:
+            blocks += [f"<details><summary>{escaped(chapter.title)}</summary>", *lead, *shown, "</details>"]
+        else:
+            blocks += [f"**{escaped(chapter.title)}**", *lead, *shown]
+    return "\n\n".join(blocks) + "\n"
+
+
+def _markdown(piece: object) -> str:
+    if isinstance(piece, Notes):
+        return "\n".join(f"- {escaped(note)}" for note in piece.notes)
+    if not isinstance(piece, PlainTable) or piece.most == 0:
+        return ""
+    head = (
+        "| " + " | ".join(map(escaped, piece.headings)) + " |" if any(piece.headings) else "|" + " |" * len(piece.sides)
+    )
+    rule = "|" + "|".join("---:" if side == "r" else "---" for side in piece.sides) + "|"
+    rows = ["| " + " | ".join(map(escaped, row)) + " |" for row in piece.rows[: piece.most]]
+    return "\n".join([head, rule, *rows])
+
+
+def write_page(result: Any, path: Path) -> Path:
+    """Write a result as one offline page and return the path. Raises ``OSError`` when it cannot be written."""
+    document = document_of(result)
+    if place := PAGES.get(type(result).__name__):
+        page = import_module(place).page(result, document, path.absolute().parent)
+    else:
+        from trace_analyzer.render.html.shell import document_page
+
+        page = document_page(document)
+    write_text(path, page)
+    return path
+
+
+__all__ = ["Chapter", "document_of", "markdown", "text", "write_page"]
