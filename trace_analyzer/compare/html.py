@@ -11,8 +11,9 @@ from trace_analyzer.compare.figures import times_a_step
 from trace_analyzer.compare.phrasing import is_shown, limit, line_name, scale_of, scaled, signed
 from trace_analyzer.compare.scaling import Scaling
 from trace_analyzer.compare.text import line_detail, summary
+from trace_analyzer.documents import Chapter, Figure, FlameFigure, Notes, PlainTable, Words
 from trace_analyzer.files import write_text
-from trace_analyzer.render.html.shell import Chapter, Figure, FlameFigure, Notes, PlainTable, Words, document_page
+from trace_analyzer.render.html.shell import document_page
 from trace_analyzer.units import counted
 
 _WATERFALLS = {"bucket": "By cause and bucket", "operator": "By operator", "module": "By module"}

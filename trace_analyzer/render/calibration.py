@@ -64,7 +64,8 @@ def _sweep_rows(calibration: Calibration) -> list[tuple[str, str, str]]:
 
 def calibration_html(calibration: Calibration) -> str:
     """Return bandwidth by size, FLOP/s of matmuls by size and dtype, and the repeat sweep as one offline page."""
-    from trace_analyzer.render.html.shell import Chapter, Figure, Words, document_page  # text needs only Polars
+    from trace_analyzer.documents import Chapter, Figure, Words
+    from trace_analyzer.render.html.shell import document_page  # text needs only Polars
 
     copies = LineMark("copies", [c.bytes for c in calibration.copies], [c.gbps for c in calibration.copies], "p-memory")
     dtypes = dict.fromkeys(m.dtype for m in calibration.matmuls)

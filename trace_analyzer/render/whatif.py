@@ -193,7 +193,8 @@ def tornado_html(result: WhatIf, *, words: bool = True) -> str | None:
     chart = tornado(result)
     if chart is None or result.replay is None:
         return None
-    from trace_analyzer.render.html.shell import Chapter, Figure, Words, document_page  # text needs only Polars
+    from trace_analyzer.documents import Chapter, Figure, Words
+    from trace_analyzer.render.html.shell import document_page  # text needs only Polars
 
     title = "Step with each change"
     caption = f"A bar goes from the step now, {duration(result.replay.step_ns)}, to the step with the change; a line is the interval of the estimate."
