@@ -86,12 +86,12 @@ def test_no_file_names_a_place_of_one_machine() -> None:
 
 
 GEOMETRY = (
-    "layout", "names", "charts", "whatif", "html/codec", "html/figures", "html/shell", "html/timeline",
+    "layout", "names", "charts", "html/codec", "html/figures", "html/shell", "html/timeline",
 )  # fmt: skip
 """Renderers that divide lengths into cells, pixels, bytes, bins and units of axes, and sum up widths and heights."""
-RENDERERS = ("agent", "explanation", "lookups", "html", "text", "scaling_text", "charts", "phrasing")
+RENDERERS = ("agent", "explanation", "lookups", "phrasing")
 """Names of modules outside of ``render/`` that write text, pages and plots."""
-SCALED = ("compare/charts", "compare/phrasing")
+SCALED = ("compare/phrasing",)
 """Those of them that divide figures by the unit in which they are written; they sum up nothing."""
 SUMS = ("sum", "mean", "median", "fmean", "quantile", "group_by")
 
@@ -139,6 +139,12 @@ def test_a_renderer_of_text_divides_and_sums_nothing() -> None:
     assert all(computed(others[name]) for name in SCALED), "an exception that nothing needs"
 
 
+def test_a_document_sums_nothing_and_knows_no_layout() -> None:
+    for path in (PACKAGE / "documents").rglob("*.py"):
+        assert summed(parsed(path)) == [], path.name
+        assert "trace_analyzer.render" not in path.read_text(encoding="utf-8"), path.name
+
+
 def test_what_imports_a_way_to_draw_is_a_renderer() -> None:
     drawing = re.compile(
         r"^(import|from) (holoviews|bokeh|markupsafe|jinja2|trace_analyzer\.render\.(layout|markdown|html))\b",
@@ -146,7 +152,7 @@ def test_what_imports_a_way_to_draw_is_a_renderer() -> None:
     )
     drawers = [path for path in MODULES if drawing.search(path.read_text(encoding="utf-8"))]
     outside = {str(path.relative_to(PACKAGE)) for path in drawers if PACKAGE / "render" not in path.parents}
-    assert "compare/html.py" in outside
+    assert "explain/explanation.py" in outside
     assert {name for name in outside if Path(name).stem not in RENDERERS} == set()
 
 

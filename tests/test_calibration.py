@@ -23,10 +23,11 @@ from trace_analyzer.catalog.calibration import (
 from trace_analyzer.catalog.devices import device_named
 from trace_analyzer.charts import LineMark
 from trace_analyzer.cli import main
+from trace_analyzer.documents.calibration import document, doubts_in_short
 from trace_analyzer.errors import UsageError
 from trace_analyzer.pipeline import analyze
-from trace_analyzer.render.calibration import calibration_html, calibration_text, doubts_in_short
 from trace_analyzer.render.charts import CHARTS
+from trace_analyzer.render.documents import page, text
 from trace_analyzer.render.html.view import Drawn, view
 from trace_analyzer.report import MeasuredRoof, Report
 
@@ -232,15 +233,15 @@ def test_an_unlisted_device_is_judged_by_what_it_was_measured_to_do(tmp_path: Pa
 
 def test_it_is_shown_as_text_and_as_figures_without_a_network() -> None:
     hostile = replace(MEASURED, name="</script><script>alert(1)\x1b[2J")
-    text, page = calibration_text(hostile), calibration_html(hostile)
-    assert "\x1b" not in text
-    assert "fp16 matmuls" in text
-    assert "1.60 TB/s" in text
-    assert "64  multiply-adds" in text
-    assert "<script>alert(1)" not in page
-    assert "Matmuls" in page
-    assert "Memory-bound to compute-bound" in page
-    assert not re.search(r'<(script|link|img)[^>]*(src|href)="?http', page)
+    shown, html = text(document(hostile), 100), page(hostile, Path())
+    assert "\x1b" not in shown
+    assert "fp16 matmuls" in shown
+    assert "1.60 TB/s" in shown
+    assert "64  multiply-adds" in shown
+    assert "<script>alert(1)" not in html
+    assert "Matmuls" in html
+    assert "Memory-bound to compute-bound" in html
+    assert not re.search(r'<(script|link|img)[^>]*(src|href)="?http', html)
 
 
 @pytest.mark.slow

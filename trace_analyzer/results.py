@@ -30,10 +30,19 @@ class Result:
         markdown: str = layouts.markdown(layouts.document_of(self))
         return markdown
 
-    def write_page(self, path: Path) -> Path:
+    def to_html(self, path: str | Path) -> Path:
         """Write the result as one offline HTML file and return its path. Raises ``OSError`` when it cannot be written."""
-        written: Path = import_module(_LAYOUTS).write_page(self, path)
+        written: Path = import_module(_LAYOUTS).write_page(self, Path(path))
         return written
+
+    @property
+    def plot(self) -> Any:
+        """Return the first chart of the result as a HoloViews element; None without one. A notebook displays it."""
+        return import_module(_LAYOUTS).plot(self)
+
+    def _repr_html_(self) -> str:
+        html: str = import_module(_LAYOUTS).notebook(self)
+        return html
 
     def document(self) -> dict[str, Any]:
         """Return the content of `to_json` in JSON's own types."""

@@ -198,13 +198,14 @@ def calibrate(
     if not output:
         path.parent.mkdir(parents=True, exist_ok=True)
     write_text(path, calibration.to_json())
-    from trace_analyzer.render.calibration import calibration_html, calibration_text, doubts_in_short
+    from trace_analyzer.documents.calibration import document, doubts_in_short
+    from trace_analyzer.render.documents import text, write_page
 
-    outputs.say(calibration_text(calibration))
+    outputs.say(text(document(calibration), outputs.text_width()))
     for doubt in doubts_in_short(calibration):
         outputs.complain(f"warning: {doubt}")
     outputs.complain(f"calibration: {path}")
     if plot:
-        write_text(Path(plot), calibration_html(calibration))
+        write_page(calibration, Path(plot))
         outputs.complain(f"plot: {plot}")
     return 0

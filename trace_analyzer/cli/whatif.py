@@ -1,7 +1,6 @@
 """Implement `analyze whatif TRACE`: estimate the effect of a change before making it."""
 
 import math
-from pathlib import Path
 from typing import Any
 
 import click
@@ -10,7 +9,6 @@ from trace_analyzer import tuning
 from trace_analyzer.cli import outputs
 from trace_analyzer.cli.options import Results, analysis_options, read_report, result_options, verb
 from trace_analyzer.cli.progress import Progress
-from trace_analyzer.files import write_text
 from trace_analyzer.options import Options
 from trace_analyzer.units import printable
 from trace_analyzer.vocabulary import CHANGE_PARTS
@@ -80,7 +78,6 @@ def whatif(
     """
     results.check(trace)
     tuning.limit_threads(trace)
-    from trace_analyzer.render.whatif import tornado_html
     from trace_analyzer.replay.kernel_changes import target_key
     from trace_analyzer.replay.whatif import changes_of
     from trace_analyzer.replay.whatif import whatif as estimated
@@ -99,8 +96,8 @@ def whatif(
         progress("replaying")
         result, shown = results.redacted(estimated(report, asked), (trace,))
     results.deliver(result)
-    if results.page and (page := tornado_html(result)) is not None:
-        write_text(Path(results.page), page)
+    if results.page:
+        result.to_html(results.page)
         outputs.complain(f"plot: {shown(results.page)}")
     if result.status == "refused":
         outputs.complain(shown(f"no estimate: {result.reason}"))

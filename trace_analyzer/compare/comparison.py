@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Annotated, Literal
 
 import polars as pl
@@ -155,24 +154,3 @@ class Comparison(Result):
     sides: Annotated[tuple[Profile, ...], "Profiles of both sides, for plots; no part of the JSON."] = field(
         default=(), repr=False, compare=False
     )
-
-    def summary(self, width: int = 100) -> str:
-        """Return the comparison as plain text, ``width`` cells wide."""
-        from trace_analyzer.compare.text import summary
-
-        return summary(self, width)
-
-    def to_markdown(self) -> str:
-        """Return the comparison as Markdown, for pull requests."""
-        from trace_analyzer.compare.text import to_markdown
-
-        return to_markdown(self)
-
-    def to_html(self, path: str | Path) -> Path:
-        """Write the comparison as one offline HTML file and return its path.
-
-        Raises ``OSError`` when it cannot be written.
-        """
-        from trace_analyzer.compare.html import write_html
-
-        return write_html(self, Path(path))

@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from pathlib import Path
 from typing import Annotated, Literal
 
 import polars as pl
@@ -107,25 +106,6 @@ class Scaling(Result):
     profiles: Annotated[tuple[Profile, ...], "Profiles of the traces, for plots; no part of the JSON."] = field(
         default=(), repr=False, compare=False
     )
-
-    def summary(self, width: int = 100) -> str:
-        """Return the result as plain text."""
-        from trace_analyzer.compare.scaling_text import summary
-
-        return summary(self, width)
-
-    def plot(self) -> object:
-        """Draw step, busy and idle time over the batch as a HoloViews overlay."""
-        from trace_analyzer.compare.charts import scaling_chart
-        from trace_analyzer.render.plots import plot
-
-        return plot(scaling_chart(self))
-
-    def to_html(self, path: str | Path) -> Path:
-        """Write the plot as one offline HTML file and return its path."""
-        from trace_analyzer.compare.html import write_scaling
-
-        return write_scaling(self, Path(path))
 
 
 def scale_profiles(profiles: Sequence[Profile]) -> Scaling:

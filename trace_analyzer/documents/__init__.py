@@ -1,4 +1,4 @@
-"""Define a result as a document: plain data that the terminal, Markdown and pages lay out (`trace_analyzer.render`).
+"""Define a result as a document: plain data that the terminal, Markdown and pages lay out (in the package `render`).
 
 Texts are those of the result and of the trace; each layout escapes them for its format.
 """
@@ -83,3 +83,4 @@ class Document:
     headline: str
     chapters: Sequence[Chapter]
     chips: Sequence[str] = ()
+    regime: str = ""

@@ -27,7 +27,6 @@ _SLOWDOWN = {
 def document(report: JobReport) -> Document:
     """Return the document: problems, late ranks, ranks, figures of the job, and its tables."""
     job, matches = report.job, report.collectives
-    regime = [REGIMES[job.regime].label] if job.regime in REGIMES else []
     of = f" of {job.world_size}" if job.world_size else ""
     return Document(
         f"{job.seen}{of} ranks",
@@ -42,7 +41,8 @@ def document(report: JobReport) -> Document:
             Chapter("groups", "Process groups", _groups(report)),
             Chapter("clocks", "Clocks", _clocks(report)),
         ),
-        [*regime, f"{count(matches.matched)} of {count(matches.matched + matches.unmatched)} collectives matched"],
+        [f"{count(matches.matched)} of {count(matches.matched + matches.unmatched)} collectives matched"],
+        job.regime if job.regime in REGIMES else "",
     )
 
 

@@ -4,7 +4,6 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Annotated
 
 import polars as pl
@@ -247,10 +246,6 @@ class JobReport(Result):
     steps: Annotated[pl.DataFrame, "Frame of steps, for plots; no part of the JSON."] = field(
         default_factory=pl.DataFrame, repr=False, compare=False
     )
-
-    def to_html(self, path: str | Path) -> Path:
-        """Write the report as one offline HTML file and return its path. Raises ``OSError`` when it cannot be written."""
-        return self.write_page(Path(path))
 
 
 def judge(contents: Sequence[bytes], *, part_rows: int = PART_ROWS, hides_hosts: bool = False) -> JobReport:

@@ -1,18 +1,27 @@
 """Lay out documents: as text for a terminal, as Markdown, and as an offline page."""
 
 from collections.abc import Callable
+from html import escape
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from trace_analyzer.documents import Chapter, Document, Notes, PlainTable
+from trace_analyzer.documents import Chapter, Document, Figure, Notes, PlainTable
 from trace_analyzer.files import write_text
 from trace_analyzer.render.layout import column_widths, folded, line_text, table_row
 from trace_analyzer.render.markdown import escaped
 from trace_analyzer.units import counted, visible
 
-DOCUMENTS = {"JobReport": "trace_analyzer.documents.ranks"}
+DOCUMENTS = {
+    "Calibration": "trace_analyzer.documents.calibration",
+    "Comparison": "trace_analyzer.documents.comparison",
+    "JobReport": "trace_analyzer.documents.ranks",
+    "Scaling": "trace_analyzer.documents.scaling",
+    "WhatIf": "trace_analyzer.documents.whatif",
+}
 """Class of a result -> the module that describes it, by ``document(result)``."""
+NOTEBOOK_PX = 720
+"""Height of a page in a notebook, pixels."""
 PAGES = {"JobReport": "trace_analyzer.render.html.rank_map"}
 """Class of a result -> the module with its page, ``page(result, document, folder)``, where that has more than the document."""
 
@@ -40,9 +49,12 @@ def _text(piece: object, width: int) -> list[str]:
     if not isinstance(piece, PlainTable) or piece.most == 0:
         return []
     rows = [[visible(cell) for cell in row] for row in piece.rows[: piece.most]]
-    widths = column_widths([piece.headings, *rows], piece.sides, width - 2)
+    kept = [place for place, cells in enumerate(zip(piece.headings, *rows, strict=True)) if any(cells)]
+    headings, *rows = ([row[place] for place in kept] for row in (piece.headings, *rows))
+    sides = "".join(piece.sides[place] for place in kept)
+    widths = column_widths([headings, *rows], sides, width - 2)
     styles = [""] * len(widths)
-    laid = [line for row in ([piece.headings] if any(piece.headings) else []) + rows for line in table_row(row, widths, piece.sides, styles)]  # fmt: skip
+    laid = [line for row in ([headings] if any(headings) else []) + rows for line in table_row(row, widths, sides, styles)]  # fmt: skip
     more = [f"  {counted(len(piece.rows) - len(rows), 'more row')}"] if len(rows) < len(piece.rows) else []
     title = [f"  {visible(piece.title)}"] if piece.title else []
     return [*title, *("  " + line_text(line, width - 2, colour=False) for line in laid), *more]
@@ -84,15 +96,36 @@ def _markdown(piece: object) -> str:
 
 def write_page(result: Any, path: Path) -> Path:
     """Write a result as one offline page and return the path. Raises ``OSError`` when it cannot be written."""
+    write_text(path, page(result, path.absolute().parent))
+    return path
+
+
+def page(result: object, folder: Path) -> str:
+    """Return a result as one offline page; links to other files are relative to ``folder``."""
     document = document_of(result)
     if place := PAGES.get(type(result).__name__):
-        page = import_module(place).page(result, document, path.absolute().parent)
-    else:
-        from trace_analyzer.render.html.shell import document_page
+        made: str = import_module(place).page(result, document, folder)
+        return made
+    from trace_analyzer.render.html.shell import document_page
 
-        page = document_page(document)
-    write_text(path, page)
-    return path
+    return document_page(
+        document.title, document.headline, document.chapters, chips=document.chips, regime=document.regime
+    )
+
+
+def plot(result: object) -> Any:
+    """Return the first chart of a result as a HoloViews element; None without one."""
+    from trace_analyzer.render.plots import plot
+
+    pieces = (piece for chapter in document_of(result).chapters for piece in chapter.pieces)
+    chart = next((piece.chart for piece in pieces if isinstance(piece, Figure)), None)
+    return None if chart is None else plot(chart)
+
+
+def notebook(result: object) -> str:
+    """Return the page of a result in a frame, for notebooks."""
+    text = page(result, Path())
+    return f'<iframe srcdoc="{escape(text)}" style="width: 100%; height: {NOTEBOOK_PX}px; border: 0" title="{escape(type(result).__name__)}"></iframe>'
 
 
 __all__ = ["Chapter", "document_of", "markdown", "text", "write_page"]

@@ -152,35 +152,6 @@ class WhatIf(Result):
         worth = [s for s in self.scenarios if s.what == "change" and s.saves_ratio >= WORTH_RATIO]
         return tuple(sorted(worth, key=lambda s: s.step_ns))
 
-    def summary(self, width: int = 100) -> str:
-        """Return the answer for people, in lines of at most ``width`` cells."""
-        from trace_analyzer.render.whatif import whatif_text
-
-        return whatif_text(self, width)
-
-    def to_markdown(self) -> str:
-        """Return the answer as Markdown, for issues and CI comments."""
-        from trace_analyzer.render.whatif import whatif_markdown
-
-        return whatif_markdown(self)
-
-    @property
-    def plot(self) -> Any:
-        """Draw the tornado plot with HoloViews: each scenario's step with its interval; None without scenarios.
-
-        A notebook displays it.
-        """
-        from trace_analyzer.render.plots import plot
-        from trace_analyzer.render.whatif import tornado
-
-        chart = tornado(self)
-        return None if chart is None else plot(chart)
-
-    def _repr_html_(self) -> str:
-        from trace_analyzer.render.whatif import whatif_html
-
-        return whatif_html(self)
-
 
 def _interval(predicted: Prediction) -> dict[str, float]:
     return {"step_ns": predicted.step_ns, "low_ns": predicted.low_ns, "high_ns": predicted.high_ns}

@@ -22,19 +22,29 @@ def page(report: JobReport, document: Document, folder: Path) -> str:
     ranks = [rank for rank in report.ranks if rank.rank is not None and rank.status in ("ok", "cut")]
     steps = map_rows.drawn_steps(report.by_step, len(ranks))
     if not ranks or not steps:
-        return document_page(document.title, document.headline, document.chapters, chips=document.chips)
+        return document_page(
+            document.title, document.headline, document.chapters, chips=document.chips, regime=document.regime
+        )
     rows = map_rows.drawn_collectives(report.rows, steps, report.by_step)
     template = environment().get_template("ranks.html.j2").module
     keys = [(key, REGIMES[key].label) for key in _regimes(report) if key in REGIMES]
     drawn = (
         Chapter("map", "Ranks by steps", [Markup(template.heat_map(keys))]),
-        Chapter("step-title", "Collectives of a step", [Markup(template.step_lanes(steps, left_out(report.rows, rows)))]),
+        Chapter(
+            "step-title", "Collectives of a step", [Markup(template.step_lanes(steps, left_out(report.rows, rows)))]
+        ),
     )
     place = next(n for n, chapter in enumerate(document.chapters) if chapter.key == "ranks")
     chapters = (*document.chapters[:place], *drawn, *document.chapters[place:])
     data = {"job": _data(report, ranks, steps, rows, folder)}
     return document_page(
-        document.title, document.headline, chapters, chips=document.chips, scripts=["ranks.js"], data=data
+        document.title,
+        document.headline,
+        chapters,
+        chips=document.chips,
+        regime=document.regime,
+        scripts=["ranks.js"],
+        data=data,
     )
 
 

@@ -1,4 +1,4 @@
-"""Render a calibration: a few lines of text, and three figures on one offline page."""
+"""Describe a calibration as a document."""
 
 from itertools import cycle
 from typing import Any
@@ -6,32 +6,10 @@ from typing import Any
 from trace_analyzer import units
 from trace_analyzer.catalog.calibration import Calibration
 from trace_analyzer.charts import Axis, Chart, LineMark
-
-
-def calibration_text(calibration: Calibration) -> str:
-    """Write the measurements in lines."""
-    name = units.visible(calibration.name)
-    kind = f"{name} (the CPU, as a device of its own; no GPU was measured)" if calibration.kind == "cpu" else name
-    latency = calibration.launch_latency_ns
-    rows = [
-        ("memory", _rate(calibration.memory_gbps, 1e9, units.bandwidth), "attained by large copies, read and write"),
-        *(
-            (f"{dtype} matmuls", _rate(peak, 1e12, units.flops), "best size")
-            for dtype, peak in calibration.peak_tflops.items()
-        ),
-        ("operator", units.duration(calibration.launch_overhead_ns), "CPU time of one on a single element"),
-        *(
-            []
-            if latency is None
-            else [("launch latency", units.duration(latency), "launch end to kernel start, idle device")]
-        ),
-        *_sweep_rows(calibration),
-    ]
-    lines = [f"  {label:<16}{figure:>14}  {meaning}" for label, figure, meaning in rows]
-    return "\n".join([kind + (", measured quickly" if calibration.quick else ""), *lines, ""])
-
+from trace_analyzer.documents import Chapter, Document, Figure, PlainTable
 
 _TOP_DOUBTS = 3
+_COLOURS = ("p-compute", "p-python", "p-copy", "p-communication", "p-latency", "p-memory")
 
 
 def doubts_in_short(calibration: Calibration) -> list[str]:
@@ -62,11 +40,25 @@ def _sweep_rows(calibration: Calibration) -> list[tuple[str, str, str]]:
     return [("repeat sweep", f"{free}", "multiply-adds per element that cost no time beside its memory traffic")]
 
 
-def calibration_html(calibration: Calibration) -> str:
-    """Return bandwidth by size, FLOP/s of matmuls by size and dtype, and the repeat sweep as one offline page."""
-    from trace_analyzer.documents import Chapter, Figure, Words
-    from trace_analyzer.render.html.shell import document_page  # text needs only Polars
+def document(calibration: Calibration) -> Document:
+    """Return the document: measurements, then bandwidth by size, FLOP/s of matmuls by size and dtype, and the sweep."""
+    what = " (the CPU, as a device of its own; no GPU was measured)" if calibration.kind == "cpu" else ""
+    latency = calibration.launch_latency_ns
+    rows = [
+        ("memory", _rate(calibration.memory_gbps, 1e9, units.bandwidth), "attained by large copies, read and write"),
+        *((f"{dtype} matmuls", _rate(peak, 1e12, units.flops), "best size") for dtype, peak in calibration.peak_tflops.items()),
+        ("operator", units.duration(calibration.launch_overhead_ns), "CPU time of one on a single element"),
+        *([] if latency is None else [("launch latency", units.duration(latency), "launch end to kernel start, idle device")]),
+        *_sweep_rows(calibration),
+    ]  # fmt: skip
+    headline = f"{calibration.name}{what}, measured{' quickly' if calibration.quick else ''}"
+    return Document("calibration", headline, [
+        Chapter("measured", "Memory and arithmetic", [PlainTable(("", "Attained", ""), "lrl", rows), *_figures(calibration)],
+                "Each figure is the best of its batches."),
+    ])  # fmt: skip
 
+
+def _figures(calibration: Calibration) -> list[Figure]:
     copies = LineMark("copies", [c.bytes for c in calibration.copies], [c.gbps for c in calibration.copies], "p-memory")
     dtypes = dict.fromkeys(m.dtype for m in calibration.matmuls)
     colours = dict(zip(dtypes, cycle(_COLOURS), strict=False))
@@ -88,13 +80,4 @@ def calibration_html(calibration: Calibration) -> str:
     if calibration.sweep:
         sweep = Chart(Axis("multiply-adds per element", log=True), flops, (repeats,))
         figures.append(Figure("Memory-bound to compute-bound", "", sweep))
-    return document_page(
-        "calibration", f"{calibration.name}, measured",
-        [
-            Chapter("measured", "Memory and arithmetic", figures, "Each figure is the best of its batches."),
-            Chapter("words", "In words", [Words(calibration_text(calibration))]),
-        ],
-    )  # fmt: skip
-
-
-_COLOURS = ("p-compute", "p-python", "p-copy", "p-communication", "p-latency", "p-memory")
+    return figures

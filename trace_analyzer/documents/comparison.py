@@ -1,0 +1,188 @@
+"""Describe a comparison as a document."""
+
+from trace_analyzer import forks
+from trace_analyzer.catalog.line_labels import line_phrase
+from trace_analyzer.compare.comparison import Bar, Comparison, Line, Side
+from trace_analyzer.compare.decomposition import LINE_KEY, parts_of_lines
+from trace_analyzer.compare.figures import counts_a_step, times_a_step
+from trace_analyzer.compare.judgement import KeptPromise
+from trace_analyzer.compare.phrasing import CHANCE, bar_label, is_shown, limit, line_name, scale_of, scaled, signed
+from trace_analyzer.documents import Chapter, Document, Figure, FlameFigure, Notes, PlainTable
+from trace_analyzer.documents import comparison_charts as charts
+from trace_analyzer.units import counted, percent
+
+_WATERFALLS = {"bucket": "By cause and bucket", "operator": "By operator", "module": "By module"}
+_BARS, _TEXT_LINES = 8, 12
+"""Rows in text and Markdown."""
+_LINES, _PARTS = 40, 24
+"""Number of lines of the page, and of rows in each unfolded line."""
+_WATERFALL = "From the step before to the step after: each bar is what changed, blue for less time and orange for more."
+_TIMELINES = "A typical step of each side, by what owns each instant; drag to zoom in."
+_FLAME = "The step, kinds of time, modules and operators, each as wide as the longer side."
+_FLAME_LEGEND = tuple(
+    (text, charts.COLOURS[change])
+    for change, text in (("faster", "less time"), ("slower", "more time"), ("even", "the same within 2 %"))
+)
+_LEVELS = {
+    "cause": "idle",
+    "call": "same call",
+    "operator": "same operator",
+    "replay": "same kernel of the operator, replayed",
+    "attention": "attention, fused or not",
+    "module": "same module",
+    "anywhere": "same operator elsewhere",
+    "phase-bucket": "same bucket and phase",
+    "bucket": "same bucket",
+    "group": "same group",
+    "removed": "removed",
+    "new": "new",
+}
+
+
+def document(result: Comparison, *, drawn: bool = True) -> Document:
+    """Return the document: both sides, what changed by cause and bucket, the lines, and promises that were kept.
+
+    Without ``drawn`` it has no charts, which need frames that text and Markdown do not.
+    """
+    before, after = result.before, result.after
+    if before is None or after is None or result.status == "refused":
+        return Document("comparison", result.headline, ())
+    scale, unit = scale_of(max(before.step_ns, after.step_ns))
+    chapters = [
+        Chapter("sides", "Both sides", [_sides(result, before, after, scale, unit), *([Notes(result.notes)] if result.notes else [])]),
+        Chapter("by-bucket", _WATERFALLS["bucket"], [_bars(result.waterfall["bucket"], scale, unit)]),
+        Chapter("lines", "Lines by operator and cause", _lines(result, scale, unit), folded=True),
+        Chapter("promises", "Advice on BEFORE that AFTER shows", [Notes(kept)] if (kept := _promises(result, scale, unit)) else []),
+    ]  # fmt: skip
+    return Document("comparison", result.headline, _with_charts(result, chapters) if drawn else chapters)
+
+
+def _with_charts(result: Comparison, chapters: list[Chapter]) -> list[Chapter]:
+    """Return the chapters with waterfalls, timelines and the differential flame graph. Raises ``ForkedError``."""
+    forks.check()
+    assert result.before is not None
+    assert result.after is not None
+    step = (result.before.step_ns, result.after.step_ns)
+    sides, bucket, *rest = chapters
+    falls = {
+        by: Figure(title, _WATERFALL if by == "bucket" else "", charts.waterfall(result.waterfall[by], *step))
+        for by, title in _WATERFALLS.items()
+    }
+    timeline = charts.timelines(result)
+    burning = FlameFigure("Differential flame graph", _FLAME, (charts.flame_graph(result),), _FLAME_LEGEND)
+    return [
+        sides,
+        Chapter(bucket.key, bucket.title, [falls.pop("bucket"), *bucket.pieces]),
+        *([Chapter("timelines", "Timelines", [Figure("Timelines", _TIMELINES, timeline)])] if timeline is not None else []),
+        *(Chapter(f"by-{by}", fall.title, [fall]) for by, fall in falls.items()),
+        Chapter("flames", "Differential flame graph", [burning]),
+        *rest,
+    ]  # fmt: skip
+
+
+def _sides(result: Comparison, before: Side, after: Side, scale: float, unit: str) -> PlainTable:
+    rows = [
+        (name, f"{scaled(side.step_ns, scale)} {unit}", counted(side.steps, "step"), limit(side), side.path)
+        for name, side in (("before", before), ("after", after))
+    ]
+    interval, ratio = "", result.matched_ratio
+    if result.interval_ns:
+        low, high = (signed(end, scale) for end in result.interval_ns)
+        interval = f"95 % interval {low} to {high} {unit}"
+    rows.append(("change", f"{signed(result.difference_ns or 0.0, scale)} {unit}", "", "", interval))
+    if ratio is not None:
+        shares = f"{percent(ratio.call)} by call, {percent(ratio.outer)} by operator, {percent(ratio.module)} by module"
+        rows.append(("matched", percent(ratio.bucket), "", "", f"of kernel time; {shares}"))
+    return PlainTable(("", "Step", "Steps", "Limit", "Trace"), "lrrll", rows)
+
+
+def _bars(bars: tuple[Bar, ...], scale: float, unit: str) -> PlainTable:
+    rows = [
+        (bar_label(bar), scaled(bar.before_ns, scale), scaled(bar.after_ns, scale), signed(bar.difference_ns, scale),
+         CHANCE if bar.significant is False and is_shown(bar.difference_ns, scale) else "")
+        for bar in bars
+    ]  # fmt: skip
+    return PlainTable((f"{unit} a step", "Before", "After", "Change", ""), "lrrrl", rows, most=_BARS)
+
+
+def _lines(result: Comparison, scale: float, unit: str) -> list[PlainTable]:
+    """Return the lines of the difference, each with its folded modules and shapes."""
+    parts = {key: rows.to_dicts() for key, rows in parts_of_lines(result).partition_by(LINE_KEY, as_dict=True).items()}
+    rows, under = [], {}
+    for line in (line for line in result.lines[:_LINES] if is_shown(line.difference_ns, scale)):
+        before, after = (scaled(ns, scale) for ns in times_a_step(line, result))
+        own = parts.get(tuple(getattr(line, name) for name in LINE_KEY), [])[:_PARTS]
+        under[len(rows)] = [
+            (
+                " ".join(text for text in (part["module"], part["shapes"]) if text) or "elsewhere",
+                scaled(part["before_ns"], scale), scaled(part["after_ns"], scale), signed(part["difference_ns"], scale),
+            )
+            for part in own
+        ]  # fmt: skip
+        change = signed(line.difference_ns, scale)
+        rows.append((line_name(line), before, after, change, line_detail(line, result, scale)))
+    headings = (f"{unit} a step", "Before", "After", "Change", "How")
+    return [PlainTable(headings, "lrrrl", rows, under=under, most=_TEXT_LINES)] if rows else []
+
+
+def line_detail(line: Line, result: Comparison, scale: float) -> str:
+    """Write category, level, counts per step and split of a line."""
+    words = [] if line.kind == "idle" else [line_phrase(line.category)]
+    words.append(_LEVELS[line.level])
+    counts = counts_a_step(line, result)
+    if counts:
+        what = "gaps a step" if line.kind == "idle" else "a step"
+        words.append(f"{' -> '.join(dict.fromkeys(map(_few, counts)))} {what}")
+        if line.by_count_ns and line.by_time_ns:
+            words.append(f"by count {signed(line.by_count_ns, scale)}, by time {signed(line.by_time_ns, scale)}")
+    if line.by_hardware_ns is not None and line.by_software_ns is not None:
+        words.append(f"hardware {signed(line.by_hardware_ns, scale)}, software {signed(line.by_software_ns, scale)}")
+    if line.significant is False:
+        words.append(CHANCE)
+    return ", ".join(words)
+
+
+def _few(number: float) -> str:
+    """Write a count per step: an integer, or one decimal.
+
+    >>> _few(20.0), _few(1.25), _few(0.0), _few(1234.5)
+    ('20', '1.2', '0', '1,234')
+    """
+    return f"{number:,.0f}" if number >= 100 or number == round(number) else f"{number:,.1f}"
+
+
+def _promises(result: Comparison, scale: float, unit: str) -> list[str]:
+    rows = []
+    for kept in result.promises:
+        bound_phrase = "within the bound" if kept.bound_held else "more than the bound"
+        if kept.evidence == "part came":
+            bound_phrase += ", and AFTER's report still advises it"
+        rows.append(
+            f"{kept.title}: at most {scaled(kept.promised_ns_at_most, scale)} {unit} a step were promised,"
+            f" {scaled(kept.came_ns, scale)} came{_late(kept, scale)}, {bound_phrase}; the step takes {signed(-kept.step_ns, scale)}{_others(kept, scale)}"
+            f"{_prediction(kept, scale)}"
+        )
+    return rows
+
+
+def _late(kept: KeptPromise, scale: float) -> str:
+    """Write the part of the saving in launches that were late because waits had emptied the queue."""
+    if not is_shown(kept.late_launches_ns, scale):
+        return ""
+    own = scaled(kept.came_ns - kept.late_launches_ns, scale)
+    return f" ({own} of it in waits, {scaled(kept.late_launches_ns, scale)} in launches that waits had made late)"
+
+
+def _others(kept: KeptPromise, scale: float) -> str:
+    """Write the change of all other lines, where it is at least a tenth of the actual saving."""
+    others = kept.came_ns - kept.step_ns
+    return f", as other lines take {signed(others, scale)}" if abs(others) > 0.1 * kept.came_ns else ""
+
+
+def _prediction(kept: KeptPromise, scale: float) -> str:
+    """Write the replay's prediction for the step, and whether it was correct."""
+    if kept.predicted_ns is None or kept.predicted_interval_ns is None:
+        return ""
+    low, high = sorted(-end for end in kept.predicted_interval_ns)
+    came = "as predicted" if kept.prediction_held else "not as predicted"
+    return f", {came} by replay: {signed(-kept.predicted_ns, scale)} ({signed(low, scale)} to {signed(high, scale)})"

@@ -1,0 +1,155 @@
+"""Describe the effect of a change as a document."""
+
+from trace_analyzer.charts import Axis, Boxes, Chart, LineMark, Strokes
+from trace_analyzer.documents import Chapter, Document, Figure, Notes, PlainTable
+from trace_analyzer.replay.whatif import Scenario, WhatIf
+from trace_analyzer.units import counted, duration, percent
+from trace_analyzer.vocabulary import label
+
+PATH_ROWS = 5
+PATH_SPEEDUPS = {"1.11": "10 % less", "1.33": "25 % less", "2": "50 % less", "4": "75 % less", "inf": "without it"}
+"""Labels of the speed-ups of a part of the critical path: the reduction of its time."""
+_NS_PER_MS = 1e6
+_SENSITIVITY = "How much a part matters: the step if it were faster"
+
+
+def document(result: WhatIf) -> Document:
+    """Return the document: the answer, the replay, the critical path, each change, and the lower bounds."""
+    if result.status == "refused":
+        return Document(
+            "what if",
+            f"No estimate: {result.reason or ''}.",
+            [Chapter("replay", "The replay", [Notes([_heading(result)])])],
+        )
+    title = "Each change alone" if result.changes else "What would help most"
+    others = () if result.changes else tuple(s for s in result.scenarios if s.what == "sensitivity")
+    shown = result.scenarios if result.changes else result.helpful
+    changes: list[object] = [_table(shown, "Change")] if shown else [Notes(["No standard change saves 2 % or more."])]
+    if (chart := tornado(result)) is not None and result.replay is not None:
+        caption = f"A bar goes from the step now, {duration(result.replay.step_ns)}, to the step with the change; a line is the interval of the estimate."
+        changes.insert(0, Figure("Step with each change", caption, chart))
+    path = [
+        (
+            label(part.name),
+            percent(part.ratio),
+            duration(part.ns),
+            *(duration(part.speedups[key]) for key in PATH_SPEEDUPS if key in part.speedups),
+        )
+        for part in result.critical_path[:PATH_ROWS]
+    ]
+    headings = ("Part", "Of the path", "Time", *(PATH_SPEEDUPS.values() if path and len(path[0]) > 3 else ()))
+    return Document(
+        "what if",
+        _headline(result),
+        (
+            Chapter("replay", "The replay", [Notes([_heading(result), *_not_estimated(result), floors_sentence(result), *_refused(result)])]),
+            Chapter("path", "Critical path then" if result.changes else "Critical path", [PlainTable(headings, "l" + "r" * (len(headings) - 1), path)] if path else []),
+            Chapter("changes", title, changes),
+            Chapter("parts", _SENSITIVITY, [_table(others, "Part")] if others else []),
+        ),
+    )  # fmt: skip
+
+
+def _table(scenarios: tuple[Scenario, ...], what: str) -> PlainTable:
+    rows = [
+        (s.label, duration(s.step_ns), f"{duration(s.low_ns)} to {duration(s.high_ns)}", _change(s.saves_ratio))
+        for s in scenarios
+    ]
+    return PlainTable((what, "Step", "Interval", "Change"), "lrrr", rows)
+
+
+def _headline(result: WhatIf) -> str:
+    """Return the answer in a line: the combined effect of the changes, or the best standard change."""
+    if result.changes:
+        return _prediction(result)
+    if not result.helpful or result.replay is None:
+        return "No standard change saves 2 % or more."
+    best = max(result.helpful, key=lambda scenario: scenario.saves_ratio)
+    return (
+        f"What would help most: {best.label}, {duration(result.replay.step_ns)} -> {duration(best.step_ns)} "
+        f"({duration(best.low_ns)} to {duration(best.high_ns)}), an estimate."
+    )
+
+
+def _not_estimated(result: WhatIf) -> list[str]:
+    """Return why a requested change is not in the estimate, or has no estimate of its own."""
+    if not result.changes:
+        return []
+    return [f"{'Not estimated alone' if s.is_applied else 'Not changed'}: {s.reason}." for s in result.skipped]
+
+
+def _refused(result: WhatIf) -> list[str]:
+    """Return which standard changes cannot be predicted, and why."""
+    if result.changes:
+        return []
+    return [f"No estimate of {labels}: {reason}." for reason, labels in result.refused.items()]
+
+
+def floors_sentence(result: WhatIf) -> str:
+    """Return the lower bounds of the step for fixes of one side only."""
+    unit = "a step" if result.steps else "for the window"
+    return (
+        f"Floors: no CPU fix goes below {duration(result.device_floor_ns)} {unit}, "
+        f"no GPU fix below {duration(result.cpu_floor_ns)}."
+    )
+
+
+def _heading(result: WhatIf) -> str:
+    if result.step_ns is None:
+        return "Nothing was replayed."
+    what = counted(result.steps, "steady step") + " of" if result.steps else "The window of"
+    each = " each" if result.steps > 1 else ""
+    text = f"{what} device {result.device}: {duration(result.step_ns)}{each}."
+    if result.replay is None:
+        return text
+    return (
+        f"{text} The replay without changes takes {duration(result.replay.step_ns)}"
+        f" (error {percent(abs(result.replay.error_ratio))})."
+    )
+
+
+def _prediction(result: WhatIf) -> str:
+    assert result.predicted is not None
+    assert result.replay is not None
+    then, saves = result.predicted, result.saves_ratio
+    names = " and ".join(change.label for change in result.changes)
+    change = f"{percent(saves)} less" if saves > 0 else f"{percent(-saves)} more" if saves < 0 else "no less"
+    return (
+        f"Estimate with {names}: {duration(result.replay.step_ns)} -> {duration(then.step_ns)} "
+        f"({duration(then.low_ns)} to {duration(then.high_ns)}), {change}."
+    )
+
+
+def _change(saves_ratio: float) -> str:
+    """Return the change of the step with its sign, or "no change" where it rounds to 0."""
+    if abs(saves_ratio) < _NO_CHANGE:
+        return "no change"
+    return f"-{percent(saves_ratio)}" if saves_ratio > 0 else f"+{percent(-saves_ratio)}"
+
+
+_NO_CHANGE = 0.0005
+"""Half of the smallest change that a percentage with one decimal shows."""
+
+
+def tornado(result: WhatIf) -> Chart | None:
+    """Declare each scenario's step as a bar, with its interval, largest saving on top; None without scenarios.
+
+    A bar goes from the present step to the predicted one.
+    """
+    if not result.scenarios or result.replay is None:
+        return None
+    now = result.replay.step_ns / _NS_PER_MS
+    rows = sorted(result.scenarios, key=lambda s: -s.step_ns)
+    names, places = [s.label for s in rows], range(len(rows))
+    steps, low, high = (
+        [ns / _NS_PER_MS for ns in each] for each in zip(*((s.step_ns, s.low_ns, s.high_ns) for s in rows), strict=True)
+    )
+    bars = Boxes(
+        [min(now, step) for step in steps], [max(now, step) for step in steps], [at - 0.3 for at in places], [at + 0.3 for at in places],
+        "p-compute", {"change": names, "step": [duration(s.step_ns) for s in rows]},
+    )  # fmt: skip
+    present = LineMark("now", [now, now], [-0.5, len(rows) - 0.5], "text-muted", "dashed")
+    return Chart(
+        Axis("step", "ms, estimated"), Axis("", ticks={float(at): name for at, name in zip(places, names, strict=True)}, names=True),
+        (bars, Strokes(low, places, high, places), present), height=120 + 28 * len(rows), least_width=320,
+    )  # fmt: skip
