@@ -12,6 +12,15 @@ _LAYOUTS = "trace_analyzer.render.documents"
 """Lays out results. It is looked up when it is used: results are data, and import no renderer."""
 
 
+def used(place: str) -> Any:
+    """Return a function or value by its place, ``module:name``: what lays out a result is looked up when it is used.
+
+    A result is data, and imports no renderer.
+    """
+    module, _, name = place.partition(":")
+    return getattr(import_module(module), name)
+
+
 class Result:
     """Offer what every result has: `summary`, `to_json`, and ``print``. Results are frozen dataclasses.
 

@@ -6,7 +6,7 @@ The sentence of each field is its description in the JSON Schema and in docs/jso
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import polars as pl
 
@@ -46,12 +46,9 @@ from trace_analyzer.report.verdicts import (
     Verdict,
     Window,
 )
-from trace_analyzer.results import Result
+from trace_analyzer.results import Result, used
 from trace_analyzer.schema import Table
 from trace_analyzer.sections import Section
-
-if TYPE_CHECKING:
-    from trace_analyzer.explain.explanation import Explanation
 
 __all__ = [
     "SCHEMA_VERSION",
@@ -151,43 +148,31 @@ class Report(Result):
     declared: tuple[DeclaredRows, ...] = ()
 
     def __repr__(self) -> str:
-        from trace_analyzer.render.first_screen import glance
-
-        return glance(self)
+        return used("trace_analyzer.render.first_screen:glance")(self)
 
     def summary(self, width: int = 100, *, verbose: bool = False) -> str:
         """Return the one-screen summary as plain text, ``width`` cells wide; with ``verbose`` the complete text."""
-        from trace_analyzer.render.terminal import summary
+        return used("trace_analyzer.render.terminal:summary")(self, width=width, verbose=verbose)
 
-        return summary(self, width=width, verbose=verbose)
-
-    def explain(self, id: str) -> "Explanation":  # noqa: A002 (an id is what it takes)
+    def explain(self, id: str) -> Any:  # noqa: A002 (an id is what it takes)
         """Explain ``verdict``, ``advice:FIX``, ``check:NAME``, ``step:N``, ``gap:N`` or ``kernel:HASH/K``.
 
         An advice can also be named by its `Advice.id` alone. `to_agent_text` lists the most important ids. Raises
         ``UsageError`` for an unknown id, and suggests similar ones.
         """
-        from trace_analyzer.explain.lookups import explain
-
-        return explain(self, id)
+        return used("trace_analyzer.explain.lookups:explain")(self, id)
 
     def to_agent_text(self) -> str:
         """Return the report in at most 2,000 bytes with an id for each item, for language models and scripts."""
-        from trace_analyzer.explain.agent import agent_text
-
-        return agent_text(self)
+        return used("trace_analyzer.explain.agent:agent_text")(self)
 
     def document(self) -> dict[str, Any]:
         """Return the content of `to_json` in JSON's own types; ``analyze --json-schema`` prints its schema."""
-        from trace_analyzer.render.exports import document
-
-        return document(self)
+        return used("trace_analyzer.render.exports:document")(self)
 
     def to_markdown(self) -> str:
         """Return the report as Markdown, for issues and CI comments."""
-        from trace_analyzer.render.markdown import to_markdown
-
-        return to_markdown(self)
+        return used("trace_analyzer.render.markdown:to_markdown")(self)
 
     def to_html(self, path: str | Path, *, command: str = "", max_mb: float | None = None) -> Path:
         """Write the report as one offline HTML file and return its path.
@@ -197,9 +182,7 @@ class Report(Result):
         shortest other host events, and the page states this. Raises ``OSError`` when the file cannot be written; no
         partial file is left.
         """
-        from trace_analyzer.render.html import write_html
-
-        return write_html(self, Path(path), command=command, max_mb=max_mb)
+        return used("trace_analyzer.render.html:write_html")(self, Path(path), command=command, max_mb=max_mb)
 
     @property
     def plots(self) -> Mapping[str, Any]:
@@ -208,9 +191,7 @@ class Report(Result):
         The first access imports HoloViews (the extra ``plots``) and its Bokeh backend. Raises ``UsageError`` without it. A notebook displays the objects;
         ``hv.save(report.plots["gaps"], "gaps.html")`` works anywhere.
         """
-        from trace_analyzer.render.plots import plots
-
-        return plots(self)
+        return used("trace_analyzer.render.plots:plots")(self)
 
     def write_tables(self, folder: str | Path, form: Literal["parquet", "csv"] = "parquet") -> tuple[Path, ...]:
         """Write every table into ``folder``, as ``<table>.parquet`` or ``<table>.csv``, and return the files.
@@ -218,11 +199,7 @@ class Report(Result):
         The folder is created if necessary, and existing files of these names are replaced: all of them, or none where
         one cannot be written. Raises ``ValueError`` for an unknown format and ``OSError``.
         """
-        from trace_analyzer.render.exports import write_tables
-
-        return write_tables(self, Path(folder), form)
+        return used("trace_analyzer.render.exports:write_tables")(self, Path(folder), form)
 
     def _repr_html_(self) -> str:
-        from trace_analyzer.render.html import notebook_html
-
-        return notebook_html(self)
+        return used("trace_analyzer.render.html:notebook_html")(self)

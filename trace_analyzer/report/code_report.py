@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from trace_analyzer.field_types import Amount, IdleCause, Quantity
+from trace_analyzer.results import used
 from trace_analyzer.sections import Section, Shown
 
 
@@ -135,12 +136,8 @@ class Advice:
 
     def __repr__(self) -> str:
         """Return the advice in one line: its id, the change, and the saving."""
-        from trace_analyzer.render.row_phrases import brief
-
-        return f"<Advice {brief(self)}>"
+        return f"<Advice {used('trace_analyzer.render.row_phrases:brief')(self)}>"
 
     def __str__(self) -> str:
         """Return the change, the saving, the place, and the code."""
-        from trace_analyzer.render.row_phrases import card
-
-        return card(self)
+        return used("trace_analyzer.render.row_phrases:card")(self)
