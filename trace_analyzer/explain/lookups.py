@@ -8,10 +8,10 @@ import polars as pl
 
 from trace_analyzer.catalog.event_names import in_function
 from trace_analyzer.catalog.fixes import fixes
-from trace_analyzer.explain import ids
+from trace_analyzer.explain import evidence, ids
 from trace_analyzer.explain.explanation import Explanation
 from trace_analyzer.render import phrasing
-from trace_analyzer.report import Advice, Report, StepReport, Value
+from trace_analyzer.report import Advice, Check, Report, StepReport, Value
 from trace_analyzer.vocabulary import PART_OPTION, PARTS, label
 
 _MOST_ROWS = 8
@@ -69,7 +69,6 @@ def _advice(report: Report, asked: str) -> Explanation | None:
     item = next((item for item in report.advice if f"advice:{item.id}" == asked), None)
     if item is None:
         return None
-    window = report.verdict.window
     return Explanation(
         id=asked,
         title=item.title,
@@ -78,7 +77,7 @@ def _advice(report: Report, asked: str) -> Explanation | None:
         ),
         facts={
             "saves_at_most_ns": item.saves_ns_at_most,
-            "saves_at_most_ratio": item.saves_ns_at_most / window.length_ns if window and window.length_ns else None,
+            "saves_at_most_ratio": evidence.saved_ratio(report, item),
             "bound": item.how_bound,
             "place_start_ns": item.start_ns,
             "place_end_ns": item.end_ns,
@@ -157,18 +156,7 @@ def _next_of_cause(report: Report, cause: str) -> str:
 
 
 def _host_rows(report: Report, gap_id: int) -> tuple[Mapping[str, Value], ...]:
-    """Return the host's work during a gap by cause and by the code that was running, longest first."""
-    keys = ("cause", "name", "operator", "python_function", "module")
-    rows = (
-        report.tables["blame"]
-        .filter(pl.col("gap_id") == gap_id)
-        .join(report.tables["host_events"].select("event_id", "name"), on="event_id", how="left")
-        .with_columns(pl.col(keys).cast(pl.String), time_ns=pl.col("end_ns") - pl.col("start_ns"))
-        .group_by(keys)
-        .agg(pl.col("time_ns").sum())
-        .sort("time_ns", *keys, descending=[True, *(False for _ in keys)], nulls_last=True)
-        .head(_MOST_ROWS)
-    )
+    """Return the intervals of a gap by cause and by the code that was running."""
     return tuple(
         {
             "time_ns": row["time_ns"],
@@ -177,7 +165,7 @@ def _host_rows(report: Report, gap_id: int) -> tuple[Mapping[str, Value], ...]:
             "operator": row["operator"] if row["operator"] != row["name"] else None,
             "where": in_function(row["python_function"]) if row["python_function"] else row["module"],
         }
-        for row in rows.to_dicts()
+        for row in evidence.host_intervals(report, gap_id, _MOST_ROWS)
     )
 
 
@@ -194,24 +182,19 @@ def _kernel(report: Report, asked: str) -> Explanation | None:
     first = summed[0]
     roofline = report.tables["roofline"].filter(pl.col("name").cast(pl.String) == name)
     longest = int(runs.get_column("duration_ns").arg_max() or 0)
-    kept = (
-        "time_ns", "count", "roof_ratio", "achieved_flop_per_s", "achieved_byte_per_s", "operator", "dtype", "input_dims",
-    )  # fmt: skip
     return Explanation(
         id=asked,
         title=name,
         text=(_bound_text(first["bound"]),) if first["bound"] in PARTS else (),
         facts={
-            "time_ns": sum(row["time_ns"] for row in summed),
-            "time_ratio": sum(row["time_ratio"] for row in summed) / len(summed),
-            "count": sum(row["count"] for row in summed),
+            **evidence.kernel_totals(summed),
             "median_ns": first["median_ns"],
             "bucket": first["bucket"],
             "bound": label(first["bound"]) if first["bound"] else None,
             "operator": first["operator"],
         },
         rows_title="By operator, dtype and shapes",
-        rows=tuple(roofline.sort("time_ns", descending=True).head(_MOST_ROWS).select(kept).to_dicts()),
+        rows=tuple(map(_roofline_row, roofline.sort("time_ns", descending=True).head(_MOST_ROWS).to_dicts())),
         see=(f"{asked}/{longest + 1}",),
         next=_command(report, "explain", f"{asked}/{longest + 1}"),
     )
@@ -219,6 +202,20 @@ def _kernel(report: Report, asked: str) -> Explanation | None:
 
 def _bound_text(bound: str) -> str:
     return f"{label(bound)}: {PARTS[bound].definition[:1].lower()}{PARTS[bound].definition[1:]}"
+
+
+def _roofline_row(row: Mapping[str, Value]) -> Mapping[str, Value]:
+    kept = (
+        "time_ns",
+        "count",
+        "roof_ratio",
+        "achieved_flop_per_s",
+        "achieved_byte_per_s",
+        "operator",
+        "dtype",
+        "input_dims",
+    )
+    return {name: row[name] for name in kept}
 
 
 def _one_run(report: Report, asked: str, runs: pl.DataFrame, ordinal: int) -> Explanation | None:
@@ -262,14 +259,11 @@ def _step(report: Report, asked: str) -> Explanation | None:
         pl.col("end_ns") > step.start_ns,
     )
     longest = gaps.sort("duration_ns", "gap_id", descending=[True, False]).get_column("gap_id").head(3).to_list()
-    kept = (
-        "start_ns", "duration_ns", "busy_ns", "idle_ns", "state", "steady", "confidence", "flop", "mfu", "cold_start_ns", "recording_ns",
-    )  # fmt: skip
     return Explanation(
         id=asked,
         title=f"{step.name}: {phrasing.step_limit(vars(step))}",
         text=(step.headline,) if step.headline else (),
-        facts={("mfu_ratio" if name == "mfu" else name): getattr(step, name) for name in kept},
+        facts=_step_facts(step),
         rows_title="What the device did, by time",
         rows=_step_parts(report, step, device),
         see=tuple(f"gap:{gap}" for gap in longest),
@@ -277,18 +271,19 @@ def _step(report: Report, asked: str) -> Explanation | None:
     )
 
 
+def _step_facts(step: StepReport) -> Mapping[str, Value]:
+    kept = (
+        "start_ns", "duration_ns", "busy_ns", "idle_ns", "state", "steady", "confidence", "flop", "mfu", "cold_start_ns", "recording_ns",
+    )  # fmt: skip
+    return {("mfu_ratio" if name == "mfu" else name): getattr(step, name) for name in kept}
+
+
 def _step_parts(report: Report, step: StepReport, device: int | None) -> tuple[Mapping[str, Value], ...]:
-    """Return the parts of the device's time within a step, longest first."""
-    end, length = step.start_ns + step.duration_ns, max(1, step.duration_ns)
-    sums = (
-        report.tables["partition"]
-        .filter(pl.col("device") == device, pl.col("start_ns") < end, pl.col("end_ns") > step.start_ns)
-        .with_columns(time_ns=pl.col("end_ns").clip(None, end) - pl.col("start_ns").clip(step.start_ns))
-        .group_by(pl.col("part").cast(pl.String))
-        .agg(pl.col("time_ns").sum())
-        .sort("time_ns", "part", descending=[True, False])
+    """Return the parts of the device's time within a step."""
+    return tuple(
+        {"time_ns": row["time_ns"], "time_ratio": row["time_ratio"], "part": label(row["part"])}
+        for row in evidence.step_parts(report, step, device)
     )
-    return tuple({"time_ns": ns, "time_ratio": ns / length, "part": label(part)} for part, ns in sums.iter_rows())
 
 
 def _check(report: Report, asked: str) -> Explanation | None:
@@ -311,12 +306,17 @@ def _check(report: Report, asked: str) -> Explanation | None:
             "device": check.device,
             "withholds": ", ".join(check.withholds),
         },
-        see=tuple(ids.check_id(report, other) for other in report.trust if other.status != "ok" and other is not check),
+        see=_failing(report, check),
         next=_command(report, "explain", "verdict"),
     )
 
 
 _STATUSES = {"ok": "holds", "warn": "holds in part", "fail": "does not hold"}
+
+
+def _failing(report: Report, asked: Check) -> tuple[str, ...]:
+    """Return the ids of other checks that warn or fail."""
+    return tuple(ids.check_id(report, check) for check in report.trust if check.status != "ok" and check is not asked)
 
 
 def _is_number(key: str) -> bool:
