@@ -19,7 +19,7 @@ from trace_analyzer.catalog.event_names import (
     named_code,
     step_marks,
 )
-from trace_analyzer.cli import limits, outputs
+from trace_analyzer.cli import outputs, process
 from trace_analyzer.errors import UsageError
 from trace_analyzer.ingest import load
 
@@ -179,7 +179,7 @@ def test_a_drive_letter_does_not_separate_plugins_on_windows(monkeypatch: pytest
 
 def test_without_limits_of_unix_nothing_is_supervised(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "resource", None)
-    assert limits.memory_limit() is None
+    assert process.memory_limit() is None
 
 
 WITHOUT = """

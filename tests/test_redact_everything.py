@@ -14,9 +14,9 @@ import pytest
 from click.testing import CliRunner
 from made_ranks import MS, document, job
 
+from trace_analyzer import redact
 from trace_analyzer.catalog.public_words import is_public
 from trace_analyzer.cli import main
-from trace_analyzer.render import redact
 
 SAMPLES = Path(__file__).resolve().parents[1] / "sample_traces"
 IDENTIFIER = redact._IDENTIFIER

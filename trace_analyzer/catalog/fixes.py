@@ -94,8 +94,9 @@ def _fix(row: Mapping[str, Any]) -> Fix:
         }
 
     plain: dict[str, Any] = {key: row[key] for key in row.keys() - {"title", "code", "cases", *PLATFORMS}}
+    plain = {key: tuple(value) if isinstance(value, list) else value for key, value in plain.items()}
     fix = Fix(
-        **{key: tuple(value) if isinstance(value, list) else value for key, value in plain.items()},
+        **plain,
         titles=words(row, "title"),
         codes=words(row, "code"),
         cases={case: words(texts, "code") for case, texts in row.get("cases", {}).items()},

@@ -108,7 +108,8 @@ def _bars(bars: tuple[Bar, ...], scale: float, unit: str) -> PlainTable:
 def _lines(result: Comparison, scale: float, unit: str) -> list[PlainTable]:
     """Return the lines of the difference, each with its folded modules and shapes."""
     parts = {key: rows.to_dicts() for key, rows in parts_of_lines(result).partition_by(LINE_KEY, as_dict=True).items()}
-    rows, under = [], {}
+    rows: list[tuple[str, ...]] = []
+    under: dict[int, list[tuple[str, ...]]] = {}
     for line in (line for line in result.lines[:_LINES] if is_shown(line.difference_ns, scale)):
         before, after = (scaled(ns, scale) for ns in times_a_step(line, result))
         own = parts.get(tuple(getattr(line, name) for name in LINE_KEY), [])[:_PARTS]

@@ -42,7 +42,7 @@ def document(report: JobReport) -> Document:
             Chapter("clocks", "Clocks", _clocks(report)),
         ),
         [f"{count(matches.matched)} of {count(matches.matched + matches.unmatched)} collectives matched"],
-        job.regime if job.regime in REGIMES else "",
+        job.regime if job.regime is not None and job.regime in REGIMES else "",
     )
 
 

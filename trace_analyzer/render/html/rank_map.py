@@ -2,6 +2,7 @@
 
 import os
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 import polars as pl
@@ -26,7 +27,7 @@ def page(report: JobReport, document: Document, folder: Path) -> str:
             document.title, document.headline, document.chapters, chips=document.chips, regime=document.regime
         )
     rows = map_rows.drawn_collectives(report.rows, steps, report.by_step)
-    template = environment().get_template("ranks.html.j2").module
+    template: Any = environment().get_template("ranks.html.j2").module
     keys = [(key, REGIMES[key].label) for key in _regimes(report) if key in REGIMES]
     drawn = (
         Chapter("map", "Ranks by steps", [Markup(template.heat_map(keys))]),
