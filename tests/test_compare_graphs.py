@@ -45,7 +45,7 @@ def test_the_capture_option(traces: tuple[Path, Path]) -> None:
     eager, graph = (str(path) for path in traces)
     run = CliRunner().invoke(main, ["compare", eager, graph, "--capture", eager, "--fail-if-slower", "50%"])
     assert run.exit_code == 0, run.stderr
-    assert "of kernel time; 100 % by call" in run.stdout
+    assert "100 % of kernel time by call" in run.stdout
     assert CliRunner().invoke(main, ["compare", eager, graph, "--capture", "-"]).exit_code == 2
     missing = CliRunner().invoke(main, ["compare", eager, graph, "--capture", "nowhere.json"])
     assert (missing.exit_code, "nowhere.json" in missing.stderr) == (2, True)

@@ -49,7 +49,7 @@ def document(result: Comparison, *, drawn: bool = True) -> Document:
         return Document("comparison", result.headline, ())
     scale, unit = scale_of(max(before.step_ns, after.step_ns))
     chapters = [
-        Chapter("sides", "Both sides", [_sides(result, before, after, scale, unit), *([Notes(result.notes)] if result.notes else [])]),
+        Chapter("sides", "Both sides", [_sides(result, before, after, scale, unit), Notes([*_matched(result), *result.notes])]),
         Chapter("by-bucket", _WATERFALLS["bucket"], [_bars(result.waterfall["bucket"], scale, unit)]),
         Chapter("lines", "Lines by operator and cause", _lines(result, scale, unit), folded=True),
         Chapter("promises", "Advice on BEFORE that AFTER shows", [Notes(kept)] if (kept := _promises(result, scale, unit)) else []),
@@ -85,15 +85,21 @@ def _sides(result: Comparison, before: Side, after: Side, scale: float, unit: st
         (name, f"{scaled(side.step_ns, scale)} {unit}", counted(side.steps, "step"), limit(side), side.path)
         for name, side in (("before", before), ("after", after))
     ]
-    interval, ratio = "", result.matched_ratio
+    interval = ""
     if result.interval_ns:
         low, high = (signed(end, scale) for end in result.interval_ns)
         interval = f"95 % interval {low} to {high} {unit}"
     rows.append(("change", f"{signed(result.difference_ns or 0.0, scale)} {unit}", "", "", interval))
-    if ratio is not None:
-        shares = f"{percent(ratio.call)} by call, {percent(ratio.outer)} by operator, {percent(ratio.module)} by module"
-        rows.append(("matched", percent(ratio.bucket), "", "", f"of kernel time; {shares}"))
     return PlainTable(("", "Step", "Steps", "Limit", "Trace"), "lrrll", rows)
+
+
+def _matched(result: Comparison) -> list[str]:
+    if (ratio := result.matched_ratio) is None:
+        return []
+    return [
+        f"Matched: {percent(ratio.call)} of kernel time by call, {percent(ratio.outer)} by operator, {percent(ratio.module)} by module,"
+        f" {percent(ratio.bucket)} in all."
+    ]
 
 
 def _bars(bars: tuple[Bar, ...], scale: float, unit: str) -> PlainTable:

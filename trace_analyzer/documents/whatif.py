@@ -25,6 +25,8 @@ def document(result: WhatIf) -> Document:
     others = () if result.changes else tuple(s for s in result.scenarios if s.what == "sensitivity")
     shown = result.scenarios if result.changes else result.helpful
     changes: list[object] = [_table(shown, "Change")] if shown else [Notes(["No standard change saves 2 % or more."])]
+    if result.changes and len(shown) == 1:  # the headline says all
+        changes = []
     if (chart := tornado(result)) is not None and result.replay is not None:
         caption = f"A bar goes from the step now, {duration(result.replay.step_ns)}, to the step with the change; a line is the interval of the estimate."
         changes.insert(0, Figure("Step with each change", caption, chart))
