@@ -25,8 +25,11 @@ from trace_analyzer.analysis import Analysis  # noqa: E402
 from trace_analyzer.catalog import kernels as kernel_catalog  # noqa: E402
 from trace_analyzer.catalog.fixes import fixes  # noqa: E402
 from trace_analyzer.cli import VERBS, main  # noqa: E402
-from trace_analyzer.registry import ANALYSES, TABLES  # noqa: E402
-from trace_analyzer.report_schema import json_schema  # noqa: E402
+from trace_analyzer.registry import (  # noqa: E402
+    ANALYSES,
+    TABLES,
+    json_schema,
+)
 from trace_analyzer.schema import Table  # noqa: E402
 from trace_analyzer.sections import Section  # noqa: E402
 

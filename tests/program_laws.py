@@ -15,13 +15,13 @@ from trace_analyzer.compare.decomposition import compare_profiles
 from trace_analyzer.compare.profiles import profile_of
 from trace_analyzer.compare.sides import baseline_json, read_baseline
 from trace_analyzer.errors import InputError
+from trace_analyzer.json_types import result_schema
 from trace_analyzer.pipeline import analyze
+from trace_analyzer.registry import json_schema
 from trace_analyzer.render.exports import write_perfetto
 from trace_analyzer.render.html.timeline import payload, timeline_columns
 from trace_analyzer.replay.whatif import whatif
 from trace_analyzer.report import Report
-from trace_analyzer.report_schema import json_schema
-from trace_analyzer.type_schemas import result_schema
 
 SCHEMA = Draft202012Validator(json_schema())
 COMPARISON = Draft202012Validator(result_schema(Comparison))

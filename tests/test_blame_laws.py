@@ -11,8 +11,8 @@ from tiers import examples
 
 from trace_analyzer.analyses.blame import DIMENSIONS
 from trace_analyzer.analyses.host_costs import COSTS
-from trace_analyzer.mask import suppressed
-from trace_analyzer.metrics import CAUSES_OF_IDLE
+from trace_analyzer.analysis import CAUSES_OF_IDLE
+from trace_analyzer.checks import suppressed
 from trace_analyzer.pipeline import analyze
 from trace_analyzer.report import Report
 from trace_analyzer.vocabulary import HOST_CAUSES

@@ -20,7 +20,7 @@ def test_steps_in_which_a_device_did_nothing_are_left_out_where_there_are_very_m
     assert len(few.steps) > 40
     assert "many-steps" not in notes(few)
     monkeypatch.setattr(steps, "MAX_STEP_ROWS", 100)
-    monkeypatch.setattr("trace_analyzer.report_parts.notes.MAX_STEP_ROWS", 100)
+    monkeypatch.setattr("trace_analyzer.report_notes.MAX_STEP_ROWS", 100)
     report = analysed(marks, work)
     assert len(report.steps) == report.tables["steps"].height == 12
     assert notes(report)["many-steps"] == 12 * 40 - 12

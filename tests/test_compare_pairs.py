@@ -16,9 +16,9 @@ from trace_analyzer.compare.api import compare
 from trace_analyzer.compare.comparison import Comparison
 from trace_analyzer.compare.profiles import Profile, profile_of
 from trace_analyzer.compare.sides import merged
+from trace_analyzer.json_types import result_schema
 from trace_analyzer.pipeline import analyze
 from trace_analyzer.report import Report
-from trace_analyzer.type_schemas import result_schema
 
 PAIRS = CORPUS.parent / "pairs"
 pytestmark = pytest.mark.skipif(not (PAIRS.exists() and corpus_rows()), reason="the corpus ($TRACE_CORPUS) is absent")

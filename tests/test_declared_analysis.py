@@ -8,14 +8,12 @@ from jsonschema import Draft202012Validator
 from kineto import launched, spread, trace_bytes
 
 from trace_analyzer.analyses import registry
-from trace_analyzer.analysis import Analysis, Value
+from trace_analyzer.analysis import PARTITION, Analysis, Value
 from trace_analyzer.ingest import load
-from trace_analyzer.metrics import PARTITION
 from trace_analyzer.pipeline import report_of
-from trace_analyzer.registry import ANALYSES
+from trace_analyzer.registry import ANALYSES, json_schema
 from trace_analyzer.render.html.view import view
 from trace_analyzer.report import Report
-from trace_analyzer.report_schema import json_schema
 from trace_analyzer.schema import DEVICE, STR, U32, Column, Table
 from trace_analyzer.sections import Section
 

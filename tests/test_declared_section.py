@@ -14,13 +14,13 @@ from jsonschema import Draft202012Validator
 from report_factory import gpu_report
 
 from trace_analyzer.analysis import Analysis
+from trace_analyzer.registry import json_schema
 from trace_analyzer.render import html
 from trace_analyzer.render.declared import declared_sections, headings
 from trace_analyzer.render.html.view import view
 from trace_analyzer.render.markdown import to_markdown
 from trace_analyzer.render.terminal import summary
 from trace_analyzer.report import DeclaredRows, Report
-from trace_analyzer.report_schema import json_schema
 from trace_analyzer.schema import BOOL, DEVICE, F64, I64, STR, Column, Table
 from trace_analyzer.sections import DEVICE_LABEL, Section, Shown
 from trace_analyzer.units import written

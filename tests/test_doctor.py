@@ -12,7 +12,7 @@ from test_plugins import SAMPLE, run
 
 from trace_analyzer import doctor, plugins
 from trace_analyzer.cli import main
-from trace_analyzer.user_folders import config_folder
+from trace_analyzer.files import config_folder
 
 
 def facts(topic: str) -> dict[str, doctor.Item]:

@@ -12,6 +12,7 @@ from replay_pairs import MULTIPLY, Eager, Simulation, steps
 
 from trace_analyzer.catalog.fixes import fixes
 from trace_analyzer.pipeline import analyze
+from trace_analyzer.registry import json_schema
 from trace_analyzer.render.html.view import view
 from trace_analyzer.render.markdown import to_markdown
 from trace_analyzer.render.phrasing import predicted_briefly, predicted_step
@@ -24,7 +25,6 @@ from trace_analyzer.replay.prediction import SPEEDUPS, Replay
 from trace_analyzer.replay.weights import scale_label
 from trace_analyzer.replay.whatif import whatif
 from trace_analyzer.report import Predicted, Report
-from trace_analyzer.report_schema import json_schema
 from trace_analyzer.thresholds import WORTH_RATIO
 from trace_analyzer.units import duration
 

@@ -7,7 +7,7 @@ import pytest
 from kineto import analysed, call, copy, kernel, launch, op
 
 from trace_analyzer.render.row_phrases import movement
-from trace_analyzer.report.worth import movements
+from trace_analyzer.report.summaries import movements
 
 PCIE, NVLINK = 31.5e9, 300e9
 PEER = "PtoP (Device -> Device)"

@@ -15,7 +15,7 @@ from text_reports import all_reports, report_saying
 
 import trace_analyzer
 from trace_analyzer.cli import main
-from trace_analyzer.report_schema import json_schema, json_schema_text
+from trace_analyzer.registry import json_schema, json_schema_text
 from trace_analyzer.vocabulary import IDLE_CAUSES, PARTS, RegimeKey, StatusKey
 
 SCHEMA = json_schema()

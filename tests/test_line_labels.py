@@ -27,8 +27,7 @@ from trace_analyzer.render.phrasing import evidence_label
 from trace_analyzer.replay.changes import Change
 from trace_analyzer.replay.whatif import changes_of, whatif
 from trace_analyzer.report import Evidence, Report
-from trace_analyzer.report.device_overview import DEVICES_SECTION
-from trace_analyzer.report.device_report import BUCKETS_SECTION, GROUPS_SECTION
+from trace_analyzer.report.devices import BUCKETS_SECTION, DEVICES_SECTION, GROUPS_SECTION
 from trace_analyzer.vocabulary import GROUPS, PARTS
 
 BASE = Program(host_ns=60_000, mm_ns=40_000, loading_ns=400_000)

@@ -12,7 +12,7 @@ import pytest
 from catalogue import examples
 from kineto import A100, analysed, annotation, launched, python, trace_bytes
 
-from trace_analyzer import compiled, plugins, user_folders
+from trace_analyzer import compiled, files, plugins
 from trace_analyzer.catalog.event_names import (
     host_work,
     in_function,
@@ -152,11 +152,9 @@ def test_a_trace_with_crlf_is_the_same() -> None:
 def test_the_user_s_folder(
     name: str, environment: dict[str, str], config: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(
-        user_folders, "os", SimpleNamespace(name="nt" if name == "nt" else "posix", environ=environment)
-    )
+    monkeypatch.setattr(files, "os", SimpleNamespace(name="nt" if name == "nt" else "posix", environ=environment))
     monkeypatch.setattr(Path, "home", lambda: Path("/home"))
-    assert str(user_folders.config_folder()) == config
+    assert str(files.config_folder()) == config
 
 
 def test_compiled_modules_are_found_by_the_suffixes_of_windows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,6 +21,7 @@ from tiers import examples
 
 from trace_analyzer.errors import InputError
 from trace_analyzer.ingest.trace import Header
+from trace_analyzer.json_types import result_schema
 from trace_analyzer.ranks import map_rows
 from trace_analyzer.ranks.files import files_of, rank_in_name, rank_of
 from trace_analyzer.ranks.job import JobReport, judge
@@ -31,7 +32,6 @@ from trace_analyzer.ranks.summary import RankSummary, from_bytes, packed, ranks_
 from trace_analyzer.ranks.waits import _Grid, _uncharged
 from trace_analyzer.render.html import rank_map
 from trace_analyzer.schema import typed
-from trace_analyzer.type_schemas import result_schema
 
 CLOCKS: dict[str, Any] = {
     "offsets": {"host1": 3_000_000, "host3": -7_123_456, "host5": 2_500_000_000},

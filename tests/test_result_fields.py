@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import trace_analyzer
-from trace_analyzer.field_types import doc_of, field_docs
+from trace_analyzer.json_types import doc_of, field_docs
 from trace_analyzer.results import Result
 
 RESULTS = [

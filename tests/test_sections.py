@@ -16,14 +16,13 @@ from trace_analyzer.render.markdown import to_markdown
 from trace_analyzer.render.row_phrases import PHRASES
 from trace_analyzer.render.terminal import summary
 from trace_analyzer.replay import critical_path, estimates
-from trace_analyzer.report import code_report, device_overview, device_report, summaries, verdicts, worth
-from trace_analyzer.report.summaries import part_shares, recomputed_ratio, step_rows
-from trace_analyzer.report.worth import blamed_rows
+from trace_analyzer.report import devices, summaries, verdicts
+from trace_analyzer.report.summaries import blamed_rows, part_shares, recomputed_ratio, step_rows
 from trace_analyzer.sections import Longest, Section, Shown
 
 OF_REPORT = [
     value
-    for module in (code_report, critical_path, device_overview, device_report, estimates, summaries, verdicts, worth)
+    for module in (critical_path, devices, estimates, summaries, verdicts)
     for value in vars(module).values()
     if isinstance(value, Section)
 ]
@@ -95,10 +94,10 @@ def test_lines_wrap_the_last_column_beside_the_figures() -> None:
     heading = text.index("Who kept the device waiting in the judged window")
     assert text[heading:].splitlines()[1] == "  300 us  Python  aten::add in forward (net.py:12)"
     assert all(len(line) <= 60 for line in text.splitlines())
-    assert f"### {code_report.BLAME_SECTION.title}\n\n| device idle | cause | at |" in to_markdown(report)
+    assert f"### {verdicts.BLAME_SECTION.title}\n\n| device idle | cause | at |" in to_markdown(report)
     listing = next(piece for part in view(report).sections for piece in part.listings if piece.key == "culprits")
     assert (listing.title, [field.label for field in listing.fields][:2]) == (
-        code_report.BLAME_SECTION.title,
+        verdicts.BLAME_SECTION.title,
         ["Device idle", "Cause"],
     )
 

@@ -17,8 +17,8 @@ from trace_analyzer.render.markdown import to_markdown
 from trace_analyzer.render.names import kernel_label
 from trace_analyzer.render.row_phrases import code_line, first_place
 from trace_analyzer.render.terminal import summary
-from trace_analyzer.report import Advice, worth
-from trace_analyzer.report.device_report import GroupTime
+from trace_analyzer.report import Advice, summaries
+from trace_analyzer.report.devices import GroupTime
 from trace_analyzer.units import cell_width
 
 WIDTHS = (40, 41, 60, 79, 80, 91, 92, 100, 120, 140, 160, 200)
@@ -356,8 +356,8 @@ def test_a_mfu_is_an_interval_where_work_is_unknown() -> None:
 
 def test_code_that_held_up_the_device_for_nothing_is_not_named() -> None:
     report = gpu_report()
-    assert worth.blamed(report.blame, report.verdict)
-    assert not worth.blamed([replace(item, idle_ns=1) for item in report.blame], report.verdict)
+    assert summaries.blamed(report.blame, report.verdict)
+    assert not summaries.blamed([replace(item, idle_ns=1) for item in report.blame], report.verdict)
 
 
 @pytest.mark.parametrize(

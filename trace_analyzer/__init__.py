@@ -36,9 +36,9 @@ if TYPE_CHECKING:
     from trace_analyzer.ingest import Progress
     from trace_analyzer.ranks.api import analyze_ranks
     from trace_analyzer.ranks.job import JobReport
+    from trace_analyzer.registry import json_schema
     from trace_analyzer.replay.whatif import WhatIf
     from trace_analyzer.report import Report
-    from trace_analyzer.report_schema import json_schema
 
 __all__ = [
     "Comparison",
@@ -70,7 +70,7 @@ _HOMES = {
     "Comparison": "trace_analyzer.compare.comparison",
     "Explanation": "trace_analyzer.explain.explanation",
     "Report": "trace_analyzer.report",
-    "json_schema": "trace_analyzer.report_schema",
+    "json_schema": "trace_analyzer.registry",
     "Scaling": "trace_analyzer.compare.scaling",
     "compare": "trace_analyzer.compare.api",
     "scaling": "trace_analyzer.compare.api",

@@ -9,6 +9,23 @@ import polars as pl
 from trace_analyzer.schema import Table
 from trace_analyzer.sections import DEVICE_LABEL, Section
 
+# Metrics that a failed check of the trace can suppress.
+BUSY_RATIO = "busy_ratio"
+PARTITION = "partition"
+"""Busy parts and idle causes of the device: the verdict's input."""
+CAUSES_OF_IDLE = "idle_causes"
+"""Causes of idle time, and its attribution to operators and modules."""
+RUN_AHEAD = "run_ahead"
+"""Launch lead, queue depth and queued work."""
+KERNEL_TIMES = ("buckets", "groups", "bounds", "fusions", "tensor_cores")
+"""Metrics that sum durations of kernels."""
+UTILIZATION = ("mfu", "hfu")
+"""FLOP/s utilization of the device and of its steps."""
+MOVEMENTS = ("communication", "copies")
+"""Exposed time and rates."""
+ALL_METRICS = (BUSY_RATIO, PARTITION, CAUSES_OF_IDLE, RUN_AHEAD, *KERNEL_TIMES, *UTILIZATION, *MOVEMENTS)
+"""Every metric that a failed check can suppress."""
+
 Hide = Callable[[Any, Sequence[int]], Any]
 """Type of a function that takes a value and codes of devices, and returns the value without these devices."""
 
@@ -23,7 +40,7 @@ class Value:
     """Declare a value that several analyses use: a table that is not public, or any object.
 
     The parameters of ``make`` name the values that it is made from; ``takes`` maps each parameter with another name to
-    its value's name. ``needs`` lists metrics (`trace_analyzer.metrics`). Where a failed check suppresses one of them
+    its value's name. ``needs`` lists metrics (`ALL_METRICS`). Where a failed check suppresses one of them
     for a device, ``hide`` removes the results of that device; the full value remains under the name ``unmasked_...``.
     ``cost`` is that of its `trace_analyzer.graph.Node`.
     """
@@ -73,5 +90,3 @@ class Analysis:
 
 
 Declaration = Analysis | Value
-
-__all__ = ["Analysis", "Declaration", "Hide", "Value", "without_devices"]

@@ -1,23 +1,43 @@
-"""Check the data that a trace's metrics rest on, and find the metrics that it does not support."""
+"""Check the data that a trace's metrics rest on, and hide what it does not support: rows and causes in tables, figures of devices and steps.
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+Checks read the unmasked tables. Everything else reads the masked ones.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 import polars as pl
 
 from trace_analyzer import thresholds as t
-from trace_analyzer.analysis import Value
+from trace_analyzer.analysis import (
+    ALL_METRICS,
+    BUSY_RATIO,
+    CAUSES_OF_IDLE,
+    KERNEL_TIMES,
+    PARTITION,
+    RUN_AHEAD,
+    UTILIZATION,
+    Declaration,
+    Value,
+)
+from trace_analyzer.graph import Node
 from trace_analyzer.ingest.trace import Trace
-from trace_analyzer.metrics import ALL, BUSY_RATIO, CAUSES_OF_IDLE, KERNEL_TIMES, RUN_AHEAD, UTILIZATION
 from trace_analyzer.notes import DAMAGED, Note, is_damaged
 from trace_analyzer.report import (
     Check,
     CheckStatus,
+    DeviceReport,
+    LaunchLead,
+    QueueDepth,
+    QueuedWork,
+    RunAhead,
+    StepReport,
     Withheld,
 )
 from trace_analyzer.units import count, duration, percent
 from trace_analyzer.vocabulary import check_label
-from trace_analyzer.windows import device_ids
+from trace_analyzer.windows import device_id, device_ids
 
 # Notes of the reader about lost or unreadable events.
 _LOST = (*DAMAGED, "no-time", "implausible-time", "negative-duration", "unmatched")
@@ -99,12 +119,12 @@ def _rules_of_devices() -> tuple[_Rule, ...]:
         _Rule(
             "impossible_durations",
             "share of device time in activities that overlap later work of their stream for most of their duration: corrupt durations",
-            t.IMPOSSIBLE_WARN_RATIO, t.IMPOSSIBLE_FAIL_RATIO, withholds=ALL,
+            t.IMPOSSIBLE_WARN_RATIO, t.IMPOSSIBLE_FAIL_RATIO, withholds=ALL_METRICS,
         ),
         _Rule(
             "short_durations",
             "share of activities shorter than 100 ns, which no device work is: durations are missing or corrupt",
-            t.SHORT_WARN_RATIO, t.SHORT_FAIL_RATIO, withholds=ALL,
+            t.SHORT_WARN_RATIO, t.SHORT_FAIL_RATIO, withholds=ALL_METRICS,
         ),
         _Rule(
             "few_long_activities",
@@ -133,7 +153,7 @@ def _missing_rule() -> _Rule:
     return _Rule(
         "missing_activities",
         "share of launch calls without a recorded kernel: the device may have been busier",
-        t.MISSING_WARN_RATIO, t.MISSING_FAIL_RATIO, withholds=ALL,
+        t.MISSING_WARN_RATIO, t.MISSING_FAIL_RATIO, withholds=ALL_METRICS,
     )  # fmt: skip
 
 
@@ -210,7 +230,7 @@ def _lost(notes: Sequence[Note], event_count: int) -> Check:
         None if is_damaged(notes) else missing,
         "events",
         "events that are missing after the end of a truncated file, are unreadable or have an impossible time",
-        ALL if fails else (),
+        ALL_METRICS if fails else (),
     )
 
 
@@ -241,7 +261,9 @@ def failed_reasons(checked: Sequence[Check], device: int | str) -> tuple[str, ..
 def suppressed_metrics(checked: Sequence[Check], device: int | str) -> tuple[Withheld, ...]:
     """Return the suppressed metrics of a device, each once, with the first check that fails."""
     reasons = {metric: check for check in reversed([*of_device(checked, device)]) for metric in check.withholds}
-    return tuple(Withheld(metric, reasons[metric].name, reason(reasons[metric])) for metric in ALL if metric in reasons)
+    return tuple(
+        Withheld(metric, reasons[metric].name, reason(reasons[metric])) for metric in ALL_METRICS if metric in reasons
+    )
 
 
 def reason(check: Check) -> str:
@@ -275,4 +297,71 @@ def trace_checks(
     )
 
 
-VALUES = (Value("checks", trace_checks),)
+NO_RUN_AHEAD = RunAhead(
+    None, LaunchLead(None, None, None), QueueDepth(None, None, None), QueuedWork(None, None, None), None
+)
+
+
+def suppressed(checks: Sequence[Check], devices: pl.DataFrame) -> Mapping[str, tuple[int, ...]]:
+    """Return the codes of the devices for which a failed check suppresses each metric."""
+    ids = {code: device_id(label) for code, label in devices.select("device", "label").iter_rows()}
+    where = {metric: withholding_devices(checks, metric) for metric in ALL_METRICS}
+    return {
+        metric: tuple(code for code in ids if None in hidden or ids[code] in hidden) for metric, hidden in where.items()
+    }
+
+
+def masked(declarations: Iterable[Declaration]) -> Iterator[Node]:
+    """Return the nodes of declared analyses and values; one that needs metrics is made unmasked first, then masked."""
+    for declared in declarations:
+        if not declared.needs:
+            yield Node(declared.name, declared.make, declared.takes, declared.cost)
+            continue
+        unmasked = f"unmasked_{declared.name}"
+        yield Node(unmasked, declared.make, declared.takes, declared.cost)
+        yield Node(declared.name, _masking(declared), {"value": unmasked})
+
+
+def _masking(declared: Declaration) -> Callable[[Any, Mapping[str, tuple[int, ...]]], Any]:
+    def mask(value: Any, suppressed: Mapping[str, tuple[int, ...]]) -> Any:
+        devices = sorted({code for metric in declared.needs for code in suppressed[metric]})
+        return declared.hide(value, devices) if devices else value
+
+    return mask
+
+
+def suppress_metrics(report: DeviceReport, checks: Sequence[Check]) -> DeviceReport:
+    """Return the report with unsupported metrics removed: null, or an empty list.
+
+    The tables that the report aggregates already hide unsupported causes of idle time.
+    """
+    hidden = suppressed_metrics(checks, report.index)
+    metrics = {item.metric for item in hidden}
+    return replace(
+        report,
+        busy_ratio=None if BUSY_RATIO in metrics else report.busy_ratio,
+        partition_ns={} if PARTITION in metrics else report.partition_ns,
+        run_ahead=NO_RUN_AHEAD if RUN_AHEAD in metrics else report.run_ahead,
+        buckets=() if "buckets" in metrics else report.buckets,
+        groups=() if "groups" in metrics else report.groups,
+        bounds=() if "bounds" in metrics else report.bounds,
+        fusions=() if "fusions" in metrics else report.fusions,
+        tensor_cores=() if "tensor_cores" in metrics else report.tensor_cores,
+        mfu=None if "mfu" in metrics else report.mfu,
+        mfu_at_most=None if "mfu" in metrics else report.mfu_at_most,
+        hfu=None if "hfu" in metrics else report.hfu,
+        communication=None if "communication" in metrics else report.communication,
+        copies=() if "copies" in metrics else report.copies,
+        withheld=hidden,
+    )
+
+
+def suppress_step_metrics(steps: Sequence[StepReport], checks: Sequence[Check]) -> tuple[StepReport, ...]:
+    """Return the steps without the metrics that a failed check of their device suppresses."""
+    hidden = withholding_devices(checks, "mfu")
+    return tuple(
+        replace(step, mfu=None, mfu_at_most=None) if None in hidden or step.device in hidden else step for step in steps
+    )
+
+
+VALUES = (Value("checks", trace_checks), Value("suppressed", suppressed))

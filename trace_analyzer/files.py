@@ -314,3 +314,12 @@ def _descriptor_of_special(path: Path) -> int:
         else:
             os.set_blocking(descriptor, True)
             return descriptor
+
+
+def config_folder() -> Path:
+    """Return the folder for settings, by the XDG convention; it need not exist.
+
+    Raises ``RuntimeError`` without a home.
+    """
+    base = os.environ.get("APPDATA" if os.name == "nt" else "XDG_CONFIG_HOME")
+    return (Path(base) if base else Path.home() / ".config") / "trace-analyzer"

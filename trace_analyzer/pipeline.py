@@ -8,8 +8,9 @@ from typing import Unpack
 
 import polars as pl
 
-from trace_analyzer import advice, checks, findings, mask, plugins, report_parts, verdict, windows
+from trace_analyzer import advice, checks, findings, plugins, report_notes, report_parts, verdict, windows
 from trace_analyzer.analyses.device_models import match_devices
+from trace_analyzer.analyses.registry import TRACE_TABLES
 from trace_analyzer.analyses.replays import Executions
 from trace_analyzer.analyses.steps import HostSteps
 from trace_analyzer.analysis import Analysis, Declaration, Value
@@ -19,7 +20,7 @@ from trace_analyzer.ingest import Progress, Source, Trace, load
 from trace_analyzer.ingest.trace import GraphAnnotations, read_capture
 from trace_analyzer.notes import Note
 from trace_analyzer.options import Choices, Options
-from trace_analyzer.registry import ADDED_ANALYSES, ANALYSES, TRACE_TABLES
+from trace_analyzer.registry import ADDED_ANALYSES, ANALYSES
 from trace_analyzer.report import (
     SCHEMA_VERSION,
     Advice,
@@ -85,8 +86,8 @@ class ReportParts:
 
 # Values that follow from the analyses, in order: checks, mask, verdict and window, advice, report.
 _VALUES = (
-    *windows.VALUES, *checks.VALUES, *mask.VALUES, *findings.VALUES, *verdict.VALUES, *advice.VALUES,
-    *report_parts.VALUES,
+    *windows.VALUES, *checks.VALUES, *findings.VALUES, *verdict.VALUES, *advice.VALUES,
+    *report_parts.VALUES, *report_notes.VALUES,
     Value("report_parts", ReportParts),
 )  # fmt: skip
 
@@ -167,7 +168,7 @@ def graph_of(
         **{table.name: getattr(trace, table.name) for table in TRACE_TABLES},
     }
     names = [*kept, *(table.name for table in _public(analyses)), *(analysis.name for analysis in _shown(analyses))]
-    return TableGraph(mask.masked((*analyses, *_VALUES)), given, names)
+    return TableGraph(checks.masked((*analyses, *_VALUES)), given, names)
 
 
 def public_tables(graph: TableGraph, analyses: Sequence[Declaration] = ANALYSES) -> LazyTables:

@@ -8,9 +8,9 @@ from collections.abc import Collection
 
 import polars as pl
 
-from trace_analyzer import metrics, thresholds
+from trace_analyzer import thresholds
 from trace_analyzer.analyses.host import STREAM_WAITS, Host
-from trace_analyzer.analysis import Analysis, Value
+from trace_analyzer.analysis import CAUSES_OF_IDLE, Analysis, Value
 from trace_analyzer.catalog.event_names import BLOCKING
 from trace_analyzer.frames.intervals import END_NS, sort_spans, split_by, union, with_covered
 from trace_analyzer.frames.lookups import lookup, over_group, scatter
@@ -356,7 +356,7 @@ ANALYSES = (
     Value("unnamed_segments", stretches_of),
     Value("call_segments", call_pieces),
     Value("device_segments", device_pieces),
-    Value("idle_causes", idle_causes, needs=(metrics.CAUSES_OF_IDLE,), hide=without_causes),
+    Value("idle_causes", idle_causes, needs=(CAUSES_OF_IDLE,), hide=without_causes),
     Analysis(IDLE, with_events),
     Value("launch_latency_ns", launch_latency_ns),
 )

@@ -5,11 +5,10 @@ from collections.abc import Sequence
 import polars as pl
 
 from trace_analyzer.analyses.host import Context
-from trace_analyzer.analysis import Analysis
+from trace_analyzer.analysis import CAUSES_OF_IDLE, Analysis
 from trace_analyzer.catalog.event_names import BLOCKING, GUARDS
 from trace_analyzer.frames.intervals import END_NS, innermost, lookup_at, union, with_covered
 from trace_analyzer.frames.lookups import first_index, inverse_index
-from trace_analyzer.metrics import CAUSES_OF_IDLE
 from trace_analyzer.schema import FUNCTION, I64, MODULE, OPERATOR, STR, U32, Column, Table
 from trace_analyzer.sections import WHOLE_TRACE, Section, Shown
 from trace_analyzer.vocabulary import NAMED_WORK

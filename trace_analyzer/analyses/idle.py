@@ -6,11 +6,10 @@ import polars as pl
 
 from trace_analyzer import thresholds
 from trace_analyzer.analyses.causes import causes_but
-from trace_analyzer.analysis import Analysis, Value
+from trace_analyzer.analysis import CAUSES_OF_IDLE, Analysis, Value
 from trace_analyzer.catalog.event_names import HOST_WAIT
 from trace_analyzer.frames.intervals import END_NS, clip, longest_place, sort_spans, union
 from trace_analyzer.frames.lookups import over_group, scatter, starts_group, sum_runs
-from trace_analyzer.metrics import CAUSES_OF_IDLE
 from trace_analyzer.schema import DEVICE, DURATION, END, F64, GAP, I64, LAUNCH, PLACE, START, STR, U32, Column, Table
 from trace_analyzer.sections import DEVICE_LABEL, WHOLE_TRACE, Section, Shown
 from trace_analyzer.vocabulary import HOST_CAUSES

@@ -2,7 +2,7 @@
 
 import polars as pl
 
-from trace_analyzer import metrics
+from trace_analyzer import analysis
 from trace_analyzer.analyses.host import Context
 from trace_analyzer.analysis import Analysis, Value
 from trace_analyzer.frames.intervals import (
@@ -252,8 +252,8 @@ def exclusive_times(activities: pl.DataFrame) -> pl.Series:
 
 
 ANALYSES = (
-    Value("busy_parts", busy_parts, needs=(metrics.PARTITION,)),
-    Analysis(PARTITION, partition, needs=(metrics.PARTITION,)),
+    Value("busy_parts", busy_parts, needs=(analysis.PARTITION,)),
+    Analysis(PARTITION, partition, needs=(analysis.PARTITION,)),
     Analysis(OWNERS, owners),
     Value("exclusive_times", exclusive_times),
 )

@@ -4,10 +4,9 @@ import polars as pl
 
 from trace_analyzer import thresholds
 from trace_analyzer.analyses.host import Context
-from trace_analyzer.analysis import Analysis, Value
+from trace_analyzer.analysis import RUN_AHEAD, Analysis, Value
 from trace_analyzer.frames.intervals import clip, lookup_at, split_by, sweep_sum, union
 from trace_analyzer.frames.lookups import over_group
-from trace_analyzer.metrics import RUN_AHEAD
 from trace_analyzer.schema import DEVICE, FUNCTION, I64, LAUNCH, MODULE, NAME, OPERATOR, STR, THREAD, U32, Column, Table
 from trace_analyzer.sections import DEVICE_LABEL, WHOLE_TRACE, Section, Shown
 

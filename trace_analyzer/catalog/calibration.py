@@ -14,8 +14,8 @@ from typing import Any
 
 from trace_analyzer.catalog.devices import PEAK_NAMES, Device, with_overrides
 from trace_analyzer.errors import UsageError
-from trace_analyzer.typed import read_as
-from trace_analyzer.user_folders import config_folder
+from trace_analyzer.files import config_folder
+from trace_analyzer.json_types import read_as
 
 FORMAT = 1
 

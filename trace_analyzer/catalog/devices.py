@@ -15,7 +15,7 @@ import polars as pl
 
 from trace_analyzer.catalog.tables import NAME_LIMIT, matches, rows
 from trace_analyzer.errors import UsageError
-from trace_analyzer.typed import read_as
+from trace_analyzer.json_types import read_as
 
 MEMORY_SHARE = (0.9, 1.01)
 """Range of a header's memory size relative to the nominal capacity: ECC and the driver reserve some."""

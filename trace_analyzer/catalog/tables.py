@@ -13,7 +13,7 @@ import polars as pl
 
 from trace_analyzer import plugins
 from trace_analyzer.errors import UsageError
-from trace_analyzer.typed import read_as
+from trace_analyzer.json_types import read_as
 
 FOLDER = Path(__file__).parent
 NAME_LIMIT = 4_096

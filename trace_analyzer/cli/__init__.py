@@ -186,7 +186,7 @@ def _version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
 
 def _json_schema(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
     if wanted:
-        from trace_analyzer.report_schema import json_schema_text
+        from trace_analyzer.registry import json_schema_text
 
         click.echo(json_schema_text(), nl=False)
         ctx.exit()

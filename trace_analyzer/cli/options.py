@@ -144,7 +144,7 @@ def _schema_option(module: str, result: str) -> Decorator:
         if wanted:
             from importlib import import_module
 
-            from trace_analyzer.type_schemas import schema_text
+            from trace_analyzer.json_types import schema_text
 
             click.echo(schema_text(getattr(import_module(module), result)), nl=False)
             ctx.exit()

@@ -1,6 +1,6 @@
 """Write a report as JSON's document, as files of tables, and as tracks in the original trace.
 
-The JSON document is the contract for scripts and CI; `trace_analyzer.report_schema` describes it. Tracks are for Perfetto
+The JSON document is the contract for scripts and CI; `trace_analyzer.registry` describes it. Tracks are for Perfetto
 and chrome://tracing: the original bytes do not change, new events are inserted before the first one. Format: Trace Event
 Format, https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU.
 """

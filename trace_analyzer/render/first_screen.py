@@ -25,8 +25,14 @@ from trace_analyzer.render.layout import (
 )
 from trace_analyzer.render.row_phrases import code_line, first_place
 from trace_analyzer.report import Advice, Report, Verdict
-from trace_analyzer.report.summaries import PartShare, longest_and_rest, part_totals, shares_of
-from trace_analyzer.report.worth import is_idle_worth_naming, saved_ratio
+from trace_analyzer.report.summaries import (
+    PartShare,
+    is_idle_worth_naming,
+    longest_and_rest,
+    part_totals,
+    saved_ratio,
+    shares_of,
+)
 from trace_analyzer.vocabulary import label
 
 _SIDE_BY_SIDE, _WIDE = 76, 92  # cells from which two blocks fit next to each other, and both with their times

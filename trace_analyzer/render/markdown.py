@@ -20,12 +20,10 @@ from trace_analyzer.render.declared import (
 )
 from trace_analyzer.render.names import kernel_label
 from trace_analyzer.render.row_phrases import saves_at_most
-from trace_analyzer.report import Advice, Report, worth
-from trace_analyzer.report.code_report import BLAME_SECTION
-from trace_analyzer.report.device_report import GROUPS_SECTION
-from trace_analyzer.report.summaries import PARTITION_SECTION, part_shares, step_rows
-from trace_analyzer.report.verdicts import EVIDENCE_SECTION, STEPS_SECTION
-from trace_analyzer.report.worth import MOVEMENTS_SECTION
+from trace_analyzer.report import Advice, Report, summaries
+from trace_analyzer.report.devices import GROUPS_SECTION
+from trace_analyzer.report.summaries import MOVEMENTS_SECTION, PARTITION_SECTION, part_shares, step_rows
+from trace_analyzer.report.verdicts import BLAME_SECTION, EVIDENCE_SECTION, STEPS_SECTION
 from trace_analyzer.vocabulary import phrase
 
 _TOP_ROWS, _NAME_CELLS, _TOP_BLAME, _TOP_STEPS = 10, 100, 10, 12
@@ -114,7 +112,7 @@ def _trust(report: Report) -> str:
 def _without_profiler(report: Report) -> str:
     """Write the profiler overhead, where it deserves a line."""
     unbiased, raw = report.verdict.debiased, report.verdict.shares
-    if unbiased is None or raw is None or not worth.is_recording_worth_a_line(unbiased):
+    if unbiased is None or raw is None or not summaries.is_recording_worth_a_line(unbiased):
         return ""
     return f"Without the profiler: {escaped(phrasing.debiased_phrase(raw, unbiased))}."
 
@@ -126,7 +124,7 @@ def _evidence(report: Report) -> str:
 def _partition(report: Report) -> str:
     parts = report.verdict.parts_ns or (report.devices[0].partition_ns if report.devices else {})
     unbiased = report.verdict.debiased
-    beside = unbiased.parts_ns if unbiased is not None and worth.is_recording_worth_a_line(unbiased) else None
+    beside = unbiased.parts_ns if unbiased is not None and summaries.is_recording_worth_a_line(unbiased) else None
     return _section(row_section(PARTITION_SECTION, [asdict(share) for share in part_shares(parts, beside)]))
 
 
@@ -140,7 +138,7 @@ def _steps(report: Report) -> str:
 
 
 def _blame(report: Report) -> str:
-    rows = [asdict(row) for row in worth.blamed(report.blame, report.verdict)[:_TOP_BLAME]]
+    rows = [asdict(row) for row in summaries.blamed(report.blame, report.verdict)[:_TOP_BLAME]]
     return _section(row_section(BLAME_SECTION, rows))
 
 
@@ -190,12 +188,12 @@ def _work(report: Report) -> str:
 
 
 def _movements(report: Report) -> str:
-    return _section(row_section(MOVEMENTS_SECTION, worth.movements(phrasing.judged_device(report))))
+    return _section(row_section(MOVEMENTS_SECTION, summaries.movements(phrasing.judged_device(report))))
 
 
 def _fusions(report: Report) -> str:
     device = phrasing.judged_device(report)
-    shown = worth.fusions(device, _TOP_ROWS) if device else []
+    shown = summaries.fusions(device, _TOP_ROWS) if device else []
     return _section(table_section(SECTIONS["fusions"], dataclass_rows(shown), _TOP_ROWS))
 
 

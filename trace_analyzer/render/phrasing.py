@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from trace_analyzer import metrics, thresholds, units
+from trace_analyzer import analysis, thresholds, units
 from trace_analyzer.catalog.line_labels import line_phrase
 from trace_analyzer.notes import Note, breaks_off
 from trace_analyzer.report import (
@@ -19,7 +19,7 @@ from trace_analyzer.report import (
     RunAhead,
     Shares,
     Verdict,
-    worth,
+    summaries,
 )
 from trace_analyzer.report.summaries import larger_regime, recomputed_ratio
 from trace_analyzer.vocabulary import (
@@ -223,7 +223,7 @@ def record_instead(report: Report) -> Sequence[str]:
     """
     if report.verdict.status != "ok" and breaks_off(report.notes):
         return _EXPORT_AGAIN
-    failed = [check for check in report.trust if {metrics.PARTITION, metrics.CAUSES_OF_IDLE} & {*check.withholds}]
+    failed = [check for check in report.trust if {analysis.PARTITION, analysis.CAUSES_OF_IDLE} & {*check.withholds}]
     judged = [check.name for check in failed if check.device in (None, report.verdict.device)]
     instructions = tuple(dict.fromkeys(_INSTEAD_OF_CHECK[name] for name in judged))
     if report.verdict.status == "insufficient" and instructions:
@@ -246,7 +246,7 @@ def check_phrases(report: Report, checks: Iterable[Check]) -> list[str]:
 
 def withheld_metrics(check: Check) -> str:
     """Name the metrics that a check suppresses."""
-    is_all = set(check.withholds) == set(metrics.ALL)
+    is_all = set(check.withholds) == set(analysis.ALL_METRICS)
     return "all figures of devices" if is_all else ", ".join(check.withholds).replace("_", " ")
 
 
@@ -309,7 +309,7 @@ def predicted_step(item: Advice) -> str:
     unit = "a step" if then.has_steps else "for the window"
     if then.batch > 1:
         unit = f"for as many samples, at {then.batch:g} times the batch"
-    gain = f"{_NO_GAIN}, " if worth.saves_nothing(then) else ""
+    gain = f"{_NO_GAIN}, " if summaries.saves_nothing(then) else ""
     return f"estimate: {gain}{units.duration(then.step_ns)} {unit} ({low} to {high}), now {now}"
 
 
@@ -318,7 +318,7 @@ def predicted_briefly(item: Advice) -> str:
     then = item.predicted
     if then is None:
         return ""
-    if worth.saves_nothing(then):
+    if summaries.saves_nothing(then):
         return f"estimate: {_NO_GAIN}"
     texts = [units.duration(ns) for ns in (then.now_ns, then.step_ns, then.low_ns, then.high_ns)]
     one_unit = len({text.split()[-1] for text in texts}) == 1
@@ -336,7 +336,7 @@ def tensor_cores(device: DeviceReport) -> list[str]:
     return [
         f"{_REASONS[item.reason].format(matmuls=units.counted(item.kernel_count, 'matmul or convolution', 'matmuls and convolutions'), time=units.duration(item.time_ns))}:"
         f" {item.target_dtype} on tensor cores saves at most {units.duration(item.saves_ns)}; {item.code}"
-        for item in worth.tensor_cores(device)
+        for item in summaries.tensor_cores(device)
     ]
 
 

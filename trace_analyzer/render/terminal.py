@@ -29,12 +29,10 @@ from trace_analyzer.render.first_screen import (
 from trace_analyzer.render.layout import MOST_LINES, Line, cells, column_widths, columns, hanging, line_text, table_row
 from trace_analyzer.render.names import distinct_labels
 from trace_analyzer.render.row_phrases import saves_at_most
-from trace_analyzer.report import Advice, DeviceReport, Evidence, Report, Verdict, worth
-from trace_analyzer.report.code_report import BLAME_SECTION
-from trace_analyzer.report.device_report import GROUPS_SECTION
-from trace_analyzer.report.summaries import SetAside, busy_range, step_totals
-from trace_analyzer.report.verdicts import EVIDENCE_SECTION
-from trace_analyzer.report.worth import MOVEMENTS_SECTION
+from trace_analyzer.report import Advice, DeviceReport, Evidence, Report, Verdict, summaries
+from trace_analyzer.report.devices import GROUPS_SECTION
+from trace_analyzer.report.summaries import MOVEMENTS_SECTION, SetAside, busy_range, step_totals
+from trace_analyzer.report.verdicts import BLAME_SECTION, EVIDENCE_SECTION
 
 _TOP_ROWS, _TOP_EVIDENCE, _TOP_DEVICES, _TOP_BLAME, _TOP_FUSIONS = 5, 5, 2, 3, 3
 _LEAST_TEXT = 24  # least width of a wrapped text after its head
@@ -94,14 +92,14 @@ def _evidence(facts: Sequence[Evidence], width: int) -> list[Line]:
 def _without_profiler(verdict: Verdict, width: int) -> list[Line]:
     """Write the shares with and without profiler overhead, and whether the regime stays."""
     unbiased, raw = verdict.debiased, verdict.shares
-    if unbiased is None or raw is None or unbiased.shares is None or not worth.is_recording_worth_a_line(unbiased):
+    if unbiased is None or raw is None or unbiased.shares is None or not summaries.is_recording_worth_a_line(unbiased):
         return []
     head: Line = [("Without the profiler  ", "title")]
     return hanging(head, units.visible(phrasing.debiased_phrase(raw, unbiased)), width, MOST_LINES, "dim")
 
 
 def _blame(report: Report, width: int) -> list[Line]:
-    rows = [asdict(row) for row in worth.blamed(report.blame, report.verdict)[:_TOP_BLAME]]
+    rows = [asdict(row) for row in summaries.blamed(report.blame, report.verdict)[:_TOP_BLAME]]
     return _section(row_section(BLAME_SECTION, rows), width)
 
 
@@ -128,12 +126,12 @@ def _work(report: Report, width: int) -> list[Line]:
 
 
 def _movements(report: Report, width: int) -> list[Line]:
-    return _section(row_section(MOVEMENTS_SECTION, worth.movements(phrasing.judged_device(report))), width)
+    return _section(row_section(MOVEMENTS_SECTION, summaries.movements(phrasing.judged_device(report))), width)
 
 
 def _fusions(report: Report, width: int) -> list[Line]:
     device = phrasing.judged_device(report)
-    shown = worth.fusions(device, _TOP_FUSIONS) if device else []
+    shown = summaries.fusions(device, _TOP_FUSIONS) if device else []
     return _section(row_section(SECTIONS["fusions"], [asdict(fusion) for fusion in shown]), width)
 
 

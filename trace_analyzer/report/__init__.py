@@ -10,10 +10,9 @@ from typing import Annotated, Any, Literal
 
 import polars as pl
 
-from trace_analyzer.field_types import CheckStatus, Confidence, Limits, Regime, Status, Value
+from trace_analyzer.json_types import CheckStatus, Confidence, Limits, Regime, Status, Value
 from trace_analyzer.notes import Note
-from trace_analyzer.report.code_report import Advice, Blame, HostCost, Predicted
-from trace_analyzer.report.device_report import (
+from trace_analyzer.report.devices import (
     Attained,
     BoundShare,
     BucketTime,
@@ -31,20 +30,22 @@ from trace_analyzer.report.device_report import (
     TensorCores,
     WorkCoverage,
 )
-from trace_analyzer.report.trace_info import (
-    Check,
-    DeviceInfo,
-    Recorded,
-    TraceInfo,
-    Withheld,
-)
 from trace_analyzer.report.verdicts import (
+    Advice,
+    Blame,
+    Check,
     Debiased,
+    DeviceInfo,
     Evidence,
+    HostCost,
+    Predicted,
+    Recorded,
     Shares,
     StepReport,
+    TraceInfo,
     Verdict,
     Window,
+    Withheld,
 )
 from trace_analyzer.results import Result, used
 from trace_analyzer.schema import Table

@@ -22,7 +22,7 @@ from trace_analyzer.render.layout import column_widths
 from trace_analyzer.render.names import distinguishing_arguments, short_name
 from trace_analyzer.render.row_phrases import PHRASES
 from trace_analyzer.report import BucketTime, DeviceReport, GroupTime, Report
-from trace_analyzer.report.device_overview import DeviceOverview
+from trace_analyzer.report.devices import DeviceOverview
 from trace_analyzer.sections import TEXTS, Form, Longest, Section, Shown
 from trace_analyzer.vocabulary import ACTIVITIES, GROUPS, Group, label
 

@@ -11,7 +11,7 @@ import polars as pl
 
 from trace_analyzer import units
 from trace_analyzer.analyses.chart_data import longest_intervals
-from trace_analyzer.field_types import DeviceIndex, field_docs
+from trace_analyzer.json_types import DeviceIndex, field_docs
 from trace_analyzer.registry import SECTIONS
 from trace_analyzer.render.declared import dataclass_rows, declared_sections
 from trace_analyzer.render.html.cells import (
@@ -31,11 +31,9 @@ from trace_analyzer.render.phrasing import (
     withheld_metrics,
 )
 from trace_analyzer.report import CheckStatus, DeviceReport, Report, StepReport, TraceInfo, Verdict
-from trace_analyzer.report.code_report import BLAME_SECTION
-from trace_analyzer.report.device_overview import DEVICES_SECTION, overview
-from trace_analyzer.report.device_report import BUCKETS_SECTION, GROUPS_SECTION
-from trace_analyzer.report.summaries import part_shares, step_strips
-from trace_analyzer.report.worth import is_recording_worth_a_line
+from trace_analyzer.report.devices import BUCKETS_SECTION, DEVICES_SECTION, GROUPS_SECTION, overview
+from trace_analyzer.report.summaries import is_recording_worth_a_line, part_shares, step_strips
+from trace_analyzer.report.verdicts import BLAME_SECTION
 from trace_analyzer.run_metadata import RunMetadata
 from trace_analyzer.sections import Section
 from trace_analyzer.vocabulary import (

@@ -1,4 +1,4 @@
-"""Aggregate the figures of each device over the whole trace."""
+"""Make the parts of a report from the analyses' tables: figures of devices, facts about the file, and rows."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
@@ -6,33 +6,53 @@ from typing import Any
 
 import polars as pl
 
-from trace_analyzer.analyses import article_groups, copies, roofline, run_ahead, tensor_cores
+from trace_analyzer.analyses import (
+    article_groups,
+    blame,
+    call_lines,
+    copies,
+    kernel_bounds,
+    roofline,
+    run_ahead,
+    tensor_cores,
+)
 from trace_analyzer.analyses.device_models import MatchedDevices
+from trace_analyzer.analyses.host import Host
 from trace_analyzer.analysis import Value
+from trace_analyzer.catalog.devices import Device
 from trace_analyzer.catalog.kernels import article as article_figures
+from trace_analyzer.checks import NO_RUN_AHEAD, suppress_metrics, suppress_step_metrics
 from trace_analyzer.findings import bound_shares, ordered, time_ratio, time_ratios
 from trace_analyzer.frames.intervals import union
-from trace_analyzer.frames.lookups import where_equal
-from trace_analyzer.mask import NO_RUN_AHEAD, suppress_metrics
+from trace_analyzer.frames.lookups import factorize, where_equal
+from trace_analyzer.ingest.trace import Trace
 from trace_analyzer.report import (
+    Attained,
+    Blame,
     BucketTime,
     Check,
     Communication,
     Copies,
+    DeviceInfo,
     DeviceReport,
     FusionOpportunity,
     Gaps,
     GroupTime,
+    HostCost,
     LaunchLead,
+    MeasuredRoof,
     QueueDepth,
     QueuedWork,
+    Recorded,
     RunAhead,
+    StepReport,
     TensorCores,
+    TraceInfo,
+    Verdict,
     WorkCoverage,
 )
-from trace_analyzer.report_parts.attained import attained, with_attained
 from trace_analyzer.vocabulary import EARLIER_WORK, IDLE_CAUSES, PARTS
-from trace_analyzer.windows import device_id
+from trace_analyzer.windows import device_id, device_ids
 
 _TOP_FUSIONS = 10
 """Number of fusion opportunities in the report; the table has all of them."""
@@ -207,4 +227,180 @@ def _total_ns(frame: pl.DataFrame) -> int:
     return int(frame.get_column("duration_ns").sum())
 
 
-VALUES = (Value("device_tables", DeviceTables), Value("device_reports", device_reports))
+def attained(code: int, activities: pl.DataFrame, matched: MatchedDevices) -> Attained | None:
+    """Return the device's measured rates and its kernels' shares of these roofs; None without a calibration."""
+    calibration = matched.calibrations.get(code)
+    if calibration is None:
+        return None
+    measured = calibration.device(matched.models.get(code))
+    activities = activities.filter(pl.col("device") == code)
+    ratios = (
+        roofline.roofs(activities, {code: measured})
+        .select("activity_id", "roof_ns")
+        .drop_nulls()
+        .join(activities.select("activity_id", "bucket", "duration_ns"), on="activity_id")
+        .drop_nulls("bucket")
+        .filter(pl.col("duration_ns") > 0)
+        .group_by("bucket")
+        .agg(pl.col("roof_ns").sum() / pl.col("duration_ns").sum())
+        .sort("bucket")
+    )
+    return Attained(
+        memory_gbps=calibration.memory_gbps,
+        peak_tflops=calibration.peak_tflops,
+        launch_overhead_ns=calibration.launch_overhead_ns,
+        launch_latency_ns=calibration.launch_latency_ns,
+        roof_ratio=dict(ratios.iter_rows()),
+        roofs=_measured_roofs(activities, matched.models.get(code) if matched.listed.get(code) else None, measured),
+    )
+
+
+def with_attained(report: DeviceReport, measured: Attained | None) -> DeviceReport:
+    """Return the report with the attained shares, except those of suppressed buckets."""
+    if measured is None:
+        return report
+    reported = {bucket.bucket for bucket in report.buckets}
+    shares = {bucket: ratio for bucket, ratio in measured.roof_ratio.items() if bucket in reported}
+    return replace(report, attained=replace(measured, roof_ratio=shares))
+
+
+def _measured_roofs(
+    activities: pl.DataFrame, datasheet: Device | None, measured: Device | None
+) -> tuple[MeasuredRoof, ...]:
+    """Return the measured roofs of kernels with known work: the memory's, then those with most kernel time."""
+    if measured is None:
+        return ()
+    met = (
+        activities.filter((pl.col("kind") == "kernel") & (pl.col("flop") > 0))
+        .drop_nulls("dtype")
+        .group_by("dtype", kernel_bounds.on_matrix_units().alias("matrix"))
+        .agg(pl.col("duration_ns").sum())
+        .sort("duration_ns", "dtype", "matrix", descending=[True, False, False])
+    )
+
+    def roof(dtype: str | None, matrix: bool | None) -> MeasuredRoof | None:
+        measured_peak, listed_peak = (
+            None if device is None else device.bandwidth if dtype is None else device.peak_flops(dtype, bool(matrix))
+            for device in (measured, datasheet)
+        )
+        # A figure equal to the datasheet's to the last digit was not measured.
+        return (
+            None
+            if measured_peak is None or measured_peak == listed_peak
+            else MeasuredRoof(dtype, matrix, measured_peak, listed_peak)
+        )
+
+    pairs = [(None, None), *met.select("dtype", "matrix").iter_rows()]
+    return tuple(item for pair in pairs if (item := roof(*pair)) is not None)
+
+
+def trace_info(
+    trace: Trace, recorded: Recorded, reported_devices: pl.DataFrame, device_models: Mapping[int, Device | None]
+) -> TraceInfo:
+    """Return facts about the file, its devices and what was recorded."""
+    worked = set(trace.devices.get_column("label"))
+    return TraceInfo(
+        path=trace.path,
+        event_count=trace.event_count,
+        duration_ns=trace.duration_ns,
+        origin_ns=str(trace.origin_ns),
+        base_time_ns=trace.header.base_time_ns,
+        rank=trace.header.rank,
+        world_size=trace.header.world_size,
+        devices=tuple(
+            DeviceInfo(
+                device_id(label), name, model.name if (model := device_models.get(code)) and not model.assumed else None
+            )
+            for code, label, name in reported_devices.iter_rows()
+        ),
+        idle_devices=tuple(
+            f"{entry.index}: {entry.name or 'unnamed'}" for entry in trace.header.devices if entry.index not in worked
+        ),
+        recorded=recorded,
+        settings=trace.header.settings,
+    )
+
+
+def input_texts(trace: Trace) -> tuple[pl.Series, pl.Series, pl.Series]:
+    """Return the distinct shapes, call stacks and module hierarchies of operators."""
+    inputs = (trace.operator_inputs.get_column(c) for c in ("input_dims", "call_stack", "module_hierarchy"))
+    shapes, stacks, hierarchies = (column[factorize(column)[1]].cast(pl.String) for column in inputs)
+    return shapes, stacks, hierarchies
+
+
+def recorded(trace: Trace, host: Host, input_texts: tuple[pl.Series, pl.Series, pl.Series]) -> Recorded:
+    """Determine from the events what was recorded, whatever the header states."""
+    python, (shapes, stacks, hierarchies) = host.names.filter(pl.col("kind") == "python"), input_texts
+    return Recorded(
+        shapes=shapes.str.contains(r"\d").any(),
+        stack=python.height > 0 or stacks.str.len_chars().gt(0).any(),
+        memory=trace.memory_events.height > 0,
+        modules=python.get_column("name").str.starts_with("nn.Module").any() or hierarchies.str.len_chars().gt(0).any(),
+    )
+
+
+TOP_CODE = 20
+"""Number of rows of attribution and of host costs in the report; the tables have all of them."""
+
+
+def step_reports(
+    steps: pl.DataFrame, step_work: pl.DataFrame, devices: pl.DataFrame, checks: tuple[Check, ...]
+) -> tuple[StepReport, ...]:
+    """Return each step with its verdict and its work, without the figures that failed checks suppress."""
+    ids = device_ids(devices)
+    figures = step_work.select("device", pl.col("step").alias("index"), "flop", "mfu_ratio", "mfu_most_ratio")
+    reports = tuple(
+        StepReport(
+            index=row["index"],
+            name=row["name"],
+            start_ns=row["start_ns"],
+            duration_ns=row["end_ns"] - row["start_ns"],
+            device=ids[row["device"]],
+            busy_ns=row["busy_ns"],
+            idle_ns=row["end_ns"] - row["start_ns"] - row["busy_ns"],
+            regime=row["regime"],
+            state=row["state"],
+            steady=row["steady"],
+            flop=row["flop"],
+            mfu=row["mfu_ratio"],
+            mfu_at_most=row["mfu_most_ratio"],
+            cause=row["cause"],
+            runner_up=row["runner_up"],
+            confidence=row["confidence"],
+            headline=row["headline"],
+            cold_start_ns=row["cold_start_ns"],
+            recording_ns=row["recording_ns"],
+            unrecorded_regime=row["unrecorded_regime"],
+        )
+        for row in steps.join(figures, on=["device", "index"], how="left", maintain_order="left").to_dicts()
+    )
+    return suppress_step_metrics(reports, checks)
+
+
+def blame_rows(window_attribution: blame.Attribution | None, verdict: Verdict) -> tuple[Blame, ...]:
+    """Return the code that causes most idle time in the verdict's window."""
+    if window_attribution is None or verdict.window is None:
+        return ()
+    rows = blame.blamed_code(window_attribution).head(TOP_CODE).to_dicts()
+    return tuple(Blame(**row, call_line=call_lines.call_line(row["python_function"], row["operator"])) for row in rows)
+
+
+def host_cost_rows(host_costs: pl.DataFrame) -> tuple[HostCost, ...]:
+    """Return the rows of table `host_costs` with the highest cost."""
+    columns = [field.name for field in fields(HostCost) if field.name in host_costs.columns]
+    rows = host_costs.drop_nulls("name").select(columns).head(TOP_CODE).to_dicts()
+    return tuple(
+        HostCost(**row, call_line=call_lines.call_line(row["python_function"], row["operator"])) for row in rows
+    )
+
+
+VALUES = (
+    Value("device_tables", DeviceTables),
+    Value("device_reports", device_reports),
+    Value("input_texts", input_texts),
+    Value("recorded", recorded),
+    Value("trace_info", trace_info),
+    Value("step_reports", step_reports),
+    Value("blame_rows", blame_rows),
+    Value("host_cost_rows", host_cost_rows),
+)

@@ -1,7 +1,6 @@
-"""Collect the notes on a trace."""
+"""Make the notes of a report: those of the reader, then those of the analyses."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import polars as pl
 
@@ -13,48 +12,40 @@ from trace_analyzer.catalog.devices import Device
 from trace_analyzer.checks import clock_notes
 from trace_analyzer.ingest.trace import Trace
 from trace_analyzer.notes import Note
-from trace_analyzer.report import (
-    DeviceReport,
-)
+from trace_analyzer.report import DeviceReport
 from trace_analyzer.units import percent, visible
 from trace_analyzer.windows import MAX_DEVICES, device_ids
 
 
-@dataclass(frozen=True)
-class NoteSources:
-    """Hold the values from which notes are made."""
-
-    trace: Trace
-    launch_links: tuple[pl.DataFrame, tuple[Note, ...]]
-    device_work: tuple[pl.DataFrame, tuple[Note, ...]]
-    activities: pl.DataFrame
-    rated: pl.DataFrame
-    reported_devices: pl.DataFrame
-    device_figures: pl.DataFrame
-    host_steps: HostSteps
-    device_steps: pl.DataFrame
-    device_reports: Mapping[int, DeviceReport]
-    earlier_work_notes: tuple[Note, ...]
-    trim_notes: tuple[Note, ...]
-    device_models: Mapping[int, Device | None]
-
-
-def notes(note_sources: NoteSources) -> tuple[Note, ...]:
+def notes(
+    trace: Trace,
+    launch_links: tuple[pl.DataFrame, tuple[Note, ...]],
+    device_work: tuple[pl.DataFrame, tuple[Note, ...]],
+    activities: pl.DataFrame,
+    rated: pl.DataFrame,
+    reported_devices: pl.DataFrame,
+    device_figures: pl.DataFrame,
+    host_steps: HostSteps,
+    device_steps: pl.DataFrame,
+    device_reports: Mapping[int, DeviceReport],
+    earlier_work_notes: tuple[Note, ...],
+    trim_notes: tuple[Note, ...],
+    device_models: Mapping[int, Device | None],
+) -> tuple[Note, ...]:
     """Return the notes of the reader, then those of the analyses."""
-    sources, trace = note_sources, note_sources.trace
     return (
         *trace.notes,
-        *sources.launch_links[1],
-        *sources.device_work[1],
-        *_shared_notes(trace, sources.activities),
-        *clock_notes(device_ids(sources.reported_devices), sources.device_figures),
-        *sources.earlier_work_notes,
-        *_unreported_notes(trace, sources.reported_devices),
-        *_likeness_notes(sources.reported_devices, sources.device_models),
-        *_empty_step_notes(sources.host_steps.marks, sources.device_steps),
-        *_unlinked_notes(tuple(sources.device_reports.values())),
-        *_slow_notes(sources.rated, trace),
-        *sources.trim_notes,
+        *launch_links[1],
+        *device_work[1],
+        *_shared_notes(trace, activities),
+        *clock_notes(device_ids(reported_devices), device_figures),
+        *earlier_work_notes,
+        *_unreported_notes(trace, reported_devices),
+        *_likeness_notes(reported_devices, device_models),
+        *_empty_step_notes(host_steps.marks, device_steps),
+        *_unlinked_notes(tuple(device_reports.values())),
+        *_slow_notes(rated, trace),
+        *trim_notes,
     )
 
 
@@ -153,4 +144,4 @@ def _slow_notes(rated: pl.DataFrame, trace: Trace) -> list[Note]:
     ]
 
 
-VALUES = (Value("note_sources", NoteSources), Value("notes", notes))
+VALUES = (Value("notes", notes),)
