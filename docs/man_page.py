@@ -19,7 +19,7 @@ _EXIT_CODES = {
 _ENVIRONMENT = {
     "NO_COLOR": "No colours and no links on a terminal.",
     "TRACE_ANALYZER_PLUGINS": "Folders of plug\\-ins, separated as in PATH; none for no plug\\-in at all.",
-    "XDG_CACHE_HOME, XDG_CONFIG_HOME": "Where the cache, calibrations and plug\\-ins are.",
+    "XDG_CONFIG_HOME": "Where calibrations are.",
 }
 
 

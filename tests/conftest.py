@@ -58,7 +58,6 @@ def no_ignored_signals() -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def nobodys_settings(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Isolate reports from the calibrations and the cache of the user who runs the tests."""
-    os.environ["XDG_CACHE_HOME"] = str(tmp_path_factory.mktemp("cache"))
+    """Isolate reports from the calibrations of the user who runs the tests."""
     os.environ["XDG_CONFIG_HOME"] = os.environ["APPDATA"] = str(tmp_path_factory.mktemp("config"))
     os.environ["TRACE_ANALYZER_PLUGINS"] = "none"

@@ -472,7 +472,7 @@ def test_the_page(tmp_path: Path) -> None:
         "By operator",
         "By module",
         "Differential flame graph",
-        "In words",
+        "Lines by operator and cause",
     ):
         assert f">{title}</h2>" in page
     assert name not in page

@@ -528,22 +528,8 @@ def test_a_dash_is_standard_output(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.chdir(tmp_path)
     trace = Path(__file__).parents[1] / "sample_traces" / "synthetic_overhead_data-loading.json.gz"
     result = CliRunner().invoke(main, ["whatif", str(trace), "-o", "-"])
-    assert (result.exit_code, result.stdout.startswith("6 steady steps")) == (0, True)
+    assert (result.exit_code, "6 steady steps" in result.stdout) == (0, True)
     assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.slow
-def test_the_second_run_reads_from_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    first = run(SYNCHRONIZED, "--no-sync", "--format", "json")
-    (entry,) = (tmp_path / "trace-analyzer").iterdir()
-    monkeypatch.setattr("trace_analyzer.ingest.load", lambda *_, **__: pytest.fail("the trace was read again"))
-    assert run(SYNCHRONIZED, "--no-sync", "--format", "json").stdout == first.stdout
-    assert entry.is_dir()
-    monkeypatch.undo()
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "none"))
-    assert run(SYNCHRONIZED, "--no-sync", "--format", "json").stdout == first.stdout
-    assert not (tmp_path / "none").exists()
 
 
 def test_workers_may_slow_the_loop() -> None:

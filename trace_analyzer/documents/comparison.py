@@ -39,11 +39,12 @@ _LEVELS = {
 }
 
 
-def document(result: Comparison, *, drawn: bool = True) -> Document:
+def document(result: Comparison) -> Document:
     """Return the document: both sides, what changed by cause and bucket, the lines, and promises that were kept.
 
-    Without ``drawn`` it has no charts, which need frames that text and Markdown do not.
+    Raises ``ForkedError`` where Polars would hang.
     """
+    forks.check()
     before, after = result.before, result.after
     if before is None or after is None or result.status == "refused":
         return Document("comparison", result.headline, ())
@@ -54,12 +55,11 @@ def document(result: Comparison, *, drawn: bool = True) -> Document:
         Chapter("lines", "Lines by operator and cause", _lines(result, scale, unit), folded=True),
         Chapter("promises", "Advice on BEFORE that AFTER shows", [Notes(kept)] if (kept := _promises(result, scale, unit)) else []),
     ]  # fmt: skip
-    return Document("comparison", result.headline, _with_charts(result, chapters) if drawn else chapters)
+    return Document("comparison", result.headline, _with_charts(result, chapters))
 
 
 def _with_charts(result: Comparison, chapters: list[Chapter]) -> list[Chapter]:
-    """Return the chapters with waterfalls, timelines and the differential flame graph. Raises ``ForkedError``."""
-    forks.check()
+    """Return the chapters with waterfalls, timelines and the differential flame graph."""
     assert result.before is not None
     assert result.after is not None
     step = (result.before.step_ns, result.after.step_ns)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import polars as pl
 
-from trace_analyzer import units
+from trace_analyzer import forks, units
 from trace_analyzer.catalog.line_labels import line_label
 from trace_analyzer.render.row_phrases import PHRASES
 from trace_analyzer.report import DeclaredRows, Report
@@ -143,7 +143,8 @@ def dataclass_rows(rows: Sequence["DataclassInstance"]) -> pl.DataFrame:
 
 
 def section_rows(section: Section, table: pl.DataFrame) -> pl.DataFrame:
-    """Return the table's rows that the section shows, in its order."""
+    """Return the table's rows that the section shows, in its order. Raises ``ForkedError`` where Polars would hang."""
+    forks.check()
     is_shown = [pl.col(column) == value for column, value in section.only]
     is_known = [pl.col(column).is_not_null() for column in section.known]
     return sorted_rows(table.filter(*is_shown, *is_known), section.sort)

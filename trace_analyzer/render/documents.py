@@ -126,7 +126,10 @@ def plot(result: object) -> Any:
 def notebook(result: object) -> str:
     """Return the page of a result in a frame, for notebooks."""
     text = page(result, Path())
-    return f'<iframe srcdoc="{escape(text)}" style="width: 100%; height: {NOTEBOOK_PX}px; border: 0" title="{escape(type(result).__name__)}"></iframe>'
+    return (
+        f'<iframe srcdoc="{escape(text)}" sandbox="allow-scripts" style="width: 100%; height: {NOTEBOOK_PX}px; border: 0"'
+        f' title="{escape(type(result).__name__)}"></iframe>'
+    )
 
 
 __all__ = ["Chapter", "document_of", "markdown", "text", "write_page"]

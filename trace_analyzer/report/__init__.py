@@ -189,10 +189,15 @@ class Report(Result):
     def plots(self) -> Mapping[str, Any]:
         """Return HoloViews objects by name, for which the report has data; made anew at each access.
 
-        The first access imports HoloViews (the extra ``plots``) and its Bokeh backend. Raises ``UsageError`` without it. A notebook displays the objects;
-        ``hv.save(report.plots["gaps"], "gaps.html")`` works anywhere.
+        The first access imports HoloViews (the extra ``plots``) and its Bokeh backend. Raises ``UsageError`` without
+        it. A notebook displays the objects; ``hv.save(report.plots["gaps"], "gaps.html")`` works anywhere.
         """
         return used("trace_analyzer.render.plots:plots")(self)
+
+    @property
+    def plot(self) -> Any:
+        """Return the first of `plots`; None without one."""
+        return next(iter(self.plots.values()), None)
 
     def write_tables(self, folder: str | Path, form: Literal["parquet", "csv"] = "parquet") -> tuple[Path, ...]:
         """Write every table into ``folder``, as ``<table>.parquet`` or ``<table>.csv``, and return the files.
