@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from test_work import BOOL, BYTES, HALF, INT, LONG, f, h, work
+from test_work import BOOL, HALF, INT, LONG, f, h, work
 
 from trace_analyzer.analyses.work import FORMULAS, Work
 
