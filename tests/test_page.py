@@ -19,7 +19,7 @@ from trace_analyzer import units
 from trace_analyzer.analyses.fusion import FUSIONS
 from trace_analyzer.analyses.roofline import ROOFLINE, ROOFS
 from trace_analyzer.charts import Axis, Boxes, Chart, Flame, Labels, Points
-from trace_analyzer.documents import Chapter, Figure, FlameFigure, Notes, PlainTable, Words
+from trace_analyzer.documents import Chapter, Document, Figure, FlameFigure, Notes, PlainTable
 from trace_analyzer.pipeline import analyze
 from trace_analyzer.render import html
 from trace_analyzer.render.charts import CHARTS, Theme, palette
@@ -430,13 +430,13 @@ assert "bokeh" not in sys.modules
 def test_a_document_is_a_page_with_its_charts_tables_and_flame_graph() -> None:
     chart = Chart(Axis("ms"), Axis(""), (Boxes([0], [1], [0], [1], "p-python", {"": [HOSTILE[0]]}),))
     nodes = pl.DataFrame({"caller": [-1], "frame": ["step"], "label": ["step"], "colour": ["share"], "value_ns": [9]})
-    page = document_page("a and b", HOSTILE[0], [
-        Chapter("cause", "By cause", [Figure("By cause", "Blue: less.", chart)]),
-        Chapter("flames", "Flame graph", [FlameFigure("Flame graph", "", (Flame("step", "Step", nodes),), (("less", "p-compute"),))]),
-        Chapter("sides", "Sides", [PlainTable(("", "Step"), "lr", [("before", HOSTILE[0])], under={0: [("in x", "1 ms")]}), Notes(["careful"], "warning")]),
-        Chapter("words", "In words", [Words("text")], folded=True),
+    page = document_page(Document("a and b", HOSTILE[0], [
+        Chapter("cause", "By cause", [Figure("By cause", "Blue: less.", lambda: chart)]),
+        Chapter("flames", "Flame graph", [FlameFigure("Flame graph", "", lambda: (Flame("step", "Step", nodes),), (("less", "p-compute"),))]),
+        Chapter("sides", "Sides", [PlainTable(("", "Step"), "lr", [("before", HOSTILE[0])], under=lambda: {0: [("in x", "1 ms")]}), Notes(["careful"], "warning")]),
+        Chapter("words", "In words", [Notes(["text"])], folded=True),
         Chapter("none", "Nothing", []),
-    ], chips=("ok",), lines=("A sentence.",))  # fmt: skip
+    ], chips=("ok",)))  # fmt: skip
     assert HOSTILE[0] not in page
     assert page.count("&lt;img src=x onerror=alert(1)&gt;") >= 2
     assert all(f'id="{key}"' in page for key in ("cause", "plot-cause-0", "flame", "stacks", "sides", "words", "bokeh"))

@@ -9,7 +9,8 @@ from trace_analyzer.vocabulary import GROUPS, PARTS, Term, label, phrase
 
 @cache
 def _bucket_terms() -> dict[str, Term]:
-    return {key: Term(key, name, doc) for key, name, doc in buckets().select("bucket", "label", "doc").iter_rows()}
+    rows = buckets().iter_rows(named=True)  # no query: it would hang in a forked process
+    return {row["bucket"]: Term(row["bucket"], row["label"], row["doc"]) for row in rows}
 
 
 def bucket_keys() -> tuple[str, ...]:

@@ -1,21 +1,22 @@
 """Define a result as a document: plain data that the terminal, Markdown and pages lay out (in the package `render`).
 
-Texts are those of the result and of the trace; each layout escapes them for its format.
+Texts are those of the result and of the trace; each layout escapes them for its format. What only pages show (charts,
+flame graphs, rows that unfold) is a function, called when a page is made: text and Markdown do not wait for it.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 from trace_analyzer.charts import Chart, Flame
 
 
 @dataclass(frozen=True)
 class Figure:
-    """A chart with its title and caption; only pages show it."""
+    """A chart with its title and caption; a page leaves it out where ``chart`` returns None."""
 
     title: str
     caption: str
-    chart: Chart
+    chart: Callable[[], Chart | None]
 
 
 @dataclass(frozen=True)
@@ -24,7 +25,7 @@ class FlameFigure:
 
     title: str
     caption: str
-    flames: tuple[Flame, ...]
+    flames: Callable[[], tuple[Flame, ...]]
     legend: tuple[tuple[str, str], ...] = ()
 
 
@@ -32,15 +33,15 @@ class FlameFigure:
 class PlainTable:
     """A table of texts; ``sides`` has ``l`` or ``r`` (figures) per column.
 
-    ``under`` has rows that unfold below the first cell of a row, by its place. Text and Markdown have the first ``most``
-    rows. ``picks`` names what the first cell picks on the page (a ``data-`` attribute).
+    ``under`` returns rows that unfold below the first cell of a row, by its place. Text and Markdown have the first
+    ``most`` rows. ``picks`` names what the first cell picks on the page (a ``data-`` attribute).
     """
 
     headings: Sequence[str]
     sides: str
     rows: Sequence[Sequence[str]]
     title: str = ""
-    under: Mapping[int, Sequence[Sequence[str]]] = field(default_factory=dict)
+    under: Callable[[], Mapping[int, Sequence[Sequence[str]]]] = dict
     most: int | None = None
     picks: str = ""
 
@@ -54,17 +55,10 @@ class Notes:
 
 
 @dataclass(frozen=True)
-class Words:
-    """Text in a font of fixed width; only pages show it."""
-
-    text: str
-
-
-@dataclass(frozen=True)
 class Chapter:
     """Pieces below a title, after a lead. Without pieces it is left out; ``folded`` where the format can fold.
 
-    A piece of another type is content that a page makes for itself (Markup), and so is one ``on_page`` only.
+    A piece of another type is content that a page makes for itself (Markup).
     """
 
     key: str
@@ -72,7 +66,6 @@ class Chapter:
     pieces: Sequence[object]
     lead: str = ""
     folded: bool = False
-    on_page: bool = False
 
 
 @dataclass(frozen=True)

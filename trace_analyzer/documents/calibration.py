@@ -1,5 +1,6 @@
 """Describe a calibration as a document."""
 
+from functools import partial
 from itertools import cycle
 from typing import Any
 
@@ -59,7 +60,21 @@ def document(calibration: Calibration) -> Document:
 
 
 def _figures(calibration: Calibration) -> list[Figure]:
-    copies = LineMark("copies", [c.bytes for c in calibration.copies], [c.gbps for c in calibration.copies], "p-memory")
+    figures = [
+        Figure("Copies", "", partial(_copies, calibration)),
+        Figure("Matmuls", "", partial(_matmuls, calibration)),
+        Figure("Memory-bound to compute-bound", "", partial(_sweep, calibration)),
+    ]
+    return figures if calibration.sweep else figures[:-1]
+
+
+def _copies(calibration: Calibration) -> Chart:
+    copies = calibration.copies
+    line = LineMark("copies", [c.bytes for c in copies], [c.gbps for c in copies], "p-memory")
+    return Chart(Axis("bytes", log=True), Axis("rate", "GB/s"), (line,))
+
+
+def _matmuls(calibration: Calibration) -> Chart:
     dtypes = dict.fromkeys(m.dtype for m in calibration.matmuls)
     colours = dict(zip(dtypes, cycle(_COLOURS), strict=False))
     products = tuple(
@@ -67,17 +82,11 @@ def _figures(calibration: Calibration) -> list[Figure]:
         for dtype in dtypes
         for own in [[m for m in calibration.matmuls if m.dtype == dtype]]
     )
-    repeats = LineMark(
-        "sweep", [p.repeats for p in calibration.sweep], [p.tflops for p in calibration.sweep], "p-compute"
-    )
-    rate, flops = Axis("rate", "GB/s"), Axis("rate", "TFLOP/s")
-    figures = [
-        Figure("Copies", "", Chart(Axis("bytes", log=True), rate, (copies,))),
-        Figure(
-            "Matmuls", "", Chart(Axis("n of an n x n matmul", log=True), flops, products, legend=tuple(colours.items()))
-        ),
-    ]
-    if calibration.sweep:
-        sweep = Chart(Axis("multiply-adds per element", log=True), flops, (repeats,))
-        figures.append(Figure("Memory-bound to compute-bound", "", sweep))
-    return figures
+    n = Axis("n of an n x n matmul", log=True)
+    return Chart(n, Axis("rate", "TFLOP/s"), products, legend=tuple(colours.items()))
+
+
+def _sweep(calibration: Calibration) -> Chart:
+    points = calibration.sweep
+    line = LineMark("sweep", [p.repeats for p in points], [p.tflops for p in points], "p-compute")
+    return Chart(Axis("multiply-adds per element", log=True), Axis("rate", "TFLOP/s"), (line,))

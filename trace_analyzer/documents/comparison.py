@@ -1,6 +1,8 @@
 """Describe a comparison as a document."""
 
-from trace_analyzer import forks
+from collections.abc import Sequence
+from functools import partial
+
 from trace_analyzer.catalog.line_labels import line_phrase
 from trace_analyzer.compare.comparison import Bar, Comparison, Line, Side
 from trace_analyzer.compare.decomposition import LINE_KEY, parts_of_lines
@@ -40,44 +42,30 @@ _LEVELS = {
 
 
 def document(result: Comparison) -> Document:
-    """Return the document: both sides, what changed by cause and bucket, the lines, and promises that were kept.
-
-    Raises ``ForkedError`` where Polars would hang.
-    """
-    forks.check()
+    """Return the document: both sides, what changed by cause, operator and module, and promises that were kept."""
     before, after = result.before, result.after
     if before is None or after is None or result.status == "refused":
         return Document("comparison", result.headline, ())
     scale, unit = scale_of(max(before.step_ns, after.step_ns))
-    chapters = [
+    falls = {by: _waterfall(result, by, before, after) for by in _WATERFALLS}
+    timelines = Figure("Timelines", _TIMELINES, partial(charts.timelines, result))
+    flames = FlameFigure("Differential flame graph", _FLAME, lambda: (charts.flame_graph(result),), _FLAME_LEGEND)
+    promises = _promises(result, scale, unit)
+    return Document("comparison", result.headline, [
         Chapter("sides", "Both sides", [_sides(result, before, after, scale, unit), Notes([*_matched(result), *result.notes])]),
-        Chapter("by-bucket", _WATERFALLS["bucket"], [_bars(result.waterfall["bucket"], scale, unit)]),
+        Chapter("by-bucket", _WATERFALLS["bucket"], [falls["bucket"], _bars(result.waterfall["bucket"], scale, unit)]),
+        Chapter("timelines", timelines.title, [timelines]),
+        Chapter("by-operator", _WATERFALLS["operator"], [falls["operator"]]),
+        Chapter("by-module", _WATERFALLS["module"], [falls["module"]]),
+        Chapter("flames", flames.title, [flames]),
         Chapter("lines", "Lines by operator and cause", _lines(result, scale, unit), folded=True),
-        Chapter("promises", "Advice on BEFORE that AFTER shows", [Notes(kept)] if (kept := _promises(result, scale, unit)) else []),
-    ]  # fmt: skip
-    return Document("comparison", result.headline, _with_charts(result, chapters))
+        Chapter("promises", "Advice on BEFORE that AFTER shows", [Notes(promises)] if promises else []),
+    ])  # fmt: skip
 
 
-def _with_charts(result: Comparison, chapters: list[Chapter]) -> list[Chapter]:
-    """Return the chapters with waterfalls, timelines and the differential flame graph."""
-    assert result.before is not None
-    assert result.after is not None
-    step = (result.before.step_ns, result.after.step_ns)
-    sides, bucket, *rest = chapters
-    falls = {
-        by: Figure(title, _WATERFALL if by == "bucket" else "", charts.waterfall(result.waterfall[by], *step))
-        for by, title in _WATERFALLS.items()
-    }
-    timeline = charts.timelines(result)
-    burning = FlameFigure("Differential flame graph", _FLAME, (charts.flame_graph(result),), _FLAME_LEGEND)
-    return [
-        sides,
-        Chapter(bucket.key, bucket.title, [falls.pop("bucket"), *bucket.pieces]),
-        *([Chapter("timelines", "Timelines", [Figure("Timelines", _TIMELINES, timeline)])] if timeline is not None else []),
-        *(Chapter(f"by-{by}", fall.title, [fall]) for by, fall in falls.items()),
-        Chapter("flames", "Differential flame graph", [burning]),
-        *rest,
-    ]  # fmt: skip
+def _waterfall(result: Comparison, by: str, before: Side, after: Side) -> Figure:
+    draw = partial(charts.waterfall, result.waterfall[by], before.step_ns, after.step_ns)
+    return Figure(_WATERFALLS[by], _WATERFALL if by == "bucket" else "", draw)
 
 
 def _sides(result: Comparison, before: Side, after: Side, scale: float, unit: str) -> PlainTable:
@@ -113,23 +101,34 @@ def _bars(bars: tuple[Bar, ...], scale: float, unit: str) -> PlainTable:
 
 def _lines(result: Comparison, scale: float, unit: str) -> list[PlainTable]:
     """Return the lines of the difference, each with its folded modules and shapes."""
-    parts = {key: rows.to_dicts() for key, rows in parts_of_lines(result).partition_by(LINE_KEY, as_dict=True).items()}
-    rows: list[tuple[str, ...]] = []
-    under: dict[int, list[tuple[str, ...]]] = {}
-    for line in (line for line in result.lines[:_LINES] if is_shown(line.difference_ns, scale)):
-        before, after = (scaled(ns, scale) for ns in times_a_step(line, result))
-        own = parts.get(tuple(getattr(line, name) for name in LINE_KEY), [])[:_PARTS]
-        under[len(rows)] = [
+    lines = [line for line in result.lines[:_LINES] if is_shown(line.difference_ns, scale)]
+    rows = [
+        (
+            line_name(line), *(scaled(ns, scale) for ns in times_a_step(line, result)),
+            signed(line.difference_ns, scale), line_detail(line, result, scale),
+        )
+        for line in lines
+    ]  # fmt: skip
+    headings = (f"{unit} a step", "Before", "After", "Change", "How")
+    under = partial(_parts, result, lines, scale)
+    return [PlainTable(headings, "lrrrl", rows, under=under, most=_TEXT_LINES)] if rows else []
+
+
+def _parts(result: Comparison, lines: Sequence[Line], scale: float) -> dict[int, list[tuple[str, ...]]]:
+    """Return the modules and shapes of each line, by its place."""
+    parts = parts_of_lines(result).partition_by(LINE_KEY, as_dict=True)
+    own = (parts.get(tuple(getattr(line, name) for name in LINE_KEY)) for line in lines)
+    return {
+        place: [
             (
                 " ".join(text for text in (part["module"], part["shapes"]) if text) or "elsewhere",
                 scaled(part["before_ns"], scale), scaled(part["after_ns"], scale), signed(part["difference_ns"], scale),
             )
-            for part in own
-        ]  # fmt: skip
-        change = signed(line.difference_ns, scale)
-        rows.append((line_name(line), before, after, change, line_detail(line, result, scale)))
-    headings = (f"{unit} a step", "Before", "After", "Change", "How")
-    return [PlainTable(headings, "lrrrl", rows, under=under, most=_TEXT_LINES)] if rows else []
+            for part in rows.head(_PARTS).to_dicts()
+        ]
+        for place, rows in enumerate(own)
+        if rows is not None
+    }  # fmt: skip
 
 
 def line_detail(line: Line, result: Comparison, scale: float) -> str:

@@ -1,5 +1,7 @@
 """Describe a series of batches as a document."""
 
+from functools import partial
+
 from trace_analyzer.compare.phrasing import scale_of, scaled
 from trace_analyzer.compare.scaling import Scaling
 from trace_analyzer.documents import Chapter, Document, Figure, Notes, PlainTable
@@ -33,7 +35,7 @@ def document(result: Scaling) -> Document:
         result.headline,
         (
             Chapter("times", title, [
-                Figure(title, _SCALING, scaling_chart(result)),
+                Figure(title, _SCALING, partial(scaling_chart, result)),
                 PlainTable(("Batch", f"Step ({unit})", "Busy", "Idle", "Busy %", "Verdict", "Trace"), "rrrrrll", points),
             ]),
             Chapter("exponents", "Exponents", [PlainTable(("Exponent", "Time", "Batches", "From, to", "Work"), "rllll", exponents)],

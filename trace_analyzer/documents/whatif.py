@@ -1,5 +1,7 @@
 """Describe the effect of a change as a document."""
 
+from functools import partial
+
 from trace_analyzer.charts import Axis, Boxes, Chart, LineMark, Strokes
 from trace_analyzer.documents import Chapter, Document, Figure, Notes, PlainTable
 from trace_analyzer.replay.whatif import Scenario, WhatIf
@@ -27,9 +29,9 @@ def document(result: WhatIf) -> Document:
     changes: list[object] = [_table(shown, "Change")] if shown else [Notes(["No standard change saves 2 % or more."])]
     if result.changes and len(shown) == 1:  # the headline says all
         changes = []
-    if (chart := tornado(result)) is not None and result.replay is not None:
+    if result.replay is not None:
         caption = f"A bar goes from the step now, {duration(result.replay.step_ns)}, to the step with the change; a line is the interval of the estimate."
-        changes.insert(0, Figure("Step with each change", caption, chart))
+        changes.insert(0, Figure("Step with each change", caption, partial(tornado, result)))
     path = [
         (
             label(part.name),

@@ -6,7 +6,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from trace_analyzer.documents import Chapter, Document, Figure, Notes, PlainTable
+from trace_analyzer import forks
+from trace_analyzer.documents import Document, Figure, Notes, PlainTable
 from trace_analyzer.files import write_text
 from trace_analyzer.render.layout import column_widths, folded, line_text, table_row
 from trace_analyzer.render.markdown import escaped
@@ -38,7 +39,7 @@ def text(document: Document, width: int) -> str:
     lines = folded(visible(document.headline), width)
     for chapter in document.chapters:
         shown = [line for piece in chapter.pieces for line in _text(piece, width)]
-        if shown and not chapter.on_page:
+        if shown:
             lead = folded(visible(f"{chapter.title}. {chapter.lead}" if chapter.lead else chapter.title), width)
             lines += ["", *lead, *shown]
     return "\n".join(line.rstrip() for line in lines) + "\n"
@@ -72,7 +73,7 @@ def markdown(document: Document) -> str:
     blocks = [f"**{escaped(document.headline)}**"]
     for chapter in document.chapters:
         shown = [block for piece in chapter.pieces if (block := _markdown(piece))]
-        if not shown or chapter.on_page:
+        if not shown:
             continue
         lead = [escaped(chapter.lead)] if chapter.lead else []
         if chapter.folded:
@@ -96,22 +97,24 @@ def _markdown(piece: object) -> str:
 
 
 def write_page(result: Any, path: Path) -> Path:
-    """Write a result as one offline page and return the path. Raises ``OSError`` when it cannot be written."""
+    """Write a result as one offline page and return the path. Raises ``OSError`` when it cannot be written, and as `page`."""
     write_text(path, page(result, path.absolute().parent))
     return path
 
 
 def page(result: object, folder: Path) -> str:
-    """Return a result as one offline page; links to other files are relative to ``folder``."""
+    """Return a result as one offline page; links to other files are relative to ``folder``.
+
+    Raises ``ForkedError`` where Polars would hang.
+    """
+    forks.check()
     document = document_of(result)
     if place := PAGES.get(type(result).__name__):
         made: str = import_module(place).page(result, document, folder)
         return made
     from trace_analyzer.render.html.shell import document_page
 
-    return document_page(
-        document.title, document.headline, document.chapters, chips=document.chips, regime=document.regime
-    )
+    return document_page(document)
 
 
 def plot(result: object) -> Any:
@@ -119,7 +122,8 @@ def plot(result: object) -> Any:
     from trace_analyzer.render.plots import plot
 
     pieces = (piece for chapter in document_of(result).chapters for piece in chapter.pieces)
-    chart = next((piece.chart for piece in pieces if isinstance(piece, Figure)), None)
+    charts = (piece.chart() for piece in pieces if isinstance(piece, Figure))
+    chart = next((chart for chart in charts if chart is not None), None)
     return None if chart is None else plot(chart)
 
 
@@ -130,6 +134,3 @@ def notebook(result: object) -> str:
         f'<iframe srcdoc="{escape(text)}" sandbox="allow-scripts" style="width: 100%; height: {NOTEBOOK_PX}px; border: 0"'
         f' title="{escape(type(result).__name__)}"></iframe>'
     )
-
-
-__all__ = ["Chapter", "document_of", "markdown", "text", "write_page"]

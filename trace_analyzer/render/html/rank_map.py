@@ -1,6 +1,7 @@
 """Make the page of a job: its document, with a map of ranks by steps and the collectives of each step."""
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -23,9 +24,7 @@ def page(report: JobReport, document: Document, folder: Path) -> str:
     ranks = [rank for rank in report.ranks if rank.rank is not None and rank.status in ("ok", "cut")]
     steps = map_rows.drawn_steps(report.by_step, len(ranks))
     if not ranks or not steps:
-        return document_page(
-            document.title, document.headline, document.chapters, chips=document.chips, regime=document.regime
-        )
+        return document_page(document)
     rows = map_rows.drawn_collectives(report.rows, steps, report.by_step)
     template: Any = environment().get_template("ranks.html.j2").module
     keys = [(key, REGIMES[key].label) for key in _regimes(report) if key in REGIMES]
@@ -38,15 +37,7 @@ def page(report: JobReport, document: Document, folder: Path) -> str:
     place = next(n for n, chapter in enumerate(document.chapters) if chapter.key == "ranks")
     chapters = (*document.chapters[:place], *drawn, *document.chapters[place:])
     data = {"job": _data(report, ranks, steps, rows, folder)}
-    return document_page(
-        document.title,
-        document.headline,
-        chapters,
-        chips=document.chips,
-        regime=document.regime,
-        scripts=["ranks.js"],
-        data=data,
-    )
+    return document_page(replace(document, chapters=chapters), scripts=["ranks.js"], data=data)
 
 
 def _regimes(report: JobReport) -> list[str]:

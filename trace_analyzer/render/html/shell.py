@@ -1,6 +1,6 @@
 """Share one shell between all pages: header, theme, styles, tables, charts, flame graphs, and what templates need.
 
-`document_page` lays out a result of headline, sections and charts as one offline page. All texts are escaped and made
+`document_page` lays out a document as one offline page. All texts are escaped and made
 inert here.
 """
 
@@ -16,7 +16,7 @@ from markupsafe import Markup, escape
 
 from trace_analyzer import units
 from trace_analyzer.charts import Flame
-from trace_analyzer.documents import Chapter, Figure, FlameFigure
+from trace_analyzer.documents import Document, Figure, FlameFigure
 from trace_analyzer.render import phrasing
 from trace_analyzer.render.charts import palette_css
 from trace_analyzer.render.html import codec
@@ -49,35 +49,35 @@ _PARTS = re.compile(r"(?<=[_.:/#])(?=[^_.:/#])|(?<=[a-z])(?=[A-Z])|(?<= )")
 _REMARK = re.compile(r"(?:^|(?<=  ))#.*", re.MULTILINE)
 
 
-def document_page(
-    title: str, headline: str, sections: Sequence[Chapter], *, regime: str = "", chips: Sequence[str] = (),
-    lines: Sequence[str] = (), scripts: Sequence[str] = (), data: Mapping[str, str] | None = None,
-) -> str:  # fmt: skip
-    """Return a result as one offline page.
+def document_page(document: Document, *, scripts: Sequence[str] = (), data: Mapping[str, str] | None = None) -> str:
+    """Return a document as one offline page.
 
-    ``title`` names what is shown, ``regime``, ``chips`` and ``lines`` are short and long remarks on the headline. A page of its own
-    kind adds ``scripts`` (assets) and ``data`` (base64 by the id of its element).
+    A page of its own kind adds ``scripts`` (assets) and ``data`` (base64 by the id of its element).
     """
-    shown = [section for section in sections if section.pieces]
     drawn: dict[str, Drawing] = {}
+    flames: dict[str, tuple[Flame, ...]] = {}
     payloads = dict(data or {})
     laid = []
-    for section in shown:
+    for chapter in document.chapters:
         pieces = []
-        for place, piece in enumerate(section.pieces):
-            key = f"{section.key}-{place}"
+        for place, piece in enumerate(chapter.pieces):
+            key = f"{chapter.key}-{place}"
             if isinstance(piece, Figure):
-                drawn[key] = drawing(key, piece.chart)
+                if (chart := piece.chart()) is None:
+                    continue
+                drawn[key] = drawing(key, chart)
             if isinstance(piece, FlameFigure):
-                payloads["stacks"] = flame_payload(piece.flames)
+                flames[key] = piece.flames()
+                payloads["stacks"] = flame_payload(flames[key])
             pieces.append((piece, type(piece).__name__, key))
-        laid.append((section, pieces))
+        if pieces:
+            laid.append((chapter, pieces))
     return (
         environment()
         .get_template("document.html.j2")
         .render(
-            **shell(title), headline=headline, regime=regime, chips=chips, lines=lines, sections=laid,
-            nav=[(section.key, section.title) for section in shown], drawn=drawn,
+            **shell(document.title), headline=document.headline, regime=document.regime, chips=document.chips,
+            chapters=laid, nav=[(chapter.key, chapter.title) for chapter, _ in laid], drawn=drawn, flames=flames,
             plots=plots_json(drawn), bokeh_js=Markup(bokeh()) if drawn else "",
             data={key: Markup(text) for key, text in payloads.items()},  # base64 has no special characters of HTML
             script=Markup(scoped(*MODULES, *scripts, "main.js")),
