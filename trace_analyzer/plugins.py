@@ -1,7 +1,8 @@
 """Find plug-ins: folders whose files extend the files of the same name in this package (docs/plugins.md).
 
-A plug-in is a package that an entry point of `GROUP` names, or a folder that the caller names. The first call of `active` settles for this process which plug-ins are active. An error in a plug-in
-that the caller named raises ``UsageError``; an installed one with an error is left out, and listed by `problems`.
+A plug-in is a package that an entry point of `GROUP` names, or a folder that the caller names. The first call of
+`active` settles for this process which plug-ins are active. An error in a plug-in that the caller named raises
+``UsageError``; an installed one with an error is left out, and listed by `problems`.
 """
 
 import os
@@ -83,7 +84,7 @@ def add(folders: Sequence[str]) -> None:
 
 
 def active() -> tuple[Plugin, ...]:
-    """Return the active plug-ins: named by the caller, in the user's folder, installed. Raises ``UsageError``."""
+    """Return the active plug-ins: named by the caller, then installed. Raises ``UsageError``."""
     if not _settled:
         _settled.append(_discovered())
     return _settled[0]

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 _LAYOUTS = "trace_analyzer.render.documents"
-"""Lays out results. It is looked up when it is used: results are data, and import no renderer."""
 
 
 def used(place: str) -> Any:
@@ -29,29 +28,23 @@ class Result:
 
     def summary(self, width: int = 100) -> str:
         """Return the result as plain text, in lines of at most ``width`` cells."""
-        layouts = import_module(_LAYOUTS)
-        text: str = layouts.text(layouts.document_of(self), width)
-        return text
+        return used(f"{_LAYOUTS}:text")(used(f"{_LAYOUTS}:document_of")(self), width)
 
     def to_markdown(self) -> str:
         """Return the result as Markdown, for issues and comments."""
-        layouts = import_module(_LAYOUTS)
-        markdown: str = layouts.markdown(layouts.document_of(self))
-        return markdown
+        return used(f"{_LAYOUTS}:markdown")(used(f"{_LAYOUTS}:document_of")(self))
 
     def to_html(self, path: str | Path) -> Path:
         """Write the result as one offline HTML file and return its path. Raises ``OSError`` when it cannot be written."""
-        written: Path = import_module(_LAYOUTS).write_page(self, Path(path))
-        return written
+        return used(f"{_LAYOUTS}:write_page")(self, Path(path))
 
     @property
     def plot(self) -> Any:
         """Return the first chart of the result as a HoloViews element; None without one. A notebook displays it."""
-        return import_module(_LAYOUTS).plot(self)
+        return used(f"{_LAYOUTS}:plot")(self)
 
     def _repr_html_(self) -> str:
-        html: str = import_module(_LAYOUTS).notebook(self)
-        return html
+        return used(f"{_LAYOUTS}:notebook")(self)
 
     def document(self) -> dict[str, Any]:
         """Return the content of `to_json` in JSON's own types."""

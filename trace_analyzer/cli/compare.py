@@ -114,9 +114,7 @@ def scaling(traces: tuple[str, ...], results: Results, chosen: Options) -> int:
     if result.status == "refused":
         outputs.complain(shown(f"not scaled: {result.reason}"))
         return FAILED
-    if results.page:
-        result.to_html(results.page)
-        outputs.complain(f"plot: {shown(results.page)}")
+    results.deliver_page(result, "plot", shown)
     return 0
 
 
@@ -195,9 +193,7 @@ def _finish(sides: Sequence["Profile"], results: Results, gates: tuple["Gate", .
     if result.status == "refused":
         outputs.complain(shown(f"not compared: {result.reason}"))
         return FAILED
-    if results.page:
-        result.to_html(results.page)
-        outputs.complain(f"comparison: {shown(results.page)}")
+    results.deliver_page(result, "comparison", shown)
     if not gates:
         return 0
     reason = bounds.refusal(compared, gates)

@@ -239,6 +239,12 @@ class Results:
         else:
             outputs.deliver(result.to_json() if self.form == "json" else result.to_markdown(), self.output)
 
+    def deliver_page(self, result: Any, what: str, shown: Callable[[str], str] = str) -> None:
+        """Write the page, if requested, and say where ``what`` is; ``shown`` writes its path."""
+        if self.page:
+            result.to_html(self.page)
+            outputs.complain(f"{what}: {shown(self.page)}")
+
 
 def check_new(path: Path, trace: str, option: str, force: bool) -> None:
     """Refuse a path that is not writable or, without ``force``, that exists. Raises ``UsageError``."""

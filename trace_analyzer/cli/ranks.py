@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from trace_analyzer.cli import outputs
 from trace_analyzer.cli.options import Results, result_options, verb
 from trace_analyzer.cli.progress import Progress
 from trace_analyzer.errors import UsageError
@@ -42,9 +41,7 @@ def ranks(sources: tuple[str, ...], results: Results, workers: int | None, dask:
     results.deliver(report)
     if not report.job.seen:
         raise UsageError("no trace of a rank could be used: see the problems above")
-    if results.page:
-        report.to_html(results.page)
-        outputs.complain(f"report: {results.page}")
+    results.deliver_page(report, "report")
     return 0
 
 

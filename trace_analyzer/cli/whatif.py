@@ -96,9 +96,7 @@ def whatif(
         progress("replaying")
         result, shown = results.redacted(estimated(report, asked), (trace,))
     results.deliver(result)
-    if results.page:
-        result.to_html(results.page)
-        outputs.complain(f"plot: {shown(results.page)}")
+    results.deliver_page(result, "plot", shown)
     if result.status == "refused":
         outputs.complain(shown(f"no estimate: {result.reason}"))
         return REFUSED
