@@ -55,9 +55,9 @@ from trace_analyzer.ingest import load
 from trace_analyzer.render.terminal import summary
 times.append(time.process_time())
 try:
-    from trace_analyzer.catalog.prepare import prepare
-except ImportError:
-    prepare = getattr(pipeline, "prepare", lambda: None)
+    from trace_analyzer.cli.analyze import _prepare as prepare
+except ImportError:  # a checkout in which the command does not read the catalogues beside the trace
+    prepare = lambda: None
 prepare()
 times.append(time.process_time())
 trace = load(sys.argv[1])

@@ -1,6 +1,7 @@
 """Check the shape of the code: directions of imports, cost of imports, documentation of everything public."""
 
 import ast
+import pkgutil
 import re
 import subprocess
 import sys
@@ -184,6 +185,24 @@ def test_docstrings_can_be_encoded() -> None:
         if isinstance(node, documented) and (text := ast.get_docstring(node, clean=False))
     }
     assert [place for place, text in texts.items() if re.search("[\ud800-\udfff]", text)] == []
+
+
+def test_references_in_the_text_lead_to_what_they_name() -> None:
+    """Check that a full name in a docstring or comment is that of a module or of something in one."""
+    names = {
+        name: str(path.relative_to(PACKAGE))
+        for path in MODULES
+        for name in re.findall(r"`(trace_analyzer(?:\.[a-zA-Z_]\w*)+)`", path.read_text(encoding="utf-8"))
+    }
+    assert len(names) > 20
+
+    def leads(name: str) -> bool:
+        try:
+            return pkgutil.resolve_name(name) is not None
+        except (ImportError, AttributeError):
+            return False
+
+    assert {name: place for name, place in names.items() if not leads(name)} == {}
 
 
 LONGEST_MODULE = 500

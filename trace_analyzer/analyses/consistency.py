@@ -239,7 +239,7 @@ def device_figures(
     - link_coverage_ratio: device time with a known launch;
     - unlinked_before_ratio: device time of unlinked activities that began before the first linked one;
     - stream_overlap_ratio: device time of overlaps within one stream, except by design;
-    - dependent_launches_ratio: device time of overlaps within one stream by design (see `stream_overlaps`);
+    - dependent_launches_ratio: device time of overlaps within one stream by design (see `with_stream_overlaps`);
     - started_before_launch_ratio: linked activities that began before their launch;
     - ended_after_wait_ratio: waits that returned while an awaited activity still ran;
     - late_starts_ratio: idle time in which launched work waits without a recorded reason, where no activity begins soon

@@ -144,7 +144,7 @@ NAMED = tuple(part.key for part in PARTS.values() if part.per != "step" and not 
 def trimmed(window: Interval, gaps: pl.DataFrame, sums: pl.DataFrame) -> Interval:
     """Return the window of a device without idle time before its first real work and after its last.
 
-    ``gaps`` are those of the device, in order, ``sums`` their `causes.gap_sums`. Work before a gap is not real if the
+    ``gaps`` are those of the device, in order, ``sums`` their `idle.gap_sums`. Work before a gap is not real if the
     device was busy there for at most a hundredth of its total busy time; likewise for work after a gap. Idle time at an
     edge is trimmed up to its innermost gap of at least a tenth of the window, if at least half of it has causes outside
     `NAMED`.

@@ -43,7 +43,7 @@ from trace_analyzer.units import counted, percent
 
 # List kernels that were launched one by one, and launches that graphs captured, each with its operator's call.
 #
-# A graph replays kernels that one of these ran or recorded; `trace_analyzer.analyses.replays` matches them.
+# A graph replays kernels that one of these ran or recorded.
 
 _BUCKET = ("bucket", "group", "prior")
 TAKEN = ("activity_id", *CALL, "module", *_BUCKET, *SHARE_COLUMNS)

@@ -41,8 +41,8 @@ from trace_analyzer.vocabulary import EARLIER_WORK
 
 # Measure how close kernels come to their roof, by bound: a kernel far below its roof is not limited by it.
 #
-# The roof of a kernel is the roofline model's (see `trace_analyzer.analyses.roofline`). A kernel that fills the device,
-# lasts, and stays far below both of its roofs is limited by neither: it is *inefficient*.
+# The roof of a kernel is the roofline model's. A kernel that fills the device, lasts, and stays far below both of its
+# roofs is limited by neither: it is *inefficient*.
 
 BOUNDS = Table(
     "bounds",

@@ -33,7 +33,7 @@ def whatif(source: Any, *, device: int | str | None = None, **changes: Any) -> r
 
     ``changes`` are those of `trace_analyzer.replay.whatif.changes_of`: ``prefetch`` is a number of workers, ``batch`` a
     factor; ``speedup`` maps parts to their factors: ``{"matmul": 2}``; ``fuse`` and ``warm`` may name one of their
-    parts (`trace_analyzer.replay.parts.PARTS`). Without changes, the result has an estimate for each standard change.
+    parts (`trace_analyzer.vocabulary.CHANGE_PARTS`). Without changes, the result has an estimate for each standard change.
     Raises ``InputError`` for input that is no readable trace, ``UsageError`` for invalid changes.
     """
     asked = replayed.changes_of(**changes)

@@ -131,7 +131,7 @@ class RankSummary:
     """Hold the data of one rank for judging a job, or the ``error`` that prevented reading it.
 
     ``base_ns`` is the absolute time at which its times are 0. ``damage`` describes losses in its file. Frames have the
-    schemas of `trace_analyzer.ranks.summary`; ``profile`` is its work per step, as a comparison's profile.
+    schemas of this module; ``profile`` is its work per step, as a comparison's profile.
     """
 
     path: str

@@ -117,8 +117,8 @@ class Report(Result):
     """Hold the result of an analysis: immutable, saveable, and the only input of renderers.
 
     ``tables`` maps names of `trace_analyzer.registry.TABLES` to frames with those columns, each made on first access.
-    ``steps_from`` names what marks the steps: ``ProfilerStep``, an annotation's pattern, a framework,
-    ``optimizer``, ``data loader``, or None. ``declared`` holds the rows of analyses that declare their place instead of having a field
+    ``steps_from`` names what marks the steps: ``ProfilerStep``, an annotation's pattern, a framework, ``optimizer``,
+    ``data loader``, or None. ``declared`` holds the rows of analyses that declare their place instead of having a field
     here.
     """
 
