@@ -349,31 +349,14 @@ def step_reports(
     """Return each step with its verdict and its work, without the figures that failed checks suppress."""
     ids = device_ids(devices)
     figures = step_work.select("device", pl.col("step").alias("index"), "flop", "mfu_ratio", "mfu_most_ratio")
-    reports = tuple(
-        StepReport(
-            index=row["index"],
-            name=row["name"],
-            start_ns=row["start_ns"],
-            duration_ns=row["end_ns"] - row["start_ns"],
-            device=ids[row["device"]],
-            busy_ns=row["busy_ns"],
-            idle_ns=row["end_ns"] - row["start_ns"] - row["busy_ns"],
-            regime=row["regime"],
-            state=row["state"],
-            steady=row["steady"],
-            flop=row["flop"],
-            mfu=row["mfu_ratio"],
-            mfu_at_most=row["mfu_most_ratio"],
-            cause=row["cause"],
-            runner_up=row["runner_up"],
-            confidence=row["confidence"],
-            headline=row["headline"],
-            cold_start_ns=row["cold_start_ns"],
-            recording_ns=row["recording_ns"],
-            unrecorded_regime=row["unrecorded_regime"],
-        )
-        for row in steps.join(figures, on=["device", "index"], how="left", maintain_order="left").to_dicts()
+    length = pl.col("end_ns") - pl.col("start_ns")
+    rows = (
+        steps.join(figures, on=["device", "index"], how="left", maintain_order="left")
+        .rename({"mfu_ratio": "mfu", "mfu_most_ratio": "mfu_at_most"})
+        .with_columns(length.alias("duration_ns"), (length - pl.col("busy_ns")).alias("idle_ns"))
+        .select(field.name for field in fields(StepReport))
     )
+    reports = tuple(StepReport(**{**row, "device": ids[row["device"]]}) for row in rows.to_dicts())
     return suppress_step_metrics(reports, checks)
 
 
