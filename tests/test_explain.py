@@ -21,6 +21,7 @@ from trace_analyzer.explain.agent import MOST_BYTES, agent_text
 from trace_analyzer.explain.explanation import Explanation, label_of
 from trace_analyzer.explain.lookups import whatif_options
 from trace_analyzer.pipeline import analyze
+from trace_analyzer.render.documents import document_of, text
 from trace_analyzer.report import Report
 from trace_analyzer.units import cell_width
 
@@ -243,3 +244,12 @@ def test_a_redacted_thing_keeps_public_names_only(tmp_path: Path) -> None:
             assert "zorgq" not in result.stdout
     open_ = CliRunner().invoke(main, ["explain", str(secret), f"kernel:{ids.kernel_hash(names[0])}"])
     assert "zorgq_kernel" in open_.stdout
+
+
+def test_code_keeps_its_lines_in_every_format(tmp_path: Path) -> None:
+    source = "for batch in loader:\n    model(batch)  # one"
+    explanation = Explanation("advice:x", "Do this", (), {}, source)
+    assert f"```python\n{source}\n```" in explanation.to_markdown()
+    assert "    for batch in loader:\n        model(batch)  # one\n" in text(document_of(explanation), 80)
+    page = explanation.to_html(tmp_path / "page.html").read_text("utf-8")
+    assert "<code>for batch in loader:\n    model(batch)" in page

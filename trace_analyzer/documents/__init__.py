@@ -55,6 +55,13 @@ class Notes:
 
 
 @dataclass(frozen=True)
+class Code:
+    """Python code to copy."""
+
+    code: str
+
+
+@dataclass(frozen=True)
 class Chapter:
     """Pieces below a title, after a lead. Without pieces it is left out; ``folded`` where the format can fold.
 

@@ -1,6 +1,6 @@
 """Describe the explanation of one item of a report: its sentences, figures, evidence, and what to ask next."""
 
-from trace_analyzer.documents import Chapter, Document, Notes, PlainTable
+from trace_analyzer.documents import Chapter, Code, Document, Notes, PlainTable
 from trace_analyzer.explain.explanation import Explanation, label_of, value_of
 
 
@@ -17,7 +17,7 @@ def document(explanation: Explanation) -> Document:
         explanation.title,
         [
             Chapter("text", "Explanation", [Notes(explanation.text)] if explanation.text else []),
-            Chapter("code", "Code", [Notes(explanation.code.splitlines())] if explanation.code else []),
+            Chapter("code", "Code", [Code(explanation.code)] if explanation.code else []),
             Chapter("facts", "Figures", [PlainTable(("", ""), "lr", facts)] if facts else []),
             Chapter("rows", explanation.rows_title, [PlainTable([label_of(name) for name in names], "l" * len(names), rows)] if rows else []),
             Chapter("next", "Next", [Notes([*more, explanation.next])] if explanation.next else []),

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from trace_analyzer import forks
-from trace_analyzer.documents import Document, Figure, Notes, PlainTable
+from trace_analyzer.documents import Code, Document, Figure, Notes, PlainTable
 from trace_analyzer.files import write_text
-from trace_analyzer.render.layout import column_widths, folded, line_text, table_row
-from trace_analyzer.render.markdown import escaped
+from trace_analyzer.render.layout import column_widths, folded, folded_code, line_text, table_row
+from trace_analyzer.render.markdown import escaped, fenced
 from trace_analyzer.units import counted, visible
 
 DOCUMENTS = {
@@ -48,6 +48,9 @@ def text(document: Document, width: int) -> str:
 def _text(piece: object, width: int) -> list[str]:
     if isinstance(piece, Notes):
         return [line for note in piece.notes for line in hanging(note, width)]
+    if isinstance(piece, Code):
+        lines = (line for text in piece.code.splitlines() for line in folded_code(visible(text), width - 4))
+        return [f"    {line}" for line in lines]
     if not isinstance(piece, PlainTable) or piece.most == 0:
         return []
     rows = [[visible(cell) for cell in row] for row in piece.rows[: piece.most]]
@@ -86,6 +89,8 @@ def markdown(document: Document) -> str:
 def _markdown(piece: object) -> str:
     if isinstance(piece, Notes):
         return "\n".join(f"- {escaped(note)}" for note in piece.notes)
+    if isinstance(piece, Code):
+        return "\n".join(fenced(piece.code))
     if not isinstance(piece, PlainTable) or piece.most == 0:
         return ""
     head = (

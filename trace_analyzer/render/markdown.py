@@ -240,7 +240,7 @@ def _one_advice(rank: int, item: Advice) -> str:
         )
         if text
     )
-    block = "\n".join(_fenced(item.code)) if item.code else ""
+    block = "\n".join(fenced(item.code)) if item.code else ""
     return _paragraphs(
         title,
         *(
@@ -263,7 +263,7 @@ def _advised_place(item: Advice) -> str:
     return f"{preposition.capitalize()} {code(name)}." if place else ""
 
 
-def _fenced(source: str) -> list[str]:
+def fenced(source: str) -> list[str]:
     """Write the code between fences that are longer than any run of backticks in the code."""
     lines = [units.visible(line) for line in source.splitlines()]
     longest = max((len(run) for line in lines for run in re.findall("`+", line)), default=0)
