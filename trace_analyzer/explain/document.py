@@ -18,7 +18,7 @@ def document(explanation: Explanation) -> Document:
         [
             Chapter("text", "Explanation", [Notes(explanation.text)] if explanation.text else []),
             Chapter("code", "Code", [Code(explanation.code)] if explanation.code else []),
-            Chapter("facts", "Figures", [PlainTable(("", ""), "lr", facts)] if facts else []),
+            Chapter("facts", "Figures", [PlainTable(("", ""), "ll", facts)] if facts else []),
             Chapter("rows", explanation.rows_title, [PlainTable([label_of(name) for name in names], "l" * len(names), rows)] if rows else []),
             Chapter("next", "Next", [Notes([*more, explanation.next])] if explanation.next else []),
         ],
