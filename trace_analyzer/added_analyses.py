@@ -12,7 +12,6 @@ from trace_analyzer.analysis import Analysis, Declaration, Value
 from trace_analyzer.errors import TraceAnalyzerError
 from trace_analyzer.graph import Node
 from trace_analyzer.plugins import Plugin, reason
-from trace_analyzer.sections import Longest, Shown
 
 _OF_DEVICES = "devices[]."
 
@@ -64,22 +63,13 @@ def _checked(declared: Sequence[Declaration], known: set[str], taken: set[str]) 
 
 
 def _check_places(item: Analysis, taken: set[str]) -> None:
-    """Refuse a place in the JSON report that is taken or invalid, and a section with columns that the table lacks."""
-    columns = set(item.table.schema)
+    """Refuse a place in the JSON report that is taken or invalid."""
     if item.json is not None:
         name = item.json.removeprefix(_OF_DEVICES)
         if item.json in taken or not name.isidentifier():
             raise ValueError(f"{item.name}: the place {item.json!r} in the JSON report is taken, or no name")
-        if item.json != name and "device" not in columns:
+        if item.json != name and "device" not in item.table.schema:
             raise ValueError(f"{item.name}: rows in {item.json} need a column device")
-    if item.section is not None:
-        section = item.section
-        shown = [column.column if isinstance(column, Shown) else column for column in section.show]
-        wanted = [*shown, *(column.removeprefix("-") for column in section.sort)]
-        if isinstance(section.place, Longest):
-            wanted += section.place.keys
-        if lacking := next((column for column in wanted if column not in columns), None):
-            raise ValueError(f"{item.name}: its section names {lacking}, which is no column of the table")
 
 
 def _guarded(item: Declaration, plugin: Plugin) -> Declaration:

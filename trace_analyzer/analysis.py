@@ -7,7 +7,7 @@ from typing import Any
 import polars as pl
 
 from trace_analyzer.schema import Table
-from trace_analyzer.sections import DEVICE_LABEL, Section
+from trace_analyzer.sections import DEVICE_LABEL, Longest, Section
 
 # Metrics that a failed check of the trace can suppress.
 BUSY_RATIO = "busy_ratio"
@@ -78,7 +78,9 @@ class Analysis:
         if self.section is not None and not self.section.table:
             columns = {*self.table.schema, *([DEVICE_LABEL.column] if "device" in self.table.schema else [])}
             shown = (each if isinstance(each, str) else each.column for each in self.section.show)
-            if unknown := sorted({*shown, *(name.removeprefix("-") for name in self.section.sort)} - columns):
+            sort = (name.removeprefix("-") for name in self.section.sort)
+            keys = self.section.place.keys if isinstance(self.section.place, Longest) else ()
+            if unknown := sorted({*shown, *sort, *keys} - columns):
                 raise ValueError(
                     f"section {self.section.title!r} shows {', '.join(unknown)}, and table {self.table.name} has {', '.join(self.table.schema)}"
                 )
