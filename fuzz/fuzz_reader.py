@@ -33,8 +33,6 @@ with atheris.instrument_imports(include=["trace_analyzer.ingest"]):
         raw,
         source,
         strict,
-        syntax,
-        times,
         tolerant,
         trace,
     )
@@ -45,7 +43,7 @@ from mutations import mutated, seeds  # noqa: E402
 from trace_analyzer.errors import InputError  # noqa: E402
 
 _ODD_NUMBER = re.compile(rb'"(pid|tid|device)"\s*:\s*-?[0-9]+[.eE]')
-INSTRUMENTED = (strict, build, raw, fast, classify, source, syntax, times, tolerant, trace)
+INSTRUMENTED = (strict, build, raw, fast, classify, source, tolerant, trace)
 
 
 def one_input(data: bytes) -> None:

@@ -187,6 +187,13 @@ def test_docstrings_can_be_encoded() -> None:
     assert [place for place, text in texts.items() if re.search("[\ud800-\udfff]", text)] == []
 
 
+def leads(name: str) -> bool:
+    try:
+        return pkgutil.resolve_name(name) is not None
+    except (ImportError, AttributeError):
+        return False
+
+
 def test_references_in_the_text_lead_to_what_they_name() -> None:
     """Check that a full name in a docstring or comment is that of a module or of something in one."""
     names = {
@@ -195,13 +202,20 @@ def test_references_in_the_text_lead_to_what_they_name() -> None:
         for name in re.findall(r"`(trace_analyzer(?:\.[a-zA-Z_]\w*)+)`", path.read_text(encoding="utf-8"))
     }
     assert len(names) > 20
+    assert {name: place for name, place in names.items() if not leads(name)} == {}
 
-    def leads(name: str) -> bool:
-        try:
-            return pkgutil.resolve_name(name) is not None
-        except (ImportError, AttributeError):
-            return False
 
+def test_scripts_beside_the_package_import_what_it_has() -> None:
+    """Check what no test runs: benchmarks, fuzzers, examples and checks."""
+    names = {
+        f"{node.module}.{alias.name}": str(path.relative_to(ROOT))
+        for path in tracked_files()
+        if path.suffix == ".py" and path.relative_to(ROOT).parts[0] not in {"trace_analyzer", "tests"}
+        for node in ast.walk(parsed(path))
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("trace_analyzer")
+        for alias in node.names
+    }
+    assert len(names) > 20
     assert {name: place for name, place in names.items() if not leads(name)} == {}
 
 
