@@ -145,10 +145,7 @@ def test_a_wait_has_the_code_of_what_was_written(around: tuple[Any, ...], module
 
 
 def test_the_code_is_for_what_holds_the_cpu_longest_though_the_device_idles_elsewhere() -> None:
-    """Check that the code is for what holds the CPU longest, though the device idles elsewhere.
-
-    `nonzero` holds the CPU for 280 us while the device works, `.item()` for 45 us, and for 40 us in which it idles.
-    """
+    """`nonzero` holds the CPU for 280 us while the device works, `.item()` for 45 us, and for 40 us in which it idles."""
     loop = [
         [launched(GEMM, t, t + 10, 300, 2 * n + 1), op("aten::nonzero", t + 20, 292), call("cudaStreamSynchronize", t + 21, 290),
          launched(GEMM, t + 313, t + 320, 50, 2 * n + 2), op("aten::item", t + 322, 90), call("cudaStreamSynchronize", t + 323, 87)]
@@ -388,10 +385,7 @@ GATHER = "void at::native::(anonymous namespace)::indexSelectLargeIndex<float, l
     ids=["compute limits", "memory limits, and can save nearly as much", "memory limits, and can save far less"],
 )
 def test_the_verdict_decides_which_of_two_close_items_is_first(each: int, pattern: tuple[str, ...], first: str) -> None:
-    """Check that the verdict decides which of two close items is first.
-
-    Products of 17.6 ms at half of their peak can save 8.8; memory takes a little more or less, and can save less.
-    """
+    """Products of 17.6 ms at half of their peak can save 8.8; memory takes a little more or less, and can save less."""
     dims = {"Input Dims": [[4096, 4096], [4096, 4096]], "Input type": ["c10::Half"] * 2}
     halved = [
         [op("aten::mm", 20 * n, 10, **dims), launched(GEMM, 20 * n + 2, 1_000 + 880 * n, 880, n + 1, grid=[500, 1, 1])]

@@ -93,10 +93,7 @@ def test_a_bigger_batch_saves_the_launches_that_graphs_save() -> None:
 
 
 def test_the_same_code_is_advised_once_for_all_of_its_reasons() -> None:
-    """Check that the same code is advised once for all of its reasons.
-
-    On a V100 autocast is the cure of products in fp32, and of passes over fp32.
-    """
+    """On a V100 autocast is the cure of products in fp32, and of passes over fp32."""
     work = [in_a_row(FP32), [kernel(WIDE, 2_000 + 60 * n, 50, grid=[500, 1, 1], stream=7 + n) for n in range(24)]]
     autocast = [item for item in analysed(work, devices=[V100]).advice if "torch.autocast" in item.code]
     assert [item.id for item in autocast] == ["tensor-cores"]
@@ -107,10 +104,7 @@ def test_the_same_code_is_advised_once_for_all_of_its_reasons() -> None:
 
 
 def test_products_that_autocast_takes_along_are_those_of_tf32() -> None:
-    """Check that the products that autocast takes along are those of TF32.
-
-    On an A100 TF32 is one line; 16-bit types save what it does and more, with the passes over fp32.
-    """
+    """On an A100 TF32 is one line; 16-bit types save what it does and more, with the passes over fp32."""
     passes = [kernel(WIDE, 2_000 + 60 * n, 50, grid=[500, 1, 1], stream=7 + n) for n in range(24)]
     items = {item.id: item for item in analysed(in_a_row(FP32), passes).advice}
     assert items["fewer-bytes"].shared_with == "tf32" or items["tf32"].shared_with == "fewer-bytes"

@@ -115,10 +115,7 @@ def test_layouts_of_both_libraries(name: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(("length", "marked"), [(100, True), (40, False)])
 def test_what_is_not_the_limit_is_reported_where_it_saves_over_a_tenth(length: int, marked: bool) -> None:
-    """Check that what is not the limit is reported where it saves over a tenth.
-
-    Idle time of 10.2 ms limits; the chain's followers take 1.9 or 0.8 ms of it.
-    """
+    """Idle time of 10.2 ms limits; the chain's followers take 1.9 or 0.8 ms of it."""
     idle = [
         [launched(GEMM, 1_000 * n + 900, 1_000 * n + 910, 50, n + 1), op("aten::mm", 1_000 * n, 850)] for n in range(12)
     ]

@@ -192,10 +192,7 @@ def test_a_stack_a_thousand_deep_is_no_trouble() -> None:
 
 
 def test_the_report_names_the_code_of_the_verdict_s_window() -> None:
-    """Check that the report names the code of the window that the verdict is on.
-
-    Of three steps the last two are steady: from 370 to 770, of which the device works 120 us.
-    """
+    """Of three steps the last two are steady: from 370 to 770, of which the device works 120 us."""
     steps = [annotation(f"ProfilerStep#{i}", 200 * i, 200) for i in range(1, 4)]
     work = [launched(f"k{i}", 200 * i + 100, 200 * i + 110, 60, i) for i in range(1, 4)]
     frames = [python("train.py(3): main", 0, 900), op("aten::mm", 460, 30), op("aten::add", 690, 2)]

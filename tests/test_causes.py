@@ -327,10 +327,7 @@ def test_latency_is_what_the_trace_shows_on_an_empty_queue() -> None:
 
 
 def test_a_launch_after_a_stream_s_wait_does_not_show_the_latency() -> None:
-    """Check that a launch after a stream's wait does not show the launch latency.
-
-    Of 20 launches half follow a wait for an event, and start 50 us after their call; the others 7 us after it.
-    """
+    """Of 20 launches half follow a wait for an event, and start 50 us after their call; the others 7 us after it."""
     usual = [launched("k", 200 * n, 200 * n + 12, 20, n + 1) for n in range(10)]
     record = call("cudaEventRecord", 1, 1)
     waits = [

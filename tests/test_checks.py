@@ -254,10 +254,7 @@ def test_what_fails_comes_first_and_withholds_only_its_own_device() -> None:
 
 @pytest.mark.slow
 def test_figures_are_withheld_where_their_inputs_fail_and_only_there() -> None:
-    """Check that figures are withheld where their inputs fail, and only there.
-
-    Products of known FLOP in two steps: half of the durations are impossible, or none is.
-    """
+    """Products of known FLOP in two steps: half of the durations are impossible, or none is."""
     shapes = {"Input Dims": [[4096, 4096], [4096, 4096]], "Input type": ["c10::Half", "c10::Half"]}
     name = "ampere_fp16_s16816gemm_fp16_128x64"
 

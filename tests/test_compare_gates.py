@@ -71,10 +71,7 @@ def test_a_bare_number_of_1_or_more_is_no_share() -> None:
 
 
 def test_a_line_that_varies_by_chance_is_named_beside_what_would_have_been_seen() -> None:
-    """Check that a line that varies by chance is named beside the growth that would have been seen.
-
-    Else a growth of more than so many steps show would be called chance without a reason.
-    """
+    """Else a growth of more than so many steps show would be called chance without a reason."""
     side = profile(BASE)
     row, ms = side.rows.filter(pl.col("kind") == "idle").get_column("row")[0], 1_000_000
 

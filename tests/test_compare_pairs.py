@@ -94,9 +94,7 @@ def test_programs_that_have_nothing_to_do_with_each_other() -> None:
 
 @pytest.mark.slow
 def test_unchanged_passes_raise_few_alarms() -> None:
-    """Check that comparisons of unchanged passes raise few alarms.
-
-    12 consecutive passes of one process: every third of all splits into three and three recordings;
+    """12 consecutive passes of one process: every third of all splits into three and three recordings;
     benchmarks/compare.py takes all.
     """
     passes = [times_of(side(name)) for name in AGAIN]

@@ -143,10 +143,7 @@ def test_no_kernel_moves_more_bytes_than_cache_and_clock_explain(file: str, corp
 
 @every_device
 def test_the_work_of_eager_kernels_is_known(row: Row, corpus_report: Reports) -> None:
-    """Check that the work of eager kernels is known.
-
-    Of H100 and MI300 traces with shapes; CUDA and HIP graphs have no operators to link to.
-    """
+    """Of H100 and MI300 traces with shapes; CUDA and HIP graphs have no operators to link to."""
     report = corpus_report(row["file"])
     device = next(device for device in report.devices if str(device.index) == row["device"])
     if report.trace.recorded.shapes and re.search("H100|MI300", device.name or ""):

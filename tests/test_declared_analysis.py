@@ -101,10 +101,7 @@ def test_the_report_carries_its_section() -> None:
 
 
 def test_what_failed_checks_do_not_support_is_hidden_as_declared() -> None:
-    """Check that what failed checks do not support is hidden as declared.
-
-    Later work of the stream ran during most of a kernel: its duration is impossible, and no figure is supported.
-    """
+    """Later work of the stream ran during most of a kernel: its duration is impossible, and no figure is supported."""
     corrupt = spread([launched("a", 0, 20, 9_000, 1), launched("b", 10, 60, 80, 2)])
     report = report_of(load(trace_bytes(corrupt)), analyses=(*ANALYSES, *DECLARED))
     assert PARTITION in {item.metric for item in report.devices[0].withheld}

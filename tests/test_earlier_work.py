@@ -57,10 +57,7 @@ def test_it_is_in_no_group_and_reported() -> None:
 
 
 def test_the_mfu_is_an_interval_as_earlier_work_may_be_products() -> None:
-    """Check that the MFU is an interval where earlier work may be products.
-
-    Products of known work after 8.9 ms of work from before the recording, of which nothing is known.
-    """
+    """Products of known work after 8.9 ms of work from before the recording, of which nothing is known."""
     dims = {"Input Dims": [[1024, 1024], [1024, 1024]], "Input type": ["float", "float"]}
     device = held([op("aten::mm", 9_000 + 100 * n - 1, 20, **dims) for n in range(1, 90)]).devices[0]
     assert device.mfu is not None

@@ -115,10 +115,7 @@ def late(device: int, host: int, *, loads: bool = False) -> Report:
     [(2_000, 600, "synchronization", 2_000), (600, 2_000, "data-loading", 641), (1_000, 1_000, "data-loading", 1_041)],
 )
 def test_a_step_is_predicted(device: int, host: int, fix: str, step_us: int) -> None:
-    """Check that a step is predicted.
-
-    The rest is the device's work and one launch, or the CPU's work.
-    """
+    """The rest is the device's work and one launch, or the CPU's work."""
     report = late(device, host, loads=True)
     item = next(item for item in report.advice if item.id == fix)
     assert item.predicted is not None

@@ -226,10 +226,7 @@ def test_raw_control_characters_stay_in_names(raw: str, layout: dict[str, Any]) 
 
 @pytest.mark.parametrize("raw", ["\n", "\r", "\t", "\x01"])
 def test_raw_control_characters_stay_in_names_of_rare_categories(monkeypatch: pytest.MonkeyPatch, raw: str) -> None:
-    """Check that raw control characters stay in names of rare categories.
-
-    In one chunk with many others, where few are read strictly.
-    """
+    """In one chunk with many others, where few are read strictly."""
     monkeypatch.setattr(fast, "_CHUNK", 1 << 20)
     monkeypatch.setattr(source, "_CHUNK", 1 << 20)
     rows = [plain(i) for i in range(400)]
@@ -261,10 +258,7 @@ def test_without_the_compiled_reader_all_is_read_strictly(
 
 @pytest.mark.parametrize("size", [150, 299, 301, 1000])
 def test_events_longer_than_a_piece_or_than_may_be(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
-    """Check that events longer than a piece or than an event may be are read.
-
-    Pieces end within events where the first separator is not that of the others.
-    """
+    """Pieces end within events where the first separator is not that of the others."""
     monkeypatch.setattr(fast, "_LONGEST", 600)
     rows = [plain(i, name="n" * (size if i > 5 else 1)) for i in range(20)]
     text = "[" + ",\n".join(json.dumps(row) for row in rows[:2]) + "".join(f" ,{json.dumps(r)}" for r in rows[2:]) + "]"

@@ -140,10 +140,7 @@ def test_what_fused_attention_would_take_is_never_more_than_it_can() -> None:
 
 
 def test_fused_attention_of_few_queries_takes_as_long_as_its_bytes() -> None:
-    """Check that fused attention of few queries takes as long as its bytes.
-
-    k and v are 1.024 MB each, q and the output a hundredth of that.
-    """
+    """k and v are 1.024 MB each, q and the output a hundredth of that."""
     q, k, v, scores = [8, 10, 64], [8, 64, 1000], [8, 1000, 64], [8, 10, 1000]
     inputs = ([q, k], [scores, []], [scores, [], []], [scores, v])
     calls = [(name, dims, *rest) for (name, _, *rest), dims in zip(attention([1]), inputs, strict=True)]

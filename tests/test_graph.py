@@ -247,10 +247,7 @@ def test_a_value_goes_when_nothing_will_read_it_again() -> None:
 
 @given(st.lists(st.sets(st.integers(0, 11), max_size=4), min_size=1, max_size=12), st.integers(0, 3))
 def test_threads_make_the_same_values_each_once(edges: list[set[int]], threads: int) -> None:
-    """Check that threads make the same values, each once.
-
-    Node i is made from those of its set that are before it; its value is the tuple of theirs.
-    """
+    """Node i is made from those of its set that are before it; its value is the tuple of theirs."""
     calls: list[int] = []
 
     def maker(i: int) -> Callable[..., Any]:

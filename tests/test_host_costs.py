@@ -22,10 +22,7 @@ def item(start: float) -> list[Event]:
 
 
 def test_a_blocking_call_costs_the_drain_that_it_leaves_behind() -> None:
-    """Check that a blocking call costs the drain that it leaves behind.
-
-    In [8, 23) it waits 10 us for kernel a, and so delays everything after kernel a by 10 us.
-    """
+    """In [8, 23) it waits 10 us for kernel a, and so delays everything after kernel a by 10 us."""
     columns = ("kind", "source", "name", "operator", "python_function", "count", "host_ns", "hidden_ns", "idle_ns")
     assert costs(A, B, item(5), python("train.py(3): main", 0, 200), columns=columns) == [
         ("synchronization", ".item()", "cudaStreamSynchronize", "aten::_local_scalar_dense", "train.py(3): main", 1, 15, 10, 10)
@@ -33,10 +30,7 @@ def test_a_blocking_call_costs_the_drain_that_it_leaves_behind() -> None:
 
 
 def test_waiting_for_a_busy_device_costs_nothing() -> None:
-    """Check that waiting for a busy device costs nothing.
-
-    Kernel b is queued behind kernel a, so nothing idles after the call.
-    """
+    """Kernel b is queued behind kernel a, so nothing idles after the call."""
     busy = [launched("a", 0, 10, 50, 1), launched("b", 6, 60, 10, 2), item(20)]
     assert costs(busy) == [("synchronization", ".item()", 1, 15, 0)]
 
@@ -133,10 +127,7 @@ def test_recompilations_are_read_from_the_names_of_regions() -> None:
 
 
 def test_a_recompilation_has_the_time_and_the_code_of_what_was_compiled_before_its_first_run() -> None:
-    """Check that a recompilation has the time and the code of what was compiled before its first run.
-
-    Of [28, 48) all is idle; the compilation before the region ran first is not that of its second version.
-    """
+    """Of [28, 48) all is idle; the compilation before the region ran first is not that of its second version."""
     compiling = "torch/_dynamo/convert_frame.py(1180): _compile"
     events = [
         python("train.py(7): step", 0, 200), python(compiling, 1, 7), region("0/0", 21), python(compiling, 28, 20),
@@ -156,10 +147,7 @@ def test_a_compilation_of_something_else_is_no_recompilation() -> None:
 
 
 def test_guards_cost_all_idle_time_in_their_lookups() -> None:
-    """Check that guards cost all idle time in their lookups.
-
-    From 30 to 60 the guards are looked up; a Python function runs in it, and an operator.
-    """
+    """From 30 to 60 the guards are looked up; a Python function runs in it, and an operator."""
     lookup = [op("TorchDynamo Cache Lookup", 30, 30), python("guard.py(2): check", 35, 10), op("aten::size", 50, 5)]
     table = analysed(A, B, lookup, python("train.py(7): step", 0, 200)).tables["host_costs"]
     columns = ("kind", "name", "operator", "python_function", "count", "host_ns", "hidden_ns", "idle_ns")

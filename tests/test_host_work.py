@@ -19,10 +19,7 @@ def named(kind: str, *names: str) -> dict[str, str]:
 
 
 def test_named_work_keeps_its_ranks() -> None:
-    """Check that named work keeps its ranks.
-
-    Added entries may stand anywhere among these.
-    """
+    """Added entries may stand anywhere among these."""
     ranked = (
         "data-loading",
         "compilation",

@@ -61,10 +61,7 @@ def test_of_activities_that_start_together_the_first_launched_ends_the_gap() -> 
 
 
 def test_a_gap_says_what_ended_it_and_what_the_cpu_did() -> None:
-    """Check that a gap says what ended it and what the CPU did.
-
-    Kernel a runs in [10, 20), b from 90 on, whose launch begins at 80; until then the CPU is in an operator.
-    """
+    """Kernel a runs in [10, 20), b from 90 on, whose launch begins at 80; until then the CPU is in an operator."""
     report = analysed(launched("a", 0, 10, 10, 1), op("aten::mm", 15, 60), launched("b", 80, 90, 10, 2))
     gap = report.tables["gaps"].row(0, named=True)
     assert (gap["next_activity"], gap["next_launch_ns"], gap["cause"]) == ("b", 80_000, "dispatch")

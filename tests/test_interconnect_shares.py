@@ -57,10 +57,7 @@ def test_an_unknown_device_has_no_link() -> None:
 
 
 def test_the_fastest_collective_is_held_against_the_link() -> None:
-    """Check that the fastest collective is held against the link.
-
-    16 MB among 8 ranks: an all_reduce puts 2 * 7 / 8 of them on the bus.
-    """
+    """16 MB among 8 ranks: an all_reduce puts 2 * 7 / 8 of them on the bus."""
     inputs = {
         "Collective name": "allreduce", "In msg nelems": 4_000_000, "dtype": "Float", "Group size": 8,
         "Input Dims": [[4_000_000]], "Input type": ["float"],

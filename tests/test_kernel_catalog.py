@@ -169,10 +169,7 @@ def test_agrees_with_labels(linked: bool) -> None:
 
 
 def test_kernels_of_libraries_are_known_by_name_alone() -> None:
-    """Check that kernels of libraries are known by name alone.
-
-    Kernel names from the sources of libraries, labelled by function; few names show the function.
-    """
+    """Kernel names from the sources of libraries, labelled by function; few names show the function."""
     labels = pl.read_csv(Path(__file__).parent / "library_kernels.csv").with_columns(
         pl.col("bucket").str.split("|").alias("accepted"), pl.lit(None, pl.String).alias("operator")
     )

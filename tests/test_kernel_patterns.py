@@ -73,10 +73,7 @@ def test_a_pattern_is_found_in_its_kernel_and_counts_all_others(name: str, other
     ],
 )
 def test_the_command_of_a_card_names_one_kernel(names: tuple[str, str], command: str) -> None:
-    """Check that the command of a card names one kernel.
-
-    Kernels of an extension that share their outer name: the pattern is what differs.
-    """
+    """Kernels of an extension that share their outer name: the pattern is what differs."""
     rows = [
         kernel(f"void own::Launch<own::{name}>(float*)", 1_600 + 60 * n, 50 - n % 2) for n, name in enumerate(names * 6)
     ]

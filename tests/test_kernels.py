@@ -131,10 +131,7 @@ def unlinked(duration: float, **args: Any) -> Any:
     ],
 )
 def test_a_kernel_without_shapes_has_the_bound_of_its_other_executions(dims: list[int], other: Any, bound: str) -> None:
-    """Check that a kernel without shapes has the bound of its other executions.
-
-    With the same name, grid and block, and times within a factor of two; by its name it would be compute.
-    """
+    """With the same name, grid and block, and times within a factor of two; by its name it would be compute."""
     assert bounds(shaped("aten::mm", [dims, [4096, 4096]]), other)[-1] == bound
 
 

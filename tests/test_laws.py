@@ -267,10 +267,7 @@ def test_the_order_of_events_does_not_matter(trace: RandomTrace, rng: random.Ran
 @given(random_traces())
 @on_traces(8)
 def test_numbers_of_host_processes_and_threads_do_not_matter(trace: RandomTrace) -> None:
-    """Check that the numbers of host processes and threads do not matter.
-
-    Renamed alike where both are equal: that marks the main thread.
-    """
+    """Renamed alike where both are equal: that marks the main thread."""
 
     def renamed(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
         host = {"4000", "4001", "5000", "5001"}
@@ -285,10 +282,7 @@ def test_numbers_of_host_processes_and_threads_do_not_matter(trace: RandomTrace)
 @given(random_traces())
 @on_traces(8)
 def test_an_idle_thread_does_not_matter(trace: RandomTrace) -> None:
-    """Check that an idle thread does not matter.
-
-    It has one operator in the middle of the trace, of no duration.
-    """
+    """It has one operator in the middle of the trace, of no duration."""
 
     def with_thread(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
         spans = sorted(
@@ -334,10 +328,7 @@ def with_steps(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def test_annotations_on_threads_that_launch_nothing_do_not_matter_where_steps_are_marked(
     trace: RandomTrace, count: int
 ) -> None:
-    """Check that annotations on threads that launch nothing do not matter where steps are marked.
-
-    They repeat and span everything, as a mark of steps would; but the steps are marked already.
-    """
+    """They repeat and span everything, as a mark of steps would; but the steps are marked already."""
 
     def with_annotations(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
         marked = with_steps(events)

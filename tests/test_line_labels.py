@@ -91,10 +91,7 @@ def test_a_report_names_buckets_for_people_and_has_keys_for_programs() -> None:
 
 
 def test_sums_over_the_whole_trace_say_so_beside_their_title() -> None:
-    """Check that sums over the whole trace say so beside their title.
-
-    Figures of the judged window stand on the same page: the verdict's, and those of who kept the device waiting.
-    """
+    """Figures of the judged window stand on the same page: the verdict's, and those of who kept the device waiting."""
     sums = [KERNELS_SECTION, BUCKETS_SECTION, GROUPS_SECTION, CAUSES_SECTION, COPIES_SECTION, DEVICES_SECTION]
     assert {section.scope for section in sums} == {"of the whole trace"}
     assert "### Top kernels and copies, of the whole trace" in report(BASE).to_markdown()

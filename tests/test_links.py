@@ -76,10 +76,7 @@ def test_a_correlation_id_goes_before_a_flow() -> None:
 
 
 def test_flows_never_cross_processes() -> None:
-    """Check that flows never cross processes.
-
-    Arrow 5 of process 2 ends at another device, and process 2 comes first in the file.
-    """
+    """Arrow 5 of process 2 ends at another device, and process 2 comes first in the file."""
     theirs, yours = launch(1, 1, 0, pid=2, tid=2), kernel("far", 9, 1, device=1)
     ours, mine = launch(0, 1, 0, pid=1, tid=1), kernel("k", 9, 1)
     numbered = [launch(3, 1, 6, pid=2, tid=2), kernel("far6", 12, 1, correlation=6, device=1),

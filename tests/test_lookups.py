@@ -51,10 +51,7 @@ _values = {
     st.lists(st.tuples(*(values for values, _ in _values.values()))), st.permutations(list(_values)), st.integers(1, 4)
 )
 def test_combinations_are_numbered_as_they_appear(room: int, rows: list[Any], columns: list[str], count: int) -> None:
-    """Check that combinations are numbered as they appear.
-
-    ``room``: that of the table, without which it takes groups.
-    """
+    """``room``: that of the table, without which it takes groups."""
     frame = pl.DataFrame(rows, schema={name: dtype for name, (_, dtype) in _values.items()}, orient="row")
     keys = frame.select(columns[:count]).rows()
     known: dict[Any, int] = {}

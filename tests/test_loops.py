@@ -99,10 +99,7 @@ def flat_of(rows: list[Span]) -> list[tuple[str, list[int]]]:
 
 @given(anything | st.lists(_any_span, min_size=150, max_size=300), st.integers(0, 6))
 def test_order_is_that_of_a_stable_sort(rows: list[Span], tracks: int) -> None:
-    """Check that the order is that of a stable sort.
-
-    ``tracks``: so many are put together before they are sorted.
-    """
+    """``tracks``: so many are put together before they are sorted."""
     room = ("q", tracks)
     is_wrong, order, *_ = ran("order", *flat_of(rows), ("I", len(rows)), ("I", len(rows)), room, room)
     expected = sorted(range(len(rows)), key=lambda r: (rows[r][0], rows[r][1], -rows[r][2]))
@@ -290,10 +287,7 @@ def plain_loops(*, arrow: bool) -> Iterator[None]:
 @pytest.mark.parametrize("arrow", [True, False])
 @pytest.mark.parametrize("name", _LAWS)
 def test_plain_loops_keep_the_laws_of_the_compiled_ones(name: str, arrow: bool) -> None:
-    """Check that plain loops keep the laws of the compiled ones.
-
-    ``arrow``: with columns that share their memory all the same.
-    """
+    """``arrow``: with columns that share their memory all the same."""
     law = _LAWS[name]
     if arrow and buffers._arrow is None:
         pytest.skip("not compiled")

@@ -51,10 +51,7 @@ def test_originals_stay_and_idle_time_is_added_to_the_nanosecond(tmp_path: Path,
 
 @pytest.mark.slow
 def test_the_exported_trace_says_the_same(tmp_path: Path) -> None:
-    """Check that the exported trace says the same.
-
-    Added tracks are no work of a device: the analysis of the exported trace is that of the original.
-    """
+    """Added tracks are no work of a device: the analysis of the exported trace is that of the original."""
     exported(SAMPLE, tmp_path / "out.json")
     again, first = analyze(tmp_path / "out.json"), analyze(SAMPLE)
     assert again.verdict.headline == first.verdict.headline

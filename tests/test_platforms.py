@@ -63,10 +63,7 @@ main(sys.argv[1:])
 @pytest.mark.slow
 @pytest.mark.parametrize("verb", ["report", "compare", "whatif", "ranks", "doctor"])
 def test_no_file_is_read_or_written_in_the_code_page_of_the_machine(verb: str, tmp_path: Path) -> None:
-    """Check that no file is read or written in the code page of the machine.
-
-    Python warns of each file that is opened without an encoding: on Windows it would be cp1252.
-    """
+    """Python warns of each file that is opened without an encoding: on Windows it would be cp1252."""
     words = {
         "report": [SAMPLE, "--tables", "tables", "--tables-format", "csv", "-o", "out.json", "--format", "json"],
         "compare": ["compare", SAMPLE, SAMPLE, "--html", "page.html", "-o", "out.md"],

@@ -104,9 +104,7 @@ def essence(report: Report) -> dict[str, Any]:
 @pytest.mark.slow
 @pytest.mark.parametrize("file", FILES)
 def test_packing_layout_and_reader_do_not_matter(file: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Check that packing, layout and reader do not matter.
-
-    Compressed or not, in any layout, read by compiled code or strictly: the same is read, and so the report is the
+    """Compressed or not, in any layout, read by compiled code or strictly: the same is read, and so the report is the
     same.
     """
     document = mutant(file, 1)
@@ -139,10 +137,7 @@ def test_the_origin_of_time_and_host_ids_do_not_matter(file: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("file", FILES)
 def test_blocks_of_events_in_another_order_do_not_matter(file: str) -> None:
-    """Check that blocks of events in another order do not matter.
-
-    Kineto writes events by activity, not by time; blocks of one kind of event may come in any order.
-    """
+    """Kineto writes events by activity, not by time; blocks of one kind of event may come in any order."""
     document = mutant(file, 3)
     host = [e for e in document["traceEvents"] if "kernel" not in str(e.get("cat")) and "gpu_" not in str(e.get("cat"))]
     device = [e for e in document["traceEvents"] if e not in host]
@@ -156,10 +151,7 @@ def test_blocks_of_events_in_another_order_do_not_matter(file: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("file", FILES)
 def test_the_numbers_of_correlations_do_not_matter(file: str) -> None:
-    """Check that the numbers of correlations do not matter.
-
-    Correlation ids and arrow ids only have to agree: consistently renamed, the report is the same.
-    """
+    """Correlation ids and arrow ids only have to agree: consistently renamed, the report is the same."""
     document = mutant(file, 2)
 
     def renamed(event: dict[str, Any]) -> dict[str, Any]:
@@ -197,10 +189,7 @@ def is_on_device(event: dict[str, Any]) -> bool:
 @pytest.mark.slow
 @pytest.mark.parametrize("file", FILES)
 def test_the_order_of_events_does_not_matter(file: str) -> None:
-    """Check that the order of events does not matter.
-
-    Events may come in any order, but for metadata and halves of pairs, of which the later ones count.
-    """
+    """Events may come in any order, but for metadata and halves of pairs, of which the later ones count."""
     document = mutant(file, 3)
     events = document["traceEvents"]
     free = [place for place, event in enumerate(events) if event.get("ph") not in ("M", "B", "E")]
@@ -213,10 +202,7 @@ def test_the_order_of_events_does_not_matter(file: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("file", FILES)
 def test_the_numbers_of_processes_and_threads_do_not_matter(file: str) -> None:
-    """Check that the numbers of processes and threads do not matter.
-
-    Processes and threads of the host only have to be distinguished; those of devices name devices and streams.
-    """
+    """Processes and threads of the host only have to be distinguished; those of devices name devices and streams."""
     document = mutant(file, 3)
     of_devices = {str(event.get("pid")) for event in document["traceEvents"] if is_on_device(event)}
 
@@ -233,10 +219,7 @@ def test_the_numbers_of_processes_and_threads_do_not_matter(file: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("file", FILES)
 def test_the_numbers_of_streams_do_not_matter(file: str) -> None:
-    """Check that the numbers of streams do not matter.
-
-    Streams only have to be distinguished: as threads of a device, in arguments, and where arrows end.
-    """
+    """Streams only have to be distinguished: as threads of a device, in arguments, and where arrows end."""
     document = mutant(file, 2)
     of_devices = {str(event.get("pid")) for event in document["traceEvents"] if is_on_device(event)}
 

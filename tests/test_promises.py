@@ -97,10 +97,7 @@ def test_other_promises(name: str, seam: Callable[[int], Seam], amount: int) -> 
 
 
 def test_launches_that_are_faster_are_no_part_of_a_graph() -> None:
-    """Check that launches that are faster are no part of a graph.
-
-    Faster host code takes time off the causes that graphs aim at: nothing shows that graphs did.
-    """
+    """Faster host code takes time off the causes that graphs aim at: nothing shows that graphs did."""
     assert "cuda-graphs" in {item.id for item in report(HOST_BOUND).advice}
     assert not compared(HOST_BOUND, HOST_BOUND.faster(host_ns=45_000)).promises
 
@@ -141,10 +138,7 @@ def products(waits: bool) -> Seam:
 
 
 def test_a_wait_that_is_gone_is_credited_with_the_launches_that_it_made_late() -> None:
-    """Check that a wait that is gone is credited with the launches that it made late.
-
-    Most of what a wait costs lies in the launches after it; as many of them are made, so no graph came.
-    """
+    """Most of what a wait costs lies in the launches after it; as many of them are made, so no graph came."""
     base = Program(mm_ns=400_000, host_ns=60_000)
     result = compared(base.faster(extra=products(True)), base.faster(extra=products(False)))
     (kept,) = result.promises

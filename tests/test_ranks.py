@@ -82,10 +82,7 @@ def test_a_planted_straggler_is_named_whatever_was_recorded(size: int, recorded:
 
 
 def test_collectives_of_a_graph_are_matched_by_ends_beside_others() -> None:
-    """Check that collectives of a graph are matched by their ends beside others.
-
-    Kernels launched by a CUDA graph record no group, no sequence number and no message size.
-    """
+    """Kernels launched by a CUDA graph record no group, no sequence number and no message size."""
     made = data_parallel(16, late_rank(5), **CLOCKS)
     in_graph = pl.int_range(pl.len()) % 2 == 1
     unsaid = [pl.when(~in_graph).then(name).alias(name) for name in ("group", "seq", "dtype", "elements", "group_size")]
@@ -245,10 +242,7 @@ def test_a_job_in_parts_says_what_the_whole_says(recorded: dict[str, bool]) -> N
 
 @pytest.mark.parametrize("recorded", [{}, {"seq": False, "grouped": False}])
 def test_a_job_without_steps_is_reduced_in_parts_too(recorded: dict[str, bool]) -> None:
-    """Check that a job without steps is reduced in parts too.
-
-    Memory is bounded without marks of steps: by what rows share, else by their place among all of a rank.
-    """
+    """Memory is bounded without marks of steps: by what rows share, else by their place among all of a rank."""
     tensor = [[4 * i + j for j in range(4)] for i in range(4)]
     program = [("work", 20 * MS), ("meet", tensor), ("work", 10 * MS), ("meet", [list(range(16))])]
     made = job(16, 30, program, late_rank(5), **CLOCKS)
@@ -710,10 +704,7 @@ def test_columns_come_back_as_they_were(rows: list[dict[str, Any]]) -> None:
 
 @pytest.mark.slow
 def test_traces_of_ranks_say_what_was_made(tmp_path: Path) -> None:
-    """Check that traces of ranks say what was made.
-
-    From trace to verdict: the straggler, the operator that makes it late, the waits, a cut file.
-    """
+    """From trace to verdict: the straggler, the operator that makes it late, the waits, a cut file."""
     program = [("work", 20 * MS), ("meet", everyone(4)), ("work", 10 * MS), ("meet", everyone(4))]
     made = job(4, 6, program, late_rank(1, 15 * MS), ranks_per_host=2, offsets={"host1": 3_000_000})
     paths = write_traces(made, tmp_path)

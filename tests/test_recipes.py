@@ -144,9 +144,7 @@ def test_files_of_the_servers_endpoints_are_judged(name: str, corpus_report: Cal
 
 
 def test_a_file_of_the_daemon_has_the_optimizer_s_steps() -> None:
-    """Check that a file of the daemon has the optimizer's steps.
-
-    On demand nobody calls ``step()`` of a profiler, the recording begins and ends anywhere, and the header is the
+    """On demand nobody calls ``step()`` of a profiler, the recording begins and ends anywhere, and the header is the
     daemon's.
     """
     events = [

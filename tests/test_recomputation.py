@@ -73,10 +73,7 @@ def test_the_forward_pass_itself_is_not_again() -> None:
 
 
 def test_a_backward_pass_that_is_differentiated_repeats_nothing() -> None:
-    """Check that a backward pass that is differentiated repeats nothing.
-
-    With create_graph the backward operators record too, but with shapes that no forward operator had.
-    """
+    """With create_graph the backward operators record too, but with shapes that no forward operator had."""
     numbers = count(2)
     other = [product(110 + 20 * i, next(numbers), sequence=5, dims=[[64 + i, 64], [64, 64]]) for i in range(3)]
     assert again(analysed(product(0, 1, sequence=1), node("MmBackward0", 100, 200), other)) == []

@@ -38,10 +38,7 @@ def lookups(count: int, start: float, apart: float, *, category: str = "cuda_run
 
 
 def test_calls_that_look_something_up_show_what_recording_a_call_costs() -> None:
-    """Check that calls that look something up show what recording a call costs.
-
-    The slow half are calls that do other work before the next call: they show no cost of recording.
-    """
+    """The slow half are calls that do other work before the next call: they show no cost of recording."""
     busy = [call("cudaFuncSetAttribute", 100 + 0.3 * n, 0.05) for n in range(60)]
     costs = event_costs(host_of(loaded(lookups(16, 0, 0.6), lookups(16, 50, 0.6, category="cuda_driver"), busy)))
     assert costs.rows() == [("runtime", 600, 600)]
@@ -49,10 +46,7 @@ def test_calls_that_look_something_up_show_what_recording_a_call_costs() -> None
 
 
 def test_runtime_calls_delay_a_launch_too() -> None:
-    """Check that runtime calls delay a launch too.
-
-    Between two launches 60 lookups at 600 ns and the launch itself: of 66 us before the launch, 36.6 us are recording.
-    """
+    """Between two launches 60 lookups at 600 ns and the launch itself: of 66 us before the launch, 36.6 us are recording."""
     loop = [
         [lookups(60, 100 * n, 0.6), launched(GEMM, 100 * n + 52, 100 * n + 58, 30, n + 1)] for n in range(12)
     ]  # fmt: skip
@@ -64,10 +58,7 @@ def test_runtime_calls_delay_a_launch_too() -> None:
 
 
 def test_a_kind_of_event_that_a_coarse_clock_measures_as_nothing_is_not_named() -> None:
-    """Check that a kind of event that a coarse clock measures as nothing is not named.
-
-    Frames are 1 us apart; of lookups, most begin in the same microsecond as the one before.
-    """
+    """Frames are 1 us apart; of lookups, most begin in the same microsecond as the one before."""
     loop = [
         [frames(20, 100 * n, 1), [call("cudaDeviceGetAttribute", 100 * n + 30, 0) for _ in range(20)],
          launched(GEMM, 100 * n + 52, 100 * n + 58, 30, n + 1)]
@@ -101,10 +92,7 @@ def late(count: int = 12, *, events: int = 100, period: float = 100.0, busy: flo
 
 
 def test_a_late_launch_is_late_by_the_events_since_the_previous_one() -> None:
-    """Check that a late launch is late by the events since the previous one.
-
-    Between two launches 100 frames at 500 ns: of the gap's 66 us before the launch, 50 us are recording.
-    """
+    """Between two launches 100 frames at 500 ns: of the gap's 66 us before the launch, 50 us are recording."""
     report = analysed(late())
     estimate = unbiased(report)
     assert estimate.method == "estimated"
@@ -118,9 +106,7 @@ def test_a_late_launch_is_late_by_the_events_since_the_previous_one() -> None:
 
 @pytest.mark.slow
 def test_what_delayed_a_launch_counts_once_where_launches_are_out_of_order() -> None:
-    """Check that what delayed a launch counts once where launches are out of order.
-
-    Kernel 5 starts before its launch, which comes after that of kernel 6 (and is of step 7): nothing is left to delay
+    """Kernel 5 starts before its launch, which comes after that of kernel 6 (and is of step 7): nothing is left to delay
     kernel 6.
     """
     rows = [[annotation(f"ProfilerStep#{n}", 100 * n, 99.9), *iteration] for n, iteration in enumerate(late(120))]

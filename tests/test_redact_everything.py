@@ -203,10 +203,7 @@ def test_no_other_verb_writes_a_secret(
 @pytest.mark.slow
 @pytest.mark.parametrize("form", ["text", "json", "markdown"])
 def test_the_report_on_a_job_holds_no_secret(form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Check that the report on a job holds no secret.
-
-    Hosts, folders, process groups, kernels and operators of all ranks, and what a file that is no trace begins with.
-    """
+    """Hosts, folders, process groups, kernels and operators of all ranks, and what a file that is no trace begins with."""
     made = job(4, 4, [("work", 20 * MS), ("meet", [list(range(4))])], lambda rank, step: 9 * MS * (rank == 2))
     folder, out = tmp_path / f"my {PLANT} job", tmp_path / "out"
     for place in (folder, out):

@@ -186,10 +186,7 @@ def test_pinned_copies_are_enqueued_as_fast_as_those_that_are_pinned() -> None:
 
 
 def test_a_call_that_stages_bytes_only_enqueues_where_they_are_pinned() -> None:
-    """Check that a call that stages bytes only enqueues where they are pinned.
-
-    Calls of 400 us that return 150 us after their copy: they do not wait for it.
-    """
+    """Calls of 400 us that return 150 us after their copy: they do not wait for it."""
     replay = Replay.of(
         analysed(
             [
@@ -413,10 +410,7 @@ def test_fused_chains_move_less_and_are_launched_once() -> None:
 
 
 def test_before_a_launch_that_is_spared_a_long_stretch_does_something_else_as_well() -> None:
-    """Check that before a launch that is spared, a long stretch does something else as well.
-
-    Five milliseconds of Python in the middle of each chain stay, but for what a launch needs.
-    """
+    """Five milliseconds of Python in the middle of each chain stay, but for what a launch needs."""
     simulation = Simulation(header={"record_shapes": 1}, seed=3, python_frames=True)
     main = simulation.thread()
     torch = Eager(simulation, main, simulation.stream(), BF16)
@@ -489,10 +483,7 @@ POINTWISE = "void at::native::vectorized_elementwise_kernel<4, at::native::Some<
     ],
 )
 def test_sixteen_bits_halve_what_is_converted(operator: str, name: str, trains: bool, factor: float) -> None:
-    """Check that sixteen bits halve what is converted.
-
-    Beside a matmul in FP32; memory limits all kernels. In training, autocast runs some operators in FP32.
-    """
+    """Beside a matmul in FP32; memory limits all kernels. In training, autocast runs some operators in FP32."""
     shapes = {"Input Dims": [[4096, 4096]] * 2, "Input type": ["float"] * 2}
     rows = [
         [annotation(f"ProfilerStep#{n}", 2_000 * n, 2_000),

@@ -49,10 +49,7 @@ def test_a_call_that_returns_long_after_its_copy_to_the_device_did_not_wait_for_
 
 @pytest.mark.parametrize("target", ["cpu", "gpu"])
 def test_a_round_trip_of_staged_copies_leads_back(target: str) -> None:
-    """Check that a round trip of staged copies leads back.
-
-    On a device twice as fast, copies end long before the calls that stage their bytes.
-    """
+    """On a device twice as fast, copies end long before the calls that stage their bytes."""
     assert copied("HtoD (Pageable -> Device)", -45, 300).round_trip_of(target) < 0.001
 
 
@@ -96,9 +93,7 @@ def test_a_thread_that_polls_goes_on_after_the_lag_of_its_polling() -> None:
 
 
 def test_launches_and_returns_between_waits_are_as_fast_as_the_cpu() -> None:
-    """Check that launches and returns between waits are as fast as the CPU.
-
-    A kernel, a wait for it, and again: launch call and return halve with a CPU twice as fast,
+    """A kernel, a wait for it, and again: launch call and return halve with a CPU twice as fast,
     the device's start does not.
     """
     costs = Costs(launch_call_ns=6_000, launch_latency_ns=9_000, wake_up_ns=10_000)
@@ -120,10 +115,7 @@ def test_launches_and_returns_between_waits_are_as_fast_as_the_cpu() -> None:
 
 
 def test_each_hand_over_is_as_fast_as_the_cpu() -> None:
-    """Check that each hand-over is as fast as the CPU.
-
-    Threads that take turns: all that they take halves with a CPU twice as fast.
-    """
+    """Threads that take turns: all that they take halves with a CPU twice as fast."""
     costs = Costs(hand_over_ns=40_000)
 
     def step_ns(costs: Costs) -> Replay:

@@ -72,20 +72,14 @@ def paced(host: int, device: int) -> Report:
 
 @pytest.mark.parametrize(("device", "contradicts"), [(90, True), (100, False)])
 def test_a_busy_device_that_keeps_up_with_the_cpu_is_not_the_limit(device: int, contradicts: bool) -> None:
-    """Check that a busy device that keeps up with the CPU is not the limit.
-
-    A device that is busy nine tenths of the time is its regime; a replay finds that only the CPU decides.
-    """
+    """A device that is busy nine tenths of the time is its regime; a replay finds that only the CPU decides."""
     verdict = paced(98 if contradicts else 40, device).verdict
     assert verdict.regime != "overhead-bound"
     assert ("In the replay the CPU is the limit" in verdict.headline) == contradicts
 
 
 def test_a_file_without_the_calls_that_wait_is_not_replayed() -> None:
-    """Check that a file without the calls that wait is not replayed.
-
-    PyTorch orders each collective by events: where none is left and the arrows are gone too, waits look like work.
-    """
+    """PyTorch orders each collective by events: where none is left and the arrows are gone too, waits look like work."""
     collective = "ncclDevKernel_AllReduce_Sum_f32_RING_LL"
     rounds = [
         [

@@ -91,10 +91,7 @@ def test_a_planted_change_is_predicted(name: str, seed: int) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", VARIED)
 def test_an_interval_holds_what_a_change_brings_that_falls_short_of_its_best_case(name: str) -> None:
-    """Check that an interval holds what a change brings that falls short of its best case.
-
-    Of six programs each, in which kernels, graphs and workers do worse than the model has them.
-    """
+    """Of six programs each, in which kernels, graphs and workers do worse than the model has them."""
     pair, inside = VARIED[name], []
     for seed in range(1, 7):
         replay = Replay.of(LazyReport.on(pair.before(seed), device=0), 0)

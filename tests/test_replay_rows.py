@@ -113,10 +113,7 @@ def test_launches_behind_queued_work_say_nothing_of_the_latency() -> None:
 
 @pytest.mark.parametrize(("length", "takes"), [(15, [12, 12, 12, 12]), (15.1, [11.667] * 3 + [21.767])])
 def test_a_long_call_does_something_else_first(length: float, takes: list[float]) -> None:
-    """Check that a long call does something else first.
-
-    Over three medians its length counts, with the usual time behind a call.
-    """
+    """Over three medians its length counts, with the usual time behind a call."""
     work = launches([10, 12, 13, 13 if length <= 15 else 22])
     made = calls(4, [5, 5, 5, length])
     assert latencies(work, made) == takes
@@ -186,10 +183,7 @@ def test_without_anything_to_learn_from_a_launch_takes_7_us_and_a_gap_1() -> Non
 
 
 def test_what_waits_for_another_stream_says_nothing_of_launches_and_gaps() -> None:
-    """Check that a wait for another stream says nothing about launches and gaps.
-
-    The second on its stream starts 12 us after the first, and 42 us after its call, because of the other stream's end.
-    """
+    """The second on its stream starts 12 us after the first, and 42 us after its call, because of the other stream's end."""
     work = [Work(10, 40, call=0), Work(12, 45, call=1, track=1), Work(52, 90, call=3), Work(1_010, 1_020, call=4)]
     made = [Made(0, 5), Made(6, 7), Made(8, 9, WAIT), Made(10, 15), Made(1_000, 1_005)]
     recording = recorded(work, made)
@@ -208,20 +202,14 @@ def test_a_launch_that_waits_for_another_stream_says_nothing_of_the_latency() ->
 
 
 def test_what_is_later_than_a_wait_usually_takes_is_unexplained() -> None:
-    """Check that what is later than a wait usually takes is unexplained.
-
-    It starts 50 us after the end that it waited for, where 1 us is usual.
-    """
+    """It starts 50 us after the end that it waited for, where 1 us is usual."""
     work = late(810, 760)
     links = device_edges(recorded(work, calls(4)), fitted=[row.call != 3 for row in work])
     assert (links.rest / US).tolist() == [49.0 if row.call == 3 else 0.0 for row in work]
 
 
 def test_what_follows_its_stream_as_usual_waited_for_no_other() -> None:
-    """Check that work that follows its stream as usual waited for no other stream.
-
-    Its launch was long before, the work before it ended 18 us before: that another stream ended meanwhile is chance.
-    """
+    """Its launch was long before, the work before it ended 18 us before: that another stream ended meanwhile is chance."""
     work, made = row_of([18, 18, 18])
     beside = Work(60, work[2].start - 1, track=1)
     assert bound(sorted([*work, beside]), made) == []
@@ -258,10 +246,7 @@ def test_gaps_that_wait_for_a_launch_are_none() -> None:
 
 @pytest.mark.parametrize(("called", "usual"), [(88, 4), (88.1, 2)], ids=["launched by then", "under way"])
 def test_a_gap_behind_a_launch_that_was_under_way_is_none(called: float, usual: float) -> None:
-    """Check that a gap behind a launch that was under way is none.
-
-    A launch takes 12 us: made at 88 it is there at 100, when the work before it ends.
-    """
+    """A launch takes 12 us: made at 88 it is there at 100, when the work before it ends."""
     work = [Work(12, 50, call=0), Work(52, 100, call=1), Work(106, 120, call=2)]
     assert gap_weights(work, [Made(0, 5), Made(1, 6), Made(called, called + 5)]) == [usual, usual]
 
@@ -301,10 +286,7 @@ def wait_edges(work: list[Work], made: list[Made]) -> list[tuple[str, str, float
 
 
 def test_a_wait_for_an_event_holds_back_the_next_launch_of_its_thread() -> None:
-    """Check that a wait for an event holds back the next launch of its thread.
-
-    Each waits for the last work launched before on each other stream: in the second turn also for the first turn's.
-    """
+    """Each waits for the last work launched before on each other stream: in the second turn also for the first turn's."""
     assert wait_edges(*handing(7)) == [("-0", "+1", 7), ("-2", "+3", 7)]
     assert wait_edges(*handing(7))[0][1] == "+1"
     links = device_edges(recorded(*handing(7)))
@@ -338,10 +320,7 @@ def test_a_wait_names_the_stream_that_it_holds_back() -> None:
 
 
 def test_a_wait_for_what_had_not_ended_was_none() -> None:
-    """Check that a wait for what had not ended was none.
-
-    Recorded work is evidence: an activity that started before the other one ended did not wait for it.
-    """
+    """Recorded work is evidence: an activity that started before the other one ended did not wait for it."""
     work = [Work(10, 210, call=0), Work(100, 300, call=2, track=1)]
     assert wait_edges(work, [Made(0, 5), Made(20, 22, WAIT), Made(30, 35)]) == []
 
@@ -409,10 +388,7 @@ def bound(work: list[Work], made: list[Made]) -> list[tuple[float, float]]:
     ],
 )  # fmt: skip
 def test_what_is_late_waited_for_what_just_ended_elsewhere(starts: float, ended: float, waited: bool) -> None:
-    """Check that what is late waited for what just ended elsewhere.
-
-    It could start 10 us after its launch, at 3,010 us.
-    """
+    """It could start 10 us after its launch, at 3,010 us."""
     assert bound(late(starts, ended), calls(4)) == ([(3_000 + ended, 3_000 + starts)] if waited else [])
 
 
@@ -528,10 +504,7 @@ def test_a_call_that_is_long_where_much_is_queued_waited_for_room(options: dict[
 
 @pytest.mark.parametrize(("length", "blocked"), [(40, 0), (40.1, 3)])
 def test_a_wait_for_room_takes_over_40_us(length: float, blocked: int) -> None:
-    """Check that a wait for room takes over 40 us.
-
-    Where calls take 1 us, ten calls are too few for a decision.
-    """
+    """Where calls take 1 us, ten calls are too few for a decision."""
     work, made = full_queue(waits=3, length=length)
     quick = [*(row._replace(end=row.start + 1) for row in made[:-3]), *made[-3:]]
     assert int((~queued(recorded(work, quick)).hidden).sum()) == blocked
@@ -572,10 +545,7 @@ def test_calls_alike_find_the_same_number_queued(differ: int, blocked: int) -> N
 
 
 def test_calls_that_find_room_return_no_later() -> None:
-    """Check that calls that find room return no later.
-
-    As many calls before as the queue holds, work has started by then: hidden, and no later than those that waited.
-    """
+    """As many calls before as the queue holds, work has started by then: hidden, and no later than those that waited."""
     work, made = full_queue(waits=3)
     at = made[-1].end + 100_000
     more = [Made(at + 10 * n, at + 10 * n + 5) for n in range(3)]
@@ -642,10 +612,7 @@ def test_a_call_waits_for_what_was_launched_before(kind: int) -> None:
 def test_what_ends_after_a_call_or_long_before_its_return_was_not_awaited(
     kind: int, returned: float, waits_: list[int]
 ) -> None:
-    """Check that what ends after a call or long before its return was not awaited.
-
-    Clocks differ by 1 us; events and allocating calls return within 30.
-    """
+    """Clocks differ by 1 us; events and allocating calls return within 30."""
     assert [row[0] for row in waits(recorded(*syncing(kind, returned=returned)))] == waits_
 
 
@@ -667,10 +634,7 @@ def test_calls_that_wait_take_what_others_of_the_name_take_without() -> None:
 
 @pytest.mark.parametrize(("returned", "usual", "rest"), [(160, 60, 0), (160.1, 8, 52.1)])
 def test_the_usual_return_is_that_of_quick_ones(returned: float, usual: float, rest: float) -> None:
-    """Check that the usual return is that of quick ones.
-
-    Later than 60 us after the work, a call did something else: that is left unexplained.
-    """
+    """Later than 60 us after the work, a call did something else: that is left unexplained."""
     work, made = syncing(SYNC_DEVICE)
     made[3], made[5] = made[3]._replace(end=1_000 + returned), made[5]._replace(end=2_000 + returned)
     actual = call_returns(recorded(work, made))
@@ -694,10 +658,7 @@ def test_work_that_frees_memory_does_so_after_its_wait() -> None:
 
 @pytest.mark.parametrize(("drained", "waits_"), [(3, 3), (2, 0)])
 def test_allocating_calls_wait_if_most_of_them_return_as_the_device_drains(drained: int, waits_: int) -> None:
-    """Check that allocating calls wait if most of them return as the device drains.
-
-    Three of four are enough, two are chance.
-    """
+    """Three of four are enough, two are chance."""
     work = [Work(1_000 * n + 10, 1_000 * n + 100, call=2 * n) for n in range(4)]
     made = [
         row for n in range(4)
@@ -891,10 +852,7 @@ def test_a_thread_goes_on_after_another_fell_silent(rest: float, wakes: float, r
 
 
 def test_a_thread_begins_after_another_fell_silent() -> None:
-    """Check that a thread begins after another fell silent.
-
-    Nothing was recorded of it before: there is no half of its silence.
-    """
+    """Nothing was recorded of it before: there is no half of its silence."""
     assert (110, 100, 10) in handed(recorded(busy=turns()))
 
 
@@ -905,10 +863,7 @@ def test_threads_of_another_process_hand_over_nothing() -> None:
 
 
 def test_a_thread_that_works_on_handed_over_nothing() -> None:
-    """Check that a thread that works on handed over nothing.
-
-    It fell silent before, or only after.
-    """
+    """It fell silent before, or only after."""
     before = [Busy(0, 100), Busy(450, 2_000), Busy(-50, 90, thread=1)]
     assert [row for row in handed(recorded(busy=before)) if row[0] == 450] == []
     still = [Busy(0, 100), Busy(450, 2_000), Busy(110, 500, thread=1)]
@@ -930,10 +885,7 @@ def test_a_silence_in_which_a_thread_polled_was_no_hand_over() -> None:
 
 
 def test_of_several_kernels_the_first_to_end_held_the_sms() -> None:
-    """Check that of several kernels the first to end held the SMs.
-
-    And none that ended before the work was ready, or that began after it.
-    """
+    """And none that ended before the work was ready, or that began after it."""
     work = [*launches([10, 10, 10]), Work(3_060, 5_000, call=3)]
     others = [Work(2_200, 3_110, track=1), Work(2_400, 3_100, track=2), Work(3_055, 3_105, track=3)]
     rows = sorted([*work, *others])

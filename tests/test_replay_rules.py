@@ -33,10 +33,7 @@ def executed(places: list[tuple[int, int, int]]) -> list[Any]:
 
 @pytest.mark.parametrize(("grids", "match"), [(GRIDS, "sequence"), (None, "names")])
 def test_streams_may_run_in_another_order_than_launches(grids: Any, match: str) -> None:
-    """Check that streams may run in another order than launches.
-
-    Executed in order 0, 2, 1, 3 on two streams, replayed in order of the launches.
-    """
+    """Executed in order 0, 2, 1, 3 on two streams, replayed in order of the launches."""
     events = executed([(0, 7, 0), (2, 7, 0), (1, 8, 0), (3, 7, 0)])
     assert taken(analysed(events, replay(grids=grids))) == named(match, 1.0)
 

@@ -186,10 +186,7 @@ def named(match: str, confidence: float, rows: list[tuple[Any, ...]] = WHOLE) ->
 
 
 def test_without_grids_names_and_durations_must_agree() -> None:
-    """Check that without grids names and durations must agree.
-
-    ROCm records no grids of replayed kernels; kernels that take another time are of another size.
-    """
+    """ROCm records no grids of replayed kernels; kernels that take another time are of another size."""
     assert taken(analysed(eager(), replay(grids=None))) == named("names", 1.0)
     slower = taken(analysed(eager(), replay(grids=None, lasting=150)))
     assert slower == [(row[0], None, None, "names", 0.0, row[5]) for row in WHOLE]
@@ -197,10 +194,7 @@ def test_without_grids_names_and_durations_must_agree() -> None:
 
 @pytest.mark.slow
 def test_the_launches_of_a_capture_become_the_kernels_of_its_graph() -> None:
-    """Check that the launches of a capture become the kernels of its graph.
-
-    In order of the nodes, whatever stream and time they ran at; memsets and copies are no kernels.
-    """
+    """In order of the nodes, whatever stream and time they ran at; memsets and copies are no kernels."""
     assert taken(analysed(capture(), replay())) == named("capture", 1.0)
     reordered = analysed(capture(), replay(names=NAMES[::-1], grids=GRIDS[::-1], nodes=[9, 8, 7, 6]))
     assert taken(reordered)[::-1] == named("capture", 1.0)

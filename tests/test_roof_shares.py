@@ -42,10 +42,7 @@ def addition(start: float, lasting: float, number: int, elements: int = 20_390_0
 
 
 def test_bounds_say_how_near_to_their_roof_their_kernels_come() -> None:
-    """Check that bounds say how near to their roof their kernels come.
-
-    Products of 500 and 2000 us at 440.5 each; additions of 100 and 400 us at 80 each; 300 us without shapes.
-    """
+    """Products of 500 and 2000 us at 440.5 each; additions of 100 and 400 us at 80 each; 300 us without shapes."""
     report = analysed(
         square(1000, 500, 1), square(2000, 2000, 2), addition(5000, 100, 3), addition(6000, 400, 4), kernel(ADD, 7000, 300)
     )  # fmt: skip
@@ -86,10 +83,7 @@ def test_inefficient_is_what_fills_the_device_lasts_and_stays_below_a_quarter(ev
 
 
 def test_a_naive_product_is_not_called_limited_by_arithmetic() -> None:
-    """Check that a naive product is not called limited by arithmetic.
-
-    At 3.6 % of the peak the advice is another kernel, not less work.
-    """
+    """At 3.6 % of the peak the advice is another kernel, not less work."""
     naive = "my_naive_matmul_kernel"
     report = analysed(
         *(
@@ -127,10 +121,7 @@ def test_names_that_are_no_identifiers_stay_out_of_what_is_typed() -> None:
 
 
 def test_a_roof_that_arithmetic_exceeds_is_doubted() -> None:
-    """Check that a roof that arithmetic exceeds is doubted.
-
-    Products of 440 us at the peak: in 500 us they are possible, in 300 us the peak is another device's.
-    """
+    """Products of 440 us at the peak: in 500 us they are possible, in 300 us the peak is another device's."""
     levels = []
     for takes, is_doubted in ((500, False), (300, True)):
         verdict = analysed([square(1000 + takes * n, takes, n) for n in range(1, 12)]).verdict
@@ -141,10 +132,7 @@ def test_a_roof_that_arithmetic_exceeds_is_doubted() -> None:
 
 
 def test_other_kernels_are_no_advice_for_products_that_are_good() -> None:
-    """Check that other kernels are no advice for products that are good.
-
-    At 440 of 500 us (88 %) nothing is to be won; those of 1,000 us (44 %) are counted alone.
-    """
+    """At 440 of 500 us (88 %) nothing is to be won; those of 1,000 us (44 %) are counted alone."""
     good, poor = [square(1500 * n, 500, n) for n in range(1, 12)], [square(1500 * n + 500, 1_000, 50 + n) for n in range(1, 12)]  # fmt: skip
     assert "max-autotune" not in {item.id for item in analysed(good).advice}
     (item,) = (item for item in analysed(good, poor).advice if item.id == "max-autotune")
@@ -152,10 +140,7 @@ def test_other_kernels_are_no_advice_for_products_that_are_good() -> None:
 
 
 def test_a_mfu_of_which_part_is_known_is_an_interval() -> None:
-    """Check that an MFU of which part is known is an interval.
-
-    500 us of known work, and 500 us of a matmul of unknown work that did at most its peak; 1 ms in all.
-    """
+    """500 us of known work, and 500 us of a matmul of unknown work that did at most its peak; 1 ms in all."""
     report = analysed(square(1000, 500, 1), kernel(GEMM, 1500, 500, grid=[500, 1, 1]))
     device = report.devices[0]
     assert device.mfu == pytest.approx(AT_PEAK_US / 1000)
@@ -195,10 +180,7 @@ def test_sums_of_bounds_are_all_kernel_time() -> None:
 
 
 def test_a_step_says_how_near_to_the_roof_its_own_kernels_come() -> None:
-    """Check that a step says how near to the roof its own kernels come.
-
-    Products of 500 us in one step and of 1000 us in the next, at 440.5 each: 88 % and 44 % of the roof.
-    """
+    """Products of 500 us in one step and of 1000 us in the next, at 440.5 each: 88 % and 44 % of the roof."""
     steps = [
         [annotation(f"ProfilerStep#{n}", 40 * n, 38), square(at, lasting, 2 * n), square(at + lasting, lasting, 2 * n + 1)]
         for n, at, lasting in ((1, 100, 500), (2, 1100, 1000))
@@ -209,9 +191,6 @@ def test_a_step_says_how_near_to_the_roof_its_own_kernels_come() -> None:
 
 
 def test_a_regime_by_names_alone_says_so_in_its_headline() -> None:
-    """Check that a regime by names alone says so in its headline.
-
-    Without shapes a kernel is of memory or of arithmetic by its name; with them by its work.
-    """
+    """Without shapes a kernel is of memory or of arithmetic by its name; with them by its work."""
     back_to_back = [launched(GEMM, 10 * n, 200 * n + 5, 200, n + 1) for n in range(9)]
     assert "by kernel names, since little of their work is known" in analysed(back_to_back).verdict.headline

@@ -8,6 +8,7 @@ import os
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -37,9 +38,19 @@ def test_verdict(name: str) -> None:
     assert {"status": verdict.status, "regime": verdict.regime, "cause": verdict.cause} == EXPECTED[name]
 
 
+def rows(value: Any) -> str:
+    """Return a document's JSON with a line for each item of a list, so that a row that changes is a line of a diff."""
+    text = json.dumps(value)
+    if isinstance(value, list) and len(text) > 120:
+        return "[\n" + ",\n".join(map(rows, value)) + "\n]"
+    if isinstance(value, dict) and len(text) > 1000:
+        return "{\n" + ",\n".join(f"{json.dumps(key)}: {rows(item)}" for key, item in value.items()) + "\n}"
+    return text
+
+
 @pytest.mark.parametrize("golden", sorted(GOLDEN.glob("*.json")), ids=lambda golden: golden.stem)
 def test_golden_json(golden: Path) -> None:
-    text = report(golden.name + ".gz").to_json()
+    text = rows(json.loads(report(golden.name + ".gz").to_json())) + "\n"
     if os.environ.get("UPDATE_GOLDEN"):
         golden.write_text(text)
     assert text == golden.read_text()

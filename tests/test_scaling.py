@@ -102,10 +102,7 @@ def test_a_real_series() -> None:
 
 
 def test_a_batch_recorded_twice_with_other_padding_does_not_hide_the_batch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Check that a batch recorded twice with other padding does not hide the batch.
-
-    More calls change by padding, and between two traces of one batch, than by the batch.
-    """
+    """More calls change by padding, and between two traces of one batch, than by the batch."""
     sides = [profile_of(at(batch)) for batch in (2, 128)]
     first, again = sides[0], dataclasses.replace(sides[0], path="again")
     padded = [InputChange(48, 49, 41)]

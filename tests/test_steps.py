@@ -347,10 +347,7 @@ def test_a_step_is_judged_for_what_recording_took_of_it() -> None:
 
 
 def test_a_step_that_only_recording_makes_overhead_bound_says_so() -> None:
-    """Check that a step that only recording makes overhead-bound says so.
-
-    Kernels of 550 us every 1,000 us: with 440 us of Python that the profiler made, and without.
-    """
+    """Kernels of 550 us every 1,000 us: with 440 us of Python that the profiler made, and without."""
 
     def loop(*, busy: int) -> Report:
         return analysed([

@@ -49,10 +49,7 @@ def test_a_device_without_tf32_has_fp16() -> None:
 
 
 def test_without_shapes_the_peaks_alone_bound_it() -> None:
-    """Check that without shapes the peaks alone bound it.
-
-    8 ms in fp32 are 1 ms in TF32: an eighth of the peak.
-    """
+    """8 ms in fp32 are 1 ms in TF32: an eighth of the peak."""
     (row,) = actual(product(SGEMM, "float", 8_000, shapes=False))
     assert (row["reason"], row["flop"], row["could_ns"]) == ("fp32", None, pytest.approx(1e6))
 

@@ -731,10 +731,7 @@ def test_rows_are_as_high_as_they_are_dragged(browser: Browser) -> None:
 
 
 def test_arrows_lie_over_headings(browser: Browser) -> None:
-    """Check that arrows lie over headings.
-
-    An arrow from a thread up to a stream crosses the thread's heading: no part of that lies over the rows' canvas.
-    """
+    """An arrow from a thread up to a stream crosses the thread's heading: no part of that lies over the rows' canvas."""
     browser.open(sample("synthetic_overhead_launch"))
     covering = browser.run("""
     const { timeline } = document.getElementById('timeline');

@@ -369,10 +369,7 @@ def test_two_doubts_make_it_low() -> None:
     ],
 )
 def test_idle_time_without_causes_that_could_turn_the_verdict(parts: dict[str, int], regime: str | None) -> None:
-    """Check that idle time without causes leaves no verdict where it could turn it.
-
-    Idle time may be due to the CPU or to peers; there is no verdict where these would lead to different ones.
-    """
+    """Idle time may be due to the CPU or to peers; there is no verdict where these would lead to different ones."""
     why = "skewed idle 60 %: clocks disagree"
     judged = verdict_of(parts_ns=parts, causes_withheld=why, failed_checks=(why,))
     assert (judged.status, judged.regime) == (("ok", regime) if regime else ("insufficient", None))
@@ -447,10 +444,7 @@ def test_kernels_of_unknown_limit_are_named_where_they_are_most() -> None:
     st.dictionaries(st.sampled_from([part for part in PARTS if part != "withheld"]), st.integers(1, 1_000), min_size=1)
 )
 def test_no_regime_is_named_beside_more_that_is_unknown(parts: dict[str, int]) -> None:
-    """Check that no regime is named beside more that is unknown.
-
-    Unknown kernels may be compute or memory, unknown waiting the host's or that of peers: none may turn what is named.
-    """
+    """Unknown kernels may be compute or memory, unknown waiting the host's or that of peers: none may turn what is named."""
     judged = verdict_of(parts_ns=parts_of() | parts)
     idle = sum(ns for part, ns in parts.items() if part in COUNTED_NOWHERE and part != "other")
     other, known = parts.get("other", 0), {part: ns for part, ns in parts.items() if part not in COUNTED_NOWHERE}
@@ -597,10 +591,7 @@ def facts(report: Report) -> dict[str, Any]:
 
 
 def test_idle_time_is_reported_in_flop() -> None:
-    """Check that idle time is reported in FLOP.
-
-    90 us idle between kernels of 10 us, on a device of 312 TFLOP/s in bf16.
-    """
+    """90 us idle between kernels of 10 us, on a device of 312 TFLOP/s in bf16."""
     report = analysed([launched("ampere_fp16_s16816gemm", 100 * n, 100 * n + 90, 10, n + 1) for n in range(12)])
     idle = sum(report.verdict.parts_ns[cause] for cause in IDLE_CAUSES)
     assert facts(report)["idle_flop"] == pytest.approx(idle / 1e9 * 312e12)
@@ -608,10 +599,7 @@ def test_idle_time_is_reported_in_flop() -> None:
 
 @pytest.mark.slow
 def test_a_full_queue_tells_a_dependency_from_a_slow_cpu() -> None:
-    """Check that a full queue tells a dependency from a slow CPU.
-
-    14 launches at once, then one kernel each 100 us: the CPU had done its part.
-    """
+    """14 launches at once, then one kernel each 100 us: the CPU had done its part."""
     early = [[launch(n, 1, n), kernel("ampere_fp16_s16816gemm", 100 * n, 20, correlation=n)] for n in range(1, 15)]
     report = analysed(early, kernel("ncclDevKernel_AllReduce_Sum_f32_RING_LL", 0, 20))
     assert (report.verdict.regime, report.verdict.cause) == (COMMUNICATION, "dependency")

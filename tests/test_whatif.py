@@ -297,10 +297,7 @@ def test_a_change_that_leaves_a_path_that_nothing_explains_is_refused(tmp_path: 
 
 
 def test_no_graph_is_estimated_of_a_cold_start() -> None:
-    """Check that no graph is estimated of a cold start.
-
-    Nine tenths of every step go to allocating memory, which a cache keeps.
-    """
+    """Nine tenths of every step go to allocating memory, which a cache keeps."""
     steps = [
         [k.call("cudaMalloc", 1_000 * n, 900, correlation=2 * n + 1), k.launched("k", 1_000 * n + 910, 1_000 * n + 930, 60, 2 * n + 2)]
         for n in range(60)
@@ -329,10 +326,7 @@ def test_a_failed_check_refuses() -> None:
 
 
 def test_a_batch_for_which_libraries_choose_other_kernels_is_refused_where_these_decide() -> None:
-    """Check that a batch is refused if libraries may choose other kernels and these decide.
-
-    The CPU limits: at twice the batch no kernel can make the step much longer, at a hundred times any can.
-    """
+    """The CPU limits: at twice the batch no kernel can make the step much longer, at a hundred times any can."""
     launching = report(SAMPLES / "synthetic_overhead_launch.json.gz")
     twice, by_far = (whatif(launching, (Change("batch", {"times": times}),)) for times in (2.0, 100.0))
     assert by_far.status == "refused"
@@ -380,10 +374,7 @@ def test_a_smaller_batch_takes_between_as_long_and_in_proportion() -> None:
 def test_a_batch_is_predicted_with_the_multiprocessors_of_the_report(
     changed: dict[str, Any], options: dict[str, Any], sm_count: int | None
 ) -> None:
-    """Check that a batch is predicted with the multiprocessors of the report.
-
-    240 blocks, two per multiprocessor: the device's number of waves determines the time of twice as many.
-    """
+    """240 blocks, two per multiprocessor: the device's number of waves determines the time of twice as many."""
     kernels = [
         k.launched("tile", 10 * i, 20 + 100 * i, 100, i + 1, grid=[240, 1, 1], block=[1024, 1, 1]) for i in range(60)
     ]

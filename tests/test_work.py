@@ -413,10 +413,7 @@ def test_the_reader_of_a_result_tells_a_convolution_without_values(result: str |
 
 
 def test_the_operator_around_a_gradient_tells_its_sizes() -> None:
-    """Check that the operator around a gradient tells its sizes.
-
-    cudnn_convolution_backward(self, grad_output, weight, ...) stands around its two parts.
-    """
+    """Cudnn_convolution_backward(self, grad_output, weight, ...) stands around its two parts."""
     outer = {"outer_dims": json.dumps([[2, 4, 9, 9], [2, 6, 7, 7], [6, 4, 3, 3], [], []])}
     dims = [[], [2, 6, 7, 7], [2, 4, 9, 9], [], [], [], []]
     types = ["GenericList", "float", "float", "GenericList", "GenericList", "GenericList", "Int"]

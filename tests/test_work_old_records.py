@@ -90,10 +90,7 @@ def test_kernels_tell_which_gradients_of_a_convolution_were_computed(kernels: li
 
 
 def test_a_transposed_convolution_grows() -> None:
-    """Check that a transposed convolution grows.
-
-    12 channels of 5 x 5 become 12 of 10 x 10: the filter's shape is ambiguous, the sizes decide.
-    """
+    """12 channels of 5 x 5 become 12 of 10 x 10: the filter's shape is ambiguous, the sizes decide."""
     arguments = [([8, 12, 10, 10], "float"), ([8, 12, 5, 5], "float"), ([12, 12, 3, 3], "float"), *[None] * 8]
     work = old("aten::convolution_backward", *arguments, gradients="input,weight")
     assert work is not None

@@ -101,9 +101,7 @@ def test_the_dtype_is_what_is_computed_in(name: str, types: str, dtype: str, ten
 
 
 def test_the_bound_is_against_the_units_in_use() -> None:
-    """Check that the bound is against the units in use.
-
-    20 FLOP per byte: above the A100's balance on its vector units (about 10), below that on its Tensor Cores in TF32
+    """20 FLOP per byte: above the A100's balance on its vector units (about 10), below that on its Tensor Cores in TF32
     (about 77).
     """
     shape = {"Input Dims": [[1024, 160], [160, 160]], "Input type": ["float", "float"]}

@@ -150,10 +150,7 @@ ATTENTIONS = {
 
 @pytest.mark.parametrize("name", ATTENTIONS)
 def test_attention_agrees_with_the_counter_s_own_formula(name: str, tmp_path: Path) -> None:
-    """Check that attention agrees with the counter's own formula.
-
-    On the CPU attention is an operator that the counter does not know; its formula for CUDA's is the same.
-    """
+    """On the CPU attention is an operator that the counter does not know; its formula for CUDA's is the same."""
     queries, keys, options = ATTENTIONS[name]
     events = recorded(attention(queries, keys, **options), tmp_path / "trace.json")
     calls = [e for e in events if e["name"].startswith("aten::_scaled_dot_product_flash_attention_for_cpu")]

@@ -95,10 +95,7 @@ def test_more_operators_of_libraries(operator: str, arguments: tuple[Any, ...], 
 
 
 def test_what_shapes_alone_do_not_tell_is_less_or_unknown() -> None:
-    """Check that what shapes alone do not tell is less or unknown.
-
-    Keys in a cache, a part of a head that is not turned, experts' rows that may be another device's.
-    """
+    """Keys in a cache, a part of a head that is not turned, experts' rows that may be another device's."""
     paged = list(FA3)
     paged[8] = ((2, 9), INT)
     cached = work("flash_attn_3::fwd", h(2, 1, 2, 8), h(99, 16, 1, 8), h(99, 16, 1, 8), *paged)
