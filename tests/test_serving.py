@@ -35,6 +35,30 @@ def test_sizes(name: str, prefill: int | None, decode: int | None, tokens: int |
     assert serving_steps(pl.Series([name])).select("prefill_tokens", "decode_tokens", "tokens").row(0) == (prefill, decode, tokens)  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("name", "sizes"),
+    [
+        # SGLang with `roofline_annotations`, in the orders of its keys so far
+        ("step[DECODE bs=2 g_sqsq=2 g_sqsk=30 g_sk=30]", (None, 2, 2, None, 30)),
+        ("step[DECODE bs=64 g_sq=128 g_sqsq=256 g_sqsk=262144 g_sk=131072]", (None, 128, 128, None, 131_072)),
+        ("step[EXTEND bs=1 toks=8192 c_sq=8192 c_sqsq=67108864 c_sqsk=201326592 c_sk=24576]", (8_192, None, 8_192, 24_576, None)),
+        ("step[EXTEND bs=2 toks=12 c_sqsq=80 c_sqsk=120 c_sk=20]", (12, None, 12, 20, None)),
+        ("step[MIXED bs=2 c=1 g=1 c_sq=5 c_sk=8 c_sqsq=25 c_sqsk=40 g_sq=1 g_sk=12 g_sqsq=1 g_sqsk=12]", (5, 1, 6, 8, 12)),
+        ("step[MIXED bs=1 c=1 g=0 c_sq=3 c_sk=3 c_sqsq=9 c_sqsk=9 g_sq=0 g_sk=0 g_sqsq=0 g_sqsk=0]", (3, 0, 3, 3, 0)),
+        # vLLM and ATOM
+        ("execute_6147_context_2(sq6144sk7144sqsq20971520sqsk23019520)_generation_3(sq3sk6144sqsq3sqsk6144)", (6_144, 3, 6_147, 7_144, 6_144)),
+        ("prefill[bs=2 tok=14721 ctx=[7803, 6918] sqsq=108745533 sqsk=108745533 sk=14721]", (14_721, None, 14_721, 14_721, None)),
+        ("decode[bs=117/128 tok=117 d=117]", (None, 117, 117, None, None)),
+        # sizes that are none
+        ("step[DECODE bs=9999999999999999999 g_sk=99999999999999]", (None, None, None, None, None)),
+        ("step[MIXED bs=2 c_sq= g_sk=-4]", (None, None, None, None, None)),
+    ],
+)  # fmt: skip
+def test_tokens_and_lengths_of_keys(name: str, sizes: tuple[int | None, ...]) -> None:
+    columns = ("prefill_tokens", "decode_tokens", "tokens", "prefill_keys", "decode_keys")
+    assert serving_steps(pl.Series([name])).select(columns).row(0) == sizes
+
+
 def served(*more: Any) -> Report:
     """Analyse a prefill of 10 ms of products, four decoding steps of 1 ms of memory-bound work, then a mixed step."""
     names = ["step[EXTEND bs=4 toks=4000]", *["step[DECODE bs=8]"] * 4, "step[MIXED bs=3 toks=300]"]
@@ -59,6 +83,14 @@ def test_each_kind_has_its_time_its_tokens_and_its_verdict() -> None:
         (4_000, None, 400_000.0), (None, 32, 8_000.0), (None, None, 150_000.0),
     ]  # fmt: skip
     assert rows.get_column("regime").to_list() == ["compute-bound", *["memory-bandwidth-bound"] * 2]
+
+
+def test_a_mixed_step_has_both_kinds_of_tokens_and_keys() -> None:
+    mixed = "step[MIXED bs=66 c=2 g=64 c_sq=2048 c_sk=4096 c_sqsq=1 c_sqsk=1 g_sq=64 g_sk=65600 g_sqsq=1 g_sqsk=1]"
+    steps = [[annotation(mixed, 1_000 * n, 900), launched(GEMM, 1_000 * n + 1, 1_000 * n + 10, 800, n + 1)] for n in range(4)]
+    (row,) = analysed(steps).tables["serving"].to_dicts()
+    assert (row["prefill_tokens"], row["decode_tokens"], row["prefill_keys"], row["decode_keys"]) == (8_192, 256, 16_384, 262_400)  # fmt: skip
+    assert row["tokens_per_s"] == pytest.approx(4 * 2_112 / row["time_ns"] * 1e9)
 
 
 def test_steps_without_sizes_count_for_no_tokens_per_second() -> None:

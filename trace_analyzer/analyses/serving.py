@@ -27,6 +27,8 @@ SERVING = Table(
         Column("busy_ns", I64, "Part of that time in which the device worked."),
         Column("prefill_tokens", I64, "Tokens of prompts in the steps whose annotations have sizes; null for none."),
         Column("decode_tokens", I64, "Tokens of running requests in these."),
+        Column("prefill_keys", I64, "Lengths of the keys and values that the prompts' tokens attend to, summed over requests."),
+        Column("decode_keys", I64, "The same of running requests: decoding reads all of these from the cache."),
         Column("tokens_per_s", F64, "All tokens of these over their time."),
         Column("regime", STR, "What limits the steps of this kind; null when it is not known."),
         Column("cause", STR, "Cause within that regime."),
@@ -37,7 +39,8 @@ SERVING = Table(
 )
 
 _STEP = ["process_id", "index", "name", "host_start_ns", "host_end_ns"]
-_SIZES = ("prefill_tokens", "decode_tokens", "tokens")
+_SUMS = ("prefill_tokens", "decode_tokens", "prefill_keys", "decode_keys")
+_SIZES = (*_SUMS, "tokens")
 
 
 def serving_marks(host: Host) -> pl.DataFrame:
@@ -92,7 +95,7 @@ def serving_table(annotated_steps: pl.DataFrame, serving_verdicts: pl.DataFrame)
         pl.col("busy_ns").sum(),
         *(
             pl.when(pl.col(column).is_not_null().any()).then(pl.col(column).sum()).alias(column)
-            for column in ("prefill_tokens", "decode_tokens")
+            for column in _SUMS
         ),
         pl.when(sized.any()).then(pl.col("tokens").sum() * NS_PER_S / length.filter(sized).sum()).alias("tokens_per_s"),
     )
@@ -111,6 +114,8 @@ SECTION = Section(
         "time_ns",
         "median_ns",
         "busy_ns",
+        Shown("prefill_tokens", "prefill tokens", unless_zero=True),
+        Shown("decode_tokens", "decode tokens", unless_zero=True),
         "tokens_per_s",
         "regime",
         "cause",

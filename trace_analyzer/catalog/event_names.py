@@ -155,17 +155,23 @@ STEP_KINDS = ("prefill", "decode", "mixed")
 
 _STEPS = {
     **dict.fromkeys(("name", "source", "step_kind"), pl.String),
-    **dict.fromkeys(("prefill_tokens", "decode_tokens", "tokens"), pl.Int64),
+    **dict.fromkeys(("prefill_tokens", "decode_tokens", "tokens", "prefill_keys", "decode_keys"), pl.Int64),
 }
-_COUNTS = ("prefill_requests", "decode_requests", "prefill_tokens", "decode_tokens", "requests", "tokens")
+_COUNTS = (
+    "prefill_requests", "decode_requests", "prefill_tokens", "decode_tokens", "prefill_keys", "decode_keys",
+    "requests", "tokens", "keys",
+)  # fmt: skip
+_MOST_TOKENS = 10**12
+"""A larger size is no count of tokens; sums of sizes stay far below 2**63."""
 
 
 @dataclass(frozen=True)
 class ServingRule:
-    """Hold a pattern of names, whose groups are sizes of a step, and their framework."""
+    """Hold a pattern of names, whose groups are sizes of a step, their framework, and more sizes as ``group=key``."""
 
     source: str
     pattern: str
+    sizes: tuple[str, ...] = ()
 
 
 @cache
@@ -191,32 +197,41 @@ def _steps_of(names: pl.DataFrame) -> pl.DataFrame:
 
 def _parsed_steps(found: pl.DataFrame, rule: ServingRule) -> pl.DataFrame:
     modes: Mapping[str, Any] = document("serving_steps.toml")
-    groups = re.compile(rule.pattern).groupindex
-    matched = found.with_columns(pl.col("name").str.extract_groups(rule.pattern).struct.unnest())
+    sizes = dict(size.split("=") for size in rule.sizes)
+    groups = {*re.compile(rule.pattern).groupindex, *sizes}
+    matched = found.with_columns(
+        pl.col("name").str.extract_groups(rule.pattern).struct.unnest(),
+        *(pl.col("name").str.extract(rf"[ \[]{key}=(\d+)").alias(size) for size, key in sizes.items()),
+    )
     absent = [pl.lit(None, dtype=pl.String).alias(group) for group in ("mode", *_COUNTS) if group not in groups]
-    matched = matched.with_columns(absent).with_columns(pl.col(_COUNTS).cast(pl.Int64, strict=False))
+    counts = pl.col(_COUNTS).cast(pl.Int64, strict=False)
+    matched = matched.with_columns(absent).with_columns(pl.when(counts <= _MOST_TOKENS).then(counts))
     prefills, decodes = (pl.col(f"{kind}_requests") > 0 for kind in ("prefill", "decode"))
     by_requests = (
         pl.when(prefills & decodes).then(pl.lit("mixed")).when(prefills).then(pl.lit("prefill")).when(decodes).then(pl.lit("decode"))
     )  # fmt: skip
     by_mode = pl.col("mode").replace_strict(modes["modes"], default=None, return_dtype=pl.String)
     ones = pl.when(pl.col("mode").is_in(modes["one_token"])).then("requests")
-    tokens = pl.coalesce("tokens", ones, pl.col("prefill_tokens") + pl.col("decode_tokens"))
+    parts = pl.when(pl.any_horizontal(pl.col("prefill_tokens", "decode_tokens").is_not_null())).then(
+        pl.sum_horizontal("prefill_tokens", "decode_tokens")
+    )
     return (
-        matched.with_columns(pl.coalesce(by_mode, by_requests).alias("step_kind"), tokens.alias("tokens"))
+        matched.with_columns(
+            pl.coalesce(by_mode, by_requests).alias("step_kind"), pl.coalesce("tokens", parts, ones).alias("tokens")
+        )
         .drop_nulls("step_kind")
         .select(
             "name",
             pl.lit(rule.source).alias("source"),
             "step_kind",
             *(
-                pl.coalesce(f"{kind}_tokens", pl.when(pl.col("step_kind") == kind).then("tokens")).alias(
-                    f"{kind}_tokens"
-                )
+                pl.coalesce(f"{kind}_{size}", pl.when(pl.col("step_kind") == kind).then(size)).alias(f"{kind}_{size}")
+                for size in ("tokens", "keys")
                 for kind in ("prefill", "decode")
             ),
             "tokens",
         )
+        .select(*_STEPS)
     )
 
 

@@ -1,0 +1,35 @@
+"""Hold small traces made after public reports (the corpus's neighbour `cases`) against answers worked out by hand."""
+
+from collections.abc import Callable
+
+import polars as pl
+import pytest
+from conftest import CORPUS
+
+from trace_analyzer.pipeline import analyze
+from trace_analyzer.report import Report
+
+CASES = CORPUS.parent / "cases"
+
+pytestmark = pytest.mark.skipif(not CASES.exists(), reason="the cases beside the corpus ($TRACE_CORPUS) are absent")
+
+
+def serving_by_kv_sums(report: Report) -> None:
+    """Check that SGLang's names give 2,112 tokens a mixed step, 64 a decoding step, and the lengths of their keys."""
+    rows = report.tables["serving"]
+    assert rows.select("step_kind", "count", "prefill_tokens", "decode_tokens").rows() == [
+        ("decode", 4, None, 4 * 64), ("mixed", 4, 4 * 2_048, 4 * 64),
+    ]  # fmt: skip
+    assert rows.select("prefill_keys", "decode_keys").rows() == [(None, 4 * 100_032), (4 * 2_048, 4 * 65_600)]
+    tokens = pl.Series([4 * 64, 4 * 2_112])
+    assert rows.get_column("tokens_per_s").to_list() == pytest.approx((tokens / rows.get_column("time_ns") * 1e9).to_list())
+
+
+ANSWERS: dict[str, Callable[[Report], None]] = {
+    "38a-serving-kv": serving_by_kv_sums,
+}
+
+
+@pytest.mark.parametrize("name", ANSWERS)
+def test_right_answer(name: str) -> None:
+    ANSWERS[name](analyze(CASES / f"{name}.json.gz"))
