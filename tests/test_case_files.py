@@ -22,7 +22,9 @@ def serving_by_kv_sums(report: Report) -> None:
     ]  # fmt: skip
     assert rows.select("prefill_keys", "decode_keys").rows() == [(None, 4 * 100_032), (4 * 2_048, 4 * 65_600)]
     tokens = pl.Series([4 * 64, 4 * 2_112])
-    assert rows.get_column("tokens_per_s").to_list() == pytest.approx((tokens / rows.get_column("time_ns") * 1e9).to_list())
+    assert rows.get_column("tokens_per_s").to_list() == pytest.approx(
+        (tokens / rows.get_column("time_ns") * 1e9).to_list()
+    )
 
 
 ANSWERS: dict[str, Callable[[Report], None]] = {

@@ -87,7 +87,9 @@ def test_each_kind_has_its_time_its_tokens_and_its_verdict() -> None:
 
 def test_a_mixed_step_has_both_kinds_of_tokens_and_keys() -> None:
     mixed = "step[MIXED bs=66 c=2 g=64 c_sq=2048 c_sk=4096 c_sqsq=1 c_sqsk=1 g_sq=64 g_sk=65600 g_sqsq=1 g_sqsk=1]"
-    steps = [[annotation(mixed, 1_000 * n, 900), launched(GEMM, 1_000 * n + 1, 1_000 * n + 10, 800, n + 1)] for n in range(4)]
+    steps = [
+        [annotation(mixed, 1_000 * n, 900), launched(GEMM, 1_000 * n + 1, 1_000 * n + 10, 800, n + 1)] for n in range(4)
+    ]
     (row,) = analysed(steps).tables["serving"].to_dicts()
     assert (row["prefill_tokens"], row["decode_tokens"], row["prefill_keys"], row["decode_keys"]) == (8_192, 256, 16_384, 262_400)  # fmt: skip
     assert row["tokens_per_s"] == pytest.approx(4 * 2_112 / row["time_ns"] * 1e9)

@@ -27,7 +27,11 @@ SERVING = Table(
         Column("busy_ns", I64, "Part of that time in which the device worked."),
         Column("prefill_tokens", I64, "Tokens of prompts in the steps whose annotations have sizes; null for none."),
         Column("decode_tokens", I64, "Tokens of running requests in these."),
-        Column("prefill_keys", I64, "Lengths of the keys and values that the prompts' tokens attend to, summed over requests."),
+        Column(
+            "prefill_keys",
+            I64,
+            "Lengths of the keys and values that the prompts' tokens attend to, summed over requests.",
+        ),
         Column("decode_keys", I64, "The same of running requests: decoding reads all of these from the cache."),
         Column("tokens_per_s", F64, "All tokens of these over their time."),
         Column("regime", STR, "What limits the steps of this kind; null when it is not known."),
@@ -93,10 +97,7 @@ def serving_table(annotated_steps: pl.DataFrame, serving_verdicts: pl.DataFrame)
         length.sum().alias("time_ns"),
         length.median().round().alias("median_ns"),
         pl.col("busy_ns").sum(),
-        *(
-            pl.when(pl.col(column).is_not_null().any()).then(pl.col(column).sum()).alias(column)
-            for column in _SUMS
-        ),
+        *(pl.when(pl.col(column).is_not_null().any()).then(pl.col(column).sum()).alias(column) for column in _SUMS),
         pl.when(sized.any()).then(pl.col("tokens").sum() * NS_PER_S / length.filter(sized).sum()).alias("tokens_per_s"),
     )
     order = pl.col("step_kind").replace_strict({kind: n for n, kind in enumerate(STEP_KINDS)}, return_dtype=pl.Int8)
