@@ -27,10 +27,16 @@ if [ -n "${GITHUB_OUTPUT:-}" ]; then
   printf 'report=%s\nexit-code=%s\n' "$body" "$code" >>"$GITHUB_OUTPUT"
 fi
 if [ "${COMMENT:-false}" = true ] && [ -n "${PULL_REQUEST:-}" ]; then
-  id=$(gh api "repos/$GITHUB_REPOSITORY/issues/$PULL_REQUEST/comments" --paginate \
-    --jq ".[] | select(.body | startswith(\"$marker\")) | .id" 2>/dev/null | head -n 1)
+  # Anyone can begin a comment with the marker: only a comment that this token wrote is replaced.
+  id=$(gh api graphql --paginate -f "owner=${GITHUB_REPOSITORY%%/*}" -f "name=${GITHUB_REPOSITORY#*/}" \
+    -F "number=$PULL_REQUEST" -f query='query($owner: String!, $name: String!, $number: Int!, $endCursor: String) {
+      repository(owner: $owner, name: $name) { pullRequest(number: $number) { comments(first: 100, after: $endCursor) {
+        nodes { id body viewerDidAuthor } pageInfo { hasNextPage endCursor } } } } }' \
+    --jq ".data.repository.pullRequest.comments.nodes[]
+      | select(.viewerDidAuthor and (.body | startswith(\"$marker\"))) | .id" 2>/dev/null | head -n 1)
   if [ -n "$id" ]; then
-    gh api --method PATCH "repos/$GITHUB_REPOSITORY/issues/comments/$id" -F "body=@$body" >/dev/null || echo "analyze: the comment was not changed" >&2
+    gh api graphql -f "id=$id" -F "body=@$body" -f query='mutation($id: ID!, $body: String!) {
+      updateIssueComment(input: {id: $id, body: $body}) { clientMutationId } }' >/dev/null || echo "analyze: the comment was not changed" >&2
   else
     gh pr comment "$PULL_REQUEST" --body-file "$body" >/dev/null || echo "analyze: no comment was made" >&2
   fi

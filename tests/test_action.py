@@ -1,5 +1,6 @@
 """Run the script of the GitHub Action as the runner does, with a stand-in for `gh`."""
 
+import json
 import os
 import shlex
 import shutil
@@ -69,6 +70,26 @@ def test_inputs_are_never_run_as_commands(traces: Path) -> None:
     run = action(traces, AFTER=f"$(touch {traces}/ran); --help")
     assert run.returncode == 2
     assert not (traces / "ran").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("jq") is None, reason="the stand-in for gh filters with jq, as gh does")
+@pytest.mark.parametrize(("wrote", "changed"), [((False,), None), ((False, True), "IC_1"), ((), None)])
+def test_only_a_comment_of_its_own_is_replaced(traces: Path, wrote: tuple[bool, ...], changed: str | None) -> None:
+    marked = "<!-- trace-analyzer: compare --> a table"
+    nodes = [{"id": f"IC_{n}", "body": marked, "viewerDidAuthor": own} for n, own in enumerate(wrote)]
+    nodes.append({"id": "IC_9", "body": "another bot's", "viewerDidAuthor": True})
+    answer = {"data": {"repository": {"pullRequest": {"comments": {"nodes": nodes}}}}}
+    (traces / "answer.json").write_text(json.dumps(answer))
+    (traces / "bin" / "gh").write_text(
+        '#!/bin/sh\necho "$@" >> "$GH_LOG"\ncase "$*" in *--jq*) for filter; do :; done\n'
+        f'jq -r "$filter" {shlex.quote(str(traces / "answer.json"))};; esac\n'
+    )
+    assert action(traces, COMMENT="true", PULL_REQUEST="7").returncode == 0
+    log = (traces / "gh.log").read_text()
+    assert ("pr comment 7" in log) == (changed is None)
+    assert ("updateIssueComment" in log) == (changed is not None)
+    assert changed is None or f"id={changed} " in log
 
 
 def test_the_action_passes_every_input() -> None:

@@ -2,6 +2,7 @@
 
 import html
 import json
+import os
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -90,7 +91,7 @@ def test_a_file_holds_all_of_it(tmp_path: Path) -> None:
         ('{"format": 2}', "no calibration of format 1"),
         ('{"format": 1}', "damaged"),
         ('{"format": 1, "name": "x", "kind": "cuda", "colour": 1}', "damaged"),
-        ('{"format": 1, "name": "x", "kind": "cuda", "copies": [{"bytes": 1, "gbps": -1}]}', "positive"),
+        ('{"format": 1, "name": "x", "kind": "cuda", "copies": [{"bytes": 1, "gbps": -1}]}', "gbps is -1, which is out of range"),
         ('{"format": 1, "name": "x", "kind": "cuda", "copies": [{"bytes": 1, "gbps": "1"}]}', "gbps is no float"),
         ('{"format": 1, "name": "x", "kind": "cuda", "copies": 3}', "damaged"),
     ],
@@ -102,6 +103,14 @@ def test_a_wrong_file_is_reported(tmp_path: Path, text: str, message: str) -> No
         read_calibration(path)
     with pytest.raises(UsageError, match="No such file"):
         read_calibration(tmp_path / "absent.json")
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs pipes with a name")
+def test_a_pipe_or_a_device_is_no_calibration(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "c.json")
+    for path in (tmp_path / "c.json", Path("/dev/zero")):
+        with pytest.raises(UsageError, match="is no file"):
+            read_calibration(path)
 
 
 def test_a_device_is_known_by_name_size_and_memory() -> None:

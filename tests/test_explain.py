@@ -152,6 +152,15 @@ def test_an_unknown_id_names_those_near_it_in_a_line(report: Report, asked: str,
     assert len(str(raised.value)) < 400
 
 
+def test_gaps_of_a_trace_or_device_that_never_idles() -> None:
+    busy = [event for n in range(4) for event in launched("k", 100 * n, 1_000 + 100 * n, 100, n + 1)]
+    with pytest.raises(UsageError, match="no 'gap:0' in this trace: there are no gaps"):
+        analyze(trace_bytes(busy)).explain("gap:0")
+    other = [event for n in range(2) for event in launched("k", 100 * n, 1_000 + 300 * n, 10, n + 9, device=1)]
+    with pytest.raises(UsageError, match="there are gap:0 to gap:"):
+        analyze(trace_bytes([*busy, *other])).explain("gap:99")
+
+
 @pytest.mark.parametrize("asked", ["kernel:{}/0", "kernel:{}/999999", "gap:-1", "gap:1.5", "gap:1_0", "step:", "gap:²"])
 def test_ids_that_only_look_right_are_refused(report: Report, asked: str) -> None:
     with pytest.raises(UsageError):

@@ -112,6 +112,9 @@ def test_an_edited_baseline(profile: Profile, count: int) -> None:
         (("facts", "advice"), [1]),
         (("facts", "devices"), "x"),
         (("recordings", 0, "lengths_ns"), [1.5]),
+        (("recordings", 0, "lengths_ns", 0), -1),
+        (("facts", "flop"), -1.0),
+        (("facts", "launches"), -1),
         (("unit_of_work",), 0),
         (("detail",), "x"),
         (("facts",), ...),
@@ -136,7 +139,7 @@ def test_an_edited_report(report: Report, profile: Profile, tmp_path: Path, coun
             compared(profile, side)
 
 
-@pytest.mark.parametrize("value", [float("inf"), "x", None])
+@pytest.mark.parametrize("value", [float("inf"), "x", None, 0, -1, 1e308, "5", 1.5, True, 10**30])
 def test_a_saved_report_whose_step_cannot_be(report: Report, tmp_path: Path, value: Any) -> None:
     path = tmp_path / "r.json"
     path.write_text(json.dumps(edited(json.loads(report.to_json()), ("steps", 2, "duration_ns"), value)))

@@ -23,6 +23,7 @@ from trace_analyzer.errors import InputError
 from trace_analyzer.ingest.trace import Header
 from trace_analyzer.json_types import result_schema
 from trace_analyzer.ranks import map_rows
+from trace_analyzer.compare.sides import recordings
 from trace_analyzer.ranks.files import files_of, rank_in_name, rank_of
 from trace_analyzer.ranks.job import JobReport, judge
 from trace_analyzer.ranks.joining import joined
@@ -561,6 +562,23 @@ def test_a_name_that_contradicts_the_trace_is_reported_and_does_not_count() -> N
     assert {rank.status for rank in report.ranks} == {"ok"}
     for text in (report.summary(120), report.to_markdown()):
         assert "misnamed: t/rank5.json is of rank 2, not 5" in text
+
+
+def test_links_to_a_folder_or_a_trace_give_each_file_once(tmp_path: Path) -> None:
+    job = tmp_path / "job"
+    (job / "a").mkdir(parents=True)
+    for rank in range(2):
+        (job / "a" / f"rank{rank}.json").touch()
+    (job / ".trash").mkdir()
+    (job / ".trash" / "rank7.json").touch()
+    for link, target in (("up", ".."), ("me", "../a"), ("again", ".")):
+        (job / "a" / link).symlink_to(target)
+    (job / "0.json").symlink_to("a/rank0.json")
+    expected = [str(job / "a" / f"rank{rank}.json") for rank in range(2)]
+    for pattern in ("**/*.json", "**", "*/**/rank*.json"):
+        assert files_of([str(job / pattern), str(job / "a" / "up" / "a")]) == expected
+    assert files_of([str(job / ".t*" / "*.json")]) == [str(job / ".trash" / "rank7.json")]
+    assert list(map(str, recordings(job / "a"))) == expected
 
 
 def test_files_of_a_job(tmp_path: Path) -> None:

@@ -24,6 +24,14 @@ class Limits:
     pattern: str | None = None
     const: int | None = None
 
+    def allows(self, number: float) -> bool:
+        """Return whether a number is within the limits."""
+        return (
+            (self.minimum is None or number >= self.minimum)
+            and (self.maximum is None or number <= self.maximum)
+            and (self.exclusiveMinimum is None or number > self.exclusiveMinimum)
+        )
+
 
 @dataclass(frozen=True)
 class Definition:
@@ -215,7 +223,7 @@ def read_as(declared: type[T], value: object, place: str = "") -> T:
     """Return a JSON value as a dataclass, with its fields as declared.
 
     Lists become tuples. Raises ``TypeError`` for a value of another type, with its place in the document, for numbers that are not
-    finite or too large, and for fields that are missing or unknown.
+    finite, too large or beyond the field's `Limits`, and for fields that are missing or unknown.
 
     >>> @dataclasses.dataclass
     ... class Point:
@@ -238,7 +246,7 @@ def read_as(declared: type[T], value: object, place: str = "") -> T:
 
 @functools.cache
 def _hints(declared: type[Any]) -> dict[str, Any]:
-    return get_type_hints(declared)
+    return get_type_hints(declared, include_extras=True)
 
 
 def _typed(hint: Any, value: Any, place: str) -> Any:
@@ -246,7 +254,10 @@ def _typed(hint: Any, value: Any, place: str) -> Any:
     if is_dataclass(hint) and isinstance(hint, type):
         return read_as(hint, value, place)
     if origin is Annotated:
-        return _typed(arguments[0], value, place)
+        read = _typed(arguments[0], value, place)
+        if any(isinstance(mark, Limits) and not mark.allows(read) for mark in arguments[1:]):
+            raise TypeError(f"{place} is {read}, which is out of range")
+        return read
     if origin is Literal:
         if isinstance(value, str) and value in arguments:
             return value

@@ -5,17 +5,16 @@ which they were measured.
 """
 
 import json
-import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated
 
 from trace_analyzer.catalog.devices import PEAK_NAMES, Device, with_overrides
 from trace_analyzer.errors import UsageError
-from trace_analyzer.files import config_folder
-from trace_analyzer.json_types import read_as
+from trace_analyzer.files import config_folder, is_special
+from trace_analyzer.json_types import Amount, Limits, Positive, Quantity, read_as
 
 FORMAT = 1
 
@@ -27,8 +26,8 @@ _LARGE = 4
 class CopyRate:
     """Hold a copy within the device's memory: ``bytes`` are read and as many written, ``gbps`` is the total GB/s."""
 
-    bytes: int
-    gbps: float
+    bytes: Annotated[int, Limits(minimum=1)]
+    gbps: Positive
 
 
 @dataclass(frozen=True)
@@ -36,17 +35,17 @@ class MatmulRate:
     """Hold the rate of a matmul of two square matrices."""
 
     dtype: str
-    size: int
-    tflops: float
+    size: Annotated[int, Limits(minimum=1)]
+    tflops: Positive
 
 
 @dataclass(frozen=True)
 class SweepPoint:
     """Hold the rate of a compiled chain of ``repeats`` multiply-adds per FP32 element of a large tensor."""
 
-    repeats: int
-    gbps: float
-    tflops: float
+    repeats: Annotated[int, Limits(minimum=1)]
+    gbps: Positive
+    tflops: Positive
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,8 +55,8 @@ class Calibration:
     name: str
     kind: str
     """``cuda`` (including AMD's GPUs), ``xpu`` or ``cpu``."""
-    sm_count: int | None = None
-    memory_bytes: int | None = None
+    sm_count: Amount | None = None
+    memory_bytes: Amount | None = None
     compute_capability: str | None = None
     torch_version: str = ""
     quick: bool = False
@@ -66,9 +65,9 @@ class Calibration:
     sweep: tuple[SweepPoint, ...] = ()
     sweep_failure: str | None = None
     """Why the sweep is missing."""
-    launch_overhead_ns: float | None = None
+    launch_overhead_ns: Quantity | None = None
     """CPU time of one operator on one element."""
-    launch_latency_ns: int | None = None
+    launch_latency_ns: Amount | None = None
     """Median time from the end of a launch to the start of its kernel on an idle device."""
     left_out: tuple[str, ...] = ()
     """Measurements left out for lack of time."""
@@ -122,6 +121,8 @@ class Calibration:
 def read_calibration(path: Path) -> Calibration:
     """Read the calibration in a file; raise ``UsageError`` for any other content."""
     try:
+        if is_special(path):  # opening a pipe that nobody writes to would block
+            raise UsageError(f"{path}: is no file")
         document = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror}") from None
@@ -131,22 +132,9 @@ def read_calibration(path: Path) -> Calibration:
     if version != FORMAT:
         raise UsageError(f"{path}: is no calibration of format {FORMAT}; run analyze calibrate again")
     try:
-        return _calibration(document)
+        return read_as(Calibration, {key: value for key, value in document.items() if key != "format"})
     except (TypeError, ValueError, AttributeError) as error:
         raise UsageError(f"{path}: is a damaged calibration ({error}); run analyze calibrate again") from None
-
-
-def _calibration(document: Mapping[str, Any]) -> Calibration:
-    calibration = read_as(Calibration, {key: value for key, value in document.items() if key != "format"})
-    rows: list[Any] = [*calibration.copies, *calibration.matmuls, *calibration.sweep]
-    rates = [rate for row in rows for rate in _rates(row)]
-    if not all(isinstance(rate, (int, float)) and 0 < rate < math.inf for rate in rates):
-        raise ValueError("rates must be positive numbers")
-    return calibration
-
-
-def _rates(row: Any) -> Iterable[Any]:
-    return (value for key, value in asdict(row).items() if key != "dtype")
 
 
 def calibration_folder() -> Path:

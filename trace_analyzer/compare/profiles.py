@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Annotated, Any
 
 import polars as pl
 
@@ -19,6 +19,7 @@ from trace_analyzer.frames.lookups import (
     sum_by_group,
     where_equal,
 )
+from trace_analyzer.json_types import Amount, Limits, Quantity
 from trace_analyzer.report import Report
 from trace_analyzer.schema import typed
 
@@ -28,7 +29,7 @@ class RecordedSteps:
     """Hold one trace: its path, and the lengths of its steady steps in ns; a trace without steps counts as one step."""
 
     path: str
-    lengths_ns: tuple[int, ...]
+    lengths_ns: tuple[Amount, ...]
     has_steps: bool
 
     @property
@@ -47,9 +48,9 @@ class Promise:
 
     id: str
     title: str
-    saves_ns_at_most: float
+    saves_ns_at_most: Quantity
     how: str
-    predicted_ratio: float | None = None
+    predicted_ratio: Quantity | None = None
     predicted_interval: tuple[float, float] | None = None
 
 
@@ -72,9 +73,9 @@ class DeviceTime:
     """
 
     label: str
-    steps: int
-    total_ns: int
-    idle_ns: int
+    steps: Annotated[int, Limits(minimum=1)]
+    total_ns: Amount
+    idle_ns: Amount
 
 
 @dataclass(frozen=True)
@@ -93,12 +94,12 @@ class Facts:
     causes_withheld: bool = False
     cold: bool = False
     shapes_known: bool = True
-    flop: float | None = None
+    flop: Quantity | None = None
     advice: tuple[Promise, ...] = ()
     attention: tuple[str, ...] = ()
     device: str | None = None
     devices: tuple[DeviceTime, ...] = ()
-    launches: int | None = None
+    launches: Amount | None = None
 
 
 CALLS: Mapping[str, pl.DataType] = {

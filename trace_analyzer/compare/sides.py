@@ -3,10 +3,13 @@
 import dataclasses
 import glob
 import json
-from collections.abc import Callable, Mapping, Sequence
+import os
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from fnmatch import fnmatch
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import polars as pl
 
@@ -25,7 +28,7 @@ from trace_analyzer.compare.profiles import (
     promise,
 )
 from trace_analyzer.errors import InputError, UsageError
-from trace_analyzer.json_types import damage, first_line, read_as
+from trace_analyzer.json_types import Limits, damage, first_line, read_as
 from trace_analyzer.report import SCHEMA_VERSION, Report
 from trace_analyzer.results import plain
 from trace_analyzer.schema import typed
@@ -63,7 +66,7 @@ class _Head:
 
     path: str
     detail: Literal["calls", "parts"]
-    unit_of_work: int
+    unit_of_work: Annotated[int, Limits(minimum=1)]
     recordings: tuple[RecordedSteps, ...]
     facts: Facts
 
@@ -148,10 +151,6 @@ def profile_from(document: Mapping[str, Any]) -> Profile:
     """Return the profile stored in a baseline's document."""
     frames = {name: _frame(name, document["frames"][name]) for name in _FRAMES}
     head = read_as(_Head, {key: document[key] for key in _Head.__annotations__})
-    if head.unit_of_work < 1:
-        raise ValueError("unit_of_work is below 1")
-    if any(item.steps < 1 for item in head.facts.devices):
-        raise ValueError("a device has no steps")
     return Profile(**vars(head), **frames)
 
 
@@ -228,7 +227,7 @@ def recordings(source: str | Path) -> list[Path]:
         files = sorted(item for item in path.iterdir() if item.is_file() and item.name.endswith(SUFFIXES))
         if not files:
             raise UsageError(f"{source}: no trace (*.json, *.json.gz, *.json.zst) in this folder")
-        return files
+        return [Path(item) for item in distinct(map(str, files))]
     return files_matching(str(source))
 
 
@@ -236,10 +235,29 @@ def files_matching(source: str) -> list[Path]:
     """Return the files that a path or a pattern names, in order. Raises ``UsageError`` for a pattern without any."""
     if Path(source).exists() or not glob.has_magic(source):
         return [Path(source)]
-    files = sorted(Path(item) for item in glob.glob(source, recursive=True) if Path(item).is_file())
+    # In pathlib `**` does not follow links: by glob.glob a folder with a link to its parent is read at 40 levels.
+    whole = Path(source)
+    parts = [part if part == "**" else re.sub(r"\*+", "*", part) for part in whole.relative_to(whole.anchor).parts]
+    names = Path(whole.anchor).glob("/".join([*parts, *["*"] * (parts[-1] == "**")]))
+    files = [str(name) for name in sorted(names) if name.is_file() and not _is_hidden(name, parts)]
     if not files:
         raise UsageError(f"{source}: no file matches this pattern")
-    return files
+    return [Path(name) for name in distinct(files)]
+
+
+def _is_hidden(path: Path, asked: Sequence[str]) -> bool:
+    """Return whether a part of the path begins with a dot without being asked for, as shells decide it."""
+    dotted = [part for part in asked if part.startswith(".")]
+    return any(part.startswith(".") and not any(fnmatch(part, own) for own in dotted) for part in path.parts)
+
+
+def distinct(paths: Iterable[str]) -> list[str]:
+    """Return the paths of distinct files, in order; of several paths of one file, the one without links."""
+    real = {path: path if "://" in path else os.path.realpath(path) for path in paths}
+    kept: dict[str, str] = {}
+    for path in sorted(real, key=lambda path: (os.path.abspath(path) != real[path], path.count(os.sep))):
+        kept.setdefault(real[path], path)
+    return [path for path in real if kept[real[path]] == path]
 
 
 def _read(path: Path, analyze: Analyze) -> Profile:
@@ -301,12 +319,15 @@ def _parts_profile(path: Path, document: Mapping[str, Any]) -> Profile:
     for name, ns in parts.items():
         if name not in PARTS:
             raise ValueError(f"verdict.parts_ns has a part of no known name, {name!r}")
-        if not isinstance(ns, int) or isinstance(ns, bool) or not 0 <= ns <= _LONGEST_NS:
-            raise ValueError(f"verdict.parts_ns has {ns!r}, which is no time in ns")
+        _check_time("verdict.parts_ns", ns)
     total = sum(parts.values())
     steps = [s for s in document["steps"] if s["index"] in window["steps"] and s["device"] == verdict["device"]]
-    lengths = tuple(int(s["duration_ns"]) for s in steps)
-    if sum(lengths) != total:
+    for step in steps:
+        _check_time("steps.duration_ns", step["duration_ns"])
+    lengths = tuple(s["duration_ns"] for s in steps)
+    if parts and steps and sum(lengths) != total:
+        raise ValueError("the parts of the verdict's window do not sum to its steps")
+    if not steps or not parts:
         lengths = (total,) if total else ()
     device: Mapping[str, Any] = next((d for d in document["devices"] if d["index"] == verdict["device"]), {})
     withheld = {item["metric"]: item["reason"] for item in device.get("withheld", ())}
@@ -338,8 +359,15 @@ def _parts_profile(path: Path, document: Mapping[str, Any]) -> Profile:
     )
 
 
+def _check_time(place: str, ns: object, kinds: tuple[type, ...] = (int,)) -> None:
+    if not isinstance(ns, kinds) or isinstance(ns, bool) or not 0 <= ns <= _LONGEST_NS:  # type: ignore[operator]
+        raise ValueError(f"{place} has {ns!r}, which is no time in ns")
+
+
 def _promise(advice: Mapping[str, Any], steps: int) -> Promise:
     predicted = advice.get("predicted")
+    for name in _PREDICTED if predicted else ():
+        _check_time(f"advice.predicted.{name}", predicted[name], (int, float))
     return promise(
         (advice["id"], advice["title"], advice["saves_ns_at_most"] / steps, advice["how_bound"]),
         None if predicted is None else tuple(float(predicted[name]) for name in _PREDICTED),  # type: ignore[arg-type]

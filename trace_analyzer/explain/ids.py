@@ -69,11 +69,11 @@ def unknown(report: Report, asked: str) -> UsageError:
     """Return the error for an unknown id, with the most similar known ids."""
     kind = asked.partition(":")[0]
     asked = asked if len(asked) <= _LONGEST else asked[:_LONGEST] + "..."
-    if kind == "gap" and (count := report.tables["gaps"].height):
-        longest = int(longest_gaps(report, 1).item(0, "gap_id"))
-        return UsageError(
-            f"no {asked!r} in this trace: there are gap:0 to gap:{count - 1}; the longest is gap:{longest}"
-        )
+    if kind == "gap":
+        gaps = report.tables["gaps"]
+        longest = gaps.sort("duration_ns", "gap_id", descending=[True, False]).get_column("gap_id").head(1).to_list()
+        there = f"gap:0 to gap:{gaps.height - 1}; the longest is gap:{longest[0]}" if longest else "no gaps"
+        return UsageError(f"no {asked!r} in this trace: there are {there}")
     known = _ids_of(report, kind)
     near = get_close_matches(asked, known, n=_NEAR, cutoff=0.5) or known[:_NEAR]
     return UsageError(

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from trace_analyzer.compare.sides import files_matching
+from trace_analyzer.compare.sides import distinct, files_matching
 from trace_analyzer.errors import UsageError
 from trace_analyzer.ingest.trace import Header
 
@@ -100,6 +100,7 @@ def files_of(sources: Sequence[str]) -> list[str]:
     files: dict[str, None] = {}
     for source in sources:
         files |= dict.fromkeys(_remote(source) if is_remote(source) else _local(source))
+    files = dict.fromkeys(distinct(files))
     summarized = {path.removesuffix(SUFFIX) for path in files if path.endswith(SUFFIX)}
     return [path for path in files if path.endswith(SUFFIX) or stem(path) not in summarized]
 
