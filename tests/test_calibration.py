@@ -91,7 +91,10 @@ def test_a_file_holds_all_of_it(tmp_path: Path) -> None:
         ('{"format": 2}', "no calibration of format 1"),
         ('{"format": 1}', "damaged"),
         ('{"format": 1, "name": "x", "kind": "cuda", "colour": 1}', "damaged"),
-        ('{"format": 1, "name": "x", "kind": "cuda", "copies": [{"bytes": 1, "gbps": -1}]}', "gbps is -1, which is out of range"),
+        (
+            '{"format": 1, "name": "x", "kind": "cuda", "copies": [{"bytes": 1, "gbps": -1}]}',
+            "gbps is -1, which is out of range",
+        ),
         ('{"format": 1, "name": "x", "kind": "cuda", "copies": [{"bytes": 1, "gbps": "1"}]}', "gbps is no float"),
         ('{"format": 1, "name": "x", "kind": "cuda", "copies": 3}', "damaged"),
     ],

@@ -19,11 +19,11 @@ from hypothesis import strategies as st
 from made_ranks import MS, TRANSFER, Made, job, summaries, summary, write_traces
 from tiers import examples
 
+from trace_analyzer.compare.sides import recordings
 from trace_analyzer.errors import InputError
 from trace_analyzer.ingest.trace import Header
 from trace_analyzer.json_types import result_schema
 from trace_analyzer.ranks import map_rows
-from trace_analyzer.compare.sides import recordings
 from trace_analyzer.ranks.files import files_of, rank_in_name, rank_of
 from trace_analyzer.ranks.job import JobReport, judge
 from trace_analyzer.ranks.joining import joined
