@@ -3,6 +3,7 @@
 import ast
 import re
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -108,11 +109,7 @@ def test_waits_count_where_the_device_works() -> None:
 
 
 def test_synchronization() -> None:
-    loop = [
-        [launched(GEMM, 200 * n, 200 * n + 10, 90, n + 1), call("cudaDeviceSynchronize", 200 * n + 6, 95)]
-        for n in range(12)
-    ]
-    assert analysed(loop).advice[0].id == "synchronization"
+    assert analysed(with_calls("cudaDeviceSynchronize")).advice[0].id == "synchronization"
 
 
 def waiting_for(*around: object, every: int = 1, module: str = "") -> Advice | None:
@@ -131,6 +128,8 @@ def waiting_for(*around: object, every: int = 1, module: str = "") -> Advice | N
     [
         ((lambda t: op("aten::item", t, 98),), "", "total += loss.detach()"),
         ((lambda t: op("aten::nonzero", t, 98),), "Net_0", "instead of nonzero()"),
+        ((lambda t: op("aten::repeat_interleave", t, 98),), "", "output_size"),
+        ((lambda t: op("aten::index", t, 98),), "", "instead of x[mask]"),
         ((lambda t: op("aten::index", t, 98),), "SparseMoeBlock_0", "grouped_mm"),
         ((lambda t: python("torch/amp/grad_scaler.py(300): step", t, 105), lambda t: op("aten::item", t + 1, 97)), "", "fused=True"),
         ((lambda t: python("torch/distributions/distribution.py(50): __init__", t, 105), lambda t: op("aten::is_nonzero", t + 1, 97)), "",
@@ -141,7 +140,7 @@ def test_a_wait_has_the_code_of_what_was_written(around: tuple[Any, ...], module
     item = waiting_for(*around, module=module)
     assert item is not None
     assert code in item.code
-    assert ("torch.where" in item.code) == ("nonzero()" in code)
+    assert ("torch.where" in item.code) == (code in ("instead of nonzero()", "instead of x[mask]"))
 
 
 def test_the_code_is_for_what_holds_the_cpu_longest_though_the_device_idles_elsewhere() -> None:
@@ -173,9 +172,7 @@ def test_no_graph_where_waits_leave_few_launches_between_them(launches: int, adv
 
 
 def test_blocking_copies() -> None:
-    loop = [[call("cudaMemcpyAsync", 500 * n, 400, correlation=2 * n + 1), copy("HtoD (Pageable -> Device)", 500 * n + 370, 10, correlation=2 * n + 1),
-             launched(GEMM, 500 * n + 410, 500 * n + 420, 60, 2 * n + 2)] for n in range(12)]  # fmt: skip
-    assert analysed(loop).advice[0].id == "pinned-memory"
+    assert analysed(uploads(400)).advice[0].id == "pinned-memory"
 
 
 CONVOLUTION = "sm80_xmma_fprop_implicit_gemm_f16f16_f16f32_f32_nhwckrsc_nhwc_tilesize128x128x32_stage4_g1_tensor16x8x16_kernel_cudnn"
@@ -323,9 +320,7 @@ def test_the_place_of_communication_is_where_nothing_hides_it() -> None:
 
 
 def test_waiting_for_other_streams() -> None:
-    early = [[launch(n, 1, n), kernel(GEMM, 100 * n, 20, correlation=n)] for n in range(1, 14)]
-    report = analysed(early, kernel(NCCL, 0, 20))
-    assert ids(report) == ["dependencies"]
+    assert ids(analysed(queued(waits=True))) == ["dependencies"]
 
 
 def test_a_regime_has_no_advice_of_others() -> None:
@@ -360,10 +355,15 @@ def check(item: Advice, window: int) -> None:
     assert (item.start_ns is None) == (item.end_ns is None)
 
 
-def test_every_item_is_complete_and_in_order() -> None:
+@cache
+def of_three_causes() -> Report:
     mixed = [iterations(lambda t: annotation(LOADS, t, 300), lambda t: op("aten::mm", t + 300, 300), lambda t: call("cudaMalloc", t + 600, 250)),
              [kernel(ADD, 11_970 + 30 * n, 30, grid=[500, 1, 1]) for n in range(400)]]  # fmt: skip
-    report = analysed(mixed, step="all")
+    return analysed(mixed, step="all")
+
+
+def test_every_item_is_complete_and_in_order() -> None:
+    report = of_three_causes()
     assert len(report.advice) >= 4
     ranks = [(fixes()[item.id].last_resort, -item.saves_ns_at_most) for item in report.advice]
     assert ranks == sorted(ranks)
@@ -400,13 +400,8 @@ def test_the_verdict_decides_which_of_two_close_items_is_first(each: int, patter
 
 
 def test_a_runner_up_that_can_save_far_more_is_heard_first() -> None:
-    """Check that the advice for a runner-up that can save far more comes first.
-
-    Waiting wins against more kernel time, as it can be recovered in full; here three causes share it.
-    """
-    mixed = [iterations(lambda t: annotation(LOADS, t, 300), lambda t: op("aten::mm", t + 300, 300), lambda t: call("cudaMalloc", t + 600, 250)),
-             [kernel(ADD, 11_970 + 30 * n, 30, grid=[500, 1, 1]) for n in range(400)]]  # fmt: skip
-    report = analysed(mixed, step="all")
+    """Waiting wins against more kernel time, as it can be recovered in full; here three causes share it."""
+    report = of_three_causes()
     assert (report.verdict.regime, report.verdict.runner_up) == ("overhead-bound", "memory-bandwidth-bound")
     assert ids(report)[0] == "fusion"
 
@@ -421,9 +416,8 @@ def test_bounds_name_causes_that_exist() -> None:
 
 @pytest.mark.slow
 def test_the_dtype_is_one_that_the_device_is_faster_in() -> None:
-    v100 = {"id": 0, "name": "Tesla V100-SXM2-32GB", "computeMajor": 7, "computeMinor": 0, "numSms": 80}
     kernels = [kernel(FP32, 100 * n, 100) for n in range(12)]
-    (half,) = analysed(kernels, devices=[v100]).advice
+    (half,) = analysed(kernels, devices=[V100]).advice
     assert half.title == "Use tensor cores: fp16 instead of fp32"
     assert "torch.float16" in half.code
     assert "torch.amp.GradScaler" in half.code, "gradients of FP16 underflow"
@@ -433,9 +427,8 @@ def test_the_dtype_is_one_that_the_device_is_faster_in() -> None:
 
 @pytest.mark.slow
 def test_eight_bits_only_where_the_device_is_faster_in_them() -> None:
-    h100 = {"id": 0, "name": "NVIDIA H100 80GB HBM3", "computeMajor": 9, "computeMinor": 0, "numSms": 132}
     kernels = [launched(GEMM, 100 * n, 100 * n + 20, 100, n + 1) for n in range(12)]
-    by_id = {item.id: item for item in analysed(kernels, devices=[h100]).advice}
+    by_id = {item.id: item for item in analysed(kernels, devices=[H100]).advice}
     assert by_id["low-precision"].title == "Compute in fewer bits: fp8"
     assert by_id["low-precision"].saves_ns_at_most == pytest.approx(600_000, rel=0.01)
     assert "low-precision" not in ids(analysed(kernels)), "an A100 has no fp8"
@@ -443,15 +436,10 @@ def test_eight_bits_only_where_the_device_is_faster_in_them() -> None:
 
 @pytest.mark.slow
 def test_fewer_bytes_in_a_type_of_the_device() -> None:
-    wide = "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>, x>(int)"
-    kernels = [kernel(wide, 60 * n, 50, grid=[500, 1, 1], stream=7 + n) for n in range(12)]
-    v100 = {"id": 0, "name": "Tesla V100-SXM2-32GB", "computeMajor": 7, "computeMinor": 0, "numSms": 80}
-    for devices, dtype in (([A100], "bf16"), ([v100], "fp16")):
-        (item,) = (item for item in analysed(kernels, devices=devices).advice if item.id == "fewer-bytes")
+    for device, dtype in ((A100, "bf16"), (V100, "fp16")):
+        (item,) = (item for item in analysed(apart(WIDE), devices=[device]).advice if item.id == "fewer-bytes")
         assert dtype in item.title
         assert item.saves_ns_at_most == 12 * 25_000
-    half = [kernel(wide.replace("<float>", "<c10::Half>"), 60 * n, 50, grid=[500, 1, 1]) for n in range(12)]
-    assert "fewer-bytes" not in ids(analysed(half))
 
 
 @pytest.mark.slow
@@ -470,8 +458,6 @@ def test_a_replayed_decoding_step_wants_bigger_batches_or_fewer_bits() -> None:
     assert report.verdict.confidence != "high"
     assert any("compute or memory by kernel name" in why for why in report.verdict.confidence_why)
     assert saved(report) == {"skinny-matmuls": 40 * 20_000}
-    prefill = [kernel(GEMM, 20 + 40 * n, 40, grid=[500, 1, 1]) for n in range(40)]
-    assert "skinny-matmuls" not in ids(analysed(prefill))
 
 
 @pytest.mark.slow
@@ -506,10 +492,6 @@ def test_an_optimizer_with_launches_per_parameter() -> None:
     assert 0 < item.saves_ns_at_most < sum(report.verdict.parts_ns.values())
     assert "fused-optimizer" not in ids(analysed(optimizer("aten::_foreach_addcdiv_")))
     assert "fused-optimizer" not in ids(analysed(optimizer("aten::addcdiv_", count=30)))
-
-
-def test_zeroing_gradients() -> None:
-    assert "set-to-none" in ids(analysed(optimizer("aten::zero_", "Optimizer.zero_grad#SGD.zero_grad")))
 
 
 MEGA = 1_000_000
@@ -702,14 +684,7 @@ def test_many_small_copies() -> None:
 
 @pytest.mark.slow
 def test_small_messages_want_bigger_buckets() -> None:
-    def report(elements: int) -> Report:
-        reduce = {"Collective name": "allreduce", "In msg nelems": elements, "dtype": "Float", "Group size": 8}
-        return analysed(
-            [[op("record_param_comms", 100 * n, 20, **reduce), launched(NCCL, 100 * n + 5, 100 * n + 15, 80, n + 1)] for n in range(12)]
-        )  # fmt: skip
-
-    assert saved(report(1_000))["gradient-buckets"] == 12 * 80_000
-    assert "gradient-buckets" not in saved(report(10_000_000))
+    assert saved(analysed(messages(1_000)))["gradient-buckets"] == 12 * 80_000
 
 
 def cold(*inside: object) -> Report:
@@ -743,26 +718,14 @@ def test_code_that_is_compiled_without_graphs_is_called_so() -> None:
 
 @pytest.mark.slow
 def test_graphs_that_are_replayed_already_are_no_advice() -> None:
-    replays = [
-        [call("cudaGraphLaunch", 1_000 * n + 800, 10, correlation=n + 1),
-         *(kernel(f"k{k}", 1_000 * n + 815 + 10 * k, 9, correlation=n + 1) for k in range(5)), op("aten::mm", 1_000 * n, 790)]
-        for n in range(12)
-    ]  # fmt: skip
-    report = analysed(replays)
+    report = analysed(graphs(5))
     assert report.verdict.regime == "overhead-bound"
     assert "cuda-graphs" not in ids(report)
 
 
 @pytest.mark.slow
 def test_amd_has_words_of_its_own() -> None:
-    mi300 = {
-        "id": 0,
-        "name": "AMD Instinct MI300X",
-        "computeMajor": 9,
-        "computeMinor": 4,
-        "numSms": 304,
-        "warpSize": 64,
-    }
+    mi300 = {"id": 0, "name": "AMD Instinct MI300X", "computeMajor": 9, "computeMinor": 4, "numSms": 304}
     report = analysed(
         iterations(lambda t: op("aten::mm", t, 400), lambda t: call("hipMalloc", t + 400, 450)), devices=[mi300]
     )
@@ -867,8 +830,8 @@ def apart(name: str, **args: object) -> list[object]:
     return [kernel(name, 60 * n, 50, grid=[500, 1, 1], stream=7 + n, **args) for n in range(12)]
 
 
-def in_a_row(name: str, duration: int = 100) -> list[object]:
-    return [launched(name, 20 * n, 400 + duration * n, duration, n + 1, grid=[500, 1, 1]) for n in range(12)]
+def in_a_row(name: str) -> list[object]:
+    return [launched(name, 20 * n, 400 + 100 * n, 100, n + 1, grid=[500, 1, 1]) for n in range(12)]
 
 
 def replayed(name: str) -> list[object]:
@@ -894,13 +857,13 @@ def partly_graphs(single: int) -> list[object]:
 
 def launching_and_loading(us: int) -> list[object]:
     """Build milliseconds, each with ``us`` in an operator, and 850 us less that in the data loader."""
-    return late(lambda t: op("aten::mm", t, us), lambda t: annotation(LOADS, t + us, 850 - us))
+    return iterations(lambda t: op("aten::mm", t, us), lambda t: annotation(LOADS, t + us, 850 - us))
 
 
 def several(make: Callable[[int, int], object], us: int, period: int = 1_000) -> list[object]:
     """Build as many events of a length, one after the other, as go into a period before its launch."""
     count = (period - 150) // (us + 1)
-    return late(*(lambda t, n=n: make(t + (us + 1) * n, us) for n in range(count)), period=period)  # type: ignore[misc]
+    return iterations(*(lambda t, n=n: make(t + (us + 1) * n, us) for n in range(count)), period=period)  # type: ignore[misc]
 
 
 def with_calls(name: str, *, blocks: bool = True) -> list[object]:
@@ -921,10 +884,13 @@ def uploads(call_ends_after: int) -> list[object]:
     ]  # fmt: skip
 
 
-def messages(elements: int) -> list[object]:
-    reduce = {"Collective name": "allreduce", "In msg nelems": elements, "dtype": "Float", "Group size": 8}
+def messages(
+    elements: int, us: int = 80, at: int = 15, every: int = 100, name: str = "allreduce", stream: int = 7
+) -> list[object]:
+    """Build collectives of floats by 8 ranks, one after the other."""
+    reduce = {"Collective name": name, "In msg nelems": elements, "dtype": "Float", "Group size": 8}
     return [
-        [op("record_param_comms", 100 * n, 20, **reduce), launched(NCCL, 100 * n + 5, 100 * n + 15, 80, n + 1)]
+        [op("record_param_comms", 100 * n, 20, **reduce), launched(NCCL, 100 * n + 5, at + every * n, us, n + 1, stream=stream)]
         for n in range(12)
     ]
 
@@ -956,10 +922,6 @@ def queued(waits: bool) -> list[object]:
     """Build work that is queued long before it starts."""
     early = [[launch(n, 1, n), kernel(GEMM, 100 * n, 20, correlation=n)] for n in range(1, 14)]
     return [early, kernel(NCCL, 0, 20)] if waits else [early]
-
-
-def late(*inside: object, **options: int) -> list[object]:
-    return iterations(*inside, **options)
 
 
 def capturing(begin: str) -> list[object]:
@@ -1004,15 +966,6 @@ def copied_within(region: str) -> list[object]:
     ]
 
 
-def large_messages(us: int) -> list[object]:
-    """Build all-reduces of 16 MB by 8 ranks, one after the other."""
-    reduce = {"Collective name": "allreduce", "In msg nelems": 4_000_000, "dtype": "Float", "Group size": 8}
-    return [
-        [op("record_param_comms", 100 * n, 20, **reduce), launched(NCCL, 100 * n + 5, 2_000 + us * n, us, n + 1)]
-        for n in range(12)
-    ]
-
-
 def waits(t: int, us: int) -> object:
     return python("queue.py(154): get", t, us)
 
@@ -1025,23 +978,26 @@ CASES: dict[str, tuple[list[object], list[object]]] = {
     "fused-optimizer": (optimizer("aten::addcdiv_", count=50), optimizer("aten::addcdiv_", count=49)),
     "set-to-none": (optimizer("aten::zero_", "Optimizer.zero_grad#SGD.zero_grad"), optimizer("aten::zero_", "clear")),
     "garbage-collection": (
-        late(lambda t: python("<built-in function collect>", t, 850)),
-        late(lambda t: python("train.py(9): collect", t, 850)),
+        iterations(lambda t: python("<built-in function collect>", t, 850)),
+        iterations(lambda t: python("train.py(9): collect", t, 850)),
     ),
     "host-wait": (several(waits, 110), several(waits, 95)),
     "synchronization": (with_calls("cudaDeviceSynchronize"), with_calls("cudaDeviceSynchronize", blocks=False)),
-    "data-loading": (late(lambda t: annotation(LOADS, t, 850)), late(lambda t: annotation("## reload ##", t, 850))),
+    "data-loading": (
+        iterations(lambda t: annotation(LOADS, t, 850)),
+        iterations(lambda t: annotation("## reload ##", t, 850)),
+    ),
     "allocator": (
-        late(lambda t: call("cudaMalloc", t, 850)),
-        late(lambda t: call("cudaFuncGetAttributes", t, 850)),
+        iterations(lambda t: call("cudaMalloc", t, 850)),
+        iterations(lambda t: call("cudaFuncGetAttributes", t, 850)),
     ),
     "recompilation": (
-        late(lambda t: python("torch/_dynamo/convert_frame.py(1): _compile", t, 850)),
-        late(lambda t: python("torch/_dynamo/eval_frame.py(1): _fn", t, 850)),
+        iterations(lambda t: python("torch/_dynamo/convert_frame.py(1): _compile", t, 850)),
+        iterations(lambda t: python("torch/_dynamo/eval_frame.py(1): _fn", t, 850)),
     ),
     "lazy-loading": (
-        late(lambda t: call("cuModuleLoadData", t, 850, category="cuda_driver")),
-        late(lambda t: call("cuCtxGetCurrent", t, 850, category="cuda_driver")),
+        iterations(lambda t: call("cuModuleLoadData", t, 850, category="cuda_driver")),
+        iterations(lambda t: call("cuCtxGetCurrent", t, 850, category="cuda_driver")),
     ),
     "warm-up": (first_uses(same=False), first_uses(same=True)),
     "graph-capture": (capturing("cudaStreamBeginCapture"), capturing("cudaStreamIsCapturing")),
@@ -1052,8 +1008,8 @@ CASES: dict[str, tuple[list[object], list[object]]] = {
         several(lambda t, us: op("aten::sort", t, us), 990, period=5_000),
     ),
     "cpu-preparation": (
-        late(lambda t: op("aten::randn", t, 4_800), period=5_000),
-        late(lambda t: op("aten::sort", t, 4_800), period=5_000),
+        iterations(lambda t: op("aten::randn", t, 4_800), period=5_000),
+        iterations(lambda t: op("aten::sort", t, 4_800), period=5_000),
     ),
     "casts": (converted("aten::linear"), converted(None)),
     "compiled-copies": (copied_within("Torch-Compiled Region: 0/0"), copied_within("aten::copy_")),
@@ -1061,15 +1017,15 @@ CASES: dict[str, tuple[list[object], list[object]]] = {
         [
             in_a_row(GEMM),
             kernel(GEMM, 1_600, 1_352),
-            [kernel("my_own_operator(int)", 2_960 + 12 * n, 12) for n in range(12)],
+            *(kernel("my_own_operator(int)", 2_960 + 12 * n, 12) for n in range(12)),
         ],
         [
             in_a_row(GEMM),
             kernel(GEMM, 1_600, 1_352),
-            [kernel("my_own_operator(int)", 2_960 + 12 * n, 11) for n in range(12)],
+            *(kernel("my_own_operator(int)", 2_960 + 12 * n, 11) for n in range(12)),
         ],
     ),
-    "transport": (large_messages(9_400), large_messages(9_300)),
+    "transport": (messages(4_000_000, 9_400, 2_000, 9_400), messages(4_000_000, 9_300, 2_000, 9_300)),
     "attention-kernel": (eager(attention(6)), eager(attention(6, keys=999))),
     "fusion": (memory_bound(7), apart(ADD)),
     "channels-last": (apart("void nchwToNhwcKernel<float, float>(x)"), apart("void nchwAddKernel<float, float>(x)")),

@@ -5,15 +5,9 @@ from typing import Any
 
 import pytest
 from kineto import analysed, annotation, call, copy, kernel, launch, launched, op, python
+from test_advice import ADD, GEMM, NCCL, attention, copied_within, eager, in_a_row, iterations, messages, saved
 
 from trace_analyzer.report import Report
-
-GEMM, NCCL = "ampere_fp16_s16816gemm_fp16_128x64", "ncclDevKernel_AllReduce_Sum_f32_RING_LL"
-ADD = "void at::native::vectorized_elementwise_kernel<4, x>(int)"
-
-
-def saved(report: Report) -> dict[str, int]:
-    return {item.id: item.saves_ns_at_most for item in report.advice}
 
 
 @pytest.mark.sampled
@@ -24,10 +18,7 @@ def saved(report: Report) -> dict[str, int]:
 )
 @pytest.mark.parametrize("fix", ["overlap", "copies"])
 def test_no_more_is_hidden_than_computes(fix: str, computes: tuple[int, int], saves: int | None) -> None:
-    """Check that no more is hidden than other work computes.
-
-    Of 1.2 ms, as much can be hidden as there is other work that does not hide any yet.
-    """
+    """Of 1.2 ms, as much can be hidden as there is other work that does not hide any yet."""
     moves: Callable[[int], Any] = (lambda at: kernel(NCCL, at, 100, stream=20)) if fix == "overlap" else (
         lambda at: copy("HtoD (Pinned -> Device)", at, 100, stream=20))  # fmt: skip
     start, length = computes
@@ -81,7 +72,7 @@ def test_kernels_without_an_operator_are_no_skinny_matmuls_where_others_of_their
     assert ("skinny-matmuls" in saved(report)) == asks
 
 
-def in_a_row(name: str, operator: str | None) -> list[Any]:
+def within(operator: str | None, name: str) -> list[Any]:
     around = [op(operator, 20 * n, 15) for n in range(12)] if operator else []
     return [around, [launched(name, 20 * n + 1, 400 + 100 * n, 100, n + 1, grid=[500, 1, 1]) for n in range(12)]]
 
@@ -100,7 +91,7 @@ def in_a_row(name: str, operator: str | None) -> list[Any]:
     ],
 )
 def test_only_what_no_one_fused_is_to_be_fused(name: str, operator: str | None, asks: bool) -> None:
-    assert ("fusion" in saved(analysed(in_a_row(name, operator)))) == asks
+    assert ("fusion" in saved(analysed(within(operator, name)))) == asks
 
 
 @pytest.mark.slow
@@ -116,9 +107,7 @@ def test_layouts_of_both_libraries(name: str) -> None:
 @pytest.mark.parametrize(("length", "marked"), [(100, True), (40, False)])
 def test_what_is_not_the_limit_is_reported_where_it_saves_over_a_tenth(length: int, marked: bool) -> None:
     """Idle time of 10.2 ms limits; the chain's followers take 1.9 or 0.8 ms of it."""
-    idle = [
-        [launched(GEMM, 1_000 * n + 900, 1_000 * n + 910, 50, n + 1), op("aten::mm", 1_000 * n, 850)] for n in range(12)
-    ]
+    idle = iterations(lambda t: op("aten::mm", t, 850))
     chain = [kernel(ADD, 12_000 + length * n, length, grid=[500, 1, 1]) for n in range(20)]
     report = analysed(idle, chain)
     assert (report.verdict.regime, report.verdict.runner_up) == ("overhead-bound", None)
@@ -166,20 +155,7 @@ def test_padding_names_the_dimension_that_is_odd(rows: int, inner: int, columns:
 
 @pytest.mark.parametrize(("module", "asks"), [("MultiheadAttention", True), ("SelfAttention", False)])
 def test_multihead_attention_fuses_when_nobody_wants_its_weights(module: str, asks: bool) -> None:
-    q, k, v, scores = [8, 1000, 64], [8, 64, 1000], [8, 1000, 64], [8, 1000, 1000]
-    softmax = "void softmax_warp_forward<c10::Half>(x)"
-    calls = [
-        ("bmm", [q, k], GEMM),
-        ("div", [scores, []], ADD),
-        ("_softmax", [scores, [], []], softmax),
-        ("bmm", [scores, v], GEMM),
-    ]
-    work = [
-        [op(f"aten::{name}", 20 * n + 1, 15, **{"Input Dims": dims, "Input type": ["c10::Half"] * len(dims)}),
-         launch(20 * n + 5, 5, n + 1), kernel(does, 1_000 + 100 * n, 100, correlation=n + 1, grid=[5_000, 1, 1])]
-        for n, (name, dims, does) in enumerate(calls * 6)
-    ]  # fmt: skip
-    report = analysed(python(f"nn.Module: {module}_0", 0, 900), work)
+    report = analysed(python(f"nn.Module: {module}_0", 0, 900), eager(attention(6)))
     item = next(item for item in report.advice if item.id == "attention-kernel")
     assert ("need_weights=False" in item.code) == asks
     assert "F.scaled_dot_product_attention" in item.code
@@ -194,17 +170,10 @@ def test_multihead_attention_fuses_when_nobody_wants_its_weights(module: str, as
     ],
 )
 def test_how_to_overlap_follows_from_what_is_communicated(name: str, trains: bool, code: str) -> None:
-    """Check that the advice on how to overlap follows from what is communicated.
-
-    Gradients are reduced by DDP; what inference exchanges is started early by hand.
-    """
-    moved = {"Collective name": name, "In msg nelems": 4_000_000, "dtype": "Float", "Group size": 8}
-    collectives = [
-        [op("record_param_comms", 100 * n, 20, **moved), launched(NCCL, 100 * n + 5, 2_000 + 500 * n, 500, n + 1, stream=20)]
-        for n in range(8)
-    ]  # fmt: skip
+    """Gradients are reduced by DDP; what inference exchanges is started early by hand."""
+    collectives = messages(4_000_000, 500, 2_000, 500, name, stream=20)
     backward = [op("autograd::engine::evaluate_function: MmBackward0", 900, 50)] if trains else []
-    report = analysed(backward, collectives, [kernel(GEMM, 6_000 + 1_000 * n, 900) for n in range(4)])
+    report = analysed(backward, collectives, [kernel(GEMM, 8_000 + 1_000 * n, 900) for n in range(6)])
     (item,) = (item for item in report.advice if item.id == "overlap")
     assert code in item.code
 
@@ -290,10 +259,7 @@ def test_decoding_keeps_keys_and_values_in_a_cache_of_fixed_size(lengths: list[i
     ],
 )
 def test_operators_on_rows_of_different_lengths_stand_in_a_graphs_way(operator: str, says: bool) -> None:
-    rows = [
-        [op(operator, 1_000 * n, 850), launched(GEMM, 1_000 * n + 900, 1_000 * n + 910, 50, n + 1)] for n in range(12)
-    ]
-    (item,) = (item for item in analysed(rows).advice if item.id == "cuda-graphs")
+    (item,) = (item for item in analysed(iterations(lambda t: op(operator, t, 850))).advice if item.id == "cuda-graphs")
     assert (f"; sizes depend on the data in operators such as {operator}: pad them first" in item.why) is says
 
 
@@ -310,30 +276,8 @@ def test_a_collective_per_step_is_counted() -> None:
     assert "; 1 collective per step: all ranks" in item.why
 
 
-@pytest.mark.parametrize(
-    ("operator", "code"),
-    [
-        ("aten::repeat_interleave", "output_size"),
-        ("aten::index", "instead of x[mask]"),
-        ("aten::item", "loss.detach()"),
-    ],
-)
-def test_how_not_to_wait_follows_from_what_waits(operator: str, code: str) -> None:
-    """Check the advice where the call that waits is within an operator that a person wrote."""
-    steps = [
-        [launched(GEMM, 200 * n, 200 * n + 10, 90, n + 1), op(operator, 200 * n + 5, 97),
-         call("cudaStreamSynchronize", 200 * n + 6, 95)]
-        for n in range(12)
-    ]  # fmt: skip
-    (item,) = (item for item in analysed(steps).advice if item.id == "synchronization")
-    assert code in item.code
-
-
 def test_code_of_training_of_inference_and_of_an_engine() -> None:
-    """Check that training, inference and an engine each get the code that fits them.
-
-    Weights are quantized only after training; without evidence, both kinds of code stay.
-    """
+    """Weights are quantized only after training; without evidence, both kinds of code stay."""
     work = [
         [op("aten::mm", 20 * n, 10), launched("ampere_bf16_s16816gemm_bf16_128x64", 20 * n + 1, 400 + 100 * n, 100, n + 1)]
         for n in range(12)
@@ -351,3 +295,90 @@ def test_code_of_training_of_inference_and_of_an_engine() -> None:
     assert "quantize_(model" in codes[0]
     assert codes[1].startswith("torchao.float8.convert_to_float8_training")
     assert "--quantization fp8" in codes[2]
+
+
+# Each condition alone: a program that meets all, and one that lacks exactly that one
+
+OWN = "my_own_operator(int)"
+
+
+def own(name: str, operator: str | None = None, us: int = 40, **args: object) -> list[object]:
+    """Build products, and kernels of an extension; 40 us each are over a twentieth of the window, 4 us are not."""
+    around = [op(operator, 300 + 20 * n, 15, **args) for n in range(12)] if operator else []
+    return [
+        in_a_row(GEMM),
+        around,
+        [launched(name, 300 + 20 * n + 2, 1_600 + us * n, us, 100 + n) for n in range(12)],
+    ]
+
+
+def converting(by_copies: bool) -> list[object]:
+    """Build the activities launched by conversions within a linear layer: kernels, or copies to the device."""
+    return [
+        [op("aten::linear", 40 * n, 35), op("aten::_to_copy", 40 * n + 5, 20),
+         [call("cudaMemcpyAsync", 40 * n + 10, 5, correlation=n + 1), copy("DtoD (Device -> Device)", 1_000 + 100 * n, 100, correlation=n + 1, bytes=100_000_000)]
+         if by_copies else launched(ADD, 40 * n + 10, 1_000 + 100 * n, 100, n + 1, grid=[5_000, 1, 1])]
+        for n in range(12)
+    ]  # fmt: skip
+
+
+def compiled_uploads() -> list[object]:
+    return [
+        op("Torch-Compiled Region: 0/0", 0, 600),
+        [[call("cudaMemcpyAsync", 40 * n + 10, 5, correlation=n + 1), copy("HtoD (Pinned -> Device)", 1_000 + 100 * n, 100, correlation=n + 1)]
+         for n in range(12)],
+        [kernel(ADD, 2_200 + 100 * n, 90, grid=[5_000, 1, 1], stream=9 + n) for n in range(6)],
+    ]  # fmt: skip
+
+
+def uploads(per_step: int, *, within: bool = False) -> list[object]:
+    """Build steps of a short product and so many kilobyte copies, 80 us in all; on request one within the device."""
+    length = 80 // per_step
+    return [
+        [annotation(f"ProfilerStep#{n}", 110 * n, 110), launched(GEMM, 110 * n + 1, 110 * n + 5, 20, 10 * n + 1),
+         *([call("cudaMemcpyAsync", 110 * n + 8 + 8 * i, 5, correlation=10 * n + i + 2),
+            copy("HtoD (Pinned -> Device)", 110 * n + 26 + length * i, length, correlation=10 * n + i + 2, bytes=1_000)]
+           for i in range(per_step)),
+         copy("DtoD (Device -> Device)", 110 * n + 107, 2, correlation=10 * n + 2, bytes=1_000) if within else []]
+        for n in range(24)
+    ]  # fmt: skip
+
+
+NORM = {"Input Dims": [[4096, 4096], [4096, 4096], [4096], []], "Input type": ["c10::Half"] * 3 + ["Scalar"]}
+
+MERGED = {"Input Dims": [[4096, 8, 512], [4096, 8]], "Input type": ["c10::Half", "float"]}
+"""Work that is known of an operator whose kernels no rule knows."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("fix", "program", "asks"),
+    [
+        ("casts", converting(by_copies=False), True),
+        ("casts", converting(by_copies=True), False),
+        ("compiled-copies", copied_within("Torch-Compiled Region: 0/0"), True),
+        ("compiled-copies", compiled_uploads(), False),
+        ("custom-kernels", own(OWN), True),
+        ("custom-kernels", own("void at::native::(anonymous namespace)::frobnicate<float>(int)"), False),
+        ("custom-kernels", own(OWN, "aten::frobnicate"), False),
+        ("custom-kernels", own(OWN, "_C::rms_norm", **NORM), False),
+        ("custom-kernels", own(OWN, "_C::merge_attn_states", **MERGED), False),
+        ("transport", messages(4_000_000, 20_000, 2_000, 20_000), True),
+        ("transport", messages(1_000), False),
+        ("gradient-buckets", messages(1_000), True),
+        ("gradient-buckets", messages(1_000, name="alltoall"), False),
+        ("small-copies", uploads(2), True),
+        ("small-copies", uploads(1), False),
+        ("small-copies", uploads(1, within=True), False),
+    ],
+)
+def test_every_condition_counts(fix: str, program: list[object], asks: bool) -> None:
+    assert (fix in [item.id for item in analysed(program).advice]) == asks
+
+
+@pytest.mark.slow
+def test_only_kernels_that_hold_a_twentieth_of_the_window_are_named() -> None:
+    lesser = [launched("my_lesser_operator(int)", 600 + 20 * n, 2_080 + 4 * n, 4, 200 + n) for n in range(12)]
+    (item,) = (item for item in analysed(own(OWN), lesser).advice if item.id == "custom-kernels")
+    assert "my_own_operator" in item.why
+    assert "my_lesser_operator" not in item.why
