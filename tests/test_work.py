@@ -72,32 +72,15 @@ def q8(*shape: int) -> tuple[tuple[int, ...], str]:
         ("aten::linear", (h(2, 4, 3), h(5, 3), h(5)), Work(240, 2 * (24 + 15 + 5 + 40), "fp16")),
         ("aten::_int_mm", (((2, 3), INT8), ((3, 5), INT8)), Work(60, 21 + 4 * 10, "int8")),
         # out_dtype 15 is bfloat16
-        (
-            "aten::_scaled_mm",
-            (((2, 3), FP8), ((3, 5), FP8), f(), f(), None, None, 15, False),
-            Work(60, 21 + 8 + 20, "fp8"),
-        ),
+        ("aten::_scaled_mm", (q8(2, 3), q8(3, 5), f(), f(), None, None, 15, False), Work(60, 21 + 8 + 20, "fp8")),
         # 4 rows for 2 experts, of 3 x 5 weights each: rows behind the last offset are not computed (pytorch, issue 154557)
         ("aten::_grouped_mm", (h(4, 3), h(2, 3, 5), ((2,), "int")), Work(None, 2 * (12 + 30 + 20) + 8, "fp16")),
         # the sum over the tokens is cut: each of 2 experts gets a 4 x 5 gradient
         ("aten::_grouped_mm", (h(4, 6), h(6, 5), ((2,), "int")), Work(None, 2 * (24 + 30 + 40) + 8, "fp16")),
         # two whole products
         ("aten::_grouped_mm", (h(2, 4, 3), h(2, 3, 5)), Work(240, 2 * (24 + 30 + 40), "fp16")),
-    ],
-)
-def test_products(operator: str, arguments: tuple[Any, ...], expected: Work) -> None:
-    assert work(operator, *arguments) == expected
-
-
-@pytest.mark.parametrize(
-    ("operator", "arguments", "expected"),
-    [
         # 3 x 3 taps of 4 channels for each of 2 x 6 x 7 x 7 outputs
-        (
-            "aten::convolution",
-            (h(2, 4, 9, 9), h(6, 4, 3, 3), h(6), [1, 1], [0, 0], [1, 1], False, [0, 0], 1),
-            Work(2 * 2 * 6 * 49 * 36, 2 * (648 + 216 + 6 + 588), "fp16"),
-        ),
+        ("aten::convolution", (h(2, 4, 9, 9), h(6, 4, 3, 3), h(6), [1, 1], [0, 0], [1, 1], False, [0, 0], 1), Work(2 * 2 * 6 * 49 * 36, 2 * (648 + 216 + 6 + 588), "fp16")),
         ("aten::cudnn_convolution", (h(2, 4, 9, 9), h(6, 4, 3, 3), [1, 1], [2, 2], [1, 1], 1, True, False, True), Work(2 * 2 * 6 * 25 * 36, 2 * (648 + 216 + 300), "fp16")),
         ("aten::miopen_convolution", (h(2, 4, 9, 9), h(6, 4, 3, 3), None, [1, 1], [2, 2], [1, 1], 1, False, False), Work(2 * 2 * 6 * 25 * 36, 2 * (648 + 216 + 300), "fp16")),
         # one tap at every second place: a quarter of the input is read
@@ -109,9 +92,49 @@ def test_products(operator: str, arguments: tuple[Any, ...], expected: Work) -> 
             Work(2 * 2 * 6 * 49 * 36, 2 * (588 + 648 + 216 + 6), "fp16"),
         ),
         ("aten::cudnn_convolution_backward_weight", ([6, 4, 3, 3], h(2, 6, 7, 7), h(2, 4, 9, 9)), Work(2 * 2 * 6 * 49 * 36, 2 * (588 + 648 + 216), "fp16")),
+        ("aten::add", (h(4, 6), h(4, 6), 1), Work(24, 2 * 72, "fp16")),
+        ("aten::add", (h(4, 6), h(4, 6), 0.5), Work(48, 2 * 72, "fp16")),
+        ("aten::add", (h(4, 6), h(6), 1), Work(24, 2 * 54, "fp16")),
+        ("aten::add_", (h(4, 6), f(4, 6), 1), Work(24, 2 * 48 + 4 * 24, "fp32")),
+        ("aten::mul", (f(4, 6), ((), DOUBLE)), Work(24, 4 * 48 + 8, "fp32")),
+        ("aten::mul", (((4, 6), HALF, (0, 1)), h(4, 6)), Work(24, 2 * (6 + 48), "fp16")),
+        ("aten::mul", (h(4, 6), h(4, 6), h(4, 6)), Work(24, 2 * 72, "fp16")),
+        ("aten::div", (((6,), LONG), 2), Work(6, 8 * 6 + 4 * 6, "fp32")),
+        ("aten::gt", (f(6), 0), Work(6, 24 + 6, "fp32")),
+        ("aten::where", (((6,), BOOL), f(6), 0.0), Work(6, 6 + 48, "fp32")),
+        ("aten::clamp", (f(6), None, 1.0), Work(12, 48, "fp32")),
+        ("aten::gelu", (h(6), None), Work(30, 24, "fp16")),
+        ("aten::gelu_backward", (h(6), h(6), None), Work(66, 36, "fp16")),
+        ("aten::abs", (((6,), DOUBLE), ((0,), DOUBLE)), Work(6, 96, "fp64")),
+        ("aten::native_dropout", (h(6), 0.1, True), Work(18, 24 + 6, "fp16")),
+        ("aten::copy_", (f(4, 6), h(4, 6), False), Work(0, 24 * 6, "fp32")),
+        ("aten::copy_", (f(4, 6), h(6), False), Work(0, 24 * 4 + 12, "fp32")),
+        ("aten::fill_", (h(4, 6), 0.0), Work(0, 48, "fp16")),
+        ("aten::sum", (f(4, 6), None), Work(24, 4 * 25, "fp32")),
+        ("aten::sum", (f(4, 6), [-1], False, None), Work(24, 4 * 28, "fp32")),
+        ("aten::mean", (h(4, 6), [0], True, 6), Work(24, 48 + 24, "fp16")),
+        ("aten::argmax", (f(4, 6), 1, False), Work(24, 96 + 32, "fp32")),
+        ("aten::linalg_vector_norm", (f(4, 6), 2.0, [0, 1], False, None), Work(48, 100, "fp32")),
+        ("aten::native_layer_norm", (h(4, 6), [6], h(6), h(6), 1e-5), Work(8 * 24, 2 * (24 + 6 + 6 + 24) + 4 * 8, "fp16")),
+        ("aten::_fused_rms_norm", (h(4, 6), [6], h(6), 1e-5), Work(4 * 24, 2 * (24 + 6 + 24), "fp16")),
+        ("aten::_softmax", (h(4, 6), -1, False), Work(120, 96, "fp16")),
+        ("aten::_softmax", (h(4, 6), -1, True), Work(120, 48 + 96, "fp16")),
+        ("aten::_softmax_backward_data", (f(4, 6), f(4, 6), -1, 6), Work(96, 12 * 24, "fp32")),
+        ("aten::index_select", (h(100, 6), 0, ((4,), LONG)), Work(0, 32 + 96, "fp16")),
+        ("aten::index_select", (h(2, 6), 0, ((40,), LONG)), Work(0, 320 + 2 * (12 + 240), "fp16")),
+        ("aten::gather", (h(100, 6), 0, ((4, 6), LONG, (1, 0)), False), Work(0, 32 + 96, "fp16")),
+        ("aten::embedding_dense_backward", (h(4, 6), ((4,), LONG), 10, -1, False), Work(24, 48 + 32 + 120, "fp16")),
+        ("aten::max_pool2d_with_indices", (h(1, 2, 8, 8), [2, 2], [], [0, 0], [1, 1], False), Work(4 * 32, 2 * 160 + 8 * 32, "fp16")),
+        ("aten::upsample_nearest2d", (h(1, 2, 4, 4), None, [2.0, 2.0]), Work(0, 2 * (32 + 128), "fp16")),
+        ("_C::fused_add_rms_norm", (h(4, 6), h(4, 6), h(6), 1e-5), Work(120, 2 * (96 + 6), "fp16")),
+        ("sgl_kernel::silu_and_mul", (h(4, 6), h(4, 12)), Work(144, 2 * 72, "fp16")),
+        ("fbgemm::FloatToFP8RowwiseQuantized", (f(10, 256), 0), Work(3 * 2560, 4 * 2560 + 10 * 264, "fp32")),
+        ("fbgemm::FP8RowwiseQuantizedToFloat", (((10, 264), BYTES), 0), Work(2 * 2560, 10 * 264 + 4 * 2560, "fp32")),
+        ("fbgemm::FloatToHFP8Quantized", (f(100), 0), Work(200, 500, "fp32")),
+        ("fbgemm::HFP8QuantizedToFloat", (((100,), BYTES), 0), Work(200, 500, "fp32")),
     ],
 )  # fmt: skip
-def test_convolutions(operator: str, arguments: tuple[Any, ...], expected: Work) -> None:
+def test_operators(operator: str, arguments: tuple[Any, ...], expected: Work) -> None:
     assert work(operator, *arguments) == expected
 
 
@@ -172,51 +195,6 @@ def test_causal_masks_differ_only_where_lengths_do() -> None:
     assert (CAUSAL_FROM_START.pairs(2, 5), CAUSAL_FROM_END.pairs(2, 5)) == (3, 9)
 
 
-@pytest.mark.parametrize(
-    ("operator", "arguments", "expected"),
-    [
-        ("aten::add", (h(4, 6), h(4, 6), 1), Work(24, 2 * 72, "fp16")),
-        ("aten::add", (h(4, 6), h(4, 6), 0.5), Work(48, 2 * 72, "fp16")),
-        ("aten::add", (h(4, 6), h(6), 1), Work(24, 2 * 54, "fp16")),
-        ("aten::add_", (h(4, 6), f(4, 6), 1), Work(24, 2 * 48 + 4 * 24, "fp32")),
-        ("aten::mul", (f(4, 6), ((), DOUBLE)), Work(24, 4 * 48 + 8, "fp32")),
-        ("aten::mul", (((4, 6), HALF, (0, 1)), h(4, 6)), Work(24, 2 * (6 + 48), "fp16")),
-        ("aten::mul", (h(4, 6), h(4, 6), h(4, 6)), Work(24, 2 * 72, "fp16")),
-        ("aten::div", (((6,), LONG), 2), Work(6, 8 * 6 + 4 * 6, "fp32")),
-        ("aten::gt", (f(6), 0), Work(6, 24 + 6, "fp32")),
-        ("aten::where", (((6,), BOOL), f(6), 0.0), Work(6, 6 + 48, "fp32")),
-        ("aten::clamp", (f(6), None, 1.0), Work(12, 48, "fp32")),
-        ("aten::gelu", (h(6), None), Work(30, 24, "fp16")),
-        ("aten::gelu_backward", (h(6), h(6), None), Work(66, 36, "fp16")),
-        ("aten::abs", (((6,), DOUBLE), ((0,), DOUBLE)), Work(6, 96, "fp64")),
-        ("aten::native_dropout", (h(6), 0.1, True), Work(18, 24 + 6, "fp16")),
-        ("aten::copy_", (f(4, 6), h(4, 6), False), Work(0, 24 * 6, "fp32")),
-        ("aten::copy_", (f(4, 6), h(6), False), Work(0, 24 * 4 + 12, "fp32")),
-        ("aten::fill_", (h(4, 6), 0.0), Work(0, 48, "fp16")),
-        ("aten::sum", (f(4, 6), None), Work(24, 4 * 25, "fp32")),
-        ("aten::sum", (f(4, 6), [-1], False, None), Work(24, 4 * 28, "fp32")),
-        ("aten::mean", (h(4, 6), [0], True, 6), Work(24, 48 + 24, "fp16")),
-        ("aten::argmax", (f(4, 6), 1, False), Work(24, 96 + 32, "fp32")),
-        ("aten::linalg_vector_norm", (f(4, 6), 2.0, [0, 1], False, None), Work(48, 100, "fp32")),
-        ("aten::native_layer_norm", (h(4, 6), [6], h(6), h(6), 1e-5), Work(8 * 24, 2 * (24 + 6 + 6 + 24) + 4 * 8, "fp16")),
-        ("aten::_fused_rms_norm", (h(4, 6), [6], h(6), 1e-5), Work(4 * 24, 2 * (24 + 6 + 24), "fp16")),
-        ("aten::_softmax", (h(4, 6), -1, False), Work(120, 96, "fp16")),
-        ("aten::_softmax", (h(4, 6), -1, True), Work(120, 48 + 96, "fp16")),
-        ("aten::_softmax_backward_data", (f(4, 6), f(4, 6), -1, 6), Work(96, 12 * 24, "fp32")),
-        ("aten::index_select", (h(100, 6), 0, ((4,), LONG)), Work(0, 32 + 96, "fp16")),
-        ("aten::index_select", (h(2, 6), 0, ((40,), LONG)), Work(0, 320 + 2 * (12 + 240), "fp16")),
-        ("aten::gather", (h(100, 6), 0, ((4, 6), LONG, (1, 0)), False), Work(0, 32 + 96, "fp16")),
-        ("aten::embedding_dense_backward", (h(4, 6), ((4,), LONG), 10, -1, False), Work(24, 48 + 32 + 120, "fp16")),
-        ("aten::max_pool2d_with_indices", (h(1, 2, 8, 8), [2, 2], [], [0, 0], [1, 1], False), Work(4 * 32, 2 * 160 + 8 * 32, "fp16")),
-        ("aten::upsample_nearest2d", (h(1, 2, 4, 4), None, [2.0, 2.0]), Work(0, 2 * (32 + 128), "fp16")),
-        ("_C::fused_add_rms_norm", (h(4, 6), h(4, 6), h(6), 1e-5), Work(120, 2 * (96 + 6), "fp16")),
-        ("sgl_kernel::silu_and_mul", (h(4, 6), h(4, 12)), Work(144, 2 * 72, "fp16")),
-    ],
-)  # fmt: skip
-def test_everything_else(operator: str, arguments: tuple[Any, ...], expected: Work) -> None:
-    assert work(operator, *arguments) == expected
-
-
 MIB = 2**20
 
 
@@ -275,6 +253,7 @@ def test_a_template_has_its_grid_as_last_numbers_and_reads_views_of_what_it_is_p
     [
         ("aten::some_new_operator", (f(2, 3),)), ("aten::mm", (((2, 3), "c10::complex<float>"), f(3, 5))),
         ("aten::mm", (((2, 3), "some type"), f(3, 5))), ("aten::index", (f(2, 3), None)),
+        ("fbgemm::FP8RowwiseQuantizedToFloat", (((10, 8), BYTES), 0)),
     ],
 )  # fmt: skip
 def test_what_is_unknown_is_none_and_no_problem(operator: str, arguments: tuple[Any, ...]) -> None:
@@ -455,21 +434,3 @@ def test_without_strides_a_source_may_be_expanded() -> None:
     copied = record("aten::copy_", [[4, 6], [4, 6], []], ["float", "float", "Scalar"])
     assert copied is not None
     assert (copied.moved_bytes, copied.doubtful_bytes) == (192, 96)
-
-
-@pytest.mark.parametrize(
-    ("operator", "argument", "expected"),
-    [
-        ("fbgemm::FloatToFP8RowwiseQuantized", f(10, 256), Work(3 * 2560, 4 * 2560 + 10 * 264, "fp32")),
-        (
-            "fbgemm::FP8RowwiseQuantizedToFloat",
-            ((10, 264), "unsigned char"),
-            Work(2 * 2560, 10 * 264 + 4 * 2560, "fp32"),
-        ),
-        ("fbgemm::FloatToHFP8Quantized", f(100), Work(200, 500, "fp32")),
-        ("fbgemm::HFP8QuantizedToFloat", ((100,), "unsigned char"), Work(200, 500, "fp32")),
-        ("fbgemm::FP8RowwiseQuantizedToFloat", ((10, 8), "unsigned char"), None),
-    ],
-)
-def test_quantized_embeddings(operator: str, argument: Any, expected: Work | None) -> None:
-    assert work(operator, argument, 0) == expected
