@@ -890,7 +890,10 @@ def messages(
     """Build collectives of floats by 8 ranks, one after the other."""
     reduce = {"Collective name": name, "In msg nelems": elements, "dtype": "Float", "Group size": 8}
     return [
-        [op("record_param_comms", 100 * n, 20, **reduce), launched(NCCL, 100 * n + 5, at + every * n, us, n + 1, stream=stream)]
+        [
+            op("record_param_comms", 100 * n, 20, **reduce),
+            launched(NCCL, 100 * n + 5, at + every * n, us, n + 1, stream=stream),
+        ]
         for n in range(12)
     ]
 
