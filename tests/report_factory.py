@@ -8,7 +8,7 @@ import polars as pl
 
 from trace_analyzer.analyses.idle import cause_table
 from trace_analyzer.analysis import Analysis
-from trace_analyzer.notes import Note
+from trace_analyzer.errors import Note
 from trace_analyzer.registry import ANALYSES, TABLES
 from trace_analyzer.report import (
     SCHEMA_VERSION,

@@ -172,7 +172,7 @@ def as_nobody(*args: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
     if os.geteuid():
         return command(*args, cwd=cwd)
     code = (
-        "import difflib, os, secrets, sys, polars; import trace_analyzer.cli.analyze, trace_analyzer.pipeline, trace_analyzer.version; trace_analyzer.version.tool_version(); os.setgid(65534); os.setuid(65534); "
+        "import difflib, os, secrets, sys, polars; import trace_analyzer.cli.analyze, trace_analyzer.pipeline, trace_analyzer.installation; trace_analyzer.installation.tool_version(); os.setgid(65534); os.setuid(65534); "
         "from trace_analyzer.cli import main; main(sys.argv[1:])"
     )
     return subprocess.run(

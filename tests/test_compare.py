@@ -18,9 +18,8 @@ from simulator import Kernel, Simulation, Stream, Tensor, Thread
 from tiers import examples
 
 from trace_analyzer.cli import main
-from trace_analyzer.compare.api import compare
 from trace_analyzer.compare.comparison import Comparison
-from trace_analyzer.compare.decomposition import paired_calls, split
+from trace_analyzer.compare.decomposition import compare, paired_calls, split
 from trace_analyzer.compare.gates import Gate, held, refusal
 from trace_analyzer.compare.profiles import Profile, profile_of
 from trace_analyzer.compare.sides import baseline_json, in_parts, profile_from

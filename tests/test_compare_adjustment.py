@@ -6,7 +6,7 @@ from functools import cache
 import pytest
 from compare_sides import Program
 
-from trace_analyzer.compare.api import compare
+from trace_analyzer.compare.decomposition import compare
 from trace_analyzer.compare.profiles import Profile, profile_of
 from trace_analyzer.compare.sides import merged
 from trace_analyzer.compare.statistics import FLOOR_RATIO, step_difference

@@ -7,7 +7,7 @@ import pytest
 from compare_sides import Program
 from test_html_browser import CHROMIUM, DRIVER, Browser, browser, started  # noqa: F401  (fixtures)
 
-from trace_analyzer.compare.api import compare
+from trace_analyzer.compare.decomposition import compare
 from trace_analyzer.compare.phrasing import scale_of, scaled, signed
 from trace_analyzer.pipeline import analyze
 

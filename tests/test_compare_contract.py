@@ -9,8 +9,8 @@ import polars as pl
 import pytest
 from compare_sides import Program
 
-from trace_analyzer.compare.api import compare
 from trace_analyzer.compare.comparison import Comparison, Line, MatchedRatio, Side
+from trace_analyzer.compare.decomposition import compare
 from trace_analyzer.compare.phrasing import change
 from trace_analyzer.compare.profiles import Profile, profile_of
 from trace_analyzer.compare.sides import baseline_json, merged

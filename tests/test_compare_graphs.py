@@ -8,7 +8,7 @@ from click.testing import CliRunner
 from compare_sides import Program
 
 from trace_analyzer.cli import main
-from trace_analyzer.compare.api import compare
+from trace_analyzer.compare.decomposition import compare
 from trace_analyzer.compare.matching import matches
 from trace_analyzer.compare.profiles import Profile, profile_of
 from trace_analyzer.pipeline import analyze

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from test_compare import sums_are_exact, swap_flips_every_sign
 from tiers import examples
 
-from trace_analyzer.compare.api import compare
 from trace_analyzer.compare.comparison import Comparison
+from trace_analyzer.compare.decomposition import compare
 from trace_analyzer.compare.profiles import Profile, profile_of
 from trace_analyzer.pipeline import analyze
 

@@ -12,8 +12,8 @@ import pytest
 from compare_sides import is_found, splits, times_of
 from conftest import CORPUS, corpus_rows
 
-from trace_analyzer.compare.api import compare
 from trace_analyzer.compare.comparison import Comparison
+from trace_analyzer.compare.decomposition import compare
 from trace_analyzer.compare.profiles import Profile, profile_of
 from trace_analyzer.compare.sides import merged
 from trace_analyzer.json_types import result_schema

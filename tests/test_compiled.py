@@ -12,14 +12,14 @@ from pathlib import Path
 import pytest
 from kineto import kernel, launch, trace_bytes
 
-from trace_analyzer import compiled
+from trace_analyzer import installation
 from trace_analyzer.pipeline import analyze
 
 ROOT = Path(__file__).parents[1]
 TRACE = trace_bytes([launch(0, 5, 1), kernel("k", 20, 30, correlation=1)])
 
 
-def built(folder: Path, names: tuple[str, ...] = compiled.MODULES) -> Path:
+def built(folder: Path, names: tuple[str, ...] = installation.MODULES) -> Path:
     """Create a folder with the files of some compiled modules."""
     for name in names:
         file = folder / "package" / (name + EXTENSION_SUFFIXES[0])
@@ -30,23 +30,23 @@ def built(folder: Path, names: tuple[str, ...] = compiled.MODULES) -> Path:
 
 def test_the_modules_are_those_that_setup_compiles() -> None:
     sources = re.findall(r'"trace_analyzer\.([\w.]+)":', (ROOT / "setup.py").read_text(encoding="utf-8"))
-    assert sorted(sources) == sorted(name.replace("/", ".") for name in compiled.MODULES)
+    assert sorted(sources) == sorted(name.replace("/", ".") for name in installation.MODULES)
 
 
 def test_a_compiled_package_has_nothing_to_say(tmp_path: Path) -> None:
-    assert compiled.why_slow(built(tmp_path)) is None
+    assert installation.why_slow(built(tmp_path)) is None
 
 
 def test_one_module_that_is_missing_is_enough(tmp_path: Path) -> None:
-    package = built(tmp_path, compiled.MODULES[1:])
-    reason = compiled.why_slow(package)
+    package = built(tmp_path, installation.MODULES[1:])
+    reason = installation.why_slow(package)
     assert reason is not None
     assert "without a C compiler" in reason
 
 
 def test_a_source_folder_is_named_with_what_to_do(tmp_path: Path) -> None:
     (tmp_path / "setup.py").touch()
-    reason = compiled.why_slow(built(tmp_path, ()))
+    reason = installation.why_slow(built(tmp_path, ()))
     assert reason is not None
     assert str(tmp_path) in reason
     assert "build_ext --inplace" in reason

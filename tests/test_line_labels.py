@@ -13,9 +13,8 @@ from trace_analyzer.analyses.idle import CAUSES_SECTION
 from trace_analyzer.analyses.kernel_bounds import KERNELS_SECTION
 from trace_analyzer.catalog.kernels import buckets
 from trace_analyzer.catalog.line_labels import bucket_key, group_label, is_line, line_label, line_phrase
-from trace_analyzer.compare.api import compare
 from trace_analyzer.compare.comparison import Bar, Comparison, Line
-from trace_analyzer.compare.decomposition import LINE_KEY, parts_of_lines
+from trace_analyzer.compare.decomposition import LINE_KEY, compare, parts_of_lines
 from trace_analyzer.compare.gates import Gate, held, refusal
 from trace_analyzer.compare.phrasing import bar_label, line_name
 from trace_analyzer.errors import UsageError

@@ -12,7 +12,7 @@ import pytest
 from catalogue import examples
 from kineto import A100, analysed, annotation, launched, python, trace_bytes
 
-from trace_analyzer import compiled, files, plugins
+from trace_analyzer import files, installation, plugins
 from trace_analyzer.catalog.event_names import (
     host_work,
     in_function,
@@ -155,12 +155,12 @@ def test_the_user_s_folder(
 
 
 def test_compiled_modules_are_found_by_the_suffixes_of_windows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compiled, "EXTENSION_SUFFIXES", [".cp311-win_amd64.pyd", ".pyd"])
-    assert "slow" in str(compiled.why_slow(tmp_path))
-    for module in compiled.MODULES:
+    monkeypatch.setattr(installation, "EXTENSION_SUFFIXES", [".cp311-win_amd64.pyd", ".pyd"])
+    assert "slow" in str(installation.why_slow(tmp_path))
+    for module in installation.MODULES:
         (tmp_path / f"{module}.pyd").parent.mkdir(exist_ok=True)
         (tmp_path / f"{module}.pyd").write_bytes(b"")
-    assert compiled.why_slow(tmp_path) is None
+    assert installation.why_slow(tmp_path) is None
 
 
 def test_a_drive_letter_does_not_separate_plugins_on_windows(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,8 +5,8 @@ import time
 
 import pytest
 
-from trace_analyzer.cli import progress
-from trace_analyzer.cli.progress import Progress
+from trace_analyzer.cli import outputs
+from trace_analyzer.cli.outputs import Progress
 
 
 class Terminal(io.StringIO):
@@ -16,8 +16,8 @@ class Terminal(io.StringIO):
 
 @pytest.fixture(autouse=True)
 def _hurry(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(progress, "_PATIENCE_S", 0.05)
-    monkeypatch.setattr(progress, "_REDRAW_S", 0.01)
+    monkeypatch.setattr(outputs, "_PATIENCE_S", 0.05)
+    monkeypatch.setattr(outputs, "_REDRAW_S", 0.01)
     monkeypatch.setenv("TERM", "xterm")
 
 

@@ -7,8 +7,8 @@ import pytest
 from compare_sides import Program
 from simulator import Kernel, Stream, Thread
 
-from trace_analyzer.compare.api import compare
 from trace_analyzer.compare.comparison import Comparison
+from trace_analyzer.compare.decomposition import compare
 from trace_analyzer.pipeline import analyze
 from trace_analyzer.report import Report
 

@@ -6,8 +6,8 @@ import polars as pl
 import pytest
 from report_factory import frame, gpu_report
 
+from trace_analyzer.errors import Note
 from trace_analyzer.ingest.tables import HOST_EVENTS, OPERATOR_INPUTS, THREADS
-from trace_analyzer.notes import Note
 from trace_analyzer.redact import Redaction, redacted, without_directories
 from trace_analyzer.report import FusionOpportunity, Report, Verdict
 

@@ -10,7 +10,7 @@ from report_factory import empty_report, gpu_report
 from text_reports import STATUSES, all_reports, report_saying
 
 from trace_analyzer.catalog.event_names import in_function
-from trace_analyzer.notes import Note
+from trace_analyzer.errors import Note
 from trace_analyzer.redact import redacted, without_directories
 from trace_analyzer.render.html import html
 from trace_analyzer.render.markdown import to_markdown

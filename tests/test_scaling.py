@@ -12,10 +12,9 @@ from conftest import CORPUS
 
 from trace_analyzer.cli import main
 from trace_analyzer.compare import judgement
-from trace_analyzer.compare.api import scaling
 from trace_analyzer.compare.judgement import InputChange
 from trace_analyzer.compare.profiles import profile_of
-from trace_analyzer.compare.scaling import _batches
+from trace_analyzer.compare.scaling import _batches, scaling
 from trace_analyzer.errors import UsageError
 from trace_analyzer.pipeline import analyze
 from trace_analyzer.report import Report

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from trace_analyzer.packages import PURPOSES, missing
+from trace_analyzer.installation import PURPOSES, missing
 
 ROOT = Path(__file__).parents[1]
 SAMPLE = ROOT / "sample_traces" / "synthetic_overhead_data-loading.json.gz"

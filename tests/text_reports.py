@@ -5,7 +5,7 @@ from dataclasses import replace
 import polars as pl
 from report_factory import empty_report, gpu_report
 
-from trace_analyzer.notes import Note
+from trace_analyzer.errors import Note
 from trace_analyzer.report import DeviceInfo, Evidence, Report, Status
 
 STATUSES: tuple[Status, ...] = ("no-gpu-activity", "gpu-timeline-missing", "unsupported-accelerator", "insufficient")

@@ -21,21 +21,19 @@ profiles a cell. Importing the package loads none of torch, polars, bokeh or hol
 from typing import TYPE_CHECKING, Any, Unpack
 
 import trace_analyzer.forks  # noqa: F401 (it watches for forks from here on)
-from trace_analyzer.options import Choices, Options
-from trace_analyzer.signatures import takes_options_of
+from trace_analyzer.options import Choices, Options, takes_options_of
 
 if TYPE_CHECKING:
     from trace_analyzer.capture.handler import trace_handler
     from trace_analyzer.capture.profiled import whatif
     from trace_analyzer.capture.session import profile
-    from trace_analyzer.compare.api import compare, scaling
     from trace_analyzer.compare.comparison import Comparison
-    from trace_analyzer.compare.scaling import Scaling
+    from trace_analyzer.compare.decomposition import compare
+    from trace_analyzer.compare.scaling import Scaling, scaling
     from trace_analyzer.errors import InputError, InputTooLarge, NotATrace, TraceAnalyzerError, UsageError
     from trace_analyzer.explain.explanation import Explanation
     from trace_analyzer.ingest import Progress
-    from trace_analyzer.ranks.api import analyze_ranks
-    from trace_analyzer.ranks.job import JobReport
+    from trace_analyzer.ranks.job import JobReport, analyze_ranks
     from trace_analyzer.registry import json_schema
     from trace_analyzer.replay.whatif import WhatIf
     from trace_analyzer.report import Report
@@ -72,11 +70,11 @@ _HOMES = {
     "Report": "trace_analyzer.report",
     "json_schema": "trace_analyzer.registry",
     "Scaling": "trace_analyzer.compare.scaling",
-    "compare": "trace_analyzer.compare.api",
-    "scaling": "trace_analyzer.compare.api",
+    "compare": "trace_analyzer.compare.decomposition",
+    "scaling": "trace_analyzer.compare.scaling",
     "WhatIf": "trace_analyzer.replay.whatif",
     "JobReport": "trace_analyzer.ranks.job",
-    "analyze_ranks": "trace_analyzer.ranks.api",
+    "analyze_ranks": "trace_analyzer.ranks.job",
     "profile": "trace_analyzer.capture.session",
     "trace_handler": "trace_analyzer.capture.handler",
     "whatif": "trace_analyzer.capture.profiled",
@@ -110,7 +108,7 @@ def __getattr__(name: str) -> Any:
 
         return getattr(import_module(_HOMES[name]), name)
     if name == "__version__":
-        from trace_analyzer.version import tool_version
+        from trace_analyzer.installation import tool_version
 
         return tool_version()
     raise AttributeError(f"module 'trace_analyzer' has no attribute {name!r}")

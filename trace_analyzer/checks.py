@@ -21,9 +21,9 @@ from trace_analyzer.analysis import (
     Declaration,
     Value,
 )
+from trace_analyzer.errors import DAMAGED, Note, is_damaged
 from trace_analyzer.graph import Node
 from trace_analyzer.ingest.trace import Trace
-from trace_analyzer.notes import DAMAGED, Note, is_damaged
 from trace_analyzer.report import (
     Check,
     CheckStatus,

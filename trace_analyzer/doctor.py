@@ -13,10 +13,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from trace_analyzer import plugins, units
 from trace_analyzer.catalog.calibration import calibration_folder, read_calibration
-from trace_analyzer.compiled import why_slow
 from trace_analyzer.errors import UsageError
-from trace_analyzer.packages import PURPOSES
-from trace_analyzer.version import DISTRIBUTION, tool_version
+from trace_analyzer.installation import DISTRIBUTION, PURPOSES, tool_version, why_slow
 
 if TYPE_CHECKING:
     from trace_analyzer.catalog.event_names import Rule

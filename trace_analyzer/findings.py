@@ -15,11 +15,10 @@ from trace_analyzer.analyses.steps import HostSteps
 from trace_analyzer.analysis import CAUSES_OF_IDLE, PARTITION, Value
 from trace_analyzer.catalog.devices import Device
 from trace_analyzer.checks import failed_reasons, suppressed_metrics
-from trace_analyzer.errors import UsageError
+from trace_analyzer.errors import UsageError, breaks_off, is_damaged
 from trace_analyzer.frames.intervals import clip, filter_inside, spans_on
 from trace_analyzer.frames.lookups import where_equal
 from trace_analyzer.ingest.trace import Trace
-from trace_analyzer.notes import breaks_off, is_damaged
 from trace_analyzer.report import BoundShare, Check, DeviceReport, Window
 from trace_analyzer.units import NS_PER_MS
 from trace_analyzer.vocabulary import PARTS

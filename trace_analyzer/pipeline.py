@@ -14,12 +14,12 @@ from trace_analyzer.analyses.registry import TRACE_TABLES
 from trace_analyzer.analyses.replays import Executions
 from trace_analyzer.analyses.steps import HostSteps
 from trace_analyzer.analysis import Analysis, Declaration, Value
-from trace_analyzer.compiled import why_slow
+from trace_analyzer.errors import Note
 from trace_analyzer.graph import LazyTables, TableGraph
 from trace_analyzer.ingest import Progress, Source, Trace, load
 from trace_analyzer.ingest.trace import GraphAnnotations, read_capture
-from trace_analyzer.notes import Note
-from trace_analyzer.options import Choices, Options
+from trace_analyzer.installation import tool_version, why_slow
+from trace_analyzer.options import Choices, Options, takes_options_of
 from trace_analyzer.registry import ADDED_ANALYSES, ANALYSES
 from trace_analyzer.report import (
     SCHEMA_VERSION,
@@ -35,9 +35,7 @@ from trace_analyzer.report import (
     Verdict,
 )
 from trace_analyzer.schema import Table
-from trace_analyzer.signatures import takes_options_of
 from trace_analyzer.tuning import PREFETCHING_THREADS, SMALL_EVENTS, within_query
-from trace_analyzer.version import tool_version
 
 STAGES = {"linking launches": "linked_events", "explaining idle time": "gaps", "summing up": "attribution"}
 """Stages of the analyses in order, each with the value that ends it; judging follows."""

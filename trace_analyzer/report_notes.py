@@ -10,8 +10,8 @@ from trace_analyzer.analyses.steps import MAX_STEP_ROWS, HostSteps
 from trace_analyzer.analysis import Value
 from trace_analyzer.catalog.devices import Device
 from trace_analyzer.checks import clock_notes
+from trace_analyzer.errors import Note
 from trace_analyzer.ingest.trace import Trace
-from trace_analyzer.notes import Note
 from trace_analyzer.report import DeviceReport
 from trace_analyzer.units import percent, visible
 from trace_analyzer.windows import MAX_DEVICES, device_ids

@@ -10,11 +10,10 @@ from trace_analyzer.analyses import left_out
 from trace_analyzer.analyses.host import Host
 from trace_analyzer.analyses.left_out import RecordedSpan
 from trace_analyzer.analysis import Value
-from trace_analyzer.errors import UsageError
+from trace_analyzer.errors import Note, UsageError
 from trace_analyzer.frames.intervals import spans_on
 from trace_analyzer.frames.lookups import where_equal
 from trace_analyzer.ingest.trace import Trace
-from trace_analyzer.notes import Note
 from trace_analyzer.options import Options
 from trace_analyzer.report import Window
 

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from trace_analyzer.errors import TraceAnalyzerError, UsageError
+from trace_analyzer.installation import tool_version
 from trace_analyzer.units import visible
-from trace_analyzer.version import tool_version
 
 if TYPE_CHECKING:
     from mcp.server import MCPServer
@@ -101,7 +101,7 @@ class Tools:
             before: path of the trace before the change, relative to the server's root.
             after: path of the trace after it.
         """
-        from trace_analyzer.compare.api import compare as compared
+        from trace_analyzer.compare.decomposition import compare as compared
 
         return compared(self._of(before), self._of(after)).summary()
 

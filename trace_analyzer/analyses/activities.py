@@ -17,10 +17,10 @@ from trace_analyzer.analyses.replays import Executions, Replays, replays
 from trace_analyzer.analyses.work.sharing import LaunchedWork, with_work, work_of_kernels
 from trace_analyzer.analysis import Analysis, Value
 from trace_analyzer.catalog.devices import Device
+from trace_analyzer.errors import Note
 from trace_analyzer.frames.lookups import scatter
 from trace_analyzer.ingest.tables import DEVICE_EVENTS
 from trace_analyzer.ingest.trace import Trace
-from trace_analyzer.notes import Note
 from trace_analyzer.schema import BOOL, BOUND, BUCKET, F64, I64, LAUNCH, STR, U32, Column, Table
 
 ACTIVITIES = Table(

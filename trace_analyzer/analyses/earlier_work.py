@@ -12,9 +12,9 @@ from trace_analyzer import thresholds
 from trace_analyzer.analyses.host import Host
 from trace_analyzer.analysis import Value
 from trace_analyzer.catalog.event_names import BLOCKING
+from trace_analyzer.errors import Note
 from trace_analyzer.frames.intervals import END_NS, count_until, union, with_covered
 from trace_analyzer.ingest.trace import Trace
-from trace_analyzer.notes import Note
 from trace_analyzer.units import duration, visible
 from trace_analyzer.vocabulary import EARLIER_WORK
 

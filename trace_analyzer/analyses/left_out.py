@@ -8,7 +8,7 @@ import polars as pl
 from trace_analyzer import thresholds
 from trace_analyzer.analyses.host import Host
 from trace_analyzer.catalog.event_names import PROFILER_STEP_NAME
-from trace_analyzer.notes import Note
+from trace_analyzer.errors import Note
 from trace_analyzer.units import duration, percent
 from trace_analyzer.vocabulary import PARTS, WORK
 

@@ -6,10 +6,10 @@ import polars as pl
 
 from trace_analyzer.analyses.host import CALLS, Host
 from trace_analyzer.analysis import RUN_AHEAD, Analysis, Value
+from trace_analyzer.errors import Note
 from trace_analyzer.frames.intervals import innermost_at, last_started, lookup_at, rank_places, union
 from trace_analyzer.frames.lookups import count_distinct, first_index, inverse_index, lookup_inner, sum_by_group
 from trace_analyzer.ingest.trace import Trace
-from trace_analyzer.notes import Note
 from trace_analyzer.schema import CORRELATION, DEVICE, DURATION, I64, LAUNCH, NAME, START, THREAD, U32, Column, Table
 
 LAUNCHES = Table(

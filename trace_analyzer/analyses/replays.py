@@ -35,10 +35,10 @@ from trace_analyzer.analyses.work.replay_matching import (
 )
 from trace_analyzer.analyses.work.sharing import INPUTS, SHARE_COLUMNS, LaunchedWork, recorded_inputs, work_of_kernels
 from trace_analyzer.catalog.kernels import kernel_buckets
+from trace_analyzer.errors import Note
 from trace_analyzer.frames.intervals import lookup_at
 from trace_analyzer.frames.lookups import factorize, lookup
 from trace_analyzer.ingest.trace import Trace
-from trace_analyzer.notes import Note
 from trace_analyzer.units import counted, percent
 
 # List kernels that were launched one by one, and launches that graphs captured, each with its operator's call.

@@ -8,11 +8,10 @@ from typing import Any
 
 from trace_analyzer.capture.facts import FinishedProfile, export, settings
 from trace_analyzer.errors import UsageError
-from trace_analyzer.options import number_in
+from trace_analyzer.options import number_in, takes_options_of
 from trace_analyzer.pipeline import analyze
 from trace_analyzer.replay import whatif as replayed
 from trace_analyzer.report import Report
-from trace_analyzer.signatures import takes_options_of
 
 
 def analyze_profile(profile: FinishedProfile, **options: Any) -> Report:

@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 
 VERBS = {
     "report": "trace_analyzer.cli.analyze:report",
-    "explain": "trace_analyzer.cli.explain:explain",
+    "explain": "trace_analyzer.cli.whatif:explain",
     "whatif": "trace_analyzer.cli.whatif:whatif",
     "record": "trace_analyzer.cli.record:record",
     "calibrate": "trace_analyzer.cli.record:calibrate",
     "compare": "trace_analyzer.cli.compare:compare",
     "scaling": "trace_analyzer.cli.compare:scaling",
-    "ranks": "trace_analyzer.cli.ranks:ranks",
-    "export": "trace_analyzer.cli.export:export",
+    "ranks": "trace_analyzer.cli.compare:ranks",
+    "export": "trace_analyzer.cli.whatif:export",
     "baseline": "trace_analyzer.cli.compare:baseline",
     "doctor": "trace_analyzer.cli.tools:doctor",
     "completion": "trace_analyzer.cli.tools:completion",
@@ -145,7 +145,7 @@ def _fail(error: BaseException, debug: bool) -> NoReturn:
 def _line(error: BaseException) -> str:
     """Write the problem and what to do, for people."""
     from trace_analyzer.errors import TraceAnalyzerError
-    from trace_analyzer.packages import missing
+    from trace_analyzer.installation import missing
 
     match error:
         case click.UsageError():
@@ -178,7 +178,7 @@ def _line(error: BaseException) -> str:
 
 def _version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
     if wanted:
-        from trace_analyzer.version import tool_version
+        from trace_analyzer.installation import tool_version
 
         click.echo(f"analyze {tool_version()}")
         ctx.exit()

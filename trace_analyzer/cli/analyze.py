@@ -10,13 +10,12 @@ import click
 from trace_analyzer import tuning
 from trace_analyzer.cli import ARGUMENTS, outputs
 from trace_analyzer.cli.options import POSITIVE, Number, analysis_options, format_option, verb
+from trace_analyzer.cli.outputs import Progress
 from trace_analyzer.cli.process import check_environment
-from trace_analyzer.cli.progress import Progress
-from trace_analyzer.compiled import why_slow
 from trace_analyzer.errors import UsageError
 from trace_analyzer.files import Outputs
+from trace_analyzer.installation import missing_for_pages, why_slow
 from trace_analyzer.options import Options
-from trace_analyzer.packages import missing_for_pages
 from trace_analyzer.units import printable
 from trace_analyzer.vocabulary import REGIMES
 

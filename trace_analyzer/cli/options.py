@@ -11,11 +11,11 @@ import click
 
 from trace_analyzer.cli import outputs
 from trace_analyzer.errors import UsageError
+from trace_analyzer.installation import missing_for_pages
 from trace_analyzer.options import LEAST, MOST, Options
-from trace_analyzer.packages import missing_for_pages
 
 if TYPE_CHECKING:
-    from trace_analyzer.cli.progress import Progress
+    from trace_analyzer.cli.outputs import Progress
     from trace_analyzer.report import Report
 
 T = TypeVar("T")

@@ -13,8 +13,8 @@ from trace_analyzer.capture import BUDGET_S
 from trace_analyzer.capture.session import LEVELS, SKIP
 from trace_analyzer.cli import outputs
 from trace_analyzer.cli.options import POSITIVE, Number, check_new, verb
+from trace_analyzer.cli.outputs import Progress
 from trace_analyzer.cli.process import check_environment
-from trace_analyzer.cli.progress import Progress
 from trace_analyzer.errors import TraceAnalyzerError, UsageError
 from trace_analyzer.files import write_text
 from trace_analyzer.options import MOST

@@ -1,17 +1,52 @@
-"""Implement `analyze whatif TRACE`: estimate the effect of a change before making it."""
+"""Implement the verbs about one trace other than `report`: `explain`, `whatif` and `export`."""
 
 import math
+from pathlib import Path
 from typing import Any
 
 import click
 
 from trace_analyzer import tuning
 from trace_analyzer.cli import outputs
-from trace_analyzer.cli.options import Results, analysis_options, read_report, result_options, verb
-from trace_analyzer.cli.progress import Progress
+from trace_analyzer.cli.compare import read_sides
+from trace_analyzer.cli.options import Results, analysis_options, check_new, read_report, result_options, verb
+from trace_analyzer.cli.outputs import Progress
+from trace_analyzer.errors import UsageError
 from trace_analyzer.options import Options
 from trace_analyzer.units import printable
 from trace_analyzer.vocabulary import CHANGE_PARTS
+
+
+@verb()
+@click.argument("trace")
+@click.argument("thing", metavar="ID", default="verdict")
+@analysis_options("device")
+@result_options("text, or JSON for scripts", ("text", "json"))
+def explain(trace: str, thing: str, results: Results, chosen: Options) -> None:
+    """Explain one item of the report on TRACE, with its evidence and the next command.
+
+    \b
+      analyze explain trace.json verdict              why, and by which rule
+      analyze explain trace.json advice:cuda-graphs   one piece of advice
+      analyze explain trace.json gap:12               one idle interval (row of table gaps)
+      analyze explain trace.json kernel:1a2b3c4d/3    all runs of a kernel, or the third
+      analyze explain trace.json step:2               one step (step:2@1: of device 1)
+      analyze explain trace.json check:link_coverage  one check of the trace
+
+    `analyze TRACE --format agent` lists the most important ids, which are the same in every run. With --redact, kernels
+    have the ids that `analyze TRACE --redact --format agent` lists, which reveal nothing of their names.
+    """
+    results.check(trace)
+    tuning.limit_threads(trace)
+    with Progress() as progress:
+        report = read_report(trace, chosen, progress)
+        if results.is_redacted:
+            from trace_analyzer.redact import Redaction
+
+            report = Redaction("" if trace == "-" else printable(trace)).report(report)
+        explanation = report.explain(thing)
+    results.deliver(explanation, links=True)
+
 
 REFUSED = 3
 """Exit code where the trace does not determine the effect of a change."""
@@ -100,4 +135,49 @@ def whatif(
     if result.status == "refused":
         outputs.complain(shown(f"no estimate: {result.reason}"))
         return REFUSED
+    return 0
+
+
+@verb()
+@click.argument("trace")
+@click.option(
+    "--perfetto",
+    metavar="OUT",
+    required=True,
+    help="Write the trace with the added tracks to OUT (.json or .json.gz), for ui.perfetto.dev.",
+)
+@click.option(
+    "--before",
+    metavar="TRACE",
+    help="Compare with this trace (or folder, report, baseline), and add the differences as a track.",
+)
+@click.option("--force", is_flag=True, help="Overwrite OUT.")
+@analysis_options("device", "gpu", "capture")
+def export(trace: str, perfetto: str, before: str | None, force: bool, chosen: Options) -> int:
+    """Write TRACE with tracks of idle causes, queue depth and the regime of each step.
+
+    The original events are unchanged.
+    """
+    if trace == "-":
+        raise UsageError("export reads TRACE twice, and standard input can be read once; name a file")
+    path = Path(perfetto)
+    check_new(path, trace, "--perfetto", force)
+    tuning.limit_threads(*(one for one in (trace, before) if one is not None))
+    from trace_analyzer.render.exports import write_perfetto
+
+    sides = [] if before is None else read_sides((before,), chosen)
+    with Progress() as progress:
+        report = read_report(trace, chosen, progress)
+        differences = None
+        if sides:
+            from trace_analyzer.compare.decomposition import compare_profiles, differing_intervals
+            from trace_analyzer.compare.profiles import profile_of
+
+            result = compare_profiles(sides[0], profile_of(report))
+            if result.status == "refused":
+                raise UsageError(f"--before {before}: not compared: {result.reason}")
+            differences = differing_intervals(report, result)
+        progress("writing the trace", None)
+        write_perfetto(trace, report, path, differences)
+    outputs.complain(f"trace: {path}")
     return 0

@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 from fractions import Fraction
+from functools import partial
+from typing import Any
 
 import polars as pl
 
@@ -11,11 +13,26 @@ from trace_analyzer.compare.comparison import SCHEMA_VERSION, Bar, Comparison, D
 from trace_analyzer.compare.judgement import kept_promises
 from trace_analyzer.compare.phrasing import bar_label, headline, notes, scale_of, signed
 from trace_analyzer.compare.profiles import Profile, categories
-from trace_analyzer.compare.sides import in_parts
+from trace_analyzer.compare.sides import SideSource, in_parts, profile_side
 from trace_analyzer.compare.statistics import FLOOR_RATIO, against_chance, step_difference
 from trace_analyzer.frames.intervals import coalesce
+from trace_analyzer.installation import tool_version
+from trace_analyzer.options import takes_options_of
+from trace_analyzer.pipeline import analyze
 from trace_analyzer.report import Report
-from trace_analyzer.version import tool_version
+
+
+@takes_options_of(analyze)
+def compare(before: SideSource, after: SideSource, **options: Any) -> Comparison:
+    """Compare two sides: how their steps differ, line by line, without remainder.
+
+    Each side is a path of a trace, of a folder or of a saved JSON report, a pattern such as ``runs/*.json.gz``, a
+    `Report`, or a list of paths or reports. Each of several recordings counts as one observation. ``options`` are those
+    of `trace_analyzer.analyze`, for sides that are paths. An impossible comparison has the status ``refused`` and a
+    reason. Raises ``InputError`` and ``UsageError`` like `analyze`.
+    """
+    read = partial(analyze, **options)
+    return compare_profiles(profile_side(before, read), profile_side(after, read))
 
 
 def compare_profiles(before: Profile, after: Profile) -> Comparison:

@@ -9,18 +9,22 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import pairwise
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import polars as pl
 
 from trace_analyzer import forks
 from trace_analyzer.compare import judgement
 from trace_analyzer.compare.profiles import Profile
+from trace_analyzer.compare.sides import SideSource, profile_side
 from trace_analyzer.errors import UsageError
+from trace_analyzer.installation import tool_version
+from trace_analyzer.options import takes_options_of
+from trace_analyzer.pipeline import analyze
 from trace_analyzer.results import Result
 from trace_analyzer.units import counted, duration, percent
-from trace_analyzer.version import tool_version
 
 SCHEMA_VERSION = 1
 FLAT, PROPORTIONAL = 0.2, 0.8
@@ -106,6 +110,17 @@ class Scaling(Result):
     profiles: Annotated[tuple[Profile, ...], "Profiles of the traces, for plots; no part of the JSON."] = field(
         default=(), repr=False, compare=False
     )
+
+
+@takes_options_of(analyze)
+def scaling(*sources: SideSource, **options: Any) -> Scaling:
+    """Compare recordings of a program at several batches: which times are flat or grow, and where regimes change.
+
+    ``sources`` are at least two, in the forms that `compare` accepts; ``options`` are those of
+    `trace_analyzer.analyze`. Raises ``UsageError`` for fewer than two.
+    """
+    read = partial(analyze, **options)
+    return scale_profiles([profile_side(source, read) for source in sources])
 
 
 def scale_profiles(profiles: Sequence[Profile]) -> Scaling:

@@ -28,12 +28,12 @@ from trace_analyzer.compare.profiles import (
     promise,
 )
 from trace_analyzer.errors import InputError, UsageError
+from trace_analyzer.installation import tool_version
 from trace_analyzer.json_types import Limits, damage, first_line, read_as
 from trace_analyzer.report import SCHEMA_VERSION, Report
 from trace_analyzer.results import plain
 from trace_analyzer.schema import typed
 from trace_analyzer.units import printable
-from trace_analyzer.version import tool_version
 from trace_analyzer.vocabulary import PARTS, WORK
 
 KIND = "baseline_version"

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import polars as pl
 
+from trace_analyzer.errors import Note
 from trace_analyzer.ingest.classify import KIND, Classified, with_pairs
 from trace_analyzer.ingest.strict import TraceDocument
 from trace_analyzer.ingest.tables import (
@@ -19,7 +20,6 @@ from trace_analyzer.ingest.tables import (
     THREADS,
 )
 from trace_analyzer.ingest.trace import DeviceProperties, Trace, header_of
-from trace_analyzer.notes import Note
 from trace_analyzer.schema import Column, Table, nulls
 from trace_analyzer.tuning import return_freed_memory
 from trace_analyzer.units import NS_PER_S, NS_PER_US

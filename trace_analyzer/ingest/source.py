@@ -10,8 +10,7 @@ from itertools import chain
 from pathlib import Path
 from typing import BinaryIO, TextIO
 
-from trace_analyzer.errors import InputError, InputTooLarge
-from trace_analyzer.notes import CHANGED, NUL_BYTES, Note
+from trace_analyzer.errors import CHANGED, NUL_BYTES, InputError, InputTooLarge, Note
 from trace_analyzer.options import DEFAULT_MAX_BYTES
 from trace_analyzer.units import printable
 

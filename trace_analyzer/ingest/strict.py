@@ -12,13 +12,12 @@ from typing import Any
 
 import polars as pl
 
-from trace_analyzer.errors import InputError, NotATrace
+from trace_analyzer.errors import SYNTAX, TRUNCATED, InputError, NotATrace, Note
 from trace_analyzer.ingest.classify import Classified, joined, sorted_objects
 from trace_analyzer.ingest.fast import Scanned, scanned
 from trace_analyzer.ingest.raw import strict_decoder
 from trace_analyzer.ingest.source import Content
 from trace_analyzer.ingest.tolerant import TOO_DEEP, Walk, walk_document
-from trace_analyzer.notes import SYNTAX, TRUNCATED, Note
 from trace_analyzer.tuning import without_garbage_collection
 
 _UNPACK = "unpack it and name the trace in it"

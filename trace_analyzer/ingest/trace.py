@@ -10,10 +10,9 @@ from typing import Any
 
 import polars as pl
 
-from trace_analyzer.errors import InputError
+from trace_analyzer.errors import InputError, Note
 from trace_analyzer.ingest.raw import SURROGATE
 from trace_analyzer.ingest.source import Source, content_of
-from trace_analyzer.notes import Note
 from trace_analyzer.run_metadata import HEADER_KEY, RunMetadata, settings_of
 
 

@@ -14,13 +14,12 @@ import polars as pl
 from trace_analyzer.analyses.communication import hiding_work, with_exposed
 from trace_analyzer.catalog.event_names import PROFILER_STEP_NAME
 from trace_analyzer.compare.profiles import CALLS, ROWS, UNITS, Profile, device_code, profile_of
-from trace_analyzer.errors import TraceAnalyzerError
+from trace_analyzer.errors import DAMAGED, TraceAnalyzerError
 from trace_analyzer.files import write_bytes
 from trace_analyzer.frames.intervals import lookup_at, union
 from trace_analyzer.frames.lookups import as_strings
 from trace_analyzer.ingest import Trace, load
 from trace_analyzer.ingest.trace import Header
-from trace_analyzer.notes import DAMAGED
 from trace_analyzer.pipeline import report_of
 from trace_analyzer.ranks.files import SUFFIX, local_copy, rank_of
 from trace_analyzer.ranks.summary import (

@@ -10,8 +10,8 @@ from typing import Annotated, Any, Literal
 
 import polars as pl
 
+from trace_analyzer.errors import Note
 from trace_analyzer.json_types import CheckStatus, Confidence, Limits, Regime, Status, Value
-from trace_analyzer.notes import Note
 from trace_analyzer.report.devices import (
     Attained,
     BoundShare,

@@ -4,8 +4,8 @@ import polars as pl
 
 from trace_analyzer.analyses.host import Host
 from trace_analyzer.analyses.links import launching_calls
+from trace_analyzer.errors import breaks_off
 from trace_analyzer.ingest.trace import Trace
-from trace_analyzer.notes import breaks_off
 from trace_analyzer.report import Evidence, Status, Verdict
 from trace_analyzer.units import counted
 

@@ -9,10 +9,10 @@ from trace_analyzer.analyses.work import MATMUL_FORMULAS, Record, call_work
 from trace_analyzer.analyses.work.completion import with_context
 from trace_analyzer.analyses.work.replay_matching import is_replayed
 from trace_analyzer.catalog.kernels import arithmetic
+from trace_analyzer.errors import Note
 from trace_analyzer.frames.intervals import innermost, lookup_at
 from trace_analyzer.frames.lookups import factorize, lookup, lookup_inner, map_unique, sum_by_group
 from trace_analyzer.ingest.trace import Trace
-from trace_analyzer.notes import Note
 from trace_analyzer.units import counted
 
 INPUTS = ("input_dims", "input_types", "input_strides", "concrete_inputs")

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from trace_analyzer.files import write_text
-from trace_analyzer.version import GENERATOR
+from trace_analyzer.installation import GENERATOR
 
 if TYPE_CHECKING:
     from trace_analyzer.report import Report
