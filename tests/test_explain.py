@@ -16,7 +16,7 @@ from trace_analyzer.catalog.fixes import Fix, fixes
 from trace_analyzer.cli import main
 from trace_analyzer.cli.whatif import whatif
 from trace_analyzer.errors import UsageError
-from trace_analyzer.explain import ids
+from trace_analyzer.explain import items
 from trace_analyzer.explain.agent import MOST_BYTES, agent_text
 from trace_analyzer.explain.explanation import Explanation, label_of
 from trace_analyzer.explain.lookups import whatif_options
@@ -37,17 +37,17 @@ def report() -> Report:
 
 def ids_of(report: Report) -> list[str]:
     """Return one id of each kind."""
-    name = ids.kernel_names(report)[0]
-    gap = ids.longest_gaps(report, 1).item(0, "gap_id")
-    kernel = f"kernel:{ids.kernel_hash(name)}"
+    name = items.kernel_names(report)[0]
+    gap = items.longest_gaps(report, 1).item(0, "gap_id")
+    kernel = f"kernel:{items.kernel_hash(name)}"
     return [
         "verdict",
         f"advice:{report.advice[0].id}",
         f"gap:{gap}",
         kernel,
         f"{kernel}/1",
-        ids.step_id(report, report.steps[1]),
-        ids.check_id(report, report.trust[-1]),
+        items.step_id(report, report.steps[1]),
+        items.check_id(report, report.trust[-1]),
     ]
 
 
@@ -73,7 +73,7 @@ def test_what_belongs_together_is_named_by_ids_that_exist(report: Report) -> Non
 
 
 def test_a_gap_tells_what_ended_it_and_what_the_host_did(report: Report) -> None:
-    gap = ids.longest_gaps(report, 1).row(0, named=True)
+    gap = items.longest_gaps(report, 1).row(0, named=True)
     answer = report.explain(f"gap:{gap['gap_id']}")
     after = report.tables["activities"].row(gap["activity_id"], named=True)
     assert answer.facts["duration_ns"] == gap["duration_ns"]
@@ -85,8 +85,8 @@ def test_a_gap_tells_what_ended_it_and_what_the_host_did(report: Report) -> None
 
 
 def test_a_kernel_is_the_sum_of_its_runs(report: Report) -> None:
-    name = ids.kernel_names(report)[0]
-    answer = report.explain(f"kernel:{ids.kernel_hash(name)}")
+    name = items.kernel_names(report)[0]
+    answer = report.explain(f"kernel:{items.kernel_hash(name)}")
     runs = report.tables["activities"].filter(pl.col("name").cast(pl.String) == name)
     assert answer.facts["count"] == runs.height
     assert answer.facts["time_ns"] == runs.get_column("duration_ns").sum()
@@ -96,7 +96,7 @@ def test_a_kernel_is_the_sum_of_its_runs(report: Report) -> None:
 
 def test_a_step_is_the_sum_of_its_parts(report: Report) -> None:
     step = report.steps[2]
-    answer = report.explain(ids.step_id(report, step))
+    answer = report.explain(items.step_id(report, step))
     assert sum(int(row["time_ns"] or 0) for row in answer.rows) == step.duration_ns
 
 
@@ -126,10 +126,10 @@ def test_things_of_another_device_have_it_behind_their_id() -> None:
     report = gpu_report(devices=2)
     other = replace(report.steps[1], device=1)
     report = replace(report, steps=(*report.steps, other))
-    assert [ids.step_id(report, step) for step in report.steps] == ["step:0", "step:1", "step:2", "step:1@1"]
+    assert [items.step_id(report, step) for step in report.steps] == ["step:0", "step:1", "step:2", "step:1@1"]
     assert report.explain("step:1@1").facts["duration_ns"] == other.duration_ns
-    assert ids.check_id(report, replace(report.trust[0], device=1)) == "check:link_coverage@1"
-    assert ids.check_id(report, report.trust[1]) == "check:lost_events"
+    assert items.check_id(report, replace(report.trust[0], device=1)) == "check:link_coverage@1"
+    assert items.check_id(report, report.trust[1]) == "check:lost_events"
 
 
 @pytest.mark.parametrize(
@@ -164,7 +164,7 @@ def test_gaps_of_a_trace_or_device_that_never_idles() -> None:
 @pytest.mark.parametrize("asked", ["kernel:{}/0", "kernel:{}/999999", "gap:-1", "gap:1.5", "gap:1_0", "step:", "gap:²"])
 def test_ids_that_only_look_right_are_refused(report: Report, asked: str) -> None:
     with pytest.raises(UsageError):
-        report.explain(asked.format(ids.kernel_hash(ids.kernel_names(report)[0])))
+        report.explain(asked.format(items.kernel_hash(items.kernel_names(report)[0])))
 
 
 @pytest.mark.slow
@@ -251,7 +251,7 @@ def test_a_redacted_thing_keeps_public_names_only(tmp_path: Path) -> None:
             result = CliRunner().invoke(main, ["explain", str(secret), asked, "--redact", "--format", form])
             assert result.exit_code == 0
             assert "zorgq" not in result.stdout
-    open_ = CliRunner().invoke(main, ["explain", str(secret), f"kernel:{ids.kernel_hash(names[0])}"])
+    open_ = CliRunner().invoke(main, ["explain", str(secret), f"kernel:{items.kernel_hash(names[0])}"])
     assert "zorgq_kernel" in open_.stdout
 
 

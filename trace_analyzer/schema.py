@@ -24,6 +24,11 @@ _UNITS = {
 }
 
 
+def unit_of(name: str) -> str:
+    """Return the unit at the end of a name; "" without one."""
+    return next((unit for end, unit in _UNITS.items() if name == end or name.endswith(f"_{end}")), "")
+
+
 @dataclass(frozen=True)
 class Member:
     """Declare an object in JSON rows that groups several columns: its key, and its description."""
@@ -49,8 +54,7 @@ class Column:
 
     def __post_init__(self) -> None:
         if self.unit is None:
-            of_name = (unit for end, unit in _UNITS.items() if self.name == end or self.name.endswith(f"_{end}"))
-            object.__setattr__(self, "unit", next(of_name, "") if self.dtype.is_numeric() else "")
+            object.__setattr__(self, "unit", unit_of(self.name) if self.dtype.is_numeric() else "")
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,6 @@ import { test } from 'node:test';
 
 import { memberArrowEvents, memberEvents, memberTables } from '../../trace_analyzer/render/html/assets/overlays.js';
 import { idleStory } from '../../trace_analyzer/render/html/assets/describe.js';
-import { queueCurves } from '../../trace_analyzer/render/html/assets/store.js';
 import { storeOf } from './assets.mjs';
 
 const store = () => {
@@ -68,7 +67,7 @@ test('all members are summed up by name, and the table by module says of how man
 
 test('idle time tells since when the queue was empty, who had the CPU, what was launched when and what ended it', () => {
   const made = store();
-  const story = idleStory(made, { python: 'Python' }, queueCurves(made), 3);
+  const story = idleStory(made, { python: 'Python' }, [{ kind: 'queue', place: 'GPU 0', time: [25, 50, 95, 100], value: [1, 0, 1, 0] }], 3);
   assert.deepEqual(story, [
     { text: 'The queue had been empty for 10 ns when the device ran out of work.' },
     { text: 'Cause: Python. The CPU was in', event: 6 },

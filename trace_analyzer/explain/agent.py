@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from trace_analyzer import units
-from trace_analyzer.explain import ids
+from trace_analyzer.explain import items
 from trace_analyzer.render import phrasing
 from trace_analyzer.render.names import kernel_label
 from trace_analyzer.render.row_phrases import code_line, first_place, saves_at_most
@@ -59,7 +59,7 @@ def _lines(report: Report) -> Iterator[str]:
     yield from _broken_checks(report)
     for tip in phrasing.record_instead(report):
         yield f"record  {tip}"
-    for row in ids.longest_gaps(report, _TOP_GAPS).to_dicts():
+    for row in items.longest_gaps(report, _TOP_GAPS).to_dicts():
         yield f"gap:{row['gap_id']}  {units.duration(row['duration_ns'])} idle, {label(row['cause'])}"
     yield from _kernels(report)
     yield from _steps(report)
@@ -104,7 +104,7 @@ def _setting(report: Report) -> Iterator[str]:
 def _broken_checks(report: Report) -> Iterator[str]:
     broken = [check for check in report.trust if check.status != "ok"]
     for check in broken[:_TOP_CHECKS]:
-        yield f"{ids.check_id(report, check)}  {check.status}: {phrasing.check_phrase(check)}"
+        yield f"{items.check_id(report, check)}  {check.status}: {phrasing.check_phrase(check)}"
     for note in [note for note in phrasing.sorted_notes(report.notes) if note.severity != "info"][:2]:
         yield f"note  {note.message}"
 
@@ -113,7 +113,7 @@ def _kernels(report: Report) -> Iterator[str]:
     for row in report.tables["kernels"].head(_TOP_KERNELS).to_dicts():
         name = kernel_label(row["name"], 60)
         time = f"{units.duration(row['time_ns'])}, {units.percent(row['time_ratio'])} of kernel time"
-        yield f"kernel:{ids.kernel_hash(row['name'])}  {time}, {units.counted(row['count'], 'run')}: {name}"
+        yield f"kernel:{items.kernel_hash(row['name'])}  {time}, {units.counted(row['count'], 'run')}: {name}"
 
 
 def _steps(report: Report) -> Iterator[str]:
@@ -121,7 +121,7 @@ def _steps(report: Report) -> Iterator[str]:
     steady = [step for step in report.steps if step.steady and step.device == report.verdict.device]
     if steady:
         longest = max(steady, key=lambda step: (step.duration_ns, -step.index))
-        yield f"{ids.step_id(report, longest)}  {units.duration(longest.duration_ns)}, {phrasing.step_limit(vars(longest))}"
+        yield f"{items.step_id(report, longest)}  {units.duration(longest.duration_ns)}, {phrasing.step_limit(vars(longest))}"
 
 
 def _operators(report: Report) -> Iterator[str]:

@@ -7,19 +7,11 @@ from typing import Annotated, Any
 
 from trace_analyzer import units
 from trace_analyzer.catalog.line_labels import line_label
+from trace_analyzer.documents import Chapter, Code, Document, Notes, PlainTable
 from trace_analyzer.render.layout import Line, columns, folded, folded_code, hanging, line_text
 from trace_analyzer.report import Value
 from trace_analyzer.results import Result
-
-_UNITS = {
-    "_ns": "ns",
-    "_ratio": "ratio",
-    "_bytes": "bytes",
-    "_flop": "FLOP",
-    "_flop_per_s": "FLOP/s",
-    "_byte_per_s": "byte/s",
-}
-"""End of a fact's name -> its unit."""
+from trace_analyzer.schema import unit_of
 
 
 @dataclass(frozen=True)
@@ -61,6 +53,27 @@ class Explanation(Result):
         return f"<pre>{html.escape(self.summary())}</pre>"
 
 
+def document(explanation: Explanation) -> Document:
+    """Return the explanation as a document: its sentences, figures, evidence, and what to ask next."""
+    facts = [
+        (label_of(name), value_of(name, value)) for name, value in explanation.facts.items() if value not in (None, "")
+    ]
+    names = list(explanation.rows[0]) if explanation.rows else []
+    rows = [[value_of(name, row[name]) for name in names] for row in explanation.rows]
+    more = [f"See {', '.join(explanation.see)}"] if explanation.see else []
+    return Document(
+        explanation.id,
+        explanation.title,
+        [
+            Chapter("text", "Explanation", [Notes(explanation.text)] if explanation.text else []),
+            Chapter("code", "Code", [Code(explanation.code)] if explanation.code else []),
+            Chapter("facts", "Figures", [PlainTable(("", ""), "ll", facts)] if facts else []),
+            Chapter("rows", explanation.rows_title, [PlainTable([label_of(name) for name in names], "l" * len(names), rows)] if rows else []),
+            Chapter("next", "Next", [Notes([*more, explanation.next])] if explanation.next else []),
+        ],
+    )  # fmt: skip
+
+
 def _facts(facts: Mapping[str, Value], width: int) -> list[Line]:
     """Write the known figures, one per line."""
     known = {name: value for name, value in facts.items() if value not in (None, "")}
@@ -84,7 +97,7 @@ def _rows(title: str, rows: Sequence[Mapping[str, Value]], width: int) -> list[L
     if not rows:
         return []
     names = list(rows[0])
-    figures = [name for name in names if _unit(name)]
+    figures = [name for name in names if unit_of(name)]
     heads = columns([[(value_of(name, row[name]), "bold") for name in figures] for row in rows], "r" * len(figures))
     lines: list[Line] = [[], [(title, "title")]]
     for row, head in zip(rows, heads, strict=True):
@@ -97,8 +110,7 @@ def label_of(name: str) -> str:
     """Return the label of a fact, escaped for terminals and without a unit that its value shows."""
     if name in ("flop", "mfu_ratio"):
         return name.partition("_")[0].upper()
-    end = _end(name)
-    shown = name.removesuffix(end) if end in ("_ns", "_bytes") else name
+    shown = name.removesuffix("_ns").removesuffix("_bytes")
     return units.visible(shown.replace("_flop_per_s", " FLOP/s").replace("_byte_per_s", " B/s").replace("_", " "))
 
 
@@ -106,13 +118,4 @@ def value_of(name: str, value: Any) -> str:
     """Write the value of a fact in the unit of its name; a bucket by its label."""
     if name == "bucket" and value:
         return line_label(value)
-    return units.written(value, _unit(name))
-
-
-def _end(name: str) -> str:
-    ends = (end for end in sorted(_UNITS, key=len, reverse=True) if name.endswith(end))
-    return next(ends, "")
-
-
-def _unit(name: str) -> str:
-    return {"count": "count", "flop": "FLOP"}.get(name) or _UNITS.get(_end(name), "")
+    return units.written(value, unit_of(name))

@@ -8,10 +8,11 @@ import polars as pl
 
 from trace_analyzer.catalog.event_names import in_function
 from trace_analyzer.catalog.fixes import fixes
-from trace_analyzer.explain import evidence, ids
+from trace_analyzer.explain import items
 from trace_analyzer.explain.explanation import Explanation
 from trace_analyzer.render import phrasing
 from trace_analyzer.report import Advice, Check, Report, StepReport, Value
+from trace_analyzer.report.summaries import saved_ratio
 from trace_analyzer.vocabulary import PART_OPTION, PARTS, label
 
 _MOST_ROWS = 8
@@ -31,7 +32,7 @@ def explain(report: Report, asked: str) -> Explanation:
     look_up = _LOOKUPS.get(parsed["kind"]) if parsed else None
     explanation = look_up(report, asked) if look_up else None
     if explanation is None:
-        raise ids.unknown(report, asked)
+        raise items.unknown(report, asked)
     return explanation
 
 
@@ -77,7 +78,7 @@ def _advice(report: Report, asked: str) -> Explanation | None:
         ),
         facts={
             "saves_at_most_ns": item.saves_ns_at_most,
-            "saves_at_most_ratio": evidence.saved_ratio(report, item),
+            "saves_at_most_ratio": saved_ratio(item, report.verdict),
             "bound": item.how_bound,
             "place_start_ns": item.start_ns,
             "place_end_ns": item.end_ns,
@@ -156,7 +157,7 @@ def _next_of_cause(report: Report, cause: str) -> str:
 
 
 def _host_rows(report: Report, gap_id: int) -> tuple[Mapping[str, Value], ...]:
-    """Return the intervals of a gap by cause and by the code that was running."""
+    """Return the host's work during a gap by cause and by the code that was running, longest first."""
     return tuple(
         {
             "time_ns": row["time_ns"],
@@ -165,14 +166,14 @@ def _host_rows(report: Report, gap_id: int) -> tuple[Mapping[str, Value], ...]:
             "operator": row["operator"] if row["operator"] != row["name"] else None,
             "where": in_function(row["python_function"]) if row["python_function"] else row["module"],
         }
-        for row in evidence.host_intervals(report, gap_id, _MOST_ROWS)
+        for row in items.host_intervals(report, gap_id).head(_MOST_ROWS).to_dicts()
     )
 
 
 def _kernel(report: Report, asked: str) -> Explanation | None:
     """Explain all runs of a kernel, or the run with an ordinal: work, roof, and the operator that launched it."""
     digits, _, ordinal = asked.removeprefix("kernel:").partition("/")
-    name = next((name for name in ids.kernel_names(report) if ids.kernel_hash(name) == digits), None)
+    name = next((name for name in items.kernel_names(report) if items.kernel_hash(name) == digits), None)
     if name is None:
         return None
     runs = report.tables["activities"].filter(pl.col("name").cast(pl.String) == name)
@@ -187,7 +188,7 @@ def _kernel(report: Report, asked: str) -> Explanation | None:
         title=name,
         text=(_bound_text(first["bound"]),) if first["bound"] in PARTS else (),
         facts={
-            **evidence.kernel_totals(summed),
+            **items.kernel_totals(summed),
             "median_ns": first["median_ns"],
             "bucket": first["bucket"],
             "bound": label(first["bound"]) if first["bound"] else None,
@@ -249,10 +250,10 @@ def _one_run(report: Report, asked: str, runs: pl.DataFrame, ordinal: int) -> Ex
 
 def _step(report: Report, asked: str) -> Explanation | None:
     """Explain a step: its limit, and its device's work and idle time."""
-    step = next((step for step in report.steps if ids.step_id(report, step) == asked), None)
+    step = next((step for step in report.steps if items.step_id(report, step) == asked), None)
     if step is None:
         return None
-    device = ids.device_code(report, step.device)
+    device = items.device_code(report, step.device)
     gaps = report.tables["gaps"].filter(
         pl.col("device") == device,
         pl.col("start_ns") < step.start_ns + step.duration_ns,
@@ -279,16 +280,14 @@ def _step_facts(step: StepReport) -> Mapping[str, Value]:
 
 
 def _step_parts(report: Report, step: StepReport, device: int | None) -> tuple[Mapping[str, Value], ...]:
-    """Return the parts of the device's time within a step."""
-    return tuple(
-        {"time_ns": row["time_ns"], "time_ratio": row["time_ratio"], "part": label(row["part"])}
-        for row in evidence.step_parts(report, step, device)
-    )
+    """Return the parts of the device's time within a step, longest first."""
+    parts = items.step_parts(report, step, device).iter_rows()
+    return tuple({"time_ns": ns, "time_ratio": ratio, "part": label(part)} for part, ns, ratio in parts)
 
 
 def _check(report: Report, asked: str) -> Explanation | None:
     """Explain a check of the trace: what it measures, and what it suppresses."""
-    check = next((check for check in report.trust if ids.check_id(report, check) == asked), None)
+    check = next((check for check in report.trust if items.check_id(report, check) == asked), None)
     if check is None:
         return None
     return Explanation(
@@ -316,7 +315,7 @@ _STATUSES = {"ok": "holds", "warn": "holds in part", "fail": "does not hold"}
 
 def _failing(report: Report, asked: Check) -> tuple[str, ...]:
     """Return the ids of other checks that warn or fail."""
-    return tuple(ids.check_id(report, check) for check in report.trust if check.status != "ok" and check is not asked)
+    return tuple(items.check_id(report, check) for check in report.trust if check.status != "ok" and check is not asked)
 
 
 def _is_number(key: str) -> bool:
@@ -338,7 +337,7 @@ def _kernel_id(report: Report, activity_id: int) -> str:
     activities = report.tables["activities"]
     name = str(_activity(report, activity_id)["name"])
     before = activities.filter(pl.col("activity_id") <= activity_id, pl.col("name").cast(pl.String) == name)
-    return f"kernel:{ids.kernel_hash(name)}/{before.height}"
+    return f"kernel:{items.kernel_hash(name)}/{before.height}"
 
 
 def _device(report: Report, code: int) -> str:

@@ -13,7 +13,7 @@ from trace_analyzer import forks, units
 from trace_analyzer.catalog.line_labels import line_label
 from trace_analyzer.render.row_phrases import PHRASES
 from trace_analyzer.report import DeclaredRows, Report
-from trace_analyzer.schema import Column
+from trace_analyzer.schema import Column, unit_of
 from trace_analyzer.sections import DEVICE_LABEL, TEXTS, Section, Shown
 from trace_analyzer.vocabulary import label
 
@@ -164,7 +164,7 @@ def laid_column(shown: Shown, schema: Mapping[str, pl.DataType]) -> LaidColumn:
     A column that the table lacks gets its type from its form, and its unit from its name; one without values is a
     figure.
     """
-    is_figure = (shown.form and shown.form not in TEXTS) or Column(shown.column, pl.Float64(), "").unit
+    is_figure = (shown.form and shown.form not in TEXTS) or unit_of(shown.column)
     dtype = schema.get(shown.column, pl.Float64() if is_figure else pl.String())
     return _laid_column(shown, Column(shown.column, pl.Float64() if dtype == pl.Null else dtype, ""))
 

@@ -16,7 +16,7 @@ from trace_analyzer.units import counted, visible
 DOCUMENTS = {
     "Calibration": "trace_analyzer.documents.calibration",
     "Comparison": "trace_analyzer.documents.comparison",
-    "Explanation": "trace_analyzer.explain.document",
+    "Explanation": "trace_analyzer.explain.explanation",
     "JobReport": "trace_analyzer.documents.ranks",
     "Scaling": "trace_analyzer.documents.scaling",
     "WhatIf": "trace_analyzer.documents.whatif",

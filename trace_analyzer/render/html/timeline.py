@@ -117,8 +117,7 @@ class TimelineColumns:
     ``events`` has name, kind, start, duration, and the gap to the row's previous event. ``link`` is the index of the
     launch, of the host event that explains idle time, of a backward operator's forward operator, or of the event of an
     interval of the critical path; -1 without one. ``detail`` is the row of ``details`` with further properties, from 1;
-    0 without one. The first ``activity_count`` events are activities. ``curve_kinds`` are the curves to show, from top
-    to bottom: queue and queued work follow from the events and are not among ``curves``.
+    0 without one. The first ``activity_count`` events are activities.
     """
 
     tracks: tuple[Track, ...]
@@ -126,11 +125,15 @@ class TimelineColumns:
     activity_count: int
     details: pl.DataFrame
     curves: tuple[Curve, ...]
-    curve_kinds: tuple[str, ...]
     end_ns: int
     left_out: tuple[str, ...] = ()
     advice: tuple["AdviceMembers", ...] = ()
     packages: Packages = NO_PACKAGES
+
+    @property
+    def curve_kinds(self) -> tuple[str, ...]:
+        """Return the kinds of the curves, from top to bottom."""
+        return tuple(dict.fromkeys(curve.kind for curve in self.curves))
 
 
 @dataclass(frozen=True)
@@ -164,8 +167,7 @@ def timeline_columns(report: Report, thinning: Thinning = EVERYTHING) -> Timelin
         ),
         activity_count=sum(track.events.height for track in laid if track.family == "stream"),
         details=details,
-        curves=(curves := _memory(report)),
-        curve_kinds=(*(("queue", "queued_work") if report.tables["queue"].height else ()), *(("memory",) if curves else ())),
+        curves=_curves(report),
         end_ns=events.select((pl.col("start_ns") + pl.col("duration_ns")).max()).item() or 0,
         left_out=left_out,
         advice=_advice_members(report),
@@ -353,23 +355,28 @@ def _distinct(frame: pl.DataFrame, keys: Sequence[str]) -> tuple[pl.DataFrame, n
     return rows.with_columns(pl.col(key).cast(pl.Float64) for key in keys if key in NUMBERS), which
 
 
-def _memory(report: Report) -> tuple[Curve, ...]:
-    """Return the bytes allocated by each allocator, where they were recorded."""
+def _curves(report: Report) -> tuple[Curve, ...]:
+    """Return each device's queue, and the bytes allocated by each allocator, where they were recorded."""
     labels = device_labels(report)
+    queues = report.tables["queue"].partition_by("device", as_dict=True, maintain_order=True)
     memory = (
         report.tables["memory_events"]
         .drop_nulls("total_allocated_bytes")
         .sort("device_type", "device", "time_ns", maintain_order=True)
         .partition_by("device_type", "device", as_dict=True, maintain_order=True)
     )
-    return tuple(
-        Curve("memory", _memory_place(kind, device, labels), steps.select("time_ns", value="total_allocated_bytes"))
-        for (kind, device), steps in memory.items()
+    return (
+        *(
+            Curve(kind, labels.get(device, "Device"), steps.select("time_ns", value=column))
+            for (device,), steps in queues.items()
+            for kind, column in (("queue", "depth"), ("queued_work", "queued_work_ns"))
+        ),
+        *(
+            Curve("memory", place, steps.select("time_ns", value="total_allocated_bytes"))
+            for (kind, device), steps in memory.items()
+            for place in ["CPU" if kind == 0 else "GPU" if device is None else labels.get(device, f"GPU {device}")]
+        ),
     )
-
-
-def _memory_place(device_type: int | None, device: int | None, labels: dict[int, str]) -> str:
-    return "CPU" if device_type == 0 else labels.get(device, f"GPU {device}") if device is not None else "GPU"
 
 
 def _joined(frames: Sequence[pl.DataFrame], column: str) -> pl.Series:

@@ -22,7 +22,7 @@ export class Timeline {
     this.scroller = this.element('rows');
     this.range = this.model('view');
     this.selected = -1;
-    this.curves = [...queueCurves(store), ...store.curves];
+    this.curves = store.curves;
     this.place = this.curves[0]?.place;
     this.tracks = new Tracks(this);
     this.painter = new Painter(this);

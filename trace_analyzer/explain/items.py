@@ -1,4 +1,4 @@
-"""Define ids of a report's items that stay equal from run to run.
+"""Define ids of a report's items that stay equal from run to run, and find the rows behind them.
 
 ``verdict``, ``advice:FIX``, ``check:NAME``, ``step:N``, ``gap:N``, ``kernel:HASH`` for all runs of a kernel and
 ``kernel:HASH/K`` for its K-th run. A step or check of another device than the verdict's ends in ``@DEVICE``. ``gap:N``
@@ -6,7 +6,9 @@ is row N of table `gaps`; HASH is the beginning of the SHA-256 of the kernel's n
 """
 
 import hashlib
+from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
+from typing import Any
 
 import polars as pl
 
@@ -37,12 +39,11 @@ def check_id(report: Report, check: Check) -> str:
 
 
 def _of_device(report: Report, device: int | str) -> str:
-    judged = report.verdict.device if report.verdict.device is not None else _first_device(report)
+    judged = next(
+        (index for index in (report.verdict.device, *(each.index for each in report.devices)) if index is not None),
+        None,
+    )
     return "" if device == judged else f"@{device}"
-
-
-def _first_device(report: Report) -> int | str | None:
-    return next((device.index for device in report.devices), None)
 
 
 def kernel_names(report: Report) -> list[str]:
@@ -56,6 +57,40 @@ def longest_gaps(report: Report, most: int) -> pl.DataFrame:
     device = device_code(report, report.verdict.device)
     own = gaps if device is None else gaps.filter(pl.col("device") == device)
     return own.sort("duration_ns", "gap_id", descending=[True, False]).head(most)
+
+
+def host_intervals(report: Report, gap_id: int) -> pl.DataFrame:
+    """Return the host's work during a gap, longest first: cause, name of the event, operator, function, module, time_ns."""
+    keys = ("cause", "name", "operator", "python_function", "module")
+    return (
+        report.tables["blame"]
+        .filter(pl.col("gap_id") == gap_id)
+        .join(report.tables["host_events"].select("event_id", "name"), on="event_id", how="left")
+        .with_columns(pl.col(keys).cast(pl.String), time_ns=pl.col("end_ns") - pl.col("start_ns"))
+        .group_by(keys)
+        .agg(pl.col("time_ns").sum())
+        .sort("time_ns", *keys, descending=[True, *(False for _ in keys)], nulls_last=True)
+    )
+
+
+def kernel_totals(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return time_ns, time_ratio (mean over devices) and count of a kernel, from its rows of table `kernels`."""
+    sums = {name: sum(row[name] for row in rows) for name in ("time_ns", "time_ratio", "count")}
+    return sums | {"time_ratio": sums["time_ratio"] / len(rows)}
+
+
+def step_parts(report: Report, step: StepReport, device: int | None) -> pl.DataFrame:
+    """Return part, time_ns and time_ratio of a device's time within a step, longest first."""
+    end = step.start_ns + step.duration_ns
+    return (
+        report.tables["partition"]
+        .filter(pl.col("device") == device, pl.col("start_ns") < end, pl.col("end_ns") > step.start_ns)
+        .with_columns(time_ns=pl.col("end_ns").clip(None, end) - pl.col("start_ns").clip(step.start_ns))
+        .group_by(pl.col("part").cast(pl.String))
+        .agg(pl.col("time_ns").sum())
+        .sort("time_ns", "part", descending=[True, False])
+        .with_columns(time_ratio=pl.col("time_ns") / max(1, step.duration_ns))
+    )
 
 
 def device_code(report: Report, device: int | str | None) -> int | None:
