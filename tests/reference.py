@@ -88,7 +88,7 @@ PYTHON = {"python_id", "python_parent_id"}
 KEPT = {"runtime": CALL, "driver": CALL, "operator": OPERATOR, "annotation": OPERATOR, "python": PYTHON}
 """Numbers with a meaning for a kind of host event; for other kinds all numbers, except those of Python frames."""
 DEVICE_NUMBERS = {
-    "stream": "stream",
+    "stream": ("original_stream", "stream"),
     "context": "context",
     "correlation": "correlation",
     "external_id": ("External id", "external id"),
@@ -116,6 +116,7 @@ INPUTS = {
 }
 
 
+OF_OPERATORS = ("input_dims", "input_types", "input_strides", "concrete_inputs", "call_stack", "module_hierarchy")
 INPUT_NUMBERS = {
     "output_elements": ("Out msg nelems", "Out msg size"),
     "group_size": "Group size",
@@ -376,6 +377,9 @@ def _located(
                 (_input_row(i, e) for i, e in enumerate(host) if _has_inputs(e)), key=lambda row: row["event_id"]
             ),
             "device_events": [_device_row(i, e, codes) for i, e in enumerate(device)],
+            "collective_inputs": sorted(
+                (_collective_row(i, e) for i, e in enumerate(device) if _has_collective(e)), key=lambda row: row["activity_id"]
+            ),
             "sync_events": [_sync_row(e, codes) for e in sync],
             "device_annotations": [_annotation_row(e, codes) for e in marks],
             "flows": [_flow_row(e) for e in sorted(events, key=lambda e: e["row"]) if e["kind"] == "flow"],
@@ -449,6 +453,15 @@ def _has_inputs(e: Row) -> bool:
     return e["kind"] in ("operator", "annotation") and any(first(e["args"], k) is not None for k in INPUTS.values())
 
 
+def _has_collective(e: Row) -> bool:
+    return any(first(e["args"], keys) is not None for column, keys in INPUTS.items() if column not in OF_OPERATORS)
+
+
+def _collective_row(i: int, e: Row) -> Row:
+    row = _input_row(i, e)
+    return {"activity_id": i} | {column: row[column] for column in row if column not in ("event_id", *OF_OPERATORS)}
+
+
 def _input_row(i: int, e: Row) -> Row:
     return {
         "event_id": i,
@@ -465,10 +478,48 @@ def _device_row(i: int, e: Row, codes: dict[str, int]) -> Row:
     occupancy = float(share) if isinstance(share, str) and _NUMBER.fullmatch(share) else None
     grid, block = e["args"].get("grid"), e["args"].get("block")
     return {
-        "activity_id": i, "kind": e["kind"], **_basics(e), "device": codes[_label(e)], **numbers, "grid": grid,
+        "activity_id": i, "kind": e["kind"], **_basics(e), "name": _activity_name(e), "annotation": _node_name(e["args"]),
+        "device": codes[_label(e)], **numbers, "grid": grid,
         "block": block, "blocks": product(grid), "threads_per_block": product(block),
         "occupancy_percent": occupancy, "row": e["row"],
     }  # fmt: skip
+
+
+COPIES = ["Unknown", "HtoD", "DtoH", "HtoA", "AtoH", "AtoA", "AtoD", "DtoA", "DtoD", "HtoH", "PtoP"]
+MEMORY = ["Unknown", "Pageable", "Pinned", "Device", "Array", "Managed", "Device Static", "Managed Static"]
+
+
+def _kind_of(args: Row, key: str, names: list[str]) -> str:
+    given = str(text(args.get(key))).lower()
+    if given in map(str, range(len(names))):
+        return names[int(given)]
+    return next((name for name in names if name.lower().replace(" ", "_") == given), names[0])
+
+
+def _activity_name(e: Row) -> str:
+    args = e["args"]
+    if not any(args.get(key) is not None for key in ("copy kind", "src kind", "dst kind", "memory kind")):
+        return str(e["name"])
+    if e["name"] == "Memcpy":
+        ends = " -> ".join(_kind_of(args, key, MEMORY) for key in ("src kind", "dst kind"))
+        return f"Memcpy {_kind_of(args, 'copy kind', COPIES)} ({ends})"
+    return f"Memset ({_kind_of(args, 'memory kind', MEMORY)})" if e["name"] == "Memset" else e["name"]
+
+
+def _node_name(args: Row) -> str | None:
+    given = next((v for k in ("module_fqn", "annotation", "str", "name") if (v := text(args.get(k))) is not None), None)
+    if given is None or not given.startswith("["):
+        return given or None
+    try:
+        scopes = json.loads(given)
+    except ValueError:
+        return None
+    names = [
+        s if isinstance(s, str) else first(s, ("module_fqn", "name", "str"))
+        for s in scopes
+        if isinstance(s, (str, dict))
+    ]
+    return next((name for name in reversed(names) if isinstance(name, str) and name), None)
 
 
 def _sync_row(e: Row, codes: dict[str, int]) -> Row:
@@ -532,7 +583,13 @@ def assert_same(trace: Trace, reference: Reference) -> None:
     assert dict(trace.unsupported) == reference.unsupported
     for name, rows in reference.tables.items():
         frame: pl.DataFrame = getattr(trace, name)
-        frame = frame.sort("event_id") if name == "operator_inputs" else frame
+        frame = (
+            frame.sort("event_id")
+            if name == "operator_inputs"
+            else frame.sort("activity_id")
+            if name == "collective_inputs"
+            else frame
+        )
         assert frame.height == len(rows), name
         for column in frame.columns:
             expected = [row[column] for row in rows]
@@ -591,7 +648,7 @@ def columns_read() -> Iterator[tuple[str, str]]:
     event = _item(0, {"ph": "X", "cat": "cpu_op", "ts": Digits("1"), "id": Digits("1")}) | {"thread_id": 0, "start": 0}
     rows = {
         "host_events": _host_row(0, event), "operator_inputs": _input_row(0, event),
-        "device_events": _device_row(0, event, {"": 0}), "sync_events": _sync_row(event, {}),
+        "device_events": _device_row(0, event, {"": 0}), "collective_inputs": _collective_row(0, event), "sync_events": _sync_row(event, {}),
         "device_annotations": _annotation_row(event, {}),
         "flows": _flow_row(event | {"category": "ac2g"}), "memory_events": _memory_row(event),
     }  # fmt: skip

@@ -23,6 +23,7 @@ TABLES = (
     "host_events",
     "operator_inputs",
     "device_events",
+    "collective_inputs",
     "sync_events",
     "device_annotations",
     "flows",

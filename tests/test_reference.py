@@ -17,6 +17,7 @@ from tiers import examples
 
 from trace_analyzer.ingest import Trace, fast, load
 from trace_analyzer.ingest.tables import (
+    COLLECTIVE_INPUTS,
     DEVICE_ANNOTATIONS,
     DEVICE_EVENTS,
     FLOWS,
@@ -130,6 +131,7 @@ def test_the_reference_reads_every_column() -> None:
         HOST_EVENTS,
         OPERATOR_INPUTS,
         DEVICE_EVENTS,
+        COLLECTIVE_INPUTS,
         SYNC_EVENTS,
         DEVICE_ANNOTATIONS,
         FLOWS,

@@ -125,11 +125,12 @@ def collectives(trace: Trace, host: Host, activities: pl.DataFrame) -> pl.DataFr
     if kernels.is_empty():
         return COLLECTIVES.empty()
     called = as_strings(_with_call(host, kernels))
-    named = _with_message(called, trace.operator_inputs).with_columns(_collective().alias("collective"))
-    ranks = pl.col("group_size").cast(pl.Float64)
+    named = _with_message(called, trace).with_columns(_collective().alias("collective"))
+    # Fewer than two ranks exchange nothing, whatever their message says.
+    ranks = pl.when(pl.col("group_size") >= 2).then(pl.col("group_size").cast(pl.Float64))
     spread = pl.when(pl.col("collective") == "all_gather").then(ranks).otherwise(1.0)
     share = pl.col("duration_ns") / pl.col("duration_ns").sum().over("operator_id")
-    alone = pl.when(pl.col("operator_id").is_null()).then(1.0).otherwise(share)
+    alone = pl.when(pl.col("operator_id").is_null() | pl.col("is_own")).then(1.0).otherwise(share)
     frame = (
         named.with_columns((pl.col("input_bytes") * spread * alone).alias("message_bytes"))
         .with_columns(
@@ -196,15 +197,35 @@ def _with_call(host: Host, kernels: pl.DataFrame) -> pl.DataFrame:
     return located.with_columns(host.texts(located.get_column("call_id")).cast(pl.String).alias("call"))
 
 
-def _with_message(kernels: pl.DataFrame, operator_inputs: pl.DataFrame) -> pl.DataFrame:
-    """Add the message of the operator: recorded collective, bytes, dtype and ranks.
+def collective_inputs(trace: Trace, links: pl.DataFrame) -> pl.DataFrame:
+    """Return the arguments of the collectives of kernels (activity_id, operator_id), and whether they are the kernel's own.
+
+    An operator around the launch has them (`record_param_comms`); without one, as in graphs, kernels carry them.
+    """
+    ids = links.select("activity_id", "operator_id")
+    called = lookup_inner(
+        ids.select(pl.col("operator_id").alias("event_id")).drop_nulls().unique(maintain_order=True),
+        trace.operator_inputs, "event_id",
+    )  # fmt: skip
+    inputs = ids.join(as_strings(called), left_on="operator_id", right_on="event_id", how="left", maintain_order="left")
+    own = as_strings(lookup_inner(ids.select("activity_id"), trace.collective_inputs, "activity_id"))
+    both = inputs.join(own, on="activity_id", how="left", maintain_order="left", suffix="_own")
+    is_own = pl.col("collective").is_null() & pl.col("collective_own").is_not_null()
+    names = [name for name in own.columns if name != "activity_id"]
+    return both.with_columns(
+        is_own.alias("is_own"), *(pl.when(is_own).then(f"{name}_own").otherwise(name).alias(name) for name in names)
+    ).drop("operator_id", *(f"{name}_own" for name in names))
+
+
+def _with_message(kernels: pl.DataFrame, trace: Trace) -> pl.DataFrame:
+    """Add the collective as recorded, and its message: bytes, dtype and ranks.
 
     Where the profiler did not record the collective's arguments, the operator's first input is the message (c10d's
     ``record_param_comms`` and the in-place ``symm_mem`` operators).
     """
-    ids = kernels.select(pl.col("operator_id").alias("event_id")).drop_nulls().unique(maintain_order=True)
-    inputs = as_strings(lookup_inner(ids, operator_inputs, "event_id")).select(
-        pl.col("event_id").alias("operator_id"),
+    inputs = collective_inputs(trace, kernels).select(
+        "activity_id",
+        "is_own",
         pl.col("collective").alias("recorded_collective"),
         "group_size",
         pl.coalesce("message_dtype", pl.col("input_types").str.extract(_FIRST_TYPE)).alias("message_dtype"),
@@ -224,7 +245,7 @@ def _with_message(kernels: pl.DataFrame, operator_inputs: pl.DataFrame) -> pl.Da
         .str.strip_prefix("c10::")
         .replace_strict(ELEMENT_BYTES, default=None, return_dtype=pl.Float64)
     )
-    return kernels.join(inputs, on="operator_id", how="left", maintain_order="left").with_columns(
+    return kernels.join(inputs, on="activity_id", how="left", maintain_order="left").with_columns(
         (pl.col("elements") * size).alias("input_bytes")
     )
 

@@ -24,6 +24,7 @@ TRACE_TABLES = (
     ingest.THREADS,
     ingest.HOST_EVENTS,
     ingest.OPERATOR_INPUTS,
+    ingest.COLLECTIVE_INPUTS,
     ingest.SYNC_EVENTS,
     ingest.DEVICE_ANNOTATIONS,
     ingest.FLOWS,

@@ -10,8 +10,8 @@ For each graph launch, these are tried in order:
 4. ``part``: runs of neighbouring kernels, where the whole sequence was not recorded. The confidence is the share of
    kernels in such runs.
 
-Annotations of the graph's nodes that the program saved (``annotation``) name the module of kernels without one: by
-`graph node id`, thus exactly.
+Annotations of the graph's nodes (``annotation``), which the exporter wrote on their kernels or the program saved, name
+the module of kernels without one: by `graph node id`, thus exactly.
 """
 
 from dataclasses import dataclass
@@ -192,11 +192,15 @@ def replays(
     is_none = matched.is_empty()
     taken = nothing if is_none else matched.select(pl.col(column).cast(dtype) for column, dtype in REPLAYED.items())
     notes = _notes(graphs, matched, capture_executions is not None)
-    if graph_annotations is None:
+    own = executions.trace.device_events.get_column("annotation")[graphs.get_column("activity_id")]
+    graphs = graphs.with_columns(own.cast(pl.String))
+    if graph_annotations is not None:
+        graphs = graphs.join(
+            graph_annotations.rename({"name": "saved"}), on="graph_node_id", how="left", maintain_order="left"
+        ).with_columns(pl.coalesce("annotation", "saved").alias("annotation"))
+    named = graphs.drop_nulls("annotation")
+    if named.is_empty() and graph_annotations is None:
         return Replays(taken, notes)
-    named = graphs.join(
-        graph_annotations.rename({"name": "annotation"}), on="graph_node_id", how="inner", maintain_order="left"
-    )
     return Replays(_annotated(taken, named), (*notes, _annotation_note(graphs, named)))
 
 

@@ -9,6 +9,7 @@ from trace_analyzer.errors import Note
 from trace_analyzer.ingest.classify import KIND, Classified, with_pairs
 from trace_analyzer.ingest.strict import TraceDocument
 from trace_analyzer.ingest.tables import (
+    COLLECTIVE_INPUTS,
     DEVICE_ANNOTATIONS,
     DEVICE_EVENTS,
     DEVICES,
@@ -64,7 +65,8 @@ def trace_tables(document: TraceDocument, path: str, notes: tuple[Note, ...] = (
     unsupported = events.skipped.filter(pl.col("reason") == "unsupported").group_by("cat").agg(pl.col("count").sum())
     flows = FLOWS.conform(_located(events.arrows.sort("row"), threads, origin).rename({"start_ns": "time_ns"}))
     rest = _located(_coded(events.rest.sort("row"), devices), threads, origin)
-    hosts, works, inputs = [events.python, events.host], [events.device], [events.inputs]
+    hosts, works = [events.python, events.host], [events.device]
+    inputs, collectives = [events.inputs], [events.collectives]
     del events
     device_events = _device_events(works, devices, threads, origin)
     host = _host_events(hosts, threads, origin)
@@ -79,8 +81,9 @@ def trace_tables(document: TraceDocument, path: str, notes: tuple[Note, ...] = (
         threads=threads,
         devices=devices,
         host_events=host,
-        operator_inputs=_operator_inputs(inputs, host),
+        operator_inputs=_inputs(OPERATOR_INPUTS, inputs, host),
         device_events=device_events,
+        collective_inputs=_inputs(COLLECTIVE_INPUTS, collectives, device_events),
         sync_events=SYNC_EVENTS.conform(
             rest.filter(pl.col("kind") == "sync").sort("start_ns", "row").with_columns(_nonzero("correlation"))
         ),
@@ -286,11 +289,12 @@ def _by_number(numbers: pl.Series, values: pl.Series) -> pl.Series:
     return nulls(size, values.dtype).scatter(numbers, values)
 
 
-def _operator_inputs(parts: list[pl.DataFrame], host: pl.DataFrame) -> pl.DataFrame:
-    rows = pl.concat([part.get_column("row") for part in parts], rechunk=True)
-    events = _by_number(host.get_column("row"), host.get_column("event_id")).gather(rows, null_on_oob=True)
-    ids = pl.DataFrame({"row": rows, "event_id": events}).with_row_index("at").drop_nulls().sort("row")
-    return _filled(OPERATOR_INPUTS, parts, ids.get_column("at"), {"event_id": ids.get_column("event_id")})
+def _inputs(table: Table, parts: list[pl.DataFrame], events: pl.DataFrame) -> pl.DataFrame:
+    """Return the arguments in ``parts`` of these events, by the table's first column, the event's id."""
+    rows, key = pl.concat([part.get_column("row") for part in parts], rechunk=True), table.columns[0].name
+    numbers = _by_number(events.get_column("row"), events.get_column(key)).gather(rows, null_on_oob=True)
+    ids = pl.DataFrame({"row": rows, key: numbers}).with_row_index("at").drop_nulls().sort("row")
+    return _filled(table, parts, ids.get_column("at"), {key: ids.get_column(key)})
 
 
 def _device_events(

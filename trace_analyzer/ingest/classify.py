@@ -12,6 +12,7 @@ from typing import Any
 
 import polars as pl
 
+from trace_analyzer.ingest.activity_names import COPY_KINDS, NODE_NAMES, activity_names, node_names
 from trace_analyzer.ingest.raw import RAW_SCHEMA, nanoseconds, raw_frame
 
 # Category, in lower case -> kind. PyTorch 1.8 to 1.12 wrote some of them capitalised.
@@ -45,6 +46,7 @@ DEVICE_ROWS = {
     "xpu_sync": "sync",
     "gpu_user_annotation": "device-annotation",
     "cuda_event": "device-event",
+    "graph_host_node": "device-event",
     "cuda_profiler_range": "profiler-range",
     "trace": "session",
 }
@@ -87,14 +89,19 @@ _GROUP_TEXTS = (
     "input_splits", "output_splits", "process_group", "process_group_description", "process_group_ranks", "comms_id",
 )  # fmt: skip
 _INPUT_TEXTS = (*LISTED_INPUTS, "collective", "message_dtype", *_GROUP_TEXTS, "call_stack", "module_hierarchy")
-CATEGORIES = (*_INPUT_TEXTS, "grid", "block")
+COLLECTIVE_TEXTS = ("collective", "message_dtype", *_GROUP_TEXTS)
+COLLECTIVE_INPUTS = (*COLLECTIVE_TEXTS, *INPUT_NUMBERS)
+"""Arguments of collectives, which their kernels have, too."""
+CATEGORIES = (*_INPUT_TEXTS, "grid", "block", *COPY_KINDS, "module", "annotation")
 """Arguments with repeated texts."""
 OTHER_INPUTS = (*(column for column in _INPUT_TEXTS if column not in LISTED_INPUTS), *INPUT_NUMBERS)
 _DEVICE_NUMBERS = (
     "stream", "context", "correlation", "external_id", "bytes", "registers_per_thread", "shared_memory_bytes", "graph_id",
-    "graph_node_id",
+    "graph_node_id", "original_stream",
 )  # fmt: skip
-DEVICE_ARGUMENTS = (*_DEVICE_NUMBERS, "grid", "block", "occupancy_percent")
+DEVICE_ARGUMENTS = (
+    *_DEVICE_NUMBERS, "grid", "block", "occupancy_percent", *COPY_KINDS, *NODE_NAMES, *COLLECTIVE_INPUTS,
+)  # fmt: skip
 _DEVICE_TEXTS = dict.fromkeys(("device", "grid", "block", "occupancy_percent"), pl.String)
 MEMORY_NUMBERS = ("bytes", "device_type", "memory_device", "total_allocated_bytes", "total_reserved_bytes")
 _REST_NUMBERS = ("stream", "correlation", "wait_on_stream", *MEMORY_NUMBERS)
@@ -112,7 +119,7 @@ class Classified:
     """Hold events by class; times are absolute, and names of processes and threads as in the file.
 
     ``python`` holds Python frames, the majority of a trace, with their own columns only; ``host`` holds all other CPU
-    events. ``edges`` are begin and end events before pairing; ``seen`` is the first row of every (pid, tid);
+    events; ``collectives`` holds the arguments of collectives that kernels have. ``edges`` are begin and end events before pairing; ``seen`` is the first row of every (pid, tid);
     ``skipped`` counts left-out events by (reason, cat); ``durationless`` counts spans without a duration.
     """
 
@@ -120,6 +127,7 @@ class Classified:
     host: pl.DataFrame
     inputs: pl.DataFrame
     device: pl.DataFrame
+    collectives: pl.DataFrame
     arrows: pl.DataFrame
     rest: pl.DataFrame
     edges: pl.DataFrame
@@ -191,7 +199,11 @@ def sorted_calls(frame: pl.DataFrame) -> Classified | None:
 
 def sorted_activities(frame: pl.DataFrame) -> Classified | None:
     """Classify device activities; None where a row is invalid."""
-    return replace(_nothing(), device=_device_part(_completed(frame, _DEVICE_TEXTS))) if _are_spans(frame) else None
+    if not _are_spans(frame):
+        return None
+    return replace(
+        _nothing(), device=_device_part(_completed(frame, _DEVICE_TEXTS)), collectives=_collectives_part(frame)
+    )
 
 
 def sorted_arrows(frame: pl.DataFrame) -> Classified | None:
@@ -339,6 +351,7 @@ def _sorted(timed: pl.DataFrame, edges: pl.DataFrame) -> Classified:
         host=host_part,
         inputs=_inputs_part(host),
         device=_device_part(device),
+        collectives=_collectives_part(device),
         arrows=arrows.select(
             "row", "pid", "tid", "start_ns", pl.col("id").alias("flow_id"), (pl.col("ph") == "s").alias("is_start"),
             pl.col("cat").str.to_lowercase().replace_strict(FLOW_KINDS, return_dtype=KIND).alias("kind"),
@@ -372,25 +385,39 @@ def _host_parts(host: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
 
 
 def _inputs_part(host: pl.DataFrame) -> pl.DataFrame:
-    texts = [column for column in _INPUT_TEXTS if column in host.columns]
-    if not texts:
+    if not any(column in host.columns for column in _INPUT_TEXTS):
         return _nothing().inputs
-    frame = _only(
-        host, pl.col("kind").is_in(["operator", "annotation"]) & pl.any_horizontal(pl.col(*texts).is_not_null())
-    )
-    nulls = (_null(column, pl.Categorical()) for column in _INPUT_TEXTS if column not in texts)
-    return frame.with_columns(pl.col(texts).cast(pl.Categorical), *nulls).select(
-        "row", *_INPUT_TEXTS, *_numbers(frame, INPUT_NUMBERS)
+    return _with_any(_only(host, pl.col("kind").is_in(["operator", "annotation"])), _INPUT_TEXTS)
+
+
+def _collectives_part(device: pl.DataFrame) -> pl.DataFrame:
+    if not any(column in device.columns for column in COLLECTIVE_TEXTS):
+        return _nothing().collectives
+    return _with_any(device, COLLECTIVE_TEXTS)
+
+
+def _with_any(frame: pl.DataFrame, texts: tuple[str, ...]) -> pl.DataFrame:
+    """Return the events with any of the texts, as categoricals, and the numbers of collectives."""
+    known = [column for column in texts if column in frame.columns]
+    frame = _only(frame, pl.any_horizontal(pl.col(known).is_not_null()))
+    nulls = (_null(column, pl.Categorical()) for column in texts if column not in known)
+    return frame.with_columns(pl.col(known).cast(pl.Categorical), *nulls).select(
+        "row", *texts, *_numbers(frame, INPUT_NUMBERS)
     )
 
 
 def _device_part(device: pl.DataFrame) -> pl.DataFrame:
-    return device.select(
-        *_EVENT[:-1], _LASTS, _DEVICE_LABEL, *_numbers(device, _DEVICE_NUMBERS),
+    return device.with_columns(
+        activity_names(device), node_names(device), *_numbers(device, _DEVICE_NUMBERS)
+    ).select(
+        *_EVENT[:-1], _LASTS, _DEVICE_LABEL,
+        # A lane is drawn, not executed: its work ran on the original stream.
+        pl.coalesce("original_stream", "stream").alias("stream"), *(name for name in _DEVICE_NUMBERS if "stream" not in name),
         _products(device.get_column("grid")).alias("blocks"),
         _products(device.get_column("block")).alias("threads_per_block"),
         pl.col("grid", "block").cast(pl.Categorical),
         pl.col("occupancy_percent").cast(pl.Float64, strict=False).fill_nan(None),
+        "annotation",
     )  # fmt: skip
 
 

@@ -22,6 +22,15 @@ ARGUMENTS: dict[str, tuple[str, ...]] = {
     "occupancy_percent": ("est. achieved occupancy %",),
     "graph_id": ("graph id",),
     "graph_node_id": ("graph node id",),
+    # The Python exporters of PyTorch write these (torch/profiler/_cupti): kinds of copies and of memory, the stream of a
+    # graph's node that is drawn on another lane, and what the program called the node (torch.cuda.graph_annotations).
+    "copy_kind": ("copy kind",),
+    "source_kind": ("src kind",),
+    "destination_kind": ("dst kind",),
+    "memory_kind": ("memory kind",),
+    "original_stream": ("original_stream",),
+    "module": ("module_fqn",),
+    "annotation": ("annotation", "str"),
     "sequence_number": ("Sequence number",),
     "forward_thread": ("Fwd thread id",),
     "python_id": ("Python id",),

@@ -62,6 +62,25 @@ HOST_EVENTS = Table(
     ),
 )
 
+_COLLECTIVE = (
+    Column("collective", STR, "Name of the collective, on communication operators."),
+    Column("message_elements", I64, "Elements that the collective sends."),
+    Column("message_dtype", STR, "Type of these elements."),
+    Column("output_elements", I64, "Elements that the collective receives."),
+    Column("input_splits", STR, "Elements sent to each rank, of an uneven all_to_all."),
+    Column("output_splits", STR, "Elements received from each rank, of an uneven all_to_all."),
+    Column("group_size", I64, "Ranks in the collective's process group."),
+    Column("process_group", STR, "Name of the process group."),
+    Column("process_group_description", STR, "Description of the process group, as the program gave it."),
+    Column("process_group_ranks", STR, "Global ranks of the process group; long lists are cut by the profiler."),
+    Column("global_rank_start", I64, "First global rank of the process group, where its ranks are evenly spaced."),
+    Column("global_rank_stride", I64, "Distance of these ranks; not positive where they are not evenly spaced."),
+    Column("collective_seq", I64, "Number of the collective in its process group, the same on every rank."),
+    Column("comms_id", STR, "Identifier of the collective, the same on every rank."),
+    Column("source_rank", I64, "Rank that sends, of a send or receive."),
+    Column("destination_rank", I64, "Rank that receives, of a send or receive."),
+)
+
 OPERATOR_INPUTS = Table(
     "operator_inputs",
     "Recorded arguments of operators, as JSON text.",
@@ -71,22 +90,7 @@ OPERATOR_INPUTS = Table(
         Column("input_types", STR, "Types of the inputs."),
         Column("input_strides", STR, "Strides of the inputs."),
         Column("concrete_inputs", STR, "Values of scalar inputs."),
-        Column("collective", STR, "Name of the collective, on communication operators."),
-        Column("message_elements", I64, "Elements that the collective sends."),
-        Column("message_dtype", STR, "Type of these elements."),
-        Column("output_elements", I64, "Elements that the collective receives."),
-        Column("input_splits", STR, "Elements sent to each rank, of an uneven all_to_all."),
-        Column("output_splits", STR, "Elements received from each rank, of an uneven all_to_all."),
-        Column("group_size", I64, "Ranks in the collective's process group."),
-        Column("process_group", STR, "Name of the process group."),
-        Column("process_group_description", STR, "Description of the process group, as the program gave it."),
-        Column("process_group_ranks", STR, "Global ranks of the process group; long lists are cut by the profiler."),
-        Column("global_rank_start", I64, "First global rank of the process group, where its ranks are evenly spaced."),
-        Column("global_rank_stride", I64, "Distance of these ranks; not positive where they are not evenly spaced."),
-        Column("collective_seq", I64, "Number of the collective in its process group, the same on every rank."),
-        Column("comms_id", STR, "Identifier of the collective, the same on every rank."),
-        Column("source_rank", I64, "Rank that sends, of a send or receive."),
-        Column("destination_rank", I64, "Rank that receives, of a send or receive."),
+        *_COLLECTIVE,
         Column("call_stack", STR, "Python call stack text of PyTorch before 1.13."),
         Column("module_hierarchy", STR, "nn.Module path text of PyTorch before 1.13."),
     ),
@@ -117,8 +121,17 @@ DEVICE_EVENTS = Table(
         Column("occupancy_percent", F64, "Kineto's estimate of achieved occupancy."),
         Column("graph_id", I64, "Graph that replayed it."),
         Column("graph_node_id", I64, "Node in that graph."),
+        Column(
+            "annotation", STR, "What the program called that node (`torch.cuda.graph_annotations`), such as its module."
+        ),
         Column("row", U32, "Position of the event in the file, from 0."),
     ),
+)
+
+COLLECTIVE_INPUTS = Table(
+    "collective_inputs",
+    "Arguments of collectives that the profiler wrote on their kernels, with or without an operator.",
+    (ACTIVITY, *_COLLECTIVE),
 )
 
 SYNC_EVENTS = Table(

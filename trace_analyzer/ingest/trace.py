@@ -74,6 +74,7 @@ class Trace:
     host_events: pl.DataFrame
     operator_inputs: pl.DataFrame
     device_events: pl.DataFrame
+    collective_inputs: pl.DataFrame
     sync_events: pl.DataFrame
     device_annotations: pl.DataFrame
     flows: pl.DataFrame
@@ -181,8 +182,8 @@ def _integer(entry: Mapping[str, Any], key: str, most: int, refused: list[str], 
 _PICKLE = b"\x80"
 """First byte of a pickle of protocol 2 or later."""
 _BY_NODE = re.compile(rb"\s*\{\s*(?:\"\d+\"\s*:|\}\s*$)")
-_NAMES = ("name", "str")
-"""Keys of an annotation's name; the first versions write ``str``."""
+_NAMES = ("module_fqn", "name", "str")
+"""Keys of an annotation's name; torchtitan names modules, the first versions of PyTorch write ``str``."""
 _LONGEST = 4_096
 _MOST = 1 << 63
 """Limit on ids: they have 64 bits, and no profiler writes one with the highest bit set."""
@@ -228,6 +229,16 @@ def _names(text: bytes, source: str) -> pl.DataFrame:
     ]
     rows = pl.DataFrame(known, schema={"graph_node_id": pl.Int64, "name": pl.String}, orient="row")
     return rows.unique("graph_node_id", keep="last", maintain_order=True)
+
+
+def annotation_name(text: str) -> str | None:
+    """Return the name of a kernel's annotation: a text, or JSON of its scopes."""
+    if not text.startswith("["):
+        return text[:_LONGEST] or None
+    try:
+        return _name(json.loads(text))
+    except (ValueError, RecursionError):
+        return None
 
 
 def _name(annotations: Any) -> str | None:

@@ -11,13 +11,12 @@ from typing import Any
 
 import polars as pl
 
-from trace_analyzer.analyses.communication import hiding_work, with_exposed
+from trace_analyzer.analyses.communication import collective_inputs, hiding_work, with_exposed
 from trace_analyzer.catalog.event_names import PROFILER_STEP_NAME
 from trace_analyzer.compare.profiles import CALLS, ROWS, UNITS, Profile, device_code, profile_of
 from trace_analyzer.errors import DAMAGED, TraceAnalyzerError
 from trace_analyzer.files import write_bytes
 from trace_analyzer.frames.intervals import lookup_at, union
-from trace_analyzer.frames.lookups import as_strings
 from trace_analyzer.ingest import Trace, load
 from trace_analyzer.ingest.trace import Header
 from trace_analyzer.pipeline import report_of
@@ -42,6 +41,8 @@ _CUT = (*DAMAGED, "gzip-truncated", "gzip-damaged", "zstd-truncated", "zstd-dama
 _MOST_LINES = 120
 """Most lines of work that are kept per rank, the longest ones; the rest is summed by bucket, so that totals stay
 exact."""
+_MOST_RANKS = 1 << 20
+"""A group said to be larger is not listed rank by rank."""
 _MOST_PIECES = 8
 """Most exposed pieces that are kept per collective; of more, neighbours are merged."""
 
@@ -135,18 +136,15 @@ def _collectives(
     launches = tables["host_events"].select(
         pl.col("event_id").alias("launch_id"), pl.col("start_ns").alias("launch_ns")
     )
-    inputs = as_strings(
-        trace.operator_inputs.select(
-            pl.col("event_id").alias("operator_id"), "process_group", "process_group_description", "process_group_ranks",
-            "global_rank_start", "global_rank_stride", pl.col("message_elements").alias("elements"),
-            pl.col("collective_seq").alias("seq"), "comms_id", pl.col("source_rank").alias("source"),
-            pl.col("destination_rank").alias("destination"),
-        )
+    own = own.join(links, on="activity_id", how="left", maintain_order="left")
+    inputs = collective_inputs(trace, own).select(
+        "activity_id", "process_group", "process_group_description", "process_group_ranks", "global_rank_start",
+        "global_rank_stride", pl.col("message_elements").alias("elements"), pl.col("collective_seq").alias("seq"),
+        "comms_id", pl.col("source_rank").alias("source"), pl.col("destination_rank").alias("destination"),
     )  # fmt: skip
     joined = (
-        own.join(links, on="activity_id", how="left", maintain_order="left")
-        .join(launches, on="launch_id", how="left", maintain_order="left")
-        .join(inputs, on="operator_id", how="left", maintain_order="left")
+        own.join(launches, on="launch_id", how="left", maintain_order="left")
+        .join(inputs, on="activity_id", how="left", maintain_order="left")
         .with_columns(
             pl.coalesce("elements", pl.col("message_bytes").round().cast(pl.Int64, strict=False)).alias("elements")
         )
@@ -304,7 +302,7 @@ def group_of(record: Mapping[str, Any], header: Header) -> RankGroup | None:
 
 def _ranks(record: Mapping[str, Any], size: int | None, world_size: int | None) -> tuple[int, ...]:
     start, stride, listed = (record[key] for key in ("global_rank_start", "global_rank_stride", "process_group_ranks"))
-    if size and start is not None and stride is not None and stride > 0:
+    if size and 0 < size <= _MOST_RANKS and start is not None and stride is not None and stride > 0:
         return tuple(range(start, start + size * stride, stride))
     if listed and _NUMBERS.match(listed):
         ranks = tuple(int(rank) for rank in json.loads(listed))

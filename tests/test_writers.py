@@ -1,0 +1,183 @@
+"""Test traces of other writers than Kineto's: PyTorch's CUPTI monitor, annotations in the trace, collectives in graphs."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from kineto import analysed, call, event, kernel, launched, loaded, notes, op, trace_bytes
+from reference import assert_same as assert_as_reference
+from reference import read as read_reference
+
+from trace_analyzer.ingest import Trace, fast, load
+
+BUSY = "ampere_sgemm_128x64_tn"
+
+
+def monitor_copy(kinds: dict[str, Any], *, name: str = "Memcpy", category: str = "gpu_memcpy", **args: Any) -> Any:
+    """Build a copy as PyTorch's CUPTI monitor writes it (torch/profiler/_cupti/monitor_trace.py)."""
+    return kernel(name, 10, 5, category=category, correlation=1, **kinds, flags=0, **args)
+
+
+@pytest.fixture(params=["strict", "fast"])
+def read(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Trace]:
+    """Return each reader, whose tables equal those of the reference."""
+    monkeypatch.setattr(fast, "_WORTH_BYTES", 0 if request.param == "fast" else 1 << 40)
+
+    def reader(*events: Any) -> Trace:
+        content = trace_bytes(events)
+        trace = load(content)
+        assert_as_reference(trace, read_reference(content))
+        return trace
+
+    return reader
+
+
+@pytest.mark.parametrize(
+    ("kinds", "name"),
+    [
+        ({"copy kind": "HtoD", "src kind": "pageable", "dst kind": "device"}, "Memcpy HtoD (Pageable -> Device)"),
+        ({"copy kind": "DtoH", "src kind": "device", "dst kind": "pinned"}, "Memcpy DtoH (Device -> Pinned)"),
+        ({"copy kind": "PtoP", "src kind": "device", "dst kind": "device"}, "Memcpy PtoP (Device -> Device)"),
+        ({"copy kind": "DtoD", "src kind": "device_static", "dst kind": "managed"}, "Memcpy DtoD (Device Static -> Managed)"),
+        # other builds write CUPTI's numbers, and those without a name
+        ({"copy kind": 1, "src kind": 1, "dst kind": 3}, "Memcpy HtoD (Pageable -> Device)"),
+        ({"copy kind": "8", "src kind": "3", "dst kind": "3"}, "Memcpy DtoD (Device -> Device)"),
+        ({"copy kind": 9, "src kind": 2, "dst kind": 77}, "Memcpy HtoH (Pinned -> Unknown)"),
+        ({"copy kind": "<b>", "src kind": [1]}, "Memcpy Unknown (Unknown -> Unknown)"),
+        ({}, "Memcpy"),
+    ],
+)  # fmt: skip
+def test_a_copy_is_named_after_its_kinds(read: Callable[..., Trace], kinds: dict[str, Any], name: str) -> None:
+    others = kernel(BUSY, 0, 5), kernel("Memcpy HtoD (Pinned -> Device)", 30, 5, category="gpu_memcpy")
+    names = read(monitor_copy(kinds), *others).device_events.get_column("name").to_list()
+    assert names == [BUSY, name, "Memcpy HtoD (Pinned -> Device)"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"), [(3, "Memset (Device)"), ("pinned", "Memset (Pinned)"), (99, "Memset (Unknown)")]
+)
+def test_a_memset_is_named_after_its_memory(read: Callable[..., Trace], kind: Any, name: str) -> None:
+    row = monitor_copy({"memory kind": kind}, name="Memset", category="gpu_memset", value=0)
+    assert read(row).device_events.get_column("name").to_list() == [name]
+
+
+def test_kinds_name_no_kernel(read: Callable[..., Trace]) -> None:
+    rows = [kernel("Memcpy", 0, 1), kernel("mine", 5, 1, **{"copy kind": "HtoD", "memory kind": 3})]
+    assert read(*rows).device_events.get_column("name").to_list() == ["Memcpy", "mine"]
+
+
+def test_copies_of_both_exporters_give_the_same_report() -> None:
+    """Check that 55 pageable copies stay 55 pageable copies, whoever writes them."""
+
+    def copies(named: bool) -> list[Any]:
+        kinds = {"copy kind": "HtoD", "src kind": "pageable", "dst kind": "device"}
+        name = "Memcpy HtoD (Pageable -> Device)" if named else "Memcpy"
+        return [
+            [call("cudaMemcpyAsync", 100 * n, 60, correlation=n + 1),
+             kernel(name, 100 * n + 10, 40, category="gpu_memcpy", correlation=n + 1, bytes=1 << 20, **({} if named else kinds))]
+            for n in range(55)
+        ]  # fmt: skip
+
+    new, old = (analysed(copies(named)) for named in (False, True))
+    (row,) = new.tables["copies"].to_dicts()
+    assert (row["direction"], row["host_memory"], row["count"]) == ("host-to-device", "pageable", 55)
+    assert new.tables["copies"].equals(old.tables["copies"])
+    assert new.verdict == old.verdict
+
+
+# Annotations of graphs' nodes that an exporter wrote on their kernels
+
+
+def replayed(*nodes: dict[str, Any]) -> list[Any]:
+    """Build one graph launch with a kernel for each node, each with its own arguments."""
+    rows = [kernel(f"k{n}", 10 + 10 * n, 8, correlation=1) for n in range(len(nodes))]
+    for n, (row, args) in enumerate(zip(rows, nodes, strict=True)):
+        row["args"] |= {"graph id": 1, "graph node id": 100 + n} | args
+    return [call("cudaGraphLaunch", 0, 5, correlation=1), rows]
+
+
+def test_annotations_in_the_trace_name_modules() -> None:
+    report = analysed(
+        replayed(
+            {"name": "attention"},  # mark_kernels({"name": ...}), spread into the arguments
+            {"module_fqn": "layers.0.mlp", "name": "mm"},  # torchtitan
+            {"annotation": json.dumps([{"name": "outer"}, {"name": "inner"}])},  # several scopes stay a list
+            {"annotation": "plain"},
+            {"str": "first version"},
+            {"annotation": '[{"name": 3}, broken'},
+            {},
+        )
+    )
+    activities = report.tables["activities"].sort("start_ns")
+    assert activities.get_column("replayed_module").to_list() == [
+        "attention", "layers.0.mlp", "inner", "plain", "first version", None, None,
+    ]  # fmt: skip
+    assert activities.get_column("replay_match").to_list() == ["annotation"] * 5 + [None] * 2
+    assert notes(report)["graph-annotations"] == 5
+
+
+def test_saved_annotations_name_what_the_trace_does_not() -> None:
+    capture = json.dumps({"100": ["saved"], "101": ["also saved"]}).encode()
+    report = analysed(replayed({"name": "written"}, {}), capture=capture)
+    assert report.tables["activities"].sort("start_ns").get_column("replayed_module").to_list() == [
+        "written",
+        "also saved",
+    ]
+
+
+def test_a_lane_is_no_stream(read: Callable[..., Trace]) -> None:
+    """Check that work of a graph that is drawn on another lane stays on the stream that it ran on."""
+    rows = replayed({"stream": 900, "original_stream": 33}, {"stream": 7})
+    assert read(*rows).device_events.get_column("stream").to_list() == [33, 7]
+
+
+def test_host_nodes_of_graphs_are_no_work() -> None:
+    row = event("graph_host_node", "HostNode: fn", 40, 5, pid=0, tid=7, **{"graph node id": 5, "device": 0})
+    trace = loaded(replayed({}), row)
+    assert trace.device_events.height == 1
+    assert trace.host_events.height == 1
+    assert notes(trace)["device-event"] == 1
+
+
+# Collectives whose kernels carry their arguments
+
+ALL_REDUCE = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
+MESSAGE = {
+    "Collective name": "allreduce",
+    "In msg nelems": 1_000,
+    "Out msg nelems": 1_000,
+    "dtype": "BFloat16",
+    "Group size": 4,
+}
+
+
+def test_collectives_in_graphs_need_no_operator(read: Callable[..., Trace]) -> None:
+    rows = [call("cudaGraphLaunch", 0, 5, correlation=1),
+            *(kernel(ALL_REDUCE, 10 + 30 * n, 20, correlation=1, stream=20, **MESSAGE, Seq=n) for n in range(3))]  # fmt: skip
+    assert read(*rows).collective_inputs.select(
+        "collective", "message_elements", "group_size", "collective_seq"
+    ).rows() == [("allreduce", 1_000, 4, n) for n in range(3)]
+    collectives = analysed(rows).tables["collectives"]
+    assert collectives.select("collective", "group_size", "message_dtype", "message_bytes").rows() == [("all_reduce", 4, "BFloat16", 2_000.0)] * 3  # fmt: skip
+    assert collectives.get_column("bus_byte_per_s").to_list() == pytest.approx([2_000 / 20e-6 * 2 * 3 / 4] * 3)
+
+
+def test_an_operator_s_arguments_come_first() -> None:
+    """Check one operator with two kernels, which share its message; their own copies of it count for nothing."""
+    around = op("record_param_comms", 0, 20, **MESSAGE)
+    rows = [launched(ALL_REDUCE, 1 + 8 * n, 30 + 40 * n, 30, n + 1, **MESSAGE) for n in range(2)]
+    assert analysed(around, rows).tables["collectives"].get_column("message_bytes").to_list() == [1_000.0, 1_000.0]
+
+
+@pytest.mark.parametrize("size", [0, 1, -1, -(2**40), 2**62])
+def test_groups_that_exchange_nothing_have_no_bandwidth(size: int) -> None:
+    message = MESSAGE | {"Group size": size}
+    for rows in (
+        [launched(ALL_REDUCE, 0, 30, 30, 1, **message)],
+        [op("record_param_comms", 0, 20, **message), launched(ALL_REDUCE, 1, 30, 30, 1)],
+    ):
+        report = analysed(rows)
+        rates = report.tables["communication"].select("bus_byte_per_s", "best_bus_byte_per_s", "link_ratio").row(0)
+        assert rates == (None, None, None) if size < 2 else all(0 < rate < 1e12 for rate in rates if rate is not None)
+        assert "inf" not in report.summary(verbose=True)
