@@ -12,43 +12,29 @@ from dataclasses import dataclass
 from trace_analyzer.analyses.work import (
     attention,
     convolutions,
-    embeddings,
-    fused,
+    elementwise,
     indexing,
-    library_attention,
     library_products,
-    library_rows,
     matmuls,
     movement,
-    normalizations,
-    optimizers,
-    pointwise,
     reductions,
+    rows,
 )
 from trace_analyzer.analyses.work.calls import Formula, Malformed, Record, Unrecorded, Work, call_of
 
 MATMUL_FORMULAS: dict[str, Formula] = (
-    matmuls.FORMULAS
-    | convolutions.FORMULAS
-    | attention.FORMULAS
-    | library_attention.FORMULAS
-    | library_products.FORMULAS
+    matmuls.FORMULAS | convolutions.FORMULAS | attention.FORMULAS | library_products.FORMULAS
 )
 """Formulas of the operators whose kernels are of group `matmul`: matmuls, convolutions and attention."""
 FORMULAS: dict[str, Formula] = {
-    **pointwise.FORMULAS,
-    **optimizers.FORMULAS,
+    **elementwise.FORMULAS,
     **reductions.FORMULAS,
-    **normalizations.FORMULAS,
     **movement.FORMULAS,
     **indexing.FORMULAS,
-    **library_rows.FORMULAS,
-    **embeddings.FORMULAS,
+    **rows.FORMULAS,
     **MATMUL_FORMULAS,
 }
-TRITON = "triton_"
-"""Prefix of the names of operators that Inductor generated."""
-_PREFIXES: dict[str, Formula] = {TRITON: fused.triton, **embeddings.PREFIXES}
+_PREFIXES: dict[str, Formula] = {elementwise.TRITON: elementwise.triton, **indexing.PREFIXES}
 
 
 @dataclass(frozen=True)
@@ -79,4 +65,4 @@ def _by_prefix(operator: str) -> Formula | None:
     return next((formula for prefix, formula in _PREFIXES.items() if operator.startswith(prefix)), None)
 
 
-__all__ = ["FORMULAS", "MATMUL_FORMULAS", "TRITON", "Record", "Work", "WorkResult", "call_work"]
+__all__ = ["FORMULAS", "MATMUL_FORMULAS", "Record", "Work", "WorkResult", "call_work"]

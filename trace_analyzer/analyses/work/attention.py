@@ -3,11 +3,16 @@
 FLOP are counted as in ``torch.utils.flop_counter``, for all heads of the query, with one difference: masked pairs of
 causal or windowed attention are not counted, because fused kernels skip them; the counter ignores masks. As in the
 counter, the softmax is left out.
+
+Argument orders are those of ATen (`native_functions.yaml`), flash-attn (`flash_attn/flash_attn_interface.py`,
+`hopper/flash_api.cpp`), xformers (`csrc/attention/attention.cpp`, `ops/fmha/flash.py`), aiter (`aiter/ops/mha.py`), vLLM
+(`vllm/attention/layer.py`, `csrc/torch_bindings.cpp`) and SGLang (`sgl-kernel/csrc/flash_extension.cc`).
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import prod
+from typing import NamedTuple
 
 from trace_analyzer.analyses.work.calls import (
     FLOAT32,
@@ -17,13 +22,14 @@ from trace_analyzer.analyses.work.calls import (
     Unrecorded,
     Work,
     compute,
+    in_namespaces,
     require,
     total_bytes,
 )
+from trace_analyzer.analyses.work.rows import Row, formulas
 
 
-@dataclass(frozen=True)
-class Layout:
+class Layout(NamedTuple):
     """Locate sizes in query, key and value: (batch, heads, sequence, width) or (batch, sequence, heads, width)."""
 
     heads: int
@@ -88,87 +94,88 @@ def _unread(seen: Mask | None, queries: int, keys: int, *tensors: Tensor) -> tup
     return 0.0, size * max(0, keys - queries) / max(1, keys)
 
 
-def forward(
-    call: Call, *, layout: Layout, mask: Callable[[Call], Mask], bias: int | None = None, first: int = 0
-) -> Work:
-    """Count attention; query, key and value are the arguments from ``first`` on."""
-    query, key, value = (call.tensor(first + i) for i in range(3))
-    batch, heads, queries, keys, width, value_width = _sizes(query, key, value, layout)
-    output = Tensor((batch, heads, queries, value_width), query.dtype)
-    known = _mask_of(call, mask)
-    flop = None if known is None else 2.0 * batch * heads * known.pairs(queries, keys) * (width + value_width)
-    extra = None if bias is None else call.optional(bias)
-    unread, doubtful = _unread(known, queries, keys, key, value)
-    return Work(flop, total_bytes(query, key, value, extra, output) - unread, compute(query.dtype), doubtful)
+def dense(
+    layout: Layout,
+    mask: Callable[[Call], Mask],
+    *,
+    bias: int | None = None,
+    first: int = 0,
+    output: int | None = None,
+    offsets: int | None = None,
+) -> Formula:
+    """Return the formula of attention; query, key and value are the arguments from ``first`` on.
 
+    ``output`` is the position of the result in the arguments of a backward pass, which begin with the gradient. With a
+    tensor at ``offsets``, sequences are packed in a batch of one, and the work is unknown.
+    """
 
-def backward(
-    call: Call, *, layout: Layout, mask: Callable[[Call], Mask], output: int, bias: int | None = None, first: int = 0
-) -> Work:
-    """Count the gradients of query, key and value; the arguments from ``first`` on are grad_output and these."""
-    gradient, query, key, value = (call.tensor(first + i) for i in range(4))
-    batch, heads, queries, keys, width, value_width = _sizes(query, key, value, layout)
-    require(gradient.elements == batch * heads * queries * value_width)
-    known = _mask_of(call, mask)
-    flop = None if known is None else 2.0 * batch * heads * known.pairs(queries, keys) * (3 * width + 2 * value_width)
-    sums = Tensor((batch, heads, queries), FLOAT32)
-    read = total_bytes(gradient, query, key, value, call.optional(output), sums)
-    written = sum(tensor.elements * tensor.size for tensor in (query, key, value))
-    extra = None if bias is None else call.optional(bias)
-    unread, doubtful = _unread(known, queries, keys, key, value)
-    return Work(flop, read + written + total_bytes(extra) - unread, compute(query.dtype), doubtful)
+    def formula(call: Call) -> Work:
+        if offsets is not None and call.optional(offsets) is not None:
+            raise Unrecorded
+        start = first if output is None else first + 1
+        query, key, value = (call.tensor(start + i) for i in range(3))
+        if not len(query.shape) == len(key.shape) == len(value.shape) == 4:
+            raise Unrecorded
+        batch, heads, width = query.shape[0], query.shape[layout.heads], query.shape[3]
+        queries, keys = query.shape[layout.sequence], key.shape[layout.sequence]
+        shared, value_width = key.shape[layout.heads], value.shape[3]
+        require(key.shape[0] == value.shape[0] == batch and key.shape[3] == width)
+        require(value.shape[layout.sequence] == keys and value.shape[layout.heads] == shared)
+        require(shared > 0 and heads % shared == 0)
+        result = Tensor((batch, heads, queries, value_width), query.dtype)
+        moved = total_bytes(query, key, value, None if bias is None else call.optional(bias))
+        if output is None:
+            moved += total_bytes(result)
+        else:
+            gradient = call.tensor(first)
+            require(gradient.elements == result.elements)
+            moved += total_bytes(gradient, call.optional(output), Tensor(result.shape[:3], FLOAT32))
+            moved += sum(tensor.elements * tensor.size for tensor in (query, key, value))
+        known = _mask_of(call, mask)
+        per_pair = width + value_width if output is None else 3 * width + 2 * value_width
+        flop = None if known is None else 2.0 * batch * heads * known.pairs(queries, keys) * per_pair
+        unread, doubtful = _unread(known, queries, keys, key, value)
+        return Work(flop, moved - unread, compute(query.dtype), doubtful)
 
-
-def _sizes(query: Tensor, key: Tensor, value: Tensor, layout: Layout) -> tuple[int, int, int, int, int, int]:
-    if not len(query.shape) == len(key.shape) == len(value.shape) == 4:
-        raise Unrecorded
-    batch, heads, queries, width = (
-        query.shape[0],
-        query.shape[layout.heads],
-        query.shape[layout.sequence],
-        query.shape[3],
-    )
-    keys, shared = key.shape[layout.sequence], key.shape[layout.heads]
-    require(key.shape[0] == value.shape[0] == batch and key.shape[3] == width)
-    require(value.shape[layout.sequence] == keys and value.shape[layout.heads] == shared)
-    require(shared > 0 and heads % shared == 0)
-    return batch, heads, queries, keys, width, value.shape[3]
+    return formula
 
 
 def ragged(
-    call: Call,
-    *,
     first: int,
     offsets: tuple[int, int],
     longest: tuple[int, int],
     mask: Callable[[Call], Mask],
-    backward_pass: bool = False,
-) -> Work:
-    """Count attention over packed sequences of unequal length: (tokens, heads, width).
+    backward: bool = False,
+) -> Formula:
+    """Return the formula of attention over packed sequences of unequal length: (tokens, heads, width).
 
     A trace does not contain their lengths. They are known for a single sequence, and where all sequences are as long
     as the longest: then there are that many tokens per sequence. Otherwise, only the bytes are known.
     """
-    query, key, value = (call.tensor(first + i) for i in range(3))
-    if not len(query.shape) == len(key.shape) == len(value.shape) == 3:
-        raise Unrecorded
-    tokens, heads, width = query.shape
-    keys, shared, value_width = key.shape[0], key.shape[1], value.shape[2]
-    require(key.shape[2] == width and value.shape[:2] == key.shape[:2] and shared > 0 and heads % shared == 0)
-    queries_each = uniform(call, tokens, offsets[0], longest[0])
-    keys_each = uniform(call, keys, offsets[1], longest[1])
-    seen, unread, doubtful = None, 0.0, total_bytes(key, value) * max(0, keys - tokens) / max(1, keys)
-    known = _mask_of(call, mask)
-    if known is not None and queries_each is not None and keys_each is not None:
-        require(queries_each[0] == keys_each[0])
-        seen = known.pairs(queries_each[1], keys_each[1]) * queries_each[0]
-        unread, doubtful = _unread(known, queries_each[1], keys_each[1], key, value)
-    per_pair = 2.0 * heads * ((3 * width + 2 * value_width) if backward_pass else (width + value_width))
-    result = Tensor((tokens, heads, value_width), query.dtype)
-    moved = total_bytes(query, key, value, result)
-    if backward_pass:
-        moved = 2 * moved + total_bytes(Tensor((tokens, heads), FLOAT32))
-    return Work(None if seen is None else per_pair * seen, moved - unread, compute(query.dtype), doubtful)
+
+    def formula(call: Call) -> Work:
+        query, key, value = (call.tensor(first + i) for i in range(3))
+        if not len(query.shape) == len(key.shape) == len(value.shape) == 3:
+            raise Unrecorded
+        tokens, heads, width = query.shape
+        keys, shared, value_width = key.shape[0], key.shape[1], value.shape[2]
+        require(key.shape[2] == width and value.shape[:2] == key.shape[:2] and shared > 0 and heads % shared == 0)
+        queries_each = uniform(call, tokens, offsets[0], longest[0])
+        keys_each = uniform(call, keys, offsets[1], longest[1])
+        seen, unread, doubtful = None, 0.0, total_bytes(key, value) * max(0, keys - tokens) / max(1, keys)
+        known = _mask_of(call, mask)
+        if known is not None and queries_each is not None and keys_each is not None:
+            require(queries_each[0] == keys_each[0])
+            seen = known.pairs(queries_each[1], keys_each[1]) * queries_each[0]
+            unread, doubtful = _unread(known, queries_each[1], keys_each[1], key, value)
+        per_pair = 2.0 * heads * ((3 * width + 2 * value_width) if backward else (width + value_width))
+        result = Tensor((tokens, heads, value_width), query.dtype)
+        moved = total_bytes(query, key, value, result)
+        if backward:
+            moved = 2 * moved + total_bytes(Tensor((tokens, heads), FLOAT32))
+        return Work(None if seen is None else per_pair * seen, moved - unread, compute(query.dtype), doubtful)
+
+    return formula
 
 
 def uniform(call: Call, tokens: int, offsets: int, longest: int) -> tuple[int, int] | None:
@@ -218,20 +225,20 @@ def _efficient_gradient_mask(call: Call) -> Mask:
 
 def _mask_of_type(number: object) -> Mask:
     masks = {0: Mask(), 1: CAUSAL_FROM_START, 2: CAUSAL_FROM_END}
-    if not isinstance(number, int) or isinstance(number, bool) or number not in masks:
+    if type(number) is not int or number not in masks:
         raise Unrecorded
     return masks[number]
 
 
 def _is_count(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value > 0
+    return type(value) is int and value > 0
 
 
 def efficient(call: Call) -> Work:
     """Count efficient_attention_forward(query, key, value, bias, offsets ...); only bytes for packed sequences."""
     offsets = [t for t in (call.optional(i) for i in range(3, 6)) if t is not None and len(t.shape) == 1]
     if not offsets:
-        return forward(call, layout=SEQUENCE_FIRST, mask=_efficient_mask, bias=3)
+        return dense(SEQUENCE_FIRST, _efficient_mask, bias=3)(call)
     if any(call.optional(i) for i in range(6, 14)):
         return cached(call, value=2)
     return unmasked_bytes(call)
@@ -251,15 +258,16 @@ def unmasked_bytes(call: Call) -> Work:
     return Work(None, total_bytes(query, key, value, output), compute(query.dtype), doubtful)
 
 
-def cached(call: Call, *, query: int = 0, value: int | None = None) -> Work:
+def cached(call: Call, *, query: int = 0, value: int, padded: bool = False) -> Work:
     """Count attention with a cache: only query and result, because reads of the cache are not recorded.
 
-    The result is as wide as the values, if there are any at position ``value``.
+    The result is as wide as the values, if there are any at position ``value``. A call that may not use all queries is
+    ``padded``: all its bytes are doubtful.
     """
-    asked = call.tensor(query)
-    values = None if value is None else call.optional(value)
+    asked, values = call.tensor(query), call.optional(value)
     result = asked if values is None else Tensor((*asked.shape[:-1], values.shape[-1]), asked.dtype)
-    return Work(None, total_bytes(asked, result), compute(asked.dtype), least=True)
+    moved = total_bytes(asked, result)
+    return Work(None, moved, compute(asked.dtype), moved * padded, least=True)
 
 
 def flash(call: Call, *, first: int = 0) -> Work:
@@ -274,78 +282,217 @@ def flash(call: Call, *, first: int = 0) -> Work:
         return cached(call, query=first, value=first + 2)
     mask = windowed_at(first + 8, moved + 11, moved + 12)
     if call.optional(first + 3) is None:
-        return forward(call, layout=SEQUENCE_FIRST, mask=mask, first=first)
-    return ragged(call, first=first, offsets=(first + 3, first + 4), longest=(first + 5, first + 6), mask=mask)
+        return dense(SEQUENCE_FIRST, mask, first=first)(call)
+    return ragged(first, (first + 3, first + 4), (first + 5, first + 6), mask)(call)
+
+
+def flash_backward(call: Call) -> Work:
+    """Count _flash_attention_backward(gradient, query, key, value, result, sums, offsets, longest, dropout, causal, ...)."""
+    mask = windowed_at(11, 15, 16)
+    if call.optional(6) is None:
+        return dense(SEQUENCE_FIRST, mask, output=4)(call)
+    return ragged(1, (6, 7), (8, 9), mask, backward=True)(call)
 
 
 def _scaled_flash(call: Call) -> Work:
     """Count _scaled_dot_product_flash_attention(query, key, value, [three scales], dropout, causal, debug, scale)."""
     causal = 7 if len(call.arguments) > 9 else 4
-    return forward(call, layout=HEADS_FIRST, mask=_causal_at(causal))
+    return dense(HEADS_FIRST, _causal_at(causal))(call)
 
 
-def maybe_packed(batched: Formula, ragged_: Formula, offsets: int) -> Formula:
-    """Choose the formula for packed sequences where their offsets are given."""
-    return lambda call: ragged_(call) if call.optional(offsets) is not None else batched(call)
+def paged(call: Call) -> Work:
+    """Count aiter::mha_batch_prefill(q, k_cache, v_cache, cu_seqlens_q, kv_indptr, kv_page_indices, max_q, max_k, ...).
+
+    The keys are in a cache. Where all queries are as long as the longest keys, every sequence has exactly that many
+    keys, because causal attention needs at least as many keys as queries.
+    """
+    query, key, value = (call.tensor(i) for i in range(3))
+    if not len(query.shape) == len(key.shape) == len(value.shape) == 3:
+        raise Unrecorded
+    tokens, heads, width = query.shape
+    sequences = uniform(call, tokens, 3, 6)
+    windowed = any(isinstance(size, int) and size >= 0 for size in (call.value(13), call.value(14)))
+    if sequences is None or call.number(7) != sequences[1] or not call.flag(12) or windowed:
+        raise Unrecorded
+    count, length = sequences
+    per_token = key.shape[1] * width * key.size + value.shape[1] * value.shape[2] * value.size
+    flop = 2.0 * count * heads * CAUSAL_FROM_END.pairs(length, length) * (width + value.shape[2])
+    output = Tensor((tokens, heads, value.shape[2]), query.dtype)
+    return Work(flop, total_bytes(query, output) + tokens * per_token, compute(query.dtype))
 
 
-def unless_packed(batched: Formula, offsets: int) -> Formula:
-    """Refuse packed sequences of operators that keep a batch dimension of 1."""
+def varlen(call: Call) -> Work:
+    """Count _flash_attn_varlen_forward(q, k, v, offsets ..., longest ..., dropout, scale, causal, window ...).
+
+    A block table or lengths of used keys mean that the keys are in a cache.
+    """
+    if call.optional(15) is not None or call.optional(17) is not None:
+        return cached(call, value=2)
+    return ragged(0, (3, 4), (5, 6), windowed_at(9, 10, 11))(call)
+
+
+def packed_or_cached(call: Call) -> Work:
+    """Count the bytes of attention(q, k, v, two offsets, ...) whose mask has no fixed position.
+
+    Further lists of integers (used lengths) or keys in blocks mean a cache; then some queries may not be used.
+    """
+    query, key = call.tensor(0), call.tensor(1)
+    lengths = [t for t in call.given(5) if t.dtype is not None and t.dtype.compute is None and t.shape]
+    if lengths or len(key.shape) != len(query.shape):
+        return cached(call, value=2, padded=True)
+    return unmasked_bytes(call)
+
+
+def packed_bytes(call: Call) -> Work:
+    """Count the bytes of FlashAttnKVPackedFunc(q, kv), (..., 2, heads, width), and FlashAttnQKVPackedFunc(qkv), (..., 3, ...)."""
+    count = 3 if "QKV" in call.operator else 2
+    packed = call.tensor(3 - count)
+    if len(packed.shape) < 3 or packed.shape[-3] != count:
+        raise Unrecorded
+    # The result is like the query.
+    moved = 4 / 3 * packed.bytes if count == 3 else packed.bytes + 2 * call.tensor(0).bytes
+    return Work(None, moved, compute(packed.dtype))
+
+
+def of_gradient(call: Call) -> Work:
+    """Count the backward pass of an autograd function: reads the gradient, writes the query's gradient.
+
+    Where the forward call is known, it also reads query, key, value and result, and writes the gradients of key and
+    value.
+    """
+    gradient = call.tensor(0)
+    shapes = [shape for shape in call.outer_shapes[:3] if shape is not None]
+    if len(shapes) == 3:
+        query, key, value = (Tensor(shape, gradient.dtype) for shape in shapes)
+        require(gradient.shape[:-1] == query.shape[:-1] and key.shape[:-1] == value.shape[:-1])
+        moved = total_bytes(gradient, gradient, query, query, key, key, value, value)
+        return Work(None, moved, compute(gradient.dtype))
+    return Work(None, 2 * gradient.bytes, compute(gradient.dtype), least=True)
+
+
+_OF_CACHES = (3, 5, 10, 11, 14, 15, 16)
+"""Arguments of flash-attn 3 that add keys, make them from the query, count the used ones or pick them from a cache."""
+_CHUNK = 27
+"""Position of flash-attn 3's attention chunk, an integer; in old versions, a float at this position is the softcap."""
+
+
+def whole_or_cached(call: Call) -> Work:
+    """Count flash_attn_3::fwd(q, k, v, k new, v new, ...).
+
+    Keys and values are read whole, unless they are in a cache. The FLOP of packed sequences are unknown.
+    """
+    if not call.valued or any(call.optional(position) is not None for position in _OF_CACHES):
+        return cached(call, value=2, padded=True)
+    if _is_count(call.value(_CHUNK)) or call.optional(7) is not None or call.optional(8) is not None:
+        return unmasked_bytes(call)
+    return dense(SEQUENCE_FIRST, windowed_at(24, 25, 26))(call)
+
+
+def whole_backward(offsets: range) -> Formula:
+    """Return the formula of a backward pass of flash-attn 3, whose offsets and lengths are at these positions.
+
+    Its arguments are (gradient, q, k, v, result, sums, ..., causal, window ...).
+    """
 
     def formula(call: Call) -> Work:
-        if call.optional(offsets) is not None:
-            raise Unrecorded
-        return batched(call)
+        if any(call.optional(position) is not None for position in offsets):
+            return _GRADIENT_BYTES(call)
+        return dense(SEQUENCE_FIRST, windowed_at(16, 17, 18), output=4)(call)
 
     return formula
 
 
-def whole(layout: Layout, mask: Callable[[Call], Mask], bias: int | None = None) -> Formula:
-    """Return `forward` of this layout and mask."""
-    return lambda call: forward(call, layout=layout, mask=mask, bias=bias)
+def fused(call: Call) -> Work:
+    """Count Transformer Engine's FusedAttnFunc, whose first three tensors of three or more dimensions are q, k, v.
+
+    Their positions differ between versions. Padding between packed sequences is not read, and fp8 kernels read narrower
+    copies: all bytes are doubtful.
+    """
+    given = [t for t in call.given() if len(t.shape) >= 3 and compute(t.dtype) is not None]
+    if len(given) < 3 or len({len(t.shape) for t in given[:3]}) != 1 or given[1].shape[:-1] != given[2].shape[:-1]:
+        raise Unrecorded
+    query, key, value = given[:3]
+    output = Tensor((*query.shape[:-1], value.shape[-1]), query.dtype)
+    moved = total_bytes(query, key, value, output)
+    return Work(None, moved, compute(query.dtype), moved, least=True)
 
 
-def gradients(layout: Layout, mask: Callable[[Call], Mask], output: int, bias: int | None = None) -> Formula:
-    """Return `backward` of this layout and mask."""
-    return lambda call: backward(call, layout=layout, mask=mask, output=output, bias=bias)
-
-
-def packed(
-    first: int,
-    offsets: tuple[int, int],
-    longest: tuple[int, int],
-    mask: Callable[[Call], Mask],
-    backward_pass: bool = False,
-) -> Formula:
-    """Return `ragged` at these positions."""
-    return lambda call: ragged(
-        call, first=first, offsets=offsets, longest=longest, mask=mask, backward_pass=backward_pass
-    )
-
-
-_FLASH_BACKWARD = maybe_packed(
-    gradients(SEQUENCE_FIRST, windowed_at(11, 15, 16), 4),
-    packed(1, (6, 7), (8, 9), windowed_at(11, 15, 16), backward_pass=True),
-    6,
+_ROWS: tuple[Row, ...] = (
+    # Operators of which only bytes are known, as in `trace_analyzer.analyses.work.rows`; the cache that they read is not.
+    ("_C", "paged_attention_v1 paged_attention_v2", 0, 0, "0 =0 least unknown"),
+    ("_rocm_C", "paged_attention", 0, 0, "0 =0 least unknown"),
+    ("_C", "sm100_cutlass_mla_decode", 0, 2, "0 2 3 least unknown"),  # out, sums, query, rope query, cache
+    ("sgl_kernel", "cutlass_mla_decode", 0, 1, "0 1 2 least unknown"),  # out, query, rope query, cache
+    # Tokens that pad a graph's batch are not computed, and the cache may have a narrower type: all bytes are doubtful.
+    ("vllm", "unified_attention unified_attention_with_output", 0, 0, "0 1? 2? 3/0 least unknown doubtful"),
+    ("vllm", "unified_mla_attention unified_mla_attention_with_output", 0, 0, "0 3? least unknown doubtful"),
+    # The gradient of the result, query, key and value; the mask's position differs between versions.
+    ("xformers_flash xformers_flash3", "flash_bwd", 0, 1, "0 1! 2! 3! unknown"),
+    ("xformers", "efficient_attention_backward_cutlass", 0, 1, "0 1! 2! 3! unknown"),
 )
+_OF_ROWS = formulas(_ROWS)
+_GRADIENT_BYTES = _OF_ROWS["xformers::efficient_attention_backward_cutlass"]
 
 FORMULAS: dict[str, Formula] = {
-    "aten::scaled_dot_product_attention": whole(HEADS_FIRST, _causal_at(5), 3),
+    **_OF_ROWS,
+    "aten::scaled_dot_product_attention": dense(HEADS_FIRST, _causal_at(5), bias=3),
     "aten::_scaled_dot_product_flash_attention": _scaled_flash,
-    "aten::_scaled_dot_product_flash_attention_for_cpu": whole(HEADS_FIRST, _causal_at(4)),
-    "aten::_scaled_dot_product_efficient_attention": whole(HEADS_FIRST, _causal_at(6), 3),
-    "aten::_scaled_dot_product_cudnn_attention": whole(HEADS_FIRST, _causal_at(6), 3),
-    "aten::_scaled_dot_product_fused_attention_overrideable": whole(HEADS_FIRST, _causal_at(5), 3),
-    "aten::_cudnn_attention_forward": unless_packed(whole(HEADS_FIRST, _causal_at(10), 3), 4),
+    "aten::_scaled_dot_product_flash_attention_for_cpu": dense(HEADS_FIRST, _causal_at(4)),
+    "aten::_scaled_dot_product_efficient_attention": dense(HEADS_FIRST, _causal_at(6), bias=3),
+    "aten::_scaled_dot_product_cudnn_attention": dense(HEADS_FIRST, _causal_at(6), bias=3),
+    "aten::_scaled_dot_product_fused_attention_overrideable": dense(HEADS_FIRST, _causal_at(5), bias=3),
+    "aten::_cudnn_attention_forward": dense(HEADS_FIRST, _causal_at(10), bias=3, offsets=4),
     "aten::_flash_attention_forward": flash,
     "aten::_flash_attention_forward_no_dropout_inplace": lambda call: flash(call, first=1),
     "aten::_efficient_attention_forward": efficient,
-    "aten::_scaled_dot_product_flash_attention_backward": gradients(HEADS_FIRST, _causal_at(11), 4),
-    "aten::_scaled_dot_product_flash_attention_for_cpu_backward": gradients(HEADS_FIRST, _causal_at(7), 4),
-    "aten::_scaled_dot_product_efficient_attention_backward": gradients(HEADS_FIRST, _causal_at(11), 5, 4),
-    "aten::_scaled_dot_product_cudnn_attention_backward": gradients(HEADS_FIRST, _causal_at(14), 4, 8),
-    "aten::_cudnn_attention_backward": unless_packed(gradients(HEADS_FIRST, _causal_at(14), 4, 8), 9),
-    "aten::_scaled_dot_product_fused_attention_overrideable_backward": gradients(HEADS_FIRST, _causal_at(13), 6, 4),
-    "aten::_flash_attention_backward": _FLASH_BACKWARD,
-    "aten::_efficient_attention_backward": unless_packed(gradients(SEQUENCE_FIRST, _efficient_gradient_mask, 5, 4), 6),
+    "aten::_scaled_dot_product_flash_attention_backward": dense(HEADS_FIRST, _causal_at(11), output=4),
+    "aten::_scaled_dot_product_flash_attention_for_cpu_backward": dense(HEADS_FIRST, _causal_at(7), output=4),
+    "aten::_scaled_dot_product_efficient_attention_backward": dense(HEADS_FIRST, _causal_at(11), output=5, bias=4),
+    "aten::_scaled_dot_product_cudnn_attention_backward": dense(HEADS_FIRST, _causal_at(14), output=4, bias=8),
+    "aten::_cudnn_attention_backward": dense(HEADS_FIRST, _causal_at(14), output=4, bias=8, offsets=9),
+    "aten::_scaled_dot_product_fused_attention_overrideable_backward": dense(
+        HEADS_FIRST, _causal_at(13), output=6, bias=4
+    ),
+    "aten::_flash_attention_backward": flash_backward,
+    "aten::_efficient_attention_backward": dense(SEQUENCE_FIRST, _efficient_gradient_mask, output=5, bias=4, offsets=6),
+    **dict.fromkeys(
+        (
+            *in_namespaces("flash_attn flashattn aiter", "_flash_attn_forward"),
+            *in_namespaces("aiter", "mha_fwd", "fmha_v3_fwd"),
+        ),
+        dense(SEQUENCE_FIRST, windowed_at(5, 6, 7)),
+    ),
+    **dict.fromkeys(
+        in_namespaces("aiter", "mha_bwd", "fmha_v3_bwd"), dense(SEQUENCE_FIRST, windowed_at(8, 9, 10), output=4)
+    ),
+    **dict.fromkeys(
+        in_namespaces("flash_attn flashattn", "_flash_attn_backward"),
+        dense(SEQUENCE_FIRST, windowed_at(11, 12, 13), output=4),
+    ),
+    **dict.fromkeys(in_namespaces("flash_attn flashattn", "_flash_attn_varlen_forward"), varlen),
+    **dict.fromkeys(
+        in_namespaces("flash_attn flashattn", "_flash_attn_varlen_backward"),
+        ragged(1, (9, 10), (11, 12), windowed_at(15, 16, 17), backward=True),
+    ),
+    "aiter::mha_batch_prefill": paged,
+    **dict.fromkeys(
+        in_namespaces("aiter", "mha_varlen_fwd", "fmha_v3_varlen_fwd", "_flash_attn_varlen_forward"), packed_or_cached
+    ),
+    "xformers::efficient_attention_forward_cutlass": efficient,
+    **dict.fromkeys(in_namespaces("xformers_flash xformers_flash3", "flash_fwd"), packed_or_cached),
+    "FlashAttnFunc": unmasked_bytes,
+    "FlashAttnVarlenFunc": packed_or_cached,
+    **{f"FlashAttn{v}{kind}PackedFunc": packed_bytes for v in ("", "Varlen") for kind in ("QKV", "KV")},
+    **{
+        f"FlashAttn{v}{kind}FuncBackward": of_gradient for v in ("", "Varlen") for kind in ("", "QKVPacked", "KVPacked")
+    },
+    "_vllm_fa2_C::varlen_fwd": lambda call: cached(call, value=2),
+    **dict.fromkeys(
+        ("flash_attn_3::fwd", "flash_attn_3::_flash_attn_forward", "_vllm_fa3_C::fwd", "sgl_kernel::fwd"),
+        whole_or_cached,
+    ),
+    "flash_attn_3::bwd": whole_backward(range(9, 13)),  # dq, dk and dv come first
+    "flash_attn_3::_flash_attn_backward": whole_backward(range(6, 10)),
+    "FusedAttnFunc": fused,
+    "FusedAttnFuncBackward": of_gradient,
 }

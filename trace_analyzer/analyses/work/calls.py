@@ -381,8 +381,23 @@ def total_bytes(*tensors: Tensor | None) -> float:
     return float(sum(tensor.bytes for tensor in tensors if tensor is not None))
 
 
+def moved(tensor: Tensor, *others: Tensor | None, flop: float = 0.0) -> Work:
+    """Count each of these tensors once, with arithmetic in the type of the first."""
+    return Work(flop, total_bytes(tensor, *others), compute(tensor.dtype))
+
+
 def _rank(dtype: Dtype) -> int:
     return dtype.rank
+
+
+def broadcast(*shapes: Shape) -> Shape:
+    """Return the shape that these broadcast to. Raises Malformed where they do not."""
+    rank = max(map(len, shapes), default=0)
+    padded = [(1,) * (rank - len(shape)) + shape for shape in shapes]
+    sizes = [set(column) - {1} for column in zip(*padded, strict=True)]
+    if any(len(size) > 1 for size in sizes):
+        raise Malformed("shapes that contradict each other")
+    return tuple(size.pop() if size else 1 for size in sizes)
 
 
 def in_namespaces(namespaces: str, *names: str) -> list[str]:

@@ -11,11 +11,11 @@ from trace_analyzer.analyses.work.calls import (
     Call,
     Dtype,
     Formula,
-    Malformed,
     Shape,
     Tensor,
     Unrecorded,
     Work,
+    broadcast,
     require,
     total_bytes,
 )
@@ -216,16 +216,6 @@ def int8_mm(call: Call) -> Work:
     require(len(a.shape) == len(weight.shape) == 2 and a.shape[1] == weight.shape[1])
     output = Tensor((a.shape[0], weight.shape[0]), a.dtype)
     return _work(2.0 * a.elements * weight.shape[0], [a, weight, *call.given(2)], output)
-
-
-def broadcast(*shapes: Shape) -> Shape:
-    """Return the shape that these broadcast to. Raises Malformed where they do not."""
-    rank = max(map(len, shapes), default=0)
-    padded = [(1,) * (rank - len(shape)) + shape for shape in shapes]
-    sizes = [set(column) - {1} for column in zip(*padded, strict=True)]
-    if any(len(size) > 1 for size in sizes):
-        raise Malformed("shapes that contradict each other")
-    return tuple(size.pop() if size else 1 for size in sizes)
 
 
 FORMULAS: dict[str, Formula] = {

@@ -1,8 +1,4 @@
-"""Count work that only moves data: copies, fills, random numbers, indexing, embedding, pooling and resampling.
-
-Gathered or scattered elements count once per index, but at most as the whole tensor they come from: repeated rows come
-from the cache.
-"""
+"""Count work that only moves data: copies, concatenations, padding, pooling and resampling."""
 
 from dataclasses import replace
 from math import prod
@@ -14,16 +10,12 @@ from trace_analyzer.analyses.work.calls import (
     Tensor,
     Unrecorded,
     Work,
+    broadcast,
     compute,
+    moved,
     require,
     total_bytes,
 )
-from trace_analyzer.analyses.work.matmuls import broadcast
-
-
-def moved(tensor: Tensor, *others: Tensor | None, flop: float = 0.0) -> Work:
-    """Count each of these tensors once, with arithmetic in the type of the first."""
-    return Work(flop, total_bytes(tensor, *others), compute(tensor.dtype))
 
 
 def copy(call: Call) -> Work:
@@ -33,121 +25,20 @@ def copy(call: Call) -> Work:
     return replace(moved(target, source), doubtful_bytes=source.bytes if source.strides is None else 0.0)
 
 
-def fill(call: Call) -> Work:
-    """Count fill_, zero_ and generators of random numbers, which write the tensor once."""
-    return moved(call.tensor(0))
-
-
-def duplicate(call: Call) -> Work:
-    """Count clone, contiguous, _to_copy: reads once, and writes once in the requested type."""
+def converted(call: Call) -> Work:
+    """Count _to_copy(self, dtype, ...): reads once, and writes once in the requested type."""
     given = call.tensor(0)
-    # The same argument of clone and contiguous is a memory format.
-    dtype = call.type_at(1) if call.operator == "aten::_to_copy" else None
-    if call.operator == "aten::_to_copy" and not call.valued:
+    if not call.valued:
         return replace(moved(given), least=True)
-    return moved(given, Tensor(given.shape, dtype or given.dtype))
+    return moved(given, Tensor(given.shape, call.type_at(1) or given.dtype))
 
 
 def concatenate(call: Call) -> Work:
-    """Count cat, stack of a list."""
+    """Count cat, stack of a list; _chunk_cat pads its chunks to one size."""
     tensors = call.tensors(0)
     read = total_bytes(*tensors)
     written = sum(tensor.elements * tensor.size for tensor in tensors)
-    return Work(0.0, read + written, compute(tensors[0].dtype))
-
-
-def _some(tensor: Tensor, count: int) -> float:
-    """Return the bytes of ``count`` elements of a tensor; repeated indices are doubtful."""
-    return min(count, tensor.stored) * tensor.size
-
-
-def index_select(call: Call) -> Work:
-    """Count index_select(self, dim, index)."""
-    given, index = call.tensor(0), call.tensor(2)
-    dim = call.number(1) if call.valued else 0
-    require(len(index.shape) <= 1 and -len(given.shape) <= dim < max(1, len(given.shape)))
-    return _rows(given, index, given.shape[dim] if given.shape else 1)
-
-
-def _rows(given: Tensor, index: Tensor, of: int) -> Work:
-    require(of > 0)
-    count = given.elements // of * index.elements
-    read = _some(given, count)
-    return Work(0.0, index.bytes + read + count * given.size, compute(given.dtype), read)
-
-
-def embedding(call: Call) -> Work:
-    """Count embedding(weight, indices)."""
-    weight, index = call.tensor(0), call.tensor(1)
-    require(len(weight.shape) == 2)
-    return _rows(weight, index, weight.shape[0])
-
-
-def embedding_backward(call: Call) -> Work:
-    """Count embedding_dense_backward(grad_output, indices, num_weights, ...): a zeroed table, and rows added to it."""
-    gradient, index = call.tensor(0), call.tensor(1)
-    require(bool(gradient.shape) and gradient.elements == index.elements * gradient.shape[-1])
-    if not call.valued:
-        return replace(moved(gradient, index, flop=float(gradient.elements)), least=True)
-    table = Tensor((call.number(2), gradient.shape[-1]), gradient.dtype)
-    return moved(gradient, index, table, flop=float(gradient.elements))
-
-
-def gather(call: Call) -> Work:
-    """Count gather(self, dim, index)."""
-    given, index = call.tensor(0), call.tensor(2)
-    count = index.elements
-    read = _some(given, count)
-    return Work(0.0, index.bytes + read + count * given.size, compute(given.dtype), _expandable(index) + read)
-
-
-def _expandable(index: Tensor) -> float:
-    """Return bytes of indices that may be expanded: one for each row, say."""
-    return index.bytes if index.strides is None else 0.0
-
-
-def scatter_add(call: Call) -> Work:
-    """Count scatter_add(self, dim, index, src): places are read, added to and written."""
-    given, index, source = call.tensor(0), call.tensor(2), call.tensor(3)
-    count = index.elements
-    places = 2 * _some(given, count)
-    bytes_moved = index.bytes + _some(source, count) + places
-    return Work(float(count), bytes_moved, compute(given.dtype), _expandable(index) + places)
-
-
-def scatter(call: Call) -> Work:
-    """Count scatter(self, dim, index, src or value): in place, places are written."""
-    given, index, source = call.tensor(0), call.tensor(2), call.optional(3)
-    count = index.elements
-    read = 0.0 if source is None else _some(source, count)
-    places = _some(given, count)
-    return Work(0.0, index.bytes + read + places, compute(given.dtype), _expandable(index) + places)
-
-
-def index_add(call: Call) -> Work:
-    """Count index_add_(self, dim, index, source)."""
-    given, index, source = call.tensor(0), call.tensor(2), call.tensor(3)
-    places = 2 * _some(given, source.elements)
-    return Work(float(source.elements), index.bytes + source.bytes + places, compute(given.dtype), places)
-
-
-def index_copy(call: Call) -> Work:
-    """Count index_copy_(self, dim, index, source)."""
-    given, index, source = call.tensor(0), call.tensor(2), call.tensor(3)
-    return Work(0.0, index.bytes + source.bytes + _some(given, source.elements), compute(given.dtype))
-
-
-def nonzero(call: Call) -> Work:
-    """Count the reads of nonzero(self), masked_select(self, mask); the number of results is not recorded."""
-    return replace(moved(call.tensor(0), call.optional(1)), least=True)
-
-
-def sort(call: Call) -> Work:
-    """Count sort(self, dim, descending): values and indices are written."""
-    given = call.tensor(0)
-    return Work(
-        None, total_bytes(given, Tensor(given.shape, given.dtype), Tensor(given.shape, INT64)), compute(given.dtype)
-    )
+    return Work(0.0, read + written, compute(tensors[0].dtype), least=call.operator.endswith("chunk_cat"))
 
 
 def topk(call: Call) -> Work:
@@ -301,34 +192,30 @@ def upsample(rank: int, flop: float | None) -> Formula:
 
 FORMULAS: dict[str, Formula] = {
     "aten::copy_": copy,
-    **dict.fromkeys(("aten::clone", "aten::contiguous", "aten::_to_copy"), duplicate),
-    **dict.fromkeys(("aten::cat", "aten::_cat", "aten::stack", "aten::_stack", "aten::concat"), concatenate),
+    "aten::_to_copy": converted,
     **dict.fromkeys(
-        [
-            f"aten::{name}"
-            for name in ("fill_", "zero_", "normal_", "uniform_", "bernoulli_", "random_", "exponential_")
-        ],
-        fill,
+        (
+            "aten::cat",
+            "aten::_cat",
+            "aten::stack",
+            "aten::_stack",
+            "aten::concat",
+            "aten::_chunk_cat",
+            "fsdp::chunk_cat",
+        ),
+        concatenate,
     ),
-    "aten::index_select": index_select,
-    "aten::embedding": embedding,
-    "aten::embedding_dense_backward": embedding_backward,
-    "aten::gather": gather,
-    "aten::scatter_add_": scatter_add,
-    "aten::scatter_": scatter,
-    "aten::index_add_": index_add,
-    "aten::index_copy_": index_copy,
-    "aten::sort": sort,
-    **dict.fromkeys(("aten::nonzero", "aten::masked_select"), nonzero),
     "aten::topk": topk,
     **{f"aten::{kind}_pad{n}d": pad for kind in ("reflection", "replication") for n in (1, 2, 3)},
     "aten::constant_pad_nd": pad,
     **{f"aten::max_pool{n}d_with_indices": max_pool(n) for n in (2, 3)},
     **{f"aten::avg_pool{n}d": average_pool(n) for n in (2, 3)},
     **{f"aten::_adaptive_avg_pool{n}d": adaptive_pool(n) for n in (2, 3)},
-    **{f"aten::max_pool{n}d_with_indices_backward": pool_backward for n in (2, 3)},
-    **{f"aten::avg_pool{n}d_backward": pool_backward for n in (2, 3)},
-    **{f"aten::_adaptive_avg_pool{n}d_backward": pool_backward for n in (2, 3)},
+    **{
+        f"aten::{kind}_backward": pool_backward
+        for n in (2, 3)
+        for kind in (f"max_pool{n}d_with_indices", f"adaptive_max_pool{n}d", f"avg_pool{n}d", f"_adaptive_avg_pool{n}d")
+    },
     **{f"aten::upsample_nearest{n}d": upsample(n, 0.0) for n in (1, 2, 3)},
     "aten::upsample_linear1d": upsample(1, 4.0),
     "aten::upsample_bilinear2d": upsample(2, 8.0),

@@ -1,6 +1,6 @@
 """Count norms, activations, rotations, caches, quantization and routing of inference libraries.
 
-Most of these operators move each tensor once, so that a row of `ROWS` says all: the operators, FLOP per element, the
+Most of these operators move each tensor once, so that a row of `_ROWS` says all: the operators, FLOP per element, the
 tensor whose elements count, and the tensors that move. Argument orders are those of the libraries' registrations: vLLM
 (`csrc/torch_bindings.cpp`, `csrc/libtorch_stable/torch_bindings.cpp`, `csrc/moe/torch_bindings.cpp`,
 `vllm/_aiter_ops.py`), SGLang (`sgl-kernel/csrc/common_extension.cc`), FlashInfer (`norm.py`, `cascade.py`), aiter
@@ -14,6 +14,7 @@ from trace_analyzer.analyses.work.calls import (
     DTYPES,
     FLOAT32,
     INT32,
+    INT64,
     Call,
     Dtype,
     Formula,
@@ -22,18 +23,28 @@ from trace_analyzer.analyses.work.calls import (
     Work,
     compute,
     in_namespaces,
+    moved,
     require,
     total_bytes,
 )
 
+Row = tuple[str, str, float, int, str]
+"""Namespaces, names, FLOP per element (one more for each tensor marked +), of which argument, what moves (`_row`)."""
 
-def moved(flop: float | None, main: Tensor, *tensors: Tensor | None) -> Work:
-    """Return the work of tensors that are read or written once each, with arithmetic in the type of ``main``."""
-    return Work(flop, total_bytes(*tensors), compute(main.dtype))
-
-
-ROWS: tuple[tuple[str, str, float, int, str], ...] = (
-    # namespaces, names, FLOP per element (one more for each tensor marked +), of which argument, what moves (`_tensors`)
+_ROWS: tuple[Row, ...] = (
+    ("aten", "fill_ zero_ normal_ uniform_ bernoulli_ random_ exponential_", 0, 0, "0"),
+    ("aten", "clone contiguous", 0, 0, "0 =0"),
+    ("aten fsdp", "split_with_sizes_copy", 0, 0, "0 =0"),
+    ("aten", "sort", 0, 0, "0 =0 =0:long unknown"),
+    ("aten", "nonzero masked_select", 0, 0, "0 1? least"),  # the number of results is not recorded
+    ("aten", "masked_scatter_", 0, 1, "1 least"),  # reads of the source are not recorded
+    ("aten", "histc bincount kthvalue median mode _unique2 unique_dim unique_consecutive", 0, 0, "0 least unknown"),
+    ("aten", "cummax cummin _cummax_helper _cummin_helper", 1, 0, "0 =0 =0:long"),
+    ("aten", "batch_norm_elemt", 2, 0, "0 1+ 2+ 3? 4? =0"),  # subtract, scale
+    ("aten", "batch_norm_backward_elemt", 6, 1, "0~ 1 2.. =1"),  # two differences, three products, scale
+    ("aten", "_fused_rms_norm", 3, 0, "0 2+ =0"),  # square, add; divide by the root
+    ("aten", "_masked_softmax", 5, 0, "0 1 =0"),
+    ("aten", "_transform_bias_rescale_qkv", 4 / 3, 0, "0 1 =0"),  # adds a bias, scales the query, a third
     ("_C sgl_kernel flashinfer", "rms_norm rmsnorm gemma_rmsnorm rms_norm_weightless", 3, 1, "0 1 2+"),
     ("aiter", "rmsnorm rms_norm_cu", 3, 1, "0 1 2+"),
     ("aiter", "rms_norm rmsnorm2d_fwd", 4, 0, "0 =0 1"),
@@ -64,6 +75,11 @@ ROWS: tuple[tuple[str, str, float, int, str], ...] = (
     ("fbgemm mslk", "quantize_fp8_per_row quantize_fp8_per_tensor", 3, 0, "0 =0:byte least"),
     ("vllm", "rocm_aiter_per_token_quant rocm_aiter_per_tensor_quant rocm_aiter_group_fp8_quant triton_per_token_group_quant_fp8", 3, 0, "0 =0:byte least"),
     ("fbgemm", "permute_pooled_embs permute_pooled_embs_auto_grad", 0, 0, "0 =0 1.."),
+    ("fbgemm", "block_bucketize_sparse_features", 0, 0, "0 1 =1 least unknown"),  # lengths, indices
+    ("fbgemm", "bounds_check_indices", 0, 0, "0.. unknown"),
+    ("fbgemm", "asynchronous_complete_cumsum asynchronous_inclusive_cumsum asynchronous_exclusive_cumsum", 1, 0, "0 =0"),
+    # The ids in another order; the buffer of sorted ids has room for padding, which need not be written.
+    ("_moe_C sgl_kernel", "moe_align_block_size sgl_moe_align_block_size", 0, 0, "0 =0:int least unknown"),
     ("torchvision", "nms", 0, 0, "0 1 least unknown"),
 )  # fmt: skip
 
@@ -72,19 +88,20 @@ def _row(flop: float, of: int, spec: str) -> Formula:
     """Return the formula of a row.
 
     ``1`` is a tensor that moves once, ``1!`` one that is read and written, ``1?`` and ``1+`` one that may be missing,
-    ``1..`` all tensors from there on. ``2*1`` has twice the elements of the tensor that counts. ``=0`` is a result of
+    ``3/0`` tensor 0 where 3 is missing, ``1..`` all tensors from there on. ``0~`` has as many elements as the tensor that
+    counts, ``2*1`` twice as many. ``=0`` is a result of
     the shape and type of tensor 0, ``=1:0`` one with the type of tensor 0, ``=0:byte`` one of bytes. ``least``: further
-    results are not known; ``unknown``: FLOP are not known.
+    results are not known; ``unknown``: FLOP are not known; ``doubtful``: all bytes are.
     """
     tokens = spec.split()
-    types: dict[str, Dtype] = {"byte": BYTE, "float": FLOAT32}
+    types: dict[str, Dtype] = {"byte": BYTE, "float": FLOAT32, "int": INT32, "long": INT64}
 
     def formula(call: Call) -> Work:
         main = call.tensor(of)
         moving: list[Tensor | None] = []
         more = 0
         for token in tokens:
-            if token in ("least", "unknown"):
+            if token.isalpha():
                 continue
             if token.startswith("="):
                 like, _, dtype = token[1:].partition(":")
@@ -93,22 +110,41 @@ def _row(flop: float, of: int, spec: str) -> Formula:
                 moving.append(Tensor(given.shape, kind))
             elif token.endswith(".."):
                 moving += call.given(int(token[:-2]))
+            elif "/" in token:
+                place, instead = map(int, token.split("/"))
+                moving.append(call.optional(place) or call.tensor(instead))
             elif token.endswith(("?", "+")):
                 optional = call.optional(int(token[:-1]))
                 moving.append(optional)
                 more += optional is not None and token.endswith("+")
             else:
-                tensor = call.tensor(int(token.partition("*")[2] or token.rstrip("!")))
+                tensor = call.tensor(int(token.partition("*")[2] or token.rstrip("!~")))
+                require("~" not in token or tensor.elements == main.elements)
                 require("*" not in token or tensor.elements == int(token[0]) * main.elements)
                 moving += [tensor] * (1 + token.endswith("!"))
         if "=1:0" in tokens and call.tensor(0).elements < main.elements:
             raise Unrecorded  # not the result of this input; a larger one has rows of padding
         # Arithmetic on elements of a byte is in the type of the tensors that they come from or go to.
         typed = main if main.size > 1 else max(filter(None, moving), key=lambda tensor: tensor.bytes)
-        work = moved((flop + more) * main.elements, typed, *moving)
-        return replace(work, flop=None if "unknown" in tokens else work.flop, least="least" in tokens)
+        size = total_bytes(*moving)
+        return Work(
+            None if "unknown" in tokens else float((flop + more) * main.elements),
+            size,
+            compute(typed.dtype),
+            size if "doubtful" in tokens else 0.0,
+            least="least" in tokens,
+        )
 
     return formula
+
+
+def formulas(rows: tuple[Row, ...]) -> dict[str, Formula]:
+    """Return the formula of each operator of these rows."""
+    return {
+        operator: _row(flop, of, spec)
+        for namespaces, names, flop, of, spec in rows
+        for operator in in_namespaces(namespaces, *names.split())
+    }
 
 
 def _rows(positions: Tensor, table: Tensor) -> Tensor:
@@ -164,8 +200,8 @@ def store_cache(slots: int, *places: tuple[int, int]) -> Formula:
             shape = (min(given.shape[0], call.tensor(slots).elements), given.elements // max(1, given.shape[0]))
             read.append(Tensor(shape, given.dtype))
             written.append(Tensor(shape, call.tensor(cache).dtype))
-        work = moved(0.0, call.tensor(places[0][0]), *read, call.tensor(slots), *written)
-        return replace(work, doubtful_bytes=total_bytes(*read, *written))
+        doubtful = total_bytes(*read, *written)
+        return Work(0.0, doubtful + call.tensor(slots).bytes, compute(call.tensor(places[0][0]).dtype), doubtful)
 
     return formula
 
@@ -182,7 +218,7 @@ def group_quantized(call: Call) -> Work:
     is_gated = given.elements == 2 * output.elements
     require(output.elements == given.elements or is_gated)
     flop = (9.0 if is_gated else 3.0) * output.elements
-    return moved(flop, given, given, output, call.optional(2))
+    return moved(given, output, call.optional(2), flop=flop)
 
 
 def quantized_fp4(call: Call) -> Work:
@@ -195,7 +231,7 @@ def quantized_fp4(call: Call) -> Work:
     if not halves:
         raise Unrecorded
     given = max(halves, key=lambda tensor: tensor.elements)
-    return replace(moved(3.0 * given.elements, given, Tensor((given.elements // 2,), BYTE), given), least=True)
+    return replace(moved(given, Tensor((given.elements // 2,), BYTE), flop=3.0 * given.elements), least=True)
 
 
 _ROWWISE_SCALES = 8
@@ -209,7 +245,7 @@ def to_rowwise_bytes(call: Call) -> Work:
     given = call.tensor(0)
     require(len(given.shape) == 2)
     written = Tensor((given.shape[0], given.shape[1] + _ROWWISE_SCALES), BYTE)
-    return moved(3.0 * given.elements, given, given, written)
+    return moved(given, written, flop=3.0 * given.elements)
 
 
 def from_rowwise_bytes(call: Call) -> Work:
@@ -219,7 +255,7 @@ def from_rowwise_bytes(call: Call) -> Work:
     narrow = call.value(2) in _HALVES if call.valued else len(call.arguments) > 2
     dtype = DTYPES["c10::Half"] if narrow else FLOAT32
     written = Tensor((given.shape[0], given.shape[1] - _ROWWISE_SCALES), dtype)
-    return replace(moved(2.0 * written.elements, written, given, written), least=narrow and not call.valued)
+    return replace(moved(written, given, flop=2.0 * written.elements), least=narrow and not call.valued)
 
 
 def all_touched(call: Call) -> Work:
@@ -230,21 +266,12 @@ def all_touched(call: Call) -> Work:
     tensors = call.given()
     require(bool(tensors))
     largest = max(tensors, key=lambda tensor: tensor.elements)
-    return moved(2.0 * largest.elements, largest, *tensors)
+    return Work(2.0 * largest.elements, total_bytes(*tensors), compute(largest.dtype))
 
 
 def all_read(call: Call) -> Work:
     """Count moe_fused_gate, grouped_topk(scores, [bias], ...): reads each tensor; the selection is small."""
     return replace(all_touched(call), least=True)
-
-
-def aligned(call: Call) -> Work:
-    """Count moe_align_block_size(ids, experts, block, sorted ids, ...): reads the ids, writes them in another order.
-
-    The buffer of sorted ids has room for padding, which need not be written.
-    """
-    ids = call.tensor(0)
-    return Work(None, total_bytes(ids, Tensor(ids.shape, INT32)), None, least=True)
 
 
 def rows_shuffled(call: Call) -> Work:
@@ -256,11 +283,7 @@ def rows_shuffled(call: Call) -> Work:
 
 
 FORMULAS: dict[str, Formula] = {
-    **{
-        operator: _row(flop, of, spec)
-        for namespaces, names, flop, of, spec in ROWS
-        for operator in in_namespaces(namespaces, *names.split())
-    },
+    **formulas(_ROWS),
     "torch::autograd::CppNode<fbgemm_gpu::PermutePooledEmbsFunction<&fbgemm_gpu::permute_pooled_embs_gpu> >": _row(0, 0, "0 =0 1.."),
     **dict.fromkeys(in_namespaces("_C sgl_kernel", "rotary_embedding", "batched_rotary_embedding"), rotary),
     "sgl_kernel::apply_rope_pos_ids_cos_sin_cache": rotary_to,
@@ -296,8 +319,5 @@ FORMULAS: dict[str, Formula] = {
         all_touched,
     ),
     **dict.fromkeys(("sgl_kernel::moe_fused_gate", "sgl_kernel::kimi_k2_moe_fused_gate", "_moe_C::grouped_topk"), all_read),
-    **dict.fromkeys(
-        ("_moe_C::moe_align_block_size", "_moe_C::sgl_moe_align_block_size", "sgl_kernel::moe_align_block_size"), aligned
-    ),
     "sgl_kernel::shuffle_rows": rows_shuffled,
 }  # fmt: skip
