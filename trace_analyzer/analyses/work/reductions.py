@@ -224,8 +224,8 @@ def nll_loss_backward(call: Call) -> Work:
 
 
 FORMULAS: dict[str, Formula] = {
-    **{f"aten::{name}": _reduction(*row) for names, *row in _REDUCTIONS for name in names.split()},
-    **{f"aten::{name}": _gradient(*row) for names, *row in _GRADIENTS for name in names.split()},
+    **{f"aten::{name}": _reduction(*row[1:]) for row in _REDUCTIONS for name in row[0].split()},
+    **{f"aten::{name}": _gradient(*row[1:]) for row in _GRADIENTS for name in row[0].split()},
     **dict.fromkeys([f"aten::{name}" for name in ("cumsum", "cumprod", "cumsum_", "cumprod_", "_logcumsumexp")], scan),
     "aten::native_layer_norm": layer_norm,
     **{f"aten::{library}_batch_norm": batch_norm for library in ("native", "cudnn", "miopen")},
