@@ -79,18 +79,18 @@ def kernel_totals(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return sums | {"time_ratio": sums["time_ratio"] / len(rows)}
 
 
-def step_parts(report: Report, step: StepReport, device: int | None) -> pl.DataFrame:
-    """Return part, time_ns and time_ratio of a device's time within a step, longest first."""
+def step_parts(report: Report, step: StepReport, device: int | None) -> list[tuple[str, int, float]]:
+    """Return part, time in ns and ratio of a device's time within a step, longest first."""
     end = step.start_ns + step.duration_ns
-    return (
+    sums = (
         report.tables["partition"]
         .filter(pl.col("device") == device, pl.col("start_ns") < end, pl.col("end_ns") > step.start_ns)
         .with_columns(time_ns=pl.col("end_ns").clip(None, end) - pl.col("start_ns").clip(step.start_ns))
         .group_by(pl.col("part").cast(pl.String))
         .agg(pl.col("time_ns").sum())
         .sort("time_ns", "part", descending=[True, False])
-        .with_columns(time_ratio=pl.col("time_ns") / max(1, step.duration_ns))
     )
+    return [(part, ns, ns / max(1, step.duration_ns)) for part, ns in sums.iter_rows()]
 
 
 def device_code(report: Report, device: int | str | None) -> int | None:

@@ -281,7 +281,7 @@ def _step_facts(step: StepReport) -> Mapping[str, Value]:
 
 def _step_parts(report: Report, step: StepReport, device: int | None) -> tuple[Mapping[str, Value], ...]:
     """Return the parts of the device's time within a step, longest first."""
-    parts = items.step_parts(report, step, device).iter_rows()
+    parts = items.step_parts(report, step, device)
     return tuple({"time_ns": ns, "time_ratio": ratio, "part": label(part)} for part, ns, ratio in parts)
 
 
