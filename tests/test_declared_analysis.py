@@ -14,18 +14,18 @@ from trace_analyzer.pipeline import report_of
 from trace_analyzer.registry import ANALYSES, json_schema
 from trace_analyzer.render.html.view import view
 from trace_analyzer.report import Report
-from trace_analyzer.schema import DEVICE, STR, U32, Column, Table
+from trace_analyzer.schema import Table, columns
 from trace_analyzer.sections import Section
 
 STREAMS = Table(
     "streams",
     "Work of each stream.",
-    (
-        DEVICE,
-        Column("stream", STR, "The stream."),
-        Column("activity_count", U32, "Activities on it."),
-        Column("busy_ns", pl.Int64(), "Sum of their durations."),
-    ),
+    columns("""
+        device
+        stream str The stream.
+        activity_count u32 Activities on it.
+        busy_ns i64 Sum of their durations.
+    """),
 )
 
 

@@ -21,7 +21,7 @@ from trace_analyzer.render.html.view import view
 from trace_analyzer.render.markdown import to_markdown
 from trace_analyzer.render.terminal import summary
 from trace_analyzer.report import DeclaredRows, Report
-from trace_analyzer.schema import BOOL, DEVICE, F64, I64, STR, Column, Table
+from trace_analyzer.schema import Table, columns
 from trace_analyzer.sections import DEVICE_LABEL, Section, Shown
 from trace_analyzer.units import written
 
@@ -32,20 +32,20 @@ import generate
 TOYS = Table(
     "toys",
     "Toys, the fastest first.",
-    (
-        DEVICE,
-        Column("name", STR, "Name of the toy."),
-        Column("busy_ns", I64, "Time in play."),
-        Column("moved_bytes", I64, "Bytes moved."),
-        Column("play_ratio", F64, "Share of time in play."),
-        Column("flop", F64, "FLOP."),
-        Column("achieved_flop_per_s", F64, "FLOP over time."),
-        Column("achieved_byte_per_s", F64, "Bytes over time."),
-        Column("toy_count", I64, "Toys."),
-        Column("is_red", BOOL, "Whether it is red."),
-        Column("start_ns", I64, "Start of the longest."),
-        Column("end_ns", I64, "Its end."),
-    ),
+    columns("""
+        device
+        name str Name of the toy.
+        busy_ns i64 Time in play.
+        moved_bytes i64 Bytes moved.
+        play_ratio f64 Share of time in play.
+        flop f64 FLOP.
+        achieved_flop_per_s f64 FLOP over time.
+        achieved_byte_per_s f64 Bytes over time.
+        toy_count i64 Toys.
+        is_red bool Whether it is red.
+        start_ns i64 Start of the longest.
+        end_ns i64 Its end.
+    """),
 )
 SECTION = Section("Toy chest", "What was played with.", sort=("-busy_ns",), rows=3)
 HOSTILE = "<b>x</b>|`y`\x1b[2J"
@@ -112,7 +112,7 @@ def test_an_output_without_columns_has_no_title() -> None:
 
 
 def test_a_label_of_a_device_needs_a_column_of_devices() -> None:
-    table = Table("toys", "Toys.", (Column("name", STR, "Name."),))
+    table = Table("toys", "Toys.", columns("name str Name."))
     with pytest.raises(ValueError, match="shows device_label"):
         Analysis(table, lambda: pl.DataFrame(), section=Section("Toys", show=(DEVICE_LABEL, "name")))
 

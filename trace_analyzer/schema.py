@@ -7,6 +7,7 @@ null. Columns that several tables share follow below.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from inspect import cleandoc
 
 import polars as pl
 
@@ -99,51 +100,75 @@ def typed(frame: pl.DataFrame, types: Mapping[str, pl.DataType]) -> pl.DataFrame
 
 
 STR, I64, I32, U32, F64, BOOL = pl.String(), pl.Int64(), pl.Int32(), pl.UInt32(), pl.Float64(), pl.Boolean()
+_TYPES = {"str": STR, "i64": I64, "i32": I32, "u32": U32, "f64": F64, "bool": BOOL}
+_SHARED: dict[str, Column] = {}
 
-START = Column("start_ns", I64, "Start, ns since the trace's origin.")
-END = Column("end_ns", I64, "End (exclusive), ns since the trace's origin.")
-DURATION = Column("duration_ns", I64, "Duration in ns.")
-NAME = Column("name", STR, "Name, as the trace has it.")
-DEVICE = Column("device", I64, "Device code: the file's id where that is a number (see `devices`).")
-STREAM = Column("stream", I64, "Stream, as the file numbers it; null when it has none.")
-THREAD = Column("thread_id", I32, "The host thread, a row of `threads`.")
-CORRELATION = Column("correlation", I64, "Correlation id that ties a runtime call to its activities; 0 is null.")
-EXTERNAL = Column("external_id", I64, "Kineto's external id: the operator that was running.")
-ACTIVITY = Column("activity_id", U32, "Row number of the activity, in order of start.")
-LAUNCH = Column("launch_id", U32, "`event_id` of the runtime call that enqueued it; null when unknown.")
-GAP = Column("gap_id", U32, "Row number of the gap.")
-BUCKET = Column("bucket", STR, "What the kernel does (catalog/kernels.toml); null for copies and memsets.")
-BOUND = Column("bound", STR, "What limits it: compute, memory, latency, communication, copy or other.")
-FLOP = Column("flop", F64, "Sum of their known FLOP; null when none are known.")
-MOVED = Column(
-    "moved_bytes", F64, "Sum of the bytes that they must move at least, where known; null when none are known."
-)
-TIME = Column("time_ns", I64, "Sum of durations.")
-COUNT = Column("count", U32, "Kernels.")
-RATES = (
-    Column("known_ns", I64, "Durations of those whose time at the roof is known."),
-    Column("intensity_flop_per_byte", F64, "Arithmetic intensity: FLOP over bytes."),
-    Column("achieved_flop_per_s", F64, "FLOP over the time of the kernels whose FLOP are known."),
-    Column("achieved_byte_per_s", F64, "Bytes over the time of the kernels whose bytes are known."),
-    Column("peak_ratio", F64, "Share of the peak FLOP/s of their dtypes that they reached."),
-    Column("roof_ns", F64, "Time that they would take at the roof: at peak FLOP/s or full bandwidth."),
-    Column("roof_ratio", F64, "That time over the time they took; above 1 when data came from the cache."),
-    Column("lost_ns", F64, "Time over that at the roof."),
-)
-PART = Column("part", STR, "Part of the partition: what the device did, or the cause of its idling.")
-OPERATOR = Column("operator", STR, "Name of the innermost operator around it; null for none.")
-MODULE = Column(
-    "module", STR, "Path of the nn.Modules around it, `Net_0/Block_3/Linear_7`; of the forward pass for backward work."
-)
-FUNCTION = Column(
-    "python_function",
-    STR,
-    "Innermost function of the program around it, `file.py(12): f`: the line is that of its `def`, but that of the call"
-    " where PyTorch before 1.13 recorded it. Of the forward pass for backward work; a library's function for want of any.",
-)
-HIDDEN = Column("hidden_ns", I64, "Time of it in which other work ran on the device.")
-EXPOSED = Column("exposed_ns", I64, "The rest: time of it in which nothing else ran on the device.")
-PLACE = (
-    Column("start_ns", I64, "Start of the longest of them, ns since the trace's origin."),
-    Column("end_ns", I64, "Its end."),
-)
+
+def columns(*parts: str | Column) -> tuple[Column, ...]:
+    """Return the columns that texts declare, in order with those that need more (a unit, a member).
+
+    A line of a text is a column's name, its type (str, i64, i32, u32, f64, bool) and its meaning, which continues in lines
+    that are indented further. A line of names alone means columns that several tables share.
+
+    >>> [column.name for column in columns("device start_ns")]
+    ['device', 'start_ns']
+    """
+    declared: list[Column] = []
+    for part in parts:
+        if isinstance(part, Column):
+            declared.append(part)
+            continue
+        for line in cleandoc(part).replace("\n    ", " ").splitlines():
+            name, *rest = line.split(" ", 2)
+            if rest and rest[0] in _TYPES:
+                declared.append(Column(name, _TYPES[rest[0]], rest[1]))
+            else:
+                declared += [_SHARED[shared] for shared in line.split()]
+    return tuple(declared)
+
+
+_SHARED |= {
+    column.name: column
+    for column in columns("""
+    start_ns i64 Start, ns since the trace's origin.
+    end_ns i64 End (exclusive), ns since the trace's origin.
+    duration_ns i64 Duration in ns.
+    name str Name, as the trace has it.
+    device i64 Device code: the file's id where that is a number (see `devices`).
+    stream i64 Stream, as the file numbers it; null when it has none.
+    thread_id i32 The host thread, a row of `threads`.
+    correlation i64 Correlation id that ties a runtime call to its activities; 0 is null.
+    external_id i64 Kineto's external id: the operator that was running.
+    activity_id u32 Row number of the activity, in order of start.
+    launch_id u32 `event_id` of the runtime call that enqueued it; null when unknown.
+    gap_id u32 Row number of the gap.
+    bucket str What the kernel does (catalog/kernels.toml); null for copies and memsets.
+    bound str What limits it: compute, memory, latency, communication, copy or other.
+    flop f64 Sum of their known FLOP; null when none are known.
+    moved_bytes f64 Sum of the bytes that they must move at least, where known; null when none are known.
+    time_ns i64 Sum of durations.
+    count u32 Kernels.
+    part str Part of the partition: what the device did, or the cause of its idling.
+    operator str Name of the innermost operator around it; null for none.
+    module str Path of the nn.Modules around it, `Net_0/Block_3/Linear_7`; of the forward pass for backward work.
+    python_function str Innermost function of the program around it, `file.py(12): f`: the line is that of its `def`,
+        but that of the call where PyTorch before 1.13 recorded it. Of the forward pass for backward work; a library's
+        function for want of any.
+    hidden_ns i64 Time of it in which other work ran on the device.
+    exposed_ns i64 The rest: time of it in which nothing else ran on the device.
+    """)
+}
+RATES = columns("""
+    known_ns i64 Durations of those whose time at the roof is known.
+    intensity_flop_per_byte f64 Arithmetic intensity: FLOP over bytes.
+    achieved_flop_per_s f64 FLOP over the time of the kernels whose FLOP are known.
+    achieved_byte_per_s f64 Bytes over the time of the kernels whose bytes are known.
+    peak_ratio f64 Share of the peak FLOP/s of their dtypes that they reached.
+    roof_ns f64 Time that they would take at the roof: at peak FLOP/s or full bandwidth.
+    roof_ratio f64 That time over the time they took; above 1 when data came from the cache.
+    lost_ns f64 Time over that at the roof.
+""")
+PLACE = columns("""
+    start_ns i64 Start of the longest of them, ns since the trace's origin.
+    end_ns i64 Its end.
+""")

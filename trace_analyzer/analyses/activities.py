@@ -21,59 +21,41 @@ from trace_analyzer.errors import Note
 from trace_analyzer.frames.lookups import scatter
 from trace_analyzer.ingest.tables import DEVICE_EVENTS
 from trace_analyzer.ingest.trace import Trace
-from trace_analyzer.schema import BOOL, BOUND, BUCKET, F64, I64, LAUNCH, STR, U32, Column, Table
+from trace_analyzer.schema import Table, columns
 
 ACTIVITIES = Table(
     "activities",
     "Work on devices with its launch, its bucket and what bounds it.",
-    (
+    columns(
         *DEVICE_EVENTS.columns,
-        LAUNCH,
-        Column("operator_id", U32, "`event_id` of the innermost operator around its launch."),
-        Column("operator", STR, "Name of that operator."),
-        BUCKET,
-        Column(
-            "group", STR, "The article's group of that bucket: matmul, normalization, pointwise, communication, other."
-        ),
-        BOUND,
-        Column("dtype", STR, "Type it computes in, as the device catalogue names it; null when unknown."),
-        Column(
-            "uses_tensor_cores",
-            BOOL,
-            "Whether it computes on tensor cores (MFMA on AMD, XMX on Intel), inferred from its name; null when the name indicates neither.",
-        ),
-        Column("flop", F64, "FLOP that the operator's shapes ask of it; null when unknown."),
-        Column("moved_bytes", F64, "Bytes that it must move at least; null when unknown."),
-        Column(
-            "work_from",
-            STR,
-            "What FLOP and bytes rest on: call (its recorded shapes), inferred-shape (what was recorded around it too), at-least"
-            " (without what has no recorded size), assumed-dtype (of the kernel's name), outer-call, replay (an equal sequence launched one by one); null when unknown.",
-        ),
-        Column(
-            "replayed_from",
-            U32,
-            "`activity_id` of the kernel that was launched one by one at its place of an equal sequence: whose operator, bucket and"
-            " work a kernel of a graph has; null for others, and where it is in another file or runs differ.",
-        ),
-        Column(
-            "replay_match",
-            STR,
-            "How a kernel of a graph was matched: sequence (names, grids and blocks in order), names (in order), capture (order of"
-            " captured launches), part (runs of neighbours) or annotation (of its graph node id); null for others.",
-        ),
-        Column("replay_confidence", F64, "Share of its graph launch for which that match holds, 0 to 1."),
-        Column(
-            "replayed_module",
-            STR,
-            "Innermost nn.Module around the launch that a kernel of a graph was matched to, else its annotation's name.",
-        ),
-        Column(
-            "faster_than_memory",
-            STR,
-            "Why it moved its bytes faster than the memory can: cache, clock (too short to time) or unexplained; else null.",
-        ),
-        Column("lead_ns", I64, "Start minus the end of its launch; negative when the call was still running."),
+        """
+        launch_id
+        operator_id u32 `event_id` of the innermost operator around its launch.
+        operator str Name of that operator.
+        bucket
+        group str The article's group of that bucket: matmul, normalization, pointwise, communication, other.
+        bound
+        dtype str Type it computes in, as the device catalogue names it; null when unknown.
+        uses_tensor_cores bool Whether it computes on tensor cores (MFMA on AMD, XMX on Intel), inferred from its name;
+            null when the name indicates neither.
+        flop f64 FLOP that the operator's shapes ask of it; null when unknown.
+        moved_bytes f64 Bytes that it must move at least; null when unknown.
+        work_from str What FLOP and bytes rest on: call (its recorded shapes), inferred-shape (what was recorded around
+            it too), at-least (without what has no recorded size), assumed-dtype (of the kernel's name), outer-call,
+            replay (an equal sequence launched one by one); null when unknown.
+        replayed_from u32 `activity_id` of the kernel that was launched one by one at its place of an equal sequence:
+            whose operator, bucket and work a kernel of a graph has; null for others, and where it is in another file
+            or runs differ.
+        replay_match str How a kernel of a graph was matched: sequence (names, grids and blocks in order), names (in
+            order), capture (order of captured launches), part (runs of neighbours) or annotation (of its graph node
+            id); null for others.
+        replay_confidence f64 Share of its graph launch for which that match holds, 0 to 1.
+        replayed_module str Innermost nn.Module around the launch that a kernel of a graph was matched to, else its
+            annotation's name.
+        faster_than_memory str Why it moved its bytes faster than the memory can: cache, clock (too short to time) or
+            unexplained; else null.
+        lead_ns i64 Start minus the end of its launch; negative when the call was still running.
+        """,
     ),
 )
 

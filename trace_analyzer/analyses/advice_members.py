@@ -5,12 +5,15 @@ from collections.abc import Mapping
 import polars as pl
 
 from trace_analyzer.analysis import Analysis
-from trace_analyzer.schema import DEVICE, END, START, STR, Column, Table
+from trace_analyzer.schema import Table, columns
 
 ADVICE_MEMBERS = Table(
     "advice_members",
     "The intervals that each piece of advice is about: kernels, copies, runs of kernels, or idle time.",
-    (Column("advice", STR, "`id` of the advice."), DEVICE, START, END),
+    columns("""
+        advice str `id` of the advice.
+        device start_ns end_ns
+    """),
 )
 
 

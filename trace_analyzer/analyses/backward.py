@@ -8,17 +8,17 @@ from trace_analyzer.analyses.roofline import known_sum
 from trace_analyzer.analysis import Analysis, Value
 from trace_analyzer.frames.intervals import innermost_at, longest_place
 from trace_analyzer.ingest.trace import Trace
-from trace_analyzer.schema import COUNT, DEVICE, FLOP, PLACE, STR, TIME, U32, Column, Table
+from trace_analyzer.schema import PLACE, Table, columns
 from trace_analyzer.sections import DEVICE_LABEL, WHOLE_TRACE, Section, Shown
 
 BACKWARD_LINKS = Table(
     "backward_links",
     "Backward operators with the forward operator they belong to.",
-    (
-        Column("event_id", U32, "The backward operator, a row of `host_events`."),
-        Column("forward_id", U32, "The forward operator, a row of `host_events`."),
-        Column("module", STR, "The nn.Module that the forward operator ran in; null when not recorded."),
-    ),
+    columns("""
+        event_id u32 The backward operator, a row of `host_events`.
+        forward_id u32 The forward operator, a row of `host_events`.
+        module str The nn.Module that the forward operator ran in; null when not recorded.
+    """),
 )
 
 _MODULE = "nn.Module: "
@@ -107,14 +107,14 @@ def _with_module(links: pl.DataFrame, host: Host) -> pl.DataFrame:
 RECOMPUTATION = Table(
     "recomputation",
     "Forward work that ran again in the backward pass, summed up by operator and module.",
-    (
-        DEVICE,
-        Column("sign", STR, "How it was recognized: checkpoint-node, checkpoint-frame or forward-in-backward."),
-        Column("operator", STR, "Name of the innermost operator around the launch."),
-        Column("module", STR, "Class of the nn.Module around it; null when not recorded."),
-        COUNT,
-        TIME,
-        FLOP,
+    columns(
+        """
+        device
+        sign str How it was recognized: checkpoint-node, checkpoint-frame or forward-in-backward.
+        operator str Name of the innermost operator around the launch.
+        module str Class of the nn.Module around it; null when not recorded.
+        count time_ns flop
+        """,
         *PLACE,
     ),
 )

@@ -11,44 +11,39 @@ from trace_analyzer.catalog.event_names import PHASES
 from trace_analyzer.frames.intervals import clip, innermost, lookup_at
 from trace_analyzer.frames.lookups import argmax_by_group, factorize, scatter, sum_by_group
 from trace_analyzer.ingest.trace import Trace
-from trace_analyzer.schema import DEVICE, END, FUNCTION, GAP, I32, I64, MODULE, OPERATOR, START, STR, U32, Column, Table
+from trace_analyzer.schema import Table, columns
 from trace_analyzer.sections import DEVICE_LABEL, WHOLE_TRACE, Section, Shown
 from trace_analyzer.vocabulary import HOST_CAUSES
 
 BLAME = Table(
     "blame",
     "The intervals of `idle`, each with what the host did then and in whose name.",
-    (
-        GAP,
-        DEVICE,
-        START,
-        END,
-        Column("cause", STR, "Why the device idled."),
-        Column("event_id", U32, "The host event to blame: the innermost then; the late launch, for its latency."),
-        Column("thread_id", I32, "Its thread, or that of the open annotation."),
-        Column("operator_id", U32, "`event_id` of the innermost operator around it."),
-        OPERATOR,
-        MODULE,
-        FUNCTION,
-        Column("annotation", STR, "Innermost annotation around it, steps left out."),
-        Column("phase", STR, "data-loading, forward, backward or optimizer; null when it is not known."),
-        Column("step", I64, "Index of the step of the device that it lies in; null outside of all."),
-    ),
+    columns("""
+        gap_id device start_ns end_ns
+        cause str Why the device idled.
+        event_id u32 The host event to blame: the innermost then; the late launch, for its latency.
+        thread_id i32 Its thread, or that of the open annotation.
+        operator_id u32 `event_id` of the innermost operator around it.
+        operator module python_function
+        annotation str Innermost annotation around it, steps left out.
+        phase str data-loading, forward, backward or optimizer; null when it is not known.
+        step i64 Index of the step of the device that it lies in; null outside of all.
+    """),
 )
 
 IDLE_BY = Table(
     "idle_by",
     "Idle time summed up in several ways; each sums to the idle time of the device.",
-    (
-        Column("by", STR, "operator, module, python_function, annotation, phase or step."),
-        DEVICE,
-        Column("key", STR, "Its value as in `blame`; null is time that nobody is known to answer for."),
-        Column("cause", STR, "Why the device idled."),
-        Column("idle_ns", I64, "Idle time."),
-        Column("count", U32, "Intervals of `blame`."),
-        Column("longest_start_ns", I64, "Start of the longest of them ..."),
-        Column("longest_end_ns", I64, "... and its end."),
-    ),
+    columns("""
+        by str operator, module, python_function, annotation, phase or step.
+        device
+        key str Its value as in `blame`; null is time that nobody is known to answer for.
+        cause str Why the device idled.
+        idle_ns i64 Idle time.
+        count u32 Intervals of `blame`.
+        longest_start_ns i64 Start of the longest of them ...
+        longest_end_ns i64 ... and its end.
+    """),
 )
 
 IDLE_BY_FUNCTION_SECTION = Section(

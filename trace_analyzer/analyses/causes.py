@@ -15,7 +15,7 @@ from trace_analyzer.catalog.event_names import BLOCKING
 from trace_analyzer.frames.intervals import END_NS, sort_spans, split_by, union, with_covered
 from trace_analyzer.frames.lookups import lookup, over_group, scatter
 from trace_analyzer.ingest.trace import Trace
-from trace_analyzer.schema import DEVICE, END, GAP, START, STR, U32, Column, Table
+from trace_analyzer.schema import Table, columns
 from trace_analyzer.vocabulary import EARLIER_WORK, WITHHELD
 
 # Cut each gap of a device at the instants of the launch that ends it.
@@ -168,15 +168,12 @@ def _waited(frame: pl.DataFrame, activities: pl.DataFrame, calls: pl.DataFrame) 
 IDLE = Table(
     "idle",
     "The idle time of every gap, cut into intervals with one cause each.",
-    (
-        GAP,
-        DEVICE,
-        START,
-        END,
-        Column("cause", STR, "Why the device idled."),
-        Column("event_id", U32, "The host event that was innermost then, where the cause is the host's."),
-        Column("host_event", STR, "Name of that event."),
-    ),
+    columns("""
+        gap_id device start_ns end_ns
+        cause str Why the device idled.
+        event_id u32 The host event that was innermost then, where the cause is the host's.
+        host_event str Name of that event.
+    """),
 )
 
 _NO_THREAD = pl.lit(None, dtype=pl.Int32).alias("named_by")

@@ -14,70 +14,47 @@ from trace_analyzer.analysis import Analysis
 from trace_analyzer.frames.intervals import END_NS, innermost_at, union, with_covered
 from trace_analyzer.frames.lookups import as_strings, lookup_inner
 from trace_analyzer.ingest.trace import Trace
-from trace_analyzer.schema import (
-    ACTIVITY,
-    COUNT,
-    DEVICE,
-    DURATION,
-    EXPOSED,
-    F64,
-    HIDDEN,
-    I64,
-    NAME,
-    START,
-    STR,
-    STREAM,
-    TIME,
-    Column,
-    Table,
-)
+from trace_analyzer.schema import Table, columns
 from trace_analyzer.sections import DEVICE_LABEL, WHOLE_TRACE, Longest, Section, Shown
 
 COLLECTIVES = Table(
     "collectives",
     "Communication kernels with their message, their bandwidth and what hid them.",
-    (
-        ACTIVITY,
-        NAME,
-        DEVICE,
-        STREAM,
-        START,
-        DURATION,
-        Column("collective", STR, "all_reduce, all_gather, reduce_scatter, all_to_all, broadcast, send_recv, ..."),
-        Column("message_dtype", STR, "Type of the elements."),
-        Column("group_size", I64, "Ranks that take part; null when not recorded."),
-        Column("message_bytes", F64, "Size as nccl-tests counts it: of an all_gather what all ranks send together."),
-        Column("algorithm_byte_per_s", F64, "Size over duration."),
-        Column("bus_byte_per_s", F64, "That times 2(n-1)/n for all_reduce, (n-1)/n for the other n-to-n collectives."),
-        HIDDEN,
-        EXPOSED,
-    ),
+    columns("""
+        activity_id name device stream start_ns duration_ns
+        collective str all_reduce, all_gather, reduce_scatter, all_to_all, broadcast, send_recv, ...
+        message_dtype str Type of the elements.
+        group_size i64 Ranks that take part; null when not recorded.
+        message_bytes f64 Size as nccl-tests counts it: of an all_gather what all ranks send together.
+        algorithm_byte_per_s f64 Size over duration.
+        bus_byte_per_s f64 That times 2(n-1)/n for all_reduce, (n-1)/n for the other n-to-n collectives.
+        hidden_ns exposed_ns
+    """),
 )
 
 COMMUNICATION = Table(
     "communication",
     "Communication kernels summed up by collective, name, size and ranks.",
-    (
-        DEVICE,
-        Column("collective", STR, "Which collective."),
-        NAME,
-        Column("message_dtype", STR, "Type of the elements."),
-        Column("group_size", I64, "Ranks that take part; null when not recorded."),
-        Column("message_bytes", F64, "Size of one, as nccl-tests counts it."),
-        COUNT,
-        TIME,
-        Column("median_ns", F64, "Median duration."),
-        HIDDEN,
-        EXPOSED,
-        Column("algorithm_byte_per_s", F64, "Size over time."),
-        Column("bus_byte_per_s", F64, "Bus bandwidth over their time."),
-        Column("best_bus_byte_per_s", F64, "Bus bandwidth of the fastest: with the least waiting for other ranks."),
+    columns(
+        """
+        device
+        collective str Which collective.
+        name
+        message_dtype str Type of the elements.
+        group_size i64 Ranks that take part; null when not recorded.
+        message_bytes f64 Size of one, as nccl-tests counts it.
+        count time_ns
+        median_ns f64 Median duration.
+        hidden_ns exposed_ns
+        algorithm_byte_per_s f64 Size over time.
+        bus_byte_per_s f64 Bus bandwidth over their time.
+        best_bus_byte_per_s f64 Bus bandwidth of the fastest: with the least waiting for other ranks.
+        """,
         *LINK,
-        Column(
-            "link_ratio",
-            F64,
-            "Share of that peak that the fastest reaches; above 1 where the switch reduces; ranks on other hosts are behind a network.",
-        ),
+        """
+        link_ratio f64 Share of that peak that the fastest reaches; above 1 where the switch reduces; ranks on other
+            hosts are behind a network.
+        """,
     ),
 )
 

@@ -9,28 +9,31 @@ from trace_analyzer.analysis import Analysis
 from trace_analyzer.catalog.event_names import copy_direction
 from trace_analyzer.frames.intervals import END_NS, longest_place
 from trace_analyzer.frames.lookups import map_unique
-from trace_analyzer.schema import DEVICE, EXPOSED, F64, HIDDEN, I64, PLACE, STR, TIME, U32, Column, Table
+from trace_analyzer.schema import PLACE, Table, columns
 from trace_analyzer.sections import DEVICE_LABEL, WHOLE_TRACE, Section, Shown
 
 COPIES = Table(
     "copies",
     "Copies summed up by direction, host memory and operator.",
-    (
-        DEVICE,
-        Column("direction", STR, "host-to-device, device-to-host, within-device, peer-to-peer, ..."),
-        Column("host_memory", STR, "pageable, pinned or managed; null when the profiler does not record it (AMD)."),
-        Column("operator", STR, "Name of the innermost operator around the launch."),
-        Column("count", U32, "Copies."),
-        TIME,
-        Column("bytes", I64, "Sum of their bytes, where recorded."),
-        Column("byte_per_s", F64, "Bytes over time."),
+    columns(
+        """
+        device
+        direction str host-to-device, device-to-host, within-device, peer-to-peer, ...
+        host_memory str pageable, pinned or managed; null when the profiler does not record it (AMD).
+        operator str Name of the innermost operator around the launch.
+        count u32 Copies.
+        time_ns
+        bytes i64 Sum of their bytes, where recorded.
+        byte_per_s f64 Bytes over time.
+        """,
         *LINK,
-        Column("link_ratio", F64, "Share of that peak that copies of 64 KiB and more reach; null within the device."),
-        HIDDEN,
-        EXPOSED,
-        Column("call_ns", I64, "CPU time in the calls that started them."),
-        Column("small_count", U32, "Copies under 64 KiB, which take longer to start than to move."),
-        Column("small_ns", I64, "Time of these."),
+        """
+        link_ratio f64 Share of that peak that copies of 64 KiB and more reach; null within the device.
+        hidden_ns exposed_ns
+        call_ns i64 CPU time in the calls that started them.
+        small_count u32 Copies under 64 KiB, which take longer to start than to move.
+        small_ns i64 Time of these.
+        """,
         *PLACE,
     ),
 )

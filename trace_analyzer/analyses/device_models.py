@@ -19,7 +19,7 @@ from trace_analyzer.catalog.devices import (
 from trace_analyzer.catalog.fixes import platform_of
 from trace_analyzer.ingest.trace import DeviceProperties, Trace
 from trace_analyzer.options import Options
-from trace_analyzer.schema import F64, STR, Column
+from trace_analyzer.schema import F64, columns
 
 
 @dataclass(frozen=True)
@@ -171,10 +171,10 @@ def by_type(
 # an older generation than the device, in a mesh only some links lead to each peer, and ranks on other hosts are behind a
 # network. The share is therefore relative to the device's maximum.
 
-LINK = (
-    Column("link", STR, "Interconnect: pcie, c2c, nvlink, xgmi or xelink; null where the device is not known."),
-    Column("link_byte_per_s", F64, "Its peak in one direction, all links of the device together."),
-)
+LINK = columns("""
+    link str Interconnect: pcie, c2c, nvlink, xgmi or xelink; null where the device is not known.
+    link_byte_per_s f64 Its peak in one direction, all links of the device together.
+""")
 
 
 def host_links(matched: MatchedDevices) -> pl.DataFrame:

@@ -25,29 +25,31 @@ from trace_analyzer.catalog.fixes import COMPILE, named_fusion
 from trace_analyzer.frames.intervals import innermost_at, lookup_at
 from trace_analyzer.frames.lookups import map_unique
 from trace_analyzer.ingest.trace import Trace
-from trace_analyzer.schema import DEVICE, F64, PLACE, STR, TIME, U32, Column, Table
+from trace_analyzer.schema import PLACE, Table, columns
 from trace_analyzer.sections import DEVICE_LABEL, WHOLE_TRACE, Section, Shown
 
 FUSIONS = Table(
     "fusions",
     "Kernels that one kernel could replace, equal ones summed up; the most time saved first.",
-    (
-        DEVICE,
-        Column("kind", STR, "chain, attention or optimizer."),
-        Column("what", STR, "What it is, in the user's terms."),
-        Column("operators", STR, "Its operators in order; of an optimizer, its name."),
-        Column("tensors", STR, "Shape and type of the tensors that need not go through memory."),
-        Column("module", STR, "Class of the nn.Module around it; null when not recorded."),
-        Column("function", STR, "The user's Python function around it; null when not recorded."),
-        Column("count", U32, "How often it ran."),
-        Column("kernel_count", U32, "Kernels in all of these runs."),
-        TIME,
-        Column("moved_bytes", F64, "Bytes that their calls read and write, by shapes; null for optimizers."),
-        Column("byte_per_s", F64, "These bytes over the time: the bandwidth they achieve."),
-        Column("saved_bytes", F64, "Bytes of these that need not move; null for optimizers."),
-        Column("saves_ns", F64, "Time saved at most."),
-        Column("how", STR, "How that was computed."),
-        Column("code", STR, "What to write instead."),
+    columns(
+        """
+        device
+        kind str chain, attention or optimizer.
+        what str What it is, in the user's terms.
+        operators str Its operators in order; of an optimizer, its name.
+        tensors str Shape and type of the tensors that need not go through memory.
+        module str Class of the nn.Module around it; null when not recorded.
+        function str The user's Python function around it; null when not recorded.
+        count u32 How often it ran.
+        kernel_count u32 Kernels in all of these runs.
+        time_ns
+        moved_bytes f64 Bytes that their calls read and write, by shapes; null for optimizers.
+        byte_per_s f64 These bytes over the time: the bandwidth they achieve.
+        saved_bytes f64 Bytes of these that need not move; null for optimizers.
+        saves_ns f64 Time saved at most.
+        how str How that was computed.
+        code str What to write instead.
+        """,
         *PLACE,
     ),
 )

@@ -9,40 +9,30 @@ from trace_analyzer.analysis import CAUSES_OF_IDLE, Analysis
 from trace_analyzer.catalog.event_names import BLOCKING, GUARDS
 from trace_analyzer.frames.intervals import END_NS, innermost, lookup_at, union, with_covered
 from trace_analyzer.frames.lookups import first_index, inverse_index
-from trace_analyzer.schema import FUNCTION, I64, MODULE, OPERATOR, STR, U32, Column, Table
+from trace_analyzer.schema import Table, columns
 from trace_analyzer.sections import WHOLE_TRACE, Section, Shown
 from trace_analyzer.vocabulary import NAMED_WORK
 
 HOST_COSTS = Table(
     "host_costs",
     "What the host did that can leave the device idle, by kind and by the code that asked for it.",
-    (
-        Column(
-            "kind",
-            STR,
-            "synchronization, data-loading, compilation, allocation, garbage-collection, blocking-copy, profiler, host-wait or"
-            " cpu-operator, as the causes of idle time are called; and two that are"
-            " parts of these: recompilation for what Dynamo compiled again, guards for its lookups of what it compiled.",
-        ),
-        Column("source", STR, "Code that causes it, such as `.item()`; null when no rule names it."),
-        Column("name", STR, "The event that cost most: a call, an operator, a frame."),
-        Column("copy", STR, "What a blocking call copied, as in `HtoD (Pageable -> Device)`; null for none."),
-        OPERATOR,
-        MODULE,
-        FUNCTION,
-        Column("count", U32, "How often it was asked for."),
-        Column("host_ns", I64, "Time that the host spent in it; null when that is not recorded."),
-        Column("hidden_ns", I64, "Part of that time in which some device worked."),
-        Column(
-            "idle_ns",
-            I64,
-            "Idle time of this cause, over all devices: for a synchronization the drain that it left behind, not its"
-            " waiting for a busy device.",
-        ),
-        Column("event_id", U32, "The event of most idle time, else of most host time; a row of `host_events`."),
-        Column("start_ns", I64, "Its start."),
-        Column("end_ns", I64, "Its end."),
-    ),
+    columns("""
+        kind str synchronization, data-loading, compilation, allocation, garbage-collection, blocking-copy, profiler,
+            host-wait or cpu-operator, as the causes of idle time are called; and two that are parts of these:
+            recompilation for what Dynamo compiled again, guards for its lookups of what it compiled.
+        source str Code that causes it, such as `.item()`; null when no rule names it.
+        name str The event that cost most: a call, an operator, a frame.
+        copy str What a blocking call copied, as in `HtoD (Pageable -> Device)`; null for none.
+        operator module python_function
+        count u32 How often it was asked for.
+        host_ns i64 Time that the host spent in it; null when that is not recorded.
+        hidden_ns i64 Part of that time in which some device worked.
+        idle_ns i64 Idle time of this cause, over all devices: for a synchronization the drain that it left behind, not
+            its waiting for a busy device.
+        event_id u32 The event of most idle time, else of most host time; a row of `host_events`.
+        start_ns i64 Its start.
+        end_ns i64 Its end.
+    """),
 )
 
 HOST_COSTS_SECTION = Section(

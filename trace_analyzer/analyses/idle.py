@@ -10,25 +10,21 @@ from trace_analyzer.analysis import CAUSES_OF_IDLE, Analysis, Value
 from trace_analyzer.catalog.event_names import HOST_WAIT
 from trace_analyzer.frames.intervals import END_NS, clip, longest_place, sort_spans, union
 from trace_analyzer.frames.lookups import over_group, scatter, starts_group, sum_runs
-from trace_analyzer.schema import DEVICE, DURATION, END, F64, GAP, I64, LAUNCH, PLACE, START, STR, U32, Column, Table
+from trace_analyzer.schema import PLACE, Table, columns
 from trace_analyzer.sections import DEVICE_LABEL, WHOLE_TRACE, Section, Shown
 from trace_analyzer.vocabulary import HOST_CAUSES
 
 GAPS = Table(
     "gaps",
     "Maximal idle intervals of a device.",
-    (
-        GAP,
-        DEVICE,
-        START,
-        END,
-        DURATION,
-        Column("activity_id", U32, "The activity that ends the gap."),
-        LAUNCH,
-        Column("cause", STR, "The cause that holds most of it."),
-        Column("next_activity", STR, "Name of the activity that ends it."),
-        Column("next_launch_ns", I64, "When the launch of that activity began; null without one."),
-    ),
+    columns("""
+        gap_id device start_ns end_ns duration_ns
+        activity_id u32 The activity that ends the gap.
+        launch_id
+        cause str The cause that holds most of it.
+        next_activity str Name of the activity that ends it.
+        next_launch_ns i64 When the launch of that activity began; null without one.
+    """),
 )
 
 GAPS_SECTION = Section(
@@ -50,11 +46,13 @@ GAPS_SECTION = Section(
 CAUSES = Table(
     "causes",
     "Idle time of each device by cause.",
-    (
-        DEVICE,
-        Column("cause", STR, "Why the device idled."),
-        Column("time_ns", I64, "Idle time with this cause."),
-        Column("idle_ratio", F64, "Share of the device's idle time."),
+    columns(
+        """
+        device
+        cause str Why the device idled.
+        time_ns i64 Idle time with this cause.
+        idle_ratio f64 Share of the device's idle time.
+        """,
         *PLACE,
     ),
 )

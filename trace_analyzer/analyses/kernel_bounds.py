@@ -11,30 +11,25 @@ from trace_analyzer.catalog.devices import Device
 from trace_analyzer.catalog.event_names import WITHIN_DEVICE, copy_direction
 from trace_analyzer.catalog.kernels import kernel_buckets
 from trace_analyzer.frames.lookups import as_strings, factorize, lookup, map_unique
-from trace_analyzer.schema import BOUND, BUCKET, DEVICE, F64, I64, NAME, STR, U32, Column, Table
+from trace_analyzer.schema import Table, columns
 from trace_analyzer.sections import DEVICE_LABEL, WHOLE_TRACE, Longest, Section, Shown
 from trace_analyzer.units import NS_PER_US
 
 KERNELS = Table(
     "kernels",
     "Activities summed up by name.",
-    (
-        DEVICE,
-        NAME,
-        Column("kind", STR, "kernel, memcpy or memset."),
-        BUCKET,
-        BOUND,
-        Column("count", U32, "How often it ran."),
-        Column("time_ns", I64, "Sum of durations."),
-        Column(
-            "exclusive_ns",
-            I64,
-            "Part of that time that is credited to it alone: over all kernels this adds up to the device's busy time.",
-        ),
-        Column("median_ns", F64, "Median duration."),
-        Column("time_ratio", F64, "Share of the sum over all activities of the device."),
-        Column("operator", STR, "The operator that launched it most often."),
-    ),
+    columns("""
+        device name
+        kind str kernel, memcpy or memset.
+        bucket bound
+        count u32 How often it ran.
+        time_ns i64 Sum of durations.
+        exclusive_ns i64 Part of that time that is credited to it alone: over all kernels this adds up to the device's
+            busy time.
+        median_ns f64 Median duration.
+        time_ratio f64 Share of the sum over all activities of the device.
+        operator str The operator that launched it most often.
+    """),
 )
 
 KERNELS_SECTION = Section(

@@ -10,24 +10,19 @@ from trace_analyzer.errors import Note
 from trace_analyzer.frames.intervals import innermost_at, last_started, lookup_at, rank_places, union
 from trace_analyzer.frames.lookups import count_distinct, first_index, inverse_index, lookup_inner, sum_by_group
 from trace_analyzer.ingest.trace import Trace
-from trace_analyzer.schema import CORRELATION, DEVICE, DURATION, I64, LAUNCH, NAME, START, THREAD, U32, Column, Table
+from trace_analyzer.schema import Table, columns
 
 LAUNCHES = Table(
     "launches",
     "Runtime and driver calls that enqueued work.",
-    (
-        LAUNCH,
-        NAME,
-        THREAD,
-        START,
-        DURATION,
-        CORRELATION,
-        Column("activity_count", U32, "Activities that it enqueued: many for a graph launch."),
-        DEVICE,
-        Column("first_start_ns", I64, "Start of the first of them."),
-        Column("lead_ns", I64, "Launch lead: that start minus the call's end."),
-        Column("operator_id", U32, "`event_id` of the innermost operator around the call."),
-    ),
+    columns("""
+        launch_id name thread_id start_ns duration_ns correlation
+        activity_count u32 Activities that it enqueued: many for a graph launch.
+        device
+        first_start_ns i64 Start of the first of them.
+        lead_ns i64 Launch lead: that start minus the call's end.
+        operator_id u32 `event_id` of the innermost operator around the call.
+    """),
 )
 
 # Calls that enqueue work, in CUDA, HIP, Level Zero and SYCL's unified runtime.

@@ -6,25 +6,25 @@ from trace_analyzer.analyses.host import Host
 from trace_analyzer.analyses.roofline import sums_of_sums, work_rates, work_sums
 from trace_analyzer.analysis import Analysis, Value
 from trace_analyzer.frames.intervals import innermost_at
-from trace_analyzer.schema import COUNT, DEVICE, FLOP, I64, MOVED, RATES, STR, TIME, U32, Column, Table
+from trace_analyzer.schema import RATES, Table, columns
 from trace_analyzer.sections import DEVICE_LABEL, WHOLE_TRACE, Longest, Section, Shown
 
 MODULES = Table(
     "modules",
     "Kernels summed up by nn.Module, backward work with the module of its forward operator.",
-    (
-        DEVICE,
-        Column("module", STR, "Name of the module instance, as the profiler numbers it."),
-        Column("parent", STR, "The module around it; null outermost."),
-        Column("depth", I64, "Modules around it."),
-        Column("call_count", U32, "Calls of it."),
-        Column("host_ns", I64, "CPU time of these calls, children included."),
-        COUNT,
-        TIME,
-        Column("backward_ns", I64, "The part of it in the backward pass."),
-        Column("self_ns", I64, "The part of it outside of child modules."),
-        FLOP,
-        MOVED,
+    columns(
+        """
+        device
+        module str Name of the module instance, as the profiler numbers it.
+        parent str The module around it; null outermost.
+        depth i64 Modules around it.
+        call_count u32 Calls of it.
+        host_ns i64 CPU time of these calls, children included.
+        count time_ns
+        backward_ns i64 The part of it in the backward pass.
+        self_ns i64 The part of it outside of child modules.
+        flop moved_bytes
+        """,
         *RATES,
     ),
 )

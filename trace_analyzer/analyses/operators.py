@@ -6,34 +6,27 @@ from trace_analyzer.analyses.host import CALLS, Context
 from trace_analyzer.analysis import Analysis
 from trace_analyzer.frames.intervals import union, with_covered
 from trace_analyzer.frames.lookups import inverse_index, scatter
-from trace_analyzer.schema import F64, I64, NAME, U32, Column, Table
+from trace_analyzer.schema import Table, columns
 from trace_analyzer.sections import WHOLE_TRACE, Longest, Section, Shown
 
 OPERATORS = Table(
     "operators",
     "Operators summed up by name.",
-    (
-        NAME,
-        Column("count", U32, "How often it ran."),
-        Column("host_ns", I64, "CPU time, children included."),
-        Column("host_self_ns", I64, "CPU time without that of operators within it."),
-        Column(
-            "python_ns",
-            I64,
-            "Python's time for it: within it, and since the thread's previous operator; null where no frames were recorded.",
-        ),
-        Column("dispatch_ns", I64, "CPU time of the operator's own code."),
-        Column("runtime_ns", I64, "CPU time in runtime and driver calls that it made itself and that do not block."),
-        Column("blocked_ns", I64, "CPU time in calls of its own that wait for the device."),
-        Column(
-            "host_device_ratio", F64, "Python, dispatch and runtime time per device time launched; null without any."
-        ),
-        Column("launch_count", U32, "Launches made while it was the innermost operator."),
-        Column(
-            "short_launch_count", U32, "Of these, those that took the CPU longer than the device: call and dispatch."
-        ),
-        Column("device_ns", I64, "Device time of the activities of these launches."),
-    ),
+    columns("""
+        name
+        count u32 How often it ran.
+        host_ns i64 CPU time, children included.
+        host_self_ns i64 CPU time without that of operators within it.
+        python_ns i64 Python's time for it: within it, and since the thread's previous operator; null where no frames
+            were recorded.
+        dispatch_ns i64 CPU time of the operator's own code.
+        runtime_ns i64 CPU time in runtime and driver calls that it made itself and that do not block.
+        blocked_ns i64 CPU time in calls of its own that wait for the device.
+        host_device_ratio f64 Python, dispatch and runtime time per device time launched; null without any.
+        launch_count u32 Launches made while it was the innermost operator.
+        short_launch_count u32 Of these, those that took the CPU longer than the device: call and dispatch.
+        device_ns i64 Device time of the activities of these launches.
+    """),
 )
 
 OPERATORS_SECTION = Section(

@@ -16,10 +16,16 @@ from trace_analyzer.frames.intervals import (
     with_covered,
 )
 from trace_analyzer.frames.lookups import map_unique, over_group, scatter
-from trace_analyzer.schema import DEVICE, END, I64, OPERATOR, PART, START, STR, U32, Column, Table
+from trace_analyzer.schema import Table, columns
 from trace_analyzer.vocabulary import WORK
 
-PARTITION = Table("partition", "Each device's whole window as disjoint intervals.", (DEVICE, START, END, PART))
+PARTITION = Table(
+    "partition",
+    "Each device's whole window as disjoint intervals.",
+    columns("""
+        device start_ns end_ns part
+    """),
+)
 
 
 def partition(busy_parts: pl.DataFrame, idle_causes: pl.DataFrame) -> pl.DataFrame:
@@ -72,27 +78,21 @@ def busy_parts(activities: pl.DataFrame) -> pl.DataFrame:
 OWNERS = Table(
     "owners",
     "Each instant of a device's steady steps with its one owner: an activity, or an interval of `blame`. Without steps: of its window.",
-    (
-        DEVICE,
-        Column("step", I64, "`index` of the step; null where the device has none."),
-        START,
-        END,
-        PART,
-        Column("activity_id", U32, "The activity; null for idle time. One that owns nothing has a row without length."),
-        Column("gap_id", U32, "The gap; null for work."),
-        Column("event_id", U32, "The host event to blame for idle time; null for work."),
-        Column("operator_id", U32, "`event_id` of the innermost operator around the launch, or of the one to blame."),
-        Column(
-            "outer_operator_id",
-            U32,
-            "`event_id` of the outermost operator around the launch; compiled regions are none.",
-        ),
-        OPERATOR,
-        Column("outer_operator", STR, "Name of the outermost operator around the launch; null for idle time."),
-        Column("module", STR, "Path of the nn.Modules without numbers of instances, `Net/Block/Linear`."),
-        Column("python_function", STR, "Of idle time, as in `blame`."),
-        Column("phase", STR, "data-loading, forward, backward or optimizer; null when it is not known."),
-    ),
+    columns("""
+        device
+        step i64 `index` of the step; null where the device has none.
+        start_ns end_ns part
+        activity_id u32 The activity; null for idle time. One that owns nothing has a row without length.
+        gap_id u32 The gap; null for work.
+        event_id u32 The host event to blame for idle time; null for work.
+        operator_id u32 `event_id` of the innermost operator around the launch, or of the one to blame.
+        outer_operator_id u32 `event_id` of the outermost operator around the launch; compiled regions are none.
+        operator
+        outer_operator str Name of the outermost operator around the launch; null for idle time.
+        module str Path of the nn.Modules without numbers of instances, `Net/Block/Linear`.
+        python_function str Of idle time, as in `blame`.
+        phase str data-loading, forward, backward or optimizer; null when it is not known.
+    """),
 )
 
 _DEVICE = ["device"]

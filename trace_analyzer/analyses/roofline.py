@@ -16,26 +16,7 @@ from trace_analyzer.analysis import Analysis, Value
 from trace_analyzer.catalog.devices import PEAK_NAMES, Device
 from trace_analyzer.frames.intervals import lookup_at, union, with_covered
 from trace_analyzer.frames.lookups import lookup
-from trace_analyzer.schema import (
-    ACTIVITY,
-    BOOL,
-    BOUND,
-    BUCKET,
-    COUNT,
-    DEVICE,
-    END,
-    F64,
-    FLOP,
-    I64,
-    MOVED,
-    NAME,
-    RATES,
-    START,
-    STR,
-    TIME,
-    Column,
-    Table,
-)
+from trace_analyzer.schema import RATES, Table, columns
 from trace_analyzer.sections import DEVICE_LABEL, WHOLE_TRACE, Longest, Section, Shown
 from trace_analyzer.vocabulary import EARLIER_WORK
 
@@ -47,16 +28,13 @@ from trace_analyzer.vocabulary import EARLIER_WORK
 BOUNDS = Table(
     "bounds",
     "Kernels summed up by what bounds them, with how near they come to their roof.",
-    (
-        DEVICE,
-        BOUND,
-        COUNT,
-        TIME,
-        Column("known_ns", I64, "Durations of those whose roof is known."),
-        Column("roof_ratio", F64, "Time that these would take at their roof, over the time they took."),
-        Column("below_half_ratio", F64, "Share of their time in kernels that reach less than half of their roof."),
-        Column("inefficient_ns", I64, "Durations of kernels that fill the device and stay far below both roofs."),
-    ),
+    columns("""
+        device bound count time_ns
+        known_ns i64 Durations of those whose roof is known.
+        roof_ratio f64 Time that these would take at their roof, over the time they took.
+        below_half_ratio f64 Share of their time in kernels that reach less than half of their roof.
+        inefficient_ns i64 Durations of kernels that fill the device and stay far below both roofs.
+    """),
 )
 
 ROOFED = ("compute", "memory")
@@ -122,38 +100,36 @@ def _of_roofs() -> list[pl.Expr]:
 ROOFS = Table(
     "roofs",
     "Kernels of known FLOP or bytes against what their device can do.",
-    (
-        ACTIVITY,
-        Column("intensity_flop_per_byte", F64, "Arithmetic intensity: FLOP over bytes."),
-        Column("peak_flop_per_s", F64, "Peak of the device for the dtype: of tensor cores for the matmul group."),
-        Column("attainable_flop_per_s", F64, "The roof: that peak, or intensity times memory bandwidth if lower."),
-        Column("achieved_flop_per_s", F64, "FLOP over duration."),
-        Column("achieved_byte_per_s", F64, "Bytes over duration."),
-        Column("compute_roof_ns", F64, "Time of its FLOP at peak."),
-        Column("roof_ns", F64, "Time at the roof: at peak FLOP/s or full bandwidth, whichever takes longer."),
-        Column("roof_ratio", F64, "That time over the duration; above 1 when data came from the cache."),
-        Column("lost_ns", F64, "Duration minus time at the roof; 0 when it was faster than that."),
-        Column("inefficient", BOOL, "Whether it fills the device, lasts, and stays far below both of its roofs."),
-    ),
+    columns("""
+        activity_id
+        intensity_flop_per_byte f64 Arithmetic intensity: FLOP over bytes.
+        peak_flop_per_s f64 Peak of the device for the dtype: of tensor cores for the matmul group.
+        attainable_flop_per_s f64 The roof: that peak, or intensity times memory bandwidth if lower.
+        achieved_flop_per_s f64 FLOP over duration.
+        achieved_byte_per_s f64 Bytes over duration.
+        compute_roof_ns f64 Time of its FLOP at peak.
+        roof_ns f64 Time at the roof: at peak FLOP/s or full bandwidth, whichever takes longer.
+        roof_ratio f64 That time over the duration; above 1 when data came from the cache.
+        lost_ns f64 Duration minus time at the roof; 0 when it was faster than that.
+        inefficient bool Whether it fills the device, lasts, and stays far below both of its roofs.
+    """),
 )
 
 ROOFLINE = Table(
     "roofline",
     "Kernels summed up by name, operator, dtype and shapes, with their place in the roofline.",
-    (
-        DEVICE,
-        NAME,
-        Column("operator", STR, "Name of the innermost operator around the launch."),
-        Column("dtype", STR, "Type it computes in; null when unknown."),
-        Column("input_dims", STR, "Shapes of the operator's inputs, as JSON text; null when not recorded."),
-        BUCKET,
-        Column("group", STR, "The article's group of that bucket."),
-        Column("bound", STR, "What limits the longest of them."),
-        COUNT,
-        TIME,
-        FLOP,
-        MOVED,
-        Column("peak_flop_per_s", F64, "Peak of the device for the dtype."),
+    columns(
+        """
+        device name
+        operator str Name of the innermost operator around the launch.
+        dtype str Type it computes in; null when unknown.
+        input_dims str Shapes of the operator's inputs, as JSON text; null when not recorded.
+        bucket
+        group str The article's group of that bucket.
+        bound str What limits the longest of them.
+        count time_ns flop moved_bytes
+        peak_flop_per_s f64 Peak of the device for the dtype.
+        """,
         *RATES,
     ),
 )
@@ -185,35 +161,38 @@ ROOFLINE_SECTION = Section(
     scope=WHOLE_TRACE,
 )
 
-WORK_SUMS = (COUNT, TIME, FLOP, MOVED, *RATES)
+WORK_SUMS = columns("count time_ns flop moved_bytes", *RATES)
 """Columns of `work_sums` and `work_rates`."""
 
 STEP_WORK = Table(
     "step_work",
     "Kernels summed up by the step in whose window on the device they started.",
-    (
-        DEVICE,
-        Column("step", I64, "`index` of the step."),
-        START,
-        END,
+    columns(
+        """
+        device
+        step i64 `index` of the step.
+        start_ns end_ns
+        """,
         *WORK_SUMS,
-        Column(
-            "mfu_ratio",
-            F64,
-            "Model FLOP utilization: time of matmuls and convolutions at peak, over the step's length.",
-        ),
-        Column(
-            "mfu_most_ratio",
-            F64,
-            "The same if matmuls and convolutions of unknown work, and work from before the recording, had run at their peak.",
-        ),
+        """
+        mfu_ratio f64 Model FLOP utilization: time of matmuls and convolutions at peak, over the step's length.
+        mfu_most_ratio f64 The same if matmuls and convolutions of unknown work, and work from before the recording,
+            had run at their peak.
+        """,
     ),
 )
 
 OPERATOR_WORK = Table(
     "operator_work",
     "Kernels summed up by the operator that launched them, longest first.",
-    (DEVICE, Column("operator", STR, "Name of the operator; null when unknown."), COUNT, TIME, FLOP, MOVED, *RATES),
+    columns(
+        """
+        device
+        operator str Name of the operator; null when unknown.
+        count time_ns flop moved_bytes
+        """,
+        *RATES,
+    ),
 )
 
 _WORK = ("flop", "moved_bytes", "roof_ns", "compute_roof_ns", "lost_ns")

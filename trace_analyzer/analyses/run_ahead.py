@@ -7,18 +7,18 @@ from trace_analyzer.analyses.host import Context
 from trace_analyzer.analysis import RUN_AHEAD, Analysis, Value
 from trace_analyzer.frames.intervals import clip, lookup_at, split_by, sweep_sum, union
 from trace_analyzer.frames.lookups import over_group
-from trace_analyzer.schema import DEVICE, FUNCTION, I64, LAUNCH, MODULE, NAME, OPERATOR, STR, THREAD, U32, Column, Table
+from trace_analyzer.schema import Table, columns
 from trace_analyzer.sections import DEVICE_LABEL, WHOLE_TRACE, Section, Shown
 
 QUEUE = Table(
     "queue",
     "Queue depth of a device as a step function.",
-    (
-        DEVICE,
-        Column("time_ns", I64, "From this time on ..."),
-        Column("depth", I64, "... so many launched activities have not started yet."),
-        Column("queued_work_ns", I64, "Device time of these: how long it would stay busy if the CPU stopped."),
-    ),
+    columns("""
+        device
+        time_ns i64 From this time on ...
+        depth i64 ... so many launched activities have not started yet.
+        queued_work_ns i64 Device time of these: how long it would stay busy if the CPU stopped.
+    """),
 )
 
 QUANTILES = (0.1, 0.5, 0.9)
@@ -122,27 +122,22 @@ def run_ahead_state(
 DRAINS = Table(
     "drains",
     "Where the queue ran empty and the device idled, after the CPU had been ahead.",
-    (
-        DEVICE,
-        Column("start_ns", I64, "When the last queued activity had started: nothing was left."),
-        Column("end_ns", I64, "When the next launch had ended."),
-        Column("queued_work_ns", I64, "Most device time that was queued since the queue had been empty before."),
-        Column("idle_ns", I64, "Idle time between start and end."),
-        Column("cause", STR, "The cause that holds most of that idle time."),
-        Column("host_start_ns", I64, "End of the last launch that was queued before ..."),
-        Column("host_end_ns", I64, "... and start of the next one: host time without a queued launch."),
-        LAUNCH,
-        THREAD,
-        Column(
-            "event_id", U32, "What kept the launching thread in between: its longest event, or what is around many."
-        ),
-        NAME,
-        Column("source", STR, "Code that causes it, such as `.item()`; null when no rule names it."),
-        OPERATOR,
-        MODULE,
-        FUNCTION,
-        Column("phase", STR, "Its phase, as in `blame`."),
-    ),
+    columns("""
+        device
+        start_ns i64 When the last queued activity had started: nothing was left.
+        end_ns i64 When the next launch had ended.
+        queued_work_ns i64 Most device time that was queued since the queue had been empty before.
+        idle_ns i64 Idle time between start and end.
+        cause str The cause that holds most of that idle time.
+        host_start_ns i64 End of the last launch that was queued before ...
+        host_end_ns i64 ... and start of the next one: host time without a queued launch.
+        launch_id thread_id
+        event_id u32 What kept the launching thread in between: its longest event, or what is around many.
+        name
+        source str Code that causes it, such as `.item()`; null when no rule names it.
+        operator module python_function
+        phase str Its phase, as in `blame`.
+    """),
 )
 
 DRAINS_SECTION = Section(

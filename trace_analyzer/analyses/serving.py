@@ -10,7 +10,7 @@ from trace_analyzer.analyses.steps import device_steps
 from trace_analyzer.analysis import Analysis, Value
 from trace_analyzer.catalog.event_names import STEP_KINDS, serving_steps
 from trace_analyzer.frames.intervals import with_covered
-from trace_analyzer.schema import DEVICE, F64, I64, STR, U32, Column, Table
+from trace_analyzer.schema import Table, columns
 from trace_analyzer.sections import Section, Shown
 from trace_analyzer.units import NS_PER_S
 from trace_analyzer.vocabulary import EARLIER_WORK
@@ -18,28 +18,24 @@ from trace_analyzer.vocabulary import EARLIER_WORK
 SERVING = Table(
     "serving",
     "Steps of serving frameworks, summed up by what they do.",
-    (
-        DEVICE,
-        Column("step_kind", STR, "prefill, decode or mixed, from the annotation."),
-        Column("count", U32, "Steps that launched work on the device."),
-        Column("time_ns", I64, "Sum of their durations on the device, without work from before the recording."),
-        Column("median_ns", I64, "Median of these."),
-        Column("busy_ns", I64, "Part of that time in which the device worked."),
-        Column("prefill_tokens", I64, "Tokens of prompts in the steps whose annotations have sizes; null for none."),
-        Column("decode_tokens", I64, "Tokens of running requests in these."),
-        Column(
-            "prefill_keys",
-            I64,
-            "Lengths of the keys and values that the prompts' tokens attend to, summed over requests.",
-        ),
-        Column("decode_keys", I64, "The same of running requests: decoding reads all of these from the cache."),
-        Column("tokens_per_s", F64, "All tokens of these over their time."),
-        Column("regime", STR, "What limits the steps of this kind; null when it is not known."),
-        Column("cause", STR, "Cause within that regime."),
-        Column("runner_up", STR, "Regime that came close to it, if any."),
-        Column("confidence", STR, "high, medium or low: how sure that is; null without a regime."),
-        Column("headline", STR, "What limits them, in one sentence; null where it is not known."),
-    ),
+    columns("""
+        device
+        step_kind str prefill, decode or mixed, from the annotation.
+        count u32 Steps that launched work on the device.
+        time_ns i64 Sum of their durations on the device, without work from before the recording.
+        median_ns i64 Median of these.
+        busy_ns i64 Part of that time in which the device worked.
+        prefill_tokens i64 Tokens of prompts in the steps whose annotations have sizes; null for none.
+        decode_tokens i64 Tokens of running requests in these.
+        prefill_keys i64 Lengths of the keys and values that the prompts' tokens attend to, summed over requests.
+        decode_keys i64 The same of running requests: decoding reads all of these from the cache.
+        tokens_per_s f64 All tokens of these over their time.
+        regime str What limits the steps of this kind; null when it is not known.
+        cause str Cause within that regime.
+        runner_up str Regime that came close to it, if any.
+        confidence str high, medium or low: how sure that is; null without a regime.
+        headline str What limits them, in one sentence; null where it is not known.
+    """),
 )
 
 _STEP = ["process_id", "index", "name", "host_start_ns", "host_end_ns"]

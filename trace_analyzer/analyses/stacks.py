@@ -7,25 +7,21 @@ from trace_analyzer.analyses.host import Context, Host
 from trace_analyzer.analysis import Analysis
 from trace_analyzer.catalog.event_names import PROFILER_STEP_NAME
 from trace_analyzer.frames.lookups import scatter, sum_by_group
-from trace_analyzer.schema import I64, STR, Column, Table
+from trace_analyzer.schema import Table, columns
 
 STACKS = Table(
     "stacks",
     "Time by stack, as trees of merged frames: idle time of each device, CPU time of the threads, kernel time of each device.",
-    (
-        Column("view", STR, "`idle`, `cpu` or `kernels`: whose time is divided."),
-        Column("device", I64, "As in `devices`; null for CPU time."),
-        Column("node_id", I64, "Number of the node in its tree, from 0; what calls comes before what it calls."),
-        Column("parent_id", I64, "The node that called it; null outermost."),
-        Column(
-            "frame",
-            STR,
-            "Python function, module, operator or call as the trace names it; at the tips a cause or a kernel.",
-        ),
-        Column("kind", STR, "`python`, `module`, `operator`, `call`, `annotation`, `cause` or `kernel`."),
-        Column("value_ns", I64, "Time with it on the stack."),
-        Column("self_ns", I64, "The part of it in nothing that it called."),
-    ),
+    columns("""
+        view str `idle`, `cpu` or `kernels`: whose time is divided.
+        device i64 As in `devices`; null for CPU time.
+        node_id i64 Number of the node in its tree, from 0; what calls comes before what it calls.
+        parent_id i64 The node that called it; null outermost.
+        frame str Python function, module, operator or call as the trace names it; at the tips a cause or a kernel.
+        kind str `python`, `module`, `operator`, `call`, `annotation`, `cause` or `kernel`.
+        value_ns i64 Time with it on the stack.
+        self_ns i64 The part of it in nothing that it called.
+    """),
 )
 
 _MODULE = r"^nn\.Module: "

@@ -9,36 +9,29 @@ from trace_analyzer.analyses.host import Host
 from trace_analyzer.analysis import Analysis, Value
 from trace_analyzer.catalog.event_names import PROFILER_STEP_NAME, SCOPE, step_marks
 from trace_analyzer.frames.intervals import END_NS, union, with_covered
-from trace_analyzer.schema import BOOL, DEVICE, END, I64, NAME, START, STR, U32, Column, Table
+from trace_analyzer.schema import Table, columns
 
 STEPS = Table(
     "steps",
     "Steps of the workload on each device.",
-    (
-        Column("index", I64, "Number of the step: the annotation's own, else its position."),
-        NAME,
-        DEVICE,
-        START,
-        END,
-        Column("host_start_ns", I64, "Start of the annotation on the host."),
-        Column("host_end_ns", I64, "End of the annotation on the host."),
-        Column("activity_count", U32, "Activities that it launched on this device."),
-        Column("busy_ns", I64, "Time of the step in which the device worked."),
-        Column("state", STR, "ok, first, warm-up, cut, empty or outlier."),
-        Column("steady", BOOL, "Whether the step is part of the steady window."),
-        Column("regime", STR, "Regime of this step alone; null when it is not known."),
-        Column("cause", STR, "Cause within that regime."),
-        Column("runner_up", STR, "Regime that came close to it, if any."),
-        Column("confidence", STR, "high, medium or low: how sure that is; null without a regime."),
-        Column("headline", STR, "The verdict on this step alone, in a sentence."),
-        Column("cold_start_ns", I64, "Host time in gaps of 1 ms or more that end at the first use of a kernel name."),
-        Column(
-            "recording_ns", I64, "What recording took of the step, estimated or measured; null where that is not known."
-        ),
-        Column(
-            "unrecorded_regime", STR, "Regime of this step without that; null where that or the regime is not known."
-        ),
-    ),
+    columns("""
+        index i64 Number of the step: the annotation's own, else its position.
+        name device start_ns end_ns
+        host_start_ns i64 Start of the annotation on the host.
+        host_end_ns i64 End of the annotation on the host.
+        activity_count u32 Activities that it launched on this device.
+        busy_ns i64 Time of the step in which the device worked.
+        state str ok, first, warm-up, cut, empty or outlier.
+        steady bool Whether the step is part of the steady window.
+        regime str Regime of this step alone; null when it is not known.
+        cause str Cause within that regime.
+        runner_up str Regime that came close to it, if any.
+        confidence str high, medium or low: how sure that is; null without a regime.
+        headline str The verdict on this step alone, in a sentence.
+        cold_start_ns i64 Host time in gaps of 1 ms or more that end at the first use of a kernel name.
+        recording_ns i64 What recording took of the step, estimated or measured; null where that is not known.
+        unrecorded_regime str Regime of this step without that; null where that or the regime is not known.
+    """),
 )
 
 PROFILER_STEP = "ProfilerStep"

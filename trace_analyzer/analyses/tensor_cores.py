@@ -13,25 +13,23 @@ from trace_analyzer.analyses.roofline import known_sum, with_limits
 from trace_analyzer.analysis import Analysis, Value
 from trace_analyzer.catalog.devices import Device
 from trace_analyzer.frames.lookups import as_strings, lookup
-from trace_analyzer.schema import COUNT, DEVICE, F64, FLOP, NAME, STR, TIME, Column, Table
+from trace_analyzer.schema import Table, columns
 
 TENSOR_CORES = Table(
     "tensor_cores",
     "Matmuls and convolutions that could use tensor cores, or use them better; the most time saved first.",
-    (
-        DEVICE,
-        Column("reason", STR, "fp32, vector-units or unaligned."),
-        NAME,
-        Column("operator", STR, "Name of the innermost operator around the launch."),
-        Column("dtype", STR, "Type it computes in."),
-        Column("target_dtype", STR, "Type that it could compute in."),
-        Column("input_dims", STR, "Shapes of the operator's inputs, as JSON text; null when not recorded."),
-        COUNT,
-        TIME,
-        FLOP,
-        Column("could_ns", F64, "Time at the roof on tensor cores in that type."),
-        Column("saves_ns", F64, "Time saved at most."),
-    ),
+    columns("""
+        device
+        reason str fp32, vector-units or unaligned.
+        name
+        operator str Name of the innermost operator around the launch.
+        dtype str Type it computes in.
+        target_dtype str Type that it could compute in.
+        input_dims str Shapes of the operator's inputs, as JSON text; null when not recorded.
+        count time_ns flop
+        could_ns f64 Time at the roof on tensor cores in that type.
+        saves_ns f64 Time saved at most.
+    """),
 )
 
 _TORCH = {"bf16": "bfloat16", "fp16": "float16"}

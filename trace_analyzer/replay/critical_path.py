@@ -16,41 +16,22 @@ from trace_analyzer.replay.prediction import Replay
 from trace_analyzer.replay.recording import HOST_PARTS, UNKNOWN, Segments, by_track, column, is_any, numbers_from
 from trace_analyzer.replay.weights import FIRST_DEVICE
 from trace_analyzer.replay.whatif import PathPart, located, path_parts
-from trace_analyzer.schema import (
-    DEVICE,
-    END,
-    F64,
-    FUNCTION,
-    I32,
-    I64,
-    MODULE,
-    OPERATOR,
-    START,
-    STR,
-    U32,
-    Column,
-    Member,
-    Table,
-)
+from trace_analyzer.schema import F64, Column, Member, Table, columns
 from trace_analyzer.sections import Section, Shown
 
 CRITICAL_PATH = Table(
     "critical_path",
     "What the judged device's steps waited for, one after the other: the replay's critical path, in order of time.",
-    (
-        DEVICE,
-        START,
-        END,
-        Column("kind", STR, "device, host, or dependency: a wait that belongs to neither."),
-        Column("edge", STR, "The kind of dependency, as docs/definitions.md lists them."),
-        Column("name", STR, "Bucket of the work, or cause of the wait."),
-        Column("thread_id", I32, "The host thread, a row of `threads`; null for the device."),
-        Column("activity_id", U32, "The activity; null for the host."),
-        Column("event_id", U32, "The innermost host event; for the device its launch. Null where none was recorded."),
-        OPERATOR,
-        MODULE,
-        FUNCTION,
-    ),
+    columns("""
+        device start_ns end_ns
+        kind str device, host, or dependency: a wait that belongs to neither.
+        edge str The kind of dependency, as docs/definitions.md lists them.
+        name str Bucket of the work, or cause of the wait.
+        thread_id i32 The host thread, a row of `threads`; null for the device.
+        activity_id u32 The activity; null for the host.
+        event_id u32 The innermost host event; for the device its launch. Null where none was recorded.
+        operator module python_function
+    """),
 )
 
 
@@ -61,12 +42,14 @@ _LESS = {"1.11": 10, "1.33": 25, "2": 50, "4": 75, "inf": 100}
 CRITICAL_PATH_PARTS = Table(
     "critical_path_parts",
     "What the critical path of the judged device's steps consists of, the most first, and the step with each part shorter.",
-    (
-        DEVICE,
-        Column("kind", STR, "device, host, or dependency: a wait that belongs to neither."),
-        Column("name", STR, "Bucket of the work, or cause of the wait."),
-        Column("ns", F64, "Its time on the critical path of a replayed step."),
-        Column("ratio", F64, "That as a share of the path."),
+    columns(
+        """
+        device
+        kind str device, host, or dependency: a wait that belongs to neither.
+        name str Bucket of the work, or cause of the wait.
+        ns f64 Its time on the critical path of a replayed step.
+        ratio f64 That as a share of the path.
+        """,
         *(
             Column(
                 f"step_{less}_less_ns",
@@ -76,11 +59,13 @@ CRITICAL_PATH_PARTS = Table(
             )
             for key, less in _LESS.items()
         ),
-        Column("operator", STR, "The operator with most of it; null where none is known."),
-        Column("module", STR, "The module that holds most of it."),
-        Column("python_function", STR, "The Python function that holds most of it."),
-        Column("start_ns", I64, "Start of its longest stretch, ns since the trace's origin."),
-        Column("end_ns", I64, "Its end."),
+        """
+        operator str The operator with most of it; null where none is known.
+        module str The module that holds most of it.
+        python_function str The Python function that holds most of it.
+        start_ns i64 Start of its longest stretch, ns since the trace's origin.
+        end_ns i64 Its end.
+        """,
     ),
 )
 CRITICAL_PATH_SECTION = Section(

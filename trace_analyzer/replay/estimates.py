@@ -12,7 +12,7 @@ from trace_analyzer.replay.prediction import Prediction, Replay
 from trace_analyzer.replay.refusals import refused_replayed, refused_unseen, without_links
 from trace_analyzer.replay.whatif import Skipped, by_reason, predict_each, standard_changes
 from trace_analyzer.report import Check, Confidence, DeviceReport, Predicted, Verdict
-from trace_analyzer.schema import DEVICE, F64, I64, STR, Column, Table
+from trace_analyzer.schema import Table, columns
 from trace_analyzer.sections import Section, Shown
 from trace_analyzer.thresholds import WORTH_RATIO
 from trace_analyzer.tuning import SMALL_EVENTS, return_freed_memory
@@ -123,18 +123,19 @@ def _outside_ns(judged: Judged, replay: Replay) -> int:
 WHAT_WOULD_HELP = Table(
     "what_would_help",
     "What the replay of the judged device estimates: the step now, with each change that saves 2 % or more, the floors, and what cannot be estimated.",
-    (
-        DEVICE,
-        Column("kind", STR, "now, change, cpu-floor (as if the device took no time), device-floor (as if the CPU took no time) or refused."),
-        Column("change", STR, "The change, as `analyze whatif` calls it; null for other rows."),
-        Column("label", STR, "The row in words, with the reason where no step is estimated."),
-        Column("step_ns", F64, "Estimated length of the step, or of the window without steps; null without an estimate."),
-        Column("low_ns", F64, "Start of its interval."),
-        Column("high_ns", F64, "End of its interval."),
-        Column("saves_ratio", F64, "Share of the step that the change saves."),
-        Column("start_ns", I64, "Start of the window whose steps these are, ns since the trace's origin."),
-        Column("end_ns", I64, "Its end."),
-    ),
+    columns("""
+        device
+        kind str now, change, cpu-floor (as if the device took no time), device-floor (as if the CPU took no time) or
+            refused.
+        change str The change, as `analyze whatif` calls it; null for other rows.
+        label str The row in words, with the reason where no step is estimated.
+        step_ns f64 Estimated length of the step, or of the window without steps; null without an estimate.
+        low_ns f64 Start of its interval.
+        high_ns f64 End of its interval.
+        saves_ratio f64 Share of the step that the change saves.
+        start_ns i64 Start of the window whose steps these are, ns since the trace's origin.
+        end_ns i64 Its end.
+    """),
 )  # fmt: skip
 WHAT_WOULD_HELP_SECTION = Section(
     "What would help most",
