@@ -21,12 +21,13 @@ from trace_analyzer.errors import UsageError
 from trace_analyzer.explain.explanation import value_of
 from trace_analyzer.pipeline import analyze
 from trace_analyzer.render.declared import laid_column
-from trace_analyzer.render.html.cells import Field, listing
+from trace_analyzer.render.html.cells import listing
 from trace_analyzer.render.phrasing import evidence_label
 from trace_analyzer.replay.changes import Change
 from trace_analyzer.replay.whatif import changes_of, whatif
 from trace_analyzer.report import Evidence, Report
 from trace_analyzer.report.devices import BUCKETS_SECTION, DEVICES_SECTION, GROUPS_SECTION
+from trace_analyzer.sections import Shown
 from trace_analyzer.vocabulary import GROUPS, PARTS
 
 BASE = Program(host_ns=60_000, mm_ns=40_000, loading_ns=400_000)
@@ -81,7 +82,7 @@ def test_a_report_names_buckets_for_people_and_has_keys_for_programs() -> None:
     activities = pl.DataFrame({"bucket": ["copy_cast", None], "kind": ["kernel", "memcpy"]})
     column = laid_column(next(shown for shown in KERNELS_SECTION.show if shown.column == "bucket"), activities.schema)
     assert [column.cell(row) for row in activities.iter_rows(named=True)] == ["Copy and cast", "Copy"]
-    table = listing("buckets", "", activities, [Field("bucket", "Bucket", "line")])
+    table = listing("buckets", "", [laid_column(Shown("bucket", form="line"), {})], activities.to_dicts(), 2)
     assert [(cell.text, cell.sort) for row in table.rows for cell in row.cells] == [
         ("Copy and cast", "copy_cast"),
         ("–", None),

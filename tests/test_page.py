@@ -28,11 +28,10 @@ from trace_analyzer.render.html.cells import (
     MOST_ROWS,
     NAME_END,
     ROOM,
-    Field,
     Listing,
     Span,
-    listing,
     pieces_beside,
+    section_listing,
 )
 from trace_analyzer.render.html.figures import drawing
 from trace_analyzer.render.html.shell import GLOSSARY, document_page
@@ -42,7 +41,7 @@ from trace_analyzer.render.names import distinct_labels
 from trace_analyzer.report import Debiased, Report, StepReport
 from trace_analyzer.report.summaries import SetAside, longest_and_rest, step_totals
 from trace_analyzer.run_metadata import RunMetadata
-from trace_analyzer.sections import Form
+from trace_analyzer.sections import Form, Section, Shown
 from trace_analyzer.vocabulary import WORK
 
 SAMPLES = Path(__file__).parents[1] / "sample_traces"
@@ -54,9 +53,14 @@ def table(shown: View, key: str) -> Listing:
     return only
 
 
+def listed(frame: pl.DataFrame, *shown: Shown) -> Listing:
+    """Return the table with these columns."""
+    return section_listing(empty_report(), Section("t", show=shown), frame)
+
+
 def column(shown: Listing, name: str) -> list[str]:
     """Return the texts of one column."""
-    place = [field.column for field in shown.fields].index(name)
+    place = [column.name for column in shown.columns].index(name)
     return [row.cells[place].text for row in shown.rows]
 
 
@@ -106,19 +110,21 @@ def test_shares_of_idle_time_add_up() -> None:
 
 def test_a_table_says_how_many_rows_it_leaves_out() -> None:
     frame = pl.DataFrame({"name": [f"n{i}" for i in range(MOST_ROWS + 7)]})
-    shown = listing("k", "Title", frame, [Field("name", "Name", "name")])
+    shown = listed(frame, Shown("name", form="name"))
     assert (len(shown.rows), shown.left_out) == (MOST_ROWS, 7)
 
 
 def test_columns_without_values_are_left_out() -> None:
     frame = pl.DataFrame({"name": ["a"], "time_ns": [5], "flop": [None]}, schema_overrides={"flop": pl.Float64})
-    fields = [Field("name", "Name"), Field("time_ns", "Time", "duration"), Field("flop", "FLOP"), Field("no", "No")]
-    assert [field.column for field in listing("k", "t", frame, fields).fields] == ["name", "time_ns"]
+    assert [column.name for column in listed(frame, *map(Shown, ("name", "time_ns", "flop", "no"))).columns] == [
+        "name",
+        "time_ns",
+    ]
 
 
 def test_devices_are_named_only_where_there_are_several() -> None:
     one, two = (table(view(gpu_report(4, devices)), "gaps") for devices in (1, 2))
-    assert "device_label" not in [field.column for field in one.fields]
+    assert "device_label" not in [column.name for column in one.columns]
     assert set(column(two, "device_label")) == {"GPU 0", "GPU 1"}
 
 
@@ -149,7 +155,7 @@ def test_columns_that_count_nothing_are_left_out_on_the_page_and_in_the_text(val
         for name, figure in (("aten::mm", value), ("aten::add", 0))
     ]
     report = replace(report, tables={**report.tables, "operators": pl.DataFrame(rows, schema)})
-    columns = {field.column for field in table(view(report), "operators").fields}
+    columns = {column.name for column in table(view(report), "operators").columns}
     assert columns & set(counted) == (set(counted) if value else set())
     assert {"name", "count", "dispatch_ns"} <= columns
     head = to_markdown(report).partition("| operator |")[2].partition("\n")[0]
@@ -164,8 +170,8 @@ def test_devices_stand_side_by_side_at_most_six_in_a_table() -> None:
     page = html.html(gpu_report(4, 3))
     shown = page[page.index('id="table-device-work"') :].partition("</table>")[0]
     assert shown.count('<th scope="col"') == 4
-    assert shown.count('<th scope="row"') == len(three.fields) - 1
-    assert shown.count("<td") == 3 * (len(three.fields) - 1)
+    assert shown.count('<th scope="row"') == len(three.columns) - 1
+    assert shown.count("<td") == 3 * (len(three.columns) - 1)
     many = replace(three, rows=three.rows * 5, total=17)
     pieces = pieces_beside(many)
     assert [(piece.key, len(piece.rows), piece.left_out) for piece in pieces] == [
@@ -184,12 +190,12 @@ def test_like_names_of_kernels_are_distinguished_by_what_differs() -> None:
         "sgemm",
     ]
     frame = pl.DataFrame({"name": names, "operator": ["", "", "", ""]})
-    shown = listing("kernels", "t", frame, [Field("name", "Name", "name"), Field("operator", "Operator", "name")])
+    shown = listed(frame, Shown("name", form="name"), Shown("operator", form="name"))
     assert [row.cells[0].text for row in shown.rows] == [
         "elementwise_kernel · MulFunctor, BFloat16 float", "elementwise_kernel · MulFunctor, float float",
         "elementwise_kernel · MulFunctor, float double", "sgemm",
     ]  # fmt: skip
-    assert [field.column for field in shown.fields] == ["name"], "a column of empty texts is left out"
+    assert [column.name for column in shown.columns] == ["name"], "a column of empty texts is left out"
     assert distinct_labels([names[0], MUL.format(4, "float", "float")], 40) == [
         "elementwise_kernel<128, 4, gp…, BFloat16",
         "elementwise_kernel<128, 4, gpu_k…, float",
@@ -202,14 +208,14 @@ def test_texts_share_the_room_that_figures_leave() -> None:
     columns = [*row, *(f"time_{place}_ns" for place in range(6))]
     frame = pl.DataFrame([{**dict.fromkeys(columns, 1_234_567), **row}])
     forms: dict[str, Form] = {"name": "name", "module": "module", "phase": "text"}
-    shown = listing("k", "t", frame, [Field(name, name, forms.get(name, "duration")) for name in columns])
+    shown = listed(frame, *(Shown(name, name, forms.get(name, "")) for name in columns))
     assert shown.is_wide
     name, module, phase, *figures = shown.room
     assert phase == len("forward")
     assert all(figure >= len("1.23 ms") for figure in figures)
     assert abs(name - module) <= 1
     assert 120 < sum(shown.room) + len(shown.room) - 1 <= ROOM
-    assert not listing("k", "t", frame, [Field("name", "Name", "name")]).is_wide
+    assert not listed(frame, Shown("name", form="name")).is_wide
 
 
 def test_code_in_the_lead_of_a_section_is_code_and_nothing_in_it_is_markup() -> None:
@@ -270,13 +276,13 @@ def test_blame_leads_to_the_longest_interval() -> None:
         ("frame", None, "–", ""),
         ("module", "Net_0/Block_3/Linear_7", "… / Block_3 / Linear_7", "Net_0/Block_3/Linear_7"),
         ("module", "Net_0/Linear_1", "Net_0/Linear_1", ""),
-        ("bytes", 1_500_000_000, "1.50 GB", ""),
+        ("", 1_500_000_000, "1.50 GB", ""),
         ("times", 250.0, "250 ×", ""),
     ],
 )
 def test_values_are_written_for_people(form: Form, value: object, text: str, full: str) -> None:
-    frame = pl.DataFrame({"x": [value, value]}) if value else pl.DataFrame({"x": ["other.py(1): g", None]})
-    cell = listing("k", "t", frame, [Field("x", "X", form)]).rows[-1].cells[0]
+    frame = pl.DataFrame({"x_bytes": [value, value] if value else ["other.py(1): g", None]})
+    cell = listed(frame, Shown("x_bytes", form=form)).rows[-1].cells[0]
     assert (cell.text, cell.full, cell.sort) == (text, full, value)
 
 
@@ -287,7 +293,7 @@ def test_fusions_say_what_to_write_and_lead_to_the_longest() -> None:
     report = replace(report, tables={**report.tables, "fusions": frame(FUSIONS, [row])})
     shown = table(view(report), "fusions")
     assert (column(shown, "code"), shown.rows[0].span) == (["torch.compile(f)"], Span(5, 9))
-    assert "module" not in [field.column for field in shown.fields]
+    assert "module" not in [column.name for column in shown.columns]
 
 
 # ---- markup ----------------------------------------------------------------------------------------------
@@ -571,7 +577,7 @@ def test_a_summary_of_steps_is_of_the_steady_ones_and_counts_those_set_aside() -
 )  # fmt: skip
 def test_like_names_are_cut_where_they_differ(names: list[str], ends: list[str]) -> None:
     frame = pl.DataFrame({"name": names}, schema={"name": pl.String})
-    rows = listing("kernels", "Kernels", frame, [Field("name", "Name", "name")]).rows
+    rows = listed(frame, Shown("name", form="name")).rows
     assert [row.cells[0].end for row in rows] == ends
     assert all(row.cells[0].text.startswith(row.cells[0].head) for row in rows)
 
@@ -580,6 +586,6 @@ def test_like_names_are_cut_where_they_differ(names: list[str], ends: list[str])
 @settings(max_examples=examples(60))
 def test_no_two_names_are_cut_alike(names: set[str]) -> None:
     frame = pl.DataFrame({"name": sorted(names)}, schema={"name": pl.String})
-    rows = listing("kernels", "Kernels", frame, [Field("name", "Name", "name")]).rows
+    rows = listed(frame, Shown("name", form="name")).rows
     shown = {(row.cells[0].text[:NAME_END], row.cells[0].end) for row in rows}
     assert len(shown) == len(names)

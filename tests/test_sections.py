@@ -96,7 +96,7 @@ def test_lines_wrap_the_last_column_beside_the_figures() -> None:
     assert all(len(line) <= 60 for line in text.splitlines())
     assert f"### {verdicts.BLAME_SECTION.title}\n\n| device idle | cause | at |" in to_markdown(report)
     listing = next(piece for part in view(report).sections for piece in part.listings if piece.key == "culprits")
-    assert (listing.title, [field.label for field in listing.fields][:2]) == (
+    assert (listing.title, [column.heading for column in listing.columns][:2]) == (
         verdicts.BLAME_SECTION.title,
         ["Device idle", "Cause"],
     )

@@ -7,15 +7,14 @@ from dataclasses import dataclass
 from typing import Literal
 
 Form = Literal[
-    "", "text", "word", "part", "line", "state", "name", "frame", "module", "code", "group", "share", "fine", "times", "count", "duration",
-    "time", "ratio", "number", "flop", "flops", "bandwidth", "bytes",
+    "", "text", "word", "part", "line", "state", "name", "frame", "module", "code", "group", "share", "fine", "times", "number",
 ]  # fmt: skip
 """How a value is written where its column's unit does not determine it.
 
 ``text`` and ``name`` are the trace's own text (a name is long, and its end matters); ``frame`` and ``module`` are names
 with a path, ``code`` is source. ``word`` is a key of the catalogue that is shown unchanged; ``part``, ``state`` and
 ``group`` are keys with a label in the vocabulary; ``line`` is a bucket or a kind of copy (`catalog.line_labels`).
-``share`` is a ratio with a bar, ``fine`` one with two decimals, ``times`` a factor. The others are units.
+``share`` is a ratio with a bar, ``fine`` one with two decimals, ``times`` a factor, ``number`` another figure.
 """
 
 TEXTS = ("text", "word", "part", "line", "state", "name", "frame", "module", "code", "group")

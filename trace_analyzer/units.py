@@ -116,11 +116,6 @@ def bandwidth(byte_per_s: float | None) -> str:
     return "–" if byte_per_s is None else _prefixed(byte_per_s, "B/s")
 
 
-def quantity(value: float | None, unit: str) -> str:
-    """Write a quantity with the decimal prefix that fits: ``1.20 GB``."""
-    return "–" if value is None else _prefixed(value, unit)
-
-
 def number(value: float | None) -> str:
     """Write a number without a unit with three significant digits, but in full from 1,000 to a million.
 

@@ -128,7 +128,7 @@ RECOMPUTATION_SECTION = Section(
         Shown("sign", "seen by", "text"),
         Shown("count", "count"),
         Shown("time_ns", "time"),
-        Shown("flop", "FLOP", "flop"),
+        Shown("flop", "FLOP"),
     ),
     sort=("-time_ns",),
     key="recomputation",

@@ -65,7 +65,7 @@ COMMUNICATION_SECTION = Section(
         DEVICE_LABEL,
         Shown("collective", "collective", "text"),
         Shown("message_bytes", "message"),
-        Shown("group_size", "ranks", "count"),
+        Shown("group_size", "ranks"),
         Shown("count", "count"),
         Shown("time_ns", "time"),
         Shown("exposed_ns", "exposed", term="exposed"),

@@ -32,7 +32,7 @@ GAPS_SECTION = Section(
     show=(
         Shown("cause", "main cause", "part"),
         DEVICE_LABEL,
-        Shown("start_ns", "start", "time"),
+        Shown("start_ns", "start"),
         Shown("duration_ns", "length"),
         Shown("next_activity", "ended by", "name"),
     ),

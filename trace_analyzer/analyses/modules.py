@@ -40,7 +40,7 @@ MODULES_SECTION = Section(
         Shown("time_ns", "device time"),
         Shown("backward_ns", "backward", unless_zero=True),
         Shown("self_ns", "own device time"),
-        Shown("achieved_flop_per_s", "FLOP/s", "flops", term="known-work"),
+        Shown("achieved_flop_per_s", "FLOP/s", term="known-work"),
         Shown("lost_ns", "time over roof", term="lost"),
     ),
     sort=("-time_ns", "depth", "module"),

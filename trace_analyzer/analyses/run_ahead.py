@@ -143,7 +143,7 @@ DRAINS = Table(
 DRAINS_SECTION = Section(
     "Where the queue ran empty",
     show=(
-        Shown("start_ns", "empty at", "time", markdown=True),
+        Shown("start_ns", "empty at", markdown=True),
         DEVICE_LABEL,
         Shown("queued_work_ns", "queued before", markdown=True, term="queued_work"),
         Shown("idle_ns", "idle", markdown=True),

@@ -14,7 +14,7 @@ from trace_analyzer.catalog.line_labels import line_label
 from trace_analyzer.render.row_phrases import PHRASES
 from trace_analyzer.report import DeclaredRows, Report
 from trace_analyzer.schema import Column, unit_of
-from trace_analyzer.sections import DEVICE_LABEL, TEXTS, Section, Shown
+from trace_analyzer.sections import DEVICE_LABEL, TEXTS, Form, Section, Shown
 from trace_analyzer.vocabulary import label
 
 if TYPE_CHECKING:
@@ -46,6 +46,11 @@ class LaidColumn:
     def name(self) -> str:
         """Return the column's name in its table."""
         return self.shown.column
+
+    @property
+    def form(self) -> Form:
+        """Return the declared form of the values, else ``number`` for quantities and ``text`` for other values."""
+        return self.shown.form or ("number" if self.side == "r" else "text")
 
     def value(self, row: Mapping[str, Any]) -> Any:
         """Return the row's value, or that of the fallback column where it is missing."""

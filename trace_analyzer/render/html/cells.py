@@ -15,15 +15,13 @@ import polars as pl
 
 from trace_analyzer import units
 from trace_analyzer.analyses.chart_data import named_events
-from trace_analyzer.catalog.line_labels import line_label
 from trace_analyzer.render.declared import DeclaredSection, LaidColumn, dataclass_rows, laid_column, section_rows
 from trace_analyzer.render.html.tracks import device_labels
 from trace_analyzer.render.layout import column_widths
 from trace_analyzer.render.names import distinguishing_arguments, short_name
-from trace_analyzer.render.row_phrases import PHRASES
 from trace_analyzer.report import BucketTime, DeviceReport, GroupTime, Report
 from trace_analyzer.report.devices import DeviceOverview
-from trace_analyzer.sections import TEXTS, Form, Longest, Section, Shown
+from trace_analyzer.sections import Longest, Section, Shown
 from trace_analyzer.vocabulary import ACTIVITIES, GROUPS, Group, label
 
 KINDS: Mapping[str, Group] = {**GROUPS, **ACTIVITIES}
@@ -57,28 +55,6 @@ class Span:
 
 
 @dataclass(frozen=True)
-class Field:
-    """Declare one column of a listing: the source and the form of its values.
-
-    ``term`` names the definition of the heading (`labels.TERMS`), ``group`` the column with the kernel group whose
-    colour marks the value, and ``phrase`` the function that writes the value (`row_phrases.PHRASES`). A column whose
-    values are all missing is left out.
-    """
-
-    column: str
-    label: str
-    form: Form = "text"
-    term: str = ""
-    group: str = ""
-    phrase: str = ""
-
-    @property
-    def is_number(self) -> bool:
-        """Return whether the values are quantities, which are right-aligned and sorted in descending order first."""
-        return self.form not in TEXTS
-
-
-@dataclass(frozen=True)
 class Cell:
     """Hold a value as written for people, its sort value (None: last), and its full text if it is shortened."""
 
@@ -94,7 +70,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Row:
-    """Hold cells in the order of the listing's fields."""
+    """Hold cells in the order of the listing's columns."""
 
     cells: tuple[Cell, ...]
     span: Span | None
@@ -104,12 +80,12 @@ class Row:
 class Listing:
     """Hold a table of the page; ``total`` is its number of rows, ``record`` what to record if there are none.
 
-    ``scope`` names what the figures cover. With ``beside``, rows are shown as columns, with the first field on top.
+    ``scope`` names what the figures cover. With ``beside``, rows are shown as columns, with the first column on top.
     """
 
     key: str
     title: str
-    fields: tuple[Field, ...]
+    columns: tuple[LaidColumn, ...]
     rows: tuple[Row, ...]
     total: int
     record: str = ""
@@ -125,7 +101,7 @@ class Listing:
         if self.beside:
             return len(self.rows) > 2
         is_cut = any(2 * room < len(text) for room, text in zip(self._room_of(HALF_ROOM), self._longest, strict=True))
-        return len(self.fields) > FEW or (is_cut and len([field for field in self.fields if field.form in NAMES]) > 2)
+        return len(self.columns) > FEW or (is_cut and len([each for each in self.columns if each.form in NAMES]) > 2)
 
     @property
     def room(self) -> tuple[int, ...]:
@@ -138,14 +114,14 @@ class Listing:
     @cached_property
     def _longest(self) -> list[str]:
         return [
-            max((_room_text(row.cells[place], field) for row in self.rows), key=len, default="")
-            for place, field in enumerate(self.fields)
+            max((_room_text(row.cells[place], column) for row in self.rows), key=len, default="")
+            for place, column in enumerate(self.columns)
         ]
 
     def _room_of(self, room: int) -> tuple[int, ...]:
-        is_dense = len(self.fields) >= MANY
-        heads = [field.label if is_dense else field.label.replace(" ", "_") for field in self.fields]
-        sides = "".join("l" if field.form in NAMES else "r" for field in self.fields)
+        is_dense = len(self.columns) >= MANY
+        heads = [each.heading if is_dense else each.heading.replace(" ", "_") for each in self.columns]
+        sides = "".join("l" if each.form in NAMES else "r" for each in self.columns)
         return tuple(column_widths([heads, self._longest], sides, room, 1 if is_dense else 2))
 
     @property
@@ -154,21 +130,23 @@ class Listing:
         return self.total - len(self.rows)
 
 
-def _room_text(cell: Cell, field: Field) -> str:
+def _room_text(cell: Cell, column: LaidColumn) -> str:
     """Return a text as long as the content of the cell, including the sign of its colour, or the bar of a share."""
-    return cell.text.ljust(SHARE) if field.form == "share" else f"{SWATCH if cell.key else ''}{cell.text}"
+    return cell.text.ljust(SHARE) if column.form == "share" else f"{SWATCH if cell.key else ''}{cell.text}"
 
 
-def listing(key: str, title: str, frame: pl.DataFrame, fields: Sequence[Field], record: str = "") -> Listing:
-    """Return the top rows of ``frame`` in its order; a row leads to its ``start_ns`` and ``end_ns``."""
-    shown = tuple(f for f in fields if f.column in frame.columns and not is_empty(frame.get_column(f.column)))
-    rows = written_rows(shown, frame.head(MOST_ROWS).iter_rows(named=True))
-    for place in (place for place, field in enumerate(shown) if field.form in LONG_NAMES):
-        if shown[place].form == "name":
-            rows = _distinct(rows, place)
-        cuts = distinguishing_cuts(row.cells[place].text for row in rows)
-        rows = tuple(_with_end(row, place, cuts) for row in rows)
-    return Listing(key, title, shown, rows, frame.height, record)
+def listing(
+    key: str, title: str, columns: Sequence[LaidColumn], rows: Sequence[Mapping[str, Any]], total: int, record: str = ""
+) -> Listing:
+    """Return the first of these rows as a table; a row leads to its ``start_ns`` and ``end_ns``."""
+    written = tuple(_row(columns, row) for row in rows[:MOST_ROWS])
+    for place in (place for place, column in enumerate(columns) if column.form in LONG_NAMES):
+        if columns[place].form == "name":
+            written = _distinct(written, place)
+        cuts = distinguishing_cuts(row.cells[place].text for row in written)
+        written = tuple(_with_end(row, place, cuts) for row in written)
+    headed = tuple(replace(column, heading=units.capitalized(column.heading)) for column in columns)
+    return Listing(key, title, headed, written, total, record)
 
 
 def is_empty(values: pl.Series) -> bool:
@@ -234,21 +212,17 @@ def _at_the_difference(alike: Sequence[str]) -> dict[str, int]:
     return cuts
 
 
-def written_rows(fields: Sequence[Field], rows: Iterable[Mapping[str, Any]]) -> tuple[Row, ...]:
-    """Write rows as cells; a row leads to its ``start_ns`` and ``end_ns``."""
-    return tuple(Row(tuple(_cell(field, row) for field in fields), _span(row)) for row in rows)
-
-
-def _span(row: Mapping[str, Any]) -> Span | None:
+def _row(columns: Sequence[LaidColumn], row: Mapping[str, Any]) -> Row:
     start, end = row.get("start_ns"), row.get("end_ns")
-    return None if start is None or end is None else Span(start, end)
+    span = None if start is None or end is None else Span(start, end)
+    return Row(tuple(_cell(column, row) for column in columns), span)
 
 
-def _cell(field: Field, row: Mapping[str, Any]) -> Cell:
-    cell = _CELLS[field.form](row[field.column])
-    if field.phrase:
-        return replace(cell, text=PHRASES[field.phrase](row))
-    return replace(cell, key=row[field.group] or "other") if field.group else cell
+def _cell(column: LaidColumn, row: Mapping[str, Any]) -> Cell:
+    value = row[column.name]
+    write = _CELLS.get(column.form)
+    cell = write(value) if write and not column.shown.phrase else Cell(column.cell(row), value)
+    return replace(cell, key=row[column.shown.mark] or "other") if column.shown.mark else cell
 
 
 def _name_cell(value: str | None) -> Cell:
@@ -282,17 +256,9 @@ def _part_cell(value: str | None) -> Cell:
     return Cell("–", None) if value is None else Cell(label(value), value, key=value)
 
 
-def _line_cell(value: str | None) -> Cell:
-    return Cell(line_label(value) if value else "–", value)
-
-
 def _group_cell(value: str | None) -> Cell:
     word = KINDS.get(value or "other")
     return Cell(word.label if word else str(value), value, key=value or "other")
-
-
-def _number_cell(written: Callable[[Any], str]) -> Callable[[Any], Cell]:
-    return lambda value: Cell(written(value), value)
 
 
 _CELLS: Mapping[str, Callable[[Any], Cell]] = {
@@ -303,42 +269,15 @@ _CELLS: Mapping[str, Callable[[Any], Cell]] = {
     "frame": _frame_cell,
     "module": _module_cell,
     "part": _part_cell,
-    "line": _line_cell,
     "state": _part_cell,
     "group": _group_cell,
-    "count": _number_cell(units.count),
-    "duration": _number_cell(units.duration),
-    "time": _number_cell(units.duration),
-    "ratio": _number_cell(units.percent),
-    "share": _number_cell(units.percent),
-    "flops": _number_cell(units.flops),
-    "bandwidth": _number_cell(units.bandwidth),
-    "bytes": _number_cell(lambda value: units.quantity(value, "B")),
-    "flop": _number_cell(lambda value: units.quantity(value, "FLOP")),
-    "number": _number_cell(units.number),
-    "times": _number_cell(units.factor),
-    "fine": _number_cell(units.fine_percent),
 }
-
-
-# Unit of a column -> form of the page's cells.
-_FORMS: dict[str, Form] = {
-    "ns": "duration",
-    "ratio": "ratio",
-    "count": "count",
-    "bytes": "bytes",
-    "byte/s": "bandwidth",
-    "FLOP": "flop",
-    "FLOP/s": "flops",
-    "FLOP/byte": "number",
-}
+"""Forms of texts whose cells have more than their text."""
 
 
 def declared_listing(declared: DeclaredSection) -> Listing:
-    """Return the rows of a section that an analysis declares; a row leads to its ``start_ns`` and ``end_ns``."""
-    fields = tuple(map(_field, declared.columns))
-    rows = written_rows(fields, declared.rows[:MOST_ROWS])
-    return Listing(f"declared-{declared.key}", declared.section.title, fields, rows, declared.total)
+    """Return the rows of a section that an analysis declares."""
+    return listing(f"declared-{declared.key}", declared.section.title, declared.columns, declared.rows, declared.total)
 
 
 def section_listing(report: Report, section: Section, rows: pl.DataFrame | None = None) -> Listing:
@@ -354,10 +293,10 @@ def section_listing(report: Report, section: Section, rows: pl.DataFrame | None 
     rows = _led(report, section.place, rows).with_columns(
         pl.col(each.column).fill_null(pl.col(each.fallback)) for each in shown if each.fallback
     )
-    fields = [_field(laid_column(each, rows.schema)) for each in shown]
-    return replace(
-        listing(section.key, section.title, rows, fields, section.record), beside=section.beside, scope=section.scope
-    )
+    columns = [laid_column(each, rows.schema) for each in shown if not is_empty(rows.get_column(each.column))]
+    top = rows.head(MOST_ROWS).to_dicts()
+    made = listing(section.key, section.title, columns, top, rows.height, section.record)
+    return replace(made, beside=section.beside, scope=section.scope)
 
 
 def pieces_beside(table: Listing, most: int = MOST_BESIDE) -> tuple[Listing, ...]:
@@ -378,12 +317,6 @@ def device_rows(
     """Return rows of a device's report as a table with the device's code."""
     codes = report.tables["devices"].filter(pl.col("label") == str(device.index)).get_column("device")
     return dataclass_rows(rows).with_columns(pl.lit(codes.first(), pl.Int64).alias("device"))
-
-
-def _field(column: LaidColumn) -> Field:
-    shown, head = column.shown, column.heading
-    unit = _FORMS.get(column.unit, "number" if column.side == "r" else "text")
-    return Field(shown.column, head[:1].upper() + head[1:], shown.form or unit, shown.term, shown.mark, shown.phrase)
 
 
 def _led(report: Report, place: tuple[str, str] | Longest, rows: pl.DataFrame) -> pl.DataFrame:
