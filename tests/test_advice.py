@@ -138,7 +138,6 @@ def waiting_for(*around: object, every: int = 1, module: str = "") -> Advice | N
 )  # fmt: skip
 def test_a_wait_has_the_code_of_what_was_written(around: tuple[Any, ...], module: str, code: str) -> None:
     item = waiting_for(*around, module=module)
-    assert item is not None
     assert code in item.code
     assert ("torch.where" in item.code) == (code in ("instead of nonzero()", "instead of x[mask]"))
 
@@ -1078,8 +1077,6 @@ def test_a_fix_is_reported_where_it_helps_and_not_where_it_nearly_does(fix: str)
     (item,) = (item for item in asks.advice if item.id == fix)
     check(item, sum(asks.verdict.parts_ns.values()))
     assert item.docs == f"docs/advice.md#{fix}"
-    assert item.start_ns is not None
-    assert item.end_ns is not None
     assert 0 <= item.start_ns < item.end_ns <= asks.trace.duration_ns
     assert asks.tables["advice_members"].filter(advice=fix).height, "the timeline outlines what it is about"
     assert fix not in ids(does_not)

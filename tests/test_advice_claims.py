@@ -1,5 +1,7 @@
 """Time that several fixes concern is saved once: the first advice counts it, and the others refer to it."""
 
+from pathlib import Path
+
 import polars as pl
 import pytest
 from hypothesis import given, settings
@@ -9,6 +11,8 @@ from test_advice import CASES, FP32, V100, WIDE, in_a_row
 from tiers import examples
 
 from trace_analyzer.advice.opportunity import with_claims
+from trace_analyzer.analyses.advice_members import ADVICE_MEMBERS, advice_members
+from trace_analyzer.pipeline import analyze
 from trace_analyzer.report import Advice
 
 Spans = list[tuple[int, int]]
@@ -110,3 +114,23 @@ def test_products_that_autocast_takes_along_are_those_of_tf32() -> None:
     assert items["fewer-bytes"].shared_with == "tf32" or items["tf32"].shared_with == "fewer-bytes"
     assert "24 memory-bound kernels read and write fp32, and 12 matmuls ran in it" in items["fewer-bytes"].why
     assert items["fewer-bytes"].saves_ns_at_most > items["tf32"].saves_ns_at_most + 24 * 25_000
+
+
+SAMPLES = Path(__file__).parents[1] / "sample_traces"
+
+
+def test_members_are_listed_by_advice_in_order_of_time() -> None:
+    spans = pl.DataFrame({"device": [0, 0], "start_ns": [50, 10], "end_ns": [60, 40]})
+    table = advice_members({"fusion": spans, "cuda-graphs": spans.head(1)})
+    assert list(table.iter_rows()) == [("cuda-graphs", 0, 50, 60), ("fusion", 0, 10, 40), ("fusion", 0, 50, 60)]
+    assert advice_members({}).schema == pl.Schema(ADVICE_MEMBERS.schema)
+
+
+def test_every_advice_has_members_and_its_place_is_one_of_them() -> None:
+    report = analyze(str(SAMPLES / "synthetic_overhead_launch.json.gz"))
+    members = report.tables["advice_members"]
+    assert report.advice
+    for item in report.advice:
+        own = members.filter(advice=item.id)
+        assert own.height, item.id
+        assert (item.start_ns, item.end_ns) in set(own.select("start_ns", "end_ns").iter_rows()), item.id

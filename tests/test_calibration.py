@@ -69,10 +69,8 @@ def test_attained_figures_are_those_of_the_memory_and_of_the_best_size() -> None
 
 def test_a_listed_device_gets_the_figures_and_an_unlisted_one_these_alone() -> None:
     listed = MEASURED.device(device_named("a100"))
-    assert listed is not None
     assert (listed.memory_gbps, listed.peaks.fp16, listed.l2_mib) == (1600.0, 250.0, 40)
     alone = MEASURED.device(None)
-    assert alone is not None
     assert (alone.name, alone.peaks.fp16, alone.peaks.bf16) == (MEASURED.name, 250.0, None)
     assert Calibration(name="x", kind="cuda").device(None) is None
 
@@ -132,7 +130,6 @@ def test_a_report_tells_what_the_device_attains(tmp_path: Path) -> None:
     (device,) = analyze(product(), calibration=path, step="all").devices
     (bucket,) = device.buckets
     assert bucket.roof_ratio == pytest.approx(FLOP / 312e12 / 700e-6)  # the datasheet's roof stays
-    assert device.attained is not None
     assert device.attained.roof_ratio == {"matmul": pytest.approx(FLOP / 250e12 / 700e-6)}
     assert device.attained.launch_latency_ns == 3100
 
@@ -140,10 +137,8 @@ def test_a_report_tells_what_the_device_attains(tmp_path: Path) -> None:
 def test_products_measure_matrix_units_and_the_sweep_vector_units() -> None:
     products = (MatmulRate("fp64", 8192, 17.0), MatmulRate("fp32", 8192, 17.5))
     nvidia = replace(MEASURED, matmuls=products).device(device_named("a100"))  # FP64 tensor cores, and none for FP32
-    assert nvidia is not None
     assert (nvidia.peaks.fp64, nvidia.peaks.fp64_matrix, nvidia.peaks.fp32) == (9.7, 17.0, 19.0)
     amd = replace(MEASURED, matmuls=products, sweep=()).device(device_named("mi300x"))
-    assert amd is not None
     listed = device_named("mi300x").peaks
     assert (amd.peaks.fp32, amd.peaks.fp32_matrix) == (listed.fp32, 17.5)
 
@@ -154,7 +149,6 @@ def test_measured_roofs_stand_beside_the_datasheets_in_every_output(tmp_path: Pa
     path.write_text(MEASURED.to_json())
     report = analyze(product(), calibration=path, step="all")
     attained = report.devices[0].attained
-    assert attained is not None
     assert attained.roofs == (
         MeasuredRoof(None, None, 1600e9, 2039e9),
         MeasuredRoof("fp16", True, 250e12, 312e12),
@@ -194,7 +188,6 @@ def test_a_roof_that_was_not_measured_is_not_called_so(tmp_path: Path) -> None:
     path = tmp_path / "c.json"
     path.write_text(replace(MEASURED, matmuls=MEASURED.matmuls[2:]).to_json())
     attained = analyze(product(), calibration=path).devices[0].attained
-    assert attained is not None
     assert [roof.dtype for roof in attained.roofs] == [None]
 
 
@@ -206,7 +199,6 @@ def _caption(report: Report) -> str:
 def _lines(report: Report) -> list[tuple[str, float]]:
     """Return the roofs of the plot: how each is drawn, and how high it gets."""
     chart = CHARTS["roofline"](report)
-    assert chart is not None
     return [(mark.dash, float(max(mark.y))) for mark in chart.marks if isinstance(mark, LineMark)]
 
 

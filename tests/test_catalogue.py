@@ -133,7 +133,6 @@ def test_architectures_by_names_of_kernels() -> None:
             row["examples"]
         )
         assumed = devices.assumed_device(pl.Series(row["examples"]))
-        assert assumed is not None
         assert (assumed.name, assumed.assumed) == (architecture.device, True)
 
 

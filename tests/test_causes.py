@@ -1,10 +1,17 @@
 """Test causes of idle time: each rule and each cause, with answers worked out by hand (microseconds)."""
 
+import os
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 from kineto import (
+    PROCESS,
     Event,
     analysed,
     annotation,
@@ -20,10 +27,15 @@ from kineto import (
     op,
     overhead,
     python,
+    rows,
 )
 
+from trace_analyzer import files
 from trace_analyzer.analyses.earlier_work import recording_pauses
-from trace_analyzer.vocabulary import IDLE_CAUSES, WITHHELD
+from trace_analyzer.catalog.event_names import BLOCKING, host_work
+from trace_analyzer.files import ABANDONED_S, remove_abandoned, temporary_folder, write_text
+from trace_analyzer.report import Report
+from trace_analyzer.vocabulary import IDLE_CAUSES, NAMED_WORK, WITHHELD
 
 Parts = list[tuple[Any, ...]]
 
@@ -442,11 +454,8 @@ def test_a_hole_of_over_half_the_span_is_a_pause() -> None:
 
 
 def test_every_cause_has_a_test() -> None:
-    files = ("test_causes.py", "test_graph_capture.py", "test_earlier_work.py")
-    text = "".join(Path(__file__).with_name(name).read_text("utf-8") for name in files)
-    assert [cause for cause in IDLE_CAUSES if f'"{cause}"' not in text] == [WITHHELD], (
-        "that one is of tests/test_checks.py"
-    )
+    text = Path(__file__).read_text("utf-8")
+    assert [cause for cause in IDLE_CAUSES if f'"{cause}"' not in text] == [WITHHELD], "that one is in test_checks.py"
 
 
 def test_the_main_cause_of_a_gap_holds_most_of_it() -> None:
@@ -464,3 +473,462 @@ def test_host_causes_name_their_event() -> None:
         ("synchronization", "cudaDeviceSynchronize"), ("python", "f"), ("host-unknown", None),
         ("launch-latency", "cudaLaunchKernel"), ("launch-latency", None),
     ]  # fmt: skip
+
+
+GEMM = "ampere_sgemm_128x64_tn"
+NAME = "resolve<long>"
+SINCE = 105 + 15
+"""From here on, the launch's latency has passed: the other launches take 15 us from their end to the kernel's start."""
+
+
+def held(
+    *more: Any, until: int = 9_000, stream: int = 20, launched: int = 100, blocked: tuple[int, int] = (120, 8_990),
+    name: str = "cudaMemcpyAsync", before: int = 3,
+) -> Report:  # fmt: skip
+    """Analyse a kernel on stream 7, one launched at ``launched`` that starts ``until`` as the CPU waits, then work."""
+    start, end = blocked
+    work = [[launch(until + 100 * n, 5, 50 + n), kernel(GEMM, until + 100 * n + 20, 80, correlation=50 + n, stream=20)] for n in range(1, 90)]  # fmt: skip
+    return analysed(
+        [launch(0, 5, 1), kernel("arange", 10, before, correlation=1)],
+        [launch(launched, 5, 2), kernel(NAME, until, 7, correlation=2, stream=stream)],
+        [op("aten::to", start - 5, end - start + 10), call(name, start, end - start, correlation=3)],
+        [copy("DtoH (Device -> Pageable)", until + 8, 4, correlation=3, stream=stream)] if "Memcpy" in name else [],
+        work,
+        *more,
+    )
+
+
+def causes(report: Report) -> set[str]:
+    return {cause for _, _, cause in idle_parts(report)}
+
+
+def test_what_waits_behind_work_that_was_launched_before() -> None:
+    report = held()
+    assert (SINCE, 9_000, "earlier-work") in idle_parts(report)
+    assert "unexplained" not in causes(report)
+    (row,) = report.tables["idle"].filter(cause="earlier-work").to_dicts()
+    assert report.tables["host_events"].filter(event_id=row["event_id"]).get_column("name").to_list() == ["cudaMemcpyAsync"]  # fmt: skip
+
+
+def test_it_is_in_no_group_and_reported() -> None:
+    report = held()
+    assert report.verdict.regime == "compute-bound"
+    assert "49 % is work from before the recording" in report.verdict.headline
+    assert report.verdict.confidence != "high"
+    assert report.verdict.runner_up is None
+    (note,) = (note for note in report.notes if note.code == "earlier-work")
+    assert all(part in note.message for part in (NAME, "cudaLaunchKernel", "cudaMemcpyAsync", "8.90 ms"))
+    (item,) = (item for item in report.advice if item.id == "earlier-work")
+    assert report.advice[0].id not in ("earlier-work", "less-work"), "last resorts come last"
+    assert NAME in item.where
+    assert "cudaMemcpyAsync" in item.where
+
+
+def test_the_mfu_is_an_interval_as_earlier_work_may_be_products() -> None:
+    """Products of known work after 8.9 ms of work from before the recording, of which nothing is known."""
+    dims = {"Input Dims": [[1024, 1024], [1024, 1024]], "Input type": ["float", "float"]}
+    device = held([op("aten::mm", 9_000 + 100 * n - 1, 20, **dims) for n in range(1, 90)]).devices[0]
+    earlier = device.partition_ns["earlier-work"] / device.window_ns
+    assert device.mfu_at_most - device.mfu == pytest.approx(earlier, rel=1e-6)
+    assert earlier > 0.4
+
+
+@pytest.mark.sampled
+@pytest.mark.parametrize(
+    "call_name", ["cudaDeviceSynchronize", "hipMemcpyWithStream", "cudaMemcpy", "cudaEventSynchronize", "cudaStreamSynchronize"]
+)  # fmt: skip
+def test_any_call_that_waits_for_the_device_will_do(call_name: str) -> None:
+    assert "earlier-work" in causes(held(name=call_name))
+
+
+@pytest.mark.sampled
+@pytest.mark.parametrize(
+    ("changed", "is_earlier"),
+    [
+        ({"stream": 7}, True),  # hardly any work before, on any stream
+        ({"stream": 7, "before": 85}, True),
+        ({"stream": 7, "before": 95}, False),  # a hundredth of the gap, and the stream had worked
+        ({"stream": 20, "before": 95}, True),  # the first of its stream
+        ({"launched": 900}, True),
+        ({"launched": 1_100}, False),  # beyond the first tenth of the gap
+        ({"blocked": (120, 7_000)}, False),  # the CPU continued, and did not launch
+        ({"until": 1_000, "blocked": (120, 990)}, False),  # under a millisecond
+        ({"name": "cudaMalloc"}, False),  # it waits for the driver
+    ],
+)
+def test_all_three_facts_are_needed(changed: dict[str, Any], is_earlier: bool) -> None:
+    assert ("earlier-work" in causes(held(**changed))) is is_earlier
+
+
+def test_a_long_time_of_work_before_the_gap_shows_that_the_recording_had_begun() -> None:
+    assert "earlier-work" not in causes(held(before=1_000, launched=1_005, blocked=(1_015, 8_990)))
+
+
+def test_event_waits_and_collectives_explain_nothing_at_the_beginning() -> None:
+    waits = [call("cudaEventRecord", 20, 2), call("cudaStreamWaitEvent", 25, 2)]
+    nccl = [launch(20_000, 2, 900), kernel("ncclDevKernel_AllReduce_Sum_f32_RING_LL", 20_010, 5, correlation=900, stream=30)]  # fmt: skip
+    assert "earlier-work" in causes(held(waits, nccl))
+
+
+@pytest.mark.sampled
+@pytest.mark.parametrize(("until", "size", "expected"), [(30_000, 8, "earlier-work"), (30_000, 40_000_000, "blocking-copy"), (9_000, 8, "blocking-copy")])  # fmt: skip
+def test_a_copy_that_waits_itself(until: int, size: int, expected: str) -> None:
+    """Check that a blocking copy that itself waits for the device is distinguished from one that stages its bytes.
+
+    It is launched by the call that blocks: longer than staging its bytes takes, it waited for the device.
+    """
+    report = analysed(
+        [launch(0, 5, 1), kernel("arange", 10, 3, correlation=1)],
+        [call("cudaMemcpyAsync", 100, until - 90, correlation=2), copy("DtoH (Device -> Pageable)", until, 4, correlation=2, bytes=size)],
+        [[launch(until + 100 * n, 5, 50 + n), kernel(GEMM, until + 100 * n + 20, 80, correlation=50 + n)] for n in range(1, 20)],
+    )  # fmt: skip
+    assert (100, until, expected) in idle_parts(report)
+
+
+# Kernel a runs in [10, 20), kernel b from 90 on, whose launch is [80, 85): [20, 80) is host time.
+LATENCY = (80, 90, "launch-latency")
+
+
+def begin(at: int, **where: Any) -> Event:
+    return call("cudaStreamBeginCapture", at, 2, **where)
+
+
+def end(at: int, **where: Any) -> Event:
+    return call("cudaStreamEndCapture", at, 2, **where)
+
+
+def around_captures(*events: Any) -> list[tuple[Any, ...]]:
+    causes = idle_parts(analysed(A, B, *events))
+    assert causes[-1] == LATENCY
+    return causes[:-1]
+
+
+@pytest.mark.sampled
+@pytest.mark.parametrize(
+    ("events", "expected"),
+    [
+        ([begin(30), end(60)], [(20, 30, "host-unknown"), (30, 62, "graph-capture"), (62, 80, "host-unknown")]),
+        ([begin(30), op("aten::mm", 35, 10), launch(38, 2, 50), end(60)],
+         [(20, 30, "host-unknown"), (30, 62, "graph-capture"), (62, 80, "host-unknown")]),
+        # HIP, the driver's names, and a capture into a graph that exists.
+        ([call("hipStreamBeginCapture", 30, 2), call("hipStreamEndCapture", 60, 2)],
+         [(20, 30, "host-unknown"), (30, 62, "graph-capture"), (62, 80, "host-unknown")]),
+        ([call("cuStreamBeginCapture_v2", 30, 2, category="cuda_driver"), call("cuStreamEndCapture", 60, 2, category="cuda_driver")],
+         [(20, 30, "host-unknown"), (30, 62, "graph-capture"), (62, 80, "host-unknown")]),
+        # Two streams in capture at once: until the last end.
+        ([begin(25), begin(30), end(40), end(60)], [(20, 25, "host-unknown"), (25, 62, "graph-capture"), (62, 80, "host-unknown")]),
+        # Another thread of the process captures, or launches into the capture.
+        ([begin(30, tid=7), end(60, tid=7)], [(20, 30, "host-unknown"), (30, 62, "graph-capture"), (62, 80, "host-unknown")]),
+        # The capture had begun before the recording.
+        ([end(60), call("cudaGetDevice", 22, 1)], [(20, 62, "graph-capture"), (62, 80, "host-unknown")]),
+        # The recording ends within it, or its end was not recorded: launches of the thread on a device are not part of
+        # it.
+        ([begin(30)], [(20, 30, "host-unknown"), (30, 80, "graph-capture")]),
+        # Loading code and data comes before it, memory for it does not.
+        ([begin(30), call("cuModuleLoadData", 40, 10, category="cuda_driver"), call("cudaMalloc", 52, 6), end(60)],
+         [(20, 30, "host-unknown"), (30, 40, "graph-capture"), (40, 50, "compilation"), (50, 62, "graph-capture"), (62, 80, "host-unknown")]),
+        # What PyTorch and serving frameworks call it.
+        ([python("torch/_inductor/cudagraph_trees.py(1210): _record", 30, 30)],
+         [(20, 30, "host-unknown"), (30, 60, "graph-capture"), (60, 80, "host-unknown")]),
+        ([python("vllm/v1/worker/gpu_model_runner.py(2700): capture_model", 30, 30), op("aten::mm", 35, 10)],
+         [(20, 30, "host-unknown"), (30, 60, "graph-capture"), (60, 80, "host-unknown")]),
+        # Instantiating a graph belongs to capturing it.
+        ([call("cudaGraphInstantiate", 30, 20)], [(20, 30, "host-unknown"), (30, 50, "graph-capture"), (50, 80, "host-unknown")]),
+        # Another process's capture is separate.
+        ([begin(30, pid=9, tid=9), end(60, pid=9, tid=9), launch(300, 1, 70, pid=9, tid=9)], [(20, 80, "host-unknown")]),
+    ],
+)  # fmt: skip
+def test_host_time_in_a_capture(events: list[Event], expected: list[tuple[Any, ...]]) -> None:
+    assert around_captures(*events) == expected
+
+
+def captured(kernels: int = 40) -> Report:
+    """Analyse graph captures of 9 of 10 ms between two replays; captured launches have no activity."""
+    eager = [[op("aten::mm", 100 * n, 60), launched("ampere_sgemm_128x64_tn", 100 * n + 20, 100 * n + 30, 60, n + 1)] for n in range(10)]  # fmt: skip
+    inside = [[op("aten::mm", 1_100 + 200 * n, 150), launch(1_110 + 200 * n, 5, 500 + n)] for n in range(kernels)]
+    replay = [call("cudaGraphLaunch", 9_800, 20, correlation=900), *(
+        kernel("ampere_sgemm_128x64_tn", 9_830 + 30 * n, 25, correlation=900) for n in range(10))]  # fmt: skip
+    return analysed(eager, begin(1_050), inside, end(9_500), replay)
+
+
+def test_a_capture_is_one_time_work_and_its_launches_launch_nothing() -> None:
+    report = captured()
+    assert (report.verdict.regime, report.verdict.cause) == ("overhead-bound", "graph-capture")
+    assert report.verdict.parts_ns["graph-capture"] == 9_502_000 - 1_050_000
+    assert report.advice[0].id == "graph-capture"
+    assert report.advice[0].saves_ns_at_most == 9_502_000 - 1_050_000
+    (missing,) = (check for check in report.trust if check.name == "missing_activities")
+    assert (missing.value, missing.status) == (0.0, "ok")
+    assert report.tables["launches"].height == 11
+
+
+def test_a_trace_of_a_capture_alone_has_no_missing_timeline() -> None:
+    inside = [launch(40 + 5 * n, 2, 10 + n) for n in range(3)]
+    assert analysed(begin(30), inside, end(60), op("aten::mm", 0, 20)).verdict.status == "no-gpu-activity"
+    assert analysed(begin(30), inside, end(60), launch(80, 2, 90)).verdict.status == "gpu-timeline-missing"
+    record = python("torch/_inductor/cudagraph_trees.py(1210): _record", 30, 30)
+    assert analysed(record, inside).verdict.status == "no-gpu-activity", "its calls were not recorded"
+
+
+def test_a_capture_within_steps_is_reported_of_its_step() -> None:
+    steps = [[annotation(f"ProfilerStep#{n}", 1_000 * n, 900), launched("k", 1_000 * n + 800, 1_000 * n + 810, 60, n + 1)] for n in range(4)]  # fmt: skip
+    report = analysed(steps, begin(2_000, tid=PROCESS), end(2_700))
+    assert [step.cause for step in report.steps[1:]] == ["launch", "graph-capture", "launch"]
+
+
+def named(kind: str, *names: str) -> dict[str, str]:
+    """Name -> work of those that a rule names."""
+    table = host_work(
+        pl.DataFrame({"kind": [kind] * len(names), "name": names}, schema={"kind": pl.String, "name": pl.String})
+    )
+    return dict(table.select("name", "work").iter_rows())
+
+
+def test_named_work_keeps_its_ranks() -> None:
+    """Added entries may stand anywhere among these."""
+    ranked = (
+        "data-loading",
+        "compilation",
+        "graph-capture",
+        "allocation",
+        "garbage-collection",
+        "blocking-copy",
+        "profiler",
+        "host-wait",
+    )
+    assert tuple(work for work in NAMED_WORK if work in ranked) == ranked
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        ("operator", "cudaMalloc"), ("python", "cudaDeviceSynchronize"), ("runtime", "enumerate(DataLoader)#x"), ("overhead", ""),
+        ("operator", "aten::embedding"), ("python", "model.py(3): load_state_dict"), ("runtime", "cudaMemcpyAsync"),
+        ("annotation", "torch/_dynamo/eval_frame.py(1): _fn"), ("operator", "x" * 100_000 + "dataloader.py(1): __next__"),
+    ],
+)  # fmt: skip
+def test_names_that_say_nothing(kind: str, name: str) -> None:
+    assert named(kind, name) == {}
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "work"),
+    [
+        ("runtime", "cudaFreeHost", "allocation"), ("runtime", "hipFree", "allocation"), ("driver", "cuMemAlloc_v2", "allocation"),
+        ("runtime", "cudaMallocAsync", "allocation"), ("runtime", "hipStreamSynchronize", BLOCKING), ("driver", "cuEventSynchronize", BLOCKING),
+        ("overhead", "Lazy Function Loading", "compilation"), ("overhead", "CUPTI Unknown", "profiler"),
+    ],
+)  # fmt: skip
+def test_names_of_many_runtimes(kind: str, name: str, work: str) -> None:
+    assert named(kind, name) == {name: work}
+
+
+def gaps(*events: Event) -> list[tuple[object, ...]]:
+    return rows(analysed(*events).tables["gaps"], "start_ns", "end_ns")
+
+
+@pytest.mark.sampled
+@pytest.mark.parametrize(
+    ("activities", "window", "busy", "expected"),
+    [
+        ([(0, 5)], 5, 5, []),
+        ([(0, 5), (5, 3)], 8, 8, []),
+        ([(0, 5), (7, 3)], 10, 8, [(5, 7)]),
+        ([(0, 10), (2, 3), (12, 1)], 13, 11, [(10, 12)]),
+        ([(0, 5), (3, 6), (20, 1)], 21, 10, [(9, 20)]),
+        ([(0, 5), (8, 0), (12, 1)], 13, 6, [(5, 8), (8, 12)]),  # without duration, inside: splits
+        ([(0, 5), (5, 0), (12, 0), (12, 1)], 13, 6, [(5, 12)]),  # at the edges: does not
+        ([(0, 0), (4, 2), (9, 0)], 9, 2, [(0, 4), (6, 9)]),  # starts and ends the window
+        ([(3, 0)], 0, 0, []),
+    ],
+)
+def test_gaps(activities: list[tuple[int, int]], window: int, busy: int, expected: list[tuple[int, int]]) -> None:
+    events = [kernel("k", start, duration, stream=n) for n, (start, duration) in enumerate(activities)]
+    report = analysed(*events)
+    device = report.devices[0]
+    assert (device.window_ns, device.busy_ns, device.idle_ns) == (window * 1_000, busy * 1_000, (window - busy) * 1_000)
+    assert rows(report.tables["gaps"], "start_ns", "end_ns") == expected
+    assert device.gaps.count == len(expected)
+    assert device.gaps.longest_ns == 1_000 * max((b - a for a, b in expected), default=0)
+
+
+def test_streams_share_a_device_and_devices_share_nothing() -> None:
+    events = [
+        kernel("a", 0, 10, device=0, stream=1), kernel("b", 8, 10, device=0, stream=2), copy("HtoD", 20, 5, device=0),
+        kernel("c", 5, 5, device=1), memset(30, 5, device=1),
+    ]  # fmt: skip
+    report = analysed(*events)
+    assert [(d.index, d.window_ns, d.busy_ns) for d in report.devices] == [(0, 25_000, 23_000), (1, 30_000, 10_000)]
+    assert rows(report.tables["gaps"], "device", "start_ns", "end_ns") == [(0, 18, 20), (1, 10, 30)]
+
+
+def ending(*events: Event) -> str:
+    report = analysed(*events)
+    named = report.tables["gaps"].join(report.tables["activities"], on="activity_id").get_column("name")
+    return str(named.item())
+
+
+@pytest.mark.slow
+def test_of_activities_that_start_together_the_first_launched_ends_the_gap() -> None:
+    first = kernel("first", 0, 5)
+    late, early = (kernel(name, 20, 1, correlation=n, stream=s) for name, n, s in (("late", 1, 1), ("early", 2, 9)))
+    assert ending(first, late, early, launch(12, 1, 1), launch(10, 1, 2)) == "early"
+    assert ending(first, late, early, launch(12, 1, 1)) == "late", "an unknown launch comes last"
+    assert ending(first, late, early, launch(10, 1, 1), launch(10, 1, 2, tid=5)) == "late", "then the lowest stream"
+    same = [kernel(f"c{n}", 20, 1, correlation=n) for n in (8, 4)]
+    assert ending(first, *same) == "c4", "then the lowest correlation"
+
+
+def test_a_gap_says_what_ended_it_and_what_the_cpu_did() -> None:
+    """Kernel a runs in [10, 20), b from 90 on, whose launch begins at 80; until then the CPU is in an operator."""
+    report = analysed(launched("a", 0, 10, 10, 1), op("aten::mm", 15, 60), launched("b", 80, 90, 10, 2))
+    gap = report.tables["gaps"].row(0, named=True)
+    assert (gap["next_activity"], gap["next_launch_ns"], gap["cause"]) == ("b", 80_000, "dispatch")
+    assert report.tables["idle"].get_column("host_event").to_list()[0] == "aten::mm"
+    unlinked = analysed(kernel("a", 10, 10), kernel("b", 90, 10)).tables["gaps"].row(0, named=True)
+    assert (unlinked["next_activity"], unlinked["next_launch_ns"]) == ("b", None)
+
+
+_KILLED = """
+import os, signal, sys
+from pathlib import Path
+from trace_analyzer.files import Outputs, temporary_folder
+
+with Outputs() as outputs, temporary_folder(Path(sys.argv[1])) as folder, outputs.open(Path(sys.argv[1], "a")) as file:
+    (folder / "part").write_text("half")
+    file.write(b"half")
+    file.flush()
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def temporaries(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.iterdir() if path.name.startswith(".analyze-"))
+
+
+def killed(folder: Path) -> None:
+    """Let a process be killed that writes a file and a folder."""
+    done = subprocess.run([sys.executable, "-c", _KILLED, str(folder)], cwd=Path(__file__).parents[1], check=False)
+    assert done.returncode == -signal.SIGKILL
+
+
+def dead_process() -> int:
+    """Return the process ID of a process that ran."""
+    with subprocess.Popen([sys.executable, "-c", ""]) as process:
+        process.wait()
+    return process.pid
+
+
+def left(folder: Path, machine: str, process: int, age_s: float = 0) -> Path:
+    """Create a temporary file of that process, of that age."""
+    path = folder / f".analyze-{machine}-{process}-{'0' * 12}.tmp"
+    path.write_text("half")
+    os.utime(path, (time.time() - age_s,) * 2)
+    return path
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals are those of Unix")
+def test_the_next_run_deletes_what_a_killed_one_left(tmp_path: Path) -> None:
+    killed(tmp_path)
+    assert len(temporaries(tmp_path)) == 2
+    write_text(tmp_path / "b", "whole")
+    assert [path.name for path in tmp_path.iterdir()] == ["b"]
+
+
+@pytest.mark.skipif(os.name != "posix", reason="processes are looked up as on Unix")
+@pytest.mark.parametrize(
+    ("machine", "process", "age_s", "stays"),
+    [
+        ("this", "dead", 0, False),
+        ("this", "this", 0, True),
+        ("this", "this", 2 * ABANDONED_S, False),
+        ("another", "dead", 0, True),
+        ("another", "dead", 2 * ABANDONED_S, False),
+    ],
+)
+def test_only_what_nobody_writes_any_more_goes(
+    tmp_path: Path, machine: str, process: str, age_s: float, stays: bool
+) -> None:
+    number = os.getpid() if process == "this" else dead_process()
+    path = left(tmp_path, files._machine() if machine == "this" else "0" * 8, number, age_s)
+    remove_abandoned(tmp_path)
+    assert path.exists() == stays
+
+
+def test_other_names_links_and_folders_are_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "kept").mkdir()
+    (tmp_path / "kept" / "file").write_text("text")
+    others = (".analyze-x.tmp", ".analyze-00000000-1-zz.tmp", "analyze-00000000-1-000000000000.tmp", ".analyze.tmp")
+    for name in others:
+        left(tmp_path, "x", 1, 9 * ABANDONED_S).rename(tmp_path / name)
+    link = tmp_path / f".analyze-{files._machine()}-{dead_process()}-{'1' * 12}.tmp"
+    link.symlink_to("kept", target_is_directory=True)
+    remove_abandoned(tmp_path)
+    assert not link.is_symlink()
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted((*others, "kept"))
+    assert (tmp_path / "kept" / "file").read_text() == "text"
+
+
+def test_a_folder_that_cannot_be_listed_is_no_failure(tmp_path: Path) -> None:
+    remove_abandoned(tmp_path / "nowhere")
+
+
+def test_what_this_process_writes_stays_while_others_write_beside_it(tmp_path: Path) -> None:
+    with temporary_folder(tmp_path) as folder:
+        write_text(tmp_path / "b", "whole")
+        assert folder.is_dir()
+
+
+# The CPU queues 390 us of work until 30, which the device finishes at 410; the next launch is at 600.
+AHEAD = [launched(f"k{i}", 10 * i, 20 + 130 * i, 130, i + 1) for i in range(3)]
+LAST = launched("late", 600, 610, 10, 9)
+COLUMNS = (
+    "start_ns",
+    "end_ns",
+    "queued_work_ns",
+    "idle_ns",
+    "cause",
+    "host_start_ns",
+    "host_end_ns",
+    "name",
+    "operator",
+    "source",
+)
+
+
+def drained(*events: Any, columns: tuple[str, ...] = COLUMNS) -> list[tuple[Any, ...]]:
+    return rows(analysed(*events).tables["drains"], *columns)
+
+
+def test_the_longest_event_between_the_launches_drained_the_queue() -> None:
+    loads = annotation("enumerate(DataLoader)#_It.__next__", 40, 500)
+    assert drained(AHEAD, LAST, op("aten::stack", 100, 50), loads) == [
+        (280, 605, 260, 195, "data-loading", 25, 600, "enumerate(DataLoader)#_It.__next__", None, None)
+    ]  # fmt: skip
+
+
+def test_many_small_things_name_what_is_around_them() -> None:
+    small = [op("aten::mul", 30 + 50 * i, 40) for i in range(11)]
+    actual = drained(AHEAD, LAST, python("train.py(3): step", 0, 700), small, columns=("name", "operator"))
+    assert actual == [("train.py(3): step", None)]
+    assert drained(AHEAD, LAST, annotation("ProfilerStep#1", 0, 700), small, columns=("name",)) == [("aten::mul",)]
+
+
+def test_a_blocking_call_drains_the_queue_while_the_device_is_busy() -> None:
+    item = [op("aten::item", 40, 380), op("aten::_local_scalar_dense", 41, 378), call("cudaStreamSynchronize", 42, 376)]
+    actual = drained(AHEAD, LAST, item, columns=("name", "source", "cause", "idle_ns"))
+    assert actual == [("aten::item", ".item()", "synchronization", 195)]
+
+
+def test_a_queue_that_was_never_long_has_not_run_out() -> None:
+    assert drained([launched(f"k{i}", 200 * i, 200 * i + 10, 10, i + 1) for i in range(3)]) == []
+
+
+def test_a_device_that_stays_busy_until_the_next_launch_has_not_idled() -> None:
+    assert drained(AHEAD, launched("late", 300, 410, 10, 9)) == []
+
+
+def test_nothing_recorded_names_nothing() -> None:
+    assert drained(AHEAD, launch(600, 5, 9), LAST[1], columns=("idle_ns", "name", "cause")) == [
+        (195, None, "host-unknown")
+    ]

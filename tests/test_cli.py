@@ -476,8 +476,6 @@ class TestProcess:
             stderr=subprocess.PIPE,
             env={**os.environ, "PYTHONPATH": str(ROOT)},
         )
-        assert process.stdout is not None
-        assert process.stderr is not None
         process.stdout.close()
         assert process.stderr.read() == b""
         assert process.wait(60) == 0

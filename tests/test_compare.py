@@ -43,8 +43,6 @@ def compared(before: Program, after: Program) -> Comparison:
 
 def sums_are_exact(result: Comparison) -> None:
     """Check that lines, matches and waterfalls sum to the difference as rationals, and counts never lose time."""
-    assert result.before is not None
-    assert result.after is not None
     assert sum(line.before_total_ns for line in result.lines) == result.before.total_ns
     assert sum(line.after_total_ns for line in result.lines) == result.after.total_ns
     whole = Fraction(result.after.total_ns, result.after.steps) - Fraction(result.before.total_ns, result.before.steps)
@@ -176,7 +174,6 @@ def test_inputs_that_changed() -> None:
     result = compared(BASE, BASE.faster(batch=64, mm_ns=800_000))
     assert (result.same_work, result.same_program) == (False, True)
     assert (result.input_changes[0].before, result.input_changes[0].after) == (32, 64)
-    assert result.likeness is not None
     assert result.likeness.flop_ratio == pytest.approx(2.0)
 
 
@@ -184,7 +181,6 @@ def test_units_of_work() -> None:
     """Check that the other's calls cut a recording without steps, and that each is one where neither has steps."""
     result = compared(BASE, BASE.faster(marked=False))
     assert result.unit_of_work == BASE.steps
-    assert result.after is not None
     assert result.after.steps == BASE.steps
     assert result.after.step_ns * result.after.steps == result.after.total_ns
     assert compared(BASE.faster(marked=False), BASE).unit_of_work == -BASE.steps
@@ -211,8 +207,6 @@ def test_several_devices_in_one_trace() -> None:
     assert [(item.device, item.is_compared) for item in result.devices] == [("0", True), ("1", False)]
     other = result.devices[1]
     assert other.before_ns is not None
-    assert other.before_idle_ns is not None
-    assert other.after_idle_ns is not None
     assert other.after_idle_ns - other.before_idle_ns == pytest.approx(-90_000, rel=0.2)
     assert any(note.startswith("Device 0 is compared, of 2") for note in result.notes)
     moved = compare(on_two_devices(300_000), on_two_devices(600_000))
@@ -227,7 +221,6 @@ def test_several_recordings_are_units() -> None:
     noisy = [[report(BASE.faster(steps=4, scatter=0.02, seed=10 * side + n)) for n in range(4)] for side in range(2)]
     result = compare(*noisy)
     assert result.are_recordings_units
-    assert result.before is not None
     assert (result.before.recordings, result.before.steps) == (4, 12)
     slower = [report(BASE.faster(steps=4, scatter=0.02, seed=50 + n, mm_ns=480_000)) for n in range(4)]
     actual = compare(noisy[0], slower)
@@ -443,7 +436,6 @@ def test_baselines(traces: dict[str, Path], tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_folders_and_patterns(traces: dict[str, Path], tmp_path: Path) -> None:
     result = compare(tmp_path / "s*.json", traces["base"])
-    assert result.before is not None
     assert result.before.recordings == 2
     folder = tmp_path / "empty"
     folder.mkdir()
@@ -500,7 +492,6 @@ def test_promises() -> None:
     assert kept.bound_held
     assert kept.came_ns == pytest.approx(-(result.difference_ns or 0), rel=0.1)
     assert not compared(host_bound, host_bound).promises
-    assert kept.predicted_ns is not None
     assert kept.predicted_interval_ns is not None
     low, high = kept.predicted_interval_ns
     assert low <= kept.predicted_ns <= high
@@ -523,6 +514,5 @@ def test_predictions_outlive_saving(tmp_path: Path) -> None:
 def test_profiles_keep_owned_time(tmp_path: Path) -> None:
     side: Profile = profile_of(report(BASE))
     assert side.steps == 5
-    assert side.units is not None
     assert side.units.get_column("total_ns").sum() == side.total_ns
     assert side.rows.filter(pl.col("kind") == "kernel").get_column("count").sum() == 5 * 4 * 3

@@ -44,18 +44,15 @@ def change_ms(result: Comparison, by: str, name: str) -> float:
 def test_more_workers_load_data_faster() -> None:
     result = pair("v100_resnet50_workers0", "v100_resnet50_workers4")
     assert result.same_work
-    assert result.before is not None
     assert result.before.step_ns == pytest.approx(175.5e6, rel=0.001)
     assert change_ms(result, "cause", "data-loading") == pytest.approx(-56.7, abs=1)
     # One step after the change takes 164 ms because of dispatch, which the test leaves out.
     assert result.significant
-    assert result.adjustment is not None
     assert result.adjustment.left_out == "dispatch"
     assert change_ms(result, "bucket", "host-to-device copy") == pytest.approx(1.0, abs=0.3)
     assert "dispatch" not in result.headline, "within chance"
     assert "data loading -5" in result.headline
     assert "copy +1" in result.headline
-    assert result.matched_ratio is not None
     assert result.matched_ratio.call == 1
     (kept,) = result.promises
     assert kept.id == "data-loading"
@@ -66,7 +63,6 @@ def test_more_workers_load_data_faster() -> None:
 def test_one_model_on_two_vendors_devices() -> None:
     result = pair("h100_qwen1.5_0.5b", "mi300_qwen1.5_0.5b")
     assert result.same_work
-    assert result.likeness is not None
     assert result.likeness.flop_ratio == pytest.approx(1, abs=1e-6)
     assert change_ms(result, "group", "pointwise") == pytest.approx(-6.0, abs=0.2)
     assert change_ms(result, "group", "matmul") == pytest.approx(4.0, abs=0.2)
@@ -103,7 +99,6 @@ def test_unchanged_passes_raise_few_alarms() -> None:
     assert sum(alarms) <= 0.05 * len(alarms)
     drawn = random.Random(1).sample(AGAIN, 6)
     result = compare(merged("before", [side(n) for n in drawn[:3]]), merged("after", [side(n) for n in drawn[3:]]))
-    assert result.before is not None
     assert sum(line.before_total_ns for line in result.lines) == result.before.total_ns
     assert bool(result.significant) == is_found(*([times_of(side(n)) for n in half] for half in (drawn[:3], drawn[3:])))
 
@@ -127,8 +122,6 @@ def test_laws_of_every_trace(file: str, corpus_report: Reports) -> None:
     for result in (itself, other):
         jsonschema.validate(result.document(), result_schema(Comparison))
         if result.status == "ok":
-            assert result.before is not None
-            assert result.after is not None
             assert sum(line.before_total_ns for line in result.lines) == result.before.total_ns
             assert sum(line.after_total_ns for line in result.lines) == result.after.total_ns
     if itself.status == "ok":

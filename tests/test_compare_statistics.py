@@ -97,7 +97,6 @@ def test_the_difference_flips_with_the_sides() -> None:
     rng = random.Random(2)
     a, b = correlated(rng, 6, 0.3), correlated(rng, 8, 0.3)
     forward, backward = difference(a, b, floor=0.1), difference(b, a, floor=0.1)
-    assert forward.interval is not None
     assert backward.interval is not None
     assert forward.value == -backward.value
     assert forward.interval == pytest.approx(tuple(-end for end in reversed(backward.interval)))

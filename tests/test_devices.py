@@ -7,21 +7,27 @@ import re
 import tomllib
 from pathlib import Path
 
+import polars as pl
 import pytest
 from catalogue import examples
-from kineto import A100, analysed, launched, op
+from kineto import A100, analysed, kernel, launched, op
 
 from trace_analyzer.catalog import devices as catalog
 from trace_analyzer.catalog.devices import (
     Device,
+    Interconnect,
     Peaks,
+    architecture_of,
+    architectures,
     device_named,
     devices,
     find_device,
     interconnects,
+    interconnects_of,
     with_overrides,
 )
 from trace_analyzer.errors import UsageError
+from trace_analyzer.report import Report
 
 GIB = 2**30
 CORPUS = Path(os.environ.get("TRACE_CORPUS", Path(__file__).parents[1] / "../shared/traces"))
@@ -219,11 +225,9 @@ def test_how_sure_a_match_is(
     actual = find_device(
         name, sm_count=sm_count, memory_bytes=memory_bytes, compute_capability=capability, warp_size=warp_size
     )
-    assert actual is not None
     assert (actual.name, actual.matched) == expected
     assert actual == device_named(expected[0])  # figures are the row's
     overruled = with_overrides(actual, {"bf16": 100.0}, None)
-    assert overruled is not None
     assert overruled.matched == "name"
 
 
@@ -302,7 +306,6 @@ def test_overrides() -> None:
     assert with_overrides(a100, {}, None) is a100
     assert with_overrides(None, {}, None) is None
     slower = with_overrides(a100, {"bf16": 250.0}, 1800.0)
-    assert slower is not None
     assert (slower.peak_flops("bf16"), slower.peak_flops("fp32"), slower.bandwidth) == (
         250e12,
         19.5e12,
@@ -310,7 +313,6 @@ def test_overrides() -> None:
     )
     assert "bf16, bandwidth: given by the user" in slower.source
     unlisted = with_overrides(None, {"bf16": 148.0}, None)
-    assert unlisted is not None
     assert unlisted.peaks == Peaks(bf16=148.0)
     assert (unlisted.bandwidth, unlisted.balance("bf16"), unlisted.sm_count) == (None, None, None)
 
@@ -348,3 +350,69 @@ def test_headers_of_the_corpus_are_known() -> None:
             else:
                 assert actual is None, (path.name, entry)
     assert set(expected) <= seen
+
+
+def test_the_newest_counts_as_libraries_reuse_kernels() -> None:
+    names = pl.Series(["volta_sgemm_128x64_nn", "sm80_xmma_gemm_bf16bf16", "sm90_xmma_gemm_bf16bf16", "kernel"])
+    assert architecture_of(names) is next(row for row in architectures() if row.id == "Hopper")
+    assert architecture_of(pl.Series(["void at::native::kernel<float>()"])) is None
+    assert architecture_of(pl.Series([], dtype=pl.String)) is None
+
+
+GEMM = "ampere_fp16_s16816gemm_fp16_128x64_ldg8_f2f_stages_32x6_tn"
+
+
+def products(devices: list[dict[str, object]] | None, **options: object) -> Report:
+    shapes = {"Input Dims": [[4096, 4096]] * 2, "Input type": ["c10::Half"] * 2}
+    events = [
+        [op("aten::mm", 20 * n, 15, **shapes), launched(GEMM, 20 * n + 2, 1000 + 500 * n, 490, n + 1, grid=[500, 1, 1])]
+        for n in range(12)
+    ]
+    return analysed(events, kernel("volta_sgemm_128x64_nn", 8000, 5), devices=devices or [], **options)
+
+
+@pytest.mark.slow
+def test_a_device_without_a_name_has_assumed_roofs_and_a_doubt() -> None:
+    report = products(None)
+    assert "A100 SXM 80GB" in " ".join(report.verdict.confidence_why)
+    assert "names no device" in " ".join(report.verdict.confidence_why)
+    assert report.trace.devices[0].catalog_name is None
+    named = products([A100])
+    assert "names no device" not in " ".join(named.verdict.confidence_why)
+
+
+def test_the_user_overrules_the_names() -> None:
+    report = products(None, gpu="h100")
+    assert "names no device" not in " ".join(report.verdict.confidence_why)
+
+
+NAMES = {device.name for device in devices()}
+
+
+@pytest.mark.parametrize("row", interconnects(), ids=lambda row: f"{row.kind}-{row.devices[0]}")
+def test_a_row_names_known_devices_and_its_source(row: Interconnect) -> None:
+    assert set(row.devices) <= NAMES
+    assert len(set(row.devices)) == len(row.devices)
+    assert row.source
+    both = re.search(r"([\d.]+) (GB|TB)/s bidirectional", row.source)
+    if both:  # datasheets add up both directions
+        assert row.gbps == pytest.approx(float(both[1]) * (1000 if both[2] == "TB" else 1) / 2, rel=0.01)
+    per_link = row.gbps / row.links
+    assert per_link <= {"nvlink": 50, "xgmi": 76.8, "xelink": 26.5, "c2c": 450, "pcie": 121}[row.kind]
+
+
+def test_no_device_has_two_interconnects_of_a_kind() -> None:
+    pairs = [(row.kind, name) for row in interconnects() for name in row.devices]
+    assert len(set(pairs)) == len(pairs)
+
+
+def test_every_device_reaches_the_host() -> None:
+    alone = {device.name for device in devices() if not interconnects_of(device.name)}
+    shared = {device.name for device in devices() if "shared with the CPU" in device.caveat}
+    assert alone <= shared
+
+
+def test_the_fastest_comes_first() -> None:
+    assert [row.kind for row in interconnects_of("H100 SXM")] == ["nvlink", "pcie"]
+    assert interconnects_of("H100 SXM")[0].byte_per_s == 450e9
+    assert interconnects_of("no such device") == ()

@@ -137,7 +137,6 @@ def test_the_peak_for_all_types_is_that_of_each(tmp_path: Path, monkeypatch: pyt
     from trace_analyzer.catalog.devices import PEAK_NAMES, with_overrides
 
     device = with_overrides(None, {"": 100.0, "bf16": 200.0}, None)
-    assert device is not None
     assert {name: getattr(device.peaks, name) for name in PEAK_NAMES} == {
         **dict.fromkeys(PEAK_NAMES, 100.0),
         "bf16": 200.0,

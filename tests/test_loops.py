@@ -13,7 +13,6 @@ from unittest.mock import patch
 
 import polars as pl
 import pytest
-import test_host
 import test_intervals
 import test_lookups
 from hypothesis import given
@@ -36,8 +35,6 @@ def _plain(module: ModuleType) -> ModuleType:
     """Load the loops as plain Python, as used without compilation."""
     path = Path(buffers.__file__).with_name(f"{module.__name__.rpartition('.')[2]}.py")
     spec = importlib.util.spec_from_file_location(f"plain{path.stem}", path)
-    assert spec is not None
-    assert spec.loader is not None
     plain = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(plain)
     return plain
@@ -266,7 +263,7 @@ def test_columns_of_different_lengths_are_refused() -> None:
 
 _LAWS = {
     f"{module.__name__}: {name}": law
-    for module in (test_intervals, test_host, test_lookups)
+    for module in (test_intervals, test_lookups)
     for name, law in vars(module).items()
     if name.startswith("test_") and not hasattr(law, "pytestmark")
 }
@@ -316,7 +313,7 @@ def test_a_report_and_its_replay_are_equal_without_compiled_loops(sample: Path) 
 def test_compiled_loops_take_copies_where_columns_cannot_be_shared() -> None:
     with patch.object(buffers, "_arrow", None):
         test_intervals.test_labelled_cuts_at_edges_and_names_the_segment()
-        test_host.test_ancestors_of_a_deep_stack()
+        test_lookups.test_ancestors_of_a_deep_stack()
 
 
 @pytest.mark.parametrize("shared", [True, False])

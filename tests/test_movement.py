@@ -2,8 +2,13 @@
 
 from typing import Any
 
+import polars as pl
 import pytest
 from kineto import analysed, call, copy, kernel, launch, op, rows
+
+from trace_analyzer.catalog.event_names import WITHIN_DEVICE, copy_direction, direction_rules
+from trace_analyzer.render.row_phrases import movement
+from trace_analyzer.report.summaries import movements
 
 NCCL = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
 ADD = "void at::native::vectorized_elementwise_kernel<4, x>(int)"
@@ -65,7 +70,6 @@ def test_exposed_is_what_no_other_work_hides() -> None:
     )  # fmt: skip
     assert rows(report.tables["collectives"], "hidden_ns", "exposed_ns") == [(50, 50)]
     reported = report.devices[0].communication
-    assert reported is not None
     assert (reported.time_ns, reported.exposed_ns, reported.hidden_ns) == (100_000, 50_000, 50_000)
     assert reported.bus_byte_per_s == pytest.approx(2e10 * 1.75)
     assert report.devices[0].partition_ns["communication"] == 50_000
@@ -116,3 +120,97 @@ def test_copies_by_direction_and_memory() -> None:
     assert (pinned.host_memory, pinned.byte_per_s, pinned.exposed_ns) == ("pinned", pytest.approx(20e9), 20_000)
     pageable = report.devices[0].copies[1]
     assert (pageable.count, pageable.bytes, pageable.small_count, pageable.call_ns) == (2, 131_071, 1, 20_000)
+
+
+def directions(*names: str) -> set[str | None]:
+    return set(pl.DataFrame({"name": names}).select(copy_direction()).to_series())
+
+
+def test_other_names_tell_no_direction() -> None:
+    assert directions("Memcpy S2D (Shared -> Device)", "Memcpy Unknown", "") == {None}
+    assert WITHIN_DEVICE in {rule.name for rule in direction_rules()}
+
+
+def test_copies_of_an_xpu() -> None:
+    """Check that an XPU's copy within the device is memory work, and one from or to the host is a copy."""
+    names = {
+        "Memcpy M2D (Memory -> Device)": 0,
+        "Memcpy D2D (Device -> Device)": 100,
+        "Memcpy D2M (Device -> Memory)": 200,
+    }
+    pairs = [
+        [call("urEnqueueUSMMemcpy", at, 5, correlation=at + 1, category="xpu_runtime"),
+         kernel(name, at + 10, 20, category="gpu_memcpy", correlation=at + 1, bytes=100_000)] for name, at in names.items()
+    ]  # fmt: skip
+    report = analysed(pairs)
+    assert report.tables["activities"].get_column("bound").to_list() == ["copy", "memory", "copy"]
+    assert sorted(rows(report.tables["copies"], "direction", "bytes")) == [
+        ("device-to-host", 100_000), ("host-to-device", 100_000), ("within-device", 100_000),
+    ]  # fmt: skip
+
+
+PCIE, NVLINK = 31.5e9, 300e9
+PEER = "PtoP (Device -> Device)"
+
+
+def copied(direction: str, *sizes: tuple[int, float]) -> list[Any]:
+    """Build copies of (bytes, us)."""
+    return [
+        [call("cudaMemcpyAsync", 100 * i, 5, correlation=1 + i), copy(direction, 10 + 100 * i, us, bytes=size, correlation=1 + i)]
+        for i, (size, us) in enumerate(sizes)
+    ]  # fmt: skip
+
+
+def test_copies_to_the_host_take_pcie() -> None:
+    """Check that copies between host and device are held against the peak of PCIe.
+
+    Small copies are left out of the share: they take longer to start than to move.
+    """
+    report = analysed(copied("HtoD (Pinned -> Device)", (1_000_000, 50), (1000, 5)))
+    row = report.tables["copies"].row(0, named=True)
+    assert (row["link"], row["link_byte_per_s"]) == ("pcie", PCIE)
+    assert row["link_ratio"] == pytest.approx(1e6 / 50e-6 / PCIE)
+    figures = report.devices[0].copies[0]
+    assert (figures.link, figures.link_ratio) == ("pcie", pytest.approx(row["link_ratio"]))
+    assert [row for row in movements(report.devices[0]) if "(large ones 63 % of PCIe's peak)" in movement(row)]
+
+
+def test_copies_between_devices_take_the_fastest_way() -> None:
+    row = analysed(copied(PEER, (3_000_000, 20))).tables["copies"].row(0, named=True)
+    assert (row["link"], row["link_ratio"]) == ("nvlink", pytest.approx(3e6 / 20e-6 / NVLINK))
+
+
+def test_within_a_device_no_link_is_taken() -> None:
+    row = analysed(copied("DtoD (Device -> Device)", (1_000_000, 50))).tables["copies"].row(0, named=True)
+    assert (row["link"], row["link_ratio"]) == (None, None)
+
+
+def test_small_copies_alone_have_no_share() -> None:
+    row = analysed(copied("HtoD (Pinned -> Device)", (1000, 5))).tables["copies"].row(0, named=True)
+    assert (row["link"], row["link_ratio"]) == ("pcie", None)
+
+
+def test_an_unknown_device_has_no_link() -> None:
+    unknown = {"devices": [{"id": 0, "name": "Some accelerator"}]}
+    row = analysed(copied("HtoD (Pinned -> Device)", (1_000_000, 50)), **unknown).tables["copies"].row(0, named=True)
+    assert (row["link"], row["link_ratio"]) == (None, None)
+
+
+def test_the_fastest_collective_is_held_against_the_link() -> None:
+    """16 MB among 8 ranks: an all_reduce puts 2 * 7 / 8 of them on the bus."""
+    inputs = {
+        "Collective name": "allreduce", "In msg nelems": 4_000_000, "dtype": "Float", "Group size": 8,
+        "Input Dims": [[4_000_000]], "Input type": ["float"],
+    }  # fmt: skip
+    name = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
+    calls = [
+        [op("record_param_comms", 300 * i, 20, **inputs), launch(300 * i + 5, 5, 1 + i), kernel(name, 300 * i + 30, us, correlation=1 + i)]
+        for i, us in enumerate((200, 125))
+    ]  # fmt: skip
+    report = analysed(calls)
+    best = 16e6 / 125e-6 * 2 * 7 / 8
+    row = report.tables["communication"].row(0, named=True)
+    assert (row["link"], row["link_ratio"]) == ("nvlink", pytest.approx(best / NVLINK))
+    figures = report.devices[0].communication
+    assert (figures.best_bus_byte_per_s, figures.link_ratio) == (pytest.approx(best), pytest.approx(best / NVLINK))
+    assert report.tables["communication"].filter(pl.col("link_ratio") > 1).is_empty()

@@ -1,9 +1,15 @@
 """Test the CPU time of operators, split as in the flame graph of one addition (microseconds)."""
 
+from itertools import count
 from typing import Any
 
 import polars as pl
-from kineto import analysed, annotation, call, copy, kernel, launch, op, python, rows
+import pytest
+from kineto import Event, analysed, annotation, call, copy, flow, kernel, launch, loaded, op, python, rows
+
+from trace_analyzer.analyses.backward import backward_links
+from trace_analyzer.analyses.host import host_of
+from trace_analyzer.report import Report
 
 COLUMNS = ("name", "host_ns", "host_self_ns", "python_ns", "dispatch_ns", "runtime_ns", "blocked_ns")
 
@@ -73,3 +79,166 @@ def test_short_launches() -> None:
     assert rows(table, "name", "launch_count", "short_launch_count") == [("aten::add", 2, 2), ("aten::mm", 1, 0)]
     ratios = dict(table.select("name", "host_device_ratio").iter_rows())
     assert ratios == {"aten::add": (12 + 25 + 30) / 6, "aten::mm": (5 + 15) / 50}
+
+
+BACKWARD = 7
+
+
+def forward(name: str, start: float, number: int | None) -> Event:
+    return op(name, start, 2, **_numbered(number, thread=0))
+
+
+def backward(name: str, start: float, number: int | None) -> Event:
+    return op(name, start, 2, tid=BACKWARD, **_numbered(number, thread=1))
+
+
+def _numbered(number: int | None, thread: int) -> dict[str, Any]:
+    return {} if number is None else {"Sequence number": number, "Fwd thread id": thread}
+
+
+def pairs(*events: Any) -> list[tuple[Any, ...]]:
+    trace = loaded(*events)
+    names = trace.host_events.select("event_id", "name")
+    links = backward_links(trace, host_of(trace))
+    named = links.join(names, on="event_id").join(names, left_on="forward_id", right_on="event_id", suffix="_forward")
+    return rows(named.sort("name"), "name", "name_forward", "module")
+
+
+def test_the_last_forward_operator_of_a_number_made_the_node() -> None:
+    assert pairs(forward("aten::empty", 1, 5), forward("aten::mm", 4, 5), backward("MmBackward0", 20, 5)) == [
+        ("MmBackward0", "aten::mm", None)
+    ]
+
+
+def test_numbers_that_start_again_belong_to_the_last_before() -> None:
+    events = [
+        forward("aten::a", 1, 5),
+        backward("ABackward", 5, 5),
+        forward("aten::b", 10, 5),
+        backward("BBackward", 15, 5),
+    ]
+    assert pairs(*events) == [("ABackward", "aten::a", None), ("BBackward", "aten::b", None)]
+
+
+def test_arrows_tell_where_numbers_are_missing() -> None:
+    tail, head = forward("aten::mm", 1, None), backward("MmBackward0", 9, None)
+    assert pairs(tail, head, flow(1, tail, head, category="fwdbwd")) == [("MmBackward0", "aten::mm", None)]
+    assert pairs(tail, head) == []
+
+
+@pytest.mark.parametrize(("start", "module"), [(5, "Linear_0"), (2, "MLP_0"), (30, None)])
+def test_the_module_is_the_innermost_around_the_forward_operator(start: float, module: str | None) -> None:
+    frames = [
+        python("nn.Module: MLP_0", 1, 20),
+        python("model.py(3): forward", 2, 18),
+        python("nn.Module: Linear_0", 4, 6),
+    ]
+    assert pairs(*frames, forward("aten::mm", start, 1), backward("MmBackward0", 50, 1)) == [
+        ("MmBackward0", "aten::mm", module)
+    ]
+
+
+def test_an_arrow_id_that_everything_shares_is_no_cross_product() -> None:
+    """Check two thousand arrows of one id between two thousand operators at each end: 10^13 pairs otherwise."""
+    ones = [op("forward", 1, 2) for _ in range(2_000)]
+    others = [op("backward", 10, 2) for _ in range(2_000)]
+    arrows = [flow(1, ones[0], others[0], category="fwdbwd") for _ in range(2_000)]
+    trace = loaded(ones, others, arrows)
+    links = backward_links(trace, host_of(trace))
+    assert (links.height, links.get_column("forward_id").unique().to_list()) == (2_000, [0])
+
+
+GEMM = "ampere_fp16_s16816gemm_fp16_128x64"
+SHAPES = [[4096, 4096], [4096, 4096]]
+FLOP = 2 * 4096**3
+
+
+def product(at: int, n: int, *, sequence: int | None = None, dims: list[list[int]] = SHAPES) -> list[Any]:
+    """Build a product of 500 us; with a sequence number it records for autograd."""
+    numbers = {} if sequence is None else {"Sequence number": sequence, "Fwd thread id": 0}
+    return [
+        op("aten::mm", at, 10, **{"Input Dims": dims, "Input type": ["c10::Half"] * 2}, **numbers),
+        launch(at + 2, 5, n), kernel(GEMM, 1000 + 500 * n, 500, correlation=n, grid=[500, 1, 1]),
+    ]  # fmt: skip
+
+
+def node(name: str, at: int, duration: int) -> list[Any]:
+    """Build an autograd node as the engine runs it."""
+    numbers = {"Sequence number": 1, "Fwd thread id": 1}
+    return [
+        op(f"autograd::engine::evaluate_function: {name}", at, duration, **numbers),
+        op(name, at + 1, duration - 2, **numbers),
+    ]
+
+
+def again(report: Report) -> list[tuple[Any, ...]]:
+    return rows(report.tables["recomputation"], "sign", "operator", "count", "time_ns")
+
+
+@pytest.mark.slow
+def test_a_checkpoint_node_and_its_own_backward() -> None:
+    """Check a node that runs the forward product again, and then the backward products in nodes of their own."""
+    report = analysed(
+        product(0, 1), node("CheckpointFunctionBackward", 100, 200), product(110, 2, sequence=7),
+        node("MmBackward0", 150, 100), product(160, 3), product(180, 4),
+    )  # fmt: skip
+    assert again(report) == [("checkpoint-node", "aten::mm", 1, 500)]
+    assert rows(report.tables["recomputation"], "start_ns", "end_ns") == [(2000, 2500)]
+    device = report.devices[0]
+    assert (device.recomputed_ns, device.recomputed_flop) == (500_000, FLOP)
+    assert device.mfu == pytest.approx(3 * FLOP / 312e12 / 2000e-6)
+    assert device.hfu == pytest.approx(4 * FLOP / 312e12 / 2000e-6)
+    assert "recomputes forward work in the backward pass: 500 us (25 % of kernel time)" in " ".join(
+        report.summary(verbose=True).split()
+    )
+    assert "recomputes forward work" in report.to_markdown()
+
+
+def test_a_frame_of_checkpoint_within_a_node() -> None:
+    frame = python("/opt/lib/torch/utils/checkpoint.py(1100): unpack_hook", 105, 60)
+    report = analysed(product(0, 1), node("MmBackward0", 100, 200), frame, product(110, 2), product(180, 3))
+    assert again(report) == [("checkpoint-frame", "aten::mm", 1, 500)]
+
+
+def test_forward_operators_within_a_node() -> None:
+    report = analysed(
+        product(0, 1, sequence=1), node("MmBackward0", 100, 200), product(110, 2, sequence=5), product(180, 3)
+    )
+    assert again(report) == [("forward-in-backward", "aten::mm", 1, 500)]
+
+
+def test_the_forward_pass_itself_is_not_again() -> None:
+    frame = python("torch/utils/checkpoint.py(10): checkpoint", 0, 50)
+    assert again(analysed(frame, product(5, 1, sequence=1), node("MmBackward0", 100, 50), product(110, 2))) == []
+
+
+def test_a_backward_pass_that_is_differentiated_repeats_nothing() -> None:
+    """With create_graph the backward operators record too, but with shapes that no forward operator had."""
+    numbers = count(2)
+    other = [product(110 + 20 * i, next(numbers), sequence=5, dims=[[64 + i, 64], [64, 64]]) for i in range(3)]
+    assert again(analysed(product(0, 1, sequence=1), node("MmBackward0", 100, 200), other)) == []
+
+
+def products(durations: list[int]) -> Report:
+    """Build a report on products of 440.5 us at peak, each under another name."""
+    return analysed(
+        [
+            [op("aten::mm", 20 * i, 10, **{"Input Dims": SHAPES, "Input type": ["c10::Half"] * 2}), launch(20 * i + 2, 5, i + 1),
+             kernel(f"{GEMM}_{i}", 1000 + 1000 * i, duration, correlation=i + 1, grid=[500, 1, 1])]
+            for i, duration in enumerate(durations)
+        ]
+    )  # fmt: skip
+
+
+@pytest.mark.sampled
+@pytest.mark.parametrize(
+    ("durations", "reported"),
+    [
+        ([700, 720, 740, 760], True), ([700, 720, 740], False), ([700, 720, 740, 900], False), ([500, 505, 510, 515], False),
+    ],
+)  # fmt: skip
+def test_products_that_are_all_equally_far_from_peak(durations: list[int], reported: bool) -> None:
+    notes = [note for note in products(durations).notes if note.code == "equally-far-from-peak"]
+    assert bool(notes) == reported
+    if reported:
+        assert "58 % to 63 %" in notes[0].message

@@ -338,7 +338,6 @@ def test_plots_are_what_the_report_has_data_for() -> None:
 
 def test_a_histogram_of_gaps_holds_all_idle_time() -> None:
     chart = CHARTS["gaps"](gpu_report(kernels=9))
-    assert chart is not None
     (bins,) = chart.marks
     assert isinstance(bins, Boxes)
     assert sum(bins.top) == pytest.approx(8 * 40)  # us
@@ -349,7 +348,6 @@ def test_late_launches_are_left_out_of_the_leads() -> None:
     report = gpu_report(kernels=4)
     launches = report.tables["launches"].with_columns(lead_ns=pl.Series([-5, 0, 10, 1000]))
     chart = CHARTS["launch_lead"](replace(report, tables={**report.tables, "launches": launches}))
-    assert chart is not None
     (bins,) = chart.marks
     assert isinstance(bins, Boxes)
     assert sum(bins.top) == 2
@@ -399,7 +397,6 @@ def test_each_roof_names_its_types_units_and_kernels_and_its_points_have_a_shape
     chart = CHARTS["roofline"](
         roofed([("matmul", "bf16", 9.9e14), ("matmul", "fp16", 9.9e14), ("pointwise", "fp32", 6.7e13)])
     )
-    assert chart is not None
     (notes,) = (mark for mark in chart.marks if isinstance(mark, Labels))
     assert notes.texts == ["bf16, fp16 matmuls: 990 TFLOP/s", "fp32 elsewhere: 67 TFLOP/s"]
     matmul, pointwise = (mark for mark in chart.marks if isinstance(mark, Points))
@@ -411,7 +408,6 @@ def test_names_of_roofs_that_are_close_stand_beside_each_other() -> None:
     chart = CHARTS["roofline"](
         roofed([("matmul", "tf32", 1.6e14), ("matmul", "bf16", 1.5e14), ("pointwise", "fp32", 1e13)])
     )
-    assert chart is not None
     (notes,) = (mark for mark in chart.marks if isinstance(mark, Labels))
     high, close, low = notes.x
     assert close < high == low
@@ -549,7 +545,6 @@ def test_a_summary_of_steps_is_of_the_steady_ones_and_counts_those_set_aside() -
     aside = replace(first, state="first", steady=False, regime="compute-bound")
     verdict = replace(gpu_report().verdict, device=0, regime="overhead-bound", cause=None)
     totals = step_totals([aside, *steady], verdict)
-    assert totals is not None
     assert (totals.count, totals.summed_count, totals.has_steady) == (4, 3, True)
     assert (totals.median_ns, totals.shortest_ns, totals.longest_ns) == (102, 101, 103)
     assert totals.busy_ratio == 150 / 306

@@ -72,7 +72,6 @@ def test_the_late_one_of_four_recorded_ranks_is_named(folder: Path) -> None:
     # Ends of an all-reduce are simultaneous: the four processes share a clock, and the residual shows their agreement.
     ends = rows.group_by("match").agg((pl.col("end_ns").max() - pl.col("end_ns").min()).alias("apart_ns"))
     residual = report.collectives.residual_ns
-    assert residual is not None
     assert ends.get_column("apart_ns").median() <= 2 * residual  # type: ignore[operator]
 
 
@@ -103,7 +102,6 @@ def test_two_real_ranks_of_128() -> None:
     assert report.job.sentence.startswith("Of the 2 ranks at hand: ")
     assert (report.collectives.matched, report.collectives.unmatched, report.collectives.by) == (10, 10, {"ends": 10})
     residual = report.collectives.residual_ns
-    assert residual is not None
     assert residual < 330_000
     # For two of 128 ranks, the gain of a fix is unknown, and no lateness below the residual is reported.
     assert all(late.gain_at_least_ns == 0 and late.late_ns > 2 * residual for late in report.stragglers)

@@ -158,7 +158,6 @@ def test_signals_reach_the_command_and_end_it_alike(tmp_path: Path) -> None:
             command("wait.py"), cwd=tmp_path, env=environment(), start_new_session=True,
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         )  # fmt: skip
-        assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
         process.send_signal(number)
         process.communicate(timeout=60)
@@ -182,7 +181,6 @@ def test_a_training_script_with_forking_and_spawning_loaders(tmp_path: Path) -> 
     assert left(tmp_path) == ["train.json.gz", "train.report.html"]
     report = analyze(tmp_path / "train.json.gz")
     assert report.trace.recorded.shapes
-    assert report.trace.settings is not None
     assert report.trace.settings.measured_step_ms is not None
     assert marks(tmp_path / "train.json.gz") == ["ProfilerStep#6", "ProfilerStep#7", "ProfilerStep#8"]
     assert "analyze: trace: train.json.gz" in done.stderr
@@ -200,7 +198,6 @@ def test_an_interrupted_script_leaves_a_whole_trace_or_none(tmp_path: Path, step
         command("--skip=0", "--no-report", f"--steps={steps}", "train.py"), cwd=tmp_path, env=environment(),
         start_new_session=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
-    assert process.stdout is not None
     assert process.stdout.readline() == "ready\n"
     time.sleep(0.2)
     process.send_signal(signal.SIGINT)

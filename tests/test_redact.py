@@ -1,11 +1,24 @@
 """Redaction: no output made from the report contains a directory, host name or argument."""
 
+import base64
+import gzip
+import json
+import re
+import zlib
+from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
+from click.testing import CliRunner
+from made_ranks import MS, document, job
 from report_factory import frame, gpu_report
 
+from trace_analyzer import redact
+from trace_analyzer.catalog.public_words import is_public
+from trace_analyzer.cli import main
 from trace_analyzer.errors import Note
 from trace_analyzer.ingest.tables import HOST_EVENTS, OPERATOR_INPUTS, THREADS
 from trace_analyzer.redact import Redaction, redacted, without_directories
@@ -177,3 +190,227 @@ def test_no_pattern_goes_through_a_long_text_again_and_again(unit: str) -> None:
     redaction = Redaction("t.json")
     assert redaction.text("zor" + "blat " + unit * (300_000 // len(unit))).startswith("name1 ")
     assert redaction._cell(unit * (300_000 // len(unit))) is not None
+
+
+SAMPLES = Path(__file__).resolve().parents[1] / "sample_traces"
+IDENTIFIER = redact._IDENTIFIER
+PLANT = "Zorblat"
+"""A word in every secret, in any case, which neither PyTorch nor this program uses."""
+
+FORMS = (
+    "{}", "/home/{}", "/home/{}/my job/train.py(12): step", "https://{}:pw@host.example/x", "{}@host:/data", "s3://{}/models/x",
+    r"\\{}\share\x", "C:\\Users\\{}\\x.py", "{}_gemm_kernel<float>", "aten::{}", "{}-42", "Ünï{}",
+)  # fmt: skip
+"""Shapes that a secret may have."""
+
+
+def planted(value: Any, secrets: Iterator[str], keep: frozenset[str] = frozenset()) -> Any:
+    """Return the value with a secret in every text of it, but for the keys that make it a trace."""
+    if isinstance(value, dict):
+        return {
+            key: item if key in keep else planted(item, secrets, keep)
+            for key, item in value.items()
+        } | {f"{PLANT}_key": next(secrets)}  # fmt: skip
+    if isinstance(value, list):
+        return [planted(item, secrets, keep) for item in value]
+    if isinstance(value, str):
+        form = next(secrets)
+        return form if value.isdecimal() else f"{value} {form}"
+    return value
+
+
+def secrets() -> Iterator[str]:
+    """Yield secrets of all shapes, again and again, each another word."""
+    number = 0
+    while True:
+        for form in FORMS:
+            number += 1
+            yield form.format(PLANT.swapcase() if number % 3 else PLANT)
+
+
+@pytest.fixture(scope="module")
+def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Write a recorded trace with secrets in every field: names, arguments, header, process and thread names."""
+    document = json.loads(gzip.decompress((SAMPLES / "synthetic_overhead_launch.json.gz").read_bytes()))
+    source = secrets()
+    # Without these it is another trace: kinds of events, phases, ids and times.
+    structure = frozenset({"ph", "cat", "id", "bp", "ts", "dur", "pid", "tid", "s", "correlation", "External id"})
+    events = [
+        {**event, **{key: planted(item, source) for key, item in event.items() if key not in structure}}
+        if event.get("ph") != "M" else {**event, "args": planted(event.get("args", {}), source)}
+        for event in document["traceEvents"]
+    ]  # fmt: skip
+    header = {key: planted(item, source) for key, item in document.items() if key != "traceEvents"}
+    settings = {
+        name: f"2.4 {next(source)}" for name in ("torch_version", "allocator_settings", "python_version", "level")
+    }
+    whole = {**header, "trace_analyzer": settings, "traceEvents": events, PLANT: next(source)}
+    path = tmp_path_factory.mktemp(PLANT) / f"{PLANT.lower()}-host_4242.1690000000.pt.trace.json"
+    path.write_text(json.dumps(whole))
+    return path
+
+
+def inflated(page: str) -> Iterator[str]:
+    """Yield everything that a page holds compressed."""
+    for packed in re.findall(r'<script type="text/plain"[^>]*>([A-Za-z0-9+/=\s]+)</script>', page):
+        yield zlib.decompress(base64.b64decode(packed), -15).decode("utf-8", "replace")
+
+
+@pytest.mark.slow
+def test_no_byte_that_is_written_holds_a_secret(trace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    printed = []
+    for form in ("text", "json", "markdown", "agent"):
+        result = CliRunner().invoke(main, [str(trace), "--redact", "--format", form, "--tables", "t", "--force"])
+        assert result.exit_code == 0, result.output
+        printed.append(result.stdout + result.stderr)
+    assert CliRunner().invoke(main, [str(trace), "--redact", "--tables", "c", "--tables-format", "csv"]).exit_code == 0
+    (page,) = tmp_path.glob("*.html")
+    html = page.read_text(encoding="utf-8")
+    unpacked = list(inflated(html))
+    timeline, stacks, _ = unpacked  # and BokehJS
+    assert "aten::" in timeline
+    texts = {
+        "file names": "\n".join(path.name for path in tmp_path.rglob("*")),
+        "page": html,
+        "timeline": timeline,
+        "stacks": stacks,
+    }
+    texts |= {f"printed {place}": text for place, text in enumerate(printed)}
+    for path in (*tmp_path.glob("t/*.parquet"), *tmp_path.glob("c/*.csv")):
+        frame = pl.read_parquet(path) if path.suffix == ".parquet" else pl.read_csv(path, infer_schema=False)
+        texts[path.name] = frame.write_json()
+    leaks = {name: re.findall(rf"(?i).{{0,60}}{PLANT}.{{0,40}}", text)[:3] for name, text in texts.items()}
+    assert {name: actual for name, actual in leaks.items() if actual} == {}
+
+
+@pytest.mark.slow
+def test_the_trace_is_full_of_secrets(trace: Path) -> None:
+    """Check that the trace is full of secrets without --redact, so that the test above can fail."""
+    shown = CliRunner().invoke(main, [str(trace), "--no-report", "--format", "json"]).stdout
+    assert shown.lower().count(PLANT.lower()) > 20
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "aten::add_", "cudaLaunchKernel", "hipLaunchKernel", "ProfilerStep#12", "nn.Module: Linear_7", "torch/nn/modules/module.py(1739): _call_impl",
+        "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>, std::array<char*, 3ul> >(int, at::native::CUDAFunctor_add<float>, std::array<char*, 3ul>)",
+        "ampere_bf16_s16816gemm_bf16_128x64_ldg8_f2f_stages_64x4_nn", "sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize64x64x64_warpgroupsize1x1x1_execute_segment_k_off_kernel__5x_cublas",
+        "triton_poi_fused_add_relu_0", "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)", "Memcpy HtoD (Pinned -> Device)",
+        "autograd::engine::evaluate_function: AddmmBackward0", "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", "Optimizer.step#AdamW.step",
+        "void flash::flash_bwd_dq_dk_dv_loop_seqk_parallel_kernel<Flash_bwd_kernel_traits<64, 128, cutlass::half_t>, true>(flash::Flash_bwd_params)",
+        "nvjet_hsh_128x256_64x4_1x2_h_bz_coopA_NTT", "cudnn_generated_fort_native_sdpa_sm90_flash_fprop_wgmma_f16_knob_3_64x128x128_4x1x1_kernel0_0",
+        "fmha_cutlassF_bf16_aligned_64x128_rf_sm80(PyTorchMemEffAttention::AttentionKernel<cutlass::bfloat16_t, cutlass::arch::Sm80, true>::Params)",
+        "void gemv2T_kernel_val<int, int, float, float, float, float, 128, 16, 4, 4, false, false, cublasGemvParamsEx<int>>", "triton__0d1d2d3d",
+        "void cub::CUB_200200_800_900_NS::DeviceRadixSortOnesweepKernel<at::cuda::cub::detail::OpaqueType<8>, unsigned long long>",
+        "void vllm::paged_attention_v1_kernel<__nv_bfloat16, 128, 16, (vllm::Fp8KVCacheDataType)0, false>", "fused_moe_kernel",
+        "void flashinfer::BatchPrefillWithPagedKVCacheKernel", "void deep_gemm::fp8_gemm_kernel<2112u, 7168u>", "kgemm_4bit_inference_naive",
+        "bmm_MxE4m3_MxE2m1MxE4m3_Fp32_t128x16x256u2_s3_et128x16_m128x16x32_cga1x1x1_16dp256b_rM_TN_transOut_schedP2x1x2x3_biasM_bN_tma_tmaOpt_clmp",
+        "Cijk_Alik_Bljk_BBS_BH_Bias_HA_S_SAV_UserArgs_MT320x224x64_MI16x16x1_SN_1LDSB0_AFC1_AF0EM1_EMLLn1_GRPM0p30_LBSPPA256_MIWT5_4_GSUAMBSK_WG32_4_1",
+        "_ZN2at6native29vectorized_elementwise_kernelILi4ENS0_11FillFunctorIfEESt5arrayIPcLm1EEEEviT0_T1_",
+        "_ZN5aiter24add_rmsnorm_quant_kernelIDF16bDF16bLi256ELi16ELb1ELb0ELb1ELi1EEEvPT0_PT_PfS4_S4_S4_diiiiiiib",
+        "NVIDIA H100 80GB HBM3", "NVIDIA A100-SXM4-80GB", "AMD Instinct MI300X", "flash_fwd_kernel",
+    ],
+)  # fmt: skip
+def test_public_names_stay(name: str) -> None:
+    assert [word for word in IDENTIFIER.findall(name) if not is_public(word)] == []
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "alice", "zorblat_gemm", "GemmZorblat", "b7d2c9e1", "123456789012", "größe", "x7f3k9q2", "triton_zorblat_0d1d2d", "_ZN7zorblat6kernelIfEEvi",
+        "_ZN2at8zorblat_EvT_", "_ZN2at6kernelEzorblat", "_ZN2at99zorblat", "Cijk_Alik_Bljk_ZORBLAT_MT64x64x64_SN", "Cijk_Alik_Bljk_zorblat1_MT64x64x64_SN",
+        "Cijk_ZORBLAT1_MT64x64x64", "nvjet_zorblat_128x256",
+    ],
+)  # fmt: skip
+def test_other_names_go(name: str) -> None:
+    assert not is_public(name)
+
+
+def texts_of(folder: Path, printed: str) -> dict[str, str]:
+    """Return all printed text, and every file in the folder with its name and its decompressed content."""
+    files = {path.name: path.read_text(encoding="utf-8") for path in folder.iterdir() if path.is_file()}
+    packed = {f"{name}, packed": "\n".join(inflated(text)) for name, text in files.items()}
+    return {"printed": printed, "names": "\n".join(files), **files, **packed}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("compare", "TRACE", "OTHER", "--html", "page.html", "--fail-if-slower", "zorblat=5%"),
+        ("compare", "TRACE", "FOLDER", "--format", "json", "-o", "out.json"),
+        ("compare", "TRACE", "OTHER", "--format", "markdown"),
+        ("baseline", "check", "TRACE", "BASELINE", "--format", "json"),
+        ("whatif", "TRACE", "--plot", "plot.html"),
+        ("whatif", "TRACE", "--speedup", "gpu=2", "--format", "json"),
+        ("whatif", "TRACE", "--format", "markdown"),
+        ("scaling", "TRACE", "OTHER", "--format", "json"),
+        ("scaling", "TRACE", "OTHER", "--plot", "plot.html"),
+    ],
+    ids=" ".join,
+)
+def test_no_other_verb_writes_a_secret(
+    arguments: tuple[str, ...], trace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = tmp_path / "in" / PLANT / "other-zorblat_7.1.pt.trace.json"
+    other.parent.mkdir(parents=True)
+    other.write_text(trace.read_text().replace("gemm", "gemm_zorblat_gemm"))
+    baseline = other.parent.parent / "baseline.json"
+    assert CliRunner().invoke(main, ["baseline", "save", str(trace), str(baseline)]).exit_code == 0
+    assert PLANT.lower() in baseline.read_text().lower()
+    places = {"TRACE": trace, "OTHER": other, "FOLDER": other.parent, "BASELINE": baseline}
+    words = [str(places.get(word, word)) for word in arguments]
+    folder = tmp_path / "out"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    shown = CliRunner().invoke(main, words)
+    result = CliRunner().invoke(main, [*words, "--redact", *(["--force"] if any(folder.iterdir()) else [])])
+    assert (result.exit_code, shown.exit_code) in ((0, 0), (2, 2)), result.stderr
+    assert "a bug in this program" not in result.stderr
+    for place, text in texts_of(folder, result.stdout + result.stderr).items():
+        assert re.findall(rf"(?i).{{0,60}}{PLANT}.{{0,40}}", text) == [], place
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("form", ["text", "json", "markdown"])
+def test_the_report_on_a_job_holds_no_secret(form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hosts, folders, process groups, kernels and operators of all ranks, and what a file that is no trace begins with."""
+    made = job(4, 4, [("work", 20 * MS), ("meet", [list(range(4))])], lambda rank, step: 9 * MS * (rank == 2))
+    folder, out = tmp_path / f"my {PLANT} job", tmp_path / "out"
+    for place in (folder, out):
+        place.mkdir()
+    source = secrets()
+    structure = frozenset({"ph", "cat", "ts", "dur", "pid", "tid", "correlation", "External id", "Collective name", "dtype", "pg_name",
+        "Process Group Name", "Process Group Ranks", "backend", "baseTimeNanoseconds"})  # fmt: skip
+    for rank in range(4):
+        trace = document(made, rank)
+        events = [
+            event if "ProfilerStep" in event["name"] else planted(event, source, structure)
+            for event in trace.pop("traceEvents")
+        ]
+        for event in events:
+            if "Process Group Name" in event.get("args", {}):
+                event["args"]["Process Group Name"] = f"{PLANT}-group"
+        header = planted(trace, source, structure) | {"host_name": f"{PLANT.lower()}.10.0.0.{rank // 2}"}
+        for group in header["distributedInfo"]["pg_config"]:
+            group["pg_name"] = f"{PLANT}-group"
+        whole = {**header, "baseTimeNanoseconds": trace["baseTimeNanoseconds"], "traceEvents": events}
+        (folder / f"{PLANT}-host{rank}_42.rank{rank}.pt.trace.json").write_text(json.dumps(whole))
+    (folder / f"{PLANT}.rank1.json").write_text(f"{PLANT} is no trace")
+    monkeypatch.chdir(out)
+    words = ["ranks", str(folder), "--format", form, "--html", "page.html", "--workers", "1"]
+    shown = CliRunner().invoke(main, words)
+    assert shown.exit_code == 0, shown.output
+    assert shown.stdout.lower().count(PLANT.lower()) > 3
+    result = CliRunner().invoke(main, [*words, "--redact", "--force"])
+    assert result.exit_code == 0, result.output
+    if form == "json":
+        report = json.loads(result.stdout)
+        assert [late["rank"] for late in report["stragglers"]] == [2]
+        assert {rank["host"] for rank in report["ranks"] if rank["status"] == "ok"} == {"host1"} | {"host2"}
+        assert report["collectives"]["matched"] == 16
+    for place, text in texts_of(out, result.stdout + result.stderr).items():
+        assert re.findall(rf"(?i).{{0,60}}(?:{PLANT}|10\.0\.0\.).{{0,40}}", text) == [], place

@@ -117,8 +117,6 @@ def _plain() -> ModuleType:
     """Load the loops as Python runs them where they were not compiled."""
     path = Path(__file__).parents[1] / "trace_analyzer/frames/_path_loops.py"
     spec = importlib.util.spec_from_file_location("plain_path_loops", path)
-    assert spec is not None
-    assert spec.loader is not None
     plain = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(plain)
     return plain

@@ -1,13 +1,39 @@
 """Test the verdict with lower bounds of the replay: where removing a regime saves nothing, it names the limit."""
 
+import json
 from dataclasses import replace
+from math import inf
+from types import SimpleNamespace
+from typing import Any
 
+import numpy as np
 import pytest
-from kineto import analysed, annotation, call, launched, op, python
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from kineto import analysed, annotation, call, copy, kernel, launch, launched, op, python, trace_bytes
+from lazy_report import LazyReport
+from simulator import Costs, Kernel, Simulation
+from test_replay_changes import program
+from test_replays import ADD, CAST, GEMM, GRIDS, NAMES, WHOLE, capture, eager, named, notes, operators, replay, taken
+from tiers import examples
 
+from trace_analyzer.pipeline import analyze
 from trace_analyzer.replay.changes import Change
 from trace_analyzer.replay.estimates import Estimates, verdict_with_floors
+from trace_analyzer.replay.graph import (
+    CONTENTION,
+    EXECUTION,
+    GAP,
+    LATENCY,
+    RETURN,
+    SPIN,
+    WAIT,
+    _last_of_steps,
+    _mapped,
+    steady_edges,
+)
 from trace_analyzer.replay.prediction import Replay
+from trace_analyzer.replay.recording import Ints
 from trace_analyzer.replay.refusals import refused_unseen
 from trace_analyzer.report import Regime, Report, Verdict
 
@@ -107,3 +133,295 @@ def test_neither_graphs_nor_a_faster_cpu_shorten_a_wait_for_others() -> None:
     waits_ns = 59 * 900_000
     assert min(predicted("queue.py(154): get")) >= waits_ns
     assert max(predicted("train.py(9): get")) < 0.6 * waits_ns
+
+
+def copied(direction: str, copy_ends_before_call: int, length: int = 100) -> Replay:
+    """Replay copies of pageable memory by calls of 400 us, each between two kernels."""
+    return Replay.of(
+        analysed(
+            [
+                [launched("k", 1_000 * n, 1_000 * n + 10, 20, 2 * n + 1),
+                 call("cudaMemcpyAsync", 1_000 * n + 50, 400, correlation=2 * n + 2),
+                 copy(direction, 1_000 * n + 450 - copy_ends_before_call - length, length, correlation=2 * n + 2)]
+                for n in range(30)
+            ]
+        ),
+        0,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("direction", "ends_before", "waits"),
+    [
+        ("HtoD (Pageable -> Device)", 5, True),
+        ("HtoD (Pageable -> Device)", 150, False),
+        ("DtoH (Device -> Pageable)", 5, True),
+        ("DtoH (Device -> Pageable)", 150, True),
+    ],
+)
+def test_a_call_that_returns_long_after_its_copy_to_the_device_did_not_wait_for_it(
+    direction: str, ends_before: int, waits: bool
+) -> None:
+    """Check that a copy's bytes are staged when its call returns; what comes from the device must have arrived."""
+    graph = copied(direction, ends_before).graph
+    assert (graph.kind == RETURN).any() == waits
+    assert np.all(graph.rest[graph.kind == RETURN] >= 0)
+
+
+@pytest.mark.parametrize("target", ["cpu", "gpu"])
+def test_a_round_trip_of_staged_copies_leads_back(target: str) -> None:
+    """On a device twice as fast, copies end long before the calls that stage their bytes."""
+    assert copied("HtoD (Pageable -> Device)", -45, 300).round_trip_of(target) < 0.001
+
+
+def test_each_wait_of_a_stream_for_another_takes_its_lag() -> None:
+    """Check two streams that hand work to each other 40 times; 7 us pass from each end to the next start."""
+    simulation = Simulation(costs=Costs(inter_kernel_ns=7_000), seed=5)
+    main, streams = simulation.thread(), [simulation.stream(), simulation.stream(number=20)]
+    for at in range(80):
+        this, other = streams[at % 2], streams[1 - at % 2]
+        main.wait_event(this, main.record_event(other))
+        main.launch(Kernel("k", 50_000), this)
+    main.synchronize_device()
+    replay = Replay.of(LazyReport.on(simulation.json().encode(), device=0), 0)
+    faster = replay.outcome((Change("speedup", {"target": "gpu", "factor": 2.0}),)).step_ns
+    lags = 79 * float(np.median(replay.graph.weight[replay.graph.kind == WAIT]))
+    assert lags > 79 * 1_000
+    assert abs(replay.identity_ratio) < 0.001
+    assert replay.identity.step_ns == pytest.approx(80 * 50_000 + lags, rel=0.01)
+    infinite = replay.outcome((Change("speedup", {"target": "cpu", "factor": inf}),)).step_ns
+    assert infinite == pytest.approx(replay.identity.step_ns, rel=0.01), "the lag is the device's"
+    assert faster == pytest.approx(80 * 25_000 + lags, rel=0.01)
+
+
+def test_a_thread_that_polls_goes_on_after_the_lag_of_its_polling() -> None:
+    """Check polling every 30 us: a device twice as fast makes that no shorter, a CPU twice as fast does."""
+    simulation = Simulation(seed=5)
+    main, stream = simulation.thread(), simulation.stream()
+    for _ in range(60):
+        written = main.launch(Kernel("k", 2_000_000), stream)
+        main.poll(written, every_ns=30_000)
+    main.synchronize_device()
+    replay = Replay.of(LazyReport.on(simulation.json().encode(), device=0), 0)
+    lag = replay.graph.weight[replay.graph.kind == SPIN]
+    assert lag.size == 60
+    assert lag.sum() == pytest.approx(60 * 30_000, rel=0.1)
+    now = replay.identity.step_ns
+    assert abs(replay.identity_ratio) < 0.001
+    device, host = (replay.outcome((Change("speedup", {"target": t, "factor": 2.0}),)).step_ns for t in ("gpu", "cpu"))
+    assert now - device == pytest.approx(60 * 1_000_000, rel=0.005)
+    assert now - host > 0.5 * lag.sum()
+
+
+def test_launches_and_returns_between_waits_are_as_fast_as_the_cpu() -> None:
+    """A kernel, a wait for it, and again: launch call and return halve with a CPU twice as fast,
+    the device's start does not.
+    """
+    costs = Costs(launch_call_ns=6_000, launch_latency_ns=9_000, wake_up_ns=10_000)
+    halved = replace(costs, launch_call_ns=3_000, wake_up_ns=5_000, host_factor=0.5)
+
+    def step_ns(costs: Costs) -> Replay:
+        simulation = Simulation(costs=costs, seed=5)
+        main, stream = simulation.thread(), simulation.stream()
+        for _ in range(60):
+            main.launch(Kernel("k", 30_000), stream)
+            main.synchronize(stream)
+        return Replay.of(LazyReport.on(simulation.json().encode(), device=0), 0)
+
+    before, truth = step_ns(costs), step_ns(halved).recorded_step_ns
+    predicted = before.outcome((Change("speedup", {"target": "cpu", "factor": 2.0}),)).step_ns
+    saving = before.recorded_step_ns - truth
+    assert saving > 59 * 7_000
+    assert predicted == pytest.approx(truth, abs=0.05 * saving)
+
+
+def test_each_hand_over_is_as_fast_as_the_cpu() -> None:
+    """Threads that take turns: all that they take halves with a CPU twice as fast."""
+    costs = Costs(hand_over_ns=40_000)
+
+    def step_ns(costs: Costs) -> Replay:
+        simulation = Simulation(costs=costs, seed=5)
+        main, autograd, stream = simulation.thread(), simulation.thread("pt_autograd_0"), simulation.stream()
+        for _ in range(40):
+            with main.op("aten::mm", before_ns=20_000):
+                main.launch(Kernel("k", 5_000), stream)
+            with main.hand_over(autograd), autograd.op("aten::mm", before_ns=20_000):
+                autograd.launch(Kernel("k", 5_000), stream)
+        return Replay.of(LazyReport.on(simulation.json().encode(), device=0), 0)
+
+    before = step_ns(costs)
+    truth = step_ns(replace(costs, hand_over_ns=20_000, launch_call_ns=2_250, host_factor=0.5)).recorded_step_ns
+    predicted = before.outcome((Change("speedup", {"target": "cpu", "factor": 2.0}),)).step_ns
+    assert predicted == pytest.approx(truth, abs=0.03 * (before.recorded_step_ns - truth))
+
+
+def executed(places: list[tuple[int, int, int]]) -> list[Any]:
+    """Build one pass with each kernel at a (place in time, stream, device)."""
+    return [
+        operators(0),
+        [launch(10 * i + 2, 3, 1 + i) for i in range(4)],
+        [
+            kernel(
+                name,
+                100 + 50 * at,
+                50,
+                correlation=1 + i,
+                stream=stream,
+                device=device,
+                grid=GRIDS[i],
+                block=[128, 1, 1],
+            )
+            for i, (name, (at, stream, device)) in enumerate(zip(NAMES, places, strict=True))
+        ],
+    ]
+
+
+@pytest.mark.parametrize(("grids", "match"), [(GRIDS, "sequence"), (None, "names")])
+def test_streams_may_run_in_another_order_than_launches(grids: Any, match: str) -> None:
+    """Executed in order 0, 2, 1, 3 on two streams, replayed in order of the launches."""
+    events = executed([(0, 7, 0), (2, 7, 0), (1, 8, 0), (3, 7, 0)])
+    assert taken(analysed(events, replay(grids=grids))) == named(match, 1.0)
+
+
+def test_without_any_grids_names_and_durations_are_all_there_is() -> None:
+    """Check that equal names are no proof of equal sizes where an old profiler records no grids at all."""
+    assert taken(analysed(eager(grids=None), replay(grids=None))) == named("names", 1.0)
+    slower = taken(analysed(eager(grids=None), replay(grids=None, lasting=150)))
+    assert [row[1:5] for row in slower] == [(None, None, "names", 0.0)] * 4
+
+
+def test_kernels_of_two_devices_are_no_sequence() -> None:
+    events = executed([(0, 7, 0), (1, 7, 0), (2, 7, 1), (3, 7, 1)])
+    assert taken(analysed(events, replay()))[0][3] is None
+
+
+def test_kernels_that_are_much_faster_are_of_another_size_too() -> None:
+    rows = taken(analysed(eager(), replay(grids=None, lasting=15)))
+    assert [row[1:5] for row in rows] == [(None, None, "names", 0.0)] * 4
+
+
+@pytest.mark.parametrize("name", ["hipGraphLaunch", "cuGraphLaunch", "cudaGraphLaunch_v10000"])
+def test_every_vendors_graph_launch_replays(name: str) -> None:
+    events = [row | {"name": name} if row["name"] == "cudaGraphLaunch" else row for row in replay()]
+    assert taken(analysed(eager(), events)) == WHOLE
+
+
+def test_a_name_that_says_nothing_does_not_speak_against_a_capture() -> None:
+    rows = taken(analysed(capture(), replay(names=(GEMM, ADD, "kernel_v9", CAST))))
+    assert rows == named("capture", 1.0)
+
+
+def test_a_capture_that_fits_in_part_has_a_lower_confidence() -> None:
+    rows = taken(analysed(capture(), replay(names=(GEMM, GEMM, GEMM, CAST))))
+    assert [row[3:5] for row in rows] == [("capture", 0.75)] * 4
+
+
+def test_a_capture_of_few_launches_fits_too_many_graphs() -> None:
+    few = [
+        call("cudaStreamBeginCapture", 0, 1),
+        operators(5)[:3],
+        [launch(10 * i + 7, 3, 500 + i) for i in range(3)],
+        call("cudaStreamEndCapture", 60, 1),
+    ]
+    assert taken(analysed(few, replay(names=NAMES[:3])), 1)[0][3] is None
+
+
+@pytest.mark.parametrize("nodes", [[9, None, 7, 6], [9, 9, 7, 6]], ids=["not recorded for all", "not unique"])
+def test_nodes_order_kernels_only_where_each_has_its_own(nodes: list[int | None]) -> None:
+    assert taken(analysed(capture(), replay(nodes=nodes))) == named("capture", 1.0)
+
+
+def test_a_run_of_neighbours_that_holds_little_of_the_graph_says_nothing() -> None:
+    passes = [eager(), eager(500, 20), eager(1000, 40)]
+    graph = replay(3000, names=(*NAMES * 3, *["own"] * 13), grids=[*GRIDS * 3, *[[1, 1, 1]] * 13])
+    assert {row[3] for row in taken(analysed(passes, graph), 25)} == {None}
+
+
+def test_an_annotation_names_no_module_that_a_match_names() -> None:
+    annotations = json.dumps({str(node): ["attention"] for node in (9, 8, 7, 6)}).encode()
+    report = analyze(trace_bytes([eager(), replay(nodes=[9, 8, 7, 6])]), capture=annotations)
+    assert [row[5] for row in taken(report)] == [row[5] for row in WHOLE]
+
+
+def test_executions_of_other_operators_and_modules_tell_neither() -> None:
+    """Check that what is not known of kernels run as sums in one module and differences in another is noted."""
+    others = [
+        row | {"name": {"aten::add": "aten::sub", "nn.Module: Linear_0": "nn.Module: Other_0"}.get(row["name"], row["name"])}
+        for part in eager(500, 20) for row in part
+    ]  # fmt: skip
+    report = analysed(eager(), others, replay())
+    assert [(row[0], row[5]) for row in taken(report)] == [
+        ("aten::mm", None), (None, None), ("aten::mm", "Head_1"), ("aten::_softmax", "Head_1"),
+    ]  # fmt: skip
+    assert notes(report, "ambiguous-replay") == [1]
+
+
+NUMBERS = st.integers(-40, 40)
+
+
+def ints(values: Any) -> Ints:
+    """Return int64 numbers."""
+    return np.array(values, dtype=np.int64)
+
+
+@settings(max_examples=examples(300))
+@given(
+    st.lists(st.tuples(st.integers(-1, 3), NUMBERS, st.booleans()), max_size=20),
+    st.lists(NUMBERS, min_size=4, max_size=4),
+)
+def test_activities_that_end_a_step_are_those_of_a_loop(rows: list[tuple[int, int, bool]], stops: list[int]) -> None:
+    """Check (step, end, whether the activity is on the device) against the ends of four steps."""
+    step, end, own = (
+        ints([row[0] for row in rows]),
+        ints([row[1] for row in rows]),
+        np.array([row[2] for row in rows], bool),
+    )
+    recorded: Any = SimpleNamespace(
+        activities=SimpleNamespace(step=step, end=end), steps=SimpleNamespace(end=ints(stops))
+    )
+    expected = [
+        np.flatnonzero(own & (((step == number) & (end <= stop)) | (end == stop))).tolist()
+        for number, stop in enumerate(stops)
+    ]
+    assert [members.tolist() for members in _last_of_steps(recorded, np.flatnonzero(own))] == expected
+
+
+@settings(max_examples=examples(300))
+@given(
+    st.lists(st.tuples(st.integers(0, 2), NUMBERS, NUMBERS), min_size=1, max_size=12),
+    st.lists(st.tuples(st.integers(0, 2), NUMBERS), max_size=12),
+)
+def test_times_move_as_interpolated_thread_by_thread(
+    points: list[tuple[int, int, int]], asked: list[tuple[int, int]]
+) -> None:
+    """Check times of threads with points (thread, old time, new time) against `numpy.interp` on each thread."""
+    points.sort(key=lambda point: point[1])
+    thread, old, new = (ints(column) for column in zip(*points, strict=True))
+    graph: Any = SimpleNamespace(thread=thread, time=old)
+    known = [(number, time) for number, time in asked if number in thread]
+    moved = _mapped(ints([number for number, _ in known]), ints([time for _, time in known]), graph, new)
+    for (number, time), result in zip(known, moved.tolist(), strict=True):
+        before, after = old[thread == number], new[thread == number]
+        shift = after[0] - before[0] if time < before[0] else after[-1] - before[-1]
+        inside = before[0] <= time <= before[-1]
+        assert result == (round(np.interp(time, before, after)) if inside else time + shift)
+
+
+@pytest.mark.parametrize("steady", [(), (2,), (0, 1), (0, 2, 3)])
+def test_edges_of_steady_steps_are_those_of_a_loop(steady: tuple[int, ...]) -> None:
+    recorded = program().graph.recorded
+    activities, calls, steps = recorded.activities, recorded.calls, recorded.steps
+    chosen = np.zeros(steps.steady.size, dtype=bool)
+    chosen[list(steady)] = True
+    graph = replace(program().graph, recorded=replace(recorded, steps=replace(steps, steady=chosen)))
+    edges = steady_edges(graph)
+    last = [
+        max((calls.end[call] for call in activities.call[activities.step == row] if call >= 0), default=-1)
+        for row in range(steps.start.size)
+    ]
+    for edge, (kind, time) in enumerate(zip(graph.kind.tolist(), graph.time[graph.target].tolist(), strict=True)):
+        if kind in (LATENCY, EXECUTION, GAP, WAIT, CONTENTION):
+            expected = activities.step[graph.ref[edge]] in steady
+        else:
+            expected = any((last[row - 1] if row else -1) < time <= last[row] for row in steady)
+        assert edges[edge] == (expected or not steady)

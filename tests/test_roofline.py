@@ -7,9 +7,15 @@ from typing import Any
 
 import polars as pl
 import pytest
-from kineto import analysed, annotation, kernel, launch, op, python, rows
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from kineto import A100, analysed, annotation, kernel, launch, launched, notes, op, python, rows, trace_bytes
+from tiers import examples
 
+from trace_analyzer.analyses import steps
 from trace_analyzer.catalog.kernels import article
+from trace_analyzer.pipeline import analyze
+from trace_analyzer.render.html import timeline
 from trace_analyzer.report import Report
 
 GEMM, ADD = "ampere_fp16_s16816gemm_fp16_128x64", "void at::native::vectorized_elementwise_kernel<4, x>(int)"
@@ -187,3 +193,326 @@ def test_a_module_within_itself_counts_once() -> None:
         launch(20, 5, 1), kernel(ADD, 200, 30, correlation=1),
     )  # fmt: skip
     assert rows(report.tables["modules"], "module", "call_count", "time_ns", "self_ns") == [("Tree_0", 2, 30, 30)]
+
+
+SORT = "void cub::DeviceRadixSortOnesweepKernel<P>(int)"
+AT_PEAK_US = 2 * 4096**3 / 312e12 * 1e6
+"""A product of 4096 cubed at peak: 440.5 us. It moves 100.7 MB, which takes 49.4 us."""
+
+
+def square(start: float, lasting: float, number: int, *, blocks: int = 500, dims: Any = None) -> list[Any]:
+    shapes = {"Input Dims": [[4096, 4096]] * 2 if dims is None else dims, "Input type": ["c10::Half"] * 2}
+    return [
+        op("aten::mm", number * 20, 10, **shapes),
+        launch(number * 20 + 2, 5, number),
+        kernel(GEMM, start, lasting, correlation=number, grid=[blocks, 1, 1]),
+    ]
+
+
+def addition(start: float, lasting: float, number: int, elements: int = 20_390_000, *, kernels: int = 1) -> list[Any]:
+    """Build an addition that reads and writes 4 bytes of each element: 80 us at full bandwidth by default."""
+    shapes = {"Input Dims": [[elements], []], "Input type": ["float", "Scalar"]}
+    names = [ADD] if kernels == 1 else [SORT] * kernels
+    return [
+        op("aten::add" if kernels == 1 else "aten::relu", number * 20, 10, **shapes),
+        *(launch(number * 20 + 1 + i, 1, number + 100 * i) for i in range(kernels)),
+        *(
+            kernel(name, start + i * lasting, lasting, correlation=number + 100 * i, grid=[500, 1, 1])
+            for i, name in enumerate(names)
+        ),
+    ]
+
+
+def test_bounds_say_how_near_to_their_roof_their_kernels_come() -> None:
+    """Products of 500 and 2000 us at 440.5 each; additions of 100 and 400 us at 80 each; 300 us without shapes."""
+    report = analysed(
+        square(1000, 500, 1), square(2000, 2000, 2), addition(5000, 100, 3), addition(6000, 400, 4), kernel(ADD, 7000, 300)
+    )  # fmt: skip
+    compute, memory = report.devices[0].bounds
+    assert (compute.bound, compute.kernel_count, compute.time_ns, compute.known_ns) == (
+        "compute",
+        2,
+        2_500_000,
+        2_500_000,
+    )
+    assert compute.roof_ratio == pytest.approx(2 * AT_PEAK_US / 2500)
+    assert compute.below_half_ratio == pytest.approx(0.8)
+    assert compute.inefficient_ns == 2_000_000
+    assert (memory.bound, memory.time_ns, memory.known_ns) == ("memory", 800_000, 500_000)
+    assert memory.roof_ratio == pytest.approx(160 / 500)
+    assert memory.below_half_ratio == pytest.approx(0.8)
+    assert memory.inefficient_ns == 400_000
+    assert rows(report.tables["bounds"], "bound", "count", "inefficient_ns") == [
+        ("compute", 2, 2000),
+        ("memory", 3, 400),
+    ]
+
+
+@pytest.mark.sampled
+@pytest.mark.parametrize(
+    ("events", "flags"),
+    [
+        (square(1000, 1700, 1), [False]),  # above a quarter of its roof
+        (square(1000, 1800, 1), [True]),
+        (square(1000, 1800, 1, blocks=107), [False]),  # one SM has no block
+        (square(1000, 19, 1, dims=[[512, 512]] * 2), [False]),  # too short to last
+        (addition(1000, 350, 1), [True]),
+        (addition(1000, 350, 1, kernels=2), [False, False]),  # each pass may read and write everything
+    ],
+)
+def test_inefficient_is_what_fills_the_device_lasts_and_stays_below_a_quarter(events: Any, flags: list[bool]) -> None:
+    assert analysed(events).tables["roofs"].get_column("inefficient").to_list() == flags
+
+
+def test_a_naive_product_is_not_called_limited_by_arithmetic() -> None:
+    """At 3.6 % of the peak the advice is another kernel, not less work."""
+    naive = "my_naive_matmul_kernel"
+    report = analysed(
+        *(
+            [
+                op("aten::mm", n * 20, 10, **{"Input Dims": [[4096, 4096]] * 2, "Input type": ["c10::Half"] * 2}),
+                launch(n * 20 + 2, 5, n),
+                kernel(naive, 1000 + n * 12_300, 12_240, correlation=n, grid=[500, 1, 1]),
+            ]
+            for n in range(1, 12)
+        )
+    )
+    assert report.verdict.regime == "compute-bound"
+    assert "reach 3.6 % of their roof" in report.verdict.headline
+    advice = {item.id: item for item in report.advice}
+    assert "inefficient-kernels" in advice
+    assert not {"less-work", "max-autotune"} & set(advice)
+    assert naive in advice["inefficient-kernels"].code
+    assert advice["inefficient-kernels"].saves_ns_at_most == pytest.approx(11 * (12_240 - AT_PEAK_US) * 1000, rel=1e-6)
+
+
+def test_names_that_are_no_identifiers_stay_out_of_what_is_typed() -> None:
+    hostile = 'x"; rm -rf ~ #<script>'
+    report = analysed(
+        *(
+            [
+                op("aten::mm", n * 20, 10, **{"Input Dims": [[4096, 4096]] * 2, "Input type": ["c10::Half"] * 2}),
+                launch(n * 20 + 2, 5, n),
+                kernel(hostile, 1000 + n * 12_300, 12_240, correlation=n, grid=[500, 1, 1]),
+            ]
+            for n in range(1, 12)
+        )
+    )
+    codes = [item.code for item in report.advice if item.id == "inefficient-kernels"]
+    assert all("rm -rf" not in code and "<script>" not in code for code in codes)
+
+
+def test_a_roof_that_arithmetic_exceeds_is_doubted() -> None:
+    """Products of 440 us at the peak: in 500 us they are possible, in 300 us the peak is another device's."""
+    levels = []
+    for takes, is_doubted in ((500, False), (300, True)):
+        verdict = analysed([square(1000 + takes * n, takes, n) for n in range(1, 12)]).verdict
+        assert verdict.regime == "compute-bound"
+        assert any("which is impossible" in why for why in verdict.confidence_why) is is_doubted
+        levels.append(verdict.confidence)
+    assert levels in (["high", "medium"], ["medium", "low"])
+
+
+def test_other_kernels_are_no_advice_for_products_that_are_good() -> None:
+    """At 440 of 500 us (88 %) nothing is to be won; those of 1,000 us (44 %) are counted alone."""
+    good, poor = [square(1500 * n, 500, n) for n in range(1, 12)], [square(1500 * n + 500, 1_000, 50 + n) for n in range(1, 12)]  # fmt: skip
+    assert "max-autotune" not in {item.id for item in analysed(good).advice}
+    (item,) = (item for item in analysed(good, poor).advice if item.id == "max-autotune")
+    assert "reach 44 %" in item.why
+
+
+def test_a_mfu_of_which_part_is_known_is_an_interval() -> None:
+    """500 us of known work, and 500 us of a matmul of unknown work that did at most its peak; 1 ms in all."""
+    report = analysed(square(1000, 500, 1), kernel(GEMM, 1500, 500, grid=[500, 1, 1]))
+    device = report.devices[0]
+    assert device.mfu == pytest.approx(AT_PEAK_US / 1000)
+    assert device.mfu_at_most == pytest.approx((AT_PEAK_US + 500) / 1000)
+    known = analysed(square(1000, 500, 1), kernel(ADD, 1500, 500)).devices[0]
+    assert known.mfu == known.mfu_at_most == pytest.approx(AT_PEAK_US / 1000)
+    unknown = analysed(kernel(GEMM, 1500, 500)).devices[0]
+    assert (unknown.mfu, unknown.mfu_at_most) == (None, None)
+
+
+@pytest.mark.slow
+@settings(max_examples=examples(12))
+@given(st.lists(st.tuples(st.booleans(), st.integers(445, 5000)), min_size=1, max_size=8))
+def test_the_interval_holds_what_hidden_shapes_would_show(products: list[tuple[bool, int]]) -> None:
+    """Check that hiding the shapes of some matmuls never excludes the MFU with all shapes from the interval."""
+    starts = [1000 + sum(lasting for _, lasting in products[:i]) for i in range(len(products))]
+    whole = [
+        square(start, lasting, i + 1) for i, (start, (_, lasting)) in enumerate(zip(starts, products, strict=True))
+    ]
+    partly = [
+        events if seen else [*events[1:]] for events, (seen, _) in zip(whole, products, strict=True)
+    ]  # without its operator a product has no shapes
+    partial, true = analysed(partly).devices[0], analysed(whole).devices[0]
+    assert true.mfu is not None
+    assert true.mfu == true.mfu_at_most
+    if partial.mfu is not None and partial.mfu_at_most is not None:
+        assert partial.mfu <= true.mfu + 1e-12
+        assert true.mfu <= partial.mfu_at_most + 1e-12
+    else:
+        assert not any(seen for seen, _ in products)
+
+
+def test_sums_of_bounds_are_all_kernel_time() -> None:
+    report = analysed(square(1000, 500, 1), addition(5000, 100, 3), kernel("k", 7000, 1))
+    kernels = report.tables["activities"].filter(pl.col("kind") == "kernel")
+    assert report.tables["bounds"].get_column("time_ns").sum() == kernels.get_column("duration_ns").sum()
+
+
+def test_a_step_says_how_near_to_the_roof_its_own_kernels_come() -> None:
+    """Products of 500 us in one step and of 1000 us in the next, at 440.5 each: 88 % and 44 % of the roof."""
+    steps = [
+        [annotation(f"ProfilerStep#{n}", 40 * n, 38), square(at, lasting, 2 * n), square(at + lasting, lasting, 2 * n + 1)]
+        for n, at, lasting in ((1, 100, 500), (2, 1100, 1000))
+    ]  # fmt: skip
+    first, second = (step.headline or "" for step in analysed(steps).steps)
+    assert "they reach 88 % of their roof" in first
+    assert "they reach 44 % of their roof, 100 % of their time below half of it" in second
+
+
+def test_a_regime_by_names_alone_says_so_in_its_headline() -> None:
+    """Without shapes a kernel is of memory or of arithmetic by its name; with them by its work."""
+    back_to_back = [launched(GEMM, 10 * n, 200 * n + 5, 200, n + 1) for n in range(9)]
+    assert "by kernel names, since little of their work is known" in analysed(back_to_back).verdict.headline
+
+
+@pytest.mark.slow
+def test_steps_in_which_a_device_did_nothing_are_left_out_where_there_are_very_many(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    marks = [annotation(f"ProfilerStep#{n}", 10 * n, 9.9) for n in range(40)]
+    work: list[Any] = [launched("k", 10 * d + 1, 10 * d + 3, 4, d + 1, device=d, takes=1) for d in range(12)]
+    few = analysed(marks, work)
+    assert len(few.steps) > 40
+    assert "many-steps" not in notes(few)
+    monkeypatch.setattr(steps, "MAX_STEP_ROWS", 100)
+    monkeypatch.setattr("trace_analyzer.report_notes.MAX_STEP_ROWS", 100)
+    report = analysed(marks, work)
+    assert len(report.steps) == report.tables["steps"].height == 12
+    assert notes(report)["many-steps"] == 12 * 40 - 12
+
+
+@pytest.mark.slow
+def test_a_file_of_many_devices_and_steps_has_rows_in_proportion() -> None:
+    marks = [annotation(f"ProfilerStep#{n}", 10 * n, 9.9) for n in range(1_000)]
+    work = [launched("k", 10 * d + 1, 10 * d + 3, 4, d + 1, device=d, takes=1) for d in range(256)]
+    content = trace_bytes([marks, work])
+    assert len(analyze(content).to_json()) < 12 * len(content)
+
+
+@pytest.mark.parametrize("place", ["tid", "stream"])
+def test_the_timeline_shows_the_busiest_of_very_many_rows(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(timeline, "MAX_TRACKS", 10)
+    pairs = [launched("k", 20 * n, 20 * n + 8, 1 + n % 7, n + 1) for n in range(60)]
+    for n, (call, run) in enumerate(pairs):
+        if place == "tid":
+            call["tid"] = 1_000 + n
+        else:
+            run["tid"] = run["args"]["stream"] = n
+    columns = timeline.timeline_columns(analysed(pairs))
+    assert len(columns.tracks) == 10
+    assert "rows of streams and threads" in columns.left_out[-1]
+    timeline.payload(columns)
+
+
+@pytest.mark.slow
+def test_a_device_s_name_has_the_length_that_drivers_have_room_for() -> None:
+    report = analysed(launched("k", 1, 5, 3, 1), devices=[A100 | {"name": "x" * 1_000_000}])
+    assert report.trace.devices[0].name == "x" * 255 + "\u2026"
+    assert len(report.to_json()) < 50_000
+
+
+SQUARES = [[4096, 4096], [4096, 4096]]
+FLOP, MOVED_FP32 = 2 * 4096**3, 3 * 4 * 4096**2
+SGEMM, SIMT_HALF = "ampere_sgemm_128x64_nn", "void cutlass::Kernel2<cutlass_80_simt_hgemm_128x64_8x5_nn_align1>()"
+ALIGN1 = "void cutlass::Kernel2<cutlass_80_tensorop_f16_s16816gemm_f16_256x128_64x3_tn_align1>()"
+ALIGN8 = ALIGN1.replace("align1", "align8")
+V100 = A100 | {"name": "Tesla V100-SXM2-16GB", "totalGlobalMem": 16945512448, "computeMajor": 7, "numSms": 80}
+
+
+def typed_product(
+    name: str, dtype: str, duration: int, dims: list[list[int]] = SQUARES, shapes: bool = True
+) -> list[Any]:
+    """Build one typed_product, without shapes if so asked."""
+    recorded = {"Input Dims": dims, "Input type": [dtype] * 2} if shapes else {}
+    return [
+        op("aten::mm", 0, 10, **recorded),
+        launch(2, 5, 1),
+        kernel(name, 20, duration, correlation=1, grid=[500, 1, 1]),
+    ]
+
+
+def actual(*events: Any, **options: Any) -> list[dict[str, Any]]:
+    return analysed(*events, **options).tables["tensor_cores"].to_dicts()
+
+
+def test_fp32_where_tf32_is_faster() -> None:
+    """Check that fp32 is reported where TF32 is faster.
+
+    137.4 GFLOP take 7.05 ms at 19.5 TFLOP/s, and 881 us at the A100's 156 TFLOP/s in TF32.
+    """
+    (row,) = actual(typed_product(SGEMM, "float", 8_000))
+    assert (row["reason"], row["dtype"], row["target_dtype"]) == ("fp32", "fp32", "tf32")
+    assert row["could_ns"] == pytest.approx(FLOP / 156e12 * 1e9)
+    assert row["saves_ns"] == pytest.approx(8e6 - FLOP / 156e12 * 1e9)
+
+
+@pytest.mark.slow
+def test_a_device_without_tf32_has_fp16() -> None:
+    report = analysed(typed_product(SGEMM, "float", 12_000), devices=[V100])
+    (reported,) = report.devices[0].tensor_cores
+    assert (reported.target_dtype, reported.code) == ("fp16", "torch.autocast('cuda', dtype=torch.float16)")
+    assert reported.saves_ns == pytest.approx(12e6 - FLOP / 125e12 * 1e9)
+    assert "1 matmul or convolution in fp32" in " ".join(report.summary(verbose=True).split())
+
+
+def test_without_shapes_the_peaks_alone_bound_it() -> None:
+    """8 ms in fp32 are 1 ms in TF32: an eighth of the peak."""
+    (row,) = actual(typed_product(SGEMM, "float", 8_000, shapes=False))
+    assert (row["reason"], row["flop"], row["could_ns"]) == ("fp32", None, pytest.approx(1e6))
+
+
+def test_half_on_vector_units() -> None:
+    (row,) = actual(typed_product(SIMT_HALF, "c10::Half", 5_000))
+    assert (row["reason"], row["target_dtype"], row["could_ns"]) == (
+        "vector-units", "fp16", pytest.approx(FLOP / 312e12 * 1e9),
+    )  # fmt: skip
+
+
+def test_rows_that_do_not_start_at_16_bytes() -> None:
+    odd = [[4097, 4095], [4095, 4097]]
+    (row,) = actual(typed_product(ALIGN1, "c10::Half", 1_000, odd))
+    assert (row["reason"], row["saves_ns"]) == ("unaligned", pytest.approx(1e6 - 2 * 4097 * 4095 * 4097 / 312e12 * 1e9))
+    (reported,) = analysed(typed_product(ALIGN1, "c10::Half", 1_000, odd)).devices[0].tensor_cores
+    assert reported.code == "pad the innermost sizes to multiples of 8 elements"
+
+
+@pytest.mark.sampled
+@pytest.mark.parametrize(
+    "events",
+    [
+        typed_product(ALIGN8, "c10::Half", 500),
+        typed_product("ampere_fp16_s16816gemm_fp16_128x64", "c10::Half", 500),
+        typed_product(SGEMM, "float", 800),
+        typed_product("void gemv2T_kernel_val<int, float>()", "float", 100, [[1, 4096], [4096, 4096]]),
+        typed_product("void at::native::vectorized_elementwise_kernel<4, x>(int)", "float", 100),
+        typed_product("my_own_gemm", "c10::Half", 1_000, shapes=False),
+    ],
+    ids=["aligned", "tensor-cores", "at-the-roof-already", "held-by-memory", "no-matmul", "nothing-known"],
+)
+def test_what_is_well_as_it_is(events: list[Any]) -> None:
+    assert actual(events) == []
+
+
+def test_without_a_device_nothing_is_reported() -> None:
+    assert actual(typed_product(SGEMM, "float", 8_000), devices=[UNLISTED]) == []
+
+
+def test_equal_kernels_are_one_row() -> None:
+    twice = [
+        op("aten::mm", 0, 30, **{"Input Dims": SQUARES, "Input type": ["float"] * 2}),
+        launch(1, 2, 1), launch(5, 2, 2), kernel(SGEMM, 50, 4_000, correlation=1), kernel(SGEMM, 4_050, 4_000, correlation=2),
+    ]  # fmt: skip
+    assert rows(analysed(twice).tables["tensor_cores"], "count", "time_ns", "flop") == [(2, 8_000, FLOP)]

@@ -81,7 +81,6 @@ def test_a_column_without_any_value_is_left_out() -> None:
     section = Section("T", show=(Shown("name", form="text"), Shown("moved_bytes"), Shown("gone"), Shown("time_ns")))
     table = pl.DataFrame({"name": ["a", None], "moved_bytes": [None, None], "time_ns": [1_000, None]})
     shown = table_section(section, table, 9)
-    assert shown is not None
     assert (shown.headings, shown.alignment) == (("Name", "Time"), "lr")
     assert [shown.cells(row) for row in shown.rows] == [("a", "1 us"), ("–", "–")]
     assert table_section(section, table.clear(), 9) is None

@@ -41,7 +41,6 @@ def test_steps_are_timed_without_the_profiler_and_then_recorded() -> None:
     assert profiler.measured_step_ms == pytest.approx(SLEEP_S * 1e3, rel=0.5)
     report = profiler.report
     assert marks(report) == ["ProfilerStep#7", "ProfilerStep#8", "ProfilerStep#9"]
-    assert report.trace.settings is not None
     assert report.trace.settings.measured_step_ms == profiler.measured_step_ms
     assert report.trace.path == "trace_analyzer.profile"
     assert profiler.report is report
@@ -66,7 +65,6 @@ def test_a_block_without_steps_is_recorded_whole_and_its_trace_goes() -> None:
         work()
     assert "aten::relu" in profiler.report.tables["operators"].get_column("name")
     trace = profiler.trace
-    assert trace is not None
     assert trace.exists()
     del profiler
     assert not trace.exists()
@@ -254,7 +252,6 @@ def test_autocast_is_reported_where_it_is_seen_and_not_guessed() -> None:
                     work()
                 profiler.step()
         settings = profiler.report.trace.settings
-        assert settings is not None
         return settings.autocast_dtype
 
     assert reported(inside=True) == "float16"

@@ -1,5 +1,8 @@
 """Test optimizers that step in turns: an iteration of two networks, or of two optimizers, is one step."""
 
+import re
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -60,3 +63,36 @@ def test_a_little_more_in_every_other_step_makes_no_turns() -> None:
 
 def test_one_optimizer_steps_once_an_iteration() -> None:
     assert len(trained(("Adam", 10, "model"), turns=7).steps) == 7
+
+
+pytestmark = pytest.mark.slow
+
+FOLDER = Path(__file__).parents[1] / "sample_traces"
+
+
+def test_each_turn_makes_the_program_faster(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("torch")
+    monkeypatch.syspath_prepend(str(FOLDER))
+    import three_turns
+
+    monkeypatch.setattr(sys, "argv", ["three_turns.py", "--steps", "2", "--repeats", "1"])
+    three_turns.main()
+    head, *turns = capsys.readouterr().out.splitlines()
+    assert head.split() == [
+        "turn",
+        "step",
+        "against",
+        "operators",
+        "most",
+        "CPU",
+        "time",
+        "before",
+        "the",
+        "next",
+        "turn",
+    ]
+    assert [line[:26].strip() for line in turns] == list(three_turns.TURNS)
+    times = [float(re.search(r"([\d.]+) ms", line)[1]) for line in turns]  # type: ignore[index]
+    assert times[3] < times[0] / 3, "the machine is noisy; three turns together are not"

@@ -64,7 +64,6 @@ def parts_of(**ns: int) -> dict[str, int]:
 )
 def test_what_each_part_alone_says(part: str, regime: str, cause: str | None) -> None:
     judged = judge(parts_of(**{part: 5}))
-    assert judged is not None
     assert (judged.regime, judged.cause, judged.runner_up) == (regime, cause, None)
 
 
@@ -112,7 +111,6 @@ def test_the_table_is_complete() -> None:
 )
 def test_judgement(parts: dict[str, int], regime: str, runner_up: str | None, cause: str | None) -> None:
     judged = judge(parts_of(**parts))
-    assert judged is not None
     assert (judged.regime, judged.runner_up, judged.cause) == (regime, runner_up, cause)
 
 
@@ -128,7 +126,6 @@ def test_judgement(parts: dict[str, int], regime: str, runner_up: str | None, ca
 )
 def test_a_cold_start_holds_half_of_the_host_time(cold: int, parts: dict[str, int], cause: str | None) -> None:
     judged = judge(parts_of(**parts), cold)
-    assert judged is not None
     assert judged.cause == cause
 
 

@@ -88,7 +88,6 @@ def tiny(at: int, correlation: int) -> list[object]:
 
 
 def window(report: Report) -> tuple[str, tuple[tuple[int, int], ...]]:
-    assert report.verdict.window is not None
     return report.verdict.window.kind, report.verdict.window.intervals
 
 

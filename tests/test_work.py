@@ -165,13 +165,11 @@ ONE = 2 * 2 * 3 * 8
 )  # fmt: skip
 def test_attention_flop(operator: str, arguments: tuple[Any, ...], flop: float | None) -> None:
     actual = work(operator, *arguments)
-    assert actual is not None
     assert actual.flop == flop
 
 
 def test_attention_bytes() -> None:
     forward = work("aten::_scaled_dot_product_flash_attention", h(2, 6, 5, 8), h(2, 3, 7, 8), h(2, 3, 7, 8), 0.0, False)
-    assert forward is not None
     assert forward.moved_bytes == 2 * (480 + 336 + 336 + 480)
 
 
@@ -219,7 +217,6 @@ def test_figures_that_another_tool_published(
     Their bytes of gradients are left out: they count the incoming gradient once per product and attention's output not at all.
     """
     actual = work(operator, *arguments)
-    assert actual is not None
     assert actual.flop == pytest.approx(gflop * 1e9, rel=1e-9)
     if moved_mib is not None:
         assert actual.moved_bytes == moved_mib * MIB
@@ -386,7 +383,6 @@ def test_the_reader_of_a_result_tells_a_convolution_without_values(result: str |
     if space is None:
         assert actual is None
         return
-    assert actual is not None
     assert actual.flop == 2 * 2 * 6 * space * 36
     assert actual.moved_bytes == 4 * (648 + 216 + 2 * 6 * space)
 
@@ -426,11 +422,9 @@ def test_a_tensor_compared_with_itself_is_read_once() -> None:
 )
 def test_what_need_not_be_read_twice_is_reported(operator: str, arguments: tuple[Any, ...], doubtful: float) -> None:
     actual = work(operator, *arguments)
-    assert actual is not None
     assert actual.doubtful_bytes == doubtful
 
 
 def test_without_strides_a_source_may_be_expanded() -> None:
     copied = record("aten::copy_", [[4, 6], [4, 6], []], ["float", "float", "Scalar"])
-    assert copied is not None
     assert (copied.moved_bytes, copied.doubtful_bytes) == (192, 96)

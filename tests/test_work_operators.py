@@ -398,7 +398,6 @@ def test_what_is_least_and_what_is_doubted_is_told(
     operator: str, arguments: tuple[Any, ...], least: bool, doubtful: float
 ) -> None:
     actual = work(operator, *arguments)
-    assert actual is not None
     assert (actual.least, actual.doubtful_bytes) == (least, doubtful)
 
 
@@ -409,10 +408,8 @@ def test_lists_that_amp_unscales_are_read_and_written() -> None:
 
 def test_rows_behind_the_last_offset_are_doubted() -> None:
     cut_rows = work("aten::_grouped_mm", h(4, 3), h(2, 3, 5), ((2,), INT))
-    assert cut_rows is not None
     assert (cut_rows.least, cut_rows.doubtful_bytes) == (True, cut_rows.moved_bytes)
     cut_sum = work("aten::_grouped_mm", h(4, 6), h(6, 5), ((2,), INT))
-    assert cut_sum is not None
     assert (cut_sum.least, cut_sum.doubtful_bytes) == (True, 2 * (24 + 30) + 8)
 
 
@@ -422,7 +419,6 @@ def test_what_shapes_alone_do_not_tell_is_less_or_unknown() -> None:
     paged[8] = ((2, 9), INT)
     cached = work("flash_attn_3::fwd", h(2, 1, 2, 8), h(99, 16, 1, 8), h(99, 16, 1, 8), *paged)
     assert cached == Work(None, 2 * 64, "fp16")
-    assert cached is not None
     assert cached.least
     assert work("ApplyRotaryEmb", h(2, 5, 4, 8), h(100, 2), h(100, 2)) is None
     assert work("_LayerNormMLP", h(4, 6), h(16, 6), h(16, 6), h(6, 8)) is None
@@ -498,10 +494,8 @@ def test_the_backward_pass_of_attention_reads_what_its_forward_call_did() -> Non
 def test_doubt_of_attention() -> None:
     """Of 9 keys and one query, a window that is not recorded may leave 8 unread; tokens of vLLM's step may be padding."""
     known = work("FlashAttnFunc", h(1, 1, 1, 8), h(1, 9, 1, 8), h(1, 9, 1, 8))
-    assert known is not None
     assert known.doubtful_bytes == 2 * 2 * 8 * 8
     step = work("vllm::unified_attention_with_output", bf(9, 4, 8), bf(9, 1, 8), bf(9, 1, 8), bf(9, 4, 8))
-    assert step is not None
     assert step.doubtful_bytes == step.moved_bytes
 
 

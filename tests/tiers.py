@@ -32,8 +32,8 @@ MORE_EXAMPLES = int(os.environ.get("PROPERTY_EXAMPLES", "1"))
 LONGEST = (
     "test_laws", "test_program", "test_record", "test_help", "test_faults", "test_replay_pairs", "test_hostile_verbs",
     "test_timeline_browser", "test_page_browser", "test_multiples", "test_broken_input", "test_surroundings",
-    "test_redact_everything", "test_memory_faults", "test_planted", "test_html_browser", "test_compare", "test_advice",
-    "test_handler", "test_record_samples", "test_session", "test_work_torch", "test_owners", "test_advice_laws",
+    "test_redact", "test_memory_faults", "test_planted", "test_html_browser", "test_compare", "test_advice",
+    "test_handler", "test_record_samples", "test_session", "test_work_torch", "test_links", "test_advice_laws",
 )  # fmt: skip
 """Modules of over 20 s, the longest first; the others follow by their number of tests."""
 _EXAMPLES = 100
