@@ -276,7 +276,7 @@ def test_a_dask_cluster_loses_no_rank_when_a_worker_is_killed(tmp_path: Path) ->
 @pytest.mark.filterwarnings("default")
 def test_a_scheduler_that_does_not_answer_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("distributed")
-    monkeypatch.setattr("trace_analyzer.cli.ranks._PATIENCE_S", 1)
+    monkeypatch.setattr("trace_analyzer.cli.compare._PATIENCE_S", 1)
     written(tmp_path)
     with pytest.raises(UsageError, match="no scheduler answers"):
         CliRunner().invoke(

@@ -154,3 +154,10 @@ class Comparison(Result):
     sides: Annotated[tuple[Profile, ...], "Profiles of both sides, for plots; no part of the JSON."] = field(
         default=(), repr=False, compare=False
     )
+
+    @property
+    def both(self) -> tuple[Side, Side]:
+        """Return both sides of a comparison that is not refused."""
+        assert self.before is not None
+        assert self.after is not None
+        return self.before, self.after

@@ -1,5 +1,6 @@
 """Compare two sides: match their work, and split the difference of their steps into lines without remainder."""
 
+from collections.abc import Iterator
 from dataclasses import replace
 from fractions import Fraction
 from functools import partial
@@ -60,18 +61,9 @@ def compare_profiles(before: Profile, after: Profile) -> Comparison:
 
 def _refused(reason: str, before: Profile, after: Profile) -> Comparison:
     """Return a comparison without results, only with the reason."""
-    sides = [_side(side) if side.steps else None for side in (before, after)]
-    return Comparison(
-        SCHEMA_VERSION,
-        tool_version(),
-        "refused",
-        reason,
-        f"Not compared: {reason.rstrip('.')}.",
-        None,
-        None,
-        sides[0],
-        sides[1],
-    )
+    one, other = (_side(side) if side.steps else None for side in (before, after))
+    headline = f"Not compared: {reason.rstrip('.')}."
+    return Comparison(SCHEMA_VERSION, tool_version(), "refused", reason, headline, None, None, one, other)
 
 
 def _compared(before: Profile, after: Profile, unit: int) -> Comparison:
@@ -137,11 +129,11 @@ def _devices(before: Profile, after: Profile) -> tuple[DeviceChange, ...]:
         }
         for side in (before, after)
     ]
-    nothing = (None, None)
+    compared, nothing = (before.facts.device, after.facts.device), (None, None)
     return tuple(
-        DeviceChange(label, label in (before.facts.device, after.facts.device), one[0], other[0], one[1], other[1])
+        DeviceChange(label, label in compared, one[0], other[0], one[1], other[1])
         for label in dict.fromkeys([*sides[0], *sides[1]])
-        for one, other in [(sides[0].get(label, nothing), sides[1].get(label, nothing))]
+        for one, other in [[side.get(label, nothing) for side in sides]]
     )
 
 
@@ -179,13 +171,7 @@ def name_of_match() -> pl.Expr:
 
 LINE_KEY = ("kind", "level", "phase", "name", "category")
 """Columns that identify a line."""
-_SUMS = (
-    "before_total_ns",
-    "after_total_ns",
-    "difference_ns",
-    "by_count_ns",
-    "by_time_ns",
-)
+_SUMS = ("before_total_ns", "after_total_ns", "difference_ns", "by_count_ns", "by_time_ns")
 
 
 def _lines(table: pl.DataFrame, before: Profile, after: Profile, floor: float) -> tuple[Line, ...]:
@@ -207,12 +193,14 @@ def _lines(table: pl.DataFrame, before: Profile, after: Profile, floor: float) -
         )
         .sort(pl.col("difference_ns").abs(), *key, descending=[True] + [False] * len(key), nulls_last=True)
     )
+    return tuple(Line(**row) for row in _tested(frame, before, after, floor))
+
+
+def _tested(frame: pl.DataFrame, before: Profile, after: Profile, floor: float) -> Iterator[dict[str, Any]]:
+    """Yield the rows with the interval of their difference and whether it is more than chance, without before_rows and after_rows."""
     tests = against_chance(frame, before, after, floor=floor)
-    rows = frame.drop("before_rows", "after_rows").iter_rows(named=True)
-    return tuple(
-        Line(**row, interval_ns=test.interval, significant=test.significant)
-        for row, test in zip(rows, tests, strict=True)
-    )
+    for row, test in zip(frame.drop("before_rows", "after_rows").iter_rows(named=True), tests, strict=True):
+        yield row | {"interval_ns": test.interval, "significant": test.significant}
 
 
 def _waterfalls(table: pl.DataFrame, before: Profile, after: Profile, floor: float) -> dict[str, tuple[Bar, ...]]:
@@ -234,14 +222,7 @@ def _waterfalls(table: pl.DataFrame, before: Profile, after: Profile, floor: flo
     ]
     frames = pl.collect_all(queries)
     return {
-        by: tuple(
-            Bar(**row, interval_ns=test.interval, significant=test.significant)
-            for row, test in zip(
-                frame.drop("before_rows", "after_rows").iter_rows(named=True),
-                against_chance(frame, before, after, floor=floor),
-                strict=True,
-            )
-        )
+        by: tuple(Bar(**row) for row in _tested(frame, before, after, floor))
         for by, frame in zip(names, frames, strict=True)
     }
 
@@ -251,9 +232,7 @@ def _bars(
 ) -> pl.LazyFrame:
     """Return the query for the columns of `Bar`, largest difference first."""
     is_idle = pl.col("kind") == "idle"
-    kind = (
-        pl.col("kind") if keeps_kinds else pl.when(is_idle).then(pl.lit("idle")).otherwise(pl.lit("work")).alias("kind")
-    )
+    kind = pl.when(is_idle | keeps_kinds).then("kind").otherwise(pl.lit("work")).alias("kind")
     return (
         table.group_by(name.alias("name"), kind, maintain_order=True)
         .agg(pl.col(*_SUMS).sum(), pl.col("before_rows", "after_rows").list.explode())
@@ -263,11 +242,7 @@ def _bars(
             "kind",
             (pl.col("before_total_ns") / before_steps).alias("before_ns"),
             (pl.col("after_total_ns") / after_steps).alias("after_ns"),
-            "difference_ns",
-            "by_count_ns",
-            "by_time_ns",
-            "before_rows",
-            "after_rows",
+            pl.col(*_SUMS[2:], "before_rows", "after_rows"),
         )
     )
 
@@ -329,9 +304,9 @@ def differing_intervals(report: Report, result: Comparison) -> pl.DataFrame:
 
     The names contain the difference per step.
     """
-    assert result.before is not None
-    scale, unit = scale_of(result.before.step_ns)
-    floor = FLOOR_RATIO * result.before.step_ns
+    before = result.both[0]
+    scale, unit = scale_of(before.step_ns)
+    floor = FLOOR_RATIO * before.step_ns
     names = {
         bar.name: f"{bar_label(bar)} {signed(bar.difference_ns, scale)} {unit} a step"
         for bar in result.waterfall["bucket"]
@@ -349,15 +324,14 @@ def parts_of_lines(result: Comparison) -> pl.DataFrame:
     Columns: `LINE_KEY`, module, shapes, before_ns, after_ns, difference_ns (per step). The parts of a line sum to it;
     the largest difference comes first. Lines without known modules and shapes have no parts.
     """
-    assert result.before is not None
-    assert result.after is not None
+    before, after = result.both
     sums = (
         result.matches.filter(pl.col("kind") != "idle")
         .with_columns(name_of_match())
         .group_by(*LINE_KEY, "module", "shapes", maintain_order=True)
         .agg(
-            (pl.col("before_total_ns").sum() / result.before.steps).alias("before_ns"),
-            (pl.col("after_total_ns").sum() / result.after.steps).alias("after_ns"),
+            (pl.col("before_total_ns").sum() / before.steps).alias("before_ns"),
+            (pl.col("after_total_ns").sum() / after.steps).alias("after_ns"),
             pl.col("difference_ns").sum(),
         )
     )
@@ -373,8 +347,11 @@ def paired_calls(before: Report, after: Report, operator: str) -> pl.DataFrame:
     Returns phase, module, number (of the call within these), before_ns, after_ns (attributed time) and difference_ns,
     largest difference first. Phases and modules with different numbers of calls on the sides have no rows.
     """
-    key = ["phase", "module"]
-    sides = [_calls_in_order(report, operator) for report in (before, after)]
+    key, sides = ["phase", "module"], []
+    for report in (before, after):
+        pieces = categories(report).filter((pl.col("operator") == operator) & pl.col("activity_id").is_not_null())
+        calls = pieces.group_by("operator_id", *key, maintain_order=True).agg(pl.col("total_ns").sum())
+        sides.append(calls.with_columns(pl.int_range(pl.len()).over(key).alias("number")))
     sizes = [side.group_by(key).len() for side in sides]
     equal = sizes[0].join(sizes[1], on=[*key, "len"], how="inner", nulls_equal=True).select(key)
     paired = sides[0].join(sides[1], on=[*key, "number"], how="inner", nulls_equal=True, suffix="_after")
@@ -384,9 +361,3 @@ def paired_calls(before: Report, after: Report, operator: str) -> pl.DataFrame:
         .with_columns((pl.col("after_ns") - pl.col("before_ns")).alias("difference_ns"))
         .sort(pl.col("difference_ns").abs(), "number", descending=[True, False])
     )
-
-
-def _calls_in_order(report: Report, operator: str) -> pl.DataFrame:
-    pieces = categories(report).filter((pl.col("operator") == operator) & pl.col("activity_id").is_not_null())
-    calls = pieces.group_by("operator_id", "phase", "module", maintain_order=True).agg(pl.col("total_ns").sum())
-    return calls.with_columns(pl.int_range(pl.len()).over("phase", "module").alias("number"))

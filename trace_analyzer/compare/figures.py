@@ -23,23 +23,18 @@ _KINDS = {"idle": "Idle", "kernel": "Kernels", "copy": "Copies", "communication"
 """Labels of the kinds of time, the flame graph's second level."""
 
 
-def total_difference(bars: Sequence[Bar]) -> float:
-    """Return the sum of the bars' differences, ns per step."""
-    return sum(bar.difference_ns for bar in bars)
-
-
 def counts_a_step(line: Line, result: Comparison) -> tuple[float, float] | None:
     """Return a line's number of calls or gaps per step of each side; None where its level has no counts."""
-    if line.before_count is None or line.after_count is None or result.before is None or result.after is None:
+    if line.before_count is None or line.after_count is None:
         return None
-    return line.before_count / result.before.steps, line.after_count / result.after.steps
+    before, after = result.both
+    return line.before_count / before.steps, line.after_count / after.steps
 
 
 def times_a_step(line: Line, result: Comparison) -> tuple[float, float]:
     """Return the time of a line per step of each side, ns; both sides must have steps."""
-    assert result.before is not None
-    assert result.after is not None
-    return line.before_total_ns / result.before.steps, line.after_total_ns / result.after.steps
+    before, after = result.both
+    return line.before_total_ns / before.steps, line.after_total_ns / after.steps
 
 
 @dataclass(frozen=True)
@@ -62,7 +57,7 @@ def waterfall_rows(bars: Sequence[Bar], before_ns: float, after_ns: float) -> li
     shown = [bar for bar in bars if abs(bar.difference_ns) > least][:_MOST_BARS]
     changes = [(bar_label(bar), bar.difference_ns, bar.significant is False) for bar in shown]
     if len(bars) > len(shown):
-        changes.append(("all others", (after_ns - before_ns) - total_difference(shown), False))
+        changes.append(("all others", after_ns - before_ns - sum(bar.difference_ns for bar in shown), False))
     rows, level = [WaterfallRow("before", 0.0, before_ns)], before_ns
     for name, change, within_chance in changes:
         rows.append(WaterfallRow(name, level, level + change, change, within_chance))
@@ -116,9 +111,8 @@ class FlameRow:
 
 def flame_rows(result: Comparison) -> list[FlameRow]:
     """Return the frames of the differential flame graph, the step first; each has the width of the larger side."""
-    assert result.before is not None
-    assert result.after is not None
-    root = _tree(result.matches, result.before.steps, result.after.steps)
+    before, after = result.both
+    root = _tree(result.matches, before.steps, after.steps)
     return list(_rows(root, 0.0, 0, _LEAST_SHARE * root.width_ns))
 
 

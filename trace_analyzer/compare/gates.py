@@ -46,18 +46,16 @@ def refusal(result: Comparison, gates: Sequence[Gate] = ()) -> str | None:
     """Return why these gates cannot be checked on a comparison; None where they can."""
     if result.status == "refused":
         return result.reason
-    assert result.before is not None
-    assert result.after is not None
     if result.same_program is None:
         return "a saved report does not tell whether it is the same program; keep a baseline (analyze baseline save) instead"
     if not result.same_program:
         return "gates compare a program with itself, and these two are not known to be the same program"
-    devices = [side.device for side in (result.before, result.after)]
+    devices = [side.device for side in result.both]
     if None not in devices and devices[0] != devices[1]:
         return (
             f"gates judge the program, and before ran on {devices[0]}, after on {devices[1]}; record both on one device"
         )
-    steps = min(result.before.steps, result.after.steps)
+    steps = min(side.steps for side in result.both)
     if steps < LEAST_STEPS:
         return f"gates need {LEAST_STEPS} steps of each side, and one has {counted(steps, 'step')}; record more"
     return next((why for gate in gates if (why := _unknown(result, gate))), None)

@@ -3,6 +3,7 @@
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
@@ -80,14 +81,15 @@ def unit_of_work(before: Profile, after: Profile) -> int | None:
 
     None where the matched operators do not agree on a number, or launch less than half of the work.
     """
-    both = _Both.of([_calls_and_time(side) for side in (before, after)])
     key = ["phase", "module", "operator"]
-    if 0 in both.heights:
-        both = _Both.of([_kernels(side).select("kernel", "count", "total_ns") for side in (before, after)])
-        key = ["kernel"]
-        if 0 in both.heights:
+    # The count of a call is in the first of its rows.
+    count = (pl.col("calls") * pl.col("call").is_first_distinct()).alias("count")
+    both = [side.called_rows.drop_nulls("operator").select(*key, count, "total_ns") for side in (before, after)]
+    if any(side.is_empty() for side in both):
+        key, both = ["kernel"], [_kernels(side).select("kernel", "count", "total_ns") for side in (before, after)]
+        if any(side.is_empty() for side in both):
             return None
-    rows, counts, owned_ns = both.sums(key, "count", "total_ns")
+    rows, counts, owned_ns = _sums(both, key, "count", "total_ns")
     is_matched = rows.all(axis=1)
     if (2 * owned_ns[is_matched].sum(axis=0) < owned_ns.sum(axis=0)).any():
         return None
@@ -100,38 +102,19 @@ def unit_of_work(before: Profile, after: Profile) -> int | None:
     return number if agreeing >= UNIT_AGREEMENT * len(ratios) else None
 
 
-def _calls_and_time(side: Profile) -> pl.DataFrame:
-    """Return phase, module, operator and total_ns of the rows of operators; count is in the first row of each call."""
-    rows = side.called_rows.select("call", "phase", "module", "operator", "calls", "total_ns").drop_nulls("operator")
-    is_first = pl.col("call").is_first_distinct()
-    return rows.select("phase", "module", "operator", (pl.col("calls") * is_first).alias("count"), "total_ns")
-
-
 def _kernels(side: Profile) -> pl.DataFrame:
     """Return the rows of device work."""
     return side.called_rows.filter(pl.col("kind") != "idle")
 
 
-@dataclass(frozen=True)
-class _Both:
-    """Hold rows of both sides, BEFORE's first, for sums by key and side."""
-
-    rows: pl.DataFrame
-    heights: tuple[int, ...]
-
-    @classmethod
-    def of(cls, sides: Sequence[pl.DataFrame]) -> "_Both":
-        """Take the rows of both sides, which have the same columns."""
-        return cls(pl.concat(sides), tuple(side.height for side in sides))
-
-    def sums(self, key: Sequence[str], *columns: str) -> tuple[Codes, ...]:
-        """Return the number of rows and sums of columns for each combination of the key and side: (n, 2) each."""
-        codes = combined([codes_of(self.rows.get_column(name)) for name in key])
-        groups = int(codes.max(initial=-1)) + 1
-        places = 2 * codes + np.repeat(np.arange(2), self.heights)
-        values = [self.rows.get_column(name).fill_null(0).to_numpy() for name in columns]
-        ones = np.ones(len(codes), np.int64)
-        return tuple(sums_by(places, each, 2 * groups).reshape(groups, 2) for each in (ones, *values))
+def _sums(sides: Sequence[pl.DataFrame], key: Sequence[str], *columns: str) -> tuple[Codes, ...]:
+    """Return the number of rows and the sums of columns for each combination of the key and side: (n, 2) each."""
+    rows = pl.concat(sides)
+    codes = combined([codes_of(rows.get_column(name)) for name in key])
+    groups = int(codes.max(initial=-1)) + 1
+    places = 2 * codes + np.repeat(np.arange(2), [side.height for side in sides])
+    values = [np.ones(len(codes), np.int64), *(rows.get_column(name).fill_null(0).to_numpy() for name in columns)]
+    return tuple(sums_by(places, each, 2 * groups).reshape(groups, 2) for each in values)
 
 
 def _whole(ratio: float) -> int | None:
@@ -151,8 +134,8 @@ def likeness(before: Profile, after: Profile) -> Likeness:
     has_modules = all(not side.is_empty() for side in in_modules)
     steps = before.steps, after.steps
     return Likeness(
-        calls=_ruzicka(_Both.of(kernels).sums(["operator", "category"], "count")[1], steps),
-        modules=_ruzicka(_Both.of(in_modules).sums(["module"], "count")[1], steps) if has_modules else None,
+        calls=_ruzicka(_sums(kernels, ["operator", "category"], "count")[1], steps),
+        modules=_ruzicka(_sums(in_modules, ["module"], "count")[1], steps) if has_modules else None,
         flop_ratio=flop[1] / flop[0] if flop[0] and flop[1] else None,
     )
 
@@ -213,22 +196,13 @@ def input_changes(before: Profile, after: Profile) -> tuple[InputChange, ...]:
     for shapes, shapes_after in both.select("shapes", "shapes_after").iter_rows():
         if len(shapes) == len(shapes_after):
             for one, other in zip(shapes, shapes_after, strict=True):
-                changes.update(set(_changed_sizes(one, other)))
+                with suppress(ValueError):  # of shapes that are no JSON
+                    changes.update(set(_pairs(json.loads(one), json.loads(other))) if one != other else ())
     return tuple(InputChange(*pair, calls) for pair, calls in changes.most_common())
 
 
-def _changed_sizes(one: str, other: str) -> Iterator[tuple[int, int]]:
-    """Yield pairs of different sizes in two lists of shapes with the same structure."""
-    if one == other:
-        return
-    try:
-        shapes, others = json.loads(one), json.loads(other)
-    except ValueError:
-        return
-    yield from _pairs(shapes, others)
-
-
 def _pairs(one: object, other: object) -> Iterator[tuple[int, int]]:
+    """Yield pairs of different sizes in two lists of shapes with the same structure."""
     if isinstance(one, list) and isinstance(other, list):
         if len(one) == len(other):
             for a, b in zip(one, other, strict=True):
@@ -249,34 +223,18 @@ def side_without_operators(before: Profile, after: Profile) -> str:
 
 
 _LAUNCH = shortened_by("cuda-graphs")
+# `thin-products` is the id of skinny-matmuls in reports of schema version 1.
+_ALL_KERNELS = (
+    "fusion channels-last fewer-bytes tensor-cores casts compiled-copies skinny-matmuls thin-products low-precision"
+    " inefficient-kernels custom-kernels recompute-less"
+)
 TARGETS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     **{fix: (shortened_by(fix), ()) for part in PARTS.values() for fix in part.fixes},
     "attention-kernel": ((), ("matmul", "bmm", "softmax", "attention", "pointwise")),
-    "tf32": ((), ("matmul", "bmm", "convolution")),
-    "padding": ((), ("matmul", "bmm", "convolution")),
-    "max-autotune": ((), ("matmul", "bmm", "convolution")),
-    "overlap": ((), ("communication",)),
-    "gradient-buckets": ((), ("communication",)),
-    "transport": ((), ("communication",)),
-    "copies": ((), ("host-to-device copy", "device-to-host copy")),
-    "small-copies": ((), ("host-to-device copy", "device-to-host copy")),
-    **dict.fromkeys(
-        (
-            "fusion",
-            "channels-last",
-            "fewer-bytes",
-            "tensor-cores",
-            "casts",
-            "compiled-copies",
-            "skinny-matmuls",
-            "thin-products",  # id of skinny-matmuls in reports of schema version 1
-            "low-precision",
-            "inefficient-kernels",
-            "custom-kernels",
-            "recompute-less",
-        ),
-        ((), ("kernel",)),
-    ),
+    **dict.fromkeys(("tf32", "padding", "max-autotune"), ((), ("matmul", "bmm", "convolution"))),
+    **dict.fromkeys(("overlap", "gradient-buckets", "transport"), ((), ("communication",))),
+    **dict.fromkeys(("copies", "small-copies"), ((), ("host-to-device copy", "device-to-host copy"))),
+    **dict.fromkeys(_ALL_KERNELS.split(), ((), ("kernel",))),
 }
 """Lines that a fix concerns: causes of idle time, and buckets, or all kernels. Other fixes concern the whole step."""
 
@@ -324,7 +282,13 @@ def kept_promises(before: Profile, after: Profile, table: pl.DataFrame) -> tuple
     when the host was late for another reason.
     """
     left = {promise.id: promise.saves_ns_at_most for promise in after.facts.advice}
-    has_fewer_waits, has_as_many_launches = _has_fewer_waits(before, after, table), _has_as_many_launches(before, after)
+    gaps = table.filter((pl.col("kind") == "idle") & (pl.col("category") == "synchronization"))
+    waits = gaps.select(pl.col("before_count", "after_count").sum()).row(0)
+    has_fewer_waits = waits[0] and 2 * waits[1] / after.steps <= waits[0] / before.steps
+    launches = before.facts.launches, after.facts.launches
+    has_as_many_launches = (
+        None not in launches and launches[1] / after.steps > (1 - LEAST_PART) * launches[0] / before.steps  # type: ignore[operator]
+    )
     step_ns = before.total_ns / before.steps
     step, floor = step_ns - after.total_ns / after.steps, FLOOR_RATIO * step_ns
     if not after.facts.headline:
@@ -333,12 +297,9 @@ def kept_promises(before: Profile, after: Profile, table: pl.DataFrame) -> tuple
 
     def saved(causes: Sequence[str], buckets: Sequence[str]) -> float:
         """Return the saving of these causes of idle time, and of these buckets or kinds of work, ns per step."""
+        of_work = {*buckets}
         return float(
-            sum(
-                ns
-                for kind, name, ns in sums
-                if (name in causes if kind == "idle" else name in buckets or kind in buckets)
-            )
+            sum(ns for kind, name, ns in sums if (name in causes if kind == "idle" else {name, kind} & of_work))
         )
 
     kept = []
@@ -368,38 +329,11 @@ def kept_promises(before: Profile, after: Profile, table: pl.DataFrame) -> tuple
             predicted = (1 - promise.predicted_ratio) * step_ns
             low, high = ((1 - ratio) * step_ns for ratio in reversed(promise.predicted_interval))
             interval, held = (low, high), low <= step <= high
+        is_bound_held = min(came, max(step, 0.0)) <= bound + floor
         kept.append(
             KeptPromise(
-                promise.id,
-                promise.title,
-                bound,
-                came,
-                step,
-                (*causes, *buckets),
-                evidence,
-                min(came, max(step, 0.0)) <= bound + floor,
-                predicted,
-                interval,
-                held,
-                late_launches_ns=late,
+                promise.id, promise.title, bound, came, step, (*causes, *buckets), evidence, is_bound_held, predicted,
+                interval, held, late,
             )
-        )
+        )  # fmt: skip
     return tuple(kept)
-
-
-def _has_fewer_waits(before: Profile, after: Profile, table: pl.DataFrame) -> bool:
-    """Return whether waits cause at most half as many gaps in a step of AFTER."""
-    gaps = table.filter((pl.col("kind") == "idle") & (pl.col("category") == "synchronization"))
-    counts = gaps.select(pl.col("before_count", "after_count").sum()).row(0)
-    return bool(2 * counts[1] / after.steps <= counts[0] / before.steps and counts[0])
-
-
-def _has_as_many_launches(before: Profile, after: Profile) -> bool:
-    """Return whether a step of AFTER has over 1 - `LEAST_PART` of the launches in a step of BEFORE.
-
-    False where a side has no count.
-    """
-    launches = before.facts.launches, after.facts.launches
-    if launches[0] is None or launches[1] is None:
-        return False
-    return launches[1] / after.steps > (1 - LEAST_PART) * launches[0] / before.steps

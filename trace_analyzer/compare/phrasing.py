@@ -21,25 +21,16 @@ _SHARE = 0.02
 
 def headline(result: Comparison) -> str:
     """Write one sentence: both step times, the speed-up, where it is, and the present limit."""
-    before, after = result.before, result.after
-    assert before is not None
-    assert after is not None
-    assert result.difference_ns is not None
+    before, after = result.both
     unit = "step" if result.unit_of_work == 1 else "unit of work"
     scale, name = scale_of(max(before.step_ns, after.step_ns))
     times = f"{scaled(after.step_ns, scale)} {name} instead of {scaled(before.step_ns, scale)} a {unit}"
-    bars = named_bars(result)
-    where = "; ".join(f"{group_phrase(bar.name)} {signed(bar.difference_ns, scale)}" for bar in bars)
-    verdict = ""
-    if after.verdict:
-        verdict = f"{'still' if limit(after) == limit(before) else 'now'} {limit(after)}"
+    where = "; ".join(f"{group_phrase(bar.name)} {signed(bar.difference_ns, scale)}" for bar in named_bars(result))
+    verdict = f"; {'still' if limit(after) == limit(before) else 'now'} {limit(after)}" if after.verdict else ""
     text = f"{times}, {change(before.step_ns, after.step_ns)}"
     text += ", no more than chance" if result.significant is False and result.difference_ns else ""
-    text += f": {where}" if where else ""
-    text += f"; {verdict}" if verdict else ""
-    if result.same_program is False:
-        text += ". Not known to be the same program"
-    return text + "."
+    text += (f": {where}" if where else "") + verdict
+    return f"{text}. Not known to be the same program." if result.same_program is False else f"{text}."
 
 
 def named_bars(result: Comparison) -> list[Bar]:
@@ -48,11 +39,10 @@ def named_bars(result: Comparison) -> list[Bar]:
     Where the step's difference is within chance, there are none: of many bars, some always differ by more (Fisher's
     protected tests).
     """
-    assert result.before is not None
     bars = result.waterfall["group"]
     if not bars or result.significant is False:
         return []
-    floor = max(FLOOR_RATIO * result.before.step_ns, _SHARE * abs(bars[0].difference_ns))
+    floor = max(FLOOR_RATIO * result.both[0].step_ns, _SHARE * abs(bars[0].difference_ns))
     return [bar for bar in bars if abs(bar.difference_ns) > floor and bar.significant is not False][:_NAMED]
 
 
@@ -78,28 +68,12 @@ def limit(side: Side) -> str:
 
 def notes(result: Comparison) -> tuple[str, ...]:
     """Write notes that readers need for the figures."""
-    return tuple(
-        text
-        for text in (
-            _reality(result),
-            _adjusted(result),
-            _program(result),
-            _unit(result),
-            _recordings(result),
-            _hardware(result),
-            _device_gaps(result),
-            _devices(result),
-            _inputs(result),
-            *_rest(result),
-        )
-        if text
-    )
+    kinds = (_reality, _adjusted, _program, _unit, _recordings, _hardware, _device_gaps, _devices, _inputs)
+    return tuple(text for text in (*(kind(result) for kind in kinds), *_rest(result)) if text)
 
 
 def _reality(result: Comparison) -> str:
-    before, after = result.before, result.after
-    assert before is not None
-    assert after is not None
+    before, after = result.both
     steps = f"{counted(before.steps, 'step')} against {after.steps}"
     if result.significant is None:
         return f"{steps}: too few to tell a difference from chance; record three steps or more, or several recordings a side."
@@ -123,9 +97,9 @@ def _reality(result: Comparison) -> str:
 def _adjusted(result: Comparison) -> str:
     """Write which line the test leaves out, and the difference of the remaining step."""
     item = result.adjustment
-    if item is None or result.before is None:
+    if item is None:
         return ""
-    scale, unit = scale_of(result.before.step_ns)
+    scale, unit = scale_of(result.both[0].step_ns)
     low, high = (signed(end, scale) for end in item.interval_ns)
     return (
         f"{line_label(item.left_out)} varies from {scaled(item.least_ns, scale)} to {scaled(item.most_ns, scale)} {unit} a step, and so few"
@@ -159,11 +133,10 @@ def _unit(result: Comparison) -> str:
 def _recordings(result: Comparison) -> str:
     """Write that both sides share recordings, which cannot show a difference."""
     before, after = (set(side.recordings) for side in result.sides)
-    if not before & after:
-        return ""
+    shared = len(before & after)
     if before == after:
-        return "Both sides are the same recordings." if len(before) > 1 else "Both sides are the same recording."
-    return f"On both sides {'is' if len(before & after) == 1 else 'are'} {counted(len(before & after), 'recording')}."
+        return f"Both sides are the same recording{'s' if shared > 1 else ''}."
+    return f"On both sides {'is' if shared == 1 else 'are'} {counted(shared, 'recording')}." if shared else ""
 
 
 def _hardware(result: Comparison) -> str:
@@ -183,9 +156,7 @@ def _device_gaps(result: Comparison) -> str:
     known = [find_device(side.facts.device_name) for side in result.sides]
     gaps = next((bar for bar in result.waterfall["cause"] if bar.name == "device-gap"), None)
     vendors = [device.vendor for device in known if device is not None]
-    if gaps is None or result.before is None or len(set(vendors)) < 2:
-        return ""
-    if abs(gaps.difference_ns) <= FLOOR_RATIO * result.before.step_ns:
+    if gaps is None or len(set(vendors)) < 2 or abs(gaps.difference_ns) <= FLOOR_RATIO * result.both[0].step_ns:
         return ""
     return (
         f"Records of {vendors[0]} and {vendors[1]} GPUs do not cut alike between a kernel and the gap after it: read the line"
@@ -195,10 +166,10 @@ def _device_gaps(result: Comparison) -> str:
 
 def _devices(result: Comparison) -> str:
     """Write which of several devices is compared, and how the steps of the others changed."""
-    if not result.devices or result.before is None or result.after is None:
+    if not result.devices:
         return ""
     before, after = (side.facts.device or "" for side in result.sides)
-    scale, unit = scale_of(max(result.before.step_ns, result.after.step_ns))
+    scale, unit = scale_of(max(side.step_ns for side in result.both))
     changes = [
         (item.after_ns - item.before_ns, item.device)
         for item in result.devices
@@ -221,13 +192,11 @@ def _devices(result: Comparison) -> str:
 
 
 def _inputs(result: Comparison) -> str:
-    changes = result.input_changes[:3]
-    if not changes:
-        return ""
-    sizes = ", ".join(
-        f"{item.before} became {item.after} (in {counted(item.calls, 'kind')} of calls)" for item in changes
-    )
-    return f"Sizes of inputs changed: {sizes}."
+    sizes = [
+        f"{item.before} became {item.after} (in {counted(item.calls, 'kind')} of calls)"
+        for item in result.input_changes
+    ]
+    return f"Sizes of inputs changed: {', '.join(sizes[:3])}." if sizes else ""
 
 
 def _rest(result: Comparison) -> list[str]:
