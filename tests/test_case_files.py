@@ -27,7 +27,19 @@ def serving_by_kv_sums(report: Report) -> None:
     )
 
 
+def intel_without_a_timeline(report: Report) -> None:
+    """Check 120 launches, each recorded by runtime and driver, and the words of Intel's profiler."""
+    assert report.verdict.status == "gpu-timeline-missing"
+    assert "has 120 launches" in report.verdict.headline
+    assert "PTI" in report.verdict.headline
+    text = report.summary()
+    assert "ProfilerActivity.XPU" in text
+    assert "CUDA" not in text
+    assert "CUPTI" not in text
+
+
 ANSWERS: dict[str, Callable[[Report], None]] = {
+    "22a-xpu-host-only": intel_without_a_timeline,
     "38a-serving-kv": serving_by_kv_sums,
 }
 

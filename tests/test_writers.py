@@ -1,14 +1,19 @@
-"""Test traces of other writers than Kineto's: PyTorch's CUPTI monitor, annotations in the trace, collectives in graphs."""
+"""Test traces of other writers than Kineto, of other vendors, and files of other tools."""
 
+import gzip
 import json
+import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from kineto import analysed, call, event, kernel, launched, loaded, notes, op, trace_bytes
 from reference import assert_same as assert_as_reference
 from reference import read as read_reference
 
+from trace_analyzer.cli import main
 from trace_analyzer.ingest import Trace, fast, load
 
 BUSY = "ampere_sgemm_128x64_tn"
@@ -181,3 +186,145 @@ def test_groups_that_exchange_nothing_have_no_bandwidth(size: int) -> None:
         rates = report.tables["communication"].select("bus_byte_per_s", "best_bus_byte_per_s", "link_ratio").row(0)
         assert rates == (None, None, None) if size < 2 else all(0 < rate < 1e12 for rate in rates if rate is not None)
         assert "inf" not in report.summary(verbose=True)
+
+
+# Accelerators of other vendors, without a device timeline
+
+
+def host_only(
+    name: str, category: str, inner: tuple[str, str] | None = None, *, inner_id: int | None = None
+) -> list[Any]:
+    """Build ten launches, each with an operator and, where ``inner`` is a name and category, the driver's call in it."""
+    return [
+        [op("aten::add", 100 * n, 40), call(name, 100 * n + 5, 20, correlation=n + 1, category=category),
+         call(inner[0], 100 * n + 8, 10, correlation=n + 1 if inner_id is None else inner_id, category=inner[1]) if inner else []]
+        for n in range(10)
+    ]  # fmt: skip
+
+
+XPU = ("urEnqueueKernelLaunchWithArgsExp", "xpu_runtime")
+
+
+@pytest.mark.parametrize(
+    ("rows", "accelerator", "profiler", "activity"),
+    [
+        (host_only(*XPU, ("zeCommandListAppendLaunchKernelWithArguments", "xpu_driver")), "xpu", "PTI", "XPU"),
+        (host_only(*XPU, ("zeCommandListAppendLaunchKernel", "xpu_driver"), inner_id=0), "xpu", "PTI", "XPU"),
+        (host_only("piEnqueueKernelLaunch", "xpu_runtime"), "xpu", "PTI", "XPU"),
+        (host_only("hipLaunchKernel", "cuda_runtime"), "hip", "roctracer", "CUDA"),
+        (host_only("cudaLaunchKernel", "cuda_runtime", ("cuLaunchKernelEx", "cuda_driver")), "cuda", "CUPTI", "CUDA"),
+    ],
+)
+def test_a_missing_timeline_in_the_vendor_s_words(
+    rows: list[Any], accelerator: str, profiler: str, activity: str
+) -> None:
+    """Check also that a launch counts once though runtime and driver record it, with one id or with none."""
+    report = analysed(rows, devices=[])
+    assert report.verdict.status == "gpu-timeline-missing"
+    assert report.trace.accelerator == accelerator
+    assert f"has 10 launches but no GPU activity: {profiler}" in report.verdict.headline
+    text = " ".join(report.summary().split())
+    assert f"ProfilerActivity.{activity}" in text
+    words = re.findall(r"\b(?:PTI|roctracer|CUPTI|ProfilerActivity\.(?!CPU)\w+)", text)
+    assert {*words} == {profiler, f"ProfilerActivity.{activity}"}
+
+
+def test_ascend_hardware_is_no_run_on_the_cpu() -> None:
+    """Check a `trace_view.json` of torch_npu, whose device events have no category."""
+    names = {1: "Python", 4: "Ascend Hardware", 5: "CANN", 6: "Communication"}
+    rows = [
+        {"ph": "M", "name": "process_name", "pid": pid, "tid": 0, "args": {"name": name}} for pid, name in names.items()
+    ]
+    work = [{"ph": "X", "name": "Matmul", "pid": pid, "tid": 3, "ts": f"{100 + n}.5", "dur": 8, "args": {"Task Type": "AI_CORE"}}
+            for pid in (4, 6) for n in range(3)]  # fmt: skip
+    host = {
+        "ph": "X",
+        "name": "AscendCL@aclnnMatmul",
+        "pid": 5,
+        "tid": 2,
+        "ts": "90.0",
+        "dur": 5,
+        "args": {"Mode": "ACL_OP"},
+    }
+    report = analysed(rows, op("aten::mm", 80, 20, pid=1), host, work, devices=[])
+    assert (report.verdict.status, report.trace.accelerator) == ("unsupported-accelerator", "npu")
+    assert (
+        "Ascend NPUs in this trace cannot be accounted for: Ascend Hardware (3), Communication (3)"
+        in report.verdict.headline
+    )
+    assert "CPU-only" not in report.summary()
+    assert report.tables["host_events"].height == 2
+    assert notes(report)["unsupported"] == 6
+
+
+@pytest.mark.parametrize(
+    ("category", "accelerator"), [("hpu_op", "hpu"), ("mtia_ccp_events", "mtia"), ("privateuse1_kernel", "other")]
+)
+def test_unsupported_accelerators_by_name(category: str, accelerator: str) -> None:
+    report = analysed(event(category, "work", 10, 5, pid=0, tid=1), op("aten::mm", 0, 5), devices=[])
+    assert (report.verdict.status, report.trace.accelerator) == ("unsupported-accelerator", accelerator)
+    assert f"{category} (1)" in report.verdict.headline
+
+
+def test_advice_for_apple_s_gpu_names_its_profiler() -> None:
+    report = analysed(op("aten::_mps_convolution", 0, 50), devices=[])
+    assert report.trace.accelerator == "mps"
+    text = report.summary()
+    assert "torch.mps.profiler" in text
+    assert "ProfilerActivity.CUDA" not in text
+
+
+def test_a_run_on_the_cpu_has_no_accelerator() -> None:
+    report = analysed(op("aten::mm", 0, 50))
+    assert report.trace.accelerator is None
+    assert "CPU-only run" in report.verdict.headline
+
+
+# Files of other tools: one true line, and no byte of theirs on the terminal
+
+BINARY = bytes(range(256)) * 20
+LEGACY = [
+    {"name": "aten::mm", "ph": "X", "ts": 1, "dur": 5, "tid": 1, "pid": "CPU functions", "args": {}},
+    {"name": "sgemm", "ph": "X", "ts": 2, "dur": 3, "tid": 0, "pid": "CUDA functions", "args": {}},
+]
+OF_JAX = [
+    {"ph": "M", "pid": 3, "name": "process_name", "args": {"name": "/device:TPU:0"}},
+    {"ph": "M", "pid": 7, "name": "process_name", "args": {"name": "/host:CPU"}},
+    {"ph": "X", "pid": 3, "tid": 1, "ts": 1.5, "dur": 2.0, "name": "fusion.1", "args": {}},
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "line"),
+    [
+        ("a.nsys-rep", b"NSYS" + BINARY, "is a report of Nsight Systems; record with torch.profiler"),
+        ("a.qdrep", BINARY, "is a report of Nsight Systems; record with torch.profiler"),
+        ("a.ncu-rep", b"NVR\0" + BINARY, "is a report of Nsight Compute; record with torch.profiler"),
+        ("a.xplane.pb", b"\n\x80\x01\x08\x01\x12\x09/host:CPU" + BINARY, "is a profile of JAX or TensorFlow"),
+        ("no-suffix", b"\n\x80\x01\x08\x01\x12\x09/host:CPU" + BINARY, "is a profile of JAX or TensorFlow"),
+        ("a.pftrace", b"\n\x10\x08\x01P\x01" + BINARY, "is a Perfetto trace in protobuf; export JSON"),
+        ("a.json", b"\n\x10\x08\x01P\x01" + BINARY, "is a Perfetto trace in protobuf; export JSON"),
+        ("a.bin", b"ELF" + BINARY, "is a binary file, not JSON"),
+        (
+            "et.json",
+            json.dumps({"schema": "1.1.1-chakra.0.0.4", "pid": 1, "nodes": []}).encode(),
+            "is an execution trace",
+        ),
+        ("legacy.json", json.dumps(LEGACY).encode(), "is an export of the profiler before Kineto"),
+        ("jax.json", json.dumps({"traceEvents": OF_JAX}).encode(), "is a trace of JAX or TensorFlow"),
+    ],
+)
+def test_other_tools_files_are_named(tmp_path: Path, name: str, content: bytes, line: str) -> None:
+    for path, written in ((tmp_path / name, content), (tmp_path / f"{name}.gz", gzip.compress(content))):
+        path.write_bytes(written)
+        result = CliRunner().invoke(main, [str(path), "--no-report"])
+        (told,) = result.output.strip().splitlines()
+        assert line in told
+        assert result.exit_code == 2
+        assert told.isprintable()
+
+
+def test_events_of_torch_beside_those_names_are_analysed() -> None:
+    process = {"ph": "M", "pid": 100, "tid": 0, "name": "process_name", "args": {"name": "/host:CPU"}}
+    assert loaded(process, launched(BUSY, 0, 10, 10, 1)).device_events.height == 1
+    assert loaded(op("aten::mm", 0, 5, pid="CPU functions"), launched(BUSY, 0, 10, 10, 1)).device_events.height == 1

@@ -17,9 +17,10 @@ from trace_analyzer.analyses import (
     tensor_cores,
 )
 from trace_analyzer.analyses.device_models import MatchedDevices
-from trace_analyzer.analyses.host import Host
+from trace_analyzer.analyses.host import CALLS, Host
 from trace_analyzer.analysis import Value
 from trace_analyzer.catalog.devices import Device
+from trace_analyzer.catalog.fixes import Accelerator, accelerator_of
 from trace_analyzer.catalog.kernels import article as article_figures
 from trace_analyzer.checks import NO_RUN_AHEAD, suppress_metrics, suppress_step_metrics
 from trace_analyzer.findings import bound_shares, ordered, time_ratio, time_ratios
@@ -294,8 +295,22 @@ def _measured_roofs(
     return tuple(item for pair in pairs if (item := roof(*pair)) is not None)
 
 
+def accelerator(trace: Trace, host: Host, device_models: Mapping[int, Device | None]) -> Accelerator | None:
+    """Return whose work the trace holds, or shows that it launched; None for a run on the CPU."""
+    vendor = next((model.vendor for model in device_models.values() if model), None)
+    calls, operators = (
+        host.names.filter(pl.col("kind").is_in(kinds)).get_column("name").cast(pl.String)
+        for kinds in (CALLS, ("operator",))
+    )
+    return accelerator_of(vendor, calls, operators, trace.unsupported)
+
+
 def trace_info(
-    trace: Trace, recorded: Recorded, reported_devices: pl.DataFrame, device_models: Mapping[int, Device | None]
+    trace: Trace,
+    recorded: Recorded,
+    reported_devices: pl.DataFrame,
+    device_models: Mapping[int, Device | None],
+    accelerator: Accelerator | None,
 ) -> TraceInfo:
     """Return facts about the file, its devices and what was recorded."""
     worked = set(trace.devices.get_column("label"))
@@ -317,6 +332,7 @@ def trace_info(
             f"{entry.index}: {entry.name or 'unnamed'}" for entry in trace.header.devices if entry.index not in worked
         ),
         recorded=recorded,
+        accelerator=accelerator,
         settings=trace.header.settings,
     )
 
@@ -382,6 +398,7 @@ VALUES = (
     Value("device_reports", device_reports),
     Value("input_texts", input_texts),
     Value("recorded", recorded),
+    Value("accelerator", accelerator),
     Value("trace_info", trace_info),
     Value("step_reports", step_reports),
     Value("blame_rows", blame_rows),

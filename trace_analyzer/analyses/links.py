@@ -312,9 +312,20 @@ def captures(host: Host, unmasked_launches: pl.DataFrame) -> pl.DataFrame:
 
 
 def launching_calls(host: Host) -> pl.DataFrame:
-    """Return the calls that enqueue device work in a trace without activities, except calls within captures."""
+    """Return the calls that enqueue device work in a trace without activities, each launch once, except within captures.
+
+    A driver's call within a runtime's call, or with its id, is the same launch.
+    """
     calls = host.calls_of(pl.col("name").str.contains(LAUNCHING))
-    return calls.filter(~is_captured(calls, captures(host, LAUNCHES.empty())))
+    calls = calls.filter(~is_captured(calls, captures(host, LAUNCHES.empty())))
+    calls = calls.sort("thread_id", "start_ns", -pl.col("end_ns"), "event_id")
+    outer = calls.filter((pl.col("start_ns") >= pl.col("end_ns").cum_max().shift().over("thread_id")).fill_null(True))
+    own = pl.when(pl.col("correlation") > 0).then("correlation").otherwise(-pl.col("event_id").cast(pl.Int64) - 1)
+    return (
+        outer.with_columns(own.alias("own"))
+        .unique(["process_id", "own"], keep="first", maintain_order=True)
+        .drop("own")
+    )
 
 
 def is_captured(calls: pl.DataFrame, captures: pl.DataFrame) -> pl.Series:

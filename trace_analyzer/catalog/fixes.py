@@ -1,7 +1,7 @@
 """Read the text and code of each advice from ``fixes.toml``."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from string import Template
@@ -22,6 +22,28 @@ Program = Literal["training", "inference", "serving"]
 _VENDORS: Mapping[str, Platform] = {"NVIDIA": "cuda", "AMD": "hip", "Intel": "xpu"}
 # Runtime calls of HIP; of Level Zero and of SYCL's runtimes on top of it.
 _RUNTIMES: Mapping[Platform, str] = {"hip": r"^hip[A-Z]", "xpu": r"^(?:ze|ur|pi)[A-Z]"}
+
+
+Accelerator = Literal["cuda", "hip", "xpu", "mps", "npu", "hpu", "mtia", "other"]
+"""Whose work a trace holds: that of a `Platform`, or of Apple, Ascend, Gaudi, MTIA or another."""
+_OF_MPS = r"^aten::_?(mps_|\w+_mps(_|$))"
+"""Operators that PyTorch has only for Apple's GPU, such as `aten::_mps_convolution` and `aten::_lstm_mps`."""
+_UNSUPPORTED: Mapping[str, Accelerator] = {"ascend": "npu", "npu": "npu", "hpu": "hpu", "mtia": "mtia", "xpu": "xpu"}
+
+
+def accelerator_of(
+    vendor: str | None, calls: pl.Series, operators: pl.Series, unsupported: Iterable[str]
+) -> Accelerator | None:
+    """Return whose work a trace holds, or shows that it launched; None for a run on the CPU.
+
+    ``calls`` and ``operators`` are their names, ``unsupported`` the kinds of device events that cannot be read.
+    """
+    if kinds := [kind.lower() for kind in unsupported]:
+        words = (known for kind in kinds for word, known in _UNSUPPORTED.items() if kind.startswith(word))
+        return next(words, "other")
+    if vendor is not None or len(calls):
+        return platform_of(vendor, calls)
+    return "mps" if operators.str.contains(_OF_MPS).any() else None
 
 
 def platform_of(vendor: str | None, calls: pl.Series) -> Platform:

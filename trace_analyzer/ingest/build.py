@@ -30,6 +30,7 @@ _PLAUSIBLE_NS = 30 * 24 * 3600 * NS_PER_S
 _SAMPLE = 100_000
 """Approximate number of events of each kind from which the median is computed."""
 
+_NPU_PROCESSES = ("Ascend Hardware", "Communication", "Overlap Analysis")
 _LONGEST_LINE = float(1 << 62)
 _ROWS = 1 << 32
 
@@ -56,7 +57,7 @@ def trace_tables(document: TraceDocument, path: str, notes: tuple[Note, ...] = (
     header, header_notes = header_of(document.header)
     event_count, display_unit = document.event_count, document.header.get("displayTimeUnit")
     notes = (*notes, *document.notes, *header_notes)
-    events = _plausible(with_pairs(document.events))
+    events = _plausible(_without_npus(with_pairs(document.events)))
     del document
     notes = (*notes, *_unit_notes(events, display_unit), *_skip_notes(events))
     origin, end = _extent(events)
@@ -100,6 +101,19 @@ def trace_tables(document: TraceDocument, path: str, notes: tuple[Note, ...] = (
         boundaries=tuple(rest.filter(pl.col("kind") == "boundary").get_column("start_ns").sort()),
         unsupported=dict(unsupported.sort("cat").iter_rows()),
     )
+
+
+def _without_npus(events: Classified) -> Classified:
+    """Count the events of Ascend NPUs as unsupported: torch_npu writes them without a category, in processes of this name."""
+    named = events.rest.filter((pl.col("kind") == "metadata") & (pl.col("name") == "process_name"))
+    named = named.select("pid", pl.col("label").cast(pl.String)).unique("pid", keep="last", maintain_order=True)
+    if not named.get_column("label").eq(_NPU_PROCESSES[0]).any():
+        return events
+    named = named.filter(pl.col("label").is_in(_NPU_PROCESSES))
+    counts = events.host.join(named, on="pid").group_by(pl.col("label").alias("cat")).len("count")
+    counted = counts.select(pl.lit("unsupported").alias("reason"), "cat", "count").cast(dict(events.skipped.schema))  # type: ignore[arg-type]
+    host = events.host.join(named, on="pid", how="anti", maintain_order="left")
+    return replace(events, host=host, skipped=pl.concat([events.skipped, counted]))
 
 
 def _plausible(events: Classified) -> Classified:

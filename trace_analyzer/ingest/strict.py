@@ -47,6 +47,20 @@ _ENCODED = (
     ("UTF-16BE", re.compile(rb"\0[{\[]\0[^\0]")),
 )
 """First bytes of text in other encodings: a byte order mark or, without one, the bracket of a JSON document."""
+_NO_TEXT = re.compile(rb"[\0-\x08\x0e-\x1a\x1c-\x1f]")
+_BINARY = (
+    (re.compile(r"\.(nsys-rep|qdrep|qdstrm)$"), "a report of Nsight Systems; record with torch.profiler"),
+    (re.compile(r"\.ncu-rep$"), "a report of Nsight Compute; record with torch.profiler"),
+    (
+        re.compile(r"\.xplane\.pb$"),
+        "a profile of JAX or TensorFlow (XSpace); this program reads traces of torch.profiler",
+    ),
+    (
+        re.compile(r"\.(pftrace|perfetto-trace)$"),
+        "a Perfetto trace in protobuf; export JSON, to a path that ends in .json or .json.gz (prof.export_chrome_trace)",
+    ),
+)
+"""Binary files by the end of their name."""
 _PYTHON = re.compile(rb"\s*[{\[]\s*(?:[{\[]\s*)?'")
 _PAGE = re.compile(rb"\s*<(?:!doctype html|html)\b", re.IGNORECASE)
 _NAME, _MAGIC = slice(0, 100), slice(257, 262)
@@ -60,8 +74,8 @@ _DOCUMENTS = (
 """Keys of PyTorch's other JSON documents."""
 
 
-def mistaken_file(content: bytes) -> str | None:
-    """Name the file type of this content, worded to follow "is"; None for an unknown type."""
+def mistaken_file(content: bytes, name: str = "") -> str | None:
+    """Name the file type of this content, worded to follow "is"; None for an unknown type of text."""
     if _PAGE.match(content):
         return "a page of HTML, as a download without permission gets; download the trace again"
     if b"\0" in content[_NAME] and content[_MAGIC] == b"ustar":
@@ -71,7 +85,14 @@ def mistaken_file(content: bytes) -> str | None:
     for encoding, beginning in _ENCODED:
         if beginning.match(content):
             return f"{encoding[:6]} text; convert it to UTF-8 (`iconv -f {encoding} -t UTF-8`)"
-    return next((what for start, what in _BEGINNINGS if content.startswith(start)), None)
+    known = next((what for start, what in _BEGINNINGS if content.startswith(start)), None)
+    if known or content.lstrip().startswith((b"{", b"[", b"\xef\xbb\xbf")) or not _NO_TEXT.search(content[:512]):
+        return known
+    by_name = (what for pattern, what in _BINARY if pattern.search(name.removesuffix(".gz")))
+    # Both are protobuf of which field 1 is repeated: packets in Perfetto, planes with such names in an XSpace.
+    of_planes = b"/host:" in content[:4096] or b"/device:" in content[:4096]
+    by_content = _BINARY[2][1] if of_planes else _BINARY[3][1] if content.startswith(b"\n") else None
+    return next(by_name, by_content) or "a binary file, not JSON; expected a trace from torch.profiler"
 
 
 def mistaken_document(keys: Iterable[str]) -> str | None:
@@ -104,7 +125,7 @@ def read_document(content: Content) -> TraceDocument:
     with without_garbage_collection():
         quick = scanned(head, blocks)
     if quick is None:
-        if what := mistaken_file(head):
+        if what := mistaken_file(head, name):
             raise NotATrace(f"{name}: is {what}")
         rest = head if len(head) < _HEAD else b"".join(content.blocks())
         if not rest or rest.isspace():
@@ -134,6 +155,8 @@ def read_document(content: Content) -> TraceDocument:
             parts = [*parts, sorted_objects(walk.events, quick.event_count)]
     notes += damage
     events = joined(parts)
+    if what := _other_writer(events):
+        raise NotATrace(f"{name}: is {what}")
     too_deep = sum(event is TOO_DEEP for event in walk.events) + quick.too_deep
     odd = sum(not isinstance(event, dict) and event is not TOO_DEEP for event in walk.events) + quick.odd
     unknown = events.skipped.filter(pl.col("reason") == "unknown-phase").get_column("count").sum()
@@ -147,6 +170,24 @@ def read_document(content: Content) -> TraceDocument:
     if too_deep:
         notes.append(Note("too-deep", "warning", "events nest too deeply to be read: skipped", too_deep))
     return TraceDocument(walk.header, events, count, tuple(notes))
+
+
+def _other_writer(events: Classified) -> str | None:
+    """Name the program that wrote these events, worded to follow "is", if it is one whose traces cannot be analysed."""
+    processes = events.seen.get_column("pid").cast(pl.String)
+    if processes.len() and processes.str.contains(r"^[A-Z]+ functions$").all():
+        return (
+            "an export of the profiler before Kineto (torch.autograd.profiler), which has no launches; record with"
+            " torch.profiler of PyTorch 1.8.1 or later"
+        )
+    is_name = (pl.col("kind") == "metadata") & (pl.col("name") == "process_name")
+    names = events.rest.filter(is_name).get_column("label").cast(pl.String)
+    is_foreign = (
+        events.device.is_empty() and events.python.is_empty() and events.host.get_column("kind").eq("other").all()
+    )
+    if is_foreign and names.str.contains("^/(device|host):").any():
+        return "a trace of JAX or TensorFlow; this program reads traces of torch.profiler"
+    return None
 
 
 def _gathered(blocks: Iterator[bytes], size: int) -> bytes:

@@ -40,18 +40,31 @@ _RECORD_INSTEAD: Mapping[str, Sequence[str]] = {
         "Check that the model and its inputs are on the device: next(model.parameters()).device",
     ),
     "gpu-timeline-missing": (
-        "Record with ProfilerActivity.CUDA and without a range profiler (profiler_metrics).",
-        "Close other users of CUPTI or roctracer: Nsight, DCGM profiling, a second profiler in the process.",
-        "Check torch.profiler.supported_activities(): without CUDA in it, CUPTI could not be loaded.",
+        "Record with ProfilerActivity.{activity} and without a range profiler (profiler_metrics).",
+        "Close other users of {profiler}: {users}, a second profiler in the process.",
+        "Check torch.profiler.supported_activities(): without {activity} in it, {profiler} could not be loaded.",
     ),
     "unsupported-accelerator": (
-        "Record on a device with CUDA or HIP kernels, or export the accelerator's work as kernel events.",
+        "Record on a device with CUDA, HIP or XPU kernels, or export the accelerator's work as kernel events.",
     ),
     "insufficient": (
         "Record several whole steps: schedule(wait=1, warmup=2, active=5), and prof.step() after each step.",
         "Export the file as the profiler writes it, without removing events.",
     ),
 }
+_RECORD_ELSEWHERE: Mapping[tuple[str, str | None], Sequence[str]] = {
+    ("no-gpu-activity", "mps"): (
+        "Record the GPU's work with torch.mps.profiler.profile() and Instruments: PyTorch Profiler has no activity of MPS.",
+    ),
+    ("unsupported-accelerator", "npu"): (
+        "Read the folder of this trace with Ascend's tools (MindStudio Insight, msprof-analyze), which know its work.",
+    ),
+}
+_PROFILERS: Mapping[str | None, Mapping[str, str]] = {
+    "hip": {"activity": "CUDA", "profiler": "roctracer", "users": "rocprof"},
+    "xpu": {"activity": "XPU", "profiler": "PTI", "users": "unitrace, VTune"},
+}
+_CUPTI = {"activity": "CUDA", "profiler": "CUPTI", "users": "Nsight, DCGM profiling"}
 _INSTEAD_OF_CHECK: Mapping[str, str] = {
     **dict.fromkeys(
         ("skewed_idle", "late_starts"),
@@ -226,9 +239,15 @@ def record_instead(report: Report) -> Sequence[str]:
     failed = [check for check in report.trust if {analysis.PARTITION, analysis.CAUSES_OF_IDLE} & {*check.withholds}]
     judged = [check.name for check in failed if check.device in (None, report.verdict.device)]
     instructions = tuple(dict.fromkeys(_INSTEAD_OF_CHECK[name] for name in judged))
-    if report.verdict.status == "insufficient" and instructions:
-        return instructions
-    return _RECORD_INSTEAD[report.verdict.status]
+    status, accelerator = report.verdict.status, report.trace.accelerator
+    tips: Sequence[str] = instructions if status == "insufficient" and instructions else _RECORD_INSTEAD[status]
+    tips = [
+        tip.format_map(_PROFILERS.get(accelerator, _CUPTI))
+        for tip in _RECORD_ELSEWHERE.get((status, accelerator), tips)
+    ]
+    if accelerator != "xpu":
+        return tips
+    return [tip.replace("Activity.CUDA", "Activity.XPU").replace("torch.cuda", "torch.xpu") for tip in tips]
 
 
 def check_phrase(check: Check) -> str:

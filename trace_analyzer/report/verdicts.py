@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
+from trace_analyzer.catalog.fixes import Accelerator
 from trace_analyzer.json_types import (
     Amount,
     Cause,
@@ -69,6 +70,11 @@ class TraceInfo:
     devices: Annotated[tuple[DeviceInfo, ...], "Devices that did work."]
     idle_devices: Annotated[tuple[str, ...], "Devices of the header that did no work."]
     recorded: Annotated[Recorded, "What the profiler recorded."]
+    accelerator: Annotated[
+        Accelerator | None,
+        "Whose work the trace holds, or shows that it launched: cuda, hip, xpu (Intel), mps (Apple), npu (Ascend), hpu"
+        " (Gaudi), mtia or other; null for a run on the CPU.",
+    ] = None
     settings: Annotated[
         RunMetadata | None,
         "Settings of a recording by this program; null for other traces.",

@@ -2,6 +2,7 @@
 
 from trace_analyzer.analyses.host import Host
 from trace_analyzer.analysis import Value
+from trace_analyzer.catalog.fixes import Accelerator
 from trace_analyzer.findings import Findings
 from trace_analyzer.ingest.trace import Trace
 from trace_analyzer.report import Verdict
@@ -11,9 +12,11 @@ from trace_analyzer.verdict.step_verdicts import StepVerdict, serving_verdicts, 
 from trace_analyzer.verdict.without_activities import without_activities, without_regime
 
 
-def trace_verdict(trace: Trace, host: Host, window_findings: Findings | None) -> Verdict:
+def trace_verdict(
+    trace: Trace, host: Host, window_findings: Findings | None, accelerator: Accelerator | None
+) -> Verdict:
     """Return the verdict on the window, or the reason why a trace without device activities has none."""
-    return without_activities(trace, host) if window_findings is None else verdict(window_findings)
+    return without_activities(trace, host, accelerator) if window_findings is None else verdict(window_findings)
 
 
 VALUES = (

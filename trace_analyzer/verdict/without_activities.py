@@ -1,20 +1,29 @@
 """Explain why a trace without device activities has no regime, and what to record instead."""
 
-import polars as pl
+from collections.abc import Mapping
 
 from trace_analyzer.analyses.host import Host
 from trace_analyzer.analyses.links import launching_calls
+from trace_analyzer.catalog.fixes import Accelerator
 from trace_analyzer.errors import breaks_off
 from trace_analyzer.ingest.trace import Trace
 from trace_analyzer.report import Evidence, Status, Verdict
 from trace_analyzer.units import counted
 
-_OF_MPS = r"^aten::_?(mps_|\w+_mps(_|$))"
-"""Operators that PyTorch has only for Apple's GPU, such as `aten::_mps_convolution` and `aten::_lstm_mps`."""
+PROFILERS: Mapping[Accelerator | None, tuple[str, str]] = {
+    "cuda": ("CUPTI", "CUDA"), "hip": ("roctracer", "CUDA"), "xpu": ("PTI (Intel's Profiling Tools Interface)", "XPU"),
+}  # fmt: skip
+"""What records a vendor's devices, and the member of ``ProfilerActivity`` that asks for it."""
+_UNSUPPORTED: Mapping[Accelerator | None, str] = {
+    "npu": "The work of Ascend NPUs in this trace",
+    "hpu": "The work of Gaudi HPUs in this trace",
+    "mtia": "The work of MTIA in this trace",
+}
 
 
-def without_activities(trace: Trace, host: Host) -> Verdict:
+def without_activities(trace: Trace, host: Host, accelerator: Accelerator | None) -> Verdict:
     """Return a verdict on why a trace without device activities has no regime, and what to record instead."""
+    profiler, activity = PROFILERS.get(accelerator, PROFILERS["cuda"])
     calls = launching_calls(host).height
     ranges = sum(note.count for note in trace.notes if note.code == "profiler-range")
     evidence = (
@@ -25,7 +34,7 @@ def without_activities(trace: Trace, host: Host) -> Verdict:
         kinds = ", ".join(f"{category} ({n:,})" for category, n in trace.unsupported.items())
         return without_regime(
             "unsupported-accelerator",
-            f"The device events of this trace cannot be accounted for: {kinds}."
+            f"{_UNSUPPORTED.get(accelerator, 'The work of the accelerator in this trace')} cannot be accounted for: {kinds}."
             " Traces with kernel, gpu_memcpy and gpu_memset events (CUDA, ROCm, XPU) can.",
             evidence,
         )
@@ -40,12 +49,12 @@ def without_activities(trace: Trace, host: Host) -> Verdict:
         why = (
             f"only {counted(ranges, 'profiler range')} (hardware counters) were recorded"
             if ranges
-            else "CUPTI (or roctracer) was not available, was in use by another tool, or may not be used by this user"
+            else f"{profiler} was not available, was in use by another tool, or may not be used by this user"
         )
         return without_regime(
             "gpu-timeline-missing",
             f"The trace has {counted(calls, 'launch', 'launches')} but no GPU activity: {why}."
-            " Record with activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA] and no other profiler attached.",
+            f" Record with activities=[ProfilerActivity.CPU, ProfilerActivity.{activity}] and no other profiler attached.",
             evidence,
         )
     if trace.host_events.is_empty():
@@ -62,7 +71,7 @@ def without_activities(trace: Trace, host: Host) -> Verdict:
             " tool recorded this trace. Export one with prof.export_chrome_trace(...) of torch.profiler.",
             evidence,
         )
-    if host.those((pl.col("kind") == "operator") & pl.col("name").str.contains(_OF_MPS)).height:
+    if accelerator == "mps":
         return without_regime(
             "no-gpu-activity",
             "Operators of Apple's GPU (MPS) ran, and PyTorch Profiler records no work of it. Record its work with"
