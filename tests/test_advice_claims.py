@@ -11,7 +11,7 @@ from test_advice import CASES, FP32, V100, WIDE, in_a_row
 from tiers import examples
 
 from trace_analyzer.advice.opportunity import with_claims
-from trace_analyzer.analyses.advice_members import ADVICE_MEMBERS, advice_members
+from trace_analyzer.analyses.chart_data import ADVICE_MEMBERS, advice_members
 from trace_analyzer.pipeline import analyze
 from trace_analyzer.report import Advice
 

@@ -9,7 +9,7 @@ from kineto import analysed, kernel
 from test_advice import GEMM, in_a_row
 from tiers import examples
 
-from trace_analyzer.catalog.kernel_patterns import kernel_pattern
+from trace_analyzer.catalog.kernels import kernel_pattern
 
 ADD = (
     "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>, std::array<char*, 3> >(int)"

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from kineto import analysed, call, launched, op, python
 
-from trace_analyzer.analyses.call_lines import MAX_BYTES, call_line
+from trace_analyzer.analyses.host import MAX_BYTES, call_line
 
 SOURCE = """\
 import torch

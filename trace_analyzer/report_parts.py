@@ -7,17 +7,16 @@ from typing import Any
 import polars as pl
 
 from trace_analyzer.analyses import (
-    article_groups,
     blame,
-    call_lines,
     copies,
     kernel_bounds,
+    operators,
     roofline,
     run_ahead,
     tensor_cores,
 )
 from trace_analyzer.analyses.device_models import MatchedDevices
-from trace_analyzer.analyses.host import CALLS, Host
+from trace_analyzer.analyses.host import CALLS, Host, call_line
 from trace_analyzer.analysis import Value
 from trace_analyzer.catalog.devices import Device
 from trace_analyzer.catalog.fixes import Accelerator, accelerator_of
@@ -177,7 +176,7 @@ def _run_ahead(this: pl.Expr, tables: DeviceTables, busy_ratio: float) -> RunAhe
 
 
 def _buckets(rated: pl.DataFrame) -> tuple[BucketTime, ...]:
-    sums = article_groups.bucket_work(rated).rename({"count": "kernel_count", "moved_bytes": "bytes"})
+    sums = operators.bucket_work(rated).rename({"count": "kernel_count", "moved_bytes": "bytes"})
     return tuple(BucketTime(**row) for row in sums.select(field.name for field in fields(BucketTime)).to_dicts())
 
 
@@ -185,7 +184,7 @@ def _groups(rated: pl.DataFrame) -> tuple[GroupTime, ...]:
     """Return the article's table for one device, next to the article's own figures."""
     listed_groups = article_figures().groups
     own = ("article_flop_ratio", "article_time_ratio")
-    sums = article_groups.group_work(rated).rename({"count": "kernel_count"})
+    sums = operators.group_work(rated).rename({"count": "kernel_count"})
     return tuple(
         GroupTime(
             **row,
@@ -381,16 +380,14 @@ def blame_rows(window_attribution: blame.Attribution | None, verdict: Verdict) -
     if window_attribution is None or verdict.window is None:
         return ()
     rows = blame.blamed_code(window_attribution).head(TOP_CODE).to_dicts()
-    return tuple(Blame(**row, call_line=call_lines.call_line(row["python_function"], row["operator"])) for row in rows)
+    return tuple(Blame(**row, call_line=call_line(row["python_function"], row["operator"])) for row in rows)
 
 
 def host_cost_rows(host_costs: pl.DataFrame) -> tuple[HostCost, ...]:
     """Return the rows of table `host_costs` with the highest cost."""
     columns = [field.name for field in fields(HostCost) if field.name in host_costs.columns]
     rows = host_costs.drop_nulls("name").select(columns).head(TOP_CODE).to_dicts()
-    return tuple(
-        HostCost(**row, call_line=call_lines.call_line(row["python_function"], row["operator"])) for row in rows
-    )
+    return tuple(HostCost(**row, call_line=call_line(row["python_function"], row["operator"])) for row in rows)
 
 
 VALUES = (

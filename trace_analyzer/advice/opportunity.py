@@ -9,8 +9,7 @@ import polars as pl
 from trace_analyzer import thresholds
 from trace_analyzer.advice.window_context import AdviceContext
 from trace_analyzer.catalog.event_names import in_function, without_address
-from trace_analyzer.catalog.kernel_patterns import kernel_pattern
-from trace_analyzer.catalog.kernels import function_name
+from trace_analyzer.catalog.kernels import function_name, kernel_pattern
 from trace_analyzer.frames.intervals import clip, lookup_at, union
 from trace_analyzer.frames.lookups import as_strings, factorize, map_unique, sum_by_group
 from trace_analyzer.report import Advice

@@ -1,7 +1,7 @@
 """Explain why a device idled: every instant of every gap gets one cause (docs/definitions.md defines the rules).
 
 A gap is cut at the instants of its launch (`gap_segments`). Host time is further cut where the threads that could have
-launched earlier change their work (`late_host`), and each piece gets its cause.
+launched earlier change their work (`blame`), and each piece gets its cause.
 """
 
 from collections.abc import Collection

@@ -1,5 +1,6 @@
-"""Bin times for plots: by logarithm, or along the trace."""
+"""Prepare figures for charts: times in bins, events to mark, and the intervals that each advice concerns."""
 
+from collections.abc import Mapping
 from os.path import commonpath
 from pathlib import PurePosixPath
 
@@ -7,8 +8,10 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from trace_analyzer.analysis import Analysis
 from trace_analyzer.catalog.event_names import named_code
 from trace_analyzer.frames.intervals import longest_place
+from trace_analyzer.schema import Table, columns
 
 
 def logarithmic_histogram(times: pl.DataFrame, bins_per_decade: int) -> pl.DataFrame:
@@ -162,3 +165,23 @@ def _shared_folder(names: pl.Series) -> str:
     installed = files.str.contains(_INSTALLED) | files.str.contains(_STANDARD) | files.str.contains(_COMPILED)
     own = files.filter(files.str.starts_with("/") & ~installed).unique()
     return commonpath([PurePosixPath(file).parent for file in own]) if len(own) else ""
+
+
+ADVICE_MEMBERS = Table(
+    "advice_members",
+    "The intervals that each piece of advice is about: kernels, copies, runs of kernels, or idle time.",
+    columns("""
+        advice str `id` of the advice.
+        device start_ns end_ns
+    """),
+)
+
+
+def advice_members(advice_intervals: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
+    """Return table `advice_members`, each advice's intervals in order of time, from intervals by advice."""
+    rows = [frame.select(pl.lit(advice).alias("advice"), pl.all()) for advice, frame in advice_intervals.items()]
+    members = pl.concat(rows, how="diagonal_relaxed") if rows else ADVICE_MEMBERS.empty()
+    return ADVICE_MEMBERS.conform(members).sort("advice", "device", "start_ns", "end_ns")
+
+
+ANALYSES = (Analysis(ADVICE_MEMBERS, advice_members),)

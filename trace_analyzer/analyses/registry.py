@@ -8,9 +8,9 @@ from trace_analyzer.ingest import tables as ingest
 MODULES = (
     "activities", "links", "idle", "causes", "blame", "host_costs", "partition", "steps", "serving",
     "run_ahead", "kernel_bounds", "operators", "roofline", "modules",
-    "communication", "copies", "fusion", "tensor_cores", "backward", "advice_members", "stacks",
+    "communication", "copies", "fusion", "tensor_cores", "backward", "chart_data", "stacks",
     # Modules with shared values.
-    "host", "late_host", "consistency", "profiler_overhead", "earlier_work",
+    "host", "consistency", "profiler_overhead", "earlier_work",
 )  # fmt: skip
 """Modules of this package that declare ``ANALYSES``."""
 
