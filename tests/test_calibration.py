@@ -24,12 +24,13 @@ from trace_analyzer.catalog.calibration import (
 from trace_analyzer.catalog.devices import device_named
 from trace_analyzer.charts import LineMark
 from trace_analyzer.cli import main
+from trace_analyzer.documents import Figure
 from trace_analyzer.documents.calibration import document, doubts_in_short
 from trace_analyzer.errors import UsageError
 from trace_analyzer.pipeline import analyze
 from trace_analyzer.render.charts import CHARTS
 from trace_analyzer.render.documents import page, text
-from trace_analyzer.render.html.view import Drawn, view
+from trace_analyzer.render.html.view import view
 from trace_analyzer.report import MeasuredRoof, Report
 
 MEASURED = Calibration(
@@ -160,7 +161,7 @@ def test_measured_roofs_stand_beside_the_datasheets_in_every_output(tmp_path: Pa
     )
     assert sentence in " ".join(report.summary(width=400, verbose=True).split())
     assert sentence in report.to_markdown()
-    assert sentence in [section.lead.removesuffix(".") for section in view(report).sections]
+    assert sentence in [chapter.lead.removesuffix(".") for chapter in view(report).chapters]
     assert "dashed what was measured" in _caption(report)
     assert _lines(report) == [("solid", 312e12), ("dashed", 250e12)]
     report.to_html(tmp_path / "r.html")
@@ -192,8 +193,8 @@ def test_a_roof_that_was_not_measured_is_not_called_so(tmp_path: Path) -> None:
 
 
 def _caption(report: Report) -> str:
-    pieces = [piece for section in view(report).sections for piece in section.pieces]
-    return next(piece.caption for piece in pieces if isinstance(piece, Drawn) and piece.name == "roofline")
+    pieces = [piece for chapter in view(report).chapters for piece in chapter.pieces]
+    return next(piece.caption for piece in pieces if isinstance(piece, Figure) and piece.key == "roofline")
 
 
 def _lines(report: Report) -> list[tuple[str, float]]:

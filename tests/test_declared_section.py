@@ -188,10 +188,10 @@ def test_markdown_shows_it() -> None:
 
 def test_the_page_shows_it_behind_its_own_sections() -> None:
     report = toy_report()
-    *_, shown, devices = view(report).sections
+    *_, shown, devices = view(report).chapters
     assert devices.key == "devices"
     assert (shown.key, shown.title, shown.lead) == ("declared-toys", "Toy chest", "What was played with.")
-    (listing,) = shown.listings
+    (listing,) = shown.pieces
     assert [row.cells[0].text for row in listing.rows] == ["kite", "ball", HOSTILE, "top"]
     assert listing.rows[1].span is not None
     page = html.html(report)
@@ -296,7 +296,7 @@ def test_its_section_is_laid_out_by_all_renderers() -> None:
     report = streams_report()
     assert "\nStreams\n  Stream   Busy\n  7       30 us\n  13      10 us\n" in report.summary(verbose=True)
     assert "### Streams\n\n| Stream | Busy |" in report.to_markdown()
-    (listing,) = next(section.listings for section in view(report).sections if section.title == "Streams")
+    (listing,) = next(chapter.pieces for chapter in view(report).chapters if chapter.title == "Streams")
     assert [[cell.text for cell in row.cells] for row in listing.rows] == [["7", "30 us"], ["13", "10 us"]]
 
 

@@ -63,7 +63,7 @@ def test_every_output_shows_it() -> None:
         assert "What would help most" in text
         assert "prefetched data, 8 workers" in text
         assert "no CPU fix goes below" in text
-    assert any(section.title == "What would help most" for section in view(report).sections)
+    assert any(chapter.title == "What would help most" for chapter in view(report).chapters)
     assert '"what_would_help"' in report.to_json()
 
 

@@ -34,7 +34,7 @@ from trace_analyzer.render.html.cells import (
     section_listing,
 )
 from trace_analyzer.render.html.figures import drawing
-from trace_analyzer.render.html.shell import GLOSSARY, document_page
+from trace_analyzer.render.html.shell import GLOSSARY, document_page, laid_out
 from trace_analyzer.render.html.view import View, view
 from trace_analyzer.render.markdown import to_markdown
 from trace_analyzer.render.names import distinct_labels
@@ -49,7 +49,12 @@ SAMPLES = Path(__file__).parents[1] / "sample_traces"
 
 def table(shown: View, key: str) -> Listing:
     """Return the table of the page with this key."""
-    (only,) = (piece for section in shown.sections for piece in section.listings if piece.key == key)
+    (only,) = (
+        piece
+        for chapter in shown.chapters
+        for piece in chapter.pieces
+        if isinstance(piece, Listing) and piece.key == key
+    )
     return only
 
 
@@ -84,8 +89,8 @@ def test_rows_lead_to_the_longest_of_their_kind() -> None:
 @pytest.mark.parametrize("path", sorted(SAMPLES.glob("*.json.gz")), ids=lambda path: path.name.split(".")[0])
 def test_every_row_of_every_table_leads_to_a_place_in_the_trace(path: Path) -> None:
     report = analyze(str(path))
-    for section in view(report).sections:
-        for shown in section.listings:
+    for chapter in view(report).chapters:
+        for shown in (piece for piece in chapter.pieces if isinstance(piece, Listing)):
             places = [row.span for row in shown.rows]
             assert all(p and 0 <= p.start_ns <= p.end_ns <= report.trace.duration_ns for p in places), shown.key
 
@@ -130,7 +135,7 @@ def test_devices_are_named_only_where_there_are_several() -> None:
 
 def test_a_run_on_the_cpu_shows_its_operators_only() -> None:
     shown = view(cpu_report())
-    assert [section.key for section in shown.sections if section.pieces] == ["operators"]
+    assert [chapter.key for chapter, _ in laid_out(shown.chapters)[0]] == ["operators"]
 
 
 @pytest.mark.parametrize("value", [0, 7])

@@ -11,6 +11,7 @@ from trace_analyzer.analyses.operators import launch_counts
 from trace_analyzer.analysis import Analysis
 from trace_analyzer.registry import ANALYSES, SECTIONS, TABLES
 from trace_analyzer.render.declared import row_section, section_rows, table_section
+from trace_analyzer.render.html.cells import Listing
 from trace_analyzer.render.html.view import view
 from trace_analyzer.render.markdown import to_markdown
 from trace_analyzer.render.row_phrases import PHRASES
@@ -94,7 +95,8 @@ def test_lines_wrap_the_last_column_beside_the_figures() -> None:
     assert text[heading:].splitlines()[1] == "  300 us  Python  aten::add in forward (net.py:12)"
     assert all(len(line) <= 60 for line in text.splitlines())
     assert f"### {verdicts.BLAME_SECTION.title}\n\n| device idle | cause | at |" in to_markdown(report)
-    listing = next(piece for part in view(report).sections for piece in part.listings if piece.key == "culprits")
+    pieces = (piece for chapter in view(report).chapters for piece in chapter.pieces if isinstance(piece, Listing))
+    listing = next(piece for piece in pieces if piece.key == "culprits")
     assert (listing.title, [column.heading for column in listing.columns][:2]) == (
         verdicts.BLAME_SECTION.title,
         ["Device idle", "Cause"],

@@ -12,11 +12,16 @@ from trace_analyzer.charts import Chart, Flame
 
 @dataclass(frozen=True)
 class Figure:
-    """A chart with its title and caption; a page leaves it out where ``chart`` returns None."""
+    """A chart with its title and caption; a page leaves it out where ``chart`` returns None.
+
+    ``key`` names it on the page, by default by its place.
+    """
 
     title: str
     caption: str
     chart: Callable[[], Chart | None]
+    key: str = ""
+    is_wide: bool = True
 
 
 @dataclass(frozen=True)
@@ -65,7 +70,7 @@ class Code:
 class Chapter:
     """Pieces below a title, after a lead. Without pieces it is left out; ``folded`` where the format can fold.
 
-    A piece of another type is content that a page makes for itself (Markup).
+    A piece of another type is content that a page makes for itself. ``short`` is the title in the page's navigation.
     """
 
     key: str
@@ -73,6 +78,7 @@ class Chapter:
     pieces: Sequence[object]
     lead: str = ""
     folded: bool = False
+    short: str = ""
 
 
 @dataclass(frozen=True)

@@ -10,13 +10,22 @@ from markupsafe import Markup, escape
 
 from trace_analyzer.catalog.line_labels import bucket_keys, line_label
 from trace_analyzer.render import phrasing
-from trace_analyzer.render.charts import CHARTS
 from trace_analyzer.render.html.bokeh_models import Model, document
 from trace_analyzer.render.html.cells import KINDS
-from trace_analyzer.render.html.figures import drawing, flames, timeline_figures
-from trace_analyzer.render.html.shell import MODULES, bokeh, environment, flame_payload, plots_json, scoped, shell
+from trace_analyzer.render.html.figures import flames, timeline_figures
+from trace_analyzer.render.html.shell import (
+    MODULES,
+    bokeh,
+    environment,
+    flame_payload,
+    laid_out,
+    nav,
+    plots_json,
+    scoped,
+    shell,
+)
 from trace_analyzer.render.html.timeline import TimelineColumns, payload, thinned_columns, timeline_columns
-from trace_analyzer.render.html.view import View, view
+from trace_analyzer.render.html.view import view
 from trace_analyzer.report import Report
 from trace_analyzer.vocabulary import PARTS
 
@@ -49,9 +58,7 @@ def _page(report: Report, columns: TimelineColumns, data: str, command: str, com
     shown = view(report, compact=compact)
     has_events = bool(columns.events.height)
     present = set(columns.events.get_column("kind").unique())
-    names = [plot.name for section in shown.sections for plot in section.plots]
-    charts = {name: CHARTS[name](report) for name in names}
-    drawn = {name: drawing(name, chart) for name, chart in charts.items() if chart is not None}
+    chapters, drawn = laid_out(shown.chapters)
     burning = () if compact or not has_events else flames(report)
     return (
         environment()
@@ -60,7 +67,8 @@ def _page(report: Report, columns: TimelineColumns, data: str, command: str, com
             **shell(shown.title),
             report=report,
             view=shown,
-            nav=[] if compact else _nav(shown, has_events),
+            chapters=chapters,
+            nav=[] if compact else [*([("timeline", "Timeline")] if has_events else []), *nav(chapters), ("trace", "Trace")],
             command=command,
             compact=compact,
             record_instead=phrasing.record_instead(report),
@@ -91,14 +99,6 @@ def _advice_docs() -> Mapping[str, Markup]:
     """Return the documentation of each fix by its id, as HTML that `docs/generate.py` makes from docs/advice.md."""
     text = (files("trace_analyzer.render.html") / "advice_docs.json").read_text(encoding="utf-8")
     return {fix: Markup(html) for fix, html in json.loads(text).items()}
-
-
-def _nav(shown: View, has_events: bool) -> list[tuple[str, str]]:
-    return [
-        *([("timeline", "Timeline")] if has_events else []),
-        *((section.key, section.short) for section in shown.sections if section.pieces),
-        ("trace", "Trace"),
-    ]
 
 
 def frame(page_html: str) -> str:

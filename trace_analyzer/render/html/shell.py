@@ -5,7 +5,7 @@ inert here.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from importlib.resources import files
 
@@ -16,7 +16,7 @@ from markupsafe import Markup, escape
 
 from trace_analyzer import units
 from trace_analyzer.charts import Flame
-from trace_analyzer.documents import Document, Figure, FlameFigure
+from trace_analyzer.documents import Chapter, Document, Figure, FlameFigure
 from trace_analyzer.installation import GENERATOR, tool_version
 from trace_analyzer.render import phrasing
 from trace_analyzer.render.charts import palette_css
@@ -54,35 +54,50 @@ def document_page(document: Document, *, scripts: Sequence[str] = (), data: Mapp
 
     A page of its own kind adds ``scripts`` (assets) and ``data`` (base64 by the id of its element).
     """
-    drawn: dict[str, Drawing] = {}
-    flames: dict[str, tuple[Flame, ...]] = {}
+    laid, drawn = laid_out(document.chapters)
+    flames = {key: piece.flames() for _, pieces in laid for piece, _, key in pieces if isinstance(piece, FlameFigure)}
     payloads = dict(data or {})
-    laid = []
-    for chapter in document.chapters:
-        pieces = []
-        for place, piece in enumerate(chapter.pieces):
-            key = f"{chapter.key}-{place}"
-            if isinstance(piece, Figure):
-                if (chart := piece.chart()) is None:
-                    continue
-                drawn[key] = drawing(key, chart)
-            if isinstance(piece, FlameFigure):
-                flames[key] = piece.flames()
-                payloads["stacks"] = flame_payload(flames[key])
-            pieces.append((piece, type(piece).__name__, key))
-        if pieces:
-            laid.append((chapter, pieces))
+    for each in flames.values():
+        payloads["stacks"] = flame_payload(each)
     return (
         environment()
         .get_template("document.html.j2")
         .render(
             **shell(document.title), headline=document.headline, regime=document.regime, chips=document.chips,
-            chapters=laid, nav=[(chapter.key, chapter.title) for chapter, _ in laid], drawn=drawn, flames=flames,
+            chapters=laid, nav=nav(laid), drawn=drawn, flames=flames,
             plots=plots_json(drawn), bokeh_js=Markup(bokeh()) if drawn else "",
             data={key: Markup(text) for key, text in payloads.items()},  # base64 has no special characters of HTML
             script=Markup(scoped(*MODULES, *scripts, "main.js")),
         )
     )  # fmt: skip
+
+
+Laid = list[tuple[Chapter, list[tuple[object, str, str]]]]
+"""Chapters with their pieces, each with the name of its type and its key."""
+
+
+def laid_out(chapters: Iterable[Chapter]) -> tuple[Laid, dict[str, Drawing]]:
+    """Return the chapters that have anything to show, and the charts by key."""
+    drawn: dict[str, Drawing] = {}
+    laid: Laid = []
+    for chapter in chapters:
+        pieces: list[tuple[object, str, str]] = []
+        for place, piece in enumerate(chapter.pieces):
+            key = f"{chapter.key}-{place}"
+            if isinstance(piece, Figure):
+                if (chart := piece.chart()) is None:
+                    continue
+                key = piece.key or key
+                drawn[key] = drawing(key, chart)
+            pieces.append((piece, type(piece).__name__, key))
+        if pieces:
+            laid.append((chapter, pieces))
+    return laid, drawn
+
+
+def nav(laid: Laid) -> list[tuple[str, str]]:
+    """Return the keys of chapters with their titles in the page's navigation."""
+    return [(chapter.key, chapter.short or chapter.title) for chapter, _ in laid]
 
 
 def shell(title: str) -> dict[str, object]:

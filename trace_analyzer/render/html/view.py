@@ -3,16 +3,19 @@
 `assets/page.html.j2` only lays it out, so that the page's statements can be tested without parsing markup.
 """
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import PurePath
 
 import polars as pl
 
 from trace_analyzer import units
 from trace_analyzer.analyses.chart_data import longest_intervals
+from trace_analyzer.documents import Chapter, Figure
 from trace_analyzer.json_types import DeviceIndex, field_docs
 from trace_analyzer.registry import SECTIONS
+from trace_analyzer.render.charts import CHARTS
 from trace_analyzer.render.declared import dataclass_rows, declared_sections
 from trace_analyzer.render.html.cells import (
     Listing,
@@ -30,7 +33,16 @@ from trace_analyzer.render.phrasing import (
     measured_roofs,
     withheld_metrics,
 )
-from trace_analyzer.report import CheckStatus, DeviceReport, Report, StepReport, TraceInfo, Verdict
+from trace_analyzer.report import (
+    BucketTime,
+    CheckStatus,
+    DeviceReport,
+    GroupTime,
+    Report,
+    StepReport,
+    TraceInfo,
+    Verdict,
+)
 from trace_analyzer.report.devices import BUCKETS_SECTION, DEVICES_SECTION, GROUPS_SECTION, overview
 from trace_analyzer.report.summaries import is_recording_worth_a_line, part_shares, step_strips
 from trace_analyzer.report.verdicts import BLAME_SECTION
@@ -88,41 +100,6 @@ class StepRow:
 
 
 @dataclass(frozen=True)
-class Drawn:
-    """Hold a plot of the page: its key, its heading, and a description of its content."""
-
-    name: str
-    title: str
-    caption: str
-    wide: bool = False
-
-
-Pieces = tuple[Listing | Drawn, ...]
-"""Tables and plots of a section, in reading order."""
-
-
-@dataclass(frozen=True)
-class PageSection:
-    """Hold a part of the page below the timeline: tables and plots; without any it is hidden."""
-
-    key: str
-    title: str
-    short: str
-    pieces: Pieces = ()
-    lead: str = ""
-
-    @property
-    def listings(self) -> tuple[Listing, ...]:
-        """Return the section's tables."""
-        return tuple(piece for piece in self.pieces if isinstance(piece, Listing))
-
-    @property
-    def plots(self) -> tuple[Drawn, ...]:
-        """Return the section's plots."""
-        return tuple(piece for piece in self.pieces if isinstance(piece, Drawn))
-
-
-@dataclass(frozen=True)
 class View:
     """Hold the sections of the page that depend on more than one field of the report."""
 
@@ -133,7 +110,7 @@ class View:
     steps: tuple[tuple[str, tuple[StepRow, ...]], ...]
     trust: tuple[CheckRow, ...]
     facts: tuple[Fact, ...]
-    sections: tuple[PageSection, ...]
+    chapters: tuple[Chapter, ...]
 
 
 def view(report: Report, *, compact: bool = False) -> View:
@@ -148,147 +125,124 @@ def view(report: Report, *, compact: bool = False) -> View:
         steps=tuple(_strip(device, steps) for device, steps in step_strips(report.steps)),
         trust=_trust(report),
         facts=_facts(report.trace),
-        sections=() if compact else _sections(report),
+        chapters=() if compact else _chapters(report),
     )
 
 
-def _sections(report: Report) -> tuple[PageSection, ...]:
-    """Return the sections below the timeline in reading order; a section without pieces is hidden."""
+def _chapters(report: Report) -> tuple[Chapter, ...]:
+    """Return the parts below the timeline in reading order; one without pieces is left out."""
+
+    def listed(*keys: str) -> list[Listing]:
+        return [section_listing(report, SECTIONS[key]) for key in keys]
+
+    def filled(*keys: str) -> list[Listing]:
+        return [each for each in listed(*keys) if each.rows]
+
+    def of_devices(*keys: str) -> list[Listing]:  # also without rows: they then tell what to record
+        return listed(*keys) if report.devices else []
+
+    def of_judged(section: Section, rows: Callable[[DeviceReport], Sequence[BucketTime | GroupTime]]) -> list[Listing]:
+        return [
+            section_listing(report, section, device_rows(report, each, rows(each))) for each in judged if rows(each)
+        ]
+
+    judged = [device for device in report.devices if device.index == report.verdict.device]
+    measured = next(filter(None, map(measured_roofs, judged)), "")
+    has_roofs = report.tables["roofline"].get_column("roof_ratio").count()
+    has_gaps = report.tables["gaps"].height
+    blame = [section_listing(report, BLAME_SECTION, dataclass_rows(report.blame))] if report.blame else []
     return (
-        PageSection("kernels", "Where device time goes", "Kernels", _kernels(report)),
-        PageSection("roofline", "How good the kernels are", "Roofline", _roofline(report), _measured(report)),
-        PageSection("idle", "Why the device idled", "Idle time", _idle(report)),
-        PageSection(
+        Chapter(
+            "kernels",
+            "Where device time goes",
+            [*of_devices("kernels"), *of_judged(BUCKETS_SECTION, lambda device: device.buckets)],
+            short="Kernels",
+        ),
+        Chapter(
+            "roofline",
+            "How good the kernels are",
+            [
+                *of_judged(GROUPS_SECTION, lambda device: device.groups),
+                *([_roofline(report, judged)] if has_roofs else []),
+                *of_devices("roofline"),
+                *filled("fusions", "recomputation"),
+            ],
+            f"{measured}." if measured else "",
+            short="Roofline",
+        ),
+        Chapter(
+            "idle",
+            "Why the device idled",
+            [
+                *of_devices("causes"),
+                *([_figure(report, "gaps"), *listed("gaps")] if has_gaps else []),
+                *blame,
+                *of_devices("host"),
+                *(listed("idle-python-function", "idle-module") if has_gaps else []),
+            ],
+            short="Idle time",
+        ),
+        Chapter(
             "ahead",
             "Does the CPU run ahead?",
-            "Run-ahead",
-            (*_if(report.tables["queue"].height, *RUN_AHEAD_PLOTS), *_with_rows(report, "drains")),
+            [*(_figure(report, key) for key in ("queue_depth", "queued_work", "launch_lead")), *filled("drains")],
             "A CPU that launches early hides its own overhead. Where the queue runs empty, the device waits for it.",
+            short="Run-ahead",
         ),
-        PageSection(
-            "transfers",
-            "What moved between devices and host",
-            "Transfers",
-            (*_with_rows(report, "communication"), *_with_rows(report, "copies")),
+        Chapter(
+            "transfers", "What moved between devices and host", filled("communication", "copies"), short="Transfers"
         ),
-        PageSection("modules", "Time by module", "Modules", _if(report.devices, _listing(report, "modules"))),
-        PageSection("operators", "Where CPU time goes", "Operators", (_listing(report, "operators"),)),
+        Chapter("modules", "Time by module", of_devices("modules"), short="Modules"),
+        Chapter("operators", "Where CPU time goes", listed("operators"), short="Operators"),
         *(
-            PageSection(
-                f"declared-{shown.key}",
-                shown.section.title,
-                shown.section.title,
-                (declared_listing(shown),),
-                shown.section.doc,
-            )
+            Chapter(f"declared-{shown.key}", shown.section.title, [declared_listing(shown)], shown.section.doc)
             for shown in declared_sections(report)
         ),
-        PageSection("devices", "Devices", "Devices", _devices(report)),
+        Chapter("devices", "Devices", _devices(report)),
     )
 
 
-def _kernels(report: Report) -> Pieces:
-    return (*_if(report.devices, _listing(report, "kernels")), *_of_judged(report, BUCKETS_SECTION))
-
-
-def _roofline(report: Report) -> Pieces:
-    is_known = report.tables["roofline"].get_column("roof_ratio").count()
-    return (
-        *_of_judged(report, GROUPS_SECTION),
-        *_if(is_known, _roofline_plot(report)),
-        *_if(report.devices, _listing(report, "roofline")),
-        *_with_rows(report, "fusions"),
-        *_with_rows(report, "recomputation"),
-    )
-
-
-def _idle(report: Report) -> Pieces:
-    gaps = report.tables["gaps"].height
-    return (
-        *_if(report.devices, _listing(report, "causes")),
-        *_if(gaps, GAP_PLOT, _listing(report, "gaps")),
-        *((section_listing(report, BLAME_SECTION, dataclass_rows(report.blame)),) if report.blame else ()),
-        *_if(report.devices, _listing(report, "host")),
-        *_if(gaps, _listing(report, "idle-python-function"), _listing(report, "idle-module")),
-    )
-
-
-def _devices(report: Report) -> Pieces:
+def _devices(report: Report) -> Sequence[Listing]:
     rows = [device_rows(report, device, (overview(device),)) for device in report.devices]
     if not rows:
         return ()
     return pieces_beside(section_listing(report, DEVICES_SECTION, pl.concat(rows, how="vertical_relaxed")))
 
 
-def _of_judged(report: Report, section: Section) -> Pieces:
-    """Return the buckets or the groups of the judged device, if it has any."""
-    return tuple(
-        section_listing(report, section, device_rows(report, device, rows))
-        for device in _judged(report)
-        if (rows := device.buckets if section is BUCKETS_SECTION else device.groups)
-    )
-
-
-def _judged(report: Report) -> tuple[DeviceReport, ...]:
-    return tuple(device for device in report.devices if device.index == report.verdict.device)
-
-
-def _measured(report: Report) -> str:
-    phrases = [phrase for device in _judged(report) if (phrase := measured_roofs(device))]
-    return f"{phrases[0]}." if phrases else ""
-
-
-def _roofline_plot(report: Report) -> Drawn:
-    """Return the plot with a caption that names the measured lines."""
-    known = [device.attained for device in _judged(report) if device.attained and device.attained.roofs]
-    if not known:
-        return ROOFLINE_PLOT
-    source = "measured by analyze calibrate" if alone(known[0]) else "the datasheet's, and dashed what was measured"
-    return replace(ROOFLINE_PLOT, caption=ROOFLINE_PLOT.caption.replace(" can do.", f" can do: {source}."))
-
-
-def _listing(report: Report, key: str) -> Listing:
-    return section_listing(report, SECTIONS[key])
-
-
-def _with_rows(report: Report, key: str) -> Pieces:
-    return (_listing(report, key),) if report.tables[SECTIONS[key].table].height else ()
-
-
-def _if(condition: object, *pieces: Listing | Drawn) -> Pieces:
-    return pieces if condition else ()
-
-
-GAP_PLOT = Drawn(
-    "gaps",
-    "Idle time by length of gap",
-    "Gaps of the whole trace. Many short ones ask for fewer launches, a few long ones for a look at each. A tap on a bar leads to its longest gap.",
-)
-ROOFLINE_PLOT = Drawn(
-    "roofline",
-    "Roofline",
-    "Achieved FLOP/s of each kernel of known work against its FLOP per byte; the lines are what the device can do."
-    " A tap on a point leads to the longest kernel on the timeline.",
-    wide=True,
-)
 _INSTANT = "A tap leads to what ran then, or to what had emptied the queue."
-RUN_AHEAD_PLOTS = (
-    Drawn(
-        "queue_depth",
-        "Queue depth",
-        f"Activities launched and not yet started; of each instant the highest. {_INSTANT}",
+_FIGURES = {
+    "gaps": (
+        "Idle time by length of gap",
+        "Gaps of the whole trace. Many short ones ask for fewer launches, a few long ones for a look at each. A tap on a bar leads to its longest gap.",
     ),
-    Drawn(
-        "queued_work",
+    "queue_depth": ("Queue depth", f"Activities launched and not yet started; of each instant the highest. {_INSTANT}"),
+    "queued_work": (
         "Queued work",
         f"Device time of what is launched and not yet started; of each instant the highest. {_INSTANT}",
     ),
-    Drawn(
-        "launch_lead",
+    "launch_lead": (
         "Launch lead",
         "How long before its start work was launched, over the whole trace. Late launches are left out. A tap on a bar leads to the longest.",
     ),
-)
+}
+"""Chart of the report -> its title and caption on the page."""
+
+
+def _figure(report: Report, key: str) -> Figure:
+    return Figure(*_FIGURES[key], partial(CHARTS[key], report), key, is_wide=False)
+
+
+def _roofline(report: Report, judged: Sequence[DeviceReport]) -> Figure:
+    """Return the roofline with a caption that names the measured lines."""
+    known = next((device.attained for device in judged if device.attained and device.attained.roofs), None)
+    source = (
+        "measured by analyze calibrate" if known and alone(known) else "the datasheet's, and dashed what was measured"
+    )
+    caption = (
+        "Achieved FLOP/s of each kernel of known work against its FLOP per byte; the lines are what the device can"
+        f" do{f': {source}' if known else ''}. A tap on a point leads to the longest kernel on the timeline."
+    )
+    return Figure("Roofline", caption, partial(CHARTS["roofline"], report), "roofline")
 
 
 def shares(parts_ns: Mapping[str, int], spans: Mapping[str, Span] | None = None) -> tuple[Share, ...]:
