@@ -18,7 +18,6 @@ DEVICE_GAP_LIMIT_NS = 20_000
 CPU_OPERATOR_NS = 1_000_000
 LONG_CALL_NS = 1_000_000
 LONG_CALL_FACTOR = 20
-LATENCY_CAP_NS = 100_000
 EARLIER_WORK_NS = 1_000_000
 KERNEL_LATENCY_NS = 3_000
 SMALL_KERNEL_NS = 20_000
@@ -248,29 +247,6 @@ def _fit(trace: Trace, members: list[Activity], pid: object) -> tuple[int, float
     leads = [a.start - _best(calls, a).end for a, calls in pairs if calls]
     behind = [lead for lead in leads if lead >= 0]
     return len(members) - len(behind), median(behind) if behind else inf
-
-
-def naive_latency_bound(trace: Trace, device: int) -> int | None:
-    """Return the 99th percentile of the lead of launches with nothing queued or running, at most 100 us.
-
-    The definitions did not specify the estimate; this is one reading. Tests that compare causes should pass the
-    analyser's bound.
-    """
-    links = naive_links(trace)
-    members = [a for a in trace.activities if a.device == device]
-    leads = []
-    for activity in members:
-        launch = links[activity.row]
-        if launch is None or activity.start < launch.end:
-            continue
-        others = [(a, links[a.row]) for a in members if links[a.row] != launch]
-        busy = any(a.start <= launch.end < a.end for a, _ in others)
-        queued = any(other is not None and other.end <= launch.end < a.start for a, other in others)
-        if not busy and not queued:
-            leads.append(activity.start - launch.end)
-    if not leads:
-        return None
-    return min(LATENCY_CAP_NS, sorted(leads)[-(-99 * len(leads) // 100) - 1])
 
 
 def naive_cause_at(trace: Trace, device: int, t: int, latency_bound: int | None) -> str | None:

@@ -14,12 +14,10 @@ from trace_analyzer.replay.changes import Change
 STEPS = 8
 RELU_KERNEL = elementwise(ADD_FLOAT)
 LOADER = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
-BEHIND = 0.5
 
 
 reaches, slower = 1.0, 1.0
-"""For the current pair: the share of its roof that a kernel reaches after the change, and the slowdown of other
-work."""
+"""Of the current pair: the share of its roof that a kernel reaches after the change, and the slowdown of other work."""
 
 
 @dataclass(frozen=True)
@@ -79,18 +77,28 @@ def op(main: Thread, name: str, kernel: Kernel, stream: Stream, before_ns: int =
         return main.launch(kernel, stream, **launch)
 
 
+def products(main: Thread, stream: Stream, kernels: list[int], before_ns: int = 4_000) -> None:
+    """Run a product for each of these durations."""
+    for ns in kernels:
+        op(main, "aten::mm", gemm(ns), stream, before_ns)
+
+
+def beginning(rng: random.Random, **options: Any) -> tuple[Simulation, Thread, Stream]:
+    """Return a simulation, its main thread and its stream."""
+    simulation = Simulation(seed=rng.randrange(1_000), **options)
+    return simulation, simulation.thread(), simulation.stream()
+
+
 def synchronized(rng: random.Random, changed: bool) -> Simulation:
     """Simulate a loop in which a number is read back after every block of operators."""
-    simulation = Simulation(seed=rng.randrange(1_000))
-    main, stream = simulation.thread(), simulation.stream()
+    simulation, main, stream = beginning(rng)
     kernels = [rng.randint(20_000, 120_000) for _ in range(24)]
     think = rng.randint(100_000, 400_000)
     pageable = rng.random() < 0.5
 
     def step(_: int) -> None:
         for at in range(0, 24, 6):
-            for ns in kernels[at : at + 6]:
-                op(main, "aten::mm", gemm(ns), stream)
+            products(main, stream, kernels[at : at + 6])
             with main.op("aten::item"), main.op("aten::_local_scalar_dense"):
                 main.memcpy("DtoH", 4, stream, pageable=pageable and not changed)
                 if not changed:
@@ -102,8 +110,7 @@ def synchronized(rng: random.Random, changed: bool) -> Simulation:
 
 def returning(rng: random.Random, changed: bool) -> Simulation:
     """Simulate blocks of operators; the CPU waits for each, in four ways, then works; or kernels twice as fast."""
-    simulation = Simulation(seed=rng.randrange(1_000))
-    main, stream = simulation.thread(), simulation.stream()
+    simulation, main, stream = beginning(rng)
     kernels = [rng.randint(40_000, 160_000) // (2 if changed else 1) for _ in range(24)]
     think = rng.randint(100_000, 400_000)
     waits = (
@@ -115,8 +122,7 @@ def returning(rng: random.Random, changed: bool) -> Simulation:
 
     def step(_: int) -> None:
         for at, wait in enumerate(waits):
-            for ns in kernels[6 * at : 6 * at + 6]:
-                op(main, "aten::mm", gemm(ns), stream)
+            products(main, stream, kernels[6 * at : 6 * at + 6])
             with main.op("aten::item"):
                 wait()
             main.spend(think)
@@ -126,8 +132,7 @@ def returning(rng: random.Random, changed: bool) -> Simulation:
 
 def moving(rng: random.Random, changed: bool) -> Simulation:
     """Simulate copies from pageable memory, which block; after the change, links are twice as fast."""
-    simulation = Simulation(seed=rng.randrange(1_000))
-    main, stream = simulation.thread(), simulation.stream()
+    simulation, main, stream = beginning(rng)
     kernels = [rng.randint(10_000, 40_000) for _ in range(24)]
     size = rng.randint(4 << 20, 9 << 20)
 
@@ -137,16 +142,14 @@ def moving(rng: random.Random, changed: bool) -> Simulation:
                 # A copy takes 1.2 us, plus its bytes divided by the bandwidth.
                 rate = size / ((1_200 + size / 6) / 2 - 1_200) if changed else 6.0
                 main.memcpy("HtoD", size, stream, pageable=True, gb_per_s=rate)
-            for ns in kernels[at : at + 8]:
-                op(main, "aten::mm", gemm(ns), stream)
+            products(main, stream, kernels[at : at + 8])
 
     return steps(simulation, main, step)
 
 
 def loading(rng: random.Random, changed: bool) -> Simulation:
     """Simulate batches loaded in the loop, or by workers that are fast enough."""
-    simulation = Simulation(seed=rng.randrange(1_000))
-    main, stream = simulation.thread(), simulation.stream()
+    simulation, main, stream = beginning(rng)
     kernels = [rng.randint(50_000, 200_000) for _ in range(40)]
     load = rng.randint(3_000_000, 9_000_000)
 
@@ -154,16 +157,14 @@ def loading(rng: random.Random, changed: bool) -> Simulation:
         with main.annotation(LOADER, cause="data-loading"):
             main.spend(0 if changed else load)
         main.memcpy("HtoD", 1 << 20, stream)
-        for ns in kernels:
-            op(main, "aten::mm", gemm(ns), stream)
+        products(main, stream, kernels)
 
     return steps(simulation, main, step)
 
 
 def loading_slowly(rng: random.Random, changed: bool) -> Simulation:
     """Simulate batches that two workers cannot load as fast as the loop consumes them."""
-    simulation = Simulation(seed=rng.randrange(1_000))
-    main, stream = simulation.thread(), simulation.stream()
+    simulation, main, stream = beginning(rng)
     kernels = [rng.randint(20_000, 60_000) for _ in range(20)]
     load = rng.randint(6_000_000, 9_000_000)
     ready = [0]
@@ -173,8 +174,7 @@ def loading_slowly(rng: random.Random, changed: bool) -> Simulation:
             loaded = sum(simulation.jittered(load // 100) for _ in range(100))
             ready[0] = max(ready[0], begun) + loaded // 2
             main._advance(max(0, ready[0] - main.now_ns) if changed else loaded, "data-loading")
-        for ns in kernels:
-            op(main, "aten::mm", gemm(ns), stream)
+        products(main, stream, kernels)
 
     begun = main.now_ns
     return steps(simulation, main, step)
@@ -182,8 +182,7 @@ def loading_slowly(rng: random.Random, changed: bool) -> Simulation:
 
 def loading_by_workers(rng: random.Random, changed: bool) -> Simulation:
     """Simulate batches that workers cannot load as fast as the loop could go, or twice as many workers."""
-    simulation = Simulation(seed=rng.randrange(1_000))
-    main, stream = simulation.thread(), simulation.stream()
+    simulation, main, stream = beginning(rng)
     kernels = [rng.randint(20_000, 60_000) for _ in range(20)]
     load, ready = rng.randint(6_000_000, 9_000_000), [0]
 
@@ -191,8 +190,7 @@ def loading_by_workers(rng: random.Random, changed: bool) -> Simulation:
         with main.annotation(LOADER.replace("SingleProcess", "MultiProcessing"), cause="data-loading"):
             ready[0] = max(ready[0], begun) + load // (8 if changed else 4)
             main._advance(max(0, ready[0] - main.now_ns), "data-loading")
-        for ns in kernels:
-            op(main, "aten::mm", gemm(ns), stream)
+        products(main, stream, kernels)
 
     begun = main.now_ns
     return steps(simulation, main, step)
@@ -200,8 +198,7 @@ def loading_by_workers(rng: random.Random, changed: bool) -> Simulation:
 
 def copying(rng: random.Random, changed: bool) -> Simulation:
     """Simulate pageable copies that block, or pinned ones that do not; some pinned copies show the bandwidth."""
-    simulation = Simulation(seed=rng.randrange(1_000))
-    main, stream = simulation.thread(), simulation.stream()
+    simulation, main, stream = beginning(rng)
     kernels = [rng.randint(40_000, 120_000) for _ in range(30)]
     size, staging = rng.randint(2 << 20, 8 << 20), rng.randint(100_000, 600_000)
 
@@ -213,8 +210,7 @@ def copying(rng: random.Random, changed: bool) -> Simulation:
                     main.memcpy("HtoD", size, stream)
                 else:
                     main.memcpy("HtoD", size, stream, pageable=True, gb_per_s=6.0, staging_ns=staging)
-            for ns in kernels[at : at + 10]:
-                op(main, "aten::mm", gemm(ns), stream)
+            products(main, stream, kernels[at : at + 10])
 
     return steps(simulation, main, step)
 
@@ -272,13 +268,11 @@ def host(longest_ns: int) -> Callable[[random.Random, bool], Simulation]:
 
 def device(rng: random.Random, changed: bool) -> Simulation:
     """Simulate a loop that the device limits; after the change kernels are twice as fast and the CPU limits some."""
-    simulation = Simulation(seed=rng.randrange(1_000))
-    main, stream = simulation.thread(), simulation.stream()
+    simulation, main, stream = beginning(rng)
     kernels = [rng.randint(15_000, 60_000) // (2 if changed else 1) for _ in range(40)]
 
     def step(_: int) -> None:
-        for ns in kernels:
-            op(main, "aten::mm", gemm(ns), stream, 6_000)
+        products(main, stream, kernels, 6_000)
 
     return steps(simulation, main, step)
 
@@ -287,8 +281,7 @@ def mixed(target: str) -> Callable[[random.Random, bool], Simulation]:
     """Simulate products and additions, in modules; those of the target are twice as fast after the change."""
 
     def program(rng: random.Random, changed: bool) -> Simulation:
-        simulation = Simulation(seed=rng.randrange(1_000), python_frames=True)
-        main, stream = simulation.thread(), simulation.stream()
+        simulation, main, stream = beginning(rng, python_frames=True)
         layers = [(rng.randint(30_000, 90_000), rng.randint(20_000, 70_000)) for _ in range(16)]
 
         def ns(value: int, *names: str) -> int:
@@ -321,8 +314,7 @@ def reducing(rng: random.Random, changed: bool) -> Simulation:
     }
 
     def step(_: int) -> None:
-        for ns in kernels:
-            op(main, "aten::mm", gemm(ns), stream)
+        products(main, stream, kernels)
         done = None
         for at, ns in enumerate(reduces):
             for kernel in kernels[4 * at : 4 * at + 4]:
@@ -363,8 +355,7 @@ def exposing(longest_ns: int) -> Callable[[random.Random, bool], Simulation]:
 
 def recompiling(rng: random.Random, changed: bool) -> Simulation:
     """Simulate code that Dynamo recompiles in each step, or not any more."""
-    simulation = Simulation(seed=rng.randrange(1_000), python_frames=True)
-    main, stream = simulation.thread(), simulation.stream()
+    simulation, main, stream = beginning(rng, python_frames=True)
     kernels = [rng.randint(10_000, 40_000) for _ in range(30)]
     compiling = rng.randint(1_000_000, 3_000_000)
 
@@ -400,8 +391,7 @@ def pipelined(rng: random.Random, changed: bool) -> Simulation:
 def queued(rng: random.Random, changed: bool) -> Simulation:
     """Simulate a CPU far ahead: it waits for queue room and works long after the last launch; kernels twice as fast."""
     costs = Costs(queue_limit=rng.choice([512, 700]))
-    simulation = Simulation(costs=costs, seed=rng.randrange(1_000))
-    main, stream = simulation.thread(), simulation.stream()
+    simulation, main, stream = beginning(rng, costs=costs)
     count, ns = rng.randint(1_100, 1_400), rng.randint(24_000, 32_000)
     after = rng.randint(20_000_000, 26_000_000)
 
@@ -415,8 +405,7 @@ def queued(rng: random.Random, changed: bool) -> Simulation:
 
 def polling(rng: random.Random, changed: bool) -> Simulation:
     """Simulate a thread that polls memory until a kernel has written it; the change makes kernels twice as fast."""
-    simulation = Simulation(seed=rng.randrange(1_000))
-    main, stream = simulation.thread(), simulation.stream()
+    simulation, main, stream = beginning(rng)
     before = [rng.randint(400_000, 600_000) for _ in range(4)]
     think = [rng.randint(200_000, 400_000) for _ in range(4)]
 
@@ -452,8 +441,7 @@ def contending(rng: random.Random, changed: bool) -> Simulation:
 
 def once(rng: random.Random, changed: bool) -> Simulation:
     """Simulate memory that is allocated and modules that are loaded in each step, or not any more."""
-    simulation = Simulation(seed=rng.randrange(1_000))
-    main, stream = simulation.thread(), simulation.stream()
+    simulation, main, stream = beginning(rng)
     kernels = [rng.randint(10_000, 40_000) for _ in range(30)]
     allocation, freeing = rng.randint(300_000, 900_000), rng.randint(100_000, 400_000)
 
@@ -525,8 +513,7 @@ def narrowing(rng: random.Random, changed: bool) -> Simulation:
 
 def halving(rng: random.Random, changed: bool) -> Simulation:
     """Simulate FP32 products on vector units and FP32 traffic, or bfloat16: products at the roof, half the bytes."""
-    simulation = Simulation(header={"record_shapes": 1}, seed=rng.randrange(1_000))
-    main, stream = simulation.thread(), simulation.stream()
+    simulation, main, stream = beginning(rng, header={"record_shapes": 1})
     wide, narrow = (Eager(simulation, main, stream, dtype) for dtype in (FP32, BF16))
     size = rng.choice([2_048, 3_072])
     flop, moved = 2.0 * size**3, 3 * Tensor((size, size), BF16).bytes
@@ -547,8 +534,7 @@ def halving(rng: random.Random, changed: bool) -> Simulation:
 
 def batching(rng: random.Random, changed: bool) -> Simulation:
     """Simulate kernels of many waves; after the change, with a batch twice as big."""
-    simulation = Simulation(seed=rng.randrange(1_000))
-    main, stream = simulation.thread(), simulation.stream()
+    simulation, main, stream = beginning(rng)
     kernels = [(rng.randint(20_000, 60_000), rng.randint(2, 9)) for _ in range(30)]
 
     def step(_: int) -> None:
@@ -564,8 +550,7 @@ def batching(rng: random.Random, changed: bool) -> Simulation:
 
 def choosing(rng: random.Random, changed: bool) -> Simulation:
     """Simulate a CPU-limited loop of products that leave SMs empty; for twice the batch, a library chooses others."""
-    simulation = Simulation(seed=rng.randrange(1_000))
-    main, stream = simulation.thread(), simulation.stream()
+    simulation, main, stream = beginning(rng)
     kernels = [rng.randint(5_000, 8_000) for _ in range(60)]
     longer = 1 + 2 * (1 - reaches) if changed else 1.0
 
@@ -579,16 +564,14 @@ def choosing(rng: random.Random, changed: bool) -> Simulation:
 def beside_workers(rng: random.Random, changed: bool) -> Simulation:
     """Simulate a loop limited by the CPU, which loads its data itself or has workers that slow it."""
     costs = Costs(host_factor=slower if changed else 1.0)
-    simulation = Simulation(costs=costs, seed=rng.randrange(1_000))
-    main, stream = simulation.thread(), simulation.stream()
+    simulation, main, stream = beginning(rng, costs=costs)
     kernels = [rng.randint(5_000, 20_000) for _ in range(40)]
     load = rng.randint(300_000, 900_000)
 
     def step(_: int) -> None:
         with main.annotation(LOADER, cause="data-loading"):
             main.spend(0 if changed else load)
-        for ns in kernels:
-            op(main, "aten::mm", gemm(ns), stream, 12_000)
+        products(main, stream, kernels, 12_000)
 
     return steps(simulation, main, step)
 

@@ -315,7 +315,7 @@ ANALYSIS = '''"""Count the launches of each host thread."""
 import polars as pl
 
 from trace_analyzer.analysis import Analysis
-from trace_analyzer.schema import DEVICE, STR, THREAD, U32, Column, Table, columns
+from trace_analyzer.schema import Table, columns
 from trace_analyzer.sections import Section
 
 BUSY_THREADS = Table("busy_threads", "Launches by host thread.", columns("thread_id\nlaunch_count u32 Launches."))
