@@ -25,11 +25,7 @@ KERNEL_NAMES = (
     "std::array<char*, 3ul> >(int, at::native::CUDAFunctor_add<float>, std::array<char*, 3ul>)",
     "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)",
 )
-COPY_NAMES = (
-    "Memcpy HtoD (Pageable -> Device)",
-    "Memcpy DtoH (Device -> Pinned)",
-    "Memcpy DtoD (Device -> Device)",
-)
+COPY_NAMES = ("Memcpy HtoD (Pageable -> Device)", "Memcpy DtoH (Device -> Pinned)", "Memcpy DtoD (Device -> Device)")
 WRAPPER_NAMES = {
     "cpu_op": ("my_extension::forward", "my_extension::backward"),
     "python_function": ("train.py(12): step", "torch/_dynamo/convert_frame.py(1200): _compile", "queue.py(154): get"),

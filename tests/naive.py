@@ -280,11 +280,7 @@ def _ending_order(activity: Activity, launch: HostEvent | None) -> tuple[bool, i
 
 
 def _is_earlier_work(
-    trace: Trace,
-    members: Sequence[Activity],
-    gap: tuple[int, int],
-    ender: Activity,
-    launch: HostEvent,
+    trace: Trace, members: Sequence[Activity], gap: tuple[int, int], ender: Activity, launch: HostEvent
 ) -> bool:
     """Decide by rule 6 if work is from before the recording; no copy of these traces waits for 10 ms for itself."""
     g0, g1 = gap
@@ -364,12 +360,7 @@ def _device_time(trace: Trace, length: int) -> str:
 
 
 def _host_cause(
-    trace: Trace,
-    links: dict[int, HostEvent | None],
-    members: Sequence[Activity],
-    g0: int,
-    launch: HostEvent,
-    t: int,
+    trace: Trace, links: dict[int, HostEvent | None], members: Sequence[Activity], g0: int, launch: HostEvent, t: int
 ) -> str:
     """Return the cause of idle time on the host by rule 3."""
     if t < g0 + _waited(trace, links, members, g0, launch.pid):
@@ -407,13 +398,7 @@ def _depth(event: HostEvent) -> tuple[int, int, int, int]:
     return event.start, -event.end, HOST.index(event.category), event.row
 
 
-def _waited(
-    trace: Trace,
-    links: dict[int, HostEvent | None],
-    members: Sequence[Activity],
-    g0: int,
-    pid: object,
-) -> int:
+def _waited(trace: Trace, links: dict[int, HostEvent | None], members: Sequence[Activity], g0: int, pid: object) -> int:
     """Return how long a blocking call in progress at g0 had waited for the busy device."""
     calls = [e for e in trace.host if e.pid == pid and e.covers(g0) and _blocks(trace, links, e)]
     return max((_busy_within(members, e.start, g0) for e in calls), default=0)

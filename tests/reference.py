@@ -29,14 +29,7 @@ HOST = {
     "python": ("python_function",),
     "operator": ("cpu_op", "operator"),
     "overhead": ("overhead",),
-    "runtime": (
-        "cuda_runtime",
-        "hip_runtime",
-        "xpu_runtime",
-        "privateuse1_runtime",
-        "mtia_runtime",
-        "runtime",
-    ),
+    "runtime": ("cuda_runtime", "hip_runtime", "xpu_runtime", "privateuse1_runtime", "mtia_runtime", "runtime"),
     "driver": ("cuda_driver", "xpu_driver", "privateuse1_driver"),
 }
 NESTING = ("annotation", "python", "operator", "other", "overhead", "runtime", "driver")

@@ -7,16 +7,7 @@ import numpy as np
 
 from trace_analyzer.replay.device_edges import DeviceLinks, Links, device_links, launch_orders, trimmed
 from trace_analyzer.replay.host_edges import Resumes, Returns, Room, hand_overs, queue_room, returns, silences, spins
-from trace_analyzer.replay.recording import (
-    KERNEL,
-    LAUNCH,
-    PYTHON,
-    Activities,
-    Calls,
-    Recording,
-    Segments,
-    Steps,
-)
+from trace_analyzer.replay.recording import KERNEL, LAUNCH, PYTHON, Activities, Calls, Recording, Segments, Steps
 
 US = 1_000
 

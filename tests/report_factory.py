@@ -209,11 +209,7 @@ def hostile_report() -> Report:
         report,
         trace=replace(report.trace, path=f"/tmp/{text}.json", idle_devices=(text,)),
         verdict=replace(
-            report.verdict,
-            headline=text,
-            cause=text,
-            confidence_why=(text,),
-            parts_ns={text: 1, "compute": 2},
+            report.verdict, headline=text, cause=text, confidence_why=(text,), parts_ns={text: 1, "compute": 2}
         ),
         devices=tuple(replace(device, name=text) for device in report.devices),
         steps=tuple(replace(step, name=text) for step in report.steps),
@@ -328,14 +324,7 @@ def _host_events(kernels: int) -> list[dict[str, Any]]:
 
 
 def _host(kind: str, name: str, start_ns: int, duration_ns: int, **more: Any) -> dict[str, Any]:
-    return {
-        "kind": kind,
-        "name": name,
-        "thread_id": 0,
-        "start_ns": start_ns,
-        "duration_ns": duration_ns,
-        **more,
-    }
+    return {"kind": kind, "name": name, "thread_id": 0, "start_ns": start_ns, "duration_ns": duration_ns, **more}
 
 
 def _with_causes(tables: dict[str, pl.DataFrame]) -> dict[str, pl.DataFrame]:

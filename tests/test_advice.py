@@ -1053,10 +1053,7 @@ CASES: dict[str, tuple[list[object], list[object]]] = {
         eager([("mm", SQUARE, "c10::Half", 550, GEMM)] * 12),
         eager([("mm", SQUARE, "c10::Half", 552, GEMM)] * 12),
     ),
-    "overlap": (
-        [in_a_row(NCCL), kernel(GEMM, 1_600, 25)],
-        [in_a_row(NCCL), kernel(GEMM, 1_600, 20)],
-    ),
+    "overlap": ([in_a_row(NCCL), kernel(GEMM, 1_600, 25)], [in_a_row(NCCL), kernel(GEMM, 1_600, 20)]),
     "gradient-buckets": (messages((1 << 20) - 1), messages(1 << 20)),
     "copies": (copied(25), copied(24)),
     "small-copies": (moved("HtoD (Pinned -> Device)", (64 << 10) - 1), moved("HtoD (Pinned -> Device)", 64 << 10)),

@@ -49,18 +49,11 @@ def claims(*items: tuple[Advice, dict[str, pl.DataFrame]]) -> list[tuple[str, st
     ids=["the same", "half", "a tenth", "less", "beside it", "around it", "twice the same", "nothing", "unknown"],
 )
 def test_what_advice_above_counts_is_said(own: Spans | None, shared: tuple[str | None, float | None]) -> None:
-    assert claims(advice("first", [(100, 200)]), advice("second", own)) == [
-        ("first", None, None),
-        ("second", *shared),
-    ]
+    assert claims(advice("first", [(100, 200)]), advice("second", own)) == [("first", None, None), ("second", *shared)]
 
 
 def test_the_advice_above_that_counts_most_is_named() -> None:
-    first, second, third = (
-        advice("first", [(0, 40)]),
-        advice("second", [(30, 100)]),
-        advice("third", [(0, 100)]),
-    )
+    first, second, third = (advice("first", [(0, 40)]), advice("second", [(30, 100)]), advice("third", [(0, 100)]))
     assert claims(first, second, third)[2] == ("third", "second", 0.7)
     assert claims(third, second, first)[1:] == [("second", "third", 1.0), ("first", "third", 1.0)]
     assert claims(first, advice("other device", [(0, 40)], device=1))[1][1] is None

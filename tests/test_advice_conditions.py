@@ -234,11 +234,7 @@ def decoding(lengths: list[int], *, trains: bool = False) -> Report:
 
 @pytest.mark.parametrize(
     ("lengths", "trains", "asks"),
-    [
-        (list(range(64, 88)), False, True),
-        ([64] * 24, False, False),
-        (list(range(64, 88)), True, False),
-    ],
+    [(list(range(64, 88)), False, True), ([64] * 24, False, False), (list(range(64, 88)), True, False)],
     ids=["keys grow by a row per token", "the same length each time", "training"],
 )
 def test_decoding_keeps_keys_and_values_in_a_cache_of_fixed_size(lengths: list[int], trains: bool, asks: bool) -> None:
@@ -305,11 +301,7 @@ OWN = "my_own_operator(int)"
 def own(name: str, operator: str | None = None, us: int = 40, **args: object) -> list[object]:
     """Build products, and kernels of an extension; 40 us each are over a twentieth of the window, 4 us are not."""
     around = [op(operator, 300 + 20 * n, 15, **args) for n in range(12)] if operator else []
-    return [
-        in_a_row(GEMM),
-        around,
-        [launched(name, 300 + 20 * n + 2, 1_600 + us * n, us, 100 + n) for n in range(12)],
-    ]
+    return [in_a_row(GEMM), around, [launched(name, 300 + 20 * n + 2, 1_600 + us * n, us, 100 + n) for n in range(12)]]
 
 
 def converting(by_copies: bool) -> list[object]:

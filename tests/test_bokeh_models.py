@@ -16,14 +16,7 @@ from tiers import examples
 
 from trace_analyzer.charts import Axis, Boxes, Chart, Labels, LineMark, Points, Strokes
 from trace_analyzer.render.charts import CHARTS
-from trace_analyzer.render.html.bokeh_models import (
-    Model,
-    bokeh_library,
-    column,
-    data_source,
-    document,
-    glyphs,
-)
+from trace_analyzer.render.html.bokeh_models import Model, bokeh_library, column, data_source, document, glyphs
 from trace_analyzer.render.html.figures import drawing, timeline_figures
 from trace_analyzer.render.html.timeline import timeline_columns
 from trace_analyzer.report import Report

@@ -150,10 +150,7 @@ def test_measured_roofs_stand_beside_the_datasheets_in_every_output(tmp_path: Pa
     path.write_text(MEASURED.to_json())
     report = analyze(product(), calibration=path, step="all")
     attained = report.devices[0].attained
-    assert attained.roofs == (
-        MeasuredRoof(None, None, 1600e9, 2039e9),
-        MeasuredRoof("fp16", True, 250e12, 312e12),
-    )
+    assert attained.roofs == (MeasuredRoof(None, None, 1600e9, 2039e9), MeasuredRoof("fp16", True, 250e12, 312e12))
     sentence = (
         "Measured by analyze calibrate: memory 1.60 TB/s (78 % of the datasheet's 2.04 TB/s), "
         "fp16 on tensor cores 250 TFLOP/s (80 % of the datasheet's 312 TFLOP/s); "

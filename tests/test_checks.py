@@ -167,11 +167,7 @@ def test_durations_that_later_work_of_the_stream_contradicts() -> None:
     corrupt, after = launched("c", 100, 200, 9_000, 3), launched("d", 300, 400, 80, 4)
     report = analysed(A, B, corrupt, after)
     actual = check(report, "impossible_durations")
-    assert (actual.value, actual.status, actual.withholds) == (
-        pytest.approx(9_000 / 9_100),
-        "fail",
-        ALL,
-    )
+    assert (actual.value, actual.status, actual.withholds) == (pytest.approx(9_000 / 9_100), "fail", ALL)
     (device,) = report.devices
     assert (device.busy_ratio, device.buckets, device.groups, device.mfu, device.hfu) == (None, (), (), None, None)
     assert next(item.value for item in report.verdict.evidence if item.metric == "busy_ratio") is None

@@ -75,12 +75,7 @@ def run(folder: Path, asked: list[dict[str, Any]], monkeypatch: pytest.MonkeyPat
 
 def command(*args: str, **options: Any) -> subprocess.CompletedProcess[str]:
     """Run the command in a process of its own."""
-    environment = {
-        **os.environ,
-        "PYTHONPATH": str(ROOT),
-        "PYTHONWARNINGS": "error",
-        "PYTHONIOENCODING": "utf-8",
-    }
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "error", "PYTHONIOENCODING": "utf-8"}
     return subprocess.run(
         [sys.executable, "-m", "trace_analyzer", *args],
         capture_output=True,

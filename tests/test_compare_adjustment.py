@@ -49,14 +49,7 @@ def _recording(rng: random.Random, change: float) -> Profile:
     )  # fmt: skip
     units = rows.select("row", pl.lit(0, pl.UInt32).alias("unit"), "total_ns").cast(dict(UNITS))  # type: ignore[arg-type]
     lengths = (sum(times.values()),)
-    return Profile(
-        "r",
-        (RecordedSteps("r", lengths, True),),
-        pl.DataFrame(schema=CALLS),
-        rows,
-        units,
-        Facts(),
-    )
+    return Profile("r", (RecordedSteps("r", lengths, True),), pl.DataFrame(schema=CALLS), rows, units, Facts())
 
 
 def shares(change: float, draws: int) -> tuple[float, float]:

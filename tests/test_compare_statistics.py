@@ -4,13 +4,7 @@ import random
 
 import pytest
 
-from trace_analyzer.compare.statistics import (
-    autocorrelation,
-    difference,
-    effective_size,
-    incomplete_beta,
-    t_quantile,
-)
+from trace_analyzer.compare.statistics import autocorrelation, difference, effective_size, incomplete_beta, t_quantile
 
 PAIRS = 1_000
 

@@ -17,10 +17,7 @@ from trace_analyzer.replay.refusals import refusal
 from trace_analyzer.report import Report
 from trace_analyzer.vocabulary import HOST_CAUSES
 
-pytestmark = [
-    pytest.mark.skipif(not corpus_rows(), reason="the corpus ($TRACE_CORPUS) is absent"),
-    pytest.mark.sampled,
-]
+pytestmark = [pytest.mark.skipif(not corpus_rows(), reason="the corpus ($TRACE_CORPUS) is absent"), pytest.mark.sampled]
 
 Row = dict[str, str]
 Reports = Callable[[str], Report]

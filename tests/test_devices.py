@@ -193,11 +193,7 @@ def test_header_entry(
     expected: str | None,
 ) -> None:
     actual = find_device(
-        name,
-        sm_count=sm_count,
-        memory_bytes=memory_bytes,
-        compute_capability=capability,
-        warp_size=warp_size,
+        name, sm_count=sm_count, memory_bytes=memory_bytes, compute_capability=capability, warp_size=warp_size
     )
     assert (actual and actual.name) == expected
 
@@ -274,12 +270,7 @@ def test_gpu_option(query: str, expected: str) -> None:
 
 @pytest.mark.parametrize(
     ("query", "near"),
-    [
-        ("rtx", ["RTX 4090", "RTX A6000"]),
-        ("mi301x", ["MI300X"]),
-        ("80gb", ["A100 SXM 80GB"]),
-        ("", ["H100 SXM"]),
-    ],
+    [("rtx", ["RTX 4090", "RTX A6000"]), ("mi301x", ["MI300X"]), ("80gb", ["A100 SXM 80GB"]), ("", ["H100 SXM"])],
 )
 def test_gpu_option_that_names_no_single_device_lists_the_near_ones(query: str, near: list[str]) -> None:
     with pytest.raises(UsageError) as error:
@@ -306,11 +297,7 @@ def test_overrides() -> None:
     assert with_overrides(a100, {}, None) is a100
     assert with_overrides(None, {}, None) is None
     slower = with_overrides(a100, {"bf16": 250.0}, 1800.0)
-    assert (slower.peak_flops("bf16"), slower.peak_flops("fp32"), slower.bandwidth) == (
-        250e12,
-        19.5e12,
-        1800e9,
-    )
+    assert (slower.peak_flops("bf16"), slower.peak_flops("fp32"), slower.bandwidth) == (250e12, 19.5e12, 1800e9)
     assert "bf16, bandwidth: given by the user" in slower.source
     unlisted = with_overrides(None, {"bf16": 148.0}, None)
     assert unlisted.peaks == Peaks(bf16=148.0)

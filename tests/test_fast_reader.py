@@ -246,9 +246,7 @@ def test_epoch_based_times_keep_their_nanoseconds(fraction: str) -> None:
     assert trace_tables(read(content), "t").origin_ns == 1695835542514210_000 + first
 
 
-def test_without_the_compiled_reader_all_is_read_strictly(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_without_the_compiled_reader_all_is_read_strictly(monkeypatch: pytest.MonkeyPatch) -> None:
     content = json.dumps({"traceEvents": [plain(i) for i in range(40)]}).encode()
     quick = trace_tables(read(content), "t")
     monkeypatch.setattr(fast, "_scanner", None)

@@ -58,11 +58,7 @@ def test_nothing_is_overwritten_and_the_report_is_a_choice(tmp_path: Path) -> No
     for _ in range(3):
         with profile(activities=CPU, on_trace_ready=ta.trace_handler(tmp_path, report=False)):
             work()
-    assert sorted(path.name for path in tmp_path.iterdir()) == [
-        "trace-2.json.gz",
-        "trace-3.json.gz",
-        "trace.json.gz",
-    ]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["trace-2.json.gz", "trace-3.json.gz", "trace.json.gz"]
 
 
 def test_a_failed_analysis_warns_and_keeps_the_trace(tmp_path: Path) -> None:

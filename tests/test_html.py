@@ -247,10 +247,7 @@ def test_text_keeps_position_zero_for_null() -> None:
             "ncclKernel_AllReduce_RING_LL_Sum_float(ncclDevComm*, unsigned long)",
             "ncclKernel_AllReduce_RING_LL_Sum_float",
         ),
-        (
-            "void at::native::(anonymous namespace)::softmax_warp_forward<float, 3>(float*)",
-            "softmax_warp_forward",
-        ),
+        ("void at::native::(anonymous namespace)::softmax_warp_forward<float, 3>(float*)", "softmax_warp_forward"),
         (
             "void cutlass::Kernel2<cutlass_80_tensorop_bf16>(cutlass_80_tensorop_bf16::Params)",
             "cutlass_80_tensorop_bf16",
@@ -338,8 +335,7 @@ def test_a_page_fetches_nothing(report: Report) -> None:
     markup = re.sub(r"<(script|style)\b.*?</\1>", "", page, flags=re.DOTALL)
     assert (
         re.findall(
-            r"(?:src|href|action|srcset|poster)\s*=\s*[\"']?(?!#|data:,)[^\"'\s>]+",
-            markup.replace("src=x onerror", ""),
+            r"(?:src|href|action|srcset|poster)\s*=\s*[\"']?(?!#|data:,)[^\"'\s>]+", markup.replace("src=x onerror", "")
         )
         == []
     )
@@ -430,11 +426,7 @@ def test_recognising_a_report_loads_nothing_heavy() -> None:
     heavy = "{'bokeh', 'holoviews', 'jinja2', 'polars'}"
     code = f"import sys; from trace_analyzer.render.html import is_own_report; print({heavy} & set(sys.modules))"
     done = subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True,
-        text=True,
-        check=True,
-        cwd=Path(__file__).parents[1],
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=Path(__file__).parents[1]
     )
     assert done.stdout.strip() == "set()"
 

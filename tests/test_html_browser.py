@@ -251,12 +251,7 @@ def test_a_drag_over_the_overview_chooses_the_view(browser: Browser) -> None:
         "const r = document.getElementById('figure-overview').getBoundingClientRect();"
         "return [r.left, r.width, r.top + r.height / 2]"
     )
-    for kind, at in (
-        ("mousePressed", 0.5),
-        ("mouseMoved", 0.6),
-        ("mouseMoved", 0.75),
-        ("mouseReleased", 0.75),
-    ):
+    for kind, at in (("mousePressed", 0.5), ("mouseMoved", 0.6), ("mouseMoved", 0.75), ("mouseReleased", 0.75)):
         browser.mouse(kind, left + at * width, top)
     browser.wait(lambda: browser.length_ns() > 200_000)
     assert browser.length_ns() == pytest.approx(300_000, rel=0.05)

@@ -116,11 +116,7 @@ def test_operator_and_name_together(name: str, operator: str | None, expected: s
 
 def test_one_row_per_distinct_kernel_in_order_and_never_null() -> None:
     kernels = pl.DataFrame(
-        {
-            "name": ["b", "ampere_sgemm_128x64_nn", "b", None],
-            "operator": [None, "aten::mm", None, None],
-            "extra": 1,
-        },
+        {"name": ["b", "ampere_sgemm_128x64_nn", "b", None], "operator": [None, "aten::mm", None, None], "extra": 1},
         schema_overrides={"operator": pl.String},
     )
     decided = kernel_buckets(kernels)

@@ -13,12 +13,7 @@ from catalogue import examples
 from kineto import A100, analysed, annotation, launched, python, trace_bytes
 
 from trace_analyzer import files, installation, plugins
-from trace_analyzer.catalog.event_names import (
-    host_work,
-    in_function,
-    named_code,
-    step_marks,
-)
+from trace_analyzer.catalog.event_names import host_work, in_function, named_code, step_marks
 from trace_analyzer.cli import outputs, process
 from trace_analyzer.errors import UsageError
 from trace_analyzer.ingest import load

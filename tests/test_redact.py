@@ -40,15 +40,7 @@ def secret_report() -> Report:
         "module_hierarchy": "Net.fc",
     }
     host = [
-        {
-            "event_id": i,
-            "kind": "python",
-            "name": name,
-            "thread_id": 0,
-            "start_ns": i,
-            "duration_ns": 1,
-            "row": i,
-        }
+        {"event_id": i, "kind": "python", "name": name, "thread_id": 0, "start_ns": i, "duration_ns": 1, "row": i}
         for i, name in enumerate(
             (
                 "/home/alice/my job/train.py(12): main",
@@ -76,15 +68,7 @@ def secret_report() -> Report:
             "operator_inputs": frame(OPERATOR_INPUTS, [inputs]),
             "threads": frame(
                 THREADS,
-                [
-                    {
-                        "thread_id": 0,
-                        "process_id": 0,
-                        "pid": "1",
-                        "tid": "1",
-                        "name": "python /home/alice/acme/main.py",
-                    }
-                ],
+                [{"thread_id": 0, "process_id": 0, "pid": "1", "tid": "1", "name": "python /home/alice/acme/main.py"}],
             ),
             "kernels": made.tables["kernels"].with_columns(name=pl.lit("k [/home/alice/acme/k.cu:12]")),
         },

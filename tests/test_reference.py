@@ -73,10 +73,7 @@ def by_the_short_cut(content: bytes) -> Trace:
         return load(content)
 
 
-@pytest.mark.parametrize(
-    "field",
-    ['"name": "other"', '"ts": 8000', '"args": {}', '"cat": "cpu_op"'],
-)
+@pytest.mark.parametrize("field", ['"name": "other"', '"ts": 8000', '"args": {}', '"cat": "cpu_op"'])
 def test_keys_twice(field: str) -> None:
     rows = [kernel(f"k{t}", t, 1, correlation=t + 1) for t in range(40)]
     content = trace_bytes(rows).replace(b'"name": "k7"', f'{field}, "name": "k7"'.encode())

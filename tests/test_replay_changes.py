@@ -1,6 +1,5 @@
 """Test the effect of each change on the edges of one program that has something for all of them."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 from types import SimpleNamespace
@@ -11,11 +10,11 @@ from kineto import analysed, annotation, call, copy, launched, python
 from kineto import op as op_row
 from lazy_report import LazyReport
 from make_samples import ADD_FLOAT, ALL_REDUCE, BF16, MULTIPLY, Eager
-from replay_pairs import LOADER, PAIRS, faster, gemm, op, pointwise, steps
+from replay_pairs import LOADER, PAIRS, gemm, op, pointwise, steps
 from simulator import Costs, Kernel, Simulation
 
 from trace_analyzer.replay.changes import Change, infinite_cpu, infinite_gpu
-from trace_analyzer.replay.graph import CALL, CONTENTION, EXECUTION, GAP, HAND_OVER, LATENCY, QUEUE, RETURN, THREAD
+from trace_analyzer.replay.graph import CALL, EXECUTION, GAP, HAND_OVER, LATENCY, QUEUE, RETURN, THREAD
 from trace_analyzer.replay.prediction import Replay
 from trace_analyzer.replay.recording import (
     ALLOCATION,
@@ -145,19 +144,6 @@ def test_the_program_has_something_for_every_change() -> None:
     assert 0 < program().scene.steady.sum() < program().graph.kind.size
 
 
-def test_without_synchronization_only_calls_that_wait_for_the_device_change() -> None:
-    replay = program()
-    before, after = weighed(replay, Change("no-sync"))
-    gone = of_calls(replay, RETURN, *SYNCS, "cudaMemcpyAsync")
-    assert (after.removed == gone).all()
-    calls_gone = of_calls(replay, CALL, *SYNCS)
-    assert before.host[calls_gone].min() > 0
-    assert after.host[calls_gone].max() == 0
-    assert same(before.host, after.host, calls_gone)
-    assert same(before.device, after.device)
-    assert kept_parts(before, after)
-
-
 def test_pinned_copies_are_enqueued_as_fast_as_those_that_are_pinned() -> None:
     replay = program()
     graph, recorded = replay.graph, replay.graph.recorded
@@ -207,15 +193,6 @@ def test_a_call_that_stages_bytes_only_enqueues_where_they_are_pinned() -> None:
     assert same(before.host, after.host, copies | (replay.graph.kind == LATENCY))
     latency = of_activities(replay, LATENCY, pageable(replay))
     assert np.unique((after.host + after.device)[latency]).tolist() == [11_000]
-
-
-def test_prefetched_data_takes_no_time_but_a_step_no_less_than_its_loading_over_the_workers() -> None:
-    before, after = weighed(program(), Change("prefetch", {"workers": 4.0}))
-    assert after.parts[DATA].max() == 0
-    assert after.at_least_ns == pytest.approx(700_000 / 4, rel=0.02)
-    assert kept_parts(before, after, DATA)
-    assert same(before.host, after.host)
-    assert same(before.device, after.device)
 
 
 def resizing(first: str, second: str) -> Replay:
@@ -336,16 +313,6 @@ def test_a_step_takes_no_less_than_the_most_of_what_runs_beside_it() -> None:
         assert replay.weights(both).at_least_ns == max(floors)
 
 
-def test_overlapped_communication_takes_no_time_but_a_step_no_less_than_it_takes() -> None:
-    replay = program()
-    before, after = weighed(replay, Change("overlap"))
-    collective = having(replay, "group", "communication")
-    runs = of_activities(replay, EXECUTION, collective) | of_activities(replay, CONTENTION, collective)
-    assert after.device[runs].max() == 0
-    assert same(before.device, after.device, runs)
-    assert after.at_least_ns == pytest.approx(250_000, rel=0.02)
-
-
 ONCE = {
     None: (("cudaMalloc", "cudaFree"), COMPILATION, True),
     "allocation": (("cudaMalloc", "cudaFree"), None, False),
@@ -429,30 +396,6 @@ def test_before_a_launch_that_is_spared_a_long_stretch_does_something_else_as_we
     assert after.parts.sum() > 8 * 4_900_000
 
 
-SPED_UP: dict[str, Callable[[Replay], Flags]] = {
-    "gpu": lambda replay: np.ones(replay.known.table.height, dtype=bool),
-    "matmul": lambda replay: having(replay, "operator", "aten::mm"),
-    "mm": lambda replay: having(replay, "operator", "aten::mm"),
-    "aten::relu": lambda replay: having(replay, "operator", "aten::relu"),
-    "copies": lambda replay: having(replay, "kind", "memcpy"),
-    "memcpy HtoD": lambda replay: having(replay, "label", "memcpy HtoD"),
-    "communication": lambda replay: having(replay, "group", "communication"),
-}
-
-
-@pytest.mark.parametrize("target", SPED_UP)
-def test_a_part_of_the_device_is_so_many_times_as_fast(target: str) -> None:
-    replay = program()
-    before, after = weighed(replay, faster(target, 4))
-    chosen = SPED_UP[target](replay)
-    runs = of_activities(replay, EXECUTION, chosen)
-    assert runs.any()
-    assert after.device[runs] == pytest.approx(before.device[runs] / 4)
-    assert same(before.device, after.device, runs | of_activities(replay, CONTENTION, chosen))
-    assert same(before.host, after.host)
-    assert kept_parts(before, after)
-
-
 POINTWISE = "void at::native::vectorized_elementwise_kernel<4, at::native::Some<float>, x>(int)"
 
 
@@ -500,14 +443,6 @@ def test_sixteen_bits_halve_what_is_converted(operator: str, name: str, trains: 
     runs = of_activities(replay, EXECUTION, having(replay, "operator", operator))
     assert runs.any()
     assert after.device[runs] == pytest.approx(factor * before.device[runs])
-
-
-def test_a_faster_cpu_takes_less_for_all_it_does() -> None:
-    before, after = weighed(program(), faster("cpu", 4))
-    assert after.host == pytest.approx(before.host / 4)
-    assert after.parts == pytest.approx(before.parts / 4)
-    assert same(before.device, after.device)
-    assert not after.removed.any()
 
 
 def test_a_bigger_batch_grows_work_by_waves_loading_and_copies_in_proportion_and_no_update() -> None:

@@ -390,13 +390,7 @@ def test_what_ended_on_its_own_stream_is_no_wait() -> None:
 
 @pytest.mark.parametrize(
     ("left", "starts", "held"),
-    [
-        (150, 32, True),
-        (150.1, 32, False),
-        (150, 30, False),
-        (150, 30.1, True),
-        (0, 200, False),
-    ],
+    [(150, 32, True), (150.1, 32, False), (150, 30, False), (150, 30.1, True), (0, 200, False)],
     ids=["its last 15 %", "not yet", "not late", "late", "ended"],
 )
 def test_what_is_late_was_held_back_by_a_kernel_in_its_last_part(left: float, starts: float, held: bool) -> None:

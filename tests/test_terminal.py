@@ -238,8 +238,7 @@ def test_kernel_names_keep_what_tells_them_apart(name: str, cells: int, label: s
 
 
 @pytest.mark.parametrize(
-    ("ratio", "drawn"),
-    [(0, ""), (1e-9, "▏"), (0.5, "██"), (0.53, "██▏"), (1, "████"), (1.2, "████")],
+    ("ratio", "drawn"), [(0, ""), (1e-9, "▏"), (0.5, "██"), (0.53, "██▏"), (1, "████"), (1.2, "████")]
 )
 def test_bars_show_eighths_and_never_hide_what_is_there(ratio: float, drawn: str) -> None:
     assert layout.bar(ratio, 4) == drawn
@@ -268,12 +267,7 @@ def test_wrapping_counts_cells(text: str, width: int, most: int, lines: list[str
         (
             22,
             [4, 6, 8],
-            [
-                "step  Tokens  regime  ",
-                "       per s          ",
-                "   1  10,510  overhead",
-                "              -bound  ",
-            ],
+            ["step  Tokens  regime  ", "       per s          ", "   1  10,510  overhead", "              -bound  "],
         ),
     ],
 )

@@ -256,8 +256,7 @@ def test_a_remark_does_not(changes: dict[str, Any], word: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kernels", "busy_ns", "confidence"),
-    [(49, 4_999_999, "medium"), (50, 4_999_999, "high"), (49, 5_000_000, "high")],
+    ("kernels", "busy_ns", "confidence"), [(49, 4_999_999, "medium"), (50, 4_999_999, "high"), (49, 5_000_000, "high")]
 )
 def test_few_kernels_in_little_time_take_high_confidence_and_no_more(
     kernels: int, busy_ns: int, confidence: str

@@ -24,10 +24,7 @@ def report_saying(text: str) -> Report:
         trace=replace(report.trace, path=f"/d/{text}.json", devices=(DeviceInfo(0, text, text),)),
         notes=(Note("odd", "warning", text),),
         verdict=replace(
-            report.verdict,
-            headline=text,
-            confidence_why=(text,),
-            evidence=(Evidence(text, text, text, text),),
+            report.verdict, headline=text, confidence_why=(text,), evidence=(Evidence(text, text, text, text),)
         ),
         devices=tuple(replace(device, name=text) for device in report.devices),
         steps=tuple(replace(step, name=text) for step in report.steps),
