@@ -144,6 +144,19 @@ def test_the_program_has_something_for_every_change() -> None:
     assert 0 < program().scene.steady.sum() < program().graph.kind.size
 
 
+def test_without_synchronization_only_calls_that_wait_for_the_device_change() -> None:
+    replay = program()
+    before, after = weighed(replay, Change("no-sync"))
+    gone = of_calls(replay, RETURN, *SYNCS, "cudaMemcpyAsync")
+    assert (after.removed == gone).all()
+    calls_gone = of_calls(replay, CALL, *SYNCS)
+    assert before.host[calls_gone].min() > 0
+    assert after.host[calls_gone].max() == 0
+    assert same(before.host, after.host, calls_gone)
+    assert same(before.device, after.device)
+    assert kept_parts(before, after)
+
+
 def test_pinned_copies_are_enqueued_as_fast_as_those_that_are_pinned() -> None:
     replay = program()
     graph, recorded = replay.graph, replay.graph.recorded
