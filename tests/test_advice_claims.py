@@ -4,8 +4,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from kineto import analysed, kernel
 from test_advice import CASES, FP32, V100, WIDE, in_a_row
 from tiers import examples

@@ -9,8 +9,7 @@ import pytest
 from bokeh.core import has_props
 from bokeh.document import Document
 from bokeh.models import ColumnDataSource, DataRange1d, LogAxis, Plot, Range1d
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from report_factory import cpu_report, gpu_report, hostile_report
 from tiers import examples
 

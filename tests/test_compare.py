@@ -12,8 +12,7 @@ import pytest
 from click.testing import CliRunner
 from compare_sides import GEMM, Program
 from generator import RandomTrace, random_traces
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 from simulator import Kernel, Simulation, Stream, Tensor, Thread
 from tiers import examples
 

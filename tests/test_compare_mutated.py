@@ -6,8 +6,7 @@ from functools import cache
 from typing import Any
 
 from compare_sides import Program
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 from test_compare import sums_are_exact, swap_flips_every_sign
 from tiers import examples
 

@@ -13,8 +13,7 @@ from typing import Any
 
 import polars as pl
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from kineto import A100, kernel, launch, trace_bytes
 
 from trace_analyzer.graph import LazyTables, Node, TableGraph

@@ -15,8 +15,7 @@ import pytest
 from bokeh.document import Document
 from bokeh.models import ColumnDataSource, Plot
 from bokeh.resources import Resources
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from markupsafe import Markup
 from report_factory import HOSTILE, cpu_report, empty_report, frame, gpu_report, hostile_report
 from tiers import examples

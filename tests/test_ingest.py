@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 import zstandard
 from generator import RandomTrace, random_traces
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from kineto import (
     A100,
     Event,

@@ -5,8 +5,7 @@ from collections.abc import Iterable
 
 import polars as pl
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from polars.testing import assert_frame_equal
 
 from trace_analyzer.frames import intervals

@@ -3,8 +3,7 @@
 import re
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from kineto import analysed, kernel
 from test_advice import GEMM, in_a_row
 from tiers import examples

@@ -11,8 +11,7 @@ from unittest.mock import patch
 import naive
 import polars as pl
 from generator import RandomTrace, random_traces, traces_behind_earlier_work
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 from tiers import examples
 
 from trace_analyzer.checks import of_device

@@ -15,8 +15,7 @@ import polars as pl
 import pytest
 import test_intervals
 import test_lookups
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 import trace_analyzer as ta
 from trace_analyzer.frames import _path_loops, _row_loops, _span_loops, buffers, intervals, lookups

@@ -10,8 +10,7 @@ import numpy as np
 import polars as pl
 import pytest
 from colour_vision import VISION, closest, contrast, distance
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from report_factory import HOSTILE, cpu_report, empty_report, frame, gpu_report, hostile_report
 from tiers import examples
 

@@ -14,8 +14,7 @@ import jsonschema
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from made_ranks import MS, TRANSFER, Made, job, summaries, summary, write_traces
 from tiers import examples
 

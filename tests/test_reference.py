@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 from conftest import CORPUS
 from generator import RandomTrace, random_traces
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from kineto import kernel, op, trace_bytes
 from reference import assert_same, columns_read, read
 from test_fast_reader import events

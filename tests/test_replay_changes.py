@@ -6,8 +6,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from kineto import analysed, annotation, call, copy, launched, python
-from kineto import op as op_row
+from kineto import analysed, annotation, call, copy, launched, op as op_row, python
 from lazy_report import LazyReport
 from make_samples import ADD_FLOAT, ALL_REDUCE, BF16, MULTIPLY, Eager
 from replay_pairs import LOADER, PAIRS, gemm, op, pointwise, steps

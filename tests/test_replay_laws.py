@@ -6,8 +6,7 @@ from types import ModuleType
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from lazy_report import LazyReport
 from simulator import Kernel, Simulation
 from tiers import examples

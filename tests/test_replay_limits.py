@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from kineto import analysed, annotation, call, copy, kernel, launch, launched, op, python, trace_bytes
 from lazy_report import LazyReport
 from simulator import Costs, Kernel, Simulation

@@ -8,8 +8,7 @@ from typing import Any
 
 import polars as pl
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from kineto import analysed, call, kernel, launch, loaded, op, python, trace_bytes
 
 from trace_analyzer.analyses.work.replay_matching import captured_matches, part_matches, whole_matches

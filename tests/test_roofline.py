@@ -7,8 +7,7 @@ from typing import Any
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from kineto import A100, analysed, annotation, kernel, launch, launched, notes, op, python, rows, trace_bytes
 from tiers import examples
 

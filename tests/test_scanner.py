@@ -6,8 +6,7 @@ from typing import Any
 
 import polars as pl
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from trace_analyzer.ingest.raw import nanoseconds, strict_decoder, text_of
 

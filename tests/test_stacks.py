@@ -5,8 +5,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from report_factory import frame, gpu_report, hostile_report
 from tiers import examples
 

@@ -4,8 +4,7 @@ from decimal import ROUND_HALF_EVEN, Decimal, localcontext
 
 import polars as pl
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from trace_analyzer.ingest.raw import nanoseconds
 

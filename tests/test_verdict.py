@@ -5,8 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from kineto import A100, analysed, annotation, kernel, launch, launched, op, trace_bytes
 
 from trace_analyzer import thresholds

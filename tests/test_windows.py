@@ -3,8 +3,7 @@
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from kineto import analysed, annotation, call, copy, kernel, launch, launched, op, python
 
 from trace_analyzer.analyses.left_out import LeftOut, RecordedSpan, complement

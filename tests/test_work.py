@@ -4,8 +4,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import example, given
-from hypothesis import strategies as st
+from hypothesis import example, given, strategies as st
 
 from trace_analyzer.analyses.work import FORMULAS, Record, Work, call_work
 from trace_analyzer.analyses.work.attention import CAUSAL_FROM_END, CAUSAL_FROM_START, Mask

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 from kineto import analysed, call, event, kernel, launched, loaded, notes, op, trace_bytes
-from reference import assert_same as assert_as_reference
-from reference import read as read_reference
+from reference import assert_same as assert_as_reference, read as read_reference
 
 from trace_analyzer.cli import main
 from trace_analyzer.ingest import Trace, fast, load

@@ -337,23 +337,12 @@ def suppress_metrics(report: DeviceReport, checks: Sequence[Check]) -> DeviceRep
     """
     hidden = suppressed_metrics(checks, report.index)
     metrics = {item.metric for item in hidden}
-    return replace(
-        report,
-        busy_ratio=None if BUSY_RATIO in metrics else report.busy_ratio,
-        partition_ns={} if PARTITION in metrics else report.partition_ns,
-        run_ahead=NO_RUN_AHEAD if RUN_AHEAD in metrics else report.run_ahead,
-        buckets=() if "buckets" in metrics else report.buckets,
-        groups=() if "groups" in metrics else report.groups,
-        bounds=() if "bounds" in metrics else report.bounds,
-        fusions=() if "fusions" in metrics else report.fusions,
-        tensor_cores=() if "tensor_cores" in metrics else report.tensor_cores,
-        mfu=None if "mfu" in metrics else report.mfu,
-        mfu_at_most=None if "mfu" in metrics else report.mfu_at_most,
-        hfu=None if "hfu" in metrics else report.hfu,
-        communication=None if "communication" in metrics else report.communication,
-        copies=() if "copies" in metrics else report.copies,
-        withheld=hidden,
-    )
+    without: dict[str, Any] = {"partition_ns": {}, "run_ahead": NO_RUN_AHEAD, "mfu_at_most": None}
+    without |= dict.fromkeys((*KERNEL_TIMES, "copies"), ())
+    without |= dict.fromkeys((BUSY_RATIO, *UTILIZATION, "communication"))
+    of_metric = {"partition_ns": PARTITION, "mfu_at_most": "mfu"}
+    changed = {name: value for name, value in without.items() if of_metric.get(name, name) in metrics}
+    return replace(report, **changed, withheld=hidden)
 
 
 def suppress_step_metrics(steps: Sequence[StepReport], checks: Sequence[Check]) -> tuple[StepReport, ...]:

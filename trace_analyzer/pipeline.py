@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from functools import partial
 from typing import Unpack
 
@@ -11,7 +11,6 @@ import polars as pl
 from trace_analyzer import advice, checks, findings, plugins, report_notes, report_parts, verdict, windows
 from trace_analyzer.analyses.device_models import match_devices
 from trace_analyzer.analyses.registry import TRACE_TABLES
-from trace_analyzer.analyses.replays import Executions
 from trace_analyzer.analyses.steps import HostSteps
 from trace_analyzer.analysis import Analysis, Declaration, Value
 from trace_analyzer.errors import Note
@@ -66,27 +65,30 @@ def captured(options: Options, progress: Progress | None = None) -> Trace | Grap
     return read_capture(options.capture, read, max_bytes=options.max_bytes)
 
 
-@dataclass(frozen=True)
-class ReportParts:
-    """Hold the values that make up the report."""
-
-    trace_info: TraceInfo
-    checks: tuple[Check, ...]
-    notes: tuple[Note, ...]
-    verdict: Verdict
-    device_reports: Mapping[int, DeviceReport]
-    step_reports: tuple[StepReport, ...]
-    blame_rows: tuple[Blame, ...]
-    host_cost_rows: tuple[HostCost, ...]
-    advice: tuple[Advice, ...]
-    host_steps: HostSteps
+def figures(
+    trace_info: TraceInfo,
+    checks: tuple[Check, ...],
+    notes: tuple[Note, ...],
+    verdict: Verdict,
+    device_reports: Mapping[int, DeviceReport],
+    step_reports: tuple[StepReport, ...],
+    blame_rows: tuple[Blame, ...],
+    host_cost_rows: tuple[HostCost, ...],
+    advice: tuple[Advice, ...],
+    host_steps: HostSteps,
+) -> Report:
+    """Return the report without its tables and the rows of declared places."""
+    return Report(
+        SCHEMA_VERSION, tool_version(), trace_info, checks, notes, verdict, tuple(device_reports.values()), step_reports,
+        blame_rows, host_cost_rows, advice, tables={}, steps_from=host_steps.source,
+    )  # fmt: skip
 
 
 # Values that follow from the analyses, in order: checks, mask, verdict and window, advice, report.
 _VALUES = (
     *windows.VALUES, *checks.VALUES, *findings.VALUES, *verdict.VALUES, *advice.VALUES,
     *report_parts.VALUES, *report_notes.VALUES,
-    Value("report_parts", ReportParts),
+    Value("figures", figures),
 )  # fmt: skip
 
 
@@ -102,46 +104,27 @@ def report_of(
     ``progress`` is called with the stages. ``analyses`` declare the nodes of the graph. ``capture`` is a loaded trace,
     or annotations of graphs, with the operators and modules of replayed kernels.
     """
-    return within_query(partial(_report_of, trace, options or Options(), progress or _silent, analyses, capture))
-
-
-def _report_of(
-    trace: Trace,
-    options: Options,
-    tell: Progress,
-    analyses: Sequence[Declaration],
-    capture: Trace | GraphAnnotations | None,
-) -> Report:
-    graph, shown = graph_of(trace, options, analyses, capture), _shown(analyses)
+    tell = progress or (lambda stage, fraction: None)
     threads = PREFETCHING_THREADS if trace.event_count > SMALL_EVENTS else 0
-    with graph.prefetching(["report_parts", *(analysis.name for analysis in shown)], threads) as take_part:
-        for stage, value in STAGES.items():
-            tell(stage, None)
-            take_part(value)
-            graph.make(value)
-        tell("judging", None)
-        take_part(None)
-        parts: ReportParts = graph.take("report_parts")
-    for added in ADDED_ANALYSES:  # Make added analyses now, so that a failure becomes a note.
-        if added in analyses:
-            graph.make(added.name)
-    rows = tuple(_declared_rows(analysis, graph.take(analysis.name), trace) for analysis in shown)
-    return Report(
-        schema_version=SCHEMA_VERSION,
-        tool_version=tool_version(),
-        trace=parts.trace_info,
-        trust=parts.checks,
-        notes=(*parts.notes, *_plugin_notes()),
-        verdict=parts.verdict,
-        devices=tuple(parts.device_reports.values()),
-        steps=parts.step_reports,
-        blame=parts.blame_rows,
-        host_costs=parts.host_cost_rows,
-        advice=parts.advice,
-        tables=public_tables(graph, analyses),
-        steps_from=parts.host_steps.source,
-        declared=rows,
-    )
+
+    def made() -> Report:
+        graph, shown = graph_of(trace, options or Options(), analyses, capture), _shown(analyses)
+        with graph.prefetching(["figures", *(analysis.name for analysis in shown)], threads) as take_part:
+            for stage, value in STAGES.items():
+                tell(stage, None)
+                take_part(value)
+                graph.make(value)
+            tell("judging", None)
+            take_part(None)
+            report: Report = graph.take("figures")
+        for added in ADDED_ANALYSES:  # Make added analyses now, so that a failure becomes a note.
+            if added in analyses:
+                graph.make(added.name)
+        rows = tuple(_declared_rows(analysis, graph.take(analysis.name), trace) for analysis in shown)
+        notes = (*report.notes, *_plugin_notes())
+        return replace(report, notes=notes, tables=public_tables(graph, analyses), declared=rows)
+
+    return within_query(made)
 
 
 def graph_of(
@@ -149,19 +132,22 @@ def graph_of(
     options: Options,
     analyses: Sequence[Declaration] = ANALYSES,
     capture: Trace | GraphAnnotations | None = None,
-    kept: Sequence[str] = ("report_parts",),
+    kept: Sequence[str] = ("figures",),
 ) -> TableGraph:
     """Return the graph of a loaded trace: its tables, with suppressed metrics masked, and the values derived from them.
 
     ``kept`` names the values to take from it, in addition to the public tables and the analyses that outputs show.
     """
     matched = match_devices(trace, options)
+    executions = None
+    if isinstance(capture, Trace):  # a second trace, launched one by one or captured
+        executions = graph_of(capture, Options(), analyses, kept=["executions"]).take("executions")
     given = {
         "trace": trace,
         "options": options,
         "matched_devices": matched,
         "device_models": matched.models,
-        "capture_executions": _executions_of(capture, analyses) if isinstance(capture, Trace) else None,
+        "capture_executions": executions,
         "graph_annotations": capture.names if isinstance(capture, GraphAnnotations) else None,
         **{table.name: getattr(trace, table.name) for table in TRACE_TABLES},
     }
@@ -171,7 +157,11 @@ def graph_of(
 
 def public_tables(graph: TableGraph, analyses: Sequence[Declaration] = ANALYSES) -> LazyTables:
     """Return the public tables of a report, each made on demand."""
-    return LazyTables({table.name: partial(_conformed, graph, table) for table in _public(analyses)})
+
+    def conformed(table: Table) -> pl.DataFrame:
+        return table.conform(graph.take(table.name))
+
+    return LazyTables({table.name: partial(conformed, table) for table in _public(analyses)})
 
 
 def _public(analyses: Sequence[Declaration]) -> list[Table]:
@@ -183,17 +173,6 @@ def _shown(analyses: Sequence[Declaration]) -> list[Analysis]:
     """Return the analyses that the JSON report or a section of their own shows."""
     declared = (analysis for analysis in analyses if isinstance(analysis, Analysis))
     return [analysis for analysis in declared if analysis.json is not None or analysis.section is not None]
-
-
-def _executions_of(capture: Trace, analyses: Sequence[Declaration]) -> Executions:
-    """Return the executions of a second trace, launched one by one or captured."""
-    executions: Executions = graph_of(capture, Options(), analyses, kept=["executions"]).take("executions")
-    return executions
-
-
-def _conformed(graph: TableGraph, table: Table) -> pl.DataFrame:
-    """Return a table of the report: the graph's frame, with exactly the declared columns."""
-    return table.conform(graph.take(table.name))
 
 
 def _declared_rows(analysis: Analysis, frame: pl.DataFrame, trace: Trace) -> DeclaredRows:
@@ -210,10 +189,3 @@ def _plugin_notes() -> Iterator[Note]:
         yield Note("plugins", "info", f"active plug-ins: {', '.join(map(str, active))}", len(active))
     for problem in plugins.problems():
         yield Note("plugin-left-out", "warning", f"{problem}; left out")
-
-
-def _silent(stage: str, fraction: float | None) -> None:
-    """Ignore progress."""
-
-
-__all__ = ["Options", "ReportParts", "analyze", "graph_of", "public_tables", "report_of"]

@@ -87,8 +87,7 @@ class Tools:
             prefetch: load data with so many workers.
             speedup: factor by bucket, operator, module, communication or cpu, such as {"matmul": 2}.
         """
-        from trace_analyzer.replay.whatif import changes_of
-        from trace_analyzer.replay.whatif import whatif as estimated
+        from trace_analyzer.replay.whatif import changes_of, whatif as estimated
 
         changes = changes_of(no_sync=no_sync, graphs=graphs, prefetch=prefetch, speedup=speedup or {})
         result = estimated(self._of(trace), changes)

@@ -91,8 +91,7 @@ def record(
     error. PYTHONPATH makes each Python process of COMMAND watch itself (not with python -I or -E); those whose
     optimizer takes enough steps are recorded.
     """
-    from trace_analyzer.capture.record import record as recorded
-    from trace_analyzer.capture.record import script_name
+    from trace_analyzer.capture.record import record as recorded, script_name
     from trace_analyzer.capture.recorder import Plan
 
     if seconds is not None and steps is not None:

@@ -114,8 +114,7 @@ def whatif(
     results.check(trace)
     tuning.limit_threads(trace)
     from trace_analyzer.replay.kernel_changes import target_key
-    from trace_analyzer.replay.whatif import changes_of
-    from trace_analyzer.replay.whatif import whatif as estimated
+    from trace_analyzer.replay.whatif import changes_of, whatif as estimated
 
     for name in CHANGE_PARTS:
         if (part := changes.pop(f"{name}_only")) and changes[name]:

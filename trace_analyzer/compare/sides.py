@@ -365,7 +365,7 @@ def _check_time(place: str, ns: object, kinds: tuple[type, ...] = (int,)) -> Non
 
 
 def _promise(advice: Mapping[str, Any], steps: int) -> Promise:
-    predicted = advice.get("predicted")
+    predicted: Any = advice.get("predicted")
     for name in _PREDICTED if predicted else ():
         _check_time(f"advice.predicted.{name}", predicted[name], (int, float))
     return promise(

@@ -9,8 +9,15 @@ from trace_analyzer.compare.decomposition import LINE_KEY, parts_of_lines
 from trace_analyzer.compare.figures import counts_a_step, times_a_step
 from trace_analyzer.compare.judgement import KeptPromise
 from trace_analyzer.compare.phrasing import CHANCE, bar_label, is_shown, limit, line_name, scale_of, scaled, signed
-from trace_analyzer.documents import Chapter, Document, Figure, FlameFigure, Notes, PlainTable
-from trace_analyzer.documents import comparison_charts as charts
+from trace_analyzer.documents import (
+    Chapter,
+    Document,
+    Figure,
+    FlameFigure,
+    Notes,
+    PlainTable,
+    comparison_charts as charts,
+)
 from trace_analyzer.units import counted, percent
 
 _WATERFALLS = {"bucket": "By cause and bucket", "operator": "By operator", "module": "By module"}

@@ -27,14 +27,12 @@ from trace_analyzer.replay.recording import (
     LAUNCHING,
     RECORD,
     SET,
+    WAIT as WAIT_CALL,
     Flags,
     Ints,
     column,
     is_any,
     median,
-)
-from trace_analyzer.replay.recording import (
-    WAIT as WAIT_CALL,
 )
 from trace_analyzer.replay.scene import NotApplicable, NothingToChange, Scene
 from trace_analyzer.replay.weights import (

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from trace_analyzer.json_types import (
     Amount,
@@ -447,50 +447,22 @@ DEVICES_SECTION = Section(
 )
 
 
-@dataclass(frozen=True)
-class DeviceOverview:
-    """Hold a row of `DEVICES_SECTION`: the figures of `DeviceReport` for comparing devices."""
-
-    label: str
-    model: str | None
-    busy_ratio: float | None
-    window_ns: int
-    activity_count: int
-    link_coverage_ratio: float | None
-    link_coverage_time_ratio: float | None
-    mfu: float | None
-    mfu_at_most: float | None
-    state: str | None
-    empty_queue_ratio: float | None
-    mean_queue_depth: float | None
-    max_queue_depth: int | None
-    mean_queued_work_ns: float | None
-    max_queued_work_ns: int | None
-    p10_launch_lead_ns: int | None
-    p50_launch_lead_ns: int | None
-    p90_launch_lead_ns: int | None
+_OF_DEVICE = {shown.column for shown in DEVICES_SECTION.show if isinstance(shown, Shown)} | {"mfu_at_most"}
 
 
-def overview(device: DeviceReport) -> DeviceOverview:
+def overview(device: DeviceReport) -> dict[str, Any]:
     """Return a device's row of `DEVICES_SECTION`."""
     ahead = device.run_ahead
-    return DeviceOverview(
-        label=f"GPU {device.index}",
-        model=device.name,
-        busy_ratio=device.busy_ratio,
-        window_ns=device.window_ns,
-        activity_count=device.activity_count,
-        link_coverage_ratio=device.link_coverage_ratio,
-        link_coverage_time_ratio=device.link_coverage_time_ratio,
-        mfu=device.mfu,
-        mfu_at_most=device.mfu_at_most,
-        state=ahead.state,
-        empty_queue_ratio=ahead.empty_queue_ratio,
-        mean_queue_depth=ahead.queue_depth.mean,
-        max_queue_depth=ahead.queue_depth.max,
-        mean_queued_work_ns=ahead.queued_work_ns.mean,
-        max_queued_work_ns=ahead.queued_work_ns.max,
-        p10_launch_lead_ns=ahead.launch_lead_ns.p10,
-        p50_launch_lead_ns=ahead.launch_lead_ns.p50,
-        p90_launch_lead_ns=ahead.launch_lead_ns.p90,
-    )
+    depth, work = ahead.queue_depth, ahead.queued_work_ns
+    return {
+        "label": f"GPU {device.index}",
+        "model": device.name,
+        **{name: value for name, value in vars(device).items() if name in _OF_DEVICE},
+        "state": ahead.state,
+        "empty_queue_ratio": ahead.empty_queue_ratio,
+        "mean_queue_depth": depth.mean,
+        "max_queue_depth": depth.max,
+        "mean_queued_work_ns": work.mean,
+        "max_queued_work_ns": work.max,
+        **{f"{name}_launch_lead_ns": ns for name, ns in vars(ahead.launch_lead_ns).items()},
+    }

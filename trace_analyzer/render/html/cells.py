@@ -15,12 +15,11 @@ import polars as pl
 
 from trace_analyzer import units
 from trace_analyzer.analyses.chart_data import named_events
-from trace_analyzer.render.declared import DeclaredSection, LaidColumn, dataclass_rows, laid_column, section_rows
+from trace_analyzer.render.declared import DeclaredSection, LaidColumn, laid_column, section_rows
 from trace_analyzer.render.html.tracks import device_labels
 from trace_analyzer.render.layout import column_widths
 from trace_analyzer.render.names import distinguishing_arguments, short_name
-from trace_analyzer.report import BucketTime, DeviceReport, GroupTime, Report
-from trace_analyzer.report.devices import DeviceOverview
+from trace_analyzer.report import DeviceReport, Report
 from trace_analyzer.sections import Longest, Section, Shown
 from trace_analyzer.vocabulary import ACTIVITIES, GROUPS, Group, label
 
@@ -311,12 +310,10 @@ def pieces_beside(table: Listing, most: int = MOST_BESIDE) -> tuple[Listing, ...
     return (replace(first, total=first.total + table.left_out), *more)
 
 
-def device_rows(
-    report: Report, device: DeviceReport, rows: Sequence[BucketTime | GroupTime | DeviceOverview]
-) -> pl.DataFrame:
-    """Return rows of a device's report as a table with the device's code."""
+def device_rows(report: Report, device: DeviceReport, rows: pl.DataFrame) -> pl.DataFrame:
+    """Return rows of a device's report with the device's code."""
     codes = report.tables["devices"].filter(pl.col("label") == str(device.index)).get_column("device")
-    return dataclass_rows(rows).with_columns(pl.lit(codes.first(), pl.Int64).alias("device"))
+    return rows.with_columns(pl.lit(codes.first(), pl.Int64).alias("device"))
 
 
 def _led(report: Report, place: tuple[str, str] | Longest, rows: pl.DataFrame) -> pl.DataFrame:

@@ -143,7 +143,9 @@ def _chapters(report: Report) -> tuple[Chapter, ...]:
 
     def of_judged(section: Section, rows: Callable[[DeviceReport], Sequence[BucketTime | GroupTime]]) -> list[Listing]:
         return [
-            section_listing(report, section, device_rows(report, each, rows(each))) for each in judged if rows(each)
+            section_listing(report, section, device_rows(report, each, dataclass_rows(rows(each))))
+            for each in judged
+            if rows(each)
         ]
 
     judged = [device for device in report.devices if device.index == report.verdict.device]
@@ -203,7 +205,7 @@ def _chapters(report: Report) -> tuple[Chapter, ...]:
 
 
 def _devices(report: Report) -> Sequence[Listing]:
-    rows = [device_rows(report, device, (overview(device),)) for device in report.devices]
+    rows = [device_rows(report, device, pl.DataFrame([overview(device)])) for device in report.devices]
     if not rows:
         return ()
     return pieces_beside(section_listing(report, DEVICES_SECTION, pl.concat(rows, how="vertical_relaxed")))
