@@ -27,6 +27,9 @@ ROOT = Path(__file__).resolve().parent.parent
 TRACE = {"traceEvents": [{"ph": "X", "cat": "cpu_op", "name": "aten::add", "pid": 1, "tid": 1, "ts": 1, "dur": 2}]}
 OWN = b'<!doctype html><html><head><meta name="generator" content="trace-analyzer 1">'
 
+COMMAND = (sys.executable, "-m", "trace_analyzer")
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT)}
+
 Run = Callable[..., Result]
 
 
@@ -75,23 +78,14 @@ def run(folder: Path, asked: list[dict[str, Any]], monkeypatch: pytest.MonkeyPat
 
 def command(*args: str, **options: Any) -> subprocess.CompletedProcess[str]:
     """Run the command in a process of its own."""
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "error", "PYTHONIOENCODING": "utf-8"}
-    return subprocess.run(
-        [sys.executable, "-m", "trace_analyzer", *args],
-        capture_output=True,
-        text=True,
-        encoding="utf-8",
-        env=environment,
-        timeout=120,
-        **options,
-    )
+    own = {**ENVIRONMENT, "PYTHONWARNINGS": "error", "PYTHONIOENCODING": "utf-8"}
+    piped = {"capture_output": True, "text": True, "encoding": "utf-8", "env": own, "timeout": 120}
+    return subprocess.run([*COMMAND, *args], **(piped | options))
 
 
 class TestShortForm:
-    def test_a_trace_is_the_short_form_of_report(self, run: Run) -> None:
+    def test_a_trace_is_the_short_form_of_report_and_options_may_come_first(self, run: Run) -> None:
         assert run("t.json").stdout == run("report", "t.json").stdout
-
-    def test_options_may_come_first(self, run: Run) -> None:
         assert run("--format", "json", "t.json").exit_code == 0
 
     def test_a_file_named_like_a_verb_is_a_path(self, run: Run, folder: Path, asked: list[dict[str, Any]]) -> None:
@@ -114,29 +108,9 @@ class TestShortForm:
 
 class TestOptions:
     def test_they_reach_the_analysis(self, run: Run, asked: list[dict[str, Any]]) -> None:
-        run(
-            "t.json",
-            "--device",
-            "3",
-            "--step",
-            "7",
-            "--gpu",
-            "H200",
-            "--peak-gbps",
-            "4800",
-            "--peak-tflops",
-            "bf16=989",
-            "--peak-tflops",
-            "67",
-            "--measured-step-ms",
-            "12.5",
-            "--max-bytes",
-            "1000",
-            "--calibration",
-            "a100.json",
-            "--capture",
-            "eager.json",
-        )
+        given = "--device 3 --step 7 --gpu H200 --peak-gbps 4800 --peak-tflops bf16=989 --peak-tflops 67"
+        more = "--measured-step-ms 12.5 --max-bytes 1000 --calibration a100.json --capture eager.json"
+        run("t.json", *given.split(), *more.split())
         assert {key: value for key, value in asked[0].items() if key != "progress"} == {
             "source": "t.json",
             "device": 3,
@@ -232,18 +206,12 @@ class TestOutputs:
         assert run("t.json", "--no-report").stderr == ""
         assert [p.name for p in folder.iterdir()] == ["t.json"]
 
-    def test_only_json_is_on_standard_output(self, run: Run) -> None:
-        assert run("t.json", "--format", "json").stdout == gpu_report().to_json()
-
-    def test_markdown(self, run: Run) -> None:
-        assert run("t.json", "--format", "markdown").stdout == gpu_report().to_markdown()
-
     @pytest.mark.parametrize("form", ["text", "json", "markdown"])
-    def test_output_into_a_file(self, run: Run, folder: Path, form: str) -> None:
-        result = run("t.json", "--format", form, "-o", "out", "--no-report")
-        assert result.stdout == ""
+    def test_output_on_standard_output_or_into_a_file(self, run: Run, folder: Path, form: str) -> None:
         made = gpu_report()
         expected = {"text": made.summary, "json": made.to_json, "markdown": made.to_markdown}[form]()
+        assert run("t.json", "--format", form).stdout == expected
+        assert run("t.json", "--format", form, "-o", "out", "--no-report").stdout == ""
         assert (folder / "out").read_text(encoding="utf-8") == expected
 
     def test_verbose(self, run: Run) -> None:
@@ -450,27 +418,16 @@ class TestProcess:
     @pytest.mark.parametrize("closed", ["1", "2"])
     def test_a_stream_that_is_closed_from_the_start_is_no_failure(self, folder: Path, closed: str) -> None:
         line = f'exec "$0" -m trace_analyzer "$1" --no-report {closed}>&-'
-        done = subprocess.run(
-            ["sh", "-c", line, sys.executable, "t.json"],
-            cwd=folder,
-            capture_output=True,
-            text=True,
-            timeout=60,
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
-        )
+        shell = ["sh", "-c", line, sys.executable, "t.json"]
+        done = subprocess.run(shell, cwd=folder, capture_output=True, text=True, timeout=60, env=ENVIRONMENT)
         assert done.returncode == 0
         assert "bug" not in done.stderr
         assert bool(done.stdout) == (closed == "2")
 
     @pytest.mark.slow
     def test_a_pipe_that_closes_early_is_no_failure(self, folder: Path) -> None:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "trace_analyzer", "t.json", "--no-report"],
-            cwd=folder,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
-        )
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        process = subprocess.Popen([*COMMAND, "t.json", "--no-report"], cwd=folder, env=ENVIRONMENT, **pipes)
         process.stdout.close()
         assert process.stderr.read() == b""
         assert process.wait(60) == 0
@@ -479,27 +436,16 @@ class TestProcess:
     @pytest.mark.slow
     def test_what_cannot_be_written_is_reported(self, folder: Path) -> None:
         with open("/dev/full", "wb") as full:
-            done = subprocess.run(
-                [sys.executable, "-m", "trace_analyzer", "t.json", "--no-report"],
-                cwd=folder,
-                stdout=full,
-                stderr=subprocess.PIPE,
-                timeout=60,
-                env={**os.environ, "PYTHONPATH": str(ROOT)},
-            )
+            streams = {"capture_output": False, "stdout": full, "stderr": subprocess.PIPE}
+            done = command("t.json", "--no-report", cwd=folder, **streams)
         assert done.returncode != 0
-        assert b"No space left on device" in done.stderr
-        assert b"Traceback" not in done.stderr
+        assert "No space left on device" in done.stderr
+        assert "Traceback" not in done.stderr
 
+    @pytest.mark.slow
     def test_ctrl_c_ends_in_one_line(self, folder: Path) -> None:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "trace_analyzer", "-"],
-            cwd=folder,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
-        )
+        pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+        process = subprocess.Popen([*COMMAND, "-"], cwd=folder, env=ENVIRONMENT, **pipes)
         time.sleep(2)  # until the process waits for standard input
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=60)
@@ -530,63 +476,39 @@ class TestProcess:
 
     @pytest.mark.slow
     def test_an_encoding_without_block_characters_is_no_failure(self, folder: Path) -> None:
-        done = subprocess.run(
-            [sys.executable, "-m", "trace_analyzer", "t.json", "--no-report"],
-            cwd=folder,
-            capture_output=True,
-            timeout=60,
-            env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHONIOENCODING": "ascii"},
-            check=True,
-        )
+        done = command("t.json", "--no-report", cwd=folder, env={**ENVIRONMENT, "PYTHONIOENCODING": "ascii"})
         assert done.stdout.isascii()
-        assert done.stderr == b""
-
-    def test_help_imports_nothing_heavy(self) -> None:
-        code = (
-            "import sys; from trace_analyzer.cli import main\n"
-            "try: main(['--help'])\n"
-            "except SystemExit: pass\n"
-            "heavy = {'torch', 'polars', 'bokeh', 'holoviews', 'numpy', 'jinja2'} & sys.modules.keys()\n"
-            "sys.exit(f'imported {heavy}' if heavy else 0)"
-        )
-        done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60)
         assert (done.returncode, done.stderr) == (0, "")
 
-    @pytest.mark.slow
-    def test_the_summary_imports_nothing_that_draws(self, folder: Path) -> None:
-        code = (
-            "import sys; from trace_analyzer.cli import main\n"
-            "try: main(['t.json', '--no-report'])\n"
-            "except SystemExit: pass\n"
-            "heavy = {'torch', 'bokeh', 'holoviews', 'jinja2', 'pandas'} & sys.modules.keys()\n"
-            "sys.exit(f'imported {heavy}' if heavy else 0)"
-        )
+    @pytest.mark.parametrize(
+        ("arguments", "heavy"),
+        [
+            (["--help"], {"torch", "polars", "bokeh", "holoviews", "numpy", "jinja2"}),
+            pytest.param(
+                ["t.json", "--no-report"], {"torch", "bokeh", "holoviews", "jinja2", "pandas"}, marks=pytest.mark.slow
+            ),
+        ],
+    )
+    def test_only_what_is_needed_is_imported(self, folder: Path, arguments: list[str], heavy: set[str]) -> None:
+        code = f"{RUN % arguments}imported = {heavy} & sys.modules.keys()\nsys.exit(str(imported) if imported else 0)"
         done = python(folder, code)
         assert (done.returncode, done.stderr) == (0, "")
 
 
+RUN = "import sys; from trace_analyzer.cli import main\ntry: main(%s)\nexcept SystemExit: pass\n"
+
+
 def python(folder: Path, code: str, **variables: str) -> subprocess.CompletedProcess[str]:
     """Run code in a Python of its own; a variable without a value is not set."""
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), **variables}
-    return subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        env={name: value for name, value in environment.items() if value},
-    )
+    own = {name: value for name, value in (ENVIRONMENT | variables).items() if value}
+    started = [sys.executable, "-c", code]
+    return subprocess.run(started, cwd=folder, capture_output=True, text=True, timeout=60, env=own)
 
 
 def threads_of_polars(folder: Path, size: int, **variables: str) -> int:
     """Count the threads Polars had after the command analysed a trace that blanks bring to a size, bytes."""
     (folder / "t.json").write_text(json.dumps(TRACE).ljust(size))
-    code = (
-        "import sys; from trace_analyzer.cli import main\n"
-        "try: main(['t.json', '--no-report', '-o', 't.txt'])\n"
-        "except SystemExit: pass\n"
-        "import polars; print(polars.thread_pool_size())"
-    )
+    code = RUN % ["t.json", "--no-report", "-o", "t.txt"] + "import polars; print(polars.thread_pool_size())"
     done = python(folder, code, **{"POLARS_MAX_THREADS": "", **variables})
     assert (done.returncode, done.stderr) == (0, "")
     return int(done.stdout)
@@ -603,14 +525,9 @@ def on_terminal(folder: Path, *args: str, **variables: str) -> str:
     """Return the output of the command when standard output is a terminal."""
     kept = {key: value for key, value in os.environ.items() if key != "NO_COLOR"}
     ours, theirs = pty.openpty()
-    process = subprocess.Popen(
-        [sys.executable, "-m", "trace_analyzer", *args],
-        cwd=folder,
-        stdout=theirs,
-        stderr=subprocess.DEVNULL,
-        stdin=subprocess.DEVNULL,
-        env={**kept, "PYTHONPATH": str(ROOT), "TERM": "xterm", **variables},
-    )
+    streams = {"stdout": theirs, "stderr": subprocess.DEVNULL, "stdin": subprocess.DEVNULL}
+    own = {**kept, "PYTHONPATH": str(ROOT), "TERM": "xterm", **variables}
+    process = subprocess.Popen([*COMMAND, *args], cwd=folder, env=own, **streams)
     os.close(theirs)
     printed = b""
     try:

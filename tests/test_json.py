@@ -181,24 +181,10 @@ def test_the_same_report_gives_the_same_bytes() -> None:
 
 def test_keys_stand_in_the_order_of_the_contract() -> None:
     document = strict(gpu_report().to_json())
-    keys = [
-        "schema_version",
-        "tool_version",
-        "trace",
-        "trust",
-        "notes",
-        "verdict",
-        "devices",
-        "steps",
-        "blame",
-        "host_costs",
-        "advice",
-        "steps_from",
-        "serving",
-        "what_would_help",
-        "critical_path",
-    ]
-    assert list(document) == keys
+    assert " ".join(document) == (
+        "schema_version tool_version trace trust notes verdict devices steps blame host_costs advice steps_from serving"
+        " what_would_help critical_path"
+    )
     assert list(document["devices"][0]["gaps"]) == ["count", "longest_ns", "by_cause_ns"]
 
 

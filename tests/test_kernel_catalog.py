@@ -1,11 +1,11 @@
 """Test the kernel catalogue: every rule against its own examples, counterexamples, and hand-made labels."""
 
-import os
 from pathlib import Path
 
 import polars as pl
 import pytest
 from catalogue import examples
+from conftest import CORPUS
 
 from trace_analyzer.catalog.kernels import (
     NAME_LIMIT,
@@ -17,7 +17,6 @@ from trace_analyzer.catalog.kernels import (
     rules,
 )
 
-CORPUS = Path(os.environ.get("TRACE_CORPUS", Path(__file__).parents[1] / "../shared/traces"))
 LABELS = CORPUS.parent / "kernel_names.csv"
 
 EXAMPLES = examples("kernels.toml")
