@@ -321,6 +321,7 @@ def test_what_has_no_time_is_left_out_and_named(monkeypatch: pytest.MonkeyPatch)
     assert stages == []
 
 
+@pytest.mark.slow
 def test_batches_that_differ_are_doubted(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("torch")
     from trace_analyzer.capture import calibrate

@@ -402,7 +402,7 @@ class TestProcess:
         assert done.stderr == ""
         assert json.loads(done.stdout)["trace"]["path"] == "stdin"
 
-    @pytest.mark.sampled
+    @pytest.mark.slow
     @pytest.mark.parametrize("content", [None, "", "no json", "[]"])
     def test_bad_input_is_one_line(self, folder: Path, content: str | None) -> None:
         if content is not None:

@@ -201,6 +201,7 @@ def on_two_devices(second_ns: int, first_ns: int = 400_000) -> Report:
     return analyze(simulation.json().encode())
 
 
+@pytest.mark.slow
 def test_several_devices_in_one_trace() -> None:
     result = compare(on_two_devices(300_000), on_two_devices(390_000))
     assert [(item.device, item.is_compared) for item in result.devices] == [("0", True), ("1", False)]

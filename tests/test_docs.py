@@ -9,6 +9,7 @@ import pytest
 GENERATE = Path(__file__).resolve().parent.parent / "docs" / "generate.py"
 
 
+@pytest.mark.slow
 def test_generated_pages_are_up_to_date() -> None:
     done = subprocess.run([sys.executable, str(GENERATE), "--check"], capture_output=True, text=True, timeout=120)
     assert (done.returncode, done.stderr) == (0, "")
