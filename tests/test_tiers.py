@@ -31,7 +31,11 @@ def collected(folder: Path, *options: str) -> set[str]:
     """Return the tests that a run with these options collects."""
     (folder / "test_it.py").write_text(TESTS, encoding="utf-8")
     (folder / "pytest.ini").write_text("[pytest]\nmarkers =\n  slow\n  sampled\n", encoding="utf-8")
-    command = [sys.executable, *["-m", "pytest", "-p", "tiers", "-p", "no:cacheprovider", "--collect-only", "-q"], *options]
+    command = [
+        sys.executable,
+        *["-m", "pytest", "-p", "tiers", "-p", "no:cacheprovider", "--collect-only", "-q"],
+        *options,
+    ]
     environment = {
         name: value for name, value in os.environ.items() if not name.startswith(("PYTEST", "TRACE_ANALYZER"))
     }
