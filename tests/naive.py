@@ -106,22 +106,16 @@ def parse(content: bytes | str) -> Trace:
             continue
         if category in WORK:
             grid = args.get("grid")
-            activities.append(
-                Activity(
-                    WORK[category],
-                    event["name"],
-                    args.get("device", event["pid"]),
-                    args.get("context"),
-                    args.get("stream"),
-                    event["pid"],
-                    event["tid"],
-                    start,
-                    end,
-                    args.get("correlation", 0),
-                    grid[0] * grid[1] * grid[2] if grid else None,
-                    row,
-                )
+            place = (
+                args.get("device", event["pid"]),
+                args.get("context"),
+                args.get("stream"),
+                event["pid"],
+                event["tid"],
             )
+            blocks = grid[0] * grid[1] * grid[2] if grid else None
+            rest = (start, end, args.get("correlation", 0), blocks, row)
+            activities.append(Activity(WORK[category], event["name"], *place, *rest))
         elif category in HOST:
             place = (event["pid"], event["tid"], start, end, args.get("correlation", 0), row)
             host.append(HostEvent(category, event["name"], *place))

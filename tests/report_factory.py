@@ -38,6 +38,7 @@ from trace_analyzer.report import (
     Window,
 )
 from trace_analyzer.schema import Table
+from trace_analyzer.verdict import without_regime
 
 HOSTILE = (
     "<img src=x onerror=alert(1)>",
@@ -76,20 +77,7 @@ def empty_report(
         trace=_trace(devices=()),
         trust=(_check("lost_events", None, "ok", 0, "events"),),
         notes=(Note("no-gpu", "warning", "Record with ProfilerActivity.CUDA to see the device."),),
-        verdict=Verdict(
-            status=status,
-            regime=None,
-            runner_up=None,
-            cause=None,
-            confidence="low",
-            confidence_why=(),
-            device=None,
-            window=None,
-            shares=None,
-            parts_ns={},
-            headline=headline,
-            evidence=(),
-        ),
+        verdict=without_regime(status, headline),
         devices=(),
         steps=(),
         blame=(),

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import click
 import pytest
+import test_surroundings as surroundings
 from click.testing import CliRunner
-from kineto import A100, launched, trace_bytes
+from test_surroundings import SOUND
 
 import trace_analyzer
 from trace_analyzer.cli import main
@@ -17,15 +18,7 @@ from trace_analyzer.errors import InputError, UsageError
 from trace_analyzer.pipeline import analyze
 from trace_analyzer.replay.whatif import changes_of
 
-SOUND = trace_bytes([launched(f"k{t}", 20 * t + 1, 20 * t + 12, 4, t + 1) for t in range(10)], deviceProperties=[A100])
-
-
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return the current directory, otherwise empty, with one trace in it."""
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "t.json").write_bytes(SOUND)
-    return tmp_path
+folder = surroundings.folder
 
 
 def refused(*args: str, text: bytes = b"") -> str:

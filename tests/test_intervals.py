@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given, strategies as st
 from polars.testing import assert_frame_equal
 
-from trace_analyzer.frames import intervals
 from trace_analyzer.frames.intervals import (
     clip,
     coalesce,
@@ -336,10 +335,7 @@ def test_inside_are_the_points_of_some_window(rows: list[tuple[int, int]], windo
 
 @pytest.mark.parametrize("tracks", [[0], [0, 1]])
 def test_points_need_no_order_and_no_track(tracks: list[int]) -> None:
-    """Check that looked-up points need no order and no track.
-
-    Segments of one track are searched otherwise than those of several.
-    """
+    """Segments of one track are searched otherwise than those of several."""
     segments = frame([(track, 10, 20) for track in tracks])
     where: list[tuple[int | None, int | None]] = [(0, 15), (2, 15), (None, 15), (0, None), (0, 9), (0, 10), (0, 20)]
     schema = {"track": pl.Int64, "time_ns": pl.Int64}
@@ -353,11 +349,3 @@ def test_empty_segments_hide_none_that_start_with_them() -> None:
         named = frame(segments).with_columns(pl.col("end_ns").alias("until"))
         actual = lookup_at(times([(0, 5), (0, 4), (0, 8)]), "time_ns", named, TRACK, ["until"])
         assert actual["until"].to_list() == [8, 5, None]
-
-
-@given(spans)
-def test_in_order_sorts_by_track_and_start(rows: list[Span]) -> None:
-    ordered = intervals.sort_spans(frame(rows), TRACK)
-    assert ordered.columns == ["id", "track", "start_ns", "end_ns"]
-    assert sorted(ordered.rows()) == sorted(frame(rows).rows())
-    assert ordered.select("track", "start_ns").rows() == sorted(ordered.select("track", "start_ns").rows())
