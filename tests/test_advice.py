@@ -155,10 +155,7 @@ def test_the_code_is_for_what_holds_the_cpu_longest_though_the_device_idles_else
 
 @pytest.mark.parametrize(("launches", "advised"), [(4, False), (12, True)])
 def test_no_graph_where_waits_leave_few_launches_between_them(launches: int, advised: bool) -> None:
-    """Check that no CUDA graph is advised where waits leave few launches between them.
-
-    Late launches of 5 us kernels, and a wait after some of them.
-    """
+    """Late launches of 5 us kernels, and a wait after some of them."""
     loop: list[object] = []
     for n in range(240):
         loop += [op("aten::mul", 50 * n, 30), launched(GEMM, 50 * n + 20, 50 * n + 32, 5, n + 1)]
@@ -443,10 +440,7 @@ def test_fewer_bytes_in_a_type_of_the_device() -> None:
 
 @pytest.mark.slow
 def test_a_replayed_decoding_step_wants_bigger_batches_or_fewer_bits() -> None:
-    """Check that a replayed decoding step gets advice for bigger batches or fewer bits.
-
-    Without recorded shapes, kernel names show that memory limits them; the confidence names this source.
-    """
+    """Without recorded shapes, kernel names show that memory limits them; the confidence names this source."""
     gemv, paged = "void gemv2T_kernel_val<int, float>(x)", "void vllm::paged_attention_v2_kernel<float, 128>(float*)"
     replay = [
         call("cudaGraphLaunch", 0, 10, correlation=1),
@@ -560,10 +554,7 @@ def test_attention_written_out() -> None:
 
 @pytest.mark.slow
 def test_attention_of_many_queries_reads_no_cache_for_a_few() -> None:
-    """Check that attention of many queries is not taken for one that reads a cache for a few.
-
-    Flash attention of a prefill may wait for memory too, but neither a bigger batch nor a smaller cache helps it.
-    """
+    """Flash attention of a prefill may wait for memory too, but neither a bigger batch nor a smaller cache helps it."""
     flash = "void flash_fwd_kernel<Flash_fwd_kernel_traits<64, 128, 128, 4> >(Flash_fwd_params)"
 
     def attends(queries: int, keys: int, us: int) -> Report:

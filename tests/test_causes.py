@@ -326,10 +326,7 @@ def test_a_kernel_that_starts_before_its_call_returns() -> None:
 
 
 def test_latency_is_what_the_trace_shows_on_an_empty_queue() -> None:
-    """Check that the launch latency is the one that the trace shows on an empty queue.
-
-    149 launches take 7 us from the call's end to the start, so the 150th is late after 7 us, not after 100.
-    """
+    """149 launches take 7 us from the call's end to the start, so the 150th is late after 7 us, not after 100."""
     usual = [launched("k", 100 * n, 100 * n + 12, 20, n + 1) for n in range(150)]
     assert parts(usual, launched("late", 15_000, 15_200, 5, 500))[-3:] == [
         (14_932, 15_000, "host-unknown"), (15_000, 15_012, "launch-latency"), (15_012, 15_200, "unexplained"),

@@ -102,10 +102,7 @@ def test_a_line_that_differs_between_the_sides_is_never_left_out() -> None:
 
 
 def test_recordings_of_unlike_lengths_keep_the_difference_within_the_interval() -> None:
-    """Check that the interval holds the difference between recordings of unlike lengths.
-
-    The difference weighs steps, the test recordings.
-    """
+    """The difference weighs steps, the test recordings."""
     long = profile_of(analyze(HOST_BOUND.faster(steps=6, loading_ns=LOADED_NS, seed=5).trace()))
     result = compare(
         merged("before", [recording(0, n) for n in range(3)]), merged("after", [recording(0, 4), recording(0, 6), long])

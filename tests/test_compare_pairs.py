@@ -105,10 +105,7 @@ def test_unchanged_passes_raise_few_alarms() -> None:
 
 @pytest.mark.slow
 def test_ten_percent_are_found_by_five_passes_a_side() -> None:
-    """Check that a change of 10 % is found by five passes a side.
-
-    Half of these passes take 13 % longer because one CPU operator varies; the other lines show the change.
-    """
+    """Half of these passes take 13 % longer because one CPU operator varies; the other lines show the change."""
     passes, rng, draws = [times_of(side(name)) for name in AGAIN], random.Random(2), 200
     drawn = [rng.sample(passes, 10) for _ in range(draws)]
     assert sum(is_found(item[:5], item[5:], 0.1) for item in drawn) >= 0.9 * draws

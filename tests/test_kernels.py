@@ -74,10 +74,7 @@ def test_the_kernels_of_an_operator_share_its_work() -> None:
 
 @pytest.mark.slow
 def test_peaks_that_the_caller_states_decide() -> None:
-    """Check that peaks that the caller states decide the bound.
-
-    1024 cubed in fp16 is 341 FLOP per byte.
-    """
+    """1024 cubed in fp16 is 341 FLOP per byte."""
     square = shaped("aten::mm", [[1024, 1024], [1024, 1024]])
     assert bounds(*square, peak_tflops={"fp16": 100}, peak_gbps=1_000) == ["compute"]
     assert bounds(*square, peak_tflops={"fp16": 1_000}, peak_gbps=1_000) == ["memory"]

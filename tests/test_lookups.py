@@ -176,10 +176,7 @@ def test_no_event_has_no_name() -> None:
 
 
 def test_ancestors_of_a_deep_stack() -> None:
-    """Check the ancestors of events in a deep stack.
-
-    0 holds 1 holds 2 ... holds 999; 1000 stands alone.
-    """
+    """0 holds 1 holds 2 ... holds 999; 1000 stands alone."""
     parents = pl.Series([None, *range(999), None], dtype=pl.UInt32)
     tree = Tree(parents)
     wanted = pl.Series([row in (3, 500, 1000) for row in range(1001)])

@@ -95,10 +95,7 @@ def test_a_device_that_does_not_communicate() -> None:
 
 
 def test_copies_by_direction_and_memory() -> None:
-    """Check that copies are reported by direction and memory.
-
-    64 KiB or more is no small copy; a kernel hides a third of the pinned copy.
-    """
+    """64 KiB or more is no small copy; a kernel hides a third of the pinned copy."""
     report = analysed(
         op("aten::copy_", 0, 30), call("cudaMemcpyAsync", 2, 20, correlation=1),
         copy("HtoD (Pageable -> Device)", 10, 10, correlation=1, bytes=65_535),

@@ -112,6 +112,16 @@ def test_a_row_can_be_reached_and_used_with_the_keyboard(page: Browser) -> None:
     page.wait(lambda: page.length_ns() < 100_000)
 
 
+def tap(page: Browser, point: dict[str, float], touch: bool) -> None:
+    """Tap on a point with a finger, or click on it."""
+    if touch:
+        for kind, points in (("touchStart", [{"x": point["x"], "y": point["y"]}]), ("touchEnd", [])):
+            page.driver.execute_cdp_cmd("Input.dispatchTouchEvent", {"type": kind, "touchPoints": points})
+    else:
+        for kind in ("mouseMoved", "mousePressed", "mouseReleased"):
+            page.mouse(kind, point["x"], point["y"])
+
+
 AT_POINT = """
 const [name, renderer, index] = arguments;
 const view = [...Bokeh.index.roots].find(({ model }) => model.name === `plot-${name}`);
@@ -138,12 +148,7 @@ def test_a_tap_on_a_point_leads_to_its_kernel_and_on_a_bar_to_its_gap(page: Brow
     heights = "return [...Bokeh.index.roots].find(({ model }) => model.name === 'plot-gaps').model.renderers[0].data_source.get_column('top')"
     bars = page.run(f"return [...(() => {{ {heights} }})()]") if plot == "gaps" else []
     point = page.run(AT_POINT, plot, 0, bars.index(max(bars)) if bars else 0)
-    if touch:
-        for kind, points in (("touchStart", [{"x": point["x"], "y": point["y"]}]), ("touchEnd", [])):
-            page.driver.execute_cdp_cmd("Input.dispatchTouchEvent", {"type": kind, "touchPoints": points})
-    else:
-        for kind in ("mouseMoved", "mousePressed", "mouseReleased"):
-            page.mouse(kind, point["x"], point["y"])
+    tap(page, point, touch)
     page.wait(lambda: page.length_ns() <= 1.5 * (point["end"] - point["start"]) + 50)
     assert start_ns(page) <= point["start"]
     if plot == "roofline":
@@ -172,12 +177,7 @@ def test_a_tap_on_an_empty_queue_leads_to_the_idle_time_there(page: Browser, plo
     drain = report.tables["drains"].sort("idle_ns").row(-1, named=True)
     instant = (drain["start_ns"] + drain["end_ns"]) // 2
     point = page.run(ON_CURVE, plot, instant)
-    if touch:
-        for kind, points in (("touchStart", [point]), ("touchEnd", [])):
-            page.driver.execute_cdp_cmd("Input.dispatchTouchEvent", {"type": kind, "touchPoints": points})
-    else:
-        for kind in ("mouseMoved", "mousePressed", "mouseReleased"):
-            page.mouse(kind, point["x"], point["y"])
+    tap(page, point, touch)
     page.wait(lambda: page.part("details").is_displayed())
     assert "Cause" in page.part("details-facts").text
     start, end = page.run("const { view } = document.getElementById('timeline').timeline; return [view.from, view.to]")

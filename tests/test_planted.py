@@ -225,10 +225,7 @@ PLANTS: dict[str, Planted] = {
 @every_loop
 @pytest.mark.parametrize("name", PLANTS)
 def test_a_planted_cause_is_found_again_and_nothing_else_moves(name: str, loop: Loop) -> None:
-    """Check that a planted cause is reported and that nothing else changes.
-
-    The last step's is behind the last kernel, where it launches none: it ends no gap.
-    """
+    """The last step's is behind the last kernel, where it launches none: it ends no gap."""
     planted = PLANTS[name]
     cause, total = name.split(" ")[0], (STEPS - 1) * planted.ns
     before = causes(unplanted(loop) if planted.instead is nothing else loop.run(planted.instead))

@@ -27,8 +27,9 @@ report = ta.analyze(sys.argv[1])
 report.to_html(sys.argv[2])
 document = json.loads(report.to_json())
 Draft202012Validator(ta.json_schema()).validate(document)
+more = {}
 print(json.dumps({"json": document, "schema": ta.json_schema(), "text": report.summary(verbose=True), "markdown": report.to_markdown(),
-    "table": report.tables["busy_threads"].to_dicts(), "page": Path(sys.argv[2]).read_text("utf-8")}))
+    "table": report.tables["busy_threads"].to_dicts(), "page": Path(sys.argv[2]).read_text("utf-8"), **more}))
 """
 
 
@@ -341,23 +342,16 @@ FIX_RULE = '''def background_saving(context: AdviceContext) -> Opportunity | Non
 
 
 '''
-ADDING = """
-import json, sys
-from pathlib import Path
-from jsonschema import Draft202012Validator
-import trace_analyzer as ta
+ADDING = SCRIPT.replace(
+    "more = {}",
+    """
 from trace_analyzer.analyses.profiler_overhead import SLOWED
 from trace_analyzer.compare.judgement import TARGETS
-report = ta.analyze(sys.argv[1])
-report.to_html(sys.argv[2])
-document = json.loads(report.to_json())
-Draft202012Validator(ta.json_schema()).validate(document)
-compared = ta.compare(report, ta.analyze(sys.argv[3]))
-print(json.dumps({"json": document, "text": report.summary(verbose=True), "markdown": report.to_markdown(), "package": ta.__file__,
-    "page": Path(sys.argv[2]).read_text("utf-8"), "path": report.tables["critical_path_parts"].to_dicts(), "slowed": SLOWED,
-    "compared": compared.headline,
-    "targets": TARGETS["background-saving"]}))
-"""
+compared = ta.compare(report, ta.analyze(sys.argv[3])).headline
+more = {"package": ta.__file__, "path": report.tables["critical_path_parts"].to_dicts(), "slowed": SLOWED, "compared": compared,
+    "targets": TARGETS["background-saving"]}
+""",
+)
 
 
 def inserted(path: Path, place: str, text: str, *, after: bool = False) -> None:
@@ -388,7 +382,6 @@ def added(tmp_path_factory: pytest.TempPathFactory) -> Any:
     inserted(
         copy / "advice" / "rules.py", '    "earlier-work":', '    "background-saving": overhead.background_saving,\n'
     )
-    toy = {"id": 0, "name": "Toy 1", "totalGlobalMem": 50 << 30, "computeMajor": 9, "computeMinor": 0, "numSms": 100}
     for name, length in (("trace.json", 100_000), ("without.json", 40_000)):
         events = [
             [
@@ -402,7 +395,7 @@ def added(tmp_path_factory: pytest.TempPathFactory) -> Any:
             ]
             for step in range(4)
         ]
-        (folder / name).write_bytes(trace_bytes(events, deviceProperties=[toy]))
+        (folder / name).write_bytes(trace_bytes(events, deviceProperties=[TOY]))
     paths = (folder / name for name in ("trace.json", "page.html", "without.json"))
     command = [sys.executable, "-c", ADDING, *map(str, paths)]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
@@ -413,13 +406,9 @@ def added(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 
 @pytest.mark.slow
-def test_a_device_is_one_row_of_the_catalogue(added: Any) -> None:
+def test_a_device_is_one_row_of_the_catalogue_and_a_kernel_rule_decides_the_bucket(added: Any) -> None:
     assert [device["name"] for device in added["json"]["trace"]["devices"]] == ["Toy 1"]
     assert not [note for note in added["json"]["notes"] if "catalogue" in note["message"]]
-
-
-@pytest.mark.slow
-def test_a_kernel_rule_decides_the_bucket(added: Any) -> None:
     assert [bucket["bucket"] for bucket in added["json"]["devices"][0]["buckets"]] == ["softmax"]
 
 

@@ -137,10 +137,7 @@ def test_another_sequence_takes_nothing(graph: list[Any]) -> None:
 
 @pytest.mark.slow
 def test_what_executions_differ_in_is_reported_and_not_guessed() -> None:
-    """Check that differences between executions are reported and not guessed.
-
-    Two sizes with equal grids: the operators are the same, the products' shapes are not known, the rest is.
-    """
+    """Two sizes with equal grids: the operators are the same, the products' shapes are not known, the rest is."""
     report = analysed(eager(), eager(500, 20, rows=12), replay())
     assert taken(report) == [
         ("aten::mm", None, None, "sequence", 1.0, "Linear_0"),

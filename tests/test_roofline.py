@@ -35,10 +35,7 @@ def product(
 
 
 def test_a_product_against_both_roofs() -> None:
-    """Check that a product is compared with both roofs.
-
-    4096 cubed: 137.4 GFLOP take 440.5 us at peak; 100.7 MB take 49.4 us at full bandwidth.
-    """
+    """4096 cubed: 137.4 GFLOP take 440.5 us at peak; 100.7 MB take 49.4 us at full bandwidth."""
     report = analysed(product(0, 20, 500, 1))
     (row,) = report.tables["roofs"].to_dicts()
     flop, moved = 2 * 4096**3, 3 * 2 * 4096**2

@@ -129,10 +129,7 @@ def test_flop_agree_with_the_flop_counter(name: str, tmp_path: Path) -> None:
 
 
 def test_grouped_convolutions_differ_by_the_weight_gradient_alone(tmp_path: Path) -> None:
-    """Check that grouped convolutions differ from the counter by the weight gradient alone.
-
-    The counter does not divide the weight gradient by the groups: its own products are as many as the forward's.
-    """
+    """The counter does not divide the weight gradient by the groups: its own products are as many as the forward's."""
     run = convolution(2, 6, (2, 3, 3), (2, 4, 9, 9), groups=2)
     with FlopCounterMode(display=False) as counter:
         run()
