@@ -319,7 +319,7 @@ from trace_analyzer.analysis import Analysis
 from trace_analyzer.schema import Table, columns
 from trace_analyzer.sections import Section
 
-BUSY_THREADS = Table("busy_threads", "Launches by host thread.", columns("thread_id\nlaunch_count u32 Launches."))
+BUSY_THREADS = Table("busy_threads", "Launches by host thread.", columns("thread_id\\nlaunch_count u32 Launches."))
 
 
 def busy_threads(launches: pl.DataFrame) -> pl.DataFrame:
