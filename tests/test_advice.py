@@ -622,10 +622,7 @@ def test_an_optimizer_of_many_passes_where_memory_limits() -> None:
 
 @pytest.mark.slow
 def test_products_that_miss_the_matrix_units_by_their_shapes() -> None:
-    """Check that products that miss the Tensor Cores are found by their shapes.
-
-    7.05 ms at the peak of fp32, 881 us at that of TF32.
-    """
+    """7.05 ms at the peak of fp32, 881 us at that of TF32."""
     report = analysed(eager([("mm", SQUARE, "float", 8_000, FP32)] * 12))
     assert saved(report)["tf32"] == pytest.approx(12 * (8e6 - FLOP / 156e12 * 1e9), abs=2)
     assert "max-autotune" not in ids(report), "the same time"

@@ -62,36 +62,32 @@ LOADS = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
 # Rule 3: host time by named work, then by the innermost event
 
 
+def between_30_and_50(cause: str) -> Parts:
+    """Return the parts of host time in which nothing else is known."""
+    return [(20, 30, "host-unknown"), (30, 50, cause), (50, 80, "host-unknown")]
+
+
 @pytest.mark.sampled
 @pytest.mark.parametrize(
     ("events", "expected"),
     [
         ([], [(20, 80, "host-unknown")]),
         ([python("train.py(1): f", 0, 99)], [(20, 80, "python")]),
-        ([op("aten::mm", 30, 20)], [(20, 30, "host-unknown"), (30, 50, "dispatch"), (50, 80, "host-unknown")]),
+        ([op("aten::mm", 30, 20)], between_30_and_50("dispatch")),
+        ([call("cudaGetDevice", 30, 20)], between_30_and_50("runtime-call")),
         (
-            [call("cudaGetDevice", 30, 20)],
-            [(20, 30, "host-unknown"), (30, 50, "runtime-call"), (50, 80, "host-unknown")],
-        ),
-        (
-            [python("f", 0, 99), op("aten::mm", 30, 40), call("cudaGetDevice", 40, 10)],
+            [python("f", 0, 99), op("aten::mm", 30, 20), call("cudaGetDevice", 35, 10)],
             [
                 (20, 30, "python"),
-                (30, 40, "dispatch"),
-                (40, 50, "runtime-call"),
-                (50, 70, "dispatch"),
-                (70, 80, "python"),
+                (30, 35, "dispatch"),
+                (35, 45, "runtime-call"),
+                (45, 50, "dispatch"),
+                (50, 80, "python"),
             ],
         ),
         # A call that begins and ends with its operator is inside it, whichever comes first in the file.
-        (
-            [op("aten::mm", 30, 20), call("cudaGetDevice", 30, 20)],
-            [(20, 30, "host-unknown"), (30, 50, "runtime-call"), (50, 80, "host-unknown")],
-        ),
-        (
-            [call("cudaGetDevice", 30, 20), op("aten::mm", 30, 20)],
-            [(20, 30, "host-unknown"), (30, 50, "runtime-call"), (50, 80, "host-unknown")],
-        ),
+        ([op("aten::mm", 30, 20), call("cudaGetDevice", 30, 20)], between_30_and_50("runtime-call")),
+        ([call("cudaGetDevice", 30, 20), op("aten::mm", 30, 20)], between_30_and_50("runtime-call")),
         ([op("aten::mm", 20, 60), python("f", 20, 60)], [(20, 80, "dispatch")]),
         ([op("aten::mm", 25, 55), annotation("forward", 30, 20)], [(20, 25, "host-unknown"), (25, 80, "dispatch")]),
         ([annotation("ProfilerStep#1", 0, 99)], [(20, 80, "host-unknown")]),
@@ -181,10 +177,8 @@ def test_a_blocking_call_is_to_blame_for_as_long_as_it_waited(events: list[Event
 
 def test_a_blocking_call_never_takes_more_than_the_host_time() -> None:
     soon = launched("b", 24, 40, 10, 2, takes=2)
-    assert parts(A, soon, call("cudaDeviceSynchronize", 6, 16)) == [
-        (20, 24, "synchronization"),
-        (24, 40, "launch-latency"),
-    ]
+    expected = [(20, 24, "synchronization"), (24, 40, "launch-latency")]
+    assert parts(A, soon, call("cudaDeviceSynchronize", 6, 16)) == expected
 
 
 def test_a_blocking_call_of_another_process_is_not_to_blame() -> None:

@@ -44,10 +44,7 @@ def actual(report: Report, *columns: str) -> list[tuple[Any, ...]]:
 
 @pytest.mark.slow
 def test_cos_cos_goes_from_four_passes_to_two() -> None:
-    """Check that two cosines in a row go from four passes over memory to two.
-
-    25 million floats are 100 MB; each kernel reads and writes them in 100 us: 2 TB/s.
-    """
+    """25 million floats are 100 MB; each kernel reads and writes them in 100 us: 2 TB/s."""
     report = analysed(run(COS_COS))
     (row,) = report.tables["fusions"].to_dicts()
     assert (row["kind"], row["what"], row["operators"]) == ("chain", "x.cos().cos()", ">cos>cos>")

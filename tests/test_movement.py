@@ -159,10 +159,7 @@ def copied(direction: str, *sizes: tuple[int, float]) -> list[Any]:
 
 
 def test_copies_to_the_host_take_pcie() -> None:
-    """Check that copies between host and device are held against the peak of PCIe.
-
-    Small copies are left out of the share: they take longer to start than to move.
-    """
+    """Small copies are left out of the share: they take longer to start than to move."""
     report = analysed(copied("HtoD (Pinned -> Device)", (1_000_000, 50), (1000, 5)))
     row = report.tables["copies"].row(0, named=True)
     assert (row["link"], row["link_byte_per_s"]) == ("pcie", PCIE)

@@ -69,10 +69,7 @@ def test_annotations_that_are_written_as_operators_are_none() -> None:
 
 
 def test_short_launches() -> None:
-    """Check that short launches are counted for each operator.
-
-    aten::add takes 15 us of CPU for 3 us of GPU, twice; aten::mm as much for 50.
-    """
+    """Aten::add takes 15 us of CPU for 3 us of GPU, twice; aten::mm as much for 50."""
     twice = [op("aten::add", 60, 15), launch(62, 6, 2), kernel("k", 70, 3, correlation=2)]
     large = [op("aten::mm", 80, 15), launch(82, 6, 3), kernel("k", 90, 50, correlation=3)]
     table = analysed(ADD, twice, large).tables["operators"].filter(pl.col("launch_count") > 0)

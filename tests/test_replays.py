@@ -154,9 +154,8 @@ def test_the_capture_file_holds_the_execution() -> None:
     report = report_of(loaded(replay(0)), capture=loaded(eager()))
     assert taken(report) == WHOLE
     assert report.tables["activities"].get_column("replayed_from").null_count() == 4
-    assert report.tables["roofline"].filter(pl.col("operator") == "aten::_softmax").get_column(
-        "input_dims"
-    ).to_list() == ["[[30, 20]]"]
+    softmax = report.tables["roofline"].filter(pl.col("operator") == "aten::_softmax")
+    assert softmax.get_column("input_dims").to_list() == ["[[30, 20]]"]
     both = report_of(loaded(eager(), replay()), capture=loaded(eager(rows=12)))
     assert notes(both, "ambiguous-replay") == [1]
     assert taken(report_of(loaded(replay(0))), 1)[0][:4] == (None, None, None, None)
@@ -305,14 +304,8 @@ def annotated(annotations: Any, *, nodes: Any = (9, 8, 7, 6), **options: Any) ->
 
 
 def test_annotations_name_modules_by_graph_node_id() -> None:
-    report = annotated(
-        {
-            "9": [{"name": "attention"}],
-            "8": [{"name": "outer"}, {"name": "mlp", "dtype": "bf16"}],
-            "7": ["head"],
-            "77": ["other"],
-        }
-    )
+    outer = [{"name": "outer"}, {"name": "mlp", "dtype": "bf16"}]
+    report = annotated({"9": [{"name": "attention"}], "8": outer, "7": ["head"], "77": ["other"]})
     assert report.tables["activities"].sort("start_ns").select(
         "replayed_module", "replay_match", "replay_confidence", "operator", "flop"
     ).rows() == [
@@ -326,12 +319,8 @@ def test_annotations_of_the_first_versions_are_read() -> None:
     report = annotated(
         {"9": [{"str": "attention"}], "8": "mlp", "7": [], "6": [{"dtype": "bf16"}], "x": ["no"], "1" * 30: ["no"]}
     )
-    assert report.tables["activities"].sort("start_ns").get_column("replayed_module").to_list() == [
-        "attention",
-        "mlp",
-        None,
-        None,
-    ]
+    modules = report.tables["activities"].sort("start_ns").get_column("replayed_module").to_list()
+    assert modules == ["attention", "mlp", None, None]
 
 
 def test_annotations_of_another_program_are_reported() -> None:

@@ -49,10 +49,7 @@ def test_a_product_against_both_roofs() -> None:
 
 
 def test_a_thin_product_is_held_by_the_bandwidth() -> None:
-    """Check that a skinny matmul is limited by bandwidth.
-
-    1 x 4096 x 4096: one FLOP per byte; 33.6 MB take 16.5 us, their FLOP 0.1 us.
-    """
+    """1 x 4096 x 4096: one FLOP per byte; 33.6 MB take 16.5 us, their FLOP 0.1 us."""
     (row,) = analysed(product(0, 20, 40, 1, DECODE)).tables["roofs"].to_dicts()
     moved = 2 * (4096 + 4096**2 + 4096)
     assert row["roof_ns"] == pytest.approx(moved / BANDWIDTH * 1e9)
@@ -125,9 +122,8 @@ def test_the_articles_table_stands_beside_that_of_the_trace() -> None:
 def test_a_rate_known_for_little_of_the_time_does_not_stand_for_the_group(unknown_us: int, stands: bool) -> None:
     rest = [launch(20, 5, 2), kernel(GEMM, 2000, unknown_us, correlation=2, grid=[500, 1, 1])]
     (matmul,) = analysed(product(0, 100, 1000, 1), rest).devices[0].groups
-    assert (matmul.achieved_flop_per_s is not None, matmul.flop_ratio is not None, matmul.slower_ratio == 1) == (
-        stands,
-    ) * 3
+    shown = (matmul.achieved_flop_per_s is not None, matmul.flop_ratio is not None, matmul.slower_ratio == 1)
+    assert shown == (stands,) * 3
     assert matmul.flop is not None
 
 
@@ -445,10 +441,7 @@ def actual(*events: Any, **options: Any) -> list[dict[str, Any]]:
 
 
 def test_fp32_where_tf32_is_faster() -> None:
-    """Check that fp32 is reported where TF32 is faster.
-
-    137.4 GFLOP take 7.05 ms at 19.5 TFLOP/s, and 881 us at the A100's 156 TFLOP/s in TF32.
-    """
+    """137.4 GFLOP take 7.05 ms at 19.5 TFLOP/s, and 881 us at the A100's 156 TFLOP/s in TF32."""
     (row,) = actual(typed_product(SGEMM, "float", 8_000))
     assert (row["reason"], row["dtype"], row["target_dtype"]) == ("fp32", "fp32", "tf32")
     assert row["could_ns"] == pytest.approx(FLOP / 156e12 * 1e9)
