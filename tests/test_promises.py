@@ -72,11 +72,13 @@ def test_a_part_of_a_promise(left_ns: int) -> None:
     assert "came, within the bound, and AFTER's report still advises it" in result.summary(400)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("left_ns", [2_950_000, 3_000_000, 3_500_000])
 def test_a_promise_of_which_nothing_came(left_ns: int) -> None:
     assert not compared(LOADING, LOADING.faster(loading_ns=left_ns, seed=1)).promises
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("name", "seam", "amount"),
     [

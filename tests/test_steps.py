@@ -1,6 +1,5 @@
 """Test steps on a device, the representative ones among them, and the verdict's window."""
 
-from typing import Any
 
 import polars as pl
 import pytest
@@ -199,23 +198,17 @@ def test_repetitions_without_marks_or_of_compiled_regions_are_no_steps() -> None
     assert analysed(loop(6), regions).steps_from is None
 
 
-@pytest.mark.parametrize(
-    "around",
-    [
-        python("nn.Module: Net_0", 0, 2_000),
-        op("my_extension::forward", 0, 2_000),
-        # A call on another thread: autograd's works within the call of the one that asked for it.
-        python("nn.Module: Net_0", 0, 2_000, tid=7),
-    ],
-    ids=["module", "operator", "on another thread"],
-)
-def test_annotations_within_one_module_call_or_operator_are_parts_of_a_pass(around: dict[str, Any]) -> None:
+def test_annotations_within_one_module_call_or_operator_are_parts_of_a_pass() -> None:
+    """As are those within a call on another thread: autograd's works within the call of the one that asked for it."""
     parts = [annotation(f"part {n}", 200 * n + 3, 180) for n in range(6)]
     assert analysed(loop(6), parts).steps_from == "part #"
-    assert analysed(loop(6), parts, around).steps_from is None
+    module = "nn.Module: Net_0"
+    for around in (op("x::forward", 0, 2_000), python(module, 0, 2_000), python(module, 0, 2_000, tid=7)):
+        assert analysed(loop(6), parts, around).steps_from is None, around
     assert analysed(loop(6), parts, annotation("epoch", 0, 2_000)).steps_from == "part #", "an epoch has steps"
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", ["layer {}", "block_{}", "encoder.layers.{}.mlp", "Attention"])
 def test_annotations_that_name_layers_mark_no_steps(name: str) -> None:
     assert analysed(loop(6), [annotation(name.format(n), 200 * n + 3, 180) for n in range(6)]).steps_from is None
