@@ -1,6 +1,5 @@
 """Test steps on a device, the representative ones among them, and the verdict's window."""
 
-
 import polars as pl
 import pytest
 from kineto import A100, analysed, annotation, call, copy, flow, kernel, launch, launched, op, python, rows
