@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from decimal import MAX_EMAX, MIN_EMIN, ROUND_HALF_EVEN, Context, Decimal, InvalidOperation
+from itertools import pairwise
 from typing import Any
 
 import polars as pl
@@ -22,8 +23,6 @@ Row = dict[str, Any]
 _NUMBER = re.compile(r"[+-]?[0-9]+(\.[0-9]*)?([eE][+-]?[0-9]{1,9})?")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _EXACT = Context(prec=1000, Emax=MAX_EMAX, Emin=MIN_EMIN)
-_30_DAYS = 30 * 24 * 3600 * 10**9
-
 HOST = {
     "annotation": ("user_annotation",),
     "python": ("python_function",),
@@ -52,6 +51,7 @@ LEFT_OUT = frozenset(
     [
         "no-time",
         "implausible-time",
+        "outside-time",
         "negative-duration",
         "unmatched",
         "unknown-phase",
@@ -290,14 +290,20 @@ def read(content: bytes) -> Reference:
         else:
             left_out[why] += 1
             unsupported.update([item["category"]] if why == "unsupported" else [])
-    middle = _median([i["start"] for i in timed if i["kind"] in NESTING or i["kind"] in DEVICE])
-    events = []
     for item in timed:
         item["duration"] = (item["phase"] == "X" and item["duration"]) or 0
-        if item["kind"] == "metadata" or not _far(item, middle):
-            events.append(item)
-        else:
-            left_out["implausible-time"] += 1
+    events = [item for item in timed if item["kind"] != "metadata"]
+    for find in (_far, _misplaced):
+        odd = find(events)
+        kept = [e for e in events if id(e) not in odd]
+        if odd:
+            lost = [n for e in events if id(e) in odd and e["kind"] in (*NESTING, *DEVICE) and (n := _correlation(e))]
+            left = [n for e in kept if e["kind"] in DEVICE and (n := _correlation(e))]
+            outside = find is _far and lost and left and not any(min(left) <= n <= max(left) for n in lost)
+            left_out["outside-time" if outside else "implausible-time"] += len(odd)
+        events = kept
+    _shorten(events)
+    events += [item for item in timed if item["kind"] == "metadata"]
     return _located(events, header, seen, left_out, no_duration, dict(unsupported), len(entries), len(spans))
 
 
@@ -327,15 +333,78 @@ def _pairs(edges: list[Row]) -> tuple[list[Row], int]:
     return spans, strays + sum(map(len, opened.values()))
 
 
-def _median(values: list[int]) -> float | None:
-    if not values:
-        return None
-    ordered, half = sorted(values), len(values) // 2
-    return ordered[half] if len(values) % 2 else (ordered[half - 1] + ordered[half]) / 2
+SECOND, HOUR = 10**9, 3_600 * 10**9
 
 
-def _far(item: Row, middle: float | None) -> bool:
-    return item["duration"] > _30_DAYS or (middle is not None and abs(item["start"] - middle) > _30_DAYS)
+def _correlation(item: Row) -> int:
+    """Return a positive correlation id; 0 without one."""
+    number = integer(text(item["args"].get("correlation")))
+    calls = item["kind"] in (*DEVICE, "runtime", "driver", "overhead", "other")
+    return number if number is not None and number > 0 and calls else 0
+
+
+def _far(events: list[Row]) -> set[int]:
+    """Return ids of events at 0, or few and far from all others (see `trace_analyzer.ingest.times`)."""
+    starts = sorted(e["start"] for e in events)
+    ends = [e["start"] + e["duration"] for e in events]
+    if not starts or max(starts[-1], *ends) - starts[0] <= (60 if starts[0] > 0 else 2) * SECOND:
+        return set()
+    clusters = [[starts[0]]]
+    for before, after in pairwise(starts):
+        if after - before > HOUR:
+            clusters.append([])
+        clusters[-1].append(after)
+    clusters = [c for c in clusters if c[-1] > 0] or clusters
+    largest = max(clusters, key=len)
+    clusters = [c for c in clusters if 20 * len(c) >= len(largest) and abs(c[0] - largest[0]) <= 720 * HOUR]
+    first, last = clusters[0][0], clusters[-1][-1]
+    later = [at for at in starts if at > max(0, first - 1)]
+    distant = bool(later) and later[0] >= 2 * SECOND
+    return {
+        id(e)
+        for e in events
+        if not first <= e["start"] <= last
+        or (distant and e["start"] <= 0 and e["duration"] == 0)
+        or (e["kind"] not in DEVICE and e["start"] + e["duration"] > last + HOUR)
+    }
+
+
+def _misplaced(events: list[Row]) -> set[int]:
+    """Return ids of activities seconds before, or an hour after, all calls of their id, unlike most of their device."""
+    called: dict[int, list[int]] = {}
+    for e in events:
+        if e["kind"] in ("runtime", "driver"):
+            called.setdefault(_correlation(e), []).append(e["start"])
+    found = set()
+    for label in {_label(e) for e in events if e["kind"] in DEVICE}:
+        of_device = [e for e in events if e["kind"] in DEVICE and _label(e) == label]
+        linked = [(e, called[n]) for e in of_device if (n := _correlation(e)) and n in called]
+        odd = [e for e, at in linked if e["start"] - min(at) < -2 * SECOND or e["start"] - max(at) > HOUR]
+        found |= {id(e) for e in odd if 2 * len(odd) < len(linked)}
+    return found
+
+
+def _shorten(events: list[Row]) -> None:
+    """End each activity of impossible duration where its stream's next work, or the recording, ends."""
+    streams: dict[Any, list[Row]] = {}
+    for e in events:
+        if e["kind"] in DEVICE:
+            place = _label(e), *(integer(text(e["args"].get(key))) for key in ("context", "stream"))
+            streams.setdefault(place, []).append(e)
+    last = max((e["start"] + e["duration"] for e in events if e["kind"] not in (*DEVICE, "flow")), default=None)
+    for rows in streams.values():
+        shared = Counter(_correlation(e) for e in rows)
+        in_order = [
+            e for e in rows
+            if integer(text(e["args"].get("graph id"))) is None and not (_correlation(e) and shared[_correlation(e)] > 1)
+        ]  # fmt: skip
+        in_order.sort(key=lambda e: (e["start"], e["duration"]))
+        limits = [*(e["start"] for e in in_order[1:]), last][: len(in_order)]
+        for at, (e, limit) in enumerate(zip(in_order, limits, strict=True)):
+            excess = 0 if limit is None else e["start"] + e["duration"] - limit
+            long = e["duration"] >= 10**6 and 2 * excess > e["duration"]
+            if long and (at + 1 < len(in_order) or excess > 2 * SECOND):
+                e["recorded"], e["duration"] = e["duration"], max(0, e["duration"] - excess)
 
 
 def _located(
@@ -353,11 +422,8 @@ def _located(
         event["start"] = None if event["start"] is None else event["start"] - origin
     devices = _devices(events, header)
     codes = {d["label"]: d["device"] for d in devices}
-    host = sorted(
-        (e for e in events if e["kind"] in NESTING),
-        key=lambda e: (e["thread_id"], e["start"], -e["duration"], NESTING.index(e["kind"]), e["row"]),
-    )
-    device = sorted((e for e in events if e["kind"] in DEVICE), key=lambda e: (e["start"], e["row"]))
+    host = sorted((e for e in events if e["kind"] in NESTING), key=_nesting)
+    device = sorted((e for e in events if e["kind"] in DEVICE), key=_place)
     sync = sorted((e for e in events if e["kind"] == "sync"), key=lambda e: (e["start"], e["row"]))
     marks = sorted((e for e in events if e["kind"] == "device-annotation"), key=lambda e: (e["start"], e["row"]))
     memory = sorted((e for e in events if e["kind"] == "memory"), key=lambda e: (e["start"], e["row"]))
@@ -383,6 +449,23 @@ def _located(
         sessions=[(e["start"], e["start"] + e["duration"]) for e in sessions],
         boundaries=sorted(e["start"] for e in events if e["kind"] == "boundary"), unsupported=unsupported, header=header,
     )  # fmt: skip
+
+
+def _known(number: int | None) -> tuple[bool, int]:
+    """Return what sorts a number behind missing ones."""
+    return number is not None, number or 0
+
+
+def _nesting(e: Row) -> tuple[Any, ...]:
+    python = integer(e["args"].get("Python id")) if e["kind"] == "python" else None
+    external = None if e["kind"] == "python" else integer(first(e["args"], ("External id", "external id")))
+    ids = _known(python), _known(external)
+    return e["thread_id"], e["start"], -e["duration"], NESTING.index(e["kind"]), *ids, e["name"], e["row"]
+
+
+def _place(e: Row) -> tuple[Any, ...]:
+    numbers = (_known(integer(e["args"].get(key))) for key in ("context", "stream", "correlation"))
+    return e["start"], _label(e), *numbers, e["duration"], e["name"], e["row"]
 
 
 def _threads(events: list[Row], seen: list[tuple[int, str, str]]) -> list[Row]:
@@ -428,7 +511,7 @@ def _devices(events: list[Row], header: Row) -> list[Row]:
 
 
 def _nonzero(number: int | None) -> int | None:
-    return number or None
+    return None if number in (None, 0, -1) else number
 
 
 def _host_row(i: int, e: Row) -> Row:
@@ -474,7 +557,7 @@ def _device_row(i: int, e: Row, codes: dict[str, int]) -> Row:
         "activity_id": i, "kind": e["kind"], **_basics(e), "name": _activity_name(e), "annotation": _node_name(e["args"]),
         "device": codes[_label(e)], **numbers, "grid": grid,
         "block": block, "blocks": product(grid), "threads_per_block": product(block),
-        "occupancy_percent": occupancy, "row": e["row"],
+        "occupancy_percent": occupancy, "row": e["row"], "recorded_ns": e.get("recorded"),
     }  # fmt: skip
 
 

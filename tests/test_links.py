@@ -56,6 +56,17 @@ def test_of_several_the_latest_that_starts_at_or_before_the_activity() -> None:
     assert links(op("origin", 0, 1), *calls[1:], kernel("k", 9, 1, correlation=1)) == {"k": f"{LAUNCH}@10"}, (
         "else the earliest"
     )
+    assert links(*calls, kernel("k", 29, 1, correlation=1)) == {"k": f"{LAUNCH}@30"}, "clocks may disagree by 1 us"
+    assert links(*calls, kernel("k", 19, 1, correlation=1)) == {"k": f"{LAUNCH}@10"}
+    assert links(launch(0, 1, 1), launch(5_000, 1, 1), kernel("k", 4_979, 1, correlation=1)) == {"k": f"{LAUNCH}@0"}
+
+
+@pytest.mark.parametrize("number", [0, -1])
+def test_ids_that_are_none_link_nothing(number: int) -> None:
+    calls = [call("cudaMemcpyAsync", 10 * t, 1, correlation=number) for t in range(5)]
+    assert links(
+        *calls, launch(60, 1, 7), kernel("k", 70, 1, correlation=7), kernel("n", 80, 1, correlation=number)
+    ) == {"k": f"{LAUNCH}@60", "n": None}
 
 
 def test_a_graph_launch_owns_all_its_activities() -> None:

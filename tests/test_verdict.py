@@ -46,7 +46,7 @@ TABLE = [
     (("python", "dispatch", "runtime-call", "launch-latency", "host-unknown", "profiler"), OVERHEAD, "launch"),
     (("latency", "device-gap"), OVERHEAD, "small-kernels"),
 ]  # fmt: skip
-IN_NO_GROUP = ("other", "earlier-work", "unlinked", "unexplained", "untraced", "withheld")
+IN_NO_GROUP = ("other", "earlier-work", "unrecorded-work", "unlinked", "unexplained", "untraced", "withheld")
 
 
 def parts_of(**ns: int) -> dict[str, int]:
@@ -126,7 +126,7 @@ def test_a_cold_start_holds_half_of_the_host_time(cold: int, parts: dict[str, in
 
 def test_host_time_is_what_the_cpu_did() -> None:
     assert set(IDLE_CAUSES) - set(HOST_CAUSES) == {
-        "device-gap", "device-wait", "earlier-work", "unexplained", "unlinked", "untraced", "withheld",
+        "device-gap", "device-wait", "earlier-work", "unrecorded-work", "unexplained", "unlinked", "untraced", "withheld",
     }  # fmt: skip
 
 
@@ -168,7 +168,7 @@ def recording(taken: int, least: int | None = None) -> ProfilerOverhead:
 OF_DEVICE = DeviceFindings(
     report=DEVICE, step_count=5, launches_per_step=20.0, peaks_known=True, matmul_ratio=0.8, shapes_ratio=1.0, known_ratio=1.0,
     assumed_peaks=None, waits_recorded=False, launch_latency_ns=7_000, steps_from="ProfilerStep", idle_peak=None,
-    flows_missing=False, breaks_off=False, damaged=False,
+    flows_missing=False, breaks_off=False, damaged=False, unit_doubted=False,
 )  # fmt: skip
 FINDINGS = Findings(
     device=OF_DEVICE, window=Window("steady", ((0, 10**7),), (1, 2)), parts_ns=parts_of(compute=80, memory=20), cold_gap_ns=0,

@@ -118,7 +118,7 @@ def _rules_of_devices() -> tuple[_Rule, ...]:
         ),
         _Rule(
             "impossible_durations",
-            "share of device time in activities that overlap later work of their stream for most of their duration: corrupt durations",
+            "share of device time in activities whose recorded duration cannot be: each ends where its stream's next work begins",
             t.IMPOSSIBLE_WARN_RATIO, t.IMPOSSIBLE_FAIL_RATIO, withholds=ALL_METRICS,
         ),
         _Rule(
@@ -152,7 +152,7 @@ def _rules_of_devices() -> tuple[_Rule, ...]:
 def _missing_rule() -> _Rule:
     return _Rule(
         "missing_activities",
-        "share of launch calls without a recorded kernel: the device may have been busier",
+        "share of launch calls (or of graph launches, if larger) without recorded work: the device may have been busier",
         t.MISSING_WARN_RATIO, t.MISSING_FAIL_RATIO, withholds=ALL_METRICS,
     )  # fmt: skip
 
@@ -252,10 +252,18 @@ def of_device(checked: Sequence[Check], device: int | str | None) -> Iterator[Ch
     return (check for check in checked if check.device is None or check.device == device)
 
 
-def failed_reasons(checked: Sequence[Check], device: int | str) -> tuple[str, ...]:
-    """Return the meanings of a device's failed checks, except link coverage, which the verdict states itself."""
-    failed = (check for check in of_device(checked, device) if check.status == "fail" and check.name != _LINKS)
-    return tuple(f"{check_label(check.name)}: {check.meaning}" for check in failed)
+_DOUBTFUL = ("missing_activities", "impossible_durations")
+"""Checks whose warning lowers the confidence: so much device time is unknown."""
+
+
+def doubted_reasons(checked: Sequence[Check], device: int | str) -> tuple[str, ...]:
+    """Return why a device's checks lower the confidence, except link coverage, which the verdict states itself."""
+    failed = (
+        check
+        for check in of_device(checked, device)
+        if (check.status == "fail" or (check.status == "warn" and check.name in _DOUBTFUL)) and check.name != _LINKS
+    )
+    return tuple(map(reason, failed))
 
 
 def suppressed_metrics(checked: Sequence[Check], device: int | str) -> tuple[Withheld, ...]:

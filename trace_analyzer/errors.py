@@ -67,6 +67,8 @@ NUL_BYTES = "nul-bytes"
 """Code of the note on a file with NUL bytes in place of text."""
 CHANGED = "changed-while-read"
 """Code of the note on a file that changed during reading."""
+UNIT = "display-time-unit"
+"""Code of the note on a file whose times may be in another unit."""
 DAMAGED = (TRUNCATED, SYNTAX, NUL_BYTES, CHANGED)
 """Codes of notes on files that lost an unknown number of events."""
 

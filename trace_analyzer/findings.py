@@ -14,8 +14,8 @@ from trace_analyzer.analyses.profiler_overhead import Prices, ProfilerOverhead
 from trace_analyzer.analyses.steps import HostSteps
 from trace_analyzer.analysis import CAUSES_OF_IDLE, PARTITION, Value
 from trace_analyzer.catalog.devices import Device
-from trace_analyzer.checks import failed_reasons, suppressed_metrics
-from trace_analyzer.errors import UsageError, breaks_off, is_damaged
+from trace_analyzer.checks import doubted_reasons, suppressed_metrics
+from trace_analyzer.errors import UNIT, UsageError, breaks_off, is_damaged
 from trace_analyzer.frames.intervals import clip, filter_inside, spans_on
 from trace_analyzer.frames.lookups import where_equal
 from trace_analyzer.ingest.trace import Trace
@@ -49,6 +49,7 @@ class DeviceFindings:
     flows_missing: bool
     breaks_off: bool
     damaged: bool
+    unit_doubted: bool
     model: Device | None = None
     work_ratio: float | None = 1.0
     failed_checks: tuple[str, ...] = ()
@@ -125,9 +126,10 @@ def _device_findings(code: int, report: DeviceReport, sources: DeviceSources) ->
         idle_peak=_idle_peak(activities, model),
         breaks_off=breaks_off(trace.notes),
         damaged=is_damaged(trace.notes),
+        unit_doubted=any(note.code == UNIT for note in trace.notes),
         model=model,
         work_ratio=time_ratio(kernels, pl.col("moved_bytes").is_not_null() | (pl.col("flop") > 0).fill_null(False)),
-        failed_checks=failed_reasons(sources.checks, report.index),
+        failed_checks=doubted_reasons(sources.checks, report.index),
         parts_withheld=reasons.get(PARTITION),
         causes_withheld=reasons.get(CAUSES_OF_IDLE),
         flows_missing=launches.height > 0 and not trace.flows.get_column("kind").eq("launch").any(),

@@ -31,6 +31,11 @@ EARLIER_DEVICE_RATIO = 0.01
 """With more recorded work before the gap than these shares of it, the recording began long before the gap."""
 EARLIER_BLOCKED_RATIO = 0.9
 """Share of a gap that the CPU must spend waiting for the device: a CPU that waits all the time launches nothing."""
+UNRECORDED_NS = 200 * NS_PER_US
+"""Longest time from the device's last work to the return of the call that waits for it: of 75 recordings with waits, 71
+have none that takes longer."""
+UNRECORDED_RATIO = 0.05
+"""Least share of the window in unrecorded work, or of launches without their work, that is a doubt."""
 STAGING_NS = 10 * NS_PER_MS
 STAGING_NS_PER_BYTE = 1
 """Longest times to stage pageable memory in a driver's buffer: hosts copy several bytes per ns."""
@@ -190,7 +195,7 @@ FEW_WARN_RATIO = 0.5
 """Share at which few long activities cause a warning: five of a hundred with half of the time may be right."""
 UNTRACED_WARN_RATIO = 0.05
 UNTRACED_FAIL_RATIO = 0.7
-MISSING_WARN_RATIO = 0.1
+MISSING_WARN_RATIO = UNRECORDED_RATIO
 MISSING_FAIL_RATIO = 0.5
 LOST_FAIL_RATIO = 0.1
 

@@ -188,6 +188,7 @@ _OWN_PARTS = by_key(
     part("device-gap", "Between kernels", "The next kernel was already queued: the device's own gap between kernels.", "device", "#f0ba43", "#cdc260", cure="small-kernels"),
     part("device-wait", "Device waits", "Queued work waited for communication or for an event of another stream.", "device", "#c379a9", "#cf80ae", cure="dependency", fixes=("dependencies",)),
     part("earlier-work", "Earlier work", "The device ran work launched before the recording began, which the trace does not contain.", "unseen", "#7f8b73", per="once"),
+    part("unrecorded-work", "Unrecorded work", "The CPU waited for device work that the trace does not contain.", "unseen", "#5f7d73"),
     part("unexplained", "Unexplained", "Work was queued, but nothing recorded explains why it did not start.", "device", "#8b939d"),
     part("unlinked", "No launch known", "The next activity has no known launch, so its delay has no known cause.", "unknown", "#9aa2ac"),
     part("untraced", "Not recorded", "The recording was paused.", "unknown", "#b3bac2"),
@@ -236,6 +237,9 @@ WITHHELD = "withheld"
 
 EARLIER_WORK = "earlier-work"
 """Key of idle time in which the device did work that was launched before the recording."""
+
+UNRECORDED = "unrecorded-work"
+"""Key of idle time in which the CPU waited although all recorded work had ended: the trace lacks that work."""
 
 
 def _added_part(

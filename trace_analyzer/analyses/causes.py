@@ -16,7 +16,7 @@ from trace_analyzer.frames.intervals import END_NS, sort_spans, split_by, union,
 from trace_analyzer.frames.lookups import lookup, over_group, scatter
 from trace_analyzer.ingest.trace import Trace
 from trace_analyzer.schema import Table, columns
-from trace_analyzer.vocabulary import EARLIER_WORK, WITHHELD
+from trace_analyzer.vocabulary import EARLIER_WORK, UNRECORDED, WITHHELD
 
 # Cut each gap of a device at the instants of the launch that ends it.
 #
@@ -188,16 +188,17 @@ def idle_causes(
     call_segments: pl.DataFrame,
     device_segments: pl.DataFrame,
     recording_pauses: pl.DataFrame,
+    unrecorded_work: pl.DataFrame,
 ) -> pl.DataFrame:
     """Cut the gaps into intervals with one cause each, in order: table `idle` and ``named_by``, causes categorical.
 
     The intervals of a gap sum to it exactly.
     """
     rest = gap_segments.filter(pl.col("cause").is_in(["launch-latency", "unlinked", EARLIER_WORK]))
-    return _with_pauses(
-        sort_spans(pl.concat([late_segments, *map(with_cause, (call_segments, device_segments, rest))]), _DEVICE),
-        recording_pauses,
-    )
+    pieces = [late_segments, *map(with_cause, (call_segments, device_segments, rest))]
+    known = _overlaid(sort_spans(pl.concat(pieces), _DEVICE), unrecorded_work, UNRECORDED, ("unlinked", EARLIER_WORK))
+    paused = recording_pauses.join(known.select("device").unique(), how="cross")
+    return _overlaid(known, paused.sort("device", "start_ns"), "untraced", ("unlinked",))
 
 
 def with_cause(pieces: pl.DataFrame) -> pl.DataFrame:
@@ -225,7 +226,7 @@ def causes_but(devices: Collection[int]) -> pl.Expr:
 
 
 def _hidden(devices: Collection[int]) -> pl.Expr:
-    return pl.col("device").is_in(list(devices)) & ~pl.col("cause").is_in(["unlinked", "untraced"])
+    return pl.col("device").is_in(list(devices)) & ~pl.col("cause").is_in(["unlinked", "untraced", UNRECORDED])
 
 
 def call_pieces(
@@ -285,19 +286,18 @@ def first_event_wait_ns(host: Host, sync_events: pl.DataFrame) -> int | None:
     return first
 
 
-def _with_pauses(pieces: pl.DataFrame, pauses: pl.DataFrame) -> pl.DataFrame:
-    """Cut pieces, in order, at recording pauses, which replace all causes except unlinked time."""
-    if pauses.is_empty():
+def _overlaid(pieces: pl.DataFrame, windows: pl.DataFrame, cause: str, kept: Collection[str]) -> pl.DataFrame:
+    """Cut pieces, in order, at windows of their device, whose cause replaces all causes but the ``kept`` ones."""
+    if windows.is_empty():
         return pieces
-    anywhere = pl.lit(0).alias("anywhere")
-    is_linked = pl.col("cause") != "unlinked"
-    windows = pauses.with_columns(anywhere, pl.lit(True).alias("paused"))
-    cut = split_by(pieces.filter(is_linked).with_columns(anywhere), windows, ["anywhere"], ["paused"]).with_columns(
-        pl.when("paused").then(pl.lit("untraced", dtype=pl.Categorical)).otherwise("cause").alias("cause"),
-        pl.when(pl.col("paused").is_null()).then(pl.col("event_id", "named_by")),
+    stays = pl.col("cause").is_in(list(kept))
+    marked = windows.select("device", "start_ns", "end_ns", pl.lit(True).alias("marked"))
+    cut = split_by(pieces.filter(~stays), marked, _DEVICE, ["marked"]).with_columns(
+        pl.when("marked").then(pl.lit(cause, dtype=pl.Categorical)).otherwise("cause").alias("cause"),
+        pl.when(pl.col("marked").is_null()).then(pl.col("event_id", "named_by")),
     )
-    unlinked, cut = pieces.filter(~is_linked), cut.select(pieces.columns)
-    return sort_spans(pl.concat([unlinked, cut]), _DEVICE) if unlinked.height else cut
+    same, cut = pieces.filter(stays), cut.select(pieces.columns)
+    return sort_spans(pl.concat([same, cut]), _DEVICE) if same.height else cut
 
 
 # Measure the latency from a launch to the start of its activity on an empty queue.

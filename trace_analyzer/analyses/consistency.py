@@ -12,8 +12,9 @@ from trace_analyzer.analyses.links import BY_ID, LAUNCHING, is_captured, with_id
 from trace_analyzer.analysis import Value
 from trace_analyzer.catalog.devices import Device, assumed_device
 from trace_analyzer.frames.intervals import END_NS, sort_spans, union
-from trace_analyzer.frames.lookups import count_distinct, factorize, map_unique, over_group, starts_group
+from trace_analyzer.frames.lookups import factorize, map_unique, over_group, starts_group
 from trace_analyzer.ingest.trace import Trace
+from trace_analyzer.vocabulary import UNRECORDED
 
 # Distinguish overlaps on one stream by design from those that indicate corrupt rows.
 #
@@ -222,6 +223,7 @@ def late_starts(
 
 
 _GRAPH = r"(?i)graph"
+_GRAPH_LAUNCH = r"(?i)^(cuda|cu|hip)GraphLaunch"
 _NO_KERNEL = r"(?i)hostfunc|memcpy|memset|memprefetch|graph"
 
 
@@ -245,7 +247,7 @@ def device_figures(
     - late_starts_ratio: idle time in which launched work waits without a recorded reason, where no activity begins soon
       after its launch;
     - skewed_idle_ratio: idle time within the disagreement of the clocks, per gap;
-    - impossible_durations_ratio: device time of activities that later ones of their stream mostly overlap;
+    - impossible_durations_ratio: device time of activities whose recorded durations cannot be;
     - short_durations_ratio: activities shorter than any device allows;
     - few_long_activities_ratio: device time of the five longest activities, except collectives, if there are many;
     - graph_share_ratio: device time of activities enqueued by graph launches;
@@ -278,15 +280,20 @@ def device_figures(
 
 
 def stream_figures(linked_events: pl.DataFrame, dependent_launch_devices: tuple[int, ...]) -> pl.DataFrame:
-    """Return device and figures of its streams: ratios of graphs, overlaps and impossible durations.
+    """Return device and figures of its streams: ratios of graphs, overlaps and shortened activities.
 
     ``linked_events`` needs launch_name and launch_start_ns.
     """
     by_graph = pl.col("launch_name").str.contains(_GRAPH).fill_null(False)
     in_graph = map_unique(linked_events.select("launch_name"), by_graph.alias("in_graph")).to_series()
     time = pl.col("duration_ns")
-    rows = linked_events.select(*_STREAM, "kind", "start_ns", END_NS, "duration_ns", "launch_start_ns", in_graph)
-    shares = rows.group_by("device").agg((time.filter("in_graph").sum() / time.sum()).alias("graph_share_ratio"))
+    rows = linked_events.select(
+        *_STREAM, "kind", "start_ns", END_NS, "duration_ns", "recorded_ns", "launch_start_ns", in_graph
+    )
+    shares = rows.group_by("device").agg(
+        (time.filter("in_graph").sum() / time.sum()).alias("graph_share_ratio"),
+        (time.filter(pl.col("recorded_ns").is_not_null()).sum() / time.sum()).alias("impossible_durations_ratio"),
+    )
     return shares.join(_overlaps(rows.filter(~in_graph), dependent_launch_devices), on="device", how="left")
 
 
@@ -295,17 +302,14 @@ def _overlaps(in_order_only: pl.DataFrame, able: tuple[int, ...]) -> pl.DataFram
     _, firsts = factorize(*in_order_only.select(_STREAM))
     ordered = with_stream_overlaps(in_order_only, able)
     covered = union(ordered, ["track"])
-    next_ns = pl.when(~starts_group("track").shift(-1, fill_value=True)).then(pl.col("start_ns").shift(-1))
     end, length = pl.col("end_ns"), pl.col("duration_ns")
-    impossible = (length >= thresholds.IMPOSSIBLE_NS) & (2 * (end - next_ns) > length)
     time_ns = length.sum().alias("time_ns")
     covered_ns = covered.group_by(in_order_only.get_column("device")[firsts][covered.get_column("track")]).agg(
         (end - pl.col("start_ns")).sum().alias("covered_ns")
     )
     return (
-        ordered.with_columns(impossible.fill_null(False).alias("impossible"))
-        .group_by("device")
-        .agg(time_ns, length.filter("impossible").sum().alias("impossible_ns"), pl.col("designed_ns").sum())
+        ordered.group_by("device")
+        .agg(time_ns, pl.col("designed_ns").sum())
         .join(covered_ns, on="device", how="left")
         .select(
             "device",
@@ -313,7 +317,6 @@ def _overlaps(in_order_only: pl.DataFrame, able: tuple[int, ...]) -> pl.DataFram
                 "stream_overlap_ratio"
             ),
             (pl.col("designed_ns") / pl.col("time_ns")).alias("dependent_launches_ratio"),
-            (pl.col("impossible_ns") / pl.col("time_ns")).alias("impossible_durations_ratio"),
         )
     )
 
@@ -336,7 +339,7 @@ def _skewed_idle(rows: pl.DataFrame, sums: pl.DataFrame, clocks: pl.DataFrame) -
         "device",
         pl.max_horizontal("early_ns", pl.when(ahead > thresholds.CLOCK_TOLERANCE_NS).then(ahead)).alias("skew_ns"),
     )
-    known_ns = pl.when(~pl.col("cause").is_in(["unlinked", "untraced"])).then("idle_ns").otherwise(0)
+    known_ns = pl.when(~pl.col("cause").is_in(["unlinked", "untraced", UNRECORDED])).then("idle_ns").otherwise(0)
     of_gap = (
         sums.select("gap_id", "device", known_ns.alias("known_ns"))
         .set_sorted("gap_id")
@@ -362,24 +365,32 @@ def _idle_shares(sums: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def missing_activities_ratio(host: Host, unmasked_launches: pl.DataFrame, graph_captures: pl.DataFrame) -> float | None:
-    """Return the share of kernel launches without a recorded activity; None without launches.
+def kernel_launches(host: Host, unmasked_launches: pl.DataFrame, graph_captures: pl.DataFrame) -> pl.DataFrame:
+    """Return process_id, start_ns, of_graph, missing: launches of kernels and of graphs, and which have no activity.
 
     A call within one of ``graph_captures`` (see `links.captures`) adds its kernel to a graph, and launches nothing.
     Calls of one correlation id in one process count once: they are the runtime's and the driver's name of the same
     launch.
     """
     launching = pl.col("name").str.contains(LAUNCHING) & ~pl.col("name").str.contains(_NO_KERNEL)
-    calls = host.calls_of(launching).drop_nulls("correlation")
-    calls = calls.filter(~is_captured(calls, graph_captures)).select(BY_ID)
+    calls = host.calls_of(launching | pl.col("name").str.contains(_GRAPH_LAUNCH)).drop_nulls("correlation")
+    calls = calls.filter(~is_captured(calls, graph_captures))
+    names = host.names.select(pl.col("name").str.contains(_GRAPH_LAUNCH).alias("of_graph")).to_series()
+    calls = calls.select(*BY_ID, "start_ns", names[calls.get_column("name_id")].alias("of_graph"))
     process = host.events.get_column("process_id")[unmasked_launches.get_column("launch_id")]
-    ids, call_ids = (
-        rows.get_column("id") for rows in with_ids(calls, unmasked_launches.select(process, "correlation"))
+    numbered, launched = with_ids(calls, unmasked_launches.select(process, "correlation"))
+    return (
+        numbered.with_columns((~pl.col("id").is_in(launched.get_column("id").implode())).alias("missing"))
+        .unique("id", keep="first", maintain_order=True)
+        .select("process_id", "start_ns", "of_graph", "missing")
     )
-    if ids.is_empty():
-        return None
-    count = count_distinct(ids)
-    return (count - count_distinct(call_ids)) / count
+
+
+def missing_activities_ratio(kernel_launches: pl.DataFrame) -> float | None:
+    """Return the share of kernel launches, or of graph launches if larger, without an activity; None without launches."""
+    shares = kernel_launches.group_by("of_graph").agg(pl.col("missing").mean())
+    ratio: float | None = shares.get_column("missing").max()  # type: ignore[assignment]
+    return ratio
 
 
 ANALYSES = (
@@ -387,6 +398,7 @@ ANALYSES = (
     Value("clock_bounds", clock_bounds),
     Value("late_starts", late_starts),
     Value("stream_figures", stream_figures),
+    Value("kernel_launches", kernel_launches),
     Value("missing_activities_ratio", missing_activities_ratio),
     Value("device_figures", device_figures),
 )

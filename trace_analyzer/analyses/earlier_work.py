@@ -164,6 +164,37 @@ def _waiting_calls(host: Host, rows: pl.DataFrame) -> pl.DataFrame:
 # Find the pauses of a recording: silences of a trace in which nothing was recorded.
 
 
+def unrecorded_work(host: Host, linked_events: pl.DataFrame) -> pl.DataFrame:
+    """Return device, start_ns, end_ns: when a synchronizing call waited though all recorded work had ended.
+
+    A synchronize returns when the work that it waits for ends. One that goes on for more than `UNRECORDED_NS` after the
+    end of all work of its process on all devices proves work that the trace does not contain.
+    """
+    places = linked_events.select("process_id", "device").drop_nulls().unique()
+    work = (
+        linked_events.select("device", "start_ns", END_NS)
+        .join(places, on="device")
+        .sort("start_ns")
+        .with_columns(pl.col("end_ns").cum_max().over("process_id").alias("worked_ns"))
+        .select("process_id", pl.col("start_ns").alias("work_ns"), "worked_ns")
+    )
+    waits = host.calls.filter(pl.col("work") == BLOCKING).select("process_id", "start_ns", "end_ns").sort("end_ns")
+    alone = (
+        waits.join_asof(
+            work,
+            left_on="end_ns",
+            right_on="work_ns",
+            by="process_id",
+            allow_exact_matches=False,
+            check_sortedness=False,
+        )
+        .with_columns(pl.max_horizontal("start_ns", "worked_ns").alias("start_ns"))
+        .filter(pl.col("end_ns") - pl.col("start_ns") > thresholds.UNRECORDED_NS)
+        .join(places, on="process_id")
+    )
+    return union(alone.select("device", "start_ns", "end_ns"), ["device"])
+
+
 def recording_pauses(trace: Trace) -> pl.DataFrame:
     """Return start_ns, end_ns of the silences that are recording pauses, by evidence.
 
@@ -235,4 +266,5 @@ ANALYSES = (
     Value("gap_segments", with_earlier_work),
     Value("earlier_work_notes", earlier_work_notes),
     Value("recording_pauses", recording_pauses),
+    Value("unrecorded_work", unrecorded_work),
 )

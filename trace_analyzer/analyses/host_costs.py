@@ -179,7 +179,7 @@ def _summed(costs: pl.DataFrame) -> pl.DataFrame:
     """Sum costs of one kind and place in the code, with the place of the largest one on the timeline."""
     return (
         costs.with_columns(pl.coalesce("source_id", "event_id").alias("asked_id"))
-        .sort("idle_ns", "duration_ns", "event_id", descending=[True, True, False])
+        .sort("idle_ns", "duration_ns", "start_ns", "event_id", descending=[True, True, False, False])
         .group_by(_KEYS, maintain_order=True)
         .agg(
             pl.col("asked_id").n_unique().alias("count"),

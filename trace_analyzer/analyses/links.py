@@ -11,6 +11,7 @@ from trace_analyzer.frames.intervals import innermost_at, last_started, lookup_a
 from trace_analyzer.frames.lookups import count_distinct, first_index, inverse_index, lookup_inner, sum_by_group
 from trace_analyzer.ingest.trace import Trace
 from trace_analyzer.schema import Table, columns
+from trace_analyzer.thresholds import CLOCK_TOLERANCE_NS
 
 LAUNCHES = Table(
     "launches",
@@ -38,7 +39,7 @@ def launch_links(trace: Trace, host: Host) -> tuple[pl.DataFrame, tuple[Note, ..
     """Return (activity_id, launch_id) of every linked activity, and notes on ambiguities.
 
     Links use the correlation id within the activity's process. Of the calls that launch, copy or set memory, the latest
-    one that starts up to the activity's start counts, else the earliest; calls of other kinds count only without such a
+    one that starts up to the activity's start (or, if nearer, up to `CLOCK_TOLERANCE_NS` later) counts, else the earliest; calls of other kinds count only without such a
     call. Without any call, a flow whose ends match in thread and time counts.
     """
     calls = _calls(host)
@@ -102,18 +103,25 @@ def _calls(host: Host) -> pl.DataFrame:
 
 
 def _by_correlation(activities: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
-    """Link to the latest call with the id that starts up to the activity's start, else to the earliest."""
+    """Link to the latest call with the id that starts up to the activity's start, else to the earliest.
+
+    Clocks may disagree: a call that starts up to `CLOCK_TOLERANCE_NS` later is linked if it is nearer.
+    """
     calls = calls.select("launch_id", *BY_ID, "start_ns")
     activities, calls = with_ids(activities.drop_nulls(BY_ID), calls.drop_nulls(BY_ID))
     if count_distinct(calls.get_column("id")) == calls.height:
         # Usual case: every id has one call. Joining first would make all pairs where all calls have one id.
         return lookup_inner(activities, calls.select("id", "launch_id"), "id").select("activity_id", "launch_id")
-    calls = calls.select("id", "start_ns", "launch_id").sort("start_ns", "launch_id")
+    calls = calls.select("id", pl.col("start_ns").alias("called_ns"), "launch_id").sort("called_ns", "launch_id")
     earliest = calls.group_by("id", maintain_order=True).agg(pl.col("launch_id").first().alias("earliest_id"))
+    at = {"left_on": "start_ns", "right_on": "called_ns", "by": "id", "check_sortedness": False}
+    is_nearer = (pl.col("called_ns_later") - pl.col("start_ns")) < (pl.col("start_ns") - pl.col("called_ns"))
     return (
         activities.sort("start_ns")
-        .join_asof(calls, on="start_ns", by="id", check_sortedness=False)
+        .join_asof(calls, **at)
+        .join_asof(calls, **at, strategy="forward", tolerance=CLOCK_TOLERANCE_NS, suffix="_later")
         .join(earliest, on="id", how="left", maintain_order="left")
+        .with_columns(pl.when(is_nearer).then("launch_id_later").otherwise("launch_id").alias("launch_id"))
         .select("activity_id", pl.coalesce("launch_id", "earliest_id").alias("launch_id"))
         .drop_nulls()
     )

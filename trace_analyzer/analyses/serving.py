@@ -66,14 +66,14 @@ def serving_marks(host: Host) -> pl.DataFrame:
 
 
 def annotated_steps(
-    serving_marks: pl.DataFrame, linked_events: pl.DataFrame, idle_causes: pl.DataFrame
+    serving_marks: pl.DataFrame, linked_events: pl.DataFrame, kernel_launches: pl.DataFrame, idle_causes: pl.DataFrame
 ) -> pl.DataFrame:
     """Return the steps on each device with busy_ns, earlier_ns, activity_count, step_kind and tokens.
 
     Bounds on a device are those of table `steps`; ``earlier_ns`` is work from before the recording, which belongs to no
     step.
     """
-    spans = device_steps(serving_marks.select(_STEP), linked_events)
+    spans = device_steps(serving_marks.select(_STEP), linked_events, kernel_launches)
     kinds = serving_marks.select("name", "host_start_ns", "step_kind", *_SIZES).unique(
         ["name", "host_start_ns"], keep="first", maintain_order=True
     )

@@ -21,7 +21,7 @@ STEPS = Table(
         host_end_ns i64 End of the annotation on the host.
         activity_count u32 Activities that it launched on this device.
         busy_ns i64 Time of the step in which the device worked.
-        state str ok, first, warm-up, cut, empty or outlier.
+        state str ok, first, warm-up, cut, empty, lost or outlier.
         steady bool Whether the step is part of the steady window.
         regime str Regime of this step alone; null when it is not known.
         cause str Cause within that regime.
@@ -312,11 +312,12 @@ def _launched_before(marks: pl.DataFrame, before: pl.DataFrame, at: str) -> pl.S
     )
 
 
-def device_steps(step_marks: pl.DataFrame, linked_events: pl.DataFrame) -> pl.DataFrame:
+def device_steps(step_marks: pl.DataFrame, linked_events: pl.DataFrame, kernel_launches: pl.DataFrame) -> pl.DataFrame:
     """Return table `steps` (without verdicts): an activity belongs to the step that launched it.
 
     On a device, a step lasts from the previous step's last activity end to its own (the first from its first activity),
-    so the idle time before a step's work belongs to it.
+    so the idle time before a step's work belongs to it. A step that launched kernels of which none is recorded is
+    ``lost``: it lasts until the next recorded work of a step, as the device may have worked until then.
     """
     numbered = step_marks.sort("process_id", "host_start_ns", maintain_order=True).with_row_index("mark")
     launched = (
@@ -338,11 +339,30 @@ def device_steps(step_marks: pl.DataFrame, linked_events: pl.DataFrame) -> pl.Da
         pl.col("start_ns").min().alias("first_ns"),
         (pl.col("start_ns") + pl.col("duration_ns")).max().alias("last_ns"),
     )
+    lost = (
+        kernel_launches.filter("missing")
+        .select("process_id", pl.col("start_ns").alias("at_ns"))
+        .sort("at_ns")
+        .join_asof(
+            numbered.sort("host_start_ns"),
+            left_on="at_ns", right_on="host_start_ns", by="process_id", check_sortedness=False,
+        )
+        .filter(pl.col("at_ns") < pl.col("host_end_ns"))
+        .join(work, on="mark", how="anti")
+        .get_column("mark")
+    )  # fmt: skip
     until = pl.col("last_ns").cum_max().forward_fill().over("device")
     bounds = (
         processes.join(numbered, on="process_id", how="inner")
         .join(work, on=["device", "mark"], how="left")
         .sort("device", "host_start_ns", "mark")
+        .with_columns(pl.col("mark").is_in(lost.implode()).alias("lost"))
+        .with_columns(
+            pl.when("lost")
+            .then(pl.col("first_ns").backward_fill().over("device"))
+            .otherwise("last_ns")
+            .alias("last_ns")
+        )
         .with_columns(until.alias("until_ns"))
         .with_columns(
             pl.coalesce(pl.col("until_ns").shift(1).over("device"), "first_ns").alias("start_ns"),
@@ -353,7 +373,7 @@ def device_steps(step_marks: pl.DataFrame, linked_events: pl.DataFrame) -> pl.Da
         .with_columns(_unique_index())
     )
     if bounds.height > MAX_STEP_ROWS:
-        bounds = bounds.filter(pl.col("activity_count") > 0)
+        bounds = bounds.filter((pl.col("activity_count") > 0) | pl.col("lost"))
     spans = linked_events.select("device", "start_ns", END_NS)
     busy = with_covered(bounds, union(spans, ["device"]), ["device"], "busy_ns")
     return STEPS.conform(_with_states(busy))
@@ -373,7 +393,7 @@ def _unique_index() -> pl.Expr:
 def _with_states(steps: pl.DataFrame) -> pl.DataFrame:
     """Set aside unusual steps, where at least two others remain.
 
-    The first step, and slow ones directly after it, are warm-up. A last step with few activities was cut by the
+    A step without activities is empty, or ``lost`` where it launched some. The first step, and slow ones directly after it, are warm-up. A last step with few activities was cut by the
     recording's end; elsewhere, few activities or a long duration mean that the step did something else, unless slow steps
     recur and take most of the time.
     """
@@ -383,7 +403,9 @@ def _with_states(steps: pl.DataFrame) -> pl.DataFrame:
     few = pl.col("activity_count") < thresholds.CUT_RATIO * worked.median().over("device")
     length = pl.col("end_ns") - pl.col("start_ns")
     state = (
-        pl.when(pl.col("activity_count") == 0)
+        pl.when("lost")
+        .then(pl.lit("lost"))
+        .when(pl.col("activity_count") == 0)
         .then(pl.lit("empty"))
         .when(position == 0)
         .then(pl.lit("first"))

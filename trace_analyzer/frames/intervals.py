@@ -136,10 +136,10 @@ def coalesce(segments: pl.DataFrame, by: list[str], label: str) -> pl.DataFrame:
 
 
 def longest_place() -> list[pl.Expr]:
-    """Return expressions for start_ns and end_ns of a group's longest event, the first of equal ones."""
-    longest = pl.col("duration_ns").arg_max()
-    start, end = pl.col("start_ns"), pl.col("start_ns") + pl.col("duration_ns")
-    return [start.get(longest), end.get(longest).alias("end_ns")]
+    """Return expressions for start_ns and end_ns of a group's longest event, the earliest of equal ones."""
+    longest = pl.col("duration_ns").max()
+    start = pl.col("start_ns").filter(pl.col("duration_ns") == longest).min()
+    return [start, (start + longest).alias("end_ns")]
 
 
 def lookup_at(

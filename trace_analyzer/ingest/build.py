@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import polars as pl
 
-from trace_analyzer.errors import Note
+from trace_analyzer.errors import UNIT, Note
 from trace_analyzer.ingest.classify import KIND, Classified, with_pairs
 from trace_analyzer.ingest.strict import TraceDocument
 from trace_analyzer.ingest.tables import (
@@ -20,15 +20,11 @@ from trace_analyzer.ingest.tables import (
     SYNC_EVENTS,
     THREADS,
 )
+from trace_analyzer.ingest.times import with_possible_times
 from trace_analyzer.ingest.trace import DeviceProperties, Trace, header_of
 from trace_analyzer.schema import Column, Table, nulls
 from trace_analyzer.tuning import return_freed_memory
-from trace_analyzer.units import NS_PER_S, NS_PER_US
-
-# A timestamp farther than this from the median event is damaged.
-_PLAUSIBLE_NS = 30 * 24 * 3600 * NS_PER_S
-_SAMPLE = 100_000
-"""Approximate number of events of each kind from which the median is computed."""
+from trace_analyzer.units import NS_PER_US
 
 _NPU_PROCESSES = ("Ascend Hardware", "Communication", "Overlap Analysis")
 _LONGEST_LINE = float(1 << 62)
@@ -36,7 +32,14 @@ _ROWS = 1 << 32
 
 _REASONS: dict[str, tuple[str, str]] = {
     "no-time": ("warning", "events without a readable timestamp were skipped"),
-    "implausible-time": ("warning", "events more than 30 days from the others were skipped"),
+    "implausible-time": (
+        "warning",
+        "events whose time cannot be (0, far from all others, or from their launch) were skipped",
+    ),
+    "outside-time": (
+        "warning",
+        "events whose time cannot be were skipped: by their correlation ids, they are from before or after all others",
+    ),
     "negative-duration": ("warning", "events with a negative duration were skipped"),
     "unmatched": ("warning", "begin or end events without their counterpart were skipped"),
     "unknown-phase": ("info", "events of a phase that this program does not use were skipped"),
@@ -57,9 +60,12 @@ def trace_tables(document: TraceDocument, path: str, notes: tuple[Note, ...] = (
     header, header_notes = header_of(document.header)
     event_count, display_unit = document.event_count, document.header.get("displayTimeUnit")
     notes = (*notes, *document.notes, *header_notes)
-    events = _plausible(_without_npus(with_pairs(document.events)))
+    events = with_possible_times(_without_npus(with_pairs(document.events)))
     del document
     notes = (*notes, *_unit_notes(events, display_unit), *_skip_notes(events))
+    if shortened := events.device.height - events.device.get_column("recorded_ns").null_count():
+        message = "activities last longer than their stream allows: each ends where the next one begins"
+        notes = (*notes, Note("impossible-duration", "warning", message, shortened))
     origin, end = _extent(events)
     threads = _threads(events)
     devices = _devices(events.device, header.devices)
@@ -86,7 +92,7 @@ def trace_tables(document: TraceDocument, path: str, notes: tuple[Note, ...] = (
         device_events=device_events,
         collective_inputs=_inputs(COLLECTIVE_INPUTS, collectives, device_events),
         sync_events=SYNC_EVENTS.conform(
-            rest.filter(pl.col("kind") == "sync").sort("start_ns", "row").with_columns(_nonzero("correlation"))
+            rest.filter(pl.col("kind") == "sync").sort("start_ns", "row").with_columns(_identified("correlation"))
         ),
         device_annotations=_device_annotations(rest),
         flows=flows,
@@ -114,46 +120,6 @@ def _without_npus(events: Classified) -> Classified:
     counted = counts.select(pl.lit("unsupported").alias("reason"), "cat", "count").cast(dict(events.skipped.schema))  # type: ignore[arg-type]
     host = events.host.join(named, on="pid", how="anti", maintain_order="left")
     return replace(events, host=host, skipped=pl.concat([events.skipped, counted]))
-
-
-def _plausible(events: Classified) -> Classified:
-    """Drop events whose time is implausibly far from the median span."""
-    if _are_near(events):
-        return events
-    spans = pl.concat(
-        [
-            frame.select("start_ns").gather_every(max(1, frame.height // _SAMPLE))
-            for frame in (events.python, events.host, events.device)
-        ]
-    )
-    middle = pl.lit(spans.get_column("start_ns").median(), dtype=pl.Float64).cast(pl.Int64)
-    away, lasts = (pl.col("start_ns") - middle).abs() > _PLAUSIBLE_NS, pl.col("duration_ns") > _PLAUSIBLE_NS
-    far = {name: (away | lasts).fill_null(False) for name in ("python", "host", "device")} | {
-        "arrows": away.fill_null(False),
-        "rest": ((pl.col("kind") != "metadata") & (away | lasts)).fill_null(False),
-    }
-    frames = {name: getattr(events, name) for name in far}
-    count = sum(frame.select(far[name].sum()).item() for name, frame in frames.items())
-    if not count:
-        return events
-    counted = pl.DataFrame(
-        {"reason": ["implausible-time"], "cat": [None], "count": [count]}, schema=events.skipped.schema
-    )
-    near = {name: frame.filter(~far[name]) for name, frame in frames.items()}
-    return replace(events, **near, skipped=pl.concat([events.skipped, counted]))
-
-
-def _are_near(events: Classified) -> bool:
-    """Return whether all events are certainly within the limits, by a check that needs little time and no memory."""
-    rest, no_time = events.rest.filter(pl.col("kind") != "metadata"), pl.lit(0, dtype=pl.Int64).alias("duration_ns")
-    ends = pl.concat(
-        frame.select(
-            pl.col("start_ns").min().alias("first"), pl.col("start_ns").max().alias("last"), pl.col("duration_ns").max()
-        )
-        for frame in (events.python, events.host, events.device, rest, events.arrows.with_columns(no_time))
-    )
-    extent = pl.col("last").max() - pl.col("first").min()
-    return bool(ends.select((extent <= _PLAUSIBLE_NS) & (pl.col("duration_ns").max() <= _PLAUSIBLE_NS)).item())
 
 
 def _extent(events: Classified) -> tuple[int, int]:
@@ -229,35 +195,58 @@ def _coded(events: pl.DataFrame, devices: pl.DataFrame) -> pl.DataFrame:
     return events.join(codes, on="device_label", how="left", maintain_order="left")
 
 
-def _nonzero(column: str) -> pl.Expr:
-    return pl.when(pl.col(column) != 0).then(column).alias(column)
+def _identified(column: str) -> pl.Expr:
+    """Return ids without 0 and -1, which profilers write where there is none."""
+    return pl.when(~pl.col(column).is_in([0, -1])).then(column).alias(column)
 
 
 def _host_events(parts: list[pl.DataFrame], threads: pl.DataFrame, origin: int) -> pl.DataFrame:
-    spans = pl.concat([part.select("pid", "tid", "kind", "start_ns", "duration_ns", "row") for part in parts])
+    numbers = {"python_id": pl.Int64, "external_id": pl.Int64}
+    spans = pl.concat(
+        part.select("pid", "tid", "kind", "name", "start_ns", "duration_ns", "row", *(
+            name if name in part.columns else pl.lit(None, dtype=dtype).alias(name) for name, dtype in numbers.items()
+        ))
+        for part in parts
+    )  # fmt: skip
     spans = spans.rechunk()  # sorting a column of several chunks takes ten times as long
     thread = _thread_ids(spans, threads)
     # One key for thread and start: each key with many equal values slows sorting.
     length = spans.select((pl.col("start_ns").max() - origin).cast(pl.Float64)).item() or 0.0
     wide = pl.Int64 if (length + 1) * threads.height < _LONGEST_LINE else pl.Int128
     line = pl.lit(thread).cast(wide) * (int(length) + 1) + pl.col("start_ns") - origin
-    order = _outer_first(spans.select("kind", "duration_ns", "row", line.alias("line")))
+    order = _outer_first(spans.select("kind", "name", "duration_ns", "row", *numbers, line.alias("line")))
     del spans
     made = {"event_id": pl.int_range(len(order), dtype=pl.UInt32, eager=True), "thread_id": thread.gather(order)}
     frame = _filled(HOST_EVENTS, parts, order, made)
-    return frame.with_columns(pl.col("start_ns") - origin, _nonzero("correlation"))
+    return frame.with_columns(pl.col("start_ns") - origin, _identified("correlation"))
 
 
 def _outer_first(spans: pl.DataFrame) -> pl.Series:
-    """Return the order of the spans by line; of those with equal starts the longest first, then by nesting and row."""
-    order = spans.get_column("line").arg_sort()
-    lines = spans.get_column("line")[order]
-    is_next = lines.eq_missing(lines.shift(1))
-    together = (is_next | is_next.shift(-1, fill_value=False)).arg_true()
+    """Return the order of the spans by line; of those with equal starts the longest first, then by nesting and id.
+
+    A caller has a lower id than what it calls. The row decides last, between events that nothing distinguishes.
+    """
     nesting = pl.col("kind").to_physical().cast(pl.Int64)
-    within = pl.arg_sort_by("line", -pl.col("duration_ns"), nesting * _ROWS + pl.col("row").cast(pl.Int64))
+    return _with_ties(
+        spans,
+        "line",
+        -pl.col("duration_ns"),
+        nesting,
+        "python_id",
+        "external_id",
+        pl.col("name").cast(pl.String),
+        "row",
+    )
+
+
+def _with_ties(frame: pl.DataFrame, key: str, *merits: pl.Expr | str) -> pl.Series:
+    """Return the order of the rows by ``key``, and by ``merits`` between equal ones: few, which saves time."""
+    order = frame.get_column(key).arg_sort()
+    keys = frame.get_column(key)[order]
+    is_next = keys.eq_missing(keys.shift(1))
+    together = (is_next | is_next.shift(-1, fill_value=False)).arg_true()
     some = order[together]
-    return order.scatter(together, some[spans[some].select(within).to_series()])
+    return order.scatter(together, some[frame[some].select(pl.arg_sort_by(key, *merits)).to_series()])
 
 
 def _filled(table: Table, parts: list[pl.DataFrame], order: pl.Series, made: dict[str, pl.Series]) -> pl.DataFrame:
@@ -314,14 +303,29 @@ def _inputs(table: Table, parts: list[pl.DataFrame], events: pl.DataFrame) -> pl
 def _device_events(
     parts: list[pl.DataFrame], devices: pl.DataFrame, threads: pl.DataFrame, origin: int
 ) -> pl.DataFrame:
-    spans = pl.concat([part.select("start_ns", "row", "pid", "tid", "device_label") for part in parts]).rechunk()
-    order = spans.select(pl.arg_sort_by("start_ns", "row")).to_series()
+    columns = [
+        "pid",
+        "tid",
+        "device_label",
+        "context",
+        "stream",
+        "correlation",
+        "name",
+        "start_ns",
+        "duration_ns",
+        "row",
+    ]
+    spans = pl.concat([part.select(columns) for part in parts]).rechunk()
+    order = _with_ties(
+        spans, "start_ns", pl.col("device_label").cast(pl.String), "context", "stream", "correlation", "duration_ns",
+        pl.col("name").cast(pl.String), "row",
+    )  # fmt: skip
     spans = _located(_coded(spans[order], devices), threads, origin)
     made = {
         "activity_id": pl.int_range(len(order), dtype=pl.UInt32, eager=True),
         **spans.select("start_ns", "thread_id", "device").to_dict(),
     }
-    return _filled(DEVICE_EVENTS, parts, order, made).with_columns(_nonzero("correlation"))
+    return _filled(DEVICE_EVENTS, parts, order, made).with_columns(_identified("correlation"))
 
 
 def _device_annotations(rest: pl.DataFrame) -> pl.DataFrame:
@@ -339,7 +343,7 @@ def _unit_notes(events: Classified, display_unit: object) -> Iterator[Note]:
     is_whole = ((pl.col("start_ns") % NS_PER_US == 0) & (pl.col("duration_ns") % NS_PER_US == 0)).all()
     if pl.concat(spans).select(is_whole).item():
         yield Note(
-            "display-time-unit",
+            UNIT,
             "warning",
             "`displayTimeUnit` is ns and all times are whole numbers: they are read as microseconds, as the trace format has it; if"
             " the file was written in nanoseconds, all times here are 1,000 times too long",

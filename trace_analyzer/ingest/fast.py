@@ -43,7 +43,7 @@ from trace_analyzer.ingest.classify import (
     sorted_tracks,
 )
 from trace_analyzer.ingest.raw import ARGUMENTS, FIELDS, SURROGATE, nanoseconds, raw_frame, strict_decoder, text_of
-from trace_analyzer.ingest.tolerant import TOO_DEEP, Fault, recover
+from trace_analyzer.ingest.tolerant import TOO_DEEP, Fault, Mended, recover
 from trace_analyzer.tuning import READING_THREADS
 
 try:
@@ -121,7 +121,7 @@ class Scanned:
 
     ``rest`` is the document without ``cut_bytes`` of it, which contained ``event_count`` entries. ``replaced`` counts
     byte sequences in the removed bytes that are no UTF-8, ``odd`` entries that are no objects, and ``too_deep`` entries
-    with too much nesting. ``faults`` are places in the removed bytes.
+    with too much nesting, ``mended`` those with values that are no JSON. ``faults`` are places in the removed bytes.
     """
 
     parts: list[Classified]
@@ -131,6 +131,7 @@ class Scanned:
     replaced: int = 0
     odd: int = 0
     too_deep: int = 0
+    mended: int = 0
     faults: tuple[Fault, ...] = ()
 
 
@@ -146,6 +147,7 @@ class _Part:
     end: int
     odd: int
     too_deep: int
+    mended: int
     faults: list[Fault]
 
 
@@ -158,7 +160,7 @@ def scanned(head: bytes, blocks: Iterator[bytes]) -> Scanned | None:
     parts: list[Classified] = []
     raw: list[pl.DataFrame] = []
     left: list[bytes] = []
-    count = replaced = size = odd = too_deep = 0
+    count = replaced = size = odd = too_deep = mended = 0
     faults: list[Fault] = []
     ending = _scanner.MORE
     for text, end, future in _ahead(texts):
@@ -178,13 +180,14 @@ def scanned(head: bytes, blocks: Iterator[bytes]) -> Scanned | None:
             parts.append(sorted_events(pl.concat(raw, how="diagonal")))
             raw.clear()
         count += part.count
-        replaced, odd, too_deep = replaced + part.replaced, odd + part.odd, too_deep + part.too_deep
+        replaced, odd = replaced + part.replaced, odd + part.odd
+        too_deep, mended = too_deep + part.too_deep, mended + part.mended
         faults += (fault.moved(opening.end() + size) for fault in part.faults)
         size += part.end
     if raw:
         parts.append(sorted_events(pl.concat(raw, how="diagonal")))
     rest = b"".join((head[: opening.end()], *left))
-    return Scanned(parts, count, rest, size, replaced, odd, too_deep, tuple(faults))
+    return Scanned(parts, count, rest, size, replaced, odd, too_deep, mended, tuple(faults))
 
 
 def _texts(blocks: Iterator[bytes], separator: bytes | None) -> Iterator[tuple[bytes, int]]:
@@ -275,7 +278,7 @@ def _new_scanner() -> "Scanner":
 def _part(text: bytes, size: int, scanner: "Scanner") -> _Part:
     frames: list[Classified | pl.DataFrame] = []
     faults: list[Fault] = []
-    count, at, ending, odd, too_deep, signs = 0, 0, _scanner.FULL, 0, 0, ""
+    count, at, ending, odd, too_deep, mended, signs = 0, 0, _scanner.FULL, 0, 0, 0, ""
     while ending == _scanner.FULL:
         ending, at, events = scanner.read(text, at, size)
         frames += _frames(text, scanner, count)
@@ -292,11 +295,12 @@ def _part(text: bytes, size: int, scanner: "Scanner") -> _Part:
             count += len(entries)
             deep = sum(entry is TOO_DEEP for entry in entries)
             too_deep += deep
+            mended += sum(type(entry) is Mended for entry in entries)
             odd += sum(not isinstance(entry, dict) for entry in entries) - deep
             ending = _scanner.FULL
     known = [events for events in frames if isinstance(events, Classified)]
     raw = [frame for frame in frames if isinstance(frame, pl.DataFrame)]
-    return _Part(known, raw, count, _replaced(text, at), ending, at, odd, too_deep, faults)
+    return _Part(known, raw, count, _replaced(text, at), ending, at, odd, too_deep, mended, faults)
 
 
 def _replaced(text: bytes, size: int) -> int:

@@ -17,7 +17,7 @@ from trace_analyzer.ingest.classify import Classified, joined, sorted_objects
 from trace_analyzer.ingest.fast import Scanned, scanned
 from trace_analyzer.ingest.raw import strict_decoder
 from trace_analyzer.ingest.source import Content
-from trace_analyzer.ingest.tolerant import TOO_DEEP, Walk, walk_document
+from trace_analyzer.ingest.tolerant import TOO_DEEP, Mended, Walk, walk_document
 from trace_analyzer.tuning import without_garbage_collection
 
 _UNPACK = "unpack it and name the trace in it"
@@ -167,6 +167,11 @@ def read_document(content: Content) -> TraceDocument:
         )
     if odd:
         notes.append(Note("not-an-event", "warning", "entries of traceEvents are no objects: skipped", odd))
+    if mended := sum(type(event) is Mended for event in walk.events) + quick.mended:
+        message = (
+            "events hold nan or inf as C prints them, or backslashes without an escape: the former are unknown values"
+        )
+        notes.append(Note("not-json", "warning", message, mended))
     if too_deep:
         notes.append(Note("too-deep", "warning", "events nest too deeply to be read: skipped", too_deep))
     return TraceDocument(walk.header, events, count, tuple(notes))

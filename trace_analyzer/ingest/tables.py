@@ -97,6 +97,7 @@ DEVICE_EVENTS = Table(
         graph_id i64 Graph that replayed it.
         graph_node_id i64 Node in that graph.
         annotation str What the program called that node (`torch.cuda.graph_annotations`), such as its module.
+        recorded_ns i64 Recorded duration, where it cannot be and was shortened; null elsewhere.
         row u32 Position of the event in the file, from 0.
     """),
 )

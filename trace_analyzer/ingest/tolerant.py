@@ -1,6 +1,7 @@
 """Read damaged JSON: all complete events, other readable parts of the document, and the places of unreadable bytes.
 
-An invalid place costs only its event; reading resumes at the next complete event.
+Values that are no JSON although their extent is clear (nan and inf as C prints them, backslashes without an escape) are
+mended. An invalid place costs only its event; reading resumes at the next complete event.
 """
 
 import json
@@ -11,11 +12,19 @@ from typing import Any
 from trace_analyzer.errors import NotATrace
 from trace_analyzer.ingest.raw import strict_decoder
 
-_STRING = r'"[^"\\]*+(?:\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})[^"\\]*+)*+'
+_STRING = r'"[^"\\]*+(?:\\[\s\S][^"\\]*+)*+'
+"""A string without its closing quote; any character may follow a backslash, as in unescaped paths of Windows."""
 _NUMBER = r"-?(?:0|[1-9][0-9]*+)(?:\.[0-9]++)?+(?:[eE][+-]?[0-9]++)?+"
 _WORDS = ("true", "false", "null", "NaN", "Infinity", "-Infinity")
 """Literals, including those that Python's decoder accepts beyond JSON's."""
-_TOKEN = re.compile(rf'[ \t\r\n]*+(?:([{{}}\[\],:])|({_STRING}")|({"|".join(_WORDS)}|{_NUMBER}))')
+_UNKNOWN = r"[+-]?(?:inf(?:inity)?+|nan(?:\([0-9a-z_]*\))?+|1\.#(?:inf|ind|qnan|snan)[0-9]*+)"
+"""Infinities and NaN as the C libraries of Unix and of Windows print them, in lower or upper case."""
+_TOKEN = re.compile(
+    rf'[ \t\r\n]*+(?:([{{}}\[\],:])|({_STRING}")|((?i:{_UNKNOWN})(?![\w.])|{"|".join(_WORDS)}|{_NUMBER}))'
+)
+_MENDED = re.compile(rf'({_STRING}")|((?i:{_UNKNOWN})(?![\w.]))')
+_ESCAPE = re.compile(r'\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})')
+_BACKSLASH = re.compile(r'\\(?:(["\\])|)')
 _UNFINISHED = re.compile(
     rf"[ \t\r\n]*+(?:{_STRING}(?:\\(?:u[0-9a-fA-F]{{0,3}})?)?|{_NUMBER}(?:\.|(?:\.[0-9]+)?[eE][+-]?)|-|"
     + "|".join(word[:size] for word in _WORDS for size in range(1, len(word)))
@@ -133,6 +142,10 @@ _SPACE = re.compile(r"[ \t\r\n]*")
 _SEPARATOR = re.compile(r"[ \t\r\n,]*")
 
 
+class Mended(dict[str, Any]):
+    """Hold an event with a value that was no JSON."""
+
+
 TOO_DEEP = object()
 """Placeholder for an event with too much nesting to be read."""
 
@@ -202,7 +215,7 @@ def recover(content: bytes, text: str, at: int) -> tuple[list[Any], list[Fault],
             return entries, faults, at
         end, is_sound = value_end(text, at)
         if is_sound:
-            entries.append(_decoded(content[at:end]))
+            entries.append(decoded(content[at:end].decode("utf-8", "replace")))
             at = end
             continue
         following = None if end == len(text) else next_event(text, end)
@@ -212,11 +225,27 @@ def recover(content: bytes, text: str, at: int) -> tuple[list[Any], list[Fault],
         at = following
 
 
-def _decoded(content: bytes) -> Any:
+def decoded(text: str) -> Any:
+    """Return a value whose extent `value_end` found; `TOO_DEEP` where it nests too deeply.
+
+    Numbers that only C can read become null. In a string with an invalid escape, each backslash stands for itself unless
+    a quote or a backslash follows it.
+    """
     try:
-        return strict_decoder().decode(content.decode("utf-8", "replace"))
+        try:
+            return strict_decoder().decode(text)
+        except ValueError:
+            value = strict_decoder().decode(_MENDED.sub(_mended, text))
+            return Mended(value) if isinstance(value, dict) else value
     except RecursionError:
         return TOO_DEEP
+
+
+def _mended(match: re.Match[str]) -> str:
+    if match[2]:
+        return match[2] if match[2] in _WORDS else "null"
+    is_valid = "\\" not in _ESCAPE.sub("", match[1])
+    return match[1] if is_valid else _BACKSLASH.sub(lambda sign: sign[0] if sign[1] else r"\\", match[1])
 
 
 def _members(text: str, at: int, walk: Walk) -> int | None:
@@ -277,7 +306,7 @@ def _events(text: str, at: int, walk: Walk) -> int | None:
         except (ValueError, RecursionError):
             end, is_sound = value_end(text, at)
             if is_sound:
-                walk.events.append(TOO_DEEP)
+                walk.events.append(decoded(text[at:end]))
                 at = end
                 continue
             following = _recover(text, at, end, walk)

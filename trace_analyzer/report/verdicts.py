@@ -245,7 +245,7 @@ class StepReport:
     idle_ns: Annotated[Amount, "The rest."]
     regime: Annotated[Regime | None, "Regime of this step alone; null when it is not known."]
     state: Annotated[
-        Literal["ok", "first", "warm-up", "cut", "empty", "outlier"],
+        Literal["ok", "first", "warm-up", "cut", "empty", "lost", "outlier"],
         "Why it is set aside from the steady steps; `ok` if not.",
     ]
     steady: Annotated[bool, "Whether it is part of the steady window."]

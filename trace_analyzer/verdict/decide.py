@@ -28,6 +28,7 @@ from trace_analyzer.vocabulary import (
     IDLE_CAUSES,
     PARTS,
     REGIMES,
+    UNRECORDED,
     WITHHELD,
     limit_label,
     limit_noun,
@@ -146,6 +147,11 @@ def _insufficient(findings: Findings, judgement: Judgement | None, unknown_ns: i
         headline = (
             f"For {percent(findings.parts_ns['other'] / window)} of the window it is not known what limits the kernels{known}: no operator with"
             " shapes launched them and no rule knows their names. Record CPU activities too, with record_shapes=True."
+        )
+    elif findings.parts_ns.get(UNRECORDED, 0) > unknown_ns / 2:
+        headline = (
+            f"For {percent(findings.parts_ns[UNRECORDED] / window)} of the window the CPU waited for device work that the trace lacks{known}."
+            " Its records were lost: record fewer steps at once, with no other profiler attached."
         )
     elif unknown_ns:
         headline = (
@@ -361,6 +367,9 @@ def _doubts_of_idle_time(findings: Findings, judgement: Judgement, window: int) 
     unknown = sum(findings.parts_ns.get(part, 0) for part in COUNTED_NOWHERE) / window
     if unknown > t.UNKNOWN_DOUBT_RATIO:
         yield f"{percent(unknown)} of the window has no known bound or cause"
+    unrecorded = findings.parts_ns.get(UNRECORDED, 0) / window
+    if unrecorded > t.UNRECORDED_RATIO:
+        yield f"for {percent(unrecorded)} of the window the CPU waited for device work that the trace lacks"
     earlier = findings.parts_ns.get(EARLIER_WORK, 0) / window
     if earlier > t.UNKNOWN_DOUBT_RATIO:
         yield f"for {percent(earlier)} of the window the device ran unknown work, launched before the recording"
@@ -431,6 +440,8 @@ def _doubts_of_the_record(findings: Findings, judgement: Judgement) -> Iterator[
         yield "the file is truncated: what followed is not judged"
     elif device.damaged:
         yield "the file is damaged, or changed while it was read: lost events are not judged"
+    if device.unit_doubted:
+        yield "the file's times may be nanoseconds, and all times 1,000 times too long"
     if device.flows_missing:
         yield "the file has no launch arrows: other events may have been removed from it too"
     yield from device.failed_checks

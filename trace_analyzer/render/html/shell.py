@@ -259,7 +259,7 @@ TERMS: Mapping[str, Term] = by_key(
     ),
     Term("confidence", "Confidence", "How reliable the verdict is, given what this trace recorded."),
     Term("runner-up", "Runner-up", "The regime that came closest to the verdict."),
-    Term("steady", "Steady steps", "Steps without the first, cut, empty and outlier ones."),
+    Term("steady", "Steady steps", "Steps without the first, cut, empty, lost and outlier ones."),
     Term("gap", "Gap", "An interval in which no stream of the device had work."),
     Term("activity", "Activity", "One piece of work on a device: a kernel, a memcpy or a memset."),
     Term("launch", "Launch", "The runtime or driver call on the CPU that enqueued one activity, or many."),

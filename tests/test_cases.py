@@ -1,0 +1,89 @@
+"""Test the answers of small files that were made after public reports; each answer was worked out by hand.
+
+The files lie beside the corpus, in ``cases``; the tests are skipped where they are absent.
+"""
+
+import os
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from trace_analyzer.pipeline import analyze
+from trace_analyzer.report import Report
+
+CASES = Path(os.environ.get("TRACE_CORPUS", Path(__file__).parents[2] / "shared" / "traces")).parent / "cases"
+pytestmark = pytest.mark.skipif(not CASES.is_dir(), reason="the files of cases are not here")
+OVERHEAD, COMPUTE = "overhead-bound", "compute-bound"
+
+
+@cache
+def case(number: str) -> Report:
+    (path,) = CASES.glob(f"{number}*.json.gz")
+    return analyze(path)
+
+
+def idle_ratio(report: Report) -> float:
+    return 1 - next(item.value for item in report.verdict.evidence if item.metric == "busy_ratio")
+
+
+def counts(report: Report) -> dict[str, int]:
+    return {note.code: note.count for note in report.notes}
+
+
+@pytest.mark.parametrize(
+    ("number", "regime", "idle", "steps", "sure"),
+    [
+        ("01a", OVERHEAD, 0.80, 5, {"medium"}),
+        ("02c", OVERHEAD, 0.80, 3, {"high", "medium"}),
+        ("03g", OVERHEAD, 0.80, 5, {"high"}),
+        ("04c", COMPUTE, 0.05, 0, {"high", "medium"}),
+        ("05c", COMPUTE, 0.05, 5, {"medium", "low"}),
+        ("07a", OVERHEAD, 0.80, 5, {"high"}),
+        ("07f", OVERHEAD, 0.80, 5, {"high", "medium"}),
+        ("36e", OVERHEAD, 0.80, 5, {"medium", "low"}),
+        ("36g", OVERHEAD, 0.78, 5, {"high", "medium"}),
+    ],
+)
+def test_regime_idle_time_steps_and_confidence(
+    number: str, regime: str, idle: float, steps: int, sure: set[str]
+) -> None:
+    report = case(number)
+    assert (report.verdict.status, report.verdict.regime) == ("ok", regime)
+    assert idle_ratio(report) == pytest.approx(idle, abs=0.01)
+    assert report.tables["steps"].get_column("steady").sum() == steps
+    assert report.verdict.confidence in sure
+
+
+def test_an_impossible_duration_ends_with_the_streams_next_work() -> None:
+    report = case("01a")
+    assert report.devices[0].busy_ns == pytest.approx(1_200_000, rel=0.05)
+    assert counts(report) == {"impossible-duration": 1}
+
+
+def test_events_without_a_time_are_left_out_and_counted() -> None:
+    assert sum(counts(case("02c")).values()) == 202
+    assert sum(counts(case("03g")).values()) == 1
+    assert case("03g").trace.duration_ns == case("00-base-sparse").trace.duration_ns
+    assert sum(counts(case("04c")).values()) == 3
+
+
+def test_values_that_are_no_json_cost_no_event() -> None:
+    assert counts(case("07a")).keys() == {"not-json"}
+    assert case("07f").tables["activities"].height == 120
+
+
+def test_a_wait_for_work_whose_record_is_lost_is_no_launch_overhead() -> None:
+    lost, control = case("19c"), case("19f")
+    assert lost.verdict.status == "insufficient"
+    parts = lost.verdict.parts_ns
+    known = control.verdict.parts_ns
+    idle = sum(known[part] for part in known if part not in {"compute", "memory", "latency", "other"})
+    assert 1 - idle / sum(known.values()) == pytest.approx(0.82, abs=0.01)
+    assert parts["unrecorded-work"] / sum(parts.values()) == pytest.approx(0.72, abs=0.01)
+
+
+def test_minus_one_is_no_correlation_id() -> None:
+    causes = case("36g").devices[0].gaps.by_cause_ns
+    assert causes["dispatch"] > 0.7 * sum(causes.values())
+    assert causes["unexplained"] == 0
