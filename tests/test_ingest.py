@@ -600,7 +600,7 @@ def test_a_second_event_list_of_a_sound_file_does_not_either() -> None:
         (gzip.compress(b"\x28\xb5\x2f\xfd", mtime=0), NotATrace, "is compressed twice; decompress it once (`unzstd`)"),
         (b"\xfe\xff" + "{}".encode("utf-16-be"), NotATrace, "is UTF-16 text"),
         (b"hello", NotATrace, "is not JSON (starts with 'hello')"),
-        (b"\x00\x01\xff", NotATrace, "is not JSON"),
+        (b"\x00\x01\xff", NotATrace, "is a binary file, not JSON"),
         (b"null", NotATrace, "`traceEvents`"),
         (b"12", NotATrace, "`traceEvents`"),
         (b'"text"', NotATrace, "`traceEvents`"),
