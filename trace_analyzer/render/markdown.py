@@ -40,12 +40,33 @@ _REFERENCE = re.compile(r"@|(?<!\w)#(?=\d)")  # GitHub links @names and #numbers
 
 def to_markdown(report: Report) -> str:
     """Return the report in GitHub's Markdown, in the order of the page, without the timeline."""
+    verdict, device = report.verdict, phrasing.judged_device(report)
+    fusions = dataclass_rows(summaries.fusions(device, _TOP_ROWS)) if device else None
     sections = (
-        _trust(report), _verdict(report), _evidence(report), _partition(report), _steps(report), _blame(report), _host_costs(report),
-        _drains(report), _costs_of_operators(report), _kernels(report), _work(report), _movements(report), _fusions(report),
-        *(_section(shown.top(_TOP_ROWS)) for shown in declared_sections(report) if shown.for_markdown().columns), _advice(report.advice),
-        _record_instead(report), _notes(report),
-    )  # fmt: skip
+        _trust(report),
+        _verdict(report),
+        _section(row_section(EVIDENCE_SECTION, [asdict(fact) for fact in verdict.evidence])),
+        _partition(report),
+        _steps(report),
+        _section(
+            row_section(BLAME_SECTION, [asdict(row) for row in summaries.blamed(report.blame, verdict)[:_TOP_BLAME]])
+        ),
+        _section(table_section(SECTIONS["host"], dataclass_rows(report.host_costs), _TOP_ROWS)),
+        _section(table_section(SECTIONS["drains"], report.tables.get("drains"), _TOP_ROWS)),
+        _costs_of_operators(report),
+        _section(table_section(SECTIONS["kernels"], report.tables.get("kernels"), _TOP_ROWS)),
+        _work(report),
+        _section(row_section(MOVEMENTS_SECTION, summaries.movements(device))),
+        _section(table_section(SECTIONS["fusions"], fusions, _TOP_ROWS)),
+        *(_section(shown.top(_TOP_ROWS)) for shown in declared_sections(report) if shown.for_markdown().columns),
+        _titled(
+            "### What to change", "\n\n".join(_one_advice(rank, item) for rank, item in enumerate(report.advice, 1))
+        ),
+        _titled(
+            "### What to record instead", "\n".join(f"- {escaped(tip)}" for tip in phrasing.record_instead(report))
+        ),
+        _notes(report),
+    )
     return "\n\n".join(section for section in sections if section) + "\n"
 
 
@@ -117,10 +138,6 @@ def _without_profiler(report: Report) -> str:
     return f"Without the profiler: {escaped(phrasing.debiased_phrase(raw, unbiased))}."
 
 
-def _evidence(report: Report) -> str:
-    return _section(row_section(EVIDENCE_SECTION, [asdict(fact) for fact in report.verdict.evidence]))
-
-
 def _partition(report: Report) -> str:
     parts = report.verdict.parts_ns or (report.devices[0].partition_ns if report.devices else {})
     unbiased = report.verdict.debiased
@@ -137,20 +154,6 @@ def _steps(report: Report) -> str:
     return _paragraphs(_section(row_section(STEPS_SECTION, rows)), rest if more else "")
 
 
-def _blame(report: Report) -> str:
-    rows = [asdict(row) for row in summaries.blamed(report.blame, report.verdict)[:_TOP_BLAME]]
-    return _section(row_section(BLAME_SECTION, rows))
-
-
-def _host_costs(report: Report) -> str:
-    return _section(table_section(SECTIONS["host"], dataclass_rows(report.host_costs), _TOP_ROWS))
-
-
-def _drains(report: Report) -> str:
-    """Write where the queue ran empty although the CPU had been ahead, and the cause."""
-    return _section(table_section(SECTIONS["drains"], report.tables.get("drains"), _TOP_ROWS))
-
-
 def _costs_of_operators(report: Report) -> str:
     """Return the operators with most CPU time: its split, and launches that took longer than their device work."""
     table = report.tables.get("operators") if report.devices else None
@@ -163,10 +166,6 @@ def _costs_of_operators(report: Report) -> str:
         " device: their kernels are too small to be worth a launch each."
     )
     return _paragraphs(shown, short_launches if short else "")
-
-
-def _kernels(report: Report) -> str:
-    return _section(table_section(SECTIONS["kernels"], report.tables.get("kernels"), _TOP_ROWS))
 
 
 def _work(report: Report) -> str:
@@ -185,16 +184,6 @@ def _work(report: Report) -> str:
             if text
         ),
     )
-
-
-def _movements(report: Report) -> str:
-    return _section(row_section(MOVEMENTS_SECTION, summaries.movements(phrasing.judged_device(report))))
-
-
-def _fusions(report: Report) -> str:
-    device = phrasing.judged_device(report)
-    shown = summaries.fusions(device, _TOP_ROWS) if device else []
-    return _section(table_section(SECTIONS["fusions"], dataclass_rows(shown), _TOP_ROWS))
 
 
 def _section(declared: DeclaredSection | None) -> str:
@@ -219,11 +208,6 @@ def _cell(column: LaidColumn, text: str) -> str:
     if column.side == "r" or text == "–" or column.shown.form in ("word", "part", "line", "group"):
         return escaped(text)
     return code(kernel_label(text, _NAME_CELLS) if column.shown.form == "name" else text)
-
-
-def _advice(advice: Sequence[Advice]) -> str:
-    items = "\n\n".join(_one_advice(rank, item) for rank, item in enumerate(advice, 1))
-    return _titled("### What to change", items)
 
 
 def _one_advice(rank: int, item: Advice) -> str:
@@ -273,11 +257,6 @@ def fenced(source: str) -> list[str]:
 
 def _indented(text: str) -> str:
     return "\n".join(f"   {line}" for line in text.splitlines())
-
-
-def _record_instead(report: Report) -> str:
-    tips = "\n".join(f"- {escaped(tip)}" for tip in phrasing.record_instead(report))
-    return _titled("### What to record instead", tips)
 
 
 def _notes(report: Report) -> str:

@@ -29,7 +29,7 @@ from trace_analyzer.render.first_screen import (
 from trace_analyzer.render.layout import MOST_LINES, Line, cells, column_widths, columns, hanging, line_text, table_row
 from trace_analyzer.render.names import distinct_labels
 from trace_analyzer.render.row_phrases import saves_at_most
-from trace_analyzer.report import Advice, DeviceReport, Evidence, Report, Verdict, summaries
+from trace_analyzer.report import Advice, DeviceReport, Report, Verdict, summaries
 from trace_analyzer.report.devices import GROUPS_SECTION
 from trace_analyzer.report.summaries import MOVEMENTS_SECTION, SetAside, busy_range, step_totals
 from trace_analyzer.report.verdicts import BLAME_SECTION, EVIDENCE_SECTION
@@ -60,13 +60,17 @@ def _first_screen(report: Report, width: int) -> Iterator[list[Line]]:
 def _details(report: Report, width: int) -> Iterator[list[Line]]:
     yield verdict_lines(report, width, verbose=True)
     yield time_lines(report, width)
-    yield _evidence(report.verdict.evidence, width)
+    facts = [asdict(fact) for fact in report.verdict.evidence[:_TOP_EVIDENCE]]
+    yield _section(row_section(EVIDENCE_SECTION, facts), width)
     yield _without_profiler(report.verdict, width)
-    yield _blame(report, width)
+    blamed = summaries.blamed(report.blame, report.verdict)[:_TOP_BLAME]
+    yield _section(row_section(BLAME_SECTION, [asdict(row) for row in blamed]), width)
     yield _kernels(report, width)
     yield _work(report, width)
-    yield _movements(report, width)
-    yield _fusions(report, width)
+    device = phrasing.judged_device(report)
+    yield _section(row_section(MOVEMENTS_SECTION, summaries.movements(device)), width)
+    fusions = summaries.fusions(device, _TOP_FUSIONS) if device else []
+    yield _section(row_section(SECTIONS["fusions"], [asdict(fusion) for fusion in fusions]), width)
     yield _operators(report, width)
     declared = (shown.top(_TOP_ROWS) for shown in declared_sections(report))
     yield from (_section(shown, width) for shown in declared if shown.for_terminal(width).columns)
@@ -85,10 +89,6 @@ def _checks(report: Report, width: int) -> list[Line]:
     return hanging([("Checks  ", "title")], text, width, style=style)
 
 
-def _evidence(facts: Sequence[Evidence], width: int) -> list[Line]:
-    return _section(row_section(EVIDENCE_SECTION, [asdict(fact) for fact in facts[:_TOP_EVIDENCE]]), width)
-
-
 def _without_profiler(verdict: Verdict, width: int) -> list[Line]:
     """Write the shares with and without profiler overhead, and whether the regime stays."""
     unbiased, raw = verdict.debiased, verdict.shares
@@ -96,11 +96,6 @@ def _without_profiler(verdict: Verdict, width: int) -> list[Line]:
         return []
     head: Line = [("Without the profiler  ", "title")]
     return hanging(head, units.visible(phrasing.debiased_phrase(raw, unbiased)), width, MOST_LINES, "dim")
-
-
-def _blame(report: Report, width: int) -> list[Line]:
-    rows = [asdict(row) for row in summaries.blamed(report.blame, report.verdict)[:_TOP_BLAME]]
-    return _section(row_section(BLAME_SECTION, rows), width)
 
 
 def _kernels(report: Report, width: int) -> list[Line]:
@@ -123,16 +118,6 @@ def _work(report: Report, width: int) -> list[Line]:
     texts = [text for text in (phrasing.recomputation(device), *phrasing.tensor_cores(device)) if text]
     facts = [line for text in texts for line in hanging([("  ", "")], text, width, MOST_LINES, "dim")]
     return [*lines, *measured, *facts]
-
-
-def _movements(report: Report, width: int) -> list[Line]:
-    return _section(row_section(MOVEMENTS_SECTION, summaries.movements(phrasing.judged_device(report))), width)
-
-
-def _fusions(report: Report, width: int) -> list[Line]:
-    device = phrasing.judged_device(report)
-    shown = summaries.fusions(device, _TOP_FUSIONS) if device else []
-    return _section(row_section(SECTIONS["fusions"], [asdict(fusion) for fusion in shown]), width)
 
 
 def _operators(report: Report, width: int) -> list[Line]:
