@@ -1,5 +1,8 @@
 """Real traces: the index's exact figures from a slow reference, and verdicts accepted by a person."""
 
+import gzip
+import json
+import random
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -244,3 +247,13 @@ def test_workers_that_load_data_are_predicted() -> None:
     predicted = before.predict((Change("prefetch", {"workers": 4}),))
     assert predicted.step_ns == pytest.approx(after.recorded_step_ns, rel=0.12)
     assert predicted.step_ns < 0.8 * before.recorded_step_ns
+
+
+@pytest.mark.slow
+@every_file
+def test_the_order_of_events_changes_nothing(file: str, corpus_report: Reports) -> None:
+    document = json.loads(gzip.decompress((CORPUS / file).read_bytes()))
+    random.Random(7).shuffle(document["traceEvents"])
+    one, other = json.loads(corpus_report(file).to_json()), json.loads(analyze(json.dumps(document).encode()).to_json())
+    assert one.pop("trace")["event_count"] == other.pop("trace")["event_count"]
+    assert one == other

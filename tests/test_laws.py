@@ -47,6 +47,24 @@ def unchecked(trace: RandomTrace) -> Report:
         return analyze(trace.content)
 
 
+# Order
+
+
+def shuffled(content: bytes, seed: int) -> bytes:
+    """Return the file with its events in another order."""
+    document = json.loads(content)
+    random.Random(seed).shuffle(document["traceEvents"])
+    return json.dumps(document).encode()
+
+
+@given(random_traces(), st.integers(0, 99))
+@on_traces(40)
+def test_the_order_of_events_changes_nothing(trace: RandomTrace, seed: int) -> None:
+    one, other = (json.loads(analyze(content).to_json()) for content in (trace.content, shuffled(trace.content, seed)))
+    assert one.pop("trace")["event_count"] == other.pop("trace")["event_count"]
+    assert one == other
+
+
 # Conservation
 
 
