@@ -511,7 +511,7 @@ def _devices(events: list[Row], header: Row) -> list[Row]:
 
 
 def _nonzero(number: int | None) -> int | None:
-    return None if number in (None, 0, -1) else number
+    return None if number in (None, 0, -1, 2**32 - 1) else number
 
 
 def _host_row(i: int, e: Row) -> Row:

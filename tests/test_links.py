@@ -61,7 +61,7 @@ def test_of_several_the_latest_that_starts_at_or_before_the_activity() -> None:
     assert links(launch(0, 1, 1), launch(5_000, 1, 1), kernel("k", 4_979, 1, correlation=1)) == {"k": f"{LAUNCH}@0"}
 
 
-@pytest.mark.parametrize("number", [0, -1])
+@pytest.mark.parametrize("number", [0, -1, 4_294_967_295])
 def test_ids_that_are_none_link_nothing(number: int) -> None:
     calls = [call("cudaMemcpyAsync", 10 * t, 1, correlation=number) for t in range(5)]
     assert links(

@@ -196,8 +196,8 @@ def _coded(events: pl.DataFrame, devices: pl.DataFrame) -> pl.DataFrame:
 
 
 def _identified(column: str) -> pl.Expr:
-    """Return ids without 0 and -1, which profilers write where there is none."""
-    return pl.when(~pl.col(column).is_in([0, -1])).then(column).alias(column)
+    """Return ids without 0 and -1 (of 32 bits, too), which profilers write where there is none."""
+    return pl.when(~pl.col(column).is_in([0, -1, (1 << 32) - 1])).then(column).alias(column)
 
 
 def _host_events(parts: list[pl.DataFrame], threads: pl.DataFrame, origin: int) -> pl.DataFrame:
