@@ -1,9 +1,13 @@
 """Describe a comparison as a document."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 
-from trace_analyzer.catalog.line_labels import line_phrase
+import polars as pl
+
+from trace_analyzer.catalog.line_labels import line_label, line_phrase
+from trace_analyzer.charts import Axis, Boxes, Chart, Flame, Labels
+from trace_analyzer.compare import figures
 from trace_analyzer.compare.comparison import Bar, Comparison, Line, Side
 from trace_analyzer.compare.decomposition import LINE_KEY, parts_of_lines
 from trace_analyzer.compare.figures import counts_a_step, times_a_step
@@ -16,9 +20,9 @@ from trace_analyzer.documents import (
     FlameFigure,
     Notes,
     PlainTable,
-    comparison_charts as charts,
 )
-from trace_analyzer.units import counted, percent
+from trace_analyzer.units import counted, percent, visible
+from trace_analyzer.vocabulary import GROUPS, PARTS
 
 _WATERFALLS = {"bucket": "By cause and bucket", "operator": "By operator", "module": "By module"}
 _BARS, _TEXT_LINES = 8, 12
@@ -28,8 +32,15 @@ _LINES, _PARTS = 40, 24
 _WATERFALL = "From the step before to the step after: each bar is what changed, blue for less time and orange for more."
 _TIMELINES = "A typical step of each side, by what owns each instant; drag to zoom in."
 _FLAME = "The step, kinds of time, modules and operators, each as wide as the longer side."
+_NARROWEST, _WIDEST = 340, 640
+"""Least widths in pixels: of plots that a phone shows completely, and of those that it scrolls."""
+_MOST_KEYS, _MOST_NAMES = 10, 3
+"""Number of colours in the legend of the timelines, and of names for a colour of several categories."""
+_LABEL_CELLS = 24
+COLOURS: Mapping[str, str] = {"slower": "p-python", "faster": "p-compute", "even": "share"}
+"""Colours of changes."""
 _FLAME_LEGEND = tuple(
-    (text, charts.COLOURS[change])
+    (text, COLOURS[change])
     for change, text in (("faster", "less time"), ("slower", "more time"), ("even", "the same within 2 %"))
 )
 _LEVELS = {
@@ -55,13 +66,13 @@ def document(result: Comparison) -> Document:
         return Document("comparison", result.headline, ())
     scale, unit = scale_of(max(before.step_ns, after.step_ns))
     falls = {by: _waterfall(result, by, before, after) for by in _WATERFALLS}
-    timelines = Figure("Timelines", _TIMELINES, partial(charts.timelines, result))
-    flames = FlameFigure("Differential flame graph", _FLAME, lambda: (charts.flame_graph(result),), _FLAME_LEGEND)
+    steps = Figure("Timelines", _TIMELINES, partial(timelines, result))
+    flames = FlameFigure("Differential flame graph", _FLAME, lambda: (flame_graph(result),), _FLAME_LEGEND)
     promises = _promises(result, scale, unit)
     return Document("comparison", result.headline, [
         Chapter("sides", "Both sides", [_sides(result, before, after, scale, unit), Notes([*_matched(result), *result.notes])]),
         Chapter("by-bucket", _WATERFALLS["bucket"], [falls["bucket"], _bars(result.waterfall["bucket"], scale, unit)]),
-        Chapter("timelines", timelines.title, [timelines]),
+        Chapter("timelines", steps.title, [steps]),
         Chapter("by-operator", _WATERFALLS["operator"], [falls["operator"]]),
         Chapter("by-module", _WATERFALLS["module"], [falls["module"]]),
         Chapter("flames", flames.title, [flames]),
@@ -71,7 +82,7 @@ def document(result: Comparison) -> Document:
 
 
 def _waterfall(result: Comparison, by: str, before: Side, after: Side) -> Figure:
-    draw = partial(charts.waterfall, result.waterfall[by], before.step_ns, after.step_ns)
+    draw = partial(waterfall, result.waterfall[by], before.step_ns, after.step_ns)
     return Figure(_WATERFALLS[by], _WATERFALL if by == "bucket" else "", draw)
 
 
@@ -199,3 +210,98 @@ def _prediction(kept: KeptPromise, scale: float) -> str:
     low, high = sorted(-end for end in kept.predicted_interval_ns)
     came = "as predicted" if kept.prediction_held else "not as predicted"
     return f", {came} by replay: {signed(-kept.predicted_ns, scale)} ({signed(low, scale)} to {signed(high, scale)})"
+
+
+def waterfall(bars: Sequence[Bar], before_ns: float, after_ns: float) -> Chart:
+    """Declare a waterfall from the step before to the step after, largest changes first; the rest is one bar."""
+    scale, unit = scale_of(max(before_ns, after_ns))
+    rows = figures.waterfall_rows(bars, before_ns, after_ns)
+    start, end = (ns / scale for ns in figures.scale_ends(rows))
+    middles = [len(rows) - place - 0.5 for place in range(len(rows))]
+    changes = [
+        scaled(row.end_ns, scale) if row.difference_ns is None
+        else signed(row.difference_ns, scale) + (f" {CHANCE}" if row.within_chance else "")
+        for row in rows
+    ]  # fmt: skip
+    right = [max(row.start_ns, row.end_ns) / scale for row in rows]
+    boxes = Boxes(
+        [max(start, min(row.start_ns, row.end_ns) / scale) for row in rows], right,
+        [middle - 0.4 for middle in middles], [middle + 0.4 for middle in middles],
+        ["queue" if row.difference_ns is None else COLOURS["slower" if row.difference_ns > 0 else "faster"] for row in rows],
+        {"": [visible(row.name) for row in rows], unit: changes},
+    )  # fmt: skip
+    names = {middle: _end(visible(row.name)) for middle, row in zip(middles, rows, strict=True)}
+    begins = f", from {scaled(start * scale, scale)} on" if start else ""
+    return Chart(
+        Axis(f"{unit} a step{begins}", ends=(start, end)), Axis("", ticks=names, names=True, ends=(0, len(rows))),
+        (boxes, Labels(right, middles, changes, "text-soft")), height=60 + 26 * len(rows), least_width=_NARROWEST,
+    )  # fmt: skip
+
+
+def _end(name: str) -> str:
+    """Return the end of a long name, the most informative part of a module path."""
+    return name if len(name) <= _LABEL_CELLS else f"…{name[1 - _LABEL_CELLS :]}"
+
+
+def timelines(result: Comparison) -> Chart | None:
+    """Declare one typical step of each side on one axis, by category; None where a side has no single events.
+
+    Its legend has the colours with most time in both.
+    """
+    sides = [side.timeline() if side.timeline else None for side in result.sides]
+    before, after = sides if len(sides) == 2 else (None, None)
+    if result.before is None or before is None or after is None or before.is_empty() or after.is_empty():
+        return None
+    scale, unit = scale_of(result.before.step_ns)
+    rows = [(place, *row) for place, side in ((1, before), (0, after)) for row in side.iter_rows()]
+    boxes = Boxes(
+        [start / scale for _, start, *_ in rows], [end / scale for _, _, end, *_ in rows],
+        [place + 0.1 for place, *_ in rows], [place + 0.9 for place, *_ in rows],
+        [_colour(kind, category) for *_, kind, category, _ in rows],
+        {
+            "category": [line_label(category) for *_, category, _ in rows],
+            "name": [visible(line_label(name) if name == category else name) for *_, category, name in rows],
+            unit: [scaled(end - start, scale) for _, start, end, *_ in rows],
+        },
+    )  # fmt: skip
+    times = figures.category_times(result)
+    key = figures.times_by_colour(times, {each: _colour(*each) for each in times}, _MOST_KEYS, _MOST_NAMES)
+    return Chart(
+        Axis(unit, ends=(0, max(boxes.right))), Axis("", ticks={1.5: "before", 0.5: "after"}, names=True, ends=(0, 2)), (boxes,),
+        legend=tuple((visible(name), colour) for name, colour in key), height=220, least_width=_WIDEST, zooms=True,
+    )  # fmt: skip
+
+
+def _colour(kind: str, category: str) -> str:
+    if kind == "idle":
+        return f"p-{category if category in PARTS else 'unexplained'}"
+    if kind == "kernel":
+        product = "matmul" if category in ("convolution", "attention", "bmm") else "pointwise"
+        return f"k-{category if category in GROUPS else product}"
+    return "p-communication" if kind == "communication" else "p-copy"
+
+
+def flame_graph(result: Comparison) -> Flame:
+    """Declare a differential flame graph of kinds of time, modules and operators, coloured by change.
+
+    A frame has the width of the larger side.
+
+    After Gregg 2016, "The Flame Graph" (https://doi.org/10.1145/2909476), with both widths kept.
+    """
+    frames = figures.flame_rows(result)
+    scale, unit = scale_of(max(frames[0].before_ns, frames[0].after_ns))
+    callers: list[int] = []
+    open_frames: list[int] = []
+    for place, frame in enumerate(frames):
+        del open_frames[frame.depth :]
+        callers.append(open_frames[-1] if open_frames else -1)
+        open_frames.append(place)
+    names = [visible(frame.name) for frame in frames]
+    both = [f"{unit} a step: {scaled(f.before_ns, scale)} before, {scaled(f.after_ns, scale)} after" for f in frames]
+    nodes = pl.DataFrame(
+        {
+            "caller": callers, "frame": names, "label": names, "colour": [COLOURS[frame.change] for frame in frames],
+            "value_ns": [frame.width_ns for frame in frames], "note": both,
+        }
+    )  # fmt: skip
+    return Flame("differential", "The longer side", nodes)

@@ -2,10 +2,10 @@
 
 from functools import partial
 
+from trace_analyzer.charts import Axis, Chart, LineMark, Points
 from trace_analyzer.compare.phrasing import scale_of, scaled
 from trace_analyzer.compare.scaling import Scaling
 from trace_analyzer.documents import Chapter, Document, Figure, Notes, PlainTable
-from trace_analyzer.documents.comparison_charts import scaling_chart
 from trace_analyzer.units import duration, percent
 
 _OPERATORS = 12
@@ -55,3 +55,37 @@ def _lines(result: Scaling) -> list[str]:
         bound = ", an upper bound: kernels of small batches grow less than later ones" if result.is_upper_bound else ""
         lines.append(f"both take as long at batch {result.flip_batch:.0f}{bound}")
     return lines
+
+
+_LEAST_WIDTH = 340  # pixels: a phone shows all of it
+_FURTHEST = 4
+"""Limit of the device's line, as a multiple of the largest batch, where it crosses the host's time beyond the data."""
+
+
+def scaling_chart(result: Scaling) -> Chart:
+    """Declare step, busy and idle time over the batch, with the host's lower bound and the device's line."""
+    scale, unit = scale_of(max(point.step_ns for point in result.points))
+    batches = [float(point.batch) for point in result.points]
+    marks: list[LineMark | Points] = []
+    legend = {"step": "text-soft", "busy": "p-compute", "idle": "p-python"}
+    for name, colour in legend.items():
+        times = [getattr(point, f"{name}_ns") for point in result.points]
+        heights, texts = [ns / scale for ns in times], [scaled(ns, scale) for ns in times]
+        marks.append(LineMark(name, batches, heights, colour))
+        marks.append(
+            Points(name, colour, batches, heights, {"batch": [f"{b:g}" for b in batches], f"{name}, {unit}": texts})
+        )
+    last = batches[-1]
+    if result.device_line:
+        line = result.device_line
+        last = max(last, min(result.flip_batch or 0, _FURTHEST * last))
+        ends = [batches[0], last]
+        fitted = [(line.fixed_ns + line.per_item_ns * batch) / scale for batch in ends]
+        marks.append(LineMark("device line", ends, fitted, "p-compute", "dotted"))
+    if result.host_floor_ns is not None:
+        marks.append(LineMark("host", [batches[0], last], [result.host_floor_ns / scale] * 2, "text-muted", "dashed"))
+    return Chart(
+        Axis("batch"), Axis("time", f"{unit} a step", ends=(0, None)), tuple(marks), legend=tuple(legend.items()),
+        signs=(*((("╌", "host's time"),) if result.host_floor_ns is not None else ()), *((("┈", "device's line"),) if result.device_line else ())),
+        height=420, least_width=_LEAST_WIDTH,
+    )  # fmt: skip
