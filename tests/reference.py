@@ -299,7 +299,8 @@ def read(content: bytes) -> Reference:
         if odd:
             lost = [n for e in events if id(e) in odd and e["kind"] in (*NESTING, *DEVICE) and (n := _correlation(e))]
             left = [n for e in kept if e["kind"] in DEVICE and (n := _correlation(e))]
-            outside = find is _far and lost and left and not any(min(left) <= n <= max(left) for n in lost)
+            inside = sum(min(left) <= n <= max(left) for n in lost) if left else 0
+            outside = find is _far and lost and left and inside / len(lost) < 0.1
             left_out["outside-time" if outside else "implausible-time"] += len(odd)
         events = kept
     _shorten(events)
@@ -379,7 +380,7 @@ def _misplaced(events: list[Row]) -> set[int]:
     for label in {_label(e) for e in events if e["kind"] in DEVICE}:
         of_device = [e for e in events if e["kind"] in DEVICE and _label(e) == label]
         linked = [(e, called[n]) for e in of_device if (n := _correlation(e)) and n in called]
-        odd = [e for e, at in linked if e["start"] - min(at) < -2 * SECOND or e["start"] - max(at) > HOUR]
+        odd = [e for e, at in linked if e["start"] - min(at) < -SECOND // 10 or e["start"] - max(at) > HOUR]
         found |= {id(e) for e in odd if 2 * len(odd) < len(linked)}
     return found
 

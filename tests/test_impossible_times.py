@@ -73,7 +73,7 @@ def test_recordings_with_a_pause_of_hours_keep_all_of_their_parts() -> None:
     assert (notes(trace), trace.device_events.height) == ({}, 240)
 
 
-@pytest.mark.parametrize("hours", [-300, -28, -2, -0.001, 2, 28, 300])
+@pytest.mark.parametrize("hours", [-300, -28, -2, -0.001, -0.0001, 2, 28, 300])
 def test_kernels_far_from_their_launches_are_left_out(hours: float) -> None:
     events = steps()
     for event in kernels(events)[:3]:

@@ -18,7 +18,11 @@ _FAR_NS = 3_600 * NS_PER_S
 _FEW = 0.05
 _LONGEST_NS = 30 * 24 * _FAR_NS
 """Events an hour from all others did not happen then if they are few beside the others, or a month away."""
-_EARLY_NS = 2 * NS_PER_S
+_INSIDE = 0.1
+"""Least share of the ids of events without a time that lie among the others' ids, where it matters that they are missing."""
+_APART_NS = 2 * NS_PER_S
+"""Least distance from 0 to all others of an instant at 0 that has no time."""
+_EARLY_NS = NS_PER_S // 10
 """An activity begins after its launch; clocks of host and device differ by less, or by the same for most activities."""
 _TIMED = ("python", "host", "device", "arrows", "rest")
 
@@ -46,7 +50,7 @@ def _without(events: Classified, odd: dict[str, pl.Series]) -> Classified:
         number = pl.col("correlation").filter(pl.col("correlation") > 0)
         lost = pl.concat(getattr(events, name).filter(odd[name]).select(number) for name in ("host", "device"))
         least, most = kept["device"].select(number.min().alias("least"), number.max().alias("most")).row(0)
-        if least is not None and lost.height and not lost.select(number.is_between(least, most).any()).item():
+        if least is not None and lost.height and lost.select(number.is_between(least, most).mean()).item() < _INSIDE:
             reason = "outside-time"
     counted = pl.DataFrame({"reason": [reason], "cat": [None], "count": [count]}, schema=events.skipped.schema)
     return replace(events, **kept, skipped=pl.concat([events.skipped, counted]))
@@ -73,7 +77,7 @@ def _far(events: Classified) -> dict[str, pl.Series]:
         frame.select(start.min(), start.max().alias("last_ns"), end.max().alias("end_ns")) for frame in spans.values()
     )
     least, most = bounds.select(start.min(), pl.max_horizontal("last_ns", "end_ns").max()).row(0)
-    if least is None or most - least <= (_ORDINARY_NS if least > 0 else _EARLY_NS):
+    if least is None or most - least <= (_ORDINARY_NS if least > 0 else _APART_NS):
         return {}
     starts = pl.concat(frame.get_column("start_ns") for frame in spans.values()).drop_nulls().sort().to_frame()
     # Clusters without a gap of an hour; the recording is the largest one, and others of comparable size near it.
@@ -89,7 +93,7 @@ def _far(events: Classified) -> dict[str, pl.Series]:
     first_ns, last_ns = recorded.select(pl.col("first_ns").min(), pl.col("last_ns").max()).row(0)
     second = starts.filter(start > max(0, first_ns - 1)).get_column("start_ns").min()
     # In a file with times from 0 on, something may well happen at 0.
-    is_zero = (start <= 0) & (pl.lit(second) >= _EARLY_NS) & (pl.col("duration_ns") == 0)
+    is_zero = (start <= 0) & (pl.lit(second) >= _APART_NS) & (pl.col("duration_ns") == 0)
     away = (start < first_ns) | (start > last_ns)
     return {
         # An activity that lasts too long is shortened.
@@ -157,7 +161,7 @@ def _ended(events: Classified) -> pl.DataFrame:
         .filter(
             length >= IMPOSSIBLE_NS,
             2 * excess > length,
-            pl.col("following_ns").is_not_null() | (excess > _EARLY_NS),
+            pl.col("following_ns").is_not_null() | (excess > _APART_NS),
         )
         .select("place", (length - excess).clip(lower_bound=0).alias("ended_ns"))
     )
