@@ -47,23 +47,24 @@ REPEATED = (
 FRAMES = 240
 MOVE = """
 const [frames, done] = arguments;
-const { timeline } = document.getElementById('timeline');
-let [slices, fetched] = [0, null];
-const length = timeline.store.end;
+const model = (name) => Bokeh.documents[0].get_model_by_name(name);
+const [view, boxes] = [model('view'), model('boxes')];
+let slices = 0;
+boxes.properties.data.change.connect(() => { slices += 1; });
+const full = { start: view.start, end: view.end };
+const length = full.end - full.start;
 const times = [];
 let last = performance.now();
 const step = (frame) => {
   const now = performance.now();
   if (frame > 2) times.push(now - last);
   last = now;
-  if (timeline.painter.fetched !== fetched) slices += 1;
-  fetched = timeline.painter.fetched;
   if (frame >= frames) return done({ times, slices });
   // in to a thousandth of the trace and out again, four times, the middle moving through the whole trace
   const depth = 0.5 - 0.5 * Math.cos((frame / frames) * 4 * 2 * Math.PI);
   const shown = length * 1000 ** -depth * (1 + 1e-3 * (frame % 2));
-  const middle = shown / 2 + (length - shown) * (frame / frames);
-  timeline.show({ from: middle - shown / 2, to: middle + shown / 2 });
+  const middle = full.start + shown / 2 + (length - shown) * (frame / frames);
+  view.setv({ start: middle - shown / 2, end: middle + shown / 2 });
   requestAnimationFrame(() => step(frame + 1));
 };
 requestAnimationFrame(() => step(0));

@@ -87,7 +87,7 @@ def test_no_file_names_a_place_of_one_machine() -> None:
 
 
 GEOMETRY = (
-    "layout", "names", "charts", "html/codec", "html/shell", "html/timeline",
+    "layout", "names", "charts", "html/codec", "html/figures", "html/shell", "html/timeline",
 )  # fmt: skip
 """Renderers that divide lengths into cells, pixels, bytes, bins and units of axes, and sum up widths and heights."""
 RENDERERS = ("agent", "explanation", "lookups", "phrasing")

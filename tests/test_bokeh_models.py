@@ -16,7 +16,8 @@ from tiers import examples
 from trace_analyzer.charts import Axis, Boxes, Chart, Labels, LineMark, Points, Strokes
 from trace_analyzer.render.charts import CHARTS
 from trace_analyzer.render.html.bokeh_models import Model, bokeh_library, column, data_source, document, glyphs
-from trace_analyzer.render.html.figures import drawing
+from trace_analyzer.render.html.figures import drawing, timeline_figures
+from trace_analyzer.render.html.timeline import timeline_columns
 from trace_analyzer.report import Report
 
 REPORTS = {"gpu": gpu_report(), "devices": gpu_report(9, 3), "cpu": cpu_report(), "hostile": hostile_report()}
@@ -38,6 +39,11 @@ def read(written: dict[str, Any]) -> list[Any]:
 @pytest.mark.sampled
 @pytest.mark.parametrize("report", REPORTS.values(), ids=REPORTS)
 def test_bokeh_reads_the_documents_of_a_page(report: Report) -> None:
+    figures = read(document(timeline_figures(report, timeline_columns(report)), "p"))
+    assert [figure.name for figure in figures[:2]] == ["overview", "rows"]
+    view = figures[1].x_range
+    assert all(figure.x_range is view for figure in figures[1:])
+    assert figures[0].toolbar.tools[0].x_range is view
     for name, describe in CHARTS.items():
         if (chart := describe(report)) is not None:
             assert read(dict(drawing(name, chart).document))[0].name == f"plot-{name}"

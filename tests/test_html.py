@@ -12,6 +12,8 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
+from bokeh.document import Document
+from bokeh.models import ColumnDataSource, Plot
 from bokeh.resources import Resources
 from hypothesis import given, settings, strategies as st
 from markupsafe import Markup
@@ -24,10 +26,12 @@ from trace_analyzer.ingest.tables import DEVICES
 from trace_analyzer.render import html
 from trace_analyzer.render.charts import palette, palette_css
 from trace_analyzer.render.html import codec
+from trace_analyzer.render.html.bokeh_models import document
 from trace_analyzer.render.html.cells import KINDS
 from trace_analyzer.render.html.codec import inert
+from trace_analyzer.render.html.figures import busy_bins, host_bins, timeline_figures
 from trace_analyzer.render.html.shell import breakable, remarked
-from trace_analyzer.render.html.timeline import TimelineColumns, busy_bins, timeline_columns
+from trace_analyzer.render.html.timeline import TimelineColumns, timeline_columns
 from trace_analyzer.render.html.tracks import first_fit, in_rows
 from trace_analyzer.render.html.view import shares
 from trace_analyzer.render.names import short_name
@@ -193,7 +197,18 @@ def test_busy_bins_of_two_devices_are_their_mean() -> None:
 
 def test_without_a_device_the_overview_shows_the_operators() -> None:
     columns = timeline_columns(cpu_report())
-    assert columns.overview.mean() == pytest.approx(0.8)
+    assert host_bins(columns, columns.end_ns).mean() == pytest.approx(0.8)
+
+
+def test_figures_hold_no_events_and_no_code() -> None:
+    report = hostile_report()
+    figures = Document.from_json(document(timeline_figures(report, timeline_columns(report)), "p")).roots
+    assert [figure.name for figure in figures] == ["overview", "rows", "queue", "queued_work"]
+    boxes = figures[1].select_one({"name": "boxes"})
+    assert isinstance(boxes, ColumnDataSource)
+    assert set(map(len, boxes.data.values())) == {0}
+    assert all(isinstance(figure, Plot) and figure.lod_threshold is None for figure in figures)
+    assert not [model for figure in figures for model in figure.references() if "CustomJS" in type(model).__name__]
 
 
 # ---- codec -----------------------------------------------------------------------------------------------
@@ -343,7 +358,7 @@ def test_the_same_report_is_the_same_page() -> None:
 
 def test_scripts_cannot_be_closed_from_within() -> None:
     scripts = re.findall(r"<script\b[^>]*>(.*?)</script>", html.html(hostile_report()), re.DOTALL)
-    assert len(scripts) == 7
+    assert len(scripts) == 8
     assert scripts[-1].endswith("})();")
     for own in (scripts[0], scripts[1], scripts[-2], scripts[-1]):
         assert not re.search(r"^\s*(import|export)\b", own, re.MULTILINE)

@@ -265,7 +265,7 @@ def test_paper_shows_what_a_reader_of_paper_can_use(page: Browser) -> None:
     page.run("dispatchEvent(new Event('themechange'))")  # the colours of the screen again
     page.run("document.querySelector('[data-unfold]').click()")
     page.wait(lambda: not page.driver.find_elements("css selector", "[data-plot]:not([data-drawn])"))
-    labels = "return document.getElementById('timeline').timeline.painter.accent"
+    labels = "return Bokeh.documents[0].get_model_by_name('chosen-box').glyph.line_color.value"
     on_screen = page.run(labels)
     on_paper = page.run(f"dispatchEvent(new Event('beforeprint')); {labels}")
     assert (on_screen, on_paper) == ("#e9ecef", "#1b1f24")
@@ -279,7 +279,7 @@ def test_paper_shows_what_a_reader_of_paper_can_use(page: Browser) -> None:
 
 PAINTED = """
 const colours = arguments[0].map((hex) => [1, 3, 5].map((at) => parseInt(hex.slice(at, at + 2), 16)));
-const canvas = document.querySelector('[data-tl=ink]');
+const { canvas } = [...Bokeh.index.roots].find(({ model }) => model.name === 'rows').canvas_view.primary;
 const copy = new OffscreenCanvas(canvas.width, canvas.height).getContext('2d', { willReadFrequently: true });
 copy.drawImage(canvas, 0, 0);
 const { data } = copy.getImageData(0, 0, canvas.width, canvas.height);
@@ -420,7 +420,7 @@ return wide.flatMap(({ node, x, row }) => {
   const kind = store.kind_values.indexOf(node.colour.replace(/^p-/, 'idle-').replace(/^k-/, ''));
   const at = 4 * (Math.ceil((row * 19 + 1) * ratio) * graph.canvas.width + Math.ceil((x + 1) * ratio));
   const [red, green, blue] = data.slice(at, at + 3);
-  return kind < 0 ? [] : [[node.colour, (red << 16) + (green << 8) + blue, parseInt(painter.colours[kind].fill.slice(1), 16)]];
+  return kind < 0 ? [] : [[node.colour, (red << 16) + (green << 8) + blue, painter.colours[kind].rgb]];
 });
 """
 IDLE_AREA = """
@@ -429,7 +429,7 @@ const { timeline } = document.getElementById('timeline');
 timeline.show({ from, to });
 cancelAnimationFrame(timeline.frame); timeline.frame = null; timeline.painter.fetched = null; timeline.draw();
 const row = timeline.tracks.layout.rows.find(({ track }) => timeline.store.tracks[track].family === 'idle');
-const { left, right, top, bottom } = timeline.painter.fetched.boxes;
+const { left, right, top, bottom } = Bokeh.documents[0].get_model_by_name('boxes').data;
 let [area, lower] = [0, 0];
 for (let i = 0; i < left.length; i++) {
   if (bottom[i] !== row.bottom) continue;

@@ -25,8 +25,8 @@ timeline.show({ from: 6_000_000, to: 6_100_000 });
 """
 FRAMES = """
 const { timeline } = document.getElementById('timeline');
-const { store, painter } = timeline;
-const hex = (event) => painter.colours[store.kind[event]].fill;
+const { store, painter, model } = timeline;
+const hex = (event) => `#${painter.colours[store.kind[event]].rgb.toString(16).padStart(6, '0')}`;
 const find = (name) => store.name_values.indexOf(name);
 const events = arguments[0].map((name) => store.name.indexOf(find(name)));
 timeline.select(events[0]);

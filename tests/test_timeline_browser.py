@@ -96,9 +96,10 @@ timeline.tracks.relayout();
 """
 SHOWN = """
 const timeline = document.getElementById('timeline').timeline;
+const model = (name) => Bokeh.documents[0].get_model_by_name(name);
 timeline.show({ from: arguments[0], to: arguments[1] });
 cancelAnimationFrame(timeline.frame); timeline.frame = null; timeline.painter.fetched = null; timeline.draw();
-const { left, right, bottom } = timeline.painter.fetched.boxes; // of idle time the top is its share
+const { left, right, bottom } = model('boxes').data; // of idle time the top is its share
 return {
   from: timeline.painter.fetched.from, to: timeline.painter.fetched.to, quantum: timeline.painter.fetched.boxes.quantum,
   boxes: [...left].map((_, i) => [bottom[i], left[i], right[i]]),

@@ -1,16 +1,18 @@
 """Assemble the report's page: template, styles, scripts and data in one text."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib.resources import files
 
+from jinja2.utils import htmlsafe_json_dumps
 from markupsafe import Markup, escape
 
 from trace_analyzer.catalog.line_labels import bucket_keys, line_label
 from trace_analyzer.render import phrasing
+from trace_analyzer.render.html.bokeh_models import Model, document
 from trace_analyzer.render.html.cells import KINDS
-from trace_analyzer.render.html.figures import flames
+from trace_analyzer.render.html.figures import flames, timeline_figures
 from trace_analyzer.render.html.shell import (
     MODULES,
     bokeh,
@@ -70,7 +72,8 @@ def _page(report: Report, columns: TimelineColumns, data: str, command: str, com
             command=command,
             compact=compact,
             record_instead=phrasing.record_instead(report),
-            bokeh_js=Markup(bokeh()) if drawn else "",
+            bokeh_js=Markup(bokeh()),
+            figures=_embedded(timeline_figures(report, columns)),
             plots=plots_json(drawn),
             drawn=drawn,
             words={key: line_label(key) for key in (*KINDS, *bucket_keys(), *PARTS)},
@@ -104,3 +107,11 @@ def frame(page_html: str) -> str:
         '<iframe sandbox="allow-scripts" title="Trace analysis" width="100%" height="900" '
         f'style="border:0" srcdoc="{escape(page_html)}"></iframe>'
     )
+
+
+def _embedded(figures: Sequence[Model]) -> Markup:
+    """Return Bokeh's document and the container of each figure, as JSON for ``Bokeh.embed.embed_items``."""
+    written = document(figures, "p")
+    places = {root["id"]: f"figure-{root['attributes']['name']}" for root in written["roots"]}
+    items = [{"docid": "timeline", "roots": places, "root_ids": list(places)}]
+    return Markup(htmlsafe_json_dumps({"documents": {"timeline": written}, "items": items}))

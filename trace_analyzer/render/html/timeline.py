@@ -29,7 +29,6 @@ from trace_analyzer.render.html.tracks import (
 )
 from trace_analyzer.render.names import frame_label, short_name
 from trace_analyzer.report import Report
-from trace_analyzer.vocabulary import WORK
 
 
 @dataclass(frozen=True)
@@ -118,7 +117,7 @@ class TimelineColumns:
     ``events`` has name, kind, start, duration, and the gap to the row's previous event. ``link`` is the index of the
     launch, of the host event that explains idle time, of a backward operator's forward operator, or of the event of an
     interval of the critical path; -1 without one. ``detail`` is the row of ``details`` with further properties, from 1;
-    0 without one. The first ``activity_count`` events are activities. ``overview`` is the busy share of equal bins.
+    0 without one. The first ``activity_count`` events are activities.
     """
 
     tracks: tuple[Track, ...]
@@ -127,7 +126,6 @@ class TimelineColumns:
     details: pl.DataFrame
     curves: tuple[Curve, ...]
     end_ns: int
-    overview: npt.NDArray[np.float64]
     left_out: tuple[str, ...] = ()
     advice: tuple["AdviceMembers", ...] = ()
     packages: Packages = NO_PACKAGES
@@ -160,12 +158,9 @@ def timeline_columns(report: Report, thinning: Thinning = EVERYTHING) -> Timelin
     events = _empty_events() if not laid else pl.concat([laid[place].events for place in stored], how="diagonal")
     firsts = dict(zip(stored, np.cumsum([0, *(laid[place].events.height for place in stored)]).tolist(), strict=False))
     positions = _positions(events)
-    tracks = tuple(_track(track, firsts[place]) for place, track in enumerate(laid))
-    end_ns = events.select((pl.col("start_ns") + pl.col("duration_ns")).max()).item() or 0
-    has_devices = report.tables["partition"].height
     details, detail = _details(report, events, positions) if thinning.details else _no_details(events)
     return TimelineColumns(
-        tracks=tracks,
+        tracks=tuple(_track(track, firsts[place]) for place, track in enumerate(laid)),
         events=events.select(
             "name", "kind", "start_ns", "duration_ns", "gap_ns",
             link=_links(report, events, positions), detail=detail,
@@ -173,15 +168,12 @@ def timeline_columns(report: Report, thinning: Thinning = EVERYTHING) -> Timelin
         activity_count=sum(track.events.height for track in laid if track.family == "stream"),
         details=details,
         curves=_curves(report),
-        end_ns=end_ns,
-        overview=busy_bins(report, max(end_ns, 1)) if has_devices else host_bins(tracks, events, max(end_ns, 1)),
+        end_ns=events.select((pl.col("start_ns") + pl.col("duration_ns")).max()).item() or 0,
         left_out=left_out,
         advice=_advice_members(report),
         packages=packages(report),
     )  # fmt: skip
 
-
-_OVERVIEW_BINS, _OVERVIEW_SCALE = 1200, 1000
 
 MOST_MEMBERS = 2000
 """Most intervals per advice that the timeline outlines, the longest ones: more cannot be distinguished."""
@@ -245,7 +237,6 @@ def payload(columns: TimelineColumns) -> str:
         **{name: codec.plain(details.get_column(name)) for name in NUMBERS},
         "curve_time": codec.delta(_joined(steps, "time_ns")),
         "curve_value": codec.plain(_joined(steps, "value")),
-        "overview": codec.plain(pl.Series(columns.overview) * _OVERVIEW_SCALE),
         "member_start": codec.delta(_joined(members, "start_ns")),
         "member_end": codec.delta(_joined(members, "end_ns")),
         "member_place": codec.plain(
@@ -264,43 +255,6 @@ def payload(columns: TimelineColumns) -> str:
         "own_kinds": sorted(columns.packages.own),
     }
     return codec.encode(header, encoded)
-
-
-def busy_bins(report: Report, span_ns: int) -> npt.NDArray[np.float64]:
-    """Return the busy share of each of several equal bins, over all devices."""
-    partition = report.tables["partition"]
-    busy = partition.filter(pl.col("part").is_in(WORK))
-    share = _bins(busy.get_column("start_ns"), busy.get_column("end_ns"), span_ns)
-    return share / partition.get_column("device").n_unique()
-
-
-def host_bins(tracks: Sequence[Track], events: pl.DataFrame, span_ns: int) -> npt.NDArray[np.float64]:
-    """Return the bins of the first thread's outermost operators, for a trace without device work."""
-    rows = next((track.rows for track in tracks if track.family == "operators"), ((0, 0),))
-    operators = (
-        events.slice(rows[0][0], sum(count for _, count in rows))
-        .filter(kind="operator")
-        .select("start_ns", end_ns=pl.col("start_ns") + pl.col("duration_ns"))
-        .sort("start_ns", "end_ns", descending=[False, True])
-    )
-    outermost = operators.filter(pl.col("start_ns") >= pl.col("end_ns").cum_max().shift(1, fill_value=0))
-    return _bins(outermost.get_column("start_ns"), outermost.get_column("end_ns"), span_ns)
-
-
-def _bins(start: pl.Series, end: pl.Series, span_ns: int) -> npt.NDArray[np.float64]:
-    """Return the covered share of each bin: the time since passed starts minus the time since passed ends."""
-    edges = np.linspace(0, span_ns, _OVERVIEW_BINS + 1)
-    inside = _passed(edges, start.sort().to_numpy()) - _passed(edges, end.sort().to_numpy())
-    covered: npt.NDArray[np.float64] = np.diff(inside) / (span_ns / _OVERVIEW_BINS)
-    return covered.clip(min=0)
-
-
-def _passed(edges: npt.NDArray[np.float64], instants: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
-    """Sum (edge - instant) over the sorted instants before each edge."""
-    before = np.searchsorted(instants, edges)
-    sums = np.concatenate([[0.0], np.cumsum(instants, dtype=np.float64)])
-    passed: npt.NDArray[np.float64] = edges * before - sums[before]
-    return passed
 
 
 def _storage_order(track: TrackEvents) -> int:

@@ -163,18 +163,6 @@ export function cleared(canvas, width, height) {
   return ink;
 }
 
-// Fills the area under a step function: each value lasts until the next place, `scale` px high on a floor.
-export function fillSteps(ink, x, y, scale, floor) {
-  ink.beginPath();
-  ink.moveTo(x[0], floor);
-  for (let i = 0; i < x.length; i++) {
-    if (i > 0) ink.lineTo(x[i], floor - y[i - 1] * scale);
-    ink.lineTo(x[i], floor - y[i] * scale);
-  }
-  ink.lineTo(x.at(-1), floor);
-  ink.fill();
-}
-
 // Dark or light text, whichever has more contrast with a #rrggbb fill.
 export function readableOn(fill) {
   const [red, green, blue] = [1, 3, 5].map((at) => parseInt(fill.slice(at, at + 2), 16) / 255);
@@ -186,7 +174,7 @@ export function readableOn(fill) {
 export class Part {
   constructor(timeline) {
     this.timeline = timeline;
-    const { store, words, root, element, scroller } = timeline;
-    Object.assign(this, { store, words, root, element, scroller });
+    const { store, words, root, model, element, scroller } = timeline;
+    Object.assign(this, { store, words, root, model, element, scroller });
   }
 }

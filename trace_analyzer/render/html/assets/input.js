@@ -1,6 +1,6 @@
 // Search and filter: matches are highlighted, and can be stepped through.
 
-import { cleared, copyText, fillSteps, formatCount, formatDuration, Part } from './common.js';
+import { copyText, formatCount, formatDuration, Part } from './common.js';
 import { otherEnds } from './describe.js';
 import { bucketOf, CLICK_PX, statisticsText } from './interval.js';
 import { around, pan, parseFragment, zoom } from './layout.js';
@@ -74,69 +74,6 @@ export class Finder extends Part {
   }
 }
 
-// The whole trace above the axis, with a box around the view: dragging moves the box or one of its ends, and beside it
-// chooses another view.
-
-const OVERVIEW_PX = 56; // as in style.css
-const GRIP_PX = 5;
-
-export class Overview extends Part {
-  draw() {
-    const width = this.timeline.plotWidth;
-    const ink = cleared(this.element('overview-ink'), width, OVERVIEW_PX);
-    const { overview } = this.store;
-    const { accent, overview: fill } = this.timeline.painter;
-    ink.fillStyle = fill;
-    ink.globalAlpha = 0.75;
-    fillSteps(ink, Float64Array.from({ length: overview.length + 1 }, (_, i) => (i * width) / overview.length), [...overview, 0], OVERVIEW_PX / 1050, OVERVIEW_PX);
-    const [left, right] = this.ends();
-    ink.fillStyle = ink.strokeStyle = accent;
-    ink.lineWidth = 1.5;
-    ink.globalAlpha = 0.08;
-    ink.fillRect(left, 0, right - left, OVERVIEW_PX);
-    ink.globalAlpha = 0.7;
-    ink.strokeRect(left, 0, right - left, OVERVIEW_PX);
-  }
-
-  // The ends of the box in pixels.
-  ends() {
-    const { from, to } = this.timeline.view;
-    return [from, to].map((time) => (time / this.store.end) * this.timeline.plotWidth);
-  }
-
-  // What a drag that begins at a place does to the view [from, to] of that moment.
-  dragged(x) {
-    const [left, right] = this.ends();
-    const isAll = right - left > this.timeline.plotWidth - 2 * GRIP_PX;
-    if (Math.abs(x - left) <= GRIP_PX) return ([, to], time) => [to, time];
-    if (Math.abs(x - right) <= GRIP_PX) return ([from], time) => [from, time];
-    if (x < left || x > right || isAll) return (_, time, begin) => [begin, time];
-    return ([from, to], time, begin) => {
-      const shift = Math.max(-from, Math.min(time - begin, this.store.end - to));
-      return [from + shift, to + shift];
-    };
-  }
-
-  listen() {
-    const place = this.element('overview');
-    const xOf = ({ clientX }) => Math.max(0, Math.min(clientX - this.element('overview-ink').getBoundingClientRect().left, this.timeline.plotWidth));
-    const timeOf = (x) => (x / this.timeline.plotWidth) * this.store.end;
-    place.addEventListener('pointerdown', (event) => {
-      if (event.button !== 0) return;
-      place.setPointerCapture(event.pointerId);
-      const { from, to } = this.timeline.view;
-      const [begin, change] = [xOf(event), this.dragged(xOf(event))];
-      const move = (moved) => {
-        if (Math.abs(xOf(moved) - begin) < CLICK_PX) return;
-        const [a, b] = change([from, to], timeOf(xOf(moved)), timeOf(begin));
-        this.timeline.show({ from: Math.min(a, b), to: Math.max(a, b) });
-      };
-      place.addEventListener('pointermove', move);
-      for (const end of ['pointerup', 'pointercancel']) place.addEventListener(end, () => place.removeEventListener('pointermove', move), { once: true });
-    });
-  }
-}
-
 // Pointer, wheel, keys and buttons.
 
 const PAN_STEP = 0.15;
@@ -157,12 +94,12 @@ export class Input extends Part {
   }
 
   listen() {
+    this.timeline.range.change.connect(() => this.timeline.schedule());
     this.scroller.addEventListener('scroll', () => this.timeline.schedule(true), { passive: true });
     new ResizeObserver(() => this.timeline.tracks.relayout()).observe(this.scroller);
     addEventListener('hashchange', () => { if (parsesFragment(location.hash)) this.timeline.openFragment(true); });
     this.listenToPointer(this.element('canvas'));
     this.timeline.ruler.listenToAxis(this.element('axis'));
-    this.timeline.overview.listen();
     for (const [kind, format] of Object.entries(CURVES)) this.listenToCurve(kind, format);
     this.timeline.finder.listenToSearch();
     this.listenToButtons();

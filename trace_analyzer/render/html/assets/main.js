@@ -4,7 +4,7 @@ import { decode } from './common.js';
 import { startFlames } from './flame.js';
 import { around } from './layout.js';
 import { buildStore, eventOf } from './store.js';
-import { startPlots } from './plots.js';
+import { loadBokeh, startPlots } from './plots.js';
 import { Timeline } from './timeline.js';
 
 const PAPER_PX = 690; // width of A4 and Letter
@@ -27,8 +27,14 @@ function nextFrame() {
 }
 
 async function startTimeline(root) {
-  const store = buildStore(await decode(document.getElementById('events').textContent));
-  return new Timeline(store, JSON.parse(document.getElementById('words').textContent), root);
+  const json = (id) => JSON.parse(document.getElementById(id).textContent);
+  const { documents, items } = json('figures');
+  const [store, views] = await Promise.all([
+    decode(document.getElementById('events').textContent).then(buildStore),
+    loadBokeh().then(() => Bokeh.embed.embed_items(documents, items)),
+  ]);
+  const bokehDocument = (Array.isArray(views[0]) ? views[0][0] : [...views[0]][0]).model.document;
+  return new Timeline(bokehDocument, store, json('words'), root);
 }
 
 // Every element with `data-start` and `data-end` (ns on the timeline) leads there when clicked; so do
@@ -65,10 +71,17 @@ function listenToPrinter(timeline) {
     timeline.root.style.setProperty('--screen-height', `${timeline.scroller.clientHeight}px`);
     timeline.painter.drawForPaper();
   });
-  addEventListener('beforeprint', () => { // figures update their colours in a task of its own, which has finished by then
-    for (const figure of globalThis.Bokeh?.index.roots ?? []) {
+  // Figures update data and colours in separate tasks, which finish before the next listener is called.
+  addEventListener('beforeprint', () => {
+    for (const figure of Bokeh.index.roots) {
       figure.invalidate_painters?.();
       figure.paint?.();
+      if (figure.model.name !== 'rows' || !figure.canvas_view?.primary) continue;
+      const { ctx, pixel_ratio: ratio } = figure.canvas_view.primary;
+      ctx.save();
+      ctx.scale(ratio, ratio);
+      timeline.painter.drawLabels(ctx);
+      ctx.restore();
     }
   });
 }
@@ -83,8 +96,8 @@ async function main() {
     addEventListener('themechange', () => timeline.painter.readColours());
     listenToJumps(timeline);
     listenToPrinter(timeline);
-  }
-  await startPlots();
+  } else if (document.getElementById('bokeh')) await loadBokeh();
+  startPlots();
   await startFlames();
   document.documentElement.dataset.ready = 'true';
   dispatchEvent(new Event('timelineready'));

@@ -140,23 +140,23 @@ export function memberTables(store, words, { events, modules }) {
 
 export const ARROW_BUDGET = 200;
 const EDGE_PX = 14;
-const HEAD_PX = 3.5; // radius of the head of an arrow
 
 export class Arrows extends Part {
-  drawSelection(ink) {
+  constructor(timeline) {
+    super(timeline);
+    this.isOutlined = false;
+  }
+
+  drawSelection() {
+    const empty = { left: [], right: [], top: [], bottom: [] };
     const box = this.timeline.selected < 0 ? null : this.boxOf(this.timeline.selected);
-    ink.strokeStyle = ink.fillStyle = this.timeline.painter.accent;
-    ink.lineWidth = 2;
-    if (box) ink.strokeRect(box.left, box.top, box.right - box.left, box.bottom - box.top);
-    ink.beginPath();
-    const arrows = this.arrows();
-    for (const arrow of arrows) trace(ink, arrow);
-    ink.stroke();
-    for (const { x1, y1 } of arrows) {
-      ink.beginPath();
-      ink.arc(x1, y1, HEAD_PX, 0, 2 * Math.PI);
-      ink.fill();
-    }
+    const arrows = this.timeline.selected < 0 ? [] : this.arrows();
+    if (this.timeline.selected < 0 && !this.isOutlined) return; // nothing to draw or to erase
+    this.isOutlined = this.timeline.selected >= 0;
+    this.model('chosen').data = box ? { left: [box.left], right: [box.right], top: [box.top], bottom: [box.bottom] } : empty;
+    const columns = ['x0', 'y0', 'x1', 'y1', 'cx0', 'cy0', 'cx1', 'cy1'];
+    this.model('arrow').data = Object.fromEntries(columns.map((name) => [name, arrows.map((arrow) => arrow[name])]));
+    this.drawEdgeMarkers(this.timeline.selected < 0 ? new Map() : this.endsBehindEdges());
   }
 
   // An event's box, at least a few pixels wide, so that the outline of a short event is visible.
@@ -165,14 +165,13 @@ export class Arrows extends Part {
     if (!row || this.timeline.tracks.isHidden(row)) return null;
     const { from, to } = this.timeline.view;
     const least = ((to - from) / this.timeline.plotWidth) * 3;
-    const left = this.timeline.clippedX(this.store.start[event]);
-    const right = this.timeline.clippedX(Math.max(endOf(this.store, event), this.store.start[event] + least));
+    const left = this.timeline.clipped(this.store.start[event]);
+    const right = this.timeline.clipped(Math.max(endOf(this.store, event), this.store.start[event] + least));
     return { left, right, top: row.pinned ? row.top : Math.max(row.top, this.timeline.tracks.ceiling), bottom: row.bottom };
   }
 
   // From the end of a launch to the start of its activity, from a forward operator to its backward one.
   arrows() {
-    if (this.timeline.selected < 0) return [];
     const { source, targets } = linked(this.store, this.timeline.selected);
     const pairs = [...targets.subarray(0, ARROW_BUDGET)].map((target) => [this.timeline.selected, target]);
     if (source >= 0) pairs.push([source, this.timeline.selected]);
@@ -182,9 +181,10 @@ export class Arrows extends Part {
   arrow(tailEvent, headEvent) {
     const [tail, head] = [tailEvent, headEvent].map((event) => this.timeline.tracks.inSight(this.timeline.tracks.rowInLayout(event)));
     if (!tail || !head) return null;
-    const [x0, x1] = [endOf(this.store, tailEvent), this.store.start[headEvent]].map((time) => this.timeline.clippedX(time));
+    const [x0, x1] = [this.timeline.clipped(endOf(this.store, tailEvent)), this.timeline.clipped(this.store.start[headEvent])];
     const [y0, y1] = tail.top > head.top ? [tail.top, head.bottom] : [tail.bottom, head.top];
-    return { x0, y0, x1, y1 };
+    const middle = (y0 + y1) / 2;
+    return { x0, y0, x1, y1, cx0: x0, cy0: middle, cx1: x1, cy1: middle };
   }
 
   // For each edge with ends of arrows beyond it: the nearest end, its projected place, and the number of ends.
@@ -216,8 +216,7 @@ export class Arrows extends Part {
   }
 
   // One button for each edge, kept while it is needed so that it does not lose the focus.
-  drawEdgeMarkers() {
-    const behind = this.timeline.selected < 0 ? new Map() : this.endsBehindEdges();
+  drawEdgeMarkers(behind) {
     const box = this.element('markers');
     for (const marker of [...box.children]) if (!behind.has(marker.dataset.side)) marker.remove();
     for (const [side, { event, x, y, count }] of behind) {
@@ -240,11 +239,6 @@ export class Arrows extends Part {
     marker.addEventListener('click', () => this.timeline.goTo(Number(marker.dataset.event)));
     return marker;
   }
-}
-
-function trace(ink, { x0, y0, x1, y1 }) {
-  ink.moveTo(x0, y0);
-  ink.bezierCurveTo(x0, (y0 + y1) / 2, x1, (y0 + y1) / 2, x1, y1);
 }
 
 // Overlays on request: the members of an advice, and the critical path.
@@ -319,7 +313,10 @@ export class Overlays extends Part {
     ink.beginPath();
     for (const [tail, head] of memberArrowEvents(this.store, this.advice, this.timeline.view, MEMBER_ARROWS)) {
       const arrow = this.timeline.arrows.arrow(tail, head);
-      if (arrow) trace(ink, arrow);
+      if (!arrow) continue;
+      const [x0, x1] = [this.timeline.xOf(arrow.x0), this.timeline.xOf(arrow.x1)];
+      ink.moveTo(x0, arrow.y0);
+      ink.bezierCurveTo(x0, arrow.cy0, x1, arrow.cy1, x1, arrow.y1);
     }
     ink.stroke();
     ink.globalAlpha = 1;

@@ -1,6 +1,6 @@
 // Level of detail: which events of the visible rows get a box of their own at this zoom.
 
-import { cleared, fillSteps, formatCount, formatDuration, formatQuantity, formatTick, Part, readableOn, shortened } from './common.js';
+import { cleared, formatCount, formatDuration, formatQuantity, formatTick, Part, readableOn, shortened } from './common.js';
 import { eventLabel } from './describe.js';
 import { onScreen, ticks } from './layout.js';
 import { firstEndingAfter, isMatch, kindTimes, lowerBound } from './store.js';
@@ -22,7 +22,7 @@ export function visibleBoxes(store, rows, from, to, quantum, budget) {
   }
 }
 
-// Typed arrays: frames leave no thousands of numbers to the garbage collector.
+// Typed arrays: Bokeh uses them directly, and frames leave no thousands of numbers to the garbage collector.
 function emptyBoxes(capacity) {
   const [left, right, top, bottom, alpha] = Array.from({ length: 5 }, () => new Float64Array(capacity));
   const [kind, hit] = [new Uint8Array(capacity), new Uint8Array(capacity)];
@@ -118,7 +118,7 @@ export function visibleSteps({ time, value }, from, to, quantum) {
   return steps;
 }
 
-// Draw the view: rows, curves and axis.
+// Draw the view: boxes and curves into Bokeh's sources, labels and axis onto canvases of the page.
 
 const BOX_BUDGET = 4000;
 const MARGIN = 0.25;
@@ -128,7 +128,6 @@ const LABEL_MIN_HEIGHT_PX = 12;
 const LABEL_PADDING_PX = 4;
 const LONGEST_LABEL = 300; // characters: more than a screen is wide
 const AXIS_PX = 26;
-const CURVE_PX = 64; // as in style.css
 const TELL_DELAY_MS = 100;
 const CHARACTER_PX = 7;
 const TICK_PX = { least: 64, most: 110, padding: 14, gap: 6 };
@@ -143,11 +142,12 @@ export class Painter extends Part {
     this.pending = new Map(); // texts that the page shows soon
   }
 
-  // On paper the axis is text of the page, as Chromium scales each canvas differently there.
+  // What is drawn before printing Chromium prints as vectors, and scales each canvas differently: so the axis is text
+  // of the page on paper, and labels go onto the rows' own canvas.
   drawForPaper() {
     this.fetched = null;
     this.timeline.draw();
-    const ticks = this.ticks.filter(({ isLabelled }) => isLabelled).map(({ x, label }) => {
+    const ticks = this.labelledTicks().filter(({ isLabelled }) => isLabelled).map(({ x, label }) => {
       const tick = document.createElement('span');
       tick.textContent = label;
       tick.style.left = `${x}px`;
@@ -161,11 +161,21 @@ export class Painter extends Part {
   fetch() {
     const { from, to } = this.timeline.view;
     const margin = this.isMoved() ? (to - from) * MARGIN : 0;
-    this.shown = onScreen(this.timeline.tracks.layout, this.scroller.scrollTop, this.scroller.clientHeight);
+    const height = this.scroller.clientHeight;
+    this.shown = onScreen(this.timeline.tracks.layout, this.scroller.scrollTop, height);
+    const rows = this.shown;
     const quantum = (to - from) / this.timeline.plotWidth;
-    const boxes = visibleBoxes(this.store, this.shown, from - margin, to + margin, quantum, BOX_BUDGET);
-    this.fetched = { from: from - margin, to: to + margin, length: to - from, boxes, curves: [] };
-    this.fetchCurves(quantum);
+    const boxes = visibleBoxes(this.store, rows, from - margin, to + margin, quantum, BOX_BUDGET);
+    this.fetched = { from: from - margin, to: to + margin, length: to - from, boxes };
+    this.model('rows-y').setv({ start: height, end: 0 });
+    this.model('boxes').data = {
+      left: boxes.left,
+      right: boxes.right,
+      top: boxes.top,
+      bottom: boxes.bottom,
+      fill: Uint32Array.from(boxes.kind, (kind, i) => packed(this.colours[kind].rgb, boxes.alpha[i] * (boxes.hit[i] ? 1 : DIMMED))),
+    };
+    this.drawCurves(quantum);
   }
 
   isFetched() {
@@ -180,7 +190,7 @@ export class Painter extends Part {
   }
 
   // The chosen place's step functions; each panel shows the value of its top.
-  fetchCurves(quantum) {
+  drawCurves(quantum) {
     for (const [kind, format] of Object.entries(CURVES)) {
       const panel = this.root.querySelector(`[data-curve="${kind}"]`);
       if (!panel) continue;
@@ -189,56 +199,31 @@ export class Painter extends Part {
       if (!curve) continue;
       const steps = visibleSteps(curve, this.fetched.from, this.fetched.to, quantum);
       const highest = steps.y.reduce((a, b) => Math.max(a, b), 1);
-      this.fetched.curves.push({ canvas: panel.querySelector('canvas'), steps, top: highest * 1.15 });
+      this.model(`${kind}-y`).setv({ start: 0, end: highest * 1.15 });
+      this.model(`${kind}-source`).data = steps;
       this.tell(panel.querySelector('small'), `max ${format(highest)}`);
     }
   }
 
-  drawCurves() {
-    for (const { canvas, steps: { x, y }, top } of this.fetched.curves) {
-      const ink = cleared(canvas, this.timeline.plotWidth, CURVE_PX);
-      ink.fillStyle = this.curve;
-      ink.globalAlpha = 0.55;
-      fillSteps(ink, x.map((time) => this.timeline.xOf(time)), y, CURVE_PX / top, CURVE_PX);
-    }
-  }
-
-  drawRows() {
-    const height = this.scroller.clientHeight;
-    const ink = cleared(this.element('ink'), this.timeline.plotWidth, height);
-    ink.fillStyle = this.grid;
-    for (const { x } of this.ticks) ink.fillRect(Math.round(x), 0, 1, height);
-    const { boxes } = this.fetched;
-    const { from, to } = this.timeline.view;
-    const pxPerNs = this.timeline.plotWidth / (to - from);
-    for (let i = 0; i < boxes.left.length; i++) {
-      ink.globalAlpha = boxes.alpha[i] * (boxes.hit[i] ? 1 : DIMMED);
-      ink.fillStyle = this.colours[boxes.kind[i]].fill;
-      ink.fillRect((boxes.left[i] - from) * pxPerNs, boxes.top[i], (boxes.right[i] - boxes.left[i]) * pxPerNs, boxes.bottom[i] - boxes.top[i]);
-    }
-    ink.globalAlpha = 1;
-    this.timeline.arrows.drawSelection(ink);
-    this.drawLabels(ink, pxPerNs);
-    this.timeline.overlays.drawPath(ink);
-    this.timeline.overlays.drawMembers(ink);
-  }
-
   // Labels stay inside the view while a part of their box is outside.
-  drawLabels(ink, pxPerNs) {
+  drawLabels(ink = cleared(this.element('ink'), this.timeline.plotWidth, this.scroller.clientHeight)) {
     const { boxes } = this.fetched;
     const { from, to } = this.timeline.view;
+    const nsPerPx = (to - from) / this.timeline.plotWidth;
     ink.font = this.fonts.label;
     ink.textBaseline = 'middle';
     let room = LABEL_BUDGET;
     for (let i = 0; i < boxes.left.length && room > 0; i++) {
       const left = Math.max(boxes.left[i], from);
-      const width = (Math.min(boxes.right[i], to) - left) * pxPerNs;
+      const width = (Math.min(boxes.right[i], to) - left) / nsPerPx;
       if (boxes.event[i] < 0 || width < LABEL_MIN_PX || boxes.bottom[i] - boxes.top[i] < LABEL_MIN_HEIGHT_PX) continue;
       const text = this.fitted(ink, eventLabel(this.store, this.words, boxes.event[i]), width - 2 * LABEL_PADDING_PX);
       ink.fillStyle = boxes.hit[i] ? this.colours[boxes.kind[i]].ink : this.muted;
-      ink.fillText(text, (left - from) * pxPerNs + LABEL_PADDING_PX, (boxes.top[i] + boxes.bottom[i]) / 2 + 0.5);
+      ink.fillText(text, (left - from) / nsPerPx + LABEL_PADDING_PX, (boxes.top[i] + boxes.bottom[i]) / 2 + 0.5);
       room -= 1;
     }
+    this.timeline.overlays.drawPath(ink);
+    this.timeline.overlays.drawMembers(ink);
   }
 
   // As much of a text as fits, by the mean width of its characters.
@@ -249,12 +234,13 @@ export class Painter extends Part {
   }
 
   drawAxis() {
-    this.ticks = this.labelledTicks();
+    const ticks = this.labelledTicks();
+    this.model('ticks').ticks = ticks.map(({ time }) => time);
     const ink = cleared(this.element('axis-ink'), this.timeline.plotWidth, AXIS_PX);
     ink.font = this.fonts.tick;
     ink.textBaseline = 'middle';
     ink.fillStyle = this.muted;
-    for (const { x, label, isLabelled } of this.ticks) {
+    for (const { x, label, isLabelled } of ticks) {
       ink.fillRect(Math.round(x), AXIS_PX / 4, 1, AXIS_PX / 2);
       if (isLabelled) ink.fillText(label, Math.round(x) + TICK_PX.gap, AXIS_PX / 2);
     }
@@ -274,13 +260,13 @@ export class Painter extends Part {
 
   // Ticks whose label would exceed the axis have none.
   labelledTicks() {
-    const { times, labels } = this.roundTimes();
+    const { times, labels } = this.ticks();
     const last = this.timeline.plotWidth - this.tickPx(labels) + TICK_PX.padding / 2;
-    return times.map((time, i) => ({ label: labels[i], x: this.timeline.xOf(time), isLabelled: this.timeline.xOf(time) < last }));
+    return times.map((time, i) => ({ time, label: labels[i], x: this.timeline.xOf(time), isLabelled: this.timeline.xOf(time) < last }));
   }
 
   // As many round times as there is room for labels.
-  roundTimes() {
+  ticks() {
     for (let count = this.timeline.plotWidth / TICK_PX.least; ; count /= 1.5) {
       const { step, times } = ticks(this.timeline.view, Math.min(count, Math.max(this.timeline.plotWidth / TICK_PX.most, 4)));
       const labels = times.map((time) => formatTick(time, step));
@@ -303,12 +289,24 @@ export class Painter extends Part {
     this.fonts = { label: `11px ${family}`, tick: `12px ${family}` };
     this.colours = this.store.kind_values.map((kind) => {
       const fill = colour(/^(idle|path)-/.test(kind) ? kind.replace(/^(idle|path)-/, '--p-') : `--k-${kind}`, unknown);
-      return { fill, ink: readableOn(fill) };
+      return { rgb: parseInt(fill.slice(1), 16), ink: readableOn(fill) };
     });
-    this.grid = colour('--grid', 'gray');
-    this.accent = colour('--text', 'black');
-    this.overview = colour('--k-matmul', 'blue');
-    this.curve = colour('--queue', 'gray');
+    this.model('grid').grid_line_color = colour('--grid', 'gray');
+    const accent = this.accent = colour('--text', 'black');
+    this.model('chosen-box').glyph.line_color = { value: accent };
+    this.model('arrow-line').glyph.line_color = { value: accent };
+    this.model('arrow-head').glyph.setv({ fill_color: { value: accent }, line_color: { value: accent } });
+    this.model('overview-area').glyph.fill_color = { value: colour('--k-matmul', 'blue') };
+    this.model('overview-box').setv({ fill_color: accent, line_color: accent });
+    for (const kind of Object.keys(CURVES)) {
+      const area = this.model(`${kind}-area`);
+      if (area) area.glyph.fill_color = { value: colour('--queue', 'gray') };
+    }
     this.timeline.schedule(true);
   }
+}
+
+// 0xRRGGBB with an opacity, as the one number that Bokeh need not parse.
+function packed(rgb, alpha) {
+  return rgb * 256 + Math.round(alpha * 255);
 }

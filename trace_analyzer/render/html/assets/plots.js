@@ -110,15 +110,14 @@ async function draw(place, json) {
 }
 
 // BokehJS is in the page deflated, a third of its size. As an inline script it needs no more than the page's own scripts do.
-async function loadBokeh() {
+export async function loadBokeh() {
   const script = document.createElement('script');
   script.textContent = await inflated(document.getElementById('bokeh').textContent).text();
   document.head.append(script);
 }
 
-export async function startPlots() {
+export function startPlots() {
   if (!document.getElementById('plots')) return;
-  await loadBokeh();
   const json = JSON.parse(document.getElementById('plots').textContent);
   const drawn = [];
   const waiting = new Set(document.querySelectorAll('[data-plot]'));

@@ -16,7 +16,6 @@ export function buildStore({ header, columns }) {
     start: absoluteStarts(rows, columns.gap, columns.duration),
     curves: curveSlices(header.curves, columns),
     advice: adviceMembers(header, columns),
-    overview: columns.overview ?? [],
     own: new Set(header.own_kinds ?? []),
     packages: header.packages ?? {},
     matches: null,

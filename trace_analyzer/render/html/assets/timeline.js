@@ -1,7 +1,7 @@
 // The timeline: the view and the selection; its parts draw them, and listen to pointer and keyboard.
 
 import { Panels } from './describe.js';
-import { Finder, Input, Overview } from './input.js';
+import { Finder, Input } from './input.js';
 import { Ruler } from './interval.js';
 import { around, clampView, parseFragment, rowAt, Tracks, writeFragment } from './layout.js';
 import { ARROW_BUDGET, Arrows, Overlays } from './overlays.js';
@@ -12,14 +12,15 @@ const HOVER_PX = 4;
 const FRAGMENT_DELAY_MS = 300;
 
 export class Timeline {
-  constructor(store, words, root) {
+  constructor(bokehDocument, store, words, root) {
     this.store = store;
     this.words = words;
     this.root = root;
     root.timeline = this; // for the console, and for tests
+    this.model = remembering((name) => bokehDocument.get_model_by_name(name));
     this.element = (name) => root.querySelector(`[data-tl="${name}"]`);
     this.scroller = this.element('rows');
-    this.view = { from: 0, to: store.end };
+    this.range = this.model('view');
     this.selected = -1;
     this.curves = store.curves;
     this.place = this.curves[0]?.place;
@@ -29,7 +30,6 @@ export class Timeline {
     this.panels = new Panels(this);
     this.overlays = new Overlays(this);
     this.ruler = new Ruler(this);
-    this.overview = new Overview(this);
     this.finder = new Finder(this);
     this.input = new Input(this);
     this.offerPlaces();
@@ -40,9 +40,13 @@ export class Timeline {
     this.openFragment(performance.getEntriesByType('navigation')[0]?.type === 'navigate');
   }
 
+  get view() {
+    return { from: this.range.start, to: this.range.end };
+  }
+
   show(view) {
-    this.view = clampView(view, this.store.end);
-    this.schedule();
+    const { from, to } = clampView(view, this.store.end);
+    this.range.setv({ start: from, end: to });
   }
 
   showAll() {
@@ -101,18 +105,17 @@ export class Timeline {
       this.painter.fetch();
     }
     this.tracks.placeLabels();
+    this.painter.drawLabels();
     this.painter.drawAxis();
-    this.painter.drawRows();
-    this.painter.drawCurves();
-    this.overview.draw();
-    this.arrows.drawEdgeMarkers();
+    this.arrows.drawSelection();
     this.ruler.drawInterval();
     this.rememberFragment();
   }
 
-  // The place of a time, at most one view length beyond the view: screen coordinates are float32.
-  clippedX(time) {
-    return Math.max(-this.plotWidth, Math.min(this.xOf(time), 2 * this.plotWidth));
+  // A time clamped to one view length beyond the view: screen coordinates are float32.
+  clipped(time) {
+    const { from, to } = this.view;
+    return Math.max(from - (to - from), Math.min(time, to + (to - from)));
   }
 
   eventUnder(pointer) {
@@ -164,4 +167,13 @@ export class Timeline {
     this.element('place').replaceChildren(...places.map((place) => new Option(place, place)));
     this.element('place').parentElement.hidden = places.length < 2;
   }
+}
+
+// The function with a cache: Bokeh finds models by walking through all of them.
+function remembering(find) {
+  const known = new Map();
+  return (name) => {
+    if (!known.has(name)) known.set(name, find(name));
+    return known.get(name);
+  };
 }
