@@ -1,6 +1,7 @@
 """Link activities to the runtime or driver calls that enqueued them."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import polars as pl
 
@@ -114,7 +115,7 @@ def _by_correlation(activities: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFra
         return lookup_inner(activities, calls.select("id", "launch_id"), "id").select("activity_id", "launch_id")
     calls = calls.select("id", pl.col("start_ns").alias("called_ns"), "launch_id").sort("called_ns", "launch_id")
     earliest = calls.group_by("id", maintain_order=True).agg(pl.col("launch_id").first().alias("earliest_id"))
-    at = {"left_on": "start_ns", "right_on": "called_ns", "by": "id", "check_sortedness": False}
+    at: Any = {"left_on": "start_ns", "right_on": "called_ns", "by": "id", "check_sortedness": False}
     is_nearer = (pl.col("called_ns_later") - pl.col("start_ns")) < (pl.col("start_ns") - pl.col("called_ns"))
     return (
         activities.sort("start_ns")
