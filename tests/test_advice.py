@@ -45,7 +45,7 @@ def saved(report: Report) -> dict[str, int]:
     ("event", "fix", "code"),
     [
         (lambda t: op("aten::mm", t, 850), "cuda-graphs", "torch.compile"),
-        (lambda t: annotation(LOADS, t, 850), "data-loading", "num_workers=8"),
+        (lambda t: annotation(LOADS, t, 850), "data-loading", "num_workers=3"),
         (lambda t: call("cudaMalloc", t, 850), "allocator", "PYTORCH_ALLOC_CONF"),
         (lambda t: python("torch/_dynamo/convert_frame.py(1): _compile", t, 850), "recompilation", "dynamic=True"),
         (lambda t: call("cuModuleLoadData", t, 850, category="cuda_driver"), "lazy-loading", "CUDA_MODULE_LOADING"),
@@ -65,7 +65,7 @@ def test_a_transformers_pipeline_loads_by_its_own_option() -> None:
     frame = "transformers/pipelines/pt_utils.py(249): __next__"
     first = analysed(iterations(lambda t: annotation(LOADS, t, 850), lambda t: python(frame, t, 851))).advice[0]
     assert first.id == "data-loading"
-    assert first.code.startswith("outputs = pipe(inputs, num_workers=8)")
+    assert first.code.startswith("outputs = pipe(inputs, num_workers=4)")
     assert "(num_workers=0: the launching process loads it)" in first.why
 
 

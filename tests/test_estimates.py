@@ -61,7 +61,7 @@ def test_every_output_shows_it() -> None:
     report = sample("overhead_data-loading")
     for text in (summary(report, verbose=True), to_markdown(report)):
         assert "What would help most" in text
-        assert "prefetched data, 8 workers" in text
+        assert "prefetched data, 3 workers" in text
         assert "no CPU fix goes below" in text
     assert any(chapter.title == "What would help most" for chapter in view(report).chapters)
     assert '"what_would_help"' in report.to_json()

@@ -24,6 +24,7 @@ from trace_analyzer.pipeline import analyze
 from trace_analyzer.render.documents import document_of, text
 from trace_analyzer.report import Report
 from trace_analyzer.units import cell_width
+from trace_analyzer.vocabulary import PART_OPTION
 
 SAMPLES = Path(__file__).parents[1] / "sample_traces"
 SAMPLE = SAMPLES / "synthetic_overhead_launch.json.gz"
@@ -103,7 +104,7 @@ def test_a_step_is_the_sum_of_its_parts(report: Report) -> None:
 def test_advice_names_the_command_that_estimates_it() -> None:
     report = analyze(SAMPLES / "synthetic_overhead_data-loading.json.gz")
     answer = report.explain("advice:data-loading")
-    assert answer.next.endswith("data-loading.json.gz --prefetch 8")
+    assert answer.next.endswith("data-loading.json.gz --prefetch auto")
     assert answer.next.startswith("analyze whatif ")
     unestimated = next(item for item in report.advice if item.predicted is None)
     assert report.explain(f"advice:{unestimated.id}").next.startswith("analyze explain ")
@@ -116,7 +117,7 @@ def test_each_replayed_fix_has_options_that_whatif_takes(fix: Fix) -> None:
     changed = [name for name, value in context.params.items() if value not in (None, False, (), "text")]
     replayed = dict(fix.replayed or {})
     name = str(replayed.pop("name")).replace("-", "_")
-    is_part = any(isinstance(value, str) for value in replayed.values())
+    is_part = any(key in PART_OPTION.values() for key in replayed)
     option = f"{name}_only" if is_part else name
     assert set(changed) == {"trace", option}
     assert context.params[option] in (True, *replayed.values())

@@ -545,3 +545,25 @@ def test_names_of_traces_stay_text_in_a_notebook() -> None:
     assert "<script>alert(1)" not in result._repr_html_()
     assert "<script>alert(1)" not in framed(result)
     assert "&lt;/pre&gt;&lt;script&gt;alert(1)" in framed(result)
+
+
+@pytest.mark.parametrize(("loading", "least"), [(200, 1), (900, 1), (2_500, 3), (7_300, 8)])
+def test_auto_takes_the_fewest_workers_that_suffice(loading: int, least: int) -> None:
+    steps = []
+    for number in range(6):
+        at = number * (loading + 1_000)
+        steps += [
+            k.annotation(f"ProfilerStep#{number}", at, loading + 999),
+            k.annotation("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", at, loading),
+        ]
+        for i in range(10):
+            now, one = at + loading + 10 * i, 10 * number + i + 1
+            run = k.kernel("ampere_sgemm_128x64_tn", at + loading + 20 + 90 * i, 88, correlation=one)
+            steps += [k.op("aten::mm", now, 9), k.launch(now + 2, 4, one), run]
+    content = k.trace_bytes(steps)
+    chosen = ta.whatif(content, prefetch="auto")
+    assert [change.options["workers"] for change in chosen.changes] == [least]
+    assert chosen.predicted == ta.whatif(content, prefetch=least).predicted
+    assert chosen.predicted.step_ns == pytest.approx(ta.whatif(content, prefetch=64).predicted.step_ns, rel=0.01)
+    if least > 1:
+        assert chosen.predicted.step_ns < 0.99 * ta.whatif(content, prefetch=least - 1).predicted.step_ns

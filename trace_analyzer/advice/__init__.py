@@ -7,6 +7,7 @@ has a section on each.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import polars as pl
 
@@ -45,8 +46,9 @@ def opportunities(
     """Return the candidates that save enough, by their bound or by the replay's estimate."""
     if advice_context is None:
         return ()
+    workers = {"workers": fix_estimates.workers}
     worthy = [
-        (fix, opportunity)
+        (fix, replace(opportunity, values={**workers, **opportunity.values}))
         for fix, opportunity in candidates
         if max(
             opportunity.saves_ns, _estimated_ns(_predicted(fix, opportunity, fix_estimates), advice_context.window_ns)

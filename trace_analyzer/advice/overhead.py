@@ -280,7 +280,7 @@ def data_loading(context: AdviceContext) -> Opportunity | None:
     )
     pipeline = bool(names.str.contains(_PIPELINE).any())
     return opportunity and replace(
-        opportunity, values={"workers": "2 * workers" if parallel else "8"}, case=_IN_PIPELINE if pipeline else ""
+        opportunity, values={"workers": "2 * workers"} if parallel else {}, case=_IN_PIPELINE if pipeline else ""
     )
 
 

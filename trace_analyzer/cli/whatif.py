@@ -71,11 +71,24 @@ class _Speedup(click.ParamType[tuple[str, float]]):
         return printable(target), factor
 
 
+class _Workers(click.IntRange):
+    """A number of workers from 1 on, or ``auto``."""
+
+    def __init__(self) -> None:
+        super().__init__(min=1)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the number or ``auto``."""
+        return value if value == "auto" else super().convert(value, param, ctx)
+
+
 @verb()
 @click.argument("trace")
 @click.option("--no-sync", is_flag=True, help="Remove waits for the device; only enqueue blocking copies.")
 @click.option("--pinned", is_flag=True, help="Make copies of pageable memory pinned and asynchronous.")
-@click.option("--prefetch", type=click.IntRange(min=1), metavar="K", help="Load data in K workers beside the loop.")
+@click.option(
+    "--prefetch", type=_Workers(), metavar="K", help="Load data in K workers beside the loop; auto: as few as suffice."
+)
 @click.option("--graphs", is_flag=True, help="Replay each steady step as one CUDA graph.")
 @click.option("--fuse", is_flag=True, help="Run each chain of table fusions as one kernel.")
 @click.option(

@@ -95,7 +95,7 @@ def _advice(report: Report, asked: str) -> Explanation | None:
 def whatif_options(item: Advice) -> tuple[str, ...]:
     """Return the options of `analyze whatif` that estimate the advice.
 
-    For example ``("--prefetch", "8")``; () where there are none.
+    For example ``("--prefetch", "auto")``; () where there are none.
     """
     fix = fixes().get(item.id)
     if fix is None or fix.replayed is None:
@@ -104,8 +104,8 @@ def whatif_options(item: Advice) -> tuple[str, ...]:
     parts = [str(value) for key, value in fix.replayed.items() if key in PART_OPTION.values()]
     if parts:
         return f"--{name}-only", *parts
-    figures = [value for value in fix.replayed.values() if not isinstance(value, str)]
-    return (f"--{name}", *(f"{figure:g}" for figure in figures))
+    figures = (value for key, value in fix.replayed.items() if key != "name")
+    return (f"--{name}", *(value if isinstance(value, str) else f"{value:g}" for value in figures))
 
 
 def _at_place(report: Report, item: Advice) -> tuple[str, ...]:

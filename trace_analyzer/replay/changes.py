@@ -46,6 +46,7 @@ from trace_analyzer.replay.weights import (
     scale_host,
     scale_label,
 )
+from trace_analyzer.units import counted
 
 GRAPH_LAUNCH_NS = 10_000
 """CPU time of one launch of a CUDA graph."""
@@ -71,6 +72,8 @@ class Change:
         if self.options.get("factor") == inf:
             return f"{target_label(str(self.options['target']))} infinitely fast"
         named = {**self.options, **{k: target_label(str(v)) for k, v in self.options.items() if k == "target"}}
+        if "workers" in named and named["workers"] != "auto":
+            named["workers"] = counted(int(named["workers"]), "worker")
         text = CHANGES[self.name].label.format(
             **{k: f"{v:g}" if isinstance(v, float | int) else v for k, v in named.items()}
         )
@@ -308,7 +311,7 @@ def infinite_gpu(weights: Weights, scene: Scene, _: Mapping[str, float | str]) -
 CHANGES: Mapping[str, Kind] = {
     "no-sync": Kind("no synchronization", no_sync),
     "pinned": Kind("pinned, asynchronous copies", pinned),
-    "prefetch": Kind("prefetched data, {workers} workers", prefetch),
+    "prefetch": Kind("prefetched data, {workers}", prefetch),
     "warm": Kind("one-time work gone", warm),
     "fuse": Kind("chains of kernels fused", fuse),
     "tf32": Kind(

@@ -8,7 +8,7 @@ import polars as pl
 from trace_analyzer.analysis import Analysis, Value
 from trace_analyzer.catalog.fixes import Fix
 from trace_analyzer.replay.changes import CHANGES, Change
-from trace_analyzer.replay.prediction import Prediction, Replay
+from trace_analyzer.replay.prediction import AUTO, WORKERS, Prediction, Replay
 from trace_analyzer.replay.refusals import refused_replayed, refused_unseen, without_links
 from trace_analyzer.replay.whatif import Skipped, by_reason, predict_each, standard_changes
 from trace_analyzer.report import Check, Confidence, DeviceReport, Predicted, Verdict
@@ -156,7 +156,7 @@ class Estimates:
     """Hold the results of the replay of one device; ``reason`` is why it, or its predictions on CPU work, are missing.
 
     ``now_ns`` is the replayed step, null where refused. ``outside_ns`` is time of the window outside all steps.
-    ``predictions`` are by `key_of`; ``skipped`` are changes without a prediction.
+    ``workers`` are the fewest that load data fast enough. ``predictions`` are by `key_of`; ``skipped`` are changes without a prediction.
     """
 
     device: int | None
@@ -168,9 +168,12 @@ class Estimates:
     window: tuple[int, int] = (0, 0)
     skipped: tuple[Skipped, ...] = ()
     outside_ns: int = 0
+    workers: int = WORKERS
 
     def of(self, change: Change | None) -> Predicted | None:
         """Return the predicted step under a change; None where it is unknown."""
+        if change is not None and change.options.get("workers") == AUTO:
+            change = replace(change, options={"workers": self.workers})
         _, then = self.predictions.get(key_of(change), (None, None)) if change is not None else (None, None)
         if then is None or self.now_ns is None:
             return None
@@ -210,6 +213,7 @@ def standard_estimates(device_replay: DeviceReplay) -> Estimates:
         device_replay.window,
         tuple(skipped),
         device_replay.outside_ns,
+        replay.least_workers,
     )
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from math import hypot, inf
+from math import ceil, hypot, inf
 from typing import Annotated
 
 import numpy as np
@@ -46,6 +46,10 @@ MAX_UNEXPLAINED = 0.05
 NOISE_STEPS, NOISE_WINDOW = 0.10, 0.20
 """Relative deviation of the CPU part between recordings of one program: of several steps, and of one window
 (measured on all 12 recordings of one series)."""
+AUTO = "auto"
+"""The number of workers that `Replay.settled` replaces."""
+WORKERS = 4
+"""Number of data-loading workers where the least sufficient one is not known."""
 WORKERS_SLOW = 1.25
 """Largest slowdown of the main thread next to workers.
 
@@ -248,6 +252,28 @@ class Replay:
         slowed.parts, slowed.host = weights.parts.copy(), weights.host.copy()
         scale_host(slowed, WORKERS_SLOW)
         return self.run(slowed).step_ns
+
+    @cached_property
+    def least_workers(self) -> int:
+        """Return the fewest workers that load data as fast as a step without loading; `WORKERS` where that is not known.
+
+        Workers that exist already are not recorded, so their number is not known.
+        """
+        if self.scene.has_workers:
+            return WORKERS
+        try:
+            loading_ns = self.weights((Change("prefetch", {"workers": 1}),)).at_least_ns
+            without_ns = self.outcome((Change("prefetch", {"workers": inf}),)).step_ns
+        except NotApplicable:
+            return WORKERS
+        return max(1, ceil(loading_ns / without_ns)) if without_ns else WORKERS
+
+    def settled(self, changes: tuple[Change, ...]) -> tuple[Change, ...]:
+        """Return the changes with `least_workers` as the number of workers where it is ``auto``."""
+        return tuple(
+            Change(change.name, {"workers": self.least_workers}) if change.options.get("workers") == AUTO else change
+            for change in changes
+        )
 
     @property
     def has_steps(self) -> bool:

@@ -16,7 +16,7 @@ from trace_analyzer.errors import UsageError
 from trace_analyzer.frames.lookups import factorize, sum_by_group
 from trace_analyzer.replay.changes import Change
 from trace_analyzer.replay.kernel_changes import target_key
-from trace_analyzer.replay.prediction import SPEEDUPS, Identity, Prediction, Replay
+from trace_analyzer.replay.prediction import AUTO, SPEEDUPS, Identity, Prediction, Replay
 from trace_analyzer.replay.refusals import needs_links, refusal, without_links
 from trace_analyzer.replay.scene import NotApplicable, NothingToChange, UnknownTarget
 from trace_analyzer.report import Report
@@ -28,7 +28,6 @@ from trace_analyzer.vocabulary import CHANGE_PARTS, PART_OPTION
 SCHEMA_VERSION = 1
 LARGEST_FACTOR = 1e9
 """Largest factor of a change, and the inverse of the smallest, so that no result overflows."""
-WORKERS = 8
 _PROGRAM = ("no-sync", "pinned", "prefetch", "warm", "fuse", "tf32", "bf16", "overlap", "graphs")
 _SENSITIVE = ("cpu", "gpu", "matmul", "normalization", "pointwise", "communication", "copies")
 COLD_RATIO = 0.5
@@ -166,7 +165,7 @@ def changes_of(
     *,
     no_sync: bool = False,
     pinned: bool = False,
-    prefetch: int | None = None,
+    prefetch: int | Literal["auto"] | None = None,
     graphs: bool = False,
     fuse: bool | str = False,
     tf32: bool = False,
@@ -178,7 +177,7 @@ def changes_of(
 ) -> tuple[Change, ...]:
     """Return the changes that the options name; ``fuse`` and ``warm`` may name a single part (`CHANGE_PARTS`).
 
-    Raises ``UsageError`` for invalid numbers and parts.
+    Raises ``UsageError`` for invalid numbers and parts. ``prefetch="auto"`` takes the fewest workers that suffice.
     """
     for name, part in (("fuse", fuse), ("warm", warm)):
         if isinstance(part, str) and part not in CHANGE_PARTS[name]:
@@ -195,8 +194,8 @@ def changes_of(
     }
     if tf32 and bf16:
         raise UsageError("tf32 and bf16 exclude each other: work in bfloat16 is not in TF32")
-    if prefetch is not None and prefetch < 1:
-        raise UsageError(f"prefetch {prefetch}: at least one worker loads data")
+    if prefetch is not None and prefetch != AUTO and not (isinstance(prefetch, int) and prefetch >= 1):
+        raise UsageError(f"prefetch {printable(str(prefetch))}: a number of workers from 1 on, or auto")
     if batch is not None and not 1 / LARGEST_FACTOR <= batch <= LARGEST_FACTOR:
         raise UsageError(f"batch {batch:g}: the factor must be a number over 0, at most {LARGEST_FACTOR:g}")
     for name, factor in (speedup or {}).items():
@@ -237,6 +236,7 @@ def whatif(report: Report, changes: tuple[Change, ...] = (), *, path_rows: int =
     if report.tables["activities"].filter(pl.col("device") == device).is_empty():
         return WhatIf("refused", _NO_DEVICE, index, 0, None, changes)
     replay = Replay.of(report, device)
+    changes = replay.settled(changes)
     steps = int(replay.graph.recorded.steps.steady.sum())
     refused = WhatIf("refused", None, index, steps, replay.recorded_step_ns, changes, replay.summary)
     reason = refusal(report, replay, device, changes)
@@ -318,7 +318,7 @@ def by_reason(skipped: Sequence[Skipped]) -> Mapping[str, str]:
 
 def standard_changes() -> tuple[Change, ...]:
     """Return the changes that are estimated when none is requested."""
-    options: dict[str, dict[str, float | str]] = {"prefetch": {"workers": WORKERS}}
+    options: dict[str, dict[str, float | str]] = {"prefetch": {"workers": AUTO}}
     return tuple(Change(name, options.get(name, {})) for name in _PROGRAM)
 
 
@@ -352,7 +352,7 @@ def predict_each(
     """
     predictions: list[tuple[Change, Prediction]] = []
     skipped: list[Skipped] = []
-    for change in changes:
+    for change in replay.settled(tuple(changes)):
         if unlinked is not None and needs_links(change):
             skipped.append(Skipped(change.name, change.options, unlinked, is_refused=True))
             continue
