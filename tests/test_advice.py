@@ -885,9 +885,9 @@ def messages(
     ]
 
 
-def copied(computes: int) -> list[object]:
+def copied(computes: int, direction: str = "HtoD (Pinned -> Device)") -> list[object]:
     """Build copies behind which a kernel of the given length could run."""
-    copies = [copy("HtoD (Pinned -> Device)", 100 * n, 100, bytes=1 << 20) for n in range(12)]
+    copies = [copy(direction, 100 * n, 100, bytes=1 << 20) for n in range(12)]
     return [*copies, kernel("k", 1_200, computes)]
 
 
@@ -1003,6 +1003,7 @@ CASES: dict[str, tuple[list[object], list[object]]] = {
     ),
     "casts": (converted("aten::linear"), converted(None)),
     "compiled-copies": (copied_within("Torch-Compiled Region: 0/0"), copied_within("aten::copy_")),
+    "device-copies": (copied_within("aten::copy_"), copied_within("Torch-Compiled Region: 0/0")),
     "custom-kernels": (
         [
             in_a_row(GEMM),
@@ -1044,6 +1045,7 @@ CASES: dict[str, tuple[list[object], list[object]]] = {
     "overlap": ([in_a_row(NCCL), kernel(GEMM, 1_600, 25)], [in_a_row(NCCL), kernel(GEMM, 1_600, 20)]),
     "gradient-buckets": (messages((1 << 20) - 1), messages(1 << 20)),
     "copies": (copied(25), copied(24)),
+    "peer-copies": (copied(25, "PtoP (Device -> Device)"), copied(24, "PtoP (Device -> Device)")),
     "small-copies": (moved("HtoD (Pinned -> Device)", (64 << 10) - 1), moved("HtoD (Pinned -> Device)", 64 << 10)),
     "dependencies": (queued(waits=True), queued(waits=False)),
 }

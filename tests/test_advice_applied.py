@@ -64,6 +64,7 @@ APPLIED: dict[str, list[object]] = {
     "fewer-bytes": in_a_row(HALF_WIDE),
     "casts": in_a_row("triton_poi_fused__to_copy_add_0"),
     "compiled-copies": [op("Torch-Compiled Region: 0/0", 0, 600), in_a_row("triton_poi_fused_add_0")],
+    "device-copies": [BUSY, [copy("PtoP (Device -> Device)", 410 + 100 * n, 80, stream=20) for n in range(11)]],
     "custom-kernels": BUSY,
     "skinny-matmuls": eager([("mm", SQUARE, "c10::Half", 441, GEMM)] * 12),
     "tensor-cores": in_a_row("volta_fp16_s884gemm_fp16_128x64_ldg8_f2f_nn"),
@@ -78,6 +79,7 @@ APPLIED: dict[str, list[object]] = {
     "gradient-buckets": messages(20_000_000),
     "transport": messages(4_000_000, 200, 2_000, 200),
     "copies": [in_a_row(GEMM), [copy("HtoD (Pinned -> Device)", 410 + 100 * n, 80, stream=20, bytes=1 << 20) for n in range(11)]],
+    "peer-copies": [in_a_row(GEMM), [copy("PtoP (Device -> Device)", 410 + 100 * n, 80, stream=20, bytes=1 << 20) for n in range(11)]],
     "small-copies": [in_a_row(GEMM), [copy("HtoD (Pinned -> Device)", 410 + 100 * n, 2, stream=20, bytes=1_000) for n in range(11)]],
     "dependencies": BUSY,
 }  # fmt: skip

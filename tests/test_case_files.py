@@ -38,8 +38,19 @@ def intel_without_a_timeline(report: Report) -> None:
     assert "CUPTI" not in text
 
 
+def copies_between_devices(report: Report) -> None:
+    """Check 400 us of copies a step, alone: 40 %, between devices, and no word of host memory or its loader."""
+    verdict = report.verdict
+    assert (verdict.regime, verdict.cause) == ("communication-bound", "copies")
+    assert verdict.parts_ns["copy"] / sum(verdict.parts_ns.values()) == pytest.approx(0.4)
+    text = report.summary(verbose=True)
+    assert "between devices" in text
+    assert not [word for word in ("pin_memory", "DataLoader", "copies between host and device") if word in text]
+
+
 ANSWERS: dict[str, Callable[[Report], None]] = {
     "22a-xpu-host-only": intel_without_a_timeline,
+    "28b-peer-copy": copies_between_devices,
     "38a-serving-kv": serving_by_kv_sums,
 }
 

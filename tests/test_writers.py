@@ -187,6 +187,57 @@ def test_groups_that_exchange_nothing_have_no_bandwidth(size: int) -> None:
         assert "inf" not in report.summary(verbose=True)
 
 
+# Copies by direction: between devices, within one, to the host, and those that a collective makes
+
+
+def copied(direction: str, operator: str = "aten::copy_", **args: Any) -> list[Any]:
+    """Build ten copies of 100 us in a row, each launched by an operator, then products that could hide them."""
+    return [
+        [[op(operator, 20 * n, 15, **args), call("cudaMemcpyAsync", 20 * n + 2, 5, correlation=n + 1),
+          kernel(f"Memcpy {direction}", 300 + 100 * n, 100, category="gpu_memcpy", correlation=n + 1, bytes=1 << 20, stream=9)]
+         for n in range(10)],
+        [launched(BUSY, 201 + 5 * n, 1_300 + 100 * n, 100, 100 + n, takes=2) for n in range(10)],
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "name", ["PtoP (Device -> Device)", "PeerToPeer (Device -> Device)", "PtoP (Device Static -> Managed)"]
+)
+def test_peer_copies_are_between_devices(name: str) -> None:
+    report = analysed(copied(name))
+    assert "copies between devices" in report.verdict.headline.lower()
+    advice = {item.id: item for item in report.advice}
+    assert "peer-copies" in advice
+    assert not {"copies", "small-copies", "pinned-memory", "device-copies"} & {*advice}
+    text = report.summary(verbose=True)
+    assert not [word for word in ("pin_memory", "DataLoader", "host and device") if word in text]
+
+
+@pytest.mark.parametrize(
+    "operator", ["record_param_comms", "c10d::_allgather_base_", "symm_mem::low_contention_all_gather"]
+)
+@pytest.mark.parametrize("name", ["PtoP (Device -> Device)", "DtoD (Device -> Device)"])
+def test_a_copy_engine_s_all_gather_is_communication(name: str, operator: str) -> None:
+    report = analysed(copied(name, operator, **{"Collective name": "allgather"}))
+    assert set(report.tables["activities"].filter(kind="memcpy").get_column("bound")) == {"communication"}
+    assert report.tables["collectives"].get_column("collective").to_list() == ["all_gather"] * 10
+    assert not {"copies", "peer-copies", "device-copies"} & {item.id for item in report.advice}
+
+
+def test_copies_to_the_host_have_their_code() -> None:
+    (advice,) = (item for item in analysed(copied("DtoH (Device -> Pinned)")).advice if item.id == "copies")
+    assert "host.copy_(result, non_blocking=True)" in advice.code
+    assert "DataLoader" not in advice.code
+    (advice,) = (item for item in analysed(copied("HtoD (Pinned -> Device)")).advice if item.id == "copies")
+    assert "DataLoader" in advice.code
+
+
+def test_copies_within_the_device_have_their_advice() -> None:
+    ids = {item.id for item in analysed(copied("DtoD (Device -> Device)")).advice}
+    assert "device-copies" in ids
+    assert not {"copies", "peer-copies", "pinned-memory"} & ids
+
+
 # Accelerators of other vendors, without a device timeline
 
 

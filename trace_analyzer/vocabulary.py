@@ -155,7 +155,7 @@ CAUSES: Mapping[str, Cause] = by_key(
     Cause("cold-start", "Cold start", "most waiting comes before kernels are first used", "overhead-bound"),
     Cause("small-kernels", "Small kernels", "the kernels are too small to fill the GPU", "overhead-bound"),
     Cause("collectives", "Collectives", "collectives run while nothing else does", "communication-bound"),
-    Cause("copies", "Copies", "copies between host and device run while nothing else does", "communication-bound", limit="Copy-bound", noun="copies"),
+    Cause("copies", "Copies", "copies between host and device, or between devices, run while nothing else does", "communication-bound", limit="Copy-bound", noun="copies"),
     Cause("dependency", "Device waits", "queued work waits for other streams or peers, not for the CPU", "communication-bound"),
 )  # fmt: skip
 """Causes of the regimes."""

@@ -9,6 +9,7 @@ import polars as pl
 from trace_analyzer import thresholds
 from trace_analyzer.advice.opportunity import (
     Opportunity,
+    copies_of,
     end_ns_of,
     held_ns,
     idle_of,
@@ -24,6 +25,7 @@ from trace_analyzer.advice.opportunity import (
 from trace_analyzer.advice.window_context import AdviceContext
 from trace_analyzer.analyses.communication import with_exposed
 from trace_analyzer.catalog.devices import interconnects_of
+from trace_analyzer.catalog.event_names import TO_HOST, TO_PEER, copy_direction
 from trace_analyzer.units import bandwidth, counted, percent, size
 
 _COMPUTES = ("compute", "memory", "latency", "other")
@@ -87,19 +89,46 @@ def gradient_buckets(context: AdviceContext) -> Opportunity | None:
 
 
 def copies(context: AdviceContext) -> Opportunity | None:
-    """Propose overlapping copies that run alone."""
-    copies = context.within.activities.filter(pl.col("bound") == "copy")
+    """Propose overlapping copies between host and device that run alone."""
+    copies = copies_of(context, TO_PEER, inverted=True)
     pageable = total(where_called(copies, pl.col("name").str.contains("(?i)pageable")), "duration_ns")
     share = percent(pageable / max(1, total(copies, "duration_ns")))
     pageable_clause = f"; {share} of the copies' time is from or to pageable memory" if pageable else ""
-    opportunity = _part_of(context, "copy", (*_COMPUTES, "communication"), f"the device only copies{pageable_clause}")
-    return opportunity and replace(opportunity, values={"first": "Pin memory, then hide" if pageable else "Hide"})
+    opportunity = _copies_of(context, copies, f"the device only copies{pageable_clause}")
+    to_host = total(where_called(copies, copy_direction() == TO_HOST), "duration_ns")
+    case = "to-host" if 2 * to_host > total(copies, "duration_ns") else ""
+    return opportunity and replace(
+        opportunity, values={"first": "Pin memory, then hide" if pageable else "Hide"}, case=case
+    )
+
+
+def peer_copies(context: AdviceContext) -> Opportunity | None:
+    """Propose overlapping copies between devices that run alone."""
+    return _copies_of(context, copies_of(context, TO_PEER), "the device only copies to or from another device")
+
+
+def _copies_of(context: AdviceContext, copies: pl.DataFrame, why: str) -> Opportunity | None:
+    """Return the opportunity to hide these copies behind other work: their share of what hiding all copies saves."""
+    everything = _part_of(context, "copy", (*_COMPUTES, "communication"), why)
+    if everything is None or copies.is_empty():
+        return None
+    rows = context.within.activities.filter(pl.col("bound") == "copy")
+    if copies.height == rows.height:
+        return everything
+    alone = held_ns(context, copies.with_columns(end_ns_of()), ["copy"])
+    return replace(
+        everything,
+        saves_ns=min(everything.saves_ns, alone),
+        why=f"{share_of_window(context, alone)}: {why}",
+        where=partial(largest_operators, copies),
+        place=longest(copies, pl.col("duration_ns")),
+        members=members_of(copies),
+    )
 
 
 def small_copies(context: AdviceContext) -> Opportunity | None:
     """Propose merging copies that take longer to start than to transfer, several per step."""
-    is_small = (pl.col("bound") == "copy") & (pl.col("bytes") < thresholds.SMALL_COPY_BYTES)
-    small = context.within.activities.filter(is_small)
+    small = copies_of(context, TO_PEER, inverted=True).filter(pl.col("bytes") < thresholds.SMALL_COPY_BYTES)
     if small.height <= context.steps:
         return None
     spans = context.within.activities.select("device", "start_ns", end_ns_of(), "bound")

@@ -8,7 +8,7 @@ import polars as pl
 
 from trace_analyzer import thresholds
 from trace_analyzer.advice.window_context import AdviceContext
-from trace_analyzer.catalog.event_names import in_function, without_address
+from trace_analyzer.catalog.event_names import WITHIN_DEVICE, copy_direction, in_function, without_address
 from trace_analyzer.catalog.kernels import function_name, kernel_pattern
 from trace_analyzer.frames.intervals import clip, lookup_at, union
 from trace_analyzer.frames.lookups import as_strings, factorize, map_unique, sum_by_group
@@ -154,6 +154,15 @@ def launched_within(context: AdviceContext, rows: pl.DataFrame, pattern: str) ->
     within = union(spans, ["launch_thread"]).with_columns(pl.int_range(pl.len(), dtype=pl.UInt32).alias("span"))
     inside = lookup_at(rows, "launch_ns", within, ["launch_thread"], ["span"]).drop_nulls("span")
     return inside.drop("span"), inside.get_column("span").n_unique()
+
+
+def copies_of(context: AdviceContext, direction: str, *, inverted: bool = False) -> pl.DataFrame:
+    """Return the window's copies that are no part of collectives in this direction, or in all others."""
+    copies = context.within.activities.filter((pl.col("kind") == "memcpy") & (pl.col("bound") != "communication"))
+    is_meant = (copy_direction() == direction).fill_null(False)
+    return where_called(
+        copies, (copy_direction() != WITHIN_DEVICE).fill_null(True) & ~is_meant if inverted else is_meant
+    )
 
 
 def worth_ns(context: AdviceContext) -> float:

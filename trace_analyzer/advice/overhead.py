@@ -28,7 +28,7 @@ from trace_analyzer.advice.opportunity import (
 )
 from trace_analyzer.advice.window_context import AdviceContext
 from trace_analyzer.analyses.host import CALLS
-from trace_analyzer.catalog.event_names import BLOCKING
+from trace_analyzer.catalog.event_names import BLOCKING, TO_PEER, WITHIN_DEVICE, copy_direction
 from trace_analyzer.frames.intervals import union, with_covered
 from trace_analyzer.units import count, counted, duration
 from trace_analyzer.vocabulary import EARLIER_WORK, PARTS, shortened_by
@@ -358,10 +358,16 @@ def graph_capture(context: AdviceContext) -> Opportunity | None:
 
 
 def pinned_memory(context: AdviceContext) -> Opportunity | None:
-    """Propose pinned memory: idle time in copies that block the CPU."""
-    opportunity = idle_of(
-        context, ("blocking-copy",), "copies from or to pageable memory block the CPU until they are done"
+    """Propose pinned memory: idle time in copies that block the CPU, except those between and within devices."""
+    copies = context.within.activities.filter(pl.col("kind") == "memcpy")
+    on_devices = where_called(copies, copy_direction().is_in([TO_PEER, WITHIN_DEVICE]).fill_null(False))
+    causes = ("blocking-copy",)
+    idle = context.idle.filter(pl.col("cause").is_in(causes))
+    idle = idle.join(
+        on_devices.select(pl.col("launch_id").alias("event_id")), on="event_id", how="anti", maintain_order="left"
     )
+    why = "copies from or to pageable memory block the CPU until they are done"
+    opportunity = idle_opportunity(context, idle, causes, why)
     return opportunity and replace(
         opportunity, if_more="without that, the CPU prepares its next work while the device copies"
     )

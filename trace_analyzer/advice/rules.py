@@ -34,6 +34,7 @@ RULE_OF_FIX: Mapping[str, Rule] = {
     "fewer-bytes": kernels.fewer_bytes,
     "casts": traffic.casts,
     "compiled-copies": traffic.compiled_copies,
+    "device-copies": traffic.device_copies,
     "skinny-matmuls": kernels.skinny_matmuls,
     "tensor-cores": lambda context: kernels.out_of_fp32(context, tf32=False),
     "tf32": lambda context: kernels.out_of_fp32(context, tf32=True),
@@ -49,6 +50,7 @@ RULE_OF_FIX: Mapping[str, Rule] = {
     "transport": communication.transport,
     "copies": communication.copies,
     "small-copies": communication.small_copies,
+    "peer-copies": communication.peer_copies,
     "dependencies": communication.dependencies,
     "earlier-work": overhead.earlier_work,
 }

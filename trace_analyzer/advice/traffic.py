@@ -5,6 +5,7 @@ import polars as pl
 from trace_analyzer import thresholds
 from trace_analyzer.advice.opportunity import (
     Opportunity,
+    copies_of,
     kernel_opportunity,
     launched_within,
     profiled,
@@ -13,6 +14,7 @@ from trace_analyzer.advice.opportunity import (
     where_called,
 )
 from trace_analyzer.advice.window_context import AdviceContext
+from trace_analyzer.catalog.event_names import WITHIN_DEVICE
 from trace_analyzer.catalog.kernels import function_name
 from trace_analyzer.units import counted
 
@@ -67,6 +69,21 @@ def compiled_copies(context: AdviceContext) -> Opportunity | None:
         "all time of these copies",
         f"{counted(rows.height, 'copy', 'copies')} within the device in compiled regions: inputs that are copied into a graph's"
         " memory, or tensors that are changed in place",
+    )
+
+
+def device_copies(context: AdviceContext) -> Opportunity | None:
+    """Propose removing copies within the device that compiled code does not make."""
+    copies = copies_of(context, WITHIN_DEVICE)
+    compiled, _ = launched_within(context, copies, COMPILED)
+    rows = copies.join(compiled.select("activity_id"), on="activity_id", how="anti", maintain_order="left")
+    return kernel_opportunity(
+        context,
+        rows,
+        pl.col("duration_ns"),
+        "all time of these copies",
+        f"{counted(rows.height, 'copy', 'copies')} within the device: clones, contiguous copies and copies into buffers"
+        " read and write what is there already",
     )
 
 

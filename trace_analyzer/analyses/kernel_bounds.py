@@ -8,7 +8,7 @@ from trace_analyzer import thresholds
 from trace_analyzer.analyses.device_models import by_type, of_device
 from trace_analyzer.analysis import Analysis
 from trace_analyzer.catalog.devices import Device
-from trace_analyzer.catalog.event_names import WITHIN_DEVICE, copy_direction
+from trace_analyzer.catalog.event_names import WITHIN_DEVICE, copy_direction, is_collective_copy
 from trace_analyzer.catalog.kernels import kernel_buckets
 from trace_analyzer.frames.lookups import as_strings, factorize, lookup, map_unique
 from trace_analyzer.schema import Table, columns
@@ -100,7 +100,7 @@ def with_bounds(activities: pl.DataFrame, devices: Mapping[int, Device | None]) 
 
     Where FLOP and bytes are known, the arithmetic intensity relative to the device's machine balance, for the units and
     the dtype in use, determines compute or memory. Otherwise other executions of the kernel do (`_bounds_elsewhere`), then
-    the bucket's prior. A kernel that is too short to matter, or short with fewer blocks than the device has SMs, is bound
+    the bucket's prior. Copies of collectives are communication. A kernel that is too short to matter, or short with fewer blocks than the device has SMs, is bound
     by latency.
     """
     intensity = pl.when(pl.col("moved_bytes") > 0).then(pl.col("flop") / pl.col("moved_bytes"))
@@ -123,6 +123,9 @@ def with_bounds(activities: pl.DataFrame, devices: Mapping[int, Device | None]) 
     )
     is_inner = (pl.col("kind") == "memset") | (copy_direction() == WITHIN_DEVICE).fill_null(False)
     within = map_unique(activities.select("kind", "name"), is_inner).to_series()
+    copied = activities.filter(pl.col("kind") == "memcpy").select("activity_id", "name", "operator")
+    of_collectives = copied.filter(map_unique(copied.select("name", "operator"), is_collective_copy()).to_series())
+    is_collective = pl.col("activity_id").is_in(of_collectives.get_column("activity_id").implode())
     keys = activities.select("device", "dtype", on_matrix_units().alias("matrix"))
     numbers, firsts = factorize(*keys)
     # FLOP per byte at which compute and memory take the same time.
@@ -131,8 +134,11 @@ def with_bounds(activities: pl.DataFrame, devices: Mapping[int, Device | None]) 
     )
     balances = keys[firsts].join(balance_of, on=keys.columns, how="left", maintain_order="left")
     bound = (
-        pl.when(pl.col("kind") == "kernel").then(kernel).when(within).then(_bound("memory")).otherwise(_bound("copy"))
-    )
+        pl.when(pl.col("kind") == "kernel").then(kernel)
+        .when(is_collective).then(_bound("communication"))
+        .when(within).then(_bound("memory"))
+        .otherwise(_bound("copy"))
+    )  # fmt: skip
     balance = balances.get_column("balance")[numbers]
     rated = activities.with_columns(balance).with_columns(by_work.alias("by_work"))
     return (

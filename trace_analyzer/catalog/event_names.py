@@ -327,8 +327,9 @@ def prepares_input_files(name: str) -> bool:
 
 # --- Directions of copies
 
-WITHIN_DEVICE = "within-device"
-FROM_HOST = "host-to-device"
+WITHIN_DEVICE, TO_PEER = "within-device", "peer-to-peer"
+FROM_HOST, TO_HOST = "host-to-device", "device-to-host"
+_COLLECTIVES = r"^(c10d::|record_param_comms$|nccl:|symm_mem::)"
 
 
 @dataclass(frozen=True)
@@ -343,6 +344,14 @@ class DirectionRule:
 def direction_rules() -> tuple[DirectionRule, ...]:
     """Return the rules in the file's order."""
     return rows("copies.toml", "directions", DirectionRule, key=lambda rule: rule.name)
+
+
+def is_collective_copy() -> pl.Expr:
+    """Return whether a copy between devices is part of a collective by its ``operator``, whose copy engines move the data.
+
+    To the driver, memory of a peer that is mapped (symmetric memory) can be memory of the device.
+    """
+    return copy_direction().is_in([TO_PEER, WITHIN_DEVICE]) & matches(pl.col("operator").cast(pl.String), _COLLECTIVES)
 
 
 def copy_direction() -> pl.Expr:

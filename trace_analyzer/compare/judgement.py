@@ -234,6 +234,8 @@ TARGETS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     **dict.fromkeys(("tf32", "padding", "max-autotune"), ((), ("matmul", "bmm", "convolution"))),
     **dict.fromkeys(("overlap", "gradient-buckets", "transport"), ((), ("communication",))),
     **dict.fromkeys(("copies", "small-copies"), ((), ("host-to-device copy", "device-to-host copy"))),
+    "peer-copies": ((), ("peer-to-peer copy",)),
+    "device-copies": ((), ("within-device copy",)),
     **dict.fromkeys(_ALL_KERNELS.split(), ((), ("kernel",))),
 }
 """Lines that a fix concerns: causes of idle time, and buckets, or all kernels. Other fixes concern the whole step."""

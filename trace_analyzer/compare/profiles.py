@@ -292,15 +292,16 @@ def device_code(report: Report) -> int | None:
 def _with_work(pieces: pl.DataFrame, report: Report) -> pl.DataFrame:
     """Return pieces of activities with kind, category, group, kernel, its number ``what``, flop and roof_ns."""
     ids = pieces.get_column("activity_id")
-    names = report.tables["activities"].select("kind", "name", "bucket", "group", "flop", "blocks", "replayed_module")[
-        ids
-    ]
+    names = report.tables["activities"].select(
+        "kind", "name", "bucket", "group", "bound", "flop", "blocks", "replayed_module"
+    )[ids]
     roofs = report.tables["roofs"].select("activity_id", "roof_ns")
     places = inverse_index(roofs.get_column("activity_id"), report.tables["activities"].height)[ids]
     is_kernel = pl.col("kind") == "kernel"
-    numbers, firsts = factorize(*names.select(pl.col("kind", "name", "bucket", "group").cast(pl.Categorical)))
+    of_collective = (pl.col("kind") == "memcpy") & (pl.col("bound") == "communication")
+    numbers, firsts = factorize(*names.select(pl.col("kind", "name", "bucket", "group", "bound").cast(pl.Categorical)))
     named = as_strings(names[firsts]).select(
-        pl.when(is_kernel & (pl.col("bucket") == "communication"))
+        pl.when(is_kernel & (pl.col("bucket") == "communication") | of_collective)
         .then(pl.lit("communication"))
         .when(pl.col("kind") == "memcpy")
         .then(pl.lit("copy"))
@@ -308,6 +309,8 @@ def _with_work(pieces: pl.DataFrame, report: Report) -> pl.DataFrame:
         .alias("kind"),
         pl.when(is_kernel)
         .then(pl.col("bucket").fill_null("other"))
+        .when(of_collective)
+        .then(pl.lit("communication"))
         .when(pl.col("kind") == "memset")
         .then(pl.lit("memset"))
         .otherwise(pl.concat_str(copy_direction().fill_null("unknown"), pl.lit(" copy")))

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 
 from trace_analyzer import thresholds as t
 from trace_analyzer.analyses.left_out import LeftOut
-from trace_analyzer.catalog.event_names import in_function, prepares_input_files
+from trace_analyzer.catalog.event_names import TO_PEER, WITHIN_DEVICE, in_function, prepares_input_files
 from trace_analyzer.findings import DeviceFindings, Findings
 from trace_analyzer.report import Confidence, Debiased, Evidence, Regime, Verdict
 from trace_analyzer.units import NS_PER_S, counted, duration, percent, visible
@@ -183,11 +183,23 @@ def headline_of(findings: Findings, judgement: Judgement, window: int, of: str |
     known = f"; {percent(unknown)} cannot be explained" if unknown > t.UNKNOWN_DOUBT_RATIO else ""
     earlier = findings.parts_ns.get(EARLIER_WORK, 0) / window
     before = f"; {percent(earlier)} is work from before the recording" if earlier > t.EARLIER_REPORTED_RATIO else ""
+    if judgement.cause == "copies":
+        clause = f"copies {_copied(findings)} run while nothing else does"
     clause = sentence_far_below(findings, judgement.regime) or clause
     noted = known + before + roof_phrase(findings, judgement.regime)
     noun = limit_noun(judgement.regime, judgement.cause)
     limit = f"{limit_label(judgement.regime, judgement.cause)}: {clause} ({noun}: {percent(share)} of {of}{noted})."
     return limit + _left_out_sentence(findings.left_out)
+
+
+def _copied(findings: Findings) -> str:
+    """Write between what the device's exposed copies move: between host and device, between devices, or both."""
+    exposed = {True: 0, False: 0}
+    for copies in findings.device.report.copies:
+        exposed[copies.direction == TO_PEER] += copies.exposed_ns if copies.direction != WITHIN_DEVICE else 0
+    if exposed[False] and exposed[True]:
+        return "between host and device, and between devices,"
+    return "between devices" if exposed[True] else "between host and device"
 
 
 _WINDOWS = {
