@@ -169,13 +169,19 @@ def _least_ns(fix: Fix, advice_context: AdviceContext) -> float:
 
 
 def _ranked(items: Sequence[tuple[Fix, Advice]], advice_context: AdviceContext) -> tuple[Advice, ...]:
-    """Sort by saving, last resorts last; the verdict's own fix comes first if it is as close as a runner-up."""
+    """Sort by saving, last resorts behind others, and behind all what the replay says gains nothing.
+
+    The verdict's own fix comes first if it is as close as a runner-up.
+    """
     verdict = advice_context.verdict
 
     def saved(pair: tuple[Fix, Advice]) -> float:
         return saved_ns(pair[1], advice_context.window_ns)
 
-    ranked = sorted(items, key=lambda pair: (pair[0].last_resort, -saved(pair)))
+    def gains(pair: tuple[Fix, Advice]) -> bool:
+        return pair[1].predicted is None or saved(pair) >= thresholds.WORTH_RATIO * advice_context.window_ns
+
+    ranked = sorted(items, key=lambda pair: (not gains(pair), pair[0].last_resort, -saved(pair)))
     close = [
         pair
         for pair in ranked
