@@ -48,7 +48,19 @@ def copies_between_devices(report: Report) -> None:
     assert not [word for word in ("pin_memory", "DataLoader", "copies between host and device") if word in text]
 
 
+def two_ranks_of_one_number(report: Report) -> None:
+    """Check two devices, each 16 % busy in 6 steps of 1 ms."""
+    assert report.tables["devices"].get_column("label").to_list() == ["[TP00] 0", "[TP01] 0"]
+    verdict = report.verdict
+    assert verdict.parts_ns["compute"] / sum(verdict.parts_ns.values()) == pytest.approx(0.16)
+    assert [device.busy_ns for device in report.devices] == [6 * 160_000] * 2
+    steps = report.tables["steps"]
+    assert steps.group_by("device").len().get_column("len").to_list() == [6, 6]
+    assert (steps.get_column("host_end_ns") - steps.get_column("host_start_ns")).to_list() == [999_000] * 12
+
+
 ANSWERS: dict[str, Callable[[Report], None]] = {
+    "16b-merged-ranks-same-device-number": two_ranks_of_one_number,
     "22a-xpu-host-only": intel_without_a_timeline,
     "28b-peer-copy": copies_between_devices,
     "38a-serving-kv": serving_by_kv_sums,

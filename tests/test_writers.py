@@ -7,9 +7,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 from click.testing import CliRunner
-from kineto import analysed, call, event, kernel, launched, loaded, notes, op, trace_bytes
+from kineto import analysed, call, event, flow, kernel, launch, launched, loaded, notes, op, trace_bytes
 from reference import assert_same as assert_as_reference, read as read_reference
 
 from trace_analyzer.cli import main
@@ -378,3 +379,43 @@ def test_events_of_torch_beside_those_names_are_analysed() -> None:
     process = {"ph": "M", "pid": 100, "tid": 0, "name": "process_name", "args": {"name": "/host:CPU"}}
     assert loaded(process, launched(BUSY, 0, 10, 10, 1)).device_events.height == 1
     assert loaded(op("aten::mm", 0, 5, pid="CPU functions"), launched(BUSY, 0, 10, 10, 1)).device_events.height == 1
+
+
+# Ranks merged into one file, which write the same number of their device
+
+
+def ranks(*marks: str, devices: tuple[int, ...] = ()) -> list[Any]:
+    """Build a launch and a kernel of each rank, half a millisecond apart, on tracks with the rank's mark before the pid."""
+    rows = []
+    for n, mark in enumerate(marks):
+        device = devices[n] if devices else 0
+        here = [
+            launch(500 * n, 5, 1, pid=f"{mark}{80 + n}"),
+            kernel(BUSY, 500 * n + 10, 400, correlation=1, device=device),
+        ]
+        here[1]["pid"] = f"{mark}{device}"
+        rows += [here, flow(1, *here)]
+    return rows
+
+
+@pytest.mark.parametrize(
+    "marks", [("[TP00] ", "[TP01] "), ("rank0 ", "rank1 ", "rank2 "), ("[TP00-PP00] ", "[TP00-PP01] ")]
+)
+def test_merged_ranks_with_one_device_number_are_several_devices(marks: tuple[str, ...]) -> None:
+    report = analysed(ranks(*marks))
+    assert report.tables["devices"].get_column("label").to_list() == [f"{mark}0" for mark in marks]
+    assert report.tables["activities"].group_by("device").agg(pl.col("duration_ns").sum()).get_column("duration_ns").to_list() == [400_000] * len(marks)  # fmt: skip
+    assert report.tables["launches"].get_column("lead_ns").to_list() == [5_000] * len(marks)
+
+
+@pytest.mark.parametrize(
+    ("marks", "devices", "labels"),
+    [
+        (("[TP00] ", "[TP01] "), (0, 1), ["0", "1"]),  # numbers differ: they stay
+        (("[TP00] ",), (), ["0"]),  # one rank
+        (("", ""), (), ["0"]),  # no mark
+        (("", "[TP01] "), (), ["0"]),  # one row of the device is not of a rank
+    ],
+)
+def test_other_tracks_keep_their_number(marks: tuple[str, ...], devices: tuple[int, ...], labels: list[str]) -> None:
+    assert loaded(ranks(*marks, devices=devices)).devices.get_column("label").to_list() == labels
