@@ -14,17 +14,15 @@ from trace_analyzer.analyses.work import (
     convolutions,
     elementwise,
     indexing,
-    library_products,
     matmuls,
     movement,
+    quantized,
     reductions,
     rows,
 )
 from trace_analyzer.analyses.work.calls import Formula, Malformed, Record, Unrecorded, Work, call_of
 
-MATMUL_FORMULAS: dict[str, Formula] = (
-    matmuls.FORMULAS | convolutions.FORMULAS | attention.FORMULAS | library_products.FORMULAS
-)
+MATMUL_FORMULAS: dict[str, Formula] = matmuls.FORMULAS | quantized.FORMULAS | convolutions.FORMULAS | attention.FORMULAS
 """Formulas of the operators whose kernels are of group `matmul`: matmuls, convolutions and attention."""
 FORMULAS: dict[str, Formula] = {
     **elementwise.FORMULAS,

@@ -1,6 +1,11 @@
-"""Count matmuls: 2 FLOP per multiply-add, as in ``torch.utils.flop_counter``.
+"""Count matmuls: 2 FLOP per multiply-add, as in ``torch.utils.flop_counter``, in the type of the first operand.
 
-Bytes: operands and bias are read once, and the result is written once.
+Bytes: operands, scales and bias are read once, and the result is written once.
+
+Argument orders are those of ATen (`native_functions.yaml`) and of the libraries' registrations: vLLM
+(`csrc/torch_bindings.cpp`, `csrc/libtorch_stable/torch_bindings.cpp`, `csrc/rocm/torch_bindings.cpp`, `fused_moe.py`,
+`_aiter_ops.py`, `utils/flashinfer.py`), SGLang (`sgl-kernel/csrc/common_extension.cc`, `fused_moe_triton/fused_moe.py`,
+`fp8_kernel.py`), FBGEMM and MSLK (`gemm_ops`, `quantize_ops`).
 """
 
 from math import prod
@@ -16,65 +21,68 @@ from trace_analyzer.analyses.work.calls import (
     Unrecorded,
     Work,
     broadcast,
+    in_namespaces,
     require,
+    tensor_of,
     total_bytes,
 )
 
-
-def product(
-    call: Call, left: int, right: int, *, added: int | None = None, beta: int | None = None, result: Dtype | None = None
-) -> Work:
-    """Count (..., m, k) x (..., k, n), both of two dimensions or both batched: 2 m k n FLOP per batch.
-
-    ``added`` is the position of a summand, ``beta`` that of its factor (if that is 0, the summand is not read).
-    """
-    a, b = call.tensor(left), call.tensor(right)
-    require(len(a.shape) == len(b.shape) and len(a.shape) in (2, 3))
-    require(a.shape[:-2] == b.shape[:-2] and a.shape[-1] == b.shape[-2])
-    m, k, n = a.shape[-2], a.shape[-1], b.shape[-1]
-    shape = (*a.shape[:-2], m, n)
-    packed = 2 if a.dtype is not None and a.dtype.compute == "fp4" else 1
-    summand = None if added is None or _is_zero(call, beta) else call.optional(added)
-    others = [] if added is None else [summand]
-    return _work(
-        2.0 * prod(shape) * k * packed, [a, b, *others], _result(call, shape, result or a.dtype, max(left, right))
-    )
+BF16 = DTYPES["c10::BFloat16"]
+"""Result type of fp8 and int8 matmuls where the call does not record it."""
 
 
-def _work(flop: float, inputs: list[Tensor | None], output: Tensor) -> Work:
-    """Return the work of a matmul, in the type of the first operand.
+def counted(flop: float, dtype: Dtype | None, *tensors: Tensor | None) -> Work:
+    """Return the work of a matmul that reads or writes each of these tensors once.
 
     Raises `Unrecorded` for unknown types and those without a compute dtype, such as complex ones: their FLOP differ.
     """
-    dtype = next(tensor.dtype for tensor in inputs if tensor is not None)
     if dtype is None or dtype.compute is None:
         raise Unrecorded
-    return Work(flop, total_bytes(*inputs, output), dtype.compute)
+    return Work(flop, total_bytes(*tensors), dtype.compute)
 
 
-def _result(call: Call, shape: Shape, dtype: Dtype | None, after: int) -> Tensor:
-    """Return the result; a later argument of its shape is the tensor to which it is written."""
-    given = [t for t in call.given(after + 1) if t.shape == shape]
-    return Tensor(shape, given[-1].dtype if given and given[-1].dtype else dtype)
+def product(
+    left: int = 0,
+    right: int = 1,
+    *,
+    nk: bool = False,
+    added: int | None = None,
+    beta: int | None = None,
+    packed: int = 1,
+    reads: tuple[int, ...] = (),
+    rest: int | None = None,
+    types: tuple[int, ...] = (),
+    result: Dtype | None = None,
+) -> Formula:
+    """Return the formula of (..., m, k) x (..., k, n), or with ``nk`` of (..., m, k) x (n, k), transposed.
 
+    ``added`` is the position of a summand, ``beta`` that of its factor (if that is 0, the summand is not read), and
+    ``packed`` the elements in one of b. Also read are the tensors at ``reads`` and those from ``rest`` on. One of the
+    result's shape is the tensor to which it is written; else, the result's type is at one of the positions ``types``, is
+    ``result``, or is a's.
+    """
 
-def _is_zero(call: Call, beta: int | None) -> bool:
-    return beta is not None and call.valued and call.value(beta) in (0, False)
+    def formula(call: Call) -> Work:
+        a, b = call.tensor(left), call.tensor(right)
+        inner = (1, *b.shape) if nk and len(b.shape) == 1 else b.shape
+        require(len(a.shape) > (not nk) and len(inner) > 1)
+        n, k = inner[-2:] if nk else inner[:-3:-1]
+        require(a.shape[-1] == k * packed and (inner[:-2] == a.shape[:-2] or (nk and len(inner) == 2)))
+        shape = (*a.shape[:-1], n)
+        others = [call.optional(i) for i in reads]
+        if added is not None and not (beta is not None and call.valued and call.value(beta) in (0, False)):
+            others.append(call.optional(added))
+        given = [] if reads else call.given(max(left, right) + 1)
+        into = [t for t in given if t.shape == shape and t.dtype]
+        named = next((t for t in map(call.type_at, types) if t is not None), result or a.dtype)
+        output = into[-1] if into else Tensor(shape, named)
+        others += [] if rest is None else [t for t in call.given(rest) if t.shape != shape]
+        # A kernel converts the narrower operand to the wider type.
+        dtype = b.dtype if packed == 1 and a.dtype and b.dtype and b.size > a.size else a.dtype
+        elements = 2 if a.dtype is not None and a.dtype.compute == "fp4" else 1
+        return counted(2.0 * prod(shape) * a.shape[-1] * elements, dtype, a, b, output, *others)
 
-
-def mm(call: Call) -> Work:
-    """Count mm(self, mat2), bmm(self, mat2)."""
-    return product(call, 0, 1)
-
-
-def addmm(call: Call) -> Work:
-    """Count addmm(self, mat1, mat2, beta, alpha), baddbmm."""
-    return product(call, 1, 2, added=0, beta=3)
-
-
-def int_mm(call: Call) -> Work:
-    """Count _int_mm(self, mat2): int8 factors, int32 result."""
-    return product(call, 0, 1, result=INT32)
+    return formula
 
 
 def scaled_mm(call: Call) -> Work:
@@ -83,8 +91,7 @@ def scaled_mm(call: Call) -> Work:
     Up to PyTorch 2.2, its arguments are (self, mat2, bias, out_dtype, scale_a, scale_b, ...). Scales of blocks are
     padded to whole tiles: at most one scale per 32 elements is read.
     """
-    out = call.type_at(6) or call.type_at(5) or call.type_at(3)
-    plain = product(call, 0, 1, result=out)
+    plain = product(types=(6, 5, 3))(call)
     scales = [_read_scales(call.optional(2), call.tensor(0)), _read_scales(call.optional(3), call.tensor(1))]
     moved = None if plain.moved_bytes is None else plain.moved_bytes + total_bytes(*scales, call.optional(4))
     return Work(plain.flop, moved, plain.dtype)
@@ -102,7 +109,7 @@ def scaled_mm_of_lists(call: Call) -> Work:
 
     Lists of scales are not counted, because their types are not recorded.
     """
-    plain = product(call, 0, 1, result=call.type_at(9))
+    plain = product(types=(9,))(call)
     bias = call.optional(8)
     moved = None if plain.moved_bytes is None else plain.moved_bytes + total_bytes(bias)
     return Work(plain.flop, moved, plain.dtype)
@@ -133,7 +140,7 @@ def grouped_mm(call: Call) -> Work:
     if out is None and a.dtype is not None:
         out = DTYPES["c10::BFloat16"] if a.dtype.compute in ("fp8", "fp4") else a.dtype
     packed = 2 if a.dtype is not None and a.dtype.compute == "fp4" else 1
-    work = _work(2.0 * prod(result) * k * packed, [a, b, *rest], Tensor(result, out))
+    work = counted(2.0 * prod(result) * k * packed, a.dtype, a, b, *rest, Tensor(result, out))
     if is_whole:
         return work
     sure = total_bytes(Tensor(result, out)) if len(a.shape) == len(b.shape) == 2 else 0.0
@@ -141,50 +148,40 @@ def grouped_mm(call: Call) -> Work:
     return Work(None, work.moved_bytes, work.dtype, moved - sure, least=True)
 
 
-def mv(call: Call) -> Work:
-    """Count mv(self, vec): (m, k) x (k)."""
-    return _mv(call, 0, 1)
+def _vector(left: int, right: int, added: int | None = None) -> Formula:
+    """Return the formula of mv(self, vec) or addmv(self, mat, vec, beta, alpha): (m, k) x (k)."""
 
+    def formula(call: Call) -> Work:
+        a, b = call.tensor(left), call.tensor(right)
+        require(len(a.shape) == 2 and len(b.shape) == 1 and a.shape[1] == b.shape[0])
+        is_read = added is not None and not (call.valued and call.value(3) in (0, False))
+        summand = call.optional(added) if added is not None and is_read else None
+        return counted(2.0 * a.elements, a.dtype, a, b, summand, Tensor((a.shape[0],), a.dtype))
 
-def addmv(call: Call) -> Work:
-    """Count addmv(self, mat, vec, beta, alpha)."""
-    return _mv(call, 1, 2, added=None if _is_zero(call, 3) else 0)
-
-
-def _mv(call: Call, left: int, right: int, added: int | None = None) -> Work:
-    a, b = call.tensor(left), call.tensor(right)
-    require(len(a.shape) == 2 and len(b.shape) == 1 and a.shape[1] == b.shape[0])
-    summand = None if added is None else call.optional(added)
-    return _work(2.0 * a.elements, [a, b, summand], Tensor((a.shape[0],), a.dtype))
+    return formula
 
 
 def dot(call: Call) -> Work:
     """Count dot(self, tensor), vdot: (k) x (k)."""
     a, b = call.tensor(0), call.tensor(1)
     require(len(a.shape) == len(b.shape) == 1 and a.shape == b.shape)
-    return _work(2.0 * a.elements, [a, b], Tensor((), a.dtype))
+    return counted(2.0 * a.elements, a.dtype, a, b, Tensor((), a.dtype))
 
 
 def addr(call: Call) -> Work:
     """Count addr(self, vec1, vec2): the outer product, added."""
     a, b = call.tensor(1), call.tensor(2)
     require(len(a.shape) == len(b.shape) == 1)
-    return _work(2.0 * a.elements * b.elements, [a, b, call.tensor(0)], Tensor((*a.shape, *b.shape), a.dtype))
+    return counted(2.0 * a.elements * b.elements, a.dtype, a, b, call.tensor(0), Tensor((*a.shape, *b.shape), a.dtype))
 
 
 def addbmm(call: Call) -> Work:
     """Count addbmm(self, batch1, batch2): a sum of products."""
     a, b = call.tensor(1), call.tensor(2)
     require(len(a.shape) == len(b.shape) == 3 and a.shape[0] == b.shape[0] and a.shape[2] == b.shape[1])
-    return _work(2.0 * a.elements * b.shape[2], [a, b, call.optional(0)], Tensor((a.shape[1], b.shape[2]), a.dtype))
-
-
-def linear(call: Call) -> Work:
-    """Count linear(input, weight, bias): (..., k) x (n, k), transposed."""
-    a, b = call.tensor(0), call.tensor(1)
-    require(len(a.shape) >= 1 and len(b.shape) in (1, 2) and a.shape[-1] == b.shape[-1])
-    n = b.shape[0] if len(b.shape) == 2 else 1
-    return _work(2.0 * a.elements * n, [a, b, call.optional(2)], Tensor((*a.shape[:-1], n), a.dtype))
+    return counted(
+        2.0 * a.elements * b.shape[2], a.dtype, a, b, call.optional(0), Tensor((a.shape[1], b.shape[2]), a.dtype)
+    )
 
 
 def matmul(call: Call) -> Work:
@@ -195,7 +192,7 @@ def matmul(call: Call) -> Work:
     right = b.shape if len(b.shape) > 1 else (*b.shape, 1)
     require(left[-1] == right[-2])
     shape = (*broadcast(left[:-2], right[:-2]), left[-2], right[-1])
-    return _work(2.0 * prod(shape) * left[-1], [a, b], Tensor(shape, a.dtype))
+    return counted(2.0 * prod(shape) * left[-1], a.dtype, a, b, Tensor(shape, a.dtype))
 
 
 def int4_mm(call: Call) -> Work:
@@ -207,40 +204,130 @@ def int4_mm(call: Call) -> Work:
     require(len(a.shape) == 2 and packed.dtype == INT32 and a.shape[1] > 0)
     n, rest = divmod(packed.elements * 8, a.shape[1])
     require(rest == 0)
-    return _work(2.0 * a.elements * n, [a, packed, *call.given(2)], Tensor((a.shape[0], n), a.dtype))
+    return counted(2.0 * a.elements * n, a.dtype, a, packed, *call.given(2), Tensor((a.shape[0], n), a.dtype))
 
 
-def int8_mm(call: Call) -> Work:
-    """Count _weight_int8pack_mm(self, weight, scales): (m, k) x (n, k), transposed; computed in self's type."""
-    a, weight = call.tensor(0), call.tensor(1)
-    require(len(a.shape) == len(weight.shape) == 2 and a.shape[1] == weight.shape[1])
-    output = Tensor((a.shape[0], weight.shape[0]), a.dtype)
-    return _work(2.0 * a.elements * weight.shape[0], [a, weight, *call.given(2)], output)
+def written(call: Call) -> Work:
+    """Count cutlass_scaled_mm, dsv3_router_gemm(output, a, b, ...): a (m, k); b (k, n) or transposed (n, k)."""
+    output, a, b = (call.tensor(i) for i in range(3))
+    require(len(a.shape) == len(b.shape) == len(output.shape) == 2)
+    m, k = a.shape
+    require(output.shape in ((m, b.shape[1]), (m, b.shape[0])) and k in b.shape)
+    return counted(2.0 * output.elements * k, a.dtype, output, a, b, *call.given(3))
 
 
+def interleaved(call: Call) -> Work:
+    """Count deep_gemm_fp8_fp8_bf16_nt(a, scales, b, scales, output): (m, k) x (n, k), transposed."""
+    a, b, output = call.tensor(0), call.tensor(2), call.tensor(4)
+    require(len(b.shape) == 2 and bool(a.shape) and a.shape[-1] == b.shape[1])
+    require(output.elements * a.shape[-1] == a.elements * b.shape[0])
+    return counted(2.0 * output.elements * a.shape[-1], a.dtype, a, b, output, call.optional(1), call.optional(3))
+
+
+def with_epilogue(call: Call) -> Work:
+    """Count quack's gemm(A, B), gemm_out(A, B, out, ...) and similar: (m, k) x (k, n), or batches of them.
+
+    Each tensor is read or written once. With lists of integers (offsets, rows to gather), the work is unknown.
+    """
+    first, second, given = call.tensor(0), call.tensor(1), call.given()
+    fits = len(first.shape) == len(second.shape) in (2, 3) and first.shape[:-2] == second.shape[:-2]
+    types = {t.dtype.compute if t.dtype is not None else None for t in given}
+    if not fits or first.shape[-1] != second.shape[-2] or not types <= {"fp16", "bf16", "fp32"}:
+        raise Unrecorded
+    output = tensor_of((*first.shape[:-1], second.shape[-1]), first.dtype)
+    returned = output if call.operator == "quack::gemm" else None
+    return counted(2.0 * output.elements * first.shape[-1], first.dtype, *given, returned)
+
+
+def both_halves(call: Call) -> Work:
+    """Count xformers::dual_gemm_silu_identity_mul(x, w1, [b1], w2, [b2]): (m, k) x two (n, k), transposed.
+
+    Both matmuls' results and their gate are written. With types wider than the kernel's (autocast), the work is
+    unknown.
+    """
+    x, first, second = call.tensor(0), call.tensor(1), call.tensor(3)
+    require(len(x.shape) == len(first.shape) == 2 and first.shape == second.shape and x.shape[1] == first.shape[1])
+    _require_halves(call)
+    output = Tensor((x.shape[0], first.shape[0]), x.dtype)
+    return counted(4.0 * output.elements * x.shape[1], x.dtype, *call.given(), output, output, output)
+
+
+def product_and_sum(call: Call) -> Work:
+    """Count xformers::gemm_fused_operand_sum(a, b, [product, sums]): (m, k) x (k, n), and the sums of a's rows."""
+    a, b = call.tensor(0), call.tensor(1)
+    require(len(a.shape) == len(b.shape) == 2 and a.shape[1] == b.shape[0])
+    _require_halves(call)
+    output, sums = Tensor((a.shape[0], b.shape[1]), a.dtype), Tensor((a.shape[0],), a.dtype)
+    return counted(2.0 * output.elements * a.shape[1], a.dtype, a, b, output, sums)
+
+
+def _require_halves(call: Call) -> None:
+    if any(t.dtype is None or t.dtype.compute not in {"fp16", "bf16"} for t in call.given()):
+        raise Unrecorded
+
+
+_AITER_PRODUCTS = (
+    "gemm_w8a8", "w8a8_gemm", "gemm_w8a8_blockscale", "gemm_a8w8", "gemm_a8w8_blockscale", "triton_gemm_a8w8_blockscale",
+)  # fmt: skip
+_AITER_KERNELS = (
+    *(f"{kind}{kernel}" for kind in ("", "bpreshuffle_", "blockscale_", "blockscale_bpreshuffle_") for kernel in ("ck", "cktile", "asm")),
+    "bpreshuffle", "blockscale", "blockscale_bpreshuffle",
+)  # fmt: skip
 FORMULAS: dict[str, Formula] = {
-    "aten::mm": mm,
-    "aten::bmm": mm,
-    "aten::addmm": addmm,
-    "aten::addmm_": addmm,
-    "aten::_addmm_activation": addmm,
-    "aten::baddbmm": addmm,
-    "aten::baddbmm_": addmm,
-    "aten::addbmm": addbmm,
-    "aten::addbmm_": addbmm,
-    "aten::mv": mv,
-    "aten::addmv": addmv,
-    "aten::addmv_": addmv,
-    "aten::dot": dot,
-    "aten::vdot": dot,
-    "aten::addr": addr,
-    "aten::addr_": addr,
-    "aten::linear": linear,
+    **dict.fromkeys(("aten::mm", "aten::bmm"), product()),
+    **dict.fromkeys(
+        [f"aten::{name}" for name in ("addmm", "addmm_", "_addmm_activation", "baddbmm", "baddbmm_")],
+        product(1, 2, added=0, beta=3),
+    ),
+    **dict.fromkeys(("aten::addbmm", "aten::addbmm_"), addbmm),
+    "aten::mv": _vector(0, 1),
+    **dict.fromkeys(("aten::addmv", "aten::addmv_"), _vector(1, 2, added=0)),
+    **dict.fromkeys(("aten::dot", "aten::vdot"), dot),
+    **dict.fromkeys(("aten::addr", "aten::addr_"), addr),
+    "aten::linear": product(nk=True, reads=(2,)),
     "aten::matmul": matmul,
-    "aten::_int_mm": int_mm,
+    "aten::_int_mm": product(result=INT32),
     "aten::_scaled_mm": scaled_mm,
     "aten::_scaled_mm_v2": scaled_mm_of_lists,
     **dict.fromkeys(("aten::_grouped_mm", "aten::_scaled_grouped_mm", "aten::_scaled_grouped_mm_v2"), grouped_mm),
     **dict.fromkeys(("aten::_weight_int4pack_mm", "aten::_weight_int4pack_mm_with_scales_and_zeros"), int4_mm),
-    "aten::_weight_int8pack_mm": int8_mm,
-}
+    "aten::_weight_int8pack_mm": product(nk=True, reads=(2,)),
+    **dict.fromkeys(("vllm::rocm_unquantized_gemm", "aiter::gemm_a16w16"), product(nk=True, reads=(2,), types=(3,))),
+    **dict.fromkeys(
+        (
+            *in_namespaces("vllm", "w8a8_triton_block_scaled_mm_func", "w8a8_block_fp8_matmul_deepgemm", "padded_cutlass"),
+            *in_namespaces("vllm", *(f"rocm_aiter_{name}" for name in _AITER_PRODUCTS)),
+            *in_namespaces("aiter", "gemm_a8w8", *(f"gemm_a8w8_{name}" for name in _AITER_KERNELS)),
+        ),
+        product(nk=True, rest=2, result=BF16),
+    ),
+    "sglang::deep_gemm_fp8_fp8_bf16_nt": interleaved,
+    **dict.fromkeys(("sgl_kernel::bmm_fp8", "vllm::bmm_fp8"), product(types=(4,), result=BF16)),
+    **dict.fromkeys(in_namespaces("_C _C_stable_libtorch", "cutlass_scaled_mm", "cutlass_scaled_mm_azp"), written),
+    **dict.fromkeys(
+        in_namespaces("_C _moe_C sgl_kernel", "dsv3_fused_a_gemm", "dsv3_router_gemm", "fp32_router_gemm"), written
+    ),
+    **dict.fromkeys(in_namespaces("sgl_kernel", "fp8_scaled_mm", "int8_scaled_mm", "fp8_blockwise_scaled_mm"), product(rest=2, types=(4,), result=BF16)),
+    **dict.fromkeys(
+        in_namespaces(
+            "fbgemm mslk", "f8f8bf16", "f8f8bf16_rowwise", "f8f8bf16_rowwise_out", "f8f8f16_rowwise", "f8f8bf16_blockwise",
+            "f8f8bf16_tensorwise", "f8f8bf16_rowwise_batched", "f8f8bf16_cublas", "f8f8bf16_lite", "f8f8bf16_rowwise_preshuffle",
+            "f8f8f16_rowwise_preshuffle", "i8i8bf16", "i8i8bf16_dynamic", "bf16_fast_gemv", "bf16fp8bf16_fast_gemv",
+            "fp8fp8bf16_fast_gemv",
+        ),
+        product(nk=True, rest=2, result=BF16),
+    ),
+    **dict.fromkeys(
+        in_namespaces(
+            "fbgemm mslk", "bf16i4bf16_rowwise", "f8i4bf16_rowwise", "bf16i4bf16_rowwise_batched", "bf16i4bf16_shuffled",
+            "f8i4bf16_shuffled", "bf16i4bf16_shuffled_batched",
+        ),
+        product(nk=True, rest=2, result=BF16, packed=2),
+    ),
+    "xformers::dual_gemm_silu_identity_mul": both_halves,
+    "xformers::gemm_fused_operand_sum": product_and_sum,
+    **dict.fromkeys(
+        in_namespaces("quack", "gemm", *(f"gemm_{kind}" for kind in ("out", "add_out", "add_inplace", "act_out", "dact_out", "gated_out", "dgated_out"))),
+        with_epilogue,
+    ),
+}  # fmt: skip
