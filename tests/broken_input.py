@@ -337,9 +337,12 @@ def page() -> str:
             "## Memory\n",
             f"Sound traces need about as much as they hold when decompressed. Whatever the input is, loading it takes at most"
             f" {MEMORY_BASE_BYTES >> 20} MB",
-            f"and {MEMORY_PER_BYTE} bytes per byte of decompressed input: the worst are files of millions of tiny values, such"
-            " as `[1,1,1,...`.",
+            f"and {MEMORY_PER_BYTE} bytes per byte of decompressed input: the worst are files of millions of empty events,",
+            "`{},{},...`.",
             "`--max-bytes` limits the decompressed size, and with it the memory.\n",
+            'A file is refused early, whatever its size, where its first 16 MB have no phase (`"ph"`) of an event, where'
+            " more than",
+            "100,000 entries in a row are no objects, and where it nests a million levels deep.\n",
             "## What a small file can cost\n",
             "A file of less than a megabyte may name thousands of devices, processes, threads, streams, steps or kernels. Beyond"
             " what a trace of a few",

@@ -353,7 +353,7 @@ def test_memory_runs_out(tmp_path: Path) -> None:
         resource.setrlimit(resource.RLIMIT_AS, (3 << 29, 3 << 29))
 
     path = tmp_path / "trace.json"
-    path.write_bytes(b'{"x": [' + b"[[1]]," * 4_000_000 + b'1], "traceEvents": []}')
+    path.write_bytes(b'{"x": ["ph", ' + b"[[1]]," * 12_000_000 + b'1], "traceEvents": []}')
     done = command(path, "--no-report", preexec_fn=little)
     assert done.returncode == 2
     # Which allocation fails is a matter of chance; native code aborts at its own, and the supervisor reports that.

@@ -589,6 +589,9 @@ def test_a_second_event_list_of_a_sound_file_does_not_either() -> None:
     assert load(one[:-1] + b"," + two[two.index(b'"traceEvents"') :]).device_events.height == 2
 
 
+METADATA_ONLY = b'{"traceEvents": [{"ph": "M", "name": "process_name", "pid": 1, "args": {"name": "python"}}'
+
+
 @pytest.mark.parametrize(
     ("content", "error", "message"),
     [
@@ -618,6 +621,36 @@ def test_a_second_event_list_of_a_sound_file_does_not_either() -> None:
             for bits in (16, 32)
             for order in ("le", "be")
         ),
+        (
+            METADATA_ONLY + b', {"ph": "X", "cat": "ker',
+            NotATrace,
+            "only metadata can be read: the file is truncated at byte",
+        ),
+        (METADATA_ONLY + b', {"ph": "X", "ts": oops}]}', NotATrace, "bytes around it were not read"),
+        (
+            METADATA_ONLY + b', {"ph": "X", "ts": "x"}]}',
+            NotATrace,
+            "only metadata can be read: 1 have no readable time",
+        ),
+        (METADATA_ONLY + b", 1, 2]}", NotATrace, "only metadata can be read: 2 entries are no objects"),
+        (
+            METADATA_ONLY + b', {"ph": "X", "args": ' + b"[" * 99_999 + b"]" * 99_999 + b"}]}",
+            NotATrace,
+            "1 nest too deeply",
+        ),
+        *(
+            (head + unit * (20 << 20), NotATrace, "no phase (`ph`) is in its first 16,777,216 bytes")
+            for head, unit in (
+                (b'{"traceEvents": [', b"1,"),
+                (b"[", b"{},"),
+                (b"", b"["),
+                (b"", b'{"a":'),
+                (b'{"x": [', b'"",'),
+            )
+        ),
+        (METADATA_ONLY + b", 1" * 1_000_000, NotATrace, "more than 100,000 entries in a row that are no objects"),
+        (METADATA_ONLY + b", " + b"[" * 2_000_000, NotATrace, "nests 1,000,000 levels deep"),
+        (METADATA_ONLY + b', {"ph": "X", "args": ' + b'{"x":[' * 600_000, NotATrace, "nests 1,000,000 levels deep"),
         (b'{"a": ' + b"[" * 100_000, NotATrace, "the file is truncated at byte 1,"),
         (gzip.compress(b"", mtime=0), InputError, "is empty"),
         (gzip.compress(b"hello", mtime=0), NotATrace, "is not JSON"),

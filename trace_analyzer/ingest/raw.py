@@ -3,6 +3,7 @@
 import json
 import re
 from decimal import MAX_EMAX, MIN_EMIN, ROUND_HALF_EVEN, Context, Decimal, InvalidOperation
+from functools import lru_cache
 from typing import Any
 
 import polars as pl
@@ -77,12 +78,16 @@ class Digits(str):
     __slots__ = ()
 
 
+_whole_number = lru_cache(1024)(Digits)
+"""`Digits` of a whole number; few of them are distinct where a hostile file has millions."""
+
+
 def strict_decoder(*, controls: bool = True) -> json.JSONDecoder:
     """Return a JSON decoder that keeps the digits of numbers and accepts NaN and Infinity.
 
     With ``controls`` it also accepts raw control characters.
     """
-    return json.JSONDecoder(strict=not controls, parse_float=Digits, parse_int=Digits, parse_constant=Digits)
+    return json.JSONDecoder(strict=not controls, parse_float=Digits, parse_int=_whole_number, parse_constant=Digits)
 
 
 def raw_frame(events: list[Any], first_row: int) -> pl.DataFrame:

@@ -17,7 +17,7 @@ from trace_analyzer.ingest.classify import Classified, joined, sorted_objects
 from trace_analyzer.ingest.fast import Scanned, scanned
 from trace_analyzer.ingest.raw import strict_decoder
 from trace_analyzer.ingest.source import Content
-from trace_analyzer.ingest.tolerant import TOO_DEEP, Mended, Walk, walk_document
+from trace_analyzer.ingest.tolerant import TOO_DEEP, Hopeless, Mended, Walk, walk_document
 from trace_analyzer.tuning import without_garbage_collection
 
 _UNPACK = "unpack it and name the trace in it"
@@ -120,14 +120,21 @@ def read_document(content: Content) -> TraceDocument:
     Numbers keep their digits as text. Raises ``NotATrace`` when the bytes are no JSON, or contain no list of events, an
     empty one, or one without a readable event. Errors from reading the content are raised unchanged.
     """
-    name, blocks = content.name, content.blocks()
+    try:
+        return _read(content)
+    except Hopeless as error:
+        raise NotATrace(f"{content.name}: {error}") from None
+
+
+def _read(content: Content) -> TraceDocument:
+    name, blocks = content.name, _with_phases(content)
     head = _gathered(blocks, _HEAD)
     with without_garbage_collection():
         quick = scanned(head, blocks)
     if quick is None:
         if what := mistaken_file(head, name):
             raise NotATrace(f"{name}: is {what}")
-        rest = head if len(head) < _HEAD else b"".join(content.blocks())
+        rest = head if len(head) < _HEAD else b"".join(_with_phases(content))
         if not rest or rest.isspace():
             raise InputError(f"{name}: " + (content.notes[0].message if content.notes else "is empty"))
         quick = Scanned([], 0, rest)
@@ -174,6 +181,13 @@ def read_document(content: Content) -> TraceDocument:
         notes.append(Note("not-json", "warning", message, mended))
     if too_deep:
         notes.append(Note("too-deep", "warning", "events nest too deeply to be read: skipped", too_deep))
+    if not _has_work(events):
+        counts = dict(events.skipped.group_by("reason").agg(pl.col("count").sum()).iter_rows())
+        unread = [note.message for note in damage if note.code in (SYNTAX, TRUNCATED)]
+        unread += [f"{odd:,} entries are no objects"] * bool(odd) + [f"{too_deep:,} nest too deeply"] * bool(too_deep)
+        unread += [f"{counts['no-time']:,} have no readable time"] if "no-time" in counts else []
+        if unread:
+            raise NotATrace(f"{name}: of its events only metadata can be read: {'; '.join(unread)}")
     return TraceDocument(walk.header, events, count, tuple(notes))
 
 
@@ -193,6 +207,33 @@ def _other_writer(events: Classified) -> str | None:
     if is_foreign and names.str.contains("^/(device|host):").any():
         return "a trace of JAX or TensorFlow; this program reads traces of torch.profiler"
     return None
+
+
+_MARKS = ("metadata", "session", "boundary")
+
+
+def _has_work(events: Classified) -> bool:
+    """Return whether there is any event but metadata and the marks of the recording's begin and end."""
+    frames = (events.python, events.host, events.device, events.arrows, events.edges)
+    return any(frame.height for frame in frames) or not events.rest.get_column("kind").is_in(_MARKS).all()
+
+
+_NO_PHASE_BYTES = 16 << 20
+"""No header of a trace is as long: a file without a phase up to there is refused before it takes time and memory."""
+
+
+def _with_phases(content: Content) -> Iterator[bytes]:
+    """Yield the blocks of the content. Raises ``NotATrace`` where no event begins in `_NO_PHASE_BYTES`."""
+    size, last, is_known = 0, b"", False
+    for block in content.blocks():
+        is_known = is_known or b'"ph"' in last + block
+        size, last = size + len(block), block[-3:]
+        if size > _NO_PHASE_BYTES and not is_known:
+            raise NotATrace(
+                f"{content.name}: holds no trace events: no phase (`ph`) is in its first {_NO_PHASE_BYTES:,} bytes;"
+                " expected a trace from torch.profiler (prof.export_chrome_trace)"
+            )
+        yield block
 
 
 def _gathered(blocks: Iterator[bytes], size: int) -> bytes:

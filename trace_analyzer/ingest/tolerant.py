@@ -25,6 +25,13 @@ _TOKEN = re.compile(
 _MENDED = re.compile(rf'({_STRING}")|((?i:{_UNKNOWN})(?![\w.]))')
 _ESCAPE = re.compile(r'\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})')
 _BACKSLASH = re.compile(r'\\(?:(["\\])|)')
+_SCALAR = rf'(?:{_STRING}"|{"|".join(_WORDS)}|{_NUMBER})[ \t\r\n]*+'
+_FLAT = (
+    rf"(?:{_SCALAR}|\[[ \t\r\n]*+(?:{_SCALAR}(?:,[ \t\r\n]*+{_SCALAR})*+)?+\][ \t\r\n]*+"
+    rf"|\{{[ \t\r\n]*+\}}[ \t\r\n]*+)"
+)
+_ITEMS = re.compile(rf"(?:[ \t\r\n]*+{_FLAT},)++")
+"""Items of an array, each with its comma: most of what is long in a file, read at once."""
 _UNFINISHED = re.compile(
     rf"[ \t\r\n]*+(?:{_STRING}(?:\\(?:u[0-9a-fA-F]{{0,3}})?)?|{_NUMBER}(?:\.|(?:\.[0-9]+)?[eE][+-]?)|-|"
     + "|".join(word[:size] for word in _WORDS for size in range(1, len(word)))
@@ -33,7 +40,13 @@ _UNFINISHED = re.compile(
 """Nothing, or the beginning of a token, at the end of the text."""
 
 _ARRAY = -1
+_DEEPEST, _MOST_ODD = 1_000_000, 100_000
+"""Levels and entries of a list beyond which a file is refused, as reading it takes time and memory for nothing."""
 _PHASE = '"ph"'
+
+
+class Hopeless(Exception):
+    """Signal a text that no trace has, worded to follow the name of its file."""
 
 
 class _Open:
@@ -56,6 +69,8 @@ class _Open:
         if due == "value":
             if token in "}],:":
                 return False
+            if token in "{[" and len(self.starts) == _DEEPEST:
+                raise Hopeless(f"nests {_DEEPEST:,} levels deep, which no trace does")
             if token == "{":
                 self.starts.append(at)
                 self.due, self.closing = "key", "}"
@@ -75,6 +90,16 @@ class _Open:
         else:
             return False
         return True
+
+    def past_items(self, text: str, at: int) -> int:
+        """Take the items with a comma that follow in an array; return the place behind them."""
+        if self.due != "value" or not self.starts or self.starts[-1] != _ARRAY:
+            return at
+        match = _ITEMS.match(text, at)
+        if match is None:
+            return at
+        self.closing = ""
+        return match.end()
 
     def close(self) -> int | None:
         """Close the innermost object or array; return its start if it is an event."""
@@ -97,6 +122,7 @@ def value_end(text: str, at: int) -> tuple[int, bool]:
     """
     level = _Open()
     while True:
+        at = level.past_items(text, at)
         match = _TOKEN.match(text, at)
         if match is None or (match[3] and _UNFINISHED.match(text, match.start(3))):
             return (len(text) if _UNFINISHED.match(text, at) else _skip(text, at)), False
@@ -124,6 +150,7 @@ def next_event(text: str, at: int) -> int | None:
             if at < 0:
                 return None
             level = _Open()
+        at = level.past_items(text, at)
         match = _TOKEN.match(text, at)
         if match is None:
             at, level = _skip(text, at), _Open()
@@ -216,6 +243,10 @@ def recover(content: bytes, text: str, at: int) -> tuple[list[Any], list[Fault],
         end, is_sound = value_end(text, at)
         if is_sound:
             entries.append(decoded(content[at:end].decode("utf-8", "replace")))
+            if len(entries) > _MOST_ODD:
+                raise Hopeless(
+                    f"holds more than {_MOST_ODD:,} entries in a row that are no objects, which no trace has"
+                )
             at = end
             continue
         following = None if end == len(text) else next_event(text, end)
