@@ -53,6 +53,8 @@ Amount = Annotated[int, Limits(minimum=0)]
 Quantity = Annotated[float, Limits(minimum=0)]
 Positive = Annotated[float, Limits(exclusiveMinimum=0)]
 Ratio = Annotated[float, Limits(minimum=0, maximum=1)]
+Utilization = Annotated[float, Limits(minimum=0, maximum=1.05)]
+"""A share of a peak, which clocks above the datasheet's may exceed a little."""
 DecimalText = Annotated[str, Limits(pattern="^-?[0-9]+$")]
 
 Value = int | float | str | bool | None

@@ -74,6 +74,10 @@ PRIORS_RATIO = 0.1
 HALF_ROOF_RATIO = 0.5
 """A kernel below this share of the roof takes twice its time at the roof: other limits cost as much time as the
 roof."""
+IMPOSSIBLE_RATE = 3
+CACHE_RATE = 10
+"""Work beyond so many times the device's highest peak, or so many times that of its memory's bandwidth, is not what the
+kernel did: caches of large devices move bytes up to ten times as fast as their memory."""
 BEYOND_ROOF_RATIO = 1.05
 """Arithmetic cannot exceed the device's peak; a higher rate means other work than the shapes suggest, or skipped
 work."""

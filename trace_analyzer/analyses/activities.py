@@ -11,6 +11,7 @@ from trace_analyzer.analyses.kernel_bounds import (
     with_bounds,
     with_buckets,
     with_memory_excess,
+    without_impossible_work,
     without_refuted_reads,
 )
 from trace_analyzer.analyses.replays import Executions, Replays, replays
@@ -84,8 +85,9 @@ def device_work(
     bucketed: pl.DataFrame, launched_work: LaunchedWork, replays: Replays, device_models: Mapping[int, Device | None]
 ) -> tuple[pl.DataFrame, tuple[Note, ...]]:
     """Add bucket, FLOP, bytes and bound to each activity: table `activities` with additional columns, and notes."""
-    worked = without_refuted_reads(with_work(bucketed, launched_work, replays.kernels), device_models)
-    notes = (*launched_work.notes, *replays.notes)
+    worked, impossible = without_impossible_work(with_work(bucketed, launched_work, replays.kernels), device_models)
+    worked = without_refuted_reads(worked, device_models)
+    notes = (*launched_work.notes, *replays.notes, *impossible)
     return with_memory_excess(with_bounds(worked, device_models), device_models), notes
 
 

@@ -120,6 +120,10 @@ def collectives(trace: Trace, host: Host, activities: pl.DataFrame) -> pl.DataFr
     return COLLECTIVES.conform(with_exposed(frame, hiding_work(activities)))
 
 
+_SWITCHED = 2.1
+"""Largest possible share of a link's peak: a switch that reduces halves the bytes on the link (NVIDIA, SHARP)."""
+
+
 def communication_table(collectives: pl.DataFrame, matched_devices: MatchedDevices) -> pl.DataFrame:
     """Return table `communication`: collectives summed by kind, size and ranks, longest first."""
     keys = ["device", "collective", "name", "message_dtype", "group_size", "message_bytes"]
@@ -143,6 +147,7 @@ def communication_table(collectives: pl.DataFrame, matched_devices: MatchedDevic
         )
         .join(peer_links(matched_devices), on="device", how="left", maintain_order="left")
         .with_columns((pl.col("best_bus_byte_per_s") / pl.col("link_byte_per_s")).alias("link_ratio"))
+        .with_columns(pl.when(pl.col("link_ratio") <= _SWITCHED).then("link_ratio").alias("link_ratio"))
         .sort("time_ns", *keys, descending=[True, *[False] * len(keys)])
     )
     return COMMUNICATION.conform(frame)

@@ -109,6 +109,9 @@ def copy_table(activities: pl.DataFrame, matched_devices: MatchedDevices) -> pl.
             maintain_order="left",
         )
         .with_columns(pl.when(pl.col("large_bytes") > 0).then(rate / pl.col("link_byte_per_s")).alias("link_ratio"))
+        .with_columns(
+            pl.when(pl.col("link_ratio") <= thresholds.BEYOND_ROOF_RATIO).then("link_ratio").alias("link_ratio")
+        )
     )
     return COPIES.conform(frame)
 

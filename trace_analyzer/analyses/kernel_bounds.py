@@ -10,6 +10,7 @@ from trace_analyzer.analysis import Analysis
 from trace_analyzer.catalog.devices import Device
 from trace_analyzer.catalog.event_names import WITHIN_DEVICE, copy_direction, is_collective_copy
 from trace_analyzer.catalog.kernels import kernel_buckets
+from trace_analyzer.errors import Note
 from trace_analyzer.frames.lookups import as_strings, factorize, lookup, map_unique
 from trace_analyzer.schema import Table, columns
 from trace_analyzer.sections import DEVICE_LABEL, WHOLE_TRACE, Longest, Section, Shown
@@ -212,6 +213,40 @@ def with_memory_excess(activities: pl.DataFrame, devices: Mapping[int, Device | 
         )
         .alias("faster_than_memory")
     )
+
+
+def without_impossible_work(
+    activities: pl.DataFrame, devices: Mapping[int, Device | None]
+) -> tuple[pl.DataFrame, tuple[Note, ...]]:
+    """Return activities without FLOP and bytes that no device can do in their time, and a note that counts them.
+
+    Shapes that are wrong, or of another kernel, give such work. Datasheets and clocks are off by less than
+    `IMPOSSIBLE_RATE`, caches move bytes some times as fast as the memory.
+    """
+    peak = of_device(
+        devices,
+        lambda device: max(
+            (rate for dtype in _DTYPES for matrix in (True, False) if (rate := device.peak_flops(dtype, matrix))),
+            default=None,
+        ),
+    )
+    bandwidth = of_device(devices, lambda device: device.bandwidth)
+    # An instant kernel has no rate.
+    seconds = pl.when(pl.col("duration_ns") > 0).then(pl.max_horizontal("duration_ns", NS_PER_US) / 1e9)
+    most = thresholds.IMPOSSIBLE_RATE * seconds
+    impossible = activities.select(
+        (
+            (pl.col("flop") > most * peak)
+            | (pl.col("moved_bytes") > most * bandwidth * thresholds.CACHE_RATE)
+            | (pl.col("flop") < 0)
+            | (pl.col("moved_bytes") < 0)
+        ).fill_null(False)
+    ).to_series()
+    if not (count := int(impossible.sum())):
+        return activities, ()
+    message = "kernels with more FLOP or bytes, by their operator's shapes, than the device can do in their time: unknown work"
+    unknown = pl.when(~pl.lit(impossible)).then(pl.col("flop", "moved_bytes", "doubtful_bytes"))
+    return activities.with_columns(unknown), (Note("impossible-work", "warning", message, count),)
 
 
 def without_refuted_reads(activities: pl.DataFrame, devices: Mapping[int, Device | None]) -> pl.DataFrame:

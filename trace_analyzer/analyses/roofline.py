@@ -346,12 +346,16 @@ def step_work(rated: pl.DataFrame, device_steps: pl.DataFrame, idle_causes: pl.D
         .join(sums, on=["device", "step"], how="inner", maintain_order="left")
         .with_columns(
             *work_rates(),
-            (pl.col("mfu_ns") / (pl.col("end_ns") - pl.col("start_ns"))).alias("mfu_ratio"),
-            ((pl.col("mfu_most_ns") + pl.col("earlier_ns")) / (pl.col("end_ns") - pl.col("start_ns"))).alias(
+            _possible(pl.col("mfu_ns") / (pl.col("end_ns") - pl.col("start_ns"))).alias("mfu_ratio"),
+            _possible((pl.col("mfu_most_ns") + pl.col("earlier_ns")) / (pl.col("end_ns") - pl.col("start_ns"))).alias(
                 "mfu_most_ratio"
             ),
         )
     )
+
+
+def _possible(ratio: pl.Expr) -> pl.Expr:
+    return pl.when(ratio <= thresholds.BEYOND_ROOF_RATIO).then(ratio)
 
 
 def operator_work(rated: pl.DataFrame) -> pl.DataFrame:
@@ -373,12 +377,13 @@ def types_by_peak(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def utilization(kernels: pl.DataFrame, peak_ns: pl.Expr, window_ns: int, unrecorded_ns: int = 0) -> float | None:
-    """Return a time at peak (`mfu_ns`, `hfu_ns`, `mfu_most_ns`) over the window's length; None where it is not known.
+    """Return a time at peak (`mfu_ns`, `hfu_ns`, `mfu_most_ns`) over the window's length; None where it is not known, or impossible.
 
     ``unrecorded_ns`` is time of the window in which the device did unrecorded work, which counts as work at peak.
     """
     total = kernels.select(peak_ns + unrecorded_ns).item()
-    return None if total is None or window_ns <= 0 else float(total) / window_ns
+    ratio = None if total is None or window_ns <= 0 else float(total) / window_ns
+    return None if ratio is None or ratio > thresholds.BEYOND_ROOF_RATIO else ratio
 
 
 def equally_slow(kernels: pl.DataFrame, operator_inputs: pl.DataFrame) -> pl.DataFrame:

@@ -20,7 +20,7 @@ from trace_analyzer.ingest.tables import (
     SYNC_EVENTS,
     THREADS,
 )
-from trace_analyzer.ingest.times import with_possible_times
+from trace_analyzer.ingest.times import with_possible_sizes, with_possible_times
 from trace_analyzer.ingest.trace import DeviceProperties, Trace, header_of
 from trace_analyzer.schema import Column, Table, nulls
 from trace_analyzer.tuning import return_freed_memory
@@ -64,6 +64,12 @@ def trace_tables(document: TraceDocument, path: str, notes: tuple[Note, ...] = (
     events = with_possible_times(_of_ranks(_without_npus(with_pairs(document.events))))
     del document
     notes = (*notes, *_unit_notes(events, display_unit), *_skip_notes(events))
+    events, odd_sizes = with_possible_sizes(events)
+    if odd_sizes:
+        notes = (
+            *notes,
+            Note("implausible-size", "warning", "sizes below 0 or above a petabyte are unknown", odd_sizes),
+        )
     if shortened := events.device.height - events.device.get_column("recorded_ns").null_count():
         message = "activities last longer than their stream allows: each ends where the next one begins"
         notes = (*notes, Note("impossible-duration", "warning", message, shortened))

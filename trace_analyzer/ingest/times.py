@@ -40,6 +40,28 @@ def with_possible_times(events: Classified) -> Classified:
     return replace(events, device=_ended(events))
 
 
+_SIZES = {
+    "device": ("bytes", "registers_per_thread", "shared_memory_bytes"),
+    "inputs": ("message_elements", "output_elements"),
+    "collectives": ("message_elements", "output_elements"),
+}
+_LARGEST = 1 << 50
+"""A petabyte: no device holds as much, and sums of a million such sizes do not overflow."""
+
+
+def with_possible_sizes(events: Classified) -> tuple[Classified, int]:
+    """Return the events without sizes below 0 or above a petabyte, and how many there were."""
+    count, frames = 0, {}
+    for name, sizes in _SIZES.items():
+        frame: pl.DataFrame = getattr(events, name)
+        odd = frame.select((~pl.col(sizes).is_between(0, _LARGEST)).sum()).sum_horizontal().item()
+        if odd:
+            count += odd
+            known = (pl.when(pl.col(size).is_between(0, _LARGEST)).then(size).alias(size) for size in sizes)
+            frames[name] = frame.with_columns(known)
+    return replace(events, **frames), count
+
+
 def _without(events: Classified, odd: dict[str, pl.Series]) -> Classified:
     """Leave out the marked events, and count them."""
     if not (count := sum(int(marks.sum()) for marks in odd.values())):

@@ -16,6 +16,7 @@ from trace_analyzer.json_types import (
     Positive,
     Quantity,
     Ratio,
+    Utilization,
 )
 from trace_analyzer.report.verdicts import Withheld
 from trace_analyzer.sections import WHOLE_TRACE, Longest, Section, Shown
@@ -381,15 +382,15 @@ class DeviceReport:
         "Kernels by what bounds them, longest first, and how near they come to their roof; empty where a check withholds it.",
     ] = ()
     mfu: Annotated[
-        Quantity | None,
+        Utilization | None,
         "Model FLOP utilization: time of matmuls and convolutions at the peak of their dtype, without recomputed ones,"
         " over the window; a lower bound where FLOP are unknown.",
     ] = None
     mfu_at_most: Annotated[
-        Quantity | None,
+        Utilization | None,
         "The same if matmuls and convolutions of unknown work had run at their peak: the MFU lies between the two.",
     ] = None
-    hfu: Annotated[Quantity | None, "Hardware FLOP utilization: the same with recomputed ones."] = None
+    hfu: Annotated[Utilization | None, "Hardware FLOP utilization: the same with recomputed ones."] = None
     flop_time_ratio: Annotated[Ratio | None, "Share of kernel time whose FLOP are known."] = None
     recomputed_ns: Annotated[Amount, "Time of kernels that did forward work again in the backward pass."] = 0
     recomputed_flop: Annotated[Quantity | None, "FLOP of these, where known."] = None

@@ -18,6 +18,7 @@ from trace_analyzer.json_types import (
     Ratio,
     Regime,
     Status,
+    Utilization,
     Value,
 )
 from trace_analyzer.results import used
@@ -250,9 +251,9 @@ class StepReport:
     ]
     steady: Annotated[bool, "Whether it is part of the steady window."]
     flop: Annotated[Quantity | None, "FLOP of its kernels, where known."] = None
-    mfu: Annotated[Quantity | None, "Model FLOP utilization of the step."] = None
+    mfu: Annotated[Utilization | None, "Model FLOP utilization of the step."] = None
     mfu_at_most: Annotated[
-        Quantity | None, "The same if matmuls and convolutions of unknown work had run at their peak."
+        Utilization | None, "The same if matmuls and convolutions of unknown work had run at their peak."
     ] = None
     cause: Annotated[Cause | None, "Cause within that regime; null where it has none."] = None
     runner_up: Annotated[Regime | None, "Regime that came close to it, if any."] = None
