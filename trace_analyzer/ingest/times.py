@@ -5,6 +5,7 @@ single records. Such a time must not decide how long the recording was.
 """
 
 from dataclasses import replace
+from typing import Any
 
 import polars as pl
 
@@ -51,7 +52,8 @@ _LARGEST = 1 << 50
 
 def with_possible_sizes(events: Classified) -> tuple[Classified, int]:
     """Return the events without sizes below 0 or above a petabyte, and how many there were."""
-    count, frames = 0, {}
+    count = 0
+    frames: dict[str, Any] = {}
     for name, sizes in _SIZES.items():
         frame: pl.DataFrame = getattr(events, name)
         odd = frame.select((~pl.col(sizes).is_between(0, _LARGEST)).sum()).sum_horizontal().item()
