@@ -18,7 +18,7 @@ from click.testing import CliRunner, Result
 from report_factory import empty_report, gpu_report
 
 from trace_analyzer import files, ingest, pipeline
-from trace_analyzer.cli import main
+from trace_analyzer.cli import main, process
 from trace_analyzer.cli.outputs import default_report_path
 from trace_analyzer.errors import InputError
 from trace_analyzer.report import Report
@@ -588,3 +588,19 @@ class TestTables:
     def test_an_unknown_format_is_named(self, folder: Path) -> None:
         with pytest.raises(ValueError, match="xlsx"):
             gpu_report().write_tables(folder, "xlsx")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("error", "is_memory"),
+    [("IndexError: list index out of range", False), ("KeyError: 'x'", False), ("MemoryError: ", True),
+     ("RuntimeError: can't start new thread", True), ("PanicException: failed to allocate 1 GB", True)],
+)  # fmt: skip
+def test_under_a_limit_only_missing_memory_is_called_so(
+    error: str, is_memory: bool, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(process.os, "_exit", sys.exit)
+    with pytest.raises(SystemExit) as ended:
+        process._report(2, [f"analyze: a bug in this program ({error}); the same with --debug\n".encode()], 2 << 30)
+    written = capfd.readouterr().err
+    assert (ended.value.code, written.count("\n")) == (2, 1)
+    assert ("out of memory" in written, "a bug" in written) == (is_memory, not is_memory)

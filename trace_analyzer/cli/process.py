@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import signal
 import sys
 import threading
@@ -122,12 +123,16 @@ def _watched() -> tuple[int, list[bytes]]:
     return child.wait(), lines
 
 
+_OUT_OF_MEMORY = re.compile(rb"(?i)MemoryError|PanicException|alloc|out of memory|start new thread|ENOMEM")
+"""What libraries raise where memory runs out, besides ``MemoryError``: a bug of another kind stays one."""
+
+
 def _report(code: int, lines: list[bytes], limit: int) -> NoReturn:
     ended = max(0, -code)  # the number of that signal
     if ended in ENDING:  # the signal arrived before the child could handle it
         lines = [b"analyze: interrupted; nothing half written was left\n"]
         code = EXIT_BASE + ended
-    elif ended or any(b"a bug in this program" in line for line in lines):
+    elif ended or any(b"a bug in this program" in line and _OUT_OF_MEMORY.search(line) for line in lines):
         lines = [
             f"analyze: out of memory: this process may take {units.size(limit)} (ulimit -v); "
             "allow more, or record fewer steps\n".encode()
