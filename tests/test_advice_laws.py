@@ -49,6 +49,8 @@ REACHES: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(("fewer-bytes", "skinny-matmuls"), ("memory",)),
     **dict.fromkeys(("low-precision", "max-autotune", "less-work"), ("compute",)),
     **dict.fromkeys(("tensor-cores", "tf32"), ("compute", "memory")),
+    "device-copies": ("memory",),
+    "peer-copies": ("copy",),
 }
 """Parts of the window that a fix can reduce."""
 HALF = ("bigger-batch", "less-work", "fewer-bytes", "skinny-matmuls")

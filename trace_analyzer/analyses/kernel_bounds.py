@@ -190,6 +190,11 @@ def _bound(bound: str) -> pl.Expr:
     return pl.lit(bound, dtype=_BOUNDS)
 
 
+def _tick_ns() -> pl.Expr:
+    """Return the resolution of durations: a microsecond where all are whole ones."""
+    return pl.when((pl.col("duration_ns") % NS_PER_US == 0).all()).then(NS_PER_US).otherwise(thresholds.DEVICE_CLOCK_NS)
+
+
 def with_memory_excess(activities: pl.DataFrame, devices: Mapping[int, Device | None]) -> pl.DataFrame:
     """Add faster_than_memory: why a kernel moved its bytes faster than the device's memory can.
 
@@ -198,14 +203,11 @@ def with_memory_excess(activities: pl.DataFrame, devices: Mapping[int, Device | 
     """
     bandwidth = of_device(devices, lambda device: device.bandwidth)
     cache = of_device(devices, lambda device: device.l2_mib and device.l2_mib * 2**20)
-    tick_ns = (
-        pl.when((pl.col("duration_ns") % NS_PER_US == 0).all()).then(NS_PER_US).otherwise(thresholds.DEVICE_CLOCK_NS)
-    )
     excess = pl.col("moved_bytes") - bandwidth * pl.col("duration_ns") / 1e9
     return activities.with_columns(
         pl.when((pl.col("kind") == "kernel") & (excess > 0))
         .then(
-            pl.when(pl.col("duration_ns") < thresholds.CLOCK_TICKS * tick_ns)
+            pl.when(pl.col("duration_ns") < thresholds.CLOCK_TICKS * _tick_ns())
             .then(pl.lit("clock"))
             .when(excess <= cache)
             .then(pl.lit("cache"))
@@ -231,8 +233,8 @@ def without_impossible_work(
         ),
     )
     bandwidth = of_device(devices, lambda device: device.bandwidth)
-    # An instant kernel has no rate.
-    seconds = pl.when(pl.col("duration_ns") > 0).then(pl.max_horizontal("duration_ns", NS_PER_US) / 1e9)
+    # A duration of a few clock ticks shows no rate.
+    seconds = pl.when(pl.col("duration_ns") >= thresholds.CLOCK_TICKS * _tick_ns()).then(pl.col("duration_ns") / 1e9)
     most = thresholds.IMPOSSIBLE_RATE * seconds
     impossible = activities.select(
         (
