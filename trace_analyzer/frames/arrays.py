@@ -76,17 +76,15 @@ def _levels(ends: Ints, above: Ints) -> list[Ints]:
         level = np.unique(above[level])
         level = level[(level >= 0)]
         level = level[~needed[level]]
-    levels, placed = [], np.zeros(above.size, bool)
-    left = np.flatnonzero(needed)
-    while left.size:
-        callers = above[left]
-        ready = (callers < 0) | placed[callers]
-        if not ready.any():
-            break
-        levels.append(left[ready])
-        placed[left[ready]] = True
-        left = left[~ready]
-    return levels
+    # Each round doubles the distance of ``far``, so a depth of n takes log n rounds; rows of a cycle never end.
+    depth, far = (above >= 0).astype(np.int64), above.copy()
+    for _ in range(int(above.size).bit_length()):
+        inner = np.flatnonzero(far >= 0)
+        depth[inner] += depth[far[inner]]
+        far[inner] = far[far[inner]]
+    rows = np.flatnonzero(needed & (far < 0))
+    rows = rows[np.argsort(depth[rows], kind="stable")]
+    return np.split(rows, np.flatnonzero(np.diff(depth[rows])) + 1) if rows.size else []
 
 
 def _table(nodes: _Nodes, own: Ints, texts: pl.Series, frame_count: int) -> pl.DataFrame:
