@@ -6,6 +6,7 @@ from trace_analyzer.analyses.host import Host
 from trace_analyzer.analyses.roofline import sums_of_sums, work_rates, work_sums
 from trace_analyzer.analysis import Analysis, Value
 from trace_analyzer.frames.intervals import innermost_at
+from trace_analyzer.frames.lookups import lookup
 from trace_analyzer.schema import RATES, Table, columns
 from trace_analyzer.sections import DEVICE_LABEL, WHOLE_TRACE, Longest, Section, Shown
 
@@ -162,20 +163,23 @@ def activity_modules(module_frames: pl.DataFrame, launched_located: pl.DataFrame
 
 def _ancestors(calls: pl.DataFrame, frames: pl.DataFrame) -> pl.DataFrame:
     """Return (module_event, module, is_self): each call with its distinct enclosing modules."""
-    up = frames.select(pl.col("event_id").alias("at"), "module", "parent_id")
-    level = calls.with_columns(pl.col("module_event").alias("at")).join(up, on="at", how="inner")
-    levels = [level.with_columns(pl.lit(True).alias("is_self"))]
+    rows = frames.select("event_id").with_row_index("row")
+    outer = lookup(rows.rename({"event_id": "parent_id"}), frames, "parent_id").get_column("row")
+    level = calls.select("module_event").join(
+        rows.rename({"event_id": "module_event"}), on="module_event", how="inner", maintain_order="left"
+    )
+    levels = []
+    # Joining with all frames at each level would make the cost of a deep nest quadratic.
     while level.height:
-        level = (
-            level.drop_nulls("parent_id")
-            .select("module_event", pl.col("parent_id").alias("at"))
-            .join(up, on="at", how="inner")
-        )
-        levels.append(level.with_columns(pl.lit(False).alias("is_self")))
-    return (
-        pl.concat(levels)
-        .select("module_event", "module", "is_self")
-        .unique(["module_event", "module"], keep="first", maintain_order=True)
+        levels.append(level.with_columns(pl.lit(not levels).alias("is_self")))
+        level = level.with_columns(outer[level.get_column("row")].alias("row")).drop_nulls("row")
+    if not levels:
+        return calls.select(
+            "module_event", pl.lit(None, dtype=frames.schema["module"]).alias("module"), is_self=True
+        ).clear()
+    around = pl.concat(levels)
+    return around.select("module_event", frames.get_column("module")[around.get_column("row")], "is_self").unique(
+        ["module_event", "module"], keep="first", maintain_order=True
     )
 
 

@@ -370,13 +370,9 @@ def queue_room(recorded: Recording, orders: Orders) -> Room:
     slow = rows[taken > SAME_ROOM_TIMES * typical[rows]]
     long_ = np.zeros(calls.start.size, dtype=bool)
     long_[rows] = (taken > BLOCKED_TIMES * typical[rows]) & (taken > BLOCKED_NS)
+    suspects, launched = (_by_track(part, activities.track[first[part]], len(orders)) for part in (slow, rows))
     parts = [
-        _blocked(
-            recorded,
-            members,
-            (slow[activities.track[first[slow]] == track], long_),
-            rows[activities.track[first[rows]] == track],
-        )
+        _blocked(recorded, members, (suspects[track], long_), launched[track])
         for track, (members, _) in enumerate(orders)
     ]
     call = np.concatenate([none, *(part[0] for part in parts)])
@@ -386,6 +382,13 @@ def queue_room(recorded: Recording, orders: Orders) -> Room:
     usual = int(median(lag[~hidden])) if (~hidden).any() else 0
     base = np.where(hidden, calls.end[call] - calls.start[call], typical[call])
     return Room(call, activity, np.where(hidden, np.minimum(lag, usual), lag), base, hidden)
+
+
+def _by_track(rows: Ints, tracks: Ints, count: int) -> list[Ints]:
+    """Split rows by their track, in order."""
+    order = np.argsort(tracks, kind="stable")
+    bounds = np.searchsorted(tracks[order], np.arange(1, count))
+    return np.split(rows[order], bounds)
 
 
 def _blocked(recorded: Recording, members: Ints, suspects: tuple[Ints, Flags], rows: Ints) -> tuple[Ints, Ints, Flags]:
@@ -414,9 +417,7 @@ def _blocked(recorded: Recording, members: Ints, suspects: tuple[Ints, Flags], r
         return call, activity, np.zeros(0, dtype=bool)
     # The queue's capacity is the number of calls since the one that made room; fewer where events fill it.
     room = int((place[fits] - source[fits]).max())
-    waited = np.zeros(calls.start.size, dtype=bool)
-    waited[call] = True
-    others = rows[~waited[rows]]
+    others = rows[~np.isin(rows, call)]
     behind = np.searchsorted(launch_starts, calls.start[others], "left") - room
     others, behind = others[behind >= 0], behind[behind >= 0]
     freed = members[behind]
