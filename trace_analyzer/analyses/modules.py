@@ -168,7 +168,7 @@ def _ancestors(calls: pl.DataFrame, frames: pl.DataFrame) -> pl.DataFrame:
     level = calls.select("module_event").join(
         rows.rename({"event_id": "module_event"}), on="module_event", how="inner", maintain_order="left"
     )
-    levels = []
+    levels: list[pl.DataFrame] = []
     # Joining with all frames at each level would make the cost of a deep nest quadratic.
     while level.height:
         levels.append(level.with_columns(pl.lit(not levels).alias("is_self")))
