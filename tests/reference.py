@@ -539,17 +539,27 @@ def _collective_row(i: int, e: Row) -> Row:
     return {"activity_id": i} | {column: row[column] for column in row if column not in ("event_id", *OF_OPERATORS)}
 
 
+SIZES = ("bytes", "registers_per_thread", "shared_memory_bytes", "message_elements", "output_elements")
+
+
+def _sized(row: Row) -> Row:
+    """Return the row without sizes below 0 or above a petabyte."""
+    return {name: None if name in SIZES and v is not None and not 0 <= v <= 2**50 else v for name, v in row.items()}
+
+
 def _input_row(i: int, e: Row) -> Row:
-    return {
-        "event_id": i,
-        **{column: first(e["args"], keys) for column, keys in INPUTS.items()},
-        "message_elements": integer(first(e["args"], ("In msg nelems", "In msg size"))),
-        **{column: integer(first(e["args"], keys)) for column, keys in INPUT_NUMBERS.items()},
-    }
+    return _sized(
+        {
+            "event_id": i,
+            **{column: first(e["args"], keys) for column, keys in INPUTS.items()},
+            "message_elements": integer(first(e["args"], ("In msg nelems", "In msg size"))),
+            **{column: integer(first(e["args"], keys)) for column, keys in INPUT_NUMBERS.items()},
+        }
+    )
 
 
 def _device_row(i: int, e: Row, codes: dict[str, int]) -> Row:
-    numbers = {column: integer(first(e["args"], keys)) for column, keys in DEVICE_NUMBERS.items()}
+    numbers = _sized({column: integer(first(e["args"], keys)) for column, keys in DEVICE_NUMBERS.items()})
     numbers["correlation"] = _nonzero(numbers["correlation"])
     share = e["args"].get("est. achieved occupancy %")
     occupancy = float(share) if isinstance(share, str) and _NUMBER.fullmatch(share) else None
