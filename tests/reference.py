@@ -543,8 +543,8 @@ SIZES = ("bytes", "registers_per_thread", "shared_memory_bytes", "message_elemen
 
 
 def _sized(row: Row) -> Row:
-    """Return the row without sizes below 0 or above a petabyte."""
-    return {name: None if name in SIZES and v is not None and not 0 <= v <= 2**50 else v for name, v in row.items()}
+    """Return the row without sizes below 0 or above 4 TiB."""
+    return {name: None if name in SIZES and v is not None and not 0 <= v <= 2**42 else v for name, v in row.items()}
 
 
 def _input_row(i: int, e: Row) -> Row:

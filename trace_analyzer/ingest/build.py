@@ -68,7 +68,7 @@ def trace_tables(document: TraceDocument, path: str, notes: tuple[Note, ...] = (
     if odd_sizes:
         notes = (
             *notes,
-            Note("implausible-size", "warning", "sizes below 0 or above a petabyte are unknown", odd_sizes),
+            Note("implausible-size", "warning", "sizes below 0 or above 4 TiB are unknown", odd_sizes),
         )
     if shortened := events.device.height - events.device.get_column("recorded_ns").null_count():
         message = "activities last longer than their stream allows: each ends where the next one begins"

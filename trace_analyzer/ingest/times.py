@@ -46,12 +46,12 @@ _SIZES = {
     "inputs": ("message_elements", "output_elements"),
     "collectives": ("message_elements", "output_elements"),
 }
-_LARGEST = 1 << 50
-"""A petabyte: no device holds as much, and sums of a million such sizes do not overflow."""
+_LARGEST = 1 << 42
+"""4 TiB: no device holds as much, and sums of a million such sizes do not overflow."""
 
 
 def with_possible_sizes(events: Classified) -> tuple[Classified, int]:
-    """Return the events without sizes below 0 or above a petabyte, and how many there were."""
+    """Return the events without sizes below 0 or above 4 TiB, and how many there were."""
     count = 0
     frames: dict[str, Any] = {}
     for name, sizes in _SIZES.items():
