@@ -19,6 +19,8 @@ CPU_OPERATOR_NS = 1_000_000
 LONG_CALL_NS = 1_000_000
 LONG_CALL_FACTOR = 20
 EARLIER_WORK_NS = 1_000_000
+UNRECORDED_NS = 200_000
+_SYNCHRONIZES = "Synchronize"
 KERNEL_LATENCY_NS = 3_000
 SMALL_KERNEL_NS = 20_000
 
@@ -235,6 +237,19 @@ def _named_by_arrows(trace: Trace, members: list[Activity]) -> Iterator[object]:
             yield from pids
 
 
+def _is_unrecorded(trace: Trace, links: dict[int, HostEvent | None], device: int, t: int) -> bool:
+    """Return whether a synchronizing call waits at that instant though its process's work has ended, for over 200 us."""
+    for call in trace.host:
+        if not (_SYNCHRONIZES in call.name and call.start <= t < call.end):
+            continue
+        devices = {a.device for a in trace.activities if (own := links[a.row]) is not None and own.pid == call.pid}
+        ends = [a.end for a in trace.activities if a.device in devices and a.start < call.end]
+        since = max(call.start, *ends, call.start)
+        if device in devices and since <= t and call.end - since > UNRECORDED_NS:
+            return True
+    return False
+
+
 def _fit(trace: Trace, members: list[Activity], pid: object) -> tuple[int, float]:
     """Rate a fit, smaller is better: activities without a call or before it, then median lead of the others."""
     pairs = [(a, _candidates(trace, a, pid)) for a in members]
@@ -256,9 +271,11 @@ def naive_cause_at(trace: Trace, device: int, t: int, latency_bound: int | None)
     if launch is None:
         return "unlinked"
     device_from = _device_time_from(members, links, ender, launch, latency_bound or 0)
+    if t >= device_from and _is_earlier_work(trace, members, gap, ender, launch):
+        return "earlier-work"
+    if _is_unrecorded(trace, links, device, t):
+        return "unrecorded-work"
     if t >= device_from:
-        if _is_earlier_work(trace, members, gap, ender, launch):
-            return "earlier-work"
         return _device_time(trace, g1 - max(g0, device_from))
     if t < launch.start:
         return _host_cause(trace, links, members, g0, launch, t)

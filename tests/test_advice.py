@@ -45,7 +45,7 @@ def saved(report: Report) -> dict[str, int]:
     ("event", "fix", "code"),
     [
         (lambda t: op("aten::mm", t, 850), "cuda-graphs", "torch.compile"),
-        (lambda t: annotation(LOADS, t, 850), "data-loading", "num_workers=3"),
+        (lambda t: annotation(LOADS, t, 850), "data-loading", "num_workers=4"),
         (lambda t: call("cudaMalloc", t, 850), "allocator", "PYTORCH_ALLOC_CONF"),
         (lambda t: python("torch/_dynamo/convert_frame.py(1): _compile", t, 850), "recompilation", "dynamic=True"),
         (lambda t: call("cuModuleLoadData", t, 850, category="cuda_driver"), "lazy-loading", "CUDA_MODULE_LOADING"),

@@ -126,7 +126,7 @@ def test_what_is_withheld_is_all_that_its_check_says_and_nothing_else(trace: Ran
         this = pl.col("device") == device.index
         columns = ["device", "start_ns", "end_ns", "cause"]
         masked, known = (r.tables["idle"].filter(this).select(columns) for r in (report, whole))
-        silent = ~known.get_column("cause").is_in(["unlinked", "untraced"])
+        silent = ~known.get_column("cause").is_in(["unlinked", "untraced", "unrecorded-work"])
         hidden = pl.when(silent).then(pl.lit("withheld")).otherwise("cause").alias("cause")
         if "idle_causes" in metrics:  # suppressed causes are not cut at changes of the innermost event
             masked, known = (coalesce(idle, ["device"], "cause") for idle in (masked, known.with_columns(hidden)))

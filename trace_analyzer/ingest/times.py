@@ -172,7 +172,8 @@ def _ended(events: Classified) -> pl.DataFrame:
     by_graph = pl.col("graph_id").is_not_null() | (
         pl.struct(*stream, "correlation").is_duplicated() & (pl.col("correlation") > 0).fill_null(False)
     )
-    ends = [frame.select((pl.col("start_ns") + length).max()) for frame in (events.host, events.rest, events.python)]
+    others = (events.host, events.rest.filter(pl.col("kind") != "metadata"), events.python)
+    ends = [frame.select((pl.col("start_ns") + length).max()) for frame in others]
     last_ns = pl.concat(ends).to_series().max()
     following = pl.col("start_ns").shift(-1).over(stream)
     excess = pl.col("start_ns") + length - pl.coalesce("following_ns", pl.lit(last_ns, dtype=pl.Int64))
