@@ -123,7 +123,9 @@ def _watched() -> tuple[int, list[bytes]]:
     return child.wait(), lines
 
 
-_OUT_OF_MEMORY = re.compile(rb"(?i)MemoryError|PanicException|alloc|out of memory|start new thread|ENOMEM|ImportError|name 'Py")
+_OUT_OF_MEMORY = re.compile(
+    rb"(?i)MemoryError|PanicException|alloc|out of memory|start new thread|ENOMEM|ImportError|name 'Py"
+)
 """What libraries raise where memory runs out, besides ``MemoryError``: a bug of another kind stays one."""
 
 
