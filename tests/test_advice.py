@@ -872,10 +872,16 @@ def uploads(call_ends_after: int) -> list[object]:
 
 
 def messages(
-    elements: int, us: int = 80, at: int = 15, every: int = 100, name: str = "allreduce", stream: int = 7
+    elements: int,
+    us: int = 80,
+    at: int = 15,
+    every: int = 100,
+    name: str = "allreduce",
+    stream: int = 7,
+    ranks: int = 8,
 ) -> list[object]:
-    """Build collectives of floats by 8 ranks, one after the other."""
-    reduce = {"Collective name": name, "In msg nelems": elements, "dtype": "Float", "Group size": 8}
+    """Build collectives of floats by some ranks, one after the other."""
+    reduce = {"Collective name": name, "In msg nelems": elements, "dtype": "Float", "Group size": ranks}
     return [
         [
             op("record_param_comms", 100 * n, 20, **reduce),

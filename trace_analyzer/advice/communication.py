@@ -72,7 +72,9 @@ def gradient_buckets(context: AdviceContext) -> Opportunity | None:
     """Propose larger gradient messages where exposed ones are so small that latency dominates."""
     kinds = ["all_reduce", "reduce_scatter", "all_gather"]
     rows = context.within.collectives.filter(
-        pl.col("collective").is_in(kinds) & (pl.col("message_bytes") < thresholds.SMALL_MESSAGE_BYTES)
+        pl.col("collective").is_in(kinds),
+        pl.col("message_bytes") < thresholds.SMALL_MESSAGE_BYTES,
+        (pl.col("group_size") >= 2).fill_null(True),  # fewer ranks exchange nothing
     )
     if rows.is_empty():
         return None
