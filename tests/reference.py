@@ -345,7 +345,7 @@ def _correlation(item: Row) -> int:
 
 
 def _far(events: list[Row]) -> set[int]:
-    """Return ids of events at 0, or few and far from all others (see `trace_analyzer.ingest.times`)."""
+    """Return ids of events at 0, or few and far from all others (see `trace_analyzer.ingest.possible`)."""
     starts = sorted(e["start"] for e in events)
     ends = [e["start"] + e["duration"] for e in events]
     if not starts or max(starts[-1], *ends) - starts[0] <= (60 if starts[0] > 0 else 2) * SECOND:

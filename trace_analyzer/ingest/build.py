@@ -7,6 +7,7 @@ import polars as pl
 
 from trace_analyzer.errors import UNIT, Note
 from trace_analyzer.ingest.classify import KIND, Classified, with_pairs
+from trace_analyzer.ingest.possible import with_possible_sizes, with_possible_times
 from trace_analyzer.ingest.strict import TraceDocument
 from trace_analyzer.ingest.tables import (
     COLLECTIVE_INPUTS,
@@ -20,7 +21,6 @@ from trace_analyzer.ingest.tables import (
     SYNC_EVENTS,
     THREADS,
 )
-from trace_analyzer.ingest.times import with_possible_sizes, with_possible_times
 from trace_analyzer.ingest.trace import DeviceProperties, Trace, header_of
 from trace_analyzer.schema import Column, Table, nulls
 from trace_analyzer.tuning import return_freed_memory
@@ -66,10 +66,7 @@ def trace_tables(document: TraceDocument, path: str, notes: tuple[Note, ...] = (
     notes = (*notes, *_unit_notes(events, display_unit), *_skip_notes(events))
     events, odd_sizes = with_possible_sizes(events)
     if odd_sizes:
-        notes = (
-            *notes,
-            Note("implausible-size", "warning", "sizes below 0 or above 4 TiB are unknown", odd_sizes),
-        )
+        notes = (*notes, Note("implausible-size", "warning", "sizes below 0 or above 4 TiB are unknown", odd_sizes))
     if shortened := events.device.height - events.device.get_column("recorded_ns").null_count():
         message = "activities last longer than their stream allows: each ends where the next one begins"
         notes = (*notes, Note("impossible-duration", "warning", message, shortened))
@@ -232,20 +229,15 @@ def _identified(column: str) -> pl.Expr:
 
 
 def _host_events(parts: list[pl.DataFrame], threads: pl.DataFrame, origin: int) -> pl.DataFrame:
-    numbers = {"python_id": pl.Int64, "external_id": pl.Int64}
-    spans = pl.concat(
-        part.select("pid", "tid", "kind", "name", "start_ns", "duration_ns", "row", *(
-            name if name in part.columns else pl.lit(None, dtype=dtype).alias(name) for name, dtype in numbers.items()
-        ))
-        for part in parts
-    )  # fmt: skip
+    columns = ["pid", "tid", "kind", "name", "start_ns", "duration_ns", "row", "python_id", "external_id"]
+    spans = pl.concat((part.select(c for c in columns if c in part.columns) for part in parts), how="diagonal")
     spans = spans.rechunk()  # sorting a column of several chunks takes ten times as long
     thread = _thread_ids(spans, threads)
     # One key for thread and start: each key with many equal values slows sorting.
     length = spans.select((pl.col("start_ns").max() - origin).cast(pl.Float64)).item() or 0.0
     wide = pl.Int64 if (length + 1) * threads.height < _LONGEST_LINE else pl.Int128
     line = pl.lit(thread).cast(wide) * (int(length) + 1) + pl.col("start_ns") - origin
-    order = _outer_first(spans.select("kind", "name", "duration_ns", "row", *numbers, line.alias("line")))
+    order = _outer_first(spans.with_columns(line.alias("line")))
     del spans
     made = {"event_id": pl.int_range(len(order), dtype=pl.UInt32, eager=True), "thread_id": thread.gather(order)}
     frame = _filled(HOST_EVENTS, parts, order, made)
@@ -258,16 +250,8 @@ def _outer_first(spans: pl.DataFrame) -> pl.Series:
     A caller has a lower id than what it calls. The row decides last, between events that nothing distinguishes.
     """
     nesting = pl.col("kind").to_physical().cast(pl.Int64)
-    return _with_ties(
-        spans,
-        "line",
-        -pl.col("duration_ns"),
-        nesting,
-        "python_id",
-        "external_id",
-        pl.col("name").cast(pl.String),
-        "row",
-    )
+    name = pl.col("name").cast(pl.String)
+    return _with_ties(spans, "line", -pl.col("duration_ns"), nesting, "python_id", "external_id", name, "row")
 
 
 def _with_ties(frame: pl.DataFrame, key: str, *merits: pl.Expr | str) -> pl.Series:
@@ -347,10 +331,8 @@ def _device_events(
         "row",
     ]
     spans = pl.concat([part.select(columns) for part in parts]).rechunk()
-    order = _with_ties(
-        spans, "start_ns", pl.col("device_label").cast(pl.String), "context", "stream", "correlation", "duration_ns",
-        pl.col("name").cast(pl.String), "row",
-    )  # fmt: skip
+    label, name = (pl.col(text).cast(pl.String) for text in ("device_label", "name"))
+    order = _with_ties(spans, "start_ns", label, "context", "stream", "correlation", "duration_ns", name, "row")
     spans = _located(_coded(spans[order], devices), threads, origin)
     made = {
         "activity_id": pl.int_range(len(order), dtype=pl.UInt32, eager=True),

@@ -1,4 +1,4 @@
-"""Leave out events whose time cannot be, and end activities where their stream's next work begins.
+"""Leave out what cannot be: events by their time, parts of durations, sizes.
 
 Kineto writes 0 for a time before its base (`ChromeTraceLogger::transToRelativeTime`), and profilers lose the clock of
 single records. Such a time must not decide how long the recording was.
@@ -131,7 +131,6 @@ def _far(events: Classified) -> dict[str, pl.Series]:
 def _misplaced(events: Classified) -> dict[str, pl.Series]:
     """Mark activities that begin long before or after all calls with their correlation id, unlike most of their device."""
     device, calls = events.device, events.host.select("start_ns", "correlation", "kind")
-    lead_least, lead_most = -_EARLY_NS, _FAR_NS
     first, last = device.get_column("start_ns").min(), calls.get_column("start_ns").max()
     if first is None or last is None or last - first <= _EARLY_NS:  # type: ignore[operator]
         return {}
@@ -145,8 +144,8 @@ def _misplaced(events: Classified) -> dict[str, pl.Series]:
         .join(called, on="correlation", how="left", maintain_order="left")
         .select(
             (
-                (pl.col("start_ns") - pl.col("first_ns") < lead_least)
-                | (pl.col("start_ns") - pl.col("last_ns") > lead_most)
+                (pl.col("start_ns") - pl.col("first_ns") < -_EARLY_NS)
+                | (pl.col("start_ns") - pl.col("last_ns") > _FAR_NS)
             )
             .fill_null(False)
             .alias("odd"),
@@ -175,14 +174,13 @@ def _ended(events: Classified) -> pl.DataFrame:
     others = (events.host, events.rest.filter(pl.col("kind") != "metadata"), events.python)
     ends = [frame.select((pl.col("start_ns") + length).max()) for frame in others]
     last_ns = pl.concat(ends).to_series().max()
-    following = pl.col("start_ns").shift(-1).over(stream)
     excess = pl.col("start_ns") + length - pl.coalesce("following_ns", pl.lit(last_ns, dtype=pl.Int64))
+    placed = device.with_row_index("place")
     ended = (
-        device.with_row_index("place")
-        .filter(~by_graph)
+        placed.filter(~by_graph)
         .select("place", *stream, "start_ns", length)
         .sort(*stream, "start_ns", "duration_ns")
-        .with_columns(following.alias("following_ns"))
+        .with_columns(pl.col("start_ns").shift(-1).over(stream).alias("following_ns"))
         .filter(
             length >= IMPOSSIBLE_NS,
             2 * excess > length,
@@ -191,8 +189,7 @@ def _ended(events: Classified) -> pl.DataFrame:
         .select("place", (length - excess).clip(lower_bound=0).alias("ended_ns"))
     )
     return (
-        device.with_row_index("place")
-        .join(ended, on="place", how="left", maintain_order="left")
+        placed.join(ended, on="place", how="left", maintain_order="left")
         .with_columns(
             pl.when(pl.col("ended_ns").is_not_null()).then(length).alias("recorded_ns"),
             pl.coalesce("ended_ns", length).alias("duration_ns"),
