@@ -58,12 +58,6 @@ def one_stream(n: int) -> Iterator[Event]:
         yield from (launch(10 * i, i + 1), kernel(10 * i + 5, 10, i + 1))
 
 
-def tiny_gaps(n: int) -> Iterator[Event]:
-    """Yield a gap after every kernel."""
-    for i in range(n):
-        yield from (launch(10 * i, i + 1), kernel(10 * i + 5, 4, i + 1))
-
-
 def graph_launch(n: int) -> Iterator[Event]:
     """Yield one graph launch that enqueues everything."""
     yield launch(0, 1, "cudaGraphLaunch")
@@ -103,11 +97,6 @@ def many_steps(n: int) -> Iterator[Event]:
         yield span("user_annotation", f"ProfilerStep#{i}", 1, 1, 100 * i, 95)
         for j in range(4):
             yield from (launch(100 * i + 20 * j, 4 * i + j + 1), kernel(100 * i + 20 * j + 5, 9, 4 * i + j + 1))
-
-
-def many_threads(n: int) -> Iterator[Event]:
-    """Yield a thread for every launch."""
-    yield from (e for i in range(n) for e in (launch(10 * i, i + 1, tid=i), kernel(10 * i + 5, 4, i + 1)))
 
 
 def pairs(n: int, **more: Callable[[int], Any]) -> Iterator[Event]:
@@ -193,7 +182,7 @@ def memory(n: int) -> Iterator[Event]:
 
 STREAMS: dict[str, Callable[[int], Iterator[Event]]] = {
     "kernels back to back": one_stream,
-    "gaps": tiny_gaps,
+    "gaps": pairs,
     "kernels of one graph launch": graph_launch,
     "graph launches": graph_launches,
     "stacks of a thousand frames": deep_stack,
@@ -206,7 +195,7 @@ STREAMS: dict[str, Callable[[int], Iterator[Event]]] = {
     "launches of one id": one_correlation,
     "steps": many_steps,
     "launches in eight steps": fixed_steps,
-    "threads": many_threads,
+    "threads": lambda n: pairs(n, tid=lambda i: i),
     "processes": lambda n: pairs(n // 10, pid=lambda i: i),
     "streams": lambda n: pairs(n, stream=lambda i: i),
     "contexts": lambda n: pairs(n // 10, context=lambda i: i),
