@@ -359,7 +359,7 @@ def test_two_doubts_make_it_low() -> None:
 def test_idle_time_without_causes_that_could_turn_the_verdict(parts: dict[str, int], regime: str | None) -> None:
     """Idle time may be due to the CPU or to peers; there is no verdict where these would lead to different ones."""
     why = "skewed idle 60 %: clocks disagree"
-    judged = verdict_of(parts_ns=parts, causes_withheld=why, failed_checks=(why,))
+    judged = verdict_of(parts_ns=parts, causes_withheld=why, doubted_checks=(why,))
     assert (judged.status, judged.regime) == (("ok", regime) if regime else ("insufficient", None))
     assert why in judged.confidence_why
     if regime is None:

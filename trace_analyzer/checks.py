@@ -258,12 +258,11 @@ _DOUBTFUL = ("missing_activities", "impossible_durations")
 
 def doubted_reasons(checked: Sequence[Check], device: int | str) -> tuple[str, ...]:
     """Return why a device's checks lower the confidence, except link coverage, which the verdict states itself."""
-    failed = (
-        check
+    return tuple(
+        reason(check)
         for check in of_device(checked, device)
         if (check.status == "fail" or (check.status == "warn" and check.name in _DOUBTFUL)) and check.name != _LINKS
     )
-    return tuple(map(reason, failed))
 
 
 def suppressed_metrics(checked: Sequence[Check], device: int | str) -> tuple[Withheld, ...]:

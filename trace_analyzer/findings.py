@@ -52,7 +52,7 @@ class DeviceFindings:
     unit_doubted: bool
     model: Device | None = None
     work_ratio: float | None = 1.0
-    failed_checks: tuple[str, ...] = ()
+    doubted_checks: tuple[str, ...] = ()
     parts_withheld: str | None = None
     causes_withheld: str | None = None
 
@@ -129,7 +129,7 @@ def _device_findings(code: int, report: DeviceReport, sources: DeviceSources) ->
         unit_doubted=any(note.code == UNIT for note in trace.notes),
         model=model,
         work_ratio=time_ratio(kernels, pl.col("moved_bytes").is_not_null() | (pl.col("flop") > 0).fill_null(False)),
-        failed_checks=doubted_reasons(sources.checks, report.index),
+        doubted_checks=doubted_reasons(sources.checks, report.index),
         parts_withheld=reasons.get(PARTITION),
         causes_withheld=reasons.get(CAUSES_OF_IDLE),
         flows_missing=launches.height > 0 and not trace.flows.get_column("kind").eq("launch").any(),

@@ -241,6 +241,9 @@ EARLIER_WORK = "earlier-work"
 UNRECORDED = "unrecorded-work"
 """Key of idle time in which the CPU waited although all recorded work had ended: the trace lacks that work."""
 
+UNKNOWN_CAUSES = ("unlinked", "untraced", UNRECORDED)
+"""Keys of idle time of which nothing is known, whether the trace supports causes or not."""
+
 
 def _added_part(
     *, key: str, colour: str, dark: str = "", cure: str = "launch", before: str = "", **more: Any

@@ -16,7 +16,7 @@ from trace_analyzer.frames.intervals import END_NS, sort_spans, split_by, union,
 from trace_analyzer.frames.lookups import lookup, over_group, scatter
 from trace_analyzer.ingest.trace import Trace
 from trace_analyzer.schema import Table, columns
-from trace_analyzer.vocabulary import EARLIER_WORK, UNRECORDED, WITHHELD
+from trace_analyzer.vocabulary import EARLIER_WORK, UNKNOWN_CAUSES, UNRECORDED, WITHHELD
 
 # Cut each gap of a device at the instants of the launch that ends it.
 #
@@ -226,7 +226,7 @@ def causes_but(devices: Collection[int]) -> pl.Expr:
 
 
 def _hidden(devices: Collection[int]) -> pl.Expr:
-    return pl.col("device").is_in(list(devices)) & ~pl.col("cause").is_in(["unlinked", "untraced", UNRECORDED])
+    return pl.col("device").is_in(list(devices)) & ~pl.col("cause").is_in(UNKNOWN_CAUSES)
 
 
 def call_pieces(

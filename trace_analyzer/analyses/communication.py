@@ -7,7 +7,7 @@ the slowest rank is included, so these are effective bandwidths, not those of th
 
 import polars as pl
 
-from trace_analyzer.analyses.device_models import LINK, MatchedDevices, peer_links
+from trace_analyzer.analyses.device_models import LINK, MatchedDevices, peer_links, possible_share
 from trace_analyzer.analyses.host import Host
 from trace_analyzer.analyses.tensors import ELEMENT_BYTES
 from trace_analyzer.analysis import Analysis
@@ -146,8 +146,9 @@ def communication_table(collectives: pl.DataFrame, matched_devices: MatchedDevic
             pl.col("bus_byte_per_s").max().alias("best_bus_byte_per_s"),
         )
         .join(peer_links(matched_devices), on="device", how="left", maintain_order="left")
-        .with_columns((pl.col("best_bus_byte_per_s") / pl.col("link_byte_per_s")).alias("link_ratio"))
-        .with_columns(pl.when(pl.col("link_ratio") <= _SWITCHED).then("link_ratio").alias("link_ratio"))
+        .with_columns(
+            possible_share(pl.col("best_bus_byte_per_s") / pl.col("link_byte_per_s"), _SWITCHED).alias("link_ratio")
+        )
         .sort("time_ns", *keys, descending=[True, *[False] * len(keys)])
     )
     return COMMUNICATION.conform(frame)

@@ -14,7 +14,7 @@ from trace_analyzer.catalog.devices import Device, assumed_device
 from trace_analyzer.frames.intervals import END_NS, sort_spans, union
 from trace_analyzer.frames.lookups import factorize, map_unique, over_group, starts_group
 from trace_analyzer.ingest.trace import Trace
-from trace_analyzer.vocabulary import UNRECORDED
+from trace_analyzer.vocabulary import UNKNOWN_CAUSES
 
 # Distinguish overlaps on one stream by design from those that indicate corrupt rows.
 #
@@ -339,7 +339,7 @@ def _skewed_idle(rows: pl.DataFrame, sums: pl.DataFrame, clocks: pl.DataFrame) -
         "device",
         pl.max_horizontal("early_ns", pl.when(ahead > thresholds.CLOCK_TOLERANCE_NS).then(ahead)).alias("skew_ns"),
     )
-    known_ns = pl.when(~pl.col("cause").is_in(["unlinked", "untraced", UNRECORDED])).then("idle_ns").otherwise(0)
+    known_ns = pl.when(~pl.col("cause").is_in(UNKNOWN_CAUSES)).then("idle_ns").otherwise(0)
     of_gap = (
         sums.select("gap_id", "device", known_ns.alias("known_ns"))
         .set_sorted("gap_id")

@@ -4,7 +4,7 @@ import polars as pl
 
 from trace_analyzer import thresholds
 from trace_analyzer.analyses.communication import with_exposed
-from trace_analyzer.analyses.device_models import LINK, MatchedDevices, host_links, peer_links
+from trace_analyzer.analyses.device_models import LINK, MatchedDevices, host_links, peer_links, possible_share
 from trace_analyzer.analysis import Analysis
 from trace_analyzer.catalog.event_names import copy_direction
 from trace_analyzer.frames.intervals import END_NS, longest_place
@@ -108,9 +108,10 @@ def copy_table(activities: pl.DataFrame, matched_devices: MatchedDevices) -> pl.
             how="left",
             maintain_order="left",
         )
-        .with_columns(pl.when(pl.col("large_bytes") > 0).then(rate / pl.col("link_byte_per_s")).alias("link_ratio"))
         .with_columns(
-            pl.when(pl.col("link_ratio") <= thresholds.BEYOND_ROOF_RATIO).then("link_ratio").alias("link_ratio")
+            possible_share(pl.when(pl.col("large_bytes") > 0).then(rate / pl.col("link_byte_per_s"))).alias(
+                "link_ratio"
+            )
         )
     )
     return COPIES.conform(frame)

@@ -20,6 +20,7 @@ from trace_analyzer.catalog.fixes import platform_of
 from trace_analyzer.ingest.trace import DeviceProperties, Trace
 from trace_analyzer.options import Options
 from trace_analyzer.schema import F64, columns
+from trace_analyzer.thresholds import BEYOND_ROOF_RATIO
 
 
 @dataclass(frozen=True)
@@ -185,6 +186,11 @@ def host_links(matched: MatchedDevices) -> pl.DataFrame:
 def peer_links(matched: MatchedDevices) -> pl.DataFrame:
     """Return (device, link, link_byte_per_s): the fastest link between each known device and its peers."""
     return _links(matched, "nvlink", "xgmi", "xelink", "pcie")
+
+
+def possible_share(share: pl.Expr, most: float = BEYOND_ROOF_RATIO) -> pl.Expr:
+    """Return a share of a peak; null where it is above what a device can reach."""
+    return pl.when(share <= most).then(share)
 
 
 def _links(matched: MatchedDevices, *kinds: str) -> pl.DataFrame:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 import polars as pl
 
 from trace_analyzer import thresholds
-from trace_analyzer.analyses.device_models import by_type, of_device
+from trace_analyzer.analyses.device_models import by_type, of_device, possible_share
 from trace_analyzer.analyses.kernel_bounds import on_matrix_units
 from trace_analyzer.analysis import Analysis, Value
 from trace_analyzer.catalog.devices import PEAK_NAMES, Device
@@ -346,16 +346,12 @@ def step_work(rated: pl.DataFrame, device_steps: pl.DataFrame, idle_causes: pl.D
         .join(sums, on=["device", "step"], how="inner", maintain_order="left")
         .with_columns(
             *work_rates(),
-            _possible(pl.col("mfu_ns") / (pl.col("end_ns") - pl.col("start_ns"))).alias("mfu_ratio"),
-            _possible((pl.col("mfu_most_ns") + pl.col("earlier_ns")) / (pl.col("end_ns") - pl.col("start_ns"))).alias(
-                "mfu_most_ratio"
-            ),
+            possible_share(pl.col("mfu_ns") / (pl.col("end_ns") - pl.col("start_ns"))).alias("mfu_ratio"),
+            possible_share(
+                (pl.col("mfu_most_ns") + pl.col("earlier_ns")) / (pl.col("end_ns") - pl.col("start_ns"))
+            ).alias("mfu_most_ratio"),
         )
     )
-
-
-def _possible(ratio: pl.Expr) -> pl.Expr:
-    return pl.when(ratio <= thresholds.BEYOND_ROOF_RATIO).then(ratio)
 
 
 def operator_work(rated: pl.DataFrame) -> pl.DataFrame:

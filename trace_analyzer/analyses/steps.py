@@ -235,16 +235,19 @@ def _turn(marks: pl.DataFrame, launched: pl.DataFrame) -> int:
 def _counts(marks: pl.DataFrame, launched: pl.DataFrame) -> pl.DataFrame:
     """Return mark, work, count: the launches between each mark's start and its end."""
     spans = marks.select("process_id", "host_start_ns", "host_end_ns").with_row_index("mark")
+    marked = _within(launched, "at_ns", spans)
+    return marked.group_by(pl.col("mark").cast(pl.Int64), "work").agg(pl.len().cast(pl.Int64).alias("count"))
+
+
+def _within(rows: pl.DataFrame, at: str, marks: pl.DataFrame) -> pl.DataFrame:
+    """Return the rows whose instant lies within a mark of their process, in order of it, with the mark's columns."""
     return (
-        launched.sort("at_ns")
+        rows.sort(at)
         .join_asof(
-            spans.sort("host_start_ns"),
-            left_on="at_ns", right_on="host_start_ns", by="process_id", check_sortedness=False,
+            marks.sort("host_start_ns"), left_on=at, right_on="host_start_ns", by="process_id", check_sortedness=False
         )
-        .filter(pl.col("at_ns") < pl.col("host_end_ns"))
-        .group_by(pl.col("mark").cast(pl.Int64), "work")
-        .agg(pl.len().cast(pl.Int64).alias("count"))
-    )  # fmt: skip
+        .filter(pl.col(at) < pl.col("host_end_ns"))
+    )
 
 
 def _likeness(counts: pl.DataFrame, names: pl.DataFrame, length: int) -> pl.DataFrame:
@@ -320,37 +323,16 @@ def device_steps(step_marks: pl.DataFrame, linked_events: pl.DataFrame, kernel_l
     ``lost``: it lasts until the next recorded work of a step, as the device may have worked until then.
     """
     numbered = step_marks.sort("process_id", "host_start_ns", maintain_order=True).with_row_index("mark")
-    launched = (
-        linked_events.select("device", "process_id", "start_ns", "duration_ns", "launch_start_ns")
-        .drop_nulls("launch_start_ns")
-        .sort("launch_start_ns")
-        .join_asof(
-            numbered.sort("host_start_ns"),
-            left_on="launch_start_ns",
-            right_on="host_start_ns",
-            by="process_id",
-            check_sortedness=False,
-        )
-        .filter(pl.col("launch_start_ns") < pl.col("host_end_ns"))
-    )
+    linked = linked_events.select("device", "process_id", "start_ns", "duration_ns", "launch_start_ns")
+    launched = _within(linked.drop_nulls("launch_start_ns"), "launch_start_ns", numbered)
     processes = launched.select("device", "process_id").unique()
     work = launched.group_by("device", "mark").agg(
         pl.len().alias("activity_count"),
         pl.col("start_ns").min().alias("first_ns"),
         (pl.col("start_ns") + pl.col("duration_ns")).max().alias("last_ns"),
     )
-    lost = (
-        kernel_launches.filter("missing")
-        .select("process_id", pl.col("start_ns").alias("at_ns"))
-        .sort("at_ns")
-        .join_asof(
-            numbered.sort("host_start_ns"),
-            left_on="at_ns", right_on="host_start_ns", by="process_id", check_sortedness=False,
-        )
-        .filter(pl.col("at_ns") < pl.col("host_end_ns"))
-        .join(work, on="mark", how="anti")
-        .get_column("mark")
-    )  # fmt: skip
+    missing = kernel_launches.filter("missing").select("process_id", "start_ns")
+    lost = _within(missing, "start_ns", numbered).join(work, on="mark", how="anti").get_column("mark")
     until = pl.col("last_ns").cum_max().forward_fill().over("device")
     bounds = (
         processes.join(numbered, on="process_id", how="inner")
@@ -393,8 +375,8 @@ def _unique_index() -> pl.Expr:
 def _with_states(steps: pl.DataFrame) -> pl.DataFrame:
     """Set aside unusual steps, where at least two others remain.
 
-    A step without activities is empty, or ``lost`` where it launched some. The first step, and slow ones directly after it, are warm-up. A last step with few activities was cut by the
-    recording's end; elsewhere, few activities or a long duration mean that the step did something else, unless slow steps
+    A step without activities is empty, or ``lost`` where it launched some. The first step, and slow ones directly after
+    it, are warm-up. A last step with few activities was cut by the recording's end; elsewhere, few activities or a long duration mean that the step did something else, unless slow steps
     recur and take most of the time.
     """
     position = pl.int_range(pl.len()).over("device")

@@ -4,7 +4,7 @@ A change raises `NotApplicable` where the trace does not determine its effect, o
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Annotated
 
@@ -57,6 +57,10 @@ SLOW_LAUNCH_NS, SLOW_LAUNCH_MEDIANS = 1_000_000, 20
 _QUEUED = (LAUNCH, GRAPH, COPY, SET, RECORD, WAIT_CALL)
 
 
+AUTO = "auto"
+"""A number of data-loading workers: the fewest that suffice."""
+
+
 @dataclass(frozen=True)
 class Change:
     """Hold one change by name, with its options."""
@@ -66,13 +70,17 @@ class Change:
         default_factory=dict
     )
 
+    def with_workers(self, least: Callable[[], int]) -> "Change":
+        """Return the change with ``least()`` as its number of workers where that is `AUTO`."""
+        return replace(self, options={"workers": least()}) if self.options.get("workers") == AUTO else self
+
     @property
     def label(self) -> str:
         """Return a short description of the change."""
         if self.options.get("factor") == inf:
             return f"{target_label(str(self.options['target']))} infinitely fast"
         named = {**self.options, **{k: target_label(str(v)) for k, v in self.options.items() if k == "target"}}
-        if "workers" in named and named["workers"] != "auto":
+        if "workers" in named and named["workers"] != AUTO:
             named["workers"] = counted(int(named["workers"]), "worker")
         text = CHANGES[self.name].label.format(
             **{k: f"{v:g}" if isinstance(v, float | int) else v for k, v in named.items()}

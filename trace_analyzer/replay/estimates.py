@@ -8,7 +8,7 @@ import polars as pl
 from trace_analyzer.analysis import Analysis, Value
 from trace_analyzer.catalog.fixes import Fix
 from trace_analyzer.replay.changes import CHANGES, Change
-from trace_analyzer.replay.prediction import AUTO, WORKERS, Prediction, Replay
+from trace_analyzer.replay.prediction import WORKERS, Prediction, Replay
 from trace_analyzer.replay.refusals import refused_replayed, refused_unseen, without_links
 from trace_analyzer.replay.whatif import Skipped, by_reason, predict_each, standard_changes
 from trace_analyzer.report import Check, Confidence, DeviceReport, Predicted, Verdict
@@ -172,9 +172,8 @@ class Estimates:
 
     def of(self, change: Change | None) -> Predicted | None:
         """Return the predicted step under a change; None where it is unknown."""
-        if change is not None and change.options.get("workers") == AUTO:
-            change = replace(change, options={"workers": self.workers})
-        _, then = self.predictions.get(key_of(change), (None, None)) if change is not None else (None, None)
+        key = "" if change is None else key_of(change.with_workers(lambda: self.workers))
+        _, then = self.predictions.get(key, (None, None))
         if then is None or self.now_ns is None:
             return None
         batch = float(change.options["times"]) if change is not None and change.name == "batch" else 1.0

@@ -46,8 +46,6 @@ MAX_UNEXPLAINED = 0.05
 NOISE_STEPS, NOISE_WINDOW = 0.10, 0.20
 """Relative deviation of the CPU part between recordings of one program: of several steps, and of one window
 (measured on all 12 recordings of one series)."""
-AUTO = "auto"
-"""The number of workers that `Replay.settled` replaces."""
 WORKERS = 4
 """Number of data-loading workers where the least sufficient one is not known."""
 WORKERS_SLOW = 1.25
@@ -270,10 +268,7 @@ class Replay:
 
     def settled(self, changes: tuple[Change, ...]) -> tuple[Change, ...]:
         """Return the changes with `least_workers` as the number of workers where it is ``auto``."""
-        return tuple(
-            Change(change.name, {"workers": self.least_workers}) if change.options.get("workers") == AUTO else change
-            for change in changes
-        )
+        return tuple(change.with_workers(lambda: self.least_workers) for change in changes)
 
     @property
     def has_steps(self) -> bool:

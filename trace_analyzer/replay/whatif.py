@@ -14,9 +14,9 @@ import polars as pl
 
 from trace_analyzer.errors import UsageError
 from trace_analyzer.frames.lookups import factorize, sum_by_group
-from trace_analyzer.replay.changes import Change
+from trace_analyzer.replay.changes import AUTO, Change
 from trace_analyzer.replay.kernel_changes import target_key
-from trace_analyzer.replay.prediction import AUTO, SPEEDUPS, Identity, Prediction, Replay
+from trace_analyzer.replay.prediction import SPEEDUPS, Identity, Prediction, Replay
 from trace_analyzer.replay.refusals import needs_links, refusal, without_links
 from trace_analyzer.replay.scene import NotApplicable, NothingToChange, UnknownTarget
 from trace_analyzer.report import Report

@@ -456,7 +456,7 @@ def _doubts_of_the_record(findings: Findings, judgement: Judgement) -> Iterator[
         yield "the file's times may be nanoseconds, and all times 1,000 times too long"
     if device.flows_missing:
         yield "the file has no launch arrows: other events may have been removed from it too"
-    yield from device.failed_checks
+    yield from device.doubted_checks
 
 
 def _doubts_of_recording(judgement: Judgement, unbiased: Debiased | None) -> Iterator[str]:
