@@ -397,3 +397,15 @@ def test_parts_of_steps_among_the_operators_mark_none() -> None:
         assert analysed(scoped(name, copies=False)).steps_from is None
     user = annotation("something", 5, 2)
     assert analysed(scoped("train step", copies=False), user).steps_from is None, "a file with user annotations"
+
+
+def test_of_equal_marks_on_two_threads_those_that_begin_first_are_taken_in_any_order_of_the_file() -> None:
+    loads = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
+    early = [annotation(loads, 1_000 * n, 20, tid=1) for n in range(4)]
+    late = [annotation(loads, 1_000 * n + 50, 20, tid=2) for n in range(4)]
+    work = [launched(GEMM, 1_000 * n + 100, 1_000 * n + 120, 500, n + 1) for n in range(4)]
+    one, other = (
+        table(analysed(*events), "host_start_ns", "start_ns") for events in ((early, late, work), (late, early, work))
+    )
+    assert one == other
+    assert one[0][0] == 0

@@ -272,7 +272,7 @@ def _best(marks: pl.DataFrame, launched: pl.DataFrame) -> pl.DataFrame:
     """Return each process's marks of the source and thread that enclose most launches, with ``index``.
 
     Sources whose marks overlap are ignored. Of several that enclose enough launches, the rarest is used; of equally
-    rare ones, the one that encloses most.
+    rare ones, the one that encloses most, then the one that begins first.
     """
     key = _TRACK
     overlaps = (pl.col("host_start_ns") < pl.col("host_end_ns").cum_max().shift(1)).fill_null(False).any().over(key)
@@ -291,10 +291,18 @@ def _best(marks: pl.DataFrame, launched: pl.DataFrame) -> pl.DataFrame:
     chosen = (
         grouped.with_columns(inside.alias("inside"))
         .group_by(key)
-        .agg(pl.col("inside").sum(), pl.len().alias("repeats"))
+        .agg(pl.col("inside").sum(), pl.len().alias("repeats"), pl.col("host_start_ns").min().alias("first_ns"))
         .join(totals, on="process_id")
         .filter(pl.col("inside") >= thresholds.STEP_COVERAGE * pl.col("total"))
-        .sort("process_id", "repeats", "inside", *key[1:], descending=[False, False, True, False, False])
+        .sort(
+            "process_id",
+            "repeats",
+            "inside",
+            "first_ns",
+            "source",
+            "thread_id",
+            descending=[False, False, True, False, False, False],
+        )
         .unique("process_id", keep="first", maintain_order=True)
     )
     return grouped.join(chosen, on=key, how="semi", maintain_order="left")
