@@ -540,10 +540,12 @@ class Thread:
         pageable: bool = False,
         gb_per_s: float = 24.0,
         staging_ns: int = 0,
+        early_ns: int = 0,
     ) -> Activity:
-        """Simulate ``cudaMemcpyAsync``; with pageable host memory it returns when the copy is done.
+        """Simulate ``cudaMemcpyAsync``; with pageable host memory it returns ``early_ns`` before the copy is done.
 
-        ``staging_ns`` is the driver's time for staging pageable memory in its own buffer before the copy starts.
+        ``staging_ns`` is the driver's time for staging pageable memory in its own buffer before the copy starts;
+        ``early_ns`` is the time of the copy's last part, which is staged when the call returns.
         """
         costs, host = self.simulation.costs, "Pageable" if pageable else "Pinned"
         ends = {
@@ -564,7 +566,7 @@ class Thread:
             self._operator_id() | _traffic(size, duration_ns),
         )
         if pageable:
-            self._wait_until(activity.end_ns)
+            self._wait_until(max(activity.start_ns, activity.end_ns - early_ns))
         self._call("cudaMemcpyAsync", start_ns, correlation)
         return activity
 

@@ -215,6 +215,31 @@ def copying(rng: random.Random, changed: bool) -> Simulation:
     return steps(simulation, main, step)
 
 
+def staging(change: str) -> Callable[[random.Random, bool], Simulation]:
+    """Simulate pageable copies whose calls wait for the device and return before them; or pinned ones, or faster products."""
+
+    def program(rng: random.Random, changed: bool) -> Simulation:
+        simulation, main, stream = beginning(rng)
+        kernels = [rng.randint(40_000, 120_000) // (2 if changed and change == "matmul" else 1) for _ in range(30)]
+        size, think = rng.randint(2 << 20, 8 << 20), rng.randint(300_000, 900_000)
+
+        def step(_: int) -> None:
+            main.memcpy("HtoD", 2 << 20, stream)
+            products(main, stream, kernels)
+            with main.op("aten::copy_"):
+                if changed and change == "pinned":
+                    main.memcpy("HtoD", size, stream)
+                else:
+                    main.memcpy("HtoD", size, stream, pageable=True, gb_per_s=6.0, early_ns=60_000)
+                    if change == "pinned":
+                        main.synchronize(stream)
+            main.spend(think)
+
+        return steps(simulation, main, step)
+
+    return program
+
+
 def launching(rng: random.Random, changed: bool) -> Simulation:
     """Simulate many small operators, or one CUDA graph of their kernels."""
     simulation = Simulation(
@@ -595,6 +620,8 @@ PAIRS: Mapping[str, Pair] = {
     "prefetch, slow workers": Pair(loading_slowly, (Change("prefetch", {"workers": 2}),)),
     "prefetch, more workers": Pair(loading_by_workers, (Change("prefetch", {"workers": 8}),)),
     "pinned": Pair(copying, (Change("pinned"),)),
+    "pinned, calls that wait": Pair(staging("pinned"), (Change("pinned"),)),
+    "staging": Pair(staging("matmul"), (faster("matmul"),)),
     "graphs": Pair(launching, (Change("graphs"),)),
     "cpu": Pair(host(14_000), (faster("cpu"),)),
     "hand-over": Pair(host(3_000), (faster("cpu"),)),

@@ -26,6 +26,7 @@ from trace_analyzer.replay.graph import (
     LATENCY,
     RETURN,
     SPIN,
+    STAGING,
     WAIT,
     _last_of_steps,
     _mapped,
@@ -153,17 +154,20 @@ def copied(direction: str, copy_ends_before_call: int, length: int = 100) -> Rep
     ("direction", "ends_before", "waits"),
     [
         ("HtoD (Pageable -> Device)", 5, True),
-        ("HtoD (Pageable -> Device)", 150, False),
+        ("HtoD (Pageable -> Device)", 150, True),
+        ("HtoD (Pageable -> Device)", -50, False),
         ("DtoH (Device -> Pageable)", 5, True),
         ("DtoH (Device -> Pageable)", 150, True),
     ],
 )
-def test_a_call_that_returns_long_after_its_copy_to_the_device_did_not_wait_for_it(
+def test_a_call_of_a_blocking_copy_waits_for_its_end_or_for_its_start(
     direction: str, ends_before: int, waits: bool
 ) -> None:
-    """Check that a copy's bytes are staged when its call returns; what comes from the device must have arrived."""
+    """Check that a call waits for what ended during it, however long before its return, else for the copy's start."""
     graph = copied(direction, ends_before).graph
     assert (graph.kind == RETURN).any() == waits
+    assert (graph.kind == STAGING).any() != waits
+    assert not graph.rest.any(), "what follows the wait is the call's own time"
     assert np.all(graph.rest[graph.kind == RETURN] >= 0)
 
 

@@ -19,6 +19,7 @@ from trace_analyzer.replay.graph import (
     QUEUE,
     RETURN,
     SPIN,
+    STAGING,
     THREAD,
     WAIT,
 )
@@ -34,7 +35,7 @@ every_seed = pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pyte
 # The pair that shows that an edge is needed.
 NEEDED = {
     EXECUTION: "gpu", THREAD: "cpu", CALL: "cpu", LATENCY: "returns", GAP: "gpu", WAIT: "communication", RETURN: "returns", SPIN: "polling",
-    HAND_OVER: "hand-over", QUEUE: "queue", CONTENTION: "contention",
+    HAND_OVER: "hand-over", QUEUE: "queue", CONTENTION: "contention", STAGING: "staging",
 }  # fmt: skip
 
 

@@ -5,7 +5,7 @@ import pytest
 from replay_rows import US, Busy, Made, Work, call_returns, device_edges, handed, named, polled, queued, recorded, waits
 
 from trace_analyzer.replay.device_edges import launch_orders, medians, previous, trimmed
-from trace_analyzer.replay.host_edges import silences
+from trace_analyzer.replay.host_edges import silences, staged
 from trace_analyzer.replay.recording import (
     ALLOC,
     BLOCKING_COPY,
@@ -710,8 +710,7 @@ def test_what_was_launched_during_a_wait_was_not_awaited() -> None:
         (COPY, True, FIRST_COPY, 101, True),
         (COPY, True, FIRST_COPY, 101.1, False),
         (COPY, True, FIRST_COPY, 40, True),
-        (COPY, True, FIRST_COPY, 39.9, False),
-        (COPY, True, FIRST_COPY + 1, 39.9, True),
+        (COPY, True, FIRST_COPY + 1, 40, True),
         (BLOCKING_COPY, True, FIRST_COPY, 39.9, True),
         (KERNEL, True, KERNEL, 90, False),
     ],
@@ -719,9 +718,28 @@ def test_what_was_launched_during_a_wait_was_not_awaited() -> None:
 def test_a_copy_that_blocks_returns_after_it(
     kind: int, pageable: bool, direction: int, ends: float, waited: bool
 ) -> None:
-    """To the device, up to 60 us after; what comes from the device has arrived when its call returns."""
     work = [Work(20, ends, call=0, kind=direction, pageable=pageable)]
     assert bool(waits(recorded(work, [Made(0, 100, kind)]))) == waited
+
+
+@pytest.mark.parametrize(
+    ("kind", "pageable", "direction", "starts", "ends", "waited"),
+    [
+        (COPY, True, FIRST_COPY, 20, 130, True),
+        (BLOCKING_COPY, True, FIRST_COPY, 99.9, 130, True),
+        (COPY, True, FIRST_COPY, 100, 130, False),
+        (COPY, True, FIRST_COPY, 20, 101, False),
+        (COPY, False, FIRST_COPY, 20, 130, False),
+        (COPY, True, FIRST_COPY + 1, 20, 130, False),
+    ],
+    ids=["staged", "blocking", "small", "ended", "pinned", "from the device"],
+)
+def test_a_call_that_stages_bytes_waits_for_the_start_of_its_copy(
+    kind: int, pageable: bool, direction: int, starts: float, ends: float, waited: bool
+) -> None:
+    recording = recorded([Work(starts, ends, call=0, kind=direction, pageable=pageable)], [Made(0, 100, kind)])
+    copies, calls = staged(recording.activities, recording.calls, recording.activities.end)
+    assert (copies.tolist(), calls.tolist()) == (([0], [0]) if waited else ([], []))
 
 
 def test_calls_that_do_not_wait_for_the_device_return_at_once() -> None:

@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 
 from trace_analyzer.replay.device_edges import medians
-from trace_analyzer.replay.graph import CALL, EXECUTION, GAP, LATENCY, QUEUE, RETURN, THREAD, WAIT
+from trace_analyzer.replay.graph import CALL, EXECUTION, GAP, LATENCY, QUEUE, RETURN, STAGING, THREAD, WAIT
 from trace_analyzer.replay.kernel_changes import batch, fuse, narrower, speedup, target_label
 from trace_analyzer.replay.recording import (
     ALLOC,
@@ -21,6 +21,7 @@ from trace_analyzer.replay.recording import (
     COMPILATION,
     COPY,
     DATA,
+    FIRST_COPY,
     FREE,
     GRAPH,
     LAUNCH,
@@ -116,6 +117,25 @@ def _blocking_copies(scene: Scene) -> Flags:
     return _of_calls(scene, RETURN, (COPY, BLOCKING_COPY))
 
 
+def _calls_of_blocking_copies(scene: Scene) -> Ints:
+    """Return the calls that wait for their copy to end, or to begin."""
+    graph = scene.graph
+    staging = graph.recorded.activities.call[graph.ref[graph.kind == STAGING]]
+    return np.concatenate([graph.ref[_blocking_copies(scene)], staging])
+
+
+def _waits_for_copies(scene: Scene) -> Flags:
+    """Return the edges of waits right behind copies of pageable memory to the device, which ``non_blocking`` saves."""
+    graph, activities, calls = scene.graph, scene.graph.recorded.activities, scene.graph.recorded.calls
+    to_device = activities.pageable & (activities.kind == FIRST_COPY) & (activities.call >= 0)
+    behind = np.zeros(calls.start.size + 1, dtype=bool)
+    behind[activities.call[to_device] + 1] = True
+    behind[1:-1] &= calls.thread[1:] == calls.thread[:-1]
+    chosen = _of_calls(scene, RETURN, SYNCS)
+    chosen[chosen] = behind[graph.ref[chosen]]
+    return chosen
+
+
 def no_sync(weights: Weights, scene: Scene, _: Mapping[str, float | str]) -> None:
     """Remove synchronizing calls, and let blocking copies only be enqueued."""
     returns = _of_calls(scene, RETURN, SYNCS) | _blocking_copies(scene)
@@ -128,9 +148,9 @@ def no_sync(weights: Weights, scene: Scene, _: Mapping[str, float | str]) -> Non
 
 
 def pinned(weights: Weights, scene: Scene, _: Mapping[str, float | str]) -> None:
-    """Make copies pinned and asynchronous: the call only enqueues, and the driver stages nothing."""
+    """Make copies pinned and asynchronous: the call only enqueues, nothing is staged, and nobody waits for the copy."""
     graph, activities = scene.graph, scene.graph.recorded.activities
-    returns = _blocking_copies(scene)
+    returns = _blocking_copies(scene) | (graph.kind == STAGING) | _waits_for_copies(scene)
     if not (returns.any() or activities.pageable.any()):
         raise NothingToChange("no copy blocks, and none is of pageable memory")
     remove(weights, returns)
@@ -206,7 +226,7 @@ def graphs(weights: Weights, scene: Scene, _: Mapping[str, float | str]) -> None
     if not launches.any():
         raise NotApplicable("no launch is known")
     blocks = np.zeros(calls.start.size, dtype=bool)
-    blocks[graph.ref[_blocking_copies(scene)]] = True
+    blocks[_calls_of_blocking_copies(scene)] = True
     launches[launches] = ~blocks[graph.ref[launches]]
     thread = np.flatnonzero((graph.kind == THREAD) & scene.steady)
     for part in LAUNCHING:
@@ -242,7 +262,8 @@ def _first_launches(scene: Scene, launches: Flags) -> Ints:
     order = rows[np.argsort(calls.start[graph.ref[rows]], kind="stable")]
     # A graph contains no call that waits. Calls are ordered by thread and time.
     waits = np.zeros(calls.start.size, dtype=np.int64)
-    waits[graph.ref[_of_calls(scene, RETURN, SYNCS) | _blocking_copies(scene)]] = 1
+    waits[graph.ref[_of_calls(scene, RETURN, SYNCS)]] = 1
+    waits[_calls_of_blocking_copies(scene)] = 1
     piece = np.cumsum(waits)
     graph_numbers = step * (waits.sum() + 1) + piece
     _, first = np.unique(graph_numbers[graph.ref[order]], return_index=True)
@@ -302,7 +323,7 @@ def infinite_cpu(weights: Weights, scene: Scene, _: Mapping[str, float | str]) -
     graph = scene.graph
     latency = graph.kind == LATENCY
     weights.device[latency] = 0
-    remove(weights, graph.kind == RETURN)
+    remove(weights, is_any(graph.kind, (RETURN, STAGING)))
     gaps = graph.kind == GAP
     weights.device[gaps] = np.minimum(weights.device[gaps] - weights.rest[gaps], GRAPH_GAP_NS) + weights.rest[gaps]
 

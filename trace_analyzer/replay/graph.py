@@ -11,7 +11,16 @@ import numpy as np
 
 from trace_analyzer.frames import _path_loops
 from trace_analyzer.replay.device_edges import device_links, launch_orders, trimmed
-from trace_analyzer.replay.host_edges import Silences, hand_overs, queue_room, returns, silences, spins
+from trace_analyzer.replay.host_edges import (
+    IDLE_CALL_NS,
+    Silences,
+    hand_overs,
+    queue_room,
+    returns,
+    silences,
+    spins,
+    staged,
+)
 from trace_analyzer.replay.recording import (
     HOST_PARTS,
     UNKNOWN,
@@ -25,13 +34,13 @@ from trace_analyzer.replay.recording import (
     numbers_from,
 )
 
-THREAD, CALL, LATENCY, EXECUTION, GAP, WAIT, CONTENTION, RETURN, SPIN, HAND_OVER, QUEUE = range(11)
+THREAD, CALL, LATENCY, EXECUTION, GAP, WAIT, CONTENTION, RETURN, SPIN, HAND_OVER, QUEUE, STAGING = range(12)
 EDGES = (
     "thread", "call", "launch-latency", "execution", "stream-order", "stream-wait", "contention", "synchronization",
-    "polling", "hand-over", "queue-room",
+    "polling", "hand-over", "queue-room", "staging",
 )  # fmt: skip
 """Names of the kinds of edges in tables and JSON; the index is the kind's number."""
-OF_ACTIVITIES = (LATENCY, EXECUTION, GAP, WAIT, CONTENTION)
+OF_ACTIVITIES = (LATENCY, EXECUTION, GAP, WAIT, CONTENTION, STAGING)
 """Kinds of edges with an activity as `ref`."""
 
 _ACTIVITY_END, _CALL_END, _RELEASE, _RESUME, _CALL_START, _ACTIVITY_START, _EMPTY_END = range(7)
@@ -43,8 +52,8 @@ class Graph:
     """Hold a recording's graph. Edges to the same point are contiguous; `offsets` has their ranges.
 
     ``weight`` is in ns, ``host`` its CPU part, and ``rest`` its unexplained part. ``ref`` is an activity for `LATENCY`,
-    `EXECUTION`, `GAP`, `WAIT` and `CONTENTION` (the one that occupied the SMs), a call for `CALL`, `RETURN` and
-    `QUEUE`, and for `THREAD` a row of ``parts``, which are the ns of each of `HOST_PARTS`. ``starts``, ``ends``,
+    `EXECUTION`, `GAP`, `WAIT`, `STAGING` and `CONTENTION` (the one that occupied the SMs), a call for `CALL`, `RETURN`
+    and `QUEUE`, and for `THREAD` a row of ``parts``, which are the ns of each of `HOST_PARTS`. ``starts``, ``ends``,
     ``call_starts`` and ``call_ends`` are points; ``thread`` is the thread of each host point, else -1.
     """
 
@@ -129,6 +138,7 @@ def _unordered(recorded: Recording, fitted: Flags | None) -> tuple[tuple[Ints, I
     blocked[room.call[~room.hidden]] = True
     device = device_links(recorded, end, orders, blocked, np.ones(n, dtype=bool) if fitted is None else fitted)
     waited = returns(recorded, end, orders)
+    copy, staging = staged(activities, calls, end)
     quiet = silences(recorded)
     polled = spins(recorded, quiet, end)
     handed = hand_overs(recorded, quiet, polled.silence)
@@ -153,6 +163,7 @@ def _unordered(recorded: Recording, fitted: Flags | None) -> tuple[tuple[Ints, I
     base = waited.base.copy()
     base[room.call] = np.minimum(base, calls.end - calls.start)[room.call]
     base[room.call[~room.hidden]] = room.base[~room.hidden]
+    base[staging] = np.minimum(base[staging], IDLE_CALL_NS)
     thread, parts = _thread_edges(recorded, (time, rank), quiet, (begins, stops), resumed)
     raw = [
         thread,
@@ -171,6 +182,7 @@ def _unordered(recorded: Recording, fitted: Flags | None) -> tuple[tuple[Ints, I
         _Raw.of(SPIN, (ends[polled.release], stops[polled.silence]), polled.lag, polled.release, polled.lag, True),
         _Raw.of(HAND_OVER, (begins[handed.release], stops[handed.silence]), handed.lag, handed.silence, handed.lag, True),
         _first_points(recorded, (time, rank), (has_begin, has_stop), quiet),
+        _Raw.of(STAGING, (starts[copy], call_ends[staging]), calls.end[staging] - activities.start[copy], copy),
         _Raw.of(QUEUE, (starts[room.activity], call_ends[room.call]), room.lag, room.call, room.lag, True),
     ]  # fmt: skip
     rest = np.zeros(time.size, dtype=np.int64)

@@ -52,7 +52,7 @@ SAME_ROOM, SAME_ROOM_CALLS, SAME_ROOM_TIMES = 2, 10, 2
 """Calls that returned at the same queue depth, within this tolerance, count as waiting even if briefly."""
 HAND_OVER_NS = 200_000
 """Longest time (or half the silence) after another thread's silence begins at which a thread resumes because of it."""
-_IDLE_CALL_NS, _RETURN_NS = 5_000, 5_000
+IDLE_CALL_NS, _RETURN_NS = 5_000, 5_000
 _CANDIDATES = 6
 _FAR = np.iinfo(np.int64).max // 4
 
@@ -132,8 +132,8 @@ def returns(recorded: Recording, end: Ints, orders: Orders) -> Returns:
     has = latest > -_FAR
     # A call that did not wait keeps its duration; for one that waited, only the typical duration is known.
     base = np.where(latest > calls.start, np.minimum(base, idle), base)
-    keeps = is_any(calls.kind[target], (FREE, ALLOC))
-    # Calls that free memory continue after the wait; other calls return after the typical time.
+    keeps = is_any(calls.kind[target], (FREE, ALLOC, COPY, BLOCKING_COPY))
+    # Calls that free or move memory continue after the wait; other calls return after the typical time.
     own = np.where(keeps & waited, calls.end[target] - latest[target], typical)
     lag = np.minimum(own, np.where(waited, own, np.maximum(lag, 0)))
     ready = calls.start + base
@@ -159,7 +159,7 @@ def _idle_base(calls: Calls, latest: Ints) -> Ints:
     """Return the duration of calls of each name with nothing left to wait for."""
     taken = calls.end - calls.start
     free = latest <= calls.start
-    base = np.full(calls.start.size, _IDLE_CALL_NS, dtype=np.int64)
+    base = np.full(calls.start.size, IDLE_CALL_NS, dtype=np.int64)
     waiting = is_any(calls.kind, (SYNC_DEVICE, SYNC_STREAM, SYNC_EVENT, ALLOC, FREE))
     sample = waiting & free & (latest > -_FAR)
     if sample.any():
@@ -264,18 +264,30 @@ def _drained(recorded: Recording, end: Ints, orders: Orders, rows: Ints) -> Ints
 
 
 def _copies(activities: Activities, calls: Calls, end: Ints) -> tuple[Ints, Ints]:
-    """Return the activities of copies whose calls return after them: of pageable memory, or by a blocking call.
+    """Return the activities of copies whose calls return after them: of pageable memory, or by a blocking call."""
+    own, call = _blocking(activities, calls)
+    fits = end[own] <= calls.end[call] + CLOCK_NS
+    return own[fits], call[fits]
 
-    A call that copies to the device returns once its bytes are staged: if it returns long after its copy, it waited for
-    something else.
+
+def staged(activities: Activities, calls: Calls, end: Ints) -> tuple[Ints, Ints]:
+    """Return the activities and calls of copies to the device that begin during their call and end after it.
+
+    The call returns with the last bytes of pageable memory in the driver's buffer, which empties only as the copy goes
+    on: the call waits for the copy's start, and so for all earlier work of the stream.
     """
+    own, call = _blocking(activities, calls)
+    fits = (activities.kind[own] == FIRST_COPY) & (activities.start[own] < calls.end[call])
+    fits &= (end[own] > calls.end[call] + CLOCK_NS) & (activities.start[own] > calls.start[call])
+    return own[fits], call[fits]
+
+
+def _blocking(activities: Activities, calls: Calls) -> tuple[Ints, Ints]:
+    """Return the activities and calls of copies of pageable memory, or by a blocking call."""
     own = np.flatnonzero(activities.call >= 0)
     call = activities.call[own]
     blocks = (calls.kind[call] == BLOCKING_COPY) | ((calls.kind[call] == COPY) & activities.pageable[own])
-    fits = blocks & (end[own] <= calls.end[call] + CLOCK_NS)
-    stages = (activities.kind[own] == FIRST_COPY) & (calls.kind[call] == COPY)
-    fits &= ~stages | (calls.end[call] - end[own] <= STREAM_RETURN_MAX_NS)
-    return own[fits], call[fits]
+    return own[blocks], call[blocks]
 
 
 def silences(recorded: Recording) -> Silences:

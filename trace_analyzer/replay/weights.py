@@ -19,6 +19,7 @@ from trace_analyzer.replay.graph import (
     QUEUE,
     RETURN,
     SPIN,
+    STAGING,
     THREAD,
     WAIT,
     Graph,
@@ -53,6 +54,8 @@ LABELS = (
 )  # fmt: skip
 """Labels of an edge's time: parts of host time, then waits; device work has the numbers from here on."""
 FIRST_DEVICE = len(LABELS)
+OF_DURATION = (EXECUTION, CONTENTION, STAGING)
+"""Kinds of edges that last as long as an activity, or as a part of it."""
 _OF_KIND = {
     LATENCY: LAUNCH_LATENCY, SPIN: POLLING, HAND_OVER: HANDING, QUEUE: ROOM, GAP: STREAM_ORDER, WAIT: STREAM_WAIT,
 }  # fmt: skip
@@ -144,7 +147,7 @@ def attributes(graph: Graph, activities: pl.DataFrame) -> Attributes:
     label = np.full(graph.kind.size, -1, dtype=np.int64)
     for kind, number in _OF_KIND.items():
         label[graph.kind == kind] = number
-    runs = is_any(graph.kind, (EXECUTION, CONTENTION))
+    runs = is_any(graph.kind, OF_DURATION)
     label[runs] = of_activity[graph.ref[runs]] if of_activity.size else 0
     calls = is_any(graph.kind, (CALL, RETURN))
     if calls.any():
@@ -177,11 +180,11 @@ def scale_host(weights: Weights, factor: float) -> None:
 
 
 def scale_activities(weights: Weights, graph: Graph, chosen: Flags, factor: float | Floats) -> None:
-    """Multiply the durations of the chosen activities, and of waits for their tails.
+    """Multiply the durations of the chosen activities, of waits for their tails, and of calls that stage them.
 
     ``factor`` is one number for all, or one per activity.
     """
-    runs = np.flatnonzero(is_any(graph.kind, (EXECUTION, CONTENTION)))
+    runs = np.flatnonzero(is_any(graph.kind, OF_DURATION))
     own = runs[chosen[graph.ref[runs]]]
     factors = factor[graph.ref[own]] if isinstance(factor, np.ndarray) else factor
     weights.device[own] *= factors
