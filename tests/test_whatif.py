@@ -34,7 +34,7 @@ COMPUTE = SAMPLES / "synthetic_compute.json.gz"
 INTERVAL = {"step_ns", "low_ns", "high_ns"}
 CONTRACT = {
     "schema_version", "status", "reason", "device", "steps", "step_ns", "replay", "floors", "changes", "predicted", "scenarios",
-    "critical_path",
+    "critical_path", "levers",
 }  # fmt: skip
 
 
@@ -92,7 +92,7 @@ def check_contract(document: dict[str, Any]) -> None:
     if document["status"] == "refused":
         assert isinstance(document["reason"], str)
         assert (document["floors"], document["predicted"]) == (None, None)
-        assert (document["scenarios"], document["critical_path"]) == ([], [])
+        assert (document["levers"], document["scenarios"], document["critical_path"]) == ([], [], [])
         return
     assert (document["status"], document["reason"]) == ("ok", None)
     assert is_number(document["step_ns"])
@@ -104,7 +104,16 @@ def check_contract(document: dict[str, Any]) -> None:
     assert set(document["floors"]) == {"cpu_ns", "device_ns"}
     assert all(0 <= floor <= replay["step_ns"] for floor in document["floors"].values())
     assert set(document["predicted"]) == INTERVAL
-    assert all(map(is_interval, (document["predicted"], *document["scenarios"])))
+    estimated = [scenario for scenario in document["scenarios"] if scenario["refused"] is None]
+    assert all(map(is_interval, (document["predicted"], *estimated)))
+    assert {scenario["refused"] for scenario in document["scenarios"]} <= {
+        None,
+        *(s["reason"] for s in document["skipped"]),
+    }
+    for lever in document["levers"]:
+        assert set(lever) == {"resource", "share_ratio", "path_ratio", "saves_ns"}
+        assert all(0 <= lever[key] <= 1 + 1e-9 for key in ("share_ratio", "path_ratio"))
+        assert 0 <= lever["saves_ns"] <= document["replay"]["step_ns"]
     for part in document["critical_path"]:
         assert part["kind"] in ("host", "device", "dependency")
         assert isinstance(part["name"], str)

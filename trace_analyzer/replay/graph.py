@@ -42,6 +42,8 @@ EDGES = (
 """Names of the kinds of edges in tables and JSON; the index is the kind's number."""
 OF_ACTIVITIES = (LATENCY, EXECUTION, GAP, WAIT, CONTENTION, STAGING)
 """Kinds of edges with an activity as `ref`."""
+OF_DURATION = (EXECUTION, CONTENTION, STAGING)
+"""Kinds of edges that last as long as an activity, or as a part of it."""
 
 _ACTIVITY_END, _CALL_END, _RELEASE, _RESUME, _CALL_START, _ACTIVITY_START, _EMPTY_END = range(7)
 """Order of points at one instant: ends come before points that may have waited for them."""

@@ -11,15 +11,13 @@ from trace_analyzer.frames import _path_loops
 from trace_analyzer.frames.lookups import as_strings, factorize
 from trace_analyzer.replay.graph import (
     CALL,
-    CONTENTION,
-    EXECUTION,
     GAP,
     HAND_OVER,
     LATENCY,
+    OF_DURATION,
     QUEUE,
     RETURN,
     SPIN,
-    STAGING,
     THREAD,
     WAIT,
     Graph,
@@ -54,8 +52,6 @@ LABELS = (
 )  # fmt: skip
 """Labels of an edge's time: parts of host time, then waits; device work has the numbers from here on."""
 FIRST_DEVICE = len(LABELS)
-OF_DURATION = (EXECUTION, CONTENTION, STAGING)
-"""Kinds of edges that last as long as an activity, or as a part of it."""
 _OF_KIND = {
     LATENCY: LAUNCH_LATENCY, SPIN: POLLING, HAND_OVER: HANDING, QUEUE: ROOM, GAP: STREAM_ORDER, WAIT: STREAM_WAIT,
 }  # fmt: skip

@@ -16,6 +16,7 @@ from trace_analyzer.errors import UsageError
 from trace_analyzer.frames.lookups import factorize, sum_by_group
 from trace_analyzer.replay.changes import AUTO, Change
 from trace_analyzer.replay.kernel_changes import target_key
+from trace_analyzer.replay.levers import Lever, levers
 from trace_analyzer.replay.prediction import SPEEDUPS, Identity, Prediction, Replay
 from trace_analyzer.replay.refusals import needs_links, refusal, without_links
 from trace_analyzer.replay.scene import NotApplicable, NothingToChange, UnknownTarget
@@ -98,6 +99,7 @@ class WhatIf(Result):
     replay: Annotated[Identity | None, "The replay without changes."] = None
     cpu_floor_ns: Annotated[float | None, "The step with an infinitely fast device, ns."] = None
     device_floor_ns: Annotated[float | None, "The step with an infinitely fast CPU, ns."] = None
+    levers: Annotated[tuple[Lever, ...], "What each resource holds of a step, and costs it."] = ()
     predicted: Annotated[Prediction | None, "The step with all changes; without changes that of the replay."] = None
     scenarios: Annotated[tuple[Scenario, ...], "Each change alone."] = ()
     critical_path: Annotated[tuple[PathPart, ...], "Parts of the path under the changes, the longest first."] = ()
@@ -124,14 +126,21 @@ class WhatIf(Result):
                 "unexplained_ratio": self.replay.unexplained_ratio, "inferred_ratio": self.replay.inferred_ratio,
             },
             "floors": None if self.cpu_floor_ns is None else {"cpu_ns": self.cpu_floor_ns, "device_ns": self.device_floor_ns},
+            "levers": [vars(lever) for lever in self.levers],
             "changes": [{"name": c.name, "options": _plain(c.options)} for c in self.changes],
             "predicted": None if self.predicted is None else _interval(self.predicted),
             "scenarios": [
                 {
                     "name": s.name, "options": _plain(s.options), "label": s.label, "what": s.what,
-                    "step_ns": s.step_ns, "low_ns": s.low_ns, "high_ns": s.high_ns, "saves_ratio": s.saves_ratio,
+                    "step_ns": s.step_ns, "low_ns": s.low_ns, "high_ns": s.high_ns, "saves_ratio": s.saves_ratio, "refused": None,
                 }
                 for s in self.scenarios
+            ] + [
+                {
+                    "name": s.name, "options": _plain(s.options), "label": Change(s.name, s.options).label, "what": what_of(s.name),
+                    **dict.fromkeys(("step_ns", "low_ns", "high_ns", "saves_ratio")), "refused": s.reason,
+                }
+                for s in self.skipped if s.is_refused
             ],
             "critical_path": [
                 {**vars(p), "speedups": dict(p.speedups)}
@@ -268,6 +277,7 @@ def whatif(report: Report, changes: tuple[Change, ...] = (), *, path_rows: int =
         status="ok",
         cpu_floor_ns=cpu_floor,
         device_floor_ns=device_floor,
+        levers=levers(replay),
         predicted=predicted,
         scenarios=tuple(scenarios),
         critical_path=located(path_parts(replay, applied, path_rows), report.tables["critical_path"])
@@ -370,10 +380,14 @@ def predict_each(
     return predictions, skipped
 
 
+def what_of(name: str) -> Literal["change", "sensitivity"]:
+    """Return whether a change is one of the program, or only shows how much a part matters."""
+    return "sensitivity" if name == "speedup" else "change"
+
+
 def _scenario(replay: Replay, change: Change, predicted: Prediction) -> Scenario:
     now = replay.identity.step_ns
-    what: Literal["change", "sensitivity"] = "sensitivity" if change.name == "speedup" else "change"
     saves = 1 - predicted.step_ns / now if now else 0.0
     return Scenario(
-        change.name, change.options, change.label, what, predicted.step_ns, predicted.low_ns, predicted.high_ns, saves
+        change.name, change.options, change.label, what_of(change.name), predicted.step_ns, predicted.low_ns, predicted.high_ns, saves
     )  # fmt: skip
