@@ -153,10 +153,10 @@ QUESTIONS = (
     ),
     Question("How much of the time is the loader waited for?", share("Data loading"), {LOADING: 60.0}, 0.05),
     Question("How much do collectives take?", share("Communication"), {COLLECTIVES: 55.0}, 0.05),
-    Question("What does the change bring at most?", time(r"advice:[\w-]+  .*saves at most "), {LOADING: 49e6}, 0.05),
+    Question("What does the change bring at most?", time(r"advice:[\w-]+  .*saves at most "), {LOADING: 8.2e6}, 0.05),
     Question(
         "What is the step with the change?",
-        lambda digest: bool(re.search(r"^advice:.*estimate: .* a step \(.* to .*\)", digest, re.MULTILINE)),
+        lambda digest: bool(re.search(r"^advice:.*estimate: .* a step, .* less \(.* to .*\)", digest, re.MULTILINE)),
         dict.fromkeys((LAUNCH, LOADING, SYNCHRONIZATION), True),
     ),
     Question("Which gap is the longest?", time(r"gap:\d+  "), {LOADING: 9.37e6}, 0.1),

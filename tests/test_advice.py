@@ -47,7 +47,7 @@ def saved(report: Report) -> dict[str, int]:
         (lambda t: op("aten::mm", t, 850), "cuda-graphs", "torch.compile"),
         (lambda t: annotation(LOADS, t, 850), "data-loading", "num_workers=4"),
         (lambda t: call("cudaMalloc", t, 850), "allocator", "PYTORCH_ALLOC_CONF"),
-        (lambda t: python("torch/_dynamo/convert_frame.py(1): _compile", t, 850), "recompilation", "dynamic=True"),
+        (lambda t: python("torch/_dynamo/convert_frame.py(1): _compile", t, 850), "recompilation", "mark_dynamic"),
         (lambda t: call("cuModuleLoadData", t, 850, category="cuda_driver"), "lazy-loading", "CUDA_MODULE_LOADING"),
         (lambda t: annotation("Python GC", t, 850), "garbage-collection", "gc.freeze()"),
         (lambda t: python("<built-in function collect>", t, 850), "garbage-collection", "instead of gc.collect() in"),
@@ -207,7 +207,7 @@ def test_cpu_operators() -> None:
     assert first.id == "cpu-operators"
     assert first.where.startswith("aten::sort (")
     assert "in GPU operators before their launch" not in first.why
-    assert "CPU tensors: create" in first.code
+    assert first.code.startswith('x = x.to("cuda", non_blocking=True)')
     assert "run them once" not in first.code
 
 
@@ -245,7 +245,7 @@ def test_an_operator_that_prepares_its_launch_for_long_is_not_charged_to_compute
     assert "compute" not in first.title + first.why
     assert first.why.endswith("100 % of it in GPU operators before their launch")
     assert first.code.startswith("# run them once before the loop")
-    assert "CPU tensors" not in first.code
+    assert ".to(" not in first.code
 
 
 def test_a_compiled_region_that_launches_late_is_warmed_up_or_asked_for_its_guards() -> None:
@@ -253,13 +253,13 @@ def test_a_compiled_region_that_launches_late_is_warmed_up_or_asked_for_its_guar
     assert first.id == "cpu-operators"
     assert first.code.startswith("# run the compiled region once before the loop")
     assert "TORCH_LOGS=recompiles,guards" in first.code
-    assert "CPU tensors" not in first.code
+    assert ".to(" not in first.code
 
 
 def test_it_saves_no_more_than_the_idle_time_of_its_causes() -> None:
     report = analysed(iterations(lambda t: annotation(LOADS, t, 400), lambda t: op("aten::mm", t + 400, 450)))
     parts = report.verdict.parts_ns
-    launching = sum(parts[cause] for cause in (*LAUNCHING, "latency", "device-gap"))
+    launching = sum(parts[cause] for cause in (*LAUNCHING, "device-gap"))
     assert saved(report) == {
         "data-loading": parts["data-loading"],
         "cuda-graphs": launching,
@@ -294,7 +294,8 @@ def test_chains_of_memory_bound_kernels_can_be_fused() -> None:
 @pytest.mark.slow
 def test_compute_bound_kernels_want_fewer_or_cheaper_flop() -> None:
     (alone,) = analysed([kernel(GEMM, 100 * n, 100) for n in range(12)]).advice
-    assert (alone.id, alone.title, alone.saves_ns_at_most) == ("less-work", "Nothing known to gain", 600_000)
+    assert (alone.id, alone.title, alone.saves_ns_at_most) == ("less-work", "Nothing known to gain", 0)
+    assert f"{GEMM} does unknown work" in alone.why
     fp32 = analysed([kernel(FP32, 100 * n, 100) for n in range(12)])
     assert saved(fp32) == {"tf32": 1_050_000}
 
@@ -346,7 +347,8 @@ def test_no_verdict_no_advice() -> None:
 
 
 def check(item: Advice, window: int) -> None:
-    assert 0 < item.saves_ns_at_most <= window
+    assert (item.saves_ns_at_most == 0) == (item.id in ("earlier-work", "less-work", "record-stacks"))
+    assert item.saves_ns_at_most <= window
     assert all((item.title, item.why, item.where, item.code, item.how_bound))
     assert (item.start_ns is None) == (item.end_ns is None)
 
@@ -756,6 +758,7 @@ VALUES = {
     "also": "  # 2 other kernels have such a name",
     "first": "Hide",
     "or_fewer_bits": ", or fewer bits",
+    "optimizer": "optimizer = torch.optim.SGD(model.parameters(), **options, fused=True)",
     "reached": ": kernels reach 80 % of the roof",
 }
 
@@ -789,7 +792,10 @@ def test_a_fix_is_well_formed(fix: Fix) -> None:
 
 def test_a_wait_has_code_for_each_way_to_write_it() -> None:
     written = {rule.name for rule in code_rules("sources")}
-    assert set(fixes()["synchronization"].cases) - written == {"routing to experts"}, "told by modules"
+    assert set(fixes()["synchronization"].cases) - written == {
+        "routing to experts",  # told by modules
+        "copies to the host",  # told by the copies' direction
+    }
     assert written < set(fixes()["synchronization"].cases)
 
 
@@ -861,11 +867,11 @@ def with_calls(name: str, *, blocks: bool = True) -> list[object]:
     ]
 
 
-def uploads(call_ends_after: int) -> list[object]:
+def uploads(call_ends_after: int, memory: str = "Pageable") -> list[object]:
     """Build copies and products in turn; the copy's call takes so long, the copy ends 380 us after it began."""
     return [
         [call("cudaMemcpyAsync", 500 * n, call_ends_after, correlation=2 * n + 1),
-         copy("HtoD (Pageable -> Device)", 500 * n + 370, 10, correlation=2 * n + 1),
+         copy(f"HtoD ({memory} -> Device)", 500 * n + 370, 10, correlation=2 * n + 1),
          launched(GEMM, 500 * n + 410, 500 * n + 420, 60, 2 * n + 2)]
         for n in range(12)
     ]  # fmt: skip
@@ -962,6 +968,21 @@ def copied_within(region: str) -> list[object]:
     ]
 
 
+def with_python(us: int) -> list[object]:
+    """Build steps of three launches with operators between them, and Python of the program's own before each."""
+    return iterations(
+        lambda t: op("aten::mm", t, 40), lambda t: python("log.py(3): to_file", t + 50, us), lambda t: op("aten::mm", t + us + 60, 40),
+        period=us + 300,
+    )  # fmt: skip
+
+
+def labels(runs: int) -> list[object]:
+    """Build one call of a zero-shot pipeline that runs its model for so many labels."""
+    frame = "transformers/pipelines/zero_shot_object_detection.py({}): {}"
+    calls = [python(frame.format(184, "_forward"), 100 + 5_000 * n, 4_000) for n in range(runs)]
+    return [python(frame.format(65, "__call__"), 10, 13_000), *calls, iterations(lambda t: op("aten::mm", t, 850))]
+
+
 def waits(t: int, us: int) -> object:
     return python("queue.py(154): get", t, us)
 
@@ -997,8 +1018,11 @@ CASES: dict[str, tuple[list[object], list[object]]] = {
     ),
     "warm-up": (first_uses(same=False), first_uses(same=True)),
     "graph-capture": (capturing("cudaStreamBeginCapture"), capturing("cudaStreamIsCapturing")),
+    "python-work": (with_python(2_000), with_python(900)),
+    "labels-at-once": (labels(2), labels(1)),
+    "record-stacks": (iterations(), iterations(lambda t: op("aten::mm", t, 700))),
     "earlier-work": (behind(8_150), behind(8_100)),
-    "pinned-memory": (uploads(381), uploads(379)),
+    "pinned-memory": (uploads(381), uploads(379, "Pinned")),
     "cpu-operators": (
         several(lambda t, us: op("aten::sort", t, us), 1_010, period=5_000),
         several(lambda t, us: op("aten::sort", t, us), 990, period=5_000),

@@ -12,13 +12,13 @@ from tiers import examples
 from trace_analyzer.advice.opportunity import with_claims
 from trace_analyzer.analyses.chart_data import ADVICE_MEMBERS, advice_members
 from trace_analyzer.pipeline import analyze
-from trace_analyzer.report import Advice
+from trace_analyzer.report import Advice, Saving
 
 Spans = list[tuple[int, int]]
 
 
 def advice(name: str, spans: Spans | None, device: int = 0) -> tuple[Advice, dict[str, pl.DataFrame]]:
-    item = Advice(title=name.title(), why="because", where="", code="", saves_ns_at_most=1, how_bound="all", id=name)
+    item = Advice(name.title(), "because", "", "", 1, "all", Saving(1, 1, 1, 1, has_steps=False), id=name)
     if spans is None:
         return item, {}
     rows = [{"device": device, "start_ns": start, "end_ns": end} for start, end in spans]

@@ -9,34 +9,39 @@ from hypothesis import HealthCheck, given, settings
 from tiers import examples
 
 from trace_analyzer.advice import LAUNCHING, RULES
+from trace_analyzer.catalog.fixes import fixes
 from trace_analyzer.pipeline import analyze
-from trace_analyzer.report import Report
+from trace_analyzer.report import Advice, Report
+from trace_analyzer.thresholds import WORTH_RATIO
 from trace_analyzer.vocabulary import HOST_CAUSES, IDLE_CAUSES
 
 UNHURRIED = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example]
 SMALL = ("latency", "device-gap")
 KERNELS = ("compute", "memory", "latency", "other")
 REACHES: Mapping[str, tuple[str, ...]] = {
-    "cuda-graphs": (*LAUNCHING, *SMALL),
+    "cuda-graphs": (*LAUNCHING, "device-gap"),
     "bigger-batch": (*{*IDLE_CAUSES, *SMALL, "compute", "memory", "communication", "other"},),
     "fused-optimizer": (*LAUNCHING, "memory", "latency"),
     "set-to-none": (*LAUNCHING, *KERNELS),
-    "garbage-collection": ("garbage-collection",),
-    "synchronization": ("synchronization",),
-    "data-loading": ("data-loading",),
-    "allocator": ("allocation",),
+    "garbage-collection": ("garbage-collection", "synchronization"),
+    "synchronization": ("synchronization", "blocking-copy"),
+    "data-loading": ("data-loading", "synchronization"),
+    "allocator": ("allocation", "synchronization"),
     "recompilation": ("compilation",),
     "lazy-loading": ("compilation",),
     "warm-up": HOST_CAUSES,
-    "graph-capture": ("graph-capture",),
+    "graph-capture": ("graph-capture", "synchronization"),
     "earlier-work": ("earlier-work",),
     "cpu-preparation": ("cpu-operator", "python"),
     "casts": KERNELS,
     "custom-kernels": KERNELS,
     "compiled-copies": ("memory",),
     "transport": ("communication",),
-    "pinned-memory": ("blocking-copy",),
-    "host-wait": ("host-wait",),
+    "pinned-memory": ("blocking-copy", "copy"),
+    "host-wait": ("host-wait", "synchronization"),
+    "python-work": ("python",),
+    "record-stacks": ("host-unknown",),
+    "labels-at-once": (*{*IDLE_CAUSES, *KERNELS, "communication", "copy"},),
     "cpu-operators": ("cpu-operator",),
     "overlap": ("communication",),
     "gradient-buckets": ("communication",),
@@ -53,7 +58,9 @@ REACHES: Mapping[str, tuple[str, ...]] = {
     "peer-copies": ("copy",),
 }
 """Parts of the window that a fix can reduce."""
-HALF = ("bigger-batch", "less-work", "fewer-bytes", "skinny-matmuls")
+HALF = ("bigger-batch", "fewer-bytes", "skinny-matmuls")
+NONE = ("earlier-work", "less-work", "record-stacks")
+"""Advice that saves nothing by itself."""
 
 
 def bounds_hold(report: Report) -> None:
@@ -62,13 +69,42 @@ def bounds_hold(report: Report) -> None:
         reached = sum(parts[part] for part in REACHES[item.id])
         predicted = item.predicted is not None and "raised to the best end of the replay" in item.how_bound
         reached = sum(parts.values()) if predicted else reached
-        assert 0 < item.saves_ns_at_most <= (reached + 1) // (2 if item.id in HALF else 1)
+        assert 0 <= item.saves_ns_at_most <= (reached + 1) // (2 if item.id in HALF else 1)
+        assert (item.saves_ns_at_most == 0) == (item.id in NONE)
+        check_saving(item, report)
         if item.predicted is not None and item.predicted.now_ns:
             most = (1 - item.predicted.low_ns / item.predicted.now_ns) * sum(parts.values())
             assert item.saves_ns_at_most >= min(round(most), sum(parts.values())) - 1, (
                 "no less than the interval allows"
             )
         assert item.start_ns is None or item.start_ns <= (item.end_ns or 0)
+
+
+def check_saving(item: Advice, report: Report) -> None:
+    """Check that the saving of a step is the window's divided by its steps, and that the ratios agree."""
+    steps = report.verdict.window.steps
+    step_ns = sum(report.verdict.parts_ns.values()) / max(1, len(steps))
+    saving = item.saving
+    assert saving.has_steps == bool(steps)
+    assert saving.at_most_ns == pytest.approx(item.saves_ns_at_most / max(1, len(steps)))
+    assert saving.at_most_ratio == pytest.approx(saving.at_most_ns / step_ns)
+    assert saving.ratio == pytest.approx(saving.ns / step_ns)
+    assert saving.ratio <= saving.at_most_ratio + 1e-9
+    if item.predicted is not None:
+        assert item.predicted.has_steps <= bool(steps)
+
+
+def without_gain(item: Advice) -> bool:
+    return item.predicted is not None and item.saving.ratio < WORTH_RATIO
+
+
+def order_holds(report: Report) -> None:
+    """Check that what gains nothing is last, and that savings fall, but for the verdict's own fix in front."""
+    items = [item for item in report.advice if not fixes()[item.id].first]
+    gains = [not without_gain(item) for item in items]
+    assert gains == sorted(gains, reverse=True)
+    ranks = [(fixes()[item.id].last_resort, -item.saving.ratio) for item in items if not without_gain(item)]
+    assert ranks[1:] == sorted(ranks[1:])
 
 
 def test_every_fix_has_its_reach() -> None:
@@ -78,7 +114,9 @@ def test_every_fix_has_its_reach() -> None:
 @given(random_traces())
 @settings(max_examples=examples(12), suppress_health_check=UNHURRIED)
 def test_on_random_traces(trace: RandomTrace) -> None:
-    bounds_hold(analyze(trace.content, step="all"))
+    report = analyze(trace.content, step="all")
+    bounds_hold(report)
+    order_holds(report)
 
 
 @pytest.mark.sampled
@@ -86,3 +124,4 @@ def test_on_random_traces(trace: RandomTrace) -> None:
 @pytest.mark.parametrize("file", sorted({row["file"] for row in corpus_rows()}))
 def test_on_real_traces(file: str, corpus_report: Callable[[str], Report]) -> None:
     bounds_hold(corpus_report(file))
+    order_holds(corpus_report(file))

@@ -24,7 +24,7 @@ from trace_analyzer.replay.graph import EDGES
 from trace_analyzer.replay.prediction import SPEEDUPS, Replay
 from trace_analyzer.replay.weights import scale_label
 from trace_analyzer.replay.whatif import whatif
-from trace_analyzer.report import Predicted, Report
+from trace_analyzer.report import Predicted, Report, Saving
 from trace_analyzer.thresholds import WORTH_RATIO
 from trace_analyzer.units import duration
 
@@ -129,11 +129,14 @@ def test_a_prediction_that_saves_nothing_says_so() -> None:
     item = late(2_000, 600, loads=True).advice[0]
     for now, is_small in ((3_000.0, False), (2_010.0, True)):
         then = Predicted(2_000.0, 1_900.0, 2_100.0, now)
+        item = replace(item, saving=replace(item.saving, ns=now - 2_000, ratio=1 - 2_000 / now))
         text = predicted_step(replace(item, predicted=then))
         assert text.startswith("estimate: no measurable gain (under 2 %), 2 us a step (") == is_small
         brief = predicted_briefly(replace(item, predicted=then))
         assert brief == (
-            "estimate: no measurable gain (under 2 %)" if is_small else "estimate: 3 → 2 us a step (1.90 to 2.10)"
+            "estimate: no measurable gain (under 2 %)"
+            if is_small
+            else "estimate: 3 → 2 us a step, 33 % less (1.90 to 2.10)"
         )
         assert predicted_arrow(replace(item, predicted=then)) == brief.removeprefix("estimate: ").partition(" (")[0]
     assert predicted_step(replace(item, predicted=None)) == ""
@@ -142,9 +145,13 @@ def test_a_prediction_that_saves_nothing_says_so() -> None:
 
 
 def test_beside_an_estimate_the_bound_is_called_one() -> None:
-    item = replace(late(2_000, 600, loads=True).advice[0], saves_ns_at_most=3_000_000)
-    assert saves_at_most(item) == "bound: saves at most 3 ms of the window, if nothing else limits"
-    assert saves_at_most(replace(item, predicted=None)) == "saves at most 3 ms"
+    item = late(2_000, 600, loads=True).advice[0]
+    item = replace(item, saving=Saving(1e6, 0.1, 3e6, 0.3, has_steps=True))
+    assert saves_at_most(item) == "bound: saves at most 3 ms a step, 30 %, if nothing else limits"
+    assert saves_at_most(replace(item, predicted=None)) == "saves at most 3 ms a step, 30 %"
+    window = replace(item, predicted=None, saving=replace(item.saving, has_steps=False))
+    assert saves_at_most(window) == "saves at most 3 ms, 30 %"
+    assert saves_at_most(replace(window, saving=Saving(0, 0, 0, 0, has_steps=True))) == ""
 
 
 @pytest.mark.slow

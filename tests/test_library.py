@@ -60,7 +60,7 @@ def test_repr_names_file_verdict_and_advice() -> None:
     lines = repr(gpu_report()).splitlines()
     assert lines[0] == "<Report of train_step.pt.trace.json.gz>"
     assert lines[1] == "  Overhead-bound: launch (medium confidence)"
-    assert lines[3] == "  Advice: Capture the step in a CUDA graph (at most 360 us)"
+    assert lines[3] == "  Advice: Capture the step in a CUDA graph (saves at most 360 us, 30 %)"
     assert "Advice: none" in repr(empty_report())
     long = replace(
         gpu_report().verdict, headline=f"It waits (30 % of 1.08 s). The window leaves out {'much, ' * 40}too."

@@ -17,10 +17,11 @@ from trace_analyzer.render.markdown import to_markdown
 from trace_analyzer.render.names import kernel_label
 from trace_analyzer.render.row_phrases import code_line, first_place
 from trace_analyzer.render.terminal import summary
-from trace_analyzer.report import Advice, summaries
+from trace_analyzer.report import Advice, Saving, summaries
 from trace_analyzer.report.devices import GroupTime
 from trace_analyzer.units import cell_width
 
+ALL = Saving(1, 1, 1, 1, has_steps=False)
 WIDTHS = (40, 41, 60, 79, 80, 91, 92, 100, 120, 140, 160, 200)
 SGR = re.compile(r"\x1b\[[0-9;]*m")
 KERNEL = "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>>(int, float)"
@@ -366,5 +367,5 @@ def test_code_that_held_up_the_device_for_nothing_is_not_named() -> None:
     ],
 )
 def test_a_place_shortens_long_names_of_kernels_and_no_paths(where: str, place: str) -> None:
-    item = Advice(title="Change it", why="", where=where, code="", saves_ns_at_most=1, how_bound="")
+    item = Advice(title="Change it", why="", where=where, code="", saves_ns_at_most=1, how_bound="", saving=ALL)
     assert first_place(item, 200) == place

@@ -324,6 +324,11 @@ def shortened_by(fix: str) -> tuple[str, ...]:
     return tuple(part.key for part in _parts().values() if fix in part.fixes)
 
 
+def although(regime: str) -> str:
+    """Return the words for a change that does not concern the limit: ``helps although memory bandwidth limits``."""
+    return f"helps although {regime.removesuffix('-bound').replace('-', ' ')} limits"
+
+
 def limit_label(regime: str, cause: str | None) -> str:
     """Return the label of a window's limit: the regime's, unless the cause has its own (copies: Copy-bound)."""
     return (CAUSES[cause].limit if cause is not None and cause in CAUSES else "") or label(regime)

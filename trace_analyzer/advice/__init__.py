@@ -2,7 +2,7 @@
 
 Fixes are data (catalog/fixes.toml). Each has a rule (`rules`), a function of the `AdviceContext` that returns an
 `Opportunity`, or None where the findings do not call for the fix. A fix belongs to regimes. If it is neither for the
-limiting regime nor for its runner-up, it is listed only where it saves much, and marked "not the limit". docs/advice.md
+limiting regime nor for its runner-up, it is listed only where it saves much, and says that it helps although something else limits. docs/advice.md
 has a section on each.
 """
 
@@ -18,9 +18,11 @@ from trace_analyzer.advice.overhead import LAUNCHING
 from trace_analyzer.advice.rules import RULES, rules_of_fixes
 from trace_analyzer.advice.window_context import AdviceContext
 from trace_analyzer.analysis import Value
-from trace_analyzer.catalog.fixes import Fix, fixes, for_torch_1
+from trace_analyzer.catalog.fixes import Fix, fixes, for_compiled, for_torch_1, optimizer_in_few_launches
+from trace_analyzer.replay.changes import Change
 from trace_analyzer.replay.estimates import DeviceReplay, Estimates, change_of, with_changes
-from trace_analyzer.report import Advice, Predicted
+from trace_analyzer.report import Advice, Predicted, Saving
+from trace_analyzer.vocabulary import although
 
 
 def candidates(advice_context: AdviceContext | None) -> tuple[tuple[Fix, Opportunity], ...]:
@@ -36,7 +38,7 @@ def fix_estimates(
     estimates: Estimates, device_replay: DeviceReplay, candidates: Sequence[tuple[Fix, Opportunity]]
 ) -> Estimates:
     """Return the estimates with the changes that model the candidates."""
-    changes = (change_of(fix) for fix, opportunity in candidates if opportunity.is_replayed)
+    changes = (_change(fix, opportunity) for fix, opportunity in candidates)
     return with_changes(estimates, device_replay, filter(None, changes))
 
 
@@ -46,12 +48,17 @@ def opportunities(
     """Return the candidates that save enough, by their bound or by the replay's estimate."""
     if advice_context is None:
         return ()
-    workers = {"workers": fix_estimates.workers}
+    of_trace = {
+        "workers": fix_estimates.workers,
+        "torch_dtype": advice_context.half,
+        "optimizer": optimizer_in_few_launches(advice_context.optimizer),
+    }
     worthy = [
-        (fix, replace(opportunity, values={**workers, **opportunity.values}))
+        (fix, replace(opportunity, values={**of_trace, **opportunity.values}))
         for fix, opportunity in candidates
         if max(
-            opportunity.saves_ns, _estimated_ns(_predicted(fix, opportunity, fix_estimates), advice_context.window_ns)
+            opportunity.saves_ns,
+            _estimated_ns(_predicted(fix, opportunity, fix_estimates, advice_context), advice_context.window_ns),
         )
         >= max(1, _least_ns(fix, advice_context))
     ]
@@ -64,10 +71,16 @@ def _once_each(
     """Merge fixes with the same code into the one that saves most, with the reasons and savings of all."""
     same_code: dict[str, list[tuple[Fix, Opportunity]]] = {}
     for fix, opportunity in asked:
-        code = fix.code_of(advice_context.platform, **opportunity.values)
-        same_code.setdefault(code, []).append((fix, opportunity))
+        same_code.setdefault(_code(fix, opportunity, advice_context), []).append((fix, opportunity))
     groups = (sorted(group, key=lambda one: -one[1].saves_ns) for group in same_code.values())
     return tuple((group[0][0], combined([opportunity for _, opportunity in group])) for group in groups)
+
+
+def _code(fix: Fix, opportunity: Opportunity, context: AdviceContext) -> str:
+    """Return the fix's code for the case, the program, the release and the compile state of the trace."""
+    code = fix.code_of(context.platform, opportunity.case or context.program or "", **opportunity.values)
+    code = for_compiled(code) if context.is_compiled else code
+    return for_torch_1(code) if context.is_torch_1 else code
 
 
 def intervals(opportunities: Sequence[tuple[Fix, Opportunity]]) -> Mapping[str, pl.DataFrame]:
@@ -87,7 +100,7 @@ def advise(
     if advice_context is None:
         return ()
     items = [
-        (fix, _item(fix, opportunity, advice_context, _predicted(fix, opportunity, fix_estimates)))
+        (fix, _item(fix, opportunity, advice_context, _predicted(fix, opportunity, fix_estimates, advice_context)))
         for fix, opportunity in opportunities
         if not fix.alone or len(opportunities) == 1
     ]
@@ -97,7 +110,7 @@ def advise(
 def _item(fix: Fix, opportunity: Opportunity, advice_context: AdviceContext, predicted: Predicted | None) -> Advice:
     """Return the advice in the catalogue's words, with the rule's figures and the replay's estimate."""
     window_ns = advice_context.window_ns
-    bound_ns, how_bound = min(opportunity.saves_ns, window_ns), opportunity.how_bound
+    bound_ns, how_bound = min(opportunity.saves_ns, window_ns) if opportunity.is_saving else 0, opportunity.how_bound
     # If a faster CPU can run ahead, other waits disappear too: idle time of one cause is then no upper bound.
     why = opportunity.why
     if predicted is not None and opportunity.if_more and _estimated_ns(predicted, window_ns) > _FAR_ABOVE * bound_ns:
@@ -109,14 +122,16 @@ def _item(fix: Fix, opportunity: Opportunity, advice_context: AdviceContext, pre
             f"{how_bound}; raised to the best end of the replay's interval, since other waits may shrink too",
         )
     is_of_limit = _is_of_limit(fix, advice_context)
-    code = fix.code_of(advice_context.platform, opportunity.case or advice_context.program or "", **opportunity.values)
+    most, steps = bound_ns / window_ns, advice_context.steps
+    ratio = most if predicted is None else _saved_ratio(predicted.step_ns, predicted)
     return Advice(
         title=fix.title_of(advice_context.platform, **opportunity.values),
-        code=for_torch_1(code) if advice_context.is_torch_1 else code,
-        why=why if is_of_limit else f"not the limit, but {why}",
-        where=opportunity.where(),
+        code=_code(fix, opportunity, advice_context),
+        why=why if is_of_limit else f"{although(str(advice_context.verdict.regime))}: {why}",
+        where=opportunity.where(steps),
         saves_ns_at_most=bound_ns,
         how_bound=how_bound,
+        saving=Saving(ratio * window_ns / steps, ratio, bound_ns / steps, most, advice_context.has_steps),
         start_ns=opportunity.place[0],
         end_ns=opportunity.place[1],
         id=fix.id,
@@ -131,9 +146,18 @@ _FAR_ABOVE = 2
 difference."""
 
 
-def _predicted(fix: Fix, opportunity: Opportunity, estimates: Estimates) -> Predicted | None:
-    """Return the replay's prediction for the fix; None where the replayed change differs from the rule's."""
-    return estimates.of(change_of(fix)) if opportunity.is_replayed else None
+def _change(fix: Fix, opportunity: Opportunity) -> Change | None:
+    """Return the change that models the fix in this case; None where none does."""
+    change = change_of(fix) if opportunity.is_replayed else None
+    return change and replace(change, options={**change.options, **opportunity.options})
+
+
+def _predicted(
+    fix: Fix, opportunity: Opportunity, estimates: Estimates, advice_context: AdviceContext
+) -> Predicted | None:
+    """Return the replay's prediction for the fix, of a step only where the verdict's window has steps."""
+    predicted = estimates.of(_change(fix, opportunity))
+    return predicted and replace(predicted, has_steps=predicted.has_steps and advice_context.has_steps)
 
 
 def _saved_ratio(step_ns: float, predicted: Predicted) -> float:
@@ -143,12 +167,6 @@ def _saved_ratio(step_ns: float, predicted: Predicted) -> float:
 def _estimated_ns(predicted: Predicted | None, window_ns: int) -> int:
     """Return the saving in the window that a replay estimates; 0 without an estimate."""
     return 0 if predicted is None else round(_saved_ratio(predicted.step_ns, predicted) * window_ns)
-
-
-def saved_ns(item: Advice, window_ns: int) -> float:
-    """Return the saving that ranks a piece of advice, ns of the window: the replay's estimate, else the bound."""
-    predicted = item.predicted
-    return item.saves_ns_at_most if predicted is None else _saved_ratio(predicted.step_ns, predicted) * window_ns
 
 
 def _is_of_limit(fix: Fix, advice_context: AdviceContext) -> bool:
@@ -176,17 +194,18 @@ def _ranked(items: Sequence[tuple[Fix, Advice]], advice_context: AdviceContext) 
     verdict = advice_context.verdict
 
     def saved(pair: tuple[Fix, Advice]) -> float:
-        return saved_ns(pair[1], advice_context.window_ns)
+        return pair[1].saving.ratio
+
+    def is_first(pair: tuple[Fix, Advice]) -> bool:
+        return pair[0].first and pair[1].is_of_limit
 
     def gains(pair: tuple[Fix, Advice]) -> bool:
-        return pair[1].predicted is None or saved(pair) >= thresholds.WORTH_RATIO * advice_context.window_ns
+        return pair[1].predicted is None or saved(pair) >= thresholds.WORTH_RATIO
 
-    ranked = sorted(items, key=lambda pair: (not gains(pair), pair[0].last_resort, -saved(pair)))
-    close = [
-        pair
-        for pair in ranked
-        if not pair[0].last_resort and saved(pair) >= thresholds.RUNNER_UP_RATIO * saved(ranked[0])
-    ]
+    ranked = sorted(items, key=lambda pair: (not is_first(pair), not gains(pair), pair[0].last_resort, -saved(pair)))
+    speeding = [pair for pair in ranked if gains(pair) and not pair[0].last_resort]
+    least = thresholds.RUNNER_UP_RATIO * max(map(saved, speeding), default=0.0)
+    close = [pair for pair in speeding if saved(pair) >= least]
     leads = next(
         (
             pair
@@ -198,7 +217,7 @@ def _ranked(items: Sequence[tuple[Fix, Advice]], advice_context: AdviceContext) 
         ),
         None,
     )
-    return tuple(item for _, item in sorted(ranked, key=lambda pair: pair is not leads))
+    return tuple(item for _, item in sorted(ranked, key=lambda pair: (not is_first(pair), pair is not leads)))
 
 
 VALUES = (

@@ -1,16 +1,25 @@
 """Define the rules for work of the CPU while the device waits."""
 
 from dataclasses import replace
+from functools import partial
 
 import polars as pl
 
-from trace_analyzer.advice.opportunity import Opportunity, idle_opportunity, length_ns, total
-from trace_analyzer.advice.window_context import AdviceContext
+from trace_analyzer import thresholds
+from trace_analyzer.advice.opportunity import (
+    Opportunity,
+    idle_opportunity,
+    length_ns,
+    longest,
+    members_of,
+    responsible_code,
+    share_of_window,
+    total,
+)
+from trace_analyzer.advice.window_context import COMPILED, AdviceContext
 from trace_analyzer.catalog.event_names import preparation_of
-from trace_analyzer.units import percent
-
-COMPILED_REGION = r"^Torch-Compiled Region|^## Call CompiledFxGraph"
-"""Names that Dynamo and Inductor give to their compiled code at run time."""
+from trace_analyzer.frames.intervals import clip
+from trace_analyzer.units import count, percent
 
 _PREPARED = {
     ("random numbers", True): 'noise = torch.randn(shape, device="cuda")  # random numbers where they are used',
@@ -45,11 +54,14 @@ _IN_REGION = """# run the compiled region once before the loop, with these shape
 # does it come back later? TORCH_LOGS=recompiles,guards names the guards that fail, and those that each call checks"""
 _PART_OF_CODE = 0.1
 """Least share of the idle time for which the advice shows code."""
-_ON_CPU = """x = x.to("cuda", non_blocking=True)  # before the operator, so that the GPU computes it; CPU tensors: create them where they are used
+_ON_CPU = """x = x.to("cuda", non_blocking=True)  # before the operator, so that the GPU computes it
 # transform data in the data loader's workers, not between launches"""
+_FACTORY = r"^aten::(arange|empty|eye|full|linspace|logspace|ones|range|scalar_tensor|tril_indices|triu_indices|zeros)(_like)?$"
+"""Operators that make tensors, on the CPU without ``device=``; the group is their name in torch."""
 _BEFORE_LAUNCH = (
     "# run them once before the loop, with these shapes: a first call starts its library, or searches for its kernel"
 )
+_SCRIPTED = "# call it three times before the loop, with these shapes: TorchScript profiles in the first call, and compiles in the next two"
 
 
 def cpu_operators(context: AdviceContext) -> Opportunity | None:
@@ -64,10 +76,21 @@ def cpu_operators(context: AdviceContext) -> Opportunity | None:
     if before_launch.height:
         share = percent(total(before_launch, length_ns()) / max(1, idle_ns))
         why += f"; {share} of it in GPU operators before their launch"
-    regions = context.host.texts(before_launch.get_column("event_id")).cast(pl.String).str.contains(COMPILED_REGION)
+    regions = context.host.texts(before_launch.get_column("event_id")).cast(pl.String).str.contains(COMPILED)
     compiled_ns, launch_ns = (total(before_launch.filter(rows), length_ns()) for rows in (regions, ~regions))
-    rest_ns = idle_ns - compiled_ns - launch_ns
-    lines = ((compiled_ns, _IN_REGION), (rest_ns, _ON_CPU), (launch_ns, _BEFORE_LAUNCH))
+    others = idle.filter(~context.is_launching.fill_null(False))
+    events = others.get_column("event_id")
+    factory = context.host.texts(context.around.outermost_operators(pl.col("name").str.contains(_FACTORY))[events])
+    made = others.with_columns(factory.cast(pl.String).str.extract(_FACTORY).alias("factory")).drop_nulls("factory")
+    made_ns, rest_ns = total(made, length_ns()), idle_ns - compiled_ns - launch_ns - total(made, length_ns())
+    most = made.group_by("factory").agg(length_ns().sum().alias("ns")).sort("ns", "factory", descending=[True, False])
+    on_device = f'x = torch.{most.item(0, "factory") if most.height else ""}(..., device="cuda")  # made where it is used, not on the CPU'
+    lines = (
+        (compiled_ns, _IN_REGION),
+        (made_ns, on_device),
+        (rest_ns, _ON_CPU),
+        (launch_ns, _SCRIPTED if context.is_scripted else _BEFORE_LAUNCH),
+    )
     codes = [code for ns, code in sorted(lines, reverse=True) if ns >= _PART_OF_CODE * idle_ns]
     opportunity = idle_opportunity(context, idle, ("cpu-operator",), why)
     return opportunity and replace(opportunity, values={"snippet": "\n".join(codes)})
@@ -87,3 +110,56 @@ def cpu_preparation(context: AdviceContext) -> Opportunity | None:
     why = f"the loop prepares {' and '.join(kinds)} on the CPU while the GPU waits"
     opportunity = idle_opportunity(context, idle.drop("prepared"), causes, why, " in functions that prepare data")
     return opportunity and replace(opportunity, values={"snippet": "\n".join(codes)})
+
+
+def record_stacks(context: AdviceContext) -> Opportunity | None:
+    """Ask for stacks where the host recorded nothing for a large share of idle time: it saves nothing by itself."""
+    idle = context.idle.filter(pl.col("cause") == "host-unknown")
+    ns, all_ns = total(idle, length_ns()), total(context.idle, length_ns())
+    if ns < max(1, thresholds.UNNAMED_RATIO * all_ns):
+        return None
+    return Opportunity(
+        ns,
+        "idle time in which the host recorded nothing; not a saving: it shows what could be one",
+        f"{percent(ns / all_ns)} of the idle time has no name, {share_of_window(context, ns)}: the launching thread recorded"
+        " nothing then, often plain Python",
+        partial(responsible_code, context, idle),
+        longest(idle, length_ns()),
+        members=members_of(idle),
+        is_saving=False,
+        case="stacks" if (context.host.names.get_column("kind") == "python").any() else "",
+    )
+
+
+def python_work(context: AdviceContext) -> Opportunity | None:
+    """Propose moving Python out of the loop: idle time in stretches of it without an operator or a call."""
+    causes = ("python",)
+    idle = context.idle.filter(pl.col("cause").is_in(causes))
+    idle = clip(idle.filter(_preparations(context, idle).is_null()), context.silences, ["device"])
+    why = "the launching thread is in Python for 1 ms or more at a time, without an operator or a launch"
+    return idle_opportunity(context, idle, causes, why, " in stretches of 1 ms or more without an operator or a call")
+
+
+def labels_at_once(context: AdviceContext) -> Opportunity | None:
+    """Propose one call for all labels of an input, where a zero-shot pipeline makes one for each."""
+    frames = context.host.those((pl.col("kind") == "python") & pl.col("name").str.contains(_ZERO_SHOT))
+    function = pl.col("name").str.extract(_ZERO_SHOT, 2)
+    calls, runs = (frames.filter(function == name) for name in ("__call__", "_forward"))
+    if calls.is_empty() or runs.height < 2 * calls.height:
+        return None
+    each = runs.height / calls.height
+    work = pl.concat([members_of(context.busy_parts), members_of(context.idle)])
+    task = str(runs.select(pl.col("name").str.extract(_ZERO_SHOT, 1)).item(0, 0))
+    return Opportunity(
+        round(context.window_ns * (1 - 1 / each)),
+        "the window without one of its calls per label",
+        f"the pipeline prepares and runs each input {count(each)} times, once per label",
+        lambda steps: str(runs.item(0, "name")),
+        longest(work, length_ns()),
+        members=work,
+        case=task,
+    )
+
+
+_ZERO_SHOT = r"transformers/pipelines/zero_shot_(classification|object_detection)\.py\(\d+\): (__call__|_forward)$"
+"""Frames of Hugging Face pipelines that run a model once per label; the groups are the task and the function."""

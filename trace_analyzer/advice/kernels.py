@@ -1,6 +1,7 @@
 """Define the rules for computation and memory traffic of kernels."""
 
 import json
+import re
 from dataclasses import replace
 from math import prod
 
@@ -19,6 +20,7 @@ from trace_analyzer.advice.opportunity import (
 )
 from trace_analyzer.advice.traffic import runs_in_16_bits
 from trace_analyzer.advice.window_context import AdviceContext
+from trace_analyzer.catalog.kernels import function_name
 from trace_analyzer.frames.intervals import union
 from trace_analyzer.frames.lookups import as_strings, factorize, lookup, map_unique
 from trace_analyzer.units import count, counted, percent, size
@@ -366,7 +368,7 @@ def inefficient_kernels(context: AdviceContext) -> Opportunity | None:
         unfused,
     )
     reached = total(rows, "roof_ns") / max(1, total(rows, "duration_ns"))
-    sums = rows.group_by("name", "bucket", "operator").agg(pl.col("duration_ns").sum())
+    sums = rows.group_by("name", "bucket", "operator", "dtype").agg(pl.col("duration_ns").sum())
     longest = sums.sort("duration_ns", "name", "operator", descending=[True, False, False])
     opportunity = kernel_opportunity(
         context,
@@ -381,9 +383,17 @@ def inefficient_kernels(context: AdviceContext) -> Opportunity | None:
     bucket, operator = (str(longest.get_column(column).first() or "") for column in ("bucket", "operator"))
     has_code = bucket in ("attention", "convolution") and operator.startswith("aten::")
     case = "" if bucket in _GENERATED else bucket if has_code else "custom"
+    if bucket == "matmul" and operator and not operator.startswith("aten::"):
+        case = "own matmul"
+    if case == "attention":
+        in_16_bits = _IN_16_BITS.search(operator) or longest.get_column("dtype").first() in ("bf16", "fp16")
+        has_others = context.platform != "cuda" or context.half == "bfloat16"
+        case = "attention in fp32" if not in_16_bits else case if has_others else "custom"
     return opportunity and replace(opportunity, case=case)
 
 
+_IN_16_BITS = re.compile("_flash_|_cudnn_")
+"""Operators of attention that PyTorch calls with 16-bit types only."""
 _GENERATED = (
     "matmul",
     "normalization",
@@ -450,26 +460,25 @@ def recompute_less(context: AdviceContext) -> Opportunity | None:
 
 
 def less_work(context: AdviceContext) -> Opportunity | None:
-    """Propose halving the work of compute-bound kernels.
-
-    The saving is half of their time at the roof, as better kernels can save the rest.
-    """
+    """Report compute-bound kernels that reach much of the roof, by name: nothing known makes them faster."""
     inefficient = context.within.roofs.filter("inefficient")
     rest = context.within.activities.join(inefficient, on="activity_id", how="anti", maintain_order="left")
     heavy = rest.filter((pl.col("bound") == "compute") & ~pl.col("recomputed").fill_null(False)).join(
         context.within.roofs.select("activity_id", "roof_ns"), on="activity_id", how="left", maintain_order="left"
     )
-    known_ns = total(heavy.drop_nulls("roof_ns"), "duration_ns")
-    reached = total(heavy, "roof_ns") / max(1, known_ns)
-    by_kind = known_ns < thresholds.KNOWN_RATE_RATIO * total(heavy, "duration_ns")
-    limited = "{} by arithmetic, judging by their kind alone" if by_kind else "{} by arithmetic"
-    return kernel_opportunity(
+    known = heavy.drop_nulls("roof_ns")
+    reached = total(heavy, "roof_ns") / max(1, total(known, "duration_ns"))
+    sums = heavy.group_by("name").agg(pl.col("duration_ns", "roof_ns").sum(), pl.col("roof_ns").count().alias("known"))
+    names = "; ".join(
+        f"{function_name(str(name))} {f'reaches {percent(roof / ns)} of the roof' if count else 'does unknown work'}"
+        for name, ns, roof, count in sums.sort("duration_ns", "name", descending=[True, False]).head(3).iter_rows()
+    )
+    opportunity = kernel_opportunity(
         context,
         heavy,
-        pl.min_horizontal("duration_ns", pl.coalesce("roof_ns", "duration_ns")) / 2,
-        "half of the time that compute-bound kernels need at the device's peak, as if half the work were left (half of all their"
-        " time where their work is unknown); kernels that repeat other work are excluded",
-        f"{limited.format(counted(heavy.height, 'kernel is limited', 'kernels are limited'))}: at the device's peak, only less work or a"
-        " faster device shortens them",
-        reached=f": kernels reach {percent(reached)} of the roof" if reached else "",
+        pl.col("duration_ns"),
+        "no figure: at the device's peak, only less work or a faster device shortens these kernels",
+        f"{counted(heavy.height, 'kernel is limited', 'kernels are limited')} by arithmetic: {names}",
+        reached=f": kernels reach {percent(reached)} of the roof" if known.height else "",
     )
+    return opportunity and replace(opportunity, is_saving=False)

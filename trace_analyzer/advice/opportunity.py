@@ -14,27 +14,31 @@ from trace_analyzer.frames.intervals import clip, lookup_at, union
 from trace_analyzer.frames.lookups import as_strings, factorize, map_unique, sum_by_group
 from trace_analyzer.report import Advice
 from trace_analyzer.units import count, counted, duration, percent
-from trace_analyzer.vocabulary import phrase
+from trace_analyzer.vocabulary import NAMED_WORK, phrase
 
 
 @dataclass(frozen=True)
 class Opportunity:
     """Hold the upper bound on a saving with its formula, figures and place; ``values`` fill the advice's placeholders.
 
-    ``where`` names the code on demand, as most opportunities are too small to be shown. ``members`` are the intervals
+    Without ``is_saving``, ``saves_ns`` is the time concerned, of which it saves nothing by itself. ``where`` names the
+    code, with times per step for the number of steps that it takes; on demand, as most opportunities are too small to
+    be shown. ``members`` are the intervals
     of the device concerned: device, start_ns, end_ns. ``is_replayed`` is true where the fix's change in the replay
-    matches the rule. ``if_more`` explains why an estimate may far exceed the bound. ``case`` selects the variant of the
-    fix's code.
+    matches the rule, with its ``options``. ``if_more`` explains why an estimate may far exceed the bound. ``case``
+    selects the variant of the fix's code.
     """
 
     saves_ns: int
     how_bound: str
     why: str
-    where: Callable[[], str]
+    where: Callable[[int], str]
     place: tuple[int | None, int | None]
     values: Mapping[str, object] = field(default_factory=dict)
     members: pl.DataFrame | None = None
     is_replayed: bool = True
+    is_saving: bool = True
+    options: Mapping[str, float] = field(default_factory=dict)
     if_more: str = ""
     case: str = ""
 
@@ -75,33 +79,40 @@ def longest(rows: pl.DataFrame, length: pl.Expr) -> tuple[int | None, int | None
     return int(start), int(start) + round(ns)
 
 
-def largest_names(rows: pl.DataFrame, name: pl.Expr, figure: pl.Expr) -> str:
-    """Name the three names with most time, with their time."""
+def a_step(ns: float, steps: int) -> str:
+    """Write the time of so many steps as that of one."""
+    return duration(ns / steps) + (" a step" if steps > 1 else "")
+
+
+def largest_names(rows: pl.DataFrame, name: pl.Expr, figure: pl.Expr, steps: int = 1) -> str:
+    """Name the three names with most time, with their time in a step."""
     sums = (
         rows.group_by(name.alias("by"))
         .agg(figure.sum().alias("ns"))
         .with_columns(pl.col("by").cast(pl.String))
         .sort("ns", "by", descending=[True, False])
     )
-    return "; ".join(f"{name or 'unknown operator'} ({duration(ns)})" for name, ns in sums.head(3).iter_rows())
+    return "; ".join(f"{name or 'unknown operator'} ({a_step(ns, steps)})" for name, ns in sums.head(3).iter_rows())
 
 
-def responsible_code(context: AdviceContext, idle: pl.DataFrame) -> str:
+def responsible_code(context: AdviceContext, idle: pl.DataFrame, steps: int) -> str:
     """Name the code that most of this idle time is attributed to, by function; else the work that waited."""
     blamed = idle.filter(pl.col("event_id").is_not_null())
     if blamed.is_empty():
         waiting = context.within.gaps.get_column("name")[idle.get_column("gap_id")]
-        return "before " + largest_names(idle.with_columns(waiting), pl.col("name"), length_ns())
-    name_ids = context.host.events.get_column("name_id")[blamed.get_column("event_id")]
+        return "before " + largest_names(idle.with_columns(waiting), pl.col("name"), length_ns(), steps)
+    events = blamed.get_column("event_id")
+    name_ids = context.host.events.get_column("name_id")[events]
     numbers, firsts = factorize(name_ids, blamed.get_column("code"))
     lengths = blamed.select(length_ns()).to_series()
-    who = ["name", "python_function"]
+    who = ["name", "function"]
     sums = (
-        context.blamed.named(blamed.select("event_id", "code")[firsts])
-        .select(
-            context.host.names.get_column("text")[name_ids[firsts]].alias("name"),
-            "python_function",
-            sum_by_group(numbers, lengths, firsts.len()).alias("ns"),
+        pl.DataFrame(
+            {
+                "name": context.host.names.get_column("text")[name_ids[firsts]],
+                "function": context.around.functions(events[firsts]),
+                "ns": sum_by_group(numbers, lengths, firsts.len()),
+            }
         )
         .with_columns(pl.col(who).cast(pl.String))
         .with_columns(without_address(pl.col("name")))
@@ -110,19 +121,21 @@ def responsible_code(context: AdviceContext, idle: pl.DataFrame) -> str:
         .sort("ns", *who, descending=[True, False, False])
     )
     return "; ".join(
-        f"{name}{f' {in_function(function)}' if function and function != name else ''} ({duration(ns)})"
+        f"{name}{f' {in_function(function)}' if function and function != name else ''} ({a_step(ns, steps)})"
         for name, function, ns in sums.head(3).iter_rows()
     )
 
 
-def largest_operators(kernels: pl.DataFrame) -> str:
+def largest_operators(kernels: pl.DataFrame, steps: int = 1) -> str:
     """Name the operators with most time, each with the class of its module."""
     who = kernels.select("operator", "name", "module")
     numbers, firsts = factorize(*who)
     sums = sum_by_group(numbers, kernels.get_column("duration_ns"), firsts.len())
     name = pl.coalesce("operator", "name")
     operator_in_module = pl.coalesce(pl.format("{} in {}", name, "module"), name)
-    return largest_names(as_strings(who[firsts]).with_columns(sums.alias("ns")), operator_in_module, pl.col("ns"))
+    return largest_names(
+        as_strings(who[firsts]).with_columns(sums.alias("ns")), operator_in_module, pl.col("ns"), steps
+    )
 
 
 def profiled(context: AdviceContext, name: str) -> Mapping[str, str]:
@@ -171,15 +184,44 @@ def worth_ns(context: AdviceContext) -> float:
 
 
 def share_of_window(context: AdviceContext, ns: float) -> str:
-    """Write a time as a share of the window."""
-    return f"{percent(min(1.0, ns / context.window_ns))} of the window ({duration(ns)})"
+    """Write a time of the window as a share of its steps: ``60 % of a step (8.19 ms)``."""
+    return f"{share_of_step(context, ns)} ({duration(min(ns, context.window_ns) / context.steps)})"
+
+
+def share_of_step(context: AdviceContext, ns: float) -> str:
+    """Write the share alone."""
+    return f"{percent(min(1.0, ns / context.window_ns))} of {'a step' if context.has_steps else 'the window'}"
 
 
 def idle_of(
     context: AdviceContext, causes: tuple[str, ...], why: str, extra: str = "", extra_ns: int = 0
 ) -> Opportunity | None:
-    """Return the opportunity to save idle time of some causes: at most all of it."""
-    return idle_opportunity(context, context.idle.filter(pl.col("cause").is_in(causes)), causes, why, extra, extra_ns)
+    """Return the opportunity to save idle time of some causes: at most all of it.
+
+    Idle time that is charged to a wait counts too while such work was in progress: without the work it ends earlier.
+    """
+    charged, waiting = context.idle.filter(pl.col("cause").is_in(causes)), _in_progress(context, causes)
+    if waiting.height:
+        ns = duration(total(waiting, length_ns()) / context.steps)
+        why = f"{why}; {ns} of it follow a wait for the device, and are hidden too if that wait goes"
+        extra = f", and idle time after waits during such work{extra}"
+    return idle_opportunity(context, pl.concat([charged, waiting]), causes, why, extra, extra_ns)
+
+
+def _in_progress(context: AdviceContext, causes: tuple[str, ...]) -> pl.DataFrame:
+    """Return the idle time after waits in which a launching thread did work of these causes, and that work's events."""
+    waiting = context.idle.filter(pl.col("cause") == "synchronization")
+    events = context.host.events.filter(
+        pl.col("work").is_in(set(causes).intersection(NAMED_WORK)),
+        pl.col("thread_id").is_in(context.launch_threads.implode()),
+    ).sort("start_ns", "end_ns", descending=[False, True])
+    if waiting.is_empty() or events.is_empty():
+        return waiting.clear()
+    outermost = events.filter((pl.col("start_ns") >= pl.col("end_ns").cum_max().shift(1)).fill_null(True))
+    device = pl.lit(waiting.item(0, "device"), waiting.schema["device"]).alias("device")
+    spans = outermost.select(device, "start_ns", "end_ns", pl.col("event_id").alias("work_id"))
+    cut = clip(waiting, spans, ["device"])
+    return cut.with_columns(pl.col("work_id").alias("event_id")).select(waiting.columns)
 
 
 def idle_opportunity(
@@ -193,7 +235,7 @@ def idle_opportunity(
         saves,
         f"all idle time of the window with cause {' + '.join(map(phrase, causes))}{extra}",
         f"{share_of_window(context, saves)}: {why}",
-        partial(responsible_code, context, idle) if idle.height else str,
+        partial(responsible_code, context, idle) if idle.height else lambda steps: "",
         longest(idle, length_ns()),
         members=members_of(idle),
     )
@@ -254,12 +296,11 @@ def _within_their_part(
     # Rounding may differ by a nanosecond.
     is_cut = opportunity.saves_ns > saves_ns + 1
     cut = "; limited to the part of the window that they hold, since other work runs beside them" if is_cut else ""
-    share = percent(min(1.0, total(rows, "time_ns") / context.window_ns))
     return replace(
         opportunity,
         saves_ns=saves_ns,
         how_bound=opportunity.how_bound + cut,
-        why=f"{opportunity.why} ({share} of the window)",
+        why=f"{opportunity.why} ({share_of_step(context, total(rows, 'time_ns'))})",
     )
 
 
@@ -269,14 +310,14 @@ def held_ns(context: AdviceContext, rows: pl.DataFrame, bounds: Sequence[str | N
     return total(clip(parts, union(rows.select("device", "start_ns", "end_ns"), ["device"]), ["device"]), length_ns())
 
 
-def _patterns(runs: pl.DataFrame) -> str:
+def _patterns(runs: pl.DataFrame, steps: int) -> str:
     """Name the three patterns with the largest saving, with their places in code."""
     keys = ["what", "module", "function"]
     sums = runs.group_by(keys).agg(pl.len().alias("runs"), pl.col("saves_ns").sum())
     top = sums.sort("saves_ns", *keys, descending=[True, False, False, False]).head(3)
     return "; ".join(
         f"{what}{f' in {module}' if module else ''}{f', {in_function(function)}' if function else ''},"
-        f" {'once' if times == 1 else f'{count(times)} times'} ({duration(saves)})"
+        f" {'once' if times == 1 else f'{count(times)} times'} ({a_step(saves, steps)})"
         for what, module, function, times, saves in top.iter_rows()
     )
 

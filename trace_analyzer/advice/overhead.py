@@ -2,12 +2,12 @@
 
 from dataclasses import replace
 from functools import partial
+from math import inf
 
 import polars as pl
 
 from trace_analyzer import thresholds
 from trace_analyzer.advice.graph_obstacles import appends_to_cache, is_in_pieces, obstacles
-from trace_analyzer.advice.host_work import COMPILED_REGION
 from trace_analyzer.advice.opportunity import (
     Opportunity,
     combined,
@@ -15,6 +15,7 @@ from trace_analyzer.advice.opportunity import (
     held_ns,
     idle_of,
     idle_opportunity,
+    kernel_opportunity,
     largest_operators,
     launched_within,
     length_ns,
@@ -25,12 +26,14 @@ from trace_analyzer.advice.opportunity import (
     share_of_window,
     total,
     where_called,
+    worth_ns,
 )
-from trace_analyzer.advice.window_context import AdviceContext
+from trace_analyzer.advice.window_context import COMPILED, OPTIMIZER_STEP, AdviceContext
 from trace_analyzer.analyses.host import CALLS
-from trace_analyzer.catalog.event_names import BLOCKING, TO_PEER, WITHIN_DEVICE, copy_direction
+from trace_analyzer.catalog.devices import interconnects_of
+from trace_analyzer.catalog.event_names import BLOCKING, TO_HOST, TO_PEER, WITHIN_DEVICE, copy_direction
 from trace_analyzer.frames.intervals import union, with_covered
-from trace_analyzer.units import count, counted, duration
+from trace_analyzer.units import NS_PER_S, count, counted, duration
 from trace_analyzer.vocabulary import EARLIER_WORK, PARTS, shortened_by
 
 LAUNCHING = shortened_by("cuda-graphs")
@@ -67,25 +70,28 @@ def _replayed_ratio(context: AdviceContext) -> float:
 def cuda_graphs(context: AdviceContext) -> Opportunity | None:
     """Propose CUDA graphs, unless graphs are replayed already, or waits leave nothing to capture.
 
-    The saving is idle time between launches, and time in kernels too small to fill the device.
+    The saving is idle time of launches and of the operators around them; stretches of a thread without either stay.
     """
-    if _is_cold(context) or _replayed_ratio(context) > thresholds.REPLAYED_RATIO:
+    idle = context.launching_idle
+    if _is_cold(context) or total(idle, length_ns()) < worth_ns(context):
+        return None
+    if _replayed_ratio(context) > thresholds.REPLAYED_RATIO:
         return None
     if is_in_pieces(context) and total(_after_waits(context), length_ns()):
         return None
-    parts = context.verdict.parts_ns
     per_step = counted(context.launch_count / context.steps, "launch", "launches") + (
         " per step" if context.steps > 1 else ""
     )
-    compiled, _ = launched_within(context, context.within.activities, COMPILED_REGION)
+    compiled, _ = launched_within(context, context.within.activities, COMPILED)
     already = "; its code is already compiled, but launched kernel by kernel"
     already_compiled = already if 2 * compiled.height > context.within.activities.height else ""
-    opportunity = idle_of(
+    opportunity = idle_opportunity(
         context,
+        idle,
         LAUNCHING,
         f"the CPU takes longer to launch a kernel than the GPU takes to run it ({per_step}){already_compiled}{obstacles(context)}",
-        " + time in kernels too small to fill the device and between queued kernels",
-        parts.get("latency", 0) + parts.get("device-gap", 0),
+        ", without stretches of 1 ms or more in which the thread is in no operator and no call + time between queued kernels",
+        context.verdict.parts_ns.get("device-gap", 0),
     )
     return opportunity and replace(opportunity, case="decoding" if appends_to_cache(context) else "")
 
@@ -149,7 +155,9 @@ def _optimizer_passes(context: AdviceContext) -> Opportunity | None:
 
 def _optimizer_launches(context: AdviceContext) -> Opportunity | None:
     """Return the saving of idle time before kernels of an optimizer that launches several per parameter."""
-    members, updates = launched_within(context, context.within.activities, r"^Optimizer\.step#")
+    members, updates = launched_within(context, context.within.activities, OPTIMIZER_STEP)
+    compiled, _ = launched_within(context, members, COMPILED)
+    members = members.join(compiled.select("activity_id"), on="activity_id", how="anti", maintain_order="left")
     launches = members.get_column("launch_id").n_unique() / updates if updates else 0
     several = pl.coalesce("operator", "name").str.contains(r"(?i)_foreach|_fused|multi_tensor|fused")
     fused = where_called(members, several).height / members.height if members.height else 1.0
@@ -192,9 +200,20 @@ _COLLECT = r"<built-in (method|function) collect|^gc\.collect"
 """Names of the program's own calls of the collector; Python's automatic collections are other events."""
 
 
+_ANY_COPY = ".cpu(), .to() or .copy_()"
+"""Source of waits that are copies which the program asks for; all other sources wait for what a copy brings."""
+
+
+def _for_results(context: AdviceContext, idle: pl.DataFrame) -> pl.Series:
+    """Return whether idle time is a copy of a size or a value that an operator waits for, such as ``nonzero``."""
+    written = context.around.sources(idle.get_column("event_id")).cast(pl.String)
+    return idle.get_column("cause").cast(pl.String).eq("blocking-copy") & written.ne(_ANY_COPY).fill_null(False)
+
+
 def _after_waits(context: AdviceContext) -> pl.DataFrame:
-    """Return the idle time after calls that wait for the device."""
-    return context.idle.filter(pl.col("cause") == "synchronization")
+    """Return the idle time after calls that wait for the device, and in copies of what an operator waits for."""
+    idle = context.idle.filter(pl.col("cause").is_in(["synchronization", "blocking-copy"]))
+    return idle.filter((idle.get_column("cause") == "synchronization") | _for_results(context, idle))
 
 
 def synchronization(context: AdviceContext) -> Opportunity | None:
@@ -247,6 +266,13 @@ def _written_most(context: AdviceContext) -> str:
     written = waits.select(context.around.sources(events).cast(pl.String).alias("written"), "ns")
     sums = written.group_by("written").agg(pl.col("ns").sum())
     most = str(sums.sort("ns", "written", descending=[True, False]).get_column("written").first() or "")
+    if most == _ANY_COPY:
+        copies = where_called(context.within.activities, (copy_direction() == TO_HOST).fill_null(False))
+        operators = context.around.events.get_column("operator_id")[events]
+        to_host = operators.is_in(copies.get_column("operator_id").drop_nulls().implode()).fill_null(False)
+        any_copy = written.filter(pl.col("written") == most)
+        of_host = written.filter((pl.col("written") == most) & to_host)
+        most = "copies to the host" if 2 * total(of_host, "ns") > total(any_copy, "ns") else most
     if most in _BY_MASK:
         routed = context.around.modules(events).cast(pl.String).str.contains(_EXPERTS).fill_null(False)
         if 2 * total(written.filter(routed), "ns") > total(written, "ns"):
@@ -259,8 +285,13 @@ _BY_MASK = ("boolean indexing", "nonzero")
 
 
 _WORKERS = "_MultiProcessingDataLoaderIter"
-_PIPELINE, _IN_PIPELINE = r"transformers/pipelines/\w+\.py\(", "transformers pipeline"
-"""Frames of Hugging Face pipelines, and the case of code for them: a pipeline makes its own DataLoader."""
+_PIPELINES = {
+    r"transformers/pipelines/(automatic_speech_recognition|document_question_answering|mask_generation|question_answering"
+    r"|token_classification|zero_shot_(audio_)?classification|zero_shot_object_detection)\.py\(": "chunk pipeline",
+    r"transformers/pipelines/\w+\.py\(": "transformers pipeline",
+}
+"""Frames of Hugging Face pipelines -> case of code for them, the first that matches: a pipeline makes its own
+DataLoader, and one of class ChunkPipeline resets more workers to one."""
 
 
 def data_loading(context: AdviceContext) -> Opportunity | None:
@@ -278,9 +309,12 @@ def data_loading(context: AdviceContext) -> Opportunity | None:
     opportunity = idle_of(
         context, ("data-loading",), f"the loop waits in the data loader while the GPU has nothing queued{how}"
     )
-    pipeline = bool(names.str.contains(_PIPELINE).any())
+    case = next((case for frame, case in _PIPELINES.items() if names.str.contains(frame).any()), "")
     return opportunity and replace(
-        opportunity, values={"workers": "2 * workers"} if parallel else {}, case=_IN_PIPELINE if pipeline else ""
+        opportunity,
+        values={"workers": "2 * workers"} if parallel else {},
+        case=case,
+        options={"workers": 1} if case == "chunk pipeline" else {},
     )
 
 
@@ -305,8 +339,15 @@ def recompilation(context: AdviceContext) -> Opportunity | None:
     """Propose avoiding recompilation: idle time in which Python compiles code, except in a cold start."""
     regions = counted(context.recompiled, "region", "regions")
     again = f"; {regions} of the trace had been compiled before" if context.recompiled else ""
-    why = f"Dynamo, Inductor or Triton compile while the GPU waits{again}"
-    return _compilation(context, why, loads=False)
+    frames = context.host.names.get_column("name").cast(pl.String)
+    alone = frames.str.contains(_TRITON).any() and not frames.str.contains(r"torch[/\\]_(dynamo|inductor)[/\\]").any()
+    why = f"{'Triton compiles' if alone else 'Dynamo, Inductor or Triton compile'} while the GPU waits{again}"
+    opportunity = _compilation(context, why, loads=False)
+    return opportunity and replace(opportunity, case="triton" if alone and not context.is_compiled else "")
+
+
+_TRITON = r"(^|/)triton/(compiler|runtime)/"
+"""Frames in which Triton compiles."""
 
 
 def lazy_loading(context: AdviceContext) -> Opportunity | None:
@@ -348,6 +389,7 @@ def warm_up(context: AdviceContext) -> Opportunity | None:
         partial(responsible_code, context, cold),
         longest(cold, length_ns()),
         members=members_of(cold),
+        case="TorchScript" if context.is_scripted else "",
     )
 
 
@@ -358,18 +400,43 @@ def graph_capture(context: AdviceContext) -> Opportunity | None:
 
 
 def pinned_memory(context: AdviceContext) -> Opportunity | None:
-    """Propose pinned memory: idle time in copies that block the CPU, except those between and within devices."""
+    """Propose pinned memory: idle time in copies that block the CPU, and time of copies of pageable memory.
+
+    Copies between and within devices do not count, and neither do those that bring what an operator waits for.
+    """
     copies = context.within.activities.filter(pl.col("kind") == "memcpy")
     on_devices = where_called(copies, copy_direction().is_in([TO_PEER, WITHIN_DEVICE]).fill_null(False))
     causes = ("blocking-copy",)
     idle = context.idle.filter(pl.col("cause").is_in(causes))
+    idle = idle.filter(~_for_results(context, idle))
     idle = idle.join(
         on_devices.select(pl.col("launch_id").alias("event_id")), on="event_id", how="anti", maintain_order="left"
     )
     why = "copies from or to pageable memory block the CPU until they are done"
-    opportunity = idle_opportunity(context, idle, causes, why)
-    return opportunity and replace(
-        opportunity, if_more="without that, the CPU prepares its next work while the device copies"
+    both = [idle_opportunity(context, idle, causes, why), _pageable(context, copies)]
+    known = [one for one in both if one is not None]
+    return (
+        replace(combined(known), if_more="without that, the CPU prepares its next work while the device copies")
+        if known
+        else None
+    )
+
+
+def _pageable(context: AdviceContext, copies: pl.DataFrame) -> Opportunity | None:
+    """Return the time that copies of pageable memory take beyond that of their bytes at the host link's peak."""
+    rows = where_called(copies, pl.col("name").str.contains("(?i)pageable"))
+    written = context.around.sources(rows.get_column("launch_id")).cast(pl.String)
+    rows = rows.filter(written.is_in([_ANY_COPY]) | written.is_null())
+    links = interconnects_of(context.model.name) if context.model is not None else ()
+    rate = next((link.byte_per_s for link in links if link.kind in ("c2c", "pcie")), None)
+    least = pl.col("bytes").fill_null(0) / (rate or inf) * NS_PER_S
+    return kernel_opportunity(
+        context,
+        rows,
+        (pl.col("duration_ns") - least).clip(lower_bound=0),
+        "time of copies of pageable memory that nothing hides, beyond that of their bytes at the peak of the link to the host",
+        f"{counted(rows.height, 'copy goes', 'copies go')} through a buffer of the driver, as {'its' if rows.height == 1 else 'their'}"
+        " memory is pageable",
     )
 
 
@@ -393,7 +460,8 @@ def earlier_work(context: AdviceContext) -> Opportunity | None:
         "time in which the device ran work launched before the recording; not a saving: the program becomes no faster, but the"
         " recording becomes complete",
         f"{share_of_window(context, ns)}: the device was not idle, but ran work launched before the recording",
-        lambda: f"before {waiting}, which was launched at the beginning, while the CPU waited in {waiter}",
+        lambda steps: f"before {waiting}, which was launched at the beginning, while the CPU waited in {waiter}",
         longest(main, length_ns()),
         members=members_of(idle),
+        is_saving=False,
     )

@@ -1,5 +1,7 @@
 """Define the rules for work without new results: casts, copies in compiled code, kernels with unknown work."""
 
+from dataclasses import replace
+
 import polars as pl
 
 from trace_analyzer import thresholds
@@ -13,7 +15,7 @@ from trace_analyzer.advice.opportunity import (
     total,
     where_called,
 )
-from trace_analyzer.advice.window_context import AdviceContext
+from trace_analyzer.advice.window_context import COMPILED, AdviceContext
 from trace_analyzer.catalog.event_names import WITHIN_DEVICE
 from trace_analyzer.catalog.kernels import function_name
 from trace_analyzer.units import counted
@@ -24,14 +26,12 @@ _CASTING = (
     r"|ToCopyBackward"
 )
 """Operators whose inputs autocast converts (torch/csrc/autograd and ATen/autocast_mode.h), and their backward pass."""
-COMPILED = r"^Torch-Compiled Region|^## Call CompiledFxGraph"
-"""Names that Dynamo and Inductor give to their compiled code at run time."""
 
 
 def casts(context: AdviceContext) -> Opportunity | None:
     """Propose keeping weights and activations in the type that autocast converts them to at each call."""
     rows = _cast_kernels(context)
-    return kernel_opportunity(
+    opportunity = kernel_opportunity(
         context,
         rows,
         pl.col("duration_ns"),
@@ -39,6 +39,8 @@ def casts(context: AdviceContext) -> Opportunity | None:
         f"{counted(rows.height, 'kernel only converts', 'kernels only convert')} between types, at each call of an operator under"
         " autocast",
     )
+    underflows = context.half == "float16" and context.program == "training"
+    return opportunity and replace(opportunity, case="fp16" if underflows else "")
 
 
 def _cast_kernels(context: AdviceContext) -> pl.DataFrame:
@@ -58,10 +60,7 @@ def runs_in_16_bits(context: AdviceContext) -> bool:
 
 def compiled_copies(context: AdviceContext) -> Opportunity | None:
     """Propose removing device copies in compiled code: of graph inputs, and of views that it changes."""
-    copies = where_called(
-        context.within.activities.filter(pl.col("kind") == "memcpy"), pl.col("name").str.contains("DtoD")
-    )
-    rows, _ = launched_within(context, copies, COMPILED)
+    rows, _ = launched_within(context, copies_of(context, WITHIN_DEVICE), COMPILED)
     return kernel_opportunity(
         context,
         rows,

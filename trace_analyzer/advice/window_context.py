@@ -6,6 +6,7 @@ from functools import cached_property
 
 import polars as pl
 
+from trace_analyzer import thresholds
 from trace_analyzer.analyses.blame import Attribution
 from trace_analyzer.analyses.host import CALLS, Context, Host
 from trace_analyzer.analyses.idle import cold_idle
@@ -13,9 +14,10 @@ from trace_analyzer.analysis import Value
 from trace_analyzer.catalog.devices import Device
 from trace_analyzer.catalog.event_names import SCOPES_OF_TORCH
 from trace_analyzer.catalog.fixes import Platform, Program, platform_of
-from trace_analyzer.frames.intervals import clip, filter_inside, spans_on
+from trace_analyzer.frames.intervals import clip, filter_inside, spans_on, split_by, union
 from trace_analyzer.frames.lookups import lookup, lookup_inner, map_unique, where_equal
 from trace_analyzer.report import Verdict
+from trace_analyzer.vocabulary import shortened_by
 from trace_analyzer.windows import Judged
 
 _ACTIVITY = (
@@ -96,11 +98,12 @@ class AdviceContext:
     """Hold the inputs of the rules: the verdict, and the tables of its window (``within``).
 
     ``regimes`` are the verdict's regime and its runner-up. ``blamed`` attributes the window's idle time to code;
-    ``idle`` and ``cold`` are its intervals outside and inside a cold start. ``busy_parts`` are the busy parts of the
+    ``has_steps`` says whether the window has steps, whose number is ``steps``. ``idle`` and ``cold`` are its intervals outside and inside a cold start. ``busy_parts`` are the busy parts of the
     window's partition, ``step_spans`` (start_ns, end_ns) its steps, and ``recompiled`` the number of regions that had
     been compiled before. ``names`` are those of all activities of the trace. ``around`` is the context of host events.
     ``program`` is the kind of program that the trace shows, None where it is unknown.
-    ``is_torch_1`` says whether the file shows a release before PyTorch 2.0.
+    ``is_torch_1`` says whether the file shows a release before PyTorch 2.0, ``is_compiled`` whether TorchInductor made
+    any of its code, ``is_scripted`` whether TorchScript ran any.
     """
 
     within: WindowTables
@@ -113,6 +116,7 @@ class AdviceContext:
     cold: pl.DataFrame
     host: Host
     steps: int
+    has_steps: bool
     step_spans: pl.DataFrame
     recompiled: int
     model: Device | None
@@ -121,6 +125,8 @@ class AdviceContext:
     around: Context
     program: Program | None
     is_torch_1: bool
+    is_compiled: bool
+    is_scripted: bool
 
     @cached_property
     def launch_count(self) -> int:
@@ -136,6 +142,44 @@ class AdviceContext:
         calls = self.host.calls_of(pl.col("name").str.contains(r"(Stream|Device|Event)Synchronize$"))
         made = calls.join(launched, left_on="thread_id", right_on="launch_thread", how="inner")
         return made.filter(pl.col("start_ns").is_between("first_ns", "last_ns")).height
+
+    @cached_property
+    def optimizer(self) -> str:
+        """Return the class whose ``Optimizer.step`` takes most of the host's time; "" where the trace names none."""
+        steps = self.host.those(pl.col("name").str.contains(OPTIMIZER_STEP), "name", "duration_ns")
+        sums = steps.group_by(pl.col("name").str.extract(OPTIMIZER_STEP).alias("class")).agg(
+            pl.col("duration_ns").sum()
+        )
+        return str(sums.sort("duration_ns", "class", descending=[True, False]).get_column("class").first() or "")
+
+    @property
+    def half(self) -> str:
+        """Return torch's name of the 16-bit type to compute in: fp16 on a device that is known to have no bf16."""
+        return "float16" if self.model is not None and not self.model.peak_flops("bf16") else "bfloat16"
+
+    @property
+    def launch_threads(self) -> pl.Series:
+        """Return the threads that launch the window's activities."""
+        return self.within.activities.get_column("launch_thread").drop_nulls().unique()
+
+    @cached_property
+    def silences(self) -> pl.DataFrame:
+        """Return device, start_ns, end_ns: 1 ms and more in which no launching thread is in an operator or a call."""
+        calls = self.host.events.filter(
+            pl.col("thread_id").is_in(self.launch_threads.implode()),
+            pl.col("kind").is_in(["operator", *CALLS]) & ~pl.col("marks"),
+        )
+        device = self.idle.get_column("device").first()
+        busy = union(calls.with_columns(pl.lit(device, self.idle.schema["device"]).alias("device")), ["device"])
+        silent = busy.select("device", pl.col("end_ns").alias("start_ns"), pl.col("start_ns").shift(-1).alias("end_ns"))
+        return silent.filter(pl.col("end_ns") - pl.col("start_ns") >= thresholds.CPU_OPERATOR_NS)
+
+    @property
+    def launching_idle(self) -> pl.DataFrame:
+        """Return the idle time of launches and of the operators around them, without silences: what a graph saves."""
+        rows = self.idle.filter(pl.col("cause").is_in(shortened_by("cuda-graphs")))
+        cut = split_by(rows, self.silences.with_columns(pl.lit(True).alias("silent")), ["device"], ["silent"])
+        return cut.filter(pl.col("silent").is_null()).drop("silent")
 
     @property
     def is_launching(self) -> pl.Expr:
@@ -188,6 +232,7 @@ def advice_context(
         cold=cold,
         host=sources.host,
         steps=max(1, len(judged.window.steps)),
+        has_steps=bool(judged.window.steps),
         step_spans=where_equal(sources.device_steps, "device", device)
         .filter(pl.col("index").is_in(judged.window.steps))
         .select("start_ns", "end_ns"),
@@ -198,6 +243,8 @@ def advice_context(
         around=sources.context,
         program=_program(sources),
         is_torch_1=_is_torch_1(sources),
+        is_compiled=_shows(sources, _BY_INDUCTOR),
+        is_scripted=_shows(sources, _BY_TORCHSCRIPT),
     )
 
 
@@ -205,6 +252,26 @@ def _is_torch_1(sources: AdviceSources) -> bool:
     """Return whether the file shows PyTorch 1: stacks as text (until 1.12), or scopes as operators (until 1.10)."""
     is_scope = (pl.col("kind") == "operator") & pl.col("name").str.contains(SCOPES_OF_TORCH)
     return not sources.context.stacks.is_empty() or not sources.host.names.filter(is_scope).is_empty()
+
+
+OPTIMIZER_STEP = r"^Optimizer\.step#(\w+)\.step"
+"""Scope that PyTorch opens around an optimizer's step; the group is its class."""
+COMPILED = r"^Torch-Compiled Region|^## Call CompiledFxGraph"
+"""Names that Dynamo and Inductor give to their compiled code at run time."""
+_BY_INDUCTOR = (
+    rf"{COMPILED}|^CompiledFunction(Backward)?$|(^|/)torchinductor_\w+/|^triton_(poi|red|per|tem|for)_|^triton__0d"
+)
+"""The same, files that Inductor writes, and names of its kernels."""
+
+
+_BY_TORCHSCRIPT = r"^(prim::\w+|TensorExpr\w*|fallback_function|fused_\w+_\d{9,})$|torch[/\\]jit[/\\]_script\.py\(\d+\): (__call__|forward)$|^<built-in method \w* ?of ScriptMethod"
+"""Operators of TorchScript, groups that its fusers made, and frames that call its methods."""
+
+
+def _shows(sources: AdviceSources, pattern: str) -> bool:
+    """Return whether a host event or an activity has a name that matches the pattern."""
+    names = (sources.host.names.get_column("name"), sources.activities.get_column("name").unique())
+    return any(texts.cast(pl.String).str.contains(pattern).any() for texts in names)
 
 
 _GRADIENTS = ("backward", "optimizer")

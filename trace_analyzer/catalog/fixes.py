@@ -59,7 +59,7 @@ class Fix:
 
     A ``last_resort`` comes after all others, as it does not speed up the same work. ``replayed`` names the change of
     ``analyze whatif``, with options, by which a replay estimates the fix; None without one. ``causes`` are the causes
-    of verdicts that the fix addresses by name. With ``alone``, it is given only without other advice. ``cases`` has
+    of verdicts that the fix addresses by name. What is ``first`` comes before all others. With ``alone``, it is given only without other advice. ``cases`` has
     codes by platform for cases that need other code.
     """
 
@@ -70,6 +70,7 @@ class Fix:
     last_resort: bool = False
     replayed: Mapping[str, float | str] | None = None
     causes: tuple[str, ...] = ()
+    first: bool = False
     alone: bool = False
     page: str = ""
     cases: Mapping[str, Mapping[Platform, str]] = field(default_factory=dict)
@@ -138,6 +139,43 @@ def for_torch_1(code: str) -> str:
     'model = torch.compile(model)  # needs PyTorch 2'
     """
     return _COMPILES.sub(r"\g<statement>  # needs PyTorch 2", code)
+
+
+_OPTIONS: Mapping[str, str] = {
+    'mode="reduce-overhead"': "torch._inductor.config.triton.cudagraphs = True  # before it compiles: its code replays graphs\n"
+    "# TORCH_LOGS=graph_breaks,recompiles,cudagraphs names what splits it, what is compiled again, and what no graph holds",
+    'mode="max-autotune"': "torch._inductor.config.max_autotune = True  # before it compiles: tries more kernels per shape",
+    "": "# compiled in part: TORCH_LOGS=graph_breaks,recompiles names what splits it, and what is compiled again",
+}
+"""Argument of ``torch.compile`` -> what does the same in a program that is compiled already."""
+_OR_COMPILES = re.compile(r"^# .*\btorch\.compile\b.*\n?|(?:;|  #) or torch\.compile\b.*", re.MULTILINE)
+
+
+def for_compiled(code: str) -> str:
+    """Return code for a program that is compiled already: its compiler's options instead of ``torch.compile``.
+
+    >>> for_compiled('model = torch.compile(model, mode="max-autotune")  # tries more kernels')
+    'torch._inductor.config.max_autotune = True  # before it compiles: tries more kernels per shape'
+    """
+    calls = _COMPILES.sub(lambda call: next(new for old, new in _OPTIONS.items() if old in call["statement"]), code)
+    return "\n".join(dict.fromkeys(_OR_COMPILES.sub("", calls).splitlines()))
+
+
+_FUSED = ("Adam", "AdamW", "SGD")
+_FOREACH = ("Adadelta", "Adagrad", "Adamax", "ASGD", "NAdam", "RAdam", "RMSprop", "Rprop")
+"""Optimizers of torch.optim with ``fused=True`` on GPUs, and those with ``foreach=True`` only."""
+
+
+def optimizer_in_few_launches(name: str) -> str:
+    """Return code for an optimizer of this class; "" is a class that the trace does not name."""
+    if name in _FUSED + _FOREACH:
+        option = "fused" if name in _FUSED else "foreach"
+        return (
+            f"optimizer = torch.optim.{name}(model.parameters(), **options, {option}=True)  # options: the present ones"
+        )
+    if not name:
+        return f"# fused=True where the optimizer has it ({', '.join(_FUSED)}), else foreach=True"
+    return f"# {name} is none of torch.optim: its own fused or foreach option, else torch._foreach_add_(...) over lists of parameters"
 
 
 def _named_for(platform: Platform, code: str) -> str:

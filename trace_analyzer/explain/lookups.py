@@ -12,7 +12,6 @@ from trace_analyzer.explain import items
 from trace_analyzer.explain.explanation import Explanation
 from trace_analyzer.render import phrasing
 from trace_analyzer.report import Advice, Check, Report, StepReport, Value
-from trace_analyzer.report.summaries import saved_ratio
 from trace_analyzer.vocabulary import PART_OPTION, PARTS, label
 
 _MOST_ROWS = 8
@@ -77,8 +76,9 @@ def _advice(report: Report, asked: str) -> Explanation | None:
             sentence for sentence in (item.why, phrasing.advised_place(item), phrasing.predicted_step(item)) if sentence
         ),
         facts={
-            "saves_at_most_ns": item.saves_ns_at_most,
-            "saves_at_most_ratio": saved_ratio(item, report.verdict),
+            "saves_at_most_ns": item.saving.at_most_ns,
+            "saves_at_most_ratio": item.saving.at_most_ratio,
+            "of": "a step" if item.saving.has_steps else "the window",
             "bound": item.how_bound,
             "place_start_ns": item.start_ns,
             "place_end_ns": item.end_ns,

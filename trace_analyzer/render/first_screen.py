@@ -23,17 +23,17 @@ from trace_analyzer.render.layout import (
     side_by_side,
     unbroken,
 )
-from trace_analyzer.render.row_phrases import code_line, first_place
+from trace_analyzer.render.row_phrases import code_line, first_place, saves_at_most
 from trace_analyzer.report import Advice, Report, Verdict
 from trace_analyzer.report.summaries import (
     PartShare,
     is_idle_worth_naming,
     longest_and_rest,
     part_totals,
-    saved_ratio,
+    saves_nothing,
     shares_of,
 )
-from trace_analyzer.vocabulary import label
+from trace_analyzer.vocabulary import although, label
 
 _SIDE_BY_SIDE, _WIDE = 76, 92  # cells from which two blocks fit next to each other, and both with their times
 _WITHOUT_TIMES = 33  # cells of a block with the longest name, a bar and shares, but no times
@@ -83,12 +83,14 @@ def advice_lines(report: Report, width: int) -> list[Line]:
     """
     if not report.advice:
         return []
-    more = len(report.advice) - _TOP_ADVICE
-    rest = f"  the best {_TOP_ADVICE} of {len(report.advice)}, all: -v" if more > 0 else ""
+    best = [item for item in report.advice if item.predicted is None or not saves_nothing(item.predicted)][:_TOP_ADVICE]
+    more = len(report.advice) - len(best)
+    rest = f"  the best {len(best)} of {len(report.advice)}, all: -v" if more > 0 else ""
     lines: list[Line] = [[("What to change", "title"), (rest, "dim")]]
-    for rank, item in enumerate(report.advice[:_TOP_ADVICE], 1):
-        brings = phrasing.predicted_briefly(item) or saves_phrase(item, report)
-        lines += advice_title(rank, item, brings if item.is_of_limit else f"{brings} (not the limit)", width)
+    for rank, item in enumerate(best, 1):
+        brings = phrasing.predicted_briefly(item) or saves_at_most(item)
+        although_limited = "" if item.is_of_limit else f" ({although(str(report.verdict.regime))})"
+        lines += advice_title(rank, item, brings + although_limited, width)
         if code := code_line(item.code, width - 7):
             lines += code_lines(code, width)
         if place := first_place(item, 2 * (width - 5)):
@@ -108,15 +110,9 @@ def code_lines(code: str, width: int) -> list[Line]:
 def advice_title(rank: int, item: Advice, brings: str, width: int) -> list[Line]:
     """Write the change and its effect, on one line if they fit."""
     lines = hanging([(f"  {rank}. ", "")], units.visible(item.title), width, MOST_LINES, "bold")
-    _append(lines, brings, "good", width, indent="     ")
+    if brings:
+        _append(lines, brings, "good", width, indent="     ")
     return lines
-
-
-def saves_phrase(item: Advice, report: Report) -> str:
-    """Write the largest possible saving: ``saves at most 49.1 ms, 60 %`` of the verdict's window."""
-    ratio = saved_ratio(item, report.verdict)
-    share = "" if ratio is None else f", {units.percent(ratio)}"
-    return f"saves at most {units.duration(item.saves_ns_at_most)}{share}"
 
 
 def doubt_lines(report: Report, width: int) -> list[Line]:
@@ -255,7 +251,8 @@ def glance(report: Report) -> str:
     name = PurePath(report.trace.path).name or report.trace.path
     sure = f" ({verdict.confidence} confidence)" if verdict.regime else ""
     advice = "; ".join(
-        f"{item.title} (at most {units.duration(item.saves_ns_at_most)})" for item in report.advice[:_GLANCE_ADVICE]
+        item.title + (f" ({brings})" if (brings := saves_at_most(item).removeprefix("bound: ")) else "")
+        for item in report.advice[:_GLANCE_ADVICE]
     )
     lines = (
         f"<Report of {name}>",

@@ -33,6 +33,7 @@ from trace_analyzer.vocabulary import (
     phrase,
 )
 
+_MORE_STEPS = "Record several whole steps: schedule(wait=1, warmup=2, active=5), and prof.step() after each step."
 _RECORD_INSTEAD: Mapping[str, Sequence[str]] = {
     "ok": (),
     "no-gpu-activity": (
@@ -48,7 +49,7 @@ _RECORD_INSTEAD: Mapping[str, Sequence[str]] = {
         "Record on a device with CUDA, HIP or XPU kernels, or export the accelerator's work as kernel events.",
     ),
     "insufficient": (
-        "Record several whole steps: schedule(wait=1, warmup=2, active=5), and prof.step() after each step.",
+        _MORE_STEPS,
         "Export the file as the profiler writes it, without removing events.",
     ),
 }
@@ -241,10 +242,10 @@ def record_instead(report: Report) -> Sequence[str]:
     instructions = tuple(dict.fromkeys(_INSTEAD_OF_CHECK[name] for name in judged))
     status, accelerator = report.verdict.status, report.trace.accelerator
     tips: Sequence[str] = instructions if status == "insufficient" and instructions else _RECORD_INSTEAD[status]
-    tips = [
-        tip.format_map(_PROFILERS.get(accelerator, _CUPTI))
-        for tip in _RECORD_ELSEWHERE.get((status, accelerator), tips)
-    ]
+    window, known = report.verdict.window, _PROFILERS.get(accelerator, _CUPTI)
+    needs_steps = window is None or len(window.steps) < thresholds.MIN_STEADY_STEPS
+    tips = [tip for tip in _RECORD_ELSEWHERE.get((status, accelerator), tips) if needs_steps or tip != _MORE_STEPS]
+    tips = [tip.format_map(known) for tip in tips]
     if accelerator != "xpu":
         return tips
     return [tip.replace("Activity.CUDA", "Activity.XPU").replace("torch.cuda", "torch.xpu") for tip in tips]
@@ -329,7 +330,8 @@ def predicted_step(item: Advice) -> str:
     if then.batch > 1:
         unit = f"for as many samples, at {then.batch:g} times the batch"
     gain = f"{_NO_GAIN}, " if summaries.saves_nothing(then) else ""
-    return f"estimate: {gain}{units.duration(then.step_ns)} {unit} ({low} to {high}), now {now}"
+    saves = "" if gain else f": saves {units.duration(item.saving.ns)}, {units.percent(item.saving.ratio)}"
+    return f"estimate: {gain}{units.duration(then.step_ns)} {unit} ({low} to {high}), now {now}{saves}"
 
 
 def predicted_briefly(item: Advice) -> str:
@@ -343,7 +345,7 @@ def predicted_briefly(item: Advice) -> str:
     one_unit = len({text.split()[-1] for text in texts}) == 1
     now, step, low, high = (text.split()[0] if one_unit and place != 1 else text for place, text in enumerate(texts))
     unit = " for as many samples" if then.batch > 1 else " a step" if then.has_steps else ""
-    return f"estimate: {now} → {step}{unit} ({low} to {high})"
+    return f"estimate: {now} → {step}{unit}, {units.percent(item.saving.ratio)} less ({low} to {high})"
 
 
 _NO_GAIN = f"no measurable gain (under {100 * thresholds.WORTH_RATIO:g} %)"

@@ -165,17 +165,23 @@ def predicted_arrow(item: Advice) -> str:
 
 
 def saves_at_most(item: Advice) -> str:
-    """Write the bound: ``saves at most 49.1 ms``; next to an estimate, it is labelled as bound, with its assumption.
+    """Write the bound, ``saves at most 1.69 ms a step, 12 %``; next to an estimate with its label and its assumption.
 
-    An estimate accounts for other limits of the step and is per step; the bound is for the window and does not.
+    It is "" where the advice saves nothing by itself.
     """
-    most = f"saves at most {units.duration(item.saves_ns_at_most)}"
-    return f"bound: {most} of the window, if nothing else limits" if item.predicted else most
+    saving = item.saving
+    if not saving.at_most_ns:
+        return ""
+    unit = " a step" if saving.has_steps else ""
+    most = f"saves at most {units.duration(saving.at_most_ns)}{unit}, {units.percent(saving.at_most_ratio)}"
+    return f"bound: {most}, if nothing else limits" if item.predicted else most
 
 
 def brief(item: Advice) -> str:
     """Write an advice in a line: ``data-loading: Load data in parallel; estimate: 13.6 → 5.38 ms a step (5.27 to 5.49)``."""
-    return units.visible(f"{item.id}: {item.title}; {predicted_briefly(item) or saves_at_most(item)}")
+    return units.visible(
+        f"{item.id}: {item.title}; {predicted_briefly(item) or saves_at_most(item)}".removesuffix("; ")
+    )
 
 
 def card(item: Advice) -> str:

@@ -22,7 +22,6 @@ from trace_analyzer.render.first_screen import (
     doubt_lines,
     more_lines,
     record_lines,
-    saves_phrase,
     time_lines,
     verdict_lines,
 )
@@ -208,7 +207,7 @@ def _advice(report: Report, width: int) -> list[Line]:
 
 
 def _one_advice(rank: int, item: Advice, report: Report, width: int) -> list[Line]:
-    lines = advice_title(rank, item, phrasing.predicted_step(item) or saves_phrase(item, report), width)
+    lines = advice_title(rank, item, phrasing.predicted_step(item) or saves_at_most(item), width)
     why = f"{item.why}; {saves_at_most(item)}" if item.predicted else item.why
     lines += hanging([("     ", "")], units.visible(why), width, MOST_LINES, "dim")
     lines += code_lines(item.code, width)

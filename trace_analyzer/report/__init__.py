@@ -47,6 +47,7 @@ from trace_analyzer.report.verdicts import (
     HostCost as HostCost,
     Predicted as Predicted,
     Recorded as Recorded,
+    Saving as Saving,
     Shares as Shares,
     StepReport as StepReport,
     TraceInfo as TraceInfo,

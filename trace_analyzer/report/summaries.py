@@ -9,7 +9,7 @@ from typing import Any
 from trace_analyzer import thresholds
 from trace_analyzer.json_types import DeviceIndex
 from trace_analyzer.report.devices import Communication, DeviceReport, FusionOpportunity, TensorCores
-from trace_analyzer.report.verdicts import Advice, Blame, Debiased, Predicted, StepReport, Verdict
+from trace_analyzer.report.verdicts import Blame, Debiased, Predicted, StepReport, Verdict
 from trace_analyzer.sections import WHOLE_TRACE, Section, Shown
 from trace_analyzer.vocabulary import PARTS, WORK
 
@@ -290,12 +290,6 @@ def _communication_row(moved: Communication) -> Mapping[str, Any]:
         "direction": "communication",
         "bus_byte_per_s": moved.bus_byte_per_s if is_known else None,
     }
-
-
-def saved_ratio(item: Advice, verdict: Verdict) -> float | None:
-    """Return the share of the verdict's window that an advice can save at most; None without a window."""
-    window = verdict.window
-    return item.saves_ns_at_most / window.length_ns if window and window.length_ns else None
 
 
 def saves_nothing(then: Predicted) -> bool:

@@ -392,6 +392,17 @@ class Predicted:
     ] = 1.0
 
 
+@dataclass(frozen=True)
+class Saving:
+    """Hold what a change saves of a step, or of the window without steps, with its bound."""
+
+    ns: Annotated[Quantity, "What it saves of a step: the replay's estimate, else the bound."]
+    ratio: Annotated[Ratio, "Its share of the step. Advice is ranked by it."]
+    at_most_ns: Annotated[Quantity, "Upper bound of what it saves of a step; 0 where it saves nothing by itself."]
+    at_most_ratio: Annotated[Ratio, "The bound's share of the step."]
+    has_steps: Annotated[bool, "Whether it is a step, not the window."]
+
+
 @dataclass(frozen=True, repr=False)
 class Advice:
     """Hold one recommended change: what, why, where, and an upper bound of its saving.
@@ -406,8 +417,11 @@ class Advice:
     why: Annotated[str, "The figures of this trace that ask for it."]
     where: Annotated[str, "Operator, module, function or file."]
     code: Annotated[str, "The change as code."]
-    saves_ns_at_most: Annotated[Amount, "Upper bound on the time that it saves in the verdict's window."]
+    saves_ns_at_most: Annotated[
+        Amount, "Upper bound on the time that it saves in the verdict's window; 0 where it saves nothing by itself."
+    ]
     how_bound: Annotated[str, "How that bound was computed."]
+    saving: Annotated[Saving, "The saving in a step."]
     start_ns: Annotated[int | None, "Start of a place on the timeline that shows it."] = None
     end_ns: Annotated[int | None, "End of that place."] = None
     id: Annotated[str, "The fix, as the catalogue calls it."] = ""
