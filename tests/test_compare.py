@@ -20,7 +20,7 @@ from trace_analyzer.cli import main
 from trace_analyzer.compare.comparison import Comparison
 from trace_analyzer.compare.decomposition import compare, paired_calls, split
 from trace_analyzer.compare.gates import Gate, held, refusal
-from trace_analyzer.compare.profiles import Profile, profile_of
+from trace_analyzer.compare.profiles import Profile, Share, profile_of
 from trace_analyzer.compare.sides import baseline_json, in_parts, profile_from
 from trace_analyzer.errors import InputError, UsageError
 from trace_analyzer.pipeline import analyze
@@ -255,8 +255,9 @@ def test_refusals() -> None:
     withheld = replace(one, facts=replace(one.facts, withheld="corrupt durations"))
     assert "corrupt durations" in str(compare(withheld, one).reason)
     cold = replace(one, facts=replace(one.facts, cold=True))
-    assert "cold start" in str(compare(cold, one).reason)
-    unlike = SAMPLES[0]
+    assert "One-time work is most of before: a cold start." in compare(cold, one).notes
+    assert "cold start" in str(refusal(compare(cold, one)))
+    unlike = report(BASE.faster(layers=3, adds=2, steps=5))
     bare = profile_of(report(BASE.faster(marked=False)))
     assert "has no steps" in str(compare(bare, unlike).reason)
 
@@ -512,3 +513,90 @@ def test_profiles_keep_owned_time(tmp_path: Path) -> None:
     assert side.steps == 5
     assert side.units.get_column("total_ns").sum() == side.total_ns
     assert side.rows.filter(pl.col("kind") == "kernel").get_column("count").sum() == 5 * 4 * 3
+
+
+def test_whole_recordings_are_compared_where_steps_do_not_correspond(tmp_path: Path) -> None:
+    """One side marks its steps, the other does other calls and marks none: both are read again as a whole."""
+    paths = []
+    for name, program in (("before", BASE), ("after", BASE.faster(marked=False, layers=3, adds=2, steps=5))):
+        paths.append(tmp_path / f"{name}.json")
+        paths[-1].write_bytes(program.trace())
+    result = compare(*paths)
+    assert result.status == "ok"
+    assert result.whole
+    assert [side.steps for side in result.both] == [1, 1]
+    assert result.headline.startswith("Whole recordings, ")
+    assert "if both did the same work" in result.headline
+    assert "a step" not in result.summary()
+    assert any(note.startswith("Evidence of the same work: ") for note in result.notes)
+    sums_are_exact(result)
+    asked = compare(paths[0], paths[0], whole=True)
+    assert asked.whole
+    assert (
+        asked.both[0].total_ns
+        >= report(BASE).verdict.window.intervals[0][1] - report(BASE).verdict.window.intervals[0][0]
+    )  # type: ignore[union-attr]
+    units = compare(*paths, units=(6, 5))
+    assert [side.steps for side in units.both] == [6, 5]
+    assert "a unit of work" in units.headline
+    ran = CliRunner().invoke(main, ["compare", *map(str, paths), "--units", "6,5"])
+    assert ran.exit_code == 0
+    assert CliRunner().invoke(main, ["compare", *map(str, paths), "--units", "6"]).exit_code == 2
+
+
+def test_recordings_that_share_nothing_are_refused() -> None:
+    simulation = Simulation(seed=1)
+    thread, stream = simulation.thread(), simulation.stream()
+    for _ in range(3):
+        with thread.op("aten::unheard_of", (Tensor((4,)),)):
+            thread.launch(Kernel("another_kernel", 100_000, (432, 1, 1)), stream)
+    thread.synchronize(stream)
+    result = compare(analyze(simulation.json().encode()), report(BASE.faster(marked=False)))
+    assert result.status == "refused"
+    assert "share neither a call nor a kernel" in str(result.reason)
+
+
+def test_what_changed_comes_first_and_hardware_only_where_devices_differ() -> None:
+    one = profile_of(report(BASE))
+
+    def with_shares(**shares: float) -> Profile:
+        named = tuple(Share(name, ratio) for name, ratio in shares.items())
+        return replace(one, facts=replace(one.facts, shares=named))
+
+    eager = with_shares(fp32=0.9, compiled=0.0, flop=1.0)
+    new = with_shares(bf16=0.7, fp32=0.2, compiled=0.5, flop=0.11)
+    result = compare(eager, new)
+    assert result.notes[0] == (
+        "Changed: fp32 became bf16 (in 90 % and 70 % of kernel time); compiled kernels 0 % -> 50 % of kernel time."
+    )
+    assert result.likeness.flop_ratio is None
+    assert compare(eager, eager).likeness.flop_ratio == 1
+    assert all(line.by_hardware_ns is None for line in result.lines)
+
+
+def test_few_scattered_steps_say_what_they_can() -> None:
+    result = compared(BASE.faster(steps=5, scatter=0.03, seed=1), BASE.faster(steps=5, scatter=0.03, seed=2))
+    assert result.interval_ns is not None
+    assert result.interval_ns[1] - result.interval_ns[0] < result.before.step_ns
+    assert not result.significant
+    assert any("a side would show this one" in note for note in result.notes)
+
+
+def test_the_same_device_of_both_sides_is_compared(tmp_path: Path) -> None:
+    """Device 1 works longer in AFTER, device 0 in BEFORE: the verdicts are of different ones."""
+    paths = []
+    for name, times in (("before", (900_000, 500_000)), ("after", (400_000, 500_000))):
+        simulation = Simulation(seed=1, devices=2)
+        thread = simulation.thread()
+        streams = [simulation.stream(device=device) for device in range(2)]
+        for step in range(5):
+            with thread.step(step):
+                for stream, ns in zip(streams, times, strict=True):
+                    with thread.op("aten::mm", (Tensor((4, 4)), Tensor((4, 4)))):
+                        thread.launch(Kernel(GEMM, ns, (432, 1, 1)), stream)
+                for stream in streams:
+                    thread.synchronize(stream)
+        paths.append(tmp_path / f"{name}.json")
+        paths[-1].write_bytes(simulation.json().encode())
+    result = compare(*paths)
+    assert [side.facts.device for side in result.sides] == ["0", "0"]

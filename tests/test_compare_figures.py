@@ -39,7 +39,7 @@ def test_bars_that_may_be_chance_are_marked_and_not_named() -> None:
         False,
     ]
     step = SimpleNamespace(step_ns=200.0)
-    result: Any = SimpleNamespace(both=(step, step), waterfall={"group": tuple(bars)}, significant=True)
+    result: Any = SimpleNamespace(both=(step, step), waterfall={"bucket": tuple(bars)}, significant=True)
     assert [item.name for item in named_bars(result)] == ["a", "c"], "of c too few steps tell"
     result.significant = False
     assert named_bars(result) == [], "where the step may differ by chance, of many bars some always differ by more"

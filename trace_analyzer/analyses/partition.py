@@ -16,6 +16,7 @@ from trace_analyzer.frames.intervals import (
     with_covered,
 )
 from trace_analyzer.frames.lookups import map_unique, over_group, scatter
+from trace_analyzer.options import Options
 from trace_analyzer.schema import Table, columns
 from trace_analyzer.vocabulary import WORK
 
@@ -103,15 +104,17 @@ _COMPILED = r"CompiledFunction|Torch-Compiled Region|CompiledFxGraph"
 """Names that `torch.compile` gives to regions, independent of their content (torch/_dynamo, torch/_functorch)."""
 
 
-def owners(activities: pl.DataFrame, blame: pl.DataFrame, device_steps: pl.DataFrame, context: Context) -> pl.DataFrame:
+def owners(
+    activities: pl.DataFrame, blame: pl.DataFrame, device_steps: pl.DataFrame, context: Context, options: Options
+) -> pl.DataFrame:
     """Return table `owners`.
 
     Of the activities that run at an instant, the owner has the first bound in the order of the partition, then the
-    earliest start, then the lowest id. An idle instant belongs to its row of ``blame``. Devices without steps are
-    covered from the first activity's start to the last one's end. An activity of the steps without owned time has one
+    earliest start, then the lowest id. An idle instant belongs to its row of ``blame``. Devices without steps, or
+    all where the whole trace is judged, are covered from the first activity's start to the last one's end. An activity of the steps without owned time has one
     row of length 0.
     """
-    windows = step_windows(activities, device_steps)
+    windows = step_windows(activities, device_steps.clear() if options.step == "all" else device_steps)
     pieces = _busy(activities, windows)
     busy = pieces.hstack(_calls(activities, context)[pieces.get_column("activity_id")])
     idle = clip(blame.drop("step").rename({"cause": "part"}), windows, _DEVICE)

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -74,13 +75,38 @@ _results = result_options(
 _reading = analysis_options("device", "gpu", "capture")
 
 
+def _two_counts(_context: Any, _option: Any, text: str | None) -> tuple[int, int] | None:
+    """Parse ``N,M``."""
+    if text is None:
+        return None
+    numbers = [int(part) for part in text.split(",") if part.strip().isdecimal() and len(part) < 10]
+    if len(numbers) != 2 or len(text.split(",")) != 2 or not all(numbers):
+        raise click.BadParameter(f"{text!r} is no pair of counts such as 10,12")
+    return numbers[0], numbers[1]
+
+
 @verb()
 @click.argument("before")
 @click.argument("after")
 @_results
 @_gates
+@click.option("--whole", is_flag=True, help="Compare whole recordings instead of steps.")
+@click.option(
+    "--units",
+    callback=_two_counts,
+    metavar="N,M",
+    help="Units of work that the recordings of each side hold, as whole.",
+)
 @_reading
-def compare(before: str, after: str, results: Results, gates: tuple["Gate", ...], chosen: Options) -> int:
+def compare(
+    before: str,
+    after: str,
+    results: Results,
+    gates: tuple["Gate", ...],
+    whole: bool,
+    units: tuple[int, int] | None,
+    chosen: Options,
+) -> int:
     """Show what changed from BEFORE to AFTER, and whether it is more than chance.
 
     Each is a trace, a folder or pattern ('runs/*.json.gz') of recordings, a report saved with --format json, or a
@@ -88,7 +114,7 @@ def compare(before: str, after: str, results: Results, gates: tuple["Gate", ...]
     show whether the recordings differ.
     """
     results.check(before)
-    return _finish(read_sides((before, after), chosen), results, gates)
+    return _finish((before, after), chosen, results, gates, whole=whole, units=units)
 
 
 @verb()
@@ -115,7 +141,8 @@ def scaling(traces: tuple[str, ...], results: Results, chosen: Options) -> int:
     result, shown = results.redacted(scale_profiles(sides), (*traces, *_paths_of(sides)))
     results.deliver(result)
     if result.status == "refused":
-        outputs.complain(shown(f"not scaled: {result.reason}"))
+        if results.form != "text":  # the text says it
+            outputs.complain(shown(f"not scaled: {result.reason}"))
         return FAILED
     results.deliver_page(result, "plot", shown)
     return 0
@@ -155,7 +182,7 @@ def check(source: str, file: str, results: Results, gates: tuple["Gate", ...], c
     Without a gate, that is the case if the step is over 5 % slower.
     """
     results.check(source)
-    return _finish(read_sides((file, source), chosen), results, gates or _gates_of(((None, 0.05),), None))
+    return _finish((file, source), chosen, results, gates or _gates_of(((None, 0.05),), None))
 
 
 def read_sides(sources: Sequence[str], chosen: Options) -> list["Profile"]:
@@ -185,12 +212,20 @@ def _paths_of(profiles: Iterable["Profile"]) -> list[str]:
     return [path for side in profiles for path in (side.path, *(recording.path for recording in side.recordings))]
 
 
-def _finish(sides: Sequence["Profile"], results: Results, gates: tuple["Gate", ...]) -> int:
+def _finish(sources: tuple[str, str], chosen: Options, results: Results, gates: tuple["Gate", ...], **how: Any) -> int:
     """Compare, write the outputs, and check the gates; return the exit code."""
     from trace_analyzer.compare import gates as bounds
-    from trace_analyzer.compare.decomposition import compare_profiles
+    from trace_analyzer.compare.decomposition import compare_read
 
-    compared = compare_profiles(*sides)
+    sides: list[Profile] = []
+
+    def read(**changes: Any) -> list["Profile"]:
+        # A pipe can be read once.
+        if not sides or not any(source == "-" or Path(source).is_fifo() for source in sources):
+            sides[:] = read_sides(sources, replace(chosen, **changes))
+        return sides
+
+    compared = compare_read(read, **how)
     result, shown = results.redacted(compared, _paths_of(sides))
     results.deliver(result)
     if result.status == "refused":

@@ -133,6 +133,10 @@ class Comparison(Result):
         Adjustment | None, "The test without a line that varies by chance; null without such a line."
     ] = None
     are_recordings_units: Annotated[bool, "Whether each recording is an observation; else each step is."] = False
+    whole: Annotated[bool, "Whether whole recordings are compared, as not both sides have steps."] = False
+    needed_steps: Annotated[
+        int | None, "Observations a side that would show this difference; null where it is within the floor."
+    ] = None
     unit_of_work: Annotated[
         int, "Units of work in a step: above 1 where AFTER does more, below -1 where BEFORE does."
     ] = 1

@@ -1,6 +1,6 @@
 """Compare two sides: match their work, and split the difference of their steps into lines without remainder."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from functools import partial
@@ -24,16 +24,56 @@ from trace_analyzer.report import Report
 
 
 @takes_options_of(analyze)
-def compare(before: SideSource, after: SideSource, **options: Any) -> Comparison:
+def compare(
+    before: SideSource,
+    after: SideSource,
+    *,
+    whole: bool = False,
+    units: tuple[int, int] | None = None,
+    **options: Any,
+) -> Comparison:
     """Compare two sides: how their steps differ, line by line, without remainder.
 
     Each side is a path of a trace, of a folder or of a saved JSON report, a pattern such as ``runs/*.json.gz``, a
     `Report`, or a list of paths or reports. Each of several recordings counts as one observation. ``options`` are those
-    of `trace_analyzer.analyze`, for sides that are paths. An impossible comparison has the status ``refused`` and a
+    of `trace_analyzer.analyze`, for sides that are paths. ``whole`` compares whole recordings instead of steps, and
+    ``units`` are the numbers of units of work that those of BEFORE and of AFTER hold. An impossible comparison has the status ``refused`` and a
     reason. Raises ``InputError`` and ``UsageError`` like `analyze`.
     """
-    read = partial(analyze, **options)
-    return compare_profiles(profile_side(before, read), profile_side(after, read))
+
+    def read(**changes: Any) -> list[Profile]:
+        return [profile_side(source, partial(analyze, **{**options, **changes})) for source in (before, after)]
+
+    return compare_read(read, whole=whole, units=units)
+
+
+def compare_read(
+    read: Callable[..., Sequence[Profile]], *, whole: bool = False, units: tuple[int, int] | None = None
+) -> Comparison:
+    """Compare the sides that ``read`` returns; it takes options of `analyze` to change.
+
+    The same device of both sides is compared where both have it, and whole recordings where only one side has steps and
+    calls do not tell how many the other one holds.
+    """
+    changes: dict[str, Any] = {"step": "all"} if whole or units else {}
+    before, after = read(**changes)
+    there = [{device.label for device in side.facts.devices} for side in (before, after)]
+    own = [side.facts.device for side in (before, after)]
+    if own[0] != own[1] and (both := [label for label in own if label in there[0] & there[1]]):
+        changes["device"] = both[0]
+        before, after = read(**changes)
+    if not changes.get("step") and judgement.refusal(before, after) is None and _unlike_steps(before, after):
+        before, after = read(**changes, step="all")
+    if units:
+        before, after = (side.divided(count) for side, count in zip((before, after), units, strict=True))
+    return compare_profiles(before, after)
+
+
+def _unlike_steps(before: Profile, after: Profile) -> bool:
+    """Return whether one side alone has steps, and calls do not tell how many the other one holds."""
+    return before.has_steps != after.has_steps and (
+        "parts" in (before.detail, after.detail) or judgement.unit_of_work(before, after) is None
+    )
 
 
 def compare_profiles(before: Profile, after: Profile) -> Comparison:
@@ -44,11 +84,12 @@ def compare_profiles(before: Profile, after: Profile) -> Comparison:
         return _refused(reason, before, after)
     if "parts" in (before.detail, after.detail):
         before, after = in_parts(before), in_parts(after)
-    unit = judgement.unit_of_work(before, after) if before.detail == "calls" else None
-    if before.has_steps != after.has_steps and unit is None:
+    is_divided = before.unit_of_work > 1 or after.unit_of_work > 1
+    unit = judgement.unit_of_work(before, after) if before.detail == "calls" and not is_divided else None
+    if _unlike_steps(before, after):
         bare = "before" if after.has_steps else "after"
         return _refused(
-            f"{bare} has no steps, and its calls do not tell how many steps of the other side it holds; call prof.step()",
+            f"{bare} has no steps, and its calls do not tell how many steps of the other side it holds; --whole compares the recordings",
             before,
             after,
         )
@@ -68,9 +109,14 @@ def _refused(reason: str, before: Profile, after: Profile) -> Comparison:
 
 def _compared(before: Profile, after: Profile, unit: int) -> Comparison:
     table = with_split(matching.matches(before, after), before.steps, after.steps)
+    if len({side.facts.device_name for side in (before, after)}) == 1:  # then it is not the hardware that changed
+        table = table.with_columns(pl.lit(None, pl.Float64).alias(f"by_{name}_ns") for name in ("hardware", "software"))
     matched = _matched_ratio(table)
     alike = judgement.likeness(before, after)
     are_calls_known = before.detail == "calls"
+    is_whole = not (before.has_steps or after.has_steps)
+    if is_whole and are_calls_known and not alike.calls and not matched.call:
+        return _refused("the recordings share neither a call nor a kernel", before, after)
     same_work = judgement.is_same_work(matched.call, before, after) if are_calls_known else None
     same_program = judgement.is_same_program(same_work, alike) if same_work is not None else None
     floor = statistics.FLOOR_RATIO * before.total_ns / before.steps
@@ -90,6 +136,8 @@ def _compared(before: Profile, after: Profile, unit: int) -> Comparison:
         significant=whole.significant,
         detectable_ns=whole.detectable,
         adjustment=adjustment,
+        whole=is_whole and unit == 1,
+        needed_steps=whole.needed,
         are_recordings_units=before.are_recordings_units and after.are_recordings_units,
         unit_of_work=unit,
         matched_ratio=matched,

@@ -9,7 +9,7 @@ import polars as pl
 from trace_analyzer.catalog.event_names import direction_rules
 from trace_analyzer.catalog.kernels import buckets as kernel_buckets
 from trace_analyzer.catalog.line_labels import is_group_named, is_named, line_phrase
-from trace_analyzer.compare import statistics
+from trace_analyzer.compare import judgement, statistics
 from trace_analyzer.compare.comparison import Comparison
 from trace_analyzer.compare.phrasing import scale_of, scaled, signed
 from trace_analyzer.compare.profiles import KINDS
@@ -50,6 +50,9 @@ def refusal(result: Comparison, gates: Sequence[Gate] = ()) -> str | None:
         return "a saved report does not tell whether it is the same program; keep a baseline (analyze baseline save) instead"
     if not result.same_program:
         return "gates compare a program with itself, and these two are not known to be the same program"
+    before, after = result.sides
+    if cold := judgement.cold_side(before, after):
+        return cold
     devices = [side.device for side in result.both]
     if None not in devices and devices[0] != devices[1]:
         return (

@@ -24,6 +24,9 @@ SAME_PROGRAM_LIKENESS = 0.8
 MODULE_LIKENESS = 0.5
 """Least similarity of modules for the same program: BERT and ViT have similar calls (0.79) in different modules."""
 FLOP_TOLERANCE = 0.001
+FLOP_KNOWN, FLOP_KNOWN_ALIKE = 0.5, 0.05
+"""Least share of the time of matmuls and convolutions whose FLOP must be known on each side, and largest difference of
+both shares, for their ratio: else it is of what is known."""
 UNIT_AGREEMENT = 0.8
 """Least share of matched operators that must agree on the number of units of work in a step."""
 _UNIT_TOLERANCE = 0.02
@@ -46,8 +49,11 @@ class Likeness:
     calls: Annotated[float, "Ruzicka similarity of the calls per step by operator and bucket, from 0 to 1."]
     modules: Annotated[float | None, "The same over modules; null where a side has none."]
     flop_ratio: Annotated[
-        float | None, "FLOP of matmuls and convolutions per step, AFTER over BEFORE; null where unknown."
+        float | None,
+        "FLOP of matmuls and convolutions per step, AFTER over BEFORE; null where they are not known of most, and of as much on both sides.",
     ]
+    operators: Annotated[int, "Operators (or kernels, of calls without) that either side runs."] = 0
+    equal_operators: Annotated[int, "Those of them that both run equally often in a step."] = 0
 
     @property
     def is_same_flop(self) -> bool:
@@ -66,12 +72,15 @@ def refusal(before: Profile, after: Profile, names: tuple[str, str] = ("before",
             return f"{name}{path} has no device work: {side.facts.headline or 'nothing ran on a device'}"
         if side.facts.withheld:
             return f"{name}{path}: what the device did is not known: {side.facts.withheld}"
-    if before.facts.cold != after.facts.cold:
-        other, cold = names if after.facts.cold else reversed(names)
-        has_steps = (before if after.facts.cold else after).has_steps
-        unlike = f"those of {other} are not" if has_steps else f"{other} has no steps that show whether it is one"
-        return f"all steps of {cold} are a cold start, and {unlike}; warm up some steps before {cold} is recorded"
     return None
+
+
+def cold_side(before: Profile, after: Profile, names: tuple[str, str] = ("before", "after")) -> str | None:
+    """Return that only one side is a cold start, which neither gates nor scaling judge; None where it is not so."""
+    if before.is_cold == after.is_cold:
+        return None
+    other, cold = names if after.is_cold else reversed(names)
+    return f"all steps of {cold} are a cold start, and those of {other} are not; warm up some steps before {cold} is recorded"
 
 
 def unit_of_work(before: Profile, after: Profile) -> int | None:
@@ -128,15 +137,26 @@ def _whole(ratio: float) -> int | None:
 
 def likeness(before: Profile, after: Profile) -> Likeness:
     """Compare calls, modules and FLOP per step."""
-    flop = [side.facts.flop / side.steps if side.facts.flop else None for side in (before, after)]
+    known = [{share.name: share.ratio for share in side.facts.shares}.get("flop", 1.0) for side in (before, after)]
+    is_known = min(known) >= FLOP_KNOWN and max(known) - min(known) <= FLOP_KNOWN_ALIKE
+    flop = [side.facts.flop / side.steps if side.facts.flop and is_known else None for side in (before, after)]
     kernels = [_kernels(side).select("operator", "category", "module", "count") for side in (before, after)]
     in_modules = [side.drop_nulls("module") for side in kernels]
+    names = [
+        side.called_rows.select(pl.coalesce("operator", "kernel").alias("name"), "kind", "count").filter(
+            pl.col("kind") != "idle"
+        )
+        for side in (before, after)
+    ]
+    counts = _sums(names, ["name"], "count")[1] * np.array([after.steps, before.steps])
     has_modules = all(not side.is_empty() for side in in_modules)
     steps = before.steps, after.steps
     return Likeness(
         calls=_ruzicka(_sums(kernels, ["operator", "category"], "count")[1], steps),
         modules=_ruzicka(_sums(in_modules, ["module"], "count")[1], steps) if has_modules else None,
         flop_ratio=flop[1] / flop[0] if flop[0] and flop[1] else None,
+        operators=len(counts),
+        equal_operators=int((counts[:, 0] == counts[:, 1]).sum()),
     )
 
 

@@ -1,7 +1,7 @@
 """Describe the results of a comparison in sentences."""
 
 from trace_analyzer.catalog.devices import find_device
-from trace_analyzer.catalog.line_labels import group_label, group_phrase, is_line, line_label, line_phrase
+from trace_analyzer.catalog.line_labels import group_label, is_line, line_label, line_phrase
 from trace_analyzer.compare.comparison import Bar, Comparison, Line, Side
 from trace_analyzer.compare.judgement import side_without_operators
 from trace_analyzer.compare.profiles import DEVICE_SEPARATOR
@@ -15,35 +15,56 @@ _NAMED = 3
 """Number of lines that the headline names."""
 SAME_FLOP = 0.01
 """Smallest relative difference of FLOP per step that is mentioned."""
+_STATES = ("compiled", "replayed")
+_STATE_CHANGE = 0.1
+"""Least change of the share of compiled or replayed kernels that is named."""
+_FACTOR = 1.5
+"""Least factor that is written as one."""
 _SHARE = 0.02
 """Least share of the largest line's difference for a line in the headline."""
 
 
 def headline(result: Comparison) -> str:
-    """Write one sentence: both step times, the speed-up, where it is, and the present limit."""
+    """Write one sentence: both times, the speed-up where both have a verdict, where it is, and the present limit."""
     before, after = result.both
-    unit = "step" if result.unit_of_work == 1 else "unit of work"
     scale, name = scale_of(max(before.step_ns, after.step_ns))
-    times = f"{scaled(after.step_ns, scale)} {name} instead of {scaled(before.step_ns, scale)} a {unit}"
-    where = "; ".join(f"{group_phrase(bar.name)} {signed(bar.difference_ns, scale)}" for bar in named_bars(result))
+    one, other = (scaled(side.step_ns, scale) for side in (before, after))
+    where = "; ".join(f"{line_phrase(bar.name)} {signed(bar.difference_ns, scale)}" for bar in named_bars(result))
     verdict = f"; {'still' if limit(after) == limit(before) else 'now'} {limit(after)}" if after.verdict else ""
-    text = f"{times}, {change(before.step_ns, after.step_ns)}"
+    if result.whole and is_undivided(result):
+        text = f"Whole recordings, {one} -> {other} {name}, if both did the same work"
+    else:
+        text = f"{other} {name} instead of {one}{a_step(result)}"
+        if before.verdict and after.verdict:
+            text += f", {change(before.step_ns, after.step_ns)}"
     text += ", no more than chance" if result.significant is False and result.difference_ns else ""
     text += (f": {where}" if where else "") + verdict
     return f"{text}. Not known to be the same program." if result.same_program is False else f"{text}."
 
 
 def named_bars(result: Comparison) -> list[Bar]:
-    """Return the bars of causes and buckets for the headline, copies as one; without bars that may be chance.
+    """Return the bars of causes and buckets for the headline, those of the table; without bars that may be chance.
 
     Where the step's difference is within chance, there are none: of many bars, some always differ by more (Fisher's
     protected tests).
     """
-    bars = result.waterfall["group"]
+    bars = result.waterfall["bucket"]
     if not bars or result.significant is False:
         return []
     floor = max(FLOOR_RATIO * result.both[0].step_ns, _SHARE * abs(bars[0].difference_ns))
     return [bar for bar in bars if abs(bar.difference_ns) > floor and bar.significant is not False][:_NAMED]
+
+
+def is_undivided(result: Comparison) -> bool:
+    """Return whether recordings count as one piece of work each."""
+    return all(side.unit_of_work == 1 for side in result.sides)
+
+
+def a_step(result: Comparison) -> str:
+    """Return what a time is of: `` a step``, `` a unit of work``, or nothing for a whole recording."""
+    if not is_undivided(result):
+        return " a unit of work"
+    return "" if result.whole else " a step"
 
 
 def bar_label(bar: Bar) -> str:
@@ -68,7 +89,10 @@ def limit(side: Side) -> str:
 
 def notes(result: Comparison) -> tuple[str, ...]:
     """Write notes that readers need for the figures."""
-    kinds = (_reality, _adjusted, _program, _unit, _recordings, _hardware, _device_gaps, _devices, _inputs)
+    kinds = (
+        _hardware, _changed, _inputs, _program, _sameness, _reality, _adjusted, _unit, _recordings, _once, _device_gaps,
+        _devices,
+    )  # fmt: skip
     return tuple(text for text in (*(kind(result) for kind in kinds), *_rest(result)) if text)
 
 
@@ -76,7 +100,13 @@ def _reality(result: Comparison) -> str:
     before, after = result.both
     steps = f"{counted(before.steps, 'step')} against {after.steps}"
     if result.significant is None:
-        return f"{steps}: too few to tell a difference from chance; record three steps or more, or several recordings a side."
+        few = "One recording a side is" if result.whole else f"{steps}: "
+        return f"{few} too few to tell a difference from chance; record three steps or more, or several recordings a side.".replace(
+            ":  ", ": "
+        )
+    more = f" {result.needed_steps:,} a side would show this one, were it real." if result.needed_steps else ""
+    if result.interval_ns is None:
+        return f"{steps} cannot tell: they differ among themselves by more than so few show.{more}"
     without = "" if result.adjustment is None else f" of the step without {line_phrase(result.adjustment.left_out)}"
     shown = (
         f" So many would show {duration(result.detectable_ns)}{without} with a chance of 80 %."
@@ -85,7 +115,7 @@ def _reality(result: Comparison) -> str:
     )
     units = f"{before.recordings} recordings against {after.recordings}" if result.are_recordings_units else steps
     if not result.significant:
-        return f"No difference is shown by {units}: as much comes by chance.{shown}"
+        return f"No difference is shown by {units}: as much comes by chance.{shown}{more}"
     if result.are_recordings_units:
         return f"The difference is more than chance between recordings ({units}).{shown}"
     return (
@@ -111,7 +141,7 @@ def _adjusted(result: Comparison) -> str:
 def _program(result: Comparison) -> str:
     if result.likeness is None:
         return ""
-    flop = result.likeness.flop_ratio
+    flop = None if result.whole else result.likeness.flop_ratio  # `_sameness` has it
     if result.same_work and (flop is None or abs(flop - 1) <= SAME_FLOP):
         return ""
     if result.same_work:
@@ -120,6 +150,54 @@ def _program(result: Comparison) -> str:
     if result.same_program:
         return f"The same program with other work: calls differ in their shapes.{work}"
     return f"The two are not known to be one program (likeness of calls {result.likeness.calls:.2f}).{work}"
+
+
+def _sameness(result: Comparison) -> str:
+    """Write what shows that two whole recordings did the same work."""
+    if not result.whole or result.likeness is None or result.matched_ratio is None:
+        return ""
+    alike, flop = result.likeness, result.likeness.flop_ratio
+    work = "FLOP not known" if flop is None else f"{flop:.3g} times the FLOP of matmuls and convolutions"
+    return (
+        f"Evidence of the same work: {percent(result.matched_ratio.call)} of kernel time in equal calls (operator and shapes),"
+        f" {alike.equal_operators} of {alike.operators} operators equally often, {work}. --units N,M gives the units of work of each."
+    )
+
+
+def _changed(result: Comparison) -> str:
+    """Write the type of most kernel time, and the shares of compiled and replayed kernels, where they changed."""
+    before, after = ({share.name: share.ratio for share in side.facts.shares} for side in result.sides)
+    if not before or not after:
+        return ""
+    texts = []
+    types = [
+        max((n for n in shares if n not in (*_STATES, "flop")), key=lambda n: (shares[n], n), default="")
+        for shares in (before, after)
+    ]
+    if all(types) and types[0] != types[1]:
+        texts.append(
+            f"{types[0]} became {types[1]} (in {percent(before[types[0]])} and {percent(after[types[1]])} of kernel time)"
+        )
+    for name in _STATES:
+        if abs(after.get(name, 0.0) - before.get(name, 0.0)) >= _STATE_CHANGE:
+            texts.append(
+                f"{name} kernels {percent(before.get(name, 0.0))} -> {percent(after.get(name, 0.0))} of kernel time"
+            )
+    return f"Changed: {'; '.join(texts)}." if texts else ""
+
+
+def _once(result: Comparison) -> str:
+    """Write how one-time work differs, which longer runs spread over more steps."""
+    before, after = (side.once_ns / side.steps for side in result.sides)
+    step = result.both[0].step_ns
+    if abs(after - before) <= FLOOR_RATIO * step:
+        return ""
+    scale, unit = scale_of(step)
+    rest = (result.difference_ns or 0.0) - (after - before)
+    return (
+        f"One-time work (compilation, graph capture, allocation) takes {signed(after - before, scale)} {unit} of it; all else"
+        f" {signed(rest, scale)}."
+    )
 
 
 def _unit(result: Comparison) -> str:
@@ -218,19 +296,21 @@ def _rest(result: Comparison) -> list[str]:
     for name, side in (("before", before), ("after", after)):
         if side.facts.causes_withheld:
             texts.append(f"Causes of idle time are not known of {name}.")
-    if before.facts.cold and after.facts.cold:
-        texts.append("All steps of both sides are a cold start.")
+        if side.is_cold:
+            texts.append(f"One-time work is most of {name}: a cold start.")
     return texts
 
 
 def change(before: float, after: float) -> str:
-    """Write how much faster or slower, as a share; from a factor of two on, as a factor."""
-    ratio = after / before - 1 if before else 0.0
-    if abs(ratio) < 0.0005:
+    """Write how much less or more time it is, as a share; from a factor of 1.5 on, as a factor."""
+    ratio = after / before if before else 1.0
+    if abs(ratio - 1) < 0.0005:
         return "as fast"
-    if ratio >= 1:
-        return f"{ratio + 1:.3g} times as long"
-    return f"{percent(abs(ratio))} {'faster' if ratio < 0 else 'slower'}"
+    if ratio >= _FACTOR:
+        return f"{ratio:.3g} times as long"
+    if ratio and 1 / ratio >= _FACTOR:
+        return f"{1 / ratio:.3g} times as fast"
+    return f"{percent(abs(ratio - 1))} {'less' if ratio < 1 else 'more'} time"
 
 
 def scale_of(ns: float) -> tuple[float, str]:

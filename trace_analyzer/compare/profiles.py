@@ -22,6 +22,7 @@ from trace_analyzer.frames.lookups import (
 from trace_analyzer.json_types import Amount, Limits, Quantity
 from trace_analyzer.report import Report
 from trace_analyzer.schema import typed
+from trace_analyzer.vocabulary import PARTS
 
 
 @dataclass(frozen=True)
@@ -79,11 +80,20 @@ class DeviceTime:
 
 
 @dataclass(frozen=True)
+class Share:
+    """Hold the share of kernel time that a name has."""
+
+    name: str
+    ratio: Quantity
+
+
+@dataclass(frozen=True)
 class Facts:
     """Hold all other facts that a comparison needs about a side.
 
     ``device`` is the label of the compared device, ``devices`` those of all that worked, if several. ``launches``
-    counts the launches of its work in all steps; None for a baseline saved without this count.
+    counts the launches of its work in all steps; None for a baseline saved without this count. ``shares`` are shares of kernel time by type of numbers,
+    that of ``compiled`` and ``replayed`` kernels, and that of matmuls' time whose FLOP are known (``flop``). ``cold`` is whether one-time work is most of the steps.
     """
 
     device_name: str | None = None
@@ -100,8 +110,11 @@ class Facts:
     device: str | None = None
     devices: tuple[DeviceTime, ...] = ()
     launches: Amount | None = None
+    shares: tuple[Share, ...] = ()
 
 
+COLD_RATIO = 0.5
+"""Least share of one-time work in steps that are a cold start."""
 CALLS: Mapping[str, pl.DataType] = {
     "call": pl.UInt32(),
     "phase": pl.String(),
@@ -173,6 +186,16 @@ class Profile:
         """Return the length of all steps of all recordings."""
         return sum(recording.total_ns for recording in self.recordings)
 
+    @cached_property
+    def once_ns(self) -> int:
+        """Return the idle time of one-time work in all steps: compilation, graph capture, allocation."""
+        return int(once_rows(self.rows).get_column("total_ns").sum())
+
+    @property
+    def is_cold(self) -> bool:
+        """Return whether its steps are a cold start: by its verdict, or as one-time work is most of them."""
+        return self.facts.cold or self.once_ns >= COLD_RATIO * self.total_ns > 0
+
     @property
     def has_steps(self) -> bool:
         """Return whether every recording has steps."""
@@ -220,6 +243,12 @@ class Profile:
     def divided(self, units: int) -> "Profile":
         """Return the profile with each step divided into so many units of work."""
         return replace(self, unit_of_work=units)
+
+
+def once_rows(rows: pl.DataFrame) -> pl.DataFrame:
+    """Return the rows of one-time work: compilation, graph capture, allocation, work from before the recording."""
+    once = [key for key, part in PARTS.items() if part.per == "once"]
+    return rows.filter(pl.col("kind") == "idle", pl.col("category").is_in(once))
 
 
 def profile_of(report: Report) -> Profile:
@@ -421,9 +450,13 @@ def _facts(report: Report, device: int | None, work: pl.DataFrame, steps: pl.Dat
     """Return the report's facts on the side other than times."""
     judged = next((d for d in report.devices if d.index == report.verdict.device), None)
     withheld = {item.metric: item.reason for item in judged.withheld} if judged else {}
-    steady = steps.filter("steady")
     window = report.verdict.window
     step_count = max(1, len(window.steps)) if window else 1
+    kernels = work.filter(pl.col("kind") == "kernel").with_columns(
+        report.tables["activities"].select("dtype", "graph_id", pl.col("flop").alias("own_flop"))[
+            work.filter(pl.col("kind") == "kernel").get_column("activity_id")
+        ]
+    )
     fusions = report.tables["fusions"].filter(pl.col("kind") == "attention")
     shaped = calls.filter(pl.col("shapes").is_not_null() & (pl.col("shapes") != "[]"))
     return Facts(
@@ -433,9 +466,10 @@ def _facts(report: Report, device: int | None, work: pl.DataFrame, steps: pl.Dat
         headline=report.verdict.headline,
         withheld=report.verdict.headline if work.is_empty() else withheld.get("partition"),
         causes_withheld="idle_causes" in withheld,
-        cold=steady.height > 0 and steady.get_column("state").is_in(["first", "warm-up"]).all(),
+        cold=report.verdict.cause == "cold-start",
         shapes_known=shaped.height > 0,
         flop=work.select(known_sum("flop")).item(),
+        shares=_shares(kernels),
         advice=tuple(
             promise(
                 (item.id, item.title, item.saves_ns_at_most / step_count, item.how_bound),
@@ -453,6 +487,24 @@ def _facts(report: Report, device: int | None, work: pl.DataFrame, steps: pl.Dat
         .drop_nulls()
         .n_unique(),
     )
+
+
+def _shares(kernels: pl.DataFrame) -> tuple[Share, ...]:
+    """Return shares of kernel time: of types of numbers, compiled kernels and replayed ones; of matmuls, of known FLOP."""
+    total = kernels.get_column("total_ns").sum()
+    if not total:
+        return ()
+    names = pl.col("kernel").cast(pl.String)
+    own = {"compiled": names.str.starts_with("triton_"), "replayed": pl.col("graph_id").is_not_null()}
+    sums = kernels.select(pl.col("total_ns").filter(is_own).sum().alias(name) for name, is_own in own.items()).row(
+        0, named=True
+    )
+    types = kernels.drop_nulls("dtype").group_by("dtype").agg(pl.col("total_ns").sum()).sort("dtype").iter_rows()
+    is_matmul, is_known = pl.col("group") == "matmul", pl.col("own_flop").is_not_null()
+    known = (
+        kernels.filter(is_matmul).select(pl.col("total_ns").filter(is_known).sum() / pl.col("total_ns").sum()).item()
+    )
+    return (*(Share(name, ns / total) for name, ns in (*types, *sums.items())), Share("flop", known or 0.0))
 
 
 def _devices(report: Report) -> tuple[DeviceTime, ...]:

@@ -17,7 +17,7 @@ import polars as pl
 
 from trace_analyzer import forks
 from trace_analyzer.compare import judgement
-from trace_analyzer.compare.profiles import Profile
+from trace_analyzer.compare.profiles import Profile, once_rows
 from trace_analyzer.compare.sides import SideSource, profile_side
 from trace_analyzer.errors import UsageError
 from trace_analyzer.installation import tool_version
@@ -44,7 +44,7 @@ class Point:
     path: Annotated[str, "File, as it was given."]
     batch: Annotated[int, "Batch, read from shapes."]
     steps: Annotated[int, "Steps that were averaged."]
-    step_ns: Annotated[float, "Mean time of a step, ns."]
+    step_ns: Annotated[float, "Mean time of a step without one-time work, ns."]
     busy_ns: Annotated[float, "Time of a step in which the device worked, ns."]
     idle_ns: Annotated[float, "Time of a step in which the device idled, ns."]
     flop: Annotated[float | None, "FLOP of a step; null where shapes are unknown."]
@@ -139,7 +139,10 @@ def scale_profiles(profiles: Sequence[Profile]) -> Scaling:
     ordered = sorted(profiles, key=_work)
     first = ordered[0]
     for side in ordered[1:]:
-        reason = judgement.refusal(first, side, (first.path, side.path)) or _unlike(first, side)
+        names = first.path, side.path
+        reason = (
+            judgement.refusal(first, side, names) or judgement.cold_side(first, side, names) or _unlike(first, side)
+        )
         if reason:
             return _refused(reason)
     batches, others = _batches(ordered)
@@ -249,7 +252,7 @@ def _scaled(batches: list[int], sides: list[Profile], others: list[str]) -> Scal
 
 def _point(batch: int, side: Profile) -> Point:
     busy = _busy(side) / side.steps
-    step = side.total_ns / side.steps
+    step = (side.total_ns - side.once_ns) / side.steps
     flop = side.facts.flop / side.steps if side.facts.flop else None
     return Point(side.path, batch, side.steps, step, busy, step - busy, flop, side.facts.regime)
 
@@ -350,9 +353,17 @@ def _host_floor(points: Sequence[Point], step: Sequence[Exponent], sides: Sequen
     """Return the 10th percentile of steps at batches between which the step is flat; None without such batches."""
     flat = {batch for item in step if item.growth == "flat" for batch in (item.from_batch, item.to_batch)}
     times = sorted(
-        time for point, side in zip(points, sides, strict=True) if point.batch in flat for time in side.observations()
+        time for point, side in zip(points, sides, strict=True) if point.batch in flat for time in _without_once(side)
     )
     return times[min(len(times) - 1, int(_FLOOR_QUANTILE * len(times)))] if times else None
+
+
+def _without_once(side: Profile) -> list[float]:
+    """Return the time per step in ns of each unit of observation, without one-time work."""
+    if side.units is None or not side.once_ns:
+        return [time - side.once_ns / side.steps for time in side.observations()]
+    rows = once_rows(side.rows).select(pl.lit(0).alias("group"), "row")
+    return [time - once for time, once in zip(side.observations(), side.unit_times(rows)[0], strict=True)]
 
 
 def _proof(points: Sequence[Point]) -> str | None:

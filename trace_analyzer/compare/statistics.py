@@ -24,7 +24,11 @@ much."""
 LEAST_OBSERVATIONS = 3
 """Least observations per side: two correlated steps are worth little more than one, and two recordings per side
 cause 12 % false alarms."""
-_LEAST = 1e-12
+PRIOR_FREEDOM = 0.5
+"""Weight of that floor as the spread of a recording's steps, in degrees of freedom (moderated variances, Smyth 2004,
+https://doi.org/10.2202/1544-6115.1027): the differences of three steps alone leave a line's or step's spread open. Of
+simulated steps with a lag-1 autocorrelation of 0.3, 3 against 3 raise false alarms of at most 4 %, 1.0 gives 10 %."""
+_LEAST, _MANY = 1e-12, 1e4
 _LEAST_FREEDOM = 0.6
 """Least degrees of freedom: below it, Student's t has no useful quantile."""
 
@@ -33,13 +37,15 @@ _LEAST_FREEDOM = 0.6
 class Difference:
     """Hold a difference of means with its confidence interval; the interval is None where there are too few observations.
 
-    ``detectable`` is the difference that so many observations detect with probability `POWER`.
+    ``detectable`` is the difference that so many observations detect with probability `POWER`; ``needed`` is how many
+    would detect ``value``. An interval wider than the step says nothing, and is None too.
     """
 
     value: float
     interval: tuple[float, float] | None
     significant: bool | None
     detectable: float | None
+    needed: int | None = None
 
 
 def difference(
@@ -55,29 +61,42 @@ def difference(
 
     ``independent`` is true for a sample whose observations are separate recordings. Steps of one recording count as
     n(1-r)/(1+r) observations, where r is their lag-1 autocorrelation, at least `LEAST_CORRELATION` (Bayley and
-    Hammersley 1946, https://doi.org/10.2307/2983560). Differences of at most ``floor`` are not significant. ``level``
+    Hammersley 1946, https://doi.org/10.2307/2983560), and their variance is moderated by the floor with
+    `PRIOR_FREEDOM`. Differences of at most ``floor``, which is `FLOOR_RATIO` of the step, are not significant. ``level``
     is the confidence of the interval, ``lost`` the degrees of freedom used up by selecting the samples.
     """
     value = mean(after) - mean(before)
     if min(len(before), len(after)) < LEAST_OBSERVATIONS:
         return Difference(value, None, None, None)
     sizes = [effective_size(x, is_independent) for x, is_independent in zip((before, after), independent, strict=True)]
-    if min(sizes) <= 1:
-        return Difference(value, None, None, None)
-    parts = [variance(x) / n for x, n in zip((before, after), sizes, strict=True)]
+    scatters = any(map(variance, (before, after)))
+    priors = [0.0 if is_independent or not scatters else PRIOR_FREEDOM for is_independent in independent]
+    frees = [
+        n - 1 if own else len(x) - 1 + prior
+        for x, n, own, prior in zip((before, after), sizes, independent, priors, strict=True)
+    ]
+    spreads = [
+        (prior * floor**2 + (len(x) - 1) * variance(x)) / (prior + len(x) - 1)
+        for x, prior in zip((before, after), priors, strict=True)
+    ]
+    parts = [spread / n for spread, n in zip(spreads, sizes, strict=True)]
     error = math.sqrt(sum(parts))
     if error <= _LEAST * (abs(mean(before)) + abs(mean(after))):
         half = detectable = 0.0
     else:
         # Welch 1947 (https://doi.org/10.1093/biomet/34.1-2.28), with effective sizes instead of sizes.
-        freedom = sum(parts) ** 2 / sum(part**2 / (n - 1) for part, n in zip(parts, sizes, strict=True))
+        freedom = sum(parts) ** 2 / sum(part**2 / n for part, n in zip(parts, frees, strict=True))
         freedom = max(_LEAST_FREEDOM, freedom - lost) if lost else freedom
         half = error * t_quantile((1 + level) / 2, freedom)
         detectable = half + error * t_quantile(POWER, freedom)
-        if math.isinf(detectable):
-            return Difference(value, None, None, None)
+    needed = None
+    if abs(value) > floor:
+        wanted = (t_quantile((1 + level) / 2, _MANY) + t_quantile(POWER, _MANY)) / value
+        needed = max(len(before), len(after), math.ceil(wanted**2 * error**2 * min(len(before), len(after))))
+    if floor and half > max(floor / FLOOR_RATIO, mean(before), mean(after)):
+        return Difference(value, None, False, None, needed)
     significant = abs(value) > max(half, floor)
-    return Difference(value, (value - half, value + half), significant, max(detectable, floor))
+    return Difference(value, (value - half, value + half), significant, max(detectable, floor), needed)
 
 
 def effective_size(sample: Sequence[float], is_independent: bool) -> float:
@@ -85,7 +104,7 @@ def effective_size(sample: Sequence[float], is_independent: bool) -> float:
     if is_independent:
         return float(len(sample))
     correlation = min(0.99, max(LEAST_CORRELATION, autocorrelation(sample)))
-    return len(sample) * (1 - correlation) / (1 + correlation)
+    return max(1.0, len(sample) * (1 - correlation) / (1 + correlation))
 
 
 def autocorrelation(sample: Sequence[float]) -> float:
@@ -246,7 +265,7 @@ def samples_difference(
     """
     measured = mean(steps[1]) - mean(steps[0]) if measured is None else measured
     plain = _about(difference(*steps, floor=floor, independent=independent), measured, floor)
-    if plain.interval is None or not lines:
+    if plain.significant is None or not lines:
         return plain, None
     # The line without which steps vary least within their sides.
     scatter = {name: _scatter(_without(steps, times)) for name, times in lines.items()}
@@ -259,7 +278,9 @@ def samples_difference(
     rest = difference(*_without(steps, times), floor=floor, independent=independent, level=REST_LEVEL, lost=1)
     if alone.significant is not False or rest.interval is None:
         return plain, None
-    return _about(rest, measured, floor), Adjustment(name, min(every), max(every), rest.value, rest.interval)
+    return _about(replace(rest, needed=plain.needed), measured, floor), Adjustment(
+        name, min(every), max(every), rest.value, rest.interval
+    )
 
 
 def _about(test: Difference, measured: float, floor: float) -> Difference:
@@ -269,7 +290,7 @@ def _about(test: Difference, measured: float, floor: float) -> Difference:
     numbers of steps.
     """
     if test.interval is None:
-        return replace(test, value=measured)
+        return replace(test, value=measured, needed=test.needed if abs(measured) > floor else None)
     low, high = min(test.interval[0], measured), max(test.interval[1], measured)
     significant = bool(test.significant) and abs(measured) > floor and not low <= 0 <= high
     return replace(test, value=measured, interval=(low, high), significant=significant)

@@ -12,7 +12,18 @@ from trace_analyzer.compare.comparison import Bar, Comparison, Line, Side
 from trace_analyzer.compare.decomposition import LINE_KEY, parts_of_lines
 from trace_analyzer.compare.figures import counts_a_step, times_a_step
 from trace_analyzer.compare.judgement import KeptPromise
-from trace_analyzer.compare.phrasing import CHANCE, bar_label, is_shown, limit, line_name, scale_of, scaled, signed
+from trace_analyzer.compare.phrasing import (
+    CHANCE,
+    a_step,
+    bar_label,
+    is_shown,
+    is_undivided,
+    limit,
+    line_name,
+    scale_of,
+    scaled,
+    signed,
+)
 from trace_analyzer.documents import (
     Chapter,
     Document,
@@ -71,7 +82,7 @@ def document(result: Comparison) -> Document:
     promises = _promises(result, scale, unit)
     return Document("comparison", result.headline, [
         Chapter("sides", "Both sides", [_sides(result, before, after, scale, unit), Notes([*_matched(result), *result.notes])]),
-        Chapter("by-bucket", _WATERFALLS["bucket"], [falls["bucket"], _bars(result.waterfall["bucket"], scale, unit)]),
+        Chapter("by-bucket", _WATERFALLS["bucket"], [falls["bucket"], _bars(result.waterfall["bucket"], scale, unit + a_step(result))]),
         Chapter("timelines", steps.title, [steps]),
         Chapter("by-operator", _WATERFALLS["operator"], [falls["operator"]]),
         Chapter("by-module", _WATERFALLS["module"], [falls["module"]]),
@@ -82,7 +93,7 @@ def document(result: Comparison) -> Document:
 
 
 def _waterfall(result: Comparison, by: str, before: Side, after: Side) -> Figure:
-    draw = partial(waterfall, result.waterfall[by], before.step_ns, after.step_ns)
+    draw = partial(waterfall, result.waterfall[by], before.step_ns, after.step_ns, a_step(result))
     return Figure(_WATERFALLS[by], _WATERFALL if by == "bucket" else "", draw)
 
 
@@ -96,6 +107,8 @@ def _sides(result: Comparison, before: Side, after: Side, scale: float, unit: st
         low, high = (signed(end, scale) for end in result.interval_ns)
         interval = f"95 % interval {low} to {high} {unit}"
     rows.append(("change", f"{signed(result.difference_ns or 0.0, scale)} {unit}", "", "", interval))
+    if result.whole and is_undivided(result):
+        return PlainTable(("", "Whole", "Limit", "Trace"), "lrll", [(*row[:2], *row[3:]) for row in rows])
     return PlainTable(("", "Step", "Steps", "Limit", "Trace"), "lrrll", rows)
 
 
@@ -114,7 +127,7 @@ def _bars(bars: tuple[Bar, ...], scale: float, unit: str) -> PlainTable:
          CHANCE if bar.significant is False and is_shown(bar.difference_ns, scale) else "")
         for bar in bars
     ]  # fmt: skip
-    return PlainTable((f"{unit} a step", "Before", "After", "Change", ""), "lrrrl", rows, most=_BARS)
+    return PlainTable((unit, "Before", "After", "Change", ""), "lrrrl", rows, most=_BARS)
 
 
 def _lines(result: Comparison, scale: float, unit: str) -> list[PlainTable]:
@@ -127,7 +140,7 @@ def _lines(result: Comparison, scale: float, unit: str) -> list[PlainTable]:
         )
         for line in lines
     ]  # fmt: skip
-    headings = (f"{unit} a step", "Before", "After", "Change", "How")
+    headings = (f"{unit}{a_step(result)}", "Before", "After", "Change", "How")
     under = partial(_parts, result, lines, scale)
     return [PlainTable(headings, "lrrrl", rows, under=under, most=_TEXT_LINES)] if rows else []
 
@@ -155,8 +168,8 @@ def line_detail(line: Line, result: Comparison, scale: float) -> str:
     words.append(_LEVELS[line.level])
     counts = counts_a_step(line, result)
     if counts:
-        what = "gaps a step" if line.kind == "idle" else "a step"
-        words.append(f"{' -> '.join(dict.fromkeys(map(_few, counts)))} {what}")
+        what = f"{' gaps' if line.kind == 'idle' else ' calls' if result.whole else ''}{a_step(result)}"
+        words.append(f"{' -> '.join(dict.fromkeys(map(_few, counts)))}{what}")
         if line.by_count_ns and line.by_time_ns:
             words.append(f"by count {signed(line.by_count_ns, scale)}, by time {signed(line.by_time_ns, scale)}")
     if line.by_hardware_ns is not None and line.by_software_ns is not None:
@@ -176,13 +189,13 @@ def _few(number: float) -> str:
 
 
 def _promises(result: Comparison, scale: float, unit: str) -> list[str]:
-    rows = []
+    rows, of = [], a_step(result)
     for kept in result.promises:
         bound_phrase = "within the bound" if kept.bound_held else "more than the bound"
         if kept.evidence == "part came":
             bound_phrase += ", and AFTER's report still advises it"
         rows.append(
-            f"{kept.title}: at most {scaled(kept.promised_ns_at_most, scale)} {unit} a step were promised,"
+            f"{kept.title}: at most {scaled(kept.promised_ns_at_most, scale)} {unit}{of} were promised,"
             f" {scaled(kept.came_ns, scale)} came{_late(kept, scale)}, {bound_phrase}; the step takes {signed(-kept.step_ns, scale)}{_others(kept, scale)}"
             f"{_prediction(kept, scale)}"
         )
@@ -212,7 +225,7 @@ def _prediction(kept: KeptPromise, scale: float) -> str:
     return f", {came} by replay: {signed(-kept.predicted_ns, scale)} ({signed(low, scale)} to {signed(high, scale)})"
 
 
-def waterfall(bars: Sequence[Bar], before_ns: float, after_ns: float) -> Chart:
+def waterfall(bars: Sequence[Bar], before_ns: float, after_ns: float, of: str = " a step") -> Chart:
     """Declare a waterfall from the step before to the step after, largest changes first; the rest is one bar."""
     scale, unit = scale_of(max(before_ns, after_ns))
     rows = figures.waterfall_rows(bars, before_ns, after_ns)
@@ -233,7 +246,7 @@ def waterfall(bars: Sequence[Bar], before_ns: float, after_ns: float) -> Chart:
     names = {middle: _end(visible(row.name)) for middle, row in zip(middles, rows, strict=True)}
     begins = f", from {scaled(start * scale, scale)} on" if start else ""
     return Chart(
-        Axis(f"{unit} a step{begins}", ends=(start, end)), Axis("", ticks=names, names=True, ends=(0, len(rows))),
+        Axis(f"{unit}{of}{begins}", ends=(start, end)), Axis("", ticks=names, names=True, ends=(0, len(rows))),
         (boxes, Labels(right, middles, changes, "text-soft")), height=60 + 26 * len(rows), least_width=_NARROWEST,
     )  # fmt: skip
 
@@ -297,7 +310,10 @@ def flame_graph(result: Comparison) -> Flame:
         callers.append(open_frames[-1] if open_frames else -1)
         open_frames.append(place)
     names = [visible(frame.name) for frame in frames]
-    both = [f"{unit} a step: {scaled(f.before_ns, scale)} before, {scaled(f.after_ns, scale)} after" for f in frames]
+    both = [
+        f"{unit}{a_step(result)}: {scaled(f.before_ns, scale)} before, {scaled(f.after_ns, scale)} after"
+        for f in frames
+    ]
     nodes = pl.DataFrame(
         {
             "caller": callers, "frame": names, "label": names, "colour": [COLOURS[frame.change] for frame in frames],
