@@ -20,10 +20,10 @@ from tiers import examples
 
 from trace_analyzer.compare.sides import recordings
 from trace_analyzer.errors import InputError
-from trace_analyzer.ingest.trace import Header
+from trace_analyzer.ingest.trace import Header, rank_in_name, rank_of
 from trace_analyzer.json_types import result_schema
 from trace_analyzer.ranks import map_rows
-from trace_analyzer.ranks.files import files_of, rank_in_name, rank_of
+from trace_analyzer.ranks.files import files_of
 from trace_analyzer.ranks.job import JobReport, judge
 from trace_analyzer.ranks.joining import joined
 from trace_analyzer.ranks.recording import exposed_pieces, group_of, summarize

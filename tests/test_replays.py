@@ -176,6 +176,75 @@ def test_the_function_takes_a_file(tmp_path: Path) -> None:
     assert taken(analyze(trace_bytes([replay(0)]), capture=path)) == WHOLE
 
 
+def folder_of(path: Path, **files: list[Any]) -> Path:
+    """Write traces of passes into a folder, with the names of SGLang's and ATOM's captures."""
+    for name, events in files.items():
+        (path / f"{name}.json").write_bytes(trace_bytes([events]))
+    return path
+
+
+def of_rank(rank: int | None, folder: Path, *events: Any) -> Report:
+    header = {} if rank is None else {"distributedInfo": {"rank": rank, "world_size": 4}}
+    return analyze(trace_bytes([*(events or [replay(0)])], **header), capture=folder)
+
+
+def told(report: Report) -> list[tuple[str, str]]:
+    return [(note.code, note.message) for note in report.notes if "capture" in note.code]
+
+
+OTHER = [[9, 1, 1], *GRIDS[1:]]
+TWELVE = [("aten::mm", None, None, "sequence", 1.0, "Linear_0"), WHOLE[1], (*WHOLE[2][:1], None, None, *WHOLE[2][3:]), WHOLE[3]]  # fmt: skip
+
+
+def test_a_folder_of_captures_gives_the_file_of_the_rank_and_size(tmp_path: Path) -> None:
+    """Check that of two sizes and ranks the file is taken whose kernels the graph repeats; other files are no traces."""
+    folder = folder_of(
+        tmp_path,
+        decode_bs_8_rank0=eager(rows=99),
+        decode_bs_8_rank1=eager(),
+        decode_bs_16_rank1=eager(grids=OTHER, rows=12),
+        server_args=[],
+    )
+    (folder / "server_args.json").write_text('{"tp": 4}')
+    report = of_rank(1, folder)
+    assert taken(report) == WHOLE
+    assert ("capture-file", "the kernels of 1 graph launch are those of decode_bs_8_rank1.json") in told(report)
+    assert "server_args.json" in dict(told(report))["capture-left-out"]
+    both = of_rank(1, folder, replay(0), replay(3000, grids=OTHER, correlation=98))
+    assert [row[1] for row in taken(both, 8) if row[0] == "aten::mm"] == [flop(10), flop(20), flop(12), flop(24)]
+
+
+def test_files_of_a_folder_that_fit_alike_are_ambiguous(tmp_path: Path) -> None:
+    """Check that a folder never guesses: of equal sequences, or where the rank is not known, what all agree on counts."""
+    folder = folder_of(tmp_path, bs_8_rank0=eager(), bs_16_rank0=eager(rows=12), bs_8_rank2=eager(rows=14))
+    report = of_rank(0, folder)
+    assert taken(report) == TWELVE
+    text = "the kernels of 1 graph launch are those of 2 capture files alike: bs_16_rank0.json; bs_8_rank0.json"
+    assert ("ambiguous-capture", text) in told(report)
+    assert taken(of_rank(2, folder))[0][1] == flop(14)
+    assert taken(of_rank(None, folder)) == TWELVE
+    absent = of_rank(3, folder)
+    assert taken(absent)[0][:4] == (None, None, None, None)
+    assert "no trace of this trace's rank, 3" in dict(told(absent))["capture-unmatched"]
+
+
+def test_of_captures_of_equal_length_those_count_that_fit_the_kernels(tmp_path: Path) -> None:
+    """Check that launches of a pass with products elsewhere lose against those in the graph's order."""
+    reversed_pass = [
+        call("cudaStreamBeginCapture", 0, 1),
+        [op(name, 5 + 10 * i, 9, **given) for i, (name, given) in enumerate((("aten::add", VECTOR), ("aten::mm", product(7)), ("aten::_softmax", SOFTMAX), ("aten::mm", product(7))))],
+        [launch(10 * i + 7, 3, 500 + i) for i in range(4)],
+        call("cudaStreamEndCapture", 60, 1),
+    ]  # fmt: skip
+    folder = folder_of(tmp_path, bs_1_q_2_rank0=reversed_pass, bs_4_q_2_rank0=capture())
+    assert taken(of_rank(0, folder)) == named("capture", 1.0)
+
+
+def test_an_empty_folder_of_captures_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no trace"):
+        of_rank(0, tmp_path)
+
+
 def named(match: str, confidence: float, rows: list[tuple[Any, ...]] = WHOLE) -> list[tuple[Any, ...]]:
     return [(operator, work, "replay", match, confidence, module) for operator, work, _, _, _, module in rows]
 
@@ -257,7 +326,12 @@ def test_sequences_are_found_as_by_looking(executed: list[tuple[int, int]], grap
     names = [name for name, _ in executed]
     calls = pl.Series([called for _, called in executed], dtype=pl.UInt64).hash()
     rows = frame(
-        names, track=[0] * len(names), call=calls, operator_code=[0] * len(names), module_code=[0] * len(names)
+        names,
+        source=[0] * len(names),
+        track=[0] * len(names),
+        call=calls,
+        operator_code=[0] * len(names),
+        module_code=[0] * len(names),
     )
     launches = [(i, place, name) for i, graph in enumerate(graphs) for place, name in enumerate(graph)]
     graph_rows = frame(
@@ -279,7 +353,7 @@ def test_neighbours_are_found_as_by_looking(executed: list[int], graph: list[int
     """Check that a kernel is matched where one of the runs of 8 around it was executed."""
     if not executed or not graph:
         return
-    rows = frame(executed, track=[0] * len(executed), call=frame(executed)["code"], operator_code=[0] * len(executed), module_code=[0] * len(executed))  # fmt: skip
+    rows = frame(executed, source=[0] * len(executed), track=[0] * len(executed), call=frame(executed)["code"], operator_code=[0] * len(executed), module_code=[0] * len(executed))  # fmt: skip
     actual = part_matches(frame(graph, launch_id=[0] * len(graph), place=list(range(len(graph)))), rows)
     runs = {tuple(executed[i : i + 8]) for i in range(len(executed) - 7)}
     expected = {i + o for i in range(len(graph) - 7) if tuple(graph[i : i + 8]) in runs for o in range(8)}
@@ -289,10 +363,13 @@ def test_neighbours_are_found_as_by_looking(executed: list[int], graph: list[int
 
 def test_captures_match_by_number_of_launches() -> None:
     captured = pl.DataFrame({"capture": [0] * 4 + [1] * 5, "place": [0, 1, 2, 3, 0, 1, 2, 3, 4]}).with_columns(
-        call=pl.lit(0), operator_code=pl.lit(0), module_code=pl.lit(0)
+        source=pl.lit(0), call=pl.lit(0), operator_code=pl.lit(0), module_code=pl.lit(0), operator=pl.lit("o")
     )
-    graphs = pl.DataFrame({"launch_id": [7] * 5 + [8] * 6, "place": [*range(5), *range(6)]})
-    actual = captured_matches(graphs, captured).sort("place")
+    places = [*range(5), *range(6)]
+    graphs = pl.DataFrame({"launch_id": [7] * 5 + [8] * 6, "place": places, "name": "k"}).with_columns(
+        code=pl.col("place").hash()
+    )
+    actual = captured_matches(graphs, captured, lambda rows: pl.repeat(True, len(rows), eager=True)).sort("place")
     assert actual.select("launch_id", "position").rows() == [(7, i) for i in range(4, 9)]
 
 

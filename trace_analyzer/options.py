@@ -47,7 +47,8 @@ class Options:
       trace's own, if `trace_analyzer.profile` recorded it.
     - ``calibration``: file of ``analyze calibrate``, or ``"none"``; by default the user's own for such a device.
     - ``capture``: a second trace of the same program, in which the kernels that graphs replay were launched one by one,
-      or in which these graphs were captured: replayed kernels take operators, modules and shapes from there. Or JSON of
+      or in which these graphs were captured: replayed kernels take operators, modules and shapes from there. Or a folder
+      of such traces: of those of the trace's rank, each graph takes the one whose kernels it repeats. Or JSON of
       ``torch.cuda.graph_annotations.get_kernel_annotations()``, which names their modules.
     - ``max_bytes``: limit on the decompressed size of a trace.
     """
@@ -74,9 +75,10 @@ class Options:
     )
     capture: Any = _option(
         None,
-        "FILE",
+        "FILE|FOLDER",
         "Take operators, modules and shapes of replayed kernels from a second trace of the same program, eager or of the"
-        " capture of its graphs. Or take modules from annotations of graphs in JSON.",
+        " capture of its graphs, or from a folder of them, one a rank and size. Or take modules from annotations of graphs"
+        " in JSON.",
     )
     max_bytes: int = _option(
         DEFAULT_MAX_BYTES,

@@ -4,6 +4,7 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Unpack
 
 import polars as pl
@@ -16,7 +17,7 @@ from trace_analyzer.analysis import Analysis, Declaration, Value
 from trace_analyzer.errors import Note
 from trace_analyzer.graph import LazyTables, TableGraph
 from trace_analyzer.ingest import Progress, Source, Trace, load
-from trace_analyzer.ingest.trace import GraphAnnotations, read_capture
+from trace_analyzer.ingest.trace import Capture, CaptureFiles, GraphAnnotations, read_capture, read_captures
 from trace_analyzer.installation import tool_version, why_slow
 from trace_analyzer.options import Choices, Options, takes_options_of
 from trace_analyzer.registry import ADDED_ANALYSES, ANALYSES
@@ -54,14 +55,16 @@ def analyze(source: Source, *, progress: Progress | None = None, **options: Unpa
         warnings.warn(reason, RuntimeWarning, stacklevel=3)
     chosen = Options(**options)
     trace = load(source, max_bytes=chosen.max_bytes, progress=progress)
-    return report_of(trace, chosen, progress, capture=captured(chosen, progress))
+    return report_of(trace, chosen, progress, capture=captured(chosen, trace.rank, progress))
 
 
-def captured(options: Options, progress: Progress | None = None) -> Trace | GraphAnnotations | None:
-    """Read the second trace, or the annotations of graphs, that the options name; None without."""
+def captured(options: Options, rank: int | None, progress: Progress | None = None) -> Capture | None:
+    """Read what the options name: a second trace, those of a folder for this rank, annotations of graphs; None without."""
     if options.capture is None:
         return None
     read = partial(load, max_bytes=options.max_bytes, progress=progress)
+    if isinstance(options.capture, str | Path) and Path(options.capture).is_dir():
+        return read_captures(Path(options.capture), rank, read)
     return read_capture(options.capture, read, max_bytes=options.max_bytes)
 
 
@@ -97,12 +100,12 @@ def report_of(
     options: Options | None = None,
     progress: Progress | None = None,
     analyses: Sequence[Declaration] = ANALYSES,
-    capture: Trace | GraphAnnotations | None = None,
+    capture: Capture | None = None,
 ) -> Report:
     """Return the report of a loaded trace.
 
-    ``progress`` is called with the stages. ``analyses`` declare the nodes of the graph. ``capture`` is a loaded trace,
-    or annotations of graphs, with the operators and modules of replayed kernels.
+    ``progress`` is called with the stages. ``analyses`` declare the nodes of the graph. ``capture`` has the operators and
+    modules of replayed kernels.
     """
     tell = progress or (lambda stage, fraction: None)
     threads = PREFETCHING_THREADS if trace.event_count > SMALL_EVENTS else 0
@@ -131,7 +134,7 @@ def graph_of(
     trace: Trace,
     options: Options,
     analyses: Sequence[Declaration] = ANALYSES,
-    capture: Trace | GraphAnnotations | None = None,
+    capture: Capture | None = None,
     kept: Sequence[str] = ("figures",),
 ) -> TableGraph:
     """Return the graph of a loaded trace: its tables, with suppressed metrics masked, and the values derived from them.
@@ -139,14 +142,19 @@ def graph_of(
     ``kept`` names the values to take from it, in addition to the public tables and the analyses that outputs show.
     """
     matched = match_devices(trace, options)
-    executions = None
     if isinstance(capture, Trace):  # a second trace, launched one by one or captured
-        executions = graph_of(capture, Options(), analyses, kept=["executions"]).take("executions")
+        capture = CaptureFiles((capture,), ())
+    files = capture if isinstance(capture, CaptureFiles) else None
+    executions = tuple(
+        graph_of(file, Options(), analyses, kept=["executions"]).take("executions")
+        for file in (files.traces if files else ())
+    )
     given = {
         "trace": trace,
         "options": options,
         "matched_devices": matched,
         "device_models": matched.models,
+        "capture_files": files,
         "capture_executions": executions,
         "graph_annotations": capture.names if isinstance(capture, GraphAnnotations) else None,
         **{table.name: getattr(trace, table.name) for table in TRACE_TABLES},

@@ -119,7 +119,7 @@ OWN_ANALYSES: tuple[Declaration, ...] = (
 )
 """Analyses of this package."""
 
-_GIVEN = ("trace", "options", "matched_devices", "device_models", "capture_executions")
+_GIVEN = ("trace", "options", "matched_devices", "device_models", "capture_files", "capture_executions")
 _PLACES = (
     *(field.name for field in fields(Report)),
     *(f"devices[].{field.name}" for field in fields(DeviceReport)),

@@ -14,8 +14,10 @@ Annotations of the graph's nodes (``annotation``), which the exporter wrote on t
 the module of kernels without one: by `graph node id`, thus exactly.
 """
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 
 import polars as pl
 
@@ -38,7 +40,7 @@ from trace_analyzer.catalog.kernels import kernel_buckets
 from trace_analyzer.errors import Note
 from trace_analyzer.frames.intervals import lookup_at
 from trace_analyzer.frames.lookups import factorize, lookup
-from trace_analyzer.ingest.trace import Trace
+from trace_analyzer.ingest.trace import CaptureFiles, Trace
 from trace_analyzer.units import counted, percent
 
 # List kernels that were launched one by one, and launches that graphs captured, each with its operator's call.
@@ -171,27 +173,28 @@ class Replays:
 def replays(
     launched_work: LaunchedWork,
     executions: Executions,
-    capture_executions: Executions | None,
+    capture_files: CaptureFiles | None,
+    capture_executions: tuple[Executions, ...],
     graph_annotations: pl.DataFrame | None,
 ) -> Replays:
     """Match kernels that graphs replayed with the same kernels in this file or in ``capture_executions``.
 
-    ``graph_annotations`` are (graph_node_id, name).
+    ``capture_files`` are those that were read for them, and ``graph_annotations`` are (graph_node_id, name).
     """
     kernels = launched_work.kernels
     graphs = kernels.filter(is_replayed(kernels))
     nothing = pl.DataFrame(schema=REPLAYED)
     if graphs.is_empty():
-        is_given = capture_executions is not None or graph_annotations is not None
+        is_given = capture_files is not None or graph_annotations is not None
         unused = Note(
             "capture-unused", "warning", "no graph is replayed in this trace: the capture file says nothing of it"
         )
         return Replays(nothing, (unused,) if is_given else ())
-    sources = [source for source in (executions, capture_executions) if source is not None]
+    sources = [executions, *capture_executions]
     matched = _matched(graphs, sources)
     is_none = matched.is_empty()
     taken = nothing if is_none else matched.select(pl.col(column).cast(dtype) for column, dtype in REPLAYED.items())
-    notes = _notes(graphs, matched, capture_executions is not None)
+    notes = (*_file_notes(matched, capture_files, executions.trace.rank), *_notes(graphs, matched, capture_files))
     own = executions.trace.device_events.get_column("annotation")[graphs.get_column("activity_id")]
     graphs = graphs.with_columns(own.cast(pl.String))
     if graph_annotations is not None:
@@ -243,7 +246,7 @@ def _matched(graphs: pl.DataFrame, sources: list[Executions]) -> pl.DataFrame:
     executed, captured = (
         pl.concat(
             [
-                rows.with_columns(pl.lit(n).alias("source"), (pl.col(of).cast(pl.Int64) * 2 + n).alias(name))
+                rows.with_columns(pl.lit(n).alias("source"), (pl.col(of).cast(pl.Int64) * len(sources) + n).alias(name))
                 for n, rows in enumerate(parts)
             ]
         )
@@ -343,7 +346,7 @@ def _taken(graphs: pl.DataFrame, matches: pl.DataFrame, executed: pl.DataFrame, 
 
 def _taken_from_captures(graphs: pl.DataFrame, captured: pl.DataFrame, sources: list[Executions]) -> pl.DataFrame:
     """Return the kernels of graphs with as many kernels as a capture launched, with the calls at their indices."""
-    matches = captured_matches(graphs, captured)
+    matches = captured_matches(graphs.rename({"key_code": "code"}), captured, _fits)
     pairs = graphs.join(matches, on=["launch_id", "place"], how="inner", maintain_order="left")
     twins = captured.select(
         *(pl.col(column).alias(f"twin_{column}") for column in (*CALL, "module", "source")),
@@ -351,9 +354,8 @@ def _taken_from_captures(graphs: pl.DataFrame, captured: pl.DataFrame, sources: 
     )  # fmt: skip
     pairs = pairs.drop("operator", "operator_id", "launch_name", "launch_thread", "launch_start_ns")
     rows = pairs.hstack(twins[pairs.get_column("position")])
-    rows = rows.hstack(_fits(rows))
     rows = rows.with_columns(
-        pl.col("fits").mean().over("launch_id").fill_null(0.0).alias("replay_confidence"),
+        pl.col("fit").alias("replay_confidence"),
         pl.lit("capture").alias("replay_match"),
         pl.lit(None, pl.UInt32).alias("replayed_from"),
     ).filter(pl.col("replay_confidence") >= thresholds.REPLAY_CONFIDENCE)
@@ -386,12 +388,12 @@ def _with_captured_work(rows: pl.DataFrame, source: Executions) -> pl.DataFrame:
     return rows.drop("bucket", "group").join(work, on=["graph", "place"], how="left", maintain_order="left")
 
 
-def _fits(rows: pl.DataFrame) -> pl.DataFrame:
-    """Return (fits): whether a kernel's name agrees with its operator; null where either is uninformative.
+def _fits(rows: pl.DataFrame) -> pl.Series:
+    """Return whether each kernel's name agrees with its operator; null where either is uninformative.
 
     Compared is whether each is a matmul, communication, or neither.
     """
-    keys = rows.select(pl.col("name").cast(pl.String), pl.col("twin_operator").cast(pl.String).alias("operator"))
+    keys = rows.select(pl.col("name").cast(pl.String), pl.col("operator").cast(pl.String))
     numbers, firsts = factorize(*keys)
     kinds = keys[firsts]
     none = pl.lit(None, pl.String)
@@ -409,7 +411,7 @@ def _fits(rows: pl.DataFrame) -> pl.DataFrame:
     agree = (pl.col("by_name") == pl.col("by_operator")) | ~(
         pl.col("by_name").is_in(decisive) | pl.col("by_operator").is_in(decisive)
     )
-    return known.select(pl.when(says[0] & says[1]).then(agree).alias("fits"))[numbers]
+    return known.select(pl.when(says[0] & says[1]).then(agree)).to_series()[numbers]
 
 
 def _result(rows: pl.DataFrame) -> pl.DataFrame:
@@ -425,7 +427,7 @@ def _result(rows: pl.DataFrame) -> pl.DataFrame:
         *(pl.when(same).then(f"twin_{name}").alias(name) for name in ("flop", "moved_bytes", "doubtful_bytes", "call_dtype")),
         pl.when(same & pl.col("twin_work_from").is_not_null()).then(pl.lit("replay")).alias("work_from"),
         pl.when(same).then("twin_is_matmul").alias("is_matmul"),
-        "launch_id", "duration_ns", same.alias("agrees"),
+        "launch_id", "duration_ns", "sources", same.alias("agrees"),
     )  # fmt: skip
 
 
@@ -437,10 +439,43 @@ _HOW = {
 }
 
 
-def _notes(graphs: pl.DataFrame, matched: pl.DataFrame, has_capture: bool) -> tuple[Note, ...]:
+def _file_notes(matched: pl.DataFrame, files: CaptureFiles | None, rank: int | None) -> Iterator[Note]:
+    """Note which files of a folder the graph launches repeat, and which files say nothing."""
+    if files is None:
+        return
+    if files.left_out:
+        listed = "; ".join(files.left_out)
+        yield Note(
+            "capture-left-out", "warning", f"files of the capture folder are left out: {listed}", len(files.left_out)
+        )
+    if not files.traces:
+        whose = "" if rank is None else f" of this trace's rank, {rank}"
+        yield Note(
+            "capture-unmatched", "warning", f"the capture folder has no trace{whose}: --capture FILE takes any file"
+        )
+    if matched.is_empty() or len(files.traces) < 2:
+        return
+    names = [Path(file.path).name for file in files.traces]
+    launches = matched.group_by("launch_id").agg(pl.col("sources").explode().unique().sort())
+    for sources, count in launches.group_by("sources").len().sort("sources").iter_rows():
+        fitting = [names[source - 1] for source in sources if source]
+        kernels = f"the kernels of {counted(count, 'graph launch', 'graph launches')} are those of"
+        if len(fitting) > 1:
+            text = f"{kernels} {len(fitting)} capture files alike: {_some(fitting)}"
+            yield Note("ambiguous-capture", "warning", text, count)
+        elif fitting:
+            yield Note("capture-file", "info", f"{kernels} {fitting[0]}", count)
+
+
+def _some(texts: Sequence[str]) -> str:
+    """Join the first texts."""
+    return "; ".join([*texts[:4], *(["..."] if len(texts) > 4 else [])])
+
+
+def _notes(graphs: pl.DataFrame, matched: pl.DataFrame, files: CaptureFiles | None) -> tuple[Note, ...]:
     """Note which share of replayed time took its operators from which source, and what is ambiguous."""
     total = int(graphs.get_column("duration_ns").sum())
-    notes = list(_unmatched(graphs, matched, has_capture))
+    notes = list(_unmatched(graphs, matched, files))
     if matched.is_empty():
         return tuple(notes)
     for how, text in _HOW.items():
@@ -472,15 +507,15 @@ def _notes(graphs: pl.DataFrame, matched: pl.DataFrame, has_capture: bool) -> tu
     return tuple(notes)
 
 
-def _unmatched(graphs: pl.DataFrame, matched: pl.DataFrame, has_capture: bool) -> tuple[Note, ...]:
+def _unmatched(graphs: pl.DataFrame, matched: pl.DataFrame, files: CaptureFiles | None) -> tuple[Note, ...]:
     """Note which graph launches have no operators, and what to record to get them."""
     left = graphs if matched.is_empty() else graphs.join(matched, on="launch_id", how="anti")
     total, time = int(graphs.get_column("duration_ns").sum()), int(left.get_column("duration_ns").sum())
     if left.is_empty() or not total:
         return ()
     launches = left.get_column("launch_id").n_unique()
-    if has_capture and matched.is_empty():
-        why = "the capture file holds no such sequence of kernels, and no capture of as many launches: record both with the same sizes"
+    if files is not None and files.traces and matched.is_empty():
+        why = "the capture holds no such sequence of kernels, and no capture of as many launches: record both with the same sizes"
         return (Note("capture-unmatched", "warning", f"no graph launch could be matched: {why}", launches),)
     return (
         Note(

@@ -257,14 +257,14 @@ def read_report(path: str | Path, chosen: Options, progress: "Progress") -> "Rep
     """Read the report on one trace."""
     from trace_analyzer import ingest, pipeline
 
-    captured = None if chosen.capture is None else _captured(chosen.capture, chosen.max_bytes)
     loaded = ingest.load(path, max_bytes=chosen.max_bytes, progress=progress)
+    captured = None if chosen.capture is None else _captured(chosen.capture, chosen.max_bytes, loaded.rank)
     return pipeline.report_of(loaded, chosen, progress, capture=captured)
 
 
 @lru_cache(maxsize=1)
-def _captured(path: str, max_bytes: int) -> Any:
-    """Read the trace of ``--capture`` once for all sides and recordings."""
+def _captured(path: str, max_bytes: int, rank: int | None) -> Any:
+    """Read the traces of ``--capture`` once for all sides and recordings of a rank."""
     from trace_analyzer.pipeline import captured
 
-    return captured(Options(capture=path, max_bytes=max_bytes))
+    return captured(Options(capture=path, max_bytes=max_bytes), rank)

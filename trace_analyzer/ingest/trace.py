@@ -83,6 +83,11 @@ class Trace:
     boundaries: tuple[int, ...]
     unsupported: Mapping[str, int]
 
+    @property
+    def rank(self) -> int | None:
+        """Return the rank that the file's header or its name gives."""
+        return rank_of(self.header, self.path)
+
 
 def header_of(raw: Mapping[str, Any]) -> tuple[Header, tuple[Note, ...]]:
     """Read the header from the document's keys, and note impossible numbers; malformed values count as missing."""
@@ -196,6 +201,19 @@ class GraphAnnotations:
     names: pl.DataFrame
 
 
+@dataclass(frozen=True)
+class CaptureFiles:
+    """Hold the traces of a folder that are of the rank of the trace at hand, and why files were left out."""
+
+    traces: tuple[Trace, ...]
+    left_out: tuple[str, ...]
+
+
+Capture = Trace | CaptureFiles | GraphAnnotations
+SUFFIXES = (".json", ".json.gz", ".json.zst")
+"""Suffixes of traces in a folder."""
+
+
 def read_capture(source: Source, read: Callable[[Source], Trace], *, max_bytes: int) -> Trace | GraphAnnotations:
     """Read a second trace with ``read``, or graph annotations from a regular file or bytes.
 
@@ -214,6 +232,57 @@ def read_capture(source: Source, read: Callable[[Source], Trace], *, max_bytes: 
         return read(source)
     with closing(content_of(source, max_bytes=max_bytes)) as content:
         return GraphAnnotations(_names(b"".join(content.blocks()), name))
+
+
+_RANK_IN_NAME = re.compile(r"rank[-_.[]?(\d{1,7})(?!\d)", re.IGNORECASE)
+_TENSOR_PARALLEL = re.compile(r"(?:^|-)TP-(\d{1,7})(?!\d)")
+_OTHER_PARALLEL = re.compile(r"-(?:DP|PP)-\d")
+"""Pattern of other parallelism in SGLang's names: without it, ``TP-`` is the rank."""
+
+
+def rank_in_name(path: str) -> int | None:
+    """Return the rank in the name of a file, else in that of its folder; None without one.
+
+    ``rank3``, ``rank_3``, ``rank-3``, ``rank[3]``, or ``TP-3``.
+    """
+    *folders, name = path.replace("\\", "/").split("/")[-2:]
+    numbers = _RANK_IN_NAME.findall(name)
+    if not _OTHER_PARALLEL.search(name):
+        numbers = numbers or _TENSOR_PARALLEL.findall(name)
+    for folder in folders:
+        numbers = numbers or _RANK_IN_NAME.findall(folder)
+    return int(numbers[-1]) if numbers else None
+
+
+def rank_of(header: Header, path: str) -> int | None:
+    """Return the rank in the header, else in the name; the header's rank 0 without a world size does not count."""
+    named = rank_in_name(path)
+    says = header.rank if header.rank or header.world_size is not None else None
+    return says if says is not None else named if named is not None else header.rank
+
+
+def read_captures(folder: Path, rank: int | None, read: Callable[[Source], Trace]) -> CaptureFiles:
+    """Read with ``read`` the files of a folder, one for a graph's size and rank, that are of this rank.
+
+    Files whose rank nothing says are read too, and all where ``rank`` is None. Raises ``InputError`` for a folder without
+    files.
+    """
+    files = [path for path in sorted(folder.rglob("*")) if path.is_file() and path.name.endswith(SUFFIXES)]
+    if not files:
+        raise InputError(f"{folder}: no trace ({', '.join(f'*{suffix}' for suffix in SUFFIXES)}) in this folder")
+    traces: list[Trace] = []
+    left_out: list[str] = []
+    for path in files:
+        if rank is not None and rank_in_name(str(path)) not in (None, rank):
+            continue
+        try:
+            made = read(path)
+        except InputError as problem:
+            left_out.append(str(problem))
+            continue
+        if rank is None or made.rank in (None, rank):
+            traces.append(made)
+    return CaptureFiles(tuple(traces), tuple(left_out))
 
 
 def _names(text: bytes, source: str) -> pl.DataFrame:

@@ -13,7 +13,8 @@ from typing import Annotated, Literal
 import numpy as np
 import polars as pl
 
-from trace_analyzer.ranks.files import rank_in_name, recording_of
+from trace_analyzer.ingest.trace import rank_in_name
+from trace_analyzer.ranks.files import recording_of
 from trace_analyzer.ranks.matching import WAYS, coded
 from trace_analyzer.ranks.summary import EXPOSED, PARTS, ROWS, STEPS, WORK, RankSummary, frames_of, head_of
 from trace_analyzer.schema import typed

@@ -18,9 +18,9 @@ from trace_analyzer.errors import DAMAGED, TraceAnalyzerError
 from trace_analyzer.files import write_bytes
 from trace_analyzer.frames.intervals import lookup_at, union
 from trace_analyzer.ingest import Trace, load
-from trace_analyzer.ingest.trace import Header
+from trace_analyzer.ingest.trace import Header, rank_of
 from trace_analyzer.pipeline import report_of
-from trace_analyzer.ranks.files import SUFFIX, local_copy, rank_of
+from trace_analyzer.ranks.files import SUFFIX, local_copy
 from trace_analyzer.ranks.summary import (
     COLLECTIVES,
     EXPOSED,

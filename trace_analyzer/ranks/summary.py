@@ -15,8 +15,8 @@ import polars as pl
 from trace_analyzer.compare.profiles import Profile
 from trace_analyzer.compare.sides import baseline_json, profile_from
 from trace_analyzer.errors import InputError
+from trace_analyzer.ingest.trace import rank_in_name
 from trace_analyzer.json_types import damage, first_line, read_as
-from trace_analyzer.ranks.files import rank_in_name
 from trace_analyzer.schema import typed
 
 STEPS: Mapping[str, pl.DataType] = {

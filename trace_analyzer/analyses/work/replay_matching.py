@@ -4,6 +4,8 @@ Sequences are compared by rolling hashes (Karp and Rabin 1987): the sum of codes
 2**64. This module works on frames of codes; `trace_analyzer.analyses.replays` interprets the matches.
 """
 
+from collections.abc import Callable
+
 import polars as pl
 
 from trace_analyzer import thresholds
@@ -42,11 +44,11 @@ def sequences_of(graphs: pl.DataFrame) -> pl.DataFrame:
 
 
 def whole_matches(graphs: pl.DataFrame, executed: pl.DataFrame) -> pl.DataFrame:
-    """Return (launch_id, place, position, `_AGREED` flags) for graph launches whose whole sequence was also executed.
+    """Return (launch_id, place, position, sources, `_AGREED` flags) for graph launches whose whole sequence was also executed.
 
-    ``executed`` has track, code, call, operator_code and module_code in order; positions are its rows. Where several
-    runs equal the sequence, the position is in the first one, and the flags show for each place in which columns all
-    runs agree.
+    ``executed`` has source, track, code, call, operator_code and module_code in order; positions are its rows. Where
+    several runs equal the sequence, the position is in the first one, ``sources`` lists those of all runs, and the flags
+    show for each place in which columns all runs agree.
     """
     sequences = sequences_of(graphs)
     wanted = sequences.select("length", "sequence").unique()
@@ -86,46 +88,55 @@ def part_matches(graphs: pl.DataFrame, executed: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def captured_matches(graphs: pl.DataFrame, captured: pl.DataFrame) -> pl.DataFrame:
+def captured_matches(
+    graphs: pl.DataFrame, captured: pl.DataFrame, fits: Callable[[pl.DataFrame], pl.Series]
+) -> pl.DataFrame:
     """Return the columns of `whole_matches` for graph launches with as many kernels as a capture has launches.
 
-    Kernels match launches in order. ``captured`` has capture, place, call, operator_code and module_code; positions are
-    its rows.
+    Kernels match launches in order. Of several captures, those count whose launches fit the kernels best (``fit``, the
+    share): ``fits`` tells of rows with name and operator whether they do, null where they do not show it. ``captured`` has capture, place,
+    operator, source, call, operator_code and module_code; positions are its rows.
     """
+    sequences = sequences_of(graphs)
+    firsts = sequences.unique(["length", "sequence"], keep="first", maintain_order=True)
     counts = captured.group_by("capture").len("length")
-    lengths = graphs.group_by("launch_id").len("length").filter(pl.col("length") >= thresholds.REPLAY_KERNELS)
-    rows = captured.with_row_index("position").join(counts, on="capture")
-    rows = rows.join(lengths.select("length").unique(), on="length", how="semi")
-    agreed = (
-        rows.sort("position")
-        .group_by("length", "place", maintain_order=True)
-        .agg(pl.col("position").first(), *((pl.col(column).n_unique() == 1) for column in _AGREED))
-    )
-    return lengths.join(agreed, on="length", how="inner").drop("length")
+    rows = captured.select("capture", "place", "operator").with_row_index("position").join(counts, on="capture")
+    kernels = graphs.select("launch_id", "place", "name").join(firsts, on="launch_id", how="inner")
+    places = kernels.join(rows, on=["length", "place"], how="inner")
+    fit = places.with_columns(fits(places).alias("fit")).group_by("launch_id", "capture").agg(pl.col("fit").mean())
+    best = fit.filter((pl.col("fit") == pl.col("fit").max().over("launch_id")).fill_null(False))
+    of_best = places.join(best, on=["launch_id", "capture"], how="inner")
+    agreed = _agreement(of_best, captured, ["length", "sequence", "fit"])
+    return sequences.join(agreed, on=["length", "sequence"], how="inner").drop("length", "sequence")
 
 
 def _agreement(places: pl.DataFrame, executed: pl.DataFrame, by: list[str]) -> pl.DataFrame:
     """Return for each place the first position of its runs, and the columns in which all of them agree."""
     if "position" not in places.columns:
         places = places.with_columns((pl.col("first") + pl.col("place")).alias("position"))
-    rows = executed.select(_AGREED)[places.get_column("position").cast(pl.UInt32)]
+    rows = executed.select("source", *_AGREED)[places.get_column("position").cast(pl.UInt32)]
     return (
         places.select(*by, "place", pl.col("position").cast(pl.UInt32))
         .hstack(rows)
         .sort("position")
         .group_by(*by, "place", maintain_order=True)
-        .agg(pl.col("position").first(), *((pl.col(column).n_unique() == 1) for column in _AGREED))
+        .agg(
+            pl.col("position").first(),
+            pl.col("source").unique().sort().alias("sources"),
+            *((pl.col(column).n_unique() == 1) for column in _AGREED),
+        )
     )
 
 
 def _runs(executed: pl.DataFrame, wanted: pl.DataFrame, length: int) -> pl.DataFrame:
     """Return (sequence, length, first): the rows at which executions of sequences of this length start.
 
-    Of executions with equal calls, only the first is returned. A window's sum of codes times powers, divided by the
+    Of executions of one source with equal calls, only the first is returned. A window's sum of codes times powers, divided by the
     power at its start, is independent of its position.
     """
     windows = executed.select(
         pl.int_range(pl.len(), dtype=pl.UInt32).alias("first"),
+        "source",
         (pl.col("track") == pl.col("track").shift(1 - length)).alias("whole"),
         _windows("code", length).alias("sequence"),
         _windows("call", length).alias("calls"),
@@ -133,7 +144,7 @@ def _runs(executed: pl.DataFrame, wanted: pl.DataFrame, length: int) -> pl.DataF
     of_length = wanted.filter(pl.col("length") == length).select("sequence", "length")
     return (
         windows.join(of_length, on="sequence", how="inner")
-        .group_by("sequence", "length", "calls")
+        .group_by("sequence", "length", "calls", "source")
         .agg(pl.col("first").min())
         .sort("first")
         .group_by("sequence", "length", maintain_order=True)
