@@ -149,3 +149,66 @@ def test_each_kind_has_a_sentence() -> None:
     assert second.startswith("Decode is memory-bandwidth-bound: ")
     assert "of its 4 steps" in second
     assert third.startswith("Mixed is ")
+
+
+def attention(
+    name: str, queries: int, start: float = 5, operator: str = "_vllm_fa2_C::varlen_fwd", **inputs: Any
+) -> Report:
+    """Analyse four steps of this name, each with a call of attention that reads a cache of 2 heads of 128 in bf16."""
+    dims = [[queries, 8, 128], [1000, 16, 2, 128], [1000, 16, 2, 128]]
+    inputs = inputs or {"Input Dims": dims, "Input type": ["c10::BFloat16"] * 3}
+    steps = [
+        [annotation(name, 1_000 * n, 900), op(operator, 1_000 * n + start, 9, **inputs),
+         launch(1_000 * n + start + 1, 3, n + 1), kernel("flash_fwd_kernel", 1_000 * n + start + 20, 400, correlation=n + 1)]
+        for n in range(4)
+    ]  # fmt: skip
+    return analysed(steps)
+
+
+KEY = 2 * 2 * 128 * 2
+"""Bytes of a key and a value."""
+MIXED = "step[MIXED bs=66 c=2 g=64 c_sq=2048 c_sk=4096 g_sq=64 g_sk=65600]"
+
+
+@pytest.mark.parametrize(
+    ("name", "queries", "keys"),
+    [
+        ("step[DECODE bs=64 g_sqsq=64 g_sqsk=100032 g_sk=100032]", 64, 100_032),
+        ("step[DECODE bs=50 g_sk=70000]", 64, 70_000),  # padded to the size of a graph
+        ("step[EXTEND bs=2 toks=300 c_sq=300 c_sk=900]", 300, 900),
+        ("execute_312_context_1(sq300sk900)_generation_12(sq12sk5000)", 312, 5_900),
+        (MIXED, 2_112, 69_696),
+        (MIXED, 64, 65_600),  # prompts and running requests in calls of their own
+        (MIXED, 2_048, 4_096),
+        (MIXED, 100, None),
+        ("step[MIXED bs=2 c=1 g=1 c_sq=5 c_sk=8 g_sq=5 g_sk=12]", 5, None),  # whose queries these are is not known
+        ("step[DECODE bs=64]", 64, None),
+        ("step[DECODE bs=8 g_sk=70000]", 64, None),
+        ("ProfilerStep#3", 64, None),
+    ],
+)
+def test_attention_reads_the_keys_of_its_step(name: str, queries: int, keys: int | None) -> None:
+    """Check the bytes of query, result, and the step's keys and values; without these, the bytes are a lower bound."""
+    own = 2 * queries * 8 * 128 * 2
+    expected = (own, "at-least") if keys is None else (own + keys * KEY, "inferred-shape")
+    rows = attention(name, queries).tables["activities"].select("moved_bytes", "work_from").rows()
+    assert rows == [expected] * 4
+
+
+@pytest.mark.parametrize(
+    ("operator", "dims", "own", "key"),
+    [
+        ("sglang::unified_attention_with_output", [[64, 1024], [64, 256], [64, 256], [64, 1024]], 64 * (2 * 1024 + 512), 512),
+        ("_C::paged_attention_v1", [[64, 8, 128], [64, 8, 128], [99, 2, 16, 16, 8], [99, 2, 128, 16]], 2 * 64 * 1024, 512),
+        ("sgl_kernel::cutlass_mla_decode", [[64, 8, 512], [64, 8, 512], [64, 8, 64], [99, 16, 576]], 64 * 8 * 1088, 576),
+    ],
+)  # fmt: skip
+def test_operators_of_attention_over_a_cache(operator: str, dims: list[list[int]], own: int, key: int) -> None:
+    inputs = {"Input Dims": dims, "Input type": ["c10::BFloat16"] * len(dims)}
+    report = attention("step[DECODE bs=64 g_sk=9000]", 64, operator=operator, **inputs)
+    assert report.tables["activities"].get_column("moved_bytes").to_list() == [2.0 * (own + 9_000 * key)] * 4
+
+
+def test_attention_outside_of_steps_has_a_lower_bound() -> None:
+    rows = attention("step[DECODE bs=64 g_sk=9000]", 64, start=950).tables["activities"]
+    assert rows.get_column("work_from").unique().to_list() == ["at-least"]

@@ -82,10 +82,15 @@ def linked_events(trace: Trace, host: Host, launch_links: tuple[pl.DataFrame, tu
 
 
 def device_work(
-    bucketed: pl.DataFrame, launched_work: LaunchedWork, replays: Replays, device_models: Mapping[int, Device | None]
+    bucketed: pl.DataFrame,
+    launched_work: LaunchedWork,
+    replays: Replays,
+    serving_marks: pl.DataFrame,
+    device_models: Mapping[int, Device | None],
 ) -> tuple[pl.DataFrame, tuple[Note, ...]]:
     """Add bucket, FLOP, bytes and bound to each activity: table `activities` with additional columns, and notes."""
-    worked, impossible = without_impossible_work(with_work(bucketed, launched_work, replays.kernels), device_models)
+    worked = with_work(bucketed, launched_work, replays.kernels, serving_marks)
+    worked, impossible = without_impossible_work(worked, device_models)
     worked = without_refuted_reads(worked, device_models)
     notes = (*launched_work.notes, *replays.notes, *impossible)
     return with_memory_excess(with_bounds(worked, device_models), device_models), notes

@@ -158,6 +158,8 @@ REPLAYED: dict[str, pl.DataType | type[pl.DataType]] = {
     "call_dtype": pl.String,
     "work_from": pl.String,
     "is_matmul": pl.Boolean,
+    "key_bytes": pl.Float64,
+    "queries": pl.Int64,
 }
 """Columns that replayed kernels take."""
 
@@ -424,7 +426,7 @@ def _result(rows: pl.DataFrame) -> pl.DataFrame:
     return rows.select(
         "activity_id", "replayed_from", "replay_match", "replay_confidence",
         *(pl.when(known.get(name, same)).then(f"twin_{name}").alias(name).cast(pl.Categorical) for name in _TAKEN_TEXTS),
-        *(pl.when(same).then(f"twin_{name}").alias(name) for name in ("flop", "moved_bytes", "doubtful_bytes", "call_dtype")),
+        *(pl.when(same).then(f"twin_{name}").alias(name) for name in ("flop", "moved_bytes", "doubtful_bytes", "call_dtype", "key_bytes", "queries")),
         pl.when(same & pl.col("twin_work_from").is_not_null()).then(pl.lit("replay")).alias("work_from"),
         pl.when(same).then("twin_is_matmul").alias("is_matmul"),
         "launch_id", "duration_ns", "sources", same.alias("agrees"),

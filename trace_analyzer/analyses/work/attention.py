@@ -10,7 +10,7 @@ Argument orders are those of ATen (`native_functions.yaml`), flash-attn (`flash_
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import NamedTuple
 
@@ -267,7 +267,42 @@ def cached(call: Call, *, query: int = 0, value: int, padded: bool = False) -> W
     asked, values = call.tensor(query), call.optional(value)
     result = asked if values is None else Tensor((*asked.shape[:-1], values.shape[-1]), asked.dtype)
     moved = total_bytes(asked, result)
-    return Work(None, moved, compute(asked.dtype), moved * padded, least=True)
+    work = Work(None, moved, compute(asked.dtype), moved * padded, least=True)
+    keys = None if values is None else call.optional(value - 1)
+    if values is None or keys is None or min(len(keys.shape), len(values.shape), len(asked.shape)) < 3:
+        return work
+    return replace(work, key_bytes=_last(keys, 2) + _last(values, 2), queries=prod(asked.shape[:-2]))
+
+
+def _last(tensor: Tensor, dimensions: int) -> float:
+    """Return the bytes of a tensor's entry of these last dimensions."""
+    return float(prod(tensor.shape[-dimensions:]) * tensor.size)
+
+
+def _reading(name: str, query: int, *tensors: int) -> dict[str, Formula]:
+    """Return the formula of a row with what it reads for each key and value: an entry of each of these tensors.
+
+    These are keys and values of this step's tokens, which a cache may hold in a narrower type, or a cache of both.
+    """
+
+    def counted(call: Call) -> Work:
+        work, given = _OF_ROWS[name](call), [call.optional(position) for position in tensors]
+        sizes = [
+            _last(tensor, len(tensor.shape) - 1) if tensors[1:] else _last(tensor, 1) for tensor in given if tensor
+        ]
+        known = len(sizes) == len(tensors)
+        return replace(work, key_bytes=sum(sizes) if known else None, queries=call.tensor(query).shape[0])
+
+    return {name: counted}
+
+
+def _of_blocks(call: Call) -> Work:
+    """Count paged_attention(out, query, keys, values, ...), whose values are (blocks, heads, width, length of a block)."""
+    work, values = _OF_ROWS[call.operator](call), call.optional(3)
+    if values is None or len(values.shape) != 4:
+        return work
+    key_bytes = 2.0 * values.shape[1] * values.shape[2] * values.size
+    return replace(work, key_bytes=key_bytes, queries=call.tensor(1).shape[0])
 
 
 def flash(call: Call, *, first: int = 0) -> Work:
@@ -424,7 +459,7 @@ _ROWS: tuple[Row, ...] = (
     ("_C", "sm100_cutlass_mla_decode", 0, 2, "0 2 3 least unknown"),  # out, sums, query, rope query, cache
     ("sgl_kernel", "cutlass_mla_decode", 0, 1, "0 1 2 least unknown"),  # out, query, rope query, cache
     # Tokens that pad a graph's batch are not computed, and the cache may have a narrower type: all bytes are doubtful.
-    ("vllm", "unified_attention unified_attention_with_output", 0, 0, "0 1? 2? 3/0 least unknown doubtful"),
+    ("vllm sglang", "unified_attention unified_attention_with_output", 0, 0, "0 1? 2? 3/0 least unknown doubtful"),
     ("vllm", "unified_mla_attention unified_mla_attention_with_output", 0, 0, "0 3? least unknown doubtful"),
     # The gradient of the result, query, key and value; the mask's position differs between versions.
     ("xformers_flash xformers_flash3", "flash_bwd", 0, 1, "0 1! 2! 3! unknown"),
@@ -435,6 +470,12 @@ _GRADIENT_BYTES = _OF_ROWS["xformers::efficient_attention_backward_cutlass"]
 
 FORMULAS: dict[str, Formula] = {
     **_OF_ROWS,
+    **_reading("vllm::unified_attention", 0, 1, 2),
+    **_reading("vllm::unified_attention_with_output", 0, 1, 2),
+    **_reading("sglang::unified_attention_with_output", 0, 1, 2),
+    **_reading("_C::sm100_cutlass_mla_decode", 2, 4),
+    **_reading("sgl_kernel::cutlass_mla_decode", 1, 3),
+    **dict.fromkeys(in_namespaces("_C", "paged_attention_v1", "paged_attention_v2"), _of_blocks),
     "aten::scaled_dot_product_attention": dense(HEADS_FIRST, _causal_at(5), bias=3),
     "aten::_scaled_dot_product_flash_attention": _scaled_flash,
     "aten::_scaled_dot_product_flash_attention_for_cpu": dense(HEADS_FIRST, _causal_at(4)),

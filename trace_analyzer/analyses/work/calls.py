@@ -127,7 +127,8 @@ class Work:
 
     ``least`` is true where sizes of written or gathered data are not recorded: FLOP and bytes then cover the recorded
     part. ``doubtful_bytes`` is the part of the bytes that may not have moved: reads of operands that may be the same
-    tensor, or that may be expanded where strides were not recorded.
+    tensor, or that may be expanded where strides were not recorded. ``key_bytes`` are read for each key and value in a
+    cache, whose number is not recorded, by a call of ``queries`` tokens.
     """
 
     flop: float | None
@@ -135,6 +136,8 @@ class Work:
     dtype: str | None
     doubtful_bytes: float = field(default=0.0, compare=False)
     least: bool = field(default=False, compare=False)
+    key_bytes: float | None = field(default=None, compare=False)
+    queries: int | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,9 @@ from trace_analyzer.ingest.trace import Trace
 from trace_analyzer.units import counted
 
 INPUTS = ("input_dims", "input_types", "input_strides", "concrete_inputs")
-SHARE_COLUMNS = ("flop", "moved_bytes", "doubtful_bytes", "call_dtype", "work_from", "is_matmul")
+SHARE_COLUMNS = (
+    "flop", "moved_bytes", "doubtful_bytes", "call_dtype", "work_from", "is_matmul", "key_bytes", "queries"
+)  # fmt: skip
 """Columns of a kernel's share of its operator's work."""
 _CALL = Record._fields
 _KERNEL = (
@@ -96,10 +98,13 @@ def recorded_inputs(trace: Trace) -> pl.DataFrame:
     return trace.operator_inputs.select(pl.col("event_id").alias("operator_id"), *INPUTS)
 
 
-def with_work(activities: pl.DataFrame, launched: LaunchedWork, replayed: pl.DataFrame) -> pl.DataFrame:
+def with_work(
+    activities: pl.DataFrame, launched: LaunchedWork, replayed: pl.DataFrame, serving_marks: pl.DataFrame
+) -> pl.DataFrame:
     """Add flop, moved_bytes, dtype and uses_tensor_cores to activities; graphs' kernels take those of their matches.
 
-    ``replayed`` has the columns of `trace_analyzer.analyses.replays.REPLAYED`.
+    ``replayed`` has the columns of `trace_analyzer.analyses.replays.REPLAYED`, ``serving_marks`` the sums of keys that
+    attention reads from a cache in each step.
     """
     kernels = launched.kernels
     works = pl.concat([launched.shares, replayed.select("activity_id", *SHARE_COLUMNS)], how="vertical_relaxed")
@@ -109,10 +114,12 @@ def with_work(activities: pl.DataFrame, launched: LaunchedWork, replayed: pl.Dat
         "moved_bytes",
         "doubtful_bytes",
         "work_from",
+        "key_bytes",
+        "queries",
         _dtype().alias("dtype"),
         _tensor_cores().alias("uses_tensor_cores"),
     )
-    worked = activities.hstack(lookup(shared, activities, "activity_id"))
+    worked = _with_keys(activities.hstack(lookup(shared, activities, "activity_id")), serving_marks)
     marks = replayed.drop(*SHARE_COLUMNS, *_OVERRULED).rename(
         {"input_dims": "replayed_dims", "module": "replayed_module"}
     )
@@ -121,6 +128,45 @@ def with_work(activities: pl.DataFrame, launched: LaunchedWork, replayed: pl.Dat
         return worked
     theirs = lookup(replayed.select("activity_id", *_OVERRULED), worked, "activity_id")
     return worked.with_columns(pl.coalesce(theirs.get_column(column), column).alias(column) for column in _OVERRULED)
+
+
+def _with_keys(activities: pl.DataFrame, serving_marks: pl.DataFrame) -> pl.DataFrame:
+    """Add the bytes of a step's keys and values to its attention, which then has no unrecorded part.
+
+    A call of as many queries as the step has tokens, up to twice as many with padding, reads the keys of all its requests;
+    one of as many as its prompts or its running requests have, theirs. A window reads fewer: these bytes are doubtful.
+    """
+    tokens, keys = ([f"{kind}_{of}" for kind in ("prefill", "decode")] for of in ("tokens", "keys"))
+    marks = serving_marks.drop_nulls("tokens").rename({"host_start_ns": "start_ns", "host_end_ns": "end_ns"})
+    if marks.is_empty():
+        return activities.drop("key_bytes", "queries")
+    steps = lookup_at(
+        activities.select("process_id", "launch_start_ns"), "launch_start_ns", marks, ["process_id"], [*tokens, *keys]
+    )
+    each = [
+        pl.when(pl.col(size).fill_null(0) > 0).then(pl.col(of)).otherwise(0)
+        for size, of in zip(tokens, keys, strict=True)
+    ]
+    total, asks = pl.sum_horizontal(tokens), pl.col("queries")
+    of_kind = [pl.when(asks == pl.col(size)).then(of) for size, of in zip(tokens, each, strict=True)]
+    read = pl.col("key_bytes") * (
+        pl.when(asks.is_between(total, 2 * total) & (total > 0))
+        .then(each[0] + each[1])
+        .when(pl.col(tokens[0]) != pl.col(tokens[1]))
+        .then(pl.coalesce(of_kind))
+    )
+    return (
+        activities.hstack(steps.select(*tokens, *keys))
+        .with_columns(read.alias("read"))
+        .with_columns(
+            *((pl.col(name) + pl.col("read").fill_null(0)).alias(name) for name in ("moved_bytes", "doubtful_bytes")),
+            pl.when(pl.col("read").is_not_null() & (pl.col("work_from") == "at-least"))
+            .then(pl.lit("inferred-shape"))
+            .otherwise("work_from")
+            .alias("work_from"),
+        )
+        .drop("read", "key_bytes", "queries", *tokens, *keys)
+    )
 
 
 _OVERRULED = ("operator", "bucket", "group", "prior")
@@ -147,6 +193,8 @@ def _works(calls: pl.DataFrame) -> tuple[pl.DataFrame, tuple[Note, ...]]:
         pl.Series("call_doubtful", [o.work and o.work.doubtful_bytes for o in outcomes], dtype=pl.Float64),
         pl.Series("call_dtype", [o.work and o.work.dtype for o in outcomes], dtype=pl.String),
         pl.Series("call_least", [o.work is not None and o.work.least for o in outcomes], dtype=pl.Boolean),
+        pl.Series("key_bytes", [o.work and o.work.key_bytes for o in outcomes], dtype=pl.Float64),
+        pl.Series("queries", [o.work and o.work.queries for o in outcomes], dtype=pl.Int64),
         pl.Series("problem", [o.problem for o in outcomes], dtype=pl.String),
         pl.Series("known", [o.work is not None for o in outcomes], dtype=pl.Boolean),
     ).with_columns((pl.col("known") & pl.col("operator").is_in(list(MATMUL_FORMULAS))).alias("is_matmul"))
@@ -213,6 +261,8 @@ def _shares(calls: pl.DataFrame) -> pl.DataFrame:
             "call_dtype",
             _source().alias("work_from"),
             (pl.col("is_matmul") & pl.col("works")).alias("is_matmul"),
+            pl.when("works").then(pl.col("key_bytes") * pl.col("share")).alias("key_bytes"),
+            "queries",
         )
     )
 
