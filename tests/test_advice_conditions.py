@@ -4,10 +4,12 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from kineto import analysed, annotation, call, copy, kernel, launch, launched, op, python
+from kineto import A100, analysed, annotation, call, copy, kernel, launch, launched, loaded, op, python
 from test_advice import ADD, GEMM, NCCL, attention, copied_within, eager, in_a_row, iterations, messages, saved
 
+from trace_analyzer.pipeline import report_of
 from trace_analyzer.report import Report
+from trace_analyzer.units import duration
 
 
 @pytest.mark.sampled
@@ -159,6 +161,38 @@ def test_multihead_attention_fuses_when_nobody_wants_its_weights(module: str, as
     item = next(item for item in report.advice if item.id == "attention-kernel")
     assert ("need_weights=False" in item.code) == asks
     assert "F.scaled_dot_product_attention" in item.code
+
+
+def exchanging(ranks: int, elements: int = 4_000_000, **header: object) -> Report:
+    """Analyse collectives that run alone for 500 us each; A100s have links of 300 GB/s."""
+    work = [kernel(GEMM, 8_000 + 1_000 * n, 900) for n in range(6)]
+    events = messages(elements, 500, 2_000, 500, stream=20, ranks=ranks)
+    return report_of(loaded(events, work, deviceProperties=[A100], **header))
+
+
+@pytest.mark.parametrize(
+    ("ranks", "elements", "job", "waits_ms"),
+    [
+        (8, 4_000_000, {"rank": 0, "world_size": 8}, 6 * (1 - 2 * 7 / 8 * 16e6 / 500e-6 / 300e9)),
+        (8, 4_000_000, None, 6 * (1 - 2 * 7 / 8 * 16e6 / 500e-6 / 300e9)),  # by the ranks of the collectives
+        (0, 4_000_000, {"rank": 1, "world_size": 2}, None),  # a group of none exchanges nothing
+        (8, 1_000, {"rank": 0, "world_size": 8}, 6 * (1 - 2 * 7 / 8 * 4e3 / 500e-6 / 300e9)),  # small messages too
+        (8, 4_000_000, {"rank": 0, "world_size": 1}, None),
+        (1, 4_000_000, None, None),
+    ],
+)
+def test_communication_in_a_job_may_be_waiting_for_peers(
+    ranks: int, elements: int, job: dict[str, int] | None, waits_ms: float | None
+) -> None:
+    """Check headline and advice: what the links do not explain may be waiting; a process alone has no peers."""
+    report = exchanging(ranks, elements, **({} if job is None else {"distributedInfo": job}))
+    advice = [item for item in report.advice if item.id in ("overlap", "gradient-buckets", "transport")]
+    assert advice
+    says = ["analyze ranks" in text for text in (report.verdict.headline, *(item.why for item in advice))]
+    assert set(says) == {waits_ms is not None}
+    if waits_ms is not None:
+        overlap = next(item for item in advice if item.id == "overlap")
+        assert f"up to {duration(waits_ms * 1e6)} of that may be waiting for other ranks" in overlap.why
 
 
 @pytest.mark.parametrize(

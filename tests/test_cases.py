@@ -12,6 +12,7 @@ from conftest import CORPUS
 
 from trace_analyzer.pipeline import analyze
 from trace_analyzer.report import Report
+from trace_analyzer.units import percent
 
 CASES = CORPUS.parent / "cases"
 pytestmark = pytest.mark.skipif(not CASES.is_dir(), reason="the files of cases are not here")
@@ -135,10 +136,21 @@ def two_ranks_of_one_number(report: Report) -> None:
     assert (steps.get_column("host_end_ns") - steps.get_column("host_start_ns")).to_list() == [999_000] * 12
 
 
+def a_rank_alone(report: Report) -> None:
+    """Check that 10 MB at 490 us are communication, of which all but the 39 us of the links may be waiting for peers."""
+    verdict = report.verdict
+    assert (verdict.regime, verdict.cause) == ("communication-bound", "collectives")
+    waits = percent(1 - 2 * 7 / 8 * 10e6 / 450e9 / 490e-6)
+    assert f"Up to {waits} of it may be waiting for other ranks: analyze ranks FOLDER." in report.summary()
+    (overlap,) = (item for item in report.advice if item.id == "overlap")
+    assert "2.26 ms of that may be waiting for other ranks, which analyze ranks FOLDER tells" in overlap.why
+
+
 ANSWERS: dict[str, Callable[[Report], None]] = {
     "16b-merged-ranks-same-device-number": two_ranks_of_one_number,
     "22a-xpu-host-only": intel_without_a_timeline,
     "28b-peer-copy": copies_between_devices,
+    "35a-rank-alone-nccl-wait": a_rank_alone,
     "38a-serving-kv": serving_by_kv_sums,
 }
 

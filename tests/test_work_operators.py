@@ -12,7 +12,7 @@ from kineto import analysed, kernel, launch, op
 from test_work import BF16, BOOL, BYTES, FP8, HALF, INT, INT8, LONG, bf, f, h, q8, work
 
 from trace_analyzer.analyses.work import Record, Work, call_work
-from trace_analyzer.analyses.work.attention import Mask
+from trace_analyzer.analyses.work.masks import Mask
 
 
 def i(*shape: int) -> tuple[tuple[int, ...], str]:

@@ -31,7 +31,8 @@ class DeviceFindings:
 
     ``model`` is its row of the catalogue. ``known_ratio`` is the share of kernel time with known FLOP and bytes,
     ``work_ratio`` the share with at least one of them known. ``parts_withheld`` and ``causes_withheld`` are the reasons
-    why the trace supports no partition or no causes of idle time; null where it does.
+    why the trace supports no partition or no causes of idle time; null where it does. ``peer_wait_ratio`` is the share of
+    exposed communication that may be waiting for other ranks; null in a job of one.
     """
 
     report: DeviceReport
@@ -55,6 +56,7 @@ class DeviceFindings:
     doubted_checks: tuple[str, ...] = ()
     parts_withheld: str | None = None
     causes_withheld: str | None = None
+    peer_wait_ratio: float | None = None
 
 
 @dataclass(frozen=True)
@@ -93,6 +95,7 @@ class DeviceSources:
     launches: pl.DataFrame
     device_steps: pl.DataFrame
     launch_latency_ns: int
+    communication: pl.DataFrame
     device_models: Mapping[int, Device | None]
     checks: tuple[Check, ...]
 
@@ -133,7 +136,22 @@ def _device_findings(code: int, report: DeviceReport, sources: DeviceSources) ->
         parts_withheld=reasons.get(PARTITION),
         causes_withheld=reasons.get(CAUSES_OF_IDLE),
         flows_missing=launches.height > 0 and not trace.flows.get_column("kind").eq("launch").any(),
+        peer_wait_ratio=_peer_wait_ratio(where_equal(sources.communication, "device", code), trace.header.world_size),
     )
+
+
+def _peer_wait_ratio(communication: pl.DataFrame, world_size: int | None) -> float | None:
+    """Return the share of exposed collectives that their link does not explain: at most it waits for other ranks.
+
+    Where the message or the link is not known, that is all of it. None without another rank.
+    """
+    sizes = communication.get_column("group_size")
+    if (world_size or sizes.max() or 1) < 2:  # type: ignore[operator]
+        return None
+    needed = (pl.col("bus_byte_per_s") / pl.col("link_byte_per_s")).clip(0, 1).fill_null(0)
+    waits = pl.when((pl.col("group_size") >= 2).fill_null(True)).then(pl.col("exposed_ns") * (1 - needed)).otherwise(0)
+    exposed, waiting = communication.select(pl.col("exposed_ns").sum(), waits.sum().alias("waits")).row(0)
+    return waiting / exposed if exposed else None
 
 
 def window_parts(judged: Judged | None, busy_parts: pl.DataFrame, idle_causes: pl.DataFrame) -> pl.DataFrame:

@@ -26,7 +26,7 @@ from trace_analyzer.advice.window_context import AdviceContext
 from trace_analyzer.analyses.communication import with_exposed
 from trace_analyzer.catalog.devices import interconnects_of
 from trace_analyzer.catalog.event_names import TO_HOST, TO_PEER, copy_direction
-from trace_analyzer.units import bandwidth, counted, percent, size
+from trace_analyzer.units import bandwidth, counted, duration, percent, size
 
 _COMPUTES = ("compute", "memory", "latency", "other")
 """Parts of the window in which kernels compute."""
@@ -56,6 +56,14 @@ def _part_of(context: AdviceContext, part: str, hides: Sequence[str], why: str) 
     )
 
 
+def _waiting(context: AdviceContext, ns: float) -> str:
+    """Write how much of a time of collectives may be waiting for other ranks; "" in a job of one."""
+    if not context.peer_wait_ratio:
+        return ""
+    waits = duration(ns * context.peer_wait_ratio)
+    return f"; up to {waits} of that may be waiting for other ranks, which analyze ranks FOLDER tells"
+
+
 def overlap(context: AdviceContext) -> Opportunity | None:
     """Propose overlapping exposed collectives, and name those with most exposed time."""
     opportunity = _part_of(context, "communication", _COMPUTES, "collectives run while nothing else does")
@@ -65,7 +73,8 @@ def overlap(context: AdviceContext) -> Opportunity | None:
     where = partial(largest_names, exposed, pl.coalesce("collective", "name"), pl.col("exposed_ns"))
     is_exchange = where().startswith(("all_to_all", "send", "recv"))
     place = longest(exposed.head(1), pl.col("duration_ns"))
-    return replace(opportunity, where=where, place=place, case="exchange" if is_exchange else "")
+    why = opportunity.why + _waiting(context, context.verdict.parts_ns["communication"])
+    return replace(opportunity, why=why, where=where, place=place, case="exchange" if is_exchange else "")
 
 
 def gradient_buckets(context: AdviceContext) -> Opportunity | None:
@@ -79,11 +88,12 @@ def gradient_buckets(context: AdviceContext) -> Opportunity | None:
     if rows.is_empty():
         return None
     typical = rows.get_column("message_bytes").median()
+    alone = min(total(rows, "exposed_ns"), held_ns(context, rows.with_columns(end_ns_of()), ["communication"]))
     return Opportunity(
-        min(total(rows, "exposed_ns"), held_ns(context, rows.with_columns(end_ns_of()), ["communication"])),
+        alone,
         f"exposed time of collectives under {thresholds.SMALL_MESSAGE_BYTES >> 20} MiB",
         f"{counted(rows.height, 'collective moves', 'collectives move')} {size(typical)} in the median: they take longer to"  # type: ignore[arg-type]
-        " start than to send",
+        f" start than to send{_waiting(context, alone)}",
         partial(largest_names, rows, pl.col("collective"), pl.col("exposed_ns")),
         longest(rows, pl.col("duration_ns")),
         members=members_of(rows),
@@ -146,8 +156,12 @@ def small_copies(context: AdviceContext) -> Opportunity | None:
 
 def dependencies(context: AdviceContext) -> Opportunity | None:
     """Propose reducing idle time in which queued work waits for other streams or peers."""
-    why = "work was queued while the device idled: it waited for another stream or a peer, not for the CPU"
-    return idle_of(context, ("device-wait",), why)
+    has_peers = context.peer_wait_ratio is not None
+    what = "another stream or a peer (analyze ranks FOLDER tells)" if has_peers else "another stream"
+    waits = idle_of(
+        context, ("device-wait",), f"work was queued while the device idled: it waited for {what}, not for the CPU"
+    )
+    return waits and replace(waits, case="peers" if has_peers else "")
 
 
 def transport(context: AdviceContext) -> Opportunity | None:
@@ -167,7 +181,7 @@ def transport(context: AdviceContext) -> Opportunity | None:
         round(alone * (1 - best / link.byte_per_s)),
         f"time in which these collectives run alone, minus their time at the {bandwidth(link.byte_per_s)} of {link.kind}",
         f"the fastest collective of 4 MiB or more moves {bandwidth(best)}, {percent(best / link.byte_per_s)} of {link.kind}'s"
-        " peak: neither waiting for peers nor latency explains that",
+        f" peak: latency does not explain that{_waiting(context, alone)}",
         partial(largest_names, rows, pl.coalesce("collective", "name"), pl.col("exposed_ns")),
         longest(rows, pl.col("duration_ns")),
         members=members_of(rows),

@@ -14,6 +14,7 @@ from trace_analyzer.analysis import Value
 from trace_analyzer.catalog.devices import Device
 from trace_analyzer.catalog.event_names import SCOPES_OF_TORCH
 from trace_analyzer.catalog.fixes import Platform, Program, platform_of
+from trace_analyzer.findings import DeviceFindings
 from trace_analyzer.frames.intervals import clip, filter_inside, spans_on, split_by, union
 from trace_analyzer.frames.lookups import lookup, lookup_inner, map_unique, where_equal
 from trace_analyzer.report import Verdict
@@ -101,6 +102,7 @@ class AdviceContext:
     ``has_steps`` says whether the window has steps, whose number is ``steps``. ``idle`` and ``cold`` are its intervals outside and inside a cold start. ``busy_parts`` are the busy parts of the
     window's partition, ``step_spans`` (start_ns, end_ns) its steps, and ``recompiled`` the number of regions that had
     been compiled before. ``names`` are those of all activities of the trace. ``around`` is the context of host events.
+    ``peer_wait_ratio`` is that of `trace_analyzer.findings.DeviceFindings`.
     ``program`` is the kind of program that the trace shows, None where it is unknown.
     ``is_torch_1`` says whether the file shows a release before PyTorch 2.0, ``is_compiled`` whether TorchInductor made
     any of its code, ``is_scripted`` whether TorchScript ran any.
@@ -120,6 +122,7 @@ class AdviceContext:
     step_spans: pl.DataFrame
     recompiled: int
     model: Device | None
+    peer_wait_ratio: float | None
     platform: Platform
     names: pl.Series
     around: Context
@@ -199,6 +202,7 @@ class AdviceSources:
     host_costs: pl.DataFrame
     host: Host
     context: Context
+    device_findings: Mapping[int, DeviceFindings]
     device_models: Mapping[int, Device | None]
 
 
@@ -238,6 +242,7 @@ def advice_context(
         .select("start_ns", "end_ns"),
         recompiled=sources.host_costs.filter(pl.col("kind") == "recompilation").height,
         model=model,
+        peer_wait_ratio=sources.device_findings[device].peer_wait_ratio,
         platform=platform_of(model.vendor if model else None, calls.get_column("name")),
         names=sources.activities.get_column("name"),
         around=sources.context,

@@ -186,10 +186,12 @@ def headline_of(findings: Findings, judgement: Judgement, window: int, of: str |
     if judgement.cause == "copies":
         clause = f"copies {_copied(findings)} run while nothing else does"
     clause = sentence_far_below(findings, judgement.regime) or clause
+    waits = findings.device.peer_wait_ratio if judgement.cause == "collectives" else None
+    peers = f" Up to {percent(waits)} of it may be waiting for other ranks: analyze ranks FOLDER." if waits else ""
     noted = known + before + roof_phrase(findings, judgement.regime)
     noun = limit_noun(judgement.regime, judgement.cause)
     limit = f"{limit_label(judgement.regime, judgement.cause)}: {clause} ({noun}: {percent(share)} of {of}{noted})."
-    return limit + _left_out_sentence(findings.left_out)
+    return limit + peers + _left_out_sentence(findings.left_out)
 
 
 def _copied(findings: Findings) -> str:

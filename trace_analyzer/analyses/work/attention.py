@@ -10,7 +10,7 @@ Argument orders are those of ATen (`native_functions.yaml`), flash-attn (`flash_
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 from typing import NamedTuple
 
@@ -26,6 +26,7 @@ from trace_analyzer.analyses.work.calls import (
     require,
     total_bytes,
 )
+from trace_analyzer.analyses.work.masks import CAUSAL_FROM_END, CAUSAL_FROM_START, Mask
 from trace_analyzer.analyses.work.rows import Row, formulas
 
 
@@ -37,45 +38,6 @@ class Layout(NamedTuple):
 
 
 HEADS_FIRST, SEQUENCE_FIRST = Layout(1, 2), Layout(2, 1)
-
-
-@dataclass(frozen=True)
-class Mask:
-    """Hold which keys a query sees: at most ``left`` before and ``right`` after its own position; None is all.
-
-    ``from_end`` aligns the last query with the last key (flash-attn), else the first with the first (PyTorch).
-    """
-
-    left: int | None = None
-    right: int | None = None
-    from_end: bool = False
-
-    def pairs(self, queries: int, keys: int) -> int:
-        """Count the pairs of query and key that are computed."""
-        offset = keys - queries if self.from_end else 0
-        upto = queries * keys if self.right is None else _clamped_sum(queries, offset + self.right + 1, keys)
-        before = 0 if self.left is None else _clamped_sum(queries, offset - self.left, keys)
-        return upto - before
-
-    def keys_seen(self, queries: int, keys: int) -> int:
-        """Count the keys that at least one query sees.
-
-        Keys before the first query's window and after the last query's window are not read.
-        """
-        offset = keys - queries if self.from_end else 0
-        first = 0 if self.left is None else min(keys, max(0, offset - self.left))
-        behind = keys if self.right is None else min(keys, max(0, offset + queries + self.right))
-        return max(0, behind - first) if queries else 0
-
-
-CAUSAL_FROM_START, CAUSAL_FROM_END = Mask(right=0), Mask(right=0, from_end=True)
-
-
-def _clamped_sum(count: int, first: int, most: int) -> int:
-    """Sum over i < count of first + i, clamped to 0..most."""
-    rising = range(max(0, -first), max(0, -first, min(count, most - first)))
-    full = max(0, count - max(0, most - first))
-    return sum((first + rising.start, first + rising.stop - 1)) * len(rising) // 2 + full * most
 
 
 def _mask_of(call: Call, mask: Callable[[Call], Mask]) -> Mask | None:
@@ -224,10 +186,9 @@ def _efficient_gradient_mask(call: Call) -> Mask:
 
 
 def _mask_of_type(number: object) -> Mask:
-    masks = {0: Mask(), 1: CAUSAL_FROM_START, 2: CAUSAL_FROM_END}
-    if type(number) is not int or number not in masks:
+    if type(number) is not int or not 0 <= number <= 2:
         raise Unrecorded
-    return masks[number]
+    return (Mask(), CAUSAL_FROM_START, CAUSAL_FROM_END)[number]
 
 
 def _is_count(value: object) -> bool:
@@ -279,7 +240,7 @@ def _last(tensor: Tensor, dimensions: int) -> float:
     return float(prod(tensor.shape[-dimensions:]) * tensor.size)
 
 
-def _reading(name: str, query: int, *tensors: int) -> dict[str, Formula]:
+def _reading(name: str, query: int, *tensors: int) -> Formula:
     """Return the formula of a row with what it reads for each key and value: an entry of each of these tensors.
 
     These are keys and values of this step's tokens, which a cache may hold in a narrower type, or a cache of both.
@@ -293,7 +254,7 @@ def _reading(name: str, query: int, *tensors: int) -> dict[str, Formula]:
         known = len(sizes) == len(tensors)
         return replace(work, key_bytes=sum(sizes) if known else None, queries=call.tensor(query).shape[0])
 
-    return {name: counted}
+    return counted
 
 
 def _of_blocks(call: Call) -> Work:
@@ -470,11 +431,11 @@ _GRADIENT_BYTES = _OF_ROWS["xformers::efficient_attention_backward_cutlass"]
 
 FORMULAS: dict[str, Formula] = {
     **_OF_ROWS,
-    **_reading("vllm::unified_attention", 0, 1, 2),
-    **_reading("vllm::unified_attention_with_output", 0, 1, 2),
-    **_reading("sglang::unified_attention_with_output", 0, 1, 2),
-    **_reading("_C::sm100_cutlass_mla_decode", 2, 4),
-    **_reading("sgl_kernel::cutlass_mla_decode", 1, 3),
+    "vllm::unified_attention": _reading("vllm::unified_attention", 0, 1, 2),
+    "vllm::unified_attention_with_output": _reading("vllm::unified_attention_with_output", 0, 1, 2),
+    "sglang::unified_attention_with_output": _reading("sglang::unified_attention_with_output", 0, 1, 2),
+    "_C::sm100_cutlass_mla_decode": _reading("_C::sm100_cutlass_mla_decode", 2, 4),
+    "sgl_kernel::cutlass_mla_decode": _reading("sgl_kernel::cutlass_mla_decode", 1, 3),
     **dict.fromkeys(in_namespaces("_C", "paged_attention_v1", "paged_attention_v2"), _of_blocks),
     "aten::scaled_dot_product_attention": dense(HEADS_FIRST, _causal_at(5), bias=3),
     "aten::_scaled_dot_product_flash_attention": _scaled_flash,
