@@ -53,8 +53,11 @@ def run(folder: Path, asked: list[dict[str, Any]], monkeypatch: pytest.MonkeyPat
     """Run the command on a report of the factory instead of an analysis; HTML is written as a stub."""
     made = {"report": gpu_report()}
 
-    def load(source: Any, **options: Any) -> dict[str, Any]:
-        return {"source": source, **options}
+    class Loaded(dict[str, Any]):
+        rank = None
+
+    def load(source: Any, **options: Any) -> Loaded:
+        return Loaded(source=source, **options)
 
     def report_of(loaded: dict[str, Any], options: pipeline.Options, _: Any, capture: Any = None) -> Report:
         asked.append(loaded | vars(options))
@@ -64,7 +67,7 @@ def run(folder: Path, asked: list[dict[str, Any]], monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr(ingest, "load", load)
     monkeypatch.setattr(pipeline, "report_of", report_of)
-    monkeypatch.setattr(pipeline, "captured", lambda options, _: options.capture)
+    monkeypatch.setattr(pipeline, "captured", lambda options, *_: options.capture)
     monkeypatch.setattr(Report, "to_html", lambda self, path, **_: files.write_text(path, OWN.decode()))
 
     def invoke(*args: str, report: Report | BaseException | None = None) -> Result:

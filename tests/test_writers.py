@@ -10,7 +10,7 @@ from typing import Any
 import polars as pl
 import pytest
 from click.testing import CliRunner
-from kineto import analysed, call, event, flow, kernel, launch, launched, loaded, notes, op, trace_bytes
+from kineto import A100, analysed, call, event, flow, kernel, launch, launched, loaded, notes, op, trace_bytes
 from reference import assert_same as assert_as_reference, read as read_reference
 
 from trace_analyzer.cli import main
@@ -414,8 +414,51 @@ def test_merged_ranks_with_one_device_number_are_several_devices(marks: tuple[st
         (("[TP00] ", "[TP01] "), (0, 1), ["0", "1"]),  # numbers differ: they stay
         (("[TP00] ",), (), ["0"]),  # one rank
         (("", ""), (), ["0"]),  # no mark
-        (("", "[TP01] "), (), ["0"]),  # one row of the device is not of a rank
+        (("", "[TP01] "), (), ["0", "[TP01] 0"]),  # the first rank has no mark
     ],
 )
 def test_other_tracks_keep_their_number(marks: tuple[str, ...], devices: tuple[int, ...], labels: list[str]) -> None:
     assert loaded(ranks(*marks, devices=devices)).devices.get_column("label").to_list() == labels
+
+
+def unmarked(
+    tracks: tuple[int, ...], apart: float = 500, correlations: tuple[int, ...] = (1, 1), **header: Any
+) -> Trace:
+    """Load the work of two processes on tracks with these numbers, which both write stream 7 of device 0."""
+    rows = [
+        [
+            launch(apart * n, 2, correlation, pid=80 + n),
+            kernel(BUSY, apart * n + 10, 400, correlation=correlation) | {"pid": track},
+        ]
+        for n, (track, correlation) in enumerate(zip(tracks, correlations, strict=True))
+    ]
+    return loaded(rows, **header)
+
+
+TWICE = {"deviceProperties": [A100, A100]}
+
+
+@pytest.mark.parametrize(
+    ("given", "labels"),
+    [
+        ({"tracks": (1000, 1001)}, ["1000/0", "1001/0"]),  # by the processes of their tracks
+        ({"tracks": (0, 1000), "apart": 5}, ["0", "1000/0"]),  # also at the same time on the same stream
+        ({"tracks": (0, 0), **TWICE}, ["80/0", "81/0"]),  # by the header and who launched them
+        ({"tracks": (0, 0), "apart": 5, **TWICE}, ["80/0", "81/0"]),
+        ({"tracks": (0, 0), "correlations": (1, 2), **TWICE}, ["80/0", "81/0"]),
+        ({"tracks": (0, 0)}, ["0"]),  # two processes may share a device
+        ({"tracks": (0, 0), "correlations": (1, 0), **TWICE}, ["0"]),  # what launched one is not known
+    ],
+)
+def test_ranks_without_marks_are_told_apart_by_processes_and_properties(
+    given: dict[str, Any], labels: list[str]
+) -> None:
+    trace = unmarked(**given)
+    assert trace.devices.get_column("label").to_list() == labels
+    assert trace.device_events.group_by("device").len().get_column("len").to_list() == [2 // len(labels)] * len(labels)
+
+
+def test_annotations_of_merged_ranks_are_on_their_device() -> None:
+    spans = [event("gpu_user_annotation", "step", 500 * n, 100, pid=1000 + n, tid=7, device=0) for n in range(2)]
+    trace = loaded(spans, [kernel(BUSY, 500 * n, 400) | {"pid": 1000 + n} for n in range(2)])
+    assert trace.device_annotations.get_column("device").to_list() == trace.device_events.get_column("device").to_list()

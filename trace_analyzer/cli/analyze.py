@@ -217,7 +217,8 @@ def _analysed(trace: str, chosen: Options, summary: str | None) -> "Report":
             loaded = load(trace, max_bytes=chosen.max_bytes, progress=progress)
         from trace_analyzer import pipeline
 
-        result = pipeline.report_of(loaded, chosen, progress, capture=pipeline.captured(chosen, loaded.rank, progress))
+        captured = None if chosen.capture is None else pipeline.captured(chosen, loaded.rank, progress)
+        result = pipeline.report_of(loaded, chosen, progress, capture=captured)
     if summary:
         from trace_analyzer.ranks.recording import write_summary
 

@@ -7,6 +7,7 @@ import polars as pl
 
 from trace_analyzer.errors import UNIT, Note
 from trace_analyzer.ingest.classify import KIND, Classified, with_pairs
+from trace_analyzer.ingest.merged_ranks import of_ranks
 from trace_analyzer.ingest.possible import with_possible_sizes, with_possible_times
 from trace_analyzer.ingest.strict import TraceDocument
 from trace_analyzer.ingest.tables import (
@@ -26,7 +27,6 @@ from trace_analyzer.schema import Column, Table, nulls
 from trace_analyzer.tuning import return_freed_memory
 from trace_analyzer.units import NS_PER_US
 
-_RANK_MARK = r"^\S.*\s\d+$"
 _NPU_PROCESSES = ("Ascend Hardware", "Communication", "Overlap Analysis")
 _LONGEST_LINE = float(1 << 62)
 _ROWS = 1 << 32
@@ -61,7 +61,7 @@ def trace_tables(document: TraceDocument, path: str, notes: tuple[Note, ...] = (
     header, header_notes = header_of(document.header)
     event_count, display_unit = document.event_count, document.header.get("displayTimeUnit")
     notes = (*notes, *document.notes, *header_notes)
-    events = with_possible_times(_of_ranks(_without_npus(with_pairs(document.events))))
+    events = with_possible_times(of_ranks(_without_npus(with_pairs(document.events)), header.devices))
     del document
     notes = (*notes, *_unit_notes(events, display_unit), *_skip_notes(events))
     events, odd_sizes = with_possible_sizes(events)
@@ -111,30 +111,6 @@ def trace_tables(document: TraceDocument, path: str, notes: tuple[Note, ...] = (
         boundaries=tuple(rest.filter(pl.col("kind") == "boundary").get_column("start_ns").sort()),
         unsupported=dict(unsupported.sort("cat").iter_rows()),
     )
-
-
-def _of_ranks(events: Classified) -> Classified:
-    """Tell devices of several ranks apart that write the same number, by their tracks: "[TP00] 0" and "[TP01] 0".
-
-    Programs that merge files of ranks put each rank's mark before its pids, and leave `args.device` as it was.
-    """
-    number, pid = pl.col("device_label").cast(pl.String), pl.col("pid").cast(pl.String)
-    tracks = events.device.select(number.alias("number"), pid.alias("track")).unique()
-    if tracks.get_column("number").is_unique().all():
-        return events
-    is_marked = pl.col("track").str.ends_with(pl.col("number")) & pl.col("track").str.contains(_RANK_MARK)
-    several = tracks.filter(is_marked.all().over("number") & (pl.len().over("number") > 1))
-    if several.is_empty():
-        return events
-
-    def by_track(frame: pl.DataFrame) -> pl.DataFrame:
-        label = pl.col("device_label")
-        return frame.with_columns(
-            pl.when(pid.is_in(several.get_column("track").implode())).then(pid.cast(frame.schema["device_label"])).otherwise(label)
-            .alias("device_label")
-        )  # fmt: skip
-
-    return replace(events, device=by_track(events.device), rest=by_track(events.rest))
 
 
 def _without_npus(events: Classified) -> Classified:
