@@ -596,7 +596,8 @@ class TestTables:
 @pytest.mark.parametrize(
     ("error", "is_memory"),
     [("IndexError: list index out of range", False), ("KeyError: 'x'", False), ("MemoryError: ", True),
-     ("RuntimeError: can't start new thread", True), ("PanicException: failed to allocate 1 GB", True)],
+     ("RuntimeError: can't start new thread", True), ("PanicException: failed to allocate 1 GB", True),
+     ("PanicException: index out of bounds", False), ("ImportError: cannot import name 'x'", False)],
 )  # fmt: skip
 def test_under_a_limit_only_missing_memory_is_called_so(
     error: str, is_memory: bool, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
@@ -607,3 +608,27 @@ def test_under_a_limit_only_missing_memory_is_called_so(
     written = capfd.readouterr().err
     assert (ended.value.code, written.count("\n")) == (2, 1)
     assert ("out of memory" in written, "a bug" in written) == (is_memory, not is_memory)
+
+
+@pytest.mark.parametrize(
+    ("ended", "line", "says"),
+    [
+        ("SIGKILL", "", "out of memory"),
+        ("SIGABRT", "memory allocation of 1073741824 bytes failed", "out of memory"),
+        ("SIGABRT", "terminate called after throwing an instance of 'std::bad_alloc'", "out of memory"),
+        ("SIGABRT", "Assertion `n > 0' failed", "a bug in this program or in a library: ended by SIGABRT"),
+        ("SIGSEGV", "", "a bug in this program or in a library: ended by SIGSEGV"),
+        ("SIGTERM", "", "interrupted"),
+    ],
+)
+def test_under_a_limit_a_crash_is_called_what_it_is(
+    ended: str, line: str, says: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    number = int(getattr(signal, ended))
+    monkeypatch.setattr(process.os, "_exit", sys.exit)
+    with pytest.raises(SystemExit) as code:
+        process._report(-number, [line.encode()] if line else [], 2 << 30)
+    written = capfd.readouterr().err
+    assert code.value.code == (2 if says == "out of memory" else 128 + number)
+    assert written.startswith(f"analyze: {says}")
+    assert written.count("\n") == 1

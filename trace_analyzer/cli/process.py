@@ -105,7 +105,7 @@ def supervise(arguments: Iterable[str]) -> None:
 
 
 def _watched() -> tuple[int, list[bytes]]:
-    """Run the command again as a child process; return its exit code and its lines that report failure."""
+    """Run the command again as a child process; return its exit code and its lines that tell why it failed."""
     import subprocess
 
     command = [sys.executable, *sys.orig_argv[1:]]
@@ -118,28 +118,37 @@ def _watched() -> tuple[int, list[bytes]]:
     for line in child.stderr:
         if debug:
             _write_error(line)
-        elif line.startswith(b"analyze: "):
+        elif line.startswith(b"analyze: ") or _OUT_OF_MEMORY.search(line):
             lines.append(line)
     return child.wait(), lines
 
 
 _OUT_OF_MEMORY = re.compile(
-    rb"(?i)MemoryError|PanicException|alloc|out of memory|start new thread|ENOMEM|ImportError|name 'Py"
+    rb"(?i)MemoryError|alloc|out of memory|(start|spawn)\w* .*thread|ENOMEM|failed to map segment|name 'Py"
 )
-"""What libraries raise where memory runs out, besides ``MemoryError``: a bug of another kind stays one."""
+"""What libraries write where memory runs out, besides ``MemoryError``: a bug or crash of another kind stays one."""
 
 
 def _report(code: int, lines: list[bytes], limit: int) -> NoReturn:
+    """Write what ended the child in its own lines, else in one, and end with its code."""
     ended = max(0, -code)  # the number of that signal
+    told = [line for line in lines if line.startswith(b"analyze: ")]
+    failed = lines if ended else [line for line in told if b"a bug in this program" in line]
     if ended in ENDING:  # the signal arrived before the child could handle it
         lines = [b"analyze: interrupted; nothing half written was left\n"]
         code = EXIT_BASE + ended
-    elif ended or any(b"a bug in this program" in line and _OUT_OF_MEMORY.search(line) for line in lines):
+    elif ended == getattr(signal, "SIGKILL", None) or any(map(_OUT_OF_MEMORY.search, failed)):
         lines = [
             f"analyze: out of memory: this process may take {units.size(limit)} (ulimit -v); "
             "allow more, or record fewer steps\n".encode()
         ]
         code = 2
+    elif ended:
+        name = signal.Signals(ended).name
+        lines = [f"analyze: a bug in this program or in a library: ended by {name}\n".encode()]
+        code = EXIT_BASE + ended
+    else:
+        lines = told
     for line in lines:
         _write_error(line)
     os._exit(code)
