@@ -7,6 +7,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 from jsonschema import Draft202012Validator
 
 from trace_analyzer.checks import of_device
@@ -28,6 +29,10 @@ COMPARISON = Draft202012Validator(result_schema(Comparison))
 _CONTROLS = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 _SIGNED = ("origin_ns", "launch_lead_ns", "offset")
 """Parts of the JSON whose figures may be negative."""
+SIGNED_COLUMNS = ("lead_ns",)
+"""Columns of tables whose figures may be negative."""
+MOST_RATIO = {"link_ratio": 2.1, "host_device_ratio": math.inf}
+"""Ratios that are no shares, or that a switch that reduces doubles."""
 
 
 def check_program(content: bytes, *, page: bool = True, verbs: bool = True) -> Report | None:
@@ -45,6 +50,7 @@ def check_program(content: bytes, *, page: bool = True, verbs: bool = True) -> R
     assert [f"{e.json_path}: {e.message}" for e in SCHEMA.iter_errors(document)] == []
     _not_negative(document, "")
     parts_add_up(report)
+    ratios_within_physics(report)
     for text in (str(report), report.to_markdown()):
         assert not _CONTROLS.search(text)
     if page:
@@ -115,6 +121,19 @@ def parts_add_up(report: Report) -> None:
         assert sum(device.gaps.by_cause_ns.values()) == device.idle_ns
         if "partition" not in suppressed:
             assert sum(device.partition_ns.values()) == device.window_ns
+
+
+def ratios_within_physics(report: Report) -> None:
+    """Check that no share in a table is above 1 beyond what clocks add, or negative, and that no size or duration is."""
+    for name, frame in report.tables.items():
+        for column, dtype in frame.schema.items():
+            if not dtype.is_numeric() or column in SIGNED_COLUMNS:
+                continue
+            least, most = frame.select(pl.col(column).min(), pl.col(column).max().alias("most")).row(0)
+            if column.endswith(("_ns", "_bytes", "_ratio", "bytes", "flop")):
+                assert least is None or least >= 0, (name, column, least)
+            if column.endswith("_ratio"):
+                assert most is None or most <= MOST_RATIO.get(column, 1.05), (name, column, most)
 
 
 def _refuse(constant: str) -> None:

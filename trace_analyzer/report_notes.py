@@ -9,6 +9,7 @@ from trace_analyzer.analyses import roofline
 from trace_analyzer.analyses.steps import MAX_STEP_ROWS, HostSteps
 from trace_analyzer.analysis import Value
 from trace_analyzer.catalog.devices import Device
+from trace_analyzer.catalog.line_labels import line_phrase
 from trace_analyzer.checks import clock_notes
 from trace_analyzer.errors import Note
 from trace_analyzer.ingest.trace import Trace
@@ -45,6 +46,7 @@ def notes(
         *_empty_step_notes(host_steps.marks, device_steps),
         *_unlinked_notes(tuple(device_reports.values())),
         *_slow_notes(rated, trace),
+        *_roof_notes(rated, trace),
         *trim_notes,
     )
 
@@ -141,6 +143,22 @@ def _slow_notes(rated: pl.DataFrame, trace: Trace) -> list[Note]:
             count,
         )
         for code, count, lowest, _, highest in roofline.equally_slow(rated, trace.operator_inputs).iter_rows()
+    ]
+
+
+def _roof_notes(rated: pl.DataFrame, trace: Trace) -> list[Note]:
+    """Note kernels that are faster than their work allows, so that their share of the roof is not known."""
+    ids = device_ids(trace.devices)
+    return [
+        Note(
+            "beyond-roof",
+            "warning",
+            f"device {ids[code]}: {units.counted(count, 'kernel')} of {line_phrase(bucket)} together take less time than their"
+            " work needs at the device's peaks, so their shares of peak and roof are unknown: the data came from a cache,"
+            " or the peaks (--gpu NAME, --peak-tflops), FLOP or bytes are wrong",
+            count,
+        )
+        for code, bucket, count in roofline.beyond_roof(rated).iter_rows()
     ]
 
 

@@ -15,7 +15,7 @@ from trace_analyzer.analyses import (
     run_ahead,
     tensor_cores,
 )
-from trace_analyzer.analyses.device_models import MatchedDevices
+from trace_analyzer.analyses.device_models import MatchedDevices, possible_share
 from trace_analyzer.analyses.host import CALLS, Host, call_line
 from trace_analyzer.analysis import Value
 from trace_analyzer.catalog.devices import Device
@@ -242,7 +242,8 @@ def attained(code: int, activities: pl.DataFrame, matched: MatchedDevices) -> At
         .drop_nulls("bucket")
         .filter(pl.col("duration_ns") > 0)
         .group_by("bucket")
-        .agg(pl.col("roof_ns").sum() / pl.col("duration_ns").sum())
+        .agg(possible_share(pl.col("roof_ns").sum() / pl.col("duration_ns").sum()))
+        .drop_nulls()
         .sort("bucket")
     )
     return Attained(

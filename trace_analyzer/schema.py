@@ -163,9 +163,9 @@ RATES = columns("""
     intensity_flop_per_byte f64 Arithmetic intensity: FLOP over bytes.
     achieved_flop_per_s f64 FLOP over the time of the kernels whose FLOP are known.
     achieved_byte_per_s f64 Bytes over the time of the kernels whose bytes are known.
-    peak_ratio f64 Share of the peak FLOP/s of their dtypes that they reached.
+    peak_ratio f64 Share of the peak FLOP/s of their dtypes that they reached; null above 1.05.
     roof_ns f64 Time that they would take at the roof: at peak FLOP/s or full bandwidth.
-    roof_ratio f64 That time over the time they took; above 1 when data came from the cache.
+    roof_ratio f64 That time over the time they took; null above 1.05, as where data came from the cache.
     lost_ns f64 Time over that at the roof.
 """)
 PLACE = columns("""

@@ -31,7 +31,7 @@ BOUNDS = Table(
     columns("""
         device bound count time_ns
         known_ns i64 Durations of those whose roof is known.
-        roof_ratio f64 Time that these would take at their roof, over the time they took.
+        roof_ratio f64 Time that these would take at their roof, over the time they took; null above 1.05.
         below_half_ratio f64 Share of their time in kernels that reach less than half of their roof.
         inefficient_ns i64 Durations of kernels that fill the device and stay far below both roofs.
     """),
@@ -91,7 +91,7 @@ def _of_roofs() -> list[pl.Expr]:
         pl.len().cast(pl.UInt32).alias("count"),
         time.sum().alias("time_ns"),
         known_ns.alias("known_ns"),
-        pl.when(known_ns > 0).then(roof.sum() / known_ns).alias("roof_ratio"),
+        possible_share(pl.when(known_ns > 0).then(roof.sum() / known_ns)).alias("roof_ratio"),
         pl.when(known_ns > 0).then(below / known_ns).alias("below_half_ratio"),
         time.filter(pl.col("inefficient").fill_null(False)).sum().alias("inefficient_ns"),
     ]
@@ -109,7 +109,7 @@ ROOFS = Table(
         achieved_byte_per_s f64 Bytes over duration.
         compute_roof_ns f64 Time of its FLOP at peak.
         roof_ns f64 Time at the roof: at peak FLOP/s or full bandwidth, whichever takes longer.
-        roof_ratio f64 That time over the duration; above 1 when data came from the cache.
+        roof_ratio f64 That time over the duration; null above 1.05, as where data came from the cache.
         lost_ns f64 Duration minus time at the roof; 0 when it was faster than that.
         inefficient bool Whether it fills the device, lasts, and stays far below both of its roofs.
     """),
@@ -231,7 +231,7 @@ def roofs(activities: pl.DataFrame, device_models: Mapping[int, Device | None]) 
             (pl.col("duration_ns") - pl.col("roof_ns")).clip(lower_bound=0).alias("lost_ns"),
         )
         .with_columns(
-            pl.when(pl.col("duration_ns") > 0).then("roof_ratio").alias("roof_ratio"),
+            possible_share(pl.when(pl.col("duration_ns") > 0).then("roof_ratio")).alias("roof_ratio"),
             is_inefficient(device_models).alias("inefficient"),
         )
     )
@@ -283,9 +283,19 @@ def work_rates() -> list[pl.Expr]:
         _over("flop", "moved_bytes").alias("intensity_flop_per_byte"),
         (_over("flop", "flop_time_ns") * 1e9).alias("achieved_flop_per_s"),
         (_over("moved_bytes", "bytes_time_ns") * 1e9).alias("achieved_byte_per_s"),
-        _over("compute_roof_ns", "compute_time_ns").alias("peak_ratio"),
-        _over("roof_ns", "known_ns").alias("roof_ratio"),
+        possible_share(_over("compute_roof_ns", "compute_time_ns")).alias("peak_ratio"),
+        possible_share(_over("roof_ns", "known_ns")).alias("roof_ratio"),
     ]
+
+
+def beyond_roof(rated: pl.DataFrame) -> pl.DataFrame:
+    """Return device, bucket, count of kernels (see `with_roofs`) that together take less time than at their roof.
+
+    Their data came from a cache, or their FLOP, bytes or peaks are wrong: their share of the roof is not known.
+    """
+    known = rated.filter(pl.col("roof_ns").is_not_null()).group_by("device", "bucket")
+    sums = known.agg(pl.len().alias("count"), share=pl.col("roof_ns").sum() / pl.col("duration_ns").sum())
+    return sums.filter(pl.col("share") > thresholds.BEYOND_ROOF_RATIO).sort("device", "bucket").drop("share")
 
 
 def known_sum(column: str) -> pl.Expr:

@@ -11,6 +11,7 @@ from trace_analyzer.json_types import (
     HostMemory,
     IdleCause,
     KernelGroup,
+    Limits,
     Link,
     Part,
     Positive,
@@ -103,10 +104,10 @@ class BucketTime:
         "FLOP over the time of the kernels with known FLOP; null where these take less than half of the time.",
     ] = None
     achieved_byte_per_s: Annotated[Quantity | None, "Bytes over the time of the kernels whose bytes are known."] = None
-    peak_ratio: Annotated[Quantity | None, "Share of the peak FLOP/s of their dtypes that they reached."] = None
+    peak_ratio: Annotated[Utilization | None, "Share of the peak FLOP/s of their dtypes that they reached."] = None
     roof_ratio: Annotated[
-        Quantity | None,
-        "Time at the roof (peak FLOP/s or full memory bandwidth) over time taken.",
+        Utilization | None,
+        "Time at the roof (peak FLOP/s or full memory bandwidth) over time taken; null above 1.05.",
     ] = None
     lost_ns: Annotated[Quantity | None, "Time over that at the roof."] = None
     known_ratio: Annotated[Ratio, "Share of the bucket's time whose FLOP are known."] = 0.0
@@ -187,7 +188,8 @@ class BoundShare:
     time_ns: Annotated[Amount, "Sum of their durations."]
     known_ns: Annotated[Amount, "Durations of those whose roof is known."]
     roof_ratio: Annotated[
-        Quantity | None, "Time of these kernels at the roof, over their actual time; null when no roof is known."
+        Utilization | None,
+        "Time of these kernels at the roof, over their actual time; null when no roof is known, and above 1.05.",
     ]
     below_half_ratio: Annotated[Ratio | None, "Share of their time in kernels that reach less than half of their roof."]
     inefficient_ns: Annotated[
@@ -212,7 +214,10 @@ class Communication:
     bus_byte_per_s: Annotated[Quantity | None, "Bus bandwidth (nccl-tests) of those, waiting for other ranks included."]
     best_bus_byte_per_s: Annotated[Quantity | None, "Bus bandwidth of the fastest of those."] = None
     link: Annotated[Link | None, "Interconnect to peers; null where the device is not known."] = None
-    link_ratio: Annotated[Quantity | None, "Share of its peak in one direction that the fastest reaches."] = None
+    link_ratio: Annotated[
+        Annotated[float, Limits(minimum=0, maximum=2.1)] | None,
+        "Share of its peak in one direction that the fastest reaches; a switch that reduces doubles it.",
+    ] = None
 
 
 @dataclass(frozen=True)
@@ -237,7 +242,7 @@ class Copies:
         None
     )
     link_ratio: Annotated[
-        Quantity | None, "Share of its peak in one direction that copies of 64 KiB and more reach."
+        Utilization | None, "Share of its peak in one direction that copies of 64 KiB and more reach."
     ] = None
 
 
@@ -336,8 +341,8 @@ class Attained:
         "Median time from a launch's end to its kernel's start on the idle device.",
     ]
     roof_ratio: Annotated[
-        Mapping[str, float],
-        "By bucket: time at the measured roofs over time taken, of the kernels whose work is known.",
+        Mapping[str, Utilization],
+        "By bucket: time at the measured roofs over time taken, of the kernels whose work is known; none above 1.05.",
     ]
     roofs: Annotated[
         tuple[MeasuredRoof, ...],

@@ -185,11 +185,13 @@ def roof_phrase(findings: Findings, regime: Regime) -> str:
 
 def roof_doubts(findings: Findings, regime: Regime) -> list[str]:
     """Return doubts about a roof that kernels exceed; for memory the cause may be the cache."""
-    share = roof_share(findings, regime) if regime == "compute-bound" else None
-    if share is None or (share.roof_ratio or 0.0) <= t.BEYOND_ROOF_RATIO:
+    beyond = [
+        share for share in findings.bounds if share.bound == "compute" and share.known_ns and share.roof_ratio is None
+    ]
+    if regime != "compute-bound" or not beyond:
         return []
     return [
-        f"compute-bound kernels reach {percent(share.roof_ratio)} of their roof, which is impossible: the device's peaks or the"
+        "compute-bound kernels take less time than their FLOP need at the peak, which is impossible: the device's peaks or the"
         " kernels' FLOP are wrong (correct them with --gpu NAME or --peak-tflops)"
     ]
 
