@@ -26,7 +26,7 @@ from trace_analyzer.advice.window_context import AdviceContext
 from trace_analyzer.analyses.communication import with_exposed
 from trace_analyzer.catalog.devices import interconnects_of
 from trace_analyzer.catalog.event_names import TO_HOST, TO_PEER, copy_direction
-from trace_analyzer.units import bandwidth, counted, duration, percent, size
+from trace_analyzer.units import bandwidth, counted, percent, size
 
 _COMPUTES = ("compute", "memory", "latency", "other")
 """Parts of the window in which kernels compute."""
@@ -60,8 +60,8 @@ def _waiting(context: AdviceContext, ns: float) -> str:
     """Write how much of a time of collectives may be waiting for other ranks; "" in a job of one."""
     if not context.peer_wait_ratio:
         return ""
-    waits = duration(ns * context.peer_wait_ratio)
-    return f"; up to {waits} of that may be waiting for other ranks, which analyze ranks FOLDER tells"
+    waits = share_of_window(context, ns * context.peer_wait_ratio)
+    return f"; up to {waits} may be waiting for other ranks, which analyze ranks FOLDER tells"
 
 
 def overlap(context: AdviceContext) -> Opportunity | None:
