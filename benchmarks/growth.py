@@ -1,9 +1,9 @@
-"""Measure how cost grows in each dimension of a trace: CPU time at one size and at four times that size.
+"""Measure how cost grows in each dimension of a trace (`ranks.py`: of a job): CPU time at one size and at four times that size.
 
 The streams are what no real program makes. CPU time of whole processes, less that of a trace of one launch, is the
 least of several runs. The exponent is the logarithm to base 4 of the ratio: 1.0 is linear, n log n about 1.05 to 1.1.
 
-    python benchmarks/growth.py [--events 20000] [--runs 2] [--only NAME ...] [--commands analyze page whatif]
+    python benchmarks/growth.py [--events 20000] [--runs 2] [--only NAME ...] [--commands analyze page compare whatif]
 """
 
 import argparse
@@ -157,6 +157,17 @@ def copies(n: int) -> Iterator[Event]:
         yield copied
 
 
+def operators(n: int) -> Iterator[Event]:
+    """Yield a launch in each of n operators with a name and shapes of its own."""
+    for i, event in enumerate(pairs(n)):
+        if i % 2 == 0:
+            shapes = [[i + 1, 64], [64, 64]]
+            yield span(
+                "cpu_op", f"my::op{i}", 1, 1, event["ts"] - 1, 8, **{"Input Dims": shapes, "Input type": ["float"] * 2}
+            )
+        yield event
+
+
 def zeros(n: int) -> Iterator[Event]:
     """Yield launches of which every third kernel has lost its time."""
     for i, event in enumerate(pairs(n)):
@@ -200,6 +211,8 @@ STREAMS: dict[str, Callable[[int], Iterator[Event]]] = {
     "streams": lambda n: pairs(n, stream=lambda i: i),
     "contexts": lambda n: pairs(n // 10, context=lambda i: i),
     "devices": lambda n: pairs(n // 100, device=lambda i: i),
+    "devices in charts": lambda n: pairs(n, device=lambda i: i % max(1, n // 20)),
+    "operators and shapes": operators,
     "names of kernels": lambda n: pairs(n, name=lambda i: f"k{i}"),
     "collectives": collectives,
     "waits": waits,
@@ -210,6 +223,7 @@ STREAMS: dict[str, Callable[[int], Iterator[Event]]] = {
 COMMANDS = {
     "analyze": ["-m", "trace_analyzer", "--no-report"],
     "page": ["-m", "trace_analyzer", "-o", "/dev/null"],
+    "compare": ["-c", "import sys; from trace_analyzer import compare; compare(sys.argv[1], sys.argv[1]).to_json()"],
     "whatif": ["-c", "import sys; from trace_analyzer import whatif; whatif(sys.argv[1])"],
 }
 
