@@ -143,7 +143,7 @@ def a_rank_alone(report: Report) -> None:
     waits = percent(1 - 2 * 7 / 8 * 10e6 / 450e9 / 490e-6)
     assert f"Up to {waits} of it may be waiting for other ranks: analyze ranks FOLDER." in report.summary()
     (overlap,) = (item for item in report.advice if item.id == "overlap")
-    assert "(452 us) may be waiting for other ranks, which analyze ranks FOLDER tells" in overlap.why
+    assert "(451 us) may be waiting for other ranks, which analyze ranks FOLDER tells" in overlap.why
 
 
 ANSWERS: dict[str, Callable[[Report], None]] = {
