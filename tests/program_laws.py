@@ -23,6 +23,7 @@ from trace_analyzer.render.exports import write_perfetto
 from trace_analyzer.render.html.timeline import payload, timeline_columns
 from trace_analyzer.replay.whatif import whatif
 from trace_analyzer.report import Report
+from trace_analyzer.report.verdicts import is_saving_known
 
 SCHEMA = Draft202012Validator(json_schema())
 COMPARISON = Draft202012Validator(result_schema(Comparison))
@@ -63,16 +64,53 @@ def check_program(content: bytes, *, page: bool = True, verbs: bool = True) -> R
 
 
 def check_estimate(report: Report) -> None:
-    """Check that the estimate of what would help is refused with a reason, or within its own interval."""
+    """Check that the estimate of what would help is refused with a reason, or obeys the laws of estimates."""
     result = whatif(report)
     document = json.loads(result.to_json(), parse_constant=_refuse)
     assert (result.reason is None) == (result.status == "ok")
     for text in (result.summary(), result.to_markdown()):
         assert not _CONTROLS.search(text)
+    check_estimates(document)
+
+
+_OF_DEVICE, _OF_CPU = ("fuse", "tf32", "bf16", "overlap"), ("no-sync", "prefetch", "warm", "graphs")
+
+
+def check_estimates(document: dict[str, Any]) -> None:
+    """Check the laws of all estimates of one trace: what only removes time makes nothing longer, floors hold, and the
+    like.
+    """
+    if document["status"] == "refused":
+        return
+    now, floors = document["step_ns"], document["floors"]
+    longest = now * (1 + 1e-9) + 1
+    assert max(floors.values()) <= longest
+    if not document["changes"]:
+        assert set(document["predicted"].values()) == {now}, "what was recorded is certain"
+    for lever in document["levers"]:
+        assert (
+            0
+            <= lever["saves_ns"]
+            <= longest - (floors["device_ns"] if lever["resource"] == "host" else floors["cpu_ns"])
+        )
+    for part in document["critical_path"]:
+        steps = list(part["speedups"].values())
+        assert steps == sorted(steps, reverse=True), "a curve falls"
+        assert steps[0] <= longest
     for scenario in document["scenarios"]:
         if scenario["refused"] is not None:
             assert scenario["step_ns"] is None
             continue
+        name, target = scenario["name"], scenario["options"].get("target")
+        assert scenario["step_ns"] <= longest
+        assert scenario["high_ns"] <= longest or name == "prefetch", "a change that only removes time"
+        if name in _OF_DEVICE or target not in (None, "cpu"):
+            assert scenario["step_ns"] >= floors["cpu_ns"] - 1
+        if name in _OF_CPU or target == "cpu":
+            assert scenario["step_ns"] >= floors["device_ns"] - 1
+        assert scenario["is_known"] == is_saving_known(
+            now, *(scenario[key] for key in ("step_ns", "low_ns", "high_ns"))
+        )
         assert 0 <= scenario["low_ns"] <= scenario["step_ns"] <= scenario["high_ns"], scenario
 
 

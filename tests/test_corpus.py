@@ -1,6 +1,8 @@
 """Real traces: the index's exact figures from a slow reference, and verdicts accepted by a person."""
 
+import contextlib
 import gzip
+import itertools
 import json
 import random
 import re
@@ -10,6 +12,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 from conftest import CORPUS, corpus_rows
+from program_laws import check_estimates
 
 from trace_analyzer import units
 from trace_analyzer.pipeline import analyze
@@ -17,6 +20,8 @@ from trace_analyzer.registry import TABLES
 from trace_analyzer.replay.changes import Change
 from trace_analyzer.replay.prediction import Replay
 from trace_analyzer.replay.refusals import refusal
+from trace_analyzer.replay.scene import NotApplicable
+from trace_analyzer.replay.whatif import whatif
 from trace_analyzer.report import Report
 from trace_analyzer.vocabulary import HOST_CAUSES
 
@@ -205,6 +210,8 @@ def test_no_kernel_of_the_pairs_does_either(file: str) -> None:
 
 REPLAYABLE = [row["file"] for row in corpus_rows() if row["device"]]
 SAMPLES = sorted((Path(__file__).parents[1] / "sample_traces").glob("synthetic_*.json.gz"))
+TRUTHS = sorted((CORPUS.parent / "truth").glob("*/*.json.gz"))
+JUDGED = [*SAMPLES, *(CORPUS / name for name in sorted(set(REPLAYABLE))), *sorted(PAIRS.glob("*.json.gz")), *TRUTHS]
 needs_pairs = pytest.mark.skipif(not PAIRS.exists(), reason="the recorded pairs are not there")
 
 
@@ -235,6 +242,26 @@ def test_a_real_trace_replays_as_recorded_or_is_refused(name: str) -> None:
                 assert replay.round_trip_of(target) < 0.01
     cpu_floor, device_floor = replay.floors()
     assert max(cpu_floor, device_floor) <= replay.identity.step_ns
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", JUDGED, ids=lambda path: path.name.split(".")[0])
+def test_every_what_if_obeys_the_laws(path: Path) -> None:
+    report, replay, refused = replayed(path)
+    document = whatif(report).document()
+    check_estimates(document)
+    if refused is not None:
+        return
+    known = [
+        Change(s["name"], s["options"])
+        for s in document["scenarios"]
+        if s["refused"] is None and s["name"] != "prefetch"
+    ]
+    known = [change for change in known if change.name not in ("tf32", "graphs")]
+    for one, other in itertools.pairwise(known):
+        with contextlib.suppress(NotApplicable):
+            together = replay.predict((one, other)).step_ns
+            assert together <= min(replay.predict((change,)).step_ns for change in (one, other)) * (1 + 1e-9)
 
 
 @pytest.mark.slow

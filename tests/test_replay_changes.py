@@ -12,6 +12,7 @@ from make_samples import ADD_FLOAT, ALL_REDUCE, BF16, MULTIPLY, Eager
 from replay_pairs import LOADER, PAIRS, gemm, op, pointwise, steps
 from simulator import Costs, Kernel, Simulation
 
+from trace_analyzer.replay import changes
 from trace_analyzer.replay.changes import Change, infinite_cpu, infinite_gpu
 from trace_analyzer.replay.graph import CALL, EXECUTION, GAP, HAND_OVER, LATENCY, QUEUE, RETURN, THREAD
 from trace_analyzer.replay.prediction import Replay
@@ -242,8 +243,13 @@ def test_an_operator_that_launches_does_not_compute_on_the_cpu() -> None:
     assert parts[DISPATCH].sum() > 20_000_000
 
 
-def test_a_graph_takes_the_launches_of_steady_steps_and_leaves_data_waits_and_allocations() -> None:
+def test_a_graph_takes_the_launches_of_steady_steps_and_leaves_data_waits_and_allocations(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     replay = program()
+    with pytest.raises(NotApplicable, match="calls a step wait for the device"):
+        replay.weights((Change("graphs"),))
+    monkeypatch.setattr(changes, "SHORT_PIECE", 0)
     graph, steady = replay.graph, replay.scene.steady
     before, after = weighed(replay, Change("graphs"))
     thread = np.flatnonzero(graph.kind == THREAD)

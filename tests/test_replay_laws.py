@@ -68,7 +68,8 @@ def makespan(replay: Replay, changes: tuple[Change, ...] = ()) -> int:
 def test_the_identity_is_the_recording(program: tuple[list[tuple[str, int]], int]) -> None:
     replay = simulated(*program)
     # Typical values differ from each single latency by the simulator's jitter.
-    assert abs(replay.identity.step_ns - replay.recorded_step_ns) <= 0.02 * replay.recorded_step_ns + 4_000
+    assert abs(replay.identity_ratio) * replay.recorded_step_ns <= 0.02 * replay.recorded_step_ns + 4_000
+    assert replay.identity.step_ns == pytest.approx(replay.recorded_step_ns), "estimates are anchored"
     assert (replay.graph.source < replay.graph.target).all()
     assert (replay.identity.times >= replay.graph.time.min()).all()
 
@@ -110,6 +111,31 @@ def test_floors_bound(program: tuple[list[tuple[str, int]], int], factor: float)
         assert predicted.step_ns >= device_floor - tolerance
         assert predicted.low_ns <= predicted.step_ns <= predicted.high_ns
         assert predicted.step_ns <= now
+
+
+COMPOSED = (
+    *CPU_CHANGES, Change("pinned"), Change("warm"), Change("speedup", {"target": "matmul", "factor": 4.0}), Change("speedup", {"target": "gpu", "factor": 1.5}),
+)  # fmt: skip
+
+
+@settings(max_examples=examples(6))
+@given(programs, st.lists(st.sampled_from(range(len(COMPOSED))), min_size=2, max_size=3, unique=True))
+def test_what_only_removes_time_raises_nothing(program: tuple[list[tuple[str, int]], int], chosen: list[int]) -> None:
+    """Check that estimates compose, never exceed the present step with their interval, and fall with the factor."""
+    replay = simulated(*program)
+    now, asked = replay.identity.step_ns, tuple(COMPOSED[at] for at in chosen)
+    try:
+        alone = [replay.predict((change,)) for change in asked]
+        together = replay.predict(asked)
+    except NotApplicable:
+        return
+    for predicted in (*alone, together):
+        assert 0 <= predicted.low_ns <= predicted.step_ns <= predicted.high_ns <= now
+    assert together.step_ns <= min(predicted.step_ns for predicted in alone)
+    curve = [
+        replay.predict((Change("speedup", {"target": "gpu", "factor": factor}),)).step_ns for factor in (1.33, 2.0, 4.0)
+    ]
+    assert curve == sorted(curve, reverse=True)
 
 
 def _plain() -> ModuleType:

@@ -113,9 +113,9 @@ def _item(fix: Fix, opportunity: Opportunity, advice_context: AdviceContext, pre
     bound_ns, how_bound = min(opportunity.saves_ns, window_ns) if opportunity.is_saving else 0, opportunity.how_bound
     # If a faster CPU can run ahead, other waits disappear too: idle time of one cause is then no upper bound.
     why = opportunity.why
-    if predicted is not None and opportunity.if_more and _estimated_ns(predicted, window_ns) > _FAR_ABOVE * bound_ns:
-        why = f"{why}; {opportunity.if_more}"
     most_ns = 0 if predicted is None else min(round(_saved_ratio(predicted.low_ns, predicted) * window_ns), window_ns)
+    if opportunity.if_more and most_ns > _FAR_ABOVE * bound_ns:
+        why = f"{why}; {opportunity.if_more}"
     if most_ns > bound_ns:
         bound_ns, how_bound = (
             most_ns,
@@ -142,7 +142,7 @@ def _item(fix: Fix, opportunity: Opportunity, advice_context: AdviceContext, pre
 
 
 _FAR_ABOVE = 2
-"""Ratio of the replay's estimate to the idle time of a fix's own cause above which the advice explains the
+"""Ratio of the best end of the replay's interval to the idle time of a fix's own cause above which the advice explains the
 difference."""
 
 

@@ -7,12 +7,9 @@ import polars as pl
 
 from trace_analyzer.advice.opportunity import length_ns, total, worth_ns
 from trace_analyzer.advice.window_context import AdviceContext
+from trace_analyzer.replay.changes import MANY_WAITS, in_pieces
 from trace_analyzer.units import counted, duration, percent
 
-MANY_WAITS = 2
-"""Least number of waits per step that is an obstacle: a single one at the end of a step stays outside its graph."""
-SHORT_PIECE = 10
-"""Least number of launches between waits that is worth a graph: sizes after a wait often depend on the data."""
 DIFFERS_RATIO = 0.05
 """Least share of differing kernels that is an obstacle: fewer are prefetched copies or occasional work."""
 _OUTSIDE = {"data-loading": "loading data", "cpu-operator": "long CPU work of operators"}
@@ -67,8 +64,7 @@ def _per_step(context: AdviceContext) -> str:
 
 def is_in_pieces(context: AdviceContext) -> bool:
     """Return whether waits are so frequent that a graph of the launches between them is not worth its own launch."""
-    waits = context.wait_count
-    return waits >= MANY_WAITS * context.steps and context.launch_count < SHORT_PIECE * waits
+    return in_pieces(context.wait_count, context.launch_count, context.steps)
 
 
 def _waits(context: AdviceContext) -> list[str]:

@@ -29,8 +29,8 @@ def document(result: WhatIf) -> Document:
     changes: list[object] = [_table(shown, "Change")] if shown else [Notes(["No standard change saves 2 % or more."])]
     if result.changes and len(shown) == 1:  # the headline says all
         changes = []
-    if result.replay is not None:
-        caption = f"A bar goes from the step now, {duration(result.replay.step_ns)}, to the step with the change; a line is the interval of the estimate."
+    if result.step_ns is not None:
+        caption = f"A bar goes from the step now, {duration(result.step_ns)}, to the step with the change; a line is the interval of the estimate."
         changes.insert(0, Figure("Step with each change", caption, partial(tornado, result)))
     path = [
         (
@@ -56,7 +56,12 @@ def document(result: WhatIf) -> Document:
 
 def _table(scenarios: tuple[Scenario, ...], what: str) -> PlainTable:
     rows = [
-        (s.label, duration(s.step_ns), f"{duration(s.low_ns)} to {duration(s.high_ns)}", _change(s.saves_ratio))
+        (
+            s.label,
+            duration(s.step_ns),
+            f"{duration(s.low_ns)} to {duration(s.high_ns)}",
+            _change(s.saves_ratio) if s.is_known else "not known",
+        )
         for s in scenarios
     ]
     return PlainTable((what, "Step", "Interval", "Change"), "lrrr", rows)
@@ -66,11 +71,13 @@ def _headline(result: WhatIf) -> str:
     """Return the answer in a line: the combined effect of the changes, or the best standard change."""
     if result.changes:
         return _prediction(result)
-    if not result.helpful or result.replay is None:
+    if not result.helpful:
         return "No standard change saves 2 % or more."
-    best = max(result.helpful, key=lambda scenario: scenario.saves_ratio)
+    best = result.helpful[0]
+    if not best.is_known:
+        return f"What would help most is not known: {best.label} may take {duration(best.low_ns)} to {duration(best.high_ns)}, now {duration(result.step_ns)}."
     return (
-        f"What would help most: {best.label}, {duration(result.replay.step_ns)} -> {duration(best.step_ns)} "
+        f"What would help most: {best.label}, {duration(result.step_ns)} -> {duration(best.step_ns)} "
         f"({duration(best.low_ns)} to {duration(best.high_ns)}), an estimate."
     )
 
@@ -114,12 +121,11 @@ def _heading(result: WhatIf) -> str:
 
 def _prediction(result: WhatIf) -> str:
     assert result.predicted is not None
-    assert result.replay is not None
     then, saves = result.predicted, result.saves_ratio
     names = " and ".join(change.label for change in result.changes)
     change = f"{percent(saves)} less" if saves > 0 else f"{percent(-saves)} more" if saves < 0 else "no less"
     return (
-        f"Estimate with {names}: {duration(result.replay.step_ns)} -> {duration(then.step_ns)} "
+        f"Estimate with {names}: {duration(result.step_ns)} -> {duration(then.step_ns)} "
         f"({duration(then.low_ns)} to {duration(then.high_ns)}), {change}."
     )
 
@@ -140,9 +146,9 @@ def tornado(result: WhatIf) -> Chart | None:
 
     A bar goes from the present step to the predicted one.
     """
-    if not result.scenarios or result.replay is None:
+    if not result.scenarios or result.step_ns is None:
         return None
-    now = result.replay.step_ns / _NS_PER_MS
+    now = (result.step_ns or 0) / _NS_PER_MS
     rows = sorted(result.scenarios, key=lambda s: -s.step_ns)
     names, places = [s.label for s in rows], range(len(rows))
     steps, low, high = (

@@ -329,6 +329,8 @@ def predicted_step(item: Advice) -> str:
     unit = "a step" if then.has_steps else "for the window"
     if then.batch > 1:
         unit = f"for as many samples, at {then.batch:g} times the batch"
+    if not then.is_known:
+        return f"estimate: {_NOT_KNOWN}, {low} to {high} {unit}, now {now}"
     gain = f"{_NO_GAIN}, " if summaries.saves_nothing(then) else ""
     saves = "" if gain else f": saves {units.duration(item.saving.ns)}, {units.percent(item.saving.ratio)}"
     return f"estimate: {gain}{units.duration(then.step_ns)} {unit} ({low} to {high}), now {now}{saves}"
@@ -339,17 +341,20 @@ def predicted_briefly(item: Advice) -> str:
     then = item.predicted
     if then is None:
         return ""
-    if summaries.saves_nothing(then):
+    if then.is_known and summaries.saves_nothing(then):
         return f"estimate: {_NO_GAIN}"
     texts = [units.duration(ns) for ns in (then.now_ns, then.step_ns, then.low_ns, then.high_ns)]
     one_unit = len({text.split()[-1] for text in texts}) == 1
     now, step, low, high = (text.split()[0] if one_unit and place != 1 else text for place, text in enumerate(texts))
     unit = " for as many samples" if then.batch > 1 else " a step" if then.has_steps else ""
+    if not then.is_known:
+        return f"estimate: {_NOT_KNOWN} ({low} to {high}{unit}, now {texts[0]})"
     return f"estimate: {now} → {step}{unit}, {units.percent(item.saving.ratio)} less ({low} to {high})"
 
 
 _NO_GAIN = f"no measurable gain (under {100 * thresholds.WORTH_RATIO:g} %)"
-"""Text for an estimate that saves less than half of the narrowest interval."""
+"""Text for an estimate that saves less than advice is worth."""
+_NOT_KNOWN = "what it saves is not known"
 
 
 def tensor_cores(device: DeviceReport) -> list[str]:

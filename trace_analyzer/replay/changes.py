@@ -13,7 +13,7 @@ import polars as pl
 
 from trace_analyzer.replay.device_edges import medians
 from trace_analyzer.replay.graph import CALL, EXECUTION, GAP, LATENCY, QUEUE, RETURN, STAGING, THREAD, WAIT
-from trace_analyzer.replay.kernel_changes import batch, fuse, narrower, speedup, target_label
+from trace_analyzer.replay.kernel_changes import LAUNCH_MEDIANS, batch, fuse, narrower, speedup, target_label
 from trace_analyzer.replay.recording import (
     ALLOC,
     ALLOCATION,
@@ -21,13 +21,17 @@ from trace_analyzer.replay.recording import (
     COMPILATION,
     COPY,
     DATA,
+    DISPATCH,
     FIRST_COPY,
     FREE,
     GRAPH,
     LAUNCH,
     LAUNCHING,
+    PYTHON,
     RECORD,
+    RUNTIME,
     SET,
+    UNKNOWN,
     WAIT as WAIT_CALL,
     Flags,
     Ints,
@@ -47,6 +51,7 @@ from trace_analyzer.replay.weights import (
     scale_host,
     scale_label,
 )
+from trace_analyzer.thresholds import CPU_OPERATOR_NS, GOOD_ROOF_RATIO, REPLAYED_RATIO
 from trace_analyzer.units import counted
 
 GRAPH_LAUNCH_NS = 10_000
@@ -55,6 +60,14 @@ GRAPH_GAP_NS = 1_000
 """Gap between consecutive kernels of a CUDA graph."""
 SLOW_LAUNCH_NS, SLOW_LAUNCH_MEDIANS = 1_000_000, 20
 """A launch beyond both limits loads its module first, see `thresholds.SLOW_LAUNCH_NS`."""
+PYTHON_MIN_NS = 100_000
+"""Least time of Python between two calls that no graph holds: modules and hooks around a launch take less."""
+SILENCE_MAX_NS = 1_000_000
+"""Longest time without an event that is surely part of a launch; a longer one may be the program's own work."""
+MANY_WAITS = 2
+"""Least number of waits per step that is an obstacle: a single one at the end of a step stays outside its graph."""
+SHORT_PIECE = 10
+"""Least number of launches between waits that is worth a graph: sizes after a wait often depend on the data."""
 _QUEUED = (LAUNCH, GRAPH, COPY, SET, RECORD, WAIT_CALL)
 
 
@@ -147,7 +160,7 @@ def no_sync(weights: Weights, scene: Scene, _: Mapping[str, float | str]) -> Non
     weights.device[calls] = 0
 
 
-def pinned(weights: Weights, scene: Scene, _: Mapping[str, float | str]) -> None:
+def pinned(weights: Weights, scene: Scene, options: Mapping[str, float | str]) -> None:
     """Make copies pinned and asynchronous: the call only enqueues, nothing is staged, and nobody waits for the copy."""
     graph, activities = scene.graph, scene.graph.recorded.activities
     returns = _blocking_copies(scene) | (graph.kind == STAGING) | _waits_for_copies(scene)
@@ -172,12 +185,16 @@ def pinned(weights: Weights, scene: Scene, _: Mapping[str, float | str]) -> None
     weights.host[own] = np.minimum(np.minimum(weights.host[own], usual), total)
     weights.device[own] = total - weights.host[own]
     weights.rest[own] = 0
-    rate = _pinned_rates(scene)
+    rate = _pinned_rates(scene, str(options.get("reach", "")))
     scale_activities(weights, graph, activities.pageable, rate)
 
 
-def _pinned_rates(scene: Scene) -> Floats:
-    """Return the factor on each pageable copy's time at the bandwidth of pinned copies in its direction."""
+def _pinned_rates(scene: Scene, reach: str) -> Floats:
+    """Return the factor on each pageable copy's time at the bandwidth of pinned copies in its direction.
+
+    Without such copies it is `GOOD_ROOF_RATIO` of the link's peak; all of it where ``reach`` is ``roof``, and what was
+    recorded where it is ``recorded``.
+    """
     table = scene.known.table.with_columns(
         column(scene.graph.recorded.activities.pageable).cast(pl.Boolean).alias("pageable"),
         column(scene.known.activity_label).alias("label code"),
@@ -188,10 +205,15 @@ def _pinned_rates(scene: Scene) -> Floats:
         .group_by("label code", "pageable")
         .agg((pl.col("bytes").sum() / pl.col("duration_ns").sum()).alias("rate"))
     )
-    pair = rates.filter(~pl.col("pageable")).join(rates.filter("pageable"), on="label code", suffix=" pageable")
+    to_host = [code for code, name in enumerate(scene.known.labels) if name in ("memcpy HtoD", "memcpy DtoH")]
+    share = {"roof": 1.0, "recorded": 0.0}.get(reach, GOOD_ROOF_RATIO) * (scene.host_gbps or 0.0)
+    linked = pl.when(pl.col("label code").is_in(to_host)).then(pl.lit(share)).otherwise(0.0)
+    pair = rates.filter("pageable").join(
+        rates.filter(~pl.col("pageable")), on="label code", how="left", suffix=" pinned"
+    )
     factor = np.ones(len(scene.known.labels))
-    for row in pair.iter_rows(named=True):
-        factor[row["label code"]] = min(1.0, row["rate pageable"] / row["rate"])
+    for code, rate, known in pair.select("label code", "rate", pl.coalesce("rate pinned", linked)).iter_rows():
+        factor[code] = min(1.0, rate / known) if known else 1.0
     return factor[scene.known.activity_label]
 
 
@@ -215,10 +237,11 @@ def prefetch(weights: Weights, scene: Scene, options: Mapping[str, float | str])
     weights.parts[DATA] = 0
 
 
-def graphs(weights: Weights, scene: Scene, _: Mapping[str, float | str]) -> None:
+def graphs(weights: Weights, scene: Scene, options: Mapping[str, float | str]) -> None:
     """Replay each steady step as one CUDA graph, or as one graph per piece between waits.
 
-    Operators and Python disappear; data loading, waits, allocations, garbage collection and long CPU work stay.
+    Launches and what surrounds them disappear; waits and `_outside` stay, with the option ``reach`` also silences
+    over `SILENCE_MAX_NS`.
     """
     graph = scene.graph
     calls = graph.recorded.calls
@@ -228,9 +251,12 @@ def graphs(weights: Weights, scene: Scene, _: Mapping[str, float | str]) -> None
     blocks = np.zeros(calls.start.size, dtype=bool)
     blocks[_calls_of_blocking_copies(scene)] = True
     launches[launches] = ~blocks[graph.ref[launches]]
+    _refuse_no_graph(scene, launches, blocks)
     thread = np.flatnonzero((graph.kind == THREAD) & scene.steady)
-    for part in LAUNCHING:
-        weights.parts[part][graph.ref[thread]] = 0
+    rows = graph.ref[thread]
+    stays = _outside(weights.parts[:, rows], "reach" in options)
+    for at, part in enumerate(LAUNCHING):
+        weights.parts[part, rows[~stays[at]]] = 0
     weights.host[launches] = 0
     weights.device[launches] = 0
     weights.host[(scene.known.label == HANDING) & scene.steady] = 0
@@ -248,6 +274,44 @@ def graphs(weights: Weights, scene: Scene, _: Mapping[str, float | str]) -> None
     weights.host[slow] = np.minimum(weights.host[slow], usual)
     gaps = (graph.kind == GAP) & scene.steady
     weights.device[gaps] = np.minimum(weights.device[gaps] - weights.rest[gaps], GRAPH_GAP_NS) + weights.rest[gaps]
+
+
+def _outside(parts: Floats, silent: bool) -> Flags:
+    """Return which parts of `LAUNCHING` no graph holds, in each stretch between two calls of a thread.
+
+    These are Python that takes longer than it does around most launches, operators that take longer than any launch,
+    and where ``silent`` what is not recorded for long.
+    """
+    python = parts[PYTHON]
+    usual = median(python[python > 0]) if (python > 0).any() else 0.0
+    limits = {PYTHON: max(LAUNCH_MEDIANS * usual, PYTHON_MIN_NS), DISPATCH: CPU_OPERATOR_NS, RUNTIME: CPU_OPERATOR_NS}
+    if silent:
+        limits[UNKNOWN] = SILENCE_MAX_NS
+    return np.stack([parts[part] > limits.get(part, inf) for part in LAUNCHING])
+
+
+def _refuse_no_graph(scene: Scene, launches: Flags, blocks: Flags) -> None:
+    """Raise `NotApplicable` where graphs launch the work already, or where waits leave no piece worth a graph."""
+    graph, activities, calls = scene.graph, scene.graph.recorded.activities, scene.graph.recorded.calls
+    ran = (activities.end - activities.start) * (activities.call >= 0)
+    replayed = np.append(calls.kind == GRAPH, False)[activities.call]
+    if ran[replayed].sum() > REPLAYED_RATIO * ran.sum():
+        raise NothingToChange("graphs launch the work already")
+    waiting = np.zeros(calls.start.size, dtype=bool)
+    waiting[graph.ref[_of_calls(scene, RETURN, SYNCS)]] = True
+    made = np.flatnonzero((graph.kind == CALL) & scene.steady)
+    waits = int((waiting | blocks)[graph.ref[made]].sum())
+    launched = is_any(calls.kind[graph.ref[launches]], (LAUNCH, GRAPH, COPY, SET)).sum()
+    if in_pieces(waits, int(launched), scene.steady_steps):
+        raise NotApplicable(
+            f"{counted(waits / scene.steady_steps, 'call')}{' a step' if graph.recorded.steps.steady.any() else ''} wait for the device,"
+            " which no graph can contain: too few launches are between them for a graph"
+        )
+
+
+def in_pieces(waits: float, launches: float, steps: int) -> bool:
+    """Return whether waits are so frequent that a graph of the launches between them is not worth its own launch."""
+    return waits >= MANY_WAITS * steps and launches < SHORT_PIECE * waits
 
 
 def _first_launches(scene: Scene, launches: Flags) -> Ints:
@@ -270,10 +334,11 @@ def _first_launches(scene: Scene, launches: Flags) -> Ints:
     return order[first]
 
 
-def overlap(weights: Weights, scene: Scene, _: Mapping[str, float | str]) -> None:
+def overlap(weights: Weights, scene: Scene, options: Mapping[str, float | str]) -> None:
     """Let all communication overlap with computation, a best case.
 
-    A step takes at least as long as its communication.
+    A step takes at least as long as its communication; not with the option ``reach``, as nobody knows how much of it
+    waits for peers.
     """
     table, graph = scene.known.table, scene.graph
     collective = (table.get_column("group") == "communication").fill_null(False).to_numpy().astype(bool)
@@ -282,7 +347,8 @@ def overlap(weights: Weights, scene: Scene, _: Mapping[str, float | str]) -> Non
     runs = np.flatnonzero((graph.kind == EXECUTION) & scene.steady)
     runs = runs[collective[graph.ref[runs]]]
     on_stream = np.bincount(graph.recorded.activities.track[graph.ref[runs]], weights=weights.device[runs])
-    weights.at_least_ns = max(weights.at_least_ns, on_stream.max(initial=0.0) / max(scene.steady_steps, 1))
+    if "reach" not in options:
+        weights.at_least_ns = max(weights.at_least_ns, on_stream.max(initial=0.0) / max(scene.steady_steps, 1))
     scale_activities(weights, graph, collective, 0.0)
 
 
@@ -344,17 +410,39 @@ CHANGES: Mapping[str, Kind] = {
     "warm": Kind("one-time work gone", warm),
     "fuse": Kind("chains of kernels fused", fuse),
     "tf32": Kind(
-        "FP32 matmuls and convolutions in TF32, at the roof",
-        lambda w, s, o: narrower(w, s, {"dtype": "tf32"}),
+        "FP32 matmuls and convolutions in TF32",
+        lambda w, s, o: narrower(w, s, {**o, "dtype": "tf32"}),
         host=False,
     ),
-    "bf16": Kind("FP32 work in bfloat16, at the roof", lambda w, s, o: narrower(w, s, {"dtype": "bf16"}), host=False),
+    "bf16": Kind("FP32 work in 16 bits", lambda w, s, o: narrower(w, s, {**o, "dtype": "bf16"}), host=False),
     "batch": Kind("batch {times} times as big", batch),
     "speedup": Kind("{target} {factor} times as fast", speedup, host=False),
     "overlap": Kind("communication beside computation, at best", overlap, host=False),
     "graphs": Kind("each step a CUDA graph", graphs),
 }
 """All changes, in the order of their application."""
+
+
+_SIDES: Mapping[str, str] = {
+    "no-sync": "host", "prefetch": "host", "warm": "host", "graphs": "host", "fuse": "device", "tf32": "device", "bf16": "device",
+    "overlap": "device",
+}  # fmt: skip
+"""Changes of one side of a program only, of which the other side's time is a floor."""
+
+
+def side_of(change: Change) -> str | None:
+    """Return the side of the program that a change is for; None for both."""
+    if change.name != "speedup":
+        return _SIDES.get(change.name)
+    return "host" if change.options["target"] == "cpu" else "device"
+
+
+def of_links(change: Change, scene: Scene) -> bool:
+    """Return whether a change makes links faster; of one rank alone, nobody knows how much of it is waiting for peers."""
+    if change.name != "speedup":
+        return False
+    buckets = scene.known.table.filter(pl.col("group") == "communication").get_column("bucket").unique()
+    return change.options["target"] in ("communication", *buckets.drop_nulls())
 
 
 def changed(weights: Weights, scene: Scene, changes: tuple[Change, ...]) -> Weights:

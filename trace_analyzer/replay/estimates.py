@@ -1,7 +1,8 @@
 """Estimate the effect of each change of the catalogue on the judged device, by its replay."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from functools import partial
 
 import polars as pl
 
@@ -9,9 +10,10 @@ from trace_analyzer.analysis import Analysis, Value
 from trace_analyzer.catalog.fixes import Fix
 from trace_analyzer.replay.changes import CHANGES, Change
 from trace_analyzer.replay.prediction import WORKERS, Prediction, Replay
-from trace_analyzer.replay.refusals import refused_replayed, refused_unseen, without_links
+from trace_analyzer.replay.refusals import barred, refused_replayed, refused_unseen, too_few, without_links
 from trace_analyzer.replay.whatif import Skipped, by_reason, predict_each, standard_changes
 from trace_analyzer.report import Check, Confidence, DeviceReport, Predicted, Verdict
+from trace_analyzer.report.verdicts import is_saving_known
 from trace_analyzer.schema import Table, columns
 from trace_analyzer.sections import Section, Shown
 from trace_analyzer.thresholds import WORTH_RATIO
@@ -31,7 +33,8 @@ MAX_EVENTS = 2_000_000
 class DeviceReplay:
     """Hold the replay of the judged device; ``reason`` is why it is missing.
 
-    ``unlinked`` is why changes of CPU work have no predictions. ``outside_ns`` is time of the window outside all steps.
+    ``unlinked`` is why changes of CPU work have no predictions; ``barred`` returns why a change has none. ``outside_ns`` is
+    time of the window outside all steps.
     """
 
     device: int | None
@@ -40,6 +43,7 @@ class DeviceReplay:
     replay: Replay | None = None
     unlinked: str | None = None
     outside_ns: int = 0
+    barred: Callable[[Change], str | None] = lambda _: None
 
     def trim(self) -> None:
         """Return the memory that a pass over a large replay freed, so that the next one does not add to it."""
@@ -59,6 +63,7 @@ class ReplaySources:
     launches: pl.DataFrame
     device_steps: pl.DataFrame
     fusions: pl.DataFrame
+    roofs: pl.DataFrame
     tensor_cores: pl.DataFrame
     host_events: pl.DataFrame
     threads: pl.DataFrame
@@ -108,8 +113,9 @@ def device_replay(replay_sources: ReplaySources) -> DeviceReplay:
     if (reason := refused_replayed(sources, replay, device, ())) is not None:
         return DeviceReplay(device, window, reason)
     return DeviceReplay(
-        device, window, None, replay, without_links(sources, device), _outside_ns(sources.judged, replay)
-    )
+        device, window, None, replay, too_few(sources, device) or without_links(sources, device),
+        _outside_ns(sources.judged, replay), partial(barred, sources, device),
+    )  # fmt: skip
 
 
 def _outside_ns(judged: Judged, replay: Replay) -> int:
@@ -132,7 +138,7 @@ WHAT_WOULD_HELP = Table(
         step_ns f64 Estimated length of the step, or of the window without steps; null without an estimate.
         low_ns f64 Start of its interval.
         high_ns f64 End of its interval.
-        saves_ratio f64 Share of the step that the change saves.
+        saves_ratio f64 Share of the step that the change saves; null where it is not known.
         start_ns i64 Start of the window whose steps these are, ns since the trace's origin.
         end_ns i64 Its end.
     """),
@@ -180,7 +186,8 @@ class Estimates:
         step_ns, low_ns, high_ns = (ns / batch for ns in (then.step_ns, then.low_ns, then.high_ns))
         if batch > 1:  # at best, a step with the bigger batch takes no longer than a present step
             step_ns, low_ns, high_ns = (max(ns, self.now_ns / batch) for ns in (step_ns, low_ns, high_ns))
-        return Predicted(step_ns, low_ns, high_ns, self.now_ns, self.has_steps, batch)
+        known = is_saving_known(self.now_ns, step_ns, low_ns, high_ns)
+        return Predicted(step_ns, low_ns, high_ns, self.now_ns, self.has_steps, known, batch)
 
 
 def change_of(fix: Fix) -> Change | None:
@@ -200,7 +207,7 @@ def standard_estimates(device_replay: DeviceReplay) -> Estimates:
     replay, unlinked = device_replay.replay, device_replay.unlinked
     if replay is None:
         return Estimates(device_replay.device, device_replay.reason, window=device_replay.window)
-    pairs, skipped = predict_each(replay, standard_changes(), unlinked)
+    pairs, skipped = predict_each(replay, standard_changes(), device_replay.barred)
     device_replay.trim()
     return Estimates(
         device_replay.device,
@@ -227,7 +234,7 @@ def with_changes(estimates: Estimates, device_replay: DeviceReplay, changes: Ite
     further = {key_of(change): change for change in changes if key_of(change) not in known}
     if replay is None or estimates.now_ns is None:
         return estimates
-    pairs, _ = predict_each(replay, tuple(further.values()), device_replay.unlinked)
+    pairs, _ = predict_each(replay, tuple(further.values()), device_replay.barred)
     device_replay.trim()
     more = {key_of(change): (change, then) for change, then in pairs}
     return replace(estimates, predictions={**estimates.predictions, **more})
@@ -249,14 +256,14 @@ def what_would_help(estimates: Estimates) -> pl.DataFrame:
         now = estimates.now_ns
         rows.append({"kind": "now", "label": _now_label(estimates), "step_ns": now})
         worth = [
-            (change, then, 1 - then.step_ns / now)
+            (change, then, is_saving_known(now, then.step_ns, then.low_ns, then.high_ns))
             for change, then in estimates.predictions.values()
             if now and 1 - then.step_ns / now >= WORTH_RATIO
         ]
         rows += [
-            {"kind": "change", "change": change.name, "label": change.label, "step_ns": then.step_ns, "low_ns": then.low_ns,
-             "high_ns": then.high_ns, "saves_ratio": saves}
-            for change, then, saves in sorted(worth, key=lambda row: row[1].step_ns)
+            {"kind": "change", "change": change.name, "label": change.label if known else f"{change.label}: not known",
+             "step_ns": then.step_ns, "low_ns": then.low_ns, "high_ns": then.high_ns, "saves_ratio": 1 - then.step_ns / now if known else None}
+            for change, then, known in sorted(worth, key=lambda row: (not row[2], row[1].step_ns))
         ]  # fmt: skip
     if estimates.floors is not None:
         cpu, device = estimates.floors

@@ -18,6 +18,7 @@ from trace_analyzer.replay.recording import (
 )
 from trace_analyzer.replay.scene import NotApplicable, NothingToChange, Scene, UnknownTarget
 from trace_analyzer.replay.weights import Floats, Weights, scale_activities, scale_host
+from trace_analyzer.thresholds import GOOD_ROOF_RATIO
 from trace_analyzer.units import count, size
 
 FIXED_KERNEL_NS = 2_000
@@ -190,7 +191,7 @@ def _of_module(scene: Scene, module: str) -> Flags:
 
 
 def narrower(weights: Weights, scene: Scene, options: Mapping[str, float | str]) -> None:
-    """Run eligible FP32 kernels in a narrower type, at the roof.
+    """Run eligible FP32 kernels in a narrower type, at `_reached` of its roof, or at the roof (option ``reach``).
 
     Matmuls and convolutions run on tensor cores. With 16 bits, pointwise and normalization kernels move half the bytes,
     without optimizers, losses and, in training, what autocast runs in FP32. Lookups, gathers and scatters stay, because
@@ -216,7 +217,8 @@ def narrower(weights: Weights, scene: Scene, options: Mapping[str, float | str])
     joined = as_strings(kernels[firsts]).join(
         sums.select(*key, share.alias("share")), on=key, how="left", nulls_equal=True, maintain_order="left"
     )
-    factor = joined.get_column("share").fill_null(1.0).clip(0.0, 1.0).to_numpy().copy()
+    reached = 1.0 if "reach" in options else _reached(scene, rows.get_column("target_dtype").unique().to_list())
+    factor = (joined.get_column("share") / reached).fill_null(1.0).clip(0.0, 1.0).to_numpy().copy()
     if half and not _mostly_narrow(scene.known.table):
         trains = not scene.tables["backward_links"].is_empty()
         stays = pl.col("operator").str.contains(_IN_FP32).fill_null(False) if trains else pl.lit(value=False)
@@ -236,6 +238,22 @@ def narrower(weights: Weights, scene: Scene, options: Mapping[str, float | str])
     factor = factor[numbers.to_numpy()]
     scale_activities(weights, scene.graph, factor < 1, factor)
 
+
+def _reached(scene: Scene, targets: list[str]) -> float:
+    """Return the share of the roof that matmuls and convolutions of the target types reach here, else those in FP32."""
+    roofs = scene.tables["roofs"].select("activity_id", "roof_ns").drop_nulls()
+    kernels = scene.tables["activities"].select("group", "dtype", "duration_ns")[roofs.get_column("activity_id")]
+    known = as_strings(kernels).hstack(roofs).filter(pl.col("group") == "matmul")
+    for dtypes in (targets, ["fp32"]):
+        own = known.filter(pl.col("dtype").is_in(dtypes))
+        ran, roof = (float(own.get_column(name).sum() or 0) for name in ("duration_ns", "roof_ns"))
+        if ran:
+            return min(max(roof / ran, _LEAST_REACHED), 1.0)
+    return GOOD_ROOF_RATIO
+
+
+_LEAST_REACHED = 0.1
+"""Least share of a roof: kernels below it are limited by something that a narrower type does not change."""
 
 _IN_FP32 = (
     r"^aten::(_(log_)?softmax(_backward_data)?|native_(layer|group)_norm(_backward)?|sum|prod|cumsum|cumprod|norm|linalg_vector_norm"

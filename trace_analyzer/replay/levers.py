@@ -37,16 +37,17 @@ def levers(replay: Replay) -> tuple[Lever, ...]:
     path = replay.path(replay.identity)
     weight, kind = replay.identity.weight[path], graph.kind[path]
     on_device, total = is_any(kind, OF_DURATION), max(weight.sum(), 1)
-    shares, rows = _shares(replay), []
+    shares, rows, (cpu_floor, device_floor) = _shares(replay), [], replay.floors()
     for resource, own in _members(replay).items():
         if not own.any():
             continue
         weights = replay.weights(())
         scale_activities(weights, graph, own, 0.0)
         held = weight[on_device][own[graph.ref[path][on_device]]].sum() / total
-        rows.append(Lever(resource, shares[resource], float(held), now - min(replay.run(weights).step_ns, now)))
+        step = min(max(replay.run(weights).step_ns, cpu_floor), now)
+        rows.append(Lever(resource, shares[resource], float(held), now - step))
     of_host = ~(on_device | is_any(kind, (GAP, WAIT)))
-    host = Lever(HOST, 1 - sum(shares.values()), float(weight[of_host].sum() / total), now - replay.floors()[1])
+    host = Lever(HOST, 1 - sum(shares.values()), float(weight[of_host].sum() / total), now - device_floor)
     return (host, *rows)
 
 

@@ -1,7 +1,7 @@
 """Predict step times under changes, with intervals; refuse traces that cannot be replayed; find the critical path."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import ceil, hypot, inf
 from typing import Annotated
@@ -40,7 +40,9 @@ from trace_analyzer.replay.weights import (
 )
 from trace_analyzer.units import percent
 
-MIN_HALF_WIDTH = 0.02
+MIN_HALF_WIDTH, MIN_HALF_RATIO = 0.02, 0.1
+"""Least half of an interval: as a share of the step with another batch, and of the saving of a change that removes
+time."""
 MAX_UNEXPLAINED = 0.05
 """Largest unexplained share of the critical path for which the effect of a change is predicted."""
 NOISE_STEPS, NOISE_WINDOW = 0.10, 0.20
@@ -61,6 +63,15 @@ BEST_CASES = ("fuse", "tf32", "bf16", "overlap", "graphs")
 
 Their interval starts at half of their gain.
 """
+BEST: Mapping[str, Mapping[str, str]] = {
+    "tf32": {"reach": "roof"},
+    "bf16": {"reach": "roof"},
+    "overlap": {"reach": "all"},
+    "pinned": {"reach": "roof"},
+}
+"""Options of changes for the lower end of their interval."""
+WORST: Mapping[str, Mapping[str, str]] = {"pinned": {"reach": "recorded"}, "graphs": {"reach": "recorded"}}
+"""Options of changes for its upper end: copies as fast as now, and silences that no graph holds."""
 SPEEDUPS: Mapping[str, float] = {"1.11": 0.9, "1.33": 0.75, "2": 0.5, "4": 0.25, "inf": 0.0}
 """Speed-up factors and the remaining share of the time: 10, 25, 50, 75 and 100 % less."""
 _NOTHING = 1e-6
@@ -109,6 +120,7 @@ class Replay:
         self.measure = measure or measure_of(graph.recorded)
         self.anchors = self.measure.anchors(graph)
         self._report = report
+        self._known_steps: dict[str, float] = {}
 
     @staticmethod
     def of(report: Analysed, device: int) -> "Replay":
@@ -143,15 +155,27 @@ class Replay:
         return measured(self.graph)
 
     @cached_property
+    def _unchanged(self) -> Outcome:
+        """Return the pass without changes, not anchored."""
+        return self._pass(self._measured.of(self.graph), 1.0)
+
+    @cached_property
     def identity(self) -> Outcome:
-        """Return the replay without changes."""
-        return self.run(self._measured)
+        """Return the replay without changes, whose step is the recorded one."""
+        return replace(self._unchanged, step_ns=self.recorded_step_ns or self._unchanged.step_ns)
+
+    @cached_property
+    def _anchor(self) -> float:
+        """Return the recorded step over the replayed one: each step is the recorded one times changed over unchanged."""
+        return self.recorded_step_ns / self._unchanged.step_ns if self._unchanged.step_ns else 1.0
 
     def run(self, weights: Weights, *, unexplained: bool = True) -> Outcome:
         """Return one pass over the graph."""
-        weight = weights.of(self.graph, unexplained=unexplained)
+        return self._pass(weights.of(self.graph, unexplained=unexplained), self._anchor, weights.at_least_ns)
+
+    def _pass(self, weight: Ints, anchor: float, at_least_ns: float = 0.0) -> Outcome:
         times, binding = self.graph.replay(weight)
-        return Outcome(weight, times, binding, max(self.anchors.mean(times), weights.at_least_ns))
+        return Outcome(weight, times, binding, max(self.anchors.mean(times) * anchor, at_least_ns))
 
     def weights(self, changes: tuple[Change, ...]) -> Weights:
         """Return the weights under changes. Raises `NotApplicable`."""
@@ -168,37 +192,110 @@ class Replay:
     def predict(self, changes: tuple[Change, ...]) -> Prediction:
         """Return the step under changes with its interval. Raises `NotApplicable`.
 
-        A change that only removes time never makes a step longer. Half of the interval is the root of the sum of
-        squares of the replay's error, of the effect of unexplained time on a difference, and of the CPU's deviation
-        between recordings. Where more than `INFERRED_RATIO` of the path is inferred, the round-trip error replaces the
-        replay's error if it is larger. The upper end also covers half the gain of a change that is modelled at its
-        best, and a CPU slowed by data-loading workers. A change whose path has more unexplained time than
-        `MAX_UNEXPLAINED` is not predicted.
+        The step obeys `_lawful`. Half of the interval is the root of the sum of squares of the replay's error, of the
+        effect of unexplained time on the saving, and of `_noise`, at least `MIN_HALF_RATIO` of the saving. Where more
+        than `INFERRED_RATIO` of the path is inferred, the round-trip error replaces the replay's error if it is larger.
+        The upper end also covers half the gain of a change that is modelled at its best, and a CPU slowed by new
+        data-loading workers; it is not above the present step where a change only removes time. A change whose path
+        has more unexplained time than `MAX_UNEXPLAINED` is not predicted.
         """
+        now = self.identity.step_ns
         weights, outcome = self._replayed(changes)
-        step, path = outcome.step_ns, self.path(outcome)
+        path = self.path(outcome)
         unexplained = self._unexplained_ratio(path, outcome, weights)
-        if changes and unexplained > MAX_UNEXPLAINED:
+        if only_removes(changes) and not self._differs(weights):
+            return Prediction(now, now, now)
+        if unexplained > MAX_UNEXPLAINED:
             raise NotApplicable(
                 f"nothing in the trace explains {percent(unexplained)} of what the step would wait for then"
             )
-        if all(change.name != "batch" for change in changes):
-            step = min(step, self.identity.step_ns) if _only_faster(changes) else step
-        without = self.run(weights, unexplained=False).step_ns if weights.rest.any() else outcome.step_ns
-        noise = (
-            (NOISE_STEPS if self.has_steps else NOISE_WINDOW) * self._host_ratio(path, outcome, weights)
-            if changes
-            else 0.0
-        )
+        step = self._lawful(changes, outcome.step_ns)
         error = abs(self.identity_ratio)
-        if changes and self._inferred_ratio(path, outcome) > INFERRED_RATIO:
+        if self._inferred_ratio(path, outcome) > INFERRED_RATIO:
             error = max(error, self.round_trip)
-        half = max(hypot(error * step, step - without, noise * step), MIN_HALF_WIDTH * step)
+        rest = self._effect_of_rest(weights, outcome.step_ns)
+        half = max(
+            hypot(error * step, rest, self._noise(changes, path, outcome, weights)), self._least_half(changes, step)
+        )
         others = self._with_other_kernels(changes, step)
         worst = max(
-            step, self._if_halved(changes, weights, step), self._beside_workers(changes, weights, step), *others
+            step,
+            self._if_halved(changes, weights, step),
+            self._at_worst(changes),
+            self._beside_workers(changes, weights, step),
+            *others,
         )
-        return Prediction(step, max(min(step, *others) - half, 0.0), worst + half)
+        low, high = max(min(step, outcome.step_ns, self._at_best(changes), *others) - half, 0.0), worst + half
+        if only_removes(changes):
+            high = (
+                now
+                if any(ch.of_links(change, self.scene) for change in changes)
+                else min(high, max(now, self._beside_workers(changes, weights, step)))
+            )
+        return Prediction(step, min(low, step), max(high, step))
+
+    def _differs(self, weights: Weights) -> bool:
+        """Return whether weights differ from those without changes: what is the same is certain."""
+        same = self._measured
+        return bool(weights.at_least_ns or weights.removed.any()) or any(
+            not np.array_equal(changed, unchanged)
+            for changed, unchanged in (
+                (weights.device, same.device), (weights.host, same.host), (weights.parts, same.parts), (weights.rest, same.rest)
+            )
+        )  # fmt: skip
+
+    def _lawful(self, changes: tuple[Change, ...], step: float) -> float:
+        """Return the step, no longer than with less of changes that only remove time, and not below their side's floor.
+
+        The step is the distance of two ends, of which the first may move more than the last.
+        """
+        if not only_removes(changes):
+            return step
+        least = min([step, self.identity.step_ns, *(self._steps(fewer) for fewer in _fewer(changes))])
+        cpu_floor, device_floor = self.floors()
+        sides = {ch.side_of(change) for change in changes}
+        return max(least, cpu_floor if sides == {"device"} else device_floor if sides == {"host"} else 0.0)
+
+    def _steps(self, changes: tuple[Change, ...]) -> float:
+        """Return the step of one pass under changes, which is kept."""
+        key = repr(changes)
+        if key not in self._known_steps:
+            self._known_steps[key] = self.outcome(changes).step_ns
+        return self._known_steps[key]
+
+    def _effect_of_rest(self, weights: Weights, step: float) -> float:
+        """Return how much unexplained time changes the saving, ns."""
+        if not weights.rest.any():
+            return 0.0
+        without = self.run(weights, unexplained=False).step_ns
+        before = self.run(self._measured, unexplained=False).step_ns
+        return abs(step - without * self.identity.step_ns / before) if before else 0.0
+
+    def _noise(self, changes: tuple[Change, ...], path: Ints, outcome: Outcome, weights: Weights) -> float:
+        """Return the deviation between recordings of the CPU's time that changes take off the path, ns.
+
+        Of another batch it is that of all of it, as another recording has it.
+        """
+        noise = NOISE_STEPS if self.has_steps else NOISE_WINDOW
+        then = self._host_ratio(path, outcome, weights) * outcome.step_ns
+        if not only_removes(changes):
+            return noise * then
+        now = self._host_ratio(self.path(self.identity), self.identity, self._measured) * self.identity.step_ns
+        return noise * abs(now - then)
+
+    def _least_half(self, changes: tuple[Change, ...], step: float) -> float:
+        """Return the least half of an interval, ns."""
+        return MIN_HALF_RATIO * (self.identity.step_ns - step) if only_removes(changes) else MIN_HALF_WIDTH * step
+
+    def _at_worst(self, changes: tuple[Change, ...]) -> float:
+        """Return the step with what `WORST` options stand for; 0 without such a change."""
+        worst = _with_options(changes, WORST)
+        return min(self.outcome(worst).step_ns, self.identity.step_ns) if worst != changes else 0.0
+
+    def _at_best(self, changes: tuple[Change, ...]) -> float:
+        """Return the step with what `BEST` options stand for: a roof or link at its peak, no transfer that limits."""
+        best = _with_options(changes, BEST)
+        return self.outcome(best).step_ns if best != changes else inf
 
     def _with_other_kernels(self, changes: tuple[Change, ...], step: float) -> tuple[float, float]:
         """Return the step for another batch if libraries choose other kernels: all in proportion, and the same kernels.
@@ -244,7 +341,7 @@ class Replay:
 
     def _beside_workers(self, changes: tuple[Change, ...], weights: Weights, step: float) -> float:
         """Return the step if data-loading workers slow other CPU work by `WORKERS_SLOW`."""
-        if all(change.name != "prefetch" for change in changes):
+        if all(change.name != "prefetch" for change in changes) or self.scene.has_workers:
             return step
         slowed = Weights(**vars(weights))
         slowed.parts, slowed.host = weights.parts.copy(), weights.host.copy()
@@ -278,20 +375,25 @@ class Replay:
     @cached_property
     def identity_ratio(self) -> float:
         """Return the error of the replayed step relative to the recorded step."""
-        return self.identity.step_ns / self.recorded_step_ns - 1 if self.recorded_step_ns else 0.0
+        return self._unchanged.step_ns / self.recorded_step_ns - 1 if self.recorded_step_ns else 0.0
 
     @cached_property
     def summary(self) -> Identity:
         """Return the figures of the replay without changes."""
         path = self.path(self.identity)
         return Identity(
-            self.identity.step_ns,
+            self._unchanged.step_ns,
             self.identity_ratio,
             self._unexplained_ratio(path, self.identity, self._measured),
             self._inferred_ratio(path, self.identity),
         )
 
     def floors(self) -> tuple[float, float]:
+        """Return the lower bounds of the step, `_floors`."""
+        return self._floors
+
+    @cached_property
+    def _floors(self) -> tuple[float, float]:
         """Return the step with an infinitely fast device, which shows the CPU's limit, and with an infinitely fast CPU.
 
         Unexplained time is removed from both, as it may belong to either.
@@ -343,8 +445,8 @@ class Replay:
         """Return the error of one round trip, relative to the step without changes."""
         outcome = self.outcome(_faster(target, factor))
         moved = Replay(build(moved_recording(self.graph, outcome.times)), self._report, self.measure)
-        back = moved.outcome(_faster(target, 1 / factor)).step_ns
-        return abs(back / self.identity.step_ns - 1) if self.identity.step_ns else 0.0
+        back = moved.anchors.mean(moved.outcome(_faster(target, 1 / factor)).times)
+        return abs(back / self._unchanged.step_ns - 1) if self._unchanged.step_ns else 0.0
 
     def is_explained(self, changes: tuple[Change, ...]) -> bool:
         """Return whether enough of the critical path under changes is explained for a prediction."""
@@ -398,12 +500,13 @@ class Replay:
             faster[own] -= np.rint((1 - factor) * taken).astype(np.int64)
             faster[thread] -= np.rint((1 - factor) * spent).astype(np.int64)
             times, _ = graph.replay(faster)
-            return min(max(self.anchors.mean(times), weights.at_least_ns), step_ns)
+            return min(max(self.anchors.mean(times) * self._anchor, weights.at_least_ns), step_ns)
 
         gone = step(0.0)
         if gone >= step_ns * (1 - _NOTHING):
             return dict.fromkeys(SPEEDUPS, gone)
-        return {key: step(factor) if factor else gone for key, factor in SPEEDUPS.items()}
+        steps = [step(factor) if factor else gone for factor in SPEEDUPS.values()]
+        return dict(zip(SPEEDUPS, np.minimum.accumulate(steps).tolist(), strict=True))
 
     def _by_label(self, path: Ints, weights: Weights) -> Floats:
         """Return the time of each label on the path."""
@@ -420,8 +523,26 @@ def _faster(target: str, factor: float) -> tuple[Change]:
     return (Change("speedup", {"target": target, "factor": factor}),)
 
 
-def _only_faster(changes: tuple[Change, ...]) -> bool:
-    return all(change.name != "speedup" or float(change.options["factor"]) >= 1 for change in changes)
+def only_removes(changes: tuple[Change, ...]) -> bool:
+    """Return whether changes only remove time: none is another batch or a slower part."""
+    return all(change.name != "batch" and float(change.options.get("factor", 1)) >= 1 for change in changes)
+
+
+def _with_options(changes: tuple[Change, ...], more: Mapping[str, Mapping[str, str]]) -> tuple[Change, ...]:
+    """Return the changes with more options by name."""
+    return tuple(replace(change, options={**change.options, **more.get(change.name, {})}) for change in changes)
+
+
+def _fewer(changes: tuple[Change, ...]) -> list[tuple[Change, ...]]:
+    """Return less of the changes: each of several alone, and each part less fast."""
+    alone = [(change,) for change in changes] if len(changes) > 1 else []
+    slower = [
+        (*changes[:at], replace(change, options={**change.options, "factor": factor}), *changes[at + 1 :])
+        for at, change in enumerate(changes)
+        for factor in map(float, SPEEDUPS)
+        if factor < float(change.options.get("factor", 0))
+    ]
+    return alone + slower
 
 
 __all__ = [

@@ -27,9 +27,9 @@ def refusal(report: Analysed, replay: Replay, device: int, changes: tuple[Change
 
 def refused_replayed(report: Analysed, replay: Replay, device: int, changes: tuple[Change, ...]) -> str | None:
     """Return why a trace that `refused_unseen` accepts cannot be replayed, for people; None where it can."""
-    unlinked = without_links(report, device)
-    if unlinked is not None and any(needs_links(change) for change in changes):
-        return unlinked
+    reason = next(filter(None, (barred(report, device, change) for change in changes)), None)
+    if reason is not None:
+        return reason
     summary = replay.summary
     if summary.unexplained_ratio > MAX_UNEXPLAINED:
         return f"nothing in the trace explains {percent(summary.unexplained_ratio)} of the critical path: events may be missing"
@@ -40,9 +40,10 @@ def refused_replayed(report: Analysed, replay: Replay, device: int, changes: tup
 
 def refused_unseen(report: Analysed, device: int) -> str | None:
     """Return the reason why a trace is not replayed (too little work, captures, failed checks), else None."""
-    count = int((report.tables["activities"].get_column("device") == device).sum())
-    if count < MIN_ACTIVITIES:
-        return f"{count} activities on the device are too few to replay: at least {MIN_ACTIVITIES} are needed"
+    few = too_few(report, device)
+    own = report.tables["activities"].filter(pl.col("device") == device)
+    if few is not None and not own.get_column("kind").eq("memcpy").any():
+        return few
     events = report.tables["host_events"]
     names = as_strings(events.select("kind", "name")[factorize(*events.select("kind", "name"))[1]])
     calls = names.filter(pl.col("kind").is_in(["runtime", "driver"]))
@@ -70,6 +71,21 @@ def _calls_removed(report: Analysed, device: int, calls: pl.DataFrame) -> bool:
     activities = report.tables["activities"].filter(pl.col("device") == device)
     communicates = activities.get_column("group").eq("communication").any()
     return edited and communicates and not calls.get_column("name").str.contains(_WAITS).any()
+
+
+def barred(report: Analysed, device: int, change: Change) -> str | None:
+    """Return why a change alone cannot be estimated: too little work, unless it is for copies, or unknown launches."""
+    for_copies = change.name == "pinned" or "copies" in str(change.options.get("target"))
+    few = None if for_copies else too_few(report, device)
+    return few or (without_links(report, device) if needs_links(change) else None)
+
+
+def too_few(report: Analysed, device: int) -> str | None:
+    """Return why changes of other work than copies have no estimate; None where there is enough of it."""
+    count = int((report.tables["activities"].get_column("device") == device).sum())
+    if count >= MIN_ACTIVITIES:
+        return None
+    return f"{count} activities on the device are too few to replay: at least {MIN_ACTIVITIES} are needed"
 
 
 def needs_links(change: Change) -> bool:

@@ -6,7 +6,7 @@ from functools import cached_property
 
 import polars as pl
 
-from trace_analyzer.catalog.devices import find_device
+from trace_analyzer.catalog.devices import Device, find_device, interconnects_of
 from trace_analyzer.replay.graph import Graph
 from trace_analyzer.replay.recording import Analysed, Flags
 from trace_analyzer.replay.weights import Attributes
@@ -48,12 +48,23 @@ class Scene:
         return next((device.sm_count for device in self.report.devices if str(device.index) == label), None)
 
     @cached_property
-    def memory_bytes(self) -> float | None:
-        """Return the memory of the replayed device by the catalogue; None where it is unknown."""
+    def model(self) -> Device | None:
+        """Return the replayed device in the catalogue; None where it is unknown."""
         devices = self.tables["devices"]
         name = devices.filter(pl.col("device") == self.graph.recorded.device).item(0, "name")
-        model = find_device(name, sm_count=self.sm_count)
+        return find_device(name, sm_count=self.sm_count)
+
+    @property
+    def memory_bytes(self) -> float | None:
+        """Return the memory of the replayed device by the catalogue; None where it is unknown."""
+        model = self.model
         return None if model is None or model.memory_gib is None else model.memory_gib * 2**30
+
+    @property
+    def host_gbps(self) -> float | None:
+        """Return the peak of the replayed device's link to the host, GB/s; None where it is unknown."""
+        links = interconnects_of(self.model.name) if self.model is not None else ()
+        return max((link.gbps for link in links if link.kind in ("pcie", "c2c")), default=None)
 
     @cached_property
     def has_workers(self) -> bool:

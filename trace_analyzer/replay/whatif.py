@@ -5,8 +5,9 @@
 ('ok', 1769000.0)
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from math import inf
 from typing import Annotated, Any, Literal
 
@@ -18,9 +19,10 @@ from trace_analyzer.replay.changes import AUTO, Change
 from trace_analyzer.replay.kernel_changes import target_key
 from trace_analyzer.replay.levers import Lever, levers
 from trace_analyzer.replay.prediction import SPEEDUPS, Identity, Prediction, Replay
-from trace_analyzer.replay.refusals import needs_links, refusal, without_links
+from trace_analyzer.replay.refusals import barred, refusal
 from trace_analyzer.replay.scene import NotApplicable, NothingToChange, UnknownTarget
 from trace_analyzer.report import Report
+from trace_analyzer.report.verdicts import is_saving_known
 from trace_analyzer.results import Result
 from trace_analyzer.thresholds import WORTH_RATIO
 from trace_analyzer.units import printable
@@ -51,7 +53,8 @@ class Scenario:
     step_ns: Annotated[float, "Estimated step, ns."]
     low_ns: Annotated[float, "Lower end of its interval, ns."]
     high_ns: Annotated[float, "Upper end of its interval, ns."]
-    saves_ratio: Annotated[float, "What it saves, as a share of the replayed step."]
+    saves_ratio: Annotated[float, "What it saves, as a share of the present step."]
+    is_known: Annotated[bool, "Whether half of the interval is at most half of what it saves."] = True
 
 
 @dataclass(frozen=True)
@@ -96,7 +99,7 @@ class WhatIf(Result):
         float | None, "The recorded step, ns: mean distance of the steady steps' last activity ends, or the window."
     ]
     changes: Annotated[tuple[Change, ...], "Changes that were asked for."] = ()
-    replay: Annotated[Identity | None, "The replay without changes."] = None
+    replay: Annotated[Identity | None, "The replay without changes, not anchored."] = None
     cpu_floor_ns: Annotated[float | None, "The step with an infinitely fast device, ns."] = None
     device_floor_ns: Annotated[float | None, "The step with an infinitely fast CPU, ns."] = None
     levers: Annotated[tuple[Lever, ...], "What each resource holds of a step, and costs it."] = ()
@@ -107,10 +110,10 @@ class WhatIf(Result):
 
     @property
     def saves_ratio(self) -> float:
-        """Return the share of the replayed step that the changes save; 0 without a replay or a change."""
-        if self.predicted is None or self.replay is None or not self.replay.step_ns:
+        """Return the share of the recorded step that the changes save; 0 without a replay or a change."""
+        if self.predicted is None or not self.step_ns:
             return 0.0
-        return 1 - self.predicted.step_ns / self.replay.step_ns
+        return 1 - self.predicted.step_ns / self.step_ns
 
     def document(self) -> dict[str, Any]:
         """Return the content of `to_json` in JSON's own types; docs/whatif.md describes it."""
@@ -132,13 +135,13 @@ class WhatIf(Result):
             "scenarios": [
                 {
                     "name": s.name, "options": _plain(s.options), "label": s.label, "what": s.what,
-                    "step_ns": s.step_ns, "low_ns": s.low_ns, "high_ns": s.high_ns, "saves_ratio": s.saves_ratio, "refused": None,
+                    "step_ns": s.step_ns, "low_ns": s.low_ns, "high_ns": s.high_ns, "saves_ratio": s.saves_ratio, "is_known": s.is_known, "refused": None,
                 }
                 for s in self.scenarios
             ] + [
                 {
                     "name": s.name, "options": _plain(s.options), "label": Change(s.name, s.options).label, "what": what_of(s.name),
-                    **dict.fromkeys(("step_ns", "low_ns", "high_ns", "saves_ratio")), "refused": s.reason,
+                    **dict.fromkeys(("step_ns", "low_ns", "high_ns", "saves_ratio")), "is_known": False, "refused": s.reason,
                 }
                 for s in self.skipped if s.is_refused
             ],
@@ -156,9 +159,9 @@ class WhatIf(Result):
 
     @property
     def helpful(self) -> tuple[Scenario, ...]:
-        """Return the changes that save at least `WORTH_RATIO`, in descending order."""
+        """Return the changes that save at least `WORTH_RATIO`, in descending order; last those of which it is not known."""
         worth = [s for s in self.scenarios if s.what == "change" and s.saves_ratio >= WORTH_RATIO]
-        return tuple(sorted(worth, key=lambda s: s.step_ns))
+        return tuple(sorted(worth, key=lambda s: (not s.is_known, s.step_ns)))
 
 
 def _interval(predicted: Prediction) -> dict[str, float]:
@@ -270,7 +273,7 @@ def whatif(report: Report, changes: tuple[Change, ...] = (), *, path_rows: int =
     if changes:
         scenarios, left_out = _scenarios(replay, applied)
     else:
-        scenarios, left_out = _standard(replay, without_links(report, device))
+        scenarios, left_out = _standard(replay, partial(barred, report, device))
     cpu_floor, device_floor = replay.floors()
     return replace(
         refused,
@@ -343,28 +346,27 @@ def _scenarios(replay: Replay, applied: tuple[Change, ...]) -> tuple[list[Scenar
     return scenarios, skipped
 
 
-def _standard(replay: Replay, unlinked: str | None) -> tuple[list[Scenario], list[Skipped]]:
+def _standard(replay: Replay, barred: Callable[[Change], str | None]) -> tuple[list[Scenario], list[Skipped]]:
     """Return the standard scenarios, shortest step first, and the changes without anything to act on."""
     asked = list(standard_changes())
     asked += [Change("speedup", {"target": target, "factor": 2.0}) for target in _SENSITIVE]
-    predictions, skipped = predict_each(replay, asked, unlinked)
+    predictions, skipped = predict_each(replay, asked, barred)
     scenarios = [_scenario(replay, change, predicted) for change, predicted in predictions]
     return sorted(scenarios, key=lambda scenario: scenario.step_ns), skipped
 
 
 def predict_each(
-    replay: Replay, changes: Sequence[Change], unlinked: str | None
+    replay: Replay, changes: Sequence[Change], barred: Callable[[Change], str | None]
 ) -> tuple[list[tuple[Change, Prediction]], list[Skipped]]:
     """Return the step with each change alone, and the reasons for changes without one.
 
-    ``unlinked`` is the reason why CPU work cannot be followed. A change of a part that the trace lacks is in neither
-    list.
+    ``barred`` returns why a change has none whatever it does. A change of a part that the trace lacks is in neither list.
     """
     predictions: list[tuple[Change, Prediction]] = []
     skipped: list[Skipped] = []
     for change in replay.settled(tuple(changes)):
-        if unlinked is not None and needs_links(change):
-            skipped.append(Skipped(change.name, change.options, unlinked, is_refused=True))
+        if (reason := barred(change)) is not None:
+            skipped.append(Skipped(change.name, change.options, reason, is_refused=True))
             continue
         try:
             predictions.append((change, replay.predict((change,))))
@@ -389,5 +391,6 @@ def _scenario(replay: Replay, change: Change, predicted: Prediction) -> Scenario
     now = replay.identity.step_ns
     saves = 1 - predicted.step_ns / now if now else 0.0
     return Scenario(
-        change.name, change.options, change.label, what_of(change.name), predicted.step_ns, predicted.low_ns, predicted.high_ns, saves
+        change.name, change.options, change.label, what_of(change.name), predicted.step_ns, predicted.low_ns, predicted.high_ns, saves,
+        is_saving_known(now, predicted.step_ns, predicted.low_ns, predicted.high_ns),
     )  # fmt: skip

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
+from trace_analyzer import thresholds
 from trace_analyzer.catalog.fixes import Accelerator
 from trace_analyzer.json_types import (
     Amount,
@@ -377,6 +378,11 @@ class HostCost:
     call_line: Annotated[int | None, "Line of the call, where the source is at hand and leaves no doubt."] = None
 
 
+def is_saving_known(now_ns: float, step_ns: float, low_ns: float, high_ns: float) -> bool:
+    """Return whether an estimate tells what is saved: half of its interval is at most half of that, or all is too little."""
+    return high_ns - low_ns <= abs(now_ns - step_ns) or now_ns - low_ns < thresholds.WORTH_RATIO * now_ns
+
+
 @dataclass(frozen=True)
 class Predicted:
     """Hold the step's predicted time after a change: the estimate of a replay, with its interval."""
@@ -386,6 +392,7 @@ class Predicted:
     high_ns: Annotated[Quantity, "End of the interval."]
     now_ns: Annotated[Quantity, "The step without the change, replayed too."]
     has_steps: Annotated[bool, "Whether it is the step, not the window."] = True
+    is_known: Annotated[bool, "Whether half of the interval is at most half of the saving."] = True
     batch: Annotated[
         float,
         "How many times as big the batch is then: the step is for as many samples as now, that share of the bigger one.",
