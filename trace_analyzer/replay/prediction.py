@@ -272,16 +272,16 @@ class Replay:
         return abs(step - without * self.identity.step_ns / before) if before else 0.0
 
     def _noise(self, changes: tuple[Change, ...], path: Ints, outcome: Outcome, weights: Weights) -> float:
-        """Return the deviation between recordings of the CPU's time that changes take off the path, ns.
+        """Return the deviation between recordings of the CPU's time on the path, ns.
 
-        Of another batch it is that of all of it, as another recording has it.
+        Changes that remove time leave the rest as recorded: at most what they take off the path deviates.
         """
         noise = NOISE_STEPS if self.has_steps else NOISE_WINDOW
         then = self._host_ratio(path, outcome, weights) * outcome.step_ns
         if not only_removes(changes):
             return noise * then
         now = self._host_ratio(self.path(self.identity), self.identity, self._measured) * self.identity.step_ns
-        return noise * abs(now - then)
+        return noise * min(then, abs(now - then))
 
     def _least_half(self, changes: tuple[Change, ...], step: float) -> float:
         """Return the least half of an interval, ns."""
