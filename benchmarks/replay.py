@@ -205,7 +205,11 @@ def recorded(folder: Path) -> None:
 
     again = [f"a100_forward_batch2_again{number:02}" for number in range(12)]
     batches = dict.fromkeys(again, 2) | {f"a100_forward_batch{size}": size for size in (16, 64, 128)}
-    asked = [("v100_resnet50_workers0", "v100_resnet50_workers4", Change("prefetch", {"workers": 4}))]
+    asked = [
+        ("v100_resnet50_workers0", "v100_resnet50_workers4", Change("prefetch", {"workers": 4})),
+        ("a100_sam_amg_before", "a100_sam_amg_after", Change("bf16")),
+        ("../truth/overlap_8xh100/before", "../truth/overlap_8xh100/after", Change("overlap")),
+    ]
     asked += [
         (before, after, Change("batch", {"times": batches[after] / batches[before]}))
         for before in batches for after in batches if batches[before] != batches[after] and (batches[before] > 2 or after not in again)
@@ -232,7 +236,7 @@ def recorded(folder: Path) -> None:
             ns / 1e6 for ns in (replay.recorded_step_ns, predicted.step_ns, predicted.low_ns, predicted.high_ns)
         )
         print(
-            f"{before[5:]} -> {after[5:]}, {change.label}".ljust(56)
+            f"{Path(before).name} -> {Path(after).name}, {change.label}".ljust(56)
             + f"{now:8.1f} {then:8.1f} ({low:6.1f} to {high:6.1f}) {truth / 1e6:8.1f} {predicted.step_ns / truth - 1:+7.1%}  {inside[-1]}"
         )
     print(f"inside the interval: {sum(inside)} of {len(inside)}; refused: {refused}")

@@ -438,9 +438,9 @@ def side_of(change: Change) -> str | None:
 
 
 def of_links(change: Change, scene: Scene) -> bool:
-    """Return whether a change makes links faster; of one rank alone, nobody knows how much of it is waiting for peers."""
+    """Return whether a change is of collectives; of one rank alone, nobody knows how much of them is waiting for peers."""
     if change.name != "speedup":
-        return False
+        return change.name == "overlap"
     buckets = scene.known.table.filter(pl.col("group") == "communication").get_column("bucket").unique()
     return change.options["target"] in ("communication", *buckets.drop_nulls())
 

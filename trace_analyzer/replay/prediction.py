@@ -227,6 +227,8 @@ class Replay:
         )
         low, high = max(min(step, outcome.step_ns, self._at_best(changes), *others) - half, 0.0), worst + half
         if only_removes(changes):
+            if outcome.step_ns >= step:  # else the change has an effect on the other side, too
+                low = max(low, (1 - MIN_HALF_WIDTH) * self._floor_of(changes))
             high = (
                 now
                 if any(ch.of_links(change, self.scene) for change in changes)
@@ -252,9 +254,13 @@ class Replay:
         if not only_removes(changes):
             return step
         least = min([step, self.identity.step_ns, *(self._steps(fewer) for fewer in _fewer(changes))])
+        return max(least, self._floor_of(changes))
+
+    def _floor_of(self, changes: tuple[Change, ...]) -> float:
+        """Return the floor of changes of one side; 0 for those of both."""
         cpu_floor, device_floor = self.floors()
         sides = {ch.side_of(change) for change in changes}
-        return max(least, cpu_floor if sides == {"device"} else device_floor if sides == {"host"} else 0.0)
+        return cpu_floor if sides == {"device"} else device_floor if sides == {"host"} else 0.0
 
     def _steps(self, changes: tuple[Change, ...]) -> float:
         """Return the step of one pass under changes, which is kept."""

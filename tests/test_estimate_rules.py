@@ -1,0 +1,171 @@
+"""Rules of estimates: what a graph holds, what links and kernels reach, and what is not known; each has a plant that needs it."""
+
+from math import inf
+from random import Random
+
+import pytest
+from kineto import A100, analysed, annotation, call, copy, launched, op, python, trace_bytes
+from lazy_report import LazyReport
+from make_samples import FP32, Eager
+from replay_pairs import PAIRS, beginning, gemm, op as operator, steps
+from simulator import Kernel, Simulation
+
+from trace_analyzer.pipeline import analyze
+from trace_analyzer.replay.changes import Change, in_pieces
+from trace_analyzer.replay.prediction import Replay
+from trace_analyzer.replay.refusals import barred
+from trace_analyzer.replay.scene import NotApplicable, NothingToChange
+from trace_analyzer.replay.whatif import whatif
+from trace_analyzer.report.verdicts import is_saving_known
+
+GRAPHS = (Change("graphs"),)
+
+
+def paced(before: str | None, length: int, *, steps: int = 8, launches: int = 10) -> Replay:
+    """Replay steps in which something takes ``length`` us, then operators launch kernels of 5 us every 10 us."""
+    rows, of_step = [], length + 10 * launches + 20
+    for number in range(steps):
+        start = number * of_step
+        rows.append(annotation(f"ProfilerStep#{number}", start, of_step - 1))
+        if before is not None:
+            rows.append(python(before, start + 1, length - 2))
+        for at in range(launches):
+            begin = start + length + 10 * at
+            rows += [op("aten::add", begin, 8), launched("k", begin + 2, begin + 6, 5, number * launches + at + 1)]
+    return Replay.of(analysed(rows), 0)
+
+
+@pytest.mark.parametrize("name", ["env.py(3): reward", "train.py(7): log", "cache.py(1): batch", "x.py(2): get"])
+def test_python_without_a_launch_stays_outside_of_a_graph_whatever_its_name(name: str) -> None:
+    replay = paced(name, 2_000)
+    predicted = replay.predict(GRAPHS)
+    assert predicted.low_ns >= 2_000_000 * 0.98
+    assert predicted.step_ns < replay.identity.step_ns - 20_000, "what surrounds launches goes"
+
+
+def test_python_around_launches_goes_into_a_graph() -> None:
+    replay = paced("model.py(3): forward", 40)
+    assert replay.predict(GRAPHS).step_ns < 0.6 * replay.identity.step_ns
+
+
+def test_a_silence_over_a_millisecond_may_be_work_that_no_graph_holds() -> None:
+    def silent(length: int) -> tuple[float, float, float]:
+        rounds = [
+            [launched("k", at := (length + 120) * n + 10 * i, at + 6, 5, 10 * n + i + 1) for i in range(10)]
+            for n in range(10)
+        ]
+        predicted = (replay := Replay.of(analysed(rounds), 0)).predict(GRAPHS)
+        return predicted.step_ns, predicted.high_ns, replay.identity.step_ns
+
+    step, high, now = silent(1_500)
+    assert step < 0.3 * now
+    assert high > 0.9 * now
+    step, high, now = silent(900)
+    assert high < 0.9 * now
+
+
+def test_a_program_that_replays_graphs_has_no_use_for_more() -> None:
+    simulation = PAIRS["graphs"].after(1)
+    with pytest.raises(NothingToChange, match="graphs launch the work already"):
+        Replay.of(LazyReport.on(simulation, device=0), 0).predict(GRAPHS)
+
+
+@pytest.mark.parametrize(
+    ("waits", "launches", "refused"), [(2, 19, True), (2, 20, False), (1.9, 1, False), (20, 199, True)]
+)
+def test_pieces_between_waits_hold_ten_launches(waits: float, launches: int, refused: bool) -> None:
+    assert in_pieces(waits, launches, 1) == refused
+    assert in_pieces(3 * waits, 3 * launches, 3) == refused
+
+
+def test_a_wait_every_few_launches_leaves_no_graph() -> None:
+    with pytest.raises(NotApplicable, match="4 calls a step wait for the device, which no graph can contain"):
+        Replay.of(LazyReport.on(PAIRS["no-sync"].before(1), device=0), 0).predict(GRAPHS)
+
+
+def copies(pinned: bool, count: int = 20) -> LazyReport:
+    """Return a trace of nothing but copies: 8 MiB of pageable memory each at 5 GB/s, or one of them pinned at 20."""
+    rows, length = [], 1_678
+    for number in range(count):
+        start = number * (length + 120)
+        is_pinned = pinned and number == count - 1
+        rows += [
+            call("cudaMemcpyAsync", start, 10 if is_pinned else length + 60, correlation=number + 1),
+            copy(
+                f"HtoD ({'Pinned' if is_pinned else 'Pageable'} -> Device)", start + 50, length // 4 if is_pinned else length,
+                correlation=number + 1, bytes=8 << 20,
+            ),
+        ]  # fmt: skip
+    return LazyReport.on(trace_bytes(rows, deviceProperties=[A100]), device=0)
+
+
+@pytest.mark.parametrize("pinned", [True, False])
+def test_copies_alone_are_enough_for_estimates_of_copies(pinned: bool) -> None:
+    """Pinned copies take the rate of those in the trace, else 80 % of the link's 31.5 GB/s; at most it stays as it is."""
+    report = copies(pinned)
+    result = whatif(report)
+    assert result.status == "ok"
+    (row,) = (scenario for scenario in result.scenarios if scenario.name == "pinned")
+    taken = sum(8 * 1.048576e6 / (20 if pinned else 0.8 * 31.5) for _ in range(20))
+    assert row.step_ns == pytest.approx(taken, rel=0.05)
+    assert row.low_ns < row.step_ns
+    assert (row.high_ns > 1.3 * row.step_ns) == (not pinned)
+    assert {one.name for one in result.skipped if one.is_refused} >= {"graphs", "no-sync", "fuse"}
+    assert "too few" in str(barred(report, 0, Change("graphs")))
+    assert barred(report, 0, Change("pinned")) is None
+
+
+@pytest.mark.parametrize("change", [Change("speedup", {"target": "communication", "factor": 2.0}), Change("overlap")])
+def test_what_one_rank_waits_for_its_peers_is_not_known(change: Change) -> None:
+    replay = Replay.of(LazyReport.on(PAIRS["overlap"].before(1), device=0), 0)
+    predicted, now = replay.predict((change,)), replay.identity.step_ns
+    assert predicted.step_ns < 0.95 * now
+    assert predicted.high_ns == now
+    assert not is_saving_known(now, predicted.step_ns, predicted.low_ns, predicted.high_ns)
+
+
+def test_overlap_at_best_is_not_worse_than_faster_links() -> None:
+    replay = Replay.of(LazyReport.on(PAIRS["overlap, links limit"].before(1), device=0), 0)
+    faster = replay.predict((Change("speedup", {"target": "communication", "factor": inf}),))
+    assert replay.predict((Change("overlap"),)).low_ns <= faster.step_ns
+
+
+@pytest.mark.parametrize("reached", [1.0, 0.5])
+def test_a_narrower_type_reaches_what_matmuls_reach_here(reached: float) -> None:
+    """FP32 products at half of their roof are at half of TF32's, and at all of it at best."""
+    simulation = Simulation(header={"record_shapes": 1}, seed=1)
+    main, stream = simulation.thread(), simulation.stream()
+    torch = Eager(simulation, main, stream, FP32)
+    ns = round(2e9 * 2_048**3 / 19.5e12 / reached)
+
+    def step(_: int) -> None:
+        for _ in range(10):
+            with main.op("aten::mm", [torch.tensor(2_048, 2_048)] * 2, before_ns=4_000):
+                main.launch(Kernel("ampere_sgemm_128x64_tn", ns, (432, 1, 1), (256, 1, 1)), stream)
+
+    replay = Replay.of(analyze(steps(simulation, main, step).json().encode(), device=0), 0)
+    predicted, now = replay.predict((Change("tf32"),)), replay.identity.step_ns
+    assert predicted.step_ns == pytest.approx(now * 19.5 / 156, rel=0.1)
+    assert predicted.low_ns <= now * 19.5 / 156 * reached * 1.1
+
+
+def test_a_faster_device_stays_above_the_cpu_s_floor() -> None:
+    simulation, main, stream = beginning(Random(1))
+
+    def step(_: int) -> None:
+        for _ in range(30):
+            operator(main, "aten::mm", gemm(4_000), stream, 9_000)
+
+    replay = Replay.of(LazyReport.on(steps(simulation, main, step).json().encode(), device=0), 0)
+    for target in ("gpu", "matmul"):
+        assert replay.predict((Change("speedup", {"target": target, "factor": inf}),)).step_ns >= replay.floors()[0]
+
+
+@pytest.mark.parametrize(
+    ("step", "low", "high", "known"),
+    [(90, 85, 95, True), (90, 84, 95, False), (99.5, 98.5, 100, True), (99.5, 97.9, 100, False), (100, 100, 100, True)],
+)
+def test_a_saving_is_known_where_the_interval_is_at_most_as_wide(
+    step: float, low: float, high: float, known: bool
+) -> None:
+    assert is_saving_known(100, step, low, high) == known
