@@ -41,8 +41,8 @@ from trace_analyzer.replay.weights import (
 from trace_analyzer.units import percent
 
 MIN_HALF_WIDTH, MIN_HALF_RATIO = 0.02, 0.1
-"""Least half of an interval: as a share of the step with another batch, and of the saving of a change that removes
-time."""
+"""Least half of an interval: as a share of the step with another batch, and of the step or the saving, whichever is
+smaller, of a change that removes time."""
 MAX_UNEXPLAINED = 0.05
 """Largest unexplained share of the critical path for which the effect of a change is predicted."""
 NOISE_STEPS, NOISE_WINDOW = 0.10, 0.20
@@ -291,7 +291,8 @@ class Replay:
 
     def _least_half(self, changes: tuple[Change, ...], step: float) -> float:
         """Return the least half of an interval, ns."""
-        return MIN_HALF_RATIO * (self.identity.step_ns - step) if only_removes(changes) else MIN_HALF_WIDTH * step
+        saves = self.identity.step_ns - step
+        return MIN_HALF_RATIO * min(saves, step) if only_removes(changes) else MIN_HALF_WIDTH * step
 
     def _at_worst(self, changes: tuple[Change, ...]) -> float:
         """Return the step with what `WORST` options stand for; 0 without such a change."""
