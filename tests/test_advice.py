@@ -101,10 +101,13 @@ def test_recompilation_says_how_many_regions_had_been_compiled_before() -> None:
 
 def test_waits_count_where_the_device_works() -> None:
     """Check waits of two threads, from 0 to 60 and 40 to 100 us; the device works from 50 to 90 and from 95 us on."""
-    waits = [(BLOCKING, 0, 60), (BLOCKING, 40, 100), ("other", 0, 1_000)]
-    calls = pl.DataFrame(waits, schema=["work", "start_ns", "end_ns"], orient="row")
+    waits = [(1, BLOCKING, 0, 60), (2, BLOCKING, 40, 100), (3, "other", 0, 1_000)]
+    calls = pl.DataFrame(waits, schema=["event_id", "work", "start_ns", "end_ns"], orient="row")
+    launched = {"kind": ["kernel"], "launch_id": [3], "start_ns": [0], "duration_ns": [5]}
     busy = pl.DataFrame({"start_ns": [50, 70, 95], "end_ns": [70, 90, 500]})
-    context: Any = SimpleNamespace(host=SimpleNamespace(calls=calls), busy_parts=busy)
+    context: Any = SimpleNamespace(
+        host=SimpleNamespace(calls=calls), busy_parts=busy, within=SimpleNamespace(activities=pl.DataFrame(launched))
+    )
     assert waited_ns(context) == 45
 
 

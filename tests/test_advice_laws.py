@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 
+import polars as pl
 import pytest
 from conftest import corpus_rows
 from generator import RandomTrace, random_traces
@@ -9,7 +10,9 @@ from hypothesis import HealthCheck, given, settings
 from tiers import examples
 
 from trace_analyzer.advice import LAUNCHING, RULES
+from trace_analyzer.advice.opportunity import length_ns, total
 from trace_analyzer.catalog.fixes import fixes
+from trace_analyzer.frames.intervals import clip, union
 from trace_analyzer.pipeline import analyze
 from trace_analyzer.report import Advice, Report
 from trace_analyzer.thresholds import WORTH_RATIO
@@ -107,6 +110,22 @@ def order_holds(report: Report) -> None:
     assert ranks[1:] == sorted(ranks[1:])
 
 
+def counted_once(report: Report) -> None:
+    """Check that the bounds, each without the share of its time that advice above it counts, are at most the step.
+
+    Neither do last resorts save the same time, nor bounds that were raised to an estimate of other waits.
+    """
+    members, seen, total_ns = report.tables["advice_members"], None, 0.0
+    for item in report.advice:
+        own = union(members.filter(advice=item.id).select("device", "start_ns", "end_ns"), ["device"])
+        if fixes()[item.id].last_resort or "raised" in item.how_bound or own.is_empty() or not item.saving.at_most_ns:
+            continue
+        shared = 0 if seen is None else total(clip(own, seen, ["device"]), length_ns())
+        total_ns += item.saving.at_most_ns * (1 - shared / total(own, length_ns()))
+        seen = own if seen is None else union(pl.concat([seen, own]), ["device"])
+    assert total_ns <= sum(report.verdict.parts_ns.values()) / max(1, len(report.verdict.window.steps)) * 1.01 + 1
+
+
 def test_every_fix_has_its_reach() -> None:
     assert sorted(REACHES) == sorted(RULES)
 
@@ -117,6 +136,8 @@ def test_on_random_traces(trace: RandomTrace) -> None:
     report = analyze(trace.content, step="all")
     bounds_hold(report)
     order_holds(report)
+    if report.advice:
+        counted_once(report)
 
 
 @pytest.mark.sampled
@@ -125,3 +146,5 @@ def test_on_random_traces(trace: RandomTrace) -> None:
 def test_on_real_traces(file: str, corpus_report: Callable[[str], Report]) -> None:
     bounds_hold(corpus_report(file))
     order_holds(corpus_report(file))
+    if corpus_report(file).advice:
+        counted_once(corpus_report(file))

@@ -146,9 +146,64 @@ def a_rank_alone(report: Report) -> None:
     assert "(451 us) may be waiting for other ranks, which analyze ranks FOLDER tells" in overlap.why
 
 
+def saving(report: Report, fix: str) -> tuple[int, float]:
+    """Return the bound of an advice in a step: us, and its share."""
+    (item,) = (item for item in report.advice if item.id == fix)
+    return round(item.saving.at_most_ns / 1_000), item.saving.at_most_ratio
+
+
+def loading_behind_an_item(report: Report) -> None:
+    """Check that both the loader's 300 us a step and the wait's are said, and what they share."""
+    (wait,) = (item for item in report.advice if item.id == "synchronization")
+    (load,) = (item for item in report.advice if item.id == "data-loading")
+    assert wait.saving.at_most_ns >= 320_000
+    assert load.saving.at_most_ns >= 300_000
+    assert "300 us of it follow a wait for the device, and are hidden too if that wait goes" in load.why
+    assert load.shared_with == "synchronization"
+    assert load.shared_ratio == pytest.approx(1)
+
+
+def loading_behind_a_wait(report: Report) -> None:
+    """Check the 600 us of each millisecond in which the loader keeps the device idle, and what the wait shares of it."""
+    assert saving(report, "data-loading") == (600, pytest.approx(0.6))
+    (load,) = (item for item in report.advice if item.id == "data-loading")
+    assert "342 us of it follow a wait" in load.why
+    (wait,) = (item for item in report.advice if item.id == "synchronization")
+    assert wait.shared_with == "data-loading"
+
+
+def python_that_no_graph_removes(report: Report) -> None:
+    """Check that 2 ms of tokenizing a step belong to their function, and to no graph of launches that take 100 us."""
+    assert "cuda-graphs" not in [item.id for item in report.advice]
+    (item,) = (item for item in report.advice if item.id == "cpu-preparation")
+    assert item.where == "tokenizer.py(3): encode_batch (610 us a step)"
+    assert "another thread or process" in item.code
+
+
+def silence_that_needs_stacks(report: Report) -> None:
+    """Check that 2 ms of silence a step have no other answer than stacks, and none of the graph's."""
+    assert report.advice[0].id == "record-stacks"
+    assert report.advice[0].saves_ns_at_most == 0
+    assert "with_stack=True" in report.advice[0].code
+    assert "cuda-graphs" not in [item.id for item in report.advice]
+
+
+def five_steps_are_several(report: Report) -> None:
+    """Check that a recording of five marked steps is not asked for several."""
+    text = report.summary()
+    assert "What to record instead" in text
+    assert "several whole steps" not in text
+
+
 ANSWERS: dict[str, Callable[[Report], None]] = {
     "16b-merged-ranks-same-device-number": two_ranks_of_one_number,
+    "19c-lost-kernel-streamsync": five_steps_are_several,
+    "19f-control": five_steps_are_several,
     "22a-xpu-host-only": intel_without_a_timeline,
+    "24c-item-then-load-long": loading_behind_an_item,
+    "24e-loader-after-sync": loading_behind_a_wait,
+    "29a-python-tokenize": python_that_no_graph_removes,
+    "29f-silence-dominates": silence_that_needs_stacks,
     "28b-peer-copy": copies_between_devices,
     "35a-rank-alone-nccl-wait": a_rank_alone,
     "38a-serving-kv": serving_by_kv_sums,

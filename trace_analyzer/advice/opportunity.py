@@ -343,9 +343,10 @@ def with_claims(ranked: Sequence[Advice], members: Mapping[str, pl.DataFrame]) -
     """Return the advice; each piece refers to an earlier one that already counts a large share of its time.
 
     ``members`` are the intervals of the device that each fix concerns: device, start_ns, end_ns. Of two fixes, the
-    first, which saves more, counts the shared time.
+    first, which saves more, counts the shared time; one that saves nothing by itself counts none.
     """
-    spans = {item.id: union(members[item.id], ["device"]) for item in ranked if item.id in members}
+    counting = [item for item in ranked if item.id in members and item.saving.at_most_ns]
+    spans = {item.id: union(members[item.id], ["device"]) for item in counting}
     return tuple(_claimed(item, ranked[:place], spans) for place, item in enumerate(ranked))
 
 

@@ -240,19 +240,27 @@ def synchronization(context: AdviceContext) -> Opportunity | None:
 
 def waited_ns(context: AdviceContext) -> int:
     """Return the time in which a blocking call runs on the host while the device works."""
-    calls = context.host.calls.filter(pl.col("work") == BLOCKING).with_columns(pl.lit(0).alias("track"))
-    busy = context.busy_parts.with_columns(pl.lit(0).alias("track"))
-    waits = with_covered(union(calls, ["track"]), union(busy, ["track"]), ["track"], "busy_ns")
-    return total(waits, pl.col("busy_ns"))
+    return total(with_covered(union(_blocking(context), ["track"]), _busy(context), ["track"], "ns"), "ns")
 
 
 def _waits(context: AdviceContext) -> pl.DataFrame:
     """Return event_id, ns: idle time after calls that wait for the device, and the time for which they hold the CPU."""
     idle = _after_waits(context).filter(pl.col("event_id").is_not_null())
-    calls = context.host.calls.filter(pl.col("work") == BLOCKING).with_columns(pl.lit(0).alias("track"))
-    busy = context.busy_parts.with_columns(pl.lit(0).alias("track"))
-    held = with_covered(calls, union(busy, ["track"]), ["track"], "ns").select("event_id", pl.col("ns").cast(pl.Int64))
-    return pl.concat([idle.select("event_id", length_ns().cast(pl.Int64).alias("ns")), held], how="vertical_relaxed")
+    held = with_covered(_blocking(context), _busy(context), ["track"], "ns").select("event_id", "ns")
+    return pl.concat([idle.select("event_id", length_ns().alias("ns")), held], how="vertical_relaxed")
+
+
+def _blocking(context: AdviceContext) -> pl.DataFrame:
+    """Return the calls that wait for the device: those that synchronize, and copies that return after their copy."""
+    copies = context.within.activities.filter(pl.col("kind") == "memcpy")
+    copied = copies.group_by(pl.col("launch_id").alias("event_id")).agg(end_ns_of().max().alias("copied_ns"))
+    calls = context.host.calls.join(copied, on="event_id", how="left", maintain_order="left")
+    blocks = (pl.col("work") == BLOCKING).fill_null(False) | (pl.col("copied_ns") < pl.col("end_ns"))
+    return calls.filter(blocks).with_columns(pl.lit(0).alias("track"))
+
+
+def _busy(context: AdviceContext) -> pl.DataFrame:
+    return union(context.busy_parts.with_columns(pl.lit(0).alias("track")), ["track"])
 
 
 _EXPERTS = r"(?i)moe|experts?(_\d+)?(/|$)"

@@ -1,0 +1,244 @@
+"""Code of advice fits the trace: it parses, its names exist in PyTorch, and it contradicts nothing that was recorded."""
+
+import ast
+import gzip
+import importlib
+import inspect
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from conftest import CORPUS, corpus_rows
+from kineto import A100, analysed, annotation, call, copy, kernel, launched, op, python, trace_bytes
+from test_advice import ADD, CASES, GEMM, LOADS, ON, V100, first_uses, iterations, optimizer
+
+from trace_analyzer.catalog.fixes import PLATFORMS, fixes, for_compiled, fusions, optimizer_in_few_launches
+from trace_analyzer.report import Advice, Report
+
+COMPILED = r"Torch-Compiled Region|CompiledFxGraph|torchinductor_|triton_(poi|red|per)_fused"
+CHUNKED = r"transformers/pipelines/(zero_shot_object_detection|zero_shot_classification|token_classification)\.py"
+REGION = op("Torch-Compiled Region: 0/0", 0, 1)
+SGD = annotation("Optimizer.step#SGD.step", 1, 1)
+
+
+def contradictions(item: Advice, text: str, major: int | None) -> Iterator[str]:
+    """Yield what an advice's code says against the text of a trace, and the compute capability of its device."""
+    ast.parse(item.code)
+    named = {*re.findall(r"Optimizer\.step#(\w+)\.step", text)}
+    if other := {*re.findall(r"torch\.optim\.(\w+)\(", item.code)} - named:
+        yield f"another optimizer: {other}"
+    if "torch.compile(" in item.code and re.search(COMPILED, text):
+        yield "compiled already"
+    if "torch.bfloat16" in item.code and major is not None and major < 8:
+        yield "no bf16"
+    if "CUDNN_ATTENTION" in item.code and not re.search(r"_flash_|_cudnn_|Half|BFloat16", text):
+        yield "a backend for 16 bits"
+    if re.search(CHUNKED, text) and re.search(r"num_workers=(?!1\b)", item.code):
+        yield "more workers than the pipeline has"
+    if ".pin_memory()" in item.code and not re.search(r"HtoD|HostToDevice", text):
+        yield "nothing is copied to the device"
+
+
+def check_code(report: Report, text: str) -> None:
+    majors = [int(major) for major in re.findall(r'"computeMajor": ?(\d+)', text)]
+    for item in report.advice:
+        assert list(contradictions(item, text, majors[0] if majors else None)) == [], (item.id, item.code)
+
+
+@pytest.mark.sampled
+@pytest.mark.parametrize("dressed", ["SGD", "compiled", "V100"])
+@pytest.mark.parametrize("fix", CASES)
+def test_code_contradicts_no_trace_that_asks_for_it(fix: str, dressed: str) -> None:
+    events = [CASES[fix][0], {"SGD": SGD, "compiled": REGION, "V100": []}[dressed]]
+    device = V100 if dressed == "V100" else ON.get(fix, A100)
+    check_code(analysed(events, devices=[device]), trace_bytes(events, deviceProperties=[device]).decode())
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not corpus_rows(), reason="the corpus ($TRACE_CORPUS) is absent")
+@pytest.mark.parametrize("file", sorted({row["file"] for row in corpus_rows()}))
+def test_code_contradicts_no_real_trace(file: str, corpus_report: Callable[[str], Report]) -> None:
+    with gzip.open(CORPUS / file, "rt", encoding="utf-8", errors="replace") as content:
+        check_code(corpus_report(file), content.read())
+
+
+def codes() -> Iterator[str]:
+    """Yield all code of the catalogue, for each platform and case, and code that rules make."""
+    values = dict.fromkeys(
+        ("products", "dtype", "scaled", "name", "pattern", "also", "first", "or_fewer_bits", "reached"), ""
+    )
+    values |= {"workers": "4", "torch_dtype": "bfloat16", "snippet": "pass", "optimizer": "pass"}
+    for fix in fixes().values():
+        for platform in PLATFORMS:
+            for case in ("", *fix.cases):
+                yield fix.code_of(platform, case, **values)
+    yield from (rule.code for rule in fusions())
+    yield from map(optimizer_in_few_launches, ("SGD", "Adagrad", "Muon", ""))
+
+
+@pytest.mark.parametrize("code", dict.fromkeys(codes()))
+def test_code_parses_also_where_the_program_is_compiled(code: str) -> None:
+    ast.parse(code)
+    compiled = for_compiled(code)
+    ast.parse(compiled)
+    assert "torch.compile" not in compiled
+    assert compiled
+    assert for_compiled(compiled) == compiled
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("code", dict.fromkeys(codes()))
+def test_names_and_options_are_those_of_pytorch(code: str) -> None:
+    torch = pytest.importorskip("torch")
+    for module in ("torch._dynamo", "torch._inductor.config"):
+        importlib.import_module(module)
+    for text in (code, for_compiled(code)):
+        for node in ast.walk(ast.parse(text)):
+            name = ast.unparse(node.func if isinstance(node, ast.Call) else node)
+            if not isinstance(node, ast.Call | ast.Attribute) or not re.fullmatch(r"torch(\.\w+)+", name):
+                continue
+            known: Any = torch
+            for part in name.split(".")[1:]:
+                known = getattr(known, part)
+            if isinstance(node, ast.Call) and (options := {key.arg for key in node.keywords if key.arg}):
+                try:
+                    parameters = inspect.signature(known).parameters
+                except ValueError:
+                    continue  # built-in functions have no signature
+                takes_all = any(one.kind is one.VAR_KEYWORD for one in parameters.values())
+                assert takes_all or options <= set(parameters), (name, options)
+
+
+def code_of(fix: str, *events: object, devices: tuple[dict[str, Any], ...] = (A100,)) -> str:
+    report = analysed(*events, devices=list(devices))
+    return next(item.code for item in report.advice if item.id == fix)
+
+
+@pytest.mark.parametrize(
+    ("name", "code"),
+    [
+        ("SGD", "optimizer = torch.optim.SGD(model.parameters(), **options, fused=True)"),
+        ("RMSprop", "optimizer = torch.optim.RMSprop(model.parameters(), **options, foreach=True)"),
+        ("Muon", "# Muon is none of torch.optim"),
+    ],
+)
+def test_the_optimizer_is_that_of_the_trace(name: str, code: str) -> None:
+    assert code_of("fused-optimizer", optimizer("aten::addcdiv_", f"Optimizer.step#{name}.step")).startswith(code)
+
+
+def test_an_optimizer_that_is_compiled_is_fused() -> None:
+    work = [optimizer("aten::addcdiv_"), op("Torch-Compiled Region: 1/0", 1_999, 1_300)]
+    assert "fused-optimizer" not in [item.id for item in analysed(work).advice]
+
+
+ROWS = [8, 16, 1000, 64]
+
+
+@pytest.mark.parametrize(
+    ("backend", "rest", "dtype", "device", "code"),
+    [
+        ("flash", ["0.", "False"], "c10::Half", A100, "CUDNN_ATTENTION"),
+        ("efficient", ["", "True", "0.", "False"], "float", A100, ""),
+        ("efficient", ["", "True", "0.", "False"], "c10::Half", V100, "ncu --set full"),
+    ],
+)
+def test_attention_gets_a_backend_for_its_type_and_device(
+    backend: str, rest: list[str], dtype: str, device: dict[str, Any], code: str
+) -> None:
+    inputs = {
+        "Input Dims": [ROWS] * 3 + [[]] * len(rest),
+        "Input type": [dtype] * 3 + ["Scalar" if value else "" for value in rest],
+        "Concrete Inputs": ["", "", "", *rest],
+    }
+    work = [
+        [op(f"aten::_scaled_dot_product_{backend}_attention", 20 * n, 15, **inputs),
+         launched("fmha_forward", 20 * n + 5, 1_000 + 9_000 * n, 9_000, n + 1, grid=[5_000, 1, 1])]
+        for n in range(12)
+    ]  # fmt: skip
+    codes = "\n".join(item.code for item in analysed(work, devices=[device]).advice)
+    assert code in codes
+    assert ("sdpa_kernel" in codes) == (code == "CUDNN_ATTENTION")
+
+
+def test_a_tensor_that_the_cpu_makes_is_made_on_the_device() -> None:
+    code = code_of("cpu-operators", iterations(lambda t: op("aten::arange", t, 4_800), period=5_000))
+    assert code.startswith('x = torch.arange(..., device="cuda")')
+    assert ".to(" not in code
+
+
+def results(operator: str) -> list[object]:
+    """Build kernels, each with a copy to the host after it whose call lasts as long as the device idles."""
+    return [
+        [launched(GEMM, t, t + 10, 100, 2 * n + 1), op(operator, t + 15, 400),
+         call("cudaMemcpyAsync", t + 16, 390, correlation=2 * n + 2),
+         copy("DtoH (Device -> Pageable)", t + 395, 2, correlation=2 * n + 2)]
+        for n, t in enumerate(range(0, 6_000, 500))
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("operator", "code"), [("aten::nonzero", "torch.where"), ("aten::item", "loss.detach()"), ("aten::copy_", "")]
+)
+def test_a_copy_of_what_an_operator_waits_for_is_no_pageable_memory(operator: str, code: str) -> None:
+    items = {item.id: item.code for item in analysed(results(operator)).advice}
+    assert ("pinned-memory" in items) == (not code)
+    assert not code or code in items["synchronization"]
+
+
+def test_a_wait_for_a_copy_has_code_for_its_direction() -> None:
+    def work(direction: str) -> list[object]:
+        return [
+            [launched(GEMM, t, t + 10, 300, 2 * n + 1), op("aten::copy_", t + 15, 320),
+             call("cudaMemcpyAsync", t + 16, 300, correlation=2 * n + 2), call("cudaStreamSynchronize", t + 317, 8),
+             copy(direction, t + 312, 3, correlation=2 * n + 2)]
+            for n, t in enumerate(range(0, 6_000, 500))
+        ]  # fmt: skip
+
+    assert code_of("synchronization", work("DtoH (Device -> Pageable)")).startswith("host.copy_(x, non_blocking=True)")
+    assert code_of("synchronization", work("HtoD (Pageable -> Device)")).startswith("x = x.pin_memory().to(")
+
+
+def test_a_pipeline_that_splits_its_inputs_gets_one_worker_and_its_estimate() -> None:
+    frame = "transformers/pipelines/zero_shot_object_detection.py(164): preprocess"
+    report = analysed(iterations(lambda t: annotation(LOADS, t, 850), lambda t: python(frame, t, 851)))
+    assert "num_workers=1)" in report.advice[0].code
+
+
+def test_copies_of_pageable_memory_have_a_bound_without_any_kernel() -> None:
+    """Of 20 ms, 1.33 ms are what 1.75 MB a copy take over PCIe 4.0 (31.5 GB/s)."""
+    copies = [copy("HtoD (Pageable -> Device)", 1_000 * n, 1_000, bytes=2_100_000) for n in range(20)]
+    (item,) = analysed(copies).advice
+    assert item.id == "pinned-memory"
+    assert item.saves_ns_at_most == pytest.approx(20 * (1_000_000 - 2_100_000 / 31.5), rel=0.01)
+    pinned = [copy("HtoD (Pinned -> Device)", 1_000 * n, 1_000, bytes=2_100_000) for n in range(20)]
+    assert analysed(pinned).advice == ()
+
+
+def test_torchscript_is_warmed_up_three_times() -> None:
+    assert code_of("warm-up", first_uses(same=False), op("fallback_function", 0, 1)).startswith("for _ in range(3)")
+
+
+@pytest.mark.slow
+def test_where_triton_compiles_alone_no_dynamic_shapes_of_dynamo_help() -> None:
+    code = code_of("recompilation", iterations(lambda t: python("triton/compiler/compiler.py(226): compile", t, 850)))
+    assert "Triton" in code
+    assert "_dynamo" not in code
+
+
+def test_compiled_programs_get_options_of_their_compiler() -> None:
+    late = iterations(lambda t: op("aten::mm", t, 850))
+    assert "torch.compile(model" in code_of("cuda-graphs", late)
+    assert code_of("cuda-graphs", late, REGION).startswith("torch._inductor.config.triton.cudagraphs = True")
+    assert "torch.compile" not in code_of(
+        "fusion", [kernel(ADD, 30 * n, 30, grid=[500, 1, 1]) for n in range(40)], REGION
+    )
+
+
+def test_every_case_of_code_can_be_reached() -> None:
+    """Cases that no rule names would be dead: each stands in the rules, the sources of waits or the programs."""
+    named = "".join(inspect.getsource(importlib.import_module(f"trace_analyzer.advice.{name}")) for name in (
+        "overhead", "host_work", "kernels", "traffic", "communication"))  # fmt: skip
+    written = {case for fix in fixes().values() if fix.id != "synchronization" for case in fix.cases}
+    programs = {"training", "inference", "serving", "object_detection", "attention", "convolution"}
+    assert {case for case in written - programs if f'"{case}"' not in named} == set()
