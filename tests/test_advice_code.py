@@ -65,9 +65,7 @@ def test_code_contradicts_no_real_trace(file: str, corpus_report: Callable[[str]
 
 def codes() -> Iterator[str]:
     """Yield all code of the catalogue, for each platform and case, and code that rules make."""
-    values = dict.fromkeys(
-        ("products", "dtype", "scaled", "name", "pattern", "also", "first", "or_fewer_bits", "reached"), ""
-    )
+    values = dict.fromkeys(("products", "dtype", "scaled", "profile", "also", "first", "or_fewer_bits", "reached"), "")
     values |= {"workers": "4", "torch_dtype": "bfloat16", "snippet": "pass", "optimizer": "pass"}
     for fix in fixes().values():
         for platform in PLATFORMS:

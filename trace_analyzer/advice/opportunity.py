@@ -9,7 +9,8 @@ import polars as pl
 from trace_analyzer import thresholds
 from trace_analyzer.advice.window_context import AdviceContext
 from trace_analyzer.catalog.event_names import WITHIN_DEVICE, copy_direction, in_function, without_address
-from trace_analyzer.catalog.kernels import function_name, kernel_pattern
+from trace_analyzer.catalog.fixes import PROFILE
+from trace_analyzer.catalog.kernels import kernel_pattern
 from trace_analyzer.frames.intervals import clip, lookup_at, union
 from trace_analyzer.frames.lookups import as_strings, factorize, map_unique, sum_by_group
 from trace_analyzer.report import Advice
@@ -139,16 +140,15 @@ def largest_operators(kernels: pl.DataFrame, steps: int = 1) -> str:
 
 
 def profiled(context: AdviceContext, name: str) -> Mapping[str, str]:
-    """Return the values of a command that profiles a kernel.
+    """Return the values of code that profiles a kernel: the command, ``profile``, whose pattern matches no other kernel.
 
-    These are its ``name``, a ``pattern`` that matches no other kernel of the trace, and ``also``, a comment on other
-    kernels that match nevertheless.
+    ``also`` is a comment on other kernels that match nevertheless.
     """
     if not name:
-        return {"name": "", "pattern": "", "also": ""}
+        return {"profile": "", "also": ""}
     pattern, others = kernel_pattern(name, context.names.unique().cast(pl.String).to_list())
     also = f"  # {counted(others, 'other kernel has', 'other kernels have')} such a name" if others else ""
-    return {"name": function_name(name), "pattern": pattern, "also": also}
+    return {"profile": PROFILE[context.platform].format(pattern), "also": also}
 
 
 def where_called(rows: pl.DataFrame, condition: pl.Expr) -> pl.DataFrame:

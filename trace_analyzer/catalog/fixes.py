@@ -112,7 +112,7 @@ def _fix(row: Mapping[str, Any]) -> Fix:
 
     def words(texts: Mapping[str, Any], key: str) -> dict[Platform, str]:
         return {
-            platform: str(texts.get(platform, {}).get(key) or _named_for(platform, texts[key])).strip()
+            platform: str(texts.get(platform, {}).get(key) or _in_words_of(platform, texts[key])).strip()
             for platform in PLATFORMS
         }
 
@@ -176,6 +176,26 @@ def optimizer_in_few_launches(name: str) -> str:
     if not name:
         return f"# fused=True where the optimizer has it ({', '.join(_FUSED)}), else foreach=True"
     return f"# {name} is none of torch.optim: its own fused or foreach option, else torch._foreach_add_(...) over lists of parameters"
+
+
+WORDS: Mapping[Platform, Mapping[str, str]] = {
+    "hip": {"CUDA graph": "HIP graph", "tensor cores": "matrix cores", "shared memory": "LDS"},
+    "xpu": {"tensor cores": "XMX units", "shared memory": "local memory"},
+}
+"""Platform -> CUDA's words, and its own."""
+PROFILE: Mapping[Platform, str] = {
+    "cuda": 'ncu --set full --kernel-name-base demangled --kernel-name "regex:{}" --launch-count 1 python train.py',
+    "hip": 'rocprof-compute profile --name one --kernel "{}" -- python train.py',
+    "xpu": "unitrace --device-timing python train.py",
+}
+"""Platform -> the command that shows what holds the kernels whose names match a pattern."""
+
+
+def _in_words_of(platform: Platform, text: str) -> str:
+    """Return CUDA's title or code in the words of a platform, with its device name."""
+    for word, own in WORDS.get(platform, {}).items():
+        text = text.replace(word, own)
+    return _named_for(platform, text)
 
 
 def _named_for(platform: Platform, code: str) -> str:
