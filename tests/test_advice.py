@@ -15,7 +15,7 @@ from kineto import A100, MAIN, PROCESS, analysed, annotation, call, copy, event,
 from trace_analyzer.advice import LAUNCHING, RULES
 from trace_analyzer.advice.overhead import waited_ns
 from trace_analyzer.catalog.event_names import BLOCKING, code_rules
-from trace_analyzer.catalog.fixes import PLATFORMS, Fix, fixes, for_torch_1
+from trace_analyzer.catalog.fixes import PLATFORMS, Fix, fixes, with_remark
 from trace_analyzer.report import Advice, Report
 from trace_analyzer.vocabulary import IDLE_CAUSES, REGIMES, phrase
 
@@ -88,7 +88,7 @@ def test_a_remark_on_the_release_replaces_the_comment_of_a_statement_alone() -> 
     expected = (
         'model = torch.compile(model, mode="max-autotune")  # needs PyTorch 2\n# or torch.compile(block)\nx = 1  # y'
     )
-    assert for_torch_1(code) == expected
+    assert with_remark(code, "needs PyTorch 2") == expected
 
 
 @pytest.mark.slow

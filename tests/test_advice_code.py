@@ -217,6 +217,12 @@ def test_torchscript_is_warmed_up_three_times() -> None:
     assert code_of("warm-up", first_uses(same=False), op("fallback_function", 0, 1)).startswith("for _ in range(3)")
 
 
+def test_torchscript_is_replaced_before_anything_compiles() -> None:
+    late = iterations(lambda t: op("aten::mm", t, 850))
+    scripted = code_of("cuda-graphs", late, op("fallback_function", 0, 1))
+    assert scripted.splitlines()[0].endswith("# of the module itself, instead of torch.jit.script")
+
+
 @pytest.mark.slow
 def test_where_triton_compiles_alone_no_dynamic_shapes_of_dynamo_help() -> None:
     code = code_of("recompilation", iterations(lambda t: python("triton/compiler/compiler.py(226): compile", t, 850)))

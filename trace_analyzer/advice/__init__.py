@@ -18,7 +18,7 @@ from trace_analyzer.advice.overhead import LAUNCHING
 from trace_analyzer.advice.rules import RULES, rules_of_fixes
 from trace_analyzer.advice.window_context import AdviceContext
 from trace_analyzer.analysis import Value
-from trace_analyzer.catalog.fixes import Fix, fixes, for_compiled, for_torch_1, optimizer_in_few_launches
+from trace_analyzer.catalog.fixes import Fix, fixes, for_compiled, optimizer_in_few_launches, with_remark
 from trace_analyzer.replay.changes import Change
 from trace_analyzer.replay.estimates import DeviceReplay, Estimates, change_of, with_changes
 from trace_analyzer.report import Advice, Predicted, Saving
@@ -80,7 +80,8 @@ def _code(fix: Fix, opportunity: Opportunity, context: AdviceContext) -> str:
     """Return the fix's code for the case, the program, the release and the compile state of the trace."""
     code = fix.code_of(context.platform, opportunity.case or context.program or "", **opportunity.values)
     code = for_compiled(code) if context.is_compiled else code
-    return for_torch_1(code) if context.is_torch_1 else code
+    remark = "needs PyTorch 2" if context.is_torch_1 else "of the module itself, instead of torch.jit.script"
+    return with_remark(code, remark) if context.is_torch_1 or context.is_scripted else code
 
 
 def intervals(opportunities: Sequence[tuple[Fix, Opportunity]]) -> Mapping[str, pl.DataFrame]:

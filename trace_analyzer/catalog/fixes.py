@@ -132,13 +132,13 @@ def _fix(row: Mapping[str, Any]) -> Fix:
 _COMPILES = re.compile(r"^(?P<statement>(?!\s*#).*\btorch\.compile\([^#\n]*?)(?:\s*#.*)?$", re.MULTILINE)
 
 
-def for_torch_1(code: str) -> str:
-    """Return code with a remark on each line that calls ``torch.compile``: it came with PyTorch 2.0.
+def with_remark(code: str, remark: str) -> str:
+    """Return code with a remark on each line that calls ``torch.compile``.
 
-    >>> for_torch_1("model = torch.compile(model)  # fuses")
+    >>> with_remark("model = torch.compile(model)  # fuses", "needs PyTorch 2")
     'model = torch.compile(model)  # needs PyTorch 2'
     """
-    return _COMPILES.sub(r"\g<statement>  # needs PyTorch 2", code)
+    return _COMPILES.sub(rf"\g<statement>  # {remark}", code)
 
 
 _OPTIONS: Mapping[str, str] = {

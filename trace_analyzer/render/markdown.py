@@ -213,8 +213,8 @@ def _cell(column: LaidColumn, text: str) -> str:
 def _one_advice(rank: int, item: Advice) -> str:
     """Write a numbered item, with its details indented below."""
     bound = " ".join(filter(None, (saves_at_most(item), item.how_bound and f"({escaped(item.how_bound)})")))
-    predicted = escaped(phrasing.predicted_step(item))
-    title = f"{rank}. **{escaped(item.title)}**: {predicted or bound}"
+    predicted = phrasing.predicted_step(item)
+    title = f"{rank}. **{escaped(item.title)}**: {escaped(predicted) if predicted else bound}"
     where = " ".join(
         text
         for text in (
