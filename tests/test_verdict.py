@@ -27,8 +27,9 @@ from trace_analyzer.report import (
     Verdict,
     Window,
 )
-from trace_analyzer.verdict import StepVerdict, judge, shares, step_verdict, verdict, without_regime
+from trace_analyzer.verdict import Levers, StepVerdict, judge, shares, step_verdict, verdict, without_regime
 from trace_analyzer.verdict.decide import COUNTED_NOWHERE
+from trace_analyzer.verdict.worlds import confidence_ratio, doubts_of
 from trace_analyzer.vocabulary import HOST_CAUSES, IDLE_CAUSES, PARTS
 
 OVERHEAD, MEMORY, COMPUTE = "overhead-bound", "memory-bandwidth-bound", "compute-bound"
@@ -78,9 +79,8 @@ def test_the_table_is_complete() -> None:
         # The largest group, not the largest part.
         ({"memory": 40, "python": 25, "dispatch": 20}, OVERHEAD, MEMORY, "launch"),
         ({"compute": 60, "memory": 40}, COMPUTE, None, None),
-        ({"compute": 50, "memory": 38}, COMPUTE, MEMORY, None),
-        ({"compute": 100, "memory": 75}, COMPUTE, MEMORY, None),
-        ({"compute": 100, "memory": 74}, COMPUTE, None, None),
+        ({"compute": 100, "memory": 80}, COMPUTE, MEMORY, None),
+        ({"compute": 100, "memory": 79}, COMPUTE, None, None),
         # Waiting wins at 0.6 of the largest kernel group ...
         ({"compute": 50, "synchronization": 30, "other": 20}, OVERHEAD, COMPUTE, "synchronization"),
         ({"compute": 50, "synchronization": 29, "other": 21}, COMPUTE, None, None),
@@ -144,7 +144,7 @@ def test_judgements_obey_the_rules(parts: dict[str, int]) -> None:
     wins = waiting >= 0.6 * kernels and waiting >= window / 4
     assert won == (waiting if wins else largest)
     second = max(ns for regime, ns in groups.items() if regime != judged.regime)
-    assert (judged.runner_up is not None) == (second >= 0.75 * won)
+    assert (judged.runner_up is not None) == (second >= 0.8 * won)
     if judged.runner_up is not None:
         assert groups[judged.runner_up] == second
 
@@ -203,11 +203,7 @@ def test_a_verdict_without_doubt() -> None:
 @pytest.mark.parametrize(
     ("changes", "word"),
     [
-        ({"device": {"link_coverage_time_ratio": 0.85}}, "85 %"),
-        ({"parts_ns": parts_of(compute=70, other=30)}, "30 %"),
-        ({"parts_ns": parts_of(compute=55, memory=45)}, "memory-bandwidth-bound is close behind"),
-        ({"shapes_ratio": 0.49}, "49 % of the time of matmuls and convolutions"),
-        ({"shapes_ratio": 0.1}, "10 % of the time of matmuls and convolutions"),
+        ({"shapes_ratio": 0.09}, "by their names"),
         ({"peaks_known": False}, "peaks are unknown"),
         (
             {"model": replace(device_named("h100"), matched="likeness")},
@@ -221,17 +217,128 @@ def test_a_verdict_without_doubt() -> None:
             "60 % of the trace lies outside of the window (--step all judges",
         ),
         ({"parts_ns": parts_of(device_wait=80, compute=20)}, "inferred"),
-        (
-            {"parts_ns": LAUNCHING, "recording": recording(70)},
-            "without 70 ns of recording (estimated) it is compute-bound",
-        ),
-        ({"parts_ns": LAUNCHING, "recording": recording(70, least=5)}, "it may be compute-bound"),
+        ({"parts_ns": parts_of(host_unknown=31, python=49, compute=20)}, "39 % of its idle time"),
+        ({"unit_doubted": True}, "1,000 times too long"),
     ],
 )
-def test_one_doubt_lowers_the_confidence(changes: dict[str, Any], word: str) -> None:
+def test_what_no_figure_can_weigh_takes_high_confidence_and_no_more(changes: dict[str, Any], word: str) -> None:
     judged = verdict_of(**changes)
     assert judged.confidence == "medium"
     assert word in judged.confidence_why[0]
+
+
+def named(compute: int, by_name: int) -> BoundShare:
+    """Return compute-bound kernels, some of which count as such by their names."""
+    return BoundShare("compute", 10, compute, compute - by_name, 0.8, 0.0, 0, named_ns=by_name)
+
+
+@pytest.mark.parametrize(
+    ("changes", "ratio", "level"),
+    [
+        # Nothing that is open can turn it.
+        ({"parts_ns": parts_of(compute=70, other=30)}, 1, "high"),
+        ({"parts_ns": parts_of(python=60, unexplained=40)}, 1, "high"),
+        ({"device": {"link_coverage_time_ratio": 0.4}}, 1, "high"),
+        # Of 60 ns by name, 0, 15, 30, 45 or 60 may be memory, beside 20: compute leads in two of the five.
+        ({"parts_ns": parts_of(compute=60, memory=20), "bounds": (named(60, 60),)}, 2 / 5, "low"),
+        ({"parts_ns": parts_of(compute=80, memory=20), "bounds": (named(80, 20),)}, 1, "high"),
+        # Recording took 5, 21, 38, 54 or 70 of 80 ns, beside 20 of compute: the last leaves no quarter of the window.
+        ({"parts_ns": LAUNCHING, "recording": recording(70, least=5)}, 4 / 5, "medium"),
+        ({"parts_ns": LAUNCHING, "recording": recording(70)}, 0, "low"),
+        # 30 ns near the ridge may be on either side.
+        ({"parts_ns": parts_of(compute=50, memory=39), "bounds": (
+            replace(named(50, 0), near_ridge_ns=30),)}, 1 / 2, "low"),
+        # Without the second step, memory leads: the whole, and two of three rests.
+        ({"parts_ns": parts_of(compute=60, memory=40),
+          "steps_ns": ({"compute": 10, "memory": 20}, {"compute": 40}, {"compute": 10, "memory": 20})}, 3 / 4, "low"),
+        # Waiting of 0.5 of compute wins for some values of the rule.
+        ({"parts_ns": parts_of(compute=60, python=33)}, 2 / 3, "low"),
+    ],
+)  # fmt: skip
+def test_confidence_is_the_share_of_worlds_in_which_the_regime_holds(
+    changes: dict[str, Any], ratio: float, level: str
+) -> None:
+    judged = verdict_of(**changes)
+    assert judged.confidence_ratio == pytest.approx(ratio)
+    assert judged.confidence == level
+
+
+@given(
+    st.dictionaries(st.sampled_from([part for part in PARTS if part != "withheld"]), st.integers(1, 1_000), min_size=1),
+    st.integers(0, 1_000),
+    st.randoms(),
+)
+def test_worlds_drawn_at_random_agree_with_the_confidence(parts: dict[str, int], by_name: int, draw: Any) -> None:
+    """Draw a move of each doubt instead of enumerating all; 400 draws are within 5 standard deviations."""
+    own = findings(parts_ns=parts_of() | parts, bounds=(named(1_000, by_name),), recording=recording(300, least=10))
+    judgement = judge(own.parts_ns)
+    if judgement is None:
+        return
+    doubts = tuple(doubts_of(own, judgement))
+    ratio, names = confidence_ratio(judgement, doubts), {judgement.regime, judgement.runner_up}
+    held = 0
+    for _ in range(400):
+        groups = list(judgement.groups_ns.values())
+        for doubt in doubts:
+            groups = [ns + more for ns, more in zip(groups, draw.choice(doubt.moves.tolist()), strict=True)]
+        overhead, memory, compute, communication = (max(ns, 0) for ns in groups)
+        waiting, kernels = max(overhead, communication), max(memory, compute)
+        wins = waiting >= draw.choice((0.45, 0.6, 0.8)) * kernels
+        wins = wins and waiting >= sum(judgement.groups_ns.values()) / 4
+        sizes = {OVERHEAD: overhead, MEMORY: memory, COMPUTE: compute, COMMUNICATION: communication}
+        first = OVERHEAD if overhead >= communication else COMMUNICATION
+        held += (first if wins else max(sizes, key=lambda regime: sizes[regime])) in names
+    assert abs(held / 400 - ratio) <= 5 * (0.25 / 400) ** 0.5
+
+
+def test_a_doubt_is_named_where_the_regime_would_be_surer_without_it() -> None:
+    judged = verdict_of(parts_ns=parts_of(compute=60, memory=20, other=10), bounds=(named(60, 60),))
+    assert "names alone say that 100 %" in judged.confidence_why[0]
+    assert not any("unknown bound" in why for why in verdict_of(parts_ns=parts_of(compute=70, other=30)).confidence_why)
+
+
+# The regime by what helps: levers of the replay
+
+
+def levers(**saves: float) -> Levers:
+    """Return what a step saves per ns of each regime's time."""
+    return Levers(
+        (),
+        {OVERHEAD: 1.0, MEMORY: 1.0, COMPUTE: 1.0, COMMUNICATION: 1.0}
+        | {k.replace("_", "-"): v for k, v in saves.items()},
+    )  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("parts", "saves", "regime", "runner_up"),
+    [
+        # The device is busier, and the step waits for the CPU alone.
+        ({"compute": 70, "python": 30}, {"compute_bound": 0.0}, OVERHEAD, None),
+        # The device hides what the CPU does.
+        ({"compute": 60, "python": 40}, {"overhead_bound": 0.1}, COMPUTE, None),
+        # Within a fifth, what can be removed completely leads, and both are named.
+        ({"compute": 50, "python": 40}, {}, OVERHEAD, COMPUTE),
+        ({"compute": 50, "memory": 40}, {}, COMPUTE, MEMORY),
+        ({"compute": 50, "python": 39}, {}, COMPUTE, None),
+        # No resource alone saves a tenth: the two that take most time hold it together.
+        ({"compute": 60, "python": 40}, {"compute_bound": 0.1, "overhead_bound": 0.2}, OVERHEAD, COMPUTE),
+    ],
+)
+def test_the_regime_is_the_resource_that_would_help(
+    parts: dict[str, int], saves: dict[str, float], regime: str, runner_up: str | None
+) -> None:
+    judged = verdict(findings(parts_ns=parts_of(**parts)), levers(**saves))
+    assert (judged.regime, judged.runner_up) == (regime, runner_up)
+    assert ("in balance with" in judged.headline) is (runner_up is not None)
+
+
+def test_a_measured_step_decides_the_verdict_on_the_program_without_the_profiler() -> None:
+    measured = replace(recording(70), method="measured", measured_step_ns=30, step_ns=100)
+    judged = verdict_of(parts_ns=LAUNCHING, recording=measured)
+    assert (judged.regime, judged.parts_ns["python"]) == (COMPUTE, 80)
+    assert "67 % of the steady steps" in judged.headline
+    assert judged.debiased is not None
+    assert (judged.debiased.regime, judged.debiased.survives) == (COMPUTE, False)
 
 
 @pytest.mark.parametrize(
@@ -268,14 +375,12 @@ def test_a_dependency_that_was_recorded_is_no_doubt() -> None:
 
 
 @pytest.mark.parametrize("known", [None, 0.0, 0.099])
-def test_names_alone_are_not_enough_for_more_than_low_confidence(known: float | None) -> None:
-    assert verdict_of(shapes_ratio=known).confidence == "low"
+def test_names_alone_are_not_enough_for_high_confidence(known: float | None) -> None:
+    assert verdict_of(shapes_ratio=known).confidence == "medium"
     assert verdict_of(shapes_ratio=known, matmul_ratio=0.2).confidence == "high"
 
 
-@pytest.mark.parametrize(
-    ("known", "confidence"), [(0.5, "high"), (0.49, "medium"), (0.1, "medium"), (0.09, "low"), (None, "low")]
-)
+@pytest.mark.parametrize(("known", "confidence"), [(0.1, "high"), (0.09, "medium"), (None, "medium")])
 def test_without_products_names_alone_are_as_little(known: float | None, confidence: str) -> None:
     """Memory-bound kernels without products, of which nobody knows the bytes."""
     judged = verdict_of(parts_ns=parts_of(memory=90, python=10), matmul_ratio=0.0, shapes_ratio=None, work_ratio=known)
@@ -313,7 +418,7 @@ def test_kernels_far_below_their_roof_are_not_called_limited_by_it() -> None:
 
 @pytest.mark.parametrize(
     ("roof", "doubts", "confidence"),
-    [(0.5, 0, "high"), (0.49, 0, "medium"), (0.49, 1, "medium"), (0.5, 1, "medium"), (0.49, 2, "low")],
+    [(0.5, 0, "high"), (0.49, 0, "medium"), (0.49, 1, "medium"), (0.5, 1, "medium"), (0.49, 2, "medium")],
 )
 def test_kernels_below_half_of_their_roof_take_high_confidence_and_no_more(
     roof: float, doubts: int, confidence: str
@@ -336,11 +441,6 @@ def test_a_roof_that_is_known_for_little_of_the_time_does_not_stand_for_the_rest
 
 def test_kernel_doubts_do_not_touch_an_overhead_verdict() -> None:
     assert verdict_of(parts_ns=LAUNCHING, shapes_ratio=None, peaks_known=False).confidence == "high"
-
-
-def test_two_doubts_make_it_low() -> None:
-    assert verdict_of(shapes_ratio=0.2, peaks_known=False).confidence == "low"
-    assert verdict_of(device={"link_coverage_time_ratio": 0.4}).confidence == "low"
 
 
 @pytest.mark.parametrize(
@@ -454,16 +554,6 @@ def test_what_is_known_is_named_beside_what_is_not() -> None:
     assert "more than any limit that is known (compute-bound kernels: 27 %)" in judged.headline
 
 
-def test_kernels_that_names_alone_part_may_be_close_behind_waiting() -> None:
-    """Of 48 % waiting and twice 26 % in kernels, those of one bound may be 52 %: no high confidence."""
-    parts = parts_of(python=48, memory=26, compute=26)
-    assert verdict_of(parts_ns=parts, known_ratio=0.9).confidence == "high"
-    judged = verdict_of(parts_ns=parts, known_ratio=0.1)
-    assert (judged.regime, judged.runner_up, judged.confidence) == (OVERHEAD, None, "medium")
-    assert "FLOP and bytes are known for 10 % of kernel time" in judged.confidence_why[0]
-    assert verdict_of(parts_ns=parts_of(python=80, memory=10, compute=10), known_ratio=0.1).confidence == "high"
-
-
 def test_a_cold_start_names_the_cause_otherwise_found() -> None:
     judged = verdict_of(parts_ns=parts_of(compilation=80, python=10, compute=10), cold_gap_ns=70)
     assert judged.cause == "cold-start"
@@ -526,7 +616,7 @@ def test_few_kernels_that_fill_the_time_are_enough() -> None:
 
 def test_thresholds_are_those_of_the_definitions() -> None:
     t = thresholds
-    assert (t.WAITING_WINS_RATIO, t.WAITING_WINDOW_RATIO, t.RUNNER_UP_RATIO) == (0.6, 0.25, 0.75)
+    assert (t.WAITING_WINS_RATIO, t.WAITING_WINDOW_RATIO, t.RUNNER_UP_RATIO) == (0.6, 0.25, 0.8)
     assert (t.INSUFFICIENT_KERNELS, t.INSUFFICIENT_TIME_NS) == (10, 10**6)
     assert (t.OUTLIER_MEDIANS, t.COLD_START_RATIO) == (1.5, 0.5)
 
@@ -628,6 +718,4 @@ def test_copies_are_no_communication() -> None:
     assert phrasing.verdict_label(copying) == "Copy-bound"
     assert phrasing.headline(copying).startswith("Copies between host and device run")
     close = verdict_of(parts_ns=parts_of(copy=45, python=55))
-    assert "copy-bound is close behind" in close.confidence_why
-    both = verdict_of(parts_ns=parts_of(copy=20, communication=25, python=55))
-    assert "communication-bound is close behind" in both.confidence_why
+    assert "in balance with" in close.headline

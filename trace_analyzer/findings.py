@@ -61,7 +61,7 @@ class DeviceFindings:
 
 @dataclass(frozen=True)
 class Findings:
-    """Hold the findings on the verdict's window: device, window and partition."""
+    """Hold the findings on the verdict's window: device, window and partition, also of each of its steps."""
 
     device: DeviceFindings
     window: Window
@@ -71,6 +71,7 @@ class Findings:
     waiting_depth: float | None
     bounds: tuple[BoundShare, ...] = ()
     left_out: LeftOut | None = None
+    steps_ns: tuple[Mapping[str, int], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -212,7 +213,17 @@ def window_findings(
         waiting_depth=_waiting_depth(idle, queue, spans),
         bounds=bound_shares(roofline.bound_table(rated)),
         left_out=_left_out(judged, device_findings[judged.device], window_parts, sources),
+        steps_ns=_steps_ns(sources, idle, spans),
     )
+
+
+def _steps_ns(sources: WindowSources, idle: pl.DataFrame, spans: pl.DataFrame) -> tuple[Mapping[str, int], ...]:
+    """Return the partition of each interval of the window."""
+    sums = partition.part_sums(sources.busy_parts, idle, spans.with_row_index("window"), ["window"])
+    parts = (
+        dict(own.select("part", "time_ns").iter_rows()) for own in sums.partition_by("window", maintain_order=True)
+    )
+    return tuple(parts)
 
 
 def _left_out(judged: Judged, device: DeviceFindings, parts: pl.DataFrame, sources: WindowSources) -> LeftOut | None:

@@ -133,7 +133,12 @@ launches."""
 WAITING_WINS_RATIO = 0.6
 """Share at which waiting wins: waiting can be removed completely, kernel time only in part."""
 WAITING_WINDOW_RATIO = 0.25
-RUNNER_UP_RATIO = 0.75
+WAITING_WINS_RANGE = (0.45, 0.6, 0.8)
+"""Plausible values of `WAITING_WINS_RATIO`: a kernel regime rarely loses less than a fifth or more than half of its time."""
+RUNNER_UP_RATIO = 0.8
+"""A regime within a fifth of the first is as likely the limit."""
+BALANCED_RATIO = 0.1
+"""Where no resource alone saves this share of the window, the largest two limit it together."""
 OTHER_REGIME_RATIO = 0.1
 """Least share of time outside the limit for which a fix is mentioned."""
 COLD_START_GAP_NS = NS_PER_MS
@@ -147,6 +152,15 @@ EARLIER_REPORTED_RATIO = 0.05
 FEW_KERNELS = 50
 FEW_KERNELS_TIME_NS = 5 * NS_PER_MS
 """Below both counts, a recording need not be typical of its program: five times `INSUFFICIENT_KERNELS` and its time."""
+HIGH_CONFIDENCE, MEDIUM_CONFIDENCE = 0.95, 0.8
+"""Least share of the admissible worlds in which the regime holds."""
+PEAK_ERROR = 0.15
+"""Relative error of a known device's peaks: clocks under load, and bandwidths that copies attain, are so far below the
+datasheet."""
+ASSUMED_PEAK_ERROR = 0.5
+"""The same where the device is taken from kernel names or from its likeness: models of one architecture differ so much."""
+UNNAMED_HOST_RATIO = 0.3
+"""Share of idle time in which the host recorded nothing, beyond which what the host did is not known."""
 GOOD_COVERAGE = 0.9
 POOR_COVERAGE = 0.5
 UNKNOWN_DOUBT_RATIO = 0.2

@@ -307,6 +307,5 @@ VALUES = (
     Value("window_tables", window_tables),
     Value("window_attribution", window_attribution),
     Value("advice_sources", AdviceSources),
-    # The replay changes nothing of the verdict that rules use, so they can run beside it.
-    Value("advice_context", advice_context, {"verdict": "window_verdict"}),
+    Value("advice_context", advice_context),
 )

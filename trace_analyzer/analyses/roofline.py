@@ -34,6 +34,8 @@ BOUNDS = Table(
         roof_ratio f64 Time that these would take at their roof, over the time they took; null above 1.05.
         below_half_ratio f64 Share of their time in kernels that reach less than half of their roof.
         inefficient_ns i64 Durations of kernels that fill the device and stay far below both roofs.
+        named_ns i64 Durations of those that count as compute by their names, as FLOP or bytes are unknown.
+        near_ridge_ns i64 Durations of those that peaks somewhat off would move to the other bound.
     """),
 )
 
@@ -58,6 +60,20 @@ def is_inefficient(devices: Mapping[int, Device | None]) -> pl.Expr:
         & (alone | (pl.col("group") == "matmul"))
         & (pl.col("roof_ns") < thresholds.INEFFICIENT_ROOF_RATIO * pl.col("duration_ns"))
     ).fill_null(False)
+
+
+def _is_near_ridge(devices: Mapping[int, Device | None]) -> pl.Expr:
+    """Return whether the times at both roofs differ by less than both peaks may be off.
+
+    Needs the columns of activities, peak_flop_per_s, byte_per_s and intensity_flop_per_byte.
+    """
+    off = of_device(
+        devices,
+        lambda d: thresholds.ASSUMED_PEAK_ERROR if d.assumed or d.matched == "likeness" else thresholds.PEAK_ERROR,
+    )
+    ratio = pl.col("intensity_flop_per_byte") * pl.col("byte_per_s") / pl.col("peak_flop_per_s")
+    most = (1 + off) / (1 - off)
+    return pl.col("bound").is_in(ROOFED) & ratio.is_between(1 / most, most)
 
 
 def bound_table(rated: pl.DataFrame) -> pl.DataFrame:
@@ -94,6 +110,10 @@ def _of_roofs() -> list[pl.Expr]:
         possible_share(pl.when(known_ns > 0).then(roof.sum() / known_ns)).alias("roof_ratio"),
         pl.when(known_ns > 0).then(below / known_ns).alias("below_half_ratio"),
         time.filter(pl.col("inefficient").fill_null(False)).sum().alias("inefficient_ns"),
+        time.filter((pl.col("bound") == "compute") & pl.any_horizontal(pl.col("flop", "moved_bytes").is_null()))
+        .sum()
+        .alias("named_ns"),
+        time.filter(pl.col("near_ridge").fill_null(False)).sum().alias("near_ridge_ns"),
     ]
 
 
@@ -112,6 +132,7 @@ ROOFS = Table(
         roof_ratio f64 That time over the duration; null above 1.05, as where data came from the cache.
         lost_ns f64 Duration minus time at the roof; 0 when it was faster than that.
         inefficient bool Whether it fills the device, lasts, and stays far below both of its roofs.
+        near_ridge bool Whether peaks that are 15 % off (50 % off where the device is assumed) would change its bound.
     """),
 )
 
@@ -233,6 +254,7 @@ def roofs(activities: pl.DataFrame, device_models: Mapping[int, Device | None]) 
         .with_columns(
             possible_share(pl.when(pl.col("duration_ns") > 0).then("roof_ratio")).alias("roof_ratio"),
             is_inefficient(device_models).alias("inefficient"),
+            _is_near_ridge(device_models).alias("near_ridge"),
         )
     )
 
@@ -311,7 +333,9 @@ def with_roofs(activities: pl.DataFrame, roofs: pl.DataFrame, recomputed: pl.Dat
     return (
         activities.filter(pl.col("kind") == "kernel")
         .join(
-            roofs.select("activity_id", "peak_flop_per_s", "roof_ns", "compute_roof_ns", "lost_ns", "inefficient"),
+            roofs.select(
+                "activity_id", "peak_flop_per_s", "roof_ns", "compute_roof_ns", "lost_ns", "inefficient", "near_ridge"
+            ),
             on="activity_id",
             how="left",
             maintain_order="left",

@@ -49,6 +49,8 @@ def _lines(report: Report) -> Iterator[str]:
     verdict = report.verdict
     sure = f" ({verdict.confidence} confidence)" if verdict.regime else ""
     yield f"verdict  {phrasing.verdict_label(verdict)}{sure}. {phrasing.headline(verdict)}"
+    if saved := phrasing.levers_sentence(verdict):
+        yield f"  {saved}"
     if rule := phrasing.rule_applied(verdict):
         yield f"  rule: {rule}"
     if verdict.regime and verdict.confidence_why:

@@ -6,12 +6,13 @@ from collections.abc import Callable, Mapping
 
 import polars as pl
 
+from trace_analyzer import units
 from trace_analyzer.catalog.event_names import in_function
 from trace_analyzer.catalog.fixes import fixes
 from trace_analyzer.explain import items
 from trace_analyzer.explain.explanation import Explanation
 from trace_analyzer.render import phrasing
-from trace_analyzer.report import Advice, Check, Report, StepReport, Value
+from trace_analyzer.report import Advice, Check, Report, StepReport, Value, Verdict
 from trace_analyzer.vocabulary import PART_OPTION, PARTS, label
 
 _MOST_ROWS = 8
@@ -39,12 +40,26 @@ def _command(report: Report, *words: str) -> str:
     return shlex.join(("analyze", words[0], report.trace.path, *words[1:]))
 
 
+def _frequency(verdict: Verdict) -> str:
+    """Write in which share of the worlds that the trace admits the regime holds."""
+    if verdict.confidence_ratio is None:
+        return ""
+    share = units.percent(verdict.confidence_ratio)
+    return f"The regime is the same in {share} of the ways to fill in what the trace leaves open (docs/definitions.md, Confidence)."
+
+
 def _verdict(report: Report) -> Explanation:
     """Explain the verdict: its reason, the rule, the confidence, and the facts behind it."""
     verdict = report.verdict
     how_sure, why = phrasing.confidence(verdict)
     sure = f"{how_sure} {why}.".replace(" .", ".") if verdict.regime else ""
-    text = [phrasing.headline(verdict), phrasing.rule_applied(verdict), sure]
+    text = [
+        phrasing.headline(verdict),
+        phrasing.levers_sentence(verdict),
+        phrasing.rule_applied(verdict),
+        sure,
+        _frequency(verdict),
+    ]
     parts = sorted(verdict.parts_ns.items(), key=lambda item: -item[1])
     window = verdict.window
     next_id = f"advice:{report.advice[0].id}" if report.advice else ""

@@ -6,6 +6,7 @@ Important texts are never cut, but wrapped. `trace_analyzer.render.terminal` wri
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import PurePath
 
 from trace_analyzer import units
@@ -183,12 +184,14 @@ def time_lines(report: Report, width: int) -> list[Line]:
     idle_ns, total = parts.idle_ns, parts.total_ns
     done = sorted([*parts.work.items(), *([("idle", idle_ns)] if idle_ns else [])], key=lambda item: -item[1])
     if not parts.idle or not is_idle_worth_naming(idle_ns, total):
-        return _bars("Where the time went", window, shares_of(done, total), width)
+        return _parts_bars("Where the time went", window, shares_of(done, total), width)
     first, second = _halves(width)
-    left = _bars("Where the time went", window, shares_of(done, total), first)
+    left = _parts_bars("Where the time went", window, shares_of(done, total), first)
     longest, rest_count, rest_ns = longest_and_rest(parts.idle, _TOP_CAUSES)
     shown = [*longest, *([(f"{rest_count} other causes", rest_ns)] if rest_count else [])]
-    right = _bars("Why the device idled", units.duration(idle_ns), shares_of(shown, idle_ns), second, style="idle")
+    right = _parts_bars(
+        "Why the device idled", units.duration(idle_ns), shares_of(shown, idle_ns), second, style="idle"
+    )
     return side_by_side(left, right, width - second) if first < width else [*left, [], *right]
 
 
@@ -209,15 +212,24 @@ def _parts(report: Report) -> tuple[dict[str, int], str]:
     return {}, ""
 
 
-def _bars(title: str, detail: str, parts: Sequence[PartShare], width: int, style: str = "") -> list[Line]:
-    """Write one line per part: its name, a bar, its share of the total and, if it fits, its time."""
+def _parts_bars(title: str, detail: str, parts: Sequence[PartShare], width: int, style: str = "") -> list[Line]:
+    rows = [_Bar(label(share.part), style or share.part, share.time_ratio, share.time_ns) for share in parts]
+    return _bars(title, detail, rows, width)
+
+
+@dataclass(frozen=True)
+class _Bar:
+    name: str
+    style: str
+    ratio: float
+    ns: float
+
+
+def _bars(title: str, detail: str, shown: Sequence[_Bar], width: int) -> list[Line]:
+    """Write a line each: its name, a bar, its share of the total and, if it fits, its time."""
     rows: list[Line] = [
-        [
-            (units.visible(label(share.part)), ""),
-            (units.percent(share.time_ratio), ""),
-            (units.duration(share.time_ns), "dim"),
-        ]
-        for share in parts
+        [(units.visible(one.name), ""), (units.percent(one.ratio), ""), (units.duration(one.ns), "dim")]
+        for one in shown
     ]
     table = columns([row[:2] for row in rows], "lr") if width <= _WITHOUT_TIMES else columns(rows, "lrr")
     room = width - cells(table[0]) - 4 if table else 0
@@ -225,11 +237,20 @@ def _bars(title: str, detail: str, parts: Sequence[PartShare], width: int, style
     head: Line = [(title, "title")]
     fits = units.cell_width(detail) <= room_for_detail
     lines: list[Line] = [[*head, ("  ", ""), (detail, "dim")]] if fits else [head, [("  ", ""), (detail, "dim")]]
-    for share, line in zip(parts, table, strict=True):
-        drawn = bar(share.time_ratio, room).ljust(room) if room >= 4 else ""
+    for one, line in zip(shown, table, strict=True):
+        drawn = bar(one.ratio, room).ljust(room) if room >= 4 else ""
         name, figures = line[:3], line[3:]
-        lines.append([("  ", ""), *name, (f"  {drawn}" if drawn else "", style or share.part), *figures])
+        lines.append([("  ", ""), *name, (f"  {drawn}" if drawn else "", one.style), *figures])
     return lines
+
+
+def lever_lines(report: Report, width: int) -> list[Line]:
+    """Draw what a step would save without each of the three levers to show."""
+    rows = [
+        _Bar(name, phrasing.LEVER_PARTS[lever.resource], lever.saves_ratio, lever.saves_ns)
+        for name, lever in phrasing.lever_rows(report.verdict)
+    ]
+    return _bars(phrasing.levers_title(report.verdict), "", rows, _halves(width)[0]) if rows else []
 
 
 def record_lines(report: Report, width: int) -> list[Line]:

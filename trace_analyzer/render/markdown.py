@@ -113,6 +113,7 @@ def _verdict(report: Report) -> str:
     return _paragraphs(
         f"## {escaped(phrasing.verdict_label(verdict))}",
         f"**{escaped(phrasing.headline(verdict))}**",
+        escaped(phrasing.levers_sentence(verdict)),
         " ".join(fact for fact in facts if fact),
         ", ".join(asides),
         _without_profiler(report),

@@ -20,6 +20,7 @@ from trace_analyzer.render.first_screen import (
     advice_title,
     code_lines,
     doubt_lines,
+    lever_lines,
     more_lines,
     record_lines,
     time_lines,
@@ -50,6 +51,7 @@ def summary(report: Report, width: int = 100, colour: bool = False, verbose: boo
 def _first_screen(report: Report, width: int) -> Iterator[list[Line]]:
     yield verdict_lines(report, width)
     yield time_lines(report, width)
+    yield lever_lines(report, width)
     yield _operators(report, width)
     yield advice_lines(report, width)
     yield record_lines(report, width)
@@ -59,6 +61,7 @@ def _first_screen(report: Report, width: int) -> Iterator[list[Line]]:
 def _details(report: Report, width: int) -> Iterator[list[Line]]:
     yield verdict_lines(report, width, verbose=True)
     yield time_lines(report, width)
+    yield lever_lines(report, width)
     facts = [asdict(fact) for fact in report.verdict.evidence[:_TOP_EVIDENCE]]
     yield _section(row_section(EVIDENCE_SECTION, facts), width)
     yield _without_profiler(report.verdict, width)

@@ -12,13 +12,13 @@ from trace_analyzer.replay.changes import CHANGES, Change
 from trace_analyzer.replay.prediction import WORKERS, Prediction, Replay
 from trace_analyzer.replay.refusals import barred, refused_replayed, refused_unseen, too_few, without_links
 from trace_analyzer.replay.whatif import Skipped, by_reason, predict_each, standard_changes
-from trace_analyzer.report import Check, Confidence, DeviceReport, Predicted, Verdict
+from trace_analyzer.report import Check, DeviceReport, Predicted, Verdict
 from trace_analyzer.report.verdicts import is_saving_known
 from trace_analyzer.schema import Table, columns
 from trace_analyzer.sections import Section, Shown
 from trace_analyzer.thresholds import WORTH_RATIO
 from trace_analyzer.tuning import SMALL_EVENTS, return_freed_memory
-from trace_analyzer.units import capitalized, duration, percent
+from trace_analyzer.units import duration
 from trace_analyzer.windows import Judged
 
 MAX_EVENTS = 2_000_000
@@ -223,9 +223,9 @@ def standard_estimates(device_replay: DeviceReplay) -> Estimates:
     )
 
 
-def estimates(window_verdict: Verdict, standard_estimates: Estimates) -> Estimates:
+def estimates(verdict: Verdict, standard_estimates: Estimates) -> Estimates:
     """Return the estimates; none where too little of the trace can be judged."""
-    return Estimates(None) if window_verdict.status == "insufficient" else standard_estimates
+    return Estimates(None) if verdict.status == "insufficient" else standard_estimates
 
 
 def with_changes(estimates: Estimates, device_replay: DeviceReplay, changes: Iterable[Change]) -> Estimates:
@@ -284,53 +284,10 @@ def what_would_help(estimates: Estimates) -> pl.DataFrame:
     return pl.DataFrame([none | row for row in rows], schema=WHAT_WOULD_HELP.schema)
 
 
-_NOTHING = 0.0005
-_LOWER: dict[Confidence, Confidence] = {"high": "medium", "medium": "low", "low": "low"}
-
-
-def verdict_with_floors(window_verdict: Verdict, estimates: Estimates) -> Verdict:
-    """Return the verdict, with a sentence and a lower confidence if the lower bounds contradict its regime.
-
-    They do where removing all device time (for a device regime) or all CPU time (for overhead) shortens the step by
-    less than `WORTH_RATIO`: no fix for that regime then saves more.
-    """
-    contradiction = _contradiction(window_verdict, estimates)
-    if contradiction is None:
-        return window_verdict
-    sentence, doubt = contradiction
-    return replace(
-        window_verdict,
-        headline=f"{window_verdict.headline} {sentence}",
-        confidence=_LOWER[window_verdict.confidence],
-        confidence_why=(doubt, *window_verdict.confidence_why),
-    )
-
-
-def _contradiction(verdict: Verdict, estimates: Estimates) -> tuple[str, str] | None:
-    """Return a sentence and a short reason for doubt; None where the lower bounds are unknown or agree."""
-    if verdict.regime is None or estimates.floors is None or not estimates.now_ns:
-        return None
-    now, (cpu_ns, device_ns) = estimates.now_ns, estimates.floors
-    is_device, least = verdict.regime != "overhead-bound", (1 - WORTH_RATIO) * now
-    own, other = (cpu_ns, device_ns) if is_device else (device_ns, cpu_ns)
-    if own < least:
-        return None
-    if other >= least:
-        doubt = "in the replay CPU and device are the limit together"
-        return f"{capitalized(doubt)}: no fix of one alone saves {100 * WORTH_RATIO:.0f} %.", doubt
-    limit, faster = ("CPU", "device") if is_device else ("device", "CPU")
-    saved = 1 - own / now
-    amount = "nothing" if saved < _NOTHING else percent(saved)
-    step = "a step" if estimates.has_steps else "the window"
-    doubt = f"in the replay the {limit} is the limit"
-    return f"{capitalized(doubt)}: an infinitely fast {faster} saves {amount} of {step}.", doubt
-
-
 ANALYSES = (
     Value("replay_sources", ReplaySources),
     Value("device_replay", device_replay, cost=10),
     Value("standard_estimates", standard_estimates, cost=7),
     Value("estimates", estimates),
-    Value("verdict", verdict_with_floors),
     Analysis(WHAT_WOULD_HELP, what_would_help, json="what_would_help", section=WHAT_WOULD_HELP_SECTION),
 )

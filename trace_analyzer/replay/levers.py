@@ -1,92 +1,110 @@
-"""Measure what each resource holds up: its share of the time, its share of the critical path, and what it costs a step."""
+"""Find what each resource can bring: the step if it takes no time, and its share of the critical path.
+
+A resource limits a program where making it faster helps, which is not always the one that takes most time.
+"""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Annotated
 
 import numpy as np
+import numpy.typing as npt
+import polars as pl
 
-from trace_analyzer.replay.graph import GAP, OF_DURATION, WAIT
+from trace_analyzer.analysis import Value
+from trace_analyzer.findings import Findings
+from trace_analyzer.replay.changes import infinite_cpu
+from trace_analyzer.replay.estimates import DeviceReplay
+from trace_analyzer.replay.graph import CONTENTION, EXECUTION, RETURN
 from trace_analyzer.replay.prediction import Replay
-from trace_analyzer.replay.recording import Flags, Ints, is_any
+from trace_analyzer.replay.recording import is_any
 from trace_analyzer.replay.weights import scale_activities
+from trace_analyzer.report import Lever, Regime, Resource
+from trace_analyzer.thresholds import UNRECORDED_RATIO
+from trace_analyzer.verdict import Levers, groups_of
+from trace_analyzer.vocabulary import EARLIER_WORK, PARTS, UNKNOWN_CAUSES, WITHHELD
 
-HOST = "host"
-RESOURCES: Mapping[str, str | None] = {
-    "compute": "compute", "memory-bandwidth": "memory", "small-kernels": "latency", "other-kernels": None,
-    "communication": "communication", "copies": "copy",
+_HOST: Resource = "host"
+_OF_BOUND: Mapping[str, Resource] = {
+    "compute": "compute", "memory": "memory bandwidth", "communication": "communication", "copy": "copies", "latency": "small kernels",
 }  # fmt: skip
-"""Resource of the device -> bound of its activities, in the order in which one of several in progress counts."""
+"""Resource that an activity of each bound uses."""
+_OF_REGIME: Mapping[Regime, frozenset[Resource]] = {
+    "overhead-bound": frozenset({_HOST, "small kernels"}),
+    "memory-bandwidth-bound": frozenset({"memory bandwidth"}),
+    "compute-bound": frozenset({"compute"}),
+    "communication-bound": frozenset({"communication", "copies"}),
+}
+"""Resources whose time counts towards each regime."""
+_UNKNOWN = (*UNKNOWN_CAUSES, EARLIER_WORK, WITHHELD)
 
 
-@dataclass(frozen=True)
-class Lever:
-    """Hold a resource, what it holds of a step, and what the step gains at most if it takes no time."""
-
-    resource: Annotated[
-        str, "`host`, `compute`, `memory-bandwidth`, `small-kernels`, `other-kernels`, `communication` or `copies`."
+def levers(device_replay: DeviceReplay, window_findings: Findings | None) -> Levers:
+    """Return what the step of the judged device saves if each resource takes no time."""
+    replay = device_replay.replay
+    if replay is None or device_replay.unlinked is not None or window_findings is None or not replay.identity.step_ns:
+        return Levers()
+    parts_ns, now = window_findings.parts_ns, replay.identity.step_ns
+    # The replay takes for host time what the device may have worked.
+    if sum(parts_ns.get(part, 0) for part in _UNKNOWN) > UNRECORDED_RATIO * sum(parts_ns.values()):
+        return Levers()
+    used = _resources(replay)
+    present = [resource for resource in (_HOST, *_OF_BOUND.values()) if resource == _HOST or (used == resource).any()]
+    saves = {frozenset({resource}): _saved_ns(replay, used, frozenset({resource})) for resource in present}
+    shares, path = _shares(parts_ns), _path_ratios(replay, used)
+    rows = [
+        Lever(one, shares.get(one, 0.0), path.get(one, 0.0), saves[frozenset({one})], saves[frozenset({one})] / now)
+        for one in present
     ]
-    share_ratio: Annotated[float, "Share of the steps in which it works; of the host that in which the device is idle."]
-    path_ratio: Annotated[float, "Share of the replay's critical path: what a step gains per percent of its speed."]
-    saves_ns: Annotated[float, "What a step saves if it takes no time, and nothing else changes, ns."]  # fmt: skip
+    window, groups = sum(parts_ns.values()), groups_of(parts_ns)
+    per_ns = {}
+    for regime, resources in _OF_REGIME.items():
+        own = resources.intersection(present)
+        saved = saves[own] if own in saves else _saved_ns(replay, used, own)
+        # A ns of a regime that the window lacks would be a ns of the step.
+        per_ns[regime] = saved / now * window / groups[regime] if groups[regime] else 1.0
+    device_replay.trim()
+    return Levers(tuple(sorted(rows, key=lambda lever: -lever.saves_ns)), per_ns)
 
 
-def levers(replay: Replay) -> tuple[Lever, ...]:
-    """Return the levers of the replayed device: the host, then each resource that worked."""
-    graph, now = replay.graph, replay.identity.step_ns
-    path = replay.path(replay.identity)
-    weight, kind = replay.identity.weight[path], graph.kind[path]
-    on_device, total = is_any(kind, OF_DURATION), max(weight.sum(), 1)
-    shares, rows, (cpu_floor, device_floor) = _shares(replay), [], replay.floors()
-    for resource, own in _members(replay).items():
-        if not own.any():
-            continue
-        weights = replay.weights(())
-        scale_activities(weights, graph, own, 0.0)
-        held = weight[on_device][own[graph.ref[path][on_device]]].sum() / total
-        step = min(max(replay.run(weights).step_ns, cpu_floor), now)
-        rows.append(Lever(resource, shares[resource], float(held), now - step))
-    of_host = ~(on_device | is_any(kind, (GAP, WAIT)))
-    host = Lever(HOST, 1 - sum(shares.values()), float(weight[of_host].sum() / total), now - device_floor)
-    return (host, *rows)
+def _resources(replay: Replay) -> npt.NDArray[np.str_]:
+    """Return the resource of each activity; "" for those of unknown bound. Work of other devices is communication."""
+    bounds = replay.known.table.get_column("bound").cast(pl.String)
+    own = bounds.replace_strict(_OF_BOUND, default="", return_dtype=pl.String).to_numpy()
+    recorded = replay.graph.recorded
+    return np.where(recorded.activities.device == recorded.device, own, "communication")
 
 
-def _members(replay: Replay) -> Mapping[str, Flags]:
-    """Return the activities of each resource, on all devices."""
-    bound = replay.known.table.get_column("bound")
-    known = {name: (bound == of).fill_null(False).to_numpy() for name, of in RESOURCES.items() if of}
-    rest = ~np.logical_or.reduce([*known.values(), np.zeros(bound.len(), dtype=bool)])
-    return {name: known.get(name, rest).astype(bool) for name in RESOURCES}
+def _saved_ns(replay: Replay, used: npt.NDArray[np.str_], resources: frozenset[Resource]) -> float:
+    """Return what a step saves if the resources take no time, ns."""
+    weights, graph = replay.weights(()), replay.graph
+    if _HOST in resources:  # it still waits for what it waits for: work stays in the program's order
+        infinite_cpu(weights, replay.scene, {})
+        returns = graph.kind == RETURN
+        weights.removed[returns] = False
+        weights.device[returns] = weights.rest[returns] = 0
+    scale_activities(weights, graph, np.isin(used, list(resources)), 0.0)
+    return max(replay.identity.step_ns - replay.run(weights).step_ns, 0.0) if resources else 0.0
 
 
-def _shares(replay: Replay) -> Mapping[str, float]:
-    """Return the share of the recorded steps in which each resource is the first of `RESOURCES` in progress."""
-    activities, anchors, time = replay.graph.recorded.activities, replay.anchors, replay.graph.time
-    latest = anchors.latest(time)
-    begins, ends = latest[anchors.begins], latest[anchors.ends]
-    total, reached = max(int((ends - begins).sum()), 1), 0
-    own, shares = np.zeros(activities.start.size, dtype=bool), {}
-    for resource, members in _members(replay).items():
-        own |= members & (activities.device == replay.graph.recorded.device)
-        covered = _covered_ns(activities.start[own], activities.end[own], begins, ends)
-        shares[resource], reached = (covered - reached) / total, covered
-    return shares
+def _path_ratios(replay: Replay, used: npt.NDArray[np.str_]) -> dict[Resource, float]:
+    """Return each resource's share of the critical path."""
+    graph, path = replay.graph, replay.path(replay.identity)
+    weight = replay.identity.weight[path]
+    runs = is_any(graph.kind[path], (EXECUTION, CONTENTION))
+    of_run = used[graph.ref[path[runs]]]
+    total = max(float(weight.sum()), 1.0)
+    ratios = {name: float(weight[runs][of_run == name].sum()) / total for name in _OF_BOUND.values()}
+    return ratios | {_HOST: replay.host_ratio(path, replay.identity, replay.weights(()))}
 
 
-def _covered_ns(start: Ints, end: Ints, begins: Ints, ends: Ints) -> int:
-    """Return how much of some disjoint windows any of the intervals covers."""
-    if not start.size:
-        return 0
-    order = np.argsort(start, kind="stable")
-    since, until = start[order], np.maximum.accumulate(end[order])
-    first = np.flatnonzero(np.append(True, since[1:] > until[:-1]))
-    since, until = since[first], until[np.append(first[1:], since.size) - 1]
-    sums = np.append(0, np.cumsum(until - since))
+def _shares(parts_ns: Mapping[str, int]) -> dict[str, float]:
+    """Return each resource's share of the window: busy time by bound, and idle time that the host causes."""
+    window = max(sum(parts_ns.values()), 1)
+    sums = {resource: parts_ns.get(bound, 0) for bound, resource in _OF_BOUND.items()}
+    host = sum(ns for part, ns in parts_ns.items() if (PARTS[part].cure or ("",))[0] == "overhead-bound")
+    small = sums["small kernels"] + parts_ns.get("device-gap", 0)
+    waits = sums["communication"] + parts_ns.get("device-wait", 0)
+    sums |= {"small kernels": small, "communication": waits, _HOST: host - small}
+    return {resource: ns / window for resource, ns in sums.items()}
 
-    def before(times: Ints) -> Ints:
-        at = np.searchsorted(since, times, "right")
-        over = np.where(at > 0, until[np.maximum(at - 1, 0)] - times, 0)
-        covered: Ints = sums[at] - np.maximum(over, 0)
-        return covered
 
-    return int((before(ends) - before(begins)).sum())
+VALUES = (Value("levers", levers, cost=5),)

@@ -283,10 +283,10 @@ class Replay:
         Changes that remove time leave the rest as recorded: at most what they take off the path deviates.
         """
         noise = NOISE_STEPS if self.has_steps else NOISE_WINDOW
-        then = self._host_ratio(path, outcome, weights) * outcome.step_ns
+        then = self.host_ratio(path, outcome, weights) * outcome.step_ns
         if not only_removes(changes):
             return noise * then
-        now = self._host_ratio(self.path(self.identity), self.identity, self._measured) * self.identity.step_ns
+        now = self.host_ratio(self.path(self.identity), self.identity, self._measured) * self.identity.step_ns
         return noise * min(then, abs(now - then))
 
     def _least_half(self, changes: tuple[Change, ...], step: float) -> float:
@@ -427,7 +427,8 @@ class Replay:
         inside: Ints = edges[outcome.times[self.graph.target[edges]] > latest[beginning]]
         return inside
 
-    def _host_ratio(self, path: Ints, outcome: Outcome, weights: Weights) -> float:
+    def host_ratio(self, path: Ints, outcome: Outcome, weights: Weights) -> float:
+        """Return the share of CPU time on a path."""
         total = max(outcome.weight[path].sum(), 1)
         thread = path[self.graph.kind[path] == THREAD]
         return float((weights.host[path].sum() + weights.parts[:, self.graph.ref[thread]].sum()) / total)

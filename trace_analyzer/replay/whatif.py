@@ -21,7 +21,7 @@ from trace_analyzer.replay.levers import Lever, levers
 from trace_analyzer.replay.prediction import SPEEDUPS, Identity, Prediction, Replay
 from trace_analyzer.replay.refusals import barred, refusal
 from trace_analyzer.replay.scene import NotApplicable, NothingToChange, UnknownTarget
-from trace_analyzer.report import Report
+from trace_analyzer.report import Lever, Report
 from trace_analyzer.report.verdicts import is_saving_known
 from trace_analyzer.results import Result
 from trace_analyzer.thresholds import WORTH_RATIO
@@ -107,6 +107,7 @@ class WhatIf(Result):
     scenarios: Annotated[tuple[Scenario, ...], "Each change alone."] = ()
     critical_path: Annotated[tuple[PathPart, ...], "Parts of the path under the changes, the longest first."] = ()
     skipped: Annotated[tuple[Skipped, ...], "Changes without an estimate."] = ()
+    levers: Annotated[tuple[Lever, ...], "What each resource can bring, the largest saving first."] = ()
 
     @property
     def saves_ratio(self) -> float:
@@ -149,6 +150,7 @@ class WhatIf(Result):
                 {**vars(p), "speedups": dict(p.speedups)}
                 for p in self.critical_path
             ],
+            "levers": [vars(lever) for lever in self.levers],
             "skipped": [{"name": s.name, "options": _plain(s.options), "reason": s.reason} for s in self.skipped],
         }  # fmt: skip
 
@@ -287,6 +289,7 @@ def whatif(report: Report, changes: tuple[Change, ...] = (), *, path_rows: int =
         if not applied
         else path_parts(replay, applied, path_rows),
         skipped=(*skipped, *left_out),
+        levers=report.verdict.levers,
     )
 
 

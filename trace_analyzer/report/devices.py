@@ -195,6 +195,10 @@ class BoundShare:
     inefficient_ns: Annotated[
         Amount, "Durations of kernels that fill the device and stay far below both of their roofs."
     ]
+    named_ns: Annotated[
+        Amount, "Durations of those that count as compute by their names, as FLOP or bytes are unknown."
+    ] = 0
+    near_ridge_ns: Annotated[Amount, "Durations of those that peaks somewhat off would move to the other bound."] = 0
 
 
 @dataclass(frozen=True)

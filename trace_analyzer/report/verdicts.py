@@ -202,6 +202,20 @@ class Debiased:
     why: Annotated[str, "The figures behind it."]
 
 
+Resource = Literal["host", "compute", "memory bandwidth", "communication", "copies", "small kernels"]
+
+
+@dataclass(frozen=True)
+class Lever:
+    """Hold what a resource is worth: its share of the window, of the critical path, and what can be won at most."""
+
+    resource: Annotated[Resource, "What could be faster; small kernels are too short or too small to use the device."]
+    share_ratio: Annotated[Ratio, "Share of the window's time."]
+    path_ratio: Annotated[Ratio, "Share of the critical path: what a step gains per percent of its speed."]
+    saves_ns: Annotated[float, "What a step (without steps: the window) saves if it takes no time, ns."]
+    saves_ratio: Annotated[Ratio, "That, as a share of the replayed step."]
+
+
 @dataclass(frozen=True)
 class Verdict:
     """Hold what limits the workload, or why this is unknown."""
@@ -227,6 +241,13 @@ class Verdict:
     debiased: Annotated[
         Debiased | None,
         "The window without what recording itself cost the CPU; null where that is not known.",
+    ] = None
+    levers: Annotated[
+        tuple[Lever, ...],
+        "What each resource can bring, by the replay, the largest saving first; empty where it is refused.",
+    ] = ()
+    confidence_ratio: Annotated[
+        Ratio | None, "Share of the worlds that the trace admits in which the regime holds; null without a regime."
     ] = None
 
 

@@ -7,31 +7,44 @@ from trace_analyzer.findings import Findings
 from trace_analyzer.ingest.trace import Trace
 from trace_analyzer.report import Verdict
 from trace_analyzer.verdict.decide import verdict
-from trace_analyzer.verdict.judge import KERNEL_REGIMES, Judgement, cause_sums, debiased, judge, shares
+from trace_analyzer.verdict.judge import (
+    KERNEL_REGIMES,
+    Judgement,
+    Levers,
+    cause_sums,
+    debiased,
+    groups_of,
+    judge,
+    shares,
+)
 from trace_analyzer.verdict.step_verdicts import StepVerdict, serving_verdicts, step_verdict, step_verdicts
 from trace_analyzer.verdict.without_activities import without_activities, without_regime
 
 
 def trace_verdict(
-    trace: Trace, host: Host, window_findings: Findings | None, accelerator: Accelerator | None
+    trace: Trace, host: Host, window_findings: Findings | None, accelerator: Accelerator | None, levers: Levers
 ) -> Verdict:
     """Return the verdict on the window, or the reason why a trace without device activities has none."""
-    return without_activities(trace, host, accelerator) if window_findings is None else verdict(window_findings)
+    if window_findings is None:
+        return without_activities(trace, host, accelerator)
+    return verdict(window_findings, levers)
 
 
 VALUES = (
     Value("step_verdicts", step_verdicts),
     Value("serving_verdicts", serving_verdicts),
-    Value("window_verdict", trace_verdict),
+    Value("verdict", trace_verdict),
 )
 
 __all__ = [
     "KERNEL_REGIMES",
     "VALUES",
     "Judgement",
+    "Levers",
     "StepVerdict",
     "cause_sums",
     "debiased",
+    "groups_of",
     "judge",
     "serving_verdicts",
     "shares",

@@ -1,16 +1,18 @@
 """Decide what limits the verdict's window from its partition, with evidence and confidence."""
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 from trace_analyzer import thresholds as t
 from trace_analyzer.analyses.left_out import LeftOut
 from trace_analyzer.catalog.event_names import TO_PEER, WITHIN_DEVICE, in_function, prepares_input_files
 from trace_analyzer.findings import DeviceFindings, Findings
-from trace_analyzer.report import Confidence, Debiased, Evidence, Regime, Verdict
+from trace_analyzer.report import Confidence, Evidence, Regime, Verdict
 from trace_analyzer.units import NS_PER_S, counted, duration, percent, visible
 from trace_analyzer.verdict.judge import (
     KERNEL_REGIMES,
     Judgement,
+    Levers,
     by_names,
     cause_sums,
     debiased,
@@ -22,6 +24,7 @@ from trace_analyzer.verdict.judge import (
     sentence_far_below,
     shares,
 )
+from trace_analyzer.verdict.worlds import confidence_ratio, doubts_of, lowering
 from trace_analyzer.vocabulary import (
     CAUSES,
     EARLIER_WORK,
@@ -35,20 +38,27 @@ from trace_analyzer.vocabulary import (
     phrase,
 )
 
+NO_LEVERS = Levers()
 
-def verdict(findings: Findings) -> Verdict:
-    """Return the verdict for a trace with device activities."""
-    parts, device = findings.parts_ns, findings.device.report
-    window = sum(parts.values())
+
+def verdict(findings: Findings, levers: Levers = NO_LEVERS) -> Verdict:
+    """Return the verdict for a trace with device activities, by the levers of its replay, else by shares of time.
+
+    Where the step without the profiler was measured, the verdict is on the program without it.
+    """
+    traced, device = findings.parts_ns, findings.device.report
     if (withheld := withheld_inputs(findings, "the window")) is not None:
         return _without_inputs(findings, *withheld)
+    unbiased = debiased(traced, findings.recording, findings.cold_gap_ns, levers.saves_per_ns)
+    if unbiased is not None and unbiased.method == "measured":
+        findings = replace(findings, parts_ns=unbiased.parts_ns, recording=None)
+    parts, window = findings.parts_ns, sum(findings.parts_ns.values())
     unknown = sum(parts.get(part, 0) for part in COUNTED_NOWHERE)
-    judgement = judge(parts, findings.cold_gap_ns)
+    judgement = judge(parts, findings.cold_gap_ns, levers.saves_per_ns)
     too_little = device.kernel_count < t.INSUFFICIENT_KERNELS and device.busy_ns < t.INSUFFICIENT_TIME_NS
     if judgement is None or too_little or is_undecided(judgement, parts):
         return _insufficient(findings, judgement, unknown, too_little=too_little)
-    unbiased = debiased(parts, findings.recording, findings.cold_gap_ns)
-    confidence, why = confidence_of(findings, judgement, window, unbiased)
+    confidence, why, ratio = confidence_of(findings, judgement)
     return Verdict(
         status="ok",
         regime=judgement.regime,
@@ -58,11 +68,13 @@ def verdict(findings: Findings) -> Verdict:
         confidence_why=why,
         device=device.index,
         window=findings.window,
-        shares=shares(parts),
-        parts_ns=parts,
+        shares=shares(traced),
+        parts_ns=traced,
         headline=headline_of(findings, judgement, window),
         evidence=tuple(_evidence(findings, judgement, window)),
         debiased=unbiased,
+        levers=levers.rows,
+        confidence_ratio=ratio,
     )
 
 
@@ -75,10 +87,11 @@ def is_undecided(judgement: Judgement, parts_ns: Mapping[str, int]) -> bool:
     unknown = {part: parts_ns.get(part, 0) for part in COUNTED_NOWHERE}
     if sum(unknown.values()) <= judgement.groups_ns[judgement.regime]:
         return False
+    saves = judgement.saves_per_ns
     kernels = unknown.pop("other", 0)
     known = {part: ns for part, ns in parts_ns.items() if part not in COUNTED_NOWHERE}
     others = (
-        judge(_with(known, {kind: kernels, waiting: sum(unknown.values())}))
+        judge(_with(known, {kind: kernels, waiting: sum(unknown.values())}), saves_per_ns=saves)
         for kind in ("compute", "memory")
         for waiting in ("python", "device-wait")
     )
@@ -188,7 +201,9 @@ def headline_of(findings: Findings, judgement: Judgement, window: int, of: str |
     clause = sentence_far_below(findings, judgement.regime) or clause
     waits = findings.device.peer_wait_ratio if judgement.cause == "collectives" else None
     peers = f" Up to {percent(waits)} of it may be waiting for other ranks: analyze ranks FOLDER." if waits else ""
-    noted = known + before + roof_phrase(findings, judgement.regime)
+    second = judgement.runner_up
+    balanced = f"; in balance with {REGIMES[second].noun}" if second is not None else ""
+    noted = known + before + balanced + roof_phrase(findings, judgement.regime)
     noun = limit_noun(judgement.regime, judgement.cause)
     limit = f"{limit_label(judgement.regime, judgement.cause)}: {clause} ({noun}: {percent(share)} of {of}{noted})."
     return limit + peers + _left_out_sentence(findings.left_out)
@@ -349,19 +364,21 @@ def _counts_as(regime: Regime, parts_ns: Mapping[str, int]) -> str:
     return limit_label(regime, only).lower() if only is not None and CAUSES[only].limit else regime
 
 
-def confidence_of(
-    findings: Findings, judgement: Judgement, window: int, unbiased: Debiased | None
-) -> tuple[Confidence, tuple[str, ...]]:
-    """Return high, medium or low, with the facts that lower the confidence or could change the verdict."""
-    doubts = [
-        *_doubts_of_idle_time(findings, judgement, window),
-        *_doubts_of_the_regime(findings, judgement),
+def confidence_of(findings: Findings, judgement: Judgement) -> tuple[Confidence, tuple[str, ...], float]:
+    """Return high, medium or low, the facts that lower the confidence or could change the verdict, and the share of
+    admissible worlds in which the regime holds."""
+    doubts = tuple(doubts_of(findings, judgement))
+    ratio = confidence_ratio(judgement, doubts)
+    caps = [
+        *_doubts_of_peaks(findings, judgement),
         *_doubts_of_the_record(findings, judgement),
-        *_doubts_of_recording(judgement, unbiased),
+        *far_from_roof(findings, judgement.regime),
+        *_little_work(findings.device),
     ]
-    caps = [*far_from_roof(findings, judgement.regime), *_little_work(findings.device)]
-    level: Confidence = "low" if len(doubts) > 1 else "medium" if doubts or caps else "high"
-    return level, (*doubts, *caps, *_remarks(findings, judgement))
+    at_most_medium = caps or ratio < t.HIGH_CONFIDENCE
+    level: Confidence = "low" if ratio < t.MEDIUM_CONFIDENCE else "medium" if at_most_medium else "high"
+    words = (doubt.words for doubt in lowering(judgement, doubts))
+    return level, (*words, *caps, *_remarks(findings, judgement)), ratio
 
 
 def _little_work(device: DeviceFindings) -> Iterator[str]:
@@ -371,33 +388,13 @@ def _little_work(device: DeviceFindings) -> Iterator[str]:
         yield f"only {counted(report.kernel_count, 'kernel')} in {duration(report.busy_ns)} of device time"
 
 
-def _doubts_of_idle_time(findings: Findings, judgement: Judgement, window: int) -> Iterator[str]:
-    """Yield unknown launches, causes and earlier work."""
-    coverage = findings.device.report.link_coverage_time_ratio
-    if coverage is not None and coverage < t.GOOD_COVERAGE:
-        yield f"launches are known for only {percent(coverage)} of device time"
-        if coverage < t.POOR_COVERAGE:
-            yield "most idle time cannot be explained without launches"
-    unknown = sum(findings.parts_ns.get(part, 0) for part in COUNTED_NOWHERE) / window
-    if unknown > t.UNKNOWN_DOUBT_RATIO:
-        yield f"{percent(unknown)} of the window has no known bound or cause"
-    unrecorded = findings.parts_ns.get(UNRECORDED, 0) / window
-    if unrecorded > t.UNRECORDED_RATIO:
-        yield f"for {percent(unrecorded)} of the window the CPU waited for device work that the trace lacks"
-    earlier = findings.parts_ns.get(EARLIER_WORK, 0) / window
-    if earlier > t.UNKNOWN_DOUBT_RATIO:
-        yield f"for {percent(earlier)} of the window the device ran unknown work, launched before the recording"
-
-
-def _doubts_of_the_regime(findings: Findings, judgement: Judgement) -> Iterator[str]:
-    """Yield facts that could change the regime: a close runner-up, unknown FLOP, unknown or assumed peaks."""
+def _doubts_of_peaks(findings: Findings, judgement: Judgement) -> Iterator[str]:
+    """Yield unknown, assumed or exceeded peaks, and names as the only evidence, where a kernel regime rests on them."""
     device = findings.device
-    if judgement.runner_up is not None:
-        yield f"{_counts_as(judgement.runner_up, findings.parts_ns)} is close behind"
     if judgement.regime not in KERNEL_REGIMES:
-        yield from _doubts_of_kernels_behind(findings, judgement)
         return
-    yield from _doubts_of_names(device)
+    if by_names(device):
+        yield "little of the kernels' work is known, and they count as compute or memory by their names"
     yield from roof_doubts(findings, judgement.regime)
     if not device.peaks_known and device.assumed_peaks is not None:
         yield (
@@ -413,39 +410,14 @@ def _doubts_of_the_regime(findings: Findings, judgement: Judgement) -> Iterator[
         )
 
 
-def _doubts_of_names(device: DeviceFindings) -> Iterator[str]:
-    """Yield that names decide whether kernels are compute or memory: most matmuls and convolutions, or most kernels."""
-    products, kernels = device.shapes_ratio or 0.0, device.work_ratio or 0.0
-    if device.matmul_ratio > t.MATMUL_DOUBT_RATIO and products < t.POOR_COVERAGE:
-        yield (
-            f"FLOP and bytes are known for only {percent(products)} of the time of matmuls and convolutions; the rest counts as"
-            " compute or memory by kernel name"
-        )
-    elif kernels < t.POOR_COVERAGE:
-        yield f"FLOP or bytes are known for only {percent(kernels)} of kernel time; the rest counts as compute or memory by kernel name"
-    else:
-        return
-    if by_names(device):
-        yield "so nearly all kernels count by their names alone"
-
-
-def _doubts_of_kernels_behind(findings: Findings, judgement: Judgement) -> Iterator[str]:
-    """Yield that a kernel regime may be close to waiting, where only names separate compute from memory."""
-    kernels = sum(judgement.groups_ns[regime] for regime in KERNEL_REGIMES)
-    known = findings.device.known_ratio or 0.0
-    is_near = kernels >= t.RUNNER_UP_RATIO * judgement.groups_ns[judgement.regime]
-    if judgement.runner_up is None and is_near and known < t.POOR_COVERAGE:
-        yield (
-            f"FLOP and bytes are known for {percent(known)} of kernel time, and compute and memory together hold"
-            f" {percent(kernels / sum(findings.parts_ns.values()))} of the window: one of them may be close behind"
-        )
-
-
 def _doubts_of_the_record(findings: Findings, judgement: Judgement) -> Iterator[str]:
     """Yield data that was not recorded, lies outside the window, or is lost or doubtful in the file."""
     device = findings.device
     if judgement.cause == "dependency" and not device.waits_recorded:
         yield "what queued work waited for is not recorded: waiting for other streams or peers is inferred"
+    unnamed, idle = findings.parts_ns.get("host-unknown", 0), sum(findings.parts_ns.get(c, 0) for c in IDLE_CAUSES)
+    if judgement.regime == "overhead-bound" and unnamed > t.UNNAMED_HOST_RATIO * idle:
+        yield f"in {percent(unnamed / idle)} of its idle time the host recorded nothing (record with stacks)"
     left = findings.left_out
     if left is not None and left.is_most:
         wider = "" if left.is_outside else " (--step all judges all of the device's work)"
@@ -459,17 +431,6 @@ def _doubts_of_the_record(findings: Findings, judgement: Judgement) -> Iterator[
     if device.flows_missing:
         yield "the file has no launch arrows: other events may have been removed from it too"
     yield from device.doubted_checks
-
-
-def _doubts_of_recording(judgement: Judgement, unbiased: Debiased | None) -> Iterator[str]:
-    """Yield that the profiler's own overhead may determine the regime."""
-    if unbiased is None or judgement.regime != "overhead-bound":
-        return
-    by, removed = unbiased.regime or "no regime", f"{duration(unbiased.removed_ns)} of recording"
-    if unbiased.survives is None:
-        yield f"without up to {removed} (estimated) it may be {by}: record again with less (--measured-step-ms)"
-    elif not unbiased.survives:
-        yield f"without {removed} ({unbiased.method}) it is {by}: the profiler makes it overhead-bound"
 
 
 def _remarks(findings: Findings, judgement: Judgement) -> Iterator[str]:

@@ -3,51 +3,111 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import numpy as np
+from numpy.typing import NDArray
+
 from trace_analyzer import thresholds as t
 from trace_analyzer.analyses.profiler_overhead import ProfilerOverhead
 from trace_analyzer.findings import DeviceFindings, Findings
-from trace_analyzer.report import BoundShare, Debiased, Evidence, Regime, Shares
+from trace_analyzer.report import BoundShare, Debiased, Evidence, Lever, Regime, Shares
 from trace_analyzer.units import counted, duration, percent
 from trace_analyzer.vocabulary import EARLIER_WORK, HOST_CAUSES, IDLE_CAUSES, PARTS, REGIMES, WORK
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
 
 KERNEL_REGIMES: tuple[Regime, ...] = ("compute-bound", "memory-bandwidth-bound")
 
 
+ORDER: tuple[Regime, ...] = tuple(regime.key for regime in REGIMES.values())
+"""Columns of arrays of regimes."""
+_OVERHEAD, _MEMORY, _COMPUTE, _COMMUNICATION = map(
+    ORDER.index, ("overhead-bound", "memory-bandwidth-bound", "compute-bound", "communication-bound")
+)
+
+
 @dataclass(frozen=True)
 class Judgement:
-    """Hold the regime, runner-up, cause and time per regime of a partition."""
+    """Hold the regime, runner-up, cause and time per regime of a partition.
+
+    ``saves_per_ns`` is what a step saves per ns of each regime's time in the replay; None where shares decide.
+    """
 
     regime: Regime
     runner_up: Regime | None
     cause: str | None
     groups_ns: Mapping[Regime, int]
+    saves_per_ns: Mapping[Regime, float] | None = None
 
 
-def judge(parts_ns: Mapping[str, int], cold_gap_ns: int = 0) -> Judgement | None:
-    """Return the regime of a partition, its runner-up and its cause; None where no part counts towards a regime.
+@dataclass(frozen=True)
+class Levers:
+    """Hold the levers, the largest saving first, and what the step saves per ns of each regime's time in the window.
 
-    The regime with most time wins. Waiting (overhead, communication) wins at 0.6 of the largest kernel regime, if it
-    takes at least a quarter of the window. Work from before the recording counts towards no regime, and not towards the
-    window.
+    Without a replay there are none, and shares of time decide.
     """
-    groups: dict[Regime, int] = {regime.key: 0 for regime in REGIMES.values()}
+
+    rows: tuple[Lever, ...] = ()
+    saves_per_ns: Mapping[Regime, float] | None = None
+
+
+def groups_of(parts_ns: Mapping[str, int]) -> dict[Regime, int]:
+    """Return the time of each regime, ns."""
+    groups: dict[Regime, int] = dict.fromkeys(ORDER, 0)
     for part, ns in parts_ns.items():
         if cure := PARTS[part].cure:
             groups[cure[0]] += ns
-    window = sum(parts_ns.values()) - parts_ns.get(EARLIER_WORK, 0)
-    ranked = sorted(groups, key=lambda regime: -groups[regime])
-    first = ranked[0]
-    if groups[first] == 0:
+    return groups
+
+
+def leaders(
+    groups_ns: Floats,
+    window_ns: float,
+    saves_per_ns: Mapping[Regime, float] | None = None,
+    waiting_wins: float = t.WAITING_WINS_RATIO,
+) -> Ints:
+    """Return the leading regime (column of `ORDER`) of each row of times by regime.
+
+    The largest leads: the largest saving where savings per ns are known, else the largest time. As waiting can be
+    removed completely, and kernel time only in part, overhead or communication, whichever is larger, already leads
+    within a fifth of the largest saving, or from ``waiting_wins`` of the larger kernel regime's time on if it takes a
+    quarter of the window.
+    """
+    least_ns = t.WAITING_WINDOW_RATIO * window_ns
+    if saves_per_ns is not None:
+        groups_ns, waiting_wins, least_ns = groups_ns * [saves_per_ns[key] for key in ORDER], t.RUNNER_UP_RATIO, 0.0
+    both = groups_ns[:, [_OVERHEAD, _COMMUNICATION]]
+    waiting, kernels = both.max(axis=1), groups_ns[:, [_MEMORY, _COMPUTE]].max(axis=1)
+    wins = (waiting >= waiting_wins * kernels) & (waiting >= least_ns)
+    first = np.where(both[:, 0] >= both[:, 1], _OVERHEAD, _COMMUNICATION)
+    leading: Ints = np.where(wins, first, groups_ns.argmax(axis=1))
+    return leading
+
+
+def judge(
+    parts_ns: Mapping[str, int], cold_gap_ns: int = 0, saves_per_ns: Mapping[Regime, float] | None = None
+) -> Judgement | None:
+    """Return the regime of a partition, its runner-up and its cause; None where no part counts towards a regime.
+
+    The rule is that of `leaders`. Work from before the recording counts towards no regime, and not towards the window.
+    The runner-up is the second regime, if it comes within a fifth of the first, or if no saving reaches `BALANCED_RATIO` of the window.
+    """
+    groups = groups_of(parts_ns)
+    if not any(groups.values()):
         return None
-    waiting = next(regime for regime in ranked if regime not in KERNEL_REGIMES)
-    kernels = max(groups[regime] for regime in KERNEL_REGIMES)
-    waiting_wins = (
-        groups[waiting] >= t.WAITING_WINS_RATIO * kernels and groups[waiting] >= t.WAITING_WINDOW_RATIO * window
-    )
-    regime = waiting if waiting_wins else first
-    second = next(r for r in ranked if r != regime)
-    runner_up = second if groups[second] >= t.RUNNER_UP_RATIO * groups[regime] else None
-    return Judgement(regime, runner_up, _cause(regime, parts_ns, cold_gap_ns), groups)
+    window = sum(parts_ns.values()) - parts_ns.get(EARLIER_WORK, 0)
+    row = np.array([list(groups.values())], dtype=float)
+    regime = ORDER[int(leaders(row, window, saves_per_ns)[0])]
+    others = [other for other in ORDER if other != regime]
+    if saves_per_ns is None:
+        decides: Mapping[Regime, float] = groups
+    else:
+        decides = {key: ns * saves_per_ns[key] for key, ns in groups.items()}
+        if decides[regime] < t.BALANCED_RATIO * window:  # no resource alone brings much: the largest two hold the step
+            decides = {**groups, regime: 0}
+    second = max(others, key=lambda other: decides[other])
+    is_near = decides[second] > 0 and decides[second] >= t.RUNNER_UP_RATIO * decides[regime]
+    return Judgement(regime, second if is_near else None, _cause(regime, parts_ns, cold_gap_ns), groups, saves_per_ns)
 
 
 def _cause(regime: Regime, parts_ns: Mapping[str, int], cold_gap_ns: int) -> str | None:
@@ -78,16 +138,21 @@ def shares(parts_ns: Mapping[str, int]) -> Shares | None:
     return Shares(**ratios, idle=sum(parts_ns.get(cause, 0) for cause in IDLE_CAUSES) / window)
 
 
-def debiased(parts_ns: Mapping[str, int], recording: ProfilerOverhead | None, cold_gap_ns: int = 0) -> Debiased | None:
+def debiased(
+    parts_ns: Mapping[str, int],
+    recording: ProfilerOverhead | None,
+    cold_gap_ns: int = 0,
+    saves_per_ns: Mapping[Regime, float] | None = None,
+) -> Debiased | None:
     """Return the partition without the profiler's overhead, and whether its regime stays the same.
 
     ``survives`` is None where the regime changes with the estimate, but not with its lower bound.
     """
-    judgement = judge(parts_ns, cold_gap_ns)
+    judgement = judge(parts_ns, cold_gap_ns, saves_per_ns)
     if recording is None or judgement is None:
         return None
     parts, least = _without(parts_ns, recording.taken_ns), _without(parts_ns, recording.least_ns)
-    after, at_least = judge(parts, cold_gap_ns), judge(least, cold_gap_ns)
+    after, at_least = (judge(rest, cold_gap_ns, saves_per_ns) for rest in (parts, least))
     same = after is not None and after.regime == judgement.regime
     same_at_least = at_least is not None and at_least.regime == judgement.regime
     return Debiased(

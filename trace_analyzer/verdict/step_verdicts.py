@@ -47,7 +47,7 @@ def step_verdict(step: StepFindings) -> StepVerdict:
         return StepVerdict(None, None, None, None, None, cold)
     unbiased = debiased(findings.parts_ns, findings.recording, cold)
     too_little = step.activity_count < t.INSUFFICIENT_KERNELS and step.busy_ns < t.INSUFFICIENT_TIME_NS
-    level, _ = confidence_of(findings, judgement, window, unbiased)
+    level, _, _ = confidence_of(findings, judgement)
     return StepVerdict(
         regime=judgement.regime,
         cause=judgement.cause,

@@ -182,6 +182,8 @@ def environment() -> Environment:
         "predicted_arrow": predicted_arrow,
         "saves_at_most": saves_at_most,
         "rule_applied": phrasing.rule_applied,
+        "lever_rows": phrasing.lever_rows,
+        "levers_title": phrasing.levers_title,
         "sentences": phrasing.sentences,
         "judged_window": lambda report: ", ".join(
             filter(None, [phrasing.window_length(report), phrasing.window_kind(report)])
@@ -190,7 +192,7 @@ def environment() -> Environment:
     environment.globals |= {
         "PARTS": PARTS, "KINDS": KINDS, "REGIMES": REGIMES, "STATUSES": STATUSES, "TERMS": TERMS, "GLOSSARY": GLOSSARY,
         "HATCHED": UNKNOWN_PARTS, "SHOWN_ROWS": SHOWN_ROWS, "MANY": MANY, "NAMES": NAMES, "OPEN_ADVICE": OPEN_ADVICE,
-        "MOST_TIP": MOST_TIP, "ON_PAPER": ON_PAPER,
+        "MOST_TIP": MOST_TIP, "ON_PAPER": ON_PAPER, "LEVER_PARTS": phrasing.LEVER_PARTS,
     }  # fmt: skip
     return environment
 
