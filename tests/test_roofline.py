@@ -45,6 +45,7 @@ def test_a_product_against_both_roofs() -> None:
         "achieved_flop_per_s": pytest.approx(flop / 500e-6), "achieved_byte_per_s": pytest.approx(moved / 500e-6),
         "compute_roof_ns": pytest.approx(440_510, abs=1), "roof_ns": pytest.approx(440_510, abs=1),
         "roof_ratio": pytest.approx(0.88102, abs=1e-5), "lost_ns": pytest.approx(59_490, abs=1), "inefficient": False,
+        "near_ridge": False,
     }  # fmt: skip
 
 
@@ -300,7 +301,7 @@ def test_a_roof_that_arithmetic_exceeds_is_doubted() -> None:
         assert verdict.regime == "compute-bound"
         assert any("which is impossible" in why for why in verdict.confidence_why) is is_doubted
         levels.append(verdict.confidence)
-    assert levels in (["high", "medium"], ["medium", "low"])
+    assert levels[1] == "medium"
 
 
 def test_other_kernels_are_no_advice_for_products_that_are_good() -> None:

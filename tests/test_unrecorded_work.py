@@ -81,12 +81,12 @@ def test_waits_that_the_record_explains(events: list[Event]) -> None:
 
 
 def dense(number: int, kernels: int = 10) -> list[Event]:
-    """Build a step of 1 ms with ten launches, the first of whose kernels of 95 us are recorded."""
+    """Build a step of 1 ms with ten launches, the first of whose kernels of 93 us are recorded."""
     at = 1_000 * number
     events = [annotation(f"ProfilerStep#{number}", at, 999), call("cudaDeviceSynchronize", at + 105, 890)]
     for i in range(10):
-        called, work = launch(at + 10 * i + 2, 3, 10 * number + i + 1), at + 8 + 100 * i
-        run = kernel("ampere_sgemm_128x64_tn", work, 95, correlation=10 * number + i + 1)
+        called, work = launch(at + 10 * i + 2, 3, 10 * number + i + 1), at + 8 + 98 * i
+        run = kernel("ampere_sgemm_128x64_tn", work, 93, correlation=10 * number + i + 1)
         events += [
             op("aten::mm", at + 10 * i, 8),
             called,
@@ -104,7 +104,7 @@ def test_steps_that_lost_all_kernels_are_set_aside(lost: list[int]) -> None:
     assert (steady.get_column("end_ns") - steady.get_column("start_ns")).max() <= 1_010_000
     assert report.verdict.regime == "compute-bound"
     assert report.verdict.confidence != "high"
-    assert report.verdict.parts_ns["compute"] / sum(report.verdict.parts_ns.values()) == pytest.approx(0.95, abs=0.01)
+    assert report.verdict.parts_ns["compute"] / sum(report.verdict.parts_ns.values()) == pytest.approx(0.93, abs=0.01)
 
 
 def test_a_step_without_launches_is_empty_and_not_lost() -> None:

@@ -320,8 +320,11 @@ def levers(**saves: float) -> Levers:
         ({"compute": 50, "python": 40}, {}, OVERHEAD, COMPUTE),
         ({"compute": 50, "memory": 40}, {}, COMPUTE, MEMORY),
         ({"compute": 50, "python": 39}, {}, COMPUTE, None),
-        # No resource alone saves a tenth: the two that take most time hold it together.
-        ({"compute": 60, "python": 40}, {"compute_bound": 0.1, "overhead_bound": 0.2}, OVERHEAD, COMPUTE),
+        # No resource alone saves a tenth: the first two hold the step together, if both save something.
+        ({"compute": 60, "python": 40}, {"compute_bound": 0.05, "overhead_bound": 0.2}, OVERHEAD, COMPUTE),
+        ({"compute": 60, "python": 40}, {"compute_bound": 0.01, "overhead_bound": 0.2}, OVERHEAD, None),
+        # None saves anything: time decides.
+        ({"compute": 80, "python": 20}, {"compute_bound": 0.01, "overhead_bound": 0.02}, COMPUTE, None),
     ],
 )
 def test_the_regime_is_the_resource_that_would_help(

@@ -111,7 +111,7 @@ def check_contract(document: dict[str, Any]) -> None:
         *(s["reason"] for s in document["skipped"]),
     }
     for lever in document["levers"]:
-        assert set(lever) == {"resource", "share_ratio", "path_ratio", "saves_ns"}
+        assert set(lever) == {"resource", "share_ratio", "path_ratio", "saves_ns", "saves_ratio"}
         assert all(0 <= lever[key] <= 1 + 1e-9 for key in ("share_ratio", "path_ratio"))
         assert 0 <= lever["saves_ns"] <= document["replay"]["step_ns"]
     for part in document["critical_path"]:

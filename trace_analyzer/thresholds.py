@@ -133,8 +133,6 @@ launches."""
 WAITING_WINS_RATIO = 0.6
 """Share at which waiting wins: waiting can be removed completely, kernel time only in part."""
 WAITING_WINDOW_RATIO = 0.25
-WAITING_WINS_RANGE = (0.45, 0.6, 0.8)
-"""Plausible values of `WAITING_WINS_RATIO`: a kernel regime rarely loses less than a fifth or more than half of its time."""
 RUNNER_UP_RATIO = 0.8
 """A regime within a fifth of the first is as likely the limit."""
 BALANCED_RATIO = 0.1

@@ -11,7 +11,7 @@ from trace_analyzer.catalog.event_names import in_function
 from trace_analyzer.catalog.fixes import fixes
 from trace_analyzer.explain import items
 from trace_analyzer.explain.explanation import Explanation
-from trace_analyzer.render import phrasing
+from trace_analyzer.render import lever_phrases, phrasing
 from trace_analyzer.report import Advice, Check, Report, StepReport, Value, Verdict
 from trace_analyzer.vocabulary import PART_OPTION, PARTS, label
 
@@ -55,7 +55,7 @@ def _verdict(report: Report) -> Explanation:
     sure = f"{how_sure} {why}.".replace(" .", ".") if verdict.regime else ""
     text = [
         phrasing.headline(verdict),
-        phrasing.levers_sentence(verdict),
+        lever_phrases.levers_sentence(verdict),
         phrasing.rule_applied(verdict),
         sure,
         _frequency(verdict),

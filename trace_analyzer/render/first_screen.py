@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import PurePath
 
 from trace_analyzer import units
-from trace_analyzer.render import phrasing
+from trace_analyzer.render import lever_phrases, phrasing
 from trace_analyzer.render.layout import (
     MOST_LINES,
     Line,
@@ -247,10 +247,10 @@ def _bars(title: str, detail: str, shown: Sequence[_Bar], width: int) -> list[Li
 def lever_lines(report: Report, width: int) -> list[Line]:
     """Draw what a step would save without each of the three levers to show."""
     rows = [
-        _Bar(name, phrasing.LEVER_PARTS[lever.resource], lever.saves_ratio, lever.saves_ns)
-        for name, lever in phrasing.lever_rows(report.verdict)
+        _Bar(name, lever_phrases.LEVER_PARTS[lever.resource], lever.saves_ratio, lever.saves_ns)
+        for name, lever in lever_phrases.lever_rows(report.verdict)
     ]
-    return _bars(phrasing.levers_title(report.verdict), "", rows, _halves(width)[0]) if rows else []
+    return _bars(lever_phrases.levers_title(report.verdict), "", rows, min(width, _SIDE_BY_SIDE)) if rows else []
 
 
 def record_lines(report: Report, width: int) -> list[Line]:

@@ -9,7 +9,7 @@ from trace_analyzer import units
 from trace_analyzer.analyses.operators import launch_counts
 from trace_analyzer.catalog.kernels import article
 from trace_analyzer.registry import SECTIONS
-from trace_analyzer.render import phrasing
+from trace_analyzer.render import lever_phrases, phrasing
 from trace_analyzer.render.declared import (
     DeclaredSection,
     LaidColumn,
@@ -113,7 +113,7 @@ def _verdict(report: Report) -> str:
     return _paragraphs(
         f"## {escaped(phrasing.verdict_label(verdict))}",
         f"**{escaped(phrasing.headline(verdict))}**",
-        escaped(phrasing.levers_sentence(verdict)),
+        escaped(lever_phrases.levers_sentence(verdict)),
         " ".join(fact for fact in facts if fact),
         ", ".join(asides),
         _without_profiler(report),

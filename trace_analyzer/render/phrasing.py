@@ -14,7 +14,6 @@ from trace_analyzer.report import (
     Debiased,
     DeviceReport,
     Evidence,
-    Lever,
     MeasuredRoof,
     Report,
     RunAhead,
@@ -394,41 +393,6 @@ def rule_applied(verdict: Verdict) -> str:
         f"{label(REGIMES[regime].part)} takes {units.percent(ratio)}, but waiting can be recovered in full,"
         f" so it decides from {units.percent(thresholds.WAITING_WINS_RATIO)} of that share on."
     )
-
-
-def shown_levers(verdict: Verdict) -> Sequence[Lever]:
-    """Return the lever that saves most, then the two that take most time of the others."""
-    rest = sorted(verdict.levers[1:], key=lambda lever: -lever.share_ratio)
-    return (*verdict.levers[:1], *rest[:2])
-
-
-def levers_sentence(verdict: Verdict) -> str:
-    """Write what the two first levers save; "" without a replay."""
-    saved = [f"{units.percent(lever.saves_ratio)} {name}" for name, lever in lever_rows(verdict)[:2]]
-    return f"{levers_title(verdict)} {', '.join(saved)}." if saved else ""
-
-
-def levers_title(verdict: Verdict) -> str:
-    """Write what the figures of levers are."""
-    steps = verdict.window.steps if verdict.window is not None else ()
-    return f"{'A step' if steps else 'The window'} would be shorter by"
-
-
-_TIMES = {
-    "host": "host time", "compute": "compute-bound kernels", "memory bandwidth": "memory-bound kernels",
-    "communication": "communication", "copies": "copies", "small kernels": "small kernels",
-}  # fmt: skip
-"""Names of what takes no time under each lever."""
-LEVER_PARTS = {
-    "host": "python", "compute": "compute", "memory bandwidth": "memory", "communication": "communication", "copies": "copy",
-    "small kernels": "latency",
-}  # fmt: skip
-"""Part of the window in whose colour each lever is drawn."""
-
-
-def lever_rows(verdict: Verdict) -> list[tuple[str, Lever]]:
-    """Return the levers to show, each with its name after `levers_title`: ``without host time``."""
-    return [(f"without {_TIMES[lever.resource]}", lever) for lever in shown_levers(verdict)]
 
 
 def debiased_phrase(raw: Shares, unbiased: Debiased) -> str:

@@ -27,6 +27,7 @@ from trace_analyzer.replay.recording import (
     is_any,
     median,
 )
+from trace_analyzer.thresholds import UNRECORDED_NS
 
 CLOCK_NS = 1_000
 """Tolerance between host and device times."""
@@ -161,7 +162,8 @@ def _idle_base(calls: Calls, latest: Ints) -> Ints:
     free = latest <= calls.start
     base = np.full(calls.start.size, IDLE_CALL_NS, dtype=np.int64)
     waiting = is_any(calls.kind, (SYNC_DEVICE, SYNC_STREAM, SYNC_EVENT, ALLOC, FREE))
-    sample = waiting & free & (latest > -_FAR)
+    # A longer one waited for work that the trace lacks.
+    sample = waiting & free & (latest > -_FAR) & (taken <= UNRECORDED_NS)
     if sample.any():
         usual = dict(zip(calls.name[sample].tolist(), medians(taken[sample], calls.name[sample]).tolist(), strict=True))
         for name, value in usual.items():

@@ -13,7 +13,7 @@ from trace_analyzer.analysis import Value
 from trace_analyzer.findings import Findings
 from trace_analyzer.replay.changes import infinite_cpu
 from trace_analyzer.replay.estimates import DeviceReplay
-from trace_analyzer.replay.graph import CONTENTION, EXECUTION, RETURN
+from trace_analyzer.replay.graph import OF_DURATION, RETURN
 from trace_analyzer.replay.prediction import Replay
 from trace_analyzer.replay.recording import is_any
 from trace_analyzer.replay.weights import scale_activities
@@ -24,12 +24,12 @@ from trace_analyzer.vocabulary import EARLIER_WORK, PARTS, UNKNOWN_CAUSES, WITHH
 
 _HOST: Resource = "host"
 _OF_BOUND: Mapping[str, Resource] = {
-    "compute": "compute", "memory": "memory bandwidth", "communication": "communication", "copy": "copies", "latency": "small kernels",
+    "compute": "compute", "memory": "memory-bandwidth", "communication": "communication", "copy": "copies", "latency": "small-kernels",
 }  # fmt: skip
 """Resource that an activity of each bound uses."""
 _OF_REGIME: Mapping[Regime, frozenset[Resource]] = {
-    "overhead-bound": frozenset({_HOST, "small kernels"}),
-    "memory-bandwidth-bound": frozenset({"memory bandwidth"}),
+    "overhead-bound": frozenset({_HOST, "small-kernels"}),
+    "memory-bandwidth-bound": frozenset({"memory-bandwidth"}),
     "compute-bound": frozenset({"compute"}),
     "communication-bound": frozenset({"communication", "copies"}),
 }
@@ -89,7 +89,7 @@ def _path_ratios(replay: Replay, used: npt.NDArray[np.str_]) -> dict[Resource, f
     """Return each resource's share of the critical path."""
     graph, path = replay.graph, replay.path(replay.identity)
     weight = replay.identity.weight[path]
-    runs = is_any(graph.kind[path], (EXECUTION, CONTENTION))
+    runs = is_any(graph.kind[path], OF_DURATION)
     of_run = used[graph.ref[path[runs]]]
     total = max(float(weight.sum()), 1.0)
     ratios = {name: float(weight[runs][of_run == name].sum()) / total for name in _OF_BOUND.values()}
@@ -101,9 +101,9 @@ def _shares(parts_ns: Mapping[str, int]) -> dict[str, float]:
     window = max(sum(parts_ns.values()), 1)
     sums = {resource: parts_ns.get(bound, 0) for bound, resource in _OF_BOUND.items()}
     host = sum(ns for part, ns in parts_ns.items() if (PARTS[part].cure or ("",))[0] == "overhead-bound")
-    small = sums["small kernels"] + parts_ns.get("device-gap", 0)
+    small = sums["small-kernels"] + parts_ns.get("device-gap", 0)
     waits = sums["communication"] + parts_ns.get("device-wait", 0)
-    sums |= {"small kernels": small, "communication": waits, _HOST: host - small}
+    sums |= {"small-kernels": small, "communication": waits, _HOST: host - small}
     return {resource: ns / window for resource, ns in sums.items()}
 
 

@@ -17,7 +17,6 @@ from trace_analyzer.errors import UsageError
 from trace_analyzer.frames.lookups import factorize, sum_by_group
 from trace_analyzer.replay.changes import AUTO, Change
 from trace_analyzer.replay.kernel_changes import target_key
-from trace_analyzer.replay.levers import Lever, levers
 from trace_analyzer.replay.prediction import SPEEDUPS, Identity, Prediction, Replay
 from trace_analyzer.replay.refusals import barred, refusal
 from trace_analyzer.replay.scene import NotApplicable, NothingToChange, UnknownTarget
@@ -102,7 +101,6 @@ class WhatIf(Result):
     replay: Annotated[Identity | None, "The replay without changes, not anchored."] = None
     cpu_floor_ns: Annotated[float | None, "The step with an infinitely fast device, ns."] = None
     device_floor_ns: Annotated[float | None, "The step with an infinitely fast CPU, ns."] = None
-    levers: Annotated[tuple[Lever, ...], "What each resource holds of a step, and costs it."] = ()
     predicted: Annotated[Prediction | None, "The step with all changes; without changes that of the replay."] = None
     scenarios: Annotated[tuple[Scenario, ...], "Each change alone."] = ()
     critical_path: Annotated[tuple[PathPart, ...], "Parts of the path under the changes, the longest first."] = ()
@@ -130,7 +128,6 @@ class WhatIf(Result):
                 "unexplained_ratio": self.replay.unexplained_ratio, "inferred_ratio": self.replay.inferred_ratio,
             },
             "floors": None if self.cpu_floor_ns is None else {"cpu_ns": self.cpu_floor_ns, "device_ns": self.device_floor_ns},
-            "levers": [vars(lever) for lever in self.levers],
             "changes": [{"name": c.name, "options": _plain(c.options)} for c in self.changes],
             "predicted": None if self.predicted is None else _interval(self.predicted),
             "scenarios": [
@@ -282,7 +279,6 @@ def whatif(report: Report, changes: tuple[Change, ...] = (), *, path_rows: int =
         status="ok",
         cpu_floor_ns=cpu_floor,
         device_floor_ns=device_floor,
-        levers=levers(replay),
         predicted=predicted,
         scenarios=tuple(scenarios),
         critical_path=located(path_parts(replay, applied, path_rows), report.tables["critical_path"])

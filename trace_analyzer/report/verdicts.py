@@ -202,7 +202,7 @@ class Debiased:
     why: Annotated[str, "The figures behind it."]
 
 
-Resource = Literal["host", "compute", "memory bandwidth", "communication", "copies", "small kernels"]
+Resource = Literal["host", "compute", "memory-bandwidth", "communication", "copies", "small-kernels"]
 
 
 @dataclass(frozen=True)

@@ -378,7 +378,7 @@ def confidence_of(findings: Findings, judgement: Judgement) -> tuple[Confidence,
     at_most_medium = caps or ratio < t.HIGH_CONFIDENCE
     level: Confidence = "low" if ratio < t.MEDIUM_CONFIDENCE else "medium" if at_most_medium else "high"
     words = (doubt.words for doubt in lowering(judgement, doubts))
-    return level, (*words, *caps, *_remarks(findings, judgement)), ratio
+    return level, tuple(dict.fromkeys([*words, *caps, *_remarks(findings, judgement)])), ratio
 
 
 def _little_work(device: DeviceFindings) -> Iterator[str]:
@@ -415,6 +415,9 @@ def _doubts_of_the_record(findings: Findings, judgement: Judgement) -> Iterator[
     device = findings.device
     if judgement.cause == "dependency" and not device.waits_recorded:
         yield "what queued work waited for is not recorded: waiting for other streams or peers is inferred"
+    window = sum(findings.parts_ns.values())
+    if (lost := findings.parts_ns.get(UNRECORDED, 0)) > t.UNRECORDED_RATIO * window:
+        yield f"for {percent(lost / window)} of the window the CPU waited for device work that the trace lacks"
     unnamed, idle = findings.parts_ns.get("host-unknown", 0), sum(findings.parts_ns.get(c, 0) for c in IDLE_CAUSES)
     if judgement.regime == "overhead-bound" and unnamed > t.UNNAMED_HOST_RATIO * idle:
         yield f"in {percent(unnamed / idle)} of its idle time the host recorded nothing (record with stacks)"

@@ -68,20 +68,25 @@ def leaders(
 ) -> Ints:
     """Return the leading regime (column of `ORDER`) of each row of times by regime.
 
-    The largest leads: the largest saving where savings per ns are known, else the largest time. As waiting can be
-    removed completely, and kernel time only in part, overhead or communication, whichever is larger, already leads
-    within a fifth of the largest saving, or from ``waiting_wins`` of the larger kernel regime's time on if it takes a
-    quarter of the window.
+    The largest leads: the largest saving where savings per ns are known and one is worth it, else the largest time. As
+    waiting can be removed completely, and kernel time only in part, overhead or communication, whichever is larger,
+    already leads within a fifth of the largest saving, or from ``waiting_wins`` of the larger kernel regime's time on
+    if it takes a quarter of the window.
     """
-    least_ns = t.WAITING_WINDOW_RATIO * window_ns
-    if saves_per_ns is not None:
-        groups_ns, waiting_wins, least_ns = groups_ns * [saves_per_ns[key] for key in ORDER], t.RUNNER_UP_RATIO, 0.0
-    both = groups_ns[:, [_OVERHEAD, _COMMUNICATION]]
-    waiting, kernels = both.max(axis=1), groups_ns[:, [_MEMORY, _COMPUTE]].max(axis=1)
-    wins = (waiting >= waiting_wins * kernels) & (waiting >= least_ns)
+    by_time = _largest(groups_ns, waiting_wins, t.WAITING_WINDOW_RATIO * window_ns)
+    if saves_per_ns is None:
+        return by_time
+    saved = groups_ns * [saves_per_ns[key] for key in ORDER]
+    decides = saved.max(axis=1) >= t.WORTH_RATIO * window_ns
+    return np.where(decides, _largest(saved, t.RUNNER_UP_RATIO, 0.0), by_time)
+
+
+def _largest(amounts: Floats, waiting_wins: float, least: float) -> Ints:
+    both = amounts[:, [_OVERHEAD, _COMMUNICATION]]
+    waiting, kernels = both.max(axis=1), amounts[:, [_MEMORY, _COMPUTE]].max(axis=1)
+    wins = (waiting >= waiting_wins * kernels) & (waiting >= least)
     first = np.where(both[:, 0] >= both[:, 1], _OVERHEAD, _COMMUNICATION)
-    leading: Ints = np.where(wins, first, groups_ns.argmax(axis=1))
-    return leading
+    return np.where(wins, first, amounts.argmax(axis=1))
 
 
 def judge(
@@ -90,7 +95,8 @@ def judge(
     """Return the regime of a partition, its runner-up and its cause; None where no part counts towards a regime.
 
     The rule is that of `leaders`. Work from before the recording counts towards no regime, and not towards the window.
-    The runner-up is the second regime, if it comes within a fifth of the first, or if no saving reaches `BALANCED_RATIO` of the window.
+    The runner-up is the second regime, if it comes within a fifth of the first; or if it saves anything worth it where
+    no resource alone saves `BALANCED_RATIO` of the window.
     """
     groups = groups_of(parts_ns)
     if not any(groups.values()):
@@ -98,16 +104,16 @@ def judge(
     window = sum(parts_ns.values()) - parts_ns.get(EARLIER_WORK, 0)
     row = np.array([list(groups.values())], dtype=float)
     regime = ORDER[int(leaders(row, window, saves_per_ns)[0])]
-    others = [other for other in ORDER if other != regime]
-    if saves_per_ns is None:
-        decides: Mapping[Regime, float] = groups
-    else:
-        decides = {key: ns * saves_per_ns[key] for key, ns in groups.items()}
-        if decides[regime] < t.BALANCED_RATIO * window:  # no resource alone brings much: the largest two hold the step
-            decides = {**groups, regime: 0}
-    second = max(others, key=lambda other: decides[other])
-    is_near = decides[second] > 0 and decides[second] >= t.RUNNER_UP_RATIO * decides[regime]
-    return Judgement(regime, second if is_near else None, _cause(regime, parts_ns, cold_gap_ns), groups, saves_per_ns)
+    decides: Mapping[Regime, float] = groups
+    if saves_per_ns is not None:
+        saved = {key: ns * saves_per_ns[key] for key, ns in groups.items()}
+        decides = saved if max(saved.values()) >= t.WORTH_RATIO * window else groups
+    second = max((other for other in ORDER if other != regime), key=lambda other: decides[other])
+    least = t.RUNNER_UP_RATIO * decides[regime]
+    if saves_per_ns is not None and decides[regime] < t.BALANCED_RATIO * window:
+        least = t.WORTH_RATIO * window
+    runner_up = second if decides[second] >= max(least, 1) else None
+    return Judgement(regime, runner_up, _cause(regime, parts_ns, cold_gap_ns), groups, saves_per_ns)
 
 
 def _cause(regime: Regime, parts_ns: Mapping[str, int], cold_gap_ns: int) -> str | None:

@@ -21,6 +21,10 @@ _SHARES = np.linspace(0.0, 1.0, 5)
 for 0 to 100 % of their time, every share about equally often."""
 
 
+_WAITING_WINS = (0.45, t.WAITING_WINS_RATIO, 0.8)
+"""Plausible values of that rule: a kernel regime rarely loses less than a fifth or more than half of its time."""
+
+
 @dataclass(frozen=True)
 class Doubt:
     """Hold what the trace leaves open: ``moves`` has a row per equally likely world, with the ns it adds to each regime."""
@@ -38,8 +42,7 @@ def confidence_ratio(judgement: Judgement, doubts: Sequence[Doubt]) -> float:
     worlds = np.maximum(worlds, 0.0)
     window = sum(judgement.groups_ns.values())
     held = [
-        np.isin(leaders(worlds, window, judgement.saves_per_ns, waiting_wins), named)
-        for waiting_wins in t.WAITING_WINS_RANGE
+        np.isin(leaders(worlds, window, judgement.saves_per_ns, waiting_wins), named) for waiting_wins in _WAITING_WINS
     ]
     return float(np.mean(held))
 
