@@ -722,3 +722,16 @@ def test_copies_are_no_communication() -> None:
     assert phrasing.headline(copying).startswith("Copies between host and device run")
     close = verdict_of(parts_ns=parts_of(copy=45, python=55))
     assert "in balance with" in close.headline
+
+
+@pytest.mark.parametrize(("parts", "says"), [
+    # 60 of python, 40 of compute in two steps: overhead leads down to 0.6 of compute, 24 of 64 in the window.
+    ({"python": 60, "compute": 40}, "if a step takes under 32"),
+    ({"python": 90, "compute": 10}, None),
+    ({"compute": 90, "python": 10}, None),
+    ({"synchronization": 60, "compute": 40}, None),
+])  # fmt: skip
+def test_an_overhead_verdict_says_below_which_step_it_does_not_hold(parts: dict[str, int], says: str | None) -> None:
+    why = [why for why in verdict_of(parts_ns=parts_of(**parts)).confidence_why if "without the profiler" in why]
+    assert len(why) == (says is not None)
+    assert says is None or why[0].startswith(says)

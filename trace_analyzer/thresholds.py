@@ -174,6 +174,8 @@ RECORDING_LEAST_QUANTILE = 0.05
 """Lower bound of the recording time: the fastest pairs, without outliers."""
 RECORDING_MAX_NS = 3 * NS_PER_US
 """Longest distance that recording can explain: it takes 0.2 to 2 us per event."""
+RECORDING_MOST_RATIO = 0.6
+"""Largest share of a step that recording takes: steps of 77 ms that take 33 ms without it are known."""
 RECORDING_REPORTED_RATIO = 0.01
 """Least share of the window that is reported: less changes nothing."""
 RECORDING_PAIRS = 20

@@ -55,7 +55,9 @@ def opportunities(
     }
     worthy = [
         (fix, replace(opportunity, values={**of_trace, **opportunity.values}))
-        for fix, opportunity in candidates
+        for fix, opportunity in (
+            (fix, _within_floor(fix, asked, fix_estimates, advice_context)) for fix, asked in candidates
+        )
         if max(
             opportunity.saves_ns,
             _estimated_ns(_predicted(fix, opportunity, fix_estimates, advice_context), advice_context.window_ns),
@@ -63,6 +65,17 @@ def opportunities(
         >= max(1, _least_ns(fix, advice_context))
     ]
     return _once_each(worthy, advice_context)
+
+
+def _within_floor(fix: Fix, opportunity: Opportunity, estimates: Estimates, context: AdviceContext) -> Opportunity:
+    """Return the opportunity of a fix for the device with the bound that an infinitely fast device sets."""
+    if "overhead-bound" in fix.regimes or estimates.floors is None or not estimates.now_ns or not opportunity.is_saving:
+        return opportunity
+    most_ns = round((1 - estimates.floors[0] / estimates.now_ns) * context.window_ns)
+    if most_ns >= opportunity.saves_ns:
+        return opportunity
+    how = f"{opportunity.how_bound}; lowered to what a device that takes no time saves, as the step waits for the CPU"
+    return replace(opportunity, saves_ns=max(most_ns, 0), how_bound=how)
 
 
 def _once_each(

@@ -3,14 +3,18 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
+import numpy as np
+
 from trace_analyzer import thresholds as t
 from trace_analyzer.analyses.left_out import LeftOut
+from trace_analyzer.analyses.profiler_overhead import SLOWED
 from trace_analyzer.catalog.event_names import TO_PEER, WITHIN_DEVICE, in_function, prepares_input_files
 from trace_analyzer.findings import DeviceFindings, Findings
 from trace_analyzer.report import Confidence, Evidence, Regime, Verdict
 from trace_analyzer.units import NS_PER_S, counted, duration, percent, visible
 from trace_analyzer.verdict.judge import (
     KERNEL_REGIMES,
+    ORDER,
     Judgement,
     Levers,
     by_names,
@@ -18,6 +22,7 @@ from trace_analyzer.verdict.judge import (
     debiased,
     far_from_roof,
     judge,
+    leaders,
     roof_doubts,
     roof_evidence,
     roof_phrase,
@@ -378,7 +383,27 @@ def confidence_of(findings: Findings, judgement: Judgement) -> tuple[Confidence,
     at_most_medium = caps or ratio < t.HIGH_CONFIDENCE
     level: Confidence = "low" if ratio < t.MEDIUM_CONFIDENCE else "medium" if at_most_medium else "high"
     words = (doubt.words for doubt in lowering(judgement, doubts))
-    return level, tuple(dict.fromkeys([*words, *caps, *_remarks(findings, judgement)])), ratio
+    return (
+        level,
+        tuple(dict.fromkeys([*words, *caps, *_remarks(findings, judgement), *_flip(findings, judgement)])),
+        ratio,
+    )
+
+
+def _flip(findings: Findings, judgement: Judgement) -> Iterator[str]:
+    """Yield below which step without the profiler another regime limits, where recording can slow the host so much."""
+    if judgement.regime != "overhead-bound" or not findings.window.steps:
+        return
+    parts, window, steps = findings.parts_ns, sum(findings.parts_ns.values()), len(findings.window.steps)
+    most = min(sum(parts.get(part, 0) for part in SLOWED), t.RECORDING_MOST_RATIO * window)
+    taken = np.linspace(0, most, 101)
+    worlds = np.tile([float(judgement.groups_ns[regime]) for regime in ORDER], (taken.size, 1))
+    worlds[:, ORDER.index("overhead-bound")] -= taken
+    leading = leaders(worlds, window, judgement.saves_per_ns)
+    other = np.flatnonzero(leading != leading[0])
+    if other.size:
+        regime, step_ns = ORDER[int(leading[other[0]])], (window - taken[other[0]]) / steps
+        yield f"if a step takes under {duration(step_ns)} without the profiler, it is {regime} (--measured-step-ms)"
 
 
 def _little_work(device: DeviceFindings) -> Iterator[str]:
