@@ -35,7 +35,8 @@ def test_levers_are_parts_of_one_replay(name: str) -> None:
     assert result.device_floor_ns is not None
     assert sum(row.share_ratio for row in rows) <= 1 + 1e-9
     assert sum(row.path_ratio for row in rows) <= 1 + 1e-9
-    now = result.replay.step_ns
+    now = result.step_ns
+    assert now is not None
     for row in rows:
         floor = result.device_floor_ns if row.resource == "host" else result.cpu_floor_ns
         assert 0 <= row.saves_ns <= now - floor + 1

@@ -82,7 +82,8 @@ def _saved_ns(replay: Replay, used: npt.NDArray[np.str_], resources: frozenset[R
         weights.removed[returns] = False
         weights.device[returns] = weights.rest[returns] = 0
     scale_activities(weights, graph, np.isin(used, list(resources)), 0.0)
-    return max(replay.identity.step_ns - replay.run(weights).step_ns, 0.0) if resources else 0.0
+    floor = 0.0 if _HOST in resources else replay.floors()[0]
+    return max(replay.identity.step_ns - max(replay.run(weights).step_ns, floor), 0.0) if resources else 0.0
 
 
 def _path_ratios(replay: Replay, used: npt.NDArray[np.str_]) -> dict[Resource, float]:
