@@ -22,7 +22,6 @@ from trace_analyzer.catalog.fixes import fixes
 from trace_analyzer.cli import main
 from trace_analyzer.documents.whatif import _headline
 from trace_analyzer.replay.changes import CHANGES, Change
-from trace_analyzer.replay.kernel_changes import IN_PROPORTION
 from trace_analyzer.replay.prediction import Identity, Prediction, Replay
 from trace_analyzer.replay.scene import NotApplicable
 from trace_analyzer.replay.whatif import Skipped, WhatIf, changes_of, whatif
@@ -325,10 +324,10 @@ def test_a_batch_for_which_libraries_choose_other_kernels_is_refused_where_these
     launching = report(SAMPLES / "synthetic_overhead_launch.json.gz")
     twice, by_far = (whatif(launching, (Change("batch", {"times": times}),)) for times in (2.0, 100.0))
     assert by_far.status == "refused"
-    assert "other kernels for another batch, with which the step may take" in (by_far.reason or "")
+    assert "libraries choose for another batch, decides" in (by_far.reason or "")
     assert twice.status == "ok"
-    in_proportion = Replay.of(launching, 0).outcome((Change("batch", {"times": 2.0, IN_PROPORTION: "all"}),)).step_ns
-    assert twice.predicted.low_ns < twice.predicted.step_ns <= in_proportion < twice.predicted.high_ns
+    fast = Replay.of(launching, 0).outcome((Change("batch", {"times": 2.0}).towards("high"),)).step_ns
+    assert twice.predicted.low_ns < twice.predicted.step_ns <= fast < twice.predicted.high_ns
 
 
 def test_a_batch_that_does_not_fit_into_memory_is_refused() -> None:
@@ -350,8 +349,8 @@ def test_a_smaller_batch_takes_between_as_long_and_in_proportion() -> None:
     then = limited.predict((Change("batch", {"times": 0.75}),))
     assert then.low_ns < 0.76 * limited.identity.step_ns
     assert then.high_ns > limited.identity.step_ns
-    with pytest.raises(NotApplicable, match="other kernels"):
-        limited.predict((Change("batch", {"times": 0.5}),))
+    with pytest.raises(NotApplicable, match="libraries choose"):
+        limited.predict((Change("batch", {"times": 0.25}),))
 
 
 @pytest.mark.parametrize(
@@ -381,8 +380,9 @@ def test_a_batch_is_predicted_with_the_multiprocessors_of_the_report(
             replay.predict(twice)
         return
     waves = 240 / (2 * sm_count)
-    times = max(1, 2 * waves) / max(1, waves)
-    kernels_ns = 2_000 + 98_000 * times
+    start_ns = 10_000 * (1 + waves)
+    filling = max(1, 2 * waves) / max(1, waves)
+    kernels_ns = 10_000 * (1 + 2 * waves) + (100_000 - start_ns) * filling
     assert replay.predict(twice).step_ns == pytest.approx(60 * kernels_ns, rel=0.001)
 
 

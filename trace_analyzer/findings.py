@@ -8,8 +8,8 @@ import polars as pl
 from trace_analyzer import units
 from trace_analyzer.analyses import causes, kernel_bounds, partition, profiler_overhead, roofline, run_ahead
 from trace_analyzer.analyses.host import Host
-from trace_analyzer.analyses.idle import cold_gap_ns
 from trace_analyzer.analyses.left_out import LeftOut, RecordedSpan, complement, left_out
+from trace_analyzer.analyses.one_time import cold_gap_ns
 from trace_analyzer.analyses.profiler_overhead import Prices, ProfilerOverhead
 from trace_analyzer.analyses.steps import HostSteps
 from trace_analyzer.analysis import CAUSES_OF_IDLE, PARTITION, Value

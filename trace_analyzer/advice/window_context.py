@@ -9,7 +9,7 @@ import polars as pl
 from trace_analyzer import thresholds
 from trace_analyzer.analyses.blame import Attribution
 from trace_analyzer.analyses.host import CALLS, Context, Host
-from trace_analyzer.analyses.idle import cold_idle
+from trace_analyzer.analyses.one_time import cold_idle
 from trace_analyzer.analysis import Value
 from trace_analyzer.catalog.devices import Device
 from trace_analyzer.catalog.event_names import SCOPES_OF_TORCH
@@ -196,6 +196,7 @@ class AdviceSources:
 
     window_attribution: Attribution | None
     gaps: pl.DataFrame
+    first_launches: pl.DataFrame
     activities: pl.DataFrame
     busy_parts: pl.DataFrame
     device_steps: pl.DataFrame
@@ -223,7 +224,7 @@ def advice_context(
     idle, is_cold = blamed.intervals, verdict.cause == "cold-start"
     cold = idle.clear()
     if is_cold:
-        cold = cold_idle(idle, *(where_equal(frame, "device", device) for frame in (sources.gaps, sources.activities)))
+        cold = cold_idle(idle, where_equal(sources.gaps, "device", device), sources.first_launches)
     calls = sources.host.names.filter(pl.col("kind").is_in(CALLS))
     return AdviceContext(
         within=window_tables,

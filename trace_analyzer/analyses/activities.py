@@ -5,12 +5,14 @@ from collections.abc import Mapping
 import polars as pl
 
 from trace_analyzer.analyses import links
+from trace_analyzer.analyses.device_models import MatchedDevices
 from trace_analyzer.analyses.host import Host
 from trace_analyzer.analyses.kernel_bounds import (
     with_blocks,
     with_bounds,
     with_buckets,
     with_memory_excess,
+    with_waves,
     without_impossible_work,
     without_refuted_reads,
 )
@@ -36,6 +38,8 @@ ACTIVITIES = Table(
         bucket
         group str The article's group of that bucket: matmul, normalization, pointwise, communication, other.
         bound
+        waves f64 Blocks over those that the device holds at once, by their threads, registers and shared memory; null
+            where its multiprocessors or the blocks are unknown.
         dtype str Type it computes in, as the device catalogue names it; null when unknown.
         uses_tensor_cores bool Whether it computes on tensor cores (MFMA on AMD, XMX on Intel), inferred from its name;
             null when the name indicates neither.
@@ -116,9 +120,9 @@ def with_replayed_modules(launched_modules: pl.DataFrame, replays: Replays) -> p
     return pl.concat([own, replayed.cast(own.schema)])
 
 
-def bucketed(linked_events: pl.DataFrame) -> pl.DataFrame:
-    """Add buckets and block counts to linked device events."""
-    return with_buckets(with_blocks(linked_events))
+def bucketed(linked_events: pl.DataFrame, matched_devices: MatchedDevices) -> pl.DataFrame:
+    """Add buckets, block counts and their waves to linked device events."""
+    return with_buckets(with_waves(with_blocks(linked_events), matched_devices))
 
 
 ANALYSES = (

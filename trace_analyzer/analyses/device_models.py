@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 import polars as pl
 
@@ -22,6 +23,8 @@ from trace_analyzer.options import Options
 from trace_analyzer.schema import F64, columns
 from trace_analyzer.thresholds import BEYOND_ROOF_RATIO
 
+_T = TypeVar("_T")
+
 
 @dataclass(frozen=True)
 class MatchedDevices:
@@ -30,13 +33,14 @@ class MatchedDevices:
     ``listed`` are rows of the catalogue, ``calibrations`` are measurements on such devices, and ``models`` are the base
     of metrics: the catalogue, else the calibration, else the device assumed from kernel names; with the caller's
     figures. ``sm_counts`` are numbers of multiprocessors: of the model, or of the header where the model is only
-    assumed.
+    assumed. ``entries`` are those of the header.
     """
 
     listed: Mapping[int, Device | None]
     calibrations: Mapping[int, Calibration]
     models: Mapping[int, Device | None]
     sm_counts: Mapping[int, int | None]
+    entries: Mapping[int, DeviceProperties | None]
 
 
 def match_devices(trace: Trace, options: Options) -> MatchedDevices:
@@ -54,7 +58,7 @@ def match_devices(trace: Trace, options: Options) -> MatchedDevices:
         )
         for code, device in listed.items()
     }
-    return MatchedDevices(listed, calibrations, models, _sm_counts(trace, models))
+    return MatchedDevices(listed, calibrations, models, _sm_counts(trace, models), _entries(trace))
 
 
 def _sm_counts(trace: Trace, models: Mapping[int, Device | None]) -> dict[int, int | None]:
@@ -140,7 +144,7 @@ def _listed(trace: Trace, options: Options) -> dict[int, Device | None]:
 
 
 def of_device(
-    devices: Mapping[int, Device | None], figure: Callable[[Device], float | None], dtype: pl.DataType = F64
+    devices: Mapping[int, _T | None], figure: Callable[[_T], float | None], dtype: pl.DataType = F64
 ) -> pl.Expr:
     """Return a figure of each row's ``device``; null where it is not known."""
     known = {code: None if device is None else figure(device) for code, device in devices.items()}

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import polars as pl
 
 from trace_analyzer import thresholds
-from trace_analyzer.analyses.device_models import by_type, of_device
+from trace_analyzer.analyses.device_models import MatchedDevices, by_type, of_device
 from trace_analyzer.analysis import Analysis
 from trace_analyzer.catalog.devices import Device
 from trace_analyzer.catalog.event_names import WITHIN_DEVICE, copy_direction, is_collective_copy
@@ -75,6 +75,31 @@ def with_blocks(activities: pl.DataFrame) -> pl.DataFrame:
         .then(blocks)
         .otherwise("blocks")
         .alias("blocks")
+    )
+
+
+_REGISTERS, _THREADS, _BLOCKS = 65_536, 2_048, 32
+"""Registers, threads and blocks of a multiprocessor, where the header does not tell (CUDA C++ Programming Guide,
+"Technical Specifications per Compute Capability"; the most of any)."""
+_WARP_REGISTERS, _BLOCK_BYTES = 256, 1_024
+"""Registers come in such units per warp; the runtime keeps so much shared memory per block (same source)."""
+
+
+def with_waves(activities: pl.DataFrame, devices: MatchedDevices) -> pl.DataFrame:
+    """Add ``waves``: blocks over those that the device holds at once, by their threads, registers and shared memory."""
+    warps = (pl.col("threads_per_block") / 32).ceil()
+    registers = (pl.col("registers_per_thread") * 32 / _WARP_REGISTERS).ceil() * _WARP_REGISTERS * warps
+    limits = devices.entries
+    resident = pl.min_horizontal(
+        pl.lit(float(_BLOCKS)),
+        (of_device(limits, lambda entry: entry.threads_per_sm).fill_null(_THREADS) / (32 * warps)).floor(),
+        (of_device(limits, lambda entry: entry.registers_per_sm).fill_null(_REGISTERS) / registers).floor(),
+        (of_device(limits, lambda entry: entry.shared_bytes_per_sm) / (pl.col("shared_memory_bytes") + _BLOCK_BYTES)).floor(),
+    )  # fmt: skip
+    count = pl.col("device").replace_strict(devices.sm_counts, default=None, return_dtype=pl.Float64)
+    is_kernel = (pl.col("kind") == "kernel") & (pl.col("blocks") > 0) & (pl.col("threads_per_block") > 0)
+    return activities.with_columns(
+        pl.when(is_kernel).then(pl.col("blocks") / (count * resident.clip(lower_bound=1))).alias("waves")
     )
 
 

@@ -18,7 +18,7 @@ from trace_analyzer.run_metadata import HEADER_KEY, RunMetadata, settings_of
 
 @dataclass(frozen=True)
 class DeviceProperties:
-    """Hold a device from the file's header."""
+    """Hold a device from the file's header; what a multiprocessor (SM) holds is what its resident blocks share."""
 
     index: str
     name: str | None
@@ -26,6 +26,9 @@ class DeviceProperties:
     compute_capability: str | None
     sm_count: int | None
     warp_size: int | None
+    threads_per_sm: int | None
+    registers_per_sm: int | None
+    shared_bytes_per_sm: int | None
 
 
 @dataclass(frozen=True)
@@ -124,6 +127,9 @@ def _device_properties(entry: Mapping[str, Any], refused: list[str]) -> DevicePr
         compute_capability=None if major is None else f"{major}.{minor or 0}",
         sm_count=_integer(entry, "numSms", _INT32, refused),
         warp_size=_integer(entry, "warpSize", _INT32, refused),
+        threads_per_sm=_integer(entry, "maxThreadsPerMultiprocessor", _INT32, refused, least=1),
+        registers_per_sm=_integer(entry, "regsPerMultiprocessor", _INT32, refused, least=1),
+        shared_bytes_per_sm=_integer(entry, "sharedMemPerMultiprocessor", _INT32, refused, least=1),
     )
 
 

@@ -19,6 +19,7 @@ from trace_analyzer.replay.recording import (
     ALLOCATION,
     BLOCKING_COPY,
     COMPILATION,
+    COMPUTING,
     COPY,
     DATA,
     DISPATCH,
@@ -35,6 +36,7 @@ from trace_analyzer.replay.recording import (
     WAIT as WAIT_CALL,
     Flags,
     Ints,
+    by_track,
     column,
     is_any,
     median,
@@ -51,7 +53,7 @@ from trace_analyzer.replay.weights import (
     scale_host,
     scale_label,
 )
-from trace_analyzer.thresholds import CPU_OPERATOR_NS, GOOD_ROOF_RATIO, REPLAYED_RATIO
+from trace_analyzer.thresholds import COLD_START_GAP_NS, CPU_OPERATOR_NS, GOOD_ROOF_RATIO, REPLAYED_RATIO
 from trace_analyzer.units import counted
 
 GRAPH_LAUNCH_NS = 10_000
@@ -87,6 +89,10 @@ class Change:
     def with_workers(self, least: Callable[[], int]) -> "Change":
         """Return the change with ``least()`` as its number of workers where that is `AUTO`."""
         return replace(self, options={"workers": least()}) if self.options.get("workers") == AUTO else self
+
+    def towards(self, end: str) -> "Change":
+        """Return the change at the ``low`` or ``high`` end of what the trace leaves open, where it has one."""
+        return replace(self, options={**self.options, "end": end}) if self.name in ("batch", "warm") else self
 
     @property
     def label(self) -> str:
@@ -353,9 +359,11 @@ def overlap(weights: Weights, scene: Scene, options: Mapping[str, float | str]) 
 
 
 def warm(weights: Weights, scene: Scene, options: Mapping[str, float | str]) -> None:
-    """Remove one-time work: compilation, loading of modules, allocation of memory that a cache keeps.
+    """Remove one-time work: compilation, loading of modules, allocation of memory that a cache keeps, slow first launches.
 
-    ``only`` restricts this to ``allocation``, or to ``compilation`` with loading of modules.
+    ``only`` restricts this to ``allocation``, or to ``compilation`` with loading of modules. With option ``end``, slow first
+    launches keep their time (``high``), or the host takes no longer for any first launch than for others (``low``). Steps are
+    measured without those of the beginning where later ones are recorded.
     """
     graph, calls = scene.graph, scene.graph.recorded.calls
     only = options.get("only", "")
@@ -368,7 +376,9 @@ def warm(weights: Weights, scene: Scene, options: Mapping[str, float | str]) -> 
     kept = (ALLOC, FREE) if only != "compilation" else ()
     once = _of_calls(scene, CALL, kept)
     removed = _of_calls(scene, RETURN, kept)
-    if not (slow.any() or once.any() or weights.parts[parts].any()):
+    hurried = not only and _hurry_first_launches(weights, scene, str(options.get("end", "")))
+    weights.is_warm = not only and bool(scene.cold_steps.any())
+    if not (slow.any() or once.any() or weights.parts[parts].any() or hurried or weights.is_warm):
         raise NothingToChange("nothing was compiled, loaded or allocated")
     weights.parts[parts] = 0
     weights.host[once] = 0
@@ -381,6 +391,37 @@ def warm(weights: Weights, scene: Scene, options: Mapping[str, float | str]) -> 
     launched = graph.recorded.activities.call[graph.ref[latency]]
     own, launched = latency[slow[launched]], launched[slow[launched]]
     weights.host[own] = np.minimum(weights.host[own], typical[launched])
+
+
+LOW, HIGH = "low", "high"
+_WITHIN_CALLS, _OUTSIDE_CALLS = (DISPATCH, RUNTIME, COMPUTING), (PYTHON, UNKNOWN)
+"""Parts of the host's time within operators and calls, and outside of them."""
+
+
+def _hurry_first_launches(weights: Weights, scene: Scene, end: str) -> bool:
+    """Let what precedes slow first launches (table `first_launches`) take the usual time; return whether any does.
+
+    Only time within the operators that launch is taken for one-time; outside of them a thread may wait for others.
+    """
+    firsts, graph = scene.tables["first_launches"].sort("thread_id", "start_ns"), scene.graph
+    begin = "start_ns" if end == LOW else "operator_start_ns"
+    slow = pl.col("is_slow") & (pl.col("end_ns") - pl.col(begin) >= COLD_START_GAP_NS)
+    firsts = firsts.clear() if end == HIGH else firsts if end == LOW else firsts.filter(slow)
+    edges = np.flatnonzero((graph.kind == THREAD) & scene.steady)
+    if firsts.is_empty() or not edges.size:
+        return False
+    columns = (firsts.get_column(name).to_numpy().astype(np.int64) for name in ("thread_id", begin, "end_ns"))
+    thread, start, until = columns
+    own, time = graph.thread[graph.target[edges]], graph.time[graph.target[edges]]
+    begins, points = by_track((thread, start), (own, time))
+    row = np.maximum(np.searchsorted(begins, points, "left") - 1, 0)
+    inside = (thread[row] == own) & (start[row] < time) & (time <= until[row])
+    row, parts = row[inside], graph.ref[edges[inside]]
+    chosen = np.array([*_WITHIN_CALLS, *(_OUTSIDE_CALLS if end == LOW else ())])[:, None]
+    taken = np.bincount(row, weights=weights.parts[chosen, parts].sum(axis=0), minlength=thread.size)
+    share = np.minimum(firsts.get_column("usual_ns").to_numpy() / np.maximum(taken, 1), 1)[row]
+    weights.parts[chosen, parts] *= share
+    return bool((share < 1).any())
 
 
 def infinite_cpu(weights: Weights, scene: Scene, _: Mapping[str, float | str]) -> None:

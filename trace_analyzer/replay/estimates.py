@@ -64,6 +64,7 @@ class ReplaySources:
     device_steps: pl.DataFrame
     fusions: pl.DataFrame
     roofs: pl.DataFrame
+    first_launches: pl.DataFrame
     tensor_cores: pl.DataFrame
     host_events: pl.DataFrame
     threads: pl.DataFrame
@@ -181,6 +182,9 @@ class Estimates:
         key = "" if change is None else key_of(change.with_workers(lambda: self.workers))
         _, then = self.predictions.get(key, (None, None))
         if then is None or self.now_ns is None:
+            return None
+        # Of a cold start whose one-time work lies outside of operators, the trace does not tell how long it takes.
+        if change == Change("warm") and then.step_ns > (1 - WORTH_RATIO) * self.now_ns:
             return None
         batch = float(change.options["times"]) if change is not None and change.name == "batch" else 1.0
         step_ns, low_ns, high_ns = (ns / batch for ns in (then.step_ns, then.low_ns, then.high_ns))

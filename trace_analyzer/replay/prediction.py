@@ -19,6 +19,7 @@ from trace_analyzer.replay.graph import (
     SPIN,
     THREAD,
     WAIT,
+    Anchors,
     Graph,
     Measure,
     build,
@@ -26,9 +27,8 @@ from trace_analyzer.replay.graph import (
     moved_recording,
     steady_edges,
 )
-from trace_analyzer.replay.kernel_changes import IN_PROPORTION, UNFILLED_RATIO, unfilled_ratio
 from trace_analyzer.replay.recording import HOST_PARTS, Analysed, Ints, is_any, recording
-from trace_analyzer.replay.scene import NotApplicable, Scene
+from trace_analyzer.replay.scene import NotApplicable, NothingToChange, Scene
 from trace_analyzer.replay.weights import (
     FIRST_DEVICE,
     Attributes,
@@ -55,7 +55,7 @@ WORKERS_SLOW = 1.25
 
 The one recorded pair slows by 23 % in its mean step (by 13 % in its median step).
 """
-MAX_SPREAD = 1.5
+MAX_SPREAD = 2.0
 """Largest ratio of an interval's ends: a wider estimate is not useful."""
 INFERRED_RATIO = 0.01
 BEST_CASES = ("fuse", "tf32", "bf16", "overlap", "graphs")
@@ -151,6 +151,13 @@ class Replay:
         return self.anchors.mean(self.graph.time)
 
     @cached_property
+    def later(self) -> Anchors:
+        """Return where the steps after those of the beginning are measured."""
+        steps = self.graph.recorded.steps
+        rest = replace(steps, steady=steps.steady & ~self.scene.cold_steps)
+        return measure_of(replace(self.graph.recorded, steps=rest)).anchors(self.graph)
+
+    @cached_property
     def _measured(self) -> Weights:
         return measured(self.graph)
 
@@ -171,11 +178,12 @@ class Replay:
 
     def run(self, weights: Weights, *, unexplained: bool = True) -> Outcome:
         """Return one pass over the graph."""
-        return self._pass(weights.of(self.graph, unexplained=unexplained), self._anchor, weights.at_least_ns)
+        anchors = self.later if weights.is_warm else self.anchors
+        return self._pass(weights.of(self.graph, unexplained=unexplained), self._anchor, weights.at_least_ns, anchors)
 
-    def _pass(self, weight: Ints, anchor: float, at_least_ns: float = 0.0) -> Outcome:
+    def _pass(self, weight: Ints, anchor: float, at_least_ns: float = 0.0, anchors: Anchors | None = None) -> Outcome:
         times, binding = self.graph.replay(weight)
-        return Outcome(weight, times, binding, max(self.anchors.mean(times) * anchor, at_least_ns))
+        return Outcome(weight, times, binding, max((anchors or self.anchors).mean(times) * anchor, at_least_ns))
 
     def weights(self, changes: tuple[Change, ...]) -> Weights:
         """Return the weights under changes. Raises `NotApplicable`."""
@@ -217,7 +225,10 @@ class Replay:
         half = max(
             hypot(error * step, rest, self._noise(changes, path, outcome, weights)), self._least_half(changes, step)
         )
-        others = self._with_other_kernels(changes, step)
+        if weights.is_warm:
+            latest = self.later.latest(self.graph.time)
+            half = max(half, float(np.ptp(latest[self.later.ends] - latest[self.later.begins])) / 2)
+        others = self._ends(changes, step)
         worst = max(
             step,
             self._if_halved(changes, weights, step),
@@ -239,7 +250,7 @@ class Replay:
     def _differs(self, weights: Weights) -> bool:
         """Return whether weights differ from those without changes: what is the same is certain."""
         same = self._measured
-        return bool(weights.at_least_ns or weights.removed.any()) or any(
+        return bool(weights.at_least_ns or weights.is_warm or weights.removed.any()) or any(
             not np.array_equal(changed, unchanged)
             for changed, unchanged in (
                 (weights.device, same.device), (weights.host, same.host), (weights.parts, same.parts), (weights.rest, same.rest)
@@ -304,26 +315,28 @@ class Replay:
         best = _with_options(changes, BEST)
         return self.outcome(best).step_ns if best != changes else inf
 
-    def _with_other_kernels(self, changes: tuple[Change, ...], step: float) -> tuple[float, float]:
-        """Return the step for another batch if libraries choose other kernels: all in proportion, and the same kernels.
+    def _ends(self, changes: tuple[Change, ...], step: float) -> tuple[float, float]:
+        """Return the step at both ends of what the trace leaves open of a batch or a warm step; else twice ``step``.
 
-        Both are ``step`` where the choice cannot change. Raises `NotApplicable` where the choice decides, which makes
-        the ratio exceed `MAX_SPREAD`.
+        Raises `NotApplicable` where their ratio exceeds `MAX_SPREAD` for a batch.
         """
-        is_batch = [change.name == "batch" for change in changes]
-        if not any(is_batch) or (unfilled := unfilled_ratio(self.scene)) <= UNFILLED_RATIO:
+        ways = [tuple(change.towards(end) for change in changes) for end in (ch.LOW, ch.HIGH)]
+        if ways[0] == changes:
             return step, step
-        rest = tuple(change for change, batch in zip(changes, is_batch, strict=True) if not batch)
-        batches = [change.options["times"] for change in changes if change.name == "batch"]
-        scaled = tuple(Change("batch", {"times": times, IN_PROPORTION: "all"}) for times in batches)
-        grown = self.outcome((*rest, *scaled)).step_ns
-        kept = self.outcome(rest).step_ns if grown < step else step
-        if max(grown, kept) > MAX_SPREAD * min(grown, kept):
+        low, high = (self._end(way, step) for way in ways)
+        if max(low, high) > MAX_SPREAD * min(low, high) and any(change.name == "batch" for change in changes):
             raise NotApplicable(
-                f"matmuls and convolutions that leave multiprocessors empty take {percent(unfilled)} of the device's time: libraries choose "
-                f"other kernels for another batch, with which the step may take {max(grown, kept) / min(grown, kept):.1f} times as long"
+                "how much longer kernels take that do not fill the device, and which others libraries choose for another batch, decides:"
+                f" the step may take {max(low, high) / min(low, high):.1f} times as long with the one as with the other"
             )
-        return grown, kept
+        return low, high
+
+    def _end(self, changes: tuple[Change, ...], step: float) -> float:
+        """Return the step, or that without changes where nothing is left of them."""
+        try:
+            return self.outcome(changes).step_ns
+        except NothingToChange:
+            return max(step, self.identity.step_ns)
 
     def _if_halved(self, changes: tuple[Change, ...], weights: Weights, step: float) -> float:
         """Return the step if changes that are modelled at their best (`BEST_CASES`) gain half as much.

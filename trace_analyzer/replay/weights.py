@@ -61,7 +61,8 @@ _OF_KIND = {
 class Weights:
     """Hold the time of each edge in three parts that changes scale: device, host, and the parts of threads.
 
-    ``rest`` is the unexplained part of ``device``; ``removed`` edges are ignored.
+    ``rest`` is the unexplained part of ``device``; ``removed`` edges are ignored. ``is_warm``: only steps after those of the
+    beginning count.
     """
 
     device: Floats
@@ -70,11 +71,12 @@ class Weights:
     rest: Floats
     removed: Flags
     at_least_ns: float = 0.0
+    is_warm: bool = False
 
     def copy(self) -> "Weights":
         """Return a copy that can be changed independently."""
         device, host, parts, rest = (column.copy() for column in (self.device, self.host, self.parts, self.rest))
-        return Weights(device, host, parts, rest, self.removed.copy(), self.at_least_ns)
+        return Weights(device, host, parts, rest, self.removed.copy(), self.at_least_ns, self.is_warm)
 
     def of(self, graph: Graph, *, unexplained: bool = True) -> Ints:
         """Return the weight of each edge for a pass; ``unexplained=False`` removes unexplained time."""
@@ -125,7 +127,7 @@ def attributes(graph: Graph, activities: pl.DataFrame) -> Attributes:
     """Return the labels of edges and activities."""
     table = activities.select(
         pl.col("kind", "name", "group", "bucket", "operator", "dtype", "bound").cast(pl.Categorical),
-        "device", "start_ns", "operator_id", "blocks", "threads_per_block", "bytes", "duration_ns", "stream",
+        "device", "start_ns", "operator_id", "blocks", "waves", "bytes", "duration_ns", "stream",
     )  # fmt: skip
     direction = pl.col("name").str.extract(r"(HtoD|DtoH|DtoD|PtoP)").fill_null("copy")
     named = (

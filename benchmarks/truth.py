@@ -1,0 +1,172 @@
+"""Compare predictions of what-ifs with recordings of the changed program: the truths of docs/definitions.md, section Replay.
+
+Asserts nothing.
+
+    python benchmarks/truth.py [--pairs FOLDER]
+"""
+
+import argparse
+import gzip
+import json
+import os
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from itertools import permutations
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "sample_traces")]
+
+from replay import device_of  # noqa: E402
+
+from trace_analyzer.pipeline import analyze  # noqa: E402
+from trace_analyzer.replay.changes import HIGH, LOW, Change  # noqa: E402
+from trace_analyzer.replay.graph import EXECUTION  # noqa: E402
+from trace_analyzer.replay.prediction import Replay  # noqa: E402
+from trace_analyzer.replay.scene import NotApplicable, NothingToChange  # noqa: E402
+
+
+@dataclass(frozen=True)
+class Truth:
+    """Hold one comparison, ns: ``predicted`` is (time, low, high), None where it is refused."""
+
+    name: str
+    now: float
+    predicted: tuple[float, float, float] | None
+    came: float
+
+    @property
+    def inside(self) -> bool:
+        """Return whether the interval holds what came."""
+        return self.predicted is not None and self.predicted[1] <= self.came <= self.predicted[2]
+
+
+def main() -> None:
+    """Print all comparisons, and how many intervals hold what came."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    corpus = Path(os.environ.get("TRACE_CORPUS", ROOT / "../shared/traces"))
+    parser.add_argument("--traces", type=Path, default=corpus)
+    parser.add_argument("--pairs", type=Path, default=corpus.parent / "pairs")
+    options = parser.parse_args()
+    for title, found in (
+        ("another batch: the step", batches(options.pairs)),
+        ("another batch: the device's work", batches(options.pairs, work=True)),
+        ("warm, from the first step or pass alone", warm(options.traces)),
+    ):
+        show(title, list(found))
+
+
+def show(title: str, found: list[Truth]) -> None:
+    """Print the comparisons of one kind."""
+    print(f"\n{title:52}      now  predicted  interval               came     off  inside")
+    for truth in found:
+        now, came = truth.now / 1e6, truth.came / 1e6
+        if truth.predicted is None:
+            print(f"{truth.name:52} {now:8.2f}  refused {came:36.2f}")
+            continue
+        then, low, high = (ns / 1e6 for ns in truth.predicted)
+        print(
+            f"{truth.name:52} {now:8.2f} {then:10.2f}  ({low:8.2f} to {high:8.2f}) {came:8.2f} {then / came - 1:+7.1%}  {truth.inside}"
+        )
+    known = [truth for truth in found if truth.predicted]
+    off = [abs(truth.predicted[0] / truth.came - 1) for truth in known if truth.predicted]
+    if known:
+        print(
+            f"{sum(truth.inside for truth in known)} of {len(known)} inside, {len(found) - len(known)} refused; off by {np.median(off):.1%} in the median"
+        )
+
+
+@cache
+def replay_of(path: Path) -> Replay:
+    """Return the replay of a recording's judged device."""
+    report = analyze(path)
+    return Replay.of(report, device_of(report) or 0)
+
+
+def predicted_step(replay: Replay, changes: tuple[Change, ...]) -> tuple[float, float, float] | None:
+    """Return the predicted step and its interval; None where it is refused."""
+    try:
+        then = replay.predict(changes)
+    except NothingToChange:
+        then = replay.predict(())
+    except NotApplicable:
+        return None
+    return then.step_ns, then.low_ns, then.high_ns
+
+
+def batches(pairs: Path, *, work: bool = False) -> Iterator[Truth]:
+    """Yield each batch of a recorded series predicted from each other one: the step, or the device's ``work`` alone."""
+    sizes = {2: "batch2_again05", 16: "batch16", 64: "batch64", 128: "batch128"}
+    known = {size: pairs / f"a100_forward_{name}.json.gz" for size, name in sizes.items()}
+    for before, after in permutations((size for size, path in known.items() if path.exists()), 2):
+        now, then = (replay_of(known[size]) for size in (before, after))
+        change = Change("batch", {"times": after / before})
+        name = f"{before} -> {after} samples"
+        if not work:
+            yield Truth(name, now.recorded_step_ns, predicted_step(now, (change,)), then.recorded_step_ns)
+            continue
+        likely, *ends = (_work(now, (one,)) for one in (change, change.towards(LOW), change.towards(HIGH)))
+        yield Truth(name, _work(now, ()), (likely, min(ends), max(ends)), _work(then, ()))
+
+
+def warm(traces: Path) -> Iterator[Truth]:
+    """Yield the warm step predicted from the first step or pass of each trace alone, and the later ones of that trace."""
+    for path in sorted(traces.glob("*.json.gz")):
+        report = analyze(path)
+        marks = report.tables["host_events"].filter(pl.col("kind") == "annotation")
+        steps = marks.filter(pl.col("name").cast(pl.String).str.contains(r"^ProfilerStep#|\|(warmup|measure)\|forward"))
+        spans = [
+            (start, start + length) for start, length in steps.sort("start_ns").select("start_ns", "duration_ns").rows()
+        ]
+        outer = [
+            one
+            for one in spans
+            if not any(one[0] <= other[0] and other[1] <= one[1] for other in spans if other != one)
+        ]
+        if len(outer) < 2 or device_of(report) is None:
+            continue
+        first, *later = (cut(path, int(report.trace.origin_ns), *span) for span in outer)
+        now = of_pass(first)
+        rest = [of_pass(one).recorded_step_ns for one in later]
+        predicted = predicted_step(now, (Change("warm"),))
+        yield Truth(path.name[:-8], now.recorded_step_ns, predicted, float(np.median(rest)))
+
+
+def cut(path: Path, origin_ns: int, start_ns: int, end_ns: int) -> bytes:
+    """Return the trace with the host's events within a span, and the work that they launched."""
+    document = json.loads(gzip.decompress(path.read_bytes()))
+    kept, launched = [], set()
+    begin, end = ((origin_ns + ns) / 1_000 for ns in (start_ns, end_ns))
+    for event in document["traceEvents"]:
+        if event.get("ph") != "X" or "stream" in event.get("args", {}):
+            continue
+        if begin <= event["ts"] and event["ts"] + event["dur"] <= end:
+            kept.append(event)
+            launched.add(event.get("args", {}).get("correlation"))
+    work = [
+        e
+        for e in document["traceEvents"]
+        if "stream" in e.get("args", {}) and e["args"].get("correlation") in launched - {None}
+    ]
+    others = [event for event in document["traceEvents"] if event.get("ph") == "M"]
+    return json.dumps({**document, "traceEvents": [*others, *kept, *work]}).encode()
+
+
+def of_pass(content: bytes) -> Replay:
+    """Return the replay of a file's judged device."""
+    report = analyze(content)
+    return Replay.of(report, device_of(report) or 0)
+
+
+def _work(replay: Replay, changes: tuple[Change, ...]) -> float:
+    """Return the sum of the durations of activities under changes."""
+    return float(replay.weights(changes).device[replay.graph.kind == EXECUTION].sum())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,78 @@
+"""One-time work: what precedes the first launch of a kernel beyond the usual; a warm step from a cold one."""
+
+import kineto as k
+import polars as pl
+import pytest
+from lazy_report import LazyReport
+
+from trace_analyzer.replay.changes import Change
+from trace_analyzer.replay.prediction import Replay
+
+
+def pass_of(begin: int, number: int, *, library: int = 0, loads: int = 0, named: str = "") -> list[object]:
+    """Build ten products of 50 us, one every 100 us; ``library`` us in the third's operator, ``loads`` us in Python before the sixth."""
+    at, events = begin, []
+    for place in range(10):
+        at += loads if place == 5 else 0
+        start = library if place == 2 else 0
+        correlation = 100 * number + place + 1
+        events.append(k.op("aten::mm", at, 20 + start))
+        events.append(k.launched(f"k{place}{named}", at + 10 + start, at + 18 + start, 50, correlation))
+        at += 100 + start
+    return events
+
+
+def firsts(*events: object) -> dict[str, tuple[float, bool]]:
+    """Return the usual time in us of each first launch, and whether it is slow."""
+    rows = k.analysed([*events], devices=[k.A100]).tables["first_launches"]
+    return {row["name"]: (row["usual_ns"] / 1_000, row["is_slow"]) for row in rows.to_dicts()}
+
+
+def test_a_first_launch_is_slow_beside_later_launches_of_its_kernel() -> None:
+    table = firsts(pass_of(0, 0, library=5_000), pass_of(10_000, 1))
+    assert table["k2"] == (100, True)
+    assert [name for name, (_, slow) in table.items() if slow] == ["k2"]
+    assert set(table) == {f"k{place}" for place in range(10)}
+
+
+def test_what_takes_as_long_later_is_not_one_time_work() -> None:
+    again = firsts(pass_of(0, 0, library=5_000, loads=9_000), pass_of(30_000, 1, library=5_000, loads=9_000))
+    assert not any(slow for _, slow in again.values())
+
+
+def test_without_a_later_launch_the_usual_one_is_at_most_a_quarter_of_a_millisecond() -> None:
+    alone = firsts(*(k.launched(f"k{n}", 5_000 * n, 5_000 * n + 10, 50, n + 1) for n in range(1, 5)))
+    assert alone["k2"] == (250, True)
+
+
+def warm(*events: object) -> tuple[Replay, tuple[float, float, float]]:
+    """Return the replay, and the warm step with its interval, us."""
+    replay = Replay.of(LazyReport.on(k.trace_bytes(events, deviceProperties=[k.A100])), 0)
+    then = replay.predict((Change("warm"),))
+    return replay, (then.step_ns / 1_000, then.low_ns / 1_000, then.high_ns / 1_000)
+
+
+def many(begin: int, first: int, **cold: int) -> list[object]:
+    """Build six passes, of which the first is ``cold``."""
+    return [pass_of(begin, first, **cold), *(pass_of(begin + 20_000 + 2_000 * n, first + n) for n in range(1, 6))]
+
+
+def test_a_window_is_warm_without_what_its_library_took_to_start() -> None:
+    cold, (then, low, high) = warm(many(0, 0, library=8_000))
+    came = Replay.of(LazyReport.on(k.trace_bytes(many(0, 0), deviceProperties=[k.A100])), 0).recorded_step_ns / 1_000
+    assert then == pytest.approx(cold.recorded_step_ns / 1_000 - 8_000, rel=0.01)
+    assert low < then < high
+    assert came > 0
+
+
+def test_a_cold_step_is_warm_as_a_later_one_is() -> None:
+    """Two steps, of which both count, as there are no more; the first is cold."""
+    steps = [k.annotation("ProfilerStep#0", 0, 59_000), k.annotation("ProfilerStep#1", 60_000, 9_000)]
+    parts = [(2_000 * part + (50_000 if part else 0), part) for part in range(5)]
+    cold = [pass_of(100 + begin, number, library=0 if number else 40_000) for begin, number in parts]
+    later = [pass_of(60_100 + 1_100 * part, 10 + part) for part in range(5)]
+    replay, (then, low, high) = warm(steps, cold, later)
+    table = replay.scene.tables["steps"].filter(pl.col("steady"))
+    assert table.get_column("state").to_list() == ["first", "ok"]
+    assert then == pytest.approx((table.item(1, "end_ns") - table.item(1, "start_ns")) / 1_000)
+    assert low <= then <= high < 0.5 * replay.identity.step_ns / 1_000
