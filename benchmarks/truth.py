@@ -30,6 +30,9 @@ from trace_analyzer.replay.graph import EXECUTION  # noqa: E402
 from trace_analyzer.replay.prediction import Replay  # noqa: E402
 from trace_analyzer.replay.scene import NotApplicable, NothingToChange  # noqa: E402
 
+COLD_RATIO = 0.9
+"""A first pass is cold if later ones take less than this share of it."""
+
 
 @dataclass(frozen=True)
 class Truth:
@@ -115,7 +118,7 @@ def batches(pairs: Path, *, work: bool = False) -> Iterator[Truth]:
 
 
 def warm(traces: Path) -> Iterator[Truth]:
-    """Yield the warm step predicted from the first step or pass of each trace alone, and the later ones of that trace."""
+    """Yield the warm step predicted from the cold first step or pass of a trace alone, and the later ones of that trace."""
     for path in sorted(traces.glob("*.json.gz")):
         report = analyze(path)
         marks = report.tables["host_events"].filter(pl.col("kind") == "annotation")
@@ -133,8 +136,9 @@ def warm(traces: Path) -> Iterator[Truth]:
         first, *later = (cut(path, int(report.trace.origin_ns), *span) for span in outer)
         now = of_pass(first)
         rest = [of_pass(one).recorded_step_ns for one in later]
-        predicted = predicted_step(now, (Change("warm"),))
-        yield Truth(path.name[:-8], now.recorded_step_ns, predicted, float(np.median(rest)))
+        came = float(np.median(rest))
+        if came < COLD_RATIO * now.recorded_step_ns:
+            yield Truth(path.name[:-8], now.recorded_step_ns, predicted_step(now, (Change("warm"),)), came)
 
 
 def cut(path: Path, origin_ns: int, start_ns: int, end_ns: int) -> bytes:
