@@ -3,7 +3,7 @@
 import gzip
 import json
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import replace
 from itertools import pairwise
@@ -15,21 +15,22 @@ import numpy as np
 import polars as pl
 import pytest
 from hypothesis import given, settings, strategies as st
-from made_ranks import MS, TRANSFER, Made, job, summaries, summary, write_traces
+from made_ranks import MS, TRANSFER, Made, document, job, summaries, summary, write_traces
 from tiers import examples
 
 from trace_analyzer.compare.sides import recordings
-from trace_analyzer.errors import InputError
+from trace_analyzer.documents.ranks import problem_lines
+from trace_analyzer.errors import InputError, UsageError
 from trace_analyzer.ingest.trace import Header, rank_in_name, rank_of
 from trace_analyzer.json_types import result_schema
 from trace_analyzer.ranks import map_rows
-from trace_analyzer.ranks.files import files_of
-from trace_analyzer.ranks.job import JobReport, judge
-from trace_analyzer.ranks.joining import joined
+from trace_analyzer.ranks.files import files_of, numbered
+from trace_analyzer.ranks.job import JobReport, analyze_ranks, judge
+from trace_analyzer.ranks.joining import Problem, joined
 from trace_analyzer.ranks.recording import exposed_pieces, group_of, summarize
 from trace_analyzer.ranks.stragglers import imbalance, roles, slowdown
 from trace_analyzer.ranks.summary import RankSummary, from_bytes, packed, ranks_of, runs_of, to_bytes, unpacked
-from trace_analyzer.ranks.waits import _Grid, _uncharged
+from trace_analyzer.ranks.waits import UNSPLIT, _Grid, _uncharged
 from trace_analyzer.render.html import rank_map
 from trace_analyzer.schema import typed
 
@@ -147,8 +148,112 @@ def test_several_stragglers_once_and_wandering() -> None:
     assert {rank: (s.kind, s.late_ns, s.late_steps) for rank, s in late.items()} == {
         2: ("persistent", 40 * MS, 10), 7: ("once", 25 * MS, 1), 11: ("wandering", 30 * MS, 4),
     }  # fmt: skip
-    # Rank 11 still comes 10 ms before rank 2 where both are late, so curing rank 2 gains 10 ms there.
-    assert late[2].gain_at_least_ns == pytest.approx((5 * 40 + 4 * 10 + 15) * MS / 10)
+    # As the others come in time, each gains what it alone costs then.
+    assert {rank: s.gain_at_least_ns for rank, s in late.items()} == {2: 40 * MS, 7: 25 * MS, 11: 30 * MS}
+
+
+def jittered(size: int, seed: int, late: Callable[[int, int], int] = lambda rank, step: 0, **clocks: Any) -> Made:
+    """Build a job whose ranks differ by 2 % of their work in each step, by a distribution that the seed picks."""
+    noise = np.random.default_rng(seed)
+    draws = [noise.normal(1, 0.02, (size, 10)), noise.exponential(0.02, (size, 10)), noise.uniform(0, 0.05, (size, 10))]
+    own = draws[seed % 3] * 20 * MS
+    return data_parallel(size, lambda rank, step: max(0, int(own[rank][step])) + late(rank, step), **clocks)
+
+
+def test_jitter_names_no_rank() -> None:
+    named = [judge(summaries(jittered(size, seed))).stragglers for size in (8, 32) for seed in range(12)]
+    assert sum(map(bool, named)) <= 1
+
+
+@pytest.mark.parametrize(
+    ("size", "late", "kinds"),
+    [
+        (64, {3: range(10), 40: range(10)}, {3: "persistent", 40: "persistent"}),
+        (64, {9: [4]}, {9: "once"}),
+        (64, {9: [4], 11: range(10)}, {9: "once", 11: "persistent"}),
+        pytest.param(1024, {777: range(10)}, {777: "persistent"}, marks=pytest.mark.slow),
+    ],
+)
+def test_stragglers_alone_are_named_above_jitter(
+    size: int, late: dict[int, Sequence[int]], kinds: dict[int, str]
+) -> None:
+    made = jittered(size, 1, lambda rank, step: 60 * MS * (step in late.get(rank, ())), **CLOCKS)
+    found = judge(summaries(made)).stragglers
+    assert {late.rank: late.kind for late in found} == kinds
+    assert all((late.gain_at_least_ns or 0) > 40 * MS for late in found)
+
+
+def test_a_collective_that_held_all_ranks_but_one_is_split_whatever_its_kind() -> None:
+    made = data_parallel(16, lambda rank, step: 60 * MS * (rank == 5 and step == 4), **CLOCKS)
+    contents = []
+    for rank in range(16):
+        own = summary(made, rank, seq=False)
+        rows = own.collectives.with_columns(
+            pl.when(pl.col("ordinal") == 0).then(pl.lit("broadcast")).otherwise("kind").alias("kind")
+        )
+        contents.append(to_bytes(replace(own, collectives=rows)))
+    report = judge(contents)
+    assert [(late.rank, late.kind, late.late_ns) for late in report.stragglers] == [
+        (5, "once", pytest.approx(60 * MS, abs=1_000))
+    ]
+    assert waits(report)[0] == pytest.approx(60 * MS, abs=1_000)
+    assert not report.collectives.unsplit
+
+
+def test_what_is_not_split_is_a_line_with_its_reason() -> None:
+    """A broadcast whose root leaves early holds nobody; a collective of one rank has no peer."""
+    made = data_parallel(4, lambda rank, step: 0)
+    contents = []
+    for rank in range(4):
+        own = summary(made, rank)
+        rows = own.collectives.with_columns(
+            pl.when(pl.col("ordinal") == 0).then(pl.lit("broadcast")).otherwise("kind").alias("kind"),
+            (pl.col("duration_ns") - MS * (rank == 0) * (pl.col("ordinal") == 0).cast(int)).alias("duration_ns"),
+            pl.when((pl.col("seq") == 20) & (pl.lit(rank) == 0)).then(99).otherwise("seq").alias("seq"),
+        )
+        contents.append(to_bytes(replace(own, collectives=rows[:-1] if rank == 3 else rows)))
+    matches = judge(contents).collectives
+    assert {item.reason: (item.collectives, item.total_ns) for item in matches.unsplit} == {
+        UNSPLIT[2]: (40, 10 * (4 * TRANSFER - MS)), UNSPLIT[4]: (1, TRANSFER),
+    }  # fmt: skip
+    assert matches.total_ns == 79 * TRANSFER - 10 * MS
+    assert "In neither waiting nor transfer: 72 ms of 148 ms" in " ".join(judge(contents).summary().split())
+
+
+def test_ranks_of_files_that_name_none(tmp_path: Path) -> None:
+    assert numbered(["a/gpu0.step12.json", "a/gpu1.step12.json"]) == {"a/gpu0.step12.json": 0, "a/gpu1.step12.json": 1}
+    assert numbered(["a/step10.json", "a/step20.json"]) == numbered(["a/x0.json", "a/y1.json"]) == {}
+    assert numbered(["a/n7g1.json"], r"g(\d)") == {"a/n7g1.json": 1}
+    with pytest.raises(UsageError, match="group of digits"):
+        numbered(["a/g1.json"], "g")
+    made = data_parallel(2, lambda rank, step: 0)
+    for rank in range(2):
+        trace = {**document(made, rank), "distributedInfo": {}}
+        (tmp_path / f"gpu{rank}_of_node7.json").write_text(json.dumps(trace), encoding="utf-8")
+    report = analyze_ranks(tmp_path, workers=1)
+    assert [rank.rank for rank in report.ranks] == [0, 1]
+    assert not report.problems
+    assert report.collectives.matched == 40
+
+
+def test_ranks_merged_in_one_file_are_judged_as_those_of_several(tmp_path: Path) -> None:
+    """As SGLang merges them: processes have the rank in front, and all write device 0."""
+    made = job(2, 3, [("work", 20 * MS), ("meet", everyone(2))], late_rank(1, 9 * MS, 1))
+    one, other = (document(made, rank) for rank in range(2))
+    for rank, trace in enumerate((one, other)):
+        for event in trace["traceEvents"]:
+            event["pid"] = f"[TP0{rank}] {event['pid']}"
+    merged = {**one, "distributedInfo": {}, "traceEvents": one["traceEvents"] + other["traceEvents"]}
+    (tmp_path / "merged.json").write_text(json.dumps(merged), encoding="utf-8")
+    report = analyze_ranks(tmp_path, workers=1)
+    assert [rank.rank for rank in report.ranks] == [0, 1]
+    assert report.collectives.matched == 6
+    assert [rank.wait_ns for rank in report.ranks] == [18 * MS, 0]
+
+
+def test_what_several_ranks_share_is_said_once() -> None:
+    lines = problem_lines([Problem(rank, f"r{rank}.json", "cut", "is cut") for rank in (1, 2, 3)])
+    assert lines == ["cut: ranks 1 to 3, r1.json and 2 more: is cut"]
 
 
 def test_a_late_host_is_named_instead_of_its_ranks() -> None:

@@ -258,7 +258,12 @@ _PATIENCE_S = 20
     "--workers", type=click.IntRange(1), metavar="N", help="Read N ranks at a time (by default, one per processor)."
 )
 @click.option("--dask", metavar="SCHEDULER", help="Read ranks on the workers of this Dask scheduler (tcp://host:8786).")
-def ranks(sources: tuple[str, ...], results: Results, workers: int | None, dask: str | None) -> int:
+@click.option(
+    "--rank-of", metavar="PATTERN", help="Take each rank from its path, by the first group of this regular expression."
+)
+def ranks(
+    sources: tuple[str, ...], results: Results, workers: int | None, dask: str | None, rank_of: str | None
+) -> int:
     """Find which rank of a job is late, how often, why, and what a fix can save.
 
     Each file is the trace of one rank, or its summary (*.rank.gz). Ranks that are missing, truncated, duplicate,
@@ -268,7 +273,9 @@ def ranks(sources: tuple[str, ...], results: Results, workers: int | None, dask:
     from trace_analyzer.ranks.job import analyze_ranks
 
     with Progress() as progress, _client(dask) as client:
-        report = analyze_ranks(sources, executor=client, workers=workers, progress=progress, redact=results.is_redacted)
+        report = analyze_ranks(
+            sources, executor=client, workers=workers, progress=progress, redact=results.is_redacted, rank_of=rank_of
+        )
     results.deliver(report)
     if not report.job.seen:
         raise UsageError("no trace of a rank could be used: see the problems above")

@@ -74,22 +74,35 @@ def problem_lines(problems: Sequence[Problem]) -> list[str]:
         if kind == "missing" and own:
             lines.append(f"missing: {'rank' if len(ranks) == 1 else 'ranks'} {runs(ranks)}")
             continue
-        lines += [
-            f"{kind}: {f'rank {p.rank}, ' if p.rank is not None else ''}{p.path}: {p.message}" for p in own[:_PROBLEMS]
-        ]
-        if len(own) > _PROBLEMS:
-            lines.append(f"{kind}: {count(len(own) - _PROBLEMS)} more {words}")
+        alike: dict[str, list[Problem]] = {}
+        for problem in own:
+            alike.setdefault(problem.message, []).append(problem)
+        for message, some in list(alike.items())[:_PROBLEMS]:
+            listed = runs(p.rank for p in some if p.rank is not None)
+            who = f"rank{'s' * (len(some) > 1)} {listed}, " if listed else ""
+            more = f" and {count(len(some) - 1)} more" if len(some) > 1 else ""
+            lines.append(f"{kind}: {who}{some[0].path}{more}: {message}")
+        if len(alike) > _PROBLEMS:
+            lines.append(f"{kind}: {count(sum(map(len, list(alike.values())[_PROBLEMS:])))} more {words}")
     return lines
 
 
-def _late(report: JobReport) -> list[PlainTable]:
+def _late(report: JobReport) -> list[object]:
+    """Return the late ranks; a reason that several share follows once, with their list."""
     rows = [
-        (str(late.rank), late.host, late.kind, duration(late.late_ns), f"{late.late_steps} of {late.steps}", percent(late.led_ratio),
-         duration(late.gain_at_least_ns) if late.gain_at_least_ns else "–", late.why)
+        (str(late.rank), late.host, "once late" if late.kind == "once" else late.kind, duration(late.late_ns), f"{late.late_steps} of {late.steps}", percent(late.led_ratio),
+         "–" if late.gain_at_least_ns is None else duration(late.gain_at_least_ns), late.why)
         for late in report.stragglers
     ]  # fmt: skip
     headings = ("Rank", "Host", "Kind", "Late", "Steps", "Last in", "A cure wins at least", "Why")
-    return [PlainTable(headings, "rllrrrrl", rows, most=_RANKS, picks="rank")] if rows else []
+    whys: dict[str, list[int]] = {}
+    for late in report.stragglers:
+        whys.setdefault(late.why, []).append(late.rank)
+    shared = {why for why, ranks in whys.items() if len(ranks) > 1}
+    rows = [(*row[:-1], "see below" if row[-1] in shared else row[-1]) for row in rows]
+    again = [f"Ranks {runs(whys[why])}: {why}" for why in whys if why in shared]
+    table = PlainTable(headings, "rllrrrrl", rows, most=_RANKS, picks="rank")
+    return [table, *([Notes(again)] if again else [])] if rows else []
 
 
 def _ranks(report: JobReport) -> list[PlainTable]:
@@ -117,6 +130,10 @@ def _figures(report: JobReport) -> list[str]:
     if job.step_ns:
         longest = [f"{phrase(part)} {percent(ratio)}" for part, ratio in list(job.part_ratios.items())[:5]]
         lines.append("; ".join([f"Step, a mean of ranks: {duration(job.step_ns)}", *([", ".join(longest)] if longest else [])]))  # fmt: skip
+    if job.recording_ns:
+        lines.append(
+            f"Recording takes {duration(job.recording_ns)} of it or more, estimated, on the rank that it slows most: lateness by dispatch is partly of recording; the step time in a log shows how much"
+        )
     if job.waiting_ns is not None:
         lines.append(
             f"Exposed in collectives a step: waiting {duration(job.waiting_ns)}, transfer {duration(job.transfer_ns)}"
@@ -126,6 +143,14 @@ def _figures(report: JobReport) -> list[str]:
         lines.append(
             f"Collectives: {count(matches.matched)} of {count(matches.matched + matches.unmatched)} matched with their peers"
             f"{f' ({ways})' if ways else ''}; ends agree within {duration(matches.residual_ns)}"
+        )
+    if matches.unsplit:
+        rest = sum(item.total_ns for item in matches.unsplit)
+        reasons = "; ".join(
+            f"{count(item.collectives)} {item.reason} ({duration(item.total_ns)})" for item in matches.unsplit
+        )
+        lines.append(
+            f"In neither waiting nor transfer: {duration(rest)} of {duration(matches.total_ns)} on all ranks: {reasons}"
         )
     if slow := report.slowdown:
         worst = f" (rank {slow.worst_rank} in {slow.worst_steps} of {counted(slow.steps, 'step')})"

@@ -11,7 +11,7 @@ from typing import Any
 
 from trace_analyzer.compare.sides import distinct, files_matching
 from trace_analyzer.errors import UsageError
-from trace_analyzer.ingest.trace import SUFFIXES as TRACE_SUFFIXES
+from trace_analyzer.ingest.trace import SUFFIXES as TRACE_SUFFIXES, rank_in_name
 
 
 def is_remote(path: str) -> bool:
@@ -50,6 +50,35 @@ def local_copy(path: str) -> Iterator[Path]:
         with system.open(place, "rb") as source, copy.open("wb") as target:
             shutil.copyfileobj(source, target, 1 << 20)
         yield copy
+
+
+_LABEL = re.compile(r"^\[[A-Za-z]*[- ]?(\d{1,7})\]")
+
+
+def rank_in_label(label: str) -> int | None:
+    """Return the rank in the label of a process or device of a file that holds several ranks, as ``[TP01] 0``."""
+    mark = _LABEL.match(label)
+    return int(mark[1]) if mark else rank_in_name(label)
+
+
+def numbered(paths: Sequence[str], pattern: str | None = None) -> dict[str, int]:
+    """Return the ranks that names of files give where nothing else does: what the first group of ``pattern`` matches.
+
+    Without a pattern, of names that are equal but for their numbers, the first number that counts them from 0 to the
+    last. Raises ``UsageError`` for a pattern that is none.
+    """
+    if pattern is not None:
+        try:
+            marks = {path: re.search(pattern, path.replace("\\", "/")) for path in paths}
+            return {path: int(mark[1]) for path, mark in marks.items() if mark}
+        except (re.error, IndexError, ValueError, TypeError) as error:
+            raise UsageError(f"--rank-of {pattern}: is no regular expression with a group of digits: {error}") from None
+    numbers = [re.findall(r"\d+", path) for path in paths]
+    if len(paths) < 2 or len({re.sub(r"\d+", "0", path) for path in paths}) > 1:
+        return {}
+    columns = [list(map(int, column)) for column in zip(*numbers, strict=True)]
+    counting = next((column for column in columns if sorted(column) == list(range(len(paths)))), [])
+    return dict(zip(paths, counting, strict=False))
 
 
 def recording_of(path: str) -> str:

@@ -27,8 +27,8 @@ from trace_analyzer.ranks.stragglers import (
     slowdown,
     stragglers,
 )
-from trace_analyzer.ranks.summary import from_bytes
-from trace_analyzer.ranks.waits import reduced
+from trace_analyzer.ranks.summary import from_bytes, separate, with_ranks
+from trace_analyzer.ranks.waits import UNSPLIT, reduced
 from trace_analyzer.redact import Redaction
 from trace_analyzer.results import Result
 from trace_analyzer.vocabulary import WORK
@@ -151,6 +151,10 @@ class Job:
     parts_ns: Annotated[Mapping[str, float], "Parts of the step, ns."]
     waiting_ns: Annotated[float | None, "Exposed waiting in collectives that could be split, ns per step."]
     transfer_ns: Annotated[float | None, "Exposed transfer in collectives that could be split, ns per step."]
+    recording_ns: Annotated[
+        float | None,
+        "What recording takes of the step at least, by the rank that it slows most, ns; null where none tells it.",
+    ] = None
 
     @property
     def part_ratios(self) -> Mapping[str, float]:
@@ -186,6 +190,15 @@ class Rank:
 
 
 @dataclass(frozen=True)
+class Unsplit:
+    """Hold communication kernels that could not be split into waiting and transfer."""
+
+    reason: Annotated[str, "Why they could not."]
+    collectives: Annotated[int, "Kernels on all ranks."]
+    total_ns: Annotated[int, "Their time on all ranks, ns."]
+
+
+@dataclass(frozen=True)
 class Matches:
     """Hold how many communication kernels are matched with those of other ranks, and by which method."""
 
@@ -195,6 +208,8 @@ class Matches:
     residual_ns: Annotated[
         int | None, "95 % of their ends lie no further from the middle end of their collective, ns; null without any."
     ]
+    unsplit: Annotated[tuple[Unsplit, ...], "Those that are neither waiting nor transfer, longest first."] = ()
+    total_ns: Annotated[int, "Time of all of them on all ranks, ns."] = 0
 
 
 @dataclass(frozen=True)
@@ -272,12 +287,17 @@ def judge(contents: Sequence[bytes], *, part_rows: int = PART_ROWS, hides_hosts:
     known = [summary.step_ns for summary in together.ranks if summary.step_ns is not None]
     step_ns = sum(known) / len(known) if known else None
     floor = max(doubt_ns, FLOOR_RATIO * (step_ns or 0))
-    late = late_ranks(by_step, floor)
-    named = stragglers(late, aligned.hosts, role_of, lambda rank: from_bytes(contents[together.places[rank]]).profile)
+    late, floor = late_ranks(by_step, totals.rows, floor)
+    recording = {s.rank: s.recording_ns for s in together.ranks if s.rank is not None and s.recording_ns is not None}
+    named = stragglers(
+        late, aligned.hosts, role_of, lambda rank: from_bytes(contents[together.places[rank]]).profile, recording
+    )
     waiting, transfer = _exposed(by_step, together)
     parts = _parts(together.parts)
     uneven = imbalance(together.work, named_roles, FLOOR_RATIO * (step_ns or 0)).head(_MOST_UNEVEN)
-    counts = Matches(totals.matched, totals.unmatched, totals.by, aligned.residual_ns)
+    unsplit = tuple(Unsplit(UNSPLIT[reason], *rest) for reason, *rest in totals.unsplit.iter_rows())
+    spent = int(by_step.get_column("communication_ns").sum())
+    counts = Matches(totals.matched, totals.unmatched, totals.by, aligned.residual_ns, unsplit, spent)
     regimes = Counter(summary.regime for summary in together.ranks if summary.regime is not None)
     regime = max(sorted(regimes), key=lambda name: regimes[name]) if regimes else None
     kind = slowdown(own_work(together.parts), named_roles, (transfer or 0) / step_ns if step_ns else 0.0)
@@ -290,11 +310,22 @@ def judge(contents: Sequence[bytes], *, part_rows: int = PART_ROWS, hides_hosts:
         floor_ns=floor,
         regime=regime,
         waiting_ratio=(waiting or 0) / step_ns if step_ns else None,
+        step_ns=step_ns,
     )
     return JobReport(
         schema_version=SCHEMA_VERSION,
         tool_version=tool_version(),
-        job=Job(verdict, regime, together.world_size, seen, step_ns, parts, waiting, transfer),
+        job=Job(
+            verdict,
+            regime,
+            together.world_size,
+            seen,
+            step_ns,
+            parts,
+            waiting,
+            transfer,
+            max(recording.values(), default=None),
+        ),
         problems=together.problems,
         ranks=_ranks(together, aligned, by_step, role_of, hides_hosts),
         stragglers=named,
@@ -428,6 +459,7 @@ def analyze_ranks(
     workers: int | None = None,
     progress: Progress | None = None,
     redact: bool = False,
+    rank_of: str | None = None,
 ) -> JobReport:
     """Judge a job: which rank is late, how often, by how much, why, and the gain of a fix.
 
@@ -438,13 +470,15 @@ def analyze_ranks(
     executor: runs ``submit(function, path).result()``: a `concurrent.futures` executor, a `dask.distributed.Client`, ...; new processes by default.
     workers: processes of the default executor, or ranks that the given one has at a time.
     progress: called with (stage, fraction or None).
+    rank_of: a regular expression whose first group is the rank in a file's path, instead of what the trace says.
     redact: keep only what is known to be harmless: hosts get numbers, and other names, directories and addresses go as in a redacted report.
 
     A file that cannot be read is a problem of the report, never an exception. Raises ``UsageError`` where a source names no file.
     """
     several = [source] if isinstance(source, str | Path) else list(source)
     sources = [str(item) for item in several]
-    contents = summaries(files_of(sources), executor, workers=workers, progress=progress)
+    read = summaries(files_of(sources), executor, workers=workers, progress=progress)
+    contents = with_ranks([each for content in read for each in separate(content)], rank_of)
     if progress is not None:
         progress("judging the job", None)
     report = judge(contents, hides_hosts=redact)

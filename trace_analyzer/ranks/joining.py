@@ -349,7 +349,7 @@ def misnamed(ranks: Sequence[RankSummary]) -> dict[int, int]:
 def _foreign(summary: RankSummary, world: int | None, middle_ns: int) -> str | None:
     """Return why the trace belongs to another job; None where it does not."""
     if summary.rank is None:
-        return "says no rank: neither distributedInfo nor the file's name (rank3) has one"
+        return "says no rank: neither distributedInfo nor the file's name (rank3) has one; --rank-of PATTERN tells where it is"
     if world is not None and summary.world_size not in (None, world):
         return f"is of a job of {summary.world_size} ranks, most are of {world}"
     if world is not None and summary.rank >= world:

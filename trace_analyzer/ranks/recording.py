@@ -19,8 +19,9 @@ from trace_analyzer.files import write_bytes
 from trace_analyzer.frames.intervals import lookup_at, union
 from trace_analyzer.ingest import Trace, load
 from trace_analyzer.ingest.trace import Header, rank_of
+from trace_analyzer.options import Options
 from trace_analyzer.pipeline import report_of
-from trace_analyzer.ranks.files import SUFFIX, local_copy
+from trace_analyzer.ranks.files import SUFFIX, local_copy, rank_in_label
 from trace_analyzer.ranks.summary import (
     COLLECTIVES,
     EXPOSED,
@@ -48,7 +49,7 @@ _MOST_PIECES = 8
 
 
 def summarize(path: str) -> bytes:
-    """Return the summary of the trace, or of the summary, at ``path``, as bytes of `to_bytes`.
+    """Return the summary of the trace, or of the summary, at ``path``, as bytes of `to_bytes`, one after the other for several ranks.
 
     Never raises: a failure becomes the summary's ``error``.
     """
@@ -57,7 +58,11 @@ def summarize(path: str) -> bytes:
             if path.endswith(SUFFIX):
                 return with_path(file.read_bytes(), path)
             trace = replace(load(file), path=path)
-            return to_bytes(summary_of(trace, report_of(trace)))
+            devices = [(label, rank) for label in trace.devices["label"] if (rank := rank_in_label(label)) is not None]
+            if len({rank for _, rank in devices}) < max(2, len(devices)):
+                return to_bytes(summary_of(trace, report_of(trace)))
+            reports = ((report_of(trace, Options(device=label)), rank) for label, rank in devices)
+            return b"".join(to_bytes(replace(summary_of(trace, report), rank=rank)) for report, rank in reports)
     except Exception as error:
         return failed(path, _reason(error, path))
 
@@ -101,6 +106,7 @@ def summary_of(trace: Trace, report: Report) -> RankSummary:
         .agg((pl.col("end_ns") - pl.col("start_ns")).sum().alias("total_ns"))
         .sort("step", "part", nulls_last=True)
     )
+    window, cost = report.verdict.window, report.verdict.debiased
     damage = next((note.message for note in report.notes if note.code in _CUT), None)
     return RankSummary(
         path=report.trace.path,
@@ -115,6 +121,7 @@ def summary_of(trace: Trace, report: Report) -> RankSummary:
         cause=report.verdict.cause,
         headline=report.verdict.headline,
         step_ns=step_ns,
+        recording_ns=cost.least_removed_ns / max(1, len(window.steps)) if cost and window else None,
         steps_from="ProfilerStep" if device < 0 and marked.height else report.steps_from if steps.height else None,
         groups=groups,
         steps=marked,

@@ -1,5 +1,7 @@
 """Find the ranks that others wait for and why, the ranks that do the same work, and what slows the job; say it in a sentence."""
 
+import math
+import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Literal
@@ -12,8 +14,9 @@ from trace_analyzer.compare.profiles import Profile
 from trace_analyzer.compare.sides import merged
 from trace_analyzer.compare.statistics import FLOOR_RATIO
 from trace_analyzer.ranks.joining import Problem
+from trace_analyzer.ranks.waits import gains
 from trace_analyzer.units import counted, duration, percent
-from trace_analyzer.vocabulary import REGIMES
+from trace_analyzer.vocabulary import REGIMES, phrase
 
 ALIKE = 0.9
 """Least Ruzicka similarity of calls per step at which a rank without peers joins the most similar role: a truncated
@@ -188,6 +191,10 @@ PERSISTENT = 0.8
 _PEERS = 8
 """Number of peers for comparing a straggler: those of its role with lateness nearest to the median."""
 _MOST_LISTED = 32
+FALSE_ALARMS = 0.05
+"""Share of jobs whose ranks differ by jitter alone in which one may be named, by each test."""
+FEW_STEPS = 3
+"""Least steps whose differences tell the jitter."""
 
 
 @dataclass(frozen=True)
@@ -204,49 +211,130 @@ class Straggler:
     late_ns: Annotated[int, "Mean lateness in the steps in which it is late, ns."]
     late_steps: Annotated[int, "Steps in which it is late."]
     steps: Annotated[int, "Steps that were judged."]
-    gain_at_least_ns: Annotated[int, "What each of these steps wins at least if it alone comes in time, ns."]
+    gain_at_least_ns: Annotated[
+        int | None,
+        "What each of these steps wins at least as it comes in time, if the others named do, ns; null where no more than half of its group was recorded.",
+    ]
     led_ratio: Annotated[float, "Share of its collectives in which it comes last."]
     why: Annotated[str, "What takes it longer than its peers, or why that is not known."]
+    recording_ns: Annotated[
+        float | None,
+        "Part of its lateness that is of recording at least: the estimate of what that takes of its step over that of the median rank, ns; null where it is not estimated.",
+    ] = None
 
 
-def late_ranks(by_step: pl.DataFrame, floor_ns: float) -> pl.DataFrame:
-    """Return ranks that are late by over ``floor_ns`` per step, the latest first.
+@dataclass(frozen=True)
+class Jitter:
+    """Hold by how much ranks of a job are late in a step by chance: ``usual_ns``, and ``scale_ns`` of what exceeds it."""
 
-    Columns: rank, late_ns, gain_ns, late_steps, steps, led_ratio, kind.
+    usual_ns: float
+    scale_ns: float
 
-    ``by_step`` is the frame of `waits.by_rank_and_step`.
+    def most_ns(self, among: int, steps: int = 1) -> float:
+        """Return what the mean lateness over so many steps exceeds on any of ``among`` ranks by chance in 5 % of jobs.
+
+        Excesses are taken as exponential, which bounds those of a normal distribution: their mean exceeds t scales
+        with a probability of at most exp(-steps (t - 1 - ln t)) (Chernoff 1952).
+        """
+        allowed = math.log(among / FALSE_ALARMS) / steps
+        times = 1 + allowed
+        for _ in range(50):
+            times = 1 + allowed + math.log(times)
+        return self.usual_ns + self.scale_ns * times
+
+
+def jitter(own: pl.DataFrame) -> Jitter:
+    """Estimate the jitter from rank, step and own_late_ns, such that neither a few late ranks nor late steps count.
+
+    Its scale is that between ranks, or between steps of a rank if that is less, as where half of the ranks are late in
+    each. Quartiles and octiles tell it, so that an eighth of the values may be of stragglers.
     """
-    is_late = pl.col("own_late_ns") > floor_ns
-    known = by_step.filter(pl.col("split") > 0)
-    summed = (
-        known.group_by("rank")
-        .agg(
-            pl.col("own_late_ns").filter(is_late).mean().alias("late_ns"),
-            pl.col("gain_ns").filter(is_late).mean(),
-            is_late.sum().cast(pl.Int64).alias("late_steps"),
-            pl.len().cast(pl.Int64).alias("steps"),
-            (pl.col("led").sum() / pl.col("split").sum()).alias("led_ratio"),
-        )
-        .filter(pl.col("late_steps") > 0)
+    late = own.sort("rank", "step", nulls_last=True)
+    values = late.get_column("own_late_ns").cast(pl.Float64)
+    changes = late.select(pl.col("own_late_ns").diff().over("rank").cast(pl.Float64)).to_series().drop_nulls()
+    scales = []
+    for sample in (values, changes):
+        if len(sample) > 1:
+            low, high, top = (sample.quantile(q, "nearest") or 0.0 for q in (0.5, 0.75, 0.875))
+            scales.append(max(high - low, top - high) / math.log(2))
+    return Jitter(values.quantile(0.5, "lower") or 0.0, min(scales, default=0.0))
+
+
+def _leads(last: int, of: int, ranks: int) -> bool:
+    """Return whether a rank is last more often than any of so many equal ranks would be by chance in 5 % of jobs."""
+    share, chance = last / of, 1 / ranks
+    if share <= chance:
+        return False
+    rest = (1 - share) * math.log((1 - share) / (1 - chance)) if share < 1 else 0.0
+    # The tail of a binomial distribution is at most exp(-n KL) (Chernoff 1952).
+    return of * (share * math.log(share / chance) + rest) > math.log(ranks / FALSE_ALARMS)
+
+
+def late_ranks(by_step: pl.DataFrame, rows: pl.DataFrame, floor_ns: float) -> tuple[pl.DataFrame, float]:
+    """Return ranks that are late by more than the job's jitter and cost others time by it, the latest first.
+
+    Columns: rank, late_ns, gain_ns, late_steps, steps, led_ratio, kind. Also returns the lateness in a step up to which
+    no rank is named, at least ``floor_ns``. ``by_step`` and ``rows`` are those of `waits.Reduced`.
+
+    A rank is late whose lateness in one step exceeds the `jitter`, or whose mean lateness does, of which a step counts
+    up to that; of less than `FEW_STEPS`, which do not tell their jitter, also one that is the last in more collectives
+    than chance makes it.
+    """
+    own = by_step.filter(pl.col("split") > 0)
+    noise, many = jitter(own), max(1, own.get_column("rank").n_unique())
+    once_ns = max(floor_ns, noise.most_ns(max(1, own.height)))
+    usual_ns = max(floor_ns, noise.usual_ns + noise.scale_ns)
+    sums = own.group_by("rank").agg(
+        pl.len().cast(pl.Int64).alias("steps"),
+        pl.min_horizontal("own_late_ns", once_ns).mean().alias("mean"),
+        pl.col("led", "split").sum(),
     )
+    often = {
+        row["rank"]
+        for row in sums.iter_rows(named=True)
+        if row["mean"] > max(floor_ns, noise.most_ns(many, row["steps"]))
+        or (row["steps"] < FEW_STEPS and _leads(row["led"], row["split"], many))
+    }
+    is_late = pl.col("own_late_ns") > pl.when(pl.col("rank").is_in(list(often))).then(usual_ns).otherwise(once_ns)
+    late = own.filter(is_late).select("rank", "step", "own_late_ns")
+    while True:  # without a rank that cost nothing, the others may gain less
+        won = late.join(gains(rows, set(late.get_column("rank"))), on=["rank", "step"], how="left", nulls_equal=True)
+        means = won.group_by("rank").agg(
+            pl.col("own_late_ns").mean().alias("late_ns"),
+            pl.len().cast(pl.Int64).alias("late_steps"),
+            pl.col("gain_ns").mean(),
+        )
+        costly = means.filter(pl.col("gain_ns").fill_null(math.inf) > floor_ns)
+        if costly.height == means.height:
+            break
+        late = late.join(costly, on="rank", how="semi")
     kind = (
-        pl.when(pl.col("late_steps") == 1)
-        .then(pl.lit("once"))
-        .when(pl.col("late_steps") >= PERSISTENT * pl.col("steps"))
+        pl.when((pl.col("late_steps") >= PERSISTENT * pl.col("steps")) & (pl.col("steps") > 1))
         .then(pl.lit("persistent"))
+        .when(pl.col("late_steps") == 1)
+        .then(pl.lit("once"))
         .otherwise(pl.lit("wandering"))
     )
+    summed = means.join(sums, on="rank").with_columns(
+        kind.alias("kind"), (pl.col("led") / pl.col("split")).alias("led_ratio")
+    )
     total = pl.col("late_ns") * pl.col("late_steps")
-    return summed.with_columns(kind.alias("kind")).sort(total, "rank", descending=[True, False])
+    return summed.sort(total, "rank", descending=[True, False]), once_ns
 
 
 def stragglers(
-    late: pl.DataFrame, hosts: Mapping[int, str], role_of: Mapping[int, str], profile_of: ProfileOf
+    late: pl.DataFrame,
+    hosts: Mapping[int, str],
+    role_of: Mapping[int, str],
+    profile_of: ProfileOf,
+    recording: Mapping[int, float],
 ) -> tuple[Straggler, ...]:
     """Return the stragglers of `late_ranks`, the latest first.
 
-    Hosts replace their ranks where most of these are persistent.
+    Hosts replace their ranks where most of these are persistent. ``recording`` is what it took of a step at
+    least, ns, by rank.
     """
+    usual_ns = statistics.median(recording.values()) if recording else 0.0
     sizes: dict[str, list[int]] = {}
     for rank, host in hosts.items():
         sizes.setdefault(host, []).append(rank)
@@ -275,9 +363,10 @@ def stragglers(
                 late_ns=round(row["late_ns"]),
                 late_steps=row["late_steps"],
                 steps=row["steps"],
-                gain_at_least_ns=round(row["gain_ns"]),
+                gain_at_least_ns=None if row["gain_ns"] is None else round(row["gain_ns"]),
                 led_ratio=row["led_ratio"],
                 why=why(rank, _peers(rank, role_of, all_late), profile_of),
+                recording_ns=max(0.0, recording[rank] - usual_ns) if rank in recording else None,
             )
         )
     return tuple(result)
@@ -310,7 +399,7 @@ def reason(result: Comparison) -> str:
     sums: dict[str, float] = {}
     for line in result.lines:
         if line.kind != "communication":
-            name = line.category if line.kind == "idle" else line.name
+            name = phrase(line.category) if line.kind == "idle" else line.name
             sums[name] = sums.get(name, 0.0) + line.difference_ns
     name, longest = max(sums.items(), key=lambda item: item[1], default=("", 0.0))
     waits = sum(line.difference_ns for line in result.lines if line.kind == "communication")
@@ -334,6 +423,7 @@ def sentence(
     floor_ns: float,
     regime: str | None,
     waiting_ratio: float | None,
+    step_ns: float | None,
 ) -> str:
     """Return the verdict on the job: who is late, how often, by how much, why and the gain of a fix.
 
@@ -343,7 +433,9 @@ def sentence(
         [problem for problem in problems if problem.rank is not None and problem.kind in ("missing", "failed")]
     )
     few = [f"Of the {counted(seen, 'rank')} at hand:"] if seen and missing > seen else []
-    return " ".join([*few, _verdict(stragglers, matched, seen, floor_ns, regime, waiting_ratio), *_doubts(problems)])
+    return " ".join(
+        [*few, _verdict(stragglers, matched, seen, floor_ns, regime, waiting_ratio, step_ns), *_doubts(problems)]
+    )
 
 
 def _verdict(
@@ -353,6 +445,7 @@ def _verdict(
     floor_ns: float,
     regime: str | None,
     waiting_ratio: float | None,
+    step_ns: float | None,
 ) -> str:
     if not seen:
         return "No trace of a rank could be used."
@@ -361,16 +454,21 @@ def _verdict(
         return f"{counted(seen, 'rank')}: no collective of two ranks was matched, so waits are not known; {most}."
     if not stragglers:
         waits = f" waiting in collectives takes {percent(waiting_ratio)} of a step;" if waiting_ratio else ""
-        return f"No rank is late by more than {duration(floor_ns)} a step;{waits} {most}."
+        if step_ns is not None and floor_ns > step_ns:
+            return f"No rank stands out: so few steps do not tell a late rank from jitter;{waits} {most}."
+        return f"No rank is late by more than jitter, {duration(floor_ns)} a step;{waits} {most}."
     first, more = stragglers[0], len(stragglers) - 1
     often = f"{first.late_steps} of {counted(first.steps, 'step')}"
     gain = (
-        f"; if it came in time, each of these would win at least {duration(first.gain_at_least_ns)}"
+        f"; if {'these' if more else 'it'} came in time, each of {'its late steps' if more else 'these'} would win at least {duration(first.gain_at_least_ns)}"
         if first.gain_at_least_ns
         else ""
     )
+    recorded = ""
+    if first.recording_ns:
+        recorded = f" ({duration(first.recording_ns)} of it or more by recording itself, estimated)"
     others = f" {counted(more, 'other rank')} {'is' if more == 1 else 'are'} late, too." if more else ""
-    return f"{_who(first)} is late in {often}, by {duration(first.late_ns)}: {first.why}{gain}.{others}"
+    return f"{_who(first)} is late in {often}, by {duration(first.late_ns)}{recorded}: {first.why}{gain}.{others}"
 
 
 def _who(straggler: Straggler) -> str:

@@ -3,7 +3,7 @@
 import gzip
 import json
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
 from typing import Any, cast
@@ -17,6 +17,7 @@ from trace_analyzer.compare.sides import baseline_json, profile_from
 from trace_analyzer.errors import InputError
 from trace_analyzer.ingest.trace import rank_in_name
 from trace_analyzer.json_types import damage, first_line, read_as
+from trace_analyzer.ranks.files import numbered
 from trace_analyzer.schema import typed
 
 STEPS: Mapping[str, pl.DataType] = {
@@ -130,8 +131,8 @@ class RankGroup:
 class RankSummary:
     """Hold the data of one rank for judging a job, or the ``error`` that prevented reading it.
 
-    ``base_ns`` is the absolute time at which its times are 0. ``damage`` describes losses in its file. Frames have the
-    schemas of this module; ``profile`` is its work per step, as a comparison's profile.
+    ``base_ns`` is the absolute time at which its times are 0. ``damage`` describes losses in its file;
+    ``recording_ns`` what recording took of a step at least, by the verdict. Frames have the schemas of this module; ``profile`` is its work per step, as a comparison's profile.
     """
 
     path: str
@@ -147,6 +148,7 @@ class RankSummary:
     cause: str | None = None
     headline: str = ""
     step_ns: float | None = None
+    recording_ns: float | None = None
     steps_from: str | None = None
     groups: tuple[RankGroup, ...] = ()
     steps: pl.DataFrame = field(default_factory=lambda: _EMPTY["steps"], repr=False, compare=False)
@@ -215,6 +217,25 @@ def from_bytes(content: bytes, path: str = "summary") -> RankSummary:
         )
     except damage() as error:
         raise InputError(f"{path}: no summary of a rank that can be read ({first_line(error)})") from None
+
+
+def separate(content: bytes) -> Iterator[bytes]:
+    """Yield each of the summaries that stand one after the other, as those of a file of several ranks."""
+    while content:
+        rest = _member(_member(content)[1])[1]
+        yield content[: len(content) - len(rest)]
+        content = rest
+
+
+def with_ranks(contents: Sequence[bytes], pattern: str | None) -> list[bytes]:
+    """Return summaries with the ranks of `numbered`: of all files with a pattern, else of those that name none."""
+    heads = [json.loads(_member(content)[0]) for content in contents]
+    bare = [head["path"] for head in heads if pattern is not None or (head["rank"] is None and head["error"] is None)]
+    ranks = numbered(bare, pattern)
+    return [
+        _line({**head, "rank": ranks[head["path"]]}) + _member(content)[1] if head["path"] in ranks else content
+        for head, content in zip(heads, contents, strict=True)
+    ]
 
 
 def with_path(content: bytes, path: str) -> bytes:

@@ -1,6 +1,6 @@
 """Split collectives into waiting for the last rank and transfer, and attribute lateness to ranks."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from itertools import starmap
 
@@ -14,22 +14,32 @@ from trace_analyzer.ranks.matching import WAYS
 
 Integers = npt.NDArray[np.int64]
 _DURATION_BITS = 40
+UNSPLIT = (
+    "are sends or receives, which hold two ranks only",
+    "end on one rank before another starts: they are not one collective",
+    "need not hold all of their ranks, and end apart",
+    "state neither a number nor a process group by which to match them",
+    "have no peer in the other traces",
+)
+"""Reasons for which a collective is not split into waiting and transfer."""
 
 
-def with_waits(rows: pl.DataFrame, world_size: int | None, allowed_ns: int) -> pl.DataFrame:
-    """Add wait_ns, late_ns, margin_ns, is_most, is_last; null where a row has no match or does not wait.
+def with_waits(rows: pl.DataFrame, world_size: int | None, allowed_ns: int, sends: int) -> pl.DataFrame:
+    """Add wait_ns, late_ns, is_most, is_last, null where a row is not split, and reason (of `UNSPLIT`), null where it is.
 
     The last rank waits for nobody, so the shortest duration of a collective is its transfer, and the excess of the
-    others is waiting, without any use of clocks. ``is_most`` is true where more than half of the group (of the job,
-    where no group is recorded) was recorded. ``late_ns`` is the delay of a rank's start after the median start (the
-    earlier of two medians); ``margin_ns`` is the delay of the last start after the second last. A match in which a rank
-    ends before another starts, by over ``allowed_ns``, is removed.
+    others is waiting, without any use of clocks. A kind that need not hold its members, such as a broadcast, is split
+    where they end together, within ``allowed_ns``, as then it held them. ``is_most`` is true where more than half of
+    the group (of the job, where no group is recorded) was recorded. ``late_ns`` is the delay of a rank's start after
+    the median start (the earlier of two medians). A match in which a rank ends before another starts, by over
+    ``allowed_ns``, is removed. ``sends`` is the code of sends and receives, which are never split.
     """
-    own = rows.filter(pl.col("match").is_not_null(), "is_split").select("match", "duration_ns", "end_ns", "group_size")
-    start = pl.col("end_ns") - pl.col("duration_ns")
+    own = rows.filter(pl.col("match").is_not_null(), pl.col("kind") != sends)
+    start, end = pl.col("end_ns") - pl.col("duration_ns"), pl.col("end_ns")
     sums = own.group_by("match").agg(
         (2 * pl.len() > pl.coalesce(pl.col("group_size").max(), world_size or 0)).alias("is_most"),
-        (start.max() - pl.col("end_ns").min() <= allowed_ns).alias("is_possible"),
+        (start.max() - end.min() <= allowed_ns).alias("is_possible"),
+        (pl.col("is_split").all() | (end.max() - end.min() <= allowed_ns)).alias("is_held"),
     )
     matches = _count(rows)
     lengths = _lengths(own.get_column("match").to_numpy(), own.get_column("duration_ns").to_numpy(), matches)
@@ -41,19 +51,21 @@ def with_waits(rows: pl.DataFrame, world_size: int | None, allowed_ns: int) -> p
         return pl.lit(pl.Series(values)).gather(pl.col("match"))
 
     shortest, second, middle = lengths
-    is_possible = by_match.get_column("is_possible")
-    waits = rows.with_columns(of_match(is_possible).alias("is_possible")).with_columns(
-        pl.when(pl.col("is_possible").fill_null(True)).then(name).alias(name) for name in ("match", "by")
-    )
-    is_split = pl.col("is_possible").fill_null(False)
+    of_sends, is_wrong = pl.col("kind") == sends, pl.col("is_split") & ~of_match(by_match.get_column("is_possible"))
+    waits = rows.with_columns(
+        pl.when(of_sends).then(0).when(is_wrong).then(1)
+        .when(~of_match(by_match.get_column("is_held"))).then(2)
+        .when(pl.col("match").is_null()).then(pl.when(pl.col("key").is_null() & ~pl.col("is_split")).then(3).otherwise(4))
+        .cast(pl.UInt8).alias("reason")
+    ).with_columns(pl.when(pl.col("reason").ne_missing(1)).then(name).alias(name) for name in ("match", "by"))  # fmt: skip
+    is_split = pl.col("reason").is_null()
     return waits.with_columns(
         pl.when(is_split).then(pl.col("duration_ns") - of_match(shortest)).alias("wait_ns"),
         pl.when(is_split).then((of_match(middle) - pl.col("duration_ns")).clip(0)).alias("late_ns"),
-        pl.when(is_split).then(of_match(second - shortest)).alias("margin_ns"),
         pl.when(is_split).then(of_match(by_match.get_column("is_most"))).alias("is_most"),
     ).select(
-        pl.exclude("is_possible", "signature", "key", "group_size", "clock", "is_split"),
-        ((pl.col("wait_ns") == 0) & (pl.col("margin_ns") > 0)).alias("is_last"),
+        pl.exclude("signature", "key", "group_size", "clock", "is_split"),
+        ((pl.col("wait_ns") == 0) & (of_match(second - shortest) > 0)).alias("is_last"),
     )
 
 
@@ -110,7 +122,7 @@ def with_transfers(rows: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-_OF_LATENESS = ("rank", "of", "match", "wait_ns", "late_ns", "margin_ns", "exposed_wait_ns", "is_last", "is_most")
+_OF_LATENESS = ("rank", "of", "match", "wait_ns", "late_ns")
 
 
 class Lateness:
@@ -127,18 +139,14 @@ class Lateness:
         self._total_then, self._charged_then = (np.zeros((ranks, 0), dtype=np.int64) for _ in range(2))
 
     def added(self, rows: pl.DataFrame) -> pl.DataFrame:
-        """Add gain_ns and own_late_ns.
+        """Add own_late_ns: lateness less waits and lateness in other groups since the rank's last row of this group.
 
-        The latter is lateness less waits and lateness in other groups since the rank's last row of this group.
-
-        The part of such waits that its peers had too (their median) made nobody late. ``gain_ns`` is a lower bound of
-        the gain if only the last rank starts earlier: at most its margin, its own lateness, and the exposed wait of
-        every other member; 0 unless more than half of the group was recorded. Rows are in order of rank and start.
+        The part of such waits that its peers had too (their median) made nobody late. Rows are in order of rank and
+        start.
         """
         split = rows.filter(pl.col("wait_ns").is_not_null()).select(_OF_LATENESS)
         if split.is_empty():
-            nothing = pl.lit(None, pl.Int64)
-            return rows.with_columns(nothing.alias("own_late_ns"), nothing.alias("gain_ns"))
+            return rows.with_columns(pl.lit(None, pl.Int64).alias("own_late_ns"))
         slots, rank = self._slotted(split), split.get_column("rank").to_numpy()
         waits, late = split.get_column("wait_ns").to_numpy(), pl.col("late_ns")
         place = np.zeros(0, dtype=np.int64)
@@ -155,9 +163,7 @@ class Lateness:
             _add(self._charged, self._charged_then, rank, own)
         else:
             own = _uncharged(_Grid(rank, place, slots, own), self._charged, self._charged_then)
-        gain = _gains(split.with_columns(pl.Series("own_late_ns", own)))
-        at = rows.get_column("wait_ns").is_not_null()
-        return rows.with_columns(_spread(own, at, "own_late_ns"), _spread(gain, at, "gain_ns"))
+        return rows.with_columns(_spread(own, rows.get_column("wait_ns").is_not_null(), "own_late_ns"))
 
     def _slotted(self, split: pl.DataFrame) -> Integers:
         """Return the slot of each row's group among those of its rank, and make room for new ones."""
@@ -211,18 +217,27 @@ def _members(split: pl.DataFrame) -> pl.DataFrame:
     return pl.DataFrame({"rank": ranks.astype(np.int32)}).with_columns(pl.lit(groups[0], pl.UInt64).alias("of"))
 
 
-def _gains(split: pl.DataFrame) -> Integers:
-    """Return a lower bound of the gain from fixing each row's rank, 0 unless it is the last; in row order."""
-    others = split.filter(~pl.col("is_last")).group_by("match").agg(pl.col("exposed_wait_ns").min().alias("others_ns"))
-    last = (
-        split.with_row_index("at")
-        .filter("is_last", "is_most", pl.col("own_late_ns") > 0)
+def gains(rows: pl.DataFrame, ranks: Collection[int]) -> pl.DataFrame:
+    """Return rank, step and gain_ns: what the step wins at least as each of ``ranks`` comes in time, as the others do.
+
+    In each collective, the latest of all other ranks then decides: a rank gains by how much it is later than that one,
+    at most its own lateness and the exposed wait of every such rank. Null where over half of its lateness is in groups
+    of which no more than half was recorded. ``rows`` are those of `Reduced`.
+    """
+    if rows.is_empty():
+        return pl.DataFrame(schema={"rank": pl.Int64, "step": pl.Int64, "gain_ns": pl.Int64})
+    split = rows.filter(pl.col("wait_ns").is_not_null())
+    is_named = pl.col("rank").is_in(list(ranks))
+    others = split.filter(~is_named).group_by("match").agg(pl.col("exposed_wait_ns").min().alias("others_ns"))
+    gain = pl.min_horizontal((pl.col("others_ns") - pl.col("wait_ns")).clip(0), "own_late_ns")
+    late = pl.col("own_late_ns")
+    is_known = 2 * late.filter("is_most").sum() >= late.sum()
+    return (
+        split.filter(is_named)
         .join(others, on="match", how="left")
-        .select("at", pl.min_horizontal("margin_ns", "own_late_ns", "others_ns").alias("gain_ns"))
+        .group_by("rank", "step")
+        .agg(pl.when(is_known).then(gain.filter("is_most").sum()).alias("gain_ns"))
     )
-    gain = np.zeros(split.height, dtype=np.int64)
-    gain[last.get_column("at").to_numpy()] = last.get_column("gain_ns").to_numpy()
-    return gain
 
 
 def _spread(values: Integers, at: pl.Series, name: str) -> pl.Series:
@@ -262,16 +277,15 @@ class _Grid:
         return taken
 
 
-def by_rank_and_step(rows: pl.DataFrame, kinds: Sequence[str]) -> pl.DataFrame:
+def by_rank_and_step(rows: pl.DataFrame, sends: int) -> pl.DataFrame:
     """Sum rows with waits by rank and step: times, and the number of split collectives in which the rank was last."""
     is_split = pl.col("wait_ns").is_not_null()
-    sends = kinds.index("send_recv") if "send_recv" in kinds else len(kinds)
     return rows.group_by("rank", "step").agg(
         pl.col("wait_ns").sum(),
         (pl.col("duration_ns").filter(is_split).sum() - pl.col("wait_ns").sum()).alias("transfer_ns"),
         pl.col("exposed_wait_ns").sum(),
         (pl.col("exposed_ns").filter(is_split).sum() - pl.col("exposed_wait_ns").sum()).alias("exposed_transfer_ns"),
-        pl.col("own_late_ns", "gain_ns").sum(),
+        pl.col("own_late_ns").sum(),
         pl.col("duration_ns").filter(~is_split).sum().alias("unsplit_ns"),
         pl.col("exposed_ns").filter(pl.col("kind") == sends).sum().alias("sends_exposed_ns"),
         pl.col("wait_ns").count().cast(pl.Int64).alias("split"),
@@ -289,7 +303,8 @@ KEPT_ROWS = 300_000
 class Reduced:
     """Hold a job's collectives by rank and step (`waits.by_rank_and_step`), and some of them individually.
 
-    ``by`` is the number of matches by way of matching.
+    ``by`` is the number of matches by way of matching. ``unsplit`` has reason, collectives and total_ns of those that
+    are not split.
     """
 
     by_step: pl.DataFrame
@@ -297,24 +312,31 @@ class Reduced:
     matched: int
     unmatched: int
     by: Mapping[str, int]
+    unsplit: pl.DataFrame
 
 
 def reduced(spool: Spool, alignment: Alignment, world_size: int | None, doubt_ns: int) -> Reduced:
     """Reduce the spooled collectives; lateness of at most ``doubt_ns`` counts as none."""
     lateness = Lateness(len(alignment.clock_of), doubt_ns)
+    sends = spool.kinds.index("send_recv") if "send_recv" in spool.kinds else len(spool.kinds)
 
     def part(rows: pl.DataFrame, pieces: pl.DataFrame) -> pl.DataFrame:
-        waits = with_waits(matched(rows, alignment), world_size, alignment.allowed_ns)
+        waits = with_waits(matched(rows, alignment), world_size, alignment.allowed_ns, sends)
         return lateness.added(with_exposed_waits(waits, pieces))
 
     sums: list[pl.DataFrame] = []
+    unsplit: list[pl.DataFrame] = []
     kept = pl.DataFrame()
     ways = np.zeros(len(WAYS), dtype=np.int64)
     count, first = 0, 0
     for own in starmap(part, spool.parts()):
         ways += np.bincount(own.get_column("by").drop_nulls().to_numpy(), minlength=len(WAYS))
         count += own.height
-        sums.append(by_rank_and_step(own, spool.kinds))
+        sums.append(by_rank_and_step(own, sends))
+        left = own.filter(pl.col("reason").is_not_null()).group_by("reason")
+        unsplit.append(
+            left.agg(pl.len().cast(pl.Int64).alias("collectives"), pl.col("duration_ns").sum().alias("total_ns"))
+        )
         kept, first = _kept(kept, own, sums[-1], first)
         del own  # free the memory before the next part is read
     by_step = pl.concat(sums)
@@ -333,6 +355,7 @@ def reduced(spool: Spool, alignment: Alignment, world_size: int | None, doubt_ns
         total,
         count - total,
         by,
+        pl.concat(unsplit).group_by("reason").agg(pl.all().sum()).sort("total_ns", descending=True),
     )
 
 
