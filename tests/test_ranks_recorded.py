@@ -104,7 +104,7 @@ def test_two_real_ranks_of_128() -> None:
     residual = report.collectives.residual_ns
     assert residual < 330_000
     # For two of 128 ranks, the gain of a fix is unknown, and no lateness below the residual is reported.
-    assert all(late.gain_at_least_ns == 0 and late.late_ns > 2 * residual for late in report.stragglers)
+    assert all(not late.gain_at_least_ns and late.late_ns > 2 * residual for late in report.stragglers)
     rows = report.rows.filter(pl.col("match").is_not_null())
     assert (rows.get_column("wait_ns") >= 0).all()
     assert (rows.get_column("wait_ns") + rows.get_column("transfer_ns")).equals(rows.get_column("duration_ns"))
