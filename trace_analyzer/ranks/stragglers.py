@@ -193,6 +193,9 @@ _PEERS = 8
 _MOST_LISTED = 32
 FALSE_ALARMS = 0.05
 """Share of jobs whose ranks differ by jitter alone in which one may be named, by each test."""
+FEW_VALUES = 5.0
+"""Scales of few values n are uncertain, and are taken 1 + 5 / sqrt(n) times: of simulated jobs of 4 ranks and 3 steps
+about 10 % raise a false alarm without it, 5 % with it."""
 FEW_STEPS = 3
 """Least steps whose differences tell the jitter."""
 
@@ -257,7 +260,8 @@ def jitter(own: pl.DataFrame) -> Jitter:
         if len(sample) > 1:
             low, high, top = (sample.quantile(q, "nearest") or 0.0 for q in (0.5, 0.75, 0.875))
             scales.append(max(high - low, top - high) / math.log(2))
-    return Jitter(values.quantile(0.5, "lower") or 0.0, min(scales, default=0.0))
+    doubt = 1 + FEW_VALUES / math.sqrt(max(1, len(values)))
+    return Jitter(values.quantile(0.5, "lower") or 0.0, doubt * min(scales, default=0.0))
 
 
 def _leads(last: int, of: int, ranks: int) -> bool:
