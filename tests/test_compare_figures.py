@@ -6,10 +6,12 @@ from typing import Any
 
 import polars as pl
 import pytest
+from kineto import analysed, launched
 
 from trace_analyzer.compare import figures
 from trace_analyzer.compare.comparison import Bar
 from trace_analyzer.compare.phrasing import named_bars
+from trace_analyzer.compare.profiles import profile_of
 
 
 def bar(name: str, difference_ns: float) -> Bar:
@@ -86,3 +88,17 @@ def test_the_key_has_the_colours_of_most_time() -> None:
     key = figures.times_by_colour(times, colours, 2, 1)
     assert [colour for _, colour in key] == ["red", "blue"]
     assert "," not in key[0][0]
+
+
+def test_matmuls_without_a_duration_have_no_share_of_known_flop() -> None:
+    """Check that a baseline of products that take no time, beside other work, is valid JSON."""
+    events = [
+        event
+        for n in range(4)
+        for event in (
+            launched("ampere_sgemm_128x64_nn", 10 * n, 10 * n + 5, 0, 2 * n + 1),
+            launched("k", 10 * n + 5, 10 * n + 6, 3, 2 * n + 2),
+        )
+    ]
+    profile = profile_of(analysed(*events))
+    assert [share.ratio for share in profile.facts.shares if share.name == "flop"] == [0.0]

@@ -501,10 +501,12 @@ def _shares(kernels: pl.DataFrame) -> tuple[Share, ...]:
     )
     types = kernels.drop_nulls("dtype").group_by("dtype").agg(pl.col("total_ns").sum()).sort("dtype").iter_rows()
     is_matmul, is_known = pl.col("group") == "matmul", pl.col("own_flop").is_not_null()
-    known = (
-        kernels.filter(is_matmul).select(pl.col("total_ns").filter(is_known).sum() / pl.col("total_ns").sum()).item()
+    time_ns = pl.col("total_ns")
+    known_ns, all_ns = (
+        kernels.filter(is_matmul).select(time_ns.filter(is_known).sum(), time_ns.sum().alias("all")).row(0)
     )
-    return (*(Share(name, ns / total) for name, ns in (*types, *sums.items())), Share("flop", known or 0.0))
+    known = known_ns / all_ns if all_ns else 0.0  # matmuls may all take no time
+    return (*(Share(name, ns / total) for name, ns in (*types, *sums.items())), Share("flop", known))
 
 
 def _devices(report: Report) -> tuple[DeviceTime, ...]:
