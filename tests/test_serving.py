@@ -117,7 +117,7 @@ def test_parts_of_a_kind_are_those_of_its_steps() -> None:
     assert report.steps_from == "SGLang"
     assert report.tables["serving"].get_column("time_ns").sum() == steps.select((pl.col("end_ns") - pl.col("start_ns")).sum()).item()  # fmt: skip
     marked = served([annotation(f"ProfilerStep#{n}", 30 * n, 30) for n in range(2)])
-    assert marked.steps_from == "ProfilerStep"
+    assert marked.steps_from == "SGLang"
     assert marked.tables["serving"].equals(report.tables["serving"])
 
 
@@ -212,3 +212,15 @@ def test_operators_of_attention_over_a_cache(operator: str, dims: list[list[int]
 def test_attention_outside_of_steps_has_a_lower_bound() -> None:
     rows = attention("step[DECODE bs=64 g_sk=9000]", 64, start=950).tables["activities"]
     assert rows.get_column("work_from").unique().to_list() == ["at-least"]
+
+
+def test_the_kind_that_holds_most_time_is_judged_and_the_headline_says_which() -> None:
+    report = served()
+    assert (report.verdict.window.step_kind, report.verdict.window.steps) == ("prefill", (0,))
+    assert "of the prefill step" in report.verdict.headline
+    states = report.tables["steps"].select("step_kind", "state", "steady").rows()
+    assert states == [("prefill", "ok", True), *[("decode", "outlier", False)] * 4, ("mixed", "outlier", False)]
+    marked = served(
+        annotation("ProfilerStep#0", 0, 30), annotation("ProfilerStep#1", 30, 30), annotation("ProfilerStep#2", 60, 30)
+    )
+    assert marked.verdict.window == report.verdict.window, "whatever else marks steps"

@@ -1,11 +1,20 @@
 """Test steps on a device, the representative ones among them, and the verdict's window."""
 
+import gzip
+import json
+import re
+from pathlib import Path
+
 import polars as pl
 import pytest
 from kineto import A100, analysed, annotation, call, copy, flow, kernel, launch, launched, op, python, rows
 
+from trace_analyzer import analyze
 from trace_analyzer.errors import UsageError
+from trace_analyzer.replay.whatif import whatif
 from trace_analyzer.report import Report
+
+SAMPLES = sorted((Path(__file__).parent.parent / "sample_traces").glob("synthetic_*.json.gz"))
 
 GEMM = "ampere_sgemm_128x64_tn"
 
@@ -63,10 +72,64 @@ def test_states(steps: list[object], states: list[str]) -> None:
     assert report.verdict.window.steps == tuple(n for n, state in enumerate(states) if state == "ok")
 
 
-def test_with_fewer_than_two_left_nothing_is_set_aside() -> None:
-    report = analysed(step(0, 0), step(1, 200))
-    assert table(report, "state", "steady") == [("first", True), ("ok", True)]
-    assert (report.verdict.window.kind, report.verdict.window.intervals) == ("whole", ((20_000, 320_000),))
+@pytest.mark.parametrize(("count", "state"), [(6, "ok"), (2, "cut")])
+def test_with_fewer_than_two_whole_ones_there_is_one_window(count: int, state: str) -> None:
+    report = analysed(step(0, 0, count=6, busy=200), step(1, 1_300, count=count, busy=200))
+    assert table(report, "state", "steady") == [("first", False), (state, False)]
+    assert (report.verdict.window.kind, report.verdict.window.steps) == ("whole", ())
+    assert not any(step_word(text) for text in sentences(report)), "a mean of a first and a cut step is no step"
+
+
+def sentences(report: Report) -> list[str]:
+    """Return what the report says but for the names of marks, advice's code, and how to mark steps."""
+    code = {line.strip() for item in report.advice for line in item.code.splitlines()}
+    advice = [text for item in report.advice for text in (report.explain(item.id).summary(), item.why, item.how_bound)]
+    said = [
+        report.summary(verbose=True),
+        report.to_agent_text(),
+        whatif(report).summary(),
+        report.explain("verdict").summary(),
+    ]
+    lines = "\n".join([*said, *advice]).splitlines()
+    return [line for line in lines if "prof.step()" not in line and line.strip() not in code]
+
+
+def step_word(text: str) -> re.Match[str] | None:
+    return re.search(r"\b(a|the|each|per|every|steady) steps?\b", text)
+
+
+@pytest.mark.sampled
+@pytest.mark.parametrize("sample", SAMPLES, ids=lambda path: path.name)
+def test_without_steps_no_sentence_speaks_of_one(sample: Path) -> None:
+    trace = json.loads(gzip.decompress(sample.read_bytes()))
+    trace["traceEvents"] = [e for e in trace["traceEvents"] if e.get("cat") != "user_annotation"]
+    report = analyze(json.dumps(trace).encode())
+    assert report.steps == ()
+    assert report.advice, "there is something to say"
+    assert [text for text in sentences(report) if step_word(text)] == []
+
+
+def test_steps_are_of_like_length_and_content() -> None:
+    lengths = analysed(step(0, 0), step(1, 200), step(2, 400, busy=160))
+    assert table(lengths, "state") == [("first",), ("ok",), ("outlier",)], "of two, the shorter is the typical one"
+    more = analysed(step(0, 0), step(1, 200), step(2, 400), step(3, 600, count=5, busy=20))
+    assert table(more, "state")[-1] == ("outlier",), "over twice the work is something else"
+
+
+def test_of_labels_that_count_loops_the_innermost_is_the_step() -> None:
+    outer = [annotation(f"epoch {n}", 600 * n, 590) for n in range(3)]
+    inner = [annotation(f"epoch {n // 3} batch {n % 3}", 200 * n, 190) for n in range(9)]
+    report = analysed(loop(9), outer, inner)
+    assert (report.steps_from, len(report.steps)) == ("epoch # batch #", 9)
+    named = [annotation(f"epoch {n // 3} forward", 200 * n, 190) for n in range(9)]
+    assert analysed(loop(9), outer, named).steps_from == "epoch #", "a part has a name, no number"
+
+
+def test_profiler_steps_that_do_not_recur_give_way_to_marks_that_do() -> None:
+    ends = [annotation("Optimizer.step#SGD.step", 200 * n + 120, 20) for n in range(6)]
+    whole = [annotation("ProfilerStep#0", 0, 1_300)]
+    assert analysed(loop(6), whole, ends).steps_from == "optimizer"
+    assert analysed(loop(6), whole).steps_from == "ProfilerStep"
 
 
 def test_the_steady_window_may_be_several_intervals() -> None:
@@ -184,7 +247,7 @@ def test_optimizers_and_data_loaders_announce_steps() -> None:
 @pytest.mark.slow
 def test_frameworks_announce_steps_also_once() -> None:
     once = analysed(loop(1), annotation("execute_context_2(512)_generation_30(30)", 0, 190))
-    assert (once.steps_from, table(once, "index", "state")) == ("serving framework", [(0, "first")])
+    assert (once.steps_from, table(once, "index", "state")) == ("serving framework", [(0, "ok")])
     frames = [python("vllm/v1/worker/gpu_worker.py(540): execute_model", 200 * n, 190) for n in range(4)]
     inner = [python("vllm/v1/worker/gpu_model_runner.py(3200): execute_model", 200 * n + 2, 180) for n in range(4)]
     report = analysed(loop(4), frames, inner)
@@ -205,10 +268,11 @@ def test_annotations_within_one_module_call_or_operator_are_parts_of_a_pass() ->
     for around in (op("x::forward", 0, 2_000), python(module, 0, 2_000), python(module, 0, 2_000, tid=7)):
         assert analysed(loop(6), parts, around).steps_from is None, around
     assert analysed(loop(6), parts, annotation("epoch", 0, 2_000)).steps_from == "part #", "an epoch has steps"
+    assert analysed(loop(6), parts, annotation("forward", 0, 2_000)).steps_from is None, "a pass has parts"
 
 
 @pytest.mark.sampled
-@pytest.mark.parametrize("name", ["layer {}", "block_{}", "encoder.layers.{}.mlp", "Attention"])
+@pytest.mark.parametrize("name", ["layer {}", "block_{}", "encoder.layers.{}.mlp", "Attention", "TransformerBlock_{}"])
 def test_annotations_that_name_layers_mark_no_steps(name: str) -> None:
     assert analysed(loop(6), [annotation(name.format(n), 200 * n + 3, 180) for n in range(6)]).steps_from is None
 

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from hypothesis import example, given, strategies as st
+from kineto import analysed, launched, op
 
 from trace_analyzer.analyses.work import FORMULAS, Record, Work, call_work
 from trace_analyzer.analyses.work.indexing import PREFIXES
@@ -366,6 +367,14 @@ def test_types_that_were_not_recorded_are_those_of_the_kernel() -> None:
     assert record("aten::embedding", [[10, 4], [3], [], [], []], assumed_type="c10::Half") == Work(0, 24 + 48, "fp16")
     assert record("aten::add", [[4, 6], [6], []], assumed_type="float") == Work(24, 4 * 54, "fp32")
     assert record("aten::relu", [[]], assumed_type="float") is None
+
+
+@pytest.mark.parametrize("types", [None, [], "", ["", ""]], ids=["none", "an empty list", "an empty text", "blanks"])
+def test_lists_of_types_without_a_name_are_no_types(types: Any) -> None:
+    """Check 2 x 3 x 5 x 2 FLOP of single precision, which the kernel's name tells (PyTorch before 1.9)."""
+    product = op("aten::mm", 0, 20, **{"Input dims": [[2, 3], [3, 5]], "Input type": types})
+    report = analysed(product, launched("volta_sgemm_128x64_nn", 5, 30, 50, 1))
+    assert report.tables["activities"].select("flop", "dtype").row(0) == (60.0, "fp32")
 
 
 CONV = [[2, 4, 9, 9], [6, 4, 3, 3], [], [], [], [], [], [], []]

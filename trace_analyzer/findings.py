@@ -114,11 +114,11 @@ def _device_findings(code: int, report: DeviceReport, sources: DeviceSources) ->
     )
     reasons = {item.metric: item.reason for item in suppressed_metrics(sources.checks, report.index)}
     model, trace = sources.device_models.get(code), sources.trace
-    kernels = activities.filter(pl.col("kind") == "kernel")
+    kernels, has_steps = activities.filter(pl.col("kind") == "kernel"), steps.get_column("steady").any()
     return DeviceFindings(
         report=report,
         step_count=steps.height,
-        launches_per_step=launches.height / steps.height if steps.height else None,
+        launches_per_step=launches.height / steps.height if has_steps else None,
         peaks_known=model is not None and not model.assumed,
         matmul_ratio=time_ratio(activities, pl.col("group") == "matmul") or 0.0,
         shapes_ratio=_shapes_ratio(activities),
@@ -126,7 +126,7 @@ def _device_findings(code: int, report: DeviceReport, sources: DeviceSources) ->
         assumed_peaks=_assumed_peaks(activities, model),
         waits_recorded=causes.first_event_wait_ns(sources.host, trace.sync_events) is not None,
         launch_latency_ns=sources.launch_latency_ns,
-        steps_from=sources.host_steps.source,
+        steps_from=sources.host_steps.source if has_steps else None,
         idle_peak=_idle_peak(activities, model),
         breaks_off=breaks_off(trace.notes),
         damaged=is_damaged(trace.notes),

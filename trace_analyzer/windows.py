@@ -129,8 +129,8 @@ def _window(whole: pl.DataFrame, steps: pl.DataFrame, step: int | str) -> tuple[
     if step == "all":
         return Window("whole", tuple(whole.select("start_ns", "end_ns").iter_rows()), ()), whole
     if step == "steady":
-        steady = steps.filter("steady", pl.col("state") == "ok")
-        if steady.height < 2 or not steps.get_column("steady").any():
+        steady = steps.filter("steady")
+        if steady.is_empty():
             return Window("whole", tuple(whole.select("start_ns", "end_ns").iter_rows()), ()), whole
         touching = (pl.col("start_ns") != pl.col("end_ns").shift(1)).fill_null(True).cum_sum().alias("run")
         spans = (
@@ -139,8 +139,8 @@ def _window(whole: pl.DataFrame, steps: pl.DataFrame, step: int | str) -> tuple[
             .agg(pl.col("start_ns").first(), pl.col("end_ns").last())
             .select(columns)
         )
-        steps_in = tuple(steady.get_column("index"))
-        return Window("steady", tuple(spans.select("start_ns", "end_ns").iter_rows()), steps_in), spans
+        steps_in, kind = tuple(steady.get_column("index")), steady.get_column("step_kind").first()
+        return Window("steady", tuple(spans.select("start_ns", "end_ns").iter_rows()), steps_in, kind), spans
     index = int(step)
     one = steps.filter(pl.col("index") == index) if abs(index) < _MOST_STEPS else steps.clear()
     if one.is_empty() or one.row(0, named=True)["end_ns"] <= one.row(0, named=True)["start_ns"]:

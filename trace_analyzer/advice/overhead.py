@@ -121,8 +121,7 @@ def bigger_batch(context: AdviceContext) -> Opportunity | None:
     grows = sum(parts.get(part, 0) for part in _GROWS_WITH_THE_BATCH)
     return Opportunity(
         (context.window_ns - grows) // 2,
-        "half of the window without one-time work, data loading and copies: where the CPU limits, a step with twice the batch"
-        " takes as long",
+        "half of the window without one-time work, data loading and copies: where the CPU limits, twice the batch takes as long",
         f"the median kernel takes {duration(typical)} ({counted(kernels.height / context.steps, 'kernel')}"  # type: ignore[arg-type]
         f"{' per step' if context.steps > 1 else ''}), and each launch leaves {duration(overhead / launches)} of the device"
         " unused",
@@ -163,7 +162,7 @@ def _optimizer_launches(context: AdviceContext) -> Opportunity | None:
     fused = where_called(members, several).height / members.height if members.height else 1.0
     if launches < thresholds.OPTIMIZER_LAUNCHES or fused > 0.5:
         return None
-    why = f"the optimizer makes {count(launches)} launches per step, several for each parameter"
+    why = f"the optimizer makes {count(launches)} launches per update, several for each parameter"
     return idle_opportunity(
         context, _idle_before(context, members), LAUNCHING, why, ", that ends with the optimizer's kernels"
     )

@@ -80,7 +80,7 @@ def annotated_steps(
     worked = spans.filter(pl.col("activity_count") > 0, pl.col("start_ns") < pl.col("end_ns"))
     earlier = idle_causes.filter(pl.col("cause") == EARLIER_WORK).select("device", "start_ns", "end_ns")
     columns = ["device", "index", "start_ns", "end_ns", "busy_ns", "earlier_ns", "activity_count", "step_kind", *_SIZES]
-    steps = with_covered(worked, earlier, ["device"], "earlier_ns")
+    steps = with_covered(worked.drop("step_kind"), earlier, ["device"], "earlier_ns")
     return steps.join(kinds, on=["name", "host_start_ns"], how="inner", maintain_order="left").select(columns)
 
 

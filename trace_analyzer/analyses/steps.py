@@ -7,7 +7,7 @@ import polars as pl
 from trace_analyzer import thresholds
 from trace_analyzer.analyses.host import Host
 from trace_analyzer.analysis import Analysis, Value
-from trace_analyzer.catalog.event_names import PROFILER_STEP_NAME, SCOPE, step_marks
+from trace_analyzer.catalog.event_names import PROFILER_STEP_NAME, SCOPE, serving_steps, step_marks
 from trace_analyzer.frames.intervals import END_NS, union, with_covered
 from trace_analyzer.schema import Table, columns
 
@@ -23,6 +23,7 @@ STEPS = Table(
         busy_ns i64 Time of the step in which the device worked.
         state str ok, first, warm-up, cut, empty, lost or outlier.
         steady bool Whether the step is part of the steady window.
+        step_kind str What a serving framework's annotation says that it does: prefill, decode or mixed.
         regime str Regime of this step alone; null when it is not known.
         cause str Cause within that regime.
         runner_up str Regime that came close to it, if any.
@@ -36,7 +37,6 @@ STEPS = Table(
 
 PROFILER_STEP = "ProfilerStep"
 """The kind of mark of ``torch.profiler``'s ``step()``."""
-_MODULE = r"^nn\.Module: "
 
 _TRACK = ["process_id", "thread_id", "source"]
 _LONGEST_TURN = 12
@@ -73,21 +73,32 @@ class HostSteps(NamedTuple):
 def host_steps(host: Host, activities: pl.DataFrame) -> HostSteps:
     """Return the steps on the host, and their kind of mark: ``ProfilerStep``, an annotation's pattern, or the framework.
 
-    The first available kind is used: ``ProfilerStep#N``; a repeated annotation (ignoring numbers and arguments) that
-    encloses most launches (in files without annotations, an operator that is one by its name); marks of frameworks,
-    optimizers and data loaders (catalog/step_marks.toml).
+    The first available kind is used: steps of serving frameworks that say what they do; ``ProfilerStep#N``; a repeated
+    annotation (ignoring numbers and arguments) that encloses most launches (in files without annotations, an operator
+    that is one by its name); marks of frameworks, optimizers and data loaders (catalog/step_marks.toml).
+    ``ProfilerStep`` that is too rare for steady steps gives way to marks that are not.
     """
-    marks = _profiler_steps(host)
-    if marks.height:
-        return HostSteps(marks, PROFILER_STEP)
     launched = activities.select("process_id", pl.col("launch_start_ns").alias("at_ns"), pl.col("name").alias("work"))
     launched = launched.drop_nulls("at_ns")
     known = _marked(host)
-    annotations = known.filter(pl.col("kind") == "annotation", pl.col("marks").is_null())
-    marks = _outside_of_passes(_repeated_annotation(annotations, launched), host)
+    serving = serving_steps(known.filter(pl.col("marks") == "span").get_column("name"))
+    marks = _best(_outermost(known.join(serving, on="name", how="semi", maintain_order="left")), launched)
+    profiler = _profiler_steps(host)
+    if marks.is_empty() and _repeats(profiler):
+        return HostSteps(profiler, PROFILER_STEP)
     if marks.is_empty():
-        marks = _announced(known.drop_nulls("marks"), launched)
+        annotations = known.filter(pl.col("kind") == "annotation", pl.col("marks").is_null())
+        marks = _outside_of_passes(_repeated_annotation(annotations, launched), host)
+        if marks.is_empty():
+            marks = _announced(known.drop_nulls("marks"), launched)
+        if profiler.height and not _repeats(marks):
+            return HostSteps(profiler, PROFILER_STEP)
     return HostSteps(_conform(marks), "; ".join(marks.get_column("source").unique().sort()) or None)
+
+
+def _repeats(marks: pl.DataFrame) -> bool:
+    """Return whether steps can be steady beside a first one, in any process."""
+    return marks.get_column("process_id").value_counts().get_column("count").gt(thresholds.MIN_STEADY_STEPS).any()
 
 
 def _conform(marks: pl.DataFrame) -> pl.DataFrame:
@@ -148,16 +159,16 @@ def _repeated_annotation(marks: pl.DataFrame, launched: pl.DataFrame) -> pl.Data
 
 
 def _outside_of_passes(marks: pl.DataFrame, host: Host) -> pl.DataFrame:
-    """Return the marks of processes in which no module call or operator encloses all of them as parts of one pass.
+    """Return the marks of processes in which no call encloses all of them as parts of one pass.
+
+    Such calls are those of modules and operators, and what its name calls a forward or backward pass.
 
     It may do so on any thread: autograd's works within a call of the thread that started the backward pass.
     """
     all_of_them = marks.group_by("process_id").agg(
         pl.col("host_start_ns").min().alias("first_ns"), pl.col("host_end_ns").max().alias("last_ns")
     )
-    is_work = ((pl.col("kind") == "python") & pl.col("name").str.contains(_MODULE)) | (
-        (pl.col("kind") == "operator") & ~pl.col("marks")
-    )
+    is_work = ((pl.col("kind") == "operator") & ~pl.col("marks")) | pl.col("phase").is_in(["forward", "backward"])
     if marks.is_empty():
         return marks
     enclosed = (
@@ -179,11 +190,8 @@ def _outside_of_passes(marks: pl.DataFrame, host: Host) -> pl.DataFrame:
 
 def _announced(known: pl.DataFrame, launched: pl.DataFrame) -> pl.DataFrame:
     """Return steps from marks of frameworks: spans, else turns of optimizers, else optimizer steps, else fetches."""
-    spans = known.filter(pl.col("marks") == "span")
+    outermost = _outermost(known.filter(pl.col("marks") == "span"))
     by = pl.struct("process_id", "thread_id", "name")
-    # Functions that call each other: the outermost spans of each thread.
-    reached = pl.col("host_end_ns").cum_max().shift(1).over("process_id", "thread_id", "source")
-    outermost = spans.filter((pl.col("host_start_ns") >= reached).fill_null(True))
     ends = known.filter(pl.col("marks") == "end").with_columns(
         pl.col("host_end_ns").shift(1).over(by).fill_null(0).alias("host_start_ns")
     )
@@ -197,6 +205,12 @@ def _announced(known: pl.DataFrame, launched: pl.DataFrame) -> pl.DataFrame:
     turns = pl.concat([known.clear(), *(_in_turns(part, launched) for part in tracks)])
     best = [_best(marks, launched) for marks in (outermost, turns, ends, starts)]
     return next((marks for marks in best if marks.height), best[0])
+
+
+def _outermost(spans: pl.DataFrame) -> pl.DataFrame:
+    """Return the outermost spans of each thread and source, as functions call each other."""
+    reached = pl.col("host_end_ns").cum_max().shift(1).over("process_id", "thread_id", "source")
+    return spans.filter((pl.col("host_start_ns") >= reached).fill_null(True))
 
 
 def _in_turns(ends: pl.DataFrame, launched: pl.DataFrame) -> pl.DataFrame:
@@ -272,7 +286,8 @@ def _best(marks: pl.DataFrame, launched: pl.DataFrame) -> pl.DataFrame:
     """Return each process's marks of the source and thread that enclose most launches, with ``index``.
 
     Sources whose marks overlap are ignored. Of several that enclose enough launches, the rarest is used; of equally
-    rare ones, the one that encloses most, then the one that begins first.
+    rare ones, the one that encloses most, then the one that begins first. Of labels that count on in the numbers of
+    others (``epoch 0``, ``epoch 0 step 1``), the longest is used: its loop is the innermost.
     """
     key = _TRACK
     overlaps = (pl.col("host_start_ns") < pl.col("host_end_ns").cum_max().shift(1)).fill_null(False).any().over(key)
@@ -294,6 +309,13 @@ def _best(marks: pl.DataFrame, launched: pl.DataFrame) -> pl.DataFrame:
         .agg(pl.col("inside").sum(), pl.len().alias("repeats"), pl.col("host_start_ns").min().alias("first_ns"))
         .join(totals, on="process_id")
         .filter(pl.col("inside") >= thresholds.STEP_COVERAGE * pl.col("total"))
+    )
+    deeper = pl.col("source_deeper").str.strip_prefix(pl.col("source"))
+    counted_on = chosen.join(chosen, on="process_id", suffix="_deeper").filter(
+        pl.col("source_deeper").str.starts_with(pl.col("source")), deeper.str.contains("#", literal=True)
+    )
+    chosen = (
+        chosen.join(counted_on, on=["process_id", "source"], how="anti")
         .sort(
             "process_id",
             "repeats",
@@ -342,8 +364,9 @@ def device_steps(step_marks: pl.DataFrame, linked_events: pl.DataFrame, kernel_l
     missing = kernel_launches.filter("missing").select("process_id", "start_ns")
     lost = _within(missing, "start_ns", numbered).join(work, on="mark", how="anti").get_column("mark")
     until = pl.col("last_ns").cum_max().forward_fill().over("device")
+    kinds = serving_steps(step_marks.get_column("name")).select("name", "step_kind")
     bounds = (
-        processes.join(numbered, on="process_id", how="inner")
+        processes.join(numbered.join(kinds, on="name", how="left", maintain_order="left"), on="process_id", how="inner")
         .join(work, on=["device", "mark"], how="left")
         .sort("device", "host_start_ns", "mark")
         .with_columns(pl.col("mark").is_in(lost.implode()).alias("lost"))
@@ -381,31 +404,41 @@ def _unique_index() -> pl.Expr:
 
 
 def _with_states(steps: pl.DataFrame) -> pl.DataFrame:
-    """Set aside unusual steps, where at least two others remain.
+    """Set aside unusual steps; the others are steady where they are at least two, as one alone may not be typical.
+
+    Of a serving framework's steps, only those of the kind with most time count. One of them is enough, as its name says
+    what it does.
 
     A step without activities is empty, or ``lost`` where it launched some. The first step, and slow ones directly after
-    it, are warm-up. A last step with few activities was cut by the recording's end; elsewhere, few activities or a long duration mean that the step did something else, unless slow steps
-    recur and take most of the time.
+    it, are warm-up. A last step with few activities was cut by the recording's end; elsewhere, few or many activities or
+    a long duration mean that the step did something else, unless slow steps recur and take most of the time. Of two
+    steps the shorter is the typical one.
     """
+    length = pl.col("end_ns") - pl.col("start_ns")
+    kind = pl.col("step_kind")
+    leading = kind.eq_missing(kind.sort_by(length.sum().over("device", kind), kind).last().over("device"))
+    is_serving = kind.is_not_null().any().over("device")
     position = pl.int_range(pl.len()).over("device")
     is_last = position == pl.len().over("device") - 1
-    worked = pl.col("activity_count").filter(pl.col("activity_count") > 0)
-    few = pl.col("activity_count") < thresholds.CUT_RATIO * worked.median().over("device")
-    length = pl.col("end_ns") - pl.col("start_ns")
+    worked = pl.col("activity_count").filter(leading & (pl.col("activity_count") > 0))
+    alone = is_serving & leading & (worked.len().over("device") == 1)
+    low, high = (worked.quantile(0.5, side).over("device") for side in ("lower", "higher"))
+    few = pl.col("activity_count") < thresholds.CUT_RATIO * high
+    many = pl.col("activity_count") > low / thresholds.CUT_RATIO
     state = (
         pl.when("lost")
         .then(pl.lit("lost"))
         .when(pl.col("activity_count") == 0)
         .then(pl.lit("empty"))
-        .when(position == 0)
+        .when((position == 0) & ~alone)
         .then(pl.lit("first"))
         .when(is_last & few)
         .then(pl.lit("cut"))
-        .when(few)
+        .when(few | many | ~leading)
         .then(pl.lit("outlier"))
         .otherwise(pl.lit("ok"))
     )
-    typical = length.filter(pl.col("state") == "ok").median().over("device")
+    typical = length.filter(pl.col("state") == "ok").quantile(0.5, "lower").over("device")
     slow = (pl.col("state") == "ok") & (length > thresholds.OUTLIER_MEDIANS * typical)
     unlike = (
         pl.when(pl.col("usual") == 0)
@@ -414,14 +447,15 @@ def _with_states(steps: pl.DataFrame) -> pl.DataFrame:
         .then(pl.lit("ok"))
         .otherwise(pl.lit("outlier"))
     )
-    enough = (pl.col("state") == "ok").sum().over("device") >= thresholds.MIN_STEADY_STEPS
+    least = pl.when(is_serving).then(1).otherwise(thresholds.MIN_STEADY_STEPS)
+    enough = (pl.col("state") == "ok").sum().over("device") >= least
     return (
         steps.with_columns(state.alias("state"))
         .with_columns(slow.alias("slow"))
         .with_columns(((pl.col("state") == "ok") & ~pl.col("slow")).cum_sum().over("device").alias("usual"))
         .with_columns(_recurs(length).alias("recurs"))
         .with_columns(pl.when("slow").then(unlike).otherwise("state").alias("state"))
-        .with_columns(pl.when(enough).then(pl.col("state") == "ok").otherwise(True).alias("steady"))
+        .with_columns(((pl.col("state") == "ok") & enough).alias("steady"))
         .with_columns(pl.lit(None, dtype=STEPS.schema[column]).alias(column) for column in OF_VERDICTS)
     )
 

@@ -12,7 +12,7 @@ PATH_ROWS = 5
 PATH_SPEEDUPS = {"1.11": "10 % less", "1.33": "25 % less", "2": "50 % less", "4": "75 % less", "inf": "without it"}
 """Labels of the speed-ups of a part of the critical path: the reduction of its time."""
 _NS_PER_MS = 1e6
-_SENSITIVITY = "How much a part matters: the step if it were faster"
+_SENSITIVITY = "How much a part matters: the time if it were faster"
 
 
 def document(result: WhatIf) -> Document:
@@ -30,8 +30,8 @@ def document(result: WhatIf) -> Document:
     if result.changes and len(shown) == 1:  # the headline says all
         changes = []
     if result.step_ns is not None:
-        caption = f"A bar goes from the step now, {duration(result.step_ns)}, to the step with the change; a line is the interval of the estimate."
-        changes.insert(0, Figure("Step with each change", caption, partial(tornado, result)))
+        caption = f"A bar goes from the time now, {duration(result.step_ns)}, to that with the change; a line is the interval of the estimate."
+        changes.insert(0, Figure("Time with each change", caption, partial(tornado, result)))
     path = [
         (
             label(part.name),

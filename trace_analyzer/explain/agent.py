@@ -97,9 +97,7 @@ def _setting(report: Report) -> Iterator[str]:
     ]
     steady = step_totals((step for step in report.steps if step.steady), report.verdict)
     if report.verdict.device is not None:
-        median = units.duration(steady.median_ns) if steady else ""
-        many = f"; a steady step takes {median} (median of {steady.count})" if steady else ""
-        step = many if steady and steady.count > 1 else f"; the step takes {median}" if steady else ""
+        step = f"; a step takes {units.duration(steady.median_ns)} (median of {steady.count})" if steady else ""
         yield f"device  {report.verdict.device}, {next(filter(None, names), 'without a name')}{step}"
 
 

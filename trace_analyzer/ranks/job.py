@@ -350,9 +350,13 @@ def _parts(parts: pl.DataFrame) -> dict[str, float]:
 
 
 def _exposed(by_step: pl.DataFrame, together: Joined) -> tuple[float | None, float | None]:
-    """Return mean exposed waiting and transfer over ranks and steady steps; None where nothing could be split."""
+    """Return mean exposed waiting and transfer over ranks and steady steps; None where nothing could be split.
+
+    A rank without steady steps has one window, in which all of its steps lie.
+    """
     steady = together.parts.select("rank", "step").unique()
-    own = steady.join(by_step.filter(pl.col("split") > 0), on=["rank", "step"], how="inner", nulls_equal=True)
+    key = ["rank", "step"] if steady.get_column("step").count() else ["rank"]
+    own = steady.join(by_step.filter(pl.col("split") > 0), on=key, how="inner", nulls_equal=True)
     if own.is_empty():
         return None, None
     sums = own.select(pl.col("exposed_wait_ns", "exposed_transfer_ns").sum()).row(0)

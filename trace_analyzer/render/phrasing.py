@@ -467,7 +467,7 @@ def window_kind(report: Report) -> str:
         return ""
     if window.kind == "step":
         return f"step {', '.join(map(str, window.steps))}"
-    return f"{len(window.steps)} steady steps" if window.kind == "steady" else _WINDOWS[window.kind]
+    return f"{len(window.steps)} {window.steps_noun}" if window.kind == "steady" else _WINDOWS[window.kind]
 
 
 def short_window_phrase(report: Report) -> str:

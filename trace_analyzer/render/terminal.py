@@ -262,9 +262,9 @@ def _steps(report: Report) -> list[tuple[str, str]]:
         return []
     shortest, longest = units.duration(totals.shortest_ns), units.duration(totals.longest_ns)
     ranged = f" ({shortest} to {longest})" if shortest != longest else ""
-    steady = f"{totals.summed_count} of {totals.count} steady" if totals.has_steady else f"{totals.count}"
-    typical = "median " if totals.summed_count > 1 else ""
-    text = f"{steady}, {typical}{units.duration(totals.median_ns)}{ranged}, busy {units.percent(totals.busy_ratio)}"
+    text = f"{totals.steady_count or 'none'} of {totals.count} steady"
+    if totals.steady_count:
+        text += f", median {units.duration(totals.median_ns)}{ranged}, busy {units.percent(totals.busy_ratio)}"
     return [("Steps", text + _set_aside(totals.set_aside) + _marked(report.steps_from))]
 
 

@@ -459,7 +459,7 @@ CHANGES: Mapping[str, Kind] = {
     "batch": Kind("batch {times} times as big", batch),
     "speedup": Kind("{target} {factor} times as fast", speedup, host=False),
     "overlap": Kind("communication beside computation, at best", overlap, host=False),
-    "graphs": Kind("each step a CUDA graph", graphs),
+    "graphs": Kind("CUDA graphs", graphs),
 }
 """All changes, in the order of their application."""
 

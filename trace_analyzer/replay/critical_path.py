@@ -70,7 +70,7 @@ CRITICAL_PATH_PARTS = Table(
 )
 CRITICAL_PATH_SECTION = Section(
     "Critical path",
-    "What the steps waited for, and how long a step would take with less of it.",
+    "What the time was spent on, one part after the other, and the time with less of it.",
     show=(
         Shown("name", "part", "text", 0, markdown=True, phrase="path-part"),
         Shown("ratio", "of the path", terminal=0, markdown=True),

@@ -149,7 +149,7 @@ WHAT_WOULD_HELP_SECTION = Section(
     "Estimates from a replay of the trace; `analyze whatif` has more.",
     show=(
         Shown("label", "change", "text", 0, markdown=True),
-        Shown("step_ns", "step", terminal=0, markdown=True),
+        Shown("step_ns", "time", terminal=0, markdown=True),
         Shown("low_ns", "from", terminal=64, markdown=True),
         Shown("high_ns", "to", terminal=64, markdown=True),
         Shown("saves_ratio", "saves", terminal=0, markdown=True),

@@ -49,7 +49,7 @@ def refused_unseen(report: Analysed, device: int) -> str | None:
     calls = names.filter(pl.col("kind").is_in(["runtime", "driver"]))
     captured = calls.filter(pl.col("name").str.contains(_CAPTURE)).sort("name")
     if captured.height:
-        return f"the program captures CUDA graphs ({captured.item(0, 'name')}): what runs then does not run in a step"
+        return f"the program captures CUDA graphs ({captured.item(0, 'name')}): what runs then does not run again"
     if _calls_removed(report, device, calls):
         return (
             "waits were removed from the file: it has collectives, but no call that records an event, awaits one, or synchronizes,"

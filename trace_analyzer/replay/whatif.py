@@ -35,7 +35,7 @@ _SENSITIVE = ("cpu", "gpu", "matmul", "normalization", "pointwise", "communicati
 COLD_RATIO = 0.5
 """Largest share of one-time work in the step for other estimates on its launches: a cold start is never captured as
 a graph."""
-_COLD = "one-time work is most of the step, and no graph is captured of a cold start"
+_COLD = "one-time work takes most of the time, and no graph is captured of a cold start"
 _NO_DEVICE = "no device of the trace did any work"
 
 

@@ -68,14 +68,10 @@ class SetAside:
 
 @dataclass(frozen=True)
 class StepTotals:
-    """Hold totals of one device's steps; lengths and busy ratio cover the steady steps, if there are any.
-
-    ``summed_count`` is the number of these steps. ``has_steady`` is true for at least two steady steps.
-    """
+    """Hold totals of one device's steps; lengths and busy ratio are those of the ``steady_count`` steady steps."""
 
     count: int
-    summed_count: int
-    has_steady: bool
+    steady_count: int
     median_ns: float
     shortest_ns: int
     longest_ns: int
@@ -154,18 +150,17 @@ def step_totals(steps: Iterable[StepReport], verdict: Verdict) -> StepTotals | N
     judged = [step for step in steps if verdict.device in (None, step.device)]
     if not judged:
         return None
-    summed = [step for step in judged if step.steady] or judged
+    steady = [step for step in judged if step.steady]
     from statistics import median
 
-    lengths = [step.duration_ns for step in summed]
+    lengths = [step.duration_ns for step in steady] or [0]
     return StepTotals(
         count=len(judged),
-        summed_count=len(summed),
-        has_steady=sum(step.steady and step.state == "ok" for step in judged) > 1,
+        steady_count=len(steady),
         median_ns=median(lengths),
         shortest_ns=min(lengths),
         longest_ns=max(lengths),
-        busy_ratio=sum(step.busy_ns for step in summed) / max(1, sum(lengths)),
+        busy_ratio=sum(step.busy_ns for step in steady) / max(1, sum(lengths)),
         set_aside=_set_aside(judged, verdict),
     )
 

@@ -149,11 +149,19 @@ class Window:
     ]
     intervals: Annotated[tuple[tuple[int, int], ...], "Start and end (exclusive), ns since the trace's origin."]
     steps: Annotated[tuple[int, ...], "Indices of the steps in it."]
+    step_kind: Annotated[
+        Literal["prefill", "decode", "mixed"] | None, "What these steps of a serving framework do; null for others."
+    ] = None
 
     @property
     def length_ns(self) -> int:
         """Return the sum of the lengths of its intervals."""
         return sum(end - start for start, end in self.intervals)
+
+    @property
+    def steps_noun(self) -> str:
+        """Name its steps, without their number: ``steady steps``, ``decode step``."""
+        return f"{self.step_kind or 'steady'} step{'' if len(self.steps) == 1 else 's'}"
 
 
 @dataclass(frozen=True)

@@ -196,7 +196,7 @@ def headline_of(findings: Findings, judgement: Judgement, window: int, of: str |
     share = judgement.groups_ns[judgement.regime] / window
     regime = REGIMES[judgement.regime]
     clause = CAUSES[judgement.cause].definition if judgement.cause else regime.clause
-    of = of or _WINDOWS[findings.window.kind]
+    of = of or _WINDOWS.get(findings.window.kind) or f"the {findings.window.steps_noun}"
     unknown = sum(findings.parts_ns.get(part, 0) for part in COUNTED_NOWHERE) / window
     known = f"; {percent(unknown)} cannot be explained" if unknown > t.UNKNOWN_DOUBT_RATIO else ""
     earlier = findings.parts_ns.get(EARLIER_WORK, 0) / window
@@ -225,7 +225,6 @@ def _copied(findings: Findings) -> str:
 
 
 _WINDOWS = {
-    "steady": "the steady steps",
     "whole": "the window",
     "trimmed": "the window from the first work to the last",
     "step": "the step",

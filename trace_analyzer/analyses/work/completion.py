@@ -52,8 +52,11 @@ OF_FORWARD = r"^(?:_LinearBackward|_LayerNormLinearBackward|FlashAttn(?:Varlen)?
 def with_context(calls: pl.DataFrame, host: Host, inputs: pl.DataFrame, links: pl.DataFrame) -> pl.DataFrame:
     """Return calls (kernels with their operator's arguments) with `CONTEXT`.
 
-    ``inputs`` are all arguments, ``links`` backward operators with their forward operator.
+    ``inputs`` are all arguments, ``links`` backward operators with their forward operator. A list of types without any
+    name is as good as none (PyTorch before 1.9).
     """
+    types = pl.col("input_types")
+    calls = calls.with_columns(pl.when(types.cast(pl.String).str.contains("[a-z]")).then(types))
     return (
         calls.hstack(_surrounding_calls(calls, host, inputs, links))
         .hstack(_results(calls, host, inputs))

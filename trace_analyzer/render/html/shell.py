@@ -257,7 +257,7 @@ TERMS: Mapping[str, Term] = by_key(
     Term(
         "replay",
         "Replay",
-        "The step now and with the change, as a replay of the trace estimates them; the interval is below.",
+        "The time now and with the change, as a replay of the trace estimates them; the interval is below.",
     ),
     Term("confidence", "Confidence", "How reliable the verdict is, given what this trace recorded."),
     Term("runner-up", "Runner-up", "The regime that came closest to the verdict."),
