@@ -139,7 +139,7 @@ def _window(whole: pl.DataFrame, steps: pl.DataFrame, step: int | str) -> tuple[
             .agg(pl.col("start_ns").first(), pl.col("end_ns").last())
             .select(columns)
         )
-        steps_in, kind = tuple(steady.get_column("index")), steady.get_column("step_kind").first()
+        steps_in, kind = tuple(steady.get_column("index")), steady.item(0, "step_kind")
         return Window("steady", tuple(spans.select("start_ns", "end_ns").iter_rows()), steps_in, kind), spans
     index = int(step)
     one = steps.filter(pl.col("index") == index) if abs(index) < _MOST_STEPS else steps.clear()
