@@ -38,7 +38,7 @@ def test_each_cycle_gets_a_trace_reports_and_a_line(tmp_path: Path, capfd: pytes
     )
     lines = [line for line in capfd.readouterr().err.splitlines() if line.startswith("trace_analyzer:")]
     assert [stem in line for stem, line in zip(stems, lines, strict=True)] == [True, True]
-    assert all("no-gpu-activity" in line for line in lines)
+    assert all("cpu-run" in line for line in lines)
     reported = json.loads((tmp_path / "new" / "mlp.step8.report.json").read_text())
     assert reported["trace"]["settings"]["torch_version"] == torch.__version__
     assert reported["trace"]["settings"]["level"] == "standard"

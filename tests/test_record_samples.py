@@ -41,7 +41,7 @@ def test_a_workload_runs_anywhere_when_it_is_small(tmp_path: Path, name: str, mo
         names = report.tables["host_events"].get_column("name")
         assert names.str.starts_with("Torch-Compiled Region").any()
         assert not {"aten::cos", "aten::native_layer_norm", "aten::relu"} & set(names)  # fused, each in its workload
-    assert report.verdict.status == "no-gpu-activity"
+    assert report.verdict.status == "cpu-run"
     assert report.trace.settings.measured_step_ms is not None
     steps = report.tables["host_events"].get_column("name").str.starts_with("ProfilerStep").sum()
     assert steps == 2
@@ -69,7 +69,7 @@ def test_two_ranks_wait_for_their_gradients(tmp_path: Path) -> None:
 def test_a_recording_is_a_row_of_the_table(tmp_path: Path) -> None:
     record(WORKLOADS["item"], tmp_path / "trace.json.gz", "cpu", SMALL, steps=1)
     cells = row("item", tmp_path / "trace.json.gz").split(" | ")
-    assert cells[:3] == ["| `item`", "overhead-bound synchronization", "no-gpu-activity"]
+    assert cells[:3] == ["| `item`", "overhead-bound synchronization", "cpu-run"]
     assert re.fullmatch(r"\d+\.\d{3} ms \|", cells[3])
 
 

@@ -235,8 +235,8 @@ def test_another_profiler_ends_the_recording_and_both_stay_whole(tmp_path: Path)
     assert done.stdout.splitlines() == [
         "True nothing was recorded: another profiler began after 1 of 6 st",
         "True nothing was recorded: another profiler began after 3 of 6 st",
-        "True no-gpu-activity",
-        "True no-gpu-activity",
+        "True cpu-run",
+        "True cpu-run",
         "True ['aten::relu']",
         "True nothing was recorded: another profiler began after 4 of 6 st",
     ]

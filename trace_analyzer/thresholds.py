@@ -86,6 +86,9 @@ GOOD_ROOF_RATIO = 0.8
 INEFFICIENT_ROOF_RATIO = 0.25
 """Well-made kernels reach 50 to 90 % of a datasheet's roof; below this share, neither roof is the limit."""
 
+TINY_OPERATOR_NS = 10 * NS_PER_US
+"""Calling an operator of PyTorch takes 1 to 5 us, recording it 1 to 2 more: a shorter run is mostly the call."""
+
 # Copies
 SMALL_COPY_BYTES = 64 << 10
 """At the 25 GB/s of PCIe 4.0 x16, copying this size takes 3 us, as long as starting the copy."""

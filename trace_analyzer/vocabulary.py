@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 from trace_analyzer import plugins
 
 RegimeKey = Literal["overhead-bound", "memory-bandwidth-bound", "compute-bound", "communication-bound"]
-StatusKey = Literal["ok", "no-gpu-activity", "gpu-timeline-missing", "unsupported-accelerator", "insufficient"]
+StatusKey = Literal[
+    "ok", "cpu-run", "no-gpu-activity", "gpu-timeline-missing", "unsupported-accelerator", "insufficient"
+]
 RunAheadKey = Literal["ahead", "keeping-up", "behind"]
 Replay = Literal["", "work", "wait"]
 """How a replay treats time of this part on a host thread: as ``work`` of its own, which changes can shorten and within
@@ -213,6 +215,7 @@ ACTIVITIES: Mapping[str, Group] = by_key(
 
 STATUSES: Mapping[str, Term] = by_key(
     Term("ok", "Judged", "The trace holds what a verdict needs."),
+    Term("cpu-run", "Run on the CPU", "Operators ran on the CPU alone: the trace shows where its main thread spends time."),
     Term("no-gpu-activity", "No GPU work", "Nothing ran on a GPU while this trace was recorded."),
     Term("gpu-timeline-missing", "GPU timeline missing", "Work was launched, but the trace holds no GPU activity."),
     Term("unsupported-accelerator", "Unsupported accelerator", "The accelerator's events are of a kind this program cannot read."),

@@ -13,15 +13,17 @@ import polars as pl
 
 from trace_analyzer import thresholds
 from trace_analyzer.advice import window_context
+from trace_analyzer.advice.cpu import cpu_advice
 from trace_analyzer.advice.opportunity import Opportunity, combined, with_claims, worth_ns
 from trace_analyzer.advice.overhead import LAUNCHING
 from trace_analyzer.advice.rules import RULES, rules_of_fixes
 from trace_analyzer.advice.window_context import AdviceContext
+from trace_analyzer.analyses.cpu import CpuRun
 from trace_analyzer.analysis import Value
 from trace_analyzer.catalog.fixes import Fix, fixes, for_compiled, optimizer_in_few_launches, with_remark
 from trace_analyzer.replay.changes import Change
 from trace_analyzer.replay.estimates import DeviceReplay, Estimates, change_of, with_changes
-from trace_analyzer.report import Advice, Predicted, Saving
+from trace_analyzer.report import Advice, Predicted, Saving, Verdict
 from trace_analyzer.vocabulary import although
 
 
@@ -103,7 +105,11 @@ def intervals(opportunities: Sequence[tuple[Fix, Opportunity]]) -> Mapping[str, 
 
 
 def advise(
-    advice_context: AdviceContext | None, opportunities: Sequence[tuple[Fix, Opportunity]], fix_estimates: Estimates
+    advice_context: AdviceContext | None,
+    opportunities: Sequence[tuple[Fix, Opportunity]],
+    fix_estimates: Estimates,
+    window_verdict: Verdict,
+    cpu_run: CpuRun | None,
 ) -> tuple[Advice, ...]:
     """Return the advice for a verdict with a regime, largest saving first; times are for the verdict's window.
 
@@ -111,6 +117,8 @@ def advise(
     regime) comes first if it is close to the largest saving. Fixes that change the work instead of its speed come last.
     Where several fixes concern the same time, the first one counts it, and the others refer to it (`claims`).
     """
+    if cpu_run is not None and window_verdict.status == "cpu-run":
+        return cpu_advice(cpu_run)
     if advice_context is None:
         return ()
     items = [

@@ -80,6 +80,9 @@ def host_steps(host: Host, activities: pl.DataFrame) -> HostSteps:
     """
     launched = activities.select("process_id", pl.col("launch_start_ns").alias("at_ns"), pl.col("name").alias("work"))
     launched = launched.drop_nulls("at_ns")
+    if activities.is_empty():  # a run on the CPU: operators are its work
+        work = host.those((pl.col("kind") == "operator") & ~pl.col("marks"))
+        launched = work.select("process_id", pl.col("start_ns").alias("at_ns"), pl.col("name").alias("work"))
     known = _marked(host)
     serving = serving_steps(known.filter(pl.col("marks") == "span").get_column("name"))
     marks = _best(_outermost(known.join(serving, on="name", how="semi", maintain_order="left")), launched)
@@ -389,7 +392,7 @@ def device_steps(step_marks: pl.DataFrame, linked_events: pl.DataFrame, kernel_l
         bounds = bounds.filter((pl.col("activity_count") > 0) | pl.col("lost"))
     spans = linked_events.select("device", "start_ns", END_NS)
     busy = with_covered(bounds, union(spans, ["device"]), ["device"], "busy_ns")
-    return STEPS.conform(_with_states(busy))
+    return STEPS.conform(with_states(busy))
 
 
 MAX_STEP_ROWS = 20_000
@@ -403,8 +406,10 @@ def _unique_index() -> pl.Expr:
     return pl.col("index") + again * (pl.col("index").max().over("device") + 1)
 
 
-def _with_states(steps: pl.DataFrame) -> pl.DataFrame:
-    """Set aside unusual steps; the others are steady where they are at least two, as one alone may not be typical.
+def with_states(steps: pl.DataFrame) -> pl.DataFrame:
+    """Return steps (device, start_ns, end_ns, activity_count, lost, step_kind) with state, steady and null verdicts.
+
+    Set aside unusual steps; the others are steady where they are at least two, as one alone may not be typical.
 
     Of a serving framework's steps, only those of the kind with most time count. One of them is enough, as its name says
     what it does.

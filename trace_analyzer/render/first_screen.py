@@ -47,7 +47,7 @@ def verdict_lines(report: Report, width: int, verbose: bool = False) -> list[Lin
     """Write regime and reason, the rule where the largest figure is not the verdict, the confidence, and the file."""
     verdict = report.verdict
     name, sentence = phrasing.verdict_label(verdict), units.visible(phrasing.headline(verdict))
-    style = "bad" if verdict.regime is None else "verdict"
+    style = "bad" if verdict.regime is None and verdict.status != "cpu-run" else "verdict"
     lines = _continued([(name + ". ", style)], sentence, width, "bold")
     if rule := phrasing.rule_applied(verdict):
         lines += hanging([("  ", "")], rule, width)
@@ -176,10 +176,12 @@ def trace_phrase(report: Report, verbose: bool = False) -> str:
 
 
 def time_lines(report: Report, width: int) -> list[Line]:
-    """Lay out the device's work and its idle time by cause, next to each other if they fit."""
+    """Lay out the device's work and its idle time by cause, next to each other if they fit; else the main thread's time."""
     parts_ns, window = _parts(report)
     if not parts_ns:
         return []
+    if not report.devices:
+        return _bars("Where the time went", window, shares_of(list(parts_ns.items()), sum(parts_ns.values())), width)
     parts = part_totals(parts_ns)
     idle_ns, total = parts.idle_ns, parts.total_ns
     done = sorted([*parts.work.items(), *([("idle", idle_ns)] if idle_ns else [])], key=lambda item: -item[1])
@@ -203,13 +205,14 @@ def _halves(width: int) -> tuple[int, int]:
 
 
 def _parts(report: Report) -> tuple[dict[str, int], str]:
-    """Return the partition of the verdict's window, else of the first device's work, with its length."""
+    """Return the partition of the verdict's window, else of the first device's work or the main thread, with its length."""
     if report.verdict.parts_ns:
         return dict(report.verdict.parts_ns), phrasing.short_window_phrase(report)
     if report.devices:
         device = report.devices[0]
         return dict(device.partition_ns), phrasing.device_length(report, device.window_ns)
-    return {}, ""
+    parts = dict(report.tables["cpu_time"].select("part", "time_ns").iter_rows()) if "cpu_time" in report.tables else {}
+    return parts, f"of the main thread: {units.duration(sum(parts.values()))}"
 
 
 def _parts_bars(title: str, detail: str, parts: Sequence[PartShare], width: int, style: str = "") -> list[Line]:

@@ -36,6 +36,7 @@ from trace_analyzer.vocabulary import (
 _MORE_STEPS = "Record several whole steps: schedule(wait=1, warmup=2, active=5), and prof.step() after each step."
 _RECORD_INSTEAD: Mapping[str, Sequence[str]] = {
     "ok": (),
+    "cpu-run": (),
     "no-gpu-activity": (
         "Record with activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA] (CUDA also on AMD).",
         "Check that the model and its inputs are on the device: next(model.parameters()).device",
@@ -310,6 +311,8 @@ def regime_label(regime: str, cause: str | None) -> str:
 
 def verdict_label(verdict: Verdict) -> str:
     """Write regime and cause, or the status without a verdict: ``No verdict: not enough to judge``."""
+    if verdict.status == "cpu-run":
+        return STATUSES[verdict.status].label
     if verdict.regime is None:
         return f"No verdict: {STATUSES[verdict.status].phrase}"
     return regime_label(verdict.regime, verdict.cause)

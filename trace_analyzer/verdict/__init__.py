@@ -1,5 +1,8 @@
 """Judge the findings: name what limits the window, or why that is unknown."""
 
+import polars as pl
+
+from trace_analyzer.analyses.cpu import CpuRun
 from trace_analyzer.analyses.host import Host
 from trace_analyzer.analysis import Value
 from trace_analyzer.catalog.fixes import Accelerator
@@ -18,16 +21,22 @@ from trace_analyzer.verdict.judge import (
     shares,
 )
 from trace_analyzer.verdict.step_verdicts import StepVerdict, serving_verdicts, step_verdict, step_verdicts
-from trace_analyzer.verdict.without_activities import without_activities, without_regime
+from trace_analyzer.verdict.without_activities import with_main_thread, without_activities, without_regime
 
 
 def trace_verdict(
-    trace: Trace, host: Host, window_findings: Findings | None, accelerator: Accelerator | None, levers: Levers
+    trace: Trace,
+    host: Host,
+    window_findings: Findings | None,
+    accelerator: Accelerator | None,
+    levers: Levers,
+    cpu_run: CpuRun | None,
+    cpu_time: pl.DataFrame,
 ) -> Verdict:
     """Return the verdict on the window, or the reason why a trace without device activities has none."""
-    if window_findings is None:
-        return without_activities(trace, host, accelerator)
-    return verdict(window_findings, levers)
+    if window_findings is not None:
+        return verdict(window_findings, levers)
+    return with_main_thread(without_activities(trace, host, accelerator), host, cpu_run, cpu_time)
 
 
 VALUES = (

@@ -1,14 +1,19 @@
 """Explain why a trace without device activities has no regime, and what to record instead."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
+import polars as pl
+
+from trace_analyzer.analyses.cpu import TINY, CpuRun
 from trace_analyzer.analyses.host import Host
 from trace_analyzer.analyses.links import launching_calls
 from trace_analyzer.catalog.fixes import Accelerator
 from trace_analyzer.errors import breaks_off
 from trace_analyzer.ingest.trace import Trace
 from trace_analyzer.report import Evidence, Status, Verdict
-from trace_analyzer.units import counted
+from trace_analyzer.units import NS_PER_S, counted, duration, percent, visible
+from trace_analyzer.vocabulary import phrase
 
 PROFILERS: Mapping[Accelerator | None, tuple[str, str]] = {
     "cuda": ("CUPTI", "CUDA"), "hip": ("roctracer", "CUDA"), "xpu": ("PTI (Intel's Profiling Tools Interface)", "XPU"),
@@ -79,11 +84,84 @@ def without_activities(trace: Trace, host: Host, accelerator: Accelerator | None
             evidence,
         )
     return without_regime(
-        "no-gpu-activity",
+        "cpu-run",
         "The trace has no GPU activity and no launches: this is a CPU-only run."
         " To judge a GPU workload, record with activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA].",
         evidence,
     )
+
+
+_OF_DEVICES = r"(?i)cuda|cudnn|cublas|miopen|hipblas|[nrh]ccl|triton_|::xpu|::npu|::hpu"
+"""Operators and annotations of programs that use a device: a trace with these is no run on the CPU."""
+
+
+def with_main_thread(verdict: Verdict, host: Host, run: CpuRun | None, cpu_time: pl.DataFrame) -> Verdict:
+    """Return the verdict with where the main thread's time goes; for a run on the CPU, that is the verdict.
+
+    A program that meant a device, as its calls and the names of its operators show, keeps the words on its missing work.
+    """
+    known = run is not None and not cpu_time.is_empty()
+    if verdict.status == "cpu-run" and (not known or host.calls.height or _names_a_device(host)):
+        verdict = replace(verdict, status="no-gpu-activity")
+    if run is None or not known:
+        return verdict
+    sentence = _main_thread_sentence(run, cpu_time)
+    evidence = tuple(_main_thread_evidence(run, cpu_time))
+    if verdict.status == "cpu-run":
+        return without_regime("cpu-run", sentence, evidence)
+    return replace(verdict, headline=f"{verdict.headline} {sentence}", evidence=(*verdict.evidence, *evidence))
+
+
+def _names_a_device(host: Host) -> bool:
+    names = host.names.filter(pl.col("kind").is_in(["operator", "annotation"])).get_column("name").cast(pl.String)
+    return names.str.contains(_OF_DEVICES).any()
+
+
+def _main_thread_sentence(run: CpuRun, cpu_time: pl.DataFrame) -> str:
+    """Write the three largest parts of the main thread's time."""
+    (first, ratio, operator), *others = cpu_time.select("part", "time_ratio", "operator").head(3).iter_rows()
+    most = f" (most of it in {visible(operator)})" if operator else ""
+    rest = [f"{percent(ratio)} {phrase(part)}" for part, ratio, _ in others if ratio >= _WORTH_NAMING]
+    listed = "; ".join([f"{percent(ratio)} is {phrase(first)}{most}", *rest])
+    if not run.steps:
+        return f"Of the {duration(run.window_ns)} of the main thread, {listed}."
+    each = duration(run.window_ns / run.steps)
+    return f"Of the {counted(run.steps, 'steady step')} of the main thread ({each} each), {listed}."
+
+
+_WORTH_NAMING = 0.05
+
+
+def _main_thread_evidence(run: CpuRun, cpu_time: pl.DataFrame) -> Iterator[Evidence]:
+    """Yield steps, phases, short operators, FP64, FLOP/s and other threads."""
+    length = pl.col("end_ns") - pl.col("start_ns")
+    if run.steps:
+        yield Evidence("steps", run.steps, "steps", f"steady steps, marked by {run.steps_from}")
+        yield Evidence("step_ns", run.window_ns / run.steps, "ns", "mean of these on the main thread")
+    for phase in ("forward", "backward", "optimizer"):
+        if ns := cpu_time.get_column(f"{phase}_ns").sum():
+            yield Evidence(
+                f"{phase}_ratio", ns / run.window_ns, "ratio", f"share of the main thread's time in phase {phase}"
+            )
+    calls = run.pieces.filter(pl.col("part") == TINY)
+    if calls.height:
+        yield Evidence(
+            "tiny_operators", calls.get_column("event_id").n_unique() / max(1, run.steps), "runs",
+            f"runs of operators of under 10 us{' a step' if run.steps else ''}: calling them takes longer than their work",
+        )  # fmt: skip
+    if double := run.pieces.filter("double").select(length.sum()).item():
+        yield Evidence(
+            "fp64_ratio", double / run.window_ns, "ratio", "share of the main thread's time in operators on FP64"
+        )
+    if run.flop and run.flop_ns:
+        yield Evidence(
+            "matmul_flop_per_s", run.flop / run.flop_ns * NS_PER_S, "FLOP/s",
+            "what matmuls and convolutions reach, by their shapes; the CPU's peak is not known",
+        )  # fmt: skip
+    yield Evidence(
+        "other_threads_ratio", run.others_ns / run.window_ns, "ratio",
+        "time of operators on other threads over the main thread's time; threads within operators are not recorded",
+    )  # fmt: skip
 
 
 def without_regime(status: Status, headline: str, evidence: tuple[Evidence, ...] = ()) -> Verdict:

@@ -1,0 +1,93 @@
+"""Test the answer to a run on the CPU: where its main thread spends time, and what to change."""
+
+import pytest
+from kineto import analysed, annotation, call, launched, op, python, rows
+
+from trace_analyzer.report import Report
+
+DOUBLE = {"Input Dims": [[4, 4], [4, 4]], "Input type": ["double", "double"]}
+NUMBER = {"Input Dims": [[], [4, 4]], "Input type": ["double", "float"]}
+
+
+def step(n: int, **of_mul: object) -> list[object]:
+    """Build a step of 1 ms: 300 us of loading, a matmul of 180 us within a linear layer, pointwise work, an optimizer."""
+    t = 1_000 * n
+    return [
+        annotation(f"ProfilerStep#{n}", t, 1_000),
+        annotation("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", t, 300),
+        op("aten::stack", t + 10, 200),
+        op("aten::linear", t + 300, 200), op("aten::addmm", t + 310, 180),
+        op("aten::relu", t + 520, 5),
+        op("aten::mul", t + 600, 100, **of_mul),
+        annotation("Optimizer.step#SGD.step", t + 700, 200), op("aten::add_", t + 710, 180),
+    ]  # fmt: skip
+
+
+def run(**of_mul: object) -> Report:
+    return analysed([step(n, **of_mul) for n in range(4)], devices=[])
+
+
+def test_each_instant_of_the_steady_steps_has_one_part() -> None:
+    report = run()
+    assert rows(report.tables["cpu_time"], "part", "time_ns", "optimizer_ns", "operator") == [
+        ("data-loading", 900, 0, "aten::stack"), ("pointwise", 840, 540, "aten::add_"), ("host-unknown", 645, 60, None),
+        ("matmul", 540, 0, "aten::addmm"), ("dispatch", 60, 0, "aten::linear"), ("tiny-operators", 15, 0, "aten::relu"),
+    ]  # fmt: skip
+    assert report.tables["cpu_time"].get_column("time_ns").sum() == 3 * 1_000_000, "parts add up to three steps"
+
+
+def test_the_verdict_says_where_the_time_goes_and_what_to_change() -> None:
+    report = run()
+    assert (report.verdict.status, report.verdict.regime) == ("cpu-run", None)
+    assert report.verdict.headline.startswith(
+        "Of the 3 steady steps of the main thread (1 ms each), 30 % is data loading"
+    )
+    facts = {fact.metric: fact.value for fact in report.verdict.evidence}
+    assert (facts["steps"], facts["step_ns"], facts["optimizer_ratio"]) == (3, 1_000_000, pytest.approx(0.2))
+    assert [item.id for item in report.advice] == ["cpu-data-loading", "cpu-unrecorded", "cpu-optimizer"]
+    assert report.advice[0].saves_ns_at_most == 900_000
+    for text in (report.summary(), report.to_markdown(), report.to_agent_text()):
+        assert "Run on the CPU" in text
+        assert "num_workers" in text
+    assert "Record with activities" not in report.summary(), "nothing is missing"
+
+
+@pytest.mark.parametrize(("inputs", "asked"), [(DOUBLE, True), (NUMBER, False), ({}, False)])
+def test_double_precision_is_that_of_the_first_tensor(inputs: dict[str, object], asked: bool) -> None:
+    assert ("cpu-double" in [item.id for item in run(**inputs).advice]) == asked
+
+
+def test_python_is_what_frames_name_and_a_launch_is_no_work() -> None:
+    frames = [python("train.py(3): count", 1_000 * n + 600, 300) for n in range(4)]
+    steps = [
+        [annotation(f"ProfilerStep#{n}", 1_000 * n, 1_000), op("aten::add", 1_000 * n + 100, 400)] for n in range(4)
+    ]
+    report = analysed(steps, frames, devices=[])
+    assert dict(rows(report.tables["cpu_time"], "part", "time_ns"))["python"] == 900
+    assert "cpu-python" in [item.id for item in report.advice]
+    launching = analysed(steps, [call("cudaLaunchKernel", 1_000 * n + 200, 10, correlation=n + 1) for n in range(4)])
+    assert dict(rows(launching.tables["cpu_time"], "part", "time_ns"))["dispatch"] == 3 * 390
+
+
+@pytest.mark.parametrize("name", ["nccl:all_reduce", "aten::cudnn_convolution", "aten::miopen_batch_norm"])
+def test_a_program_that_meant_a_device_keeps_the_words_on_its_missing_work(name: str) -> None:
+    report = analysed([step(n) for n in range(4)], op(name, 505, 10), devices=[])
+    assert report.verdict.status == "no-gpu-activity"
+    assert "ProfilerActivity.CUDA" in report.verdict.headline
+    assert "30 % is data loading" in report.verdict.headline, "and the host's time beside them"
+    assert report.advice == ()
+
+
+def test_without_steps_the_whole_time_of_operators_counts() -> None:
+    report = analysed(op("aten::mm", 0, 600), op("aten::relu", 700, 300), devices=[])
+    assert rows(report.tables["cpu_time"], "part", "time_ns") == [
+        ("matmul", 600),
+        ("pointwise", 300),
+        ("host-unknown", 100),
+    ]
+    assert "step" not in report.verdict.headline
+    assert not any(" step" in text for item in report.advice for text in (item.why, item.title, item.how_bound))
+
+
+def test_with_device_work_there_is_no_table_of_the_main_thread() -> None:
+    assert analysed(op("aten::mm", 0, 30), launched("gemm", 5, 20, 50, 1)).tables["cpu_time"].is_empty()

@@ -1,0 +1,71 @@
+"""Recommend changes for a run on the CPU, from where its main thread spends time."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import polars as pl
+
+from trace_analyzer.analyses.cpu import CpuRun
+from trace_analyzer.catalog.event_names import PROFILER_STEP_NAME
+from trace_analyzer.catalog.tables import document
+from trace_analyzer.report import Advice
+from trace_analyzer.units import count, duration, percent
+
+PAGE = "docs/advice.md#on-the-cpu"
+
+
+@dataclass(frozen=True)
+class CpuFix:
+    """Hold a row of ``cpu_fixes.toml``, whose header explains the keys."""
+
+    id: str
+    title: str
+    code: str
+    parts: list[str]
+    least: float
+    saves: float
+    how: str
+    phases: list[str] | None = None
+    double: bool | None = None
+    unless: str = "^$"
+
+
+def cpu_advice(run: CpuRun) -> tuple[Advice, ...]:
+    """Return the fixes whose time is worth it, largest saving first."""
+    rows: list[Mapping[str, Any]] = document("cpu_fixes.toml")["fixes"]
+    advice = (_advice(CpuFix(**row), run) for row in rows)
+    return tuple(sorted(filter(None, advice), key=lambda item: -item.saves_ns_at_most))
+
+
+def _advice(fix: CpuFix, run: CpuRun) -> Advice | None:
+    concerned = pl.col("part").is_in(fix.parts) & ~pl.col("name").fill_null("").str.contains(fix.unless)
+    if fix.phases is not None:
+        concerned &= pl.col("phase").fill_null("").is_in(fix.phases)
+    if fix.double is not None:
+        concerned &= pl.col("double") == fix.double
+    length = pl.col("end_ns") - pl.col("start_ns")
+    pieces = run.pieces.filter(concerned).with_columns(length.alias("time_ns")).sort("time_ns", descending=True)
+    time = int(pieces.get_column("time_ns").sum())
+    silent = run.window_ns - int(run.pieces.select(length.sum()).item())
+    time += silent if "host-unknown" in fix.parts and fix.phases is None else 0
+    if not time or time < fix.least * run.window_ns:
+        return None
+    each = f", {duration(time / run.steps)} a step" if run.steps else ""
+    events = pieces.get_column("event_id").n_unique() / max(1, run.steps)
+    named = pieces.group_by("name").agg(pl.col("time_ns").sum()).sort("time_ns", "name", descending=[True, False])
+    named = named.filter(~pl.col("name").str.contains(PROFILER_STEP_NAME))
+    where = [f"{name} ({duration(ns)})" for name, ns in named.head(3).iter_rows()]
+    longest = pieces.row(0, named=True) if pieces.height else None
+    return Advice(
+        title=fix.title,
+        why=f"{percent(time / run.window_ns)} of the main thread's time{each}, in {count(round(events))} events",
+        where=", ".join(where),
+        code=fix.code.strip(),
+        saves_ns_at_most=round(fix.saves * time),
+        how_bound=fix.how,
+        start_ns=longest and longest["start_ns"],
+        end_ns=longest and longest["end_ns"],
+        id=fix.id,
+        docs=PAGE,
+    )

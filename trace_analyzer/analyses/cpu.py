@@ -1,0 +1,225 @@
+"""Say where the main thread of a trace without device work spends its time: data, Python, dispatch, operators."""
+
+from dataclasses import dataclass
+
+import polars as pl
+
+from trace_analyzer import thresholds
+from trace_analyzer.analyses.host import CALLS, Context
+from trace_analyzer.analyses.steps import HostSteps, with_states
+from trace_analyzer.analyses.work import MATMUL_FORMULAS, Record, call_work
+from trace_analyzer.analysis import Analysis, Value
+from trace_analyzer.catalog.event_names import DATA_LOADING
+from trace_analyzer.catalog.kernels import kernel_buckets
+from trace_analyzer.frames.intervals import clip, innermost
+from trace_analyzer.frames.lookups import lookup, scatter
+from trace_analyzer.schema import Table, columns
+from trace_analyzer.sections import Section, Shown
+
+CPU_TIME = Table(
+    "cpu_time",
+    "Where the main thread of a trace without device work spends its steady steps, or its whole time; parts add up to it.",
+    columns("""
+        part str A cause of idle time (data-loading, python, dispatch, host-unknown, ...), what operators do, or tiny-operators.
+        time_ns i64 Time in which an event of this kind is the innermost one.
+        time_ratio f64 Share of the window.
+        forward_ns i64 Part of it in the forward pass.
+        backward_ns i64 Part of it in the backward pass.
+        optimizer_ns i64 Part of it in the optimizer.
+        count u32 Events with such time.
+        operator str The event with most of it.
+    """),
+)
+
+UNRECORDED, DISPATCH, TINY = "host-unknown", "dispatch", "tiny-operators"
+
+
+@dataclass(frozen=True)
+class CpuRun:
+    """Hold the main thread's window: its steps (0 for none), their bounds, and each piece of its time.
+
+    ``pieces`` has start_ns, end_ns, event_id, kind, name, phase, part, double (whether operands are FP64). Pieces add up
+    to the window; event_id is null where nothing was recorded. ``others_ns`` is the time of other threads' operators.
+    """
+
+    steps: int
+    steps_from: str | None
+    window_ns: int
+    others_ns: int
+    pieces: pl.DataFrame
+    flop: float | None
+    """FLOP of matmuls and convolutions in the window, and their time, ns; None where no shapes are known."""
+    flop_ns: int
+
+
+def cpu_run(
+    activities: pl.DataFrame, context: Context, host_steps: HostSteps, operator_inputs: pl.DataFrame
+) -> CpuRun | None:
+    """Return the main thread's time; None for a trace with device work or without operators.
+
+    The main thread is the one whose outermost operators take most time.
+    """
+    events = context.events
+    is_operator = context.host.each((pl.col("kind") == "operator") & ~pl.col("marks"))
+    around = events.get_column("operator_id").gather(events.get_column("parent_id"))
+    outer = events.filter(is_operator & around.is_null())
+    if activities.height or outer.is_empty():
+        return None
+    by_thread = outer.group_by("thread_id").agg(pl.col("duration_ns").sum()).sort("duration_ns", "thread_id")
+    main = by_thread.item(-1, "thread_id")
+    own = events.filter(pl.col("thread_id") == main)
+    spans, steps = _window(own, host_steps.marks, outer.filter(pl.col("thread_id") == main))
+    others = clip(
+        outer.filter(pl.col("thread_id") != main).with_columns(pl.lit(main).alias("thread_id")), spans, ["thread_id"]
+    )
+    pieces = clip(innermost(own, ["thread_id"], "event_id"), spans, ["thread_id"])
+    window_ns = spans.select((pl.col("end_ns") - pl.col("start_ns")).sum()).item()
+    called = _classified(pieces, context, is_operator, operator_inputs)
+    known = called.filter(pl.col("flop").is_not_null()).unique("event_id")
+    return CpuRun(
+        steps,
+        host_steps.source if steps else None,
+        window_ns,
+        others.select((pl.col("end_ns") - pl.col("start_ns")).sum()).item(),
+        called.drop("flop"),
+        known.get_column("flop").sum() if known.height else None,
+        called.filter(pl.col("event_id").is_in(known.get_column("event_id").implode()))
+        .select((pl.col("end_ns") - pl.col("start_ns")).sum())
+        .item(),
+    )
+
+
+def _window(own: pl.DataFrame, marks: pl.DataFrame, outer: pl.DataFrame) -> tuple[pl.DataFrame, int]:
+    """Return thread_id, start_ns, end_ns of the steady steps and their number; the time of all operators and 0 without.
+
+    States are those of steps on a device, with operators for activities.
+    """
+    thread = pl.lit(own.item(0, "thread_id"), own.schema["thread_id"]).alias("thread_id")
+    mine = marks.filter(pl.col("process_id") == own.item(0, "process_id")).sort("host_start_ns")
+    starts = outer.get_column("start_ns").sort()
+    counts = starts.search_sorted(mine.get_column("host_end_ns")) - starts.search_sorted(
+        mine.get_column("host_start_ns")
+    )
+    steps = mine.select(
+        pl.lit(0).alias("device"),
+        pl.col("host_start_ns").alias("start_ns"),
+        pl.col("host_end_ns").alias("end_ns"),
+        counts.cast(pl.Int64).alias("activity_count"),
+        pl.lit(False).alias("lost"),
+        pl.lit(None, pl.String).alias("step_kind"),
+    )
+    steady = with_states(steps).filter("steady").select(thread, "start_ns", "end_ns")
+    if steady.height:
+        return steady, steady.height
+    # Work of the same thread between operators is a part of the run; a module or frame around all of it is, too.
+    return outer.select(
+        thread.first(), pl.col("start_ns").min(), (pl.col("start_ns") + pl.col("duration_ns")).max().alias("end_ns")
+    ), 0
+
+
+def _classified(
+    pieces: pl.DataFrame, context: Context, is_operator: pl.Series, operator_inputs: pl.DataFrame
+) -> pl.DataFrame:
+    """Return the pieces with kind, name, phase, part and double, and with the FLOP of their operator's call.
+
+    What nothing names between operators is Python where its frames were recorded, else unknown. An operator passes its
+    work on (``calls``) where it launches some or those within it take half of its time, else does it itself: a run
+    under `thresholds.TINY_OPERATOR_NS` is hardly more than a call.
+    """
+    events = context.events.with_columns(is_operator.alias("is_operator"))
+    within = events.filter("is_operator").group_by("parent_id").agg(pl.col("duration_ns").sum()).drop_nulls("parent_id")
+    inner = scatter(within.get_column("parent_id"), within.get_column("duration_ns"), events.height).fill_null(0)
+    launching = events.filter(pl.col("kind").is_in(CALLS)).get_column("operator_id").drop_nulls().unique()
+    calls = ((2 * inner >= pl.col("duration_ns")) | pl.col("event_id").is_in(launching.implode())).alias("calls")
+    of_event = events.select("kind", "name", "phase", "work", "duration_ns", "is_operator", calls)
+    rows = pieces.hstack(of_event[pieces.get_column("event_id")]).with_columns(
+        pl.col("name", "kind", "phase", "work").cast(pl.String)
+    )
+    names = rows.filter("is_operator").select("name", pl.col("name").alias("operator")).unique()
+    groups = kernel_buckets(names).select("name", pl.col("group").replace({"other": "other-operators"}).alias("group"))
+    part = (
+        pl.when(pl.col("phase") == DATA_LOADING).then(pl.lit(DATA_LOADING))
+        .when(pl.col("work").is_in(["blocking", "guards", "lookup"]).not_()).then("work")
+        .when(pl.col("is_operator") & pl.col("calls")).then(pl.lit(DISPATCH))
+        .when(pl.col("is_operator") & (pl.col("duration_ns") < thresholds.TINY_OPERATOR_NS)).then(pl.lit(TINY))
+        .when("is_operator").then("group")
+        .when(pl.col("kind") == "python").then(pl.lit("python"))
+        .when(pl.col("kind").is_in(CALLS)).then(pl.lit("runtime-call"))
+        .otherwise(pl.lit(UNRECORDED))
+    )  # fmt: skip
+    inputs = lookup(operator_inputs, rows, "event_id").select(
+        "input_dims", "input_types", "input_strides", "concrete_inputs"
+    )
+    typed = rows.join(groups, on="name", how="left", maintain_order="left").hstack(inputs)
+    types, dims = (pl.col(column).cast(pl.String) for column in ("input_types", "input_dims"))
+    # Numbers of Python are FP64 tensors without dimensions.
+    double = (types.str.starts_with('["double"') & ~dims.str.starts_with("[[]")).fill_null(False)
+    return typed.with_columns(part.alias("part"), double.alias("double"), _flop(typed)).select(
+        "start_ns", "end_ns", "event_id", "kind", "name", "phase", "part", "double", "flop"
+    )
+
+
+def _flop(rows: pl.DataFrame) -> pl.Series:
+    """Return the FLOP of matmuls and convolutions that call no other operator, by their recorded shapes."""
+    call = ["name", "input_dims", "input_types", "input_strides", "concrete_inputs"]
+    asked = rows.select(
+        pl.when(~pl.col("calls") & pl.col("name").is_in(list(MATMUL_FORMULAS))).then("name"), *call[1:]
+    ).cast(pl.String)
+    unique = asked.drop_nulls("name").unique()
+    works = [call_work(Record(*row)).work for row in unique.iter_rows()]
+    known = unique.with_columns(pl.Series("flop", [work and work.flop for work in works], dtype=pl.Float64))
+    return asked.join(known, on=call, how="left", nulls_equal=True, maintain_order="left").get_column("flop")
+
+
+def cpu_time(cpu_run: CpuRun | None) -> pl.DataFrame:
+    """Return table `cpu_time`, longest part first."""
+    if cpu_run is None:
+        return CPU_TIME.empty()
+    length = pl.col("end_ns") - pl.col("start_ns")
+    pieces = cpu_run.pieces.with_columns(length.alias("time_ns"))
+    by_name = (
+        pieces.group_by("part", "name").agg(pl.col("time_ns").sum()).sort("time_ns", "name", descending=[True, False])
+    )
+    leading = (
+        by_name.filter(pl.col("part") != UNRECORDED)
+        .unique("part", keep="first")
+        .select("part", pl.col("name").alias("operator"))
+    )
+    phases = (
+        pl.col("time_ns").filter(pl.col("phase") == phase).sum().alias(f"{phase}_ns")
+        for phase in ("forward", "backward", "optimizer")
+    )
+    sums = pieces.group_by("part").agg(
+        pl.col("time_ns").sum(), *phases, pl.col("event_id").n_unique().cast(pl.UInt32).alias("count")
+    )
+    rest = cpu_run.window_ns - sums.get_column("time_ns").sum()
+    silent = pl.DataFrame({"part": [UNRECORDED], "time_ns": [rest]})
+    frame = (
+        pl.concat([sums, silent], how="diagonal_relaxed")
+        .fill_null(0)
+        .group_by("part")
+        .agg(pl.all().sum())
+        .filter(pl.col("time_ns") > 0)
+        .join(leading, on="part", how="left")
+        .with_columns((pl.col("time_ns") / max(1, cpu_run.window_ns)).alias("time_ratio"))
+        .sort("time_ns", "part", descending=[True, False])
+    )
+    return CPU_TIME.conform(frame)
+
+
+SECTION = Section(
+    "Where the main thread's time goes",
+    "Without device work in the trace, the CPU is what runs; each instant counts once, by its innermost event.",
+    show=(
+        Shown("part", "part", "part", 0, markdown=True),
+        Shown("time_ratio", "share", "share", 0, markdown=True),
+        Shown("time_ns", "time", terminal=0, markdown=True),
+        Shown("forward_ns", "forward", terminal=76, markdown=True, unless_zero=True),
+        Shown("backward_ns", "backward", terminal=76, markdown=True, unless_zero=True),
+        Shown("optimizer_ns", "optimizer", terminal=76, markdown=True, unless_zero=True),
+        Shown("count", "events", terminal=92, markdown=True),
+        Shown("operator", "most of it in", "name", terminal=100, markdown=True),
+    ),
+)
+
+ANALYSES = (Value("cpu_run", cpu_run), Analysis(CPU_TIME, cpu_time, json="cpu_time", section=SECTION))
