@@ -56,7 +56,7 @@ def _advice(fix: CpuFix, run: CpuRun) -> Advice | None:
     named = pieces.group_by("name").agg(pl.col("time_ns").sum()).sort("time_ns", "name", descending=[True, False])
     named = named.filter(~pl.col("name").str.contains(PROFILER_STEP_NAME))
     where = [f"{name} ({duration(ns)})" for name, ns in named.head(3).iter_rows()]
-    longest = pieces.row(0, named=True) if pieces.height else None
+    start, end = pieces.select("start_ns", "end_ns").row(0) if pieces.height else (None, None)
     return Advice(
         title=fix.title,
         why=f"{percent(time / run.window_ns)} of the main thread's time{each}, in {count(round(events))} events",
@@ -64,8 +64,8 @@ def _advice(fix: CpuFix, run: CpuRun) -> Advice | None:
         code=fix.code.strip(),
         saves_ns_at_most=round(fix.saves * time),
         how_bound=fix.how,
-        start_ns=longest and longest["start_ns"],
-        end_ns=longest and longest["end_ns"],
+        start_ns=start,
+        end_ns=end,
         id=fix.id,
         docs=PAGE,
     )

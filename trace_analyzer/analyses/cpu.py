@@ -82,7 +82,7 @@ def cpu_run(
         window_ns,
         others.select((pl.col("end_ns") - pl.col("start_ns")).sum()).item(),
         called.drop("flop"),
-        known.get_column("flop").sum() if known.height else None,
+        float(known.get_column("flop").sum()) if known.height else None,
         called.filter(pl.col("event_id").is_in(known.get_column("event_id").implode()))
         .select((pl.col("end_ns") - pl.col("start_ns")).sum())
         .item(),

@@ -38,7 +38,7 @@ from trace_analyzer.vocabulary import although, label
 
 _SIDE_BY_SIDE, _WIDE = 76, 92  # cells from which two blocks fit next to each other, and both with their times
 _WITHOUT_TIMES = 33  # cells of a block with the longest name, a bar and shares, but no times
-_TOP_CAUSES, _TOP_ADVICE = 5, 3
+_TOP_CAUSES, _TOP_PARTS, _TOP_ADVICE = 5, 4, 3
 _TOP_REASONS = {"high": 0, "medium": 1, "low": 2}
 """Number of reasons shown by confidence: the first ones, which lower it. The others only explain."""
 
@@ -180,10 +180,10 @@ def time_lines(report: Report, width: int) -> list[Line]:
     parts_ns, window = _parts(report)
     if not parts_ns:
         return []
-    if not report.devices:
-        return _bars("Where the time went", window, shares_of(list(parts_ns.items()), sum(parts_ns.values())), width)
     parts = part_totals(parts_ns)
     idle_ns, total = parts.idle_ns, parts.total_ns
+    if not report.devices:
+        return _bars("Where the time went", window, shares_of(list(parts_ns.items())[:_TOP_PARTS], total), width)
     done = sorted([*parts.work.items(), *([("idle", idle_ns)] if idle_ns else [])], key=lambda item: -item[1])
     if not parts.idle or not is_idle_worth_naming(idle_ns, total):
         return _parts_bars("Where the time went", window, shares_of(done, total), width)
@@ -212,7 +212,7 @@ def _parts(report: Report) -> tuple[dict[str, int], str]:
         device = report.devices[0]
         return dict(device.partition_ns), phrasing.device_length(report, device.window_ns)
     parts = dict(report.tables["cpu_time"].select("part", "time_ns").iter_rows()) if "cpu_time" in report.tables else {}
-    return parts, f"of the main thread: {units.duration(sum(parts.values()))}"
+    return parts, f"of the main thread: {units.duration(part_totals(parts).total_ns)}"
 
 
 def _parts_bars(title: str, detail: str, parts: Sequence[PartShare], width: int, style: str = "") -> list[Line]:

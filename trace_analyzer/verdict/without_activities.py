@@ -139,7 +139,7 @@ def _main_thread_evidence(run: CpuRun, cpu_time: pl.DataFrame) -> Iterator[Evide
         yield Evidence("steps", run.steps, "steps", f"steady steps, marked by {run.steps_from}")
         yield Evidence("step_ns", run.window_ns / run.steps, "ns", "mean of these on the main thread")
     for phase in ("forward", "backward", "optimizer"):
-        if ns := cpu_time.get_column(f"{phase}_ns").sum():
+        if ns := int(cpu_time.get_column(f"{phase}_ns").sum()):
             yield Evidence(
                 f"{phase}_ratio", ns / run.window_ns, "ratio", f"share of the main thread's time in phase {phase}"
             )
