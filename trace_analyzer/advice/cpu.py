@@ -9,7 +9,7 @@ import polars as pl
 from trace_analyzer.analyses.cpu import CpuRun
 from trace_analyzer.catalog.event_names import PROFILER_STEP_NAME
 from trace_analyzer.catalog.tables import document
-from trace_analyzer.report import Advice
+from trace_analyzer.report import Advice, Saving
 from trace_analyzer.units import count, duration, percent
 
 PAGE = "docs/advice.md#on-the-cpu"
@@ -51,19 +51,21 @@ def _advice(fix: CpuFix, run: CpuRun) -> Advice | None:
     time += silent if "host-unknown" in fix.parts and fix.phases is None else 0
     if not time or time < fix.least * run.window_ns:
         return None
-    each = f", {duration(time / run.steps)} a step" if run.steps else ""
-    events = pieces.get_column("event_id").n_unique() / max(1, run.steps)
+    saved, steps = round(fix.saves * time), max(1, run.steps)
+    each = f", {duration(time / steps)} a step" if run.steps else ""
+    events = pieces.get_column("event_id").n_unique() / steps
     named = pieces.group_by("name").agg(pl.col("time_ns").sum()).sort("time_ns", "name", descending=[True, False])
     named = named.filter(~pl.col("name").str.contains(PROFILER_STEP_NAME))
-    where = [f"{name} ({duration(ns)})" for name, ns in named.head(3).iter_rows()]
+    where = [f"{name} ({duration(ns / steps)})" for name, ns in named.head(3).iter_rows()]
     start, end = pieces.select("start_ns", "end_ns").row(0) if pieces.height else (None, None)
     return Advice(
         title=fix.title,
         why=f"{percent(time / run.window_ns)} of the main thread's time{each}, in {count(round(events))} events",
         where=", ".join(where),
         code=fix.code.strip(),
-        saves_ns_at_most=round(fix.saves * time),
+        saves_ns_at_most=saved,
         how_bound=fix.how,
+        saving=Saving(saved / steps, saved / run.window_ns, saved / steps, saved / run.window_ns, run.steps > 0),
         start_ns=start,
         end_ns=end,
         id=fix.id,
