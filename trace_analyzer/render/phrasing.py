@@ -35,8 +35,6 @@ from trace_analyzer.vocabulary import (
 
 _MORE_STEPS = "Record several whole steps: schedule(wait=1, warmup=2, active=5), and prof.step() after each step."
 _RECORD_INSTEAD: Mapping[str, Sequence[str]] = {
-    "ok": (),
-    "cpu-run": (),
     "no-gpu-activity": (
         "Record with activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA] (CUDA also on AMD).",
         "Check that the model and its inputs are on the device: next(model.parameters()).device",
@@ -242,7 +240,7 @@ def record_instead(report: Report) -> Sequence[str]:
     judged = [check.name for check in failed if check.device in (None, report.verdict.device)]
     instructions = tuple(dict.fromkeys(_INSTEAD_OF_CHECK[name] for name in judged))
     status, accelerator = report.verdict.status, report.trace.accelerator
-    tips: Sequence[str] = instructions if status == "insufficient" and instructions else _RECORD_INSTEAD[status]
+    tips: Sequence[str] = instructions if status == "insufficient" and instructions else _RECORD_INSTEAD.get(status, ())
     window, known = report.verdict.window, _PROFILERS.get(accelerator, _CUPTI)
     needs_steps = window is None or len(window.steps) < thresholds.MIN_STEADY_STEPS
     tips = [tip for tip in _RECORD_ELSEWHERE.get((status, accelerator), tips) if needs_steps or tip != _MORE_STEPS]
