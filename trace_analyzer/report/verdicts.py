@@ -409,7 +409,7 @@ class HostCost:
 
 def is_saving_known(now_ns: float, step_ns: float, low_ns: float, high_ns: float) -> bool:
     """Return whether an estimate tells what is saved: half of its interval is at most half of that, or all is too little."""
-    return high_ns - low_ns <= abs(now_ns - step_ns) or now_ns - low_ns < thresholds.WORTH_RATIO * now_ns
+    return bool(high_ns - low_ns <= abs(now_ns - step_ns) or now_ns - low_ns < thresholds.WORTH_RATIO * now_ns)
 
 
 @dataclass(frozen=True)
