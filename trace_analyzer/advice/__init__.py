@@ -108,7 +108,7 @@ def advise(
     advice_context: AdviceContext | None,
     opportunities: Sequence[tuple[Fix, Opportunity]],
     fix_estimates: Estimates,
-    window_verdict: Verdict,
+    verdict: Verdict,
     cpu_run: CpuRun | None,
 ) -> tuple[Advice, ...]:
     """Return the advice for a verdict with a regime, largest saving first; times are for the verdict's window.
@@ -117,7 +117,7 @@ def advise(
     regime) comes first if it is close to the largest saving. Fixes that change the work instead of its speed come last.
     Where several fixes concern the same time, the first one counts it, and the others refer to it (`claims`).
     """
-    if cpu_run is not None and window_verdict.status == "cpu-run":
+    if cpu_run is not None and verdict.status == "cpu-run":
         return cpu_advice(cpu_run)
     if advice_context is None:
         return ()

@@ -51,12 +51,8 @@ def summary(report: Report, width: int = 100, colour: bool = False, verbose: boo
 def _first_screen(report: Report, width: int) -> Iterator[list[Line]]:
     yield verdict_lines(report, width)
     yield time_lines(report, width)
-<<<<<<< HEAD
     yield lever_lines(report, width)
-    yield _operators(report, width)
-=======
     yield [] if report.advice else _operators(report, width)
->>>>>>> fe54ab7c (cpu: what a change saves of a step, on one screen)
     yield advice_lines(report, width)
     yield record_lines(report, width)
     yield [*doubt_lines(report, width), *more_lines(report, width)]
