@@ -130,15 +130,11 @@ def _figures(report: JobReport) -> list[str]:
     unit = "step" if report.steps.is_empty() or report.steps.get_column("is_steady").any() else "window"
     if job.step_ns:
         longest = [f"{phrase(part)} {percent(ratio)}" for part, ratio in list(job.part_ratios.items())[:5]]
-<<<<<<< HEAD
         lines.append("; ".join([f"Step, a mean of ranks: {duration(job.step_ns)}", *([", ".join(longest)] if longest else [])]))  # fmt: skip
     if job.recording_ns:
         lines.append(
             f"Recording takes {duration(job.recording_ns)} of it or more, estimated, on the rank that it slows most: lateness by dispatch is partly of recording; the step time in a log shows how much"
         )
-=======
-        lines.append("; ".join([f"{unit.capitalize()}, a mean of ranks: {duration(job.step_ns)}", *([", ".join(longest)] if longest else [])]))  # fmt: skip
->>>>>>> 887a532f (ranks: say window where the job has no steady step)
     if job.waiting_ns is not None:
         lines.append(
             f"Exposed in collectives a {unit}: waiting {duration(job.waiting_ns)}, transfer {duration(job.transfer_ns)}"
