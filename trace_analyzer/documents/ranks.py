@@ -130,7 +130,7 @@ def _figures(report: JobReport) -> list[str]:
     unit = "step" if report.steps.is_empty() or report.steps.get_column("is_steady").any() else "window"
     if job.step_ns:
         longest = [f"{phrase(part)} {percent(ratio)}" for part, ratio in list(job.part_ratios.items())[:5]]
-        lines.append("; ".join([f"Step, a mean of ranks: {duration(job.step_ns)}", *([", ".join(longest)] if longest else [])]))  # fmt: skip
+        lines.append("; ".join([f"{unit.capitalize()}, a mean of ranks: {duration(job.step_ns)}", *([", ".join(longest)] if longest else [])]))  # fmt: skip
     if job.recording_ns:
         lines.append(
             f"Recording takes {duration(job.recording_ns)} of it or more, estimated, on the rank that it slows most: lateness by dispatch is partly of recording; the step time in a log shows how much"
