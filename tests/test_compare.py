@@ -19,8 +19,9 @@ from tiers import examples
 from trace_analyzer.cli import main
 from trace_analyzer.compare.comparison import Comparison
 from trace_analyzer.compare.decomposition import compare, paired_calls, split
+from trace_analyzer.compare.facts import TimeShare
 from trace_analyzer.compare.gates import Gate, held, refusal
-from trace_analyzer.compare.profiles import Profile, Share, profile_of
+from trace_analyzer.compare.profiles import Profile, profile_of
 from trace_analyzer.compare.sides import baseline_json, in_parts, profile_from
 from trace_analyzer.errors import InputError, UsageError
 from trace_analyzer.pipeline import analyze
@@ -560,7 +561,7 @@ def test_what_changed_comes_first_and_hardware_only_where_devices_differ() -> No
     one = profile_of(report(BASE))
 
     def with_shares(**shares: float) -> Profile:
-        named = tuple(Share(name, ratio) for name, ratio in shares.items())
+        named = tuple(TimeShare(name, ratio) for name, ratio in shares.items())
         return replace(one, facts=replace(one.facts, shares=named))
 
     eager = with_shares(fp32=0.9, compiled=0.0, flop=1.0)

@@ -31,7 +31,8 @@ def drawn(rng: random.Random, change: float) -> Profile:
 def _recording(rng: random.Random, change: float) -> Profile:
     import polars as pl
 
-    from trace_analyzer.compare.profiles import CALLS, ROWS, UNITS, Facts, RecordedSteps
+    from trace_analyzer.compare.facts import Facts, RecordedSteps
+    from trace_analyzer.compare.profiles import CALLS, ROWS, UNITS
 
     times = {
         "data-loading": STEP_NS // 8 if rng.random() < 0.5 else 0,

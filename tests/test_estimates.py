@@ -21,7 +21,8 @@ from trace_analyzer.render.terminal import summary
 from trace_analyzer.replay.changes import CHANGES
 from trace_analyzer.replay.estimates import Estimates, change_of, what_would_help
 from trace_analyzer.replay.graph import EDGES
-from trace_analyzer.replay.prediction import SPEEDUPS, Replay
+from trace_analyzer.replay.outcomes import SPEEDUPS
+from trace_analyzer.replay.prediction import Replay
 from trace_analyzer.replay.weights import scale_label
 from trace_analyzer.replay.whatif import whatif
 from trace_analyzer.report import Predicted, Report, Saving

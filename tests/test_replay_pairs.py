@@ -23,7 +23,8 @@ from trace_analyzer.replay.graph import (
     THREAD,
     WAIT,
 )
-from trace_analyzer.replay.prediction import BEST_CASES, Replay
+from trace_analyzer.replay.outcomes import BEST_CASES
+from trace_analyzer.replay.prediction import Replay
 from trace_analyzer.replay.refusals import refusal
 from trace_analyzer.replay.weights import remove
 

@@ -161,8 +161,6 @@ PEAK_ERROR = 0.15
 datasheet."""
 ASSUMED_PEAK_ERROR = 0.5
 """The same where the device is taken from kernel names or from its likeness: models of one architecture differ so much."""
-UNNAMED_HOST_RATIO = 0.3
-"""Share of idle time in which the host recorded nothing, beyond which what the host did is not known."""
 GOOD_COVERAGE = 0.9
 POOR_COVERAGE = 0.5
 UNKNOWN_DOUBT_RATIO = 0.2

@@ -3,12 +3,13 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Annotated, Any
+from typing import Any
 
 import polars as pl
 
 from trace_analyzer.analyses.roofline import known_sum
 from trace_analyzer.catalog.event_names import copy_direction
+from trace_analyzer.compare.facts import DeviceTime, Facts, RecordedSteps, TimeShare, promise
 from trace_analyzer.compare.timelines import typical_step
 from trace_analyzer.frames.lookups import (
     as_strings,
@@ -19,99 +20,9 @@ from trace_analyzer.frames.lookups import (
     sum_by_group,
     where_equal,
 )
-from trace_analyzer.json_types import Amount, Limits, Quantity
 from trace_analyzer.report import Report
 from trace_analyzer.schema import typed
 from trace_analyzer.vocabulary import PARTS
-
-
-@dataclass(frozen=True)
-class RecordedSteps:
-    """Hold one trace: its path, and the lengths of its steady steps in ns; a trace without steps counts as one step."""
-
-    path: str
-    lengths_ns: tuple[Amount, ...]
-    has_steps: bool
-
-    @property
-    def total_ns(self) -> int:
-        """Return the sum of the steps."""
-        return sum(self.lengths_ns)
-
-
-@dataclass(frozen=True)
-class Promise:
-    """Hold an advice of a report and its bound on the saving, in ns per step.
-
-    ``predicted_ratio`` is the replayed step with the change as a share of the recorded step, and ``predicted_interval``
-    the interval of this share.
-    """
-
-    id: str
-    title: str
-    saves_ns_at_most: Quantity
-    how: str
-    predicted_ratio: Quantity | None = None
-    predicted_interval: tuple[float, float] | None = None
-
-
-def promise(item: tuple[str, str, float, str], predicted: tuple[float, float, float, float] | None) -> Promise:
-    """Return a promise from (id, title, bound in ns per step, how).
-
-    ``predicted`` is step, low, high and now of the replay, in ns.
-    """
-    if predicted is None or predicted[3] <= 0:
-        return Promise(*item)
-    step, low, high, now = predicted
-    return Promise(*item, step / now, (low / now, high / now))
-
-
-@dataclass(frozen=True)
-class DeviceTime:
-    """Hold the lengths of the steady steps of one of a trace's devices, and the idle time in them.
-
-    ``label`` is its id in the file.
-    """
-
-    label: str
-    steps: Annotated[int, Limits(minimum=1)]
-    total_ns: Amount
-    idle_ns: Amount
-
-
-@dataclass(frozen=True)
-class Share:
-    """Hold the share of kernel time that a name has."""
-
-    name: str
-    ratio: Quantity
-
-
-@dataclass(frozen=True)
-class Facts:
-    """Hold all other facts that a comparison needs about a side.
-
-    ``device`` is the label of the compared device, ``devices`` those of all that worked, if several. ``launches``
-    counts the launches of its work in all steps; None for a baseline saved without this count. ``shares`` are shares of kernel time by type of numbers,
-    that of ``compiled`` and ``replayed`` kernels, and that of matmuls' time whose FLOP are known (``flop``). ``cold`` is whether one-time work is most of the steps.
-    """
-
-    device_name: str | None = None
-    regime: str | None = None
-    cause: str | None = None
-    headline: str = ""
-    withheld: str | None = None
-    causes_withheld: bool = False
-    cold: bool = False
-    shapes_known: bool = True
-    flop: Quantity | None = None
-    advice: tuple[Promise, ...] = ()
-    attention: tuple[str, ...] = ()
-    device: str | None = None
-    devices: tuple[DeviceTime, ...] = ()
-    launches: Amount | None = None
-    shares: tuple[Share, ...] = ()
-
 
 COLD_RATIO = 0.5
 """Least share of one-time work in steps that are a cold start."""
@@ -489,7 +400,7 @@ def _facts(report: Report, device: int | None, work: pl.DataFrame, steps: pl.Dat
     )
 
 
-def _shares(kernels: pl.DataFrame) -> tuple[Share, ...]:
+def _shares(kernels: pl.DataFrame) -> tuple[TimeShare, ...]:
     """Return shares of kernel time: of types of numbers, compiled kernels and replayed ones; of matmuls, of known FLOP."""
     total = kernels.get_column("total_ns").sum()
     if not total:
@@ -506,7 +417,7 @@ def _shares(kernels: pl.DataFrame) -> tuple[Share, ...]:
         kernels.filter(is_matmul).select(time_ns.filter(is_known).sum(), time_ns.sum().alias("all")).row(0)
     )
     known = known_ns / all_ns if all_ns else 0.0  # matmuls may all take no time
-    return (*(Share(name, ns / total) for name, ns in (*types, *sums.items())), Share("flop", known))
+    return (*(TimeShare(name, ns / total) for name, ns in (*types, *sums.items())), TimeShare("flop", known))
 
 
 def _devices(report: Report) -> tuple[DeviceTime, ...]:

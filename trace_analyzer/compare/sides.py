@@ -14,18 +14,15 @@ from typing import Annotated, Any, Literal
 import polars as pl
 
 from trace_analyzer.analyses.roofline import known_sum
+from trace_analyzer.compare.facts import Facts, Promise, RecordedSteps, promise
 from trace_analyzer.compare.profiles import (
     CALLS,
     DEVICE_SEPARATOR,
     KINDS,
     ROWS,
     UNITS,
-    Facts,
     Profile,
-    Promise,
-    RecordedSteps,
     profile_of,
-    promise,
 )
 from trace_analyzer.errors import InputError, UsageError
 from trace_analyzer.installation import tool_version

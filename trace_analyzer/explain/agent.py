@@ -51,7 +51,7 @@ def _lines(report: Report) -> Iterator[str]:
     yield f"verdict  {phrasing.verdict_label(verdict)}{sure}. {phrasing.headline(verdict)}"
     if saved := lever_phrases.levers_sentence(verdict):
         yield f"  {saved}"
-    if rule := phrasing.rule_applied(verdict):
+    if rule := lever_phrases.rule_applied(verdict):
         yield f"  rule: {rule}"
     if verdict.regime and verdict.confidence_why:
         yield f"  {' '.join(phrasing.confidence(verdict))}"

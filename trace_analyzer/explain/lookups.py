@@ -56,7 +56,7 @@ def _verdict(report: Report) -> Explanation:
     text = [
         phrasing.headline(verdict),
         lever_phrases.levers_sentence(verdict),
-        phrasing.rule_applied(verdict),
+        lever_phrases.rule_applied(verdict),
         sure,
         _frequency(verdict),
     ]

@@ -49,7 +49,7 @@ def verdict_lines(report: Report, width: int, verbose: bool = False) -> list[Lin
     name, sentence = phrasing.verdict_label(verdict), units.visible(phrasing.headline(verdict))
     style = "bad" if verdict.regime is None and verdict.status != "cpu-run" else "verdict"
     lines = _continued([(name + ". ", style)], sentence, width, "bold")
-    if rule := phrasing.rule_applied(verdict):
+    if rule := lever_phrases.rule_applied(verdict):
         lines += hanging([("  ", "")], rule, width)
     lines += _confidence(verdict, width, verbose)
     return [*lines, *([(line, "dim")] for line in folded(trace_phrase(report, verbose), width, MOST_LINES))]

@@ -2,8 +2,10 @@
 
 from collections.abc import Sequence
 
-from trace_analyzer import units
+from trace_analyzer import thresholds, units
 from trace_analyzer.report import Lever, Verdict
+from trace_analyzer.report.summaries import larger_regime
+from trace_analyzer.vocabulary import REGIMES, label
 
 
 def shown_levers(verdict: Verdict) -> Sequence[Lever]:
@@ -39,3 +41,17 @@ LEVER_PARTS = {
 def lever_rows(verdict: Verdict) -> list[tuple[str, Lever]]:
     """Return the levers to show, each with its name after `levers_title`: ``without host time``."""
     return [(f"without {_TIMES[lever.resource]}", lever) for lever in shown_levers(verdict)]
+
+
+def rule_applied(verdict: Verdict) -> str:
+    """Write why the largest figure is not the verdict, if so: a step does not wait for it, or waiting can go."""
+    larger = larger_regime(verdict)
+    if larger is None:
+        return ""
+    regime, ratio = larger
+    if verdict.levers:
+        return f"{label(REGIMES[regime].part)} takes {units.percent(ratio)}, most of it while the step waits for something else."
+    return (
+        f"{label(REGIMES[regime].part)} takes {units.percent(ratio)}, but waiting can be recovered in full,"
+        f" so it decides from {units.percent(thresholds.WAITING_WINS_RATIO)} of that share on."
+    )

@@ -21,10 +21,9 @@ from trace_analyzer.report import (
     Verdict,
     summaries,
 )
-from trace_analyzer.report.summaries import larger_regime, recomputed_ratio
+from trace_analyzer.report.summaries import recomputed_ratio
 from trace_analyzer.vocabulary import (
     CAUSES,
-    REGIMES,
     RUN_AHEAD_STATES,
     STATUSES,
     check_label,
@@ -380,20 +379,6 @@ def sentences(headline: str) -> tuple[str, str]:
     """Return the first sentence of a headline, and the others; "" for none."""
     first, end, rest = headline.partition(". ")
     return first + end.rstrip(), rest
-
-
-def rule_applied(verdict: Verdict) -> str:
-    """Write why the largest figure is not the verdict, if so: a step does not wait for it, or waiting can go."""
-    larger = larger_regime(verdict)
-    if larger is None:
-        return ""
-    regime, ratio = larger
-    if verdict.levers:
-        return f"{label(REGIMES[regime].part)} takes {units.percent(ratio)}, most of it while the step waits for something else."
-    return (
-        f"{label(REGIMES[regime].part)} takes {units.percent(ratio)}, but waiting can be recovered in full,"
-        f" so it decides from {units.percent(thresholds.WAITING_WINS_RATIO)} of that share on."
-    )
 
 
 def debiased_phrase(raw: Shares, unbiased: Debiased) -> str:

@@ -9,7 +9,8 @@ import polars as pl
 from trace_analyzer.analysis import Analysis, Value
 from trace_analyzer.catalog.fixes import Fix
 from trace_analyzer.replay.changes import CHANGES, Change
-from trace_analyzer.replay.prediction import WORKERS, Prediction, Replay
+from trace_analyzer.replay.outcomes import WORKERS, Prediction
+from trace_analyzer.replay.prediction import Replay
 from trace_analyzer.replay.refusals import barred, refused_replayed, refused_unseen, too_few, without_links
 from trace_analyzer.replay.whatif import Skipped, by_reason, predict_each, standard_changes
 from trace_analyzer.report import Check, DeviceReport, Predicted, Verdict

@@ -1,10 +1,9 @@
 """Predict step times under changes, with intervals; refuse traces that cannot be replayed; find the critical path."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from math import ceil, hypot, inf
-from typing import Annotated
 
 import numpy as np
 import polars as pl
@@ -27,6 +26,28 @@ from trace_analyzer.replay.graph import (
     moved_recording,
     steady_edges,
 )
+from trace_analyzer.replay.outcomes import (
+    BEST,
+    BEST_CASES,
+    INFERRED_RATIO,
+    MAX_SPREAD,
+    MAX_UNEXPLAINED,
+    MIN_HALF_RATIO,
+    MIN_HALF_WIDTH,
+    NOISE_STEPS,
+    NOISE_WINDOW,
+    SPEEDUPS,
+    WORKERS,
+    WORKERS_SLOW,
+    WORST,
+    Identity,
+    Outcome,
+    Prediction,
+    faster,
+    fewer,
+    only_removes,
+    with_options,
+)
 from trace_analyzer.replay.recording import HOST_PARTS, Analysed, Ints, is_any, recording
 from trace_analyzer.replay.scene import NotApplicable, NothingToChange, Scene
 from trace_analyzer.replay.weights import (
@@ -40,72 +61,9 @@ from trace_analyzer.replay.weights import (
 )
 from trace_analyzer.units import percent
 
-MIN_HALF_WIDTH, MIN_HALF_RATIO = 0.02, 0.1
-"""Least half of an interval: as a share of the step with another batch, and of the step or the saving, whichever is
-smaller, of a change that removes time."""
-MAX_UNEXPLAINED = 0.05
-"""Largest unexplained share of the critical path for which the effect of a change is predicted."""
-NOISE_STEPS, NOISE_WINDOW = 0.10, 0.20
-"""Relative deviation of the CPU part between recordings of one program: of several steps, and of one window
-(measured on all 12 recordings of one series)."""
-WORKERS = 4
-"""Number of data-loading workers where the least sufficient one is not known."""
-WORKERS_SLOW = 1.25
-"""Largest slowdown of the main thread next to workers.
-
-The one recorded pair slows by 23 % in its mean step (by 13 % in its median step).
-"""
-MAX_SPREAD = 2.0
-"""Largest ratio of an interval's ends: a wider estimate is not useful."""
-INFERRED_RATIO = 0.01
-BEST_CASES = ("fuse", "tf32", "bf16", "overlap", "graphs")
-"""Changes that are modelled at their best: kernels at a roof, all communication hidden, a whole step as one graph.
-
-Their interval starts at half of their gain.
-"""
-BEST: Mapping[str, Mapping[str, str]] = {
-    "tf32": {"reach": "roof"},
-    "bf16": {"reach": "roof"},
-    "overlap": {"reach": "all"},
-    "pinned": {"reach": "roof"},
-}
-"""Options of changes for the lower end of their interval."""
-WORST: Mapping[str, Mapping[str, str]] = {"pinned": {"reach": "recorded"}, "graphs": {"reach": "recorded"}}
-"""Options of changes for its upper end: copies as fast as now, and silences that no graph holds."""
-SPEEDUPS: Mapping[str, float] = {"1.11": 0.9, "1.33": 0.75, "2": 0.5, "4": 0.25, "inf": 0.0}
-"""Speed-up factors and the remaining share of the time: 10, 25, 50, 75 and 100 % less."""
 _NOTHING = 1e-6
 """Smallest relative change of a step that counts."""
 _INFERRED = (WAIT, CONTENTION, SPIN, HAND_OVER, QUEUE)
-
-
-@dataclass(frozen=True)
-class Prediction:
-    """Hold a predicted step time with its interval."""
-
-    step_ns: Annotated[float, "The step, ns."]
-    low_ns: Annotated[float, "Lower end of the interval, ns."]
-    high_ns: Annotated[float, "Upper end of the interval, ns."]
-
-
-@dataclass(frozen=True)
-class Identity:
-    """Hold the results of the replay without changes."""
-
-    step_ns: Annotated[float, "Its step, ns."]
-    error_ratio: Annotated[float, "Its distance from the recorded step, as a share of that."]
-    unexplained_ratio: Annotated[float, "Share of the critical path that nothing explains."]
-    inferred_ratio: Annotated[float, "Share of the critical path that is inferred, not recorded."]
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """Hold one pass: weights of edges, times of points, binding edges, and the step's length."""
-
-    weight: Ints
-    times: Ints
-    binding: Ints
-    step_ns: float
 
 
 class Replay:
@@ -264,7 +222,7 @@ class Replay:
         """
         if not only_removes(changes):
             return step
-        least = min([step, self.identity.step_ns, *(self._steps(fewer) for fewer in _fewer(changes))])
+        least = min([step, self.identity.step_ns, *(self._steps(fewer) for fewer in fewer(changes))])
         return max(least, self._floor_of(changes))
 
     def _floor_of(self, changes: tuple[Change, ...]) -> float:
@@ -307,12 +265,12 @@ class Replay:
 
     def _at_worst(self, changes: tuple[Change, ...]) -> float:
         """Return the step with what `WORST` options stand for; 0 without such a change."""
-        worst = _with_options(changes, WORST)
+        worst = with_options(changes, WORST)
         return min(self.outcome(worst).step_ns, self.identity.step_ns) if worst != changes else 0.0
 
     def _at_best(self, changes: tuple[Change, ...]) -> float:
         """Return the step with what `BEST` options stand for: a roof or link at its peak, no transfer that limits."""
-        best = _with_options(changes, BEST)
+        best = with_options(changes, BEST)
         return self.outcome(best).step_ns if best != changes else inf
 
     def _ends(self, changes: tuple[Change, ...], step: float) -> tuple[float, float]:
@@ -464,9 +422,9 @@ class Replay:
 
     def round_trip_of(self, target: str, factor: float = 2.0) -> float:
         """Return the error of one round trip, relative to the step without changes."""
-        outcome = self.outcome(_faster(target, factor))
+        outcome = self.outcome(faster(target, factor))
         moved = Replay(build(moved_recording(self.graph, outcome.times)), self._report, self.measure)
-        back = moved.anchors.mean(moved.outcome(_faster(target, 1 / factor)).times)
+        back = moved.anchors.mean(moved.outcome(faster(target, 1 / factor)).times)
         return abs(back / self._unchanged.step_ns - 1) if self._unchanged.step_ns else 0.0
 
     def is_explained(self, changes: tuple[Change, ...]) -> bool:
@@ -538,34 +496,3 @@ class Replay:
         own = path[~thread]
         np.add.at(label_ns, self.known.label[own], weights.device[own] + weights.host[own])
         return label_ns
-
-
-def _faster(target: str, factor: float) -> tuple[Change]:
-    return (Change("speedup", {"target": target, "factor": factor}),)
-
-
-def only_removes(changes: tuple[Change, ...]) -> bool:
-    """Return whether changes only remove time: none is another batch or a slower part."""
-    return all(change.name != "batch" and float(change.options.get("factor", 1)) >= 1 for change in changes)
-
-
-def _with_options(changes: tuple[Change, ...], more: Mapping[str, Mapping[str, str]]) -> tuple[Change, ...]:
-    """Return the changes with more options by name."""
-    return tuple(replace(change, options={**change.options, **more.get(change.name, {})}) for change in changes)
-
-
-def _fewer(changes: tuple[Change, ...]) -> list[tuple[Change, ...]]:
-    """Return less of the changes: each of several alone, and each part less fast."""
-    alone = [(change,) for change in changes] if len(changes) > 1 else []
-    slower = [
-        (*changes[:at], replace(change, options={**change.options, "factor": factor}), *changes[at + 1 :])
-        for at, change in enumerate(changes)
-        for factor in map(float, SPEEDUPS)
-        if factor < float(change.options.get("factor", 0))
-    ]
-    return alone + slower
-
-
-__all__ = [
-    "SPEEDUPS", "Attributes", "Identity", "NotApplicable", "Outcome", "Prediction", "Replay", "inf",
-]  # fmt: skip

@@ -5,7 +5,8 @@ import polars as pl
 from trace_analyzer.frames.lookups import as_strings, factorize
 from trace_analyzer.replay import changes as ch
 from trace_analyzer.replay.changes import Change
-from trace_analyzer.replay.prediction import MAX_UNEXPLAINED, Replay
+from trace_analyzer.replay.outcomes import MAX_UNEXPLAINED
+from trace_analyzer.replay.prediction import Replay
 from trace_analyzer.replay.recording import Analysed
 from trace_analyzer.units import percent
 

@@ -17,7 +17,8 @@ from trace_analyzer.errors import UsageError
 from trace_analyzer.frames.lookups import factorize, sum_by_group
 from trace_analyzer.replay.changes import AUTO, Change
 from trace_analyzer.replay.kernel_changes import target_key
-from trace_analyzer.replay.prediction import SPEEDUPS, Identity, Prediction, Replay
+from trace_analyzer.replay.outcomes import SPEEDUPS, Identity, Prediction
+from trace_analyzer.replay.prediction import Replay
 from trace_analyzer.replay.refusals import barred, refusal
 from trace_analyzer.replay.scene import NotApplicable, NothingToChange, UnknownTarget
 from trace_analyzer.report import Lever, Report

@@ -443,7 +443,7 @@ def _doubts_of_the_record(findings: Findings, judgement: Judgement) -> Iterator[
     if (lost := findings.parts_ns.get(UNRECORDED, 0)) > t.UNRECORDED_RATIO * window:
         yield f"for {percent(lost / window)} of the window the CPU waited for device work that the trace lacks"
     unnamed, idle = findings.parts_ns.get("host-unknown", 0), sum(findings.parts_ns.get(c, 0) for c in IDLE_CAUSES)
-    if judgement.regime == "overhead-bound" and unnamed > t.UNNAMED_HOST_RATIO * idle:
+    if judgement.regime == "overhead-bound" and unnamed > t.UNNAMED_RATIO * idle:
         yield f"in {percent(unnamed / idle)} of its idle time the host recorded nothing (record with stacks)"
     left = findings.left_out
     if left is not None and left.is_most:

@@ -181,7 +181,7 @@ def environment() -> Environment:
         "predicted_step": phrasing.predicted_step,
         "predicted_arrow": predicted_arrow,
         "saves_at_most": saves_at_most,
-        "rule_applied": phrasing.rule_applied,
+        "rule_applied": lever_phrases.rule_applied,
         "lever_rows": lever_phrases.lever_rows,
         "levers_title": lever_phrases.levers_title,
         "sentences": phrasing.sentences,

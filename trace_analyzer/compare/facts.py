@@ -1,0 +1,94 @@
+"""Hold what a comparison needs to know about a side, beside its tables."""
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from trace_analyzer.json_types import Amount, Limits, Quantity
+
+
+@dataclass(frozen=True)
+class RecordedSteps:
+    """Hold one trace: its path, and the lengths of its steady steps in ns; a trace without steps counts as one step."""
+
+    path: str
+    lengths_ns: tuple[Amount, ...]
+    has_steps: bool
+
+    @property
+    def total_ns(self) -> int:
+        """Return the sum of the steps."""
+        return sum(self.lengths_ns)
+
+
+@dataclass(frozen=True)
+class Promise:
+    """Hold an advice of a report and its bound on the saving, in ns per step.
+
+    ``predicted_ratio`` is the replayed step with the change as a share of the recorded step, and ``predicted_interval``
+    the interval of this share.
+    """
+
+    id: str
+    title: str
+    saves_ns_at_most: Quantity
+    how: str
+    predicted_ratio: Quantity | None = None
+    predicted_interval: tuple[float, float] | None = None
+
+
+def promise(item: tuple[str, str, float, str], predicted: tuple[float, float, float, float] | None) -> Promise:
+    """Return a promise from (id, title, bound in ns per step, how).
+
+    ``predicted`` is step, low, high and now of the replay, in ns.
+    """
+    if predicted is None or predicted[3] <= 0:
+        return Promise(*item)
+    step, low, high, now = predicted
+    return Promise(*item, step / now, (low / now, high / now))
+
+
+@dataclass(frozen=True)
+class DeviceTime:
+    """Hold the lengths of the steady steps of one of a trace's devices, and the idle time in them.
+
+    ``label`` is its id in the file.
+    """
+
+    label: str
+    steps: Annotated[int, Limits(minimum=1)]
+    total_ns: Amount
+    idle_ns: Amount
+
+
+@dataclass(frozen=True)
+class TimeShare:
+    """Hold the share of kernel time that a name has."""
+
+    name: str
+    ratio: Quantity
+
+
+@dataclass(frozen=True)
+class Facts:
+    """Hold all other facts that a comparison needs about a side.
+
+    ``device`` is the label of the compared device, ``devices`` those of all that worked, if several. ``launches``
+    counts the launches of its work in all steps; None for a baseline saved without this count. ``shares`` are shares of kernel time by type of numbers,
+    that of ``compiled`` and ``replayed`` kernels, and that of matmuls' time whose FLOP are known (``flop``). ``cold`` is whether one-time work is most of the steps.
+    """
+
+    device_name: str | None = None
+    regime: str | None = None
+    cause: str | None = None
+    headline: str = ""
+    withheld: str | None = None
+    causes_withheld: bool = False
+    cold: bool = False
+    shapes_known: bool = True
+    flop: Quantity | None = None
+    advice: tuple[Promise, ...] = ()
+    attention: tuple[str, ...] = ()
+    device: str | None = None
+    devices: tuple[DeviceTime, ...] = ()
+    launches: Amount | None = None
+    shares: tuple[TimeShare, ...] = ()

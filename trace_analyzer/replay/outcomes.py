@@ -1,0 +1,99 @@
+"""Hold the results of passes over a replay's graph, with the constants and the neighbouring changes of their intervals."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Annotated
+
+from trace_analyzer.replay.changes import Change
+from trace_analyzer.replay.recording import Ints
+
+MIN_HALF_WIDTH, MIN_HALF_RATIO = 0.02, 0.1
+"""Least half of an interval: as a share of the step with another batch, and of the step or the saving, whichever is
+smaller, of a change that removes time."""
+MAX_UNEXPLAINED = 0.05
+"""Largest unexplained share of the critical path for which the effect of a change is predicted."""
+NOISE_STEPS, NOISE_WINDOW = 0.10, 0.20
+"""Relative deviation of the CPU part between recordings of one program: of several steps, and of one window
+(measured on all 12 recordings of one series)."""
+WORKERS = 4
+"""Number of data-loading workers where the least sufficient one is not known."""
+WORKERS_SLOW = 1.25
+"""Largest slowdown of the main thread next to workers.
+
+The one recorded pair slows by 23 % in its mean step (by 13 % in its median step).
+"""
+MAX_SPREAD = 2.0
+"""Largest ratio of an interval's ends: a wider estimate is not useful."""
+INFERRED_RATIO = 0.01
+BEST_CASES = ("fuse", "tf32", "bf16", "overlap", "graphs")
+"""Changes that are modelled at their best: kernels at a roof, all communication hidden, a whole step as one graph.
+
+Their interval starts at half of their gain.
+"""
+BEST: Mapping[str, Mapping[str, str]] = {
+    "tf32": {"reach": "roof"},
+    "bf16": {"reach": "roof"},
+    "overlap": {"reach": "all"},
+    "pinned": {"reach": "roof"},
+}
+"""Options of changes for the lower end of their interval."""
+WORST: Mapping[str, Mapping[str, str]] = {"pinned": {"reach": "recorded"}, "graphs": {"reach": "recorded"}}
+"""Options of changes for its upper end: copies as fast as now, and silences that no graph holds."""
+SPEEDUPS: Mapping[str, float] = {"1.11": 0.9, "1.33": 0.75, "2": 0.5, "4": 0.25, "inf": 0.0}
+"""Speed-up factors and the remaining share of the time: 10, 25, 50, 75 and 100 % less."""
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """Hold a predicted step time with its interval."""
+
+    step_ns: Annotated[float, "The step, ns."]
+    low_ns: Annotated[float, "Lower end of the interval, ns."]
+    high_ns: Annotated[float, "Upper end of the interval, ns."]
+
+
+@dataclass(frozen=True)
+class Identity:
+    """Hold the results of the replay without changes."""
+
+    step_ns: Annotated[float, "Its step, ns."]
+    error_ratio: Annotated[float, "Its distance from the recorded step, as a share of that."]
+    unexplained_ratio: Annotated[float, "Share of the critical path that nothing explains."]
+    inferred_ratio: Annotated[float, "Share of the critical path that is inferred, not recorded."]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Hold one pass: weights of edges, times of points, binding edges, and the step's length."""
+
+    weight: Ints
+    times: Ints
+    binding: Ints
+    step_ns: float
+
+
+def faster(target: str, factor: float) -> tuple[Change]:
+    """Return the change that makes a part so many times as fast."""
+    return (Change("speedup", {"target": target, "factor": factor}),)
+
+
+def only_removes(changes: tuple[Change, ...]) -> bool:
+    """Return whether changes only remove time: none is another batch or a slower part."""
+    return all(change.name != "batch" and float(change.options.get("factor", 1)) >= 1 for change in changes)
+
+
+def with_options(changes: tuple[Change, ...], more: Mapping[str, Mapping[str, str]]) -> tuple[Change, ...]:
+    """Return the changes with more options by name."""
+    return tuple(replace(change, options={**change.options, **more.get(change.name, {})}) for change in changes)
+
+
+def fewer(changes: tuple[Change, ...]) -> list[tuple[Change, ...]]:
+    """Return less of the changes: each of several alone, and each part less fast."""
+    alone = [(change,) for change in changes] if len(changes) > 1 else []
+    slower = [
+        (*changes[:at], replace(change, options={**change.options, "factor": factor}), *changes[at + 1 :])
+        for at, change in enumerate(changes)
+        for factor in map(float, SPEEDUPS)
+        if factor < float(change.options.get("factor", 0))
+    ]
+    return alone + slower
