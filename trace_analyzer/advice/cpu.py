@@ -7,7 +7,8 @@ from typing import Any
 import polars as pl
 
 from trace_analyzer.analyses.cpu import CpuRun
-from trace_analyzer.catalog.event_names import PROFILER_STEP_NAME
+from trace_analyzer.catalog.event_names import OPTIMIZER_STEP, PROFILER_STEP_NAME
+from trace_analyzer.catalog.fixes import FUSED, optimizer_in_few_launches
 from trace_analyzer.catalog.tables import document
 from trace_analyzer.report import Advice, Saving
 from trace_analyzer.units import count, duration, percent
@@ -35,10 +36,11 @@ def cpu_advice(run: CpuRun) -> tuple[Advice, ...]:
     """Return the fixes whose time is worth it, largest saving first."""
     rows: list[Mapping[str, Any]] = document("cpu_fixes.toml")["fixes"]
     advice = (_advice(CpuFix(**row), run) for row in rows)
-    return tuple(sorted(filter(None, advice), key=lambda item: -item.saves_ns_at_most))
+    return tuple(item for _, item in sorted(filter(None, advice), key=lambda pair: -pair[0]))
 
 
-def _advice(fix: CpuFix, run: CpuRun) -> Advice | None:
+def _advice(fix: CpuFix, run: CpuRun) -> tuple[float, Advice] | None:
+    """Return the rank of a fix, ns, and the advice; None where too little time is concerned."""
     concerned = pl.col("part").is_in(fix.parts) & ~pl.col("name").fill_null("").str.contains(fix.unless)
     if fix.phases is not None:
         concerned &= pl.col("phase").fill_null("").is_in(fix.phases)
@@ -58,11 +60,13 @@ def _advice(fix: CpuFix, run: CpuRun) -> Advice | None:
     named = named.filter(~pl.col("name").str.contains(PROFILER_STEP_NAME))
     where = [f"{name} ({duration(ns / steps)})" for name, ns in named.head(3).iter_rows()]
     start, end = pieces.select("start_ns", "end_ns").row(0) if pieces.height else (None, None)
-    return Advice(
+    classes = pieces.get_column("name").cast(pl.String).str.extract(OPTIMIZER_STEP).drop_nulls()
+    optimizer = optimizer_in_few_launches(classes[0] if classes.len() and classes[0] in FUSED else "")
+    return saved or time, Advice(
         title=fix.title,
         why=f"{percent(time / run.window_ns)} of the main thread's time{each}, in {count(round(events))} events",
         where=", ".join(where),
-        code=fix.code.strip(),
+        code=fix.code.strip().replace("{optimizer}", optimizer),
         saves_ns_at_most=saved,
         how_bound=fix.how,
         saving=Saving(saved / steps, saved / run.window_ns, saved / steps, saved / run.window_ns, run.steps > 0),

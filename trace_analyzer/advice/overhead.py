@@ -28,10 +28,10 @@ from trace_analyzer.advice.opportunity import (
     where_called,
     worth_ns,
 )
-from trace_analyzer.advice.window_context import COMPILED, OPTIMIZER_STEP, AdviceContext
+from trace_analyzer.advice.window_context import COMPILED, AdviceContext
 from trace_analyzer.analyses.host import CALLS
 from trace_analyzer.catalog.devices import interconnects_of
-from trace_analyzer.catalog.event_names import BLOCKING, TO_HOST, TO_PEER, WITHIN_DEVICE, copy_direction
+from trace_analyzer.catalog.event_names import BLOCKING, OPTIMIZER_STEP, TO_HOST, TO_PEER, WITHIN_DEVICE, copy_direction
 from trace_analyzer.frames.intervals import union, with_covered
 from trace_analyzer.units import NS_PER_S, count, counted, duration
 from trace_analyzer.vocabulary import EARLIER_WORK, PARTS, shortened_by

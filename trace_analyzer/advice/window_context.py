@@ -12,7 +12,7 @@ from trace_analyzer.analyses.host import CALLS, Context, Host
 from trace_analyzer.analyses.one_time import cold_idle
 from trace_analyzer.analysis import Value
 from trace_analyzer.catalog.devices import Device
-from trace_analyzer.catalog.event_names import SCOPES_OF_TORCH
+from trace_analyzer.catalog.event_names import OPTIMIZER_STEP, SCOPES_OF_TORCH
 from trace_analyzer.catalog.fixes import Platform, Program, platform_of
 from trace_analyzer.findings import DeviceFindings
 from trace_analyzer.frames.intervals import clip, filter_inside, spans_on, split_by, union
@@ -260,8 +260,6 @@ def _is_torch_1(sources: AdviceSources) -> bool:
     return not sources.context.stacks.is_empty() or not sources.host.names.filter(is_scope).is_empty()
 
 
-OPTIMIZER_STEP = r"^Optimizer\.step#(\w+)\.step"
-"""Scope that PyTorch opens around an optimizer's step; the group is its class."""
 COMPILED = r"^Torch-Compiled Region|^## Call CompiledFxGraph"
 """Names that Dynamo and Inductor give to their compiled code at run time."""
 _BY_INDUCTOR = (

@@ -107,6 +107,8 @@ def _named_work(names: pl.DataFrame) -> pl.DataFrame:
 
 MARKS = ("span", "end", "start", "part")
 """What an event may mark, as defined in the header of ``step_marks.toml``."""
+OPTIMIZER_STEP = r"^Optimizer\.step#(\w+)\.step"
+"""Scope that PyTorch opens around an optimizer's step; the group is its class."""
 PROFILER_STEP_NAME = r"^ProfilerStep#?\*?([0-9]{1,9})$"
 """Pattern of annotations from ``torch.profiler``'s ``step()``; the group is the step's number."""
 

@@ -161,20 +161,20 @@ def for_compiled(code: str) -> str:
     return "\n".join(dict.fromkeys(_OR_COMPILES.sub("", calls).splitlines()))
 
 
-_FUSED = ("Adam", "AdamW", "SGD")
+FUSED = ("Adam", "AdamW", "SGD")
 _FOREACH = ("Adadelta", "Adagrad", "Adamax", "ASGD", "NAdam", "RAdam", "RMSprop", "Rprop")
 """Optimizers of torch.optim with ``fused=True`` on GPUs, and those with ``foreach=True`` only."""
 
 
 def optimizer_in_few_launches(name: str) -> str:
     """Return code for an optimizer of this class; "" is a class that the trace does not name."""
-    if name in _FUSED + _FOREACH:
-        option = "fused" if name in _FUSED else "foreach"
+    if name in FUSED + _FOREACH:
+        option = "fused" if name in FUSED else "foreach"
         return (
             f"optimizer = torch.optim.{name}(model.parameters(), **options, {option}=True)  # options: the present ones"
         )
     if not name:
-        return f"# fused=True where the optimizer has it ({', '.join(_FUSED)}), else foreach=True"
+        return f"# fused=True where the optimizer has it ({', '.join(FUSED)}), else foreach=True"
     return f"# {name} is none of torch.optim: its own fused or foreach option, else torch._foreach_add_(...) over lists of parameters"
 
 
