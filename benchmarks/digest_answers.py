@@ -131,8 +131,7 @@ QUESTIONS = (
         {LAUNCH: "launch", LOADING: "data loading", SYNCHRONIZATION: "synchronization", COLLECTIVES: "collectives",
          DEPENDENCY: "device waits"},
     ),
-    Question("Can it be judged at all?", lambda digest: "No verdict" not in digest, {**dict.fromkeys(JUDGED, True), CPU: False}),
-    Question("What should be recorded instead?", lambda digest: "ProfilerActivity.CUDA" in digest, {CPU: True}),
+    Question("Can it be judged at all?", lambda digest: "No verdict" not in digest, dict.fromkeys((*JUDGED, CPU), True)),
     Question("May one act on it at once?", line(r"verdict .*\((high|medium|low) confidence\)"), {LOADING: "high", COMPUTE: "high", GRAPH: "low"}),
     Question(
         "What should be changed first?",
@@ -143,7 +142,7 @@ QUESTIONS = (
     Question("With which code?", line(r"  code: ([\w.]+)"), {LAUNCH: "model", LOADING: "DataLoader", MEMORY: "torch.compile"}),
     Question("Where in the program?", line(r"  at .*\((train\.py:\d+)\)"), {LAUNCH: "train.py:31"}),
     Question("Which GPU is it?", line(r"device  \S+, ([^;\n]+)"), dict.fromkeys(JUDGED, "NVIDIA A100-SXM4-80GB")),
-    Question("How long does a step take?", time(r"device .*; a steady step takes "), of_all(step_ns, STEADY), 0.1),
+    Question("How long does a step take?", time(r"device .*; a step takes "), of_all(step_ns, STEADY), 0.1),
     Question("Which steps does it speak of?", line(r"window  .*?, (\d+) steady steps"), dict.fromkeys(STEADY, "6")),
     Question(
         "Which kernel takes most time, and how long?",

@@ -106,7 +106,8 @@ def test_recordings_of_unlike_lengths_keep_the_difference_within_the_interval() 
     """The difference weighs steps, the test recordings."""
     long = profile_of(analyze(HOST_BOUND.faster(steps=6, loading_ns=LOADED_NS, seed=5).trace()))
     result = compare(
-        merged("before", [recording(0, n) for n in range(3)]), merged("after", [recording(0, 4), recording(0, 6), long])
+        merged("before", [recording(0, n) for n in range(8)]),
+        merged("after", [*(recording(0, n) for n in range(8, 15)), long]),
     )
     assert result.interval_ns is not None
     assert result.interval_ns[0] <= (result.difference_ns or 0) <= result.interval_ns[1]

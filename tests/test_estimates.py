@@ -250,9 +250,9 @@ def test_a_speed_up_curve_is_what_each_speed_up_alone_gives(name: str) -> None:
             assert row[f"step_ns_{key}"] == pytest.approx(alone, rel=1e-4)
 
 
-@pytest.mark.parametrize(("rows", "says"), [(512, True), (8_192, False)], ids=["the CPU is behind", "the device is"])
-def test_fused_chains_spare_launches_where_the_cpu_is_behind(rows: int, says: bool) -> None:
-    """Check that removing launches saves far more than removing bytes, and that the advice explains why."""
+@pytest.mark.parametrize(("rows", "advised"), [(512, False), (8_192, True)], ids=["the CPU is behind", "the device is"])
+def test_chains_are_fused_where_a_faster_device_helps(rows: int, advised: bool) -> None:
+    """Fusion makes the device faster, and saves no more than a device that takes no time."""
     simulation = Simulation(header={"record_shapes": 1}, seed=1)
     main = simulation.thread()
     torch = Eager(simulation, main, simulation.stream())
@@ -269,8 +269,7 @@ def test_fused_chains_spare_launches_where_the_cpu_is_behind(rows: int, says: bo
                 torch.pointwise(operator, functor, rows, 1_024, inputs=1)
 
     report = analyze(steps(simulation, main, step).json().encode(), device=0)
-    (item,) = (item for item in report.advice if item.id == "fusion")
-    assert ("one kernel also needs a single launch" in item.why) == says
+    assert any(item.id == "fusion" for item in report.advice) is advised
 
 
 def test_the_step_now_says_how_much_of_the_window_is_outside_of_steps() -> None:

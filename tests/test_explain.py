@@ -106,6 +106,7 @@ def test_advice_names_the_command_that_estimates_it() -> None:
     answer = report.explain("advice:data-loading")
     assert answer.next.endswith("data-loading.json.gz --prefetch auto")
     assert answer.next.startswith("analyze whatif ")
+    report = analyze(SAMPLES / "synthetic_compute.json.gz")
     unestimated = next(item for item in report.advice if item.predicted is None)
     assert report.explain(f"advice:{unestimated.id}").next.startswith("analyze explain ")
 

@@ -1,7 +1,6 @@
 """One-time work: what precedes the first launch of a kernel beyond the usual; a warm step from a cold one."""
 
 import kineto as k
-import polars as pl
 import pytest
 from lazy_report import LazyReport
 
@@ -63,16 +62,3 @@ def test_a_window_is_warm_without_what_its_library_took_to_start() -> None:
     assert then == pytest.approx(cold.recorded_step_ns / 1_000 - 8_000, rel=0.01)
     assert low < then < high
     assert came > 0
-
-
-def test_a_cold_step_is_warm_as_a_later_one_is() -> None:
-    """Two steps, of which both count, as there are no more; the first is cold."""
-    steps = [k.annotation("ProfilerStep#0", 0, 59_000), k.annotation("ProfilerStep#1", 60_000, 9_000)]
-    parts = [(2_000 * part + (50_000 if part else 0), part) for part in range(5)]
-    cold = [pass_of(100 + begin, number, library=0 if number else 40_000) for begin, number in parts]
-    later = [pass_of(60_100 + 1_100 * part, 10 + part) for part in range(5)]
-    replay, (then, low, high) = warm(steps, cold, later)
-    table = replay.scene.tables["steps"].filter(pl.col("steady"))
-    assert table.get_column("state").to_list() == ["first", "ok"]
-    assert then == pytest.approx((table.item(1, "end_ns") - table.item(1, "start_ns")) / 1_000)
-    assert low <= then <= high < 0.5 * replay.identity.step_ns / 1_000

@@ -328,7 +328,7 @@ def test_advice_for_apple_s_gpu_names_its_profiler() -> None:
 def test_a_run_on_the_cpu_has_no_accelerator() -> None:
     report = analysed(op("aten::mm", 0, 50))
     assert report.trace.accelerator is None
-    assert "CPU-only run" in report.verdict.headline
+    assert report.verdict.status == "cpu-run"
 
 
 # Files of other tools: one true line, and no byte of theirs on the terminal

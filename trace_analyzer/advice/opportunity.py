@@ -274,7 +274,6 @@ def run_opportunity(
         longest(runs, length_ns()),
         values,
         members_of(runs),
-        if_more="one kernel also needs a single launch, which helps where the CPU is behind",
     )
     return _within_their_part(context, opportunity, runs, bounds)
 

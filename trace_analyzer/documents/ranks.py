@@ -83,7 +83,9 @@ def problem_lines(problems: Sequence[Problem]) -> list[str]:
             more = f" and {count(len(some) - 1)} more" if len(some) > 1 else ""
             lines.append(f"{kind}: {who}{some[0].path}{more}: {message}")
         if len(alike) > _PROBLEMS:
-            lines.append(f"{kind}: {count(sum(map(len, list(alike.values())[_PROBLEMS:])))} more {words}")
+            lines.append(
+                f"{kind}: {count(len([p for p in own if p.message not in list(alike)[:_PROBLEMS]]))} more {words}"
+            )
     return lines
 
 
@@ -146,12 +148,11 @@ def _figures(report: JobReport) -> list[str]:
             f"{f' ({ways})' if ways else ''}; ends agree within {duration(matches.residual_ns)}"
         )
     if matches.unsplit:
-        rest = sum(item.total_ns for item in matches.unsplit)
         reasons = "; ".join(
             f"{count(item.collectives)} {item.reason} ({duration(item.total_ns)})" for item in matches.unsplit
         )
         lines.append(
-            f"In neither waiting nor transfer: {duration(rest)} of {duration(matches.total_ns)} on all ranks: {reasons}"
+            f"In neither waiting nor transfer: {duration(matches.unsplit_ns)} of {duration(matches.total_ns)} on all ranks: {reasons}"
         )
     if slow := report.slowdown:
         worst = f" (rank {slow.worst_rank} in {slow.worst_steps} of {counted(slow.steps, 'step')})"

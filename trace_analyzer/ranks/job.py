@@ -211,6 +211,11 @@ class Matches:
     unsplit: Annotated[tuple[Unsplit, ...], "Those that are neither waiting nor transfer, longest first."] = ()
     total_ns: Annotated[int, "Time of all of them on all ranks, ns."] = 0
 
+    @property
+    def unsplit_ns(self) -> int:
+        """Return the time of those that are neither waiting nor transfer, ns."""
+        return sum(item.total_ns for item in self.unsplit)
+
 
 @dataclass(frozen=True)
 class Uneven:

@@ -362,8 +362,7 @@ def warm(weights: Weights, scene: Scene, options: Mapping[str, float | str]) -> 
     """Remove one-time work: compilation, loading of modules, allocation of memory that a cache keeps, slow first launches.
 
     ``only`` restricts this to ``allocation``, or to ``compilation`` with loading of modules. With option ``end``, slow first
-    launches keep their time (``high``), or the host takes no longer for any first launch than for others (``low``). Steps are
-    measured without those of the beginning where later ones are recorded.
+    launches keep their time (``high``), or the host takes no longer for any first launch than for others (``low``).
     """
     graph, calls = scene.graph, scene.graph.recorded.calls
     only = options.get("only", "")
@@ -377,8 +376,7 @@ def warm(weights: Weights, scene: Scene, options: Mapping[str, float | str]) -> 
     once = _of_calls(scene, CALL, kept)
     removed = _of_calls(scene, RETURN, kept)
     hurried = not only and _hurry_first_launches(weights, scene, str(options.get("end", "")))
-    weights.is_warm = not only and bool(scene.cold_steps.any())
-    if not (slow.any() or once.any() or weights.parts[parts].any() or hurried or weights.is_warm):
+    if not (slow.any() or once.any() or weights.parts[parts].any() or hurried):
         raise NothingToChange("nothing was compiled, loaded or allocated")
     weights.parts[parts] = 0
     weights.host[once] = 0

@@ -18,7 +18,6 @@ from trace_analyzer.replay.graph import (
     SPIN,
     THREAD,
     WAIT,
-    Anchors,
     Graph,
     Measure,
     build,
@@ -109,13 +108,6 @@ class Replay:
         return self.anchors.mean(self.graph.time)
 
     @cached_property
-    def later(self) -> Anchors:
-        """Return where the steps after those of the beginning are measured."""
-        steps = self.graph.recorded.steps
-        rest = replace(steps, steady=steps.steady & ~self.scene.cold_steps)
-        return measure_of(replace(self.graph.recorded, steps=rest)).anchors(self.graph)
-
-    @cached_property
     def _measured(self) -> Weights:
         return measured(self.graph)
 
@@ -136,12 +128,11 @@ class Replay:
 
     def run(self, weights: Weights, *, unexplained: bool = True) -> Outcome:
         """Return one pass over the graph."""
-        anchors = self.later if weights.is_warm else self.anchors
-        return self._pass(weights.of(self.graph, unexplained=unexplained), self._anchor, weights.at_least_ns, anchors)
+        return self._pass(weights.of(self.graph, unexplained=unexplained), self._anchor, weights.at_least_ns)
 
-    def _pass(self, weight: Ints, anchor: float, at_least_ns: float = 0.0, anchors: Anchors | None = None) -> Outcome:
+    def _pass(self, weight: Ints, anchor: float, at_least_ns: float = 0.0) -> Outcome:
         times, binding = self.graph.replay(weight)
-        return Outcome(weight, times, binding, max((anchors or self.anchors).mean(times) * anchor, at_least_ns))
+        return Outcome(weight, times, binding, max(self.anchors.mean(times) * anchor, at_least_ns))
 
     def weights(self, changes: tuple[Change, ...]) -> Weights:
         """Return the weights under changes. Raises `NotApplicable`."""
@@ -183,9 +174,6 @@ class Replay:
         half = max(
             hypot(error * step, rest, self._noise(changes, path, outcome, weights)), self._least_half(changes, step)
         )
-        if weights.is_warm:
-            latest = self.later.latest(self.graph.time)
-            half = max(half, float(np.ptp(latest[self.later.ends] - latest[self.later.begins])) / 2)
         others = self._ends(changes, step)
         worst = max(
             step,
@@ -208,7 +196,7 @@ class Replay:
     def _differs(self, weights: Weights) -> bool:
         """Return whether weights differ from those without changes: what is the same is certain."""
         same = self._measured
-        return bool(weights.at_least_ns or weights.is_warm or weights.removed.any()) or any(
+        return bool(weights.at_least_ns or weights.removed.any()) or any(
             not np.array_equal(changed, unchanged)
             for changed, unchanged in (
                 (weights.device, same.device), (weights.host, same.host), (weights.parts, same.parts), (weights.rest, same.rest)

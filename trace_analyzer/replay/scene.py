@@ -41,18 +41,6 @@ class Scene:
         return self.report.tables
 
     @cached_property
-    def cold_steps(self) -> Flags:
-        """Return which steady steps are of the beginning, where later ones are steady too: none, or the first ones."""
-        steps = self.graph.recorded.steps
-        state = (
-            self.tables["steps"]
-            .filter(pl.col("device") == self.graph.recorded.device)
-            .sort("start_ns", maintain_order=True)
-        )
-        cold: Flags = steps.steady & state.get_column("state").is_in(["first", "warm-up"]).to_numpy().astype(bool)
-        return cold if (steps.steady & ~cold).any() else cold & False
-
-    @cached_property
     def sm_count(self) -> int | None:
         """Return the number of multiprocessors of the replayed device; None where it is unknown."""
         devices = self.tables["devices"]

@@ -61,8 +61,7 @@ _OF_KIND = {
 class Weights:
     """Hold the time of each edge in three parts that changes scale: device, host, and the parts of threads.
 
-    ``rest`` is the unexplained part of ``device``; ``removed`` edges are ignored. ``is_warm``: only steps after those of the
-    beginning count.
+    ``rest`` is the unexplained part of ``device``; ``removed`` edges are ignored.
     """
 
     device: Floats
@@ -71,12 +70,11 @@ class Weights:
     rest: Floats
     removed: Flags
     at_least_ns: float = 0.0
-    is_warm: bool = False
 
     def copy(self) -> "Weights":
         """Return a copy that can be changed independently."""
         device, host, parts, rest = (column.copy() for column in (self.device, self.host, self.parts, self.rest))
-        return Weights(device, host, parts, rest, self.removed.copy(), self.at_least_ns, self.is_warm)
+        return Weights(device, host, parts, rest, self.removed.copy(), self.at_least_ns)
 
     def of(self, graph: Graph, *, unexplained: bool = True) -> Ints:
         """Return the weight of each edge for a pass; ``unexplained=False`` removes unexplained time."""
