@@ -132,7 +132,7 @@ QUESTIONS = (
          DEPENDENCY: "device waits"},
     ),
     Question("Can it be judged at all?", lambda digest: "No verdict" not in digest, dict.fromkeys((*JUDGED, CPU), True)),
-    Question("May one act on it at once?", line(r"verdict .*\((high|medium|low) confidence\)"), {LOADING: "high", COMPUTE: "high", GRAPH: "low"}),
+    Question("May one act on it at once?", line(r"verdict .*\((high|medium|low) confidence\)"), {LOADING: "high", COMPUTE: "high", GRAPH: "medium"}),
     Question(
         "What should be changed first?",
         line(r"advice:([\w-]+) "),

@@ -52,7 +52,7 @@ def test_a_gate_that_breaks_fails_the_job_and_is_commented(traces: Path) -> None
     run = action(traces, FAIL_IF_SLOWER="5%\naten::add=50%", COMMENT="true", PULL_REQUEST="7")
     assert run.returncode == 1, run.stderr
     summary = (traces / "summary.md").read_text()
-    assert "slower: matmul" in summary
+    assert "more time: matmul" in summary
     assert "gate broke: --fail-if-slower 5%" in summary
     assert "exit-code=1" in (traces / "output.txt").read_text()
     assert "pr comment 7" in (traces / "gh.log").read_text()

@@ -454,7 +454,7 @@ def test_a_replayed_decoding_step_wants_bigger_batches_or_fewer_bits() -> None:
     report = analysed(replay)
     assert report.verdict.regime == "memory-bandwidth-bound"
     assert report.verdict.confidence != "high"
-    assert any("compute or memory by kernel name" in why for why in report.verdict.confidence_why)
+    assert any("by their names" in why for why in report.verdict.confidence_why)
     assert saved(report) == {"skinny-matmuls": 40 * 20_000}
 
 
@@ -486,7 +486,7 @@ def optimizer(name: str, span: str = "Optimizer.step#Adam.step", count: int = 60
 def test_an_optimizer_with_launches_per_parameter() -> None:
     report = analysed(optimizer("aten::addcdiv_"))
     item = next(item for item in report.advice if item.id == "fused-optimizer")
-    assert "60 launches per step" in item.why
+    assert "60 launches per update" in item.why
     assert 0 < item.saves_ns_at_most < sum(report.verdict.parts_ns.values())
     assert "fused-optimizer" not in ids(analysed(optimizer("aten::_foreach_addcdiv_")))
     assert "fused-optimizer" not in ids(analysed(optimizer("aten::addcdiv_", count=30)))
@@ -668,9 +668,9 @@ def test_many_small_copies() -> None:
         copies = (copy("HtoD (Pageable -> Device)", 10 + 100 * n, 100, bytes=size) for n in range(12))
         return analysed([kernel("k", 1_210, 600), *copies])
 
-    assert saved(report(1_000)) == {"copies": 600_000, "small-copies": 1_200_000}
-    assert saved(report(1 << 20)) == {"copies": 600_000}
-    (item,) = report(1 << 20).advice
+    assert saved(report(1_000)).items() >= {"copies": 600_000, "small-copies": 1_200_000}.items()
+    assert "small-copies" not in saved(report(1 << 20))
+    item = next(item for item in report(1 << 20).advice if item.id == "copies")
     assert "100 % of the copies' time is from or to pageable memory" in item.why
 
 

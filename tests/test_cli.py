@@ -473,7 +473,7 @@ class TestProcess:
         self, folder: Path, variables: dict[str, str], coloured: bool
     ) -> None:
         printed = on_terminal(folder, "t.json", "--no-report", **variables)
-        assert "No verdict: no GPU work" in printed
+        assert "Run on the CPU" in printed
         assert ("\x1b[" in printed) == coloured
         assert "\x1b" not in command("t.json", "--no-report", cwd=folder).stdout
 

@@ -24,6 +24,7 @@ from trace_analyzer.catalog.fixes import Fix, fixes, for_compiled, optimizer_in_
 from trace_analyzer.replay.changes import Change
 from trace_analyzer.replay.estimates import DeviceReplay, Estimates, change_of, with_changes
 from trace_analyzer.report import Advice, Predicted, Saving, Verdict
+from trace_analyzer.verdict import KERNEL_REGIMES
 from trace_analyzer.vocabulary import although
 
 
@@ -70,8 +71,13 @@ def opportunities(
 
 
 def _within_floor(fix: Fix, opportunity: Opportunity, estimates: Estimates, context: AdviceContext) -> Opportunity:
-    """Return the opportunity of a fix for the device with the bound that an infinitely fast device sets."""
-    if "overhead-bound" in fix.regimes or estimates.floors is None or not estimates.now_ns or not opportunity.is_saving:
+    """Return the opportunity of a fix for kernels with the bound that an infinitely fast device sets."""
+    if (
+        not set(fix.regimes) <= set(KERNEL_REGIMES)
+        or estimates.floors is None
+        or not estimates.now_ns
+        or not opportunity.is_saving
+    ):
         return opportunity
     most_ns = round((1 - estimates.floors[0] / estimates.now_ns) * context.window_ns)
     if most_ns >= opportunity.saves_ns:
