@@ -64,8 +64,9 @@ def test_one_model_on_two_vendors_devices() -> None:
     result = pair("h100_qwen1.5_0.5b", "mi300_qwen1.5_0.5b")
     assert result.same_work
     assert result.likeness.flop_ratio == pytest.approx(1, abs=1e-6)
-    assert change_ms(result, "group", "pointwise") == pytest.approx(-6.0, abs=0.2)
-    assert change_ms(result, "group", "matmul") == pytest.approx(4.0, abs=0.2)
+    # One mark each: the whole recordings, 27.7 and 19.6 ms of pointwise kernels, 16.6 and 22.6 of matmuls.
+    assert change_ms(result, "group", "pointwise") == pytest.approx(-8.1, abs=0.1)
+    assert change_ms(result, "group", "matmul") == pytest.approx(5.9, abs=0.1)
     assert change_ms(result, "cause", "launch-latency") == pytest.approx(1.2, abs=0.1)
     hardware = sum(line.by_hardware_ns for line in result.lines if line.by_hardware_ns is not None)
     assert hardware < 0

@@ -95,7 +95,7 @@ def test_a_real_series() -> None:
     assert result.overhead_is_proven
     assert result.host_floor_ns == pytest.approx(30e6, rel=0.05)
     assert 128 < result.flip_batch < 256
-    assert any("faster kernels alone save nothing" in text for text in result.contradictions)
+    assert not result.contradictions, "the verdicts name the host, as the series does"
 
 
 def test_a_batch_recorded_twice_with_other_padding_does_not_hide_the_batch(monkeypatch: pytest.MonkeyPatch) -> None:
