@@ -271,7 +271,7 @@ def test_a_graph_takes_the_launches_of_steady_steps_and_leaves_data_waits_and_al
     waits = set(graph.ref[(graph.kind == RETURN) & ~of_calls(replay, RETURN, "cudaMalloc", "cudaFree")].tolist())
     step_of = dict(zip(activities.call.tolist(), activities.step.tolist(), strict=True))
     taken_calls, begun, first = set(graph.ref[taken].tolist()), set(), 0
-    for number in range(calls.start.size):
+    for number in np.argsort(calls.start, kind="stable").tolist():
         if number in waits:
             first = number
         elif number in taken_calls and number in step_of:
