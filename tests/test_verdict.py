@@ -29,7 +29,7 @@ from trace_analyzer.report import (
 )
 from trace_analyzer.verdict import Levers, StepVerdict, judge, shares, step_verdict, verdict, without_regime
 from trace_analyzer.verdict.decide import COUNTED_NOWHERE
-from trace_analyzer.verdict.worlds import confidence_ratio, doubts_of
+from trace_analyzer.verdict.worlds import MOST_WORLDS, confidence_ratio, doubts_of
 from trace_analyzer.vocabulary import HOST_CAUSES, IDLE_CAUSES, PARTS
 
 OVERHEAD, MEMORY, COMPUTE = "overhead-bound", "memory-bandwidth-bound", "compute-bound"
@@ -289,6 +289,40 @@ def test_worlds_drawn_at_random_agree_with_the_confidence(parts: dict[str, int],
         first = OVERHEAD if overhead >= communication else COMMUNICATION
         held += (first if wins else max(sizes, key=lambda regime: sizes[regime])) in names
     assert abs(held / 400 - ratio) <= 5 * (0.25 / 400) ** 0.5
+
+
+@pytest.mark.parametrize(("lengths", "differ"), [((90, 90, 10), True), ((60, 60, 60), False)])
+def test_each_of_touching_steps_may_be_left_out(lengths: tuple[int, ...], differ: bool) -> None:
+    """Steps of 1 ms end where the next begin, and the window is one interval: without one of the two, the host limits."""
+    steps = [
+        [
+            annotation(f"ProfilerStep#{n}", 1_000 * n, 1_000),
+            *(
+                [op("aten::add", at, 95), launched("k", at + 80, at + 90, length, 10 * n + i + 1)]
+                for i, at in enumerate(range(1_000 * n, 1_000 * n + 1_000, 100))
+            ),
+        ]
+        for n, length in enumerate((lengths[0], *lengths))
+    ]
+    judged = analysed(steps).verdict
+    assert judged.window is not None
+    assert (len(judged.window.steps), len(judged.window.intervals)) == (3, 1)
+    assert ("its steps differ" in judged.confidence_why) is differ
+
+
+def test_worlds_are_bounded_whatever_the_number_of_steps() -> None:
+    """Of doubts with 2, 5, 6 and 3,001 worlds, some of all are drawn: about as many as of a tenth of the steps hold."""
+    parts, ratios = {"compute": 60, "memory": 40, "other": 20, "earlier-work": 10}, []
+    for count in (300, 3_000):
+        own = findings(
+            parts_ns=parts_of() | {part: ns * count for part, ns in parts.items()},
+            bounds=(replace(named(60, 0), near_ridge_ns=20),),
+            steps_ns=(parts,) * count,
+        )
+        judgement = judge(own.parts_ns)
+        assert judgement is not None
+        ratios.append(confidence_ratio(judgement, tuple(doubts_of(own, judgement))))
+    assert ratios[0] == pytest.approx(ratios[1], abs=5 * (0.5 / MOST_WORLDS) ** 0.5)
 
 
 def test_a_doubt_is_named_where_the_regime_would_be_surer_without_it() -> None:

@@ -183,6 +183,7 @@ def window_findings(
     judged: Judged | None,
     device_findings: Mapping[int, DeviceFindings],
     window_parts: pl.DataFrame,
+    step_parts: Mapping[tuple[int, int], Mapping[str, int]],
     window_sources: WindowSources,
 ) -> Findings | None:
     """Return the findings of the verdict's window; None where no device did any work.
@@ -213,17 +214,8 @@ def window_findings(
         waiting_depth=_waiting_depth(idle, queue, spans),
         bounds=bound_shares(roofline.bound_table(rated)),
         left_out=_left_out(judged, device_findings[judged.device], window_parts, sources),
-        steps_ns=_steps_ns(sources, idle, spans),
+        steps_ns=tuple(step_parts.get((judged.device, index), {}) for index in window.steps),
     )
-
-
-def _steps_ns(sources: WindowSources, idle: pl.DataFrame, spans: pl.DataFrame) -> tuple[Mapping[str, int], ...]:
-    """Return the partition of each interval of the window."""
-    sums = partition.part_sums(sources.busy_parts, idle, spans.with_row_index("window"), ["window"])
-    parts = (
-        dict(own.select("part", "time_ns").iter_rows()) for own in sums.partition_by("window", maintain_order=True)
-    )
-    return tuple(parts)
 
 
 def _left_out(judged: Judged, device: DeviceFindings, parts: pl.DataFrame, sources: WindowSources) -> LeftOut | None:
@@ -239,8 +231,21 @@ def _left_out(judged: Judged, device: DeviceFindings, parts: pl.DataFrame, sourc
     return left_out(lengths, parts_ns, device.report.partition_ns, cold, sources.recorded_span)
 
 
+def step_parts(window_sources: WindowSources) -> Mapping[tuple[int, int], Mapping[str, int]]:
+    """Return the partition of each step with a duration, by its device's code and its number."""
+    sources, key = window_sources, ["device", "index"]
+    steps = sources.device_steps.filter(pl.col("start_ns") < pl.col("end_ns")).select(*key, "start_ns", "end_ns")
+    sums = partition.part_sums(sources.busy_parts, sources.idle_causes, steps, key)
+    parts: dict[tuple[int, int], dict[str, int]] = {}
+    for device, index, part, ns in sums.select(*key, "part", "time_ns").iter_rows():
+        parts.setdefault((device, index), {})[part] = ns
+    return parts
+
+
 def step_findings(
-    device_findings: Mapping[int, DeviceFindings], window_sources: WindowSources
+    device_findings: Mapping[int, DeviceFindings],
+    step_parts: Mapping[tuple[int, int], Mapping[str, int]],
+    window_sources: WindowSources,
 ) -> tuple[StepFindings, ...]:
     """Return the findings of each step with a duration, for the reported devices."""
     sources = window_sources
@@ -253,10 +258,6 @@ def step_findings(
         .with_row_index("window")
         .with_columns(edges)
     )
-    sums = partition.part_sums(sources.busy_parts, sources.idle_causes, windows.select(*key, "start_ns", "end_ns"), key)
-    parts: dict[int, dict[str, int]] = {}
-    for window, part, ns in sums.select("window", "part", "time_ns").iter_rows():
-        parts.setdefault(window, {})[part] = ns
     columns = ["device", "window", "start_ns", "end_ns"]
     spans = windows.select(columns)
     cold = cold_gap_ns(sources.cold_idle, spans)
@@ -274,7 +275,7 @@ def step_findings(
             Findings(
                 device=device_findings[device],
                 window=Window("step", ((start, end),), (index,)),
-                parts_ns=parts.get(window, {}),
+                parts_ns=step_parts.get((device, index), {}),
                 cold_gap_ns=cold.get(window, 0),
                 recording=recordings.get(window),
                 waiting_depth=None,
@@ -390,6 +391,7 @@ VALUES = (
     Value("device_findings", device_findings),
     Value("window_parts", window_parts, needs=(PARTITION,)),
     Value("window_sources", WindowSources),
+    Value("step_parts", step_parts),
     Value("window_findings", window_findings),
     Value("step_findings", step_findings),
 )

@@ -1,7 +1,8 @@
 """Decide what limits the verdict's window from its partition, with evidence and confidence."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 
 import numpy as np
 
@@ -29,7 +30,7 @@ from trace_analyzer.verdict.judge import (
     sentence_far_below,
     shares,
 )
-from trace_analyzer.verdict.worlds import confidence_ratio, doubts_of, lowering
+from trace_analyzer.verdict.worlds import Doubt, confidence_ratio, doubts_of, lowering, unrecorded
 from trace_analyzer.vocabulary import (
     CAUSES,
     EARLIER_WORK,
@@ -63,14 +64,15 @@ def verdict(findings: Findings, levers: Levers = NO_LEVERS) -> Verdict:
     too_little = device.kernel_count < t.INSUFFICIENT_KERNELS and device.busy_ns < t.INSUFFICIENT_TIME_NS
     if judgement is None or too_little or is_undecided(judgement, parts):
         return _insufficient(findings, judgement, unknown, too_little=too_little)
-    confidence, why, ratio = confidence_of(findings, judgement)
+    doubts = tuple(doubts_of(findings, judgement))
+    confidence, ratio = confidence_of(findings, judgement, doubts)
     return Verdict(
         status="ok",
         regime=judgement.regime,
         runner_up=judgement.runner_up,
         cause=judgement.cause,
         confidence=confidence,
-        confidence_why=why,
+        confidence_why=_why(findings, judgement, doubts),
         device=device.index,
         window=findings.window,
         shares=shares(traced),
@@ -368,25 +370,27 @@ def _counts_as(regime: Regime, parts_ns: Mapping[str, int]) -> str:
     return limit_label(regime, only).lower() if only is not None and CAUSES[only].limit else regime
 
 
-def confidence_of(findings: Findings, judgement: Judgement) -> tuple[Confidence, tuple[str, ...], float]:
-    """Return high, medium or low, the facts that lower the confidence or could change the verdict, and the share of
-    admissible worlds in which the regime holds."""
-    doubts = tuple(doubts_of(findings, judgement))
+def confidence_of(findings: Findings, judgement: Judgement, doubts: Sequence[Doubt]) -> tuple[Confidence, float]:
+    """Return high, medium or low, and the share of admissible worlds in which the regime holds."""
     ratio = confidence_ratio(judgement, doubts)
-    caps = [
-        *_doubts_of_peaks(findings, judgement),
-        *_doubts_of_the_record(findings, judgement),
-        *far_from_roof(findings, judgement.regime),
-        *_little_work(findings.device),
-    ]
-    at_most_medium = caps or ratio < t.HIGH_CONFIDENCE
-    level: Confidence = "low" if ratio < t.MEDIUM_CONFIDENCE else "medium" if at_most_medium else "high"
+    if ratio < t.MEDIUM_CONFIDENCE:
+        return "low", ratio
+    return "medium" if ratio < t.HIGH_CONFIDENCE or any(True for _ in _caps(findings, judgement)) else "high", ratio
+
+
+def _why(findings: Findings, judgement: Judgement, doubts: Sequence[Doubt]) -> tuple[str, ...]:
+    """Return the facts that lower the confidence, and those that could change the verdict."""
     words = (doubt.words for doubt in lowering(judgement, doubts))
-    return (
-        level,
-        tuple(dict.fromkeys([*words, *caps, *_remarks(findings, judgement), *_flip(findings, judgement)])),
-        ratio,
-    )
+    facts = (words, _caps(findings, judgement), _remarks(findings, judgement), _flip(findings, judgement))
+    return tuple(dict.fromkeys(chain(*facts)))
+
+
+def _caps(findings: Findings, judgement: Judgement) -> Iterator[str]:
+    """Yield what no figure can weigh, so that confidence is medium at most."""
+    yield from _doubts_of_peaks(findings, judgement)
+    yield from _doubts_of_the_record(findings, judgement)
+    yield from far_from_roof(findings, judgement.regime)
+    yield from _little_work(findings.device)
 
 
 def _flip(findings: Findings, judgement: Judgement) -> Iterator[str]:
@@ -441,7 +445,7 @@ def _doubts_of_the_record(findings: Findings, judgement: Judgement) -> Iterator[
         yield "what queued work waited for is not recorded: waiting for other streams or peers is inferred"
     window = sum(findings.parts_ns.values())
     if (lost := findings.parts_ns.get(UNRECORDED, 0)) > t.UNRECORDED_RATIO * window:
-        yield f"for {percent(lost / window)} of the window the CPU waited for device work that the trace lacks"
+        yield unrecorded(lost / window)
     unnamed, idle = findings.parts_ns.get("host-unknown", 0), sum(findings.parts_ns.get(c, 0) for c in IDLE_CAUSES)
     if judgement.regime == "overhead-bound" and unnamed > t.UNNAMED_RATIO * idle:
         yield f"in {percent(unnamed / idle)} of its idle time the host recorded nothing (record with stacks)"

@@ -16,6 +16,7 @@ from trace_analyzer.report import Confidence, Debiased, Regime, Window
 from trace_analyzer.units import count, duration, percent
 from trace_analyzer.verdict.decide import confidence_of, headline_of, is_undecided, withheld_inputs
 from trace_analyzer.verdict.judge import Judgement, debiased, judge
+from trace_analyzer.verdict.worlds import doubts_of
 from trace_analyzer.vocabulary import PARTS
 
 
@@ -47,7 +48,7 @@ def step_verdict(step: StepFindings) -> StepVerdict:
         return StepVerdict(None, None, None, None, None, cold)
     unbiased = debiased(findings.parts_ns, findings.recording, cold)
     too_little = step.activity_count < t.INSUFFICIENT_KERNELS and step.busy_ns < t.INSUFFICIENT_TIME_NS
-    level, _, _ = confidence_of(findings, judgement)
+    level, _ = confidence_of(findings, judgement, tuple(doubts_of(findings, judgement)))
     return StepVerdict(
         regime=judgement.regime,
         cause=judgement.cause,

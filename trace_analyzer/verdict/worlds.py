@@ -6,6 +6,7 @@ another. A world takes one of the equally likely moves of each such doubt, and a
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 
 import numpy as np
 
@@ -19,8 +20,8 @@ from trace_analyzer.vocabulary import EARLIER_WORK, UNRECORDED, WITHHELD
 _SHARES = np.linspace(0.0, 1.0, 5)
 """Shares of a doubtful time that move. Of matmuls and convolutions with known shapes in 18 recordings, names are wrong
 for 0 to 100 % of their time, every share about equally often."""
-
-
+MOST_WORLDS = 4096
+"""Most worlds that are judged; of more, so many are drawn, which leaves a share of 0.95 uncertain by 0.003."""
 _WAITING_WINS = (0.45, t.WAITING_WINS_RATIO, 0.8)
 """Plausible values of that rule: a kernel regime rarely loses less than a fifth or more than half of its time."""
 
@@ -35,25 +36,35 @@ class Doubt:
 
 def confidence_ratio(judgement: Judgement, doubts: Sequence[Doubt]) -> float:
     """Return the share of worlds in which the regime holds: the same leader, or one of the two that a tie names."""
-    worlds = np.array([[judgement.groups_ns[regime] for regime in ORDER]], dtype=float)
-    for doubt in doubts:
-        worlds = (worlds[:, None] + doubt.moves).reshape(-1, len(ORDER))
+    return _held(judgement, sum(_moved(doubts), np.zeros((1, len(ORDER)))))
+
+
+def lowering(judgement: Judgement, doubts: Sequence[Doubt]) -> tuple[Doubt, ...]:
+    """Return the doubts without which the regime would be surer, those that matter most first."""
+    moved = _moved(doubts)
+    every = sum(moved, np.zeros((1, len(ORDER))))
+    ratio = _held(judgement, every)
+    without = [(_held(judgement, every - own), doubt) for own, doubt in zip(moved, doubts, strict=True)]
+    return tuple(doubt for more, doubt in sorted(without, key=lambda pair: -pair[0]) if more > ratio + 1e-9)
+
+
+def _moved(doubts: Sequence[Doubt]) -> list[Floats]:
+    """Return what each doubt adds to each regime in each world: in all, or in `MOST_WORLDS` drawn ones."""
+    sizes = [len(doubt.moves) for doubt in doubts]
+    count = prod(sizes)
+    worlds = np.arange(count) if count <= MOST_WORLDS else np.random.default_rng(0).integers(count, size=MOST_WORLDS)
+    taken = np.unravel_index(worlds, sizes) if doubts else ()
+    return [doubt.moves[at] for doubt, at in zip(doubts, taken, strict=True)]
+
+
+def _held(judgement: Judgement, moved: Floats) -> float:
+    worlds = np.maximum([judgement.groups_ns[regime] for regime in ORDER] + moved, 0.0)
     named = [ORDER.index(regime) for regime in (judgement.regime, judgement.runner_up) if regime is not None]
-    worlds = np.maximum(worlds, 0.0)
     window = sum(judgement.groups_ns.values())
     held = [
         np.isin(leaders(worlds, window, judgement.saves_per_ns, waiting_wins), named) for waiting_wins in _WAITING_WINS
     ]
     return float(np.mean(held))
-
-
-def lowering(judgement: Judgement, doubts: Sequence[Doubt]) -> tuple[Doubt, ...]:
-    """Return the doubts without which the regime would be surer, those that matter most first."""
-    ratio = confidence_ratio(judgement, doubts)
-    without = [
-        (confidence_ratio(judgement, [other for other in doubts if other is not doubt]), doubt) for doubt in doubts
-    ]
-    return tuple(doubt for more, doubt in sorted(without, key=lambda pair: -pair[0]) if more > ratio + 1e-9)
 
 
 def doubts_of(findings: Findings, judgement: Judgement) -> Iterator[Doubt]:
@@ -67,8 +78,7 @@ def doubts_of(findings: Findings, judgement: Judgement) -> Iterator[Doubt]:
         words = f"{percent(unknown / window)} of the window is idle time of unknown cause"
         yield Doubt(words, _either(unknown, "overhead-bound", "communication-bound"))
     if lost := parts.get(UNRECORDED, 0):
-        words = f"for {percent(lost / window)} of the window the CPU waited for device work that the trace lacks"
-        yield Doubt(words, _either(lost, *KERNEL_REGIMES))
+        yield Doubt(unrecorded(lost / window), _either(lost, *KERNEL_REGIMES))
     if earlier := parts.get(EARLIER_WORK, 0):
         words = (
             f"for {percent(earlier / window)} of the window the device ran unknown work, launched before the recording"
@@ -77,24 +87,18 @@ def doubts_of(findings: Findings, judgement: Judgement) -> Iterator[Doubt]:
     if recording := findings.recording:
         most, least = (sum(taken.values()) for taken in (recording.taken_ns, recording.least_ns))
         taken = np.linspace(least, most, len(_SHARES)) if most > least else [most]
-        words = (
-            f"recording took {duration(least)} to {duration(most)} of it"
-            if most > least
-            else f"recording took {duration(most)} of it"
-        )
+        words = f"recording took {f'{duration(least)} to ' if most > least else ''}{duration(most)} of it"
         yield Doubt(words, np.vstack([_move({"overhead-bound": -ns}) for ns in taken]))
-    if len(findings.steps_ns) > 1:
-        whole = groups_of(parts)
-        steps = [groups_of(step) for step in findings.steps_ns]
-        moves = [
-            _move({regime: _without(whole[regime], step[regime], len(steps)) for regime in ORDER}) for step in steps
-        ]
-        yield Doubt("its steps differ", np.vstack([_move({}), *moves]))
+    if (count := len(findings.steps_ns)) > 1:
+        steps = np.array([list(groups_of(step).values()) for step in findings.steps_ns], dtype=float)
+        whole = steps.sum(axis=0)
+        # One step left out, at the same length of the window.
+        yield Doubt("its steps differ", np.vstack([_move({}), (whole - steps) * count / (count - 1) - whole]))
 
 
-def _without(whole: int, step: int, count: int) -> float:
-    """Return what leaving one of ``count`` steps out adds to a time, at the same length of the window."""
-    return (whole - step) * count / (count - 1) - whole
+def unrecorded(ratio: float) -> str:
+    """Write that the trace lacks work in so much of the window."""
+    return f"for {percent(ratio)} of the window the CPU waited for device work that the trace lacks"
 
 
 _SIDES: Mapping[str, tuple[Regime, Regime]] = {
