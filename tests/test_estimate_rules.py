@@ -158,7 +158,7 @@ def test_a_faster_device_stays_above_the_cpu_s_floor() -> None:
 
     replay = Replay.of(LazyReport.on(steps(simulation, main, step).json().encode(), device=0), 0)
     for target in ("gpu", "matmul"):
-        assert replay.predict((Change("speedup", {"target": target, "factor": inf}),)).step_ns >= replay.floors()[0]
+        assert replay.predict((Change("speedup", {"target": target, "factor": inf}),)).step_ns >= replay.floors[0]
 
 
 @pytest.mark.parametrize(

@@ -97,7 +97,7 @@ def test_what_is_faster_makes_nothing_later(
 @given(programs, st.floats(1, 50))
 def test_floors_bound(program: tuple[list[tuple[str, int]], int], factor: float) -> None:
     replay = simulated(*program)
-    cpu_floor, device_floor = replay.floors()
+    cpu_floor, device_floor = replay.floors
     now = replay.identity.step_ns
     assert cpu_floor <= now
     assert device_floor <= now

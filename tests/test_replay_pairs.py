@@ -86,7 +86,7 @@ def test_a_planted_change_is_predicted(name: str, seed: int) -> None:
     assert abs(replay.identity_ratio) < 0.005
     predicted = replay.predict(PAIRS[name].changes)
     # What fused chains spare the CPU is only in the lower end of their interval.
-    least = max(truth, replay.floors()[0]) if name == "fuse" else truth
+    least = max(truth, replay.floors[0]) if name == "fuse" else truth
     saving = abs(replay.recorded_step_ns - least)
     assert abs(predicted.step_ns - least) <= max(SAVING_ERROR * saving, 0.001 * truth)
     assert predicted.low_ns <= truth <= predicted.high_ns

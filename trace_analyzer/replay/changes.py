@@ -143,6 +143,14 @@ def _calls_of_blocking_copies(scene: Scene) -> Ints:
     return np.concatenate([graph.ref[_blocking_copies(scene)], staging])
 
 
+def _waiting(scene: Scene) -> Flags:
+    """Return which calls wait for the device."""
+    waiting = np.zeros(scene.graph.recorded.calls.start.size, dtype=bool)
+    waiting[scene.graph.ref[_of_calls(scene, RETURN, SYNCS)]] = True
+    waiting[_calls_of_blocking_copies(scene)] = True
+    return waiting
+
+
 def _waits_for_copies(scene: Scene) -> Flags:
     """Return the edges of waits right behind copies of pageable memory to the device, which ``non_blocking`` saves."""
     graph, activities, calls = scene.graph, scene.graph.recorded.activities, scene.graph.recorded.calls
@@ -257,7 +265,7 @@ def graphs(weights: Weights, scene: Scene, options: Mapping[str, float | str]) -
     blocks = np.zeros(calls.start.size, dtype=bool)
     blocks[_calls_of_blocking_copies(scene)] = True
     launches[launches] = ~blocks[graph.ref[launches]]
-    _refuse_no_graph(scene, launches, blocks)
+    _refuse_no_graph(scene, launches)
     thread = np.flatnonzero((graph.kind == THREAD) & scene.steady)
     rows = graph.ref[thread]
     stays = _outside(weights.parts[:, rows], "reach" in options)
@@ -296,17 +304,15 @@ def _outside(parts: Floats, silent: bool) -> Flags:
     return np.stack([parts[part] > limits.get(part, inf) for part in LAUNCHING])
 
 
-def _refuse_no_graph(scene: Scene, launches: Flags, blocks: Flags) -> None:
+def _refuse_no_graph(scene: Scene, launches: Flags) -> None:
     """Raise `NotApplicable` where graphs launch the work already, or where waits leave no piece worth a graph."""
     graph, activities, calls = scene.graph, scene.graph.recorded.activities, scene.graph.recorded.calls
     ran = (activities.end - activities.start) * (activities.call >= 0)
     replayed = np.append(calls.kind == GRAPH, False)[activities.call]
     if ran[replayed].sum() > REPLAYED_RATIO * ran.sum():
         raise NothingToChange("graphs launch the work already")
-    waiting = np.zeros(calls.start.size, dtype=bool)
-    waiting[graph.ref[_of_calls(scene, RETURN, SYNCS)]] = True
     made = np.flatnonzero((graph.kind == CALL) & scene.steady)
-    waits = int((waiting | blocks)[graph.ref[made]].sum())
+    waits = int(_waiting(scene)[graph.ref[made]].sum())
     launched = is_any(calls.kind[graph.ref[launches]], (LAUNCH, GRAPH, COPY, SET)).sum()
     if in_pieces(waits, int(launched), scene.steady_steps):
         raise NotApplicable(
@@ -331,9 +337,7 @@ def _first_launches(scene: Scene, launches: Flags) -> Ints:
     rows = rows[is_any(calls.kind[graph.ref[rows]], (LAUNCH, GRAPH, COPY, SET))]
     order = rows[np.argsort(calls.start[graph.ref[rows]], kind="stable")]
     # A graph contains no call that waits, whatever thread waits.
-    waits = np.zeros(calls.start.size, dtype=bool)
-    waits[graph.ref[_of_calls(scene, RETURN, SYNCS)]] = True
-    waits[_calls_of_blocking_copies(scene)] = True
+    waits = _waiting(scene)
     piece = np.searchsorted(np.sort(calls.start[waits]), calls.start, "right")
     graph_numbers = step * (waits.sum() + 1) + piece
     _, first = np.unique(graph_numbers[graph.ref[order]], return_index=True)
@@ -408,8 +412,7 @@ def _hurry_first_launches(weights: Weights, scene: Scene, end: str) -> bool:
     edges = np.flatnonzero((graph.kind == THREAD) & scene.steady)
     if firsts.is_empty() or not edges.size:
         return False
-    columns = (firsts.get_column(name).to_numpy().astype(np.int64) for name in ("thread_id", begin, "end_ns"))
-    thread, start, until = columns
+    thread, start, until = (firsts[name].to_numpy().astype(np.int64) for name in ("thread_id", begin, "end_ns"))
     own, time = graph.thread[graph.target[edges]], graph.time[graph.target[edges]]
     begins, points = by_track((thread, start), (own, time))
     row = np.maximum(np.searchsorted(begins, points, "left") - 1, 0)
@@ -424,11 +427,16 @@ def _hurry_first_launches(weights: Weights, scene: Scene, end: str) -> bool:
 
 def infinite_cpu(weights: Weights, scene: Scene, _: Mapping[str, float | str]) -> None:
     """Let the CPU take no time and never delay the device: what remains is device time, ordered by streams."""
+    instant_cpu(weights, scene)
+    remove(weights, is_any(scene.graph.kind, (RETURN, STAGING)))
+
+
+def instant_cpu(weights: Weights, scene: Scene) -> None:
+    """Let the CPU take no time, but wait where the program waits."""
     scale_host(weights, 0.0)
     graph = scene.graph
-    latency = graph.kind == LATENCY
-    weights.device[latency] = 0
-    remove(weights, is_any(graph.kind, (RETURN, STAGING)))
+    weights.device[is_any(graph.kind, (LATENCY, RETURN))] = 0
+    weights.rest[graph.kind == RETURN] = 0
     gaps = graph.kind == GAP
     weights.device[gaps] = np.minimum(weights.device[gaps] - weights.rest[gaps], GRAPH_GAP_NS) + weights.rest[gaps]
 

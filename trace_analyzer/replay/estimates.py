@@ -218,7 +218,7 @@ def standard_estimates(device_replay: DeviceReplay) -> Estimates:
         device_replay.device,
         unlinked,
         replay.identity.step_ns,
-        replay.floors() if unlinked is None else None,
+        replay.floors if unlinked is None else None,
         {key_of(change): (change, then) for change, then in pairs},
         replay.has_steps,
         device_replay.window,

@@ -11,9 +11,9 @@ import polars as pl
 
 from trace_analyzer.analysis import Value
 from trace_analyzer.findings import Findings
-from trace_analyzer.replay.changes import infinite_cpu
+from trace_analyzer.replay.changes import instant_cpu
 from trace_analyzer.replay.estimates import DeviceReplay
-from trace_analyzer.replay.graph import OF_DURATION, RETURN
+from trace_analyzer.replay.graph import OF_DURATION
 from trace_analyzer.replay.prediction import Replay
 from trace_analyzer.replay.recording import is_any
 from trace_analyzer.replay.weights import scale_activities
@@ -77,12 +77,9 @@ def _saved_ns(replay: Replay, used: npt.NDArray[np.str_], resources: frozenset[R
     """Return what a step saves if the resources take no time, ns."""
     weights, graph = replay.weights(()), replay.graph
     if _HOST in resources:  # it still waits for what it waits for: work stays in the program's order
-        infinite_cpu(weights, replay.scene, {})
-        returns = graph.kind == RETURN
-        weights.removed[returns] = False
-        weights.device[returns] = weights.rest[returns] = 0
+        instant_cpu(weights, replay.scene)
     scale_activities(weights, graph, np.isin(used, list(resources)), 0.0)
-    floor = 0.0 if _HOST in resources else replay.floors()[0]
+    floor = 0.0 if _HOST in resources else replay.floors[0]
     return max(replay.identity.step_ns - max(replay.run(weights).step_ns, floor), 0.0) if resources else 0.0
 
 
@@ -94,7 +91,7 @@ def _path_ratios(replay: Replay, used: npt.NDArray[np.str_]) -> dict[Resource, f
     of_run = used[graph.ref[path[runs]]]
     total = max(float(weight.sum()), 1.0)
     ratios = {name: float(weight[runs][of_run == name].sum()) / total for name in _OF_BOUND.values()}
-    return ratios | {_HOST: replay.host_ratio(path, replay.identity, replay.weights(()))}
+    return ratios | {_HOST: replay.host_on_path}
 
 
 def _shares(parts_ns: Mapping[str, int]) -> dict[str, float]:

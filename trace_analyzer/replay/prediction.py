@@ -215,7 +215,7 @@ class Replay:
 
     def _floor_of(self, changes: tuple[Change, ...]) -> float:
         """Return the floor of changes of one side; 0 for those of both."""
-        cpu_floor, device_floor = self.floors()
+        cpu_floor, device_floor = self.floors
         sides = {ch.side_of(change) for change in changes}
         return cpu_floor if sides == {"device"} else device_floor if sides == {"host"} else 0.0
 
@@ -231,8 +231,13 @@ class Replay:
         if not weights.rest.any():
             return 0.0
         without = self.run(weights, unexplained=False).step_ns
-        before = self.run(self._measured, unexplained=False).step_ns
+        before = self._explained_ns
         return abs(step - without * self.identity.step_ns / before) if before else 0.0
+
+    @cached_property
+    def _explained_ns(self) -> float:
+        """Return the step without unexplained time, ns."""
+        return self.run(self._measured, unexplained=False).step_ns
 
     def _noise(self, changes: tuple[Change, ...], path: Ints, outcome: Outcome, weights: Weights) -> float:
         """Return the deviation between recordings of the CPU's time on the path, ns.
@@ -240,11 +245,15 @@ class Replay:
         Changes that remove time leave the rest as recorded: at most what they take off the path deviates.
         """
         noise = NOISE_STEPS if self.has_steps else NOISE_WINDOW
-        then = self.host_ratio(path, outcome, weights) * outcome.step_ns
+        then = self._host_ratio(path, outcome, weights) * outcome.step_ns
         if not only_removes(changes):
             return noise * then
-        now = self.host_ratio(self.path(self.identity), self.identity, self._measured) * self.identity.step_ns
-        return noise * min(then, abs(now - then))
+        return noise * min(then, abs(self.host_on_path * self.identity.step_ns - then))
+
+    @cached_property
+    def host_on_path(self) -> float:
+        """Return the share of CPU time on the critical path."""
+        return self._host_ratio(self.path(self.identity), self.identity, self._measured)
 
     def _least_half(self, changes: tuple[Change, ...], step: float) -> float:
         """Return the least half of an interval, ns."""
@@ -354,12 +363,8 @@ class Replay:
             self._inferred_ratio(path, self.identity),
         )
 
-    def floors(self) -> tuple[float, float]:
-        """Return the lower bounds of the step, `_floors`."""
-        return self._floors
-
     @cached_property
-    def _floors(self) -> tuple[float, float]:
+    def floors(self) -> tuple[float, float]:
         """Return the step with an infinitely fast device, which shows the CPU's limit, and with an infinitely fast CPU.
 
         Unexplained time is removed from both, as it may belong to either.
@@ -386,7 +391,7 @@ class Replay:
         inside: Ints = edges[outcome.times[self.graph.target[edges]] > latest[beginning]]
         return inside
 
-    def host_ratio(self, path: Ints, outcome: Outcome, weights: Weights) -> float:
+    def _host_ratio(self, path: Ints, outcome: Outcome, weights: Weights) -> float:
         """Return the share of CPU time on a path."""
         total = max(outcome.weight[path].sum(), 1)
         thread = path[self.graph.kind[path] == THREAD]

@@ -274,7 +274,7 @@ def whatif(report: Report, changes: tuple[Change, ...] = (), *, path_rows: int =
         scenarios, left_out = _scenarios(replay, applied)
     else:
         scenarios, left_out = _standard(replay, partial(barred, report, device))
-    cpu_floor, device_floor = replay.floors()
+    cpu_floor, device_floor = replay.floors
     return replace(
         refused,
         status="ok",
