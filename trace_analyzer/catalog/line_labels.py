@@ -53,11 +53,6 @@ def group_label(key: str) -> str:
     return GROUPS[key].label if key in GROUPS else line_label(key)
 
 
-def group_phrase(key: str) -> str:
-    """Return the label of a group of buckets, else of a line, within a sentence."""
-    return GROUPS[key].phrase if key in GROUPS else line_phrase(key)
-
-
 def bucket_key(text: str) -> str:
     """Return the key of the bucket with this label, ignoring case; any other text unchanged.
 

@@ -92,3 +92,8 @@ class Facts:
     devices: tuple[DeviceTime, ...] = ()
     launches: Amount | None = None
     shares: tuple[TimeShare, ...] = ()
+
+    @property
+    def ratios(self) -> dict[str, float]:
+        """Return the shares by name."""
+        return {share.name: share.ratio for share in self.shares}

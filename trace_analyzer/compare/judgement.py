@@ -137,7 +137,7 @@ def _whole(ratio: float) -> int | None:
 
 def likeness(before: Profile, after: Profile) -> Likeness:
     """Compare calls, modules and FLOP per step."""
-    known = [{share.name: share.ratio for share in side.facts.shares}.get("flop", 1.0) for side in (before, after)]
+    known = [side.facts.ratios.get("flop", 1.0) for side in (before, after)]
     is_known = min(known) >= FLOP_KNOWN and max(known) - min(known) <= FLOP_KNOWN_ALIKE
     flop = [side.facts.flop / side.steps if side.facts.flop and is_known else None for side in (before, after)]
     kernels = [_kernels(side).select("operator", "category", "module", "count") for side in (before, after)]

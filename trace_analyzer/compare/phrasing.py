@@ -100,9 +100,9 @@ def _reality(result: Comparison) -> str:
     before, after = result.both
     steps = f"{counted(before.steps, 'step')} against {after.steps}"
     if result.significant is None:
-        few = "One recording a side is" if result.whole else f"{steps}: "
-        return f"{few} too few to tell a difference from chance; record three steps or more, or several recordings a side.".replace(
-            ":  ", ": "
+        few = "One recording a side is" if result.whole else f"{steps}:"
+        return (
+            f"{few} too few to tell a difference from chance; record three steps or more, or several recordings a side."
         )
     more = f" {result.needed_steps:,} a side would show this one, were it real." if result.needed_steps else ""
     if result.interval_ns is None:
@@ -166,7 +166,7 @@ def _sameness(result: Comparison) -> str:
 
 def _changed(result: Comparison) -> str:
     """Write the type of most kernel time, and the shares of compiled and replayed kernels, where they changed."""
-    before, after = ({share.name: share.ratio for share in side.facts.shares} for side in result.sides)
+    before, after = (side.facts.ratios for side in result.sides)
     if not before or not after:
         return ""
     texts = []

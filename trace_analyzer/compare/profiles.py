@@ -363,11 +363,9 @@ def _facts(report: Report, device: int | None, work: pl.DataFrame, steps: pl.Dat
     withheld = {item.metric: item.reason for item in judged.withheld} if judged else {}
     window = report.verdict.window
     step_count = max(1, len(window.steps)) if window else 1
-    kernels = work.filter(pl.col("kind") == "kernel").with_columns(
-        report.tables["activities"].select("dtype", "graph_id", pl.col("flop").alias("own_flop"))[
-            work.filter(pl.col("kind") == "kernel").get_column("activity_id")
-        ]
-    )
+    kernels = work.filter(pl.col("kind") == "kernel")
+    of_activity = report.tables["activities"].select("dtype", "graph_id", pl.col("flop").alias("own_flop"))
+    kernels = kernels.with_columns(of_activity[kernels.get_column("activity_id")])
     fusions = report.tables["fusions"].filter(pl.col("kind") == "attention")
     shaped = calls.filter(pl.col("shapes").is_not_null() & (pl.col("shapes") != "[]"))
     return Facts(

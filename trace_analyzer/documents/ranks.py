@@ -77,15 +77,14 @@ def problem_lines(problems: Sequence[Problem]) -> list[str]:
         alike: dict[str, list[Problem]] = {}
         for problem in own:
             alike.setdefault(problem.message, []).append(problem)
-        for message, some in list(alike.items())[:_PROBLEMS]:
+        shown = dict(list(alike.items())[:_PROBLEMS])
+        for message, some in shown.items():
             listed = runs(p.rank for p in some if p.rank is not None)
             who = f"rank{'s' * (len(some) > 1)} {listed}, " if listed else ""
             more = f" and {count(len(some) - 1)} more" if len(some) > 1 else ""
             lines.append(f"{kind}: {who}{some[0].path}{more}: {message}")
-        if len(alike) > _PROBLEMS:
-            lines.append(
-                f"{kind}: {count(len([p for p in own if p.message not in list(alike)[:_PROBLEMS]]))} more {words}"
-            )
+        if rest := [problem for problem in own if problem.message not in shown]:
+            lines.append(f"{kind}: {count(len(rest))} more {words}")
     return lines
 
 

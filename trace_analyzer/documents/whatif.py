@@ -148,7 +148,7 @@ def tornado(result: WhatIf) -> Chart | None:
     """
     if not result.scenarios or result.step_ns is None:
         return None
-    now = (result.step_ns or 0) / _NS_PER_MS
+    now = result.step_ns / _NS_PER_MS
     rows = sorted(result.scenarios, key=lambda s: -s.step_ns)
     names, places = [s.label for s in rows], range(len(rows))
     steps, low, high = (
