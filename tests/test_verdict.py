@@ -15,11 +15,13 @@ from trace_analyzer.catalog.devices import device_named
 from trace_analyzer.findings import DeviceFindings, Findings, StepFindings
 from trace_analyzer.pipeline import analyze
 from trace_analyzer.render import phrasing
+from trace_analyzer.render.lever_phrases import rule_applied
 from trace_analyzer.report import (
     BoundShare,
     DeviceReport,
     Gaps,
     LaunchLead,
+    Lever,
     QueueDepth,
     QueuedWork,
     Report,
@@ -367,6 +369,17 @@ def test_the_regime_is_the_resource_that_would_help(
     judged = verdict(findings(parts_ns=parts_of(**parts)), levers(**saves))
     assert (judged.regime, judged.runner_up) == (regime, runner_up)
     assert ("in balance with" in judged.headline) is (runner_up is not None)
+
+
+def test_a_regime_with_more_time_says_what_a_step_would_be_without_it() -> None:
+    rows = (Lever("host", 0.3, 0.9, 30.0, 0.3), Lever("compute", 0.7, 0.1, 1.1, 0.011))
+    parts = parts_of(compute=70, python=30)
+    judged = verdict(findings(parts_ns=parts), replace(levers(compute_bound=0.01), rows=rows))
+    assert judged.regime == OVERHEAD
+    assert rule_applied(judged) == "Compute takes 70 %; without that, a step would be 1.1 % shorter."
+    window = replace(judged, window=Window("whole", ((0, 10**7),), ()))
+    assert rule_applied(window).endswith("without that, the window would be 1.1 % shorter.")
+    assert "decides from 60 % of that share on" in rule_applied(verdict_of(parts_ns=parts_of(compute=60, python=40)))
 
 
 def test_a_measured_step_decides_the_verdict_on_the_program_without_the_profiler() -> None:

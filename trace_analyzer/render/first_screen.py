@@ -90,8 +90,8 @@ def advice_lines(report: Report, width: int) -> list[Line]:
     lines: list[Line] = [[("What to change", "title"), (rest, "dim")]]
     for rank, item in enumerate(best, 1):
         brings = phrasing.predicted_briefly(item) or saves_at_most(item)
-        although_limited = "" if item.is_of_limit else f" ({although(str(report.verdict.regime))})"
-        lines += advice_title(rank, item, brings + although_limited, width)
+        although_limited = "" if item.is_of_limit else f"({although(str(report.verdict.regime))})"
+        lines += advice_title(rank, item, f"{brings} {although_limited}".strip(), width)
         if code := code_line(item.code, width - 7):
             lines += code_lines(code, width)
         if place := first_place(item, 2 * (width - 5)):

@@ -22,8 +22,11 @@ def levers_sentence(verdict: Verdict) -> str:
 
 def levers_title(verdict: Verdict) -> str:
     """Write what the figures of levers are."""
-    steps = verdict.window.steps if verdict.window is not None else ()
-    return f"{'A step' if steps else 'The window'} would be shorter by"
+    return f"{units.capitalized(_unit(verdict))} would be shorter by"
+
+
+def _unit(verdict: Verdict) -> str:
+    return "a step" if verdict.window is not None and verdict.window.steps else "the window"
 
 
 _TIMES = {
@@ -49,8 +52,10 @@ def rule_applied(verdict: Verdict) -> str:
     if larger is None:
         return ""
     regime, ratio = larger
+    saves = next((one.saves_ratio for one in verdict.levers if LEVER_PARTS[one.resource] == REGIMES[regime].part), None)
     if verdict.levers:
-        return f"{label(REGIMES[regime].part)} takes {units.percent(ratio)}, most of it while the step waits for something else."
+        less = "" if saves is None else f"; without that, {_unit(verdict)} would be {units.percent(saves)} shorter"
+        return f"{label(REGIMES[regime].part)} takes {units.percent(ratio)}{less}."
     return (
         f"{label(REGIMES[regime].part)} takes {units.percent(ratio)}, but waiting can be recovered in full,"
         f" so it decides from {units.percent(thresholds.WAITING_WINS_RATIO)} of that share on."
