@@ -70,9 +70,8 @@ def test_no_input_is_a_bug(case: Case, verb: str, tmp_path: Path, monkeypatch: p
     assert result.exit_code in (0, 1, 2, 3), result.output
     if case.error and case.what != "a directory":  # which is one side of a comparison
         assert result.exit_code == 2
-    if result.exit_code == 2:
-        # A refused scaling is a document, on the standard output.
-        assert result.stderr.startswith("analyze: ") or (verb == "scaling" and result.stdout)
+    if result.exit_code == 2 and not (verb == "scaling" and result.stdout.startswith("Not scaled: ")):
+        assert result.stderr.startswith("analyze: ")
         assert result.stderr.count("\n") == 1, result.stderr
     for text in (result.stdout, result.stderr):
         assert not _CONTROLS.search(text)

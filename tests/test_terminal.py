@@ -1,7 +1,9 @@
 """Check that the summary fits its width, begins with the verdict, and lets no text of a trace control a terminal."""
 
 import re
+from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import polars as pl
 import pytest
@@ -9,7 +11,7 @@ from kineto import analysed, annotation, call, copy, kernel, launched, op
 from report_factory import empty_report, gpu_report
 from text_reports import STATUSES, all_reports, report_saying
 
-from trace_analyzer import units, vocabulary
+from trace_analyzer import analyze, units, vocabulary
 from trace_analyzer.errors import Note
 from trace_analyzer.graph import LazyTables
 from trace_analyzer.render import layout, phrasing
@@ -17,7 +19,7 @@ from trace_analyzer.render.markdown import to_markdown
 from trace_analyzer.render.names import kernel_label
 from trace_analyzer.render.row_phrases import code_line, first_place
 from trace_analyzer.render.terminal import summary
-from trace_analyzer.report import Advice, Saving, summaries
+from trace_analyzer.report import Advice, Report, Saving, summaries
 from trace_analyzer.report.devices import GroupTime
 from trace_analyzer.units import cell_width
 
@@ -173,8 +175,19 @@ def test_how_much_less_a_group_computes(ratio: float | None, text: str) -> None:
     assert units.factor(ratio) == text
 
 
-def test_colour_only_adds_attributes() -> None:
-    plain, coloured = summary(gpu_report(), 100), summary(gpu_report(), 100, colour=True)
+@pytest.mark.parametrize(
+    "made",
+    [
+        *(lambda name=name: all_reports()[name] for name in all_reports()),
+        lambda: analyze(Path(__file__).parents[1] / "sample_traces" / "cpu_mlp.json.gz"),
+    ],
+    ids=[*all_reports(), "cpu"],
+)
+@pytest.mark.parametrize("verbose", [False, True])
+def test_colour_only_adds_attributes(made: Callable[[], Report], verbose: bool) -> None:
+    report = made()
+    plain = summary(report, 100, verbose=verbose)
+    coloured = summary(report, 100, colour=True, verbose=verbose)
     assert "\x1b" not in plain
     assert "\x1b[" in coloured
     assert SGR.sub("", coloured) == plain

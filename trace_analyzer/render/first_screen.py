@@ -183,7 +183,8 @@ def time_lines(report: Report, width: int) -> list[Line]:
     parts = part_totals(parts_ns)
     idle_ns, total = parts.idle_ns, parts.total_ns
     if not report.devices:
-        return _parts_bars("Where the time went", window, shares_of(list(parts_ns.items())[:_TOP_PARTS], total), width)
+        host = shares_of(list(parts_ns.items())[:_TOP_PARTS], total)
+        return _parts_bars("Where the time went", window, host, width, style="other")
     done = sorted([*parts.work.items(), *([("idle", idle_ns)] if idle_ns else [])], key=lambda item: -item[1])
     if not parts.idle or not is_idle_worth_naming(idle_ns, total):
         return _parts_bars("Where the time went", window, shares_of(done, total), width)
