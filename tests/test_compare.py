@@ -21,6 +21,7 @@ from trace_analyzer.compare.comparison import Comparison
 from trace_analyzer.compare.decomposition import compare, paired_calls, split
 from trace_analyzer.compare.facts import TimeShare
 from trace_analyzer.compare.gates import Gate, held, refusal
+from trace_analyzer.compare.judgement import kept_promises
 from trace_analyzer.compare.profiles import Profile, profile_of
 from trace_analyzer.compare.sides import baseline_json, in_parts, profile_from
 from trace_analyzer.errors import InputError, UsageError
@@ -493,6 +494,9 @@ def test_promises() -> None:
     assert kept.predicted_interval_ns is not None
     low, high = kept.predicted_interval_ns
     assert low <= kept.predicted_ns <= high
+    before, after = result.sides
+    nothing = tuple(replace(promise, saves_ns_at_most=0.0) for promise in before.facts.advice)
+    assert not kept_promises(replace(before, facts=replace(before.facts, advice=nothing)), after, result.matches)
     assert kept.prediction_held == (low <= kept.step_ns <= high)
     assert "as predicted by replay" in result.summary(400)
 

@@ -326,10 +326,10 @@ def kept_promises(before: Profile, after: Profile, table: pl.DataFrame) -> tuple
 
     kept = []
     for promise in before.facts.advice:
-        bound = promise.saves_ns_at_most / before.unit_of_work
+        bound = promise.saves_ns_at_most / before.unit_of_work  # 0 where an advice saves nothing itself
         remaining = left.get(promise.id, 0.0) / after.unit_of_work
         causes, buckets = TARGETS.get(promise.id, ((), ()))
-        if promise.id in _OTHER_WORK or (promise.id in _FEWER_LAUNCHES and has_as_many_launches):
+        if not bound or promise.id in _OTHER_WORK or (promise.id in _FEWER_LAUNCHES and has_as_many_launches):
             continue
         came = saved(causes, buckets) if causes or buckets else step
         late = 0.0
