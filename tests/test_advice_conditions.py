@@ -306,6 +306,7 @@ def test_a_collective_per_step_is_counted() -> None:
     assert "; 1 collective per step: all ranks" in item.why
 
 
+@pytest.mark.slow
 def test_code_of_training_of_inference_and_of_an_engine() -> None:
     """Weights are quantized only after training; without evidence, both kinds of code stay."""
     work = [

@@ -61,6 +61,7 @@ def test_each_id_of_the_short_answer_can_be_explained(tools: dict[str, Any]) -> 
         assert len(tools["explain"](LOADING, asked)) <= MOST_CHARACTERS
 
 
+@pytest.mark.slow
 def test_estimates_and_comparisons(tools: dict[str, Any]) -> None:
     assert "5.37 ms" in tools["whatif"](LOADING, prefetch=4)
     assert "as fast" in tools["compare"](LOADING, LOADING)

@@ -42,7 +42,7 @@ def counts(report: Report) -> dict[str, int]:
         ("04c", COMPUTE, 0.05, 0, {"high", "medium"}),
         ("05c", COMPUTE, 0.05, 5, {"medium", "low"}),
         ("07a", OVERHEAD, 0.80, 5, {"high"}),
-        ("07f", OVERHEAD, 0.80, 5, {"high", "medium"}),
+        pytest.param("07f", OVERHEAD, 0.80, 5, {"high", "medium"}, marks=pytest.mark.slow),
         ("36e", OVERHEAD, 0.80, 5, {"medium", "low"}),
         ("36g", OVERHEAD, 0.78, 5, {"high", "medium"}),
     ],

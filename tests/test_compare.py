@@ -520,6 +520,7 @@ def test_profiles_keep_owned_time(tmp_path: Path) -> None:
     assert side.rows.filter(pl.col("kind") == "kernel").get_column("count").sum() == 5 * 4 * 3
 
 
+@pytest.mark.slow
 def test_whole_recordings_are_compared_where_steps_do_not_correspond(tmp_path: Path) -> None:
     """One side marks its steps, the other does other calls and marks none: both are read again as a whole."""
     paths = []
@@ -587,6 +588,7 @@ def test_few_scattered_steps_say_what_they_can() -> None:
     assert any("a side would show this one" in note for note in result.notes)
 
 
+@pytest.mark.slow
 def test_the_same_device_of_both_sides_is_compared(tmp_path: Path) -> None:
     """Device 1 works longer in AFTER, device 0 in BEFORE: the verdicts are of different ones."""
     paths = []

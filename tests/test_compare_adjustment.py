@@ -94,6 +94,7 @@ def test_the_line_is_named_and_the_interval_holds_the_difference() -> None:
     assert result.adjustment.difference_ns == pytest.approx(result.difference_ns, rel=0.1)
 
 
+@pytest.mark.slow
 def test_a_line_that_differs_between_the_sides_is_never_left_out() -> None:
     before = merged("before", [recording(0, n) for n in range(3)])
     after = merged("after", [recording(LOADED_NS, n) for n in range(3)])
@@ -102,6 +103,7 @@ def test_a_line_that_differs_between_the_sides_is_never_left_out() -> None:
     assert result.significant
 
 
+@pytest.mark.slow
 def test_recordings_of_unlike_lengths_keep_the_difference_within_the_interval() -> None:
     """The difference weighs steps, the test recordings."""
     long = profile_of(analyze(HOST_BOUND.faster(steps=6, loading_ns=LOADED_NS, seed=5).trace()))

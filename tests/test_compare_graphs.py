@@ -23,6 +23,7 @@ def traces(tmp_path: Path) -> tuple[Path, Path]:
     return eager, graph
 
 
+@pytest.mark.slow
 def test_replayed_kernels_take_their_call_from_a_capture(traces: tuple[Path, Path]) -> None:
     eager, graph = traces
     blind = compare(eager, graph)
@@ -41,6 +42,7 @@ def test_replayed_kernels_take_their_call_from_a_capture(traces: tuple[Path, Pat
     )
 
 
+@pytest.mark.slow
 def test_the_capture_option(traces: tuple[Path, Path]) -> None:
     eager, graph = (str(path) for path in traces)
     run = CliRunner().invoke(main, ["compare", eager, graph, "--capture", eager, "--fail-if-slower", "50%"])

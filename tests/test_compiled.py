@@ -52,6 +52,7 @@ def test_a_source_folder_is_named_with_what_to_do(tmp_path: Path) -> None:
     assert "build_ext --inplace" in reason
 
 
+@pytest.mark.slow
 def test_every_docstring_can_be_encoded() -> None:
     # A lone surrogate in a docstring ends the import on CPython 3.13, which encodes it.
     names = subprocess.run(["git", "ls-files", "-z", "*.py", "*.pyx"], cwd=ROOT, capture_output=True, text=True)

@@ -42,6 +42,7 @@ def test_versions_are_those_of_the_metadata() -> None:
         assert own[name].status == "ok"
 
 
+@pytest.mark.slow
 def test_torch_is_named_but_not_imported() -> None:
     done = run("-c", "import sys, trace_analyzer.doctor as d; d.items(); print('torch' in sys.modules)")
     assert done.stdout == "False\n"

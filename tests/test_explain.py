@@ -241,6 +241,7 @@ def test_the_command_tells_one_thing() -> None:
     assert unknown.stderr.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_a_redacted_thing_keeps_public_names_only(tmp_path: Path) -> None:
     secret = tmp_path / "zorgq_project.json"
     names = ["void zorgq_kernel<float>(float*)", "zorgq_step"]

@@ -639,7 +639,12 @@ METADATA_ONLY = b'{"traceEvents": [{"ph": "M", "name": "process_name", "pid": 1,
             "1 nest too deeply",
         ),
         *(
-            (head + unit * (20 << 20), NotATrace, "no phase (`ph`) is in its first 16,777,216 bytes")
+            pytest.param(
+                head + unit * (20 << 20),
+                NotATrace,
+                "no phase (`ph`) is in its first 16,777,216 bytes",
+                marks=pytest.mark.slow if head else (),
+            )
             for head, unit in (
                 (b'{"traceEvents": [', b"1,"),
                 (b"[", b"{},"),
@@ -648,9 +653,21 @@ METADATA_ONLY = b'{"traceEvents": [{"ph": "M", "name": "process_name", "pid": 1,
                 (b'{"x": [', b'"",'),
             )
         ),
-        (METADATA_ONLY + b", 1" * 1_000_000, NotATrace, "more than 100,000 entries in a row that are no objects"),
-        (METADATA_ONLY + b", " + b"[" * 2_000_000, NotATrace, "nests 1,000,000 levels deep"),
-        (METADATA_ONLY + b', {"ph": "X", "args": ' + b'{"x":[' * 600_000, NotATrace, "nests 1,000,000 levels deep"),
+        pytest.param(
+            METADATA_ONLY + b", 1" * 1_000_000,
+            NotATrace,
+            "more than 100,000 entries in a row that are no objects",
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            METADATA_ONLY + b", " + b"[" * 2_000_000, NotATrace, "nests 1,000,000 levels deep", marks=pytest.mark.slow
+        ),
+        pytest.param(
+            METADATA_ONLY + b', {"ph": "X", "args": ' + b'{"x":[' * 600_000,
+            NotATrace,
+            "nests 1,000,000 levels deep",
+            marks=pytest.mark.slow,
+        ),
         (b'{"a": ' + b"[" * 100_000, NotATrace, "the file is truncated at byte 1,"),
         (gzip.compress(b"", mtime=0), InputError, "is empty"),
         (gzip.compress(b"hello", mtime=0), NotATrace, "is not JSON"),

@@ -10,6 +10,7 @@ from unittest.mock import patch
 
 import naive
 import polars as pl
+import pytest
 from generator import RandomTrace, random_traces, traces_behind_earlier_work
 from hypothesis import HealthCheck, given, settings, strategies as st
 from tiers import examples
@@ -313,6 +314,7 @@ def test_an_idle_thread_does_not_matter(trace: RandomTrace) -> None:
     assert without_evidence(changed) == without_evidence(_original(trace.content))
 
 
+@pytest.mark.slow
 @given(random_traces().filter(distinct_places), st.integers(2, 5))
 @on_traces(8)
 def test_a_stream_s_rows_in_several_blocks_do_not_matter(trace: RandomTrace, blocks: int) -> None:
@@ -340,6 +342,7 @@ def with_steps(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [*events, *marks]
 
 
+@pytest.mark.slow
 @given(random_traces(), st.integers(3, 6))
 @on_traces(8)
 def test_annotations_on_threads_that_launch_nothing_do_not_matter_where_steps_are_marked(

@@ -64,6 +64,7 @@ def test_groups_are_distinguished_from_buckets_of_their_key() -> None:
     assert line_phrase("kv_cache") == "KV cache"
 
 
+@pytest.mark.slow
 def test_people_read_labels_and_programs_keys() -> None:
     shown = result()
     texts = (shown.headline, shown.summary(), shown.to_markdown(), *shown.notes)

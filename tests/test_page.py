@@ -358,6 +358,7 @@ def test_late_launches_are_left_out_of_the_leads() -> None:
     assert sum(bins.top) == 2
 
 
+@pytest.mark.slow
 def test_the_queue_keeps_its_highest_points() -> None:
     report = gpu_report()
     time = np.arange(100_000)

@@ -3,8 +3,7 @@
 import gzip
 import json
 import random
-from dataclasses import fields, replace
-from functools import cache
+from dataclasses import fields
 from typing import Any
 
 import polars as pl
@@ -17,7 +16,6 @@ from program_laws import check_program
 
 from trace_analyzer.ingest import Trace, fast, load
 from trace_analyzer.pipeline import analyze
-from trace_analyzer.report import Report
 
 SMALL = 1_500
 FILES = [row["file"] for row in corpus_rows()]
@@ -39,7 +37,7 @@ def test_every_promise_holds_on_hostile_input(case: Any) -> None:
 @pytest.mark.parametrize("file", FILES)
 def test_every_promise_holds_on_damaged_real_traces(file: str) -> None:
     content = json.dumps(first_events(file)).encode()
-    for seed in range(6):
+    for seed in range(2):
         check_program(mutated(content, 1_000 + seed), page=False)
 
 
@@ -76,12 +74,6 @@ def mutant(file: str, seed: int) -> dict[str, Any]:
     return document | {"traceEvents": kept}
 
 
-@cache
-def judged(file: str, seed: int) -> Report:
-    """Return the report on a mutant, which several laws compare with that on a changed one."""
-    return analyze(json.dumps(mutant(file, seed)).encode())
-
-
 def same_trace(one: Trace, other: Trace) -> bool:
     """Return whether all data read from two files is equal: reports depend on nothing else."""
     return all(
@@ -90,15 +82,6 @@ def same_trace(one: Trace, other: Trace) -> bool:
         else field.name == "path" or getattr(one, field.name) == getattr(other, field.name)
         for field in fields(Trace)
     )
-
-
-def essence(report: Report) -> dict[str, Any]:
-    """Return the content of a report that depends on the program."""
-    trace = replace(report.trace, path="", origin_ns="", base_time_ns=None)
-    return {
-        "trace": trace, "verdict": report.verdict, "devices": report.devices, "steps": report.steps, "advice": report.advice,
-        "trust": report.trust, "notes": report.notes,
-    }  # fmt: skip
 
 
 @pytest.mark.slow
@@ -124,61 +107,28 @@ def test_packing_layout_and_reader_do_not_matter(file: str, monkeypatch: pytest.
     assert same_trace(load(compact), expected)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("file", FILES)
-def test_the_origin_of_time_and_host_ids_do_not_matter(file: str) -> None:
-    document = mutant(file, 2)
-    expected = essence(judged(file, 2))
-    later = [event | {"ts": round(event["ts"] + 4_096, 3)} if isinstance(event.get("ts"), (int, float)) else event
-             for event in document["traceEvents"]]  # fmt: skip
-    assert essence(analyze(json.dumps(document | {"traceEvents": later}).encode())) == expected
+def renamed(event: dict[str, Any], of_devices: set[str]) -> dict[str, Any]:
+    """Return the event with other numbers of correlations, arrows, host processes, host threads and streams."""
+    event = dict(event)
+    if event.get("ph") in ("s", "f") and isinstance(event.get("id"), int):
+        event["id"] = 5 * event["id"] + 7
+    if str(event.get("pid")) in of_devices:
+        if isinstance(event.get("tid"), int):
+            event["tid"] = other_stream(event["tid"])
+    elif isinstance(event.get("pid"), int):
+        event["pid"] += 1_000_000
+        if isinstance(event.get("tid"), int):
+            event["tid"] += 7_000_000
+    if isinstance(args := event.get("args"), dict):
+        streams = {key: other_stream(args[key]) for key in ("stream", "wait_on_stream") if key in args}
+        number = args.get("correlation")
+        ids = {"correlation": 3 * number + 1_000} if isinstance(number, int) and number > 0 else {}
+        event["args"] = args | streams | ids
+    return event
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("file", FILES)
-def test_blocks_of_events_in_another_order_do_not_matter(file: str) -> None:
-    """Kineto writes events by activity, not by time; blocks of one kind of event may come in any order."""
-    document = mutant(file, 3)
-    host = [e for e in document["traceEvents"] if "kernel" not in str(e.get("cat")) and "gpu_" not in str(e.get("cat"))]
-    device = [e for e in document["traceEvents"] if e not in host]
-    one, other = (json.dumps(document | {"traceEvents": rows}).encode() for rows in (host + device, device + host))
-    first, second = analyze(one), analyze(other)
-    assert first.verdict == second.verdict
-    assert first.devices == second.devices
-    assert first.trust == second.trust
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("file", FILES)
-def test_the_numbers_of_correlations_do_not_matter(file: str) -> None:
-    """Correlation ids and arrow ids only have to agree: consistently renamed, the report is the same."""
-    document = mutant(file, 2)
-
-    def renamed(event: dict[str, Any]) -> dict[str, Any]:
-        args = event.get("args")
-        if isinstance(args, dict) and isinstance(args.get("correlation"), int) and args["correlation"] > 0:
-            event = event | {"args": args | {"correlation": 3 * args["correlation"] + 1_000}}
-        return (
-            event | {"id": 5 * event["id"] + 7}
-            if event.get("ph") in ("s", "f") and isinstance(event.get("id"), int)
-            else event
-        )
-
-    other = document | {"traceEvents": [renamed(event) for event in document["traceEvents"]]}
-    first, second = judged(file, 2), analyze(json.dumps(other).encode())
-    assert first.verdict == second.verdict
-    assert first.devices == second.devices
-    assert first.trust == second.trust
-
-
-def assert_same_judgement(first: Report, other: dict[str, Any]) -> None:
-    """Check that the other document gets the same verdict, figures of devices, steps, advice and checks."""
-    second = analyze(json.dumps(other).encode())
-    assert first.verdict == second.verdict
-    assert first.devices == second.devices
-    assert first.steps == second.steps
-    assert first.advice == second.advice
-    assert first.trust == second.trust
+def other_stream(number: Any) -> Any:
+    return 2 * number + 20 if isinstance(number, int) and 0 <= number < 1 << 31 else number
 
 
 def is_on_device(event: dict[str, Any]) -> bool:
@@ -188,51 +138,23 @@ def is_on_device(event: dict[str, Any]) -> bool:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("file", FILES)
-def test_the_order_of_events_does_not_matter(file: str) -> None:
-    """Events may come in any order, but for metadata and halves of pairs, of which the later ones count."""
-    document = mutant(file, 3)
-    events = document["traceEvents"]
-    free = [place for place, event in enumerate(events) if event.get("ph") not in ("M", "B", "E")]
-    shuffled = random.Random(5).sample(free, len(free))
-    moved = dict(zip(free, shuffled, strict=True))
-    other = [events[moved.get(place, place)] for place in range(len(events))]
-    assert_same_judgement(judged(file, 3), document | {"traceEvents": other})
+def test_numbers_order_and_origin_do_not_matter(file: str) -> None:
+    """Ids, processes, threads and streams only have to be distinguished; Kineto writes events by activity, not by time.
 
-
-@pytest.mark.slow
-@pytest.mark.parametrize("file", FILES)
-def test_the_numbers_of_processes_and_threads_do_not_matter(file: str) -> None:
-    """Processes and threads of the host only have to be distinguished; those of devices name devices and streams."""
-    document = mutant(file, 3)
-    of_devices = {str(event.get("pid")) for event in document["traceEvents"] if is_on_device(event)}
-
-    def renamed(event: dict[str, Any]) -> dict[str, Any]:
-        if str(event.get("pid")) in of_devices or not isinstance(event.get("pid"), int):
-            return event
-        event = event | {"pid": event["pid"] + 1_000_000}
-        return event | {"tid": event["tid"] + 7_000_000} if isinstance(event.get("tid"), int) else event
-
-    other = document | {"traceEvents": [renamed(event) for event in document["traceEvents"]]}
-    assert_same_judgement(judged(file, 3), other)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("file", FILES)
-def test_the_numbers_of_streams_do_not_matter(file: str) -> None:
-    """Streams only have to be distinguished: as threads of a device, in arguments, and where arrows end."""
+    Events may come in any order, but for metadata and halves of pairs, of which the later ones count.
+    """
     document = mutant(file, 2)
     of_devices = {str(event.get("pid")) for event in document["traceEvents"] if is_on_device(event)}
-
-    def other(number: Any) -> Any:
-        return 2 * number + 20 if isinstance(number, int) and 0 <= number < 1 << 31 else number
-
-    def renamed(event: dict[str, Any]) -> dict[str, Any]:
-        if str(event.get("pid")) in of_devices and "tid" in event:
-            event = event | {"tid": other(event["tid"])}
-        args = event.get("args")
-        if not isinstance(args, dict):
-            return event
-        return event | {"args": args | {key: other(args[key]) for key in ("stream", "wait_on_stream") if key in args}}
-
-    changed = document | {"traceEvents": [renamed(event) for event in document["traceEvents"]]}
-    assert_same_judgement(judged(file, 2), changed)
+    events = [renamed(event, of_devices) for event in document["traceEvents"]]
+    for event in events:
+        if isinstance(event.get("ts"), (int, float)):
+            event["ts"] = round(event["ts"] + 4_096, 3)
+    free = [place for place, event in enumerate(events) if event.get("ph") not in ("M", "B", "E")]
+    moved = dict(zip(free, random.Random(5).sample(free, len(free)), strict=True))
+    other = document | {"traceEvents": [events[moved.get(place, place)] for place in range(len(events))]}
+    first, second = (analyze(json.dumps(one).encode()) for one in (document, other))
+    assert first.verdict == second.verdict
+    assert first.devices == second.devices
+    assert first.steps == second.steps
+    assert first.advice == second.advice
+    assert first.trust == second.trust

@@ -220,6 +220,7 @@ def test_what_is_not_split_is_a_line_with_its_reason() -> None:
     assert "In neither waiting nor transfer: 72 ms of 148 ms" in " ".join(judge(contents).summary().split())
 
 
+@pytest.mark.slow
 def test_ranks_of_files_that_name_none(tmp_path: Path) -> None:
     assert numbered(["a/gpu0.step12.json", "a/gpu1.step12.json"]) == {"a/gpu0.step12.json": 0, "a/gpu1.step12.json": 1}
     assert numbered(["a/step10.json", "a/step20.json"]) == numbered(["a/x0.json", "a/y1.json"]) == {}

@@ -300,6 +300,7 @@ def test_a_graph_takes_the_launches_of_steady_steps_and_leaves_data_waits_and_al
     assert not after.removed.any()
 
 
+@pytest.mark.slow
 def test_a_graph_needs_no_room_in_the_queue() -> None:
     replay = Replay.of(LazyReport.on(PAIRS["queue"].before(1), device=0), 0)
     room = replay.graph.kind == QUEUE

@@ -214,6 +214,7 @@ def test_a_folder_of_captures_gives_the_file_of_the_rank_and_size(tmp_path: Path
     assert [row[1] for row in taken(both, 8) if row[0] == "aten::mm"] == [flop(10), flop(20), flop(12), flop(24)]
 
 
+@pytest.mark.slow
 def test_files_of_a_folder_that_fit_alike_are_ambiguous(tmp_path: Path) -> None:
     """Check that a folder never guesses: of equal sequences, or where the rank is not known, what all agree on counts."""
     folder = folder_of(tmp_path, bs_8_rank0=eager(), bs_16_rank0=eager(rows=12), bs_8_rank2=eager(rows=14))

@@ -125,6 +125,7 @@ def test_times_are_those_of_exact_arithmetic(us: Any) -> None:
         assert "e" in str(us) or abs(us) >= 4 * 10**15
 
 
+@pytest.mark.slow
 @given(
     st.recursive(st.integers() | st.text(max_size=5) | st.none() | st.booleans() | st.floats(), st.lists, max_leaves=9),
     st.sampled_from([{}, {"indent": 1}, {"separators": (",", ":")}, {"ensure_ascii": False}]),

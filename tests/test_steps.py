@@ -260,6 +260,7 @@ def test_repetitions_without_marks_or_of_compiled_regions_are_no_steps() -> None
     assert analysed(loop(6), regions).steps_from is None
 
 
+@pytest.mark.slow
 def test_annotations_within_one_module_call_or_operator_are_parts_of_a_pass() -> None:
     """As are those within a call on another thread: autograd's works within the call of the one that asked for it."""
     parts = [annotation(f"part {n}", 200 * n + 3, 180) for n in range(6)]
@@ -454,6 +455,7 @@ def test_names_that_operators_may_have_mark_no_steps(name: str) -> None:
     assert analysed(scoped(name)).steps_from is None
 
 
+@pytest.mark.slow
 def test_parts_of_steps_among_the_operators_mark_none() -> None:
     for name in ("TorchDynamo Cache Lookup", "layer {}", "DistributedDataParallel.forward"):
         assert analysed(scoped(name, copies=False)).steps_from is None

@@ -276,6 +276,7 @@ def late_behind_the_cpu() -> bytes:
     )
 
 
+@pytest.mark.slow
 def test_a_change_that_leaves_a_path_that_nothing_explains_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "t.json"
     path.write_bytes(late_behind_the_cpu())

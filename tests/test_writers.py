@@ -175,6 +175,7 @@ def test_an_operator_s_arguments_come_first() -> None:
     assert analysed(around, rows).tables["collectives"].get_column("message_bytes").to_list() == [1_000.0, 1_000.0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [0, 1, -1, -(2**40), 2**62])
 def test_groups_that_exchange_nothing_have_no_bandwidth(size: int) -> None:
     message = MESSAGE | {"Group size": size}
