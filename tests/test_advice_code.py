@@ -13,7 +13,16 @@ from conftest import CORPUS, corpus_rows
 from kineto import A100, analysed, annotation, call, copy, kernel, launched, op, python, trace_bytes
 from test_advice import ADD, CASES, GEMM, LOADS, ON, V100, first_uses, iterations, optimizer
 
-from trace_analyzer.catalog.fixes import PLATFORMS, fixes, for_compiled, fusions, optimizer_in_few_launches
+from trace_analyzer.catalog.event_names import code_rules
+from trace_analyzer.catalog.fixes import (
+    FUSED,
+    PLATFORMS,
+    fixes,
+    for_compiled,
+    fusions,
+    optimizer_in_few_launches,
+    pages,
+)
 from trace_analyzer.report import Advice, Report
 
 COMPILED = r"Torch-Compiled Region|CompiledFxGraph|torchinductor_|triton_(poi|red|per)_fused"
@@ -65,14 +74,17 @@ def test_code_contradicts_no_real_trace(file: str, corpus_report: Callable[[str]
 
 def codes() -> Iterator[str]:
     """Yield all code of the catalogue, for each platform and case, and code that rules make."""
-    values = dict.fromkeys(("products", "dtype", "scaled", "profile", "also", "first", "or_fewer_bits", "reached"), "")
-    values |= {"workers": "4", "torch_dtype": "bfloat16", "snippet": "pass", "optimizer": "pass"}
+    values = dict.fromkeys(
+        ("products", "dtype", "scaled", "profile", "also", "first", "or_fewer_bits", "reached", "sizes"), ""
+    )
+    values |= {"workers": "4", "torch_dtype": "bfloat16", "chains": "pass", "factory": "arange", "optimizer": "pass"}
     for fix in fixes().values():
         for platform in PLATFORMS:
             for case in ("", *fix.cases):
                 yield fix.code_of(platform, case, **values)
     yield from (rule.code for rule in fusions())
-    yield from map(optimizer_in_few_launches, ("SGD", "Adagrad", "Muon", ""))
+    yield from map(optimizer_in_few_launches, (*FUSED, "Adagrad", "Muon", ""))
+    yield from (str(page["code"]).replace("$optimizer", "pass") for page in pages().values() if "parts" in page)
 
 
 @pytest.mark.parametrize("code", dict.fromkeys(codes()))
@@ -245,4 +257,5 @@ def test_every_case_of_code_can_be_reached() -> None:
         "overhead", "host_work", "kernels", "traffic", "communication"))  # fmt: skip
     written = {case for fix in fixes().values() if fix.id != "synchronization" for case in fix.cases}
     programs = {"training", "inference", "serving", "object_detection", "attention", "convolution"}
+    programs |= {f"{rule.name}{where}" for rule in code_rules("preparations") for where in ("", " in inference")}
     assert {case for case in written - programs if f'"{case}"' not in named} == set()

@@ -329,12 +329,17 @@ def busy_threads(launches: pl.DataFrame) -> pl.DataFrame:
 
 ANALYSES = (Analysis(BUSY_THREADS, busy_threads, json="busy_threads", section=Section("Threads that launch")),)
 '''
-FIX = """
-[[fixes]]
-id = "background-saving"
+FIX = """# Save weights in the background
+
+```toml
 regimes = ["overhead-bound"]
-title = "Save weights in the background"
-code = "torch.distributed.checkpoint.async_save(state_dict, checkpoint_id=path)"
+```
+
+## Code
+
+```python
+torch.distributed.checkpoint.async_save(state_dict, checkpoint_id=path)
+```
 """
 FIX_RULE = '''def background_saving(context: AdviceContext) -> Opportunity | None:
     """Return the idle time in which weights were being saved."""
@@ -374,7 +379,7 @@ def added(tmp_path_factory: pytest.TempPathFactory) -> Any:
         ("host_work.toml", "rules", HOST_WORK),
     ):
         inserted(catalog / file, f"\n{table} = [", row, after=True)
-    (catalog / "fixes.toml").write_text((catalog / "fixes.toml").read_text(encoding="utf-8") + FIX, encoding="utf-8")
+    (catalog / "advice" / "background-saving.md").write_text(FIX, encoding="utf-8")
     inserted(copy / "vocabulary.py", '    part("garbage-collection"', CAUSE)
     (copy / "analyses" / "busy_threads.py").write_text(ANALYSIS, encoding="utf-8")
     inserted(copy / "analyses" / "registry.py", '"host_costs", "partition"', '"busy_threads", ')

@@ -1,9 +1,9 @@
 """Recommend changes: what, where, and how much each can save at most.
 
-Fixes are data (catalog/fixes.toml). Each has a rule (`rules`), a function of the `AdviceContext` that returns an
+Fixes are data (catalog/advice, a page each). Each has a rule (`rules`), a function of the `AdviceContext` that returns an
 `Opportunity`, or None where the findings do not call for the fix. A fix belongs to regimes. If it is neither for the
 limiting regime nor for its runner-up, it is listed only where it saves much, and says that it helps although something else limits. docs/advice.md
-has a section on each.
+says how advice is chosen.
 """
 
 from collections.abc import Mapping, Sequence
@@ -99,7 +99,8 @@ def _once_each(
 
 def _code(fix: Fix, opportunity: Opportunity, context: AdviceContext) -> str:
     """Return the fix's code for the case, the program, the release and the compile state of the trace."""
-    code = fix.code_of(context.platform, opportunity.case or context.program or "", **opportunity.values)
+    case = opportunity.case or context.program or ""
+    code = fix.code_of(context.platform, *((case,) if isinstance(case, str) else case), **opportunity.values)
     code = for_compiled(code) if context.is_compiled else code
     remark = "needs PyTorch 2" if context.is_torch_1 else "of the module itself, instead of torch.jit.script"
     return with_remark(code, remark) if context.is_torch_1 or context.is_scripted else code

@@ -2,31 +2,35 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from string import Template
 
 import polars as pl
 
 from trace_analyzer.analyses.cpu import CpuRun
 from trace_analyzer.catalog.event_names import OPTIMIZER_STEP, PROFILER_STEP_NAME
-from trace_analyzer.catalog.fixes import FUSED, optimizer_in_few_launches
-from trace_analyzer.catalog.tables import document
+from trace_analyzer.catalog.fixes import FUSED, optimizer_in_few_launches, page_of, pages
 from trace_analyzer.report import Advice, Saving
 from trace_analyzer.units import count, duration, percent
-
-PAGE = "docs/advice.md#on-the-cpu"
 
 
 @dataclass(frozen=True)
 class CpuFix:
-    """Hold a row of ``cpu_fixes.toml``, whose header explains the keys."""
+    """Hold the page of a fix: its texts, and which time of the main thread it concerns.
+
+    This is time in ``parts`` of table `cpu_time`, in ``phases`` of a step (all without), in operators on FP64 operands
+    only (``double``; false: on others only), and not in events whose name matches ``unless`` (Rust regex). It is worth
+    saying from a share ``least`` of the window on. The change saves at most a share ``saves`` of it: 1 where the time can
+    go away, 0.5 where half the bytes or bits remain, 0 where it only shows what to change; such a fix ranks by its time.
+    """
 
     id: str
     title: str
     code: str
+    sections: Mapping[str, str]
+    cases: Mapping[str, object]
     parts: list[str]
     least: float
     saves: float
-    how: str
     phases: list[str] | None = None
     double: bool | None = None
     unless: str = "^$"
@@ -34,8 +38,7 @@ class CpuFix:
 
 def cpu_advice(run: CpuRun) -> tuple[Advice, ...]:
     """Return the fixes whose time is worth it, largest saving first."""
-    rows: list[Mapping[str, Any]] = document("cpu_fixes.toml")["fixes"]
-    advice = (_advice(CpuFix(**row), run) for row in rows)
+    advice = (_advice(CpuFix(**page), run) for page in pages().values() if "parts" in page)
     return tuple(item for _, item in sorted(filter(None, advice), key=lambda pair: -pair[0]))
 
 
@@ -66,12 +69,16 @@ def _advice(fix: CpuFix, run: CpuRun) -> tuple[float, Advice] | None:
         title=fix.title,
         why=f"{percent(time / run.window_ns)} of the main thread's time{each}, in {count(round(events))} events",
         where=", ".join(where),
-        code=fix.code.strip().replace("{optimizer}", optimizer),
+        code=Template(fix.code).substitute(optimizer=optimizer),
         saves_ns_at_most=saved,
-        how_bound=fix.how,
+        how_bound=_within_a_sentence(fix.sections["Bound"]),
         saving=Saving(saved / steps, saved / run.window_ns, saved / steps, saved / run.window_ns, run.steps > 0),
         start_ns=start,
         end_ns=end,
         id=fix.id,
-        docs=PAGE,
+        docs=page_of(fix.id),
     )
+
+
+def _within_a_sentence(text: str) -> str:
+    return " ".join(f"{text[:1].lower()}{text[1:]}".rstrip(".").split())

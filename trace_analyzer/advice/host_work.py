@@ -21,23 +21,6 @@ from trace_analyzer.catalog.event_names import preparation_of
 from trace_analyzer.frames.intervals import clip
 from trace_analyzer.units import count, percent
 
-_PREPARED = {
-    ("random numbers", True): 'noise = torch.randn(shape, device="cuda")  # random numbers where they are used',
-    ("text", True): "# text: tokenize in the data loader's workers (a Dataset or collate_fn), or once before training",
-    ("text", False): "# text: tokenize the next requests in another thread or process, while the GPU works on these",
-    (
-        "images or sound",
-        True,
-    ): """x = transforms(images.to("cuda"))  # torchvision.transforms.v2 or torchaudio compute where the tensor is
-# or in the data loader's workers""",
-    (
-        "images or sound",
-        False,
-    ): """inputs = processor(images, return_tensors="pt", device="cuda")  # transformers: a fast image processor resizes on the GPU
-# else x = transforms(images.to("cuda")): torchvision.transforms.v2 or torchaudio compute where the tensor is""",
-}
-"""Code by the prepared data (the rules of `preparation_of`), and whether the program trains."""
-
 
 def _preparations(context: AdviceContext, idle: pl.DataFrame) -> pl.Series:
     """Return the data that the CPU prepares in each idle interval (``prepared``), except in launching operators."""
@@ -50,18 +33,10 @@ def _preparations(context: AdviceContext, idle: pl.DataFrame) -> pl.Series:
     return prepared.select(pl.when(computes).then(pl.coalesce("by_event", "by_function")).alias("prepared")).to_series()
 
 
-_IN_REGION = """# run the compiled region once before the loop, with these shapes: its first call compiles, or loads what is kept
-# does it come back later? TORCH_LOGS=recompiles,guards names the guards that fail, and those that each call checks"""
 _PART_OF_CODE = 0.1
 """Least share of the idle time for which the advice shows code."""
-_ON_CPU = """x = x.to("cuda", non_blocking=True)  # before the operator, so that the GPU computes it
-# transform data in the data loader's workers, not between launches"""
 _FACTORY = r"^aten::(arange|empty|eye|full|linspace|logspace|ones|range|scalar_tensor|tril_indices|triu_indices|zeros)(_like)?$"
 """Operators that make tensors, on the CPU without ``device=``; the group is their name in torch."""
-_BEFORE_LAUNCH = (
-    "# run them once before the loop, with these shapes: a first call starts its library, or searches for its kernel"
-)
-_SCRIPTED = "# call it three times before the loop, with these shapes: TorchScript profiles in the first call, and compiles in the next two"
 
 
 def cpu_operators(context: AdviceContext) -> Opportunity | None:
@@ -84,16 +59,16 @@ def cpu_operators(context: AdviceContext) -> Opportunity | None:
     made = others.with_columns(factory.cast(pl.String).str.extract(_FACTORY).alias("factory")).drop_nulls("factory")
     made_ns, rest_ns = total(made, length_ns()), idle_ns - compiled_ns - launch_ns - total(made, length_ns())
     most = made.group_by("factory").agg(length_ns().sum().alias("ns")).sort("ns", "factory", descending=[True, False])
-    on_device = f'x = torch.{most.item(0, "factory") if most.height else ""}(..., device="cuda")  # made where it is used, not on the CPU'
-    lines = (
-        (compiled_ns, _IN_REGION),
-        (made_ns, on_device),
-        (rest_ns, _ON_CPU),
-        (launch_ns, _SCRIPTED if context.is_scripted else _BEFORE_LAUNCH),
+    cases = (
+        (compiled_ns, "compiled region"),
+        (made_ns, "made on the CPU"),
+        (rest_ns, "computed on the CPU"),
+        (launch_ns, "TorchScript" if context.is_scripted else "before its launch"),
     )
-    codes = [code for ns, code in sorted(lines, reverse=True) if ns >= _PART_OF_CODE * idle_ns]
+    relevant = tuple(case for ns, case in sorted(cases, reverse=True) if ns >= _PART_OF_CODE * idle_ns)
+    factory_name = most.item(0, "factory") if most.height else ""
     opportunity = idle_opportunity(context, idle, ("cpu-operator",), why)
-    return opportunity and replace(opportunity, values={"snippet": "\n".join(codes)})
+    return opportunity and replace(opportunity, values={"factory": factory_name}, case=relevant)
 
 
 def cpu_preparation(context: AdviceContext) -> Opportunity | None:
@@ -105,11 +80,11 @@ def cpu_preparation(context: AdviceContext) -> Opportunity | None:
         idle.group_by("prepared").agg(length_ns().sum().alias("ns")).sort("ns", "prepared", descending=[True, False])
     )
     kinds = [kind for kind, ns in by_kind.iter_rows() if ns >= _PART_OF_CODE * total(idle, length_ns())]
-    trains = context.program != "inference"
-    codes = [_PREPARED.get((kind, trains)) or _PREPARED[kind, True] for kind in kinds]
+    served = " in inference" if context.program == "inference" else ""
+    cases = tuple(f"{kind}{served if kind != 'random numbers' else ''}" for kind in kinds)
     why = f"the loop prepares {' and '.join(kinds)} on the CPU while the GPU waits"
     opportunity = idle_opportunity(context, idle.drop("prepared"), causes, why, " in functions that prepare data")
-    return opportunity and replace(opportunity, values={"snippet": "\n".join(codes)})
+    return opportunity and replace(opportunity, case=cases)
 
 
 def record_stacks(context: AdviceContext) -> Opportunity | None:

@@ -35,20 +35,14 @@ def attention_kernel(context: AdviceContext) -> Opportunity | None:
     )
     moved = size(total(runs, "saved_bytes"))
     is_module = runs.get_column("module").cast(pl.String) == "MultiheadAttention"
-    return run_opportunity(
+    opportunity = run_opportunity(
         context,
         runs,
         how,
         f"the scores of {counted(runs.height, 'attention moves', 'attentions move')} {moved} through memory",
         bounds=("compute", "memory", "latency", "other"),
-        snippet=_WITHOUT_WEIGHTS if is_module.any() else _FUSED_ATTENTION,
     )
-
-
-_FUSED_ATTENTION = """out = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)  # is_causal=True instead of a causal mask
-# Hugging Face: from_pretrained(..., attn_implementation="sdpa")"""
-_WITHOUT_WEIGHTS = """out, _ = attention(q, k, v, need_weights=False)  # nn.MultiheadAttention fuses unless its weights are returned
-# elsewhere: F.scaled_dot_product_attention(q, k, v, attn_mask=mask)"""
+    return opportunity and replace(opportunity, case="MultiheadAttention" if is_module.any() else "")
 
 
 def fusion(context: AdviceContext) -> Opportunity | None:
@@ -58,14 +52,15 @@ def fusion(context: AdviceContext) -> Opportunity | None:
     if total(chains, "saves_ns") < worth_ns(context):
         return _followers(context, others)
     codes = chains.group_by("code").agg(pl.col("saves_ns").sum()).sort("saves_ns", "code", descending=[True, False])
-    return run_opportunity(
+    opportunity = run_opportunity(
         context,
         chains,
         "time of the chains, times the share of their bytes that only passes from one kernel to the next",
         f"{counted(chains.height, 'chain writes', 'chains write')} {size(total(chains, 'saved_bytes') / 2)} to memory that only their next kernel"
         " reads",
-        snippet="\n".join(codes.get_column("code").head(3)),
+        chains="\n".join(codes.get_column("code").head(3)),
     )
+    return opportunity and replace(opportunity, case="chains")
 
 
 _WRITTEN = (
@@ -100,7 +95,6 @@ def _followers(context: AdviceContext, others: pl.DataFrame) -> Opportunity | No
         "time of all such kernels but the first of each chain: a fused chain moves its data once",
         f"{counted(followers.height, 'pointwise or normalization kernel follows', 'pointwise and normalization kernels follow')}"
         " another one on the same stream: each of them reads and writes all its data again",
-        snippet="model = torch.compile(model)  # one pass over memory instead of one per operator",
     )
     # The replay fuses the chains of table `fusions`, and these kernels are not among them.
     return opportunity and replace(opportunity, is_replayed=False)
@@ -314,7 +308,7 @@ def padding(context: AdviceContext) -> Opportunity | None:
         "time of these kernels beyond their roof on tensor cores; half of it where FLOP and bytes are not known",
         f"{counted(rows.height, 'matmul or convolution uses', 'matmuls and convolutions use')} kernels for sizes or strides that are not multiples of 8 (align1, align2), or"
         f" kernels without tensor cores{f'; odd: {sizes}' if sizes else ''}",
-        snippet=f"size = (size + 7) // 8 * 8  # {sizes or 'every size of a matmul: 8 in 16 bit, 64 at best'}",
+        sizes=sizes or "every size of a matmul: 8 in 16 bit, 64 at best",
     )
 
 

@@ -27,7 +27,7 @@ class Opportunity:
     be shown. ``members`` are the intervals
     of the device concerned: device, start_ns, end_ns. ``is_replayed`` is true where the fix's change in the replay
     matches the rule, with its ``options``. ``if_more`` explains why an estimate may far exceed the bound. ``case``
-    selects the variant of the fix's code.
+    selects the variant of the fix's code, or several.
     """
 
     saves_ns: int
@@ -41,7 +41,7 @@ class Opportunity:
     is_saving: bool = True
     options: Mapping[str, float] = field(default_factory=dict)
     if_more: str = ""
-    case: str = ""
+    case: str | tuple[str, ...] = ""
 
 
 def combined(opportunities: Sequence[Opportunity]) -> Opportunity:

@@ -1,6 +1,23 @@
-"""Read the text and code of each advice from ``fixes.toml``."""
+"""Read each piece of advice from its page in the folder ``advice``.
+
+A page has the title, a block of settings, and a section for each of `HEADINGS`. The rule with the page's name in
+advice/rules.py decides when a fix applies and how much it saves at most. Settings of a fix, in TOML:
+
+- ``regimes``: it is given only where one of these is the limit or the runner-up.
+- ``hip``, ``xpu``: a title that differs on AMD or Intel in more than words (`WORDS`).
+- ``causes``: causes of a verdict that it addresses: it comes first where it saves nearly as much as the first.
+- ``replayed``: the change of ``analyze whatif`` that estimates the fix, and its options.
+- ``first``: it comes before all other advice where its regime limits.
+- ``last_resort``: it comes after all other advice, however much it saves: it does not speed up the same work.
+- ``alone``: it is given only if there is no other advice.
+
+Those of a fix for a run on the CPU are the fields of `trace_analyzer.advice.cpu.CpuFix`. Section Code has the code, and
+below a heading of its own that for a case which the rule names, or for a trace of ``training``, ``inference`` or
+``serving``; ``... on hip`` and ``... on xpu`` are for these platforms. The rule fills in ``$dtype`` and other placeholders.
+"""
 
 import re
+import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
@@ -9,11 +26,14 @@ from typing import Any, Literal, get_args
 
 import polars as pl
 
-from trace_analyzer.catalog.tables import rows
+from trace_analyzer.catalog.tables import FOLDER, rows
 from trace_analyzer.vocabulary import CAUSES, REGIMES
 
-PAGE = "docs/advice.md"
-"""File with a section on each fix, whose anchor is the fix's id."""
+PAGES = "trace_analyzer/catalog/advice"
+"""Folder of the pages."""
+HEADINGS = ("What", "Why", "When not", "Example", "Code", "Safety", "Bound")
+"""Sections of a page, in this order: what to change, why it helps, when it does not, what it replaces, the code by case,
+what the change risks, and how the bound on its saving is computed."""
 
 Platform = Literal["cuda", "hip", "xpu"]
 PLATFORMS: tuple[Platform, ...] = get_args(Platform)
@@ -77,28 +97,63 @@ class Fix:
 
     @property
     def docs(self) -> str:
-        """Return the place of its documentation: a plug-in's ``page``, or a section of this package's docs."""
-        return self.page or f"{PAGE}#{self.id}"
+        """Return the place of its documentation: a plug-in's ``page``, or that of this package."""
+        return self.page or page_of(self.id)
 
     def title_of(self, platform: Platform, **values: object) -> str:
         """Return the title with the values filled in; raise ``KeyError`` for a missing value."""
         return Template(self.titles[platform]).substitute(values)
 
-    def code_of(self, platform: Platform, case: str = "", /, **values: object) -> str:
-        """Return the code for a case, else in general, with the values filled in; ``KeyError`` for a missing value.
+    def code_of(self, platform: Platform, *cases: str, **values: object) -> str:
+        """Return the code for cases, else in general, with the values filled in; ``KeyError`` for a missing value.
 
         Serving without code of its own uses that of inference.
         """
-        other = self.cases.get("inference", self.codes) if case == "serving" else self.codes
-        return _named_for(platform, Template(self.cases.get(case, other)[platform]).substitute(values))
+        codes = (
+            self.cases.get(case, self.cases.get("inference", self.codes) if case == "serving" else self.codes)
+            for case in cases or ("",)
+        )
+        return _named_for(platform, Template("\n".join(code[platform] for code in codes)).substitute(values))
+
+
+def page_of(fix_id: str) -> str:
+    """Return the file of a page of this package."""
+    return f"{PAGES}/{fix_id}.md"
+
+
+@cache
+def pages() -> dict[str, dict[str, Any]]:
+    """Return each page by its id: its settings, ``title``, ``code``, ``cases`` and other ``sections``."""
+    return {path.stem: _page(path.stem, path.read_text("utf-8")) for path in sorted((FOLDER / "advice").glob("*.md"))}
+
+
+def _page(fix_id: str, text: str) -> dict[str, Any]:
+    head, *parts = re.split(r"^## (.+)\n", text, flags=re.MULTILINE)
+    title, settings = head.removeprefix("# ").split("\n", 1)
+    sections = dict(zip(parts[::2], map(str.strip, parts[1::2]), strict=True))
+    general, *others = re.split(r"^### (.+)\n", sections["Code"], flags=re.MULTILINE)
+    page: dict[str, Any] = {"id": fix_id, "title": title, "cases": {}, **tomllib.loads(_fenced(settings))}
+    for heading, body in zip(("", *others[::2]), (general, *others[1::2]), strict=True):
+        case, platform = _OF_CASE.fullmatch(heading).groups()  # type: ignore[union-attr]
+        texts = page["cases"].setdefault(case, {}) if case else page
+        (texts.setdefault(platform, {}) if platform else texts)["code"] = _fenced(body)
+    return page | {"sections": sections}
+
+
+_OF_CASE = re.compile(r"(.*?)(?:(?:^| )on (hip|xpu))?")
+
+
+def _fenced(text: str) -> str:
+    """Return the content of the block of code in a text."""
+    return text.split("```")[1].partition("\n")[2].strip()
 
 
 @cache
 def fixes() -> dict[str, Fix]:
-    """Return the fixes by id in the file's order, then those of plug-ins."""
+    """Return the fixes by id in alphabetical order, then those of plug-ins."""
+    own = [page for page in pages().values() if "regimes" in page]
     return {
-        fix.id: fix
-        for fix in rows("fixes.toml", "fixes", _fix, lambda fix: fix.id, check_added=_check_page, own_first=True)
+        fix.id: fix for fix in rows("fixes.toml", "fixes", _fix, lambda fix: fix.id, check_added=_check_page, own=own)
     }
 
 
@@ -116,7 +171,7 @@ def _fix(row: Mapping[str, Any]) -> Fix:
             for platform in PLATFORMS
         }
 
-    plain: dict[str, Any] = {key: row[key] for key in row.keys() - {"title", "code", "cases", *PLATFORMS}}
+    plain: dict[str, Any] = {key: row[key] for key in row.keys() - {"title", "code", "cases", "sections", *PLATFORMS}}
     plain = {key: tuple(value) if isinstance(value, list) else value for key, value in plain.items()}
     fix = Fix(
         **plain,

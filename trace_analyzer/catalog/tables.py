@@ -42,9 +42,12 @@ def rows(
     *,
     check: Callable[[T], object] = lambda _: None,
     check_added: Callable[[T], object] = lambda _: None,
+    own: Iterable[Mapping[str, Any]] | None = None,
     own_first: bool = False,
 ) -> tuple[T, ...]:
     """Return the rows of a table: those of plug-ins, then those of this package, or first those with ``own_first``.
+
+    With ``own``, those of this package are these instead of its file's.
 
     ``row`` makes a row from its keys; ``key`` identifies it. ``check`` refuses a row that would fail in use, and
     ``check_added`` a row of a plug-in, as by compiling its regular expressions: of ours, the tests do this.
@@ -66,13 +69,16 @@ def rows(
         return item
 
     try:
-        own = made(document(file), check)
+        own_rows = made(document(file) if own is None else {table: own}, check)
     except ValueError as error:
         raise UsageError(f"catalog/{file}: {error}") from error
     added = plugins.added(
-        file, lambda added: made(added, lambda item: (check(item), check_added(item))), key=key, taken=map(key, own)
+        file,
+        lambda added: made(added, lambda item: (check(item), check_added(item))),
+        key=key,
+        taken=map(key, own_rows),
     )
-    return (*own, *added) if own_first else (*added, *own)
+    return (*own_rows, *added) if own_first or own is not None else (*added, *own_rows)
 
 
 def check_patterns(*patterns: str | None) -> None:

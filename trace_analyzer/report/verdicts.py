@@ -463,7 +463,7 @@ class Advice:
     id: Annotated[str, "The fix, as the catalogue calls it."] = ""
     docs: Annotated[
         str,
-        "The section of the documentation on it: when it helps, when not, how its bound is computed.",
+        "The page of the documentation on it: why it helps, when not, what it risks, how its bound is computed.",
     ] = ""
     predicted: Annotated[
         Predicted | None,

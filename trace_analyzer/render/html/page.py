@@ -1,13 +1,13 @@
 """Assemble the report's page: template, styles, scripts and data in one text."""
 
-import json
+import re
 from collections.abc import Mapping, Sequence
 from functools import cache
-from importlib.resources import files
 
 from jinja2.utils import htmlsafe_json_dumps
 from markupsafe import Markup, escape
 
+from trace_analyzer.catalog.fixes import HEADINGS, pages
 from trace_analyzer.catalog.line_labels import bucket_keys, line_label
 from trace_analyzer.render import phrasing
 from trace_analyzer.render.html.bokeh_models import Model, document
@@ -96,9 +96,30 @@ def _page(report: Report, columns: TimelineColumns, data: str, command: str, com
 
 @cache
 def _advice_docs() -> Mapping[str, Markup]:
-    """Return the documentation of each fix by its id, as HTML that `docs/generate.py` makes from docs/advice.md."""
-    text = (files("trace_analyzer.render.html") / "advice_docs.json").read_text(encoding="utf-8")
-    return {fix: Markup(html) for fix, html in json.loads(text).items()}
+    """Return the page of each fix by its id as HTML, without its code, which the card has."""
+    return {
+        fix_id: Markup().join(
+            Markup("<h4>{}</h4>{}").format(heading, _html(page["sections"][heading]))
+            for heading in HEADINGS
+            if heading != "Code" and heading in page["sections"]
+        )
+        for fix_id, page in pages().items()
+    }
+
+
+def _html(markdown: str) -> Markup:
+    """Return paragraphs and blocks of code of a page of advice as HTML; links become their text."""
+    blocks = []
+    for block in markdown.split("\n\n"):
+        if block.startswith("```"):
+            blocks.append(
+                Markup("<pre class=code><code>{}</code></pre>").format(block.strip("`").partition("\n")[2].strip())
+            )
+            continue
+        text = re.sub(r"\[(.+?)\]\([^)]*\)", r"\1", str(escape(block)), flags=re.DOTALL)
+        text = re.sub(r"`([^`]+)`", r"<code>\1</code>", re.sub(r"\*\*(.+?)\*\*", r"<b>\1</b>", text))
+        blocks.append(Markup(f"<p>{text}</p>"))
+    return Markup().join(blocks)
 
 
 def frame(page_html: str) -> str:
