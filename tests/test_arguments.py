@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import threading
 from pathlib import Path
 
@@ -136,12 +137,16 @@ def test_standard_input_is_not_read_twice(folder: Path, args: tuple[str, ...]) -
 
 
 @pytest.mark.slow
-def test_a_series_with_a_trace_of_no_work_is_refused(folder: Path) -> None:
+@pytest.mark.parametrize("verb", ["scaling", "compare", "whatif"])
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_a_refusal_is_said_once_where_people_look(folder: Path, verb: str, form: str) -> None:
     (folder / "none.json").write_text('{"traceEvents": []}')
-    result = CliRunner().invoke(main, ["scaling", "none.json", "t.json"])
-    assert result.exit_code == 2
-    assert "none.json has no device work" in result.stdout
-    assert result.stderr == "", "a refusal is said once"
+    sides = ["none.json"] if verb == "whatif" else ["none.json", "t.json"]
+    result = CliRunner().invoke(main, [verb, *sides, "--format", form])
+    assert result.exit_code == (3 if verb == "whatif" else 2)
+    on_screen = result.stdout + result.stderr if form == "text" else result.stderr
+    assert len(re.findall("(?i)no estimate: |not (?:scaled|compared): ", on_screen)) == 1
+    assert result.stderr.count("\n") == (form == "json")
 
 
 @pytest.mark.slow

@@ -70,7 +70,7 @@ def test_no_input_is_a_bug(case: Case, verb: str, tmp_path: Path, monkeypatch: p
     assert result.exit_code in (0, 1, 2, 3), result.output
     if case.error and case.what != "a directory":  # which is one side of a comparison
         assert result.exit_code == 2
-    if result.exit_code == 2 and not (verb == "scaling" and result.stdout.startswith("Not scaled: ")):
+    if result.exit_code == 2 and not result.stdout.startswith(("Not scaled: ", "Not compared: ")):
         assert result.stderr.startswith("analyze: ")
         assert result.stderr.count("\n") == 1, result.stderr
     for text in (result.stdout, result.stderr):

@@ -140,9 +140,7 @@ def scaling(traces: tuple[str, ...], results: Results, chosen: Options) -> int:
 
     result, shown = results.redacted(scale_profiles(sides), (*traces, *_paths_of(sides)))
     results.deliver(result)
-    if result.status == "refused":
-        if results.form != "text":  # the text says it
-            outputs.complain(shown(f"not scaled: {result.reason}"))
+    if results.is_refusal(result, "not scaled", shown):
         return FAILED
     results.deliver_page(result, "plot", shown)
     return 0
@@ -228,8 +226,7 @@ def _finish(sources: tuple[str, str], chosen: Options, results: Results, gates: 
     compared = compare_read(read, **how)
     result, shown = results.redacted(compared, _paths_of(sides))
     results.deliver(result)
-    if result.status == "refused":
-        outputs.complain(shown(f"not compared: {result.reason}"))
+    if results.is_refusal(result, "not compared", shown):
         return FAILED
     results.deliver_page(result, "comparison", shown)
     if not gates:

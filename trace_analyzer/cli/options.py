@@ -239,6 +239,14 @@ class Results:
         else:
             outputs.deliver(result.to_json() if self.form == "json" else result.to_markdown(), self.output)
 
+    def is_refusal(self, result: Any, what: str, shown: Callable[[str], str]) -> bool:
+        """Return whether the result is a refusal; standard error says so, unless a text on standard output has."""
+        if result.status != "refused":
+            return False
+        if self.form != "text" or not outputs.is_standard_output(self.output):
+            outputs.complain(shown(f"{what}: {result.reason}"))
+        return True
+
     def deliver_page(self, result: Any, what: str, shown: Callable[[str], str] = str) -> None:
         """Write the page, if requested, and say where ``what`` is; ``shown`` writes its path."""
         if self.page:

@@ -144,10 +144,7 @@ def whatif(
         result, shown = results.redacted(estimated(report, asked), (trace,))
     results.deliver(result)
     results.deliver_page(result, "plot", shown)
-    if result.status == "refused":
-        outputs.complain(shown(f"no estimate: {result.reason}"))
-        return REFUSED
-    return 0
+    return REFUSED if results.is_refusal(result, "no estimate", shown) else 0
 
 
 @verb()

@@ -194,11 +194,6 @@ def bar(ratio: float, width: int) -> str:
     return "█" * full + (_EIGHTHS[rest] if rest else "")
 
 
-def bar_cells(value: float, greatest: float, room: int) -> int:
-    """Return the length of a bar in cells, of which the largest value takes ``room``."""
-    return round(room * value / greatest) if greatest else 0
-
-
 def line_text(line: Line, width: int, colour: bool) -> str:
     """Write the line as text of at most ``width`` cells, with ANSI codes if ``colour``."""
     spans = _clipped(line, width)
