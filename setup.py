@@ -11,6 +11,7 @@ SOURCES = {
     "trace_analyzer.frames._row_loops": "trace_analyzer/frames/_row_loops.py",
     "trace_analyzer.frames._span_loops": "trace_analyzer/frames/_span_loops.py",
     "trace_analyzer.ingest._scanner": "trace_analyzer/ingest/_scanner.pyx",
+    "trace_analyzer.allocator._pickle_reader": "trace_analyzer/allocator/_pickle_reader.py",
 }
 # One wheel serves CPython 3.11 and later. Free-threaded builds have no limited API.
 LIMITED = not sysconfig.get_config_var("Py_GIL_DISABLED")

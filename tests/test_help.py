@@ -211,14 +211,15 @@ TRACES = {
     "scaling": [str(SAMPLE)] * 2,
     "export": [str(SAMPLE)],
     "ranks": [str(SAMPLE)],
+    "memory": [str(SAMPLE)],
     "baseline save": [str(SAMPLE), "saved.json"],
     "baseline check": [str(SAMPLE)] * 2,
 }
 """Verbs that take traces as the report does, each with its arguments."""
 
-REFUSES = {"scaling": (2, 3), "whatif": (0, 3), "ranks": (2,)}
-"""Exit codes of verbs that refuse two recordings at one batch, a trace that does not determine the answer, or a
-trace without a rank."""
+REFUSES = {"scaling": (2, 3), "whatif": (0, 3), "ranks": (2,), "memory": (2,)}
+"""Exit codes of verbs that refuse two recordings at one batch, a trace that does not determine the answer, a
+trace without a rank, or a trace where a memory snapshot is due."""
 
 
 @pytest.mark.slow

@@ -31,6 +31,7 @@ VERBS_ON = {
     "explain": ("explain", "CASE", "verdict", "--format", "json"),
     "agent": ("report", "CASE", "--no-report", "--format", "agent"),
     "ranks": ("ranks", "CASE", "--format", "json"),
+    "memory": ("memory", "CASE", "--html", "memory.html"),
 }
 """Each verb with a trace in each of its positions."""
 ELSEWHERE = {"record", "calibrate", "completion", "doctor", "mcp", "skill"}

@@ -63,6 +63,7 @@ def test_results_are_those_of_all_verbs() -> None:
         "Comparison",
         "Explanation",
         "JobReport",
+        "Memory",
         "Report",
         "Scaling",
         "WhatIf",

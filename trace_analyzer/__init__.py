@@ -24,6 +24,8 @@ import trace_analyzer.forks  # noqa: F401 (it watches for forks from here on)
 from trace_analyzer.options import Choices, Options, takes_options_of
 
 if TYPE_CHECKING:
+    from trace_analyzer.allocator.answer import memory
+    from trace_analyzer.allocator.result import Memory
     from trace_analyzer.capture.handler import trace_handler
     from trace_analyzer.capture.profiled import whatif
     from trace_analyzer.capture.session import profile
@@ -44,6 +46,7 @@ __all__ = [
     "InputError",
     "InputTooLarge",
     "JobReport",
+    "Memory",
     "NotATrace",
     "Report",
     "Scaling",
@@ -55,6 +58,7 @@ __all__ = [
     "analyze_ranks",
     "compare",
     "json_schema",
+    "memory",
     "profile",
     "scaling",
     "trace_handler",
@@ -74,6 +78,8 @@ _HOMES = {
     "scaling": "trace_analyzer.compare.scaling",
     "WhatIf": "trace_analyzer.replay.whatif",
     "JobReport": "trace_analyzer.ranks.job",
+    "Memory": "trace_analyzer.allocator.result",
+    "memory": "trace_analyzer.allocator.answer",
     "analyze_ranks": "trace_analyzer.ranks.job",
     "profile": "trace_analyzer.capture.session",
     "trace_handler": "trace_analyzer.capture.handler",

@@ -47,7 +47,14 @@ def _line(purpose: str, names: list[str]) -> str:
     return f"{purpose} needs {', '.join(names)}, which {verb} not installed: pip install {' '.join(names)}"
 
 
-MODULES = ("frames/_arrow", "frames/_path_loops", "frames/_row_loops", "frames/_span_loops", "ingest/_scanner")
+MODULES = (
+    "frames/_arrow",
+    "frames/_path_loops",
+    "frames/_row_loops",
+    "frames/_span_loops",
+    "ingest/_scanner",
+    "allocator/_pickle_reader",
+)
 """Modules that setup.py compiles; without them, reading and analysing take several times as long."""
 
 

@@ -111,6 +111,12 @@ def size(n_bytes: int | float | None) -> str:
     return "–" if n_bytes is None else _prefixed(n_bytes, "B")
 
 
+def memory_size(n_bytes: int | float | None) -> str:
+    """Write bytes of memory with the binary prefix that fits, as PyTorch does: ``22.5 GiB``."""
+    prefixes = ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"), (1, "B"))
+    return "–" if n_bytes is None else _scaled(n_bytes, prefixes)
+
+
 def bandwidth(byte_per_s: float | None) -> str:
     """Write bytes per second with the decimal prefix that fits: ``2.04 TB/s``."""
     return "–" if byte_per_s is None else _prefixed(byte_per_s, "B/s")

@@ -1,0 +1,353 @@
+"""Memory snapshots: the replay against a naive one, public peaks, planted programs, and pickles that mean harm."""
+
+import gzip
+import json
+import pickle
+from collections import Counter
+from importlib.machinery import SourceFileLoader
+from importlib.util import module_from_spec, spec_from_loader
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+from click.testing import CliRunner, Result
+from conftest import CORPUS
+from hypothesis import given, settings, strategies as st
+from tiers import examples
+
+import trace_analyzer as ta
+from trace_analyzer.allocator import _pickle_reader
+from trace_analyzer.cli import main
+from trace_analyzer.json_types import result_schema
+
+MIB = 1 << 20
+TRUTH = CORPUS.parent / "truth" / "memory"
+
+
+def frame(name: str, file: str = "/home/me/train.py", line: int = 1) -> dict[str, Any]:
+    return {"name": name, "filename": file, "line": line}
+
+
+FORWARD = [frame("forward", "/home/me/model.py", 7), frame("main")]
+BACKWARD = [
+    frame("at::_ops::mm::call(at::Tensor const&)", "??", 0),
+    frame("torch::autograd::generated::MmBackward0::apply(...)", "??", 0),
+    frame("torch::autograd::Engine::thread_main(...)", "??", 0),
+]
+STEP = [
+    frame("step", "/usr/lib/python3/site-packages/torch/optim/adamw.py", 9),
+    frame("main", line=5),
+]
+
+
+class Program:
+    """A made allocator: every block has a segment of its own unless ``into`` names one."""
+
+    def __init__(self) -> None:
+        self.events: list[dict[str, Any]] = []
+        self.segments: dict[int, list[list[Any]]] = {}
+        self.blocks: dict[int, list[Any]] = {}
+        self.address = 1 << 30
+
+    def segment(self, *sizes: int) -> list[int]:
+        """Reserve a segment cut into pieces; return their addresses."""
+        start = self.address
+        self.segments[start] = [[start + sum(sizes[:k]), size, "inactive", None] for k, size in enumerate(sizes)]
+        self.blocks |= {block[0]: block for block in self.segments[start]}
+        self.address += sum(sizes)
+        return [block[0] for block in self.segments[start]]
+
+    def alloc(self, size: int, frames: list[dict[str, Any]], at: int | None = None, recorded: bool = True) -> int:
+        address = self.segment(size)[0] if at is None else at
+        self.blocks[address][2:] = ["active_allocated", frames if recorded else []]
+        if recorded:
+            self.event("alloc", address, size, frames)
+        return address
+
+    def free(self, address: int) -> None:
+        self.blocks[address][2] = "inactive"
+        for action in ("free_requested", "free_completed"):
+            self.event(action, address, self.blocks[address][1], [])
+
+    def event(self, action: str, address: int, size: int, frames: list[dict[str, Any]]) -> None:
+        key = "device_free" if action == "oom" else "addr"
+        self.events.append(
+            {"action": action, key: address, "size": size, "stream": 0, "time_us": len(self.events), "frames": frames}
+        )
+
+    def document(self) -> dict[str, Any]:
+        segments = [
+            {
+                "device": 0, "address": start, "total_size": sum(b[1] for b in blocks), "stream": 0, "segment_type": "large",
+                "blocks": [
+                    {"address": at, "size": size, "requested_size": size, "state": state, "frames": frames or []}
+                    for at, size, state, frames in blocks
+                ],
+            }
+            for start, blocks in self.segments.items()
+        ]  # fmt: skip
+        return {"segments": segments, "device_traces": [self.events]}
+
+    def answer(self) -> Any:
+        return ta.memory(pickle.dumps(self.document())).devices[0]
+
+
+def naive(document: dict[str, Any]) -> tuple[int, int, int | None, Counter[str]]:
+    """Return base, peak, its event, and bytes of the record live then by function, by one loop over the events."""
+    events = document["device_traces"][0]
+    sign = {"alloc": 1, "free_completed": -1}
+    net = sum(sign.get(e["action"], 0) * e["size"] for e in events)
+    held = sum(b["size"] for s in document["segments"] for b in s["blocks"] if b["state"] != "inactive")
+    live = base = held - net
+    peak, at, then = base, None, Counter[str]()
+    owners: dict[int, tuple[str, int]] = {}
+    for number, event in enumerate(events):
+        live += sign.get(event["action"], 0) * event["size"]
+        if event["action"] == "alloc":
+            owners[event["addr"]] = (event["frames"][0]["name"], event["size"])
+        elif event["action"] == "free_completed":
+            owners.pop(event["addr"], None)
+        if live > peak:
+            peak, at, then = live, number, Counter()
+            for name, size in owners.values():
+                then[name] += size
+    return base, peak, at, then
+
+
+@st.composite
+def programs(draw: st.DrawFn) -> Program:
+    """Draw programs that allocate before and within the record, free, and use addresses again."""
+    program, live, free = Program(), [], []
+    for _ in range(draw(st.integers(0, 3))):
+        live.append(program.alloc(draw(st.integers(1, 9)) * 512, FORWARD, recorded=False))
+    for _ in range(draw(st.integers(1, 30))):
+        if live and draw(st.booleans()):
+            address = live.pop(draw(st.integers(0, len(live) - 1)))
+            program.free(address)
+            free.append(address)
+        else:
+            frames = draw(st.sampled_from([FORWARD, BACKWARD, STEP, [frame("other", line=3)]]))
+            at = free.pop() if free and draw(st.booleans()) else None
+            size = program.blocks[at][1] if at else draw(st.integers(1, 9)) * 512
+            live.append(program.alloc(size, frames, at))
+    return program
+
+
+@given(programs(), st.integers(2, 5))
+@settings(max_examples=examples(200), deadline=None)
+def test_the_replay_is_that_of_a_naive_loop(program: Program, protocol: int) -> None:
+    document = program.document()
+    base, peak, at, then = naive(document)
+    result = ta.memory(pickle.dumps(document, protocol))
+    if not peak and not result.devices:
+        return
+    (device,) = result.devices
+    assert (device.base_bytes, device.peak_bytes, device.peak_event) == (base, peak, at)
+    assert device.end_bytes == sum(b[1] for b in program.blocks.values() if b[2] != "inactive")
+    for kind in ("category", "line", "module", "operator"):
+        assert sum(holder.bytes for holder in device.held_by(kind)) == peak, "a partition of the peak"
+    lines = {h.key: h.bytes for h in device.held_by("line")}
+    assert lines.get("/home/me/train.py:3 other", 0) == then["other"]
+    assert lines.get("/home/me/model.py:7 forward", 0) == then["forward"]
+    assert lines.get("backward: MmBackward0", 0) == then[BACKWARD[0]["name"]]
+    assert {note.code for note in result.notes} <= {"no-record"}
+
+
+PEAKS = {  # TRUTH.md: base (None: not stated), peak, reserved, MiB
+    "W_training_1024": (4864, 23_090, 24_012), "W_training_128": (4867, 6_696, None), "W_inference_128": (1624, 1_658, None),
+    "W_inference_1024": (1625, 2_746, None), "N_fwd_100": (None, 394, None), "N_fb_100": (None, 655, None), "N_fb_200": (None, 1_177, None),
+    "Y_oom_snapshot": (None, 11_292, 11_296),
+}  # fmt: skip
+
+
+@pytest.mark.skipif(not TRUTH.exists(), reason="public snapshots are absent")
+@pytest.mark.parametrize("name", PEAKS)
+def test_public_peaks_are_exact(name: str) -> None:
+    result = ta.memory(TRUTH / f"{name}.pickle.gz")
+    (device,) = result.devices
+    found = tuple(round(b / MIB) for b in (device.base_bytes, device.peak_bytes, device.reserved_bytes))
+    assert all(stated in (None, mib) for stated, mib in zip(PEAKS[name], found, strict=True)), found
+    document = json.loads(result.to_json())
+    jsonschema.validate(document, result_schema(ta.Memory))
+    with gzip.open(TRUTH / f"{name}.pickle.gz") as file:
+        raw = pickle.loads(file.read())
+    net = sum({"alloc": 1, "free_completed": -1}.get(e["action"], 0) * e["size"] for e in raw["device_traces"][0])
+    assert device.base_bytes == sum(s["allocated_size"] for s in raw["segments"]) - net
+    if name == "W_training_1024":
+        (softmax,) = [h for h in device.held_by("line") if "nn_utils.py:6 " in h.key]
+        assert softmax.bytes == 6_144 * MIB
+        assert device.held_by("category")[0].key == "activations"
+        assert "nn_utils.py:6" in result.summary().split("\n\n")[0]
+
+
+def trained(steps: int, leak: bool = False) -> Program:
+    """A program with parameters, and in each step activations, gradients, temporaries; with one block kept a step."""
+    program = Program()
+    program.alloc(100 * MIB, [frame("__init__", "/home/me/model.py", 3)])
+    state = 0
+    for _ in range(steps):
+        kept = [program.alloc(30 * MIB, FORWARD) for _ in range(4)]
+        if leak:
+            program.alloc(7 * MIB, [frame("log_losses", line=42)])
+        temporary = program.alloc(10 * MIB, BACKWARD)
+        gradients = [program.alloc(25 * MIB, BACKWARD) for _ in range(4)]
+        for address in (*kept, temporary):
+            program.free(address)
+        state = state or program.alloc(200 * MIB, STEP)
+        program.free(program.alloc(50 * MIB, STEP))
+        for address in gradients:
+            program.free(address)
+    return program
+
+
+def test_categories_follow_from_stacks_and_lives() -> None:
+    device = trained(3).answer()
+    # The peak is in the second step's backward pass, when all but the temporary block of the optimizer is live.
+    assert {h.key: h.bytes // MIB for h in device.held_by("category")} == {
+        "optimizer state": 200, "activations": 120, "parameters": 100, "gradients": 100, "temporaries": 10,
+    }  # fmt: skip
+    assert device.growth == ()
+    (checkpoint,) = [s for s in device.savings if s.name == "checkpoint"]
+    # Without activations the peak is in the optimizer's step; with one of four calls, in the backward pass.
+    assert (checkpoint.low_bytes, checkpoint.high_bytes) == (450 * MIB, 480 * MIB)
+    names = {s.name for s in device.savings}
+    assert {"checkpoint", "8-bit-optimizer"} <= names
+    assert "fused-optimizer" not in names, "its temporaries are not live at the peak"
+
+
+def test_a_leak_is_named_with_its_growth_a_step() -> None:
+    (line,) = trained(8, leak=True).answer().growth
+    assert (line.line, line.step_bytes, line.steps) == ("/home/me/train.py:42 log_losses", 7 * MIB, 6)
+
+
+def test_fragmentation_names_the_segments_that_hold_it() -> None:
+    program = Program()
+    for _ in range(3):
+        first, second = program.segment(90 * MIB, 10 * MIB)
+        program.alloc(90 * MIB, FORWARD, first)
+        program.alloc(10 * MIB, STEP, second)
+        program.free(first)
+    program.event("oom", 5 * MIB, 95 * MIB, FORWARD)
+    device = program.answer()
+    assert device.stranded_bytes == 270 * MIB
+    assert [(s.free_bytes, s.largest_free_bytes) for s in device.held_segments] == [(90 * MIB, 90 * MIB)] * 3
+    (oom,) = device.out_of_memory
+    assert (oom.cause, oom.pieces_bytes, oom.largest_piece_bytes) == ("fragmentation", 270 * MIB, 90 * MIB)
+    assert "expandable_segments" in ta.memory(pickle.dumps(program.document())).summary()
+    program.event("oom", 5 * MIB, 300 * MIB, FORWARD)
+    assert [oom.cause for oom in program.answer().out_of_memory] == ["need", "fragmentation"]
+
+
+def test_a_record_without_its_beginning_says_so() -> None:
+    program = trained(3)
+    document = program.document()
+    document["device_traces"] = [program.events[5:]]
+    result = ta.memory(pickle.dumps(document))
+    assert [note.code for note in result.notes] == ["record-is-cut"]
+    assert result.devices[0].peak_bytes == trained(3).answer().peak_bytes
+
+
+def invoked(path: Path, *words: str) -> Result:
+    return CliRunner().invoke(main, ["memory", str(path), *words])
+
+
+def test_a_gate_and_every_format(tmp_path: Path) -> None:
+    path = tmp_path / "snapshot.pickle"
+    path.write_bytes(pickle.dumps(trained(3).document()))
+    assert invoked(path, "--max-peak", "600MiB").exit_code == 0
+    broken = invoked(path, "--max-peak", "500MiB")
+    assert broken.exit_code == 1
+    assert "the peak of device 0 is 530 MiB, over 500 MiB" in broken.stderr
+    assert json.loads(invoked(path, "--format", "json").stdout)["devices"][0]["peak_bytes"] == 530 * MIB
+    assert "model.py:7" in invoked(path, "--format", "markdown").stdout
+    assert invoked(path, "-o", str(tmp_path / "page.html")).exit_code == 0
+    assert "530 MiB" in (tmp_path / "page.html").read_text(encoding="utf-8")
+
+
+class Harmful:
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (print, ("harm",))
+
+
+def looped() -> list[Any]:
+    loop: list[Any] = []
+    loop.append(loop)
+    return loop
+
+
+_SHARED = trained(1).events
+HARMFUL = {
+    "no pickle": b"PK\x03\x04 a zip",
+    "empty": b"",
+    "cut": pickle.dumps(trained(1).document())[:-200],
+    "class": pickle.dumps(Harmful()),
+    "class in a frame": pickle.dumps({"segments": [], "device_traces": [[Harmful()]]}),
+    "protocol 0": pickle.dumps({"segments": []}, 0),
+    "another document": pickle.dumps({"weights": [1.0, 2.0]}),
+    "recursion": pickle.dumps({"segments": looped(), "device_traces": looped()}),
+    "depth": b"\x80\x02" + b"(" * 100_000 + b".",
+    "nested lists": pickle.dumps({"segments": [[[[]]]]}),
+    "memo bomb": b"\x80\x02]r\xff\xff\xff\x7f.",
+    "one list for two devices": pickle.dumps({"segments": [], "device_traces": [_SHARED, _SHARED]}),
+    "text that lies": b"\x80\x04\x8d\xff\xff\xff\xff\xff\xff\xff\x7fabc.",
+    "integer that lies": b"\x80\x02\x8a\xff" + b"\x01" * 255 + b".",
+    "list that was never made": b"\x80\x02e.",
+    "dictionary as key": b"\x80\x02}}K\x01s.",
+    "negative size": pickle.dumps({"segments": [], "device_traces": [[{"action": "alloc", "addr": 1, "size": -5}]]}),
+    "size of a planet": pickle.dumps({"segments": [], "device_traces": [[{"action": "alloc", "addr": 1, "size": 1 << 62}]]}),
+    "blocks beyond their segment": pickle.dumps(
+        {"segments": [{"device": 0, "address": 1, "total_size": 1, "blocks": [{"size": 9, "state": "inactive"}]}]}
+    ),
+    "frames that are none": pickle.dumps({"device_traces": [[{"action": "alloc", "addr": 1, "size": 1, "frames": ["a"]}]]}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", HARMFUL)
+def test_a_foreign_pickle_is_one_line(what: str, tmp_path: Path) -> None:
+    path = tmp_path / "snapshot.pickle"
+    path.write_bytes(HARMFUL[what])
+    result = invoked(path)
+    assert result.exit_code == 2, result.output
+    assert result.stderr.count("\n") == 1, result.stderr
+    assert "a bug in this program" not in result.stderr
+    assert "harm\n" not in result.output
+
+
+def test_hostile_names_stay_text(tmp_path: Path) -> None:
+    name = "</script><script>alert(1)</script> \x1b[31m\u202e `|` @octocat"
+    program = trained(2)
+    program.alloc(900 * MIB, [frame(name, "/tmp/" + name + ".py", -3)])
+    result = ta.memory(pickle.dumps(program.document()))
+    page = result.to_html(tmp_path / "page.html").read_text(encoding="utf-8")
+    assert "<script>alert(1)" not in page
+    assert "\x1b" not in result.summary() + result.to_json() + page
+    assert "\u202e" not in result.summary()
+    assert "@octocat" not in result.to_markdown()
+
+
+def test_plain_and_compiled_readers_agree() -> None:
+    file = Path(_pickle_reader.__file__).with_name("_pickle_reader.py")
+    spec = spec_from_loader("plain_pickle_reader", SourceFileLoader("plain_pickle_reader", str(file)))
+    assert spec is not None
+    plain = module_from_spec(spec)
+    assert spec.loader is not None
+    spec.loader.exec_module(plain)
+    content = pickle.dumps(trained(4).document())
+    blocks = [content[at : at + 7] for at in range(0, len(content), 7)]
+    one, other = plain.Pickle(iter(blocks)), _pickle_reader.Pickle(iter([content]))
+    one.read()
+    other.read()
+    for name in (
+        "frames",
+        "stacks",
+        "action_names",
+        "addresses",
+        "sizes",
+        "times_us",
+        "actions",
+        "event_stacks",
+        "traces",
+        "root",
+    ):
+        assert getattr(one, name) == getattr(other, name), name

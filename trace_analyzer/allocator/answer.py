@@ -1,0 +1,144 @@
+"""Answer where device memory goes: from a snapshot or a trace to a `Memory`."""
+
+import polars as pl
+
+from trace_analyzer.allocator import attribution, replay, savings
+from trace_analyzer.allocator.attribution import BEFORE, UNKNOWN
+from trace_analyzer.allocator.result import (
+    KINDS,
+    SCHEMA_VERSION,
+    DeviceMemory,
+    Held,
+    Holder,
+    Memory,
+    SizeClass,
+    StreamBytes,
+)
+from trace_analyzer.allocator.snapshot import LIVE, Snapshot, read
+from trace_analyzer.errors import Note
+from trace_analyzer.ingest.source import Source
+from trace_analyzer.options import DEFAULT_MAX_BYTES
+from trace_analyzer.units import counted, memory_size
+
+ROUNDED = "rounded up by the allocator"
+_SIZES = (0, 1 << 20, 10 << 20, 100 << 20, 1 << 30)
+_AGES = (0, 100, 1_000, 10_000, 100_000)
+_MOST = 10
+
+
+def memory(source: Source, *, max_bytes: int = DEFAULT_MAX_BYTES) -> Memory:
+    """Return where memory goes in a snapshot: a path, bytes or a binary file, compressed or not. Raises ``InputError``."""
+    return of_snapshot(read(source, max_bytes=max_bytes))
+
+
+def of_snapshot(snapshot: Snapshot) -> Memory:
+    """Return where memory goes, by the tables of a snapshot."""
+    lives, levels = replay.lives(snapshot), replay.levels(snapshot)
+    blocks = attribution.attributed(lives, snapshot).with_columns(
+        line=pl.coalesce("line", pl.when(pl.col("category") == BEFORE).then(pl.lit(BEFORE)), pl.lit(UNKNOWN))
+    )
+    peaks = replay.peaks(levels)
+    at_peak = replay.live_at(blocks, peaks).with_columns(
+        pl.col(name).fill_null(
+            pl.when(pl.col("address").is_null()).then(pl.lit(ROUNDED)).when(pl.col("category") == BEFORE).then(pl.lit(BEFORE)).otherwise(pl.lit(UNKNOWN))
+        )
+        for name in KINDS
+    )  # fmt: skip
+    devices = [
+        _device(snapshot, peak, blocks, levels, at_peak)
+        for peak in peaks.sort("live_bytes", "device", descending=[True, False]).rows(named=True)
+        if peak["live_bytes"] or peak["reserved_bytes"]
+    ]
+    return Memory(
+        SCHEMA_VERSION, "snapshot", tuple(devices), _notes(snapshot, devices, blocks), levels, snapshot.blocks, at_peak
+    )
+
+
+def _device(
+    snapshot: Snapshot, peak: dict[str, int], blocks: pl.DataFrame, levels: pl.DataFrame, at_peak: pl.DataFrame
+) -> DeviceMemory:
+    device, is_device = peak["device"], pl.col("device") == peak["device"]
+    own, lived, live = levels.filter(is_device), blocks.filter(is_device), at_peak.filter(is_device)
+    by_segment = _by_segment(snapshot, blocks).filter(is_device)
+    size, reserved, last = peak["live_bytes"], peak["reserved_bytes"], own.row(-1, named=True)
+    is_empty = pl.col("live") == 0
+    n_events = snapshot.events.filter(is_device).height
+    lines = blocks.select("stack", "line").unique("stack").drop_nulls()
+    held = (
+        by_segment.filter(~is_empty & (pl.col("free") > 0))
+        .sort("free", "address", descending=[True, False])
+        .head(_MOST)
+    )
+    return DeviceMemory(
+        device=device, base_bytes=own.item(0, "live_bytes"), peak_bytes=size,
+        peak_event=None if peak["event"] < 0 else peak["event"], peak_time_us=peak["time_us"],
+        end_bytes=last["live_bytes"], reserved_bytes=last["reserved_bytes"],
+        reserved_at_peak_bytes=reserved, fragmentation_bytes=max(reserved - size, 0),
+        cached_bytes=int(by_segment.filter(is_empty).get_column("bytes").sum()),
+        stranded_bytes=int(by_segment.filter(~is_empty).get_column("free").sum()),
+        events=n_events,
+        live_at_peak=tuple(
+            Holder(key, kind, held_bytes, count)  # type: ignore[arg-type]
+            for kind in KINDS
+            for key, held_bytes, count in live.group_by(kind).agg(pl.col("bytes").sum(), count=pl.len()).sort("bytes", kind, descending=[True, False]).rows()
+        ),
+        sizes_at_peak=_classes(live.drop_nulls("address"), pl.col("bytes"), _SIZES),
+        ages_at_peak=_classes(live.drop_nulls("start_event"), peak["event"] - pl.col("start_event"), _AGES),
+        streams_at_peak=tuple(StreamBytes(*row) for row in live.drop_nulls("address").group_by("stream").agg(pl.col("bytes").sum()).sort("stream").rows()),
+        held_segments=tuple(Held(*row) for row in held.select("address", "bytes", "free", "largest", "line").rows()),
+        out_of_memory=savings.out_of_memory(snapshot, device, own, lines),
+        savings=savings.savings(lived, own, reserved, size, snapshot.is_expandable),
+        growth=savings.growth(lived, n_events),
+    )  # fmt: skip
+
+
+def _classes(live: pl.DataFrame, value: pl.Expr, bounds: tuple[int, ...]) -> tuple[SizeClass, ...]:
+    """Return the blocks in each class that has any: from a bound to the next."""
+    number = pl.sum_horizontal((value >= bound).cast(pl.Int64) for bound in bounds) - 1
+    sums = live.group_by(at=number.clip(lower_bound=0)).agg(pl.col("bytes").sum(), count=pl.len()).sort("at")
+    return tuple(SizeClass(bounds[at], size, count) for at, size, count in sums.rows())
+
+
+def _by_segment(snapshot: Snapshot, blocks: pl.DataFrame) -> pl.DataFrame:
+    """Return each segment with its live and free bytes, its largest free piece, and the line with most bytes in it."""
+    is_live = pl.col("state").is_in(LIVE)
+    at_end = (
+        blocks.filter(pl.col("end_event").is_null())
+        .select("device", "address", "line")
+        .unique(["device", "address"], keep="last")
+    )
+    pieces = snapshot.blocks.join(at_end, on=["device", "address"], how="left")
+    sums = pieces.group_by("device", "segment").agg(
+        live=pl.col("bytes").filter(is_live).sum(),
+        largest=pl.col("bytes").filter(~is_live).max().fill_null(0),
+        line=pl.col("line").filter(is_live).sort_by(pl.col("bytes").filter(is_live), descending=True).first(),
+    )
+    return (
+        snapshot.segments.join(sums, on=["device", "segment"], how="left")
+        .with_columns(pl.col("live", "largest").fill_null(0))
+        .with_columns(free=pl.col("bytes") - pl.col("live"))
+    )
+
+
+def _notes(snapshot: Snapshot, devices: list[DeviceMemory], blocks: pl.DataFrame) -> tuple[Note, ...]:
+    """Return what limits the record: no record, one that begins late, and one that contradicts the blocks."""
+    notes = []
+    changes = snapshot.events.filter(pl.col("action").is_in(["alloc", *replay.FREED])).height
+    if not changes:
+        notes.append(Note("no-record", "warning", "the snapshot has no record of allocations: the peak is what is live at the end; call torch.cuda.memory._record_memory_history() before the program"))  # fmt: skip
+    lost = blocks.filter(
+        pl.col("start_event").is_null() & pl.col("end_event").is_null() & pl.col("stack").is_not_null()
+    )
+    if changes and lost.height:
+        notes.append(Note("record-is-cut", "warning", f"the record has lost its beginning: {counted(lost.height, 'live block')} of {memory_size(int(lost.get_column('bytes').sum()))} have a call stack, but no allocation in it; the ring buffer was full, so an earlier peak is unseen (max_entries of _record_memory_history)", lost.height))  # fmt: skip
+    before = blocks.filter(pl.col("start_event").is_null()).group_by("device").agg(known=pl.col("bytes").sum())
+    live = snapshot.blocks.filter(pl.col("state").is_in(LIVE))
+    rounded = pl.col("bytes") - pl.col("asked_bytes").fill_null(pl.col("bytes"))
+    sums = before.join(live.group_by("device").agg(slack=rounded.sum()), on="device", how="full", coalesce=True)
+    by_device = {device: (known or 0, slack or 0) for device, known, slack in sums.rows()}
+    for device in devices:
+        known, slack = by_device.get(device.device, (0, 0))
+        rest = device.base_bytes - known
+        if not 0 <= rest <= slack:
+            notes.append(Note("record-contradicts-blocks", "warning", f"device {device.device}: the record and the blocks differ by {memory_size(abs(rest))}, and figures by line are as uncertain"))  # fmt: skip
+    return tuple(notes)

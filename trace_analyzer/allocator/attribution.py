@@ -1,0 +1,166 @@
+"""Attribute blocks to the line, module, operator and category of their call stacks.
+
+A category needs evidence: a frame that shows the pass of training (`catalog/allocations.toml`), and a life that shows
+whether the pass keeps the block. Blocks without evidence stay unknown.
+"""
+
+from dataclasses import dataclass
+from functools import cache
+
+import polars as pl
+
+from trace_analyzer.allocator.snapshot import Snapshot
+from trace_analyzer.catalog.tables import matches, rows
+from trace_analyzer.schema import Table, columns
+
+UNKNOWN = "unknown"
+BEFORE = "allocated before the record"
+_PRIORITY = ("workspace", "gradient", "backward", "optimizer", "forward", "parameter")
+"""Roles in the order in which they decide: a hook that runs a forward pass within backward work is backward work."""
+_KEPT = {"forward": "activations", "backward": "gradients", "optimizer": "optimizer state"}
+"""Pass -> category of what outlives it."""
+_CERTAIN = {"workspace": "library workspaces", "gradient": "gradients", "parameter": "parameters"}
+"""Role -> category, whatever the life."""
+CATEGORIES = (
+    "parameters",
+    "gradients",
+    "optimizer state",
+    "activations",
+    "temporaries",
+    "library workspaces",
+    BEFORE,
+    UNKNOWN,
+)
+
+STACKS = Table(
+    "memory_stacks",
+    "What the call stacks of allocations show.",
+    columns("""
+    stack i64 Number of the stack.
+    line str Innermost line of the program, `file:line function`; a library's for want of any, else the backward node.
+    module str Innermost `forward` of the program, `file:line forward`; null for none.
+    operator str Backward node, else outermost operator of ATen, else function of PyTorch; null for none.
+    pass str Role that decides (`catalog/allocations.toml`); null for none.
+    attention bool Whether a frame is named after attention or softmax.
+    evaluation bool Whether a frame is named after evaluation.
+    """),
+)
+
+
+@dataclass(frozen=True)
+class FrameRule:
+    """Hold a row of ``catalog/allocations.toml``."""
+
+    role: str
+    column: str
+    pattern: str
+    source: str
+
+
+@cache
+def frame_rules() -> tuple[FrameRule, ...]:
+    """Return the rules. Raises ``UsageError``."""
+    return rows("allocations.toml", "rules", FrameRule, lambda rule: rule.role + rule.pattern)
+
+
+def stack_table(snapshot: Snapshot) -> pl.DataFrame:
+    """Return table `memory_stacks` from frames and stacks."""
+    by_role: dict[str, pl.Expr] = {}
+    for rule in frame_rules():
+        matched = matches(pl.col(rule.column), rule.pattern)
+        by_role[rule.role] = by_role[rule.role] | matched if rule.role in by_role else matched
+    name, file = pl.col("name"), pl.col("file")
+    in_python = file.str.contains(r"\.py$|^<|^/tmp/ipykernel|\.ipynb")
+    text = pl.format("{}:{} {}", file, pl.col("line"), name)
+    frames = snapshot.frames.with_row_index("frame").with_columns(
+        pl.col("frame").cast(pl.Int64), **by_role
+    ).with_columns(
+        own_line=pl.when(in_python & ~pl.col("library")).then(text),
+        any_line=pl.when(in_python).then(text),
+        own_forward=pl.when(in_python & ~pl.col("library") & (name == "forward")).then(text),
+        node=name.str.extract(r"^torch::autograd::generated::([0-9A-Za-z_]+?)(?:_apply_functional|::apply)"),
+        aten=name.str.extract(r"^at::_ops::([0-9A-Za-z_]+)::call"),
+        torch_function=pl.when(in_python & file.str.contains(r"[\\/]torch[\\/](nn[\\/]functional|_tensor|functional)\.py$")).then(name),
+    )  # fmt: skip
+    placed = pl.DataFrame(
+        {"stack": range(len(snapshot.stacks)), "frame": list(snapshot.stacks)},
+        schema={"stack": pl.Int64, "frame": pl.List(pl.Int64)},
+    ).explode("frame").drop_nulls()  # fmt: skip
+    return STACKS.conform(
+        placed.join(frames, on="frame", how="left", maintain_order="left")
+        .group_by("stack", maintain_order=True)
+        .agg(
+            line=pl.coalesce(_first("own_line"), _first("any_line"), pl.format("backward: {}", _first("node"))),
+            module=_first("own_forward"),
+            operator=pl.coalesce(_first("node"), pl.col("aten").drop_nulls().last(), _first("torch_function")),
+            **{role: pl.col(role).any() for role in (*_PRIORITY, "attention", "evaluation")},
+        )
+        .with_columns(parameter=pl.col("parameter") | pl.col("line").str.ends_with(" __init__"))  # of a module, mostly
+        .with_columns(pl.coalesce(pl.when(role).then(pl.lit(role)) for role in _PRIORITY).alias("pass"))
+    )
+
+
+def _first(name: str) -> pl.Expr:
+    return pl.col(name).drop_nulls().first()
+
+
+def attributed(lives: pl.DataFrame, snapshot: Snapshot) -> pl.DataFrame:
+    """Return `lives` with columns line, module, operator, pass and category."""
+    found = lives.join(stack_table(snapshot), on="stack", how="left", maintain_order="left")
+    allocated = _passes(found.filter(pl.col("start_event").is_not_null()).sort("device", "start_event"), snapshot)
+    return pl.concat([found.filter(pl.col("start_event").is_null()), allocated], how="diagonal").with_columns(
+        _category()
+    )
+
+
+def _passes(allocated: pl.DataFrame, snapshot: Snapshot) -> pl.DataFrame:
+    """Fill the pass of allocations without a stack, and add the next event that begins another pass.
+
+    Backward work runs on a thread of its own, which has no Python stack: between allocations of a backward call, what has
+    no stack belongs to it. Optimizers mark their steps (``Optimizer.step#``, `annotations`).
+    """
+    step = pl.col("name").str.starts_with("Optimizer.step#")
+    marks = (
+        snapshot.annotations.filter(step).select("device", "time_us", inside=pl.col("stage") == "START").sort("time_us")
+    )
+    timed = snapshot.events.select("device", start_event="event", time_us="time_us")
+    rows = allocated.join(timed, on=["device", "start_event"], how="left", maintain_order="left")
+    if marks.height and rows.get_column("time_us").null_count() == 0:
+        rows = rows.sort("time_us", maintain_order=True).join_asof(
+            marks, on="time_us", by="device", check_sortedness=False
+        )
+    else:
+        rows = rows.with_columns(inside=pl.lit(None, pl.Boolean))
+    last = pl.col("pass").forward_fill().over("device")
+    silent = pl.col("stack").is_null() | pl.col("line").is_null() & pl.col("operator").is_null()
+    rows = rows.sort("device", "start_event").with_columns(
+        pl.coalesce("pass", pl.when(pl.col("inside")).then(pl.lit("optimizer")), pl.when(silent & (last == "backward")).then(last)).alias("pass")
+    )  # fmt: skip
+    which = pl.col("pass").replace({"gradient": "backward"})
+    changes = [
+        pl.when(condition).then("start_event").shift(-1).backward_fill().over("device").alias(name)
+        for name, condition in {
+            "next_forward": which == "backward", "next_backward": which.is_in(["forward", "optimizer"]),
+            "next_optimizer": which.is_in(["forward", "backward"]),
+        }.items()
+    ]  # fmt: skip
+    return rows.with_columns(*changes)
+
+
+def _category() -> pl.Expr:
+    """Return the category: what outlives its pass is kept by it, what does not is temporary."""
+    end = pl.col("end_event")
+    kept = [
+        pl.when(pl.col("pass") == name).then(
+            pl.when(end.is_null() | (end > pl.col(f"next_{name}"))).then(pl.lit(category)).otherwise(pl.lit("temporaries"))
+        )
+        for name, category in _KEPT.items()
+    ]  # fmt: skip
+    # Without a backward pass, nothing shows which results of a forward pass are kept for one.
+    kept.insert(
+        0, pl.when((pl.col("pass") == "forward") & pl.col("next_forward").is_null()).then(pl.lit("activations"))
+    )
+    certain = [pl.when(pl.col("pass") == role).then(pl.lit(category)) for role, category in _CERTAIN.items()]
+    before = pl.when(pl.col("start_event").is_null() & pl.col("pass").is_null()).then(pl.lit(BEFORE))
+    unheld = pl.when(pl.col("start_event").is_not_null()).then(pl.coalesce(kept))
+    return pl.coalesce(*certain, unheld, before, pl.lit(UNKNOWN)).alias("category")

@@ -1,0 +1,140 @@
+"""Hold where device memory goes: the answer of ``analyze memory``."""
+
+from dataclasses import dataclass, field
+from typing import Annotated, Literal
+
+import polars as pl
+
+from trace_analyzer.errors import Note
+from trace_analyzer.results import Result
+
+SCHEMA_VERSION = 1
+KINDS = ("category", "line", "module", "operator")
+
+
+@dataclass(frozen=True)
+class Holder:
+    """Hold the bytes of what shares a line, module, operator or category. Those of one kind sum up to the peak."""
+
+    key: Annotated[str, "Name of the line, module, operator or category."]
+    kind: Annotated[Literal["line", "module", "operator", "category"], "What it names."]
+    bytes: Annotated[int, "Bytes live at the peak."]
+    count: Annotated[int, "Number of blocks."]
+
+
+@dataclass(frozen=True)
+class SizeClass:
+    """Hold the blocks of a range of sizes or ages at the peak."""
+
+    at_least: Annotated[int, "Smallest size in bytes, or age in events."]
+    bytes: Annotated[int, "Bytes live at the peak."]
+    count: Annotated[int, "Number of blocks."]
+
+
+@dataclass(frozen=True)
+class Held:
+    """Hold a segment whose free part cannot go back to the driver, because a block lives in it."""
+
+    address: Annotated[int, "Address of the segment."]
+    bytes: Annotated[int, "Size of the segment."]
+    free_bytes: Annotated[int, "Bytes of it that no block holds."]
+    largest_free_bytes: Annotated[int, "Largest free piece."]
+    line: Annotated[str | None, "Line with most bytes in it; null where unknown."]
+
+
+@dataclass(frozen=True)
+class OutOfMemory:
+    """Hold an out-of-memory error of the record."""
+
+    event: Annotated[int, "Row number in the record."]
+    asked_bytes: Annotated[int, "Bytes that were asked for."]
+    device_free_bytes: Annotated[int, "Bytes that the device had free."]
+    live_bytes: Annotated[int, "Bytes live then."]
+    reserved_bytes: Annotated[int, "Bytes that the allocator held from the driver."]
+    pieces_bytes: Annotated[int, "Reserved bytes that no block held."]
+    largest_piece_bytes: Annotated[int | None, "Largest free piece; null if memory changed before the snapshot."]
+    cause: Annotated[
+        Literal["need", "fragmentation", "limit"], "What it lacked: bytes, bytes in one piece, or permission."
+    ]
+    line: Annotated[str | None, "Line that asked; null where unknown."]
+
+
+@dataclass(frozen=True)
+class PeakSaving:
+    """Hold a change that lowers the peak, by the record replayed with it."""
+
+    name: Annotated[str, "Stable name, which `explain` of docs/memory.md has."]
+    label: Annotated[str, "The change in words."]
+    what: Annotated[str, "What it concerns: a module, a line, a setting."]
+    low_bytes: Annotated[int, "Least peak with it; of reserved bytes for expandable segments."]
+    high_bytes: Annotated[int, "Greatest peak with it."]
+    condition: Annotated[str, "When it holds."]
+    code: Annotated[str, "Code of the change."]
+
+
+@dataclass(frozen=True)
+class Growth:
+    """Hold a line whose live bytes grow all through the record."""
+
+    line: Annotated[str, "The line."]
+    bytes: Annotated[int, "Its bytes live at the end."]
+    count: Annotated[int, "Its blocks live at the end."]
+    step_bytes: Annotated[int | None, "Bytes that it keeps in each step; null where no steps are known."]
+    steps: Annotated[int, "Number of steps that it grew in; 0 where no steps are known."]
+
+
+@dataclass(frozen=True)
+class StreamBytes:
+    """Hold the bytes of a stream at the peak."""
+
+    stream: Annotated[int | None, "The stream; null where unknown."]
+    bytes: Annotated[int, "Bytes live at the peak."]
+
+
+@dataclass(frozen=True)
+class DeviceMemory:
+    """Hold the memory of one device."""
+
+    device: Annotated[int, "Number of the device."]
+    base_bytes: Annotated[int, "Bytes live before the record: those at the end less the net of the record."]
+    peak_bytes: Annotated[int, "Most bytes live at once."]
+    peak_event: Annotated[int | None, "Row number of the event that reached the peak; null before the record."]
+    peak_time_us: Annotated[int | None, "Its time, us; null where unknown."]
+    end_bytes: Annotated[int, "Bytes live at the end."]
+    reserved_bytes: Annotated[int, "Bytes that the allocator holds from the driver at the end."]
+    reserved_at_peak_bytes: Annotated[int, "The same at the peak."]
+    fragmentation_bytes: Annotated[int, "Reserved less live bytes at the peak."]
+    cached_bytes: Annotated[int, "Bytes of segments without a block at the end: torch.cuda.empty_cache() frees them."]
+    stranded_bytes: Annotated[int, "Free bytes of segments with a block at the end."]
+    events: Annotated[int, "Number of events in the record."]
+    live_at_peak: Annotated[tuple[Holder, ...], "What is live at the peak, by kind, the most bytes first."]
+    sizes_at_peak: Annotated[tuple[SizeClass, ...], "What is live at the peak by size."]
+    ages_at_peak: Annotated[tuple[SizeClass, ...], "What of the record is live at the peak by age, in events."]
+    streams_at_peak: Annotated[tuple[StreamBytes, ...], "What is live at the peak by stream."]
+    held_segments: Annotated[tuple[Held, ...], "Segments with most stranded bytes at the end, at most ten."]
+    out_of_memory: Annotated[tuple[OutOfMemory, ...], "Out-of-memory errors of the record, at most ten."]
+    savings: Annotated[tuple[PeakSaving, ...], "What would lower the peak, the most first."]
+    growth: Annotated[tuple[Growth, ...], "Lines that grow all through the record, the most bytes first."]
+
+    def held_by(self, kind: str) -> tuple[Holder, ...]:
+        """Return what is live at the peak by category, line, module or operator."""
+        return tuple(holder for holder in self.live_at_peak if holder.kind == kind)
+
+
+@dataclass(frozen=True)
+class Memory(Result):
+    """Hold where device memory goes, by device. Charts need the frames."""
+
+    schema_version: Annotated[int, "Version of this document."]
+    source: Annotated[Literal["snapshot", "trace"], "What was read: a snapshot, or the memory events of a trace."]
+    devices: Annotated[tuple[DeviceMemory, ...], "Devices with memory, the one with the highest peak first."]
+    notes: Annotated[tuple[Note, ...], "Remarks on the record."]
+    levels: Annotated[pl.DataFrame, "Table `levels`: live and reserved bytes in time."] = field(
+        default_factory=pl.DataFrame, compare=False
+    )
+    blocks: Annotated[pl.DataFrame, "Table `blocks`: pieces of the segments at the end."] = field(
+        default_factory=pl.DataFrame, compare=False
+    )
+    at_peak: Annotated[pl.DataFrame, "The blocks live at the peaks, with their attribution."] = field(
+        default_factory=pl.DataFrame, compare=False
+    )

@@ -1,0 +1,161 @@
+"""Estimate what would lower a peak, find lines that grow, and say why memory ran out.
+
+Each estimate is the record replayed with changed blocks: live bytes less those of the blocks that the change removes, at
+every event, and the most of that.
+"""
+
+import polars as pl
+
+from trace_analyzer.allocator.attribution import UNKNOWN
+from trace_analyzer.allocator.result import Growth, OutOfMemory, PeakSaving
+from trace_analyzer.allocator.snapshot import Snapshot
+
+LEAST_SAVING = 0.02
+"""Smallest share of the peak that a change must save to be shown."""
+_MOST = 10
+_QUARTERS = 4
+
+
+def peak_without(levels: pl.DataFrame, removed: pl.DataFrame) -> int:
+    """Return the peak of one device's ``levels`` without the ``removed`` bytes (bytes, start_event, end_event)."""
+    changes = pl.concat(
+        [
+            removed.select(event=pl.col("start_event").fill_null(-1), bytes="bytes"),
+            removed.drop_nulls("end_event").select(event="end_event", bytes=-pl.col("bytes")),
+        ]
+    )
+    gone = (
+        changes.group_by("event")
+        .agg(pl.col("bytes").sum())
+        .sort("event")
+        .select("event", gone=pl.col("bytes").cum_sum())
+    )
+    left = levels.sort("event").join_asof(gone, on="event").select(pl.col("live_bytes") - pl.col("gone").fill_null(0))
+    return int(left.to_series().max() or 0)  # type: ignore[arg-type]
+
+
+def savings(
+    blocks: pl.DataFrame, levels: pl.DataFrame, reserved: int, peak: int, expandable: bool
+) -> tuple[PeakSaving, ...]:
+    """Return the changes that lower the peak of one device by `LEAST_SAVING` or more, the most first.
+
+    ``blocks`` has the attributed lives of the device, ``levels`` its levels. ``reserved`` and ``peak`` are bytes.
+    """
+    activations = blocks.filter(pl.col("category") == "activations")
+    found = [*_checkpoints(activations, levels)]
+    attention = activations.filter("attention")
+    if attention.height:
+        low = peak_without(levels, attention)
+        # Its output stays, and a number a row (Dao et al. 2022, arXiv:2205.14135): at most what its last line makes.
+        last = attention.sort("start_event").item(-1, "line")
+        high = peak_without(levels, attention.filter(pl.col("line") != last))
+        found.append(PeakSaving("fused-attention", "fuse attention, which then keeps no scores", "attention", low, high, "no mask or dropout that the fused kernels lack", "torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)"))  # fmt: skip
+    state = blocks.filter(pl.col("category") == "optimizer state")
+    if state.height:
+        most = state.with_columns(bytes=pl.col("bytes") * 3 // 4)
+        found.append(PeakSaving("8-bit-optimizer", "keep the optimizer's state in 8 bits", "optimizer state", peak_without(levels, most), peak_without(levels, most.with_columns(bytes=pl.col("bytes") * 2 // 3)), "the state is in FP32, and holds no master weights", "optimizer = bitsandbytes.optim.AdamW8bit(model.parameters())"))  # fmt: skip
+    in_step = blocks.filter((pl.col("pass") == "optimizer") & (pl.col("category") == "temporaries"))
+    if in_step.height:
+        low = peak_without(levels, in_step)
+        found.append(PeakSaving("fused-optimizer", "run the optimizer's step as one kernel, without temporaries", "optimizer", low, low, "the optimizer has a fused version", "optimizer = torch.optim.AdamW(model.parameters(), fused=True)"))  # fmt: skip
+    gradients = _kept_into_forward(blocks)
+    if gradients.height:
+        low = peak_without(levels, gradients)
+        found.append(PeakSaving("set-to-none", "free gradients before the forward pass", "gradients", low, low, "gradients are not accumulated over steps", "optimizer.zero_grad(set_to_none=True)  # right after optimizer.step()"))  # fmt: skip
+    evaluated = activations.filter("evaluation")
+    if evaluated.height:
+        low = peak_without(levels, evaluated)
+        found.append(PeakSaving("no-grad", "evaluate without recording a graph", "evaluation", low, low, "evaluation needs no gradients", "with torch.inference_mode():\n    evaluate(model)"))  # fmt: skip
+    workspaces = blocks.filter(pl.col("category") == "library workspaces")
+    if workspaces.height:
+        low = peak_without(levels, workspaces)
+        found.append(PeakSaving("workspaces", "give libraries smaller workspaces", "library workspaces", low, peak, "matrix products may become slower", "os.environ['CUBLAS_WORKSPACE_CONFIG'] = ':16:8'  # before CUDA starts"))  # fmt: skip
+    if not expandable and reserved > peak:
+        found.append(PeakSaving("expandable-segments", "let segments grow, so that pieces join", "reserved memory", peak, reserved, "of reserved bytes; the driver has virtual memory management", "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"))  # fmt: skip
+    base = {"expandable-segments": reserved}
+    worth = [s for s in found if base.get(s.name, peak) - s.low_bytes >= LEAST_SAVING * peak]
+    return tuple(sorted(worth, key=lambda s: s.high_bytes - base.get(s.name, peak)))[:_MOST]
+
+
+def _checkpoints(activations: pl.DataFrame, levels: pl.DataFrame) -> list[PeakSaving]:
+    """Return what checkpointing each of the three largest modules saves.
+
+    At best all of its activations go; at worst those of one call are there at the peak, as it is run again.
+    """
+    calls = activations.drop_nulls("module").group_by("module", "line").agg(pl.col("bytes").sum(), calls=pl.len())
+    modules = (
+        calls.group_by("module")
+        .agg(pl.col("bytes").sum(), pl.col("calls").max())
+        .sort("bytes", "module", descending=[True, False])
+    )
+    found = []
+    for module, size, n in modules.filter(pl.col("calls") > 1).head(3).rows():
+        low = peak_without(levels, activations.filter(pl.col("module") == module))
+        found.append(PeakSaving("checkpoint", "recompute activations in the backward pass", module, low, low + size // n, "the pass runs again, which costs its forward time", "x = torch.utils.checkpoint.checkpoint(module, x, use_reentrant=False)"))  # fmt: skip
+    return found
+
+
+def _kept_into_forward(blocks: pl.DataFrame) -> pl.DataFrame:
+    """Return the gradients that are live while a later forward pass allocates, from its start until they go."""
+    forward = blocks.filter((pl.col("pass") == "forward") & pl.col("start_event").is_not_null()).select("start_event", at="start_event").sort("start_event")  # fmt: skip
+    gradients = blocks.filter((pl.col("category") == "gradients") & pl.col("start_event").is_not_null()).sort(
+        "start_event"
+    )
+    return (
+        gradients.join_asof(forward, on="start_event", strategy="forward")
+        .filter(pl.col("at").is_not_null() & (pl.col("end_event").is_null() | (pl.col("end_event") > pl.col("at"))))
+        .with_columns(start_event="at")
+    )
+
+
+def growth(blocks: pl.DataFrame, events: int) -> tuple[Growth, ...]:
+    """Return the lines that keep blocks in every step, or in every quarter of a record without steps.
+
+    A step begins with the first forward allocation after backward or optimizer work. The first step warms up, the last may
+    be cut: neither counts. What is kept once, as parameters are, is no growth, nor is a record that frees little: it may
+    end within its only step.
+    """
+    made = blocks.filter(pl.col("start_event").is_not_null()).sort("start_event")
+    if events < _QUARTERS or 2 * made.get_column("end_event").null_count() > made.height:
+        return ()
+    passes = made.drop_nulls("pass").with_columns(is_forward=pl.col("pass") == "forward")
+    begins = pl.col("is_forward") & ~pl.col("is_forward").shift(1, fill_value=False)
+    starts = passes.filter(begins).get_column("start_event").to_list()
+    known = len(starts) > _QUARTERS
+    bounds = starts[1:] if known else [events * k // _QUARTERS for k in range(_QUARTERS + 1)]
+    n = len(bounds) - 1
+    grown = (
+        made.filter(pl.col("end_event").is_null() & (pl.col("line") != UNKNOWN))
+        .with_columns(part=pl.lit(pl.Series(bounds)).search_sorted(pl.col("start_event"), side="right"))
+        .filter(pl.col("part").is_between(1, n))
+        .group_by("line", "part").agg(pl.col("bytes").sum(), count=pl.len())
+        .group_by("line").agg(pl.col("bytes").sum(), pl.col("count").sum(), parts=pl.len())
+        .filter(pl.col("parts") == n)
+        .sort("bytes", "line", descending=[True, False])
+    )  # fmt: skip
+    return tuple(
+        Growth(line, size, count, size // n if known else None, n if known else 0)
+        for line, size, count in grown.head(_MOST).select("line", "bytes", "count").rows()
+    )
+
+
+def out_of_memory(
+    snapshot: Snapshot, device: int, levels: pl.DataFrame, lines: pl.DataFrame
+) -> tuple[OutOfMemory, ...]:
+    """Return the out-of-memory errors of a device, the last first; ``lines`` has stack and line."""
+    events = snapshot.events.filter(pl.col("device") == device)
+    errors = events.filter(pl.col("action") == "oom").join_asof(
+        levels.select("event", "live_bytes", "reserved_bytes"), on="event"
+    )
+    changed = events.filter(~pl.col("action").is_in(["oom", "snapshot"])).get_column("event").max()
+    free = (
+        snapshot.blocks.filter((pl.col("device") == device) & (pl.col("state") == "inactive")).get_column("bytes").max()
+    )
+    rows = errors.join(lines, on="stack", how="left").sort("event", descending=True).head(_MOST)
+    found = []
+    for event, asked, spare, live, reserved, line in rows.select("event", "bytes", "address", "live_bytes", "reserved_bytes", "line").rows():  # fmt: skip
+        pieces = max(reserved - live, 0)
+        cause = "limit" if asked <= spare else "fragmentation" if asked <= pieces + spare else "need"
+        largest = free or 0 if changed is None or event > changed else None
+        found.append(OutOfMemory(event, asked, spare, live, reserved, pieces, largest, cause, line))  # type: ignore[arg-type]
+    return tuple(found)

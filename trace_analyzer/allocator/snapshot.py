@@ -1,0 +1,225 @@
+"""Read a snapshot of PyTorch's caching allocator as tables.
+
+The format is that of ``torch.cuda.memory._dump_snapshot``: PyTorch's ``torch/csrc/cuda/memory_snapshot.cpp`` writes it,
+``torch/cuda/_memory_viz.py`` reads it. Sizes of events are those that the program asked for; sizes of blocks and segments
+are the allocator's, rounded up.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from trace_analyzer.allocator._pickle_reader import UNKNOWN, Pickle, RefusedError
+from trace_analyzer.errors import NotATrace
+from trace_analyzer.ingest.source import Progress, Source, content_of
+from trace_analyzer.options import DEFAULT_MAX_BYTES
+from trace_analyzer.schema import Table, columns
+
+MOST_BYTES = 1 << 50
+"""Largest size of one block: a petabyte is no size of a device's memory, and sums stay within 64 bits."""
+LIVE = ("active_allocated", "active_awaiting_free", "active_pending_free")
+"""States of blocks that hold a tensor, or wait for a stream that still uses them."""
+
+EVENTS = Table(
+    "events",
+    "What the allocator did, in order.",
+    columns("""
+    device i64 Number of the device.
+    event i64 Row number in the record of its device.
+    action str What was done: alloc, free_requested, free_completed, segment_alloc, segment_free, segment_map, segment_unmap, oom, snapshot.
+    address i64 Address; of an out-of-memory error the bytes that the device had free.
+    bytes i64 Size that was asked for.
+    stream i64 Stream; null where it is not recorded.
+    time_us i64 Time, us; null where it is not recorded.
+    stack i64 Number of the call stack; null where none was recorded.
+    """),
+)
+SEGMENTS = Table(
+    "segments",
+    "Memory that the allocator holds from the driver when the snapshot is taken.",
+    columns("""
+    device i64 Number of the device.
+    segment i64 Row number.
+    address i64 Address.
+    bytes i64 Size.
+    stream i64 Stream that it belongs to.
+    kind str Pool: small (for blocks up to 1 MiB) or large.
+    expandable bool Whether it can grow.
+    """),
+)
+BLOCKS = Table(
+    "blocks",
+    "Pieces of the segments when the snapshot is taken.",
+    columns("""
+    device i64 Number of the device.
+    segment i64 Row number of its segment.
+    address i64 Address.
+    bytes i64 Size.
+    asked_bytes i64 Size that the program asked for; null where it is not recorded.
+    state str inactive, or what it holds.
+    stack i64 Number of the call stack that allocated it; null where none was recorded.
+    """),
+)
+ANNOTATIONS = Table(
+    "annotations",
+    "Ranges that PyTorch marks in the record, such as the steps of optimizers.",
+    columns("""
+    name str Name.
+    device i64 Number of the device.
+    stage str START or END.
+    time_us i64 Time, us.
+    """),
+)
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """Hold the tables of a snapshot, and its call stacks: ``stacks[k]`` has rows of ``frames``, the innermost first."""
+
+    name: str
+    events: pl.DataFrame
+    segments: pl.DataFrame
+    blocks: pl.DataFrame
+    annotations: pl.DataFrame
+    frames: pl.DataFrame
+    stacks: Sequence[tuple[int, ...]]
+    is_expandable: bool
+
+
+def read(source: Source, *, max_bytes: int = DEFAULT_MAX_BYTES, progress: Progress | None = None) -> Snapshot:
+    """Read a snapshot. Raises ``InputError`` for input that is none, and ``InputTooLarge`` beyond ``max_bytes``."""
+    content = content_of(source, max_bytes=max_bytes, progress=progress)
+    try:
+        return snapshot_of(content.blocks(), content.name)
+    finally:
+        content.close()
+
+
+def snapshot_of(blocks: Iterator[bytes], name: str) -> Snapshot:
+    """Return the snapshot in the bytes of a pickle. Raises ``NotATrace``."""
+    pickle = Pickle(blocks)
+    try:
+        pickle.read()
+        return _tables(pickle, name)
+    except RefusedError as error:
+        raise NotATrace(
+            f"{name}: no memory snapshot: {error}; write one with torch.cuda.memory._dump_snapshot(FILE)"
+        ) from None
+
+
+def _tables(pickle: Pickle, name: str) -> Snapshot:
+    root = pickle.root
+    document: Mapping[Any, Any] = root if isinstance(root, dict) else {"segments": root}  # PyTorch 1: the list alone
+    empty = pickle.stacks.get((), -1)
+    segments, blocks = _segments(_rows(document.get("segments"), "segments"))
+    settings = document.get("allocator_settings")
+    return Snapshot(
+        name,
+        _events(pickle, document),
+        SEGMENTS.conform(segments),
+        BLOCKS.conform(blocks.with_columns(stack=_known(pl.col("stack"), empty))),
+        _annotations(document.get("external_annotations")),
+        pl.DataFrame(list(pickle.frames), schema=["name", "file", "line"], orient="row", infer_schema_length=1)
+        if pickle.frames
+        else pl.DataFrame(schema={"name": pl.String, "file": pl.String, "line": pl.Int64}),
+        tuple(pickle.stacks),
+        isinstance(settings, dict) and settings.get("expandable_segments") is True,
+    )
+
+
+def _known(column: pl.Expr, unknown: int) -> pl.Expr:
+    return pl.when(column != unknown).then(column)
+
+
+def _events(pickle: Pickle, document: Mapping[Any, Any]) -> pl.DataFrame:
+    traces = _rows(document.get("device_traces", []), "device_traces", list)
+    devices = np.full(pickle.n_traces + 1, -1, np.int64)
+    for device, trace in enumerate(traces):
+        if not trace:
+            continue
+        if (
+            len(trace) != 1
+            or type(trace[0]) is not int
+            or not 0 <= trace[0] < pickle.n_traces
+            or devices[trace[0]] >= 0
+        ):
+            raise RefusedError(f"device_traces[{device}] is no list of events of its own")
+        devices[trace[0]] = device
+    address, size, stream, time_us = (
+        np.frombuffer(column, np.int64) for column in (pickle.addresses, pickle.sizes, pickle.streams, pickle.times_us)
+    )
+    names = list(pickle.action_names) or [""]
+    frame = pl.DataFrame(
+        {
+            "device": devices[np.frombuffer(pickle.traces, np.int64)],
+            "action": pl.Series(np.frombuffer(pickle.actions, np.int8)),
+            "address": address, "bytes": size, "stream": stream, "time_us": time_us,
+            "stack": np.frombuffer(pickle.event_stacks, np.int64),
+        }
+    ).filter(pl.col("device") >= 0)  # fmt: skip
+    frame = frame.with_columns(
+        event=pl.int_range(pl.len()).over("device"),
+        action=pl.col("action").replace_strict(list(range(len(names))), names, return_dtype=pl.String),
+        stack=pl.when(~pl.col("stack").is_in([-1, pickle.stacks.get((), -1)])).then("stack"),
+        **{each: _known(pl.col(each), UNKNOWN) for each in ("stream", "time_us")},
+    )
+    wrong = frame.filter((pl.col("bytes") < 0) | (pl.col("bytes") > MOST_BYTES) | (pl.col("address") == UNKNOWN))
+    for device, event in wrong.select("device", "event").head(1).rows():
+        raise RefusedError(f"device_traces[{device}][{event}] has no address, or a size that no memory has")
+    return EVENTS.conform(frame)
+
+
+def _segments(rows: Sequence[Mapping[Any, Any]]) -> tuple[pl.DataFrame, pl.DataFrame]:
+    segments, blocks = [], []
+    for number, row in enumerate(rows):
+        place = f"segments[{number}]"
+        device = _number(row, "device", place, default=0)
+        start = address = _number(row, "address", place)
+        total = _number(row, "total_size", place)
+        kind = str(row.get("segment_type", "large"))
+        segments.append((device, number, start, total, _number(row, "stream", place, default=0), kind, row.get("is_expandable") is True))  # fmt: skip
+        for k, block in enumerate(_rows(row.get("blocks"), f"{place}.blocks")):
+            at = f"{place}.blocks[{k}]"
+            size = _number(block, "size", at)
+            state, stack, asked = block.get("state"), block.get("frames", -1), block.get("requested_size")
+            history = block.get("history")  # until PyTorch 2.0
+            if isinstance(history, list) and history and isinstance(history[0], dict):
+                stack = history[0].get("frames", -1)
+            if type(state) is not str:
+                raise RefusedError(f"{at} has no state")
+            asked = None if asked is None else _number(block, "requested_size", at)
+            blocks.append((device, number, _number(block, "address", at, default=address), size, asked, state, stack if type(stack) is int else None))  # fmt: skip
+            address += size
+        if address > start + total:
+            raise RefusedError(f"{place} has blocks of {address - start:,} bytes in {total:,}")
+    return (
+        pl.DataFrame(segments, schema=SEGMENTS.schema, orient="row"),
+        pl.DataFrame(blocks, schema=BLOCKS.schema, orient="row"),
+    )
+
+
+def _annotations(rows: object) -> pl.DataFrame:
+    """Return the annotations; those of another form are left out, as no figure rests on them alone."""
+    kept = [
+        tuple(row.get(name) for name in ANNOTATIONS.schema)
+        for row in (rows if isinstance(rows, list) else ())
+        if isinstance(row, dict) and all(type(row.get(c.name)) is (str if c.dtype == pl.String() else int) for c in ANNOTATIONS.columns)
+    ]  # fmt: skip
+    return pl.DataFrame(kept, schema=ANNOTATIONS.schema, orient="row")
+
+
+def _rows(value: object, place: str, kind: type = dict) -> Sequence[Any]:
+    if not isinstance(value, list) or not all(isinstance(row, kind) for row in value):
+        raise RefusedError(f"{place} is no list of {'lists' if kind is list else 'objects'}")
+    return value
+
+
+def _number(row: Mapping[Any, Any], key: str, place: str, default: int | None = None) -> int:
+    value = row.get(key, default)
+    limit = 1 << 62 if key == "address" else MOST_BYTES
+    if type(value) is not int or not 0 <= value <= limit:
+        raise RefusedError(f"{place} has no {key} from 0 to {limit:,}")
+    return value

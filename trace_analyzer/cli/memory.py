@@ -1,0 +1,68 @@
+"""Implement the verb `memory`: where device memory goes."""
+
+import re
+from typing import Any
+
+import click
+
+from trace_analyzer import tuning
+from trace_analyzer.cli import outputs
+from trace_analyzer.cli.options import Results, analysis_options, result_options, verb
+from trace_analyzer.options import Options
+
+GATE_BROKE = 1
+_SIZE = re.compile(r"(?P<number>[0-9]{1,12}(?:\.[0-9]{1,6})?)\s*(?P<unit>[KMGT]?)(?P<binary>i?)B?", re.IGNORECASE)
+
+
+class _Bytes(click.ParamType[int]):
+    """Parse ``20GiB``, ``500M`` or a number of bytes; GB are powers of ten, GiB and G of two."""
+
+    name = "SIZE"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Return the number of bytes."""
+        if isinstance(value, int):
+            return value
+        match = _SIZE.fullmatch(str(value).strip())
+        if match is None:
+            self.fail(f"{value!r} is no size such as 20GiB, 500MB or a number of bytes", param, ctx)
+        decimal = str(value).strip().upper().endswith("B") and not match["binary"]
+        return int(float(match["number"]) * (1000 if decimal else 1024) ** " KMGT".index(match["unit"].upper() or " "))
+
+
+@verb()
+@click.argument("source", metavar="SNAPSHOT")
+@click.option(
+    "--max-peak", type=_Bytes(), metavar="SIZE", help="Exit with 1 if a device's peak is over SIZE (20GiB, 500MB)."
+)
+@analysis_options("max_bytes")
+@result_options(
+    "the summary, the answer for scripts (docs/memory.md), or Markdown",
+    schema=("trace_analyzer.allocator.result", "Memory"),
+    page=("--html", "Write the peak, live bytes over time and a map of the segments to FILE."),
+)
+def memory(source: str, max_peak: int | None, results: Results, chosen: Options) -> int:
+    """Say where device memory goes, why it ran out, and what would lower its peak.
+
+    \b
+      analyze memory snapshot.pickle                      who holds the peak, and what would lower it
+      analyze memory snapshot.pickle --max-peak 20GiB     a gate for CI
+      analyze memory snapshot.pickle -o memory.html       the page
+
+    SNAPSHOT is a file of torch.cuda.memory._dump_snapshot. It is read without making objects of any class, and so runs no
+    code.
+    """
+    results.check(source)
+    tuning.limit_threads(source)
+    from trace_analyzer.allocator.answer import memory as answered
+    from trace_analyzer.units import memory_size
+
+    result, shown = results.redacted(answered(source, max_bytes=chosen.max_bytes), (source,))
+    results.deliver(result)
+    results.deliver_page(result, "page", shown)
+    over = [device for device in result.devices if max_peak is not None and device.peak_bytes > max_peak]
+    for device in over:
+        outputs.complain(
+            f"the peak of device {device.device} is {memory_size(device.peak_bytes)}, over {memory_size(max_peak)}"
+        )
+    return GATE_BROKE if over else 0

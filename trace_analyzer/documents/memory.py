@@ -1,0 +1,198 @@
+"""Describe where device memory goes as a document."""
+
+import re
+from functools import partial
+
+import polars as pl
+
+from trace_analyzer.allocator import pictures
+from trace_analyzer.allocator.attribution import BEFORE, UNKNOWN
+from trace_analyzer.allocator.result import DeviceMemory, Memory, OutOfMemory, PeakSaving
+from trace_analyzer.charts import Axis, Boxes, Chart, Flame, LineMark
+from trace_analyzer.documents import Chapter, Document, Figure, FlameFigure, Notes, PlainTable
+from trace_analyzer.units import counted, memory_size as size, percent, visible
+
+_ROWS = 10
+_TITLES = {"category": "By category", "line": "By line", "module": "By module", "operator": "By operator"}
+_CAUSES = {
+    "need": "The program needs more: even all free pieces together are too few",
+    "fragmentation": "Fragmentation: the free pieces would suffice, but none is large enough",
+    "limit": "The device had enough free: a limit of the process (set_per_process_memory_fraction) or another process is the cause",
+}
+_CURES = {
+    "need": "lower the peak",
+    "fragmentation": "let segments grow: PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",
+    "limit": "raise the limit, or look for other processes on the device",
+}
+_FOLDERS = re.compile(r"^.*[/\\](?=[^/\\]+[/\\][^/\\]+:-?\d+ )")
+"""All but the last folder of a line's file."""
+
+
+def document(result: Memory) -> Document:
+    """Return the document: the peak and what holds it, out-of-memory errors, what would lower it, growth, fragmentation."""
+    if not result.devices:
+        return Document("memory", "No device memory was recorded.", [_notes(result)])
+    first = result.devices[0]
+    chapters = [chapter for device in result.devices for chapter in _chapters(result, device, len(result.devices) > 1)]
+    return Document("memory", headline(first), [*chapters, _notes(result)], chips=[counted(first.events, "event")])
+
+
+def _notes(result: Memory) -> Chapter:
+    severe = "warning" if any(note.severity != "info" for note in result.notes) else "info"
+    return Chapter("notes", "Notes", [Notes([note.message for note in result.notes], severe)] if result.notes else [])
+
+
+def headline(device: DeviceMemory) -> str:
+    """Return who holds the peak, in a sentence."""
+    peak = f"Peak {size(device.peak_bytes)} of {size(device.reserved_at_peak_bytes)} reserved"
+    known = [h for h in device.held_by("category") if h.key not in (UNKNOWN, BEFORE)]
+    lines = [h for h in device.held_by("line") if h.key not in (UNKNOWN, BEFORE)]
+    if not device.peak_bytes:
+        return f"{peak}."
+    parts = []
+    if known:
+        parts.append(f"{known[0].key} hold {size(known[0].bytes)} ({percent(known[0].bytes / device.peak_bytes)})")
+    if lines:
+        parts.append(
+            f"{_short(lines[0].key)} holds {size(lines[0].bytes)} ({percent(lines[0].bytes / device.peak_bytes)})"
+        )
+    return f"{peak}: {', '.join(parts)}." if parts else f"{peak}: what holds it is not recorded."
+
+
+def _short(line: str) -> str:
+    """Return a line with the last folder of its path."""
+    return _FOLDERS.sub("", line)
+
+
+def _chapters(result: Memory, device: DeviceMemory, several: bool) -> list[Chapter]:
+    of, key = (f" of device {device.device}" if several else ""), f"-{device.device}" if several else ""
+    tables = [
+        PlainTable(
+            (_TITLES[kind].removeprefix("By ").capitalize(), "Bytes", "Of the peak", "Blocks"), "lrrr",
+            [(_short(h.key), size(h.bytes), percent(h.bytes / device.peak_bytes if device.peak_bytes else None), f"{h.count:,}") for h in device.held_by(kind)],
+            title=_TITLES[kind], most=_ROWS,
+        )
+        for kind in _TITLES if any(h.key not in (UNKNOWN, BEFORE) for h in device.held_by(kind)) or kind == "category"
+    ]  # fmt: skip
+    saved = [(s.label, _short(s.what), _range(s), s.condition) for s in device.savings]
+    growth = [
+        (_short(g.line), size(g.bytes), f"{g.count:,}", size(g.step_bytes) if g.step_bytes else "–")
+        for g in device.growth
+    ]
+    segments = [
+        (f"0x{h.address:x}", size(h.bytes), size(h.free_bytes), size(h.largest_free_bytes), _short(h.line or UNKNOWN)) for h in device.held_segments
+    ]  # fmt: skip
+    return [
+        Chapter(f"oom{key}", f"Out of memory{of}", [Notes([oom_sentence(each) for each in device.out_of_memory], "error")] if device.out_of_memory else []),
+        Chapter(f"peak{key}", f"The peak{of}", [
+            Notes([_moment(device), *_rest(device)]),
+            Figure("Live bytes over time", "Bytes live and reserved after each event of the record.", partial(over_time, result, device)),
+            *tables,
+            FlameFigure("The peak by category, module and line", "Width: bytes live at the peak.", partial(flames, result, device)),
+        ]),
+        Chapter(f"savings{key}", f"What would lower the peak{of}", [PlainTable(("Change", "Of", "Peak then", "If"), "llrl", saved)] if saved else [], lead="Each figure is the record replayed with the change."),
+        Chapter(f"growth{key}", f"Lines that grow{of}", [PlainTable(("Line", "Live at the end", "Blocks", "A step"), "lrrr", growth)] if growth else [], lead="They keep blocks all through the record: a leak, unless the program means to keep them."),
+        Chapter(f"fragmentation{key}", f"Reserved and free{of}", [
+            Notes(_reserved(device)),
+            Figure("Segments at the end", "A row a segment, the largest first; free pieces are light.", partial(segments_map, result, device)),
+            *([PlainTable(("Segment", "Size", "Free", "Largest piece", "Most of it"), "lrrrl", segments, title="Segments with free pieces that cannot go back")] if segments else []),
+        ]),
+    ]  # fmt: skip
+
+
+def oom_sentence(oom: OutOfMemory) -> str:
+    """Return what was asked for, what was free, why it failed, and what to change."""
+    where = f" at {_short(oom.line)}" if oom.line and oom.line != UNKNOWN else ""
+    largest = "" if oom.largest_piece_bytes is None else f", the largest {size(oom.largest_piece_bytes)}"
+    return (
+        f"Event {oom.event:,} asked for {size(oom.asked_bytes)}{where}: {size(oom.live_bytes)} were live, {size(oom.pieces_bytes)} free in pieces"
+        f"{largest}, {size(oom.device_free_bytes)} free on the device. {_CAUSES[oom.cause]}. To change: {_CURES[oom.cause]}."
+    )
+
+
+def _moment(device: DeviceMemory) -> str:
+    if device.peak_event is None:
+        return f"The peak is what was live before the record of {counted(device.events, 'event')}: {size(device.peak_bytes)}."
+    return (
+        f"Event {device.peak_event:,} of {device.events:,} reaches it. {size(device.base_bytes)} were live before the record, "
+        f"{size(device.end_bytes)} are live at its end."
+    )
+
+
+def _rest(device: DeviceMemory) -> list[str]:
+    """Return how much larger a batch fits without the line that holds most, if its activations grow with the batch."""
+    by = {holder.key: holder.bytes for holder in device.held_by("category")}
+    line = next((h for h in device.held_by("line") if h.key not in (UNKNOWN, BEFORE)), None)
+    grows = by.get("activations", 0) + by.get("temporaries", 0)
+    if line is None or not 2 * line.bytes < 2 * grows - line.bytes // 8 or line.bytes < device.peak_bytes // 50:
+        return []
+    return [
+        f"Without what {_short(line.key)} holds, a batch about {grows / (grows - line.bytes):.1f} times as large has the same peak, "
+        "if activations and temporaries grow with the batch and the rest does not."
+    ]  # fmt: skip
+
+
+def _range(saving: PeakSaving) -> str:
+    low, high = size(saving.low_bytes), size(saving.high_bytes)
+    return low if low == high else f"{low} to {high}"
+
+
+def _reserved(device: DeviceMemory) -> list[str]:
+    return [
+        f"At the peak {size(device.fragmentation_bytes)} of {size(device.reserved_at_peak_bytes)} reserved were not live "
+        f"({percent(device.fragmentation_bytes / device.reserved_at_peak_bytes if device.reserved_at_peak_bytes else None)}).",
+        f"At the end {size(device.reserved_bytes)} are reserved: {size(device.cached_bytes)} in empty segments, which "
+        f"torch.cuda.empty_cache() frees, and {size(device.stranded_bytes)} free in segments that blocks hold.",
+    ]  # fmt: skip
+
+
+_GIB, _MIB = 1 << 30, 1 << 20
+_COLOURS = {
+    "parameters": "p-compute", "gradients": "p-copy", "optimizer state": "p-communication", "activations": "k-matmul", "temporaries": "k-pointwise",
+    "library workspaces": "k-other",
+}  # fmt: skip
+
+
+def over_time(result: Memory, device: DeviceMemory) -> Chart | None:
+    """Declare live and reserved bytes over the events; None without a record."""
+    rows = pictures.curve(result.levels, device.device)
+    if rows.height < 2:
+        return None
+    x = rows.get_column("event").to_list()
+    live, reserved = ((rows.get_column(name) / _GIB).to_list() for name in ("live_bytes", "reserved_bytes"))
+    marks = LineMark("live", x, live, "k-matmul"), LineMark("reserved", x, reserved, "text-muted", "dashed")
+    return Chart(
+        Axis("event of the record"), Axis("memory", "GiB", ends=(0, max(reserved + live) * 1.05)), marks,
+        legend=(("live", "k-matmul"),), signs=(("- -", "reserved"),), zooms=True,
+    )  # fmt: skip
+
+
+def segments_map(result: Memory, device: DeviceMemory) -> Chart | None:
+    """Declare the largest segments as rows of their blocks; None without segments."""
+    rows = pictures.segments(result.blocks, device.device)
+    if rows.is_empty():
+        return None
+    n = rows.get_column("row").n_unique()
+    left = (rows.get_column("offset_bytes") / _MIB).to_list()
+    right = ((rows.get_column("offset_bytes") + rows.get_column("bytes")) / _MIB).to_list()
+    bottom = [n - row - 0.9 for row in rows.get_column("row")]
+    states = rows.get_column("state").to_list()
+    boxes = Boxes(
+        left, right, bottom, [at + 0.8 for at in bottom], ["queue" if state == "inactive" else "k-matmul" for state in states],
+        {"size": [size(length) for length in rows.get_column("bytes")], "state": [visible(state.replace("_", " ")) for state in states]},
+    )  # fmt: skip
+    return Chart(
+        Axis("offset in the segment", "MiB", ends=(0, max(right))), Axis("", ends=(0, n), hidden=True), (boxes,),
+        legend=(("live", "k-matmul"), ("free", "queue")), height=80 + 9 * n,
+    )  # fmt: skip
+
+
+def flames(result: Memory, device: DeviceMemory) -> tuple[Flame, ...]:
+    """Declare the peak as a flame graph of category, module and line."""
+    rows = [
+        (caller, visible(path[-1]), visible(_short(path[-1])), _COLOURS.get(path[0], "queue"), length, size(length)) if path
+        else (caller, "peak", "peak", "queue", length, size(length))
+        for caller, path, length in pictures.tree(result.at_peak, device.device)
+    ]  # fmt: skip
+    nodes = pl.DataFrame(rows, schema=["caller", "frame", "label", "colour", "value_ns", "note"], orient="row")
+    return (Flame(f"peak-{device.device}", f"Device {device.device}", nodes),)
