@@ -125,6 +125,20 @@ def with_tiles(activities: pl.DataFrame, operator_inputs: pl.DataFrame) -> pl.Da
     return activities.with_columns(pl.max_horizontal("blocks", named[numbers].alias("tiles")).alias("tiles"))
 
 
+ALONE = pl.col("operator_id").is_null() | (pl.len().over("operator_id") == 1)
+"""Whether a kernel is the only one of its operator."""
+
+
+def tiles_ratio(devices: Mapping[int, Device | None]) -> pl.Expr:
+    """Return a kernel's tiles over the device's multiprocessors; null where that is unknown.
+
+    Without a grid, a kernel beside others of its operator, or by its name, may split its tiles.
+    """
+    ratio = pl.col("tiles") / of_device(devices, lambda device: device.sm_count)
+    splits = ~ALONE | pl.col("name").cast(pl.String).str.contains(r"(?i)GSUAMBSK|_SK[1-9]|split_?k|stream_?k")
+    return pl.when((ratio >= 1) | pl.col("blocks").is_not_null() | ~splits).then(ratio)
+
+
 def _tiles(name: str, operator: str | None, input_dims: str | None) -> int | None:
     tile, first = _TILE.search(name), FACTORS.get(operator or "")
     if tile is None or first is None or input_dims is None:

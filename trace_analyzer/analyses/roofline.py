@@ -11,7 +11,7 @@ import polars as pl
 
 from trace_analyzer import thresholds
 from trace_analyzer.analyses.device_models import by_type, of_device, possible_share
-from trace_analyzer.analyses.kernel_bounds import on_matrix_units
+from trace_analyzer.analyses.kernel_bounds import ALONE, on_matrix_units, tiles_ratio
 from trace_analyzer.analysis import Analysis, Value
 from trace_analyzer.catalog.devices import PEAK_NAMES, Device
 from trace_analyzer.frames.intervals import lookup_at, union, with_covered
@@ -48,22 +48,9 @@ def _is_far_below() -> pl.Expr:
         pl.col("bound").is_in(ROOFED)
         & (pl.col("duration_ns") >= thresholds.SMALL_KERNEL_NS)
         & (pl.col("work_from") != "at-least")
-        & (_ALONE | (pl.col("group") == "matmul"))
+        & (ALONE | (pl.col("group") == "matmul"))
         & (pl.col("roof_ns") < thresholds.INEFFICIENT_ROOF_RATIO * pl.col("duration_ns"))
     ).fill_null(False)
-
-
-_ALONE = pl.col("operator_id").is_null() | (pl.len().over("operator_id") == 1)
-
-
-def _tiles_ratio(devices: Mapping[int, Device | None]) -> pl.Expr:
-    """Return a kernel's tiles over the device's multiprocessors; null where that is unknown.
-
-    Without a grid, a kernel beside others of its operator, or by its name, may split its tiles.
-    """
-    ratio = pl.col("tiles") / of_device(devices, lambda device: device.sm_count)
-    splits = ~_ALONE | pl.col("name").cast(pl.String).str.contains(r"(?i)GSUAMBSK|_SK[1-9]|split_?k|stream_?k")
-    return pl.when((ratio >= 1) | pl.col("blocks").is_not_null() | ~splits).then(ratio)
 
 
 def _is_near_ridge(devices: Mapping[int, Device | None]) -> pl.Expr:
@@ -258,9 +245,9 @@ def roofs(activities: pl.DataFrame, device_models: Mapping[int, Device | None]) 
         )
         .with_columns(
             possible_share(pl.when(pl.col("duration_ns") > 0).then("roof_ratio")).alias("roof_ratio"),
-            (_is_far_below() & (_tiles_ratio(device_models) >= 1)).fill_null(False).alias("inefficient"),
+            (_is_far_below() & (tiles_ratio(device_models) >= 1)).fill_null(False).alias("inefficient"),
             # Time over roof is (multiprocessors / tiles) times the rest: the larger factor is the reason.
-            (_is_far_below() & (_tiles_ratio(device_models) ** 2 < pl.col("roof_ns") / pl.col("duration_ns")))
+            (_is_far_below() & (tiles_ratio(device_models) ** 2 < pl.col("roof_ns") / pl.col("duration_ns")))
             .fill_null(False)
             .alias("few_tiles"),
             _is_near_ridge(device_models).alias("near_ridge"),

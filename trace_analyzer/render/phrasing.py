@@ -45,16 +45,15 @@ _RECORD_INSTEAD: Mapping[str, Sequence[str]] = {
         "Check torch.profiler.supported_activities(): without {activity} in it, {profiler} could not be loaded.",
     ),
     "unsupported-accelerator": (
-        "Record on a device with CUDA, HIP or XPU kernels, or export the accelerator's work as kernel events.",
+        "Look at the device's events in Perfetto (ui.perfetto.dev): they are no kernels, so this is the host alone.",
     ),
     "insufficient": (
         _MORE_STEPS,
         "Export the file as the profiler writes it, without removing events.",
     ),
 }
-_RECORD_ELSEWHERE: Mapping[
-    tuple[str, str | None], Sequence[str]
-] = {  # by status, and accelerator or largest unknown part
+# By status, and accelerator or largest unknown part.
+_RECORD_ELSEWHERE: Mapping[tuple[str, str | None], Sequence[str]] = {
     ("no-gpu-activity", "mps"): (
         "Record the GPU's work with torch.mps.profiler.profile() and Instruments: PyTorch Profiler has no activity of MPS.",
     ),
@@ -62,12 +61,6 @@ _RECORD_ELSEWHERE: Mapping[
         "Record operators with their shapes: activities=[..., ProfilerActivity.CPU], record_shapes=True.",
     ),
     ("insufficient", UNRECORDED): ("Record fewer steps at once, with no other profiler attached: records were lost.",),
-    ("unsupported-accelerator", "mtia"): (
-        "Look at MTIA's events in Perfetto (ui.perfetto.dev): they are no kernels, so this report has the host alone.",
-    ),
-    ("unsupported-accelerator", "hpu"): (
-        "Look at Gaudi's events in Perfetto (ui.perfetto.dev): they are no kernels, so this report has the host alone.",
-    ),
     ("unsupported-accelerator", "npu"): (
         "Read the folder of this trace with Ascend's tools (MindStudio Insight, msprof-analyze), which know its work.",
     ),
