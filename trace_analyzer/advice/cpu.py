@@ -78,7 +78,9 @@ def _advice(fix: CpuFix, run: CpuRun, cases: Sequence[str]) -> tuple[float, Advi
         title=fix.title,
         why=f"{percent(time / run.window_ns)} of the main thread's time{each}, in {count(round(events))} events",
         where=", ".join(where),
-        code=Template(next((fix.cases[case]["code"] for case in cases if case in fix.cases), fix.code)).substitute(optimizer=optimizer),
+        code=Template(next((fix.cases[case]["code"] for case in cases if case in fix.cases), fix.code)).substitute(
+            optimizer=optimizer
+        ),
         saves_ns_at_most=saved,
         how_bound=_within_a_sentence(fix.sections["Bound"]),
         saving=Saving(saved / steps, saved / run.window_ns, saved / steps, saved / run.window_ns, run.steps > 0),
