@@ -53,7 +53,7 @@ REACHES: Mapping[str, tuple[str, ...]] = {
     "dependencies": ("device-wait",),
     "attention-kernel": KERNELS,
     "fusion": ("memory", "latency"),
-    **dict.fromkeys(("channels-last", "padding", "recompute-less", "inefficient-kernels", "few-tiles"), KERNELS),
+    **dict.fromkeys(("channels-last", "padding", "recompute-less", "inefficient-kernels"), KERNELS),
     **dict.fromkeys(("fewer-bytes", "skinny-matmuls"), ("memory",)),
     **dict.fromkeys(("low-precision", "max-autotune", "less-work"), ("compute",)),
     **dict.fromkeys(("tensor-cores", "tf32"), ("compute", "memory")),

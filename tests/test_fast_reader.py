@@ -12,8 +12,9 @@ from tiers import examples
 from trace_analyzer.errors import InputError
 from trace_analyzer.ingest import fast, source, strict
 from trace_analyzer.ingest.build import trace_tables
+from trace_analyzer.ingest.classify import TraceDocument
 from trace_analyzer.ingest.source import content_of
-from trace_analyzer.ingest.strict import TraceDocument, read_document
+from trace_analyzer.ingest.strict import read_document
 
 HEAD = 1500
 TABLES = (

@@ -349,8 +349,16 @@ OF_JAX = [
 @pytest.mark.parametrize(
     ("name", "content", "line"),
     [
-        ("a.nsys-rep", b"NSYS" + BINARY, "is a report of Nsight Systems; record with torch.profiler"),
-        ("a.qdrep", BINARY, "is a report of Nsight Systems; record with torch.profiler"),
+        (
+            "a.nsys-rep",
+            b"NSYS" + BINARY,
+            "is a report of Nsight Systems; export it (`nsys export --type=sqlite FILE`), and analyze the export",
+        ),
+        (
+            "a.qdrep",
+            BINARY,
+            "is a report of Nsight Systems; export it (`nsys export --type=sqlite FILE`), and analyze the export",
+        ),
         ("a.ncu-rep", b"NVR\0" + BINARY, "is a report of Nsight Compute; record with torch.profiler"),
         ("a.xplane.pb", b"\n\x80\x01\x08\x01\x12\x09/host:CPU" + BINARY, "is a profile of JAX or TensorFlow"),
         ("no-suffix", b"\n\x80\x01\x08\x01\x12\x09/host:CPU" + BINARY, "is a profile of JAX or TensorFlow"),

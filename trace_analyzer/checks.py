@@ -300,7 +300,7 @@ def trace_checks(
         trace.notes,
         event_count=trace.event_count,
         missing_ratio=missing_activities_ratio,
-        launch_arrows=arrows if unmasked_launches.height else None,
+        launch_arrows=arrows if unmasked_launches.height and trace.header.profiler is None else None,
     )
 
 

@@ -136,7 +136,9 @@ def _device_findings(code: int, report: DeviceReport, sources: DeviceSources) ->
         doubted_checks=doubted_reasons(sources.checks, report.index),
         parts_withheld=reasons.get(PARTITION),
         causes_withheld=reasons.get(CAUSES_OF_IDLE),
-        flows_missing=launches.height > 0 and not trace.flows.get_column("kind").eq("launch").any(),
+        flows_missing=trace.header.profiler is None
+        and launches.height > 0
+        and not trace.flows.get_column("kind").eq("launch").any(),
         peer_wait_ratio=_peer_wait_ratio(where_equal(sources.communication, "device", code), trace.header.world_size),
     )
 

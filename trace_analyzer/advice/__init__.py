@@ -19,7 +19,6 @@ from trace_analyzer.advice.overhead import LAUNCHING
 from trace_analyzer.advice.rules import RULES, rules_of_fixes
 from trace_analyzer.advice.window_context import AdviceContext
 from trace_analyzer.analyses.cpu import CpuRun
-from trace_analyzer.analyses.host import Host
 from trace_analyzer.analysis import Value
 from trace_analyzer.catalog.fixes import Fix, fixes, for_compiled, optimizer_in_few_launches, with_remark
 from trace_analyzer.replay.changes import Change
@@ -118,7 +117,6 @@ def advise(
     fix_estimates: Estimates,
     verdict: Verdict,
     cpu_run: CpuRun | None,
-    host: Host,
 ) -> tuple[Advice, ...]:
     """Return the advice for a verdict with a regime, largest saving first; times are for the verdict's window.
 
@@ -127,7 +125,7 @@ def advise(
     Where several fixes concern the same time, the first one counts it, and the others refer to it (`claims`).
     """
     if cpu_run is not None and verdict.status == "cpu-run":
-        return cpu_advice(cpu_run, host.names)
+        return cpu_advice(cpu_run)
     if advice_context is None:
         return ()
     items = [

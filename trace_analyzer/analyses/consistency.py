@@ -365,8 +365,14 @@ def _idle_shares(sums: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def kernel_launches(host: Host, unmasked_launches: pl.DataFrame, graph_captures: pl.DataFrame) -> pl.DataFrame:
-    """Return process_id, start_ns, of_graph, missing: launches of kernels and of graphs, and which have no activity.
+def kernel_launches(
+    trace: Trace, host: Host, unmasked_launches: pl.DataFrame, graph_captures: pl.DataFrame
+) -> pl.DataFrame:
+    """Return process_id, start_ns, of_graph, missing, queued: launches of kernels and of graphs, and which have no activity.
+
+    Those of the latter that were still ``queued`` when the recording ended lack none: they come after the last launch of
+    their process whose work is recorded, and with its lead, and while the longest activity still runs, they begin after
+    the recording's end.
 
     A call within one of ``graph_captures`` (see `links.captures`) adds its kernel to a graph, and launches nothing.
     Calls of one correlation id in one process count once: they are the runtime's and the driver's name of the same
@@ -379,16 +385,28 @@ def kernel_launches(host: Host, unmasked_launches: pl.DataFrame, graph_captures:
     calls = calls.select(*BY_ID, "start_ns", names[calls.get_column("name_id")].alias("of_graph"))
     process = host.events.get_column("process_id")[unmasked_launches.get_column("launch_id")]
     numbered, launched = with_ids(calls, unmasked_launches.select(process, "correlation"))
+    last = (
+        unmasked_launches.select(process, pl.col("start_ns").alias("last_ns"), "first_start_ns")
+        .group_by("process_id")
+        .agg(pl.col("last_ns", "first_start_ns").sort_by("last_ns").last())
+    )
+    waits = pl.col("first_start_ns") - pl.col("last_ns") + (trace.device_events.get_column("duration_ns").max() or 0)
+    after_end = (pl.col("start_ns") > pl.col("last_ns")) & (pl.col("start_ns") + waits >= trace.duration_ns)
     return (
         numbered.with_columns((~pl.col("id").is_in(launched.get_column("id").implode())).alias("missing"))
         .unique("id", keep="first", maintain_order=True)
-        .select("process_id", "start_ns", "of_graph", "missing")
+        .join(last, on="process_id", how="left", maintain_order="left")
+        .with_columns((pl.col("missing") & after_end.fill_null(False)).alias("queued"))
+        .select("process_id", "start_ns", "of_graph", "missing", "queued")
     )
 
 
 def missing_activities_ratio(kernel_launches: pl.DataFrame) -> float | None:
-    """Return the share of kernel launches, or of graph launches if larger, without an activity; None without launches."""
-    shares = kernel_launches.group_by("of_graph").agg(pl.col("missing").mean())
+    """Return the share of kernel launches, or of graph launches if larger, that lack their activity; None without launches.
+
+    Launches that were still queued when the recording ended lack none.
+    """
+    shares = kernel_launches.filter(~pl.col("queued")).group_by("of_graph").agg(pl.col("missing").mean())
     ratio: float | None = shares.get_column("missing").max()  # type: ignore[assignment]
     return ratio
 

@@ -353,7 +353,8 @@ def device_steps(step_marks: pl.DataFrame, linked_events: pl.DataFrame, kernel_l
 
     On a device, a step lasts from the previous step's last activity end to its own (the first from its first activity),
     so the idle time before a step's work belongs to it. A step that launched kernels of which none is recorded is
-    ``lost``: it lasts until the next recorded work of a step, as the device may have worked until then.
+    ``lost``: it lasts until the next recorded work of a step, as the device may have worked until then. So is a step
+    whose work was still queued when the recording ended.
     """
     numbered = step_marks.sort("process_id", "host_start_ns", maintain_order=True).with_row_index("mark")
     linked = linked_events.select("device", "process_id", "start_ns", "duration_ns", "launch_start_ns")
@@ -364,8 +365,11 @@ def device_steps(step_marks: pl.DataFrame, linked_events: pl.DataFrame, kernel_l
         pl.col("start_ns").min().alias("first_ns"),
         (pl.col("start_ns") + pl.col("duration_ns")).max().alias("last_ns"),
     )
-    missing = kernel_launches.filter("missing").select("process_id", "start_ns")
-    lost = _within(missing, "start_ns", numbered).join(work, on="mark", how="anti").get_column("mark")
+    missing = _within(
+        kernel_launches.filter("missing").select("process_id", "start_ns", "queued"), "start_ns", numbered
+    )
+    queued = missing.filter("queued").select("mark")
+    lost = pl.concat([missing.join(work, on="mark", how="anti").select("mark"), queued]).get_column("mark")
     until = pl.col("last_ns").cum_max().forward_fill().over("device")
     kinds = serving_steps(step_marks.get_column("name")).select("name", "step_kind")
     bounds = (

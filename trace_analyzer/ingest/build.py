@@ -6,10 +6,9 @@ from dataclasses import replace
 import polars as pl
 
 from trace_analyzer.errors import UNIT, Note
-from trace_analyzer.ingest.classify import KIND, Classified, with_pairs
+from trace_analyzer.ingest.classify import KIND, Classified, TraceDocument, with_pairs
 from trace_analyzer.ingest.merged_ranks import of_ranks
 from trace_analyzer.ingest.possible import with_possible_sizes, with_possible_times
-from trace_analyzer.ingest.strict import TraceDocument
 from trace_analyzer.ingest.tables import (
     COLLECTIVE_INPUTS,
     DEVICE_ANNOTATIONS,
@@ -59,6 +58,7 @@ def trace_tables(document: TraceDocument, path: str, notes: tuple[Note, ...] = (
     Parts of the document are freed once they are in tables, so a caller that keeps no reference saves their memory.
     """
     header, header_notes = header_of(document.header)
+    header = replace(header, profiler=document.profiler)
     event_count, display_unit = document.event_count, document.header.get("displayTimeUnit")
     notes = (*notes, *document.notes, *header_notes)
     events = with_possible_times(of_ranks(_without_npus(with_pairs(document.events)), header.devices))

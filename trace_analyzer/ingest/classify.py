@@ -12,6 +12,7 @@ from typing import Any
 
 import polars as pl
 
+from trace_analyzer.errors import Note
 from trace_analyzer.ingest.activity_names import COPY_KINDS, NODE_NAMES, activity_names, node_names
 from trace_analyzer.ingest.raw import RAW_SCHEMA, nanoseconds, raw_frame
 
@@ -134,6 +135,20 @@ class Classified:
     seen: pl.DataFrame
     skipped: pl.DataFrame
     durationless: int
+
+
+@dataclass(frozen=True)
+class TraceDocument:
+    """Hold a file: its header, its classified events, and problems with its content.
+
+    ``profiler`` names the program that wrote it, if it is not PyTorch Profiler.
+    """
+
+    header: dict[str, Any]
+    events: Classified
+    event_count: int
+    notes: tuple[Note, ...]
+    profiler: str | None = None
 
 
 _FRAMES = tuple(field.name for field in fields(Classified) if field.name != "durationless")

@@ -41,8 +41,11 @@ class Content:
         max_bytes: int,
         progress: Progress | None,
         close: Callable[[], None] = lambda: None,
+        path: Path | None = None,
     ) -> None:
         self.name = printable(name)
+        self.path = path
+        """Path of a regular file."""
         self._file = file
         self.close = close
         self._max_bytes = max_bytes
@@ -64,10 +67,7 @@ class Content:
                         first_nul = size + at
                     nul += block.count(0, at)
                 size += len(block)
-                if size > self._max_bytes:
-                    raise InputTooLarge(
-                        f"{self.name}: more than {self._max_bytes:,} bytes when decompressed; raise the limit (--max-bytes)"
-                    )
+                self.check_size(size)
                 if note is not None:
                     self.notes += (note,)
                 if block:
@@ -77,6 +77,13 @@ class Content:
         # A file with NUL bytes only at its end is truncated, or contains its whole document before them.
         if nul and first_nul + nul < size:
             self.notes += (Note(NUL_BYTES, "warning", _NUL.format(nul, first_nul)),)
+
+    def check_size(self, size: int) -> None:
+        """Raise ``InputTooLarge`` for more bytes than the limit."""
+        if size > self._max_bytes:
+            raise InputTooLarge(
+                f"{self.name}: more than {self._max_bytes:,} bytes when decompressed; raise the limit (--max-bytes)"
+            )
 
     def _parts(self, file: BinaryIO) -> Iterator[Part]:
         chunks = self._chunks(file)
@@ -166,7 +173,7 @@ def _content_of_file(path: Path, max_bytes: int, progress: Progress | None) -> C
     file = _opened(path)
     if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
         file.close()
-        return Content(str(path), lambda: _opened(path), max_bytes, progress)
+        return Content(str(path), lambda: _opened(path), max_bytes, progress, path=path)
     return Content(str(path), _Replayed(file, str(path)).rewound, max_bytes, progress, file.close)
 
 

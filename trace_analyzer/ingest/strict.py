@@ -7,13 +7,12 @@ else value by value (`tolerant`), skipping invalid parts, which a note names.
 import re
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from typing import Any
 
 import polars as pl
 
 from trace_analyzer.errors import SYNTAX, TRUNCATED, InputError, NotATrace, Note
-from trace_analyzer.ingest.classify import Classified, joined, sorted_objects
+from trace_analyzer.ingest.classify import Classified, TraceDocument, joined, sorted_objects
+from trace_analyzer.ingest.exports import SQLITE, database_document
 from trace_analyzer.ingest.fast import Scanned, scanned
 from trace_analyzer.ingest.raw import strict_decoder
 from trace_analyzer.ingest.source import Content
@@ -31,7 +30,6 @@ _BEGINNINGS = (
     (b"\x28\xb5\x2f\xfd", "compressed twice; decompress it once (`unzstd`)"),
     (b"\0\0\0\0", "no text: it begins with NUL bytes, as a crash or an interrupted copy leaves them; copy it again"),
     (b"version https://git-lfs", "a Git LFS pointer in the place of the file; fetch that (`git lfs pull`)"),
-    (b"SQLite format 3\0", "an SQLite database, as Nsight Systems and rocprof write it; record with torch.profiler"),
     *(
         (b"\x80" + bytes([protocol]), "a pickle, as torch.cuda.memory writes its snapshots; record with torch.profiler")
         for protocol in range(2, 6)
@@ -49,7 +47,10 @@ _ENCODED = (
 """First bytes of text in other encodings: a byte order mark or, without one, the bracket of a JSON document."""
 _NO_TEXT = re.compile(rb"[\0-\x08\x0e-\x1a\x1c-\x1f]")
 _BINARY = (
-    (re.compile(r"\.(nsys-rep|qdrep|qdstrm)$"), "a report of Nsight Systems; record with torch.profiler"),
+    (
+        re.compile(r"\.(nsys-rep|qdrep|qdstrm)$"),
+        "a report of Nsight Systems; export it (`nsys export --type=sqlite FILE`), and analyze the export",
+    ),
     (re.compile(r"\.ncu-rep$"), "a report of Nsight Compute; record with torch.profiler"),
     (
         re.compile(r"\.xplane\.pb$"),
@@ -104,16 +105,6 @@ def mistaken_document(keys: Iterable[str]) -> str | None:
 _HEAD = 1 << 20
 
 
-@dataclass(frozen=True)
-class TraceDocument:
-    """Hold a file: its header, its classified events, and problems with its content."""
-
-    header: dict[str, Any]
-    events: Classified
-    event_count: int
-    notes: tuple[Note, ...]
-
-
 def read_document(content: Content) -> TraceDocument:
     """Parse a Chrome trace: an object with ``traceEvents``, or a bare array of events.
 
@@ -129,6 +120,8 @@ def read_document(content: Content) -> TraceDocument:
 def _read(content: Content) -> TraceDocument:
     name, blocks = content.name, _with_phases(content)
     head = _gathered(blocks, _HEAD)
+    if head.startswith(SQLITE):
+        return database_document(content)
     with without_garbage_collection():
         quick = scanned(head, blocks)
     if quick is None:

@@ -44,7 +44,7 @@ class ProcessGroup:
 
 @dataclass(frozen=True)
 class Header:
-    """Hold facts from the file's header."""
+    """Hold facts from the file's header; ``profiler`` is the program that wrote it, None for PyTorch Profiler."""
 
     devices: tuple[DeviceProperties, ...]
     rank: int | None
@@ -53,6 +53,7 @@ class Header:
     settings: RunMetadata | None = None
     host_name: str | None = None
     process_groups: tuple[ProcessGroup, ...] = ()
+    profiler: str | None = None
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ from trace_analyzer.replay.recording import (
     is_any,
     median,
 )
-from trace_analyzer.thresholds import UNRECORDED_NS
+from trace_analyzer.thresholds import CLOCK_TOLERANCE_NS, UNRECORDED_NS
 
 CLOCK_NS = 1_000
 """Tolerance between host and device times."""
@@ -147,7 +147,8 @@ def returns(recorded: Recording, end: Ints, orders: Orders) -> Returns:
 def _typical_lags(calls: Calls, target: Ints, lag: Ints, waited: Flags) -> Ints:
     """Return the typical time from the end of awaited work to the return, for each kind of call."""
     typical = np.full(int(calls.kind.max(initial=0)) + 1, _RETURN_NS, dtype=np.int64)
-    near = waited & (lag <= STREAM_RETURN_MAX_NS) & (lag >= 0)
+    lag = np.maximum(lag, 0)
+    near = waited & (lag <= STREAM_RETURN_MAX_NS)
     for kind in distinct(calls.kind[target[near]]):
         own = near & (calls.kind[target] == kind)
         least = np.full(calls.start.size, _FAR, dtype=np.int64)
@@ -216,7 +217,9 @@ def _own_stream(recorded: Recording, end: Ints, orders: Orders) -> tuple[Ints, I
         known = np.flatnonzero(calls.awaits[rows] == track)
         at = np.searchsorted(launch_starts, calls.start[rows[known]], "left") - 1
         source[known] = np.where(at >= 0, members[np.maximum(at, 0)] if members.size else -1, -1)
-    fits = (source >= 0) & (end[np.maximum(source, 0)] <= calls.end[rows] + CLOCK_NS)
+    # A call that is known to wait for the stream returns after its work, whatever the clocks say.
+    tolerance = np.where(calls.awaits[rows] >= 0, CLOCK_TOLERANCE_NS, CLOCK_NS)
+    fits = (source >= 0) & (end[np.maximum(source, 0)] <= calls.end[rows] + tolerance)
     # The thread's last launch may be on another stream: the awaited activity ended just before the call returned.
     guessed = np.flatnonzero(calls.awaits[rows] < 0)
     bound, targets = _latest_end(recorded, end, rows[guessed], STREAM_RETURN_MAX_NS)

@@ -66,11 +66,19 @@ def levers(device_replay: DeviceReplay, window_findings: Findings | None) -> Lev
 
 
 def _resources(replay: Replay) -> npt.NDArray[np.str_]:
-    """Return the resource of each activity; "" for those of unknown bound. Work of other devices is communication."""
+    """Return the resource of each activity; "" for those of unknown bound.
+
+    Work of other devices is communication, unless another process launched it: that is a rank of the same program.
+    """
     bounds = replay.known.table.get_column("bound").cast(pl.String)
     own = bounds.replace_strict(_OF_BOUND, default="", return_dtype=pl.String).to_numpy()
     recorded = replay.graph.recorded
-    return np.where(recorded.activities.device == recorded.device, own, "communication")
+    activities, calls = recorded.activities, recorded.calls
+    linked = activities.call >= 0
+    process = np.full(int(activities.device.max(initial=recorded.device)) + 1, -1, dtype=np.int64)
+    process[activities.device[linked]] = calls.process[activities.call[linked]]
+    of_rank = process[activities.device] != process[recorded.device]
+    return np.where((activities.device == recorded.device) | of_rank, own, "communication")
 
 
 def _saved_ns(replay: Replay, used: npt.NDArray[np.str_], resources: frozenset[Resource]) -> float:

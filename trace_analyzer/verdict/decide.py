@@ -210,11 +210,8 @@ def headline_of(findings: Findings, judgement: Judgement, window: int, of: str |
     peers = f" Up to {percent(waits)} of it may be waiting for other ranks: analyze ranks FOLDER." if waits else ""
     second = judgement.runner_up
     balanced = f"; in balance with {REGIMES[second].noun}" if second is not None else ""
-    noted = roof_phrase(findings, judgement.regime) + known + before + balanced
+    noted = known + before + balanced + roof_phrase(findings, judgement.regime)
     noun = limit_noun(judgement.regime, judgement.cause)
-    launch = cause_sums("overhead-bound", findings.parts_ns).get("launch", 0)
-    if judgement.cause == "launch" and 2 * findings.parts_ns.get("host-unknown", 0) > launch:
-        clause = "the GPU waits for the CPU, and most of what the CPU does meanwhile was not recorded"
     limit = f"{limit_label(judgement.regime, judgement.cause)}: {clause} ({noun}: {percent(share)} of {of}{noted})."
     return limit + peers + _left_out_sentence(findings.left_out)
 

@@ -1,0 +1,249 @@
+"""Exports of Nsight Systems: the tables and the report of the same Kineto trace, public recordings, and bad files."""
+
+import gzip
+import json
+import random
+import sqlite3
+from contextlib import closing, suppress
+from pathlib import Path
+
+import polars as pl
+import pytest
+from conftest import CORPUS
+from kineto import idle_parts
+from nsight_export import DRIVER, PUSH_POP, RUNTIME, START_END, Export, exported, thread
+from polars.testing import assert_frame_equal
+
+from trace_analyzer.errors import InputError
+from trace_analyzer.ingest import Trace, load
+from trace_analyzer.pipeline import analyze, report_of
+from trace_analyzer.report import Report
+
+SAMPLES = Path(__file__).parents[1] / "sample_traces"
+PUBLIC = CORPUS.parent / "truth" / "nsys"
+PLACES = ("name", "start_ns", "duration_ns", "correlation")
+WORK = (
+    "kind", *PLACES, "device", "stream", "bytes", "blocks", "threads_per_block", "registers_per_thread",
+    "shared_memory_bytes", "graph_id", "graph_node_id",
+)  # fmt: skip
+HOST = ("kind", *PLACES, "sequence_number", "pid", "tid")
+LACKING = ("Input type", "Input Strides", "Concrete Inputs", "est. achieved occupancy %", "Collective name")
+"""Arguments that no export has."""
+KEPT = {
+    "cpu_op", "user_annotation", "cuda_runtime", "cuda_driver", "kernel", "gpu_memcpy", "gpu_memset", "cuda_sync", "ac2g", None
+}  # fmt: skip
+
+needs_public = pytest.mark.skipif(not PUBLIC.is_dir(), reason="the public recordings are absent")
+
+
+def without_more(path: Path) -> bytes:
+    """Return a Kineto trace without what an export does not have."""
+    document = json.loads(gzip.decompress(path.read_bytes()))
+    document["traceEvents"] = [event for event in document["traceEvents"] if event.get("cat") in KEPT]
+    for event in document["traceEvents"]:
+        for name in LACKING:
+            event.get("args", {}).pop(name, None)
+    return json.dumps(document).encode()
+
+
+def in_words(frame: pl.DataFrame) -> pl.DataFrame:
+    """Return the table with names as text."""
+    return frame.with_columns(pl.col(name).cast(pl.String) for name in ("name", "kind") if name in frame.columns)
+
+
+def of_host(trace: Trace) -> pl.DataFrame:
+    """Return calls, operators and annotations, with the ids of their threads."""
+    numbers = pl.when(pl.col("sequence_number") >= 0).then("sequence_number").alias("sequence_number")
+    kept = trace.host_events.filter(pl.col("kind").is_in(["runtime", "driver", "operator", "annotation"]))
+    return in_words(kept.with_columns(numbers).join(trace.threads.drop("name"), on="thread_id").select(HOST))
+
+
+def facts(report: Report) -> tuple[object, ...]:
+    """Return what a person reads first: the verdict, the window, its idle time by cause, its levers, the advice."""
+    verdict, device = report.verdict, report.devices[0]
+    levers = {lever.resource: lever.saves_ns for lever in verdict.levers}
+    return (
+        verdict.regime, verdict.cause, verdict.window, device.busy_ratio, idle_parts(report), levers,
+        [advice.id for advice in report.advice],
+    )  # fmt: skip
+
+
+@pytest.mark.sampled
+@pytest.mark.parametrize("sample", sorted(path.name for path in SAMPLES.glob("synthetic_*.json.gz")))
+def test_a_kineto_trace_as_an_export_has_the_same_tables_and_report(sample: str, tmp_path: Path) -> None:
+    kineto = load(without_more(SAMPLES / sample))
+    nsight = load(exported(kineto).write(tmp_path / "a.sqlite"))
+    for name, columns in (("device_events", WORK), ("sync_events", (*PLACES, "device", "stream"))):
+        ours, theirs = (in_words(getattr(trace, name).select(columns)) for trace in (nsight, kineto))
+        assert_frame_equal(ours, theirs)
+    assert_frame_equal(of_host(nsight), of_host(kineto))
+    assert nsight.header.devices == kineto.header.devices
+    assert facts(report_of(nsight)) == facts(report_of(kineto))
+
+
+def small() -> Export:
+    """Return an export of two processes that number devices, contexts and calls alike."""
+    export = Export()
+    for pid in (11, 12):
+        at = {"globalTid": thread(pid, pid + 100)}
+        place = {"deviceId": 0, "contextId": 1, "streamId": 7, "globalPid": thread(pid, 0)}
+        name = export.text("void f<(int)4, (bool)1, (unsigned long)3>(<unnamed>::T &)")
+        export.add(
+            "CUPTI_ACTIVITY_KIND_RUNTIME",
+            start=100,
+            end=110,
+            **at,
+            nameId=export.text("cudaLaunchKernel_v7000"),
+            eventClass=RUNTIME,
+            correlationId=5,
+        )
+        export.add(
+            "CUPTI_ACTIVITY_KIND_RUNTIME",
+            start=102,
+            end=108,
+            **at,
+            nameId=export.text("cuLaunchKernelEx_v2"),
+            eventClass=DRIVER,
+            correlationId=5,
+        )
+        export.add(
+            "CUPTI_ACTIVITY_KIND_KERNEL",
+            start=120,
+            end=150,
+            **place,
+            correlationId=5,
+            demangledName=name,
+            shortName=name,
+        )
+        export.add(
+            "NVTX_EVENTS",
+            start=90,
+            end=112,
+            **at,
+            eventType=PUSH_POP,
+            textId=export.text("aten::mm, seq = 3, op_id = 8, sizes = [[2, 4], []], input_op_ids = [(7,0)]"),
+        )
+        export.add("NVTX_EVENTS", start=91, end=111, **at, eventType=START_END, text="iteration 3")
+        export.add("NVTX_EVENTS", start=95, end=None, **at, eventType=34, text="a mark")
+        export.add("OSRT_API", start=200, end=260, **at, nameId=export.text("pthread_cond_wait"))
+        export.add("ThreadNames", globalTid=at["globalTid"], nameId=export.text("worker"))
+    return export
+
+
+@pytest.mark.parametrize("gpus", [(), (3, 4), (3, 3)])
+def test_processes_that_share_numbers_stay_apart(gpus: tuple[int, ...], tmp_path: Path) -> None:
+    export = small()
+    for gpu, pid in zip(gpus, (11, 12), strict=False):
+        export.add("TARGET_INFO_CUDA_DEVICE", gpuId=gpu, cudaId=0, pid=pid)
+    report = analyze(export.write(tmp_path / "a.sqlite"))
+    labels = ["11/0", "12/0"] if not gpus else [str(gpu) for gpu in dict.fromkeys(gpus)]
+    assert report.tables["devices"].get_column("label").to_list() == labels
+    activities = report.tables["activities"]
+    assert activities.get_column("launch_id").null_count() == 0
+    threads = report.tables["launches"].get_column("thread_id")
+    assert threads.n_unique() == 2
+
+
+def test_names_are_those_of_kineto(tmp_path: Path) -> None:
+    trace = load(small().write(tmp_path / "a.sqlite"))
+    assert set(in_words(trace.device_events).get_column("name")) == {"void f<4, true, 3ul>((anonymous namespace)::T&)"}
+    host = (
+        in_words(trace.host_events)
+        .filter(pl.col("thread_id") == 0)
+        .select("kind", "name", "sequence_number", "external_id")
+    )
+    assert host.rows() == [
+        ("operator", "aten::mm", 3, 8), ("annotation", "iteration 3", None, None), ("runtime", "cudaLaunchKernel", None, None),
+        ("driver", "cuLaunchKernelEx_v2", None, None), ("other", "pthread_cond_wait", None, None),
+    ]  # fmt: skip
+    assert trace.operator_inputs.get_column("input_dims").cast(pl.String).to_list() == ["[[2, 4], []]"] * 2
+    assert trace.threads.get_column("name").to_list()[:2] == ["worker", "worker"]
+
+
+@needs_public
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "regime", "window_ms", "exposed_ms"),
+    [("mfu_2gpu_before", "compute-bound", 299.85, 17.2), ("h100_2gpu_1s", "communication-bound", 969.4, 0.0)],
+)
+def test_public_recordings_of_two_gpus(name: str, regime: str, window_ms: float, exposed_ms: float) -> None:
+    """Check figures that are published (17.2 ms), and those that follow from sums over the file's tables."""
+    report = analyze(PUBLIC / f"{name}.sqlite.gz", gpu="h100")
+    assert report.verdict.regime == regime
+    assert report.verdict.window is not None
+    (start, end) = report.verdict.window.intervals[0]
+    assert (end - start) / 1e6 == pytest.approx(window_ms, abs=0.1)
+    communication = report.devices[0].communication
+    assert (communication.exposed_ns if communication else 0) / 1e6 == pytest.approx(exposed_ms, abs=0.05)
+
+
+@needs_public
+def test_graphs_that_were_recorded_whole_are_said_to_be_unknown() -> None:
+    report = analyze(PUBLIC / "flameox-nsight-2025.5.2.sqlite.gz")
+    assert [note.count for note in report.notes if note.code == "whole-graphs"] == [2]
+    assert report.trace.devices[0].name == "NVIDIA GeForce RTX 3060"
+
+
+def test_the_file_is_not_touched(tmp_path: Path) -> None:
+    path = small().write(tmp_path / "what? 100% #1.sqlite")
+    before = path.read_bytes()
+    tmp_path.chmod(0o500)
+    try:
+        analyze(path)
+    finally:
+        tmp_path.chmod(0o700)
+    assert path.read_bytes() == before
+    assert [file.name for file in tmp_path.iterdir()] == [path.name]
+    assert analyze(before).tables["activities"].equals(analyze(path).tables["activities"])
+
+
+@pytest.mark.parametrize("part", [(table, column) for table in small().tables for column in small().tables[table][0]])
+def test_any_column_may_be_missing_or_of_another_type(part: tuple[str, str], tmp_path: Path) -> None:
+    table, column = part
+    path = small().write(tmp_path / "a.sqlite")
+    with closing(sqlite3.connect(path)) as database:
+        if random.Random(column).random() < 0.5:
+            database.execute(f'ALTER TABLE "{table}" DROP COLUMN "{column}"')
+        else:
+            database.execute(f'UPDATE "{table}" SET "{column}" = \'<b>\'')
+        database.commit()
+    load(path)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_damaged_database_is_read_or_refused(seed: int, tmp_path: Path) -> None:
+    content = bytearray(small().write(tmp_path / "a.sqlite").read_bytes())
+    random_ = random.Random(seed)
+    for _ in range(random_.choice([1, 10, 100])):
+        content[random_.randrange(20, len(content))] = random_.randrange(256)
+    cut = random_.choice([len(content), random_.randrange(20, len(content))])
+    with suppress(InputError):
+        load(bytes(content[:cut]))
+
+
+@pytest.mark.parametrize(
+    ("script", "message"),
+    [
+        ("CREATE TABLE users (name)", "is an SQLite database of another program (users); expected"),
+        ("PRAGMA user_version = 1", "is an SQLite database of another program (no tables)"),
+        ("CREATE TABLE StringIds (id, value)", "of another program (StringIds)"),
+        # A view could run for ever.
+        (
+            "CREATE TABLE StringIds (id, value); CREATE TABLE META_DATA_EXPORT (name, value);"
+            " CREATE VIEW NVTX_EVENTS AS WITH RECURSIVE n(start) AS (SELECT 1 UNION ALL SELECT start FROM n) SELECT * FROM n",
+            "holds no events",
+        ),
+    ],
+)
+def test_other_databases_are_one_line(script: str, message: str, tmp_path: Path) -> None:
+    path = tmp_path / "a.db"
+    with closing(sqlite3.connect(path)) as database:
+        database.executescript(script)
+    with pytest.raises(InputError, match=r"a\.db: ") as error:
+        analyze(path)
+    assert message in str(error.value)
+
+
+def test_a_size_beyond_the_limit_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="more than 1,000 bytes"):
+        load(small().write(tmp_path / "a.sqlite"), max_bytes=1_000)

@@ -1,0 +1,72 @@
+"""Tell which profiler wrote a database, and read it.
+
+A file is opened read-only and as immutable, so that it stays as it is: SQLite writes beside what it reads. Only stored
+tables are read, never views or virtual tables, which a file can define.
+"""
+
+import os
+import sqlite3
+import tempfile
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from urllib.parse import quote
+
+from trace_analyzer.errors import NUL_BYTES, InputError, NotATrace
+from trace_analyzer.ingest import nsight
+from trace_analyzer.ingest.classify import TraceDocument
+from trace_analyzer.ingest.databases import Database
+from trace_analyzer.ingest.source import Content
+
+SQLITE = b"SQLite format 3\0"
+"""First bytes of a database (https://sqlite.org/fileformat.html, 1.2)."""
+
+
+def database_document(content: Content) -> TraceDocument:
+    """Return the events of a database of Nsight Systems or of ROCm's profilers.
+
+    Raises ``NotATrace`` for other databases, and ``InputError`` for a damaged one.
+    """
+    try:
+        with _file_of(content) as path, closing(_opened(path)) as connection:
+            database = Database(connection, content.name)
+            # Zeros are content here, not damage.
+            content.notes = tuple(note for note in content.notes if note.code != NUL_BYTES)
+            if nsight.wrote(database):
+                document = nsight.document(database)
+                if not document.events.seen.height:
+                    raise NotATrace(f"{content.name}: holds no events of CUDA or NVTX; {nsight.RECORD}")
+                return document
+    except (sqlite3.Error, ValueError) as error:
+        raise InputError(
+            f"{content.name}: is an SQLite database that cannot be read ({error}); export or copy it again"
+        ) from None
+    listed = ", ".join(sorted(database.tables)[:3]) or "no tables"
+    raise NotATrace(
+        f"{content.name}: is an SQLite database of another program ({listed}); expected an export of Nsight Systems"
+        " (`nsys export --type sqlite`)"
+    )
+
+
+@contextmanager
+def _file_of(content: Content) -> Iterator[Path]:
+    """Yield the path of the database: of the file, or of a copy in a temporary folder where it is compressed or no file."""
+    if content.path is not None:
+        with content.path.open("rb") as file:
+            if file.read(len(SQLITE)) == SQLITE:
+                content.check_size(os.fstat(file.fileno()).st_size)
+                yield content.path
+                return
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "copy.sqlite")
+        with path.open("wb") as file:
+            file.writelines(content.blocks())
+        yield path
+
+
+def _opened(path: Path) -> sqlite3.Connection:
+    connection = sqlite3.connect(f"file:{quote(str(path.absolute()))}?mode=ro&immutable=1", uri=True)
+    connection.text_factory = lambda text: text.decode("utf-8", "replace")
+    connection.execute("PRAGMA trusted_schema = OFF")
+    connection.execute("PRAGMA cell_size_check = ON")
+    return connection
