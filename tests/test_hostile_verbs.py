@@ -36,7 +36,7 @@ VERBS_ON = {
 """Each verb with a trace in each of its positions."""
 ELSEWHERE = {"record", "calibrate", "completion", "doctor", "mcp", "skill"}
 """Verbs without a trace on the command line."""
-STRIDE = int(os.environ.get("HOSTILE_STRIDE", "7"))
+STRIDE = int(os.environ.get("HOSTILE_STRIDE", "17"))
 """Each input is tested with one in so many verbs, and each verb with one in so many inputs;
 tests/test_broken_input.py has all for the report."""
 
