@@ -1,10 +1,13 @@
-"""Measure how often a verdict holds by its confidence: the table of docs/definitions.md, section Confidence.
+"""Measure how often a verdict holds by its confidence: trace_analyzer/catalog/confidence.toml.
 
 Each recording is judged again with less in it: without shapes, without the device's name and figures, without steps,
 with its first half only. The regime of the whole recording is the truth; the verdict of a poorer one holds if it names
 that regime, or the two that are in balance there.
 
-    python benchmarks/confidence.py [--corpus FOLDER]
+    python benchmarks/confidence.py [--corpus FOLDER] [--write]
+
+``--write`` keeps the counts in that file, from which ``python docs/generate.py`` makes the table of docs/definitions.md,
+and ``analyze explain TRACE verdict`` its sentence.
 """
 
 import argparse
@@ -12,7 +15,7 @@ import gzip
 import json
 import os
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +62,9 @@ def main() -> None:
     """Print the verdicts that differ, and the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--corpus", type=Path, default=Path(os.environ.get("TRACE_CORPUS", ROOT / "../shared/traces")))
-    corpus = parser.parse_args().corpus
+    parser.add_argument("--write", action="store_true")
+    options = parser.parse_args()
+    corpus = options.corpus
     paths = sorted([*corpus.glob("*.json.gz"), *(corpus.parent / "pairs").glob("*.json.gz")])
     held: dict[str, list[bool]] = defaultdict(list)
     for path in paths:
@@ -81,9 +86,33 @@ def main() -> None:
                 print(
                     f"{path.name}, {name}: {whole.regime} -> {poorer.regime}, {poorer.confidence} {poorer.confidence_ratio:.2f}"
                 )
-    for level in ("high", "medium", "low", "no verdict"):
-        of = held[level]
-        print(f"| {level} | {len(of)} | {sum(of) / len(of) if of and level != 'no verdict' else float('nan'):.0%} |")
+    counts = {level: (sum(held[level]), len(held[level])) for level in (*LEVELS, "no verdict")}
+    for level, (right, judged) in counts.items():
+        print(f"{level}: {judged}" + (f", of which {right} hold" if level in LEVELS else ""))
+    if options.write:
+        write(counts)
+
+
+LEVELS = ("high", "medium", "low")
+
+
+def write(counts: Mapping[str, tuple[int, int]]) -> None:
+    """Keep how many verdicts of each confidence there were, and how many held."""
+    rows = [f'  {{ level = "{level}", verdicts = {counts[level][1]}, held = {counts[level][0]} }},' for level in LEVELS]
+    recordings = sum(judged for _, judged in counts.values()) // len(CHANGES)
+    head = "# How often verdicts held in poorer recordings, by confidence: written by benchmarks/confidence.py --write."
+    lines = (
+        head,
+        f"recordings = {recordings}",
+        f"without_verdict = {counts['no verdict'][1]}",
+        "levels = [",
+        *rows,
+        "]",
+    )
+    FILE.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+FILE = ROOT / "trace_analyzer" / "catalog" / "confidence.toml"
 
 
 def _verdict(trace: Trace) -> Verdict | None:

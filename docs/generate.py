@@ -20,6 +20,7 @@ import man_page  # noqa: E402
 from trace_analyzer import vocabulary  # noqa: E402
 from trace_analyzer.analysis import Analysis  # noqa: E402
 from trace_analyzer.catalog import kernels as kernel_catalog  # noqa: E402
+from trace_analyzer.catalog.tables import document  # noqa: E402
 from trace_analyzer.cli import VERBS, main  # noqa: E402
 from trace_analyzer.registry import (  # noqa: E402
     ANALYSES,
@@ -50,6 +51,25 @@ machine, else when it is a day old. It may be deleted by hand, too.
 """
 
 
+def calibrated() -> str:
+    """Return definitions.md with the table of how often verdicts held, by confidence."""
+    known = document("confidence.toml")
+    rows = [
+        f"| {row['level']} | {row['verdicts']} | {row['held'] / row['verdicts']:.0%} |"
+        if row["verdicts"]
+        else f"| {row['level']} | 0 | |"
+        for row in known["levels"]
+    ]
+    lead = f"{known['recordings']} recordings, each judged four times with less; {known['without_verdict']} times there was no verdict:"
+    table = "\n".join((lead, "", "| confidence | verdicts | held |", "|---|---|---|", *rows))
+    page = DOCS / "definitions.md"
+    before, mark, rest = (page.read_text(encoding="utf-8") if page.exists() else "").partition(_CALIBRATION)
+    return f"{before}{mark}\n{table}\n\n<!-- end -->{rest.partition('<!-- end -->')[2]}"
+
+
+_CALIBRATION = "<!-- calibration: python docs/generate.py -->\n"
+
+
 def pages() -> dict[str, str]:
     """File name, from this folder, to text of every generated page."""
     return {
@@ -58,6 +78,7 @@ def pages() -> dict[str, str]:
         "json.md": json_page(),
         "tables.md": tables_page(),
         "broken-input.md": broken_page(),
+        "definitions.md": calibrated(),
         "words.md": words_page(),
     }
 

@@ -13,6 +13,7 @@ from report_factory import empty_report, gpu_report, hostile_report
 from text_reports import all_reports, report_saying
 
 from trace_analyzer.catalog.fixes import Fix, fixes
+from trace_analyzer.catalog.tables import document
 from trace_analyzer.cli import main
 from trace_analyzer.cli.whatif import whatif
 from trace_analyzer.errors import UsageError
@@ -23,6 +24,7 @@ from trace_analyzer.explain.lookups import whatif_options
 from trace_analyzer.pipeline import analyze
 from trace_analyzer.render.documents import document_of, text
 from trace_analyzer.report import Report
+from trace_analyzer.thresholds import HIGH_CONFIDENCE, MEDIUM_CONFIDENCE
 from trace_analyzer.units import cell_width
 from trace_analyzer.vocabulary import PART_OPTION
 
@@ -61,6 +63,15 @@ def test_each_kind_is_reported_as_text_and_as_json(report: Report) -> None:
         document = json.loads(answer.to_json())
         assert (document["id"], document["title"]) == (asked, answer.title)
         assert answer.to_json() == report.explain(asked).to_json()
+
+
+def test_the_verdict_says_how_often_such_confidence_held(report: Report) -> None:
+    known = {row["level"]: row for row in document("confidence.toml")["levels"]}
+    row = known[report.verdict.confidence]
+    said = f"Of {row['verdicts']} verdicts of {row['level']} confidence"
+    assert any(said in sentence and f"{row['held']} held" in sentence for sentence in report.explain("verdict").text)
+    for level, least in (("high", HIGH_CONFIDENCE), ("medium", MEDIUM_CONFIDENCE)):
+        assert known[level]["held"] >= least * known[level]["verdicts"], "else mend the cause, not the words"
 
 
 def test_advice_is_explained_by_its_own_id(report: Report) -> None:

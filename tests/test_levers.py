@@ -3,6 +3,7 @@
 from functools import cache
 
 import pytest
+from kineto import analysed as analysed_events, annotation, call, kernel, launch, op
 from replay_pairs import PAIRS
 
 from trace_analyzer.pipeline import analyze
@@ -49,3 +50,50 @@ def test_a_lever_is_the_step_with_its_part_infinitely_fast() -> None:
     fast = (Change("speedup", {"target": "communication", "factor": float("inf")}),)
     (lever,) = (row for row in of.verdict.levers if row.resource == "communication")
     assert lever.saves_ns == pytest.approx(lever.saves_ns / lever.saves_ratio - Replay.of(of, 0).predict(fast).step_ns)
+
+
+KERNEL_US, LAUNCHES, STEPS = 40, 25, 6
+
+
+def program(call_us: int, **options: float) -> Report:
+    """Analyse steps that launch a kernel of 40 us every ``call_us``, and wait for the last at their end."""
+    step_us = LAUNCHES * max(call_us, KERNEL_US) + 60
+    events: list[object] = []
+    for step in range(STEPS):
+        begins, busy = 1_000 + step_us * step, 0
+        events.append(annotation(f"ProfilerStep#{step}", begins, step_us))
+        for n in range(LAUNCHES):
+            called, number = begins + call_us * n, 100 * step + n + 1
+            busy = max(busy, called + 10) + KERNEL_US
+            shapes = {"Input Dims": [[10_000_000]], "Input type": ["float"]}
+            events += [op("aten::relu", called, call_us - 2, **shapes), launch(called + 4, 3, number)]
+            events.append(
+                kernel("vectorized_elementwise_kernel<4, x>", busy - KERNEL_US, KERNEL_US, correlation=number)
+            )
+        waits = begins + call_us * LAUNCHES
+        events.append(call("cudaDeviceSynchronize", waits, max(busy + 10 - waits, 5)))
+    return analysed_events(events, **options)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("recorded_us", "true_us"), [(100, 30), (120, 60)])
+def test_a_measured_step_gives_the_answers_of_the_program_without_the_profiler(recorded_us: int, true_us: int) -> None:
+    """The same program, with recording that makes each launch take longer, and without it: first another regime, then not."""
+    true = program(true_us)
+    step_ms = (LAUNCHES * max(true_us, KERNEL_US) + 60) / 1_000
+    traced, known = program(recorded_us), program(recorded_us, measured_step_ms=step_ms)
+    assert traced.verdict.regime == "overhead-bound"
+    assert (
+        known.verdict.regime
+        == true.verdict.regime
+        == ("memory-bandwidth-bound" if true_us < KERNEL_US else "overhead-bound")
+    )
+    assert known.verdict.levers[0].resource == true.verdict.levers[0].resource
+    saves = [{lever.resource: lever.saves_ratio for lever in one.verdict.levers} for one in (known, true)]
+    assert saves[0] == pytest.approx(saves[1], abs=0.1)
+    assert {item.id for item in known.advice} <= {item.id for item in traced.advice} | {item.id for item in true.advice}
+    for item in known.advice:
+        assert item.saving.at_most_ns <= step_ms * 1e6 + 1
+        assert item.predicted is None or item.predicted.now_ns == pytest.approx(step_ms * 1e6)
+    now = whatif(known).step_ns
+    assert now == pytest.approx(step_ms * 1e6, rel=0.01)

@@ -18,6 +18,7 @@ from trace_analyzer.findings import DeviceFindings
 from trace_analyzer.frames.intervals import clip, filter_inside, spans_on, split_by, union
 from trace_analyzer.frames.lookups import lookup, lookup_inner, map_unique, where_equal
 from trace_analyzer.report import Verdict
+from trace_analyzer.report.summaries import judged_parts
 from trace_analyzer.vocabulary import shortened_by
 from trace_analyzer.windows import Judged
 
@@ -221,7 +222,7 @@ def advice_context(
         return None
     device, model = judged.device, sources.device_models.get(judged.device)
     spans = spans_on(device, judged.window.intervals)
-    idle, is_cold = blamed.intervals, verdict.cause == "cold-start"
+    idle, is_cold = _unrecorded(blamed.intervals, verdict), verdict.cause == "cold-start"
     cold = idle.clear()
     if is_cold:
         cold = cold_idle(idle, where_equal(sources.gaps, "device", device), sources.first_launches)
@@ -230,7 +231,7 @@ def advice_context(
         within=window_tables,
         verdict=verdict,
         regimes=frozenset(filter(None, (verdict.regime, verdict.runner_up))),
-        window_ns=sum(verdict.parts_ns.values()),
+        window_ns=sum(judged_parts(verdict).values()),
         busy_parts=clip(where_equal(sources.busy_parts, "device", device), spans, ["device"]),
         blamed=blamed,
         idle=idle.join(cold, on=["gap_id", "start_ns"], how="anti", maintain_order="left") if is_cold else idle,
@@ -252,6 +253,17 @@ def advice_context(
         is_compiled=_shows(sources, _BY_INDUCTOR),
         is_scripted=_shows(sources, _BY_TORCHSCRIPT),
     )
+
+
+def _unrecorded(idle: pl.DataFrame, verdict: Verdict) -> pl.DataFrame:
+    """Return the idle intervals without what recording took of their cause: each keeps its last part."""
+    judged = judged_parts(verdict)
+    if judged is verdict.parts_ns:
+        return idle
+    left = {part: judged[part] / ns for part, ns in verdict.parts_ns.items() if ns}
+    kept = pl.col("cause").cast(pl.String).replace_strict(left, default=1.0, return_dtype=pl.Float64)
+    length = ((pl.col("end_ns") - pl.col("start_ns")) * kept).round().cast(pl.Int64)
+    return idle.with_columns((pl.col("end_ns") - length).alias("start_ns"))
 
 
 def _is_torch_1(sources: AdviceSources) -> bool:

@@ -9,6 +9,7 @@ import polars as pl
 from trace_analyzer import units
 from trace_analyzer.catalog.event_names import in_function
 from trace_analyzer.catalog.fixes import fixes
+from trace_analyzer.catalog.tables import document
 from trace_analyzer.explain import items
 from trace_analyzer.explain.explanation import Explanation
 from trace_analyzer.render import lever_phrases, phrasing
@@ -45,7 +46,13 @@ def _frequency(verdict: Verdict) -> str:
     if verdict.confidence_ratio is None:
         return ""
     share = units.percent(verdict.confidence_ratio)
-    return f"The regime is the same in {share} of the ways to fill in what the trace leaves open (docs/definitions.md, Confidence)."
+    how_often = document("confidence.toml")
+    level = next(row for row in how_often["levels"] if row["level"] == verdict.confidence)
+    return (
+        f"The regime is the same in {share} of the ways to fill in what the trace leaves open. Of {level['verdicts']} verdicts of"
+        f" {verdict.confidence} confidence on {how_often['recordings']} recordings made poorer, {level['held']} held (docs/definitions.md,"
+        " Confidence)."
+    )
 
 
 def _verdict(report: Report) -> Explanation:

@@ -19,7 +19,7 @@ from trace_analyzer.schema import Table, columns
 from trace_analyzer.sections import Section, Shown
 from trace_analyzer.thresholds import WORTH_RATIO
 from trace_analyzer.tuning import SMALL_EVENTS, return_freed_memory
-from trace_analyzer.units import duration
+from trace_analyzer.units import NS_PER_MS, duration
 from trace_analyzer.windows import Judged
 
 MAX_EVENTS = 2_000_000
@@ -71,6 +71,7 @@ class ReplaySources:
     threads: pl.DataFrame
     sync_events: pl.DataFrame
     reported_devices: pl.DataFrame
+    measured_step_ms: float | None
 
     @property
     def tables(self) -> Mapping[str, pl.DataFrame]:
@@ -111,7 +112,8 @@ def device_replay(replay_sources: ReplaySources) -> DeviceReplay:
         return DeviceReplay(device, window, reason)
     if events > SMALL_EVENTS:
         return_freed_memory()
-    replay = Replay.of(sources, device)
+    measured_ns = sources.measured_step_ms and sources.measured_step_ms * NS_PER_MS
+    replay = Replay.of(sources, device, measured_ns)
     if (reason := refused_replayed(sources, replay, device, ())) is not None:
         return DeviceReplay(device, window, reason)
     return DeviceReplay(

@@ -19,7 +19,7 @@ from trace_analyzer.replay.recording import is_any
 from trace_analyzer.replay.weights import scale_activities
 from trace_analyzer.report import Lever, Regime, Resource
 from trace_analyzer.thresholds import UNRECORDED_RATIO
-from trace_analyzer.verdict import Levers, groups_of
+from trace_analyzer.verdict import Levers, groups_of, judged_parts
 from trace_analyzer.vocabulary import EARLIER_WORK, PARTS, UNKNOWN_CAUSES, WITHHELD
 
 _HOST: Resource = "host"
@@ -42,7 +42,10 @@ def levers(device_replay: DeviceReplay, window_findings: Findings | None) -> Lev
     replay = device_replay.replay
     if replay is None or device_replay.unlinked is not None or window_findings is None or not replay.identity.step_ns:
         return Levers()
-    parts_ns, now = window_findings.parts_ns, replay.identity.step_ns
+    recording = window_findings.recording
+    parts_ns, now = judged_parts(window_findings.parts_ns, recording), replay.identity.step_ns
+    if parts_ns != window_findings.parts_ns and now == replay.recorded_step_ns:
+        return Levers()
     # The replay takes for host time what the device may have worked.
     if sum(parts_ns.get(part, 0) for part in _UNKNOWN) > UNRECORDED_RATIO * sum(parts_ns.values()):
         return Levers()

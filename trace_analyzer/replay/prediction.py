@@ -56,6 +56,7 @@ from trace_analyzer.replay.weights import (
     Weights,
     attributes,
     measured,
+    quickened,
     scale_host,
 )
 from trace_analyzer.units import percent
@@ -72,17 +73,23 @@ class Replay:
     >>> replay.predict((Change("no-sync"),)).step_ns
     """
 
-    def __init__(self, graph: Graph, report: Analysed, measure: Measure | None = None) -> None:
+    def __init__(
+        self, graph: Graph, report: Analysed, measure: Measure | None = None, measured_ns: float | None = None
+    ) -> None:
         self.graph = graph
         self.measure = measure or measure_of(graph.recorded)
         self.anchors = self.measure.anchors(graph)
         self._report = report
         self._known_steps: dict[str, float] = {}
+        self._measured_ns = measured_ns
 
     @staticmethod
-    def of(report: Analysed, device: int) -> "Replay":
-        """Return the replay of an analysed trace, for predicting the steps of one device (by code)."""
-        return Replay(build(recording(report, device)), report)
+    def of(report: Analysed, device: int, measured_ns: float | None = None) -> "Replay":
+        """Return the replay of an analysed trace, for predicting the steps of one device (by code).
+
+        ``measured_ns`` is the step without the profiler: the replay is then of the program without it (`quickened`).
+        """
+        return Replay(build(recording(report, device)), report, measured_ns=measured_ns)
 
     @cached_property
     def known(self) -> Attributes:
@@ -99,7 +106,7 @@ class Replay:
             self._report,
             steady_edges(self.graph),
             steady_steps,
-            self.recorded_step_ns,
+            self._base[1],
         )
 
     @cached_property
@@ -108,8 +115,18 @@ class Replay:
         return self.anchors.mean(self.graph.time)
 
     @cached_property
+    def _base(self) -> tuple[Weights, float]:
+        """Return the weights and the step of the program: as recorded, or without the profiler where that is known."""
+        weights, step_ns, asked = measured(self.graph), self.recorded_step_ns, self._measured_ns
+        if asked is None or not step_ns:
+            return weights, step_ns
+        anchor = step_ns / max(self.anchors.mean(self.graph.replay(weights.of(self.graph))[0]), 1.0)
+        less = quickened(weights, lambda less: self._pass(less.of(self.graph), anchor).step_ns, asked)
+        return (weights, step_ns) if less is None else (less, asked)
+
+    @property
     def _measured(self) -> Weights:
-        return measured(self.graph)
+        return self._base[0]
 
     @cached_property
     def _unchanged(self) -> Outcome:
@@ -118,13 +135,13 @@ class Replay:
 
     @cached_property
     def identity(self) -> Outcome:
-        """Return the replay without changes, whose step is the recorded one."""
-        return replace(self._unchanged, step_ns=self.recorded_step_ns or self._unchanged.step_ns)
+        """Return the replay without changes, whose step is the recorded one, or the one without the profiler."""
+        return replace(self._unchanged, step_ns=self._base[1] or self._unchanged.step_ns)
 
     @cached_property
     def _anchor(self) -> float:
-        """Return the recorded step over the replayed one: each step is the recorded one times changed over unchanged."""
-        return self.recorded_step_ns / self._unchanged.step_ns if self._unchanged.step_ns else 1.0
+        """Return the known step over the replayed one: each step is the known one times changed over unchanged."""
+        return self._base[1] / self._unchanged.step_ns if self._unchanged.step_ns else 1.0
 
     def run(self, weights: Weights, *, unexplained: bool = True) -> Outcome:
         """Return one pass over the graph."""
@@ -349,8 +366,8 @@ class Replay:
 
     @cached_property
     def identity_ratio(self) -> float:
-        """Return the error of the replayed step relative to the recorded step."""
-        return self._unchanged.step_ns / self.recorded_step_ns - 1 if self.recorded_step_ns else 0.0
+        """Return the error of the replayed step relative to the known step."""
+        return self._unchanged.step_ns / self._base[1] - 1 if self._base[1] else 0.0
 
     @cached_property
     def summary(self) -> Identity:
@@ -432,29 +449,19 @@ class Replay:
         label_ns = self._by_label(path, weights)
         total = max(float(label_ns.sum()), 1.0)
         order = [int(label) for label in np.argsort(-label_ns, kind="stable")[:rows] if label_ns[label] > 0]
-        columns: dict[str, list[object]] = {
-            "kind": [],
-            "name": [],
-            "ns": [],
-            "ratio": [],
-            **{f"step_ns_{k}": [] for k in SPEEDUPS},
-        }
-        for label in order:
-            columns["kind"].append(
-                "device" if label >= FIRST_DEVICE else "host" if label < len(HOST_PARTS) else "dependency"
+        table = [
+            (
+                "device" if label >= FIRST_DEVICE else "host" if label < len(HOST_PARTS) else "dependency",
+                self.known.labels[label],
+                label_ns[label] / total * outcome.step_ns,
+                label_ns[label] / total,
+                *self._speedups(weights, label, outcome).values(),
             )
-            columns["name"].append(self.known.labels[label])
-            columns["ns"].append(label_ns[label] / total * outcome.step_ns)
-            columns["ratio"].append(label_ns[label] / total)
-            curve = self._speedups(weights, label, outcome)
-            for key in SPEEDUPS:
-                columns[f"step_ns_{key}"].append(curve[key])
-        schema = {
-            "kind": pl.String(),
-            "name": pl.String(),
-            **{c: pl.Float64() for c in columns if c not in ("kind", "name")},
-        }
-        return pl.DataFrame(columns, schema=schema)
+            for label in order
+        ]
+        numbers = ("ns", "ratio", *(f"step_ns_{key}" for key in SPEEDUPS))
+        schema = {"kind": pl.String(), "name": pl.String(), **dict.fromkeys(numbers, pl.Float64())}
+        return pl.DataFrame(table, schema=schema, orient="row")
 
     def _speedups(self, weights: Weights, label: int, outcome: Outcome) -> Mapping[str, float]:
         """Return the step with one label's time multiplied by each of `SPEEDUPS`.

@@ -228,6 +228,13 @@ def changes_of(
     )
 
 
+def _measured_ns(report: Report) -> float | None:
+    """Return the step without the profiler that the report's estimates begin with, ns; None where it was not measured."""
+    unbiased, known = report.verdict.debiased, report.tables["what_would_help"].filter(kind="now")
+    is_measured = unbiased is not None and unbiased.method == "measured"
+    return known.item(0, "step_ns") if is_measured and known.height else None
+
+
 def whatif(report: Report, changes: tuple[Change, ...] = (), *, path_rows: int = 8) -> WhatIf:
     """Return the effect of the changes, or of each standard change, on the judged device of an analysed trace.
 
@@ -247,10 +254,10 @@ def whatif(report: Report, changes: tuple[Change, ...] = (), *, path_rows: int =
     device = devices.item(0, "device")
     if report.tables["activities"].filter(pl.col("device") == device).is_empty():
         return WhatIf("refused", _NO_DEVICE, index, 0, None, changes)
-    replay = Replay.of(report, device)
+    replay = Replay.of(report, device, _measured_ns(report))
     changes = replay.settled(changes)
     steps = int(replay.graph.recorded.steps.steady.sum())
-    refused = WhatIf("refused", None, index, steps, replay.recorded_step_ns, changes, replay.summary)
+    refused = WhatIf("refused", None, index, steps, replay.identity.step_ns, changes, replay.summary)
     reason = refusal(report, replay, device, changes)
     if reason is not None:
         return replace(refused, reason=reason)

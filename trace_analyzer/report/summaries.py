@@ -87,14 +87,21 @@ def part_totals(parts_ns: Mapping[str, int]) -> PartTotals:
     )
 
 
+def judged_parts(verdict: Verdict) -> Mapping[str, int]:
+    """Return the partition that is judged: without recording, where the step without it was measured."""
+    unbiased = verdict.debiased
+    return unbiased.parts_ns if unbiased is not None and unbiased.method == "measured" else verdict.parts_ns
+
+
 def larger_regime(verdict: Verdict) -> tuple[str, float] | None:
     """Return the regime with more of the window than the verdict's, and its share; None without one.
 
     Waiting can win over kernels that take longer, as it can be recovered in full (`trace_analyzer.verdict.judge`).
     """
-    window = sum(verdict.parts_ns.values())
+    parts_ns = judged_parts(verdict)
+    window = sum(parts_ns.values())
     sums: dict[str, int] = {}
-    for part, ns in verdict.parts_ns.items():
+    for part, ns in parts_ns.items():
         cure = PARTS[part].cure if part in PARTS else None
         if cure is not None:
             sums[cure[0]] = sums.get(cure[0], 0) + ns

@@ -18,6 +18,7 @@ from trace_analyzer.verdict.judge import (
     debiased,
     groups_of,
     judge,
+    judged_parts,
     shares,
 )
 from trace_analyzer.verdict.step_verdicts import StepVerdict, serving_verdicts, step_verdict, step_verdicts
@@ -55,6 +56,7 @@ __all__ = [
     "debiased",
     "groups_of",
     "judge",
+    "judged_parts",
     "serving_verdicts",
     "shares",
     "step_verdict",

@@ -23,6 +23,7 @@ from trace_analyzer.verdict.judge import (
     debiased,
     far_from_roof,
     judge,
+    judged_parts,
     leaders,
     roof_doubts,
     roof_evidence,
@@ -56,8 +57,14 @@ def verdict(findings: Findings, levers: Levers = NO_LEVERS) -> Verdict:
     if (withheld := withheld_inputs(findings, "the window")) is not None:
         return _without_inputs(findings, *withheld)
     unbiased = debiased(traced, findings.recording, findings.cold_gap_ns, levers.saves_per_ns)
+    of = None
     if unbiased is not None and unbiased.method == "measured":
-        findings = replace(findings, parts_ns=unbiased.parts_ns, recording=None)
+        findings = replace(findings, parts_ns=judged_parts(traced, findings.recording), recording=None)
+        of = (
+            f"the {findings.window.steps_noun} without the profiler"
+            if unbiased.removed_ns and findings.window.steps
+            else None
+        )
     parts, window = findings.parts_ns, sum(findings.parts_ns.values())
     unknown = sum(parts.get(part, 0) for part in COUNTED_NOWHERE)
     judgement = judge(parts, findings.cold_gap_ns, levers.saves_per_ns)
@@ -77,7 +84,7 @@ def verdict(findings: Findings, levers: Levers = NO_LEVERS) -> Verdict:
         window=findings.window,
         shares=shares(traced),
         parts_ns=traced,
-        headline=headline_of(findings, judgement, window),
+        headline=headline_of(findings, judgement, window, of),
         evidence=tuple(_evidence(findings, judgement, window)),
         debiased=unbiased,
         levers=levers.rows,

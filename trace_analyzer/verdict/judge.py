@@ -177,6 +177,12 @@ def debiased(
     )
 
 
+def judged_parts(parts_ns: Mapping[str, int], recording: ProfilerOverhead | None) -> Mapping[str, int]:
+    """Return the partition that is judged: without recording, where the step without it was measured."""
+    is_measured = recording is not None and recording.method == "measured"
+    return _without(parts_ns, recording.taken_ns) if recording is not None and is_measured else parts_ns
+
+
 _EVENT_NAMES = {"operator": "operator", "python": "Python frame", "runtime": "runtime call"}
 
 
