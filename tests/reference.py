@@ -644,6 +644,7 @@ def _memory_row(e: Row) -> Row:
     columns = {
         "device_type": "Device Type",
         "device": "Device Id",
+        "address": "Addr",
         "bytes": ("bytes", "Bytes"),
         "total_allocated_bytes": "Total Allocated",
         "total_reserved_bytes": "Total Reserved",

@@ -217,9 +217,9 @@ TRACES = {
 }
 """Verbs that take traces as the report does, each with its arguments."""
 
-REFUSES = {"scaling": (2, 3), "whatif": (0, 3), "ranks": (2,), "memory": (2,)}
-"""Exit codes of verbs that refuse two recordings at one batch, a trace that does not determine the answer, a
-trace without a rank, or a trace where a memory snapshot is due."""
+REFUSES = {"scaling": (2, 3), "whatif": (0, 3), "ranks": (2,)}
+"""Exit codes of verbs that refuse two recordings at one batch, a trace that does not determine the answer, or a
+trace without a rank."""
 
 
 @pytest.mark.slow

@@ -321,13 +321,13 @@ def test_correlation_zero_is_none() -> None:
 
 def test_flows_and_memory() -> None:
     memory = {"ph": "i", "cat": "cpu_instant_event", "name": "[memory]", "pid": 1, "tid": 1, "ts": 4,
-              "args": {"Device Type": 1, "Device Id": 0, "Bytes": -512, "Total Allocated": 1024, "Total Reserved": 2048}}  # fmt: skip
+              "args": {"Device Type": 1, "Device Id": 0, "Addr": 64, "Bytes": -512, "Total Allocated": 1024, "Total Reserved": 2048}}  # fmt: skip
     trace = loaded(*PAIR, flow(1, *PAIR), memory)
     assert rows(trace.flows, "flow_id", "kind", "is_start", "time_ns") == [
         ("1", "launch", True, 0),
         ("1", "launch", False, 9),
     ]
-    assert trace.memory_events.drop("thread_id").rows() == [(3_000, 1, 0, -512, 1024, 2048)]
+    assert trace.memory_events.drop("thread_id").rows() == [(3_000, 1, 0, 64, -512, 1024, 2048)]
 
 
 def test_host_events_are_in_order_of_nesting() -> None:

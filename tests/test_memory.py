@@ -265,6 +265,51 @@ def test_a_gate_and_every_format(tmp_path: Path) -> None:
     assert "530 MiB" in (tmp_path / "page.html").read_text(encoding="utf-8")
 
 
+def traced() -> dict[str, Any]:
+    """A trace with an operator in a forward pass, one after it, and memory events of a device and of the host."""
+    rows = [(10, 0, 1, 4096, 5 * MIB, 105), (12, 0, 1, 8192, 20 * MIB, 125), (14, -1, 0, 64, 900 * MIB, 900),
+            (40, 0, 1, 4096, -5 * MIB, 120), (52, 0, 1, 4096, 3 * MIB, 123)]  # fmt: skip
+    spans = [("aten::mm", 5, 30), ("aten::relu", 50, 10)]
+    return {
+        "schemaVersion": 1,
+        "traceEvents": [
+            *({"ph": "X", "cat": "cpu_op", "name": name, "pid": 1, "tid": 1, "ts": ts, "dur": dur, "args": {}} for name, ts, dur in spans),
+            *(
+                {
+                    "ph": "i", "s": "t", "cat": "cpu_instant_event", "name": "[memory]", "pid": 1, "tid": 1, "ts": ts,
+                    "args": {"Device Id": device, "Device Type": kind, "Addr": address, "Bytes": size, "Total Allocated": total * MIB, "Total Reserved": 200 * MIB},
+                }
+                for ts, device, kind, address, size, total in rows
+            ),
+        ],
+    }  # fmt: skip
+
+
+def test_memory_events_of_a_trace_give_the_same_answer() -> None:
+    result = ta.memory(json.dumps(traced()).encode())
+    (device,) = result.devices
+    assert result.source == "trace"
+    assert (device.base_bytes, device.peak_bytes, device.peak_event) == (100 * MIB, 125 * MIB, 1)
+    assert (device.end_bytes, device.fragmentation_bytes) == (123 * MIB, 75 * MIB)
+    held = {h.key: h.bytes // MIB for h in device.held_by("operator")}
+    assert held == {"allocated before the record": 100, "aten::mm": 25}
+    assert "segments" not in result.summary()
+    without = ta.memory(json.dumps({"traceEvents": traced()["traceEvents"][:2]}).encode())
+    assert [note.code for note in without.notes] == ["no-memory-events"]
+
+
+@pytest.mark.skipif(not CORPUS.exists(), reason="the corpus ($TRACE_CORPUS) is absent")
+@pytest.mark.parametrize("name", ["h100_bert_small_fillmask", "mi300_timesformer"])
+def test_the_peak_of_a_real_trace_is_its_highest_total(name: str) -> None:
+    path = CORPUS / f"{name}.json.gz"
+    with gzip.open(path) as file:
+        events = [e["args"] for e in json.load(file)["traceEvents"] if e.get("name") == "[memory]"]
+    (device,) = ta.memory(path).devices
+    assert device.peak_bytes == max(e["Total Allocated"] for e in events if e["Device Type"] != 0)
+    for kind in ("category", "line", "module", "operator"):
+        assert sum(holder.bytes for holder in device.held_by(kind)) == device.peak_bytes
+
+
 class Harmful:
     def __reduce__(self) -> tuple[Any, ...]:
         return (print, ("harm",))

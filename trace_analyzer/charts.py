@@ -142,10 +142,11 @@ class Flame:
     """A flame graph: the nodes of a tree, callers first, and the number of smaller nodes that are left out.
 
     ``nodes`` has columns ``caller`` (the caller's row, -1 for a root), ``frame`` (whole name), ``label`` (short name),
-    ``colour`` and ``value_ns``, and may have ``note`` (shown on hovering).
+    ``colour`` and ``value_ns``, and may have ``note`` (shown on hovering). ``unit`` is ns, or bytes for values of memory.
     """
 
     key: str
     title: str
     nodes: pl.DataFrame
     left_out: int = 0
+    unit: str = "ns"

@@ -1,9 +1,13 @@
 """Answer where device memory goes: from a snapshot or a trace to a `Memory`."""
 
+from contextlib import closing
+from itertools import chain
+from typing import Literal
+
 import polars as pl
 
 from trace_analyzer.allocator import attribution, replay, savings
-from trace_analyzer.allocator.attribution import BEFORE, UNKNOWN
+from trace_analyzer.allocator.attribution import BEFORE, ROUNDED, UNKNOWN
 from trace_analyzer.allocator.result import (
     KINDS,
     SCHEMA_VERSION,
@@ -14,33 +18,52 @@ from trace_analyzer.allocator.result import (
     SizeClass,
     StreamBytes,
 )
-from trace_analyzer.allocator.snapshot import LIVE, Snapshot, read
+from trace_analyzer.allocator.snapshot import LIVE, Snapshot, snapshot_of
+from trace_analyzer.allocator.trace import record_of
 from trace_analyzer.errors import Note
-from trace_analyzer.ingest.source import Source
+from trace_analyzer.ingest.build import trace_tables
+from trace_analyzer.ingest.source import Source, content_of
+from trace_analyzer.ingest.strict import read_document
 from trace_analyzer.options import DEFAULT_MAX_BYTES
 from trace_analyzer.units import counted, memory_size
 
-ROUNDED = "rounded up by the allocator"
+PICKLE = b"\x80"
+"""First byte of pickles of protocol 2 and later; no JSON text begins with it."""
 _SIZES = (0, 1 << 20, 10 << 20, 100 << 20, 1 << 30)
 _AGES = (0, 100, 1_000, 10_000, 100_000)
 _MOST = 10
 
 
 def memory(source: Source, *, max_bytes: int = DEFAULT_MAX_BYTES) -> Memory:
-    """Return where memory goes in a snapshot: a path, bytes or a binary file, compressed or not. Raises ``InputError``."""
-    return of_snapshot(read(source, max_bytes=max_bytes))
+    """Return where memory goes in a snapshot, or in a trace recorded with ``profile_memory=True``.
+
+    ``source`` is a path, bytes or a binary file, compressed or not. Raises ``InputError``.
+    """
+    with closing(content_of(source, max_bytes=max_bytes)) as content:
+        blocks = content.blocks()
+        first = next(blocks, b"")
+        if first[:1] == PICKLE:
+            snapshot = snapshot_of(chain((first,), blocks), content.name)
+            lives = attribution.attributed(replay.lives(snapshot), snapshot)
+            return _answer("snapshot", snapshot, lives, replay.levels(snapshot))
+        del blocks  # it closes the file
+        trace = trace_tables(read_document(content), content.name, content.notes)
+    return _answer("trace", *record_of(trace))
 
 
-def of_snapshot(snapshot: Snapshot) -> Memory:
-    """Return where memory goes, by the tables of a snapshot."""
-    lives, levels = replay.lives(snapshot), replay.levels(snapshot)
-    blocks = attribution.attributed(lives, snapshot).with_columns(
-        line=pl.coalesce("line", pl.when(pl.col("category") == BEFORE).then(pl.lit(BEFORE)), pl.lit(UNKNOWN))
-    )
+def _answer(
+    source: Literal["snapshot", "trace"], snapshot: Snapshot, blocks: pl.DataFrame, levels: pl.DataFrame
+) -> Memory:
     peaks = replay.peaks(levels)
+    # A snapshot lists what was live before its record; the events of a trace do not.
+    rest = (
+        pl.when(pl.col("bytes") < 0)
+        .then(pl.lit(UNKNOWN))
+        .otherwise(pl.lit(ROUNDED if source == "snapshot" else BEFORE))
+    )
     at_peak = replay.live_at(blocks, peaks).with_columns(
         pl.col(name).fill_null(
-            pl.when(pl.col("address").is_null()).then(pl.lit(ROUNDED)).when(pl.col("category") == BEFORE).then(pl.lit(BEFORE)).otherwise(pl.lit(UNKNOWN))
+            pl.when(pl.col("address").is_null()).then(rest).when(pl.col("category") == BEFORE).then(pl.lit(BEFORE)).otherwise(pl.lit(UNKNOWN))
         )
         for name in KINDS
     )  # fmt: skip
@@ -49,9 +72,8 @@ def of_snapshot(snapshot: Snapshot) -> Memory:
         for peak in peaks.sort("live_bytes", "device", descending=[True, False]).rows(named=True)
         if peak["live_bytes"] or peak["reserved_bytes"]
     ]
-    return Memory(
-        SCHEMA_VERSION, "snapshot", tuple(devices), _notes(snapshot, devices, blocks), levels, snapshot.blocks, at_peak
-    )
+    notes = _notes(snapshot, devices, blocks) if source == "snapshot" else _trace_notes(snapshot)
+    return Memory(SCHEMA_VERSION, source, tuple(devices), notes, levels, snapshot.blocks, blocks, at_peak)
 
 
 def _device(
@@ -118,6 +140,12 @@ def _by_segment(snapshot: Snapshot, blocks: pl.DataFrame) -> pl.DataFrame:
         .with_columns(pl.col("live", "largest").fill_null(0))
         .with_columns(free=pl.col("bytes") - pl.col("live"))
     )
+
+
+def _trace_notes(snapshot: Snapshot) -> tuple[Note, ...]:
+    if snapshot.events.height:
+        return ()
+    return (Note("no-memory-events", "warning", "the trace has no memory events of a device; record with torch.profiler.profile(profile_memory=True)"),)  # fmt: skip
 
 
 def _notes(snapshot: Snapshot, devices: list[DeviceMemory], blocks: pl.DataFrame) -> tuple[Note, ...]:

@@ -15,22 +15,15 @@ from trace_analyzer.schema import Table, columns
 
 UNKNOWN = "unknown"
 BEFORE = "allocated before the record"
+ROUNDED = "rounded up by the allocator"
 _PRIORITY = ("workspace", "gradient", "backward", "optimizer", "forward", "parameter")
 """Roles in the order in which they decide: a hook that runs a forward pass within backward work is backward work."""
 _KEPT = {"forward": "activations", "backward": "gradients", "optimizer": "optimizer state"}
 """Pass -> category of what outlives it."""
 _CERTAIN = {"workspace": "library workspaces", "gradient": "gradients", "parameter": "parameters"}
 """Role -> category, whatever the life."""
-CATEGORIES = (
-    "parameters",
-    "gradients",
-    "optimizer state",
-    "activations",
-    "temporaries",
-    "library workspaces",
-    BEFORE,
-    UNKNOWN,
-)
+NAMED = (*sorted(set(_CERTAIN.values()) | set(_KEPT.values())), "temporaries")
+"""Categories that evidence can name."""
 
 STACKS = Table(
     "memory_stacks",
@@ -105,11 +98,18 @@ def _first(name: str) -> pl.Expr:
 
 
 def attributed(lives: pl.DataFrame, snapshot: Snapshot) -> pl.DataFrame:
-    """Return `lives` with columns line, module, operator, pass and category."""
-    found = lives.join(stack_table(snapshot), on="stack", how="left", maintain_order="left")
-    allocated = _passes(found.filter(pl.col("start_event").is_not_null()).sort("device", "start_event"), snapshot)
-    return pl.concat([found.filter(pl.col("start_event").is_null()), allocated], how="diagonal").with_columns(
-        _category()
+    """Return `lives` with columns line, module, operator, pass and category, by their call stacks."""
+    return categorized(lives.join(stack_table(snapshot), on="stack", how="left", maintain_order="left"), snapshot)
+
+
+def categorized(lives: pl.DataFrame, snapshot: Snapshot) -> pl.DataFrame:
+    """Return `lives` that have line, module, operator and pass with their category."""
+    is_recorded = pl.col("start_event").is_not_null()
+    allocated = _passes(lives.filter(is_recorded).sort("device", "start_event"), snapshot)
+    return (
+        pl.concat([lives.filter(~is_recorded), allocated], how="diagonal")
+        .with_columns(_category())
+        .with_columns(line=pl.coalesce("line", pl.when(pl.col("category") == BEFORE).then("category"), pl.lit(UNKNOWN)))
     )
 
 

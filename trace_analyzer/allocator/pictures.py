@@ -2,19 +2,40 @@
 
 import polars as pl
 
-from trace_analyzer.allocator.attribution import BEFORE
+from trace_analyzer.allocator.attribution import BEFORE, NAMED
 
-_POINTS = 2_000
+_POINTS, _BINS = 2_000, 400
 _SEGMENTS = 40
 _LEVELS = ("category", "module", "line")
 
 
-def curve(levels: pl.DataFrame, device: int) -> pl.DataFrame:
-    """Return event, live_bytes and reserved_bytes of a device, thinned out: of each bin its highest row stays."""
+def curve(levels: pl.DataFrame, lives: pl.DataFrame, device: int) -> pl.DataFrame:
+    """Return event, live_bytes and reserved_bytes of a device, thinned out, and the bytes of each category then.
+
+    Of each bin the row with most live bytes stays. ``rest`` has what no recorded allocation of a known category holds.
+    """
     own = levels.filter(pl.col("device") == device)
-    bins = pl.int_range(pl.len()) * _POINTS // pl.max_horizontal(pl.len(), _POINTS)
+    bins = pl.int_range(pl.len()) * _BINS // pl.max_horizontal(pl.len(), _BINS)
     highest = pl.all().sort_by("live_bytes", descending=True).first()
-    return own.group_by(bins.alias("bin"), maintain_order=True).agg(highest).drop("bin")
+    rows = (
+        own.group_by(bins.alias("bin"), maintain_order=True)
+        .agg(highest)
+        .select("event", "live_bytes", "reserved_bytes")
+    )
+    recorded = lives.filter((pl.col("device") == device) & pl.col("start_event").is_not_null())
+    ends = pl.col("end_event").is_not_null()
+    for category in NAMED:
+        blocks = recorded.filter(pl.col("category") == category)
+        changes = pl.concat(
+            [
+                blocks.select(event="start_event", size="bytes"),
+                blocks.filter(ends).select(event="end_event", size=-pl.col("bytes")),
+            ]
+        )
+        sums = changes.group_by("event").agg(pl.col("size").sum()).sort("event")
+        held = sums.select("event", pl.col("size").cum_sum().alias(category))
+        rows = rows.join_asof(held, on="event").with_columns(pl.col(category).fill_null(0))
+    return rows.with_columns(rest=pl.col("live_bytes") - pl.sum_horizontal(NAMED))
 
 
 def segments(blocks: pl.DataFrame, device: int) -> pl.DataFrame:
@@ -32,10 +53,10 @@ def segments(blocks: pl.DataFrame, device: int) -> pl.DataFrame:
 
 
 def tree(at_peak: pl.DataFrame, device: int) -> list[tuple[int, tuple[str, ...], int]]:
-    """Return the peak as nodes: caller (-1: the root), path of category, module and line, and bytes."""
+    """Return the peak as nodes: caller (-1: none), path of category, module and line, and bytes."""
     live = at_peak.filter((pl.col("device") == device) & (pl.col("bytes") > 0))
-    nodes: list[tuple[int, tuple[str, ...], int]] = [(-1, (), int(live.get_column("bytes").sum()))]
-    places: dict[tuple[str, ...], int] = {(): 0}
+    nodes: list[tuple[int, tuple[str, ...], int]] = []
+    places: dict[tuple[str, ...], int] = {(): -1}
     for depth in range(1, len(_LEVELS) + 1):
         sums = live.group_by(_LEVELS[:depth]).agg(pl.col("bytes").sum())
         for *path, size in (

@@ -135,6 +135,9 @@ class Memory(Result):
     blocks: Annotated[pl.DataFrame, "Table `blocks`: pieces of the segments at the end."] = field(
         default_factory=pl.DataFrame, compare=False
     )
+    lives: Annotated[pl.DataFrame, "Every block of the record, with its attribution."] = field(
+        default_factory=pl.DataFrame, compare=False
+    )
     at_peak: Annotated[pl.DataFrame, "The blocks live at the peaks, with their attribution."] = field(
         default_factory=pl.DataFrame, compare=False
     )

@@ -69,9 +69,9 @@ def savings(
     workspaces = blocks.filter(pl.col("category") == "library workspaces")
     if workspaces.height:
         low = peak_without(levels, workspaces)
-        found.append(PeakSaving("workspaces", "give libraries smaller workspaces", "library workspaces", low, peak, "matrix products may become slower", "os.environ['CUBLAS_WORKSPACE_CONFIG'] = ':16:8'  # before CUDA starts"))  # fmt: skip
+        found.append(PeakSaving("workspaces", "give libraries smaller workspaces", "library workspaces", low, peak, "matrix products may be slower", "os.environ['CUBLAS_WORKSPACE_CONFIG'] = ':16:8'  # before CUDA starts"))  # fmt: skip
     if not expandable and reserved > peak:
-        found.append(PeakSaving("expandable-segments", "let segments grow, so that pieces join", "reserved memory", peak, reserved, "of reserved bytes; the driver has virtual memory management", "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"))  # fmt: skip
+        found.append(PeakSaving("expandable-segments", "let segments grow, so that pieces join", "reserved memory", peak, reserved, "the driver has virtual memory management", "os.environ['PYTORCH_CUDA_ALLOC_CONF'] = 'expandable_segments:True'  # before CUDA starts"))  # fmt: skip
     base = {"expandable-segments": reserved}
     worth = [s for s in found if base.get(s.name, peak) - s.low_bytes >= LEAST_SAVING * peak]
     return tuple(sorted(worth, key=lambda s: s.high_bytes - base.get(s.name, peak)))[:_MOST]
@@ -91,7 +91,7 @@ def _checkpoints(activations: pl.DataFrame, levels: pl.DataFrame) -> list[PeakSa
     found = []
     for module, size, n in modules.filter(pl.col("calls") > 1).head(3).rows():
         low = peak_without(levels, activations.filter(pl.col("module") == module))
-        found.append(PeakSaving("checkpoint", "recompute activations in the backward pass", module, low, low + size // n, "the pass runs again, which costs its forward time", "x = torch.utils.checkpoint.checkpoint(module, x, use_reentrant=False)"))  # fmt: skip
+        found.append(PeakSaving("checkpoint", "recompute activations in the backward pass", module, low, low + size // n, "its forward pass may run twice", "x = torch.utils.checkpoint.checkpoint(module, x, use_reentrant=False)"))  # fmt: skip
     return found
 
 

@@ -14,8 +14,6 @@ import polars as pl
 
 from trace_analyzer.allocator._pickle_reader import UNKNOWN, Pickle, RefusedError
 from trace_analyzer.errors import NotATrace
-from trace_analyzer.ingest.source import Progress, Source, content_of
-from trace_analyzer.options import DEFAULT_MAX_BYTES
 from trace_analyzer.schema import Table, columns
 
 MOST_BYTES = 1 << 50
@@ -87,15 +85,6 @@ class Snapshot:
     frames: pl.DataFrame
     stacks: Sequence[tuple[int, ...]]
     is_expandable: bool
-
-
-def read(source: Source, *, max_bytes: int = DEFAULT_MAX_BYTES, progress: Progress | None = None) -> Snapshot:
-    """Read a snapshot. Raises ``InputError`` for input that is none, and ``InputTooLarge`` beyond ``max_bytes``."""
-    content = content_of(source, max_bytes=max_bytes, progress=progress)
-    try:
-        return snapshot_of(content.blocks(), content.name)
-    finally:
-        content.close()
 
 
 def snapshot_of(blocks: Iterator[bytes], name: str) -> Snapshot:

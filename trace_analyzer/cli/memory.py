@@ -31,7 +31,7 @@ class _Bytes(click.ParamType[int]):
 
 
 @verb()
-@click.argument("source", metavar="SNAPSHOT")
+@click.argument("source", metavar="SNAPSHOT|TRACE")
 @click.option(
     "--max-peak", type=_Bytes(), metavar="SIZE", help="Exit with 1 if a device's peak is over SIZE (20GiB, 500MB)."
 )
@@ -49,8 +49,8 @@ def memory(source: str, max_peak: int | None, results: Results, chosen: Options)
       analyze memory snapshot.pickle --max-peak 20GiB     a gate for CI
       analyze memory snapshot.pickle -o memory.html       the page
 
-    SNAPSHOT is a file of torch.cuda.memory._dump_snapshot. It is read without making objects of any class, and so runs no
-    code.
+    SNAPSHOT is a file of torch.cuda.memory._dump_snapshot, TRACE a trace recorded with profile_memory=True. A snapshot is
+    read without making objects of any class, and so runs no code.
     """
     results.check(source)
     tuning.limit_threads(source)

@@ -6,13 +6,15 @@ from functools import partial
 import polars as pl
 
 from trace_analyzer.allocator import pictures
-from trace_analyzer.allocator.attribution import BEFORE, UNKNOWN
+from trace_analyzer.allocator.attribution import BEFORE, ROUNDED, UNKNOWN
 from trace_analyzer.allocator.result import DeviceMemory, Memory, OutOfMemory, PeakSaving
 from trace_analyzer.charts import Axis, Boxes, Chart, Flame, LineMark
-from trace_analyzer.documents import Chapter, Document, Figure, FlameFigure, Notes, PlainTable
+from trace_analyzer.documents import Chapter, Code, Document, Figure, FlameFigure, Notes, PlainTable
 from trace_analyzer.units import counted, memory_size as size, percent, visible
 
-_ROWS = 10
+_ROWS, _MOST_ROWS = 10, 500
+_NOBODY = (UNKNOWN, BEFORE, ROUNDED)
+"""Keys that name no part of the program."""
 _TITLES = {"category": "By category", "line": "By line", "module": "By module", "operator": "By operator"}
 _CAUSES = {
     "need": "The program needs more: even all free pieces together are too few",
@@ -45,8 +47,8 @@ def _notes(result: Memory) -> Chapter:
 def headline(device: DeviceMemory) -> str:
     """Return who holds the peak, in a sentence."""
     peak = f"Peak {size(device.peak_bytes)} of {size(device.reserved_at_peak_bytes)} reserved"
-    known = [h for h in device.held_by("category") if h.key not in (UNKNOWN, BEFORE)]
-    lines = [h for h in device.held_by("line") if h.key not in (UNKNOWN, BEFORE)]
+    known = [h for h in device.held_by("category") if h.key not in _NOBODY]
+    lines = [h for h in device.held_by("line") if h.key not in _NOBODY]
     if not device.peak_bytes:
         return f"{peak}."
     parts = []
@@ -69,12 +71,13 @@ def _chapters(result: Memory, device: DeviceMemory, several: bool) -> list[Chapt
     tables = [
         PlainTable(
             (_TITLES[kind].removeprefix("By ").capitalize(), "Bytes", "Of the peak", "Blocks"), "lrrr",
-            [(_short(h.key), size(h.bytes), percent(h.bytes / device.peak_bytes if device.peak_bytes else None), f"{h.count:,}") for h in device.held_by(kind)],
+            [(_short(h.key), size(h.bytes), percent(h.bytes / device.peak_bytes if device.peak_bytes else None), f"{h.count:,}") for h in device.held_by(kind)[:_MOST_ROWS]],
             title=_TITLES[kind], most=_ROWS,
         )
-        for kind in _TITLES if any(h.key not in (UNKNOWN, BEFORE) for h in device.held_by(kind)) or kind == "category"
+        for kind in _TITLES if any(h.key not in _NOBODY for h in device.held_by(kind)) or kind == "category"
     ]  # fmt: skip
     saved = [(s.label, _short(s.what), _range(s), s.condition) for s in device.savings]
+    codes = "\n".join(dict.fromkeys(s.code for s in device.savings))
     growth = [
         (_short(g.line), size(g.bytes), f"{g.count:,}", size(g.step_bytes) if g.step_bytes else "–")
         for g in device.growth
@@ -86,15 +89,15 @@ def _chapters(result: Memory, device: DeviceMemory, several: bool) -> list[Chapt
         Chapter(f"oom{key}", f"Out of memory{of}", [Notes([oom_sentence(each) for each in device.out_of_memory], "error")] if device.out_of_memory else []),
         Chapter(f"peak{key}", f"The peak{of}", [
             Notes([_moment(device), *_rest(device)]),
-            Figure("Live bytes over time", "Bytes live and reserved after each event of the record.", partial(over_time, result, device)),
-            *tables,
+            Figure("Live bytes over time", "Bytes live and reserved after each event of the record; of neighbouring events the highest is drawn.", partial(over_time, result, device)),
             FlameFigure("The peak by category, module and line", "Width: bytes live at the peak.", partial(flames, result, device)),
+            *tables,
         ]),
-        Chapter(f"savings{key}", f"What would lower the peak{of}", [PlainTable(("Change", "Of", "Peak then", "If"), "llrl", saved)] if saved else [], lead="Each figure is the record replayed with the change."),
+        Chapter(f"savings{key}", f"What would lower the peak{of}", [PlainTable(("Change", "Of", "Peak then", "Provided that"), "llrl", saved), Code(codes)] if saved else [], lead="Each figure is the record replayed with the change."),
         Chapter(f"growth{key}", f"Lines that grow{of}", [PlainTable(("Line", "Live at the end", "Blocks", "A step"), "lrrr", growth)] if growth else [], lead="They keep blocks all through the record: a leak, unless the program means to keep them."),
         Chapter(f"fragmentation{key}", f"Reserved and free{of}", [
-            Notes(_reserved(device)),
-            Figure("Segments at the end", "A row a segment, the largest first; free pieces are light.", partial(segments_map, result, device)),
+            Notes(_reserved(result, device)),
+            Figure("Segments at the end", "A row a segment, the largest first.", partial(segments_map, result, device)),
             *([PlainTable(("Segment", "Size", "Free", "Largest piece", "Most of it"), "lrrrl", segments, title="Segments with free pieces that cannot go back")] if segments else []),
         ]),
     ]  # fmt: skip
@@ -122,7 +125,7 @@ def _moment(device: DeviceMemory) -> str:
 def _rest(device: DeviceMemory) -> list[str]:
     """Return how much larger a batch fits without the line that holds most, if its activations grow with the batch."""
     by = {holder.key: holder.bytes for holder in device.held_by("category")}
-    line = next((h for h in device.held_by("line") if h.key not in (UNKNOWN, BEFORE)), None)
+    line = next((h for h in device.held_by("line") if h.key not in _NOBODY), None)
     grows = by.get("activations", 0) + by.get("temporaries", 0)
     if line is None or not 2 * line.bytes < 2 * grows - line.bytes // 8 or line.bytes < device.peak_bytes // 50:
         return []
@@ -137,13 +140,14 @@ def _range(saving: PeakSaving) -> str:
     return low if low == high else f"{low} to {high}"
 
 
-def _reserved(device: DeviceMemory) -> list[str]:
-    return [
+def _reserved(result: Memory, device: DeviceMemory) -> list[str]:
+    sentences = [
         f"At the peak {size(device.fragmentation_bytes)} of {size(device.reserved_at_peak_bytes)} reserved were not live "
         f"({percent(device.fragmentation_bytes / device.reserved_at_peak_bytes if device.reserved_at_peak_bytes else None)}).",
         f"At the end {size(device.reserved_bytes)} are reserved: {size(device.cached_bytes)} in empty segments, which "
         f"torch.cuda.empty_cache() frees, and {size(device.stranded_bytes)} free in segments that blocks hold.",
     ]  # fmt: skip
+    return sentences if result.source == "snapshot" else sentences[:1]  # a trace tells of no segments
 
 
 _GIB, _MIB = 1 << 30, 1 << 20
@@ -152,18 +156,36 @@ _COLOURS = {
     "library workspaces": "k-other",
 }  # fmt: skip
 
+_LABELS = {"rest": "before the record, or unknown"}
+
 
 def over_time(result: Memory, device: DeviceMemory) -> Chart | None:
-    """Declare live and reserved bytes over the events; None without a record."""
-    rows = pictures.curve(result.levels, device.device)
+    """Declare live bytes by category over the events, stacked, below the reserved ones; None without a record."""
+    rows = pictures.curve(result.levels, result.lives, device.device)
     if rows.height < 2:
         return None
     x = rows.get_column("event").to_list()
-    live, reserved = ((rows.get_column(name) / _GIB).to_list() for name in ("live_bytes", "reserved_bytes"))
-    marks = LineMark("live", x, live, "k-matmul"), LineMark("reserved", x, reserved, "text-muted", "dashed")
+    ends = [*x[1:], device.events]
+    reserved = (rows.get_column("reserved_bytes") / _GIB).to_list()
+    floor, boxes, legend = [0.0] * len(x), [], []
+    for name in ("rest", *_COLOURS):
+        held = rows.get_column(name).clip(lower_bound=0)
+        if not (held > 0).any():
+            continue
+        label, colour = _LABELS.get(name, name), _COLOURS.get(name, "queue")
+        top = [low + length / _GIB for low, length in zip(floor, held, strict=True)]
+        texts = {
+            "": [label] * len(x),
+            "live": [size(length) for length in held],
+            "event": [f"{event:,}" for event in x],
+        }
+        boxes.append(Boxes(x, ends, floor, top, colour, texts))
+        legend.append((label, colour))
+        floor = top
     return Chart(
-        Axis("event of the record"), Axis("memory", "GiB", ends=(0, max(reserved + live) * 1.05)), marks,
-        legend=(("live", "k-matmul"),), signs=(("- -", "reserved"),), zooms=True,
+        Axis("event of the record"), Axis("memory", "GiB", ends=(0, max(reserved + floor) * 1.05)),
+        (*boxes, LineMark("reserved", x, reserved, "text-muted", "dashed")),
+        legend=tuple(legend), signs=(("- -", "reserved"),), zooms=True,
     )  # fmt: skip
 
 
@@ -190,9 +212,8 @@ def segments_map(result: Memory, device: DeviceMemory) -> Chart | None:
 def flames(result: Memory, device: DeviceMemory) -> tuple[Flame, ...]:
     """Declare the peak as a flame graph of category, module and line."""
     rows = [
-        (caller, visible(path[-1]), visible(_short(path[-1])), _COLOURS.get(path[0], "queue"), length, size(length)) if path
-        else (caller, "peak", "peak", "queue", length, size(length))
+        (caller, visible(path[-1]), visible(_short(path[-1])), _COLOURS.get(path[0], "queue"), length)
         for caller, path, length in pictures.tree(result.at_peak, device.device)
-    ]  # fmt: skip
-    nodes = pl.DataFrame(rows, schema=["caller", "frame", "label", "colour", "value_ns", "note"], orient="row")
-    return (Flame(f"peak-{device.device}", f"Device {device.device}", nodes),)
+    ]
+    nodes = pl.DataFrame(rows, schema=["caller", "frame", "label", "colour", "value_ns"], orient="row")
+    return (Flame(f"peak-{device.device}", f"Device {device.device}", nodes, unit="bytes"),)

@@ -103,7 +103,11 @@ def trace_tables(document: TraceDocument, path: str, notes: tuple[Note, ...] = (
         memory_events=MEMORY_EVENTS.conform(
             rest.filter(pl.col("kind") == "memory")
             .sort("start_ns", "row")
-            .with_columns(pl.col("start_ns").alias("time_ns"), pl.col("memory_device").alias("device"))
+            .with_columns(
+                pl.col("start_ns").alias("time_ns"),
+                pl.col("memory_device").alias("device"),
+                pl.col("memory_address").alias("address"),
+            )
         ),
         profiler_sessions=tuple(
             sessions.select("start_ns", (pl.col("start_ns") + pl.col("duration_ns")).alias("end_ns")).iter_rows()

@@ -104,7 +104,14 @@ DEVICE_ARGUMENTS = (
     *_DEVICE_NUMBERS, "grid", "block", "occupancy_percent", *COPY_KINDS, *NODE_NAMES, *COLLECTIVE_INPUTS,
 )  # fmt: skip
 _DEVICE_TEXTS = dict.fromkeys(("device", "grid", "block", "occupancy_percent"), pl.String)
-MEMORY_NUMBERS = ("bytes", "device_type", "memory_device", "total_allocated_bytes", "total_reserved_bytes")
+MEMORY_NUMBERS = (
+    "bytes",
+    "device_type",
+    "memory_device",
+    "memory_address",
+    "total_allocated_bytes",
+    "total_reserved_bytes",
+)
 _REST_NUMBERS = ("stream", "correlation", "wait_on_stream", *MEMORY_NUMBERS)
 INTEGERS = tuple(
     dict.fromkeys((*CALL_NUMBERS, *OPERATOR_NUMBERS, *PYTHON_NUMBERS, *INPUT_NUMBERS, *_DEVICE_NUMBERS, *_REST_NUMBERS))

@@ -61,6 +61,7 @@ ARGUMENTS: dict[str, tuple[str, ...]] = {
     "wait_on_stream": ("wait_on_stream",),
     "device_type": ("Device Type",),
     "memory_device": ("Device Id",),
+    "memory_address": ("Addr",),
     "total_allocated_bytes": ("Total Allocated",),
     "total_reserved_bytes": ("Total Reserved",),
     "label": ("name",),

@@ -31,7 +31,10 @@ _BEGINNINGS = (
     (b"\0\0\0\0", "no text: it begins with NUL bytes, as a crash or an interrupted copy leaves them; copy it again"),
     (b"version https://git-lfs", "a Git LFS pointer in the place of the file; fetch that (`git lfs pull`)"),
     *(
-        (b"\x80" + bytes([protocol]), "a pickle, as torch.cuda.memory writes its snapshots; record with torch.profiler")
+        (
+            b"\x80" + bytes([protocol]),
+            "a pickle, as torch.cuda.memory writes its snapshots: analyze memory FILE reads those",
+        )
         for protocol in range(2, 6)
     ),
 )

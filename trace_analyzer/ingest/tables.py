@@ -152,6 +152,7 @@ MEMORY_EVENTS = Table(
         time_ns i64 When.
         device_type i64 c10 device type: 0 CPU, 1 CUDA.
         device
+        address i64 Address of the block; null where it is not recorded.
         bytes i64 Bytes allocated; negative when freed.
         total_allocated_bytes i64 The allocator's total in use afterwards.
         total_reserved_bytes i64 The allocator's total reserved afterwards.

@@ -145,7 +145,7 @@ def plots_json(drawn: Mapping[str, Drawing]) -> Markup:
 def flame_payload(drawn: Sequence[Flame]) -> str:
     """Return flame graphs as text for the page's script."""
     nodes = pl.concat([flame.nodes for flame in drawn])
-    header = {"flames": [[flame.key, flame.title, flame.nodes.height, flame.left_out] for flame in drawn]}
+    header = {"flames": [[flame.key, flame.title, flame.nodes.height, flame.left_out, flame.unit] for flame in drawn]}
     texts = [name for name in ("frame", "label", "colour", "note") if name in nodes.columns]
     columns: dict[str, codec.EncodedColumn] = {
         "caller": codec.delta(nodes.get_column("caller")),

@@ -1,11 +1,17 @@
 // Format quantities for people, like trace_analyzer/units.py.
 
 const TIME_UNITS = [[1e9, 's'], [1e6, 'ms'], [1e3, 'us'], [1, 'ns']];
+const MEMORY_UNITS = [[2 ** 40, 'TiB'], [2 ** 30, 'GiB'], [2 ** 20, 'MiB'], [2 ** 10, 'KiB'], [1, 'B']];
 const PREFIXES = [[1e15, 'P'], [1e12, 'T'], [1e9, 'G'], [1e6, 'M'], [1e3, 'k'], [1, '']];
 
 export function formatDuration(ns) {
   const [factor, unit] = TIME_UNITS.find(([size]) => Math.abs(ns) >= size) ?? TIME_UNITS.at(-1);
   return `${threeDigits(ns / factor)} ${unit}`;
+}
+
+export function formatMemory(bytes) {
+  const [factor, unit] = MEMORY_UNITS.find(([size]) => Math.abs(bytes) >= size) ?? MEMORY_UNITS.at(-1);
+  return `${threeDigits(bytes / factor)} ${unit}`;
 }
 
 export function formatQuantity(value, unit) {

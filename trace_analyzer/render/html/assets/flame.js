@@ -1,6 +1,6 @@
-// Flame graphs: trees of merged stacks, the outermost frame on top, as wide as their time.
+// Flame graphs: trees of merged stacks, the outermost frame on top, as wide as their time or memory.
 
-import { decode, formatCount, formatDuration, formatShare, readableOn } from './common.js';
+import { decode, formatCount, formatDuration, formatMemory, formatShare, readableOn } from './common.js';
 
 const ROW_PX = 19;
 const LEAST_PX = 0.6; // narrower boxes are not drawn
@@ -8,10 +8,10 @@ const LABEL_PX = 28;
 const PADDING_PX = 4;
 const DIM = 0.22;
 
-// The trees of a payload: { key, title, leftOut, nodes: [{ frame, label, colour, value, caller, callees, depth }] }.
+// The trees of a payload: { key, title, leftOut, written (how values are written), nodes: [{ frame, label, colour, value, caller, callees, depth }] }.
 export function buildFlames({ header, columns }) {
   let offset = 0;
-  return header.flames.map(([key, title, count, leftOut]) => {
+  return header.flames.map(([key, title, count, leftOut, unit]) => {
     const root = { frame: 'all', label: 'all', colour: '', value: 0, caller: null, callees: [], depth: 0 };
     const nodes = [];
     for (let i = offset; i < offset + count; i++) {
@@ -25,7 +25,7 @@ export function buildFlames({ header, columns }) {
       nodes.push(node);
     }
     offset += count;
-    return { key, title, leftOut, root };
+    return { key, title, leftOut, root, written: unit === 'bytes' ? formatMemory : formatDuration };
   });
 }
 
@@ -84,7 +84,7 @@ class FlameGraph {
     this.query = text.trim();
     this.matches = flameMatches(this.flame.root, this.query);
     const { matched, value } = this.matches;
-    this.element('match-count').textContent = this.query ? `${formatCount(matched.size)} frames, ${formatDuration(value)} (${formatShare(value, this.flame.root.value)})` : '';
+    this.element('match-count').textContent = this.query ? `${formatCount(matched.size)} frames, ${this.flame.written(value)} (${formatShare(value, this.flame.root.value)})` : '';
     this.draw();
   }
 
@@ -115,7 +115,7 @@ class FlameGraph {
     for (const box of this.boxes) this.drawBox(ink, box, colour);
     const whole = this.flame.root.value;
     const left = this.flame.leftOut ? ` ${formatCount(this.flame.leftOut)} smaller frames are not on this page.` : '';
-    this.element('flame-summary').textContent = `${this.flame.title}: ${formatDuration(whole)}${this.focus.caller ? `, ${formatShare(this.focus.value, whole)} of it in ${this.focus.label}` : ''}.${left}`;
+    this.element('flame-summary').textContent = `${this.flame.title}: ${this.flame.written(whole)}${this.focus.caller ? `, ${formatShare(this.focus.value, whole)} of it in ${this.focus.label}` : ''}.${left}`;
     this.element('reset').disabled = this.focus.caller === null;
   }
 
@@ -150,7 +150,7 @@ class FlameGraph {
     const { node } = box;
     const lines = [
       [node.caller === null ? this.flame.title : node.frame],
-      [`${formatDuration(node.value)} · ${formatShare(node.value, this.flame.root.value)} of all`],
+      [`${this.flame.written(node.value)} · ${formatShare(node.value, this.flame.root.value)} of all`],
       ...(node.note ? [[node.note]] : []),
       ...(node.caller?.caller ? [[`${formatShare(node.value, node.caller.value)} of ${node.caller.label}`]] : []),
     ];
