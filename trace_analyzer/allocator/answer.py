@@ -6,6 +6,7 @@ from typing import Literal
 
 import polars as pl
 
+from trace_analyzer import forks
 from trace_analyzer.allocator import attribution, replay, savings
 from trace_analyzer.allocator.attribution import BEFORE, ROUNDED, UNKNOWN
 from trace_analyzer.allocator.result import (
@@ -39,6 +40,7 @@ def memory(source: Source, *, max_bytes: int = DEFAULT_MAX_BYTES) -> Memory:
 
     ``source`` is a path, bytes or a binary file, compressed or not. Raises ``InputError``.
     """
+    forks.check()
     with closing(content_of(source, max_bytes=max_bytes)) as content:
         blocks = content.blocks()
         first = next(blocks, b"")
