@@ -676,7 +676,19 @@ def test_many_small_copies() -> None:
 
 @pytest.mark.slow
 def test_small_messages_want_bigger_buckets() -> None:
-    assert saved(analysed(messages(1_000)))["gradient-buckets"] == 12 * 80_000
+    assert saved(analysed(messages(1_000)))["gradient-buckets"] == 11 * 80_000, "one stays"
+    each = [annotation(f"ProfilerStep#{n}", 100 * n, 99) for n in range(12)]
+    assert "gradient-buckets" not in ids(analysed(messages(1_000), each)), "one a step cannot be merged"
+
+
+@pytest.mark.parametrize(("name", "trains", "code"), [
+    ("_allgather_base", True, "set_modules_to_forward_prefetch"), ("_allgather_base", False, "async_op=True"),
+    ("allreduce", True, "DistributedDataParallel"),
+])  # fmt: skip
+def test_the_code_of_overlap_is_for_the_collectives_of_the_program(name: str, trains: bool, code: str) -> None:
+    adam = op("Optimizer.step#Adam.step", 3_000, 2) if trains else op("aten::mm", 3_000, 2)
+    report = analysed(messages(20_000_000, name=name), kernel(GEMM, 1_300, 300), adam)
+    assert code in next(item.code for item in report.advice if item.id == "overlap").splitlines()[0]
 
 
 def cold(*inside: object) -> Report:

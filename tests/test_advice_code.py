@@ -171,6 +171,16 @@ def test_attention_gets_a_backend_for_its_type_and_device(
     assert ("sdpa_kernel" in codes) == (code == "CUDNN_ATTENTION")
 
 
+def test_attention_below_its_peak_is_called_so_and_gets_another_backend() -> None:
+    inputs = {"Input Dims": [[8, 16, 4096, 64]] * 3 + [[]] * 2, "Input type": ["c10::Half"] * 3 + ["Scalar"] * 2,
+              "Concrete Inputs": ["", "", "", "0.", "False"]}  # fmt: skip
+    work = [[op("aten::_scaled_dot_product_flash_attention", 20 * n, 15, **inputs),
+             launched("fmha_forward", 20 * n + 5, 1_000 + 5_000 * n, 5_000, n + 1, grid=[5_000, 1, 1])] for n in range(12)]  # fmt: skip
+    item = next(item for item in analysed(work).advice if item.id == "max-autotune")
+    assert item.title == "Bring attention closer to the peak"
+    assert item.code.startswith("with sdpa_kernel(SDPBackend.CUDNN_ATTENTION)")
+
+
 def test_a_tensor_that_the_cpu_makes_is_made_on_the_device() -> None:
     code = code_of("cpu-operators", iterations(lambda t: op("aten::arange", t, 4_800), period=5_000))
     assert code.startswith('x = torch.arange(..., device="cuda")')

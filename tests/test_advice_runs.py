@@ -28,6 +28,7 @@ def on_the_cpu(code: str) -> str:
 def program(code: str) -> dict[str, Any]:
     """Return the names of a training step on the CPU; each call makes it anew."""
     import torch
+    from torch.distributed.fsdp import fully_shard
     from torch.nn.attention import SDPBackend, sdpa_kernel
     from torch.nn.parallel import DistributedDataParallel
     from torch.utils.checkpoint import checkpoint, create_selective_checkpoint_contexts
@@ -63,6 +64,14 @@ def program(code: str) -> dict[str, Any]:
     if "grouped_mm" in code:  # four rows, each for two of two experts
         names |= {"x": torch.randn(4, 8), "w": torch.randn(2, 8, 8), "experts": torch.tensor([[0, 1]] * 4), "k": 2,
                   "offsets": torch.tensor([4, 8], dtype=torch.int32)}  # fmt: skip
+    if re.search(r"^[^#]*(set_modules_to|set_requires_gradient_sync)", code, re.MULTILINE):
+        blocks = torch.nn.ModuleList(torch.nn.Linear(8, 8) for _ in range(4))
+        names |= {
+            name: fully_shard(block)
+            for name, block in zip(("previous_block", "block", "next_block"), blocks, strict=False)
+        }
+        names |= {"fully_shard": fully_shard, "model": fully_shard(blocks[3])}
+        names |= {"block": torch.nn.Linear(8, 8)} if "fully_shard(block)" in code.splitlines()[0] else {}
     if "need_weights" in code:
         names |= dict.fromkeys("qkv", torch.randn(4, 2, 8))
     return names

@@ -204,8 +204,8 @@ def _is_of_limit(fix: Fix, advice_context: AdviceContext) -> bool:
 
 
 def _may_help(fix: Fix, advice_context: AdviceContext) -> bool:
-    """Return whether to check the fix: fixes of other regimes are checked too, except last resorts."""
-    return _is_of_limit(fix, advice_context) or not fix.last_resort
+    """Return whether to check the fix: fixes of other regimes are checked too, except first ones and last resorts."""
+    return _is_of_limit(fix, advice_context) or not (fix.first or fix.last_resort)
 
 
 def _least_ns(fix: Fix, advice_context: AdviceContext) -> float:

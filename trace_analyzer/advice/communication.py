@@ -71,10 +71,10 @@ def overlap(context: AdviceContext) -> Opportunity | None:
     if opportunity is None or exposed.is_empty():
         return opportunity
     where = partial(largest_names, exposed, pl.coalesce("collective", "name"), pl.col("exposed_ns"))
-    is_exchange = where().startswith(("all_to_all", "send", "recv"))
+    case = "exchange" if where().startswith(("all_to_all", "send", "recv")) else _sharded(context, exposed)
     place = longest(exposed.head(1), pl.col("duration_ns"))
     why = opportunity.why + _waiting(context, context.verdict.parts_ns["communication"])
-    return replace(opportunity, why=why, where=where, place=place, case="exchange" if is_exchange else "")
+    return replace(opportunity, why=why, where=where, place=place, case=case)
 
 
 def gradient_buckets(context: AdviceContext) -> Opportunity | None:
@@ -88,16 +88,36 @@ def gradient_buckets(context: AdviceContext) -> Opportunity | None:
     if rows.is_empty():
         return None
     typical = rows.get_column("message_bytes").median()
-    alone = min(total(rows, "exposed_ns"), held_ns(context, rows.with_columns(end_ns_of()), ["communication"]))
+    # At best as many messages stay as there are steps, or buckets of their bytes: the shortest ones.
+    stay = pl.max_horizontal(pl.lit(context.steps), (pl.col("message_bytes").sum() // _BUCKET_BYTES + 1).cast(pl.Int64))
+    gone = rows.group_by("collective", "group_size").agg(
+        (pl.col("exposed_ns").sum() - pl.col("exposed_ns").sort().head(stay).sum()).alias("ns")
+    )
+    alone = min(total(gone, "ns"), held_ns(context, rows.with_columns(end_ns_of()), ["communication"]))
+    if alone <= 0:
+        return None
     return Opportunity(
         alone,
-        f"exposed time of collectives under {thresholds.SMALL_MESSAGE_BYTES >> 20} MiB",
+        f"exposed time of collectives under {thresholds.SMALL_MESSAGE_BYTES >> 20} MiB, without that of the shortest: one of a kind"
+        f" a step, or for each {_BUCKET_BYTES // 1_000_000} MB",
         f"{counted(rows.height, 'collective moves', 'collectives move')} {size(typical)} in the median: they take longer to"  # type: ignore[arg-type]
         f" start than to send{_waiting(context, alone)}",
         partial(largest_names, rows, pl.col("collective"), pl.col("exposed_ns")),
         longest(rows, pl.col("duration_ns")),
         members=members_of(rows),
+        case=_sharded(context, rows),
     )
+
+
+_BUCKET_BYTES = 100_000_000
+"""Size of the buckets that the code asks for."""
+
+
+def _sharded(context: AdviceContext, collectives: pl.DataFrame) -> str:
+    """Return "sharded" for training whose collectives mostly gather weights and scatter gradients, as FSDP's do."""
+    is_shard = pl.col("collective").is_in(["all_gather", "reduce_scatter"])
+    of_shards = total(collectives.filter(is_shard), "exposed_ns")
+    return "sharded" if context.program == "training" and 2 * of_shards > total(collectives, "exposed_ns") else ""
 
 
 def copies(context: AdviceContext) -> Opportunity | None:

@@ -380,10 +380,18 @@ def inefficient_kernels(context: AdviceContext) -> Opportunity | None:
     if bucket == "matmul" and operator and not operator.startswith("aten::"):
         case = "own matmul"
     if case == "attention":
-        in_16_bits = _IN_16_BITS.search(operator) or longest.get_column("dtype").first() in ("bf16", "fp16")
-        has_others = context.platform != "cuda" or context.half == "bfloat16"
-        case = "attention in fp32" if not in_16_bits else case if has_others else "custom"
+        case = _attention_case(context, longest) or "custom"
     return opportunity and replace(opportunity, case=case)
+
+
+def _attention_case(context: AdviceContext, longest: pl.DataFrame) -> str:
+    """Return the case of code for the first of these kernels, which is of attention; "" where PyTorch has no other one."""
+    operator, dtype = longest.select("operator", "dtype").row(0)
+    if not str(operator or "").startswith("aten::"):
+        return ""
+    if not _IN_16_BITS.search(str(operator)) and dtype not in ("bf16", "fp16"):
+        return "attention in fp32"
+    return "attention" if context.platform != "cuda" or context.half == "bfloat16" else ""
 
 
 _IN_16_BITS = re.compile("_flash_|_cudnn_")
@@ -403,7 +411,7 @@ _GENERATED = (
 
 
 def max_autotune(context: AdviceContext) -> Opportunity | None:
-    """Propose max-autotune: the time of compute-bound matmul and convolution beyond their roof.
+    """Propose other kernels: the time of compute-bound matmul, convolution and attention beyond their roof.
 
     Kernels that other fixes move to tensor cores do not count, and neither do efficient ones.
     """
@@ -414,25 +422,31 @@ def max_autotune(context: AdviceContext) -> Opportunity | None:
         .filter(pl.col("roof_ns") < thresholds.GOOD_ROOF_RATIO * pl.col("duration_ns"))
     )
     reached = total(rows, "roof_ns") / max(1, total(rows, "duration_ns"))
-    convolutions = rows.filter(pl.col("bucket") == "convolution")
-    mostly = 2 * total(convolutions, "lost_ns") > total(rows, "lost_ns")
+    sums = rows.group_by("bucket", "operator", "dtype").agg(pl.col("lost_ns").sum())
+    most = sums.sort("lost_ns", "bucket", "operator", "dtype", descending=[True, False, False, False])
+    bucket = str(most.get_column("bucket").first() or "")
+    case = "convolution" if bucket == "convolution" else ""
+    if bucket == "attention":
+        case = _attention_case(context, most) or "attention of another library"
     opportunity = kernel_opportunity(
         context,
         rows,
         pl.col("lost_ns"),
-        "time of matmuls and convolutions that reach less than 80 % of the device's peak, minus their time at the peak",
+        "time of matmuls, convolutions and attention that reach less than 80 % of the device's peak, minus their time at the peak",
         f"{_products(rows)} reach {percent(reached)} of the device's peak; 80 % is good",
         products=_products(rows),
     )
-    return opportunity and replace(opportunity, case="convolution" if mostly else "")
+    return opportunity and replace(opportunity, case=case)
+
+
+_NAMES = {"convolution": "convolutions", "attention": "attention"}
+"""Buckets of group `matmul` whose kernels are no matmuls."""
 
 
 def _products(rows: pl.DataFrame) -> str:
-    """Name kernels of matmuls, convolutions or both."""
-    convolutions = rows.filter(pl.col("bucket") == "convolution").height
-    return (
-        "matmuls and convolutions" if 0 < convolutions < rows.height else "convolutions" if convolutions else "matmuls"
-    )
+    """Name kernels of matmuls, convolutions, attention, or several of these."""
+    buckets = rows.get_column("bucket").cast(pl.String).replace_strict(_NAMES, default="matmuls").unique()
+    return " and ".join(name for name in ("matmuls", "convolutions", "attention") if name in buckets)
 
 
 def _efficient(roofs: pl.DataFrame) -> pl.DataFrame:
