@@ -106,10 +106,19 @@ INPUTS = {
     "comms_id": "Comms Id",
     "call_stack": "Call stack",
     "module_hierarchy": "Module Hierarchy",
+    "kernel_file": "kernel_file",
 }
 
 
-OF_OPERATORS = ("input_dims", "input_types", "input_strides", "concrete_inputs", "call_stack", "module_hierarchy")
+OF_OPERATORS = (
+    "input_dims",
+    "input_types",
+    "input_strides",
+    "concrete_inputs",
+    "call_stack",
+    "module_hierarchy",
+    "kernel_file",
+)
 INPUT_NUMBERS = {
     "output_elements": ("Out msg nelems", "Out msg size"),
     "group_size": "Group size",

@@ -1,99 +1,155 @@
-"""Check that a copy of the package that is not compiled reports this in one line with the reason."""
+"""Compiled programs: regions, graph breaks and recompilations, what kernels fuse, and logs of compilations."""
 
-import ast
-import os
-import re
-import shutil
+import json
 import subprocess
 import sys
-from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 
 import pytest
-from kineto import kernel, launch, trace_bytes
+from click.testing import CliRunner
+from kineto import analysed, launched, op, python, trace_bytes
 
-from trace_analyzer import installation
+from trace_analyzer.cli import main
+from trace_analyzer.errors import UsageError
+from trace_analyzer.explain import items
+from trace_analyzer.ingest.compile_log import read_compile_log
 from trace_analyzer.pipeline import analyze
 
-ROOT = Path(__file__).parents[1]
-TRACE = trace_bytes([launch(0, 5, 1), kernel("k", 20, 30, correlation=1)])
+NORM = "triton_red_fused__to_copy_add_native_layer_norm_7"
+SOURCE = "/tmp/torchinductor_me/ab/cab.py"
+EVENTS = [
+    op("Torch-Compiled Region: 0/0", 0, 100), python("m.py(3): forward", 1, 98),
+    op(NORM, 10, 8, kernel_file=SOURCE), launched(NORM, 12, 200, 30, 1),
+    op("Torch-Compiled Region: 1/0", 50, 40), python("m.py(7): torch_dynamo_resume_in_forward_at_6", 51, 38),
+    launched("gemm", 60, 300, 10, 2), launched("gemm", 70, 400, 10, 3),
+    op("Torch-Compiled Region: 0/1", 150, 20), python("m.py(3): forward", 151, 18),
+]  # fmt: skip
 
 
-def built(folder: Path, names: tuple[str, ...] = installation.MODULES) -> Path:
-    """Create a folder with the files of some compiled modules."""
-    for name in names:
-        file = folder / "package" / (name + EXTENSION_SUFFIXES[0])
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.touch()
-    return folder / "package"
+def test_regions_have_their_function_their_graph_break_and_what_they_launched() -> None:
+    table = analysed(EVENTS).tables["compiled_regions"]
+    columns = (
+        "region",
+        "python_function",
+        "resumed_after",
+        "compiled_before",
+        "count",
+        "host_ns",
+        "activity_count",
+        "device_ns",
+    )
+    assert table.select(columns).rows() == [
+        ("0/0", "m.py(3): forward", None, 0, 1, 100_000, 1, 30_000),
+        ("1/0", "m.py(7): torch_dynamo_resume_in_forward_at_6", "forward, line 6", 0, 1, 40_000, 2, 20_000),
+        ("0/1", "m.py(3): forward", None, 1, 1, 20_000, 0, 0),
+    ]
+    assert analysed(launched("gemm", 0, 10, 5, 1)).tables["compiled_regions"].is_empty()
 
 
-def test_the_modules_are_those_that_setup_compiles() -> None:
-    sources = re.findall(r'"trace_analyzer\.([\w.]+)":', (ROOT / "setup.py").read_text(encoding="utf-8"))
-    assert sorted(sources) == sorted(name.replace("/", ".") for name in installation.MODULES)
+def test_a_fused_kernel_has_its_operators_and_its_source(tmp_path: Path) -> None:
+    report = analysed(EVENTS)
+    (row,) = report.tables["fused_kernels"].select("name", "fuses", "kernel_file", "count", "device_ns").rows()
+    assert row == (NORM, "_to_copy, add, native_layer_norm", SOURCE, 1, 30_000)
+    facts = report.explain(f"kernel:{items.kernel_hash(NORM)}").facts
+    assert (facts["fuses"], facts["kernel_file"]) == (row[1], SOURCE)
+    report.to_html(tmp_path / "page.html")
+    page = (tmp_path / "page.html").read_text("utf-8")
+    for shown in (report.to_markdown(), page, report.summary(width=160, verbose=True)):
+        assert "Fused kernels" in shown
+        assert "native_layer_norm" in shown
 
 
-def test_a_compiled_package_has_nothing_to_say(tmp_path: Path) -> None:
-    assert installation.why_slow(built(tmp_path)) is None
+@pytest.mark.parametrize(
+    ("name", "fuses"),
+    [
+        ("triton_poi_fused__softmax_add_0", "_softmax, add"),
+        ("triton_per_fused__log_softmax_nll_loss_forward_12", "_log_softmax, nll_loss_forward"),
+        ("triton_red_fused_mul_native_layer_norm_backward_sum_3", "mul, native_layer_norm_backward, sum"),
+        ("triton_poi_fused__scaled_dot_product_flash_attention_cat_10", "_scaled_dot_product_flash_attention, cat"),
+        ("triton_tem_fused_addmm_relu_threshold_backward_1", "addmm, relu, threshold_backward"),
+    ],
+)
+def test_operators_of_a_kernels_name(name: str, fuses: str) -> None:
+    assert analysed(launched(name, 0, 10, 5, 1)).tables["fused_kernels"].get_column("fuses").to_list() == [fuses]
 
 
-def test_one_module_that_is_missing_is_enough(tmp_path: Path) -> None:
-    package = built(tmp_path, installation.MODULES[1:])
-    reason = installation.why_slow(package)
-    assert reason is not None
-    assert "without a C compiler" in reason
+PREFIX = "V1125 23:13:23.542000 31949 torch/_dynamo/symbolic_convert.py:5098] "
 
 
-def test_a_source_folder_is_named_with_what_to_do(tmp_path: Path) -> None:
-    (tmp_path / "setup.py").touch()
-    reason = installation.why_slow(built(tmp_path, ()))
-    assert reason is not None
-    assert str(tmp_path) in reason
-    assert "build_ext --inplace" in reason
+def event(head: dict[str, object], payload: str = "", frame: int = 0, version: int = 0) -> str:
+    """Write an event of a log, as `torch._logging` does."""
+    head = {**head, "frame_id": frame, "frame_compile_id": version, "attempt": 0}
+    return PREFIX + json.dumps(head) + "\n" + "".join(f"\t{line}\n" for line in payload.splitlines())
+
+
+def artifact(name: str) -> dict[str, object]:
+    return {"artifact": {"name": name, "encoding": "string"}}
+
+
+BREAK = "Graph break in user code at m.py:6\nReason: Call to print\n  Developer debug context: none"
+LOG = (
+    event(artifact("dynamo_graph_break_reason"), BREAK)
+    + event({"compilation_metrics": {"entire_frame_compile_time_s": 2.5}})
+    + "a line that is none of these\n" + PREFIX + "{broken\n"
+    + event(artifact("recompile_reasons"), '["x: size mismatch", "y: other type"]', version=1)
+    + event(artifact("fx_graph_cache_miss_3"), "{}", version=1)
+)  # fmt: skip
+ROWS = [
+    ("0/0", "Graph break in user code at m.py:6 Reason: Call to print", None, 2_500_000_000, 0),
+    ("0/1", None, "x: size mismatch y: other type", None, 1),
+]
+
+
+def test_a_log_says_why_graphs_broke_and_were_compiled_again(tmp_path: Path) -> None:
+    (tmp_path / "dedicated_log_torch_trace_rank_1_a.log").write_text(
+        event(artifact("dynamo_graph_break_reason"), "other rank"), "utf-8"
+    )
+    (tmp_path / "dedicated_log_torch_trace_rank_0_a.log").write_text(LOG, "utf-8")
+    assert read_compile_log(tmp_path, 0).rows() == ROWS
+    table = analyze(trace_bytes(EVENTS, distributedInfo={"rank": 0}), compile_log=tmp_path).tables["compiled_regions"]
+    kept = table.select("region", "graph_break", "recompiled", "compile_ns", "cache_misses")
+    assert [row for row in kept.sort("region").rows() if row[0] != "1/0"] == ROWS
+
+
+def test_what_tlparse_made_of_a_log_says_the_same(tmp_path: Path) -> None:
+    for folder, name, text in (
+        ("-_0_0_0", "dynamo_graph_break_reason_7.txt", BREAK),
+        ("-_0_0_1", "compilation_metrics_9.json", '{"entire_frame_compile_time_s": 2.5}'),
+        ("-_0_1_0", "recompile_reasons_12.json", '["x: size mismatch", "y: other type"]'),
+        ("-_0_1_0", "fx_graph_cache_miss_3_14.json", "{}"),
+    ):
+        (tmp_path / folder).mkdir(exist_ok=True)
+        (tmp_path / folder / name).write_text(text, "utf-8")
+    assert read_compile_log(tmp_path, None).rows() == ROWS
+
+
+def test_a_folder_without_logs_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="no logs of compilations"):
+        read_compile_log(tmp_path / "absent", None)
+    (tmp_path / "trace.json").write_bytes(trace_bytes(EVENTS))
+    done = CliRunner().invoke(main, [str(tmp_path / "trace.json"), "--no-report", "--compile-log", str(tmp_path)])
+    assert done.exit_code == 2
+    assert "TORCH_TRACE" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+PROGRAM = """
+import torch
+def forward(x):
+    y = x.sin()
+    torch._dynamo.graph_break()
+    return y.cos() * x.shape[0]
+compiled = torch.compile(forward, backend="eager")
+compiled(torch.randn(4)), compiled(torch.randn(5))
+"""
 
 
 @pytest.mark.slow
-def test_every_docstring_can_be_encoded() -> None:
-    # A lone surrogate in a docstring ends the import on CPython 3.13, which encodes it.
-    names = subprocess.run(["git", "ls-files", "-z", "*.py", "*.pyx"], cwd=ROOT, capture_output=True, text=True)
-    files = [ROOT / name for name in names.stdout.split("\0") if name] or sorted(ROOT.glob("trace_analyzer/**/*.py"))
-    for file in (file for file in files if file.exists()):
-        text = file.read_text(encoding="utf-8")
-        if file.suffix == ".py":
-            ours = [
-                node.value.value
-                for node in ast.walk(ast.parse(text))
-                if isinstance(node, ast.Expr)
-                and isinstance(node.value, ast.Constant)
-                and isinstance(node.value.value, str)
-            ]
-            assert "".join(ours).encode(), file
-        else:
-            assert not re.search(r'"""[^"]*\\u[dD][89a-fA-F]', text), file
-
-
-def test_the_library_warns(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("trace_analyzer.pipeline.why_slow", lambda: "reading is slow: as planted")
-    with pytest.warns(RuntimeWarning, match="as planted"):
-        analyze(TRACE)
-
-
-@pytest.mark.slow
-def test_the_command_in_a_folder_of_sources_says_so_once(tmp_path: Path) -> None:
-    shutil.copytree(
-        ROOT / "trace_analyzer",
-        tmp_path / "trace_analyzer",
-        ignore=shutil.ignore_patterns("*.so", "*.pyd", "*.c", "__pycache__"),
-    )
-    shutil.copy(ROOT / "setup.py", tmp_path)
-    (tmp_path / "trace.json").write_bytes(TRACE)
-    done = subprocess.run(
-        [sys.executable, "-m", "trace_analyzer", "trace.json", "--no-report"],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert done.stderr.count("reading is slow") == 1
-    assert len(done.stderr.splitlines()) == 1, done.stderr
+def test_the_log_of_todays_pytorch(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    environment = {"TORCH_TRACE": str(tmp_path), "PATH": "", "HOME": str(tmp_path)}
+    subprocess.run([sys.executable, "-c", PROGRAM], env=environment, check=True, timeout=300)
+    rows = {row["region"]: row for row in read_compile_log(tmp_path, None).to_dicts()}
+    assert "graph_break()" in rows["0/0"]["graph_break"]
+    assert "size mismatch" in rows["0/1"]["recompiled"]
+    assert all(row["compile_ns"] > 0 for row in rows.values())

@@ -31,6 +31,7 @@ class Choices(TypedDict, total=False):
     measured_step_ms: float | None
     calibration: str | Path | None
     capture: Any
+    compile_log: str | Path | None
     max_bytes: int
 
 
@@ -50,6 +51,8 @@ class Options:
       or in which these graphs were captured: replayed kernels take operators, modules and shapes from there. Or a folder
       of such traces: of those of the trace's rank, each graph takes the one whose kernels it repeats. Or JSON of
       ``torch.cuda.graph_annotations.get_kernel_annotations()``, which names their modules.
+    - ``compile_log``: folder of ``TORCH_TRACE`` logs of this program, or of what tlparse made of them: why Dynamo broke graphs
+      and compiled again.
     - ``max_bytes``: limit on the decompressed size of a trace.
     """
 
@@ -79,6 +82,11 @@ class Options:
         "Take operators, modules and shapes of replayed kernels from a second trace of the same program, eager or of the"
         " capture of its graphs, or from a folder of them, one a rank and size. Or take modules from annotations of graphs"
         " in JSON.",
+    )
+    compile_log: str | Path | None = _option(
+        None,
+        "DIR",
+        "Say why graphs broke and were compiled again: logs of TORCH_TRACE=DIR, or what tlparse made of them.",
     )
     max_bytes: int = _option(
         DEFAULT_MAX_BYTES,

@@ -6,9 +6,10 @@ from string import Template
 
 import polars as pl
 
+from trace_analyzer.advice.window_context import COMPILED
 from trace_analyzer.analyses.cpu import CpuRun
 from trace_analyzer.catalog.event_names import OPTIMIZER_STEP, PROFILER_STEP_NAME
-from trace_analyzer.catalog.fixes import FUSED, optimizer_in_few_launches, page_of, pages
+from trace_analyzer.catalog.fixes import FUSED, for_compiled, optimizer_in_few_launches, page_of, pages
 from trace_analyzer.report import Advice, Saving
 from trace_analyzer.units import count, duration, percent
 
@@ -65,11 +66,13 @@ def _advice(fix: CpuFix, run: CpuRun) -> tuple[float, Advice] | None:
     start, end = pieces.select("start_ns", "end_ns").row(0) if pieces.height else (None, None)
     classes = pieces.get_column("name").cast(pl.String).str.extract(OPTIMIZER_STEP).drop_nulls()
     optimizer = optimizer_in_few_launches(classes[0] if classes.len() and classes[0] in FUSED else "")
+    code = Template(fix.code).substitute(optimizer=optimizer)
+    is_compiled = run.pieces.get_column("name").cast(pl.String).str.contains(COMPILED).any()
     return saved or time, Advice(
         title=fix.title,
         why=f"{percent(time / run.window_ns)} of the main thread's time{each}, in {count(round(events))} events",
         where=", ".join(where),
-        code=Template(fix.code).substitute(optimizer=optimizer),
+        code=for_compiled(code) if is_compiled else code,
         saves_ns_at_most=saved,
         how_bound=_within_a_sentence(fix.sections["Bound"]),
         saving=Saving(saved / steps, saved / run.window_ns, saved / steps, saved / run.window_ns, run.steps > 0),

@@ -6,7 +6,7 @@ from trace_analyzer.analysis import Declaration
 from trace_analyzer.ingest import tables as ingest
 
 MODULES = (
-    "activities", "links", "idle", "one_time", "causes", "blame", "host_costs", "partition", "steps", "serving",
+    "activities", "links", "idle", "one_time", "causes", "blame", "host_costs", "compiled", "partition", "steps", "serving",
     "run_ahead", "kernel_bounds", "operators", "roofline", "modules",
     "communication", "copies", "fusion", "tensor_cores", "backward", "chart_data", "stacks", "cpu",
     # Modules with shared values.

@@ -204,6 +204,7 @@ def _kernel(report: Report, asked: str) -> Explanation | None:
     summed = report.tables["kernels"].filter(pl.col("name") == name).to_dicts()
     first = summed[0]
     roofline = report.tables["roofline"].filter(pl.col("name").cast(pl.String) == name)
+    fused = _one(report.tables["fused_kernels"], "name", name)
     longest = int(runs.get_column("duration_ns").arg_max() or 0)
     return Explanation(
         id=asked,
@@ -215,6 +216,8 @@ def _kernel(report: Report, asked: str) -> Explanation | None:
             "bucket": first["bucket"],
             "bound": label(first["bound"]) if first["bound"] else None,
             "operator": first["operator"],
+            "fuses": fused.get("fuses"),
+            "kernel_file": fused.get("kernel_file"),
         },
         rows_title="By operator, dtype and shapes",
         rows=tuple(map(_roofline_row, roofline.sort("time_ns", descending=True).head(_MOST_ROWS).to_dicts())),
@@ -344,7 +347,7 @@ def _is_number(key: str) -> bool:
     return key.isascii() and key.isdecimal() and len(key) < 10
 
 
-def _one(table: pl.DataFrame, key: str, value: int | None) -> Mapping[str, Value]:
+def _one(table: pl.DataFrame, key: str, value: int | str | None) -> Mapping[str, Value]:
     """Return the row with a key; {} where it is missing."""
     rows = table.filter(pl.col(key) == value).head(1).to_dicts() if value is not None else []
     return rows[0] if rows else {}

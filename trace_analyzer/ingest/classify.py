@@ -89,7 +89,15 @@ LISTED_INPUTS = ("input_dims", "input_types", "input_strides", "concrete_inputs"
 _GROUP_TEXTS = (
     "input_splits", "output_splits", "process_group", "process_group_description", "process_group_ranks", "comms_id",
 )  # fmt: skip
-_INPUT_TEXTS = (*LISTED_INPUTS, "collective", "message_dtype", *_GROUP_TEXTS, "call_stack", "module_hierarchy")
+_INPUT_TEXTS = (
+    *LISTED_INPUTS,
+    "collective",
+    "message_dtype",
+    *_GROUP_TEXTS,
+    "call_stack",
+    "module_hierarchy",
+    "kernel_file",
+)
 COLLECTIVE_TEXTS = ("collective", "message_dtype", *_GROUP_TEXTS)
 COLLECTIVE_INPUTS = (*COLLECTIVE_TEXTS, *INPUT_NUMBERS)
 """Arguments of collectives, which their kernels have, too."""

@@ -58,6 +58,7 @@ ARGUMENTS: dict[str, tuple[str, ...]] = {
     "destination_rank": ("Dst Rank",),
     "call_stack": ("Call stack",),
     "module_hierarchy": ("Module Hierarchy",),
+    "kernel_file": ("kernel_file",),
     "wait_on_stream": ("wait_on_stream",),
     "device_type": ("Device Type",),
     "memory_device": ("Device Id",),

@@ -73,6 +73,7 @@ OPERATOR_INPUTS = Table(
         """
         call_stack str Python call stack text of PyTorch before 1.13.
         module_hierarchy str nn.Module path text of PyTorch before 1.13.
+        kernel_file str File of the kernel that Inductor generated, on the operator that launches it.
         """,
     ),
 )

@@ -1,0 +1,183 @@
+"""List what `torch.compile` made: the regions that Dynamo compiled, and the kernels that Inductor generated.
+
+Dynamo names a region by the number of its frame and the number of earlier compilations of that frame
+(`torch/_dynamo/eval_frame.py`: ``Torch-Compiled Region: 0/1``); after a graph break the rest of a function is a frame of
+its own, ``torch_dynamo_resume_in_forward_at_12``. Inductor names a kernel by the operators that it fuses
+(`torch/_inductor/utils.py`: ``get_fused_kernel_name``).
+"""
+
+from pathlib import Path
+
+import polars as pl
+
+from trace_analyzer.analyses.host import Context
+from trace_analyzer.analysis import Analysis, Value
+from trace_analyzer.frames.intervals import END_NS
+from trace_analyzer.ingest.compile_log import COMPILE_LOG, read_compile_log
+from trace_analyzer.ingest.trace import Trace
+from trace_analyzer.options import Options
+from trace_analyzer.schema import Table, columns
+from trace_analyzer.sections import WHOLE_TRACE, Section, Shown
+
+COMPILED_REGIONS = Table(
+    "compiled_regions",
+    "Functions that Dynamo compiled, by version, most device time first.",
+    columns("""
+        region str Number of the frame and of its version, as Dynamo counts: 0/1 was compiled once before.
+        python_function
+        resumed_after str The call of a graph break, as function and line, after which this region goes on; null for none.
+        compiled_before u32 Earlier compilations of this frame.
+        graph_break str Why it ends before its function does, of a log of compilations (``--compile-log``).
+        recompiled str Guards that failed, so that it was compiled again, of that log.
+        compile_ns i64 Time of its compilation, of that log.
+        cache_misses u32 Compilations that no cache held, of that log; null without it.
+        count u32 How often the region ran.
+        host_ns i64 Time of these runs, with what they call.
+        activity_count u32 Activities that it launched, without those of regions within it.
+        device_ns i64 Sum of their durations.
+        event_id u32 Its longest run, a row of `host_events`.
+        start_ns i64 Start of that.
+        end_ns i64 Its end.
+    """),
+)
+FUSED_KERNELS = Table(
+    "fused_kernels",
+    "Kernels that Inductor generated, with the operators that each fuses and its source, most device time first.",
+    columns("""
+        name str Name of the kernel.
+        fuses str Operators whose work it does, as its name says, in alphabetical order.
+        kernel_file str File with its source, as the profiler recorded it; null when it did not.
+        count u32 How often it ran.
+        device_ns i64 Sum of its durations.
+        start_ns i64 Start of its longest run.
+        end_ns i64 Its end.
+    """),
+)
+
+_REGION = r"^Torch-Compiled Region: (\d+)/(\d+)$"
+_RESUMED = r": torch_dynamo_resume_in_(.+)_at_(\d+)$"
+_FUSED = r"^triton_[a-z]{2,4}_fused_(.+)_\d+$"
+_OPERATOR = (
+    r"(?:_scaled_dot_product_[a-z]+_attention|scaled_dot_product_attention|_?native_(?:layer|group|batch)_norm"
+    r"(?:_legit(?:_no_training|_functional)?)?|native_dropout|(?:layer|group|batch|instance|rms)_norm|_to_copy"
+    r"|_unsafe_(?:view|index(?:_put)?)|_?log_softmax|_softmax|masked_fill|index_(?:select|put|add|copy|fill)|constant_pad_nd"
+    r"|(?:adaptive_)?(?:avg|max)_pool[123]d(?:_with_indices)?|upsample_[a-z]+[123]d|leaky_relu|nll_loss(?:_forward)?"
+    r"|cross_entropy(?:_loss)?|new_(?:zeros|ones|full|empty)|(?:zeros|ones|full|empty|rand|randn)_like"
+    r"|(?:slice|select|diagonal)_scatter|scatter_(?:add|reduce)|clamp_(?:min|max)|(?:logical|bitwise)_(?:and|x?or|not)"
+    r"|[a-z0-9]+)(?:_backward(?:_data)?)?"
+)
+"""Names of operators within a kernel's name, which joins them with underscores: those with underscores first."""
+
+
+def compile_log(options: Options, trace: Trace) -> pl.DataFrame:
+    """Return the log that the options name: `COMPILE_LOG`; no rows without one."""
+    if options.compile_log is None:
+        return pl.DataFrame(schema=COMPILE_LOG)
+    return read_compile_log(Path(options.compile_log), trace.rank)
+
+
+def compiled_regions(context: Context, activities: pl.DataFrame, compile_log: pl.DataFrame) -> pl.DataFrame:
+    """Return table `compiled_regions`: the runs of each region, summed up, with what they launched."""
+    host = context.host
+    runs = host.those(pl.col("name").str.contains(_REGION), "event_id", "name", "start_ns", "end_ns", "duration_ns")
+    if runs.is_empty():
+        return COMPILED_REGIONS.empty()
+    around = context.tree.nearest(host.each(pl.col("name").str.contains(_REGION).cast(pl.UInt8)))
+    launched = activities.select("duration_ns", around[activities.get_column("launch_id")].alias("event_id"))
+    work = launched.group_by("event_id").agg(
+        pl.len().alias("activity_count"), pl.col("duration_ns").sum().alias("device_ns")
+    )
+    # The compiled function is the first frame that a region calls.
+    frames = (
+        context.events.filter(
+            pl.col("kind") == "python", pl.col("parent_id").is_in(runs.get_column("event_id").implode())
+        )
+        .sort("start_ns", "event_id")
+        .group_by("parent_id", maintain_order=True)
+        .agg(pl.col("name").cast(pl.String).first().alias("python_function"))
+    )
+    named = runs.join(work, on="event_id", how="left").join(
+        frames, left_on="event_id", right_on="parent_id", how="left"
+    )
+    function = pl.col("python_function")
+    return COMPILED_REGIONS.conform(
+        named.sort("duration_ns", "event_id", descending=[True, False])
+        .group_by(pl.col("name").str.extract(_REGION, 1).alias("frame"), pl.col("name").str.extract(_REGION, 2).alias("version"))
+        .agg(
+            pl.len().alias("count"),
+            pl.col("duration_ns").sum().alias("host_ns"),
+            pl.col("activity_count", "device_ns").sum(),
+            function.drop_nulls().first(),
+            pl.col("event_id", "start_ns", "end_ns").first(),
+        )
+        .with_columns(
+            pl.format("{}/{}", "frame", "version").alias("region"),
+            pl.col("version").cast(pl.UInt32, strict=False).alias("compiled_before"),
+            pl.format("{}, line {}", function.str.extract(_RESUMED, 1), function.str.extract(_RESUMED, 2)).alias("resumed_after"),
+        )
+        .join(compile_log, on="region", how="left")
+        .sort("device_ns", "host_ns", "region", descending=[True, True, False])
+    )  # fmt: skip
+
+
+def fused_kernels(trace: Trace, activities: pl.DataFrame) -> pl.DataFrame:
+    """Return table `fused_kernels`: the runs of each kernel, summed up."""
+    runs = activities.filter(pl.col("name").cast(pl.String).str.contains(_FUSED))
+    files = trace.operator_inputs.select(pl.col("event_id").alias("operator_id"), "kernel_file").drop_nulls()
+    listed = pl.format("_{}", pl.col("name").str.extract(_FUSED, 1)).str.extract_all(f"_{_OPERATOR}")
+    fuses = listed.list.eval(pl.element().str.slice(1)).list.join(", ")
+    return FUSED_KERNELS.conform(
+        runs.select(pl.col("name").cast(pl.String), "operator_id", "start_ns", END_NS, "duration_ns")
+        .join(files, on="operator_id", how="left")
+        .sort("duration_ns", "start_ns", descending=[True, False])
+        .group_by("name", maintain_order=True)
+        .agg(
+            pl.col("kernel_file").cast(pl.String).drop_nulls().first(),
+            pl.len().alias("count"),
+            pl.col("duration_ns").sum().alias("device_ns"),
+            pl.col("start_ns", "end_ns").first(),
+        )
+        .with_columns(fuses.alias("fuses"))
+        .sort("device_ns", "name", descending=[True, False])
+    )
+
+
+REGIONS_SECTION = Section(
+    "Compiled regions",
+    "What torch.compile compiled. A region that goes on after a call follows a graph break there; one that was compiled before"
+    " was compiled again, as a guard failed. --compile-log says why.",
+    show=(
+        "region",
+        Shown("python_function", "function", "frame", terminal=80, markdown=True),
+        Shown("resumed_after", "goes on after", "text", terminal=100, markdown=True),
+        Shown("graph_break", "graph break", "text", terminal=120, markdown=True),
+        Shown("compiled_before", "compiled before", markdown=True, terminal=80, unless_zero=True),
+        Shown("recompiled", "as", "text", terminal=120, markdown=True),
+        Shown("compile_ns", "compilation", markdown=True, terminal=80),
+        Shown("cache_misses", "cache misses", markdown=True, unless_zero=True),
+        "count",
+        Shown("host_ns", "host time", markdown=True, terminal=60),
+        Shown("activity_count", "activities", unless_zero=True),
+        Shown("device_ns", "device time", markdown=True, terminal=60, unless_zero=True),
+    ),
+    scope=WHOLE_TRACE,
+)
+KERNELS_SECTION = Section(
+    "Fused kernels",
+    "What Inductor generated: the operators whose work each kernel does, and the file with its source.",
+    show=(
+        Shown("name", "kernel", "name", terminal=60, markdown=True),
+        Shown("fuses", form="text", terminal=100, markdown=True),
+        Shown("count", "runs", terminal=60, markdown=True),
+        Shown("device_ns", "device time", terminal=60, markdown=True),
+        Shown("kernel_file", "source", "text", terminal=140, markdown=True),
+    ),
+    rows=10,
+    scope=WHOLE_TRACE,
+)
+
+ANALYSES = (
+    Value("compile_log", compile_log),
+    Analysis(COMPILED_REGIONS, compiled_regions, json="compiled_regions", section=REGIONS_SECTION),
+    Analysis(FUSED_KERNELS, fused_kernels, json="fused_kernels", section=KERNELS_SECTION),
+)
