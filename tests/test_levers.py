@@ -95,5 +95,6 @@ def test_a_measured_step_gives_the_answers_of_the_program_without_the_profiler(r
     for item in known.advice:
         assert item.saving.at_most_ns <= step_ms * 1e6 + 1
         assert item.predicted is None or item.predicted.now_ns == pytest.approx(step_ms * 1e6)
+    assert "Python takes" not in known.summary(), "overhead is more than Python"
     now = whatif(known).step_ns
     assert now == pytest.approx(step_ms * 1e6, rel=0.01)

@@ -52,11 +52,12 @@ def rule_applied(verdict: Verdict) -> str:
     if larger is None:
         return ""
     regime, ratio = larger
+    what = units.capitalized(REGIMES[regime].noun) if regime == "overhead-bound" else label(REGIMES[regime].part)
     saves = next((one.saves_ratio for one in verdict.levers if LEVER_PARTS[one.resource] == REGIMES[regime].part), None)
     if verdict.levers:
         less = "" if saves is None else f"; without that, {_unit(verdict)} would be {units.percent(saves)} shorter"
-        return f"{label(REGIMES[regime].part)} takes {units.percent(ratio)}{less}."
+        return f"{what} takes {units.percent(ratio)}{less}."
     return (
-        f"{label(REGIMES[regime].part)} takes {units.percent(ratio)}, but waiting can be recovered in full,"
+        f"{what} takes {units.percent(ratio)}, but waiting can be recovered in full,"
         f" so it decides from {units.percent(thresholds.WAITING_WINS_RATIO)} of that share on."
     )
