@@ -5,6 +5,7 @@ import csv
 import json
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import polars as pl
@@ -357,7 +358,7 @@ def test_the_page_begins_with_verdict_advice_and_timeline_and_folds_the_rest(pag
 
 EVERY_CSV = """
 return [...document.querySelectorAll('.listing:not(.beside)')].filter((table) => table.querySelector('[data-csv]')).map((table) =>
-  [table.querySelector('[data-csv]'), [...table.querySelectorAll('thead th')].map((head) => head.textContent.trim()), table.querySelectorAll('tbody tr').length]);
+  [table.querySelector('[data-csv]'), [...table.querySelectorAll('thead th')].map((head) => head.textContent.trim() + (head.dataset.unit ? ` (${head.dataset.unit})` : '')), table.querySelectorAll('tbody tr').length]);
 """
 
 
@@ -402,9 +403,10 @@ def test_an_advice_outlines_all_of_its_members_with_launches_and_goes_from_one_t
         "const t = document.getElementById('timeline').timeline; return t.overlays.advice.outlines.map(({ row }) => t.store.tracks[row.track].family)"
     )
     assert "idle" in rows or "stream" in rows
-    before = page.part("advice-place").text
+    steps = len({step.index for step in report.steps if step.steady})
+    assert page.part("advice-place").text == f"step 1: 1 of {steps}"
     page.part("advice-next").click()
-    assert page.part("advice-place").text != before
+    assert page.part("advice-place").text == f"step 2: 2 of {steps}"
     page.run("document.getElementById('timeline').timeline.select(-1)")
     page.driver.find_element("tag name", "body").send_keys("\ue00c")  # Escape
     assert not page.part("advice-panel").is_displayed()
@@ -521,3 +523,93 @@ def test_paper_is_no_wider_than_its_text(page: Browser) -> None:
     page.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": ""})
     page.run("dispatchEvent(new Event('afterprint'))")
     assert width <= 703
+
+
+LONG_NAME = "a_training_run_with_quite_a_long_descriptive_name_rank_0_of_16_2024-11-05T12-30-00.pt.trace.json.gz"
+HEADER = """
+const parts = [...document.querySelectorAll('.bar > :not(.popover)')].filter((part) => part.offsetWidth);
+const boxes = parts.map((part) => part.getBoundingClientRect());
+const reachable = [...document.querySelectorAll('.bar .to-perfetto, .bar .theme label')].filter((part) => {
+  const { left, right, top, bottom } = part.getBoundingClientRect();
+  return part.offsetWidth && !part.contains(document.elementFromPoint((left + right) / 2, (top + bottom) / 2));
+});
+return [boxes.every((box, i) => i === 0 || boxes[i - 1].right <= box.left), reachable.length];
+"""
+
+
+@pytest.mark.parametrize("width", [390, 1280, 1440, 1920])
+def test_nothing_in_the_header_lies_over_anything_else(page: Browser, width: int) -> None:
+    report = gpu_report(40)
+    page.open(replace(report, trace=replace(report.trace, path=LONG_NAME)), width=width, height=844)
+    assert page.run(HEADER) == [True, 0]
+    if width >= 1440:
+        page.driver.find_element("css selector", ".to-perfetto").click()
+        assert page.driver.find_element("id", "perfetto").is_displayed()
+        assert page.driver.find_element("css selector", "nav a").is_displayed()
+
+
+def test_the_parts_of_the_window_are_one_stop_of_the_keyboard(page: Browser) -> None:
+    from selenium.webdriver.common.keys import Keys
+
+    page.open(gpu_report(40))
+    first, second = page.driver.find_elements("css selector", ".hero .legend button")[:2]
+    page.run("arguments[0].focus()", first)
+    first.send_keys(Keys.ARROW_RIGHT)
+    assert page.driver.switch_to.active_element == second
+    second.send_keys(Keys.TAB)
+    assert page.run("return Boolean(document.activeElement.closest('.advice, .aside'))")
+
+
+def test_a_table_shown_whole_keeps_its_headings_in_sight(page: Browser) -> None:
+    page.open(gpu_report(60), unfold=True)
+    page.run("document.querySelector('#table-gaps [data-more]').click()")
+    page.run("const s = document.querySelector('#table-gaps .scroll'); s.scrollTop = 400; s.scrollIntoView()")
+    head = "const h = document.querySelector('#table-gaps th').getBoundingClientRect(); return document.elementFromPoint(h.left + 5, h.top + h.height / 2).closest('th') !== null"
+    assert page.run(head)
+
+
+def test_a_file_has_whole_names_and_units(page: Browser) -> None:
+    report, name = gpu_report(), "gemm_" + "x" * 300
+    kernels = report.tables["kernels"].with_columns(pl.lit(name).alias("name"))
+    page.open(replace(report, tables={**report.tables, "kernels": kernels}), unfold=True)
+    page.run("URL.createObjectURL = (blob) => { blob.text().then((text) => { window.saved = text; }); return '#'; };")
+    page.run(
+        "HTMLAnchorElement.prototype.click = () => {}; document.querySelector('#table-kernels [data-csv]').click()"
+    )
+    page.wait(lambda: page.run("return window.saved"))
+    heads, *rows = csv.reader(page.run("return window.saved").splitlines())
+    assert "Time (ns)" in heads
+    assert {row[0] for row in rows} == {name}
+
+
+def test_one_dock_shows_what_was_asked_for_last_and_never_hides_it(page: Browser) -> None:
+    page.open(sample("synthetic_overhead_launch"), width=1440, height=900)
+    page.run("document.querySelector('[data-advice]').click()")
+    page.wait(lambda: page.part("advice-tables").is_displayed())
+    gap = "const t = document.getElementById('timeline').timeline; t.select(t.overlays.advice.events[0]); return t.selected"
+    assert page.run(gap) >= 0
+    page.wait(lambda: page.part("details").is_displayed())
+    assert page.part("advice-next").is_displayed()
+    assert not page.part("advice-tables").is_displayed()
+    assert page.part("dock").size["height"] <= 0.34 * 900 + 1
+    row = "const t = document.getElementById('timeline').timeline; const { bottom } = t.tracks.rowInLayout(t.selected); return t.scroller.getBoundingClientRect().top + bottom <= t.element('dock').getBoundingClientRect().top"
+    assert page.run(row)
+    page.part("close").click()
+    assert page.part("advice-tables").is_displayed()
+
+
+def test_a_track_can_be_pinned(page: Browser) -> None:
+    page.open(gpu_report(40))
+    page.run(
+        "const t = document.getElementById('timeline').timeline; t.select(t.store.rows.find(({ track }) => t.store.tracks[track].thread !== null).first); window.own = t"
+    )
+    track = page.run(
+        "return own.store.rows.find(({ first, count }) => own.selected >= first && own.selected < first + count).track"
+    )
+    pinned = "return [...own.tracks.pinned]"
+    assert track not in page.run(pinned)
+    body = page.driver.find_element("tag name", "body")
+    body.send_keys("p")
+    assert track in page.run(pinned)
+    page.run("document.querySelector('.tl-pinned .tl-pin[aria-pressed=true]').click()")
+    assert track not in page.run(pinned)

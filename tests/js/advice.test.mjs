@@ -24,10 +24,21 @@ const store = () => {
 };
 
 test('an advice outlines its members, their launches and modules, on its device alone', () => {
-  const { events, longest, summary, outlines } = memberEvents(store(), 'kernels');
-  assert.deepEqual([events, longest], [[0, 1], 1]);
-  assert.match(summary, /^2 events outlined, 40 ns together; the longest 2 of 5 places\./);
+  const { events, places, summary, outlines } = memberEvents(store(), 'kernels');
+  assert.deepEqual([events, places], [[0, 1], [{ step: undefined, events: [0] }, { step: undefined, events: [1] }]]);
+  assert.match(summary, /^2 events outlined, 40 ns together; the longest 2 of 5 intervals\./);
   assert.deepEqual(outlines.map((outline) => outline.events), [[0, 1], [4, 5], [7, 8]]);
+});
+
+test('the members of a step are one place', () => {
+  const made = store();
+  const places = (numbers, starts, ends) => {
+    made.steps = new Map([['GPU 0', { numbers, starts, ends }]]);
+    return memberEvents(made, 'kernels').places.map(({ step, events }) => [step, events]);
+  };
+  assert.deepEqual(places([7, 8], [40, 90], [90, 101]), [[7, [0]], [8, [1]]]);
+  assert.deepEqual(places([7], [40], [101]), [[7, [0, 1]]]);
+  assert.deepEqual(places([7], [40], [60]), [[7, [0]], [undefined, [1]]]);
 });
 
 test('idle time that the window cut is outlined whole', () => {

@@ -37,8 +37,8 @@ OPEN_ADVICE = 3
 ON_PAPER = ("trust", "kernels", "idle")
 """Folded parts that are printed nevertheless: checks of the trace, and where device and idle time go."""
 
-MOST_TIP = 240
-"""Most characters of a name in a tooltip; the timeline has the whole name."""
+MOST_TIP = 4_000
+"""Most characters of a name that a table keeps for its file (CSV); a tooltip shows its beginning."""
 
 _COLUMN = ".listing td:nth-child({0}) {{ --n: var(--n{0}, 20); }}"
 _ASSETS = files("trace_analyzer.render.html") / "assets"

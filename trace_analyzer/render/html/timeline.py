@@ -27,7 +27,7 @@ from trace_analyzer.render.html.tracks import (
     packages,
     track_events,
 )
-from trace_analyzer.render.names import frame_label, short_name
+from trace_analyzer.render.names import distinguishing_arguments, frame_label, short_name
 from trace_analyzer.report import Report
 
 
@@ -129,6 +129,8 @@ class TimelineColumns:
     left_out: tuple[str, ...] = ()
     advice: tuple["AdviceMembers", ...] = ()
     packages: Packages = NO_PACKAGES
+    steps: tuple[tuple[str, int, int, int], ...] = ()
+    """Place, number, start_ns and end_ns of each step."""
 
     @property
     def curve_kinds(self) -> tuple[str, ...]:
@@ -172,6 +174,9 @@ def timeline_columns(report: Report, thinning: Thinning = EVERYTHING) -> Timelin
         left_out=left_out,
         advice=_advice_members(report),
         packages=packages(report),
+        steps=tuple(
+            (f"GPU {step.device}", step.index, step.start_ns, step.start_ns + step.duration_ns) for step in report.steps
+        ),
     )  # fmt: skip
 
 
@@ -246,15 +251,28 @@ def payload(columns: TimelineColumns) -> str:
     header = {
         "end": columns.end_ns,
         "activities": columns.activity_count,
-        "labels": [frame_label(name) or short_name(name.removeprefix(MODULE_PREFIX)) for name in names.values],
+        "labels": _labels(names.values),
         "tracks": [asdict(track) for track in columns.tracks],
         "curves": [[curve.kind, curve.place, curve.steps.height] for curve in columns.curves],
         "advice": [[advice.advice, advice.total, advice.members.height] for advice in columns.advice],
         "places": places,
+        "steps": columns.steps,
         "packages": columns.packages.labels,
         "own_kinds": sorted(columns.packages.own),
     }
     return codec.encode(header, encoded)
+
+
+def _labels(names: Sequence[str]) -> list[str]:
+    """Return short names; those of different kernels differ."""
+    frames = [frame_label(name) for name in names]
+    short = [short_name(name.removeprefix(MODULE_PREFIX)) for name in names]
+    pairs = zip(names, frames, short, strict=True)
+    arguments = distinguishing_arguments((name, label) for name, frame, label in pairs if not frame)
+    return [
+        frame or (f"{label}, {arguments[name]}" if name in arguments else label)
+        for name, frame, label in zip(names, frames, short, strict=True)
+    ]
 
 
 def _storage_order(track: TrackEvents) -> int:

@@ -123,6 +123,8 @@ async function written(text) {
 
 // Small elements of the timeline's panels, of plain text.
 
+const MOST_CELL = 160; // characters
+
 export function factElement([name, value]) {
   const row = document.createElement('div');
   const [term, text] = [document.createElement('span'), document.createElement('span')];
@@ -138,7 +140,8 @@ export function tableElement({ title, heads, rows }) {
   caption.textContent = title;
   const fill = (row, cells, tag) => cells.forEach((text, i) => {
     const cell = document.createElement(tag);
-    cell.textContent = cell.title = text;
+    cell.title = text;
+    cell.textContent = shortened(text, MOST_CELL);
     if (tag === 'th') cell.scope = 'col';
     if (i > 0) cell.className = 'n';
     row.append(cell);

@@ -303,7 +303,7 @@ const PANEL_GAP_PX = 12;
 export class Panels extends Part {
   // The details panel must not cover the row of its event.
   uncover(event) {
-    const hidden = () => this.scroller.getBoundingClientRect().top + this.timeline.tracks.rowInLayout(event).bottom - this.element('details').getBoundingClientRect().top;
+    const hidden = () => this.scroller.getBoundingClientRect().top + this.timeline.tracks.rowInLayout(event).bottom - this.element('dock').getBoundingClientRect().top;
     if (hidden() > 0 && !this.timeline.tracks.rowInLayout(event).pinned) this.scroller.scrollTop += hidden() + PANEL_GAP_PX;
     if (hidden() > 0 && !this.timeline.tracks.isFull) scrollBy({ top: hidden() + PANEL_GAP_PX, behavior: 'instant' });
   }
@@ -376,10 +376,10 @@ export class Panels extends Part {
     tooltip.style.top = `${below + height > floor ? Math.max(8, Math.min(pointer.clientY - 14, floor) - height) : below}px`;
   }
 
-  // Where the first open panel begins, else the window ends: floating elements stay above it.
+  // Where the dock begins, else the window ends: floating elements stay above it.
   panelTop() {
-    const open = ['details', 'interval-panel', 'advice-panel'].map((name) => this.element(name)).filter(({ hidden }) => !hidden);
-    return Math.min(innerHeight, ...open.map((panel) => panel.getBoundingClientRect().top));
+    const dock = this.element('dock');
+    return dock.offsetHeight ? Math.min(innerHeight, dock.getBoundingClientRect().top) : innerHeight;
   }
 
   drawCrosshair(pointer) {

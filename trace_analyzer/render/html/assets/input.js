@@ -5,7 +5,7 @@ import { otherEnds } from './describe.js';
 import { bucketOf, CLICK_PX, statisticsText } from './interval.js';
 import { around, pan, parseFragment, zoom } from './layout.js';
 import { CURVES } from './painter.js';
-import { neighbourMatch, search, valueAt } from './store.js';
+import { neighbourMatch, rowOf, search, valueAt } from './store.js';
 
 export class Finder extends Part {
   constructor(timeline) {
@@ -245,6 +245,7 @@ export class Input extends Part {
       0: () => this.timeline.showAll(),
       '/': () => this.element('search').focus(),
       v: () => this.timeline.tracks.setFull(!this.timeline.tracks.isFull),
+      p: () => this.timeline.selected >= 0 && this.timeline.tracks.pin(rowOf(this.store, this.timeline.selected).track),
       c: () => this.timeline.overlays.showPath(!this.timeline.overlays.hasPath),
       '?': () => this.element('help-text').showModal(),
       Escape: () => this.timeline.clear(),

@@ -187,7 +187,7 @@ export class Ruler extends Part {
     const chosen = this.drawn;
     this.anchor = this.drawn = null;
     this.chooseInterval(isClick ? null : chosen);
-    if (this.interval) this.element('interval-panel').scrollIntoView({ block: 'nearest' });
+    if (this.interval) this.timeline.select(-1);
   }
 
   // The axis is a ruler: dragging on it chooses an interval.

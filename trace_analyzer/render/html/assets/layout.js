@@ -113,18 +113,18 @@ function addTracks(store, layout, ids, pinned, { folded, heights, lanes }) {
   }
 }
 
-// The tracks of devices from the top, as many as fit in `room` px; those after the first
+// The `chosen` tracks, and those of devices from the top, as many as fit in `room` px with them; those after the first
 // device only with all tracks of their device.
-export function pinnedTracks(store, folded, room, { heights, hidden = new Set() }) {
+export function pinnedTracks(store, folded, room, { heights, hidden = new Set(), chosen = new Set() }) {
   const devices = store.tracks.flatMap(({ thread }, id) => (thread === null && !hidden.has(id) ? [id] : []));
   if (store.tracks.every(({ thread }) => thread === null)) return new Set(); // nothing to scroll below them
   const groupAt = (place) => store.tracks[devices[place]]?.group;
   for (let count = devices.length; count > 0; count--) {
     if (groupAt(count - 1) !== groupAt(0) && groupAt(count) === groupAt(count - 1)) continue;
-    const pinned = new Set(devices.slice(0, count));
+    const pinned = new Set([...chosen, ...devices.slice(0, count)]);
     if (layOut(store, folded, { pinned, heights, hidden }).pinnedHeight <= room) return pinned;
   }
-  return new Set();
+  return chosen;
 }
 
 // The number of rows of each track up to the last one with an event between two times.
@@ -175,6 +175,7 @@ export class Tracks extends Part {
     this.lanes = lanesInView(this.store, 0, this.store.end);
     this.folded = new Set(this.store.tracks.flatMap((track, id) => (track.collapsed ? [id] : [])));
     this.hidden = new Set(); // until requested
+    this.chosen = new Set(); // pinned by the reader
     this.labels = [];
   }
 
@@ -211,12 +212,12 @@ export class Tracks extends Part {
   relayout() {
     const focused = [...this.element('labels').querySelectorAll('[data-track]')].find((label) => label.contains(document.activeElement))?.dataset.track;
     const room = PINNED_SHARE * (this.isFull ? innerHeight - FULL_FRAME_PX : Math.max(this.rowsHeight ?? 0, ROWS_PX, ROWS_SHARE * innerHeight));
-    const { heights, lanes, hidden } = this;
-    this.pinned = pinnedTracks(this.store, this.folded, room, { heights, hidden });
+    const { heights, lanes, hidden, chosen } = this;
+    this.pinned = pinnedTracks(this.store, this.folded, room, { heights, hidden, chosen });
     this.layout = layOut(this.store, this.folded, { pinned: this.pinned, heights, lanes, hidden });
     this.root.style.setProperty('--tl-height', `${this.layout.height}px`);
     this.root.style.setProperty('--tl-pinned', `${this.layout.pinnedHeight}px`);
-    this.labels = this.layout.items.map((item) => ({ item, element: this.trackLabel(item), y: null, isStuck: false }));
+    this.labels = this.layout.items.flatMap((item) => [this.trackLabel(item), ...this.pinOf(item)].map((element) => ({ item, element, y: null, isStuck: false })));
     const part = (isPinned) => this.labels.filter(({ item }) => item.pinned === isPinned).map(({ element }) => element);
     this.element('pinned-labels').replaceChildren(...part(true));
     this.element('flow-labels').replaceChildren(...part(false));
@@ -278,6 +279,27 @@ export class Tracks extends Part {
       label.addEventListener('click', (event) => event.target === label && this.fold(item.track, !item.folded));
     }
     return label;
+  }
+
+  // The pin beside the label of a thread's track; the tracks of devices are pinned while there is room.
+  pinOf({ track, shift }) {
+    if (track === undefined || this.store.tracks[track].thread === null) return [];
+    const pin = document.createElement('button');
+    pin.type = 'button';
+    pin.className = 'tl-pin';
+    pin.tabIndex = -1; // the key does the same
+    pin.style.height = `${LABEL_HEIGHT_PX.least}px`;
+    pin.setAttribute('aria-pressed', String(this.chosen.has(track)));
+    pin.setAttribute('aria-label', `Pin ${this.store.tracks[track].label}`);
+    pin.title = 'Keep it in sight above the others (P, for the track of what is selected)';
+    pin.addEventListener('click', () => this.pin(track));
+    return [pin];
+  }
+
+  pin(track) {
+    if (this.store.tracks[track].thread === null) return;
+    if (!this.chosen.delete(track)) this.chosen.add(track);
+    this.relayout();
   }
 
   // Grips: for the row height of a track, and for the height of the scrolling part.

@@ -43,8 +43,8 @@ function listenToJumps(timeline) {
   document.addEventListener('click', (event) => {
     const jump = event.target.closest('[data-start]');
     if (!jump || getSelection().toString()) return;
-    jumpTo(timeline, Number(jump.dataset.start), Number(jump.dataset.end));
     if (jump.dataset.advice) timeline.overlays.chooseAdvice(jump.dataset.advice, jump.closest('.card').querySelector('h3').textContent);
+    if (!jump.dataset.advice || !timeline.overlays.advice) jumpTo(timeline, Number(jump.dataset.start), Number(jump.dataset.end));
   });
   document.addEventListener('place', ({ detail: { start, end, place } }) => {
     if (place === undefined) return jumpTo(timeline, start, end);

@@ -3,7 +3,7 @@
 import { formatCount, formatDuration, Part, shortened, tableElement } from './common.js';
 import { eventLabel, eventName, otherEnds, pathRow } from './describe.js';
 import { around } from './layout.js';
-import { endOf, firstEndingAfter, linked, lowerBound, rowOf, stackOf, trackOf } from './store.js';
+import { endOf, firstEndingAfter, linked, lowerBound, rowOf, stackOf, stepOf, trackOf } from './store.js';
 
 const LOOKED_AT = 256; // intervals within one piece: more are too narrow to distinguish
 
@@ -60,13 +60,24 @@ export function memberEvents(store, id) {
   const launches = looked.map((event) => linked(store, event).source).filter((launch) => launch >= 0);
   const modules = new Map(looked.map((event) => [event, moduleOf(store, event)]));
   const ns = events.reduce((sum, event) => sum + store.duration[event], 0);
-  const longest = events.reduce((best, event, place) => (store.duration[event] > store.duration[events[best]] ? place : best), 0);
-  const kept = total > members.length ? `; the longest ${formatCount(members.length)} of ${formatCount(total)} places` : '';
+  const kept = total > members.length ? `; the longest ${formatCount(members.length)} of ${formatCount(total)} intervals` : '';
   return {
-    events, modules, longest, place: longest,
+    events, modules, place: 0, places: placesOf(store, events),
     summary: `${formatCount(events.length)} ${events.length === 1 ? 'event' : 'events'} outlined, ${formatDuration(ns)} together${kept}. Their launches and modules are outlined too.`,
     outlines: byRow(store, [...events, ...launches, ...[...modules.values()].filter((module) => module >= 0)]),
   };
+}
+
+// Where to go one after the other, in order of time: all events of a step together; without steps, each event.
+function placesOf(store, events) {
+  const places = [];
+  for (const event of events) {
+    const step = stepOf(store, event);
+    const last = places.at(-1);
+    if (store.steps.size && last && last.step === step) last.events.push(event);
+    else places.push({ step, events: [event] });
+  }
+  return places;
 }
 
 // Device activities within an interval, or its idle time without any.
@@ -262,23 +273,25 @@ export class Overlays extends Part {
     const panel = this.element('advice-panel');
     panel.hidden = !this.advice;
     if (this.advice) {
+      this.timeline.select(-1);
       this.element('advice-title').textContent = title;
       this.element('advice-count').textContent = this.advice.summary;
       this.element('advice-tables').replaceChildren(...memberTables(this.store, this.words, this.advice).map(tableElement));
-      this.showMember(this.advice.longest);
+      this.showMember(0);
     }
     this.timeline.schedule(true);
   }
 
-  // One member in the middle of the view, with its launch, if it has one.
+  // The members of one step in the view, or one member, with the launch of the first, if it has one.
   showMember(place) {
-    const { events } = this.advice;
-    this.advice.place = (place + events.length) % events.length;
-    const event = events[this.advice.place];
-    const { source } = linked(this.store, event);
-    const start = Math.min(this.store.start[event], source < 0 ? Infinity : this.store.start[source]);
-    this.timeline.show(around(start, endOf(this.store, event), 0.15));
-    this.element('advice-place').textContent = `${formatCount(this.advice.place + 1)} of ${formatCount(events.length)}`;
+    const { places } = this.advice;
+    this.advice.place = (place + places.length) % places.length;
+    const { step, events } = places[this.advice.place];
+    const { source } = linked(this.store, events[0]);
+    const start = Math.min(this.store.start[events[0]], source < 0 ? Infinity : this.store.start[source]);
+    this.timeline.show(around(start, events.reduce((end, event) => Math.max(end, endOf(this.store, event)), 0), 0.15));
+    const where = !this.store.steps.size ? '' : step === undefined ? 'outside of steps: ' : `step ${formatCount(step)}: `;
+    this.element('advice-place').textContent = `${where}${formatCount(this.advice.place + 1)} of ${formatCount(places.length)}`;
     this.root.scrollIntoView({ behavior: 'instant', block: 'start' });
   }
 

@@ -122,10 +122,11 @@ class Listing {
     this.draw();
   }
 
-  // Headings, and all rows in the shown order: numbers in the units of the tables, names in full.
+  // Headings with their units, and all rows in the shown order: numbers in these units, names in full.
   values() {
-    const cellValue = (cell) => cell.dataset.sort ?? cell.querySelector('[data-tip]')?.dataset.tip ?? cell.textContent.trim();
-    const lines = [this.heads.map((head) => head.textContent.trim()), ...this.rows.map(({ row }) => [...row.cells].map(cellValue))];
+    const cellValue = (cell) => cell.scope ? heading(cell) : cell.dataset.sort ?? cell.querySelector('[data-tip]')?.dataset.tip ?? cell.textContent.trim();
+    const heading = (head) => head.textContent.trim() + (head.dataset.unit ? ` (${head.dataset.unit})` : '');
+    const lines = [this.heads.map(heading), ...this.rows.map(({ row }) => [...row.cells].map(cellValue))];
     return this.root.classList.contains('beside') ? turned(lines) : lines;
   }
 
@@ -162,6 +163,7 @@ function startTables(page = document) {
 // (`data-tip`). Escape hides them, as WCAG 1.4.13 asks.
 
 const MARGIN = 8;
+const MOST_TIP = 240; // characters
 
 // Next to the anchor, below it if there is room, and always inside the window.
 export function tipPlace(anchor, tip, window) {
@@ -172,7 +174,8 @@ export function tipPlace(anchor, tip, window) {
 }
 
 function tipText(element, page = document) {
-  if (element.dataset.tip) return element.dataset.tip;
+  const { tip } = element.dataset;
+  if (tip) return tip.length > MOST_TIP ? `${tip.slice(0, MOST_TIP)}…` : tip;
   return page.getElementById(element.dataset.term)?.textContent ?? '';
 }
 
@@ -201,6 +204,23 @@ function startTips(page = document) {
   page.addEventListener('keydown', (event) => event.key === 'Escape' && hide());
 }
 
+// A group of buttons is one stop of the Tab key; arrow keys go from one to the next.
+function startGroups(page = document) {
+  for (const group of page.querySelectorAll('[data-group]')) {
+    const buttons = [...group.querySelectorAll('button')];
+    const reach = (button) => buttons.forEach((each) => { each.tabIndex = each === button ? 0 : -1; });
+    reach(buttons[0]);
+    group.addEventListener('keydown', (event) => {
+      const step = { ArrowLeft: -1, ArrowUp: -1, ArrowRight: 1, ArrowDown: 1 }[event.key];
+      const next = step && buttons[buttons.indexOf(event.target) + step];
+      if (!next) return;
+      event.preventDefault();
+      reach(next);
+      next.focus();
+    });
+  }
+}
+
 // Advice: its code can be copied.
 
 function startCards(page = document) {
@@ -215,4 +235,5 @@ if (globalThis.document) {
   startCards();
   startTables();
   startTips();
+  startGroups();
 }

@@ -16,6 +16,7 @@ export function buildStore({ header, columns }) {
     start: absoluteStarts(rows, columns.gap, columns.duration),
     curves: curveSlices(header.curves, columns),
     advice: adviceMembers(header, columns),
+    steps: stepsByPlace(header.steps ?? []),
     own: new Set(header.own_kinds ?? []),
     packages: header.packages ?? {},
     matches: null,
@@ -55,6 +56,26 @@ function adviceMembers({ advice = [], places = [] }, columns) {
     offset += count;
     return [id, { total, members }];
   }));
+}
+
+// The steps of each device in order of time: numbers, starts and ends.
+function stepsByPlace(steps) {
+  const byPlace = new Map();
+  for (const [place, number, start, end] of [...steps].sort((a, b) => a[2] - b[2])) {
+    if (!byPlace.has(place)) byPlace.set(place, { numbers: [], starts: [], ends: [] });
+    const own = byPlace.get(place);
+    own.numbers.push(number);
+    own.starts.push(start);
+    own.ends.push(end);
+  }
+  return byPlace;
+}
+
+// The number of the step in which an event of a device begins; undefined outside of steps.
+export function stepOf(store, event) {
+  const own = store.steps.get(trackOf(store, event).group.split(' · ')[0]);
+  const step = own ? lowerBound(own.starts, store.start[event] + 1, 0, own.starts.length) - 1 : -1;
+  return step >= 0 && store.start[event] < own.ends[step] ? own.numbers[step] : undefined;
 }
 
 // Running sums of duration per kind, kept at every 64th event: what a long run of events is made of is
