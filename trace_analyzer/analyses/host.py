@@ -248,9 +248,7 @@ def contexts(trace: Trace, host: Host, host_parents: pl.Series, backward_links: 
             around((pl.col("kind") == "operator") & ~pl.col("marks")).alias("operator_id"),
             around(pl.col("marks") & ~name.str.contains(_STEP_NAMES)).alias("annotation_id"),
             tree.outermost(host.each(pl.col("source").is_not_null())).alias("source_id"),
-            _phases(host, tree, host_parents, trace.host_events.get_column("forward_thread"), forward_of).alias(
-                "phase"
-            ),
+            _phases(host, tree, trace.host_events.get_column("forward_thread"), forward_of).alias("phase"),
             *(_of_forward(ids, backward_ids, forward_ids).alias(column) for column, ids in nearest.items()),
         ),
         tree,
@@ -267,7 +265,7 @@ def parents_of(trace: Trace) -> pl.Series:
     return enclosing(trace.host_events.select("thread_id", "start_ns", end), ["thread_id"])
 
 
-def _phases(host: Host, tree: Tree, parents: pl.Series, forward_thread: pl.Series, forward_of: pl.Series) -> pl.Series:
+def _phases(host: Host, tree: Tree, forward_thread: pl.Series, forward_of: pl.Series) -> pl.Series:
     """Return the phase of each event: the first of `PHASES` among the event and its ancestors.
 
     Operators that autograd ran are backward, forward operators whose backward ran later are forward, and threads that
@@ -282,8 +280,8 @@ def _phases(host: Host, tree: Tree, parents: pl.Series, forward_thread: pl.Serie
     of_others = pl.when(ran).then(backward).when(ran_back).then(PHASES.index("forward")).otherwise(none)
     own = pl.select(pl.min_horizontal(of_name, of_others.cast(pl.UInt8)).alias("phase")).to_series()
     phases, is_backward = tree.least(own, none), ran | host.each((pl.col("phase") == "backward").fill_null(False))
-    # Ancestors of an event are on its thread, and outermost events have none.
-    shared = threads.filter(is_operator & parents.is_null() & ~is_backward).unique()
+    # Steps and passes that are annotated enclose operators of other passes too: all operators count, not only outermost.
+    shared = threads.filter(is_operator & (phases != backward).fill_null(True)).unique()
     autograd = threads.filter(is_backward).unique()
     autograd = autograd.filter(~autograd.is_in(shared.implode()))
     if autograd.len():

@@ -8,7 +8,7 @@ from trace_analyzer.ingest import tables as ingest
 MODULES = (
     "activities", "links", "idle", "one_time", "causes", "blame", "host_costs", "compiled", "partition", "steps", "serving",
     "run_ahead", "kernel_bounds", "operators", "roofline", "modules",
-    "communication", "copies", "fusion", "tensor_cores", "backward", "chart_data", "stacks", "cpu",
+    "communication", "copies", "fusion", "tensor_cores", "backward", "chart_data", "stacks", "cpu", "phases",
     # Modules with shared values.
     "host", "consistency", "profiler_overhead", "earlier_work",
 )  # fmt: skip

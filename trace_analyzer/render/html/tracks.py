@@ -57,6 +57,7 @@ _FAMILIES = {
     "python": "python",
 }
 _HOST_LABELS = {
+    "phases": "Phases of steps",
     "annotations": "Annotations",
     "calls": "Runtime calls",
     "operators": "Operators",
@@ -239,6 +240,15 @@ def _host_tracks(report: Report, host_events: pl.DataFrame) -> Iterator[TrackEve
         kind=pl.when(IS_MODULE).then(pl.lit("module")).otherwise(pl.coalesce(of_package, kind)),
         family=pl.when(IS_MODULE).then(pl.lit("modules")).otherwise(its_family),
     ).partition_by("thread_id", "family", as_dict=True, include_key=False)
+    phases = report.tables["phase_intervals"].select(
+        "thread_id",
+        "start_ns",
+        name="phase",
+        kind=pl.format("phase-{}", "phase"),
+        duration_ns=pl.col("end_ns") - pl.col("start_ns"),
+    )
+    for (thread,), part in phases.partition_by("thread_id", as_dict=True, include_key=False).items():
+        parts[thread, "phases"] = part.sort("start_ns")
     threads = titled_threads(*(report.tables[name] for name in ("host_events", "launches", "threads")))
     for place, (thread, title) in enumerate(threads.iter_rows()):
         for family, label in _HOST_LABELS.items():

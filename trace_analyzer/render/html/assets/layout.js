@@ -70,7 +70,7 @@ const GAP = 8;
 const FOLDED = 9;
 const ROW_HEIGHT = {
   path: 20, stream: 24, exposed: 16, sync: 16, idle: 22,
-  annotations: 18, calls: 16, operators: 18, modules: 18, overhead: 14, python: 16, other: 14,
+  phases: 18, annotations: 18, calls: 16, operators: 18, modules: 18, overhead: 14, python: 16, other: 14,
 };
 const ROW_SPACE = 1;
 const ROW_LIMITS = { least: 7, most: 72 };

@@ -207,7 +207,7 @@ export function stackOf(store, event) {
   if (thread === null) return store.link[event] < 0 ? [] : [...stackOf(store, store.link[event]), store.link[event]];
   const open = [];
   for (const other of store.rows) {
-    if (store.tracks[other.track].thread !== thread || (other.track === row.track && other.depth >= row.depth)) continue;
+    if (store.tracks[other.track].thread !== thread || store.tracks[other.track].family === 'phases' || (other.track === row.track && other.depth >= row.depth)) continue;
     const i = firstEndingAfter(store, other, store.start[event]);
     if (i >= other.first + other.count || store.start[i] > store.start[event] || endOf(store, i) < endOf(store, event)) continue;
     open.push(i);

@@ -1,0 +1,190 @@
+"""Divide steps into data loading, forward pass, backward pass, optimizer, and the rest: host time and device time of each."""
+
+import polars as pl
+
+from trace_analyzer.analyses.chart_data import longest_intervals
+from trace_analyzer.analyses.host import Context
+from trace_analyzer.analyses.steps import HostSteps
+from trace_analyzer.analysis import Analysis
+from trace_analyzer.catalog.event_names import DATA_LOADING
+from trace_analyzer.frames.intervals import clip, innermost, lookup_at, split_by, union
+from trace_analyzer.schema import Table, columns
+from trace_analyzer.sections import Section, Shown
+
+PHASE_INTERVALS = Table(
+    "phase_intervals",
+    "Phases of steps on the host, in order and without overlaps: of the main thread, and of autograd's threads beside it.",
+    columns("""
+        process_id i32 Process, as in `threads`.
+        thread_id i32 The process's main thread, a row of `threads`.
+        step i64 `index` of the step.
+        phase str data-loading, forward, backward or optimizer.
+        start_ns end_ns
+    """),
+)
+
+STEP_PHASES = Table(
+    "step_phases",
+    "Host time and device time of each step by phase.",
+    columns("""
+        device
+        step i64 `index` of the step.
+        phase str data-loading, forward, backward, optimizer, or other.
+        host_ns i64 Time of the step on the host; phases and other add up to the step's annotation.
+        device_ns i64 Durations of the activities that it launched and that started in the step's window on the device.
+    """),
+)
+
+MEAN_PHASES = Table(
+    "phases",
+    "Phases of a step: the mean of the steady steps, else of all.",
+    columns("""
+        device
+        phase str data-loading, forward, backward, optimizer, or other.
+        host_ns i64 Time of a step on the host.
+        host_ratio f64 Share of the step's annotation.
+        device_ns i64 Durations, in a step, of the activities that it launched.
+        device_ratio f64 Share of the durations of all activities.
+        steps u32 Steps of the mean.
+        start_ns i64 Start of the longest interval in it, ns since the trace's origin; null for other.
+        end_ns i64 Its end.
+    """),
+)
+
+OTHER = "other"
+_IN_ORDER = (DATA_LOADING, "forward", "backward", "optimizer", OTHER)
+_PASSES = ("forward", "backward")
+
+
+def phase_intervals(context: Context, host_steps: HostSteps) -> pl.DataFrame:
+    """Return table `phase_intervals`.
+
+    The main thread of a process is the one with most time in phases other than backward. Where autograd runs the backward
+    pass on threads of its own and the main thread is in no phase, the process is in the backward pass. In a step, what
+    lies between two intervals of the same pass belongs to it.
+    """
+    events = context.events.select("process_id", "thread_id", "event_id", "kind", "phase", "start_ns", "end_ns")
+    around = events.get_column("phase").gather(context.events.get_column("parent_id"))
+    begins = events.filter(pl.col("phase").is_not_null() & pl.col("phase").ne_missing(around))
+    reached = pl.col("host_end_ns").cum_max().shift(1).over("process_id")
+    marks = host_steps.marks.sort("process_id", "host_start_ns", "host_end_ns")
+    steps = marks.filter((pl.col("host_start_ns") >= reached).fill_null(True)).select(
+        "process_id", step="index", start_ns="host_start_ns", end_ns="host_end_ns"
+    )
+    if begins.is_empty() or steps.is_empty():
+        return PHASE_INTERVALS.empty()
+    length, thread = pl.col("end_ns") - pl.col("start_ns"), ["process_id", "thread_id"]
+    pieces = innermost(begins, thread, "event_id")
+    pieces = pieces.with_columns(events.get_column("phase")[pieces.get_column("event_id")].cast(pl.String))
+    is_backward = pl.col("phase") == "backward"
+    main = (
+        pieces.group_by(thread)
+        .agg(length.filter(~is_backward).sum().alias("ns"), length.sum().alias("all_ns"))
+        .sort("process_id", "ns", "all_ns", "thread_id", descending=[False, True, True, False])
+        .unique("process_id", keep="first", maintain_order=True)
+        .select(thread)
+    )
+    own = pieces.join(main, on=thread, how="semi", maintain_order="left")
+    # Beside operators, threads of autograd have frames that wait for the next backward pass.
+    ran = events.filter(is_backward & (pl.col("kind") == "operator"))
+    beside = union(ran.join(main, on=thread, how="anti"), ["process_id"])
+    beside = split_by(beside, own, ["process_id"], ["phase"]).filter(pl.col("phase").is_null())
+    found = pl.concat(
+        [own.select("process_id", "start_ns", "end_ns", "phase"), beside.with_columns(phase=pl.lit("backward"))],
+        how="diagonal_relaxed",
+    )
+    inside = clip(found.sort("process_id", "start_ns"), steps, ["process_id"])
+    same = (pl.col("phase").shift(-1) == pl.col("phase")) & pl.col("phase").is_in(_PASSES)
+    following = pl.col("start_ns").shift(-1)
+    joined = inside.with_columns(
+        pl.when(same.over("process_id", "step"))
+        .then(following.over("process_id", "step"))
+        .otherwise("end_ns")
+        .alias("end_ns")
+    )
+    run = (
+        ((pl.col("phase") != pl.col("phase").shift(1)) | (pl.col("start_ns") > pl.col("end_ns").shift(1)))
+        .fill_null(True)
+        .cum_sum()
+    )
+    merged = joined.with_columns(run.over("process_id", "step").alias("run"))
+    return PHASE_INTERVALS.conform(
+        merged.group_by("process_id", "step", "phase", "run", maintain_order=True)
+        .agg(pl.col("start_ns").first(), pl.col("end_ns").last())
+        .join(main, on="process_id", how="left", maintain_order="left")
+    )
+
+
+def step_phases(
+    phase_intervals: pl.DataFrame, device_steps: pl.DataFrame, activities: pl.DataFrame, context: Context
+) -> pl.DataFrame:
+    """Return table `step_phases`, in order of device, step and phase; empty where no phase is known."""
+    if phase_intervals.is_empty() or device_steps.is_empty():
+        return STEP_PHASES.empty()
+    spans = device_steps.select(
+        "device", "start_ns", "end_ns", "host_start_ns", "host_end_ns", step=pl.col("index")
+    ).filter(pl.col("start_ns") < pl.col("end_ns"))
+    # The steps of a device are those of the process that launched most of its work.
+    process = activities.drop_nulls("process_id").group_by("device").agg(pl.col("process_id").mode().sort().first())
+    host = (
+        phase_intervals.join(process, on="process_id", how="inner")
+        .group_by("device", "step", "phase")
+        .agg((pl.col("end_ns") - pl.col("start_ns")).sum().alias("host_ns"))
+    )
+    phase = context.events.get_column("phase")[activities.get_column("launch_id")].cast(pl.String).fill_null(OTHER)
+    placed = lookup_at(activities.with_columns(phase.alias("phase")), "start_ns", spans, ["device"], ["step"])
+    device = (
+        placed.drop_nulls("step")
+        .group_by("device", "step", "phase")
+        .agg(pl.col("duration_ns").sum().alias("device_ns"))
+    )
+    every = spans.join(pl.DataFrame({"phase": _IN_ORDER}), how="cross", maintain_order="left")
+    key = ["device", "step", "phase"]
+    rows = (
+        every.join(host, on=key, how="left", maintain_order="left")
+        .join(device, on=key, how="left", maintain_order="left")
+        .with_columns(pl.col("host_ns", "device_ns").fill_null(0))
+    )
+    rest = pl.col("host_end_ns") - pl.col("host_start_ns") - pl.col("host_ns").sum().over("device", "step")
+    return STEP_PHASES.conform(
+        rows.with_columns(pl.when(pl.col("phase") == OTHER).then(rest).otherwise("host_ns").alias("host_ns"))
+    )
+
+
+def mean_phases(step_phases: pl.DataFrame, device_steps: pl.DataFrame, phase_intervals: pl.DataFrame) -> pl.DataFrame:
+    """Return table `phases`, in order of device and phase, without phases that no step has."""
+    steady = device_steps.select("device", "steady", step=pl.col("index"))
+    known = step_phases.join(steady, on=["device", "step"], how="left", maintain_order="left")
+    chosen = known.filter(pl.col("steady") | ~pl.col("steady").any().over("device"))
+    means = chosen.group_by("device", "phase", maintain_order=True).agg(
+        pl.col("host_ns", "device_ns").mean().round().cast(pl.Int64), pl.len().alias("steps")
+    )
+    share = (
+        (pl.col(f"{kind}_ns") / pl.col(f"{kind}_ns").sum().over("device")).fill_nan(None).alias(f"{kind}_ratio")
+        for kind in ("host", "device")
+    )
+    return MEAN_PHASES.conform(
+        means.with_columns(share)
+        .filter((pl.col("host_ns") > 0) | (pl.col("device_ns") > 0))
+        .join(longest_intervals(phase_intervals, ["phase"]), on="phase", how="left", maintain_order="left")
+    )
+
+
+SECTION = Section(
+    "Phases of a step",
+    "What the CPU was in, and the device time that it launched there: the mean of the steady steps.",
+    show=(
+        Shown("phase", "phase", "word", 0, markdown=True),
+        Shown("host_ns", "on the CPU", terminal=0, markdown=True),
+        Shown("host_ratio", "share of the step", "share", 0, markdown=True),
+        Shown("device_ns", "device time", terminal=0, markdown=True),
+        Shown("device_ratio", "share of device time", "share", 60, markdown=True),
+        Shown("steps", "steps", terminal=90),
+    ),
+)
+
+ANALYSES = (
+    Analysis(PHASE_INTERVALS, phase_intervals),
+    Analysis(STEP_PHASES, step_phases),
+    Analysis(MEAN_PHASES, mean_phases, json="devices[].phases", section=SECTION),
+)
