@@ -157,6 +157,9 @@ def events_by_track(report: Report) -> Mapping[tuple[str, str], pl.DataFrame]:
             t["sync_events"].select(*times, group=device, label=pl.lit("Synchronization")),
             t["critical_path"].with_columns(lengths).select(*times, group=device, label=pl.lit("Critical path")),
             t["host_events"].join(titles, on="thread_id").select(*times, group=title, label=host),
+            t["phase_intervals"].with_columns(lengths).join(titles, on="thread_id").select(
+                *times, group=title, label=pl.lit("Phases of steps")
+            ),
         ],
         how="diagonal",
     )  # fmt: skip
