@@ -4,6 +4,8 @@ import kineto as k
 import pytest
 from lazy_report import LazyReport
 
+from trace_analyzer.compare.profiles import profile_of
+from trace_analyzer.pipeline import analyze
 from trace_analyzer.replay.changes import Change
 from trace_analyzer.replay.prediction import Replay
 
@@ -62,3 +64,13 @@ def test_a_window_is_warm_without_what_its_library_took_to_start() -> None:
     assert then == pytest.approx(cold.recorded_step_ns / 1_000 - 8_000, rel=0.01)
     assert low < then < high
     assert came > 0
+
+
+def test_comparisons_and_series_leave_out_the_one_time_work_that_a_warm_step_lacks() -> None:
+    cold, usual = (
+        profile_of(analyze(k.trace_bytes(many(0, 0, **more), deviceProperties=[k.A100])))
+        for more in ({"library": 8_000}, {})
+    )
+    assert usual.once_ns == 0
+    assert cold.once_ns == pytest.approx(8_000_000, rel=0.02)
+    assert sum(cold.without_once()) * cold.steps == cold.total_ns - cold.once_ns

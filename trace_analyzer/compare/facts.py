@@ -8,11 +8,16 @@ from trace_analyzer.json_types import Amount, Limits, Quantity
 
 @dataclass(frozen=True)
 class RecordedSteps:
-    """Hold one trace: its path, and the lengths of its steady steps in ns; a trace without steps counts as one step."""
+    """Hold one trace: its path, and the lengths of its steady steps in ns; a trace without steps counts as one step.
+
+    ``cold_ns`` is the idle time before slow first launches in each step (`one_time.cold_idle`) that no part of one-time
+    work has; empty where it is not known.
+    """
 
     path: str
     lengths_ns: tuple[Amount, ...]
     has_steps: bool
+    cold_ns: tuple[Amount, ...] = ()
 
     @property
     def total_ns(self) -> int:

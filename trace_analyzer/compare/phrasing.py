@@ -195,7 +195,7 @@ def _once(result: Comparison) -> str:
     scale, unit = scale_of(step)
     rest = (result.difference_ns or 0.0) - (after - before)
     return (
-        f"One-time work (compilation, graph capture, allocation) takes {signed(after - before, scale)} {unit} of it; all else"
+        f"One-time work (compilation, loading of kernels, graph capture, allocation) takes {signed(after - before, scale)} {unit} of it; all else"
         f" {signed(rest, scale)}."
     )
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import polars as pl
 
+from trace_analyzer.analyses.one_time import cold_idle
 from trace_analyzer.analyses.roofline import known_sum
 from trace_analyzer.catalog.event_names import copy_direction
 from trace_analyzer.compare.facts import DeviceTime, Facts, RecordedSteps, TimeShare, promise
@@ -99,8 +100,25 @@ class Profile:
 
     @cached_property
     def once_ns(self) -> int:
-        """Return the idle time of one-time work in all steps: compilation, graph capture, allocation."""
-        return int(once_rows(self.rows).get_column("total_ns").sum())
+        """Return the idle time of one-time work in all steps: that of its parts, and that before slow first launches."""
+        cold = sum(sum(recording.cold_ns) for recording in self.recordings)
+        return int(self._once_rows.get_column("total_ns").sum()) + cold
+
+    @property
+    def _once_rows(self) -> pl.DataFrame:
+        """Return the rows of one-time work: compilation, graph capture, allocation, work from before the recording."""
+        return self.rows.filter(pl.col("kind") == "idle", pl.col("category").is_in(once_parts()))
+
+    def without_once(self) -> list[float]:
+        """Return `observations` without one-time work, of which the mean is taken where it is not known by unit."""
+        if self.units is None or not self.once_ns:
+            return [time - self.once_ns / self.steps for time in self.observations()]
+        named = self.unit_times(self._once_rows.select(pl.lit(0).alias("group"), "row")).get(
+            0, [0.0] * len(self.weights())
+        )
+        cold = [sum(r.cold_ns) for r in self.recordings] if self.are_recordings_units else self.recordings[0].cold_ns
+        before = [ns / units for ns, units in zip(cold or [0] * len(named), self.weights(), strict=True)]
+        return [time - one - other for time, one, other in zip(self.observations(), named, before, strict=True)]
 
     @property
     def is_cold(self) -> bool:
@@ -156,10 +174,9 @@ class Profile:
         return replace(self, unit_of_work=units)
 
 
-def once_rows(rows: pl.DataFrame) -> pl.DataFrame:
-    """Return the rows of one-time work: compilation, graph capture, allocation, work from before the recording."""
-    once = [key for key, part in PARTS.items() if part.per == "once"]
-    return rows.filter(pl.col("kind") == "idle", pl.col("category").is_in(once))
+def once_parts() -> list[str]:
+    """Return the parts of one-time work."""
+    return [key for key, part in PARTS.items() if part.per == "once"]
 
 
 def profile_of(report: Report) -> Profile:
@@ -181,16 +198,21 @@ def profile_of(report: Report) -> Profile:
     is_work = pieces.get_column("activity_id").is_not_null()
     work = _with_work(pieces.drop("device", "gap_id", "event_id", "python_function").filter(is_work), report)
     calls, work = _calls(work, tables["operator_inputs"])
-    idle = pieces.select("part", "unit", "gap_id", "total_ns").filter(~is_work)
-    rows, units = _rows(work, idle)
+    idle = pieces.filter(~is_work)
+    rows, units = _rows(work, idle.select("part", "unit", "gap_id", "total_ns"))
+    cold = cold_idle(idle.rename({"part": "cause"}), tables["gaps"], tables["first_launches"])
+    cold = cold.filter(~pl.col("cause").is_in(once_parts()))
+    cold_ns = sum_by_group(cold.get_column("unit"), cold.get_column("total_ns"), lengths.height)
     return Profile(
         path=report.trace.path,
-        recordings=(RecordedSteps(report.trace.path, tuple(lengths.get_column("length_ns")), has_steps),),
+        recordings=(
+            RecordedSteps(report.trace.path, tuple(lengths.get_column("length_ns")), has_steps, tuple(cold_ns)),
+        ),
         calls=calls,
         rows=rows,
         units=units,
         facts=_facts(report, device, work, steps, calls),
-        timeline=lambda: typical_step(_timeline(work, pieces.filter(~is_work))),
+        timeline=lambda: typical_step(_timeline(work, idle)),
     )
 
 

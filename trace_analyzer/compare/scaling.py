@@ -17,7 +17,7 @@ import polars as pl
 
 from trace_analyzer import forks
 from trace_analyzer.compare import judgement
-from trace_analyzer.compare.profiles import Profile, once_rows
+from trace_analyzer.compare.profiles import Profile
 from trace_analyzer.compare.sides import SideSource, profile_side
 from trace_analyzer.errors import UsageError
 from trace_analyzer.installation import tool_version
@@ -353,17 +353,9 @@ def _host_floor(points: Sequence[Point], step: Sequence[Exponent], sides: Sequen
     """Return the 10th percentile of steps at batches between which the step is flat; None without such batches."""
     flat = {batch for item in step if item.growth == "flat" for batch in (item.from_batch, item.to_batch)}
     times = sorted(
-        time for point, side in zip(points, sides, strict=True) if point.batch in flat for time in _without_once(side)
+        time for point, side in zip(points, sides, strict=True) if point.batch in flat for time in side.without_once()
     )
     return times[min(len(times) - 1, int(_FLOOR_QUANTILE * len(times)))] if times else None
-
-
-def _without_once(side: Profile) -> list[float]:
-    """Return the time per step in ns of each unit of observation, without one-time work."""
-    if side.units is None or not side.once_ns:
-        return [time - side.once_ns / side.steps for time in side.observations()]
-    rows = once_rows(side.rows).select(pl.lit(0).alias("group"), "row")
-    return [time - once for time, once in zip(side.observations(), side.unit_times(rows)[0], strict=True)]
 
 
 def _proof(points: Sequence[Point]) -> str | None:

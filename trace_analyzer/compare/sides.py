@@ -34,8 +34,8 @@ from trace_analyzer.units import printable
 from trace_analyzer.vocabulary import PARTS, WORK
 
 KIND = "baseline_version"
-VERSION, _READ = 2, (1, 2)
-"""The version that is written, and those that are read: 1 has a column more (`outer_count`)."""
+VERSION, _READ = 3, (1, 2, 3)
+"""The version that is written, and those that are read: 1 has a column more (`outer_count`), 2 no ``cold_ns``."""
 _FRAMES: Mapping[str, Mapping[str, pl.DataType]] = {
     "calls": CALLS,
     "rows": ROWS,
