@@ -1,7 +1,7 @@
 """Measure the accuracy of the replay: the table of docs/definitions.md, section Replay.
 
 Identity of real traces and samples (all activities, and typical values from the other half of the steps), round trips,
-planted changes of simulated programs, recorded pairs of programs, the cost of a report's estimates, and CPU time and
+planted changes of simulated programs, the cost of a report's estimates, and CPU time and
 memory at a million events.
 
     python benchmarks/replay.py [--corpus FOLDER] [--seeds 5] [--events 1000000]
@@ -36,7 +36,6 @@ from trace_analyzer.replay.graph import EXECUTION, build  # noqa: E402
 from trace_analyzer.replay.prediction import Replay  # noqa: E402
 from trace_analyzer.replay.recording import recording  # noqa: E402
 from trace_analyzer.replay.refusals import refusal  # noqa: E402
-from trace_analyzer.replay.scene import NotApplicable  # noqa: E402
 from trace_analyzer.report import Report  # noqa: E402
 
 
@@ -48,11 +47,9 @@ def main() -> None:
     parser.add_argument("--events", type=int, default=1_000_000)
     options = parser.parse_args()
     traces = sorted((ROOT / "sample_traces").glob("synthetic_*.json.gz")) + sorted(options.corpus.glob("*.json.gz"))
-    pairs = options.corpus.parent / "pairs"
-    identities([*traces, *sorted(pairs.glob("*.json.gz"))])
+    identities([*traces, *sorted((options.corpus.parent / "pairs").glob("*.json.gz"))])
     planted(PAIRS, options.seeds, "planted")
     planted(VARIED, 2 * options.seeds, "planted, best cases reached in part")
-    recorded(pairs)
     in_report(traces)
     cost(options.events)
 
@@ -188,65 +185,6 @@ def planted(pairs: Mapping[str, Pair], seeds: int, title: str) -> None:
             f"{name:36} {seeds:5} {np.mean(off):12.2%} {max(off):8.2%} {max(step_off):18.2%} {sum(inside):12} of {seeds}"
         )
     print(f"inside the interval: {held} of {count}")
-
-
-def recorded(folder: Path) -> None:
-    """Compare recorded programs before and after a change; count refusals, and differences between recordings."""
-    if not folder.exists():
-        return
-    known: dict[str, tuple[Report, Replay, int]] = {}
-
-    def of(name: str) -> tuple[Report, Replay, int]:
-        if name not in known:
-            report = analyze(folder / f"{name}.json.gz")
-            device = device_of(report) or 0
-            known[name] = report, Replay.of(report, device), device
-        return known[name]
-
-    again = [f"a100_forward_batch2_again{number:02}" for number in range(12)]
-    batches = dict.fromkeys(again, 2) | {f"a100_forward_batch{size}": size for size in (16, 64, 128)}
-    asked = [
-        ("v100_resnet50_workers0", "v100_resnet50_workers4", Change("prefetch", {"workers": 4})),
-        ("a100_sam_amg_before", "a100_sam_amg_after", Change("bf16")),
-        ("../truth/overlap_8xh100/before", "../truth/overlap_8xh100/after", Change("overlap")),
-    ]
-    asked += [
-        (before, after, Change("batch", {"times": batches[after] / batches[before]}))
-        for before in batches for after in batches if batches[before] != batches[after] and (batches[before] > 2 or after not in again)
-    ]  # fmt: skip
-    print(
-        "\nrecorded pair, change                                     now   predicted  interval        recorded    off  inside"
-    )
-    inside, refused = [], 0
-    for before, after, change in asked:
-        if not all((folder / f"{name}.json.gz").exists() for name in (before, after)):
-            continue
-        report, replay, device = of(before)
-        try:
-            reason = refusal(report, replay, device, (change,))
-            predicted = None if reason else replay.predict((change,))
-        except NotApplicable:
-            predicted = None
-        if predicted is None:
-            refused += 1
-            continue
-        truth = of(after)[1].recorded_step_ns
-        inside.append(predicted.low_ns <= truth <= predicted.high_ns)
-        now, then, low, high = (
-            ns / 1e6 for ns in (replay.recorded_step_ns, predicted.step_ns, predicted.low_ns, predicted.high_ns)
-        )
-        print(
-            f"{Path(before).name} -> {Path(after).name}, {change.label}".ljust(56)
-            + f"{now:8.1f} {then:8.1f} ({low:6.1f} to {high:6.1f}) {truth / 1e6:8.1f} {predicted.step_ns / truth - 1:+7.1%}  {inside[-1]}"
-        )
-    print(f"inside the interval: {sum(inside)} of {len(inside)}; refused: {refused}")
-    if all((folder / f"{name}.json.gz").exists() for name in again):
-        lengths = np.array([of(name)[1].recorded_step_ns for name in again])
-        apart = np.abs(lengths[:, None] / lengths[None, :] - 1)[~np.eye(len(again), dtype=bool)]
-        shares = ", ".join(f"{(apart <= share).mean():.0%} within {share:.0%}" for share in (0.05, 0.1, 0.15, 0.2))
-        print(
-            f"12 recordings of one pass, {lengths.min() / 1e6:.1f} to {lengths.max() / 1e6:.1f} ms: {shares} of each other"
-        )
 
 
 def cost(events: int) -> None:

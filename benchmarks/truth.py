@@ -27,11 +27,16 @@ from replay import device_of  # noqa: E402
 from trace_analyzer.pipeline import analyze  # noqa: E402
 from trace_analyzer.replay.changes import HIGH, LOW, Change  # noqa: E402
 from trace_analyzer.replay.graph import EXECUTION  # noqa: E402
+from trace_analyzer.replay.kernel_changes import grown  # noqa: E402
+from trace_analyzer.replay.outcomes import MIN_HALF_BATCH  # noqa: E402
 from trace_analyzer.replay.prediction import Replay  # noqa: E402
+from trace_analyzer.replay.refusals import refusal  # noqa: E402
 from trace_analyzer.replay.scene import NotApplicable, NothingToChange  # noqa: E402
 
 COLD_RATIO = 0.9
 """A first pass is cold if later ones take less than this share of it."""
+GRID_RATIO = 0.05
+"""Largest deviation of a kernel's bytes from its blocks."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +47,12 @@ class Truth:
     now: float
     predicted: tuple[float, float, float] | None
     came: float
+
+    @property
+    def error(self) -> float:
+        """Return the error of the predicted difference to now, as a share of the one that came."""
+        assert self.predicted
+        return abs(self.predicted[0] - self.came) / abs(self.now - self.came)
 
     @property
     def inside(self) -> bool:
@@ -57,30 +68,34 @@ def main() -> None:
     parser.add_argument("--pairs", type=Path, default=corpus.parent / "pairs")
     options = parser.parse_args()
     for title, found in (
+        ("a changed program: the step", changed(options.pairs)),
         ("another batch: the step", batches(options.pairs)),
         ("another batch: the device's work", batches(options.pairs, work=True)),
+        ("other grids of the same kernels in one recording", grids(options)),
         ("warm, from the first step or pass alone", warm(options.traces)),
     ):
         show(title, list(found))
 
 
 def show(title: str, found: list[Truth]) -> None:
-    """Print the comparisons of one kind."""
-    print(f"\n{title:52}      now  predicted  interval               came     off  inside")
+    """Print the comparisons of one kind: the width is half of the interval, as a share of the prediction."""
+    print(f"\n{title:48}      now  predicted  interval               width     came     off  of the change  inside")
     for truth in found:
         now, came = truth.now / 1e6, truth.came / 1e6
         if truth.predicted is None:
-            print(f"{truth.name:52} {now:8.2f}  refused {came:36.2f}")
+            print(f"{truth.name:48} {now:8.2f}  refused {came:44.2f}")
             continue
         then, low, high = (ns / 1e6 for ns in truth.predicted)
         print(
-            f"{truth.name:52} {now:8.2f} {then:10.2f}  ({low:8.2f} to {high:8.2f}) {came:8.2f} {then / came - 1:+7.1%}  {truth.inside}"
+            f"{truth.name:48} {now:8.2f} {then:10.2f}  ({low:8.2f} to {high:8.2f}) {(high - low) / 2 / then:6.1%} {came:8.2f}"
+            f" {then / came - 1:+7.1%} {truth.error:14.1%}  {truth.inside}"
         )
     known = [truth for truth in found if truth.predicted]
     off = [abs(truth.predicted[0] / truth.came - 1) for truth in known if truth.predicted]
     if known:
         print(
-            f"{sum(truth.inside for truth in known)} of {len(known)} inside, {len(found) - len(known)} refused; off by {np.median(off):.1%} in the median"
+            f"{sum(truth.inside for truth in known)} of {len(known)} inside, {len(found) - len(known)} refused; off by {np.median(off):.1%},"
+            f" and by {np.median([truth.error for truth in known]):.1%} of the change, in the median"
         )
 
 
@@ -102,6 +117,27 @@ def predicted_step(replay: Replay, changes: tuple[Change, ...]) -> tuple[float, 
     return then.step_ns, then.low_ns, then.high_ns
 
 
+CHANGED = (
+    ("v100_resnet50_workers0", "v100_resnet50_workers4", Change("prefetch", {"workers": 4})),
+    ("a100_sam_amg_before", "a100_sam_amg_after", Change("bf16")),
+    ("../truth/overlap_8xh100/before", "../truth/overlap_8xh100/after", Change("overlap")),
+)
+"""Recordings before and after a change."""
+
+
+def changed(pairs: Path) -> Iterator[Truth]:
+    """Yield each recorded change of a program."""
+    for before, after, change in CHANGED:
+        now, then = (pairs / f"{name}.json.gz" for name in (before, after))
+        if now.exists() and then.exists():
+            replay = replay_of(now)
+            refused = refusal(analyze(now), replay, replay.graph.recorded.device, (change,))
+            predicted = None if refused else predicted_step(replay, (change,))
+            yield Truth(
+                f"{now.name[:-8]}, {change.label}", replay.recorded_step_ns, predicted, replay_of(then).recorded_step_ns
+            )
+
+
 def batches(pairs: Path, *, work: bool = False) -> Iterator[Truth]:
     """Yield each batch of a recorded series predicted from each other one: the step, or the device's ``work`` alone."""
     sizes = {2: "batch2_again05", 16: "batch16", 64: "batch64", 128: "batch128"}
@@ -115,6 +151,41 @@ def batches(pairs: Path, *, work: bool = False) -> Iterator[Truth]:
             continue
         likely, *ends = (_work(now, (one,)) for one in (change, change.towards(LOW), change.towards(HIGH)))
         yield Truth(name, _work(now, ()), (likely, min(ends), max(ends)), _work(then, ()))
+
+
+_KERNEL = ("name", "threads_per_block", "registers_per_thread", "shared_memory_bytes", "operator")
+
+
+def grids(options: argparse.Namespace) -> Iterator[Truth]:
+    """Yield kernels that ran with several grids in one recording: those with the least blocks as a batch of the most.
+
+    Only those whose bytes grow with the blocks, up to eight times as many.
+    """
+    for path in sorted((*options.traces.glob("*.json.gz"), *options.pairs.glob("*.json.gz"))):
+        replay = replay_of(path)
+        kernels = replay.scene.tables["activities"].with_row_index("row")
+        sizes = (
+            kernels.filter(pl.col("group").is_in(["pointwise", "normalization"]), pl.col("duration_ns") > 0)
+            .drop_nulls(["waves", "moved_bytes"])
+            .group_by(*_KERNEL, "blocks")
+            .agg(pl.col("row").first(), pl.col("duration_ns", "moved_bytes").median())
+            .sort("blocks")
+        )
+        pairs = sizes.join(sizes, on=_KERNEL, suffix="_2").with_columns(times=pl.col("blocks_2") / pl.col("blocks"))
+        alike = (pl.col("moved_bytes_2") / pl.col("moved_bytes") / pl.col("times") - 1).abs() < GRID_RATIO
+        pairs = pairs.filter(pl.col("times").is_between(1, 8, closed="right"), alike)
+        if pairs.is_empty():
+            continue
+        times = np.ones(kernels.height)
+        times[pairs["row"]] = pairs["times"]
+        likely, *ends = (
+            grown(replay.scene, pl.lit(pl.Series(times)), end)[pairs["row"]].sum() for end in ("", LOW, HIGH)
+        )
+        least = MIN_HALF_BATCH * likely
+        yield Truth(
+            f"{path.name[:-8]}, {pairs.height} grids", pairs["duration_ns"].sum(),
+            (likely, min(likely, *ends) - least, max(likely, *ends) + least), pairs["duration_ns_2"].sum(),
+        )  # fmt: skip
 
 
 def warm(traces: Path) -> Iterator[Truth]:

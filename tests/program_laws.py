@@ -2,6 +2,7 @@
 
 import json
 import math
+import random
 import re
 import tempfile
 from pathlib import Path
@@ -57,10 +58,36 @@ def check_program(content: bytes, *, page: bool = True, verbs: bool = True) -> R
     if page:
         payload(timeline_columns(report))
     if verbs:
+        check_order(content, report)
         check_estimate(report)
         check_comparison(report)
         check_export(content, report)
     return report
+
+
+def check_order(content: bytes, report: Report) -> None:
+    """Check that the events in another order get the same report; damage has its place, and later metadata counts."""
+    try:
+        document = json.loads(content)
+    except ValueError:
+        return
+    document = document if isinstance(document, dict) else {"traceEvents": document}
+    assert_same_judgement(report, document | {"traceEvents": shuffled(document["traceEvents"])})
+
+
+def shuffled(events: list[Any]) -> list[Any]:
+    """Return events in another order, but for metadata and halves of pairs, of which the later ones count."""
+    fixed = [isinstance(event, dict) and event.get("ph") in ("M", "B", "E") for event in events]
+    free = [place for place, stays in enumerate(fixed) if not stays]
+    moved = dict(zip(free, random.Random(5).sample(free, len(free)), strict=True))
+    return [events[moved.get(place, place)] for place in range(len(events))]
+
+
+def assert_same_judgement(first: Report, other: dict[str, Any]) -> None:
+    """Check that the other document gets the same verdict, figures of devices, steps, advice and checks."""
+    second = analyze(json.dumps(other).encode())
+    for name in ("verdict", "devices", "steps", "advice", "trust"):
+        assert getattr(first, name) == getattr(second, name), name
 
 
 def check_estimate(report: Report) -> None:

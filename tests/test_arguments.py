@@ -140,7 +140,8 @@ def test_standard_input_is_not_read_twice(folder: Path, args: tuple[str, ...]) -
 @pytest.mark.parametrize("verb", ["scaling", "compare", "whatif"])
 @pytest.mark.parametrize("form", ["text", "json"])
 def test_a_refusal_is_said_once_where_people_look(folder: Path, verb: str, form: str) -> None:
-    (folder / "none.json").write_text('{"traceEvents": []}')
+    on_cpu = '{"ph": "X", "cat": "cpu_op", "name": "aten::mm", "pid": 1, "tid": 1, "ts": 0, "dur": 9}'
+    (folder / "none.json").write_text(f'{{"traceEvents": [{on_cpu}]}}')
     sides = ["none.json"] if verb == "whatif" else ["none.json", "t.json"]
     result = CliRunner().invoke(main, [verb, *sides, "--format", form])
     assert result.exit_code == (3 if verb == "whatif" else 2)

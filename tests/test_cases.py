@@ -128,6 +128,7 @@ def copies_between_devices(report: Report) -> None:
 def two_ranks_of_one_number(report: Report) -> None:
     """Check two devices, each 16 % busy in 6 steps of 1 ms."""
     assert report.tables["devices"].get_column("label").to_list() == ["[TP00] 0", "[TP01] 0"]
+    assert report.trace.idle_devices == ()
     verdict = report.verdict
     assert verdict.parts_ns["compute"] / sum(verdict.parts_ns.values()) == pytest.approx(0.16)
     assert [device.busy_ns for device in report.devices] == [6 * 160_000] * 2

@@ -332,6 +332,8 @@ def edited(text: str, place: tuple[str, ...], value: object) -> str:
         (("verdict", "parts_ns"), {"nonsense": 500}),
         (("verdict", "window"), 7),
         (("steps",), None),
+        *((("trace", "duration_ns"), odd) for odd in (-1, 1e308, "5", True, None, [])),
+        (("verdict", "levers"), [{"resource": "host", "saves_ns": "5"}]),
         (("advice",), [{"id": "a", "title": "b", "saves_ns_at_most": 1, "how_bound": "c", "predicted": {}}]),
     ],
 )

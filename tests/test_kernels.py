@@ -160,3 +160,28 @@ def test_one_call_of_hip_counts_its_grid_in_threads(call_name: str, blocks: int)
         kernel("Cijk_Alik_Bljk_BBS_BH_MT256x128x64", 4, 40, correlation=1, grid=[71_680, 1, 1], block=[256, 1, 1]),
     )
     assert report.tables["activities"].get_column("blocks").to_list() == [blocks]
+
+
+SM = {"maxThreadsPerMultiprocessor": 2_048, "regsPerMultiprocessor": 65_536, "sharedMemPerMultiprocessor": 167_936}
+
+
+@pytest.mark.parametrize(
+    ("threads", "registers", "shared", "resident"),
+    [
+        (256, 32, 0, 8),  # threads: 2,048 / 256
+        (256, 33, 0, 6),  # registers: 33 x 32 take 5 units of 256 a warp, 10,240 a block
+        (256, 128, 0, 2),  # 32,768 a block
+        (128, 16, 49_152, 3),  # shared memory: 48 KiB and the runtime's 1 KiB of 164 KiB
+        (128, 16, 54_273, 3),
+        (128, 16, 54_956, 2),
+        (33, 16, 0, 32),  # blocks: two warps each would be also 32
+        (32, 16, 0, 32),  # blocks: 64 warps would fit
+        (1_024, 255, 200_000, 1),  # one block runs, or the launch would have failed
+    ],
+)
+def test_waves_are_blocks_over_those_that_the_device_holds(
+    threads: int, registers: int, shared: int, resident: int
+) -> None:
+    sizes = {"block": [threads, 1, 1], "registers per thread": registers, "shared memory": shared}
+    report = analysed(kernel(ADD, 0, 10, grid=[108 * 64, 1, 1], **sizes), devices=[A100 | SM])
+    assert report.tables["activities"].get_column("waves").to_list() == [pytest.approx(64 / resident)]

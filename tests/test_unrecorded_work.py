@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from kineto import Event, analysed, annotation, call, flow, kernel, launch, op
 
+from trace_analyzer.replay.whatif import whatif
 from trace_analyzer.report import Report
 
 
@@ -47,6 +48,9 @@ def test_a_wait_that_outlasts_all_recorded_work_proves_work(wait: str) -> None:
     assert set(lost.tables["causes"].get_column("cause")) >= {"unrecorded-work"}
     control = analysed(*(event for number in range(6) for event in step(number, lost=False, wait=wait)))
     assert (control.verdict.status, unrecorded_ns(control)) == ("ok", 0)
+    refused, estimated = whatif(lost), whatif(control)
+    assert "nothing in the trace explains 7" in (refused.reason or "")
+    assert estimated.status == "ok"
 
 
 def test_a_little_of_it_is_a_doubt_and_more_than_the_limit_no_verdict() -> None:

@@ -281,6 +281,13 @@ def test_a_missing_timeline_in_the_vendor_s_words(
     assert {*words} == {profiler, f"ProfilerActivity.{activity}"}
 
 
+@pytest.mark.parametrize("name", ["cudaGraphLaunch", "hipGraphLaunch"])
+def test_graphs_whose_kernels_are_all_lost_do_not_blame_the_profiler_s_absence(name: str) -> None:
+    headline = analysed(host_only(name, "cuda_runtime"), devices=[]).verdict.headline
+    assert "10 launches but no GPU activity: all launch graphs, whose kernels" in headline
+    assert "was not available" not in headline
+
+
 def test_ascend_hardware_is_no_run_on_the_cpu() -> None:
     """Check a `trace_view.json` of torch_npu, whose device events have no category."""
     names = {1: "Python", 4: "Ascend Hardware", 5: "CANN", 6: "Communication"}
@@ -456,6 +463,8 @@ TWICE = {"deviceProperties": [A100, A100]}
         ({"tracks": (0, 0), "apart": 5, **TWICE}, ["80/0", "81/0"]),
         ({"tracks": (0, 0), "correlations": (1, 2), **TWICE}, ["80/0", "81/0"]),
         ({"tracks": (0, 0)}, ["0"]),  # two processes may share a device
+        ({"tracks": (0, 0), "apart": 5}, ["80/0", "81/0"]),  # a stream runs one kernel at a time
+        ({"tracks": (0, 0), "apart": 5, "correlations": (1, 0)}, ["0"]),
         ({"tracks": (0, 0), "correlations": (1, 0), **TWICE}, ["0"]),  # what launched one is not known
     ],
 )

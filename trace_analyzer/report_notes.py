@@ -6,6 +6,7 @@ import polars as pl
 
 from trace_analyzer import thresholds, units
 from trace_analyzer.analyses import roofline
+from trace_analyzer.analyses.idle import MAX_DEVICES
 from trace_analyzer.analyses.steps import MAX_STEP_ROWS, HostSteps
 from trace_analyzer.analysis import Value
 from trace_analyzer.catalog.devices import Device
@@ -15,7 +16,7 @@ from trace_analyzer.errors import Note
 from trace_analyzer.ingest.trace import Trace
 from trace_analyzer.report import DeviceReport
 from trace_analyzer.units import percent, visible
-from trace_analyzer.windows import MAX_DEVICES, device_ids
+from trace_analyzer.windows import device_ids
 
 
 def notes(

@@ -313,7 +313,8 @@ def trace_info(
     accelerator: Accelerator | None,
 ) -> TraceInfo:
     """Return facts about the file, its devices and what was recorded."""
-    worked = set(trace.devices.get_column("label"))
+    # Devices of merged ranks are named after their process: "[TP00] 0", "80/0".
+    worked = set(trace.devices.get_column("label").str.extract("([^ /]*)$"))
     return TraceInfo(
         path=trace.path,
         event_count=trace.event_count,

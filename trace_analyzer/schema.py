@@ -161,7 +161,7 @@ _SHARED |= {
 RATES = columns("""
     known_ns i64 Durations of those whose time at the roof is known.
     intensity_flop_per_byte f64 Arithmetic intensity: FLOP over bytes.
-    achieved_flop_per_s f64 FLOP over the time of the kernels whose FLOP are known.
+    achieved_flop_per_s f64 FLOP over the time of the kernels whose FLOP are known; null above 1.05 times the peak.
     achieved_byte_per_s f64 Bytes over the time of the kernels whose bytes are known.
     peak_ratio f64 Share of the peak FLOP/s of their dtypes that they reached; null above 1.05.
     roof_ns f64 Time that they would take at the roof: at peak FLOP/s or full bandwidth.

@@ -17,9 +17,6 @@ from trace_analyzer.ingest.trace import Trace
 from trace_analyzer.options import Options
 from trace_analyzer.report import Window
 
-# Each device costs milliseconds, and a damaged file may name a million.
-MAX_DEVICES = 256
-
 _MOST_STEPS = 1 << 62
 """Step numbers have at most 64 bits."""
 
@@ -44,9 +41,8 @@ def device_ids(devices: pl.DataFrame) -> dict[int, int | str]:
 
 
 def reported_devices(devices: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
-    """Return table `devices` without the least busy ones where it has more than `MAX_DEVICES`."""
-    busiest = windows.sort("busy_ns", "device", descending=[True, False]).head(MAX_DEVICES)
-    return devices.join(busiest, on="device", how="semi", maintain_order="left")
+    """Return table `devices` with those that have a window."""
+    return devices.join(windows, on="device", how="semi", maintain_order="left")
 
 
 def judged(

@@ -13,7 +13,7 @@ from trace_analyzer.sections import DEVICE_LABEL, WHOLE_TRACE, Section, Shown
 
 GAPS = Table(
     "gaps",
-    "Maximal idle intervals of a device.",
+    "Maximal idle intervals of a device, of the 256 busiest.",
     columns("""
         gap_id device start_ns end_ns duration_ns
         activity_id u32 The activity that ends the gap.
@@ -69,8 +69,12 @@ CAUSES_SECTION = Section(
 )
 
 
+MAX_DEVICES = 256
+"""Most devices of a report: each costs milliseconds and idles while others are served, and a damaged file may name a million."""
+
+
 def device_windows(linked_events: pl.DataFrame) -> pl.DataFrame:
-    """Return device, start_ns, end_ns, busy_ns, from the first activity's start to the last one's end."""
+    """Return device, start_ns, end_ns, busy_ns of the `MAX_DEVICES` busiest, from the first activity's start to the last one's end."""
     spans = linked_events.select("device", "start_ns", END_NS)
     busy = (
         union(spans, ["device"]).group_by("device").agg((pl.col("end_ns") - pl.col("start_ns")).sum().alias("busy_ns"))
@@ -80,18 +84,22 @@ def device_windows(linked_events: pl.DataFrame) -> pl.DataFrame:
         .agg(pl.col("start_ns").min(), pl.col("end_ns").max())
         .join(busy, on="device", how="left")
         .with_columns(pl.col("busy_ns").fill_null(0))
+        .sort("busy_ns", "device", descending=[True, False])
+        .head(MAX_DEVICES)
         .sort("device")
     )
 
 
-def idle_gaps(linked_events: pl.DataFrame) -> pl.DataFrame:
-    """Return maximal idle intervals: gap_id, device, start_ns, end_ns, activity_id (the activity that ends it).
+def idle_gaps(linked_events: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
+    """Return maximal idle intervals of the devices of ``windows``: gap_id, device, start_ns, end_ns, activity_id (the activity that ends it).
 
     A gap is where an activity starts after all earlier activities of its device have ended, so an activity of duration
     0 splits an idle interval. Of several activities with equal starts, the one with the earliest launch ends the gap,
     then that of the lowest stream, then of the lowest correlation id. ``linked_events`` needs launch_start_ns.
     """
     place, merit = ("device", "start_ns"), ("launch_start_ns", "stream", "correlation", "activity_id")
+    if windows.height == MAX_DEVICES:
+        linked_events = linked_events.join(windows, on="device", how="semi", maintain_order="left")
     ordered = sort_spans(linked_events.select(*place, *merit, END_NS), ["device"])
     until = over_group(ordered, "device", pl.col("end_ns").cum_max().shift(1))
     is_first = starts_group(*place)

@@ -125,7 +125,7 @@ ROOFS = Table(
         intensity_flop_per_byte f64 Arithmetic intensity: FLOP over bytes.
         peak_flop_per_s f64 Peak of the device for the dtype: of tensor cores for the matmul group.
         attainable_flop_per_s f64 The roof: that peak, or intensity times memory bandwidth if lower.
-        achieved_flop_per_s f64 FLOP over duration.
+        achieved_flop_per_s f64 FLOP over duration; null above 1.05 times the peak.
         achieved_byte_per_s f64 Bytes over duration.
         compute_roof_ns f64 Time of its FLOP at peak.
         roof_ns f64 Time at the roof: at peak FLOP/s or full bandwidth, whichever takes longer.
@@ -240,7 +240,9 @@ def roofs(activities: pl.DataFrame, device_models: Mapping[int, Device | None]) 
         .with_columns(
             (pl.col("flop") / pl.col("moved_bytes")).alias("intensity_flop_per_byte"),
             roof_ns().alias("roof_ns"),
-            (pl.col("flop") / seconds).alias("achieved_flop_per_s"),
+            _unless_beyond(pl.col("flop") / seconds, pl.col("flop") / seconds / pl.col("peak_flop_per_s")).alias(
+                "achieved_flop_per_s"
+            ),
             (pl.col("moved_bytes") / seconds).alias("achieved_byte_per_s"),
         )
         .with_columns(
@@ -303,11 +305,18 @@ def work_rates() -> list[pl.Expr]:
     """Return rates of summed work, each over the time with known figures; null where that is 0."""
     return [
         _over("flop", "moved_bytes").alias("intensity_flop_per_byte"),
-        (_over("flop", "flop_time_ns") * 1e9).alias("achieved_flop_per_s"),
+        _unless_beyond(_over("flop", "flop_time_ns") * 1e9, _over("compute_roof_ns", "compute_time_ns")).alias(
+            "achieved_flop_per_s"
+        ),
         (_over("moved_bytes", "bytes_time_ns") * 1e9).alias("achieved_byte_per_s"),
         possible_share(_over("compute_roof_ns", "compute_time_ns")).alias("peak_ratio"),
         possible_share(_over("roof_ns", "known_ns")).alias("roof_ratio"),
     ]
+
+
+def _unless_beyond(rate: pl.Expr, peak_ratio: pl.Expr) -> pl.Expr:
+    """Return a rate; null where its share of the peak is above what a device can reach, and so the work or the peak is wrong."""
+    return pl.when((peak_ratio <= thresholds.BEYOND_ROOF_RATIO).fill_null(True)).then(rate)
 
 
 def beyond_roof(rated: pl.DataFrame) -> pl.DataFrame:

@@ -319,8 +319,7 @@ def _parts_profile(path: Path, document: Mapping[str, Any]) -> Profile:
         _check_time("verdict.parts_ns", ns)
     total = sum(parts.values())
     steps = [s for s in document["steps"] if s["index"] in window["steps"] and s["device"] == verdict["device"]]
-    for step in steps:
-        _check_time("steps.duration_ns", step["duration_ns"])
+    _check_times(document)
     lengths = tuple(s["duration_ns"] for s in steps)
     if parts and steps and sum(lengths) != total:
         raise ValueError("the parts of the verdict's window do not sum to its steps")
@@ -354,6 +353,20 @@ def _parts_profile(path: Path, document: Mapping[str, Any]) -> Profile:
         ),
         detail="parts",
     )
+
+
+def _check_times(value: object, place: str = "") -> None:
+    """Raise ``ValueError`` for a length that is no whole number of ns, or any other time that is no number."""
+    if isinstance(value, list):
+        for inner in value:
+            _check_times(inner, place)
+    elif isinstance(value, dict):
+        for key, inner in value.items():
+            if key == "duration_ns":
+                _check_time(f"{place}{key}", inner)
+            elif key.endswith("_ns") and not isinstance(inner, dict | list | None):
+                _check_time(f"{place}{key}", abs(inner), (int, float))
+            _check_times(inner, f"{place}{key}.")
 
 
 def _check_time(place: str, ns: object, kinds: tuple[type, ...] = (int,)) -> None:

@@ -20,7 +20,7 @@ def of_ranks(events: Classified, header: Sequence[DeviceProperties]) -> Classifi
     """Name devices of several ranks by their process: a number that several processes write is that of several devices.
 
     Where one process has the work of all ranks, it is named by the process that launched it, if the header lists the
-    number more than once.
+    number more than once, or work of several processes runs at once on one stream.
     """
     tracks = events.device.select(_NUMBER.alias("number"), _TRACK.alias("track")).drop_nulls().unique()
     several = tracks.filter(pl.len().over("number") > 1)
@@ -32,13 +32,30 @@ def of_ranks(events: Classified, header: Sequence[DeviceProperties]) -> Classifi
         )
         return replace(events, device=_renamed(events.device, named), rest=_renamed(events.rest, named))
     twice = [number for number, count in Counter(entry.index for entry in header).items() if count > 1]
-    owners = _owners(events, twice) if twice else None
+    owners = _owners(events, twice) if twice else _at_once(events)
     if owners is None:
         return events
     device = events.device.join(owners, on="row", how="left", maintain_order="left")
     return replace(
         events, device=device.with_columns(pl.coalesce("rank", "device_label").alias("device_label")).drop("rank")
     )
+
+
+def _at_once(events: Classified) -> pl.DataFrame | None:
+    """Return `_owners` where work of several processes overlaps on one stream, which runs one kernel at a time; else None."""
+    calls = events.host.filter(pl.col("kind").is_in(["runtime", "driver"])).get_column("pid")
+    if calls.n_unique() < 2:
+        return None
+    owners = _owners(events, events.device.get_column("device_label").cast(pl.String).unique().drop_nulls().to_list())
+    if owners is None:
+        return None
+    by = ["device_label", "stream"]
+    work = events.device.join(owners, on="row").sort("start_ns", "row")
+    ended = (pl.col("start_ns") + pl.col("duration_ns")).cum_max().shift().over(by)
+    overlaps = (pl.col("start_ns") < ended) & (pl.col("rank") != pl.col("rank").shift().over(by))
+    several = work.filter(overlaps).select("device_label").unique()
+    owned = work.join(several, on="device_label", how="semi").select("row", "rank")
+    return owned if owned.height else None
 
 
 def _renamed(events: pl.DataFrame, named: pl.DataFrame) -> pl.DataFrame:

@@ -18,6 +18,7 @@ from trace_analyzer.ingest.raw import strict_decoder
 from trace_analyzer.ingest.source import Content
 from trace_analyzer.ingest.tolerant import TOO_DEEP, Hopeless, Mended, Walk, walk_document
 from trace_analyzer.tuning import without_garbage_collection
+from trace_analyzer.units import counted
 
 _UNPACK = "unpack it and name the trace in it"
 _BEGINNINGS = (
@@ -184,6 +185,10 @@ def _read(content: Content) -> TraceDocument:
         unread += [f"{counts['no-time']:,} have no readable time"] if "no-time" in counts else []
         if unread:
             raise NotATrace(f"{name}: of its events only metadata can be read: {'; '.join(unread)}")
+        raise NotATrace(
+            f"{name}: holds no operator, call or kernel, only metadata ({counted(count, 'event')}): was the profiler active while"
+            " the model ran? With a schedule, prof.step() has to be called wait + warmup + active times"
+        )
     return TraceDocument(walk.header, events, count, tuple(notes))
 
 

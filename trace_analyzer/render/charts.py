@@ -293,11 +293,18 @@ def _decades(edges: Floats) -> dict[float, str]:
     return {10.0**e: units.duration(10**e) if place % every == 0 else "" for place, e in enumerate(exponents)}
 
 
+def reported_labels(report: Report) -> dict[int, str]:
+    """Map codes to labels of the devices that are reported, which are not all that worked where these are very many."""
+    ids = [str(device.index) for device in report.devices]
+    devices = report.tables["devices"].filter(pl.col("label").cast(pl.String).is_in(ids))
+    return dict(devices.select("device", "label").iter_rows())
+
+
 def _over_time(report: Report, column: str, label: str, factor: int, unit: str) -> Chart | None:
-    queue = report.tables["queue"].drop_nulls(["time_ns", column])
+    labels = reported_labels(report)
+    queue = report.tables["queue"].drop_nulls(["time_ns", column]).filter(pl.col("device").is_in(list(labels)))
     if queue.is_empty():
         return None
-    labels = dict(report.tables["devices"].select("device", "label").iter_rows())
     time_factor, time_unit = _unit(queue.get_column("time_ns").max())  # type: ignore[arg-type]
     lines = []
     devices = queue.sort("device", "time_ns").partition_by("device", as_dict=True).items()
@@ -309,7 +316,7 @@ def _over_time(report: Report, column: str, label: str, factor: int, unit: str) 
             changes.get_column(name).to_numpy().astype(float) / by
             for name, by in (("time_ns", time_factor), (column, factor))
         )
-        name = f"GPU {labels.get(device, device)}"
+        name = f"GPU {labels[device]}"
         lines.append(LineMark(name, x, y, colour, place=name, unit_ns=time_factor))
     legend = tuple((line.label, line.colour) for line in lines) if len(lines) > 1 else ()
     return Chart(Axis("Time", time_unit), Axis(label, unit), tuple(lines), legend)

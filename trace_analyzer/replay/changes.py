@@ -11,6 +11,7 @@ from typing import Annotated
 import numpy as np
 import polars as pl
 
+from trace_analyzer import thresholds as t
 from trace_analyzer.replay.device_edges import medians
 from trace_analyzer.replay.graph import CALL, EXECUTION, GAP, LATENCY, QUEUE, RETURN, STAGING, THREAD, WAIT
 from trace_analyzer.replay.kernel_changes import LAUNCH_MEDIANS, batch, fuse, narrower, speedup, target_label
@@ -53,7 +54,6 @@ from trace_analyzer.replay.weights import (
     scale_host,
     scale_label,
 )
-from trace_analyzer.thresholds import COLD_START_GAP_NS, CPU_OPERATOR_NS, GOOD_ROOF_RATIO, REPLAYED_RATIO
 from trace_analyzer.units import counted
 
 GRAPH_LAUNCH_NS = 10_000
@@ -71,7 +71,6 @@ MANY_WAITS = 2
 SHORT_PIECE = 10
 """Least number of launches between waits that is worth a graph: sizes after a wait often depend on the data."""
 _QUEUED = (LAUNCH, GRAPH, COPY, SET, RECORD, WAIT_CALL)
-
 
 AUTO = "auto"
 """A number of data-loading workers: the fewest that suffice."""
@@ -164,14 +163,14 @@ def _waits_for_copies(scene: Scene) -> Flags:
 
 
 def no_sync(weights: Weights, scene: Scene, _: Mapping[str, float | str]) -> None:
-    """Remove synchronizing calls, and let blocking copies only be enqueued."""
-    returns = _of_calls(scene, RETURN, SYNCS) | _blocking_copies(scene)
+    """Remove synchronizing calls, and let blocking copies only be enqueued; waits for work that the trace lacks stay."""
+    returns = (_of_calls(scene, RETURN, SYNCS) | _blocking_copies(scene)) & (weights.rest <= t.UNRECORDED_NS)
     calls = _of_calls(scene, CALL, SYNCS)
     if not (returns.any() or calls.any()):
         raise NothingToChange("no call waits for the device")
     remove(weights, returns)
     weights.host[calls] = 0
-    weights.device[calls] = 0
+    weights.device[calls] = weights.rest[calls]
 
 
 def pinned(weights: Weights, scene: Scene, options: Mapping[str, float | str]) -> None:
@@ -206,7 +205,7 @@ def pinned(weights: Weights, scene: Scene, options: Mapping[str, float | str]) -
 def _pinned_rates(scene: Scene, reach: str) -> Floats:
     """Return the factor on each pageable copy's time at the bandwidth of pinned copies in its direction.
 
-    Without such copies it is `GOOD_ROOF_RATIO` of the link's peak; all of it where ``reach`` is ``roof``, and what was
+    Without such copies it is `t.GOOD_ROOF_RATIO` of the link's peak; all of it where ``reach`` is ``roof``, and what was
     recorded where it is ``recorded``.
     """
     table = scene.known.table.with_columns(
@@ -220,7 +219,7 @@ def _pinned_rates(scene: Scene, reach: str) -> Floats:
         .agg((pl.col("bytes").sum() / pl.col("duration_ns").sum()).alias("rate"))
     )
     to_host = [code for code, name in enumerate(scene.known.labels) if name in ("memcpy HtoD", "memcpy DtoH")]
-    share = {"roof": 1.0, "recorded": 0.0}.get(reach, GOOD_ROOF_RATIO) * (scene.host_gbps or 0.0)
+    share = {"roof": 1.0, "recorded": 0.0}.get(reach, t.GOOD_ROOF_RATIO) * (scene.host_gbps or 0.0)
     linked = pl.when(pl.col("label code").is_in(to_host)).then(pl.lit(share)).otherwise(0.0)
     pair = rates.filter("pageable").join(
         rates.filter(~pl.col("pageable")), on="label code", how="left", suffix=" pinned"
@@ -298,7 +297,8 @@ def _outside(parts: Floats, silent: bool) -> Flags:
     """
     python = parts[PYTHON]
     usual = median(python[python > 0]) if (python > 0).any() else 0.0
-    limits = {PYTHON: max(LAUNCH_MEDIANS * usual, PYTHON_MIN_NS), DISPATCH: CPU_OPERATOR_NS, RUNTIME: CPU_OPERATOR_NS}
+    long = t.CPU_OPERATOR_NS
+    limits = {PYTHON: max(LAUNCH_MEDIANS * usual, PYTHON_MIN_NS), DISPATCH: long, RUNTIME: long}
     if silent:
         limits[UNKNOWN] = SILENCE_MAX_NS
     return np.stack([parts[part] > limits.get(part, inf) for part in LAUNCHING])
@@ -309,7 +309,7 @@ def _refuse_no_graph(scene: Scene, launches: Flags) -> None:
     graph, activities, calls = scene.graph, scene.graph.recorded.activities, scene.graph.recorded.calls
     ran = (activities.end - activities.start) * (activities.call >= 0)
     replayed = np.append(calls.kind == GRAPH, False)[activities.call]
-    if ran[replayed].sum() > REPLAYED_RATIO * ran.sum():
+    if ran[replayed].sum() > t.REPLAYED_RATIO * ran.sum():
         raise NothingToChange("graphs launch the work already")
     made = np.flatnonzero((graph.kind == CALL) & scene.steady)
     waits = int(_waiting(scene)[graph.ref[made]].sum())
@@ -407,7 +407,7 @@ def _hurry_first_launches(weights: Weights, scene: Scene, end: str) -> bool:
     """
     firsts, graph = scene.tables["first_launches"].sort("thread_id", "start_ns"), scene.graph
     begin = "start_ns" if end == LOW else "operator_start_ns"
-    slow = pl.col("is_slow") & (pl.col("end_ns") - pl.col(begin) >= COLD_START_GAP_NS)
+    slow = pl.col("is_slow") & (pl.col("end_ns") - pl.col(begin) >= t.COLD_START_GAP_NS)
     firsts = firsts.clear() if end == HIGH else firsts if end == LOW else firsts.filter(slow)
     edges = np.flatnonzero((graph.kind == THREAD) & scene.steady)
     if firsts.is_empty() or not edges.size:

@@ -133,13 +133,17 @@ def returns(recorded: Recording, end: Ints, orders: Orders) -> Returns:
     has = latest > -_FAR
     # A call that did not wait keeps its duration; for one that waited, only the typical duration is known.
     base = np.where(latest > calls.start, np.minimum(base, idle), base)
+    # One that outlasts all that it is known to wait for waits for work that the trace lacks, which is no work of the CPU.
+    lacking = is_any(calls.kind, (SYNC_DEVICE, SYNC_STREAM, SYNC_EVENT))
+    lacking &= calls.end - np.maximum(latest, calls.start) > UNRECORDED_NS
+    base = np.where(lacking, np.minimum(base, idle), base)
     keeps = is_any(calls.kind[target], (FREE, ALLOC, COPY, BLOCKING_COPY))
     # Calls that free or move memory continue after the wait; other calls return after the typical time.
     own = np.where(keeps & waited, calls.end[target] - latest[target], typical)
     lag = np.minimum(own, np.where(waited, own, np.maximum(lag, 0)))
     ready = calls.start + base
     np.maximum.at(ready, target, end[source] + lag)
-    rest = np.where(has, calls.end - ready, 0)
+    rest = np.where(has | lacking, calls.end - ready, 0)
     rest[rest <= 20_000] = 0
     return Returns(source, target, lag, inferred, base, rest)
 

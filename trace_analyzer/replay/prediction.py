@@ -31,6 +31,7 @@ from trace_analyzer.replay.outcomes import (
     INFERRED_RATIO,
     MAX_SPREAD,
     MAX_UNEXPLAINED,
+    MIN_HALF_BATCH,
     MIN_HALF_RATIO,
     MIN_HALF_WIDTH,
     NOISE_STEPS,
@@ -275,7 +276,9 @@ class Replay:
     def _least_half(self, changes: tuple[Change, ...], step: float) -> float:
         """Return the least half of an interval, ns."""
         saves = self.identity.step_ns - step
-        return MIN_HALF_RATIO * min(saves, step) if only_removes(changes) else MIN_HALF_WIDTH * step
+        if only_removes(changes):
+            return MIN_HALF_RATIO * min(saves, step)
+        return (MIN_HALF_BATCH if any(change.name == "batch" for change in changes) else MIN_HALF_WIDTH) * step
 
     def _at_worst(self, changes: tuple[Change, ...]) -> float:
         """Return the step with what `WORST` options stand for; 0 without such a change."""

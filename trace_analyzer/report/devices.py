@@ -101,7 +101,8 @@ class BucketTime:
     ] = None
     achieved_flop_per_s: Annotated[
         Quantity | None,
-        "FLOP over the time of the kernels with known FLOP; null where these take less than half of the time.",
+        "FLOP over the time of the kernels with known FLOP; null where these take less than half of the time, or the"
+        " rate is above 1.05 times the peak.",
     ] = None
     achieved_byte_per_s: Annotated[Quantity | None, "Bytes over the time of the kernels whose bytes are known."] = None
     peak_ratio: Annotated[Utilization | None, "Share of the peak FLOP/s of their dtypes that they reached."] = None
@@ -150,7 +151,8 @@ class GroupTime:
     ]
     achieved_flop_per_s: Annotated[
         Quantity | None,
-        "FLOP over the time of the kernels with known FLOP; null where these take less than half of the time.",
+        "FLOP over the time of the kernels with known FLOP; null where these take less than half of the time, or the"
+        " rate is above 1.05 times the peak.",
     ]
     slower_ratio: Annotated[Quantity | None, "FLOP/s of the matmul group over those of this one."]
     known_ratio: Annotated[Ratio, "Share of the group's time whose FLOP are known."]

@@ -29,7 +29,8 @@ _UNSUPPORTED: Mapping[Accelerator | None, str] = {
 def without_activities(trace: Trace, host: Host, accelerator: Accelerator | None) -> Verdict:
     """Return a verdict on why a trace without device activities has no regime, and what to record instead."""
     profiler, activity = PROFILERS.get(accelerator, PROFILERS["cuda"])
-    calls = launching_calls(host).height
+    launched = launching_calls(host)
+    calls, of_graphs = launched.height, launched.get_column("name").cast(pl.String).str.contains("(?i)graph").all()
     ranges = sum(note.count for note in trace.notes if note.code == "profiler-range")
     evidence = (
         Evidence("launch_calls", calls, "calls", "runtime calls that enqueue device work"),
@@ -54,6 +55,9 @@ def without_activities(trace: Trace, host: Host, accelerator: Accelerator | None
         why = (
             f"only {counted(ranges, 'profiler range')} (hardware counters) were recorded"
             if ranges
+            else f"all launch graphs, whose kernels {profiler} did not record; it may miss those of graphs that were captured before"
+            " the recording, so record from before the capture on, or without graphs"
+            if of_graphs
             else f"{profiler} was not available, was in use by another tool, or may not be used by this user"
         )
         return without_regime(

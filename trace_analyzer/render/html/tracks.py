@@ -11,6 +11,7 @@ import numpy.typing as npt
 import polars as pl
 
 from trace_analyzer.analyses.chart_data import frame_packages, frames_by_package, titled_threads
+from trace_analyzer.render.charts import reported_labels
 from trace_analyzer.report import Report
 
 COLOURED = 7
@@ -121,7 +122,8 @@ def _device_tracks(report: Report) -> Iterator[TrackEvents]:
         ("sync", "Synchronization"): _by_device(_synchronizations(report)),
         ("idle", "Idle, by cause"): _by_device(_idle(report)),
     }
-    devices = {device for frames in (activities, annotations, *others.values()) for device in frames}
+    unreported = activities.keys() - reported_labels(report).keys()
+    devices = {device for frames in (activities, annotations, *others.values()) for device in frames} - unreported
     for device in _in_order(devices):
         group = " · ".join(filter(None, (labels.get(device, "Device"), names.get(device))))
         marked, works = _streams(annotations.get(device)), _streams(activities.get(device))
