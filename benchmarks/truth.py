@@ -27,16 +27,12 @@ from replay import device_of  # noqa: E402
 from trace_analyzer.pipeline import analyze  # noqa: E402
 from trace_analyzer.replay.changes import HIGH, LOW, Change  # noqa: E402
 from trace_analyzer.replay.graph import EXECUTION  # noqa: E402
-from trace_analyzer.replay.kernel_changes import grown  # noqa: E402
-from trace_analyzer.replay.outcomes import MIN_HALF_BATCH  # noqa: E402
 from trace_analyzer.replay.prediction import Replay  # noqa: E402
 from trace_analyzer.replay.refusals import refusal  # noqa: E402
 from trace_analyzer.replay.scene import NotApplicable, NothingToChange  # noqa: E402
 
 COLD_RATIO = 0.9
 """A first pass is cold if later ones take less than this share of it."""
-GRID_RATIO = 0.05
-"""Largest deviation of a kernel's bytes from its blocks."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +67,6 @@ def main() -> None:
         ("a changed program: the step", changed(options.pairs)),
         ("another batch: the step", batches(options.pairs)),
         ("another batch: the device's work", batches(options.pairs, work=True)),
-        ("other grids of the same kernels in one recording", grids(options)),
         ("warm, from the first step or pass alone", warm(options.traces)),
     ):
         show(title, list(found))
@@ -151,41 +146,6 @@ def batches(pairs: Path, *, work: bool = False) -> Iterator[Truth]:
             continue
         likely, *ends = (_work(now, (one,)) for one in (change, change.towards(LOW), change.towards(HIGH)))
         yield Truth(name, _work(now, ()), (likely, min(ends), max(ends)), _work(then, ()))
-
-
-_KERNEL = ("name", "threads_per_block", "registers_per_thread", "shared_memory_bytes", "operator")
-
-
-def grids(options: argparse.Namespace) -> Iterator[Truth]:
-    """Yield kernels that ran with several grids in one recording: those with the least blocks as a batch of the most.
-
-    Only those whose bytes grow with the blocks, up to eight times as many.
-    """
-    for path in sorted((*options.traces.glob("*.json.gz"), *options.pairs.glob("*.json.gz"))):
-        replay = replay_of(path)
-        kernels = replay.scene.tables["activities"].with_row_index("row")
-        sizes = (
-            kernels.filter(pl.col("group").is_in(["pointwise", "normalization"]), pl.col("duration_ns") > 0)
-            .drop_nulls(["waves", "moved_bytes"])
-            .group_by(*_KERNEL, "blocks")
-            .agg(pl.col("row").first(), pl.col("duration_ns", "moved_bytes").median())
-            .sort("blocks")
-        )
-        pairs = sizes.join(sizes, on=_KERNEL, suffix="_2").with_columns(times=pl.col("blocks_2") / pl.col("blocks"))
-        alike = (pl.col("moved_bytes_2") / pl.col("moved_bytes") / pl.col("times") - 1).abs() < GRID_RATIO
-        pairs = pairs.filter(pl.col("times").is_between(1, 8, closed="right"), alike)
-        if pairs.is_empty():
-            continue
-        times = np.ones(kernels.height)
-        times[pairs["row"]] = pairs["times"]
-        likely, *ends = (
-            grown(replay.scene, pl.lit(pl.Series(times)), end)[pairs["row"]].sum() for end in ("", LOW, HIGH)
-        )
-        least = MIN_HALF_BATCH * likely
-        yield Truth(
-            f"{path.name[:-8]}, {pairs.height} grids", pairs["duration_ns"].sum(),
-            (likely, min(likely, *ends) - least, max(likely, *ends) + least), pairs["duration_ns_2"].sum(),
-        )  # fmt: skip
 
 
 def warm(traces: Path) -> Iterator[Truth]:

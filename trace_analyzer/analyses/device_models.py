@@ -197,6 +197,11 @@ def possible_share(share: pl.Expr, most: float = BEYOND_ROOF_RATIO) -> pl.Expr:
     return pl.when(share <= most).then(share)
 
 
+def possible_rate(rate: pl.Expr, share: pl.Expr) -> pl.Expr:
+    """Return a rate; null where its share of a peak is above what a device can reach: the work or the peak is wrong."""
+    return pl.when((share <= BEYOND_ROOF_RATIO).fill_null(True)).then(rate)
+
+
 def _links(matched: MatchedDevices, *kinds: str) -> pl.DataFrame:
     rows = [
         (code, link.kind, link.byte_per_s)

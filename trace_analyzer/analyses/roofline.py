@@ -10,7 +10,7 @@ from collections.abc import Mapping
 import polars as pl
 
 from trace_analyzer import thresholds
-from trace_analyzer.analyses.device_models import by_type, of_device, possible_share
+from trace_analyzer.analyses.device_models import by_type, of_device, possible_rate, possible_share
 from trace_analyzer.analyses.kernel_bounds import on_matrix_units
 from trace_analyzer.analysis import Analysis, Value
 from trace_analyzer.catalog.devices import PEAK_NAMES, Device
@@ -240,7 +240,7 @@ def roofs(activities: pl.DataFrame, device_models: Mapping[int, Device | None]) 
         .with_columns(
             (pl.col("flop") / pl.col("moved_bytes")).alias("intensity_flop_per_byte"),
             roof_ns().alias("roof_ns"),
-            _unless_beyond(pl.col("flop") / seconds, pl.col("flop") / seconds / pl.col("peak_flop_per_s")).alias(
+            possible_rate(pl.col("flop") / seconds, pl.col("flop") / seconds / pl.col("peak_flop_per_s")).alias(
                 "achieved_flop_per_s"
             ),
             (pl.col("moved_bytes") / seconds).alias("achieved_byte_per_s"),
@@ -305,18 +305,13 @@ def work_rates() -> list[pl.Expr]:
     """Return rates of summed work, each over the time with known figures; null where that is 0."""
     return [
         _over("flop", "moved_bytes").alias("intensity_flop_per_byte"),
-        _unless_beyond(_over("flop", "flop_time_ns") * 1e9, _over("compute_roof_ns", "compute_time_ns")).alias(
+        possible_rate(_over("flop", "flop_time_ns") * 1e9, _over("compute_roof_ns", "compute_time_ns")).alias(
             "achieved_flop_per_s"
         ),
         (_over("moved_bytes", "bytes_time_ns") * 1e9).alias("achieved_byte_per_s"),
         possible_share(_over("compute_roof_ns", "compute_time_ns")).alias("peak_ratio"),
         possible_share(_over("roof_ns", "known_ns")).alias("roof_ratio"),
     ]
-
-
-def _unless_beyond(rate: pl.Expr, peak_ratio: pl.Expr) -> pl.Expr:
-    """Return a rate; null where its share of the peak is above what a device can reach, and so the work or the peak is wrong."""
-    return pl.when((peak_ratio <= thresholds.BEYOND_ROOF_RATIO).fill_null(True)).then(rate)
 
 
 def beyond_roof(rated: pl.DataFrame) -> pl.DataFrame:

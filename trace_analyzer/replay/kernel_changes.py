@@ -276,8 +276,8 @@ def batch(weights: Weights, scene: Scene, options: Mapping[str, float | str]) ->
     updates = _of_optimizer(scene)
     _refuse_what_does_not_fit(scene, times, updates)
     duration = table.get_column("duration_ns").to_numpy().astype(np.float64)
-    longer = grown(scene, times, str(options.get("end", "")))
-    factor = np.where(updates | (duration == 0), 1.0, longer / np.maximum(duration, 1))
+    grown = _grown(scene, times, str(options.get("end", "")))
+    factor = np.where(updates | (duration == 0), 1.0, grown / np.maximum(duration, 1))
     scale_activities(weights, graph, np.ones(table.height, dtype=bool), factor)
     weights.parts[list(OF_SAMPLES)] *= times
     weights.at_least_ns *= times
@@ -290,8 +290,8 @@ def batch(weights: Weights, scene: Scene, options: Mapping[str, float | str]) ->
     weights.host[delays] *= np.where(staged, factor, 1.0)[graph.ref[delays]]
 
 
-def grown(scene: Scene, times: float | pl.Expr, end: str) -> Floats:
-    """Return each activity's time with ``times`` as much work (one number, or one of each activity), ns.
+def _grown(scene: Scene, times: float, end: str) -> Floats:
+    """Return each activity's time with ``times`` as much work, ns.
 
     A kernel takes a start of at most ``start_ns``, and a ``share`` of it for each wave. What it takes beyond that is the
     time of long blocks: they fill a wave before it grows. In proportion grow copies and kernels whose grid does not depend
@@ -311,7 +311,7 @@ def grown(scene: Scene, times: float | pl.Expr, end: str) -> Floats:
     is_product = (pl.col("group") == "matmul").fill_null(False)
     # For other sizes a library chooses other kernels than those that leave multiprocessors empty.
     chosen = is_product & (pl.col("blocks") < scene.sm_count)
-    longer = (
+    grown = (
         pl.when(chosen & (end == "high")).then(ran * times)
         .when((chosen | is_product & (pl.col("bound") == "memory")) & (end == "low")).then(ran)
         .when(by_work | waves.is_null()).then(fixed + (ran - fixed) * times)
@@ -321,7 +321,7 @@ def grown(scene: Scene, times: float | pl.Expr, end: str) -> Floats:
     roof = pl.when(is_product).then("compute_roof_ns").otherwise("roof_ns").fill_null(0.0)
     roofs = scene.tables["roofs"].select("activity_id", "roof_ns", "compute_roof_ns")
     known = scene.known.table.hstack(lookup(roofs, scene.tables["activities"], "activity_id"))
-    return known.select(pl.max_horizontal(longer, times * pl.min_horizontal(roof, ran))).to_series().to_numpy()
+    return known.select(pl.max_horizontal(grown, times * pl.min_horizontal(roof, ran))).to_series().to_numpy()
 
 
 def _refuse_what_does_not_fit(scene: Scene, times: float, updates: Flags) -> None:
