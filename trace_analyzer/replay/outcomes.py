@@ -86,6 +86,13 @@ def only_removes(changes: tuple[Change, ...]) -> bool:
     return all(change.name != "batch" and float(change.options.get("factor", 1)) >= 1 for change in changes)
 
 
+def least_half(changes: tuple[Change, ...], saves_ns: float, step_ns: float) -> float:
+    """Return the least half of an interval, ns."""
+    if only_removes(changes):
+        return MIN_HALF_RATIO * min(saves_ns, step_ns)
+    return (MIN_HALF_BATCH if any(change.name == "batch" for change in changes) else MIN_HALF_WIDTH) * step_ns
+
+
 def with_options(changes: tuple[Change, ...], more: Mapping[str, Mapping[str, str]]) -> tuple[Change, ...]:
     """Return the changes with more options by name."""
     return tuple(replace(change, options={**change.options, **more.get(change.name, {})}) for change in changes)

@@ -31,8 +31,6 @@ from trace_analyzer.replay.outcomes import (
     INFERRED_RATIO,
     MAX_SPREAD,
     MAX_UNEXPLAINED,
-    MIN_HALF_BATCH,
-    MIN_HALF_RATIO,
     MIN_HALF_WIDTH,
     NOISE_STEPS,
     NOISE_WINDOW,
@@ -45,6 +43,7 @@ from trace_analyzer.replay.outcomes import (
     Prediction,
     faster,
     fewer,
+    least_half,
     only_removes,
     with_options,
 )
@@ -190,7 +189,8 @@ class Replay:
             error = max(error, self.round_trip)
         rest = self._effect_of_rest(weights, outcome.step_ns)
         half = max(
-            hypot(error * step, rest, self._noise(changes, path, outcome, weights)), self._least_half(changes, step)
+            hypot(error * step, rest, self._noise(changes, path, outcome, weights)),
+            least_half(changes, self.identity.step_ns - step, step),
         )
         others = self._ends(changes, step)
         worst = max(
@@ -272,13 +272,6 @@ class Replay:
     def host_on_path(self) -> float:
         """Return the share of CPU time on the critical path."""
         return self._host_ratio(self.path(self.identity), self.identity, self._measured)
-
-    def _least_half(self, changes: tuple[Change, ...], step: float) -> float:
-        """Return the least half of an interval, ns."""
-        saves = self.identity.step_ns - step
-        if only_removes(changes):
-            return MIN_HALF_RATIO * min(saves, step)
-        return (MIN_HALF_BATCH if any(change.name == "batch" for change in changes) else MIN_HALF_WIDTH) * step
 
     def _at_worst(self, changes: tuple[Change, ...]) -> float:
         """Return the step with what `WORST` options stand for; 0 without such a change."""
