@@ -183,6 +183,7 @@ CASES = (
     Case("UTF-32", SOUND.decode().encode("utf-32"), error="is UTF-32 text"),
     Case("UTF-16 without a mark of its byte order", SOUND.decode().encode("utf-16-le"), error="is UTF-16 text"),
     Case("a snapshot of memory", pickle.dumps({"segments": []}), error="is a pickle, as torch.cuda.memory writes its snapshots"),
+    Case("the JSON of rocprofv3", b'{"rocprofiler-sdk-tool": [{"buffer_records": {}}]}', error="is the JSON of rocprofv3"),
     Case("a database that is cut short", b"SQLite format 3\0" + bytes(84), error="is an SQLite database that cannot be read"),
     Case("an execution trace", b'{"schema": "1.1.1", "pid": 1, "nodes": []}', error="is an execution trace"),
     Case("JSON that is no trace", b'{"name": "app", "version": 1}', error="is JSON without a `traceEvents` list"),

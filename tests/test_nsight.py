@@ -10,10 +10,11 @@ from pathlib import Path
 import polars as pl
 import pytest
 from conftest import CORPUS
-from kineto import idle_parts
+from kineto import analysed, idle_parts, kernel
 from nsight_export import DRIVER, PUSH_POP, RUNTIME, START_END, Export, exported, thread
 from polars.testing import assert_frame_equal
 
+from trace_analyzer import compare
 from trace_analyzer.errors import InputError
 from trace_analyzer.ingest import Trace, load
 from trace_analyzer.pipeline import analyze, report_of
@@ -197,15 +198,17 @@ def test_the_file_is_not_touched(tmp_path: Path) -> None:
     assert analyze(before).tables["activities"].equals(analyze(path).tables["activities"])
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("part", [(table, column) for table in small().tables for column in small().tables[table][0]])
-def test_any_column_may_be_missing_or_of_another_type(part: tuple[str, str], tmp_path: Path) -> None:
+@pytest.mark.parametrize("value", [None, "<b>", -(1 << 63), (1 << 63) - 1, b"\0\xff", 1e300])
+def test_any_column_may_be_missing_or_of_another_type(part: tuple[str, str], value: object, tmp_path: Path) -> None:
     table, column = part
     path = small().write(tmp_path / "a.sqlite")
     with closing(sqlite3.connect(path)) as database:
-        if random.Random(column).random() < 0.5:
+        if value is None:
             database.execute(f'ALTER TABLE "{table}" DROP COLUMN "{column}"')
         else:
-            database.execute(f'UPDATE "{table}" SET "{column}" = \'<b>\'')
+            database.execute(f'UPDATE "{table}" SET "{column}" = ?', [value])
         database.commit()
     load(path)
 
@@ -247,3 +250,17 @@ def test_other_databases_are_one_line(script: str, message: str, tmp_path: Path)
 def test_a_size_beyond_the_limit_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="more than 1,000 bytes"):
         load(small().write(tmp_path / "a.sqlite"), max_bytes=1_000)
+
+
+@pytest.mark.slow
+def test_a_trace_and_an_export_of_one_program_compare_as_equal(tmp_path: Path) -> None:
+    sample = SAMPLES / "synthetic_overhead_synchronization.json.gz"
+    result = compare(sample, exported(load(sample)).write(tmp_path / "a.sqlite"))
+    assert result.summary().startswith("6.89 ms instead of 6.89 a step, as fast")
+
+
+@pytest.mark.parametrize(("stream", "hidden"), [(7, ["at most 40 us would be hidden"]), (8, [])])
+def test_collectives_on_the_stream_of_other_kernels_are_serialized(stream: int, hidden: list[str]) -> None:
+    work = (kernel("void gemm", 0, 100), kernel("ncclDevKernel_AllReduce_Sum_f32", 100, 40, stream=stream))
+    notes = [note.message for note in analysed(*work).notes if note.code == "serialized-collectives"]
+    assert [message.split("; on a stream of their own, ")[1] for message in notes] == hidden

@@ -1,6 +1,6 @@
 """Make the notes of a report: those of the reader, then those of the analyses."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import polars as pl
 
@@ -25,6 +25,7 @@ def notes(
     device_work: tuple[pl.DataFrame, tuple[Note, ...]],
     activities: pl.DataFrame,
     rated: pl.DataFrame,
+    collectives: pl.DataFrame,
     reported_devices: pl.DataFrame,
     device_figures: pl.DataFrame,
     host_steps: HostSteps,
@@ -40,6 +41,7 @@ def notes(
         *launch_links[1],
         *device_work[1],
         *_shared_notes(trace, activities),
+        *_serialized_notes(activities, collectives, reported_devices),
         *clock_notes(device_ids(reported_devices), device_figures),
         *earlier_work_notes,
         *_unreported_notes(trace, reported_devices),
@@ -84,6 +86,41 @@ def _shared_notes(trace: Trace, activities: pl.DataFrame) -> list[Note]:
             )
         )
     return notes
+
+
+def _serialized_notes(
+    activities: pl.DataFrame, collectives: pl.DataFrame, reported_devices: pl.DataFrame
+) -> Iterator[Note]:
+    """Note collectives on the stream of most other kernels, which executes in order, and what another stream hides at most.
+
+    That is the lesser of their exposed time and of the time of other kernels.
+    """
+    kernels = activities.filter(pl.col("kind") == "kernel", pl.col("group") != "communication")
+    streams = (
+        kernels.group_by("device", "stream")
+        .agg(pl.col("duration_ns").sum())
+        .with_columns(pl.col("duration_ns").sum().over("device").alias("other_ns"))
+        .sort("device", "duration_ns")
+        .unique("device", keep="last")
+    )
+    ids = device_ids(reported_devices)
+    serialized = (
+        collectives.join(streams.drop("duration_ns"), on=["device", "stream"])
+        .group_by("device")
+        .agg(pl.len().alias("count"), pl.col("exposed_ns").sum(), pl.col("other_ns").first())
+        .filter(
+            pl.col("exposed_ns") >= thresholds.SERIALIZED_RATIO * pl.col("other_ns"), pl.col("device").is_in(list(ids))
+        )
+        .sort("device")
+    )
+    for device, count, exposed_ns, other_ns in serialized.iter_rows():
+        yield Note(
+            "serialized-collectives",
+            "info",
+            f"device {ids[device]}: {units.counted(count, 'collective runs', 'collectives run')} on the stream of the other kernels: serialized"
+            f" by design; on a stream of their own, at most {units.duration(min(exposed_ns, other_ns))} would be hidden",
+            count,
+        )
 
 
 def _unreported_notes(trace: Trace, reported: pl.DataFrame) -> list[Note]:

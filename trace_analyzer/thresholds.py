@@ -215,6 +215,8 @@ FEW_WARN_RATIO = 0.5
 """Share at which few long activities cause a warning: five of a hundred with half of the time may be right."""
 UNTRACED_WARN_RATIO = 0.05
 UNTRACED_FAIL_RATIO = 0.7
+SERIALIZED_RATIO = 0.01
+"""Least exposed time of collectives on the stream of other kernels, of the time of those, that is worth a word."""
 MISSING_WARN_RATIO = UNRECORDED_RATIO
 MISSING_FAIL_RATIO = 0.5
 LOST_FAIL_RATIO = 0.1

@@ -21,6 +21,7 @@ _BLOCK = 100_000
 _NO_ID = (0, -1, (1 << 32) - 1)
 """What profilers write where there is no correlation."""
 _PER_PROCESS = 1 << 32
+_LIMIT_NS = 1 << 62
 
 
 class Database:
@@ -60,9 +61,9 @@ class Database:
         empty = pl.DataFrame(schema={name: pl.String if name in texts else pl.Int64 for name in columns})
         return pl.concat([empty, *self.blocks(table, columns, texts)])
 
-    def first(self, prefix: str) -> str:
-        """Return the first table whose name begins so, as schemas add a number or an id; the prefix without one."""
-        return next((table for table in sorted(self.tables) if table.startswith(prefix)), prefix)
+    def suffixes(self, prefix: str) -> list[str]:
+        """Return what follows the prefix in names of tables, as schemas add a number or an id of the process."""
+        return sorted(table.removeprefix(prefix) for table in self.tables if table.startswith(prefix))
 
 
 class Events:
@@ -134,6 +135,7 @@ class Events:
     def _spans(self, frame: pl.DataFrame) -> pl.DataFrame:
         """Return the events that have a start and an end not before it, with rows; count the others by reason."""
         start, end = pl.col("start_ns"), pl.col("end_ns")
+        frame = frame.with_columns(pl.when(time.is_between(-_LIMIT_NS, _LIMIT_NS)).then(time) for time in (start, end))
         self.skip("no-time", frame.select(start.is_null().sum()).item())
         self.skip("unmatched", frame.select((start.is_not_null() & end.is_null()).sum()).item())
         self.skip("negative-duration", frame.select((end < start).sum()).item())

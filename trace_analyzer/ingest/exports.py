@@ -13,13 +13,18 @@ from pathlib import Path
 from urllib.parse import quote
 
 from trace_analyzer.errors import NUL_BYTES, InputError, NotATrace
-from trace_analyzer.ingest import nsight
+from trace_analyzer.ingest import nsight, rocm
 from trace_analyzer.ingest.classify import TraceDocument
 from trace_analyzer.ingest.databases import Database
 from trace_analyzer.ingest.source import Content
 
 SQLITE = b"SQLite format 3\0"
 """First bytes of a database (https://sqlite.org/fileformat.html, 1.2)."""
+_WRITERS = (
+    (nsight.wrote, nsight.document, nsight.RECORD),
+    (rocm.wrote_rocpd, rocm.rocpd_document, rocm.RECORD),
+    (rocm.wrote_rpd, rocm.rpd_document, "record with `runTracer.sh`"),
+)
 
 
 def database_document(content: Content) -> TraceDocument:
@@ -32,19 +37,20 @@ def database_document(content: Content) -> TraceDocument:
             database = Database(connection, content.name)
             # Zeros are content here, not damage.
             content.notes = tuple(note for note in content.notes if note.code != NUL_BYTES)
-            if nsight.wrote(database):
-                document = nsight.document(database)
-                if not document.events.seen.height:
-                    raise NotATrace(f"{content.name}: holds no events of CUDA or NVTX; {nsight.RECORD}")
-                return document
+            for writer, read, record in _WRITERS:
+                if writer(database):
+                    document = read(database)
+                    if not document.events.seen.height:
+                        raise NotATrace(f"{content.name}: holds no events of a device or its runtime; {record}")
+                    return document
     except (sqlite3.Error, ValueError) as error:
         raise InputError(
             f"{content.name}: is an SQLite database that cannot be read ({error}); export or copy it again"
         ) from None
     listed = ", ".join(sorted(database.tables)[:3]) or "no tables"
     raise NotATrace(
-        f"{content.name}: is an SQLite database of another program ({listed}); expected an export of Nsight Systems"
-        " (`nsys export --type sqlite`)"
+        f"{content.name}: is an SQLite database of another program ({listed}); expected one of Nsight Systems"
+        " (`nsys export --type=sqlite`), rocprofv3 or rpd"
     )
 
 

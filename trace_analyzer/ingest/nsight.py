@@ -155,24 +155,31 @@ def _read_ranges(database: Database, events: Events, strings: pl.DataFrame) -> t
         ranges = block.filter(pl.col("type").is_in(_RANGES)).join(
             strings, on="name_id", how="left", maintain_order="left"
         )
-        texts = ranges.select(pl.coalesce("text", pl.col("name").cast(pl.String)).fill_null("").alias("text"))
-        parts = texts.select(pl.col("text").str.extract_groups(_EMITTED).struct.unnest())
-        name, number = pl.coalesce("name", "text"), pl.col("seq").cast(pl.Int64, strict=False)
-        is_operator = pl.col("seq").is_not_null() | name.str.contains(_OPERATOR) | name.str.contains(_NCCL)
-        marks = texts.hstack(parts).select(
-            name.alias("name"),
-            pl.when(is_operator).then(pl.lit("operator")).otherwise(pl.lit("annotation")).alias("kind"),
-            number.alias("sequence_number"),
-            # A range names no thread: 1 says that it is of the backward pass.
-            pl.when(number.is_not_null()).then(name.str.contains(_BACKWARD).cast(pl.Int64)).alias("forward_thread"),
-            pl.col("op").cast(pl.Int64, strict=False).alias("external_id"),
-            pl.col("sizes").alias("input_dims"),
-        )
+        marks = emitted(ranges.select(pl.coalesce("text", pl.col("name").cast(pl.String))).to_series())
         named += marks.filter(pl.col("kind") == "operator").height
         sized += marks.height - marks.get_column("input_dims").null_count()
         events.add_calls(ranges.select("start_ns", "end_ns", *_THREAD).hstack(marks))
         events.skip("marker", block.height - ranges.height)
     return named, sized
+
+
+def emitted(texts: pl.Series) -> pl.DataFrame:
+    """Return name, kind, sequence_number, forward_thread, external_id, input_dims of ranges, as `emit_nvtx` writes them.
+
+    Other ranges are annotations by their text, except for calls of NCCL.
+    """
+    frame = texts.fill_null("").alias("text").to_frame()
+    name, number = pl.coalesce("name", "text"), pl.col("seq").cast(pl.Int64, strict=False)
+    is_operator = pl.col("seq").is_not_null() | name.str.contains(_OPERATOR) | name.str.contains(_NCCL)
+    return frame.hstack(frame.select(pl.col("text").str.extract_groups(_EMITTED).struct.unnest())).select(
+        name.alias("name"),
+        pl.when(is_operator).then(pl.lit("operator")).otherwise(pl.lit("annotation")).alias("kind"),
+        number.alias("sequence_number"),
+        # A range names no thread: 1 says that it is of the backward pass.
+        pl.when(number.is_not_null()).then(name.str.contains(_BACKWARD).cast(pl.Int64)).alias("forward_thread"),
+        pl.col("op").cast(pl.Int64, strict=False).alias("external_id"),
+        pl.col("sizes").alias("input_dims"),
+    )
 
 
 class _Places:
@@ -225,7 +232,7 @@ def _read_activities(database: Database, events: Events, strings: pl.DataFrame) 
     places = _Places(database, events)
     names = strings.with_columns(_spelled(strings.get_column("name")))
     short = names.rename({"name_id": "short_id", "name": "short"})
-    for block in database.blocks(database.first("CUPTI_ACTIVITY_KIND_KERNEL"), _KERNEL):
+    for block in database.blocks("CUPTI_ACTIVITY_KIND_KERNEL", _KERNEL):
         shared = pl.col("static_bytes") + pl.col("dynamic_bytes")
         shapes = (
             pl.format("[{}, {}, {}]", *(f"{kind}{axis}" for axis in "XYZ")).alias(kind) for kind in ("grid", "block")
