@@ -6,6 +6,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 from hypothesis import given, settings, strategies as st
+from kineto import analysed, op, python, rows
 from report_factory import frame, gpu_report, hostile_report
 from tiers import examples
 
@@ -54,6 +55,13 @@ def test_tips_end_the_stacks_and_stand_alone_without_a_frame() -> None:
     assert nodes.filter("is_tip").height == 3
     assert tree([], [], [(None, 2)], tips=["python"]).get_column("value_ns").to_list() == [2]
     assert tree([], [], []).is_empty()
+
+
+def test_a_thread_that_waits_takes_no_cpu_time() -> None:
+    waiting = [python(name, 0, 100, tid=7) for name in ("threading.py(637): wait", "<built-in method acquire>")]
+    report = analysed(op("aten::mm", 0, 60), *waiting, python("worker.py(3): load", 100, 20, tid=7))
+    outermost = report.tables["stacks"].filter(pl.col("parent_id").is_null(), view="cpu")
+    assert dict(rows(outermost, "frame", "value_ns")) == {"aten::mm": 60, "worker.py(3): load": 20}
 
 
 @given(st.data())

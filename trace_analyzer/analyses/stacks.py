@@ -5,13 +5,13 @@ import polars as pl
 from trace_analyzer.analyses.blame import Attribution
 from trace_analyzer.analyses.host import Context, Host
 from trace_analyzer.analysis import Analysis
-from trace_analyzer.catalog.event_names import PROFILER_STEP_NAME
+from trace_analyzer.catalog.event_names import HOST_WAIT, PROFILER_STEP_NAME
 from trace_analyzer.frames.lookups import scatter, sum_by_group
 from trace_analyzer.schema import Table, columns
 
 STACKS = Table(
     "stacks",
-    "Time by stack, as trees of merged frames: idle time of each device, CPU time of the threads, kernel time of each device.",
+    "Time by stack, as trees of merged frames: idle time of each device, CPU time of the threads without waits, kernel time of each device.",
     columns("""
         view str `idle`, `cpu` or `kernels`: whose time is divided.
         device i64 As in `devices`; null for CPU time.
@@ -34,7 +34,8 @@ def stacks(host: Host, context: Context, attribution: Attribution, activities: p
     """Return table `stacks`.
 
     Idle time has the stack of the host event that it is attributed to, with its cause as leaf. CPU time is the self
-    time of each event. Kernel time has the modules and operators of its launch (for backward work, those of the forward
+    time of each event, but for waits for another thread, a process, the network or a timer, which take no CPU.
+    Kernel time has the modules and operators of its launch (for backward work, those of the forward
     operator), with the kernel as leaf.
     """
     parents = context.events.get_column("parent_id")
@@ -46,7 +47,7 @@ def stacks(host: Host, context: Context, attribution: Attribution, activities: p
     )
     trees = [
         *(_tree("idle", device, parents, on_stack, texts, ends) for device, ends in _by_device(idle)),
-        _tree("cpu", None, parents, on_stack, texts, _own_times(host, parents)),
+        _tree("cpu", None, parents, on_stack, texts, _own_times(host, context)),
     ]
     if activities.height:
         in_program = host.each(is_module | (pl.col("kind") == "operator"))
@@ -80,13 +81,17 @@ def _tree(
     )
 
 
-def _own_times(host: Host, parents: pl.Series) -> pl.DataFrame:
-    """Return row and value_ns: the self time of each host event."""
+def _own_times(host: Host, context: Context) -> pl.DataFrame:
+    """Return row and value_ns: the self time of each host event that is no wait and in none."""
+    parents = context.events.get_column("parent_id")
+    waits = context.tree.nearest((host.events.get_column("work") == HOST_WAIT).fill_null(False)).is_not_null()
     lengths = host.events.get_column("duration_ns")
     inside = pl.DataFrame({"parent": parents, "ns": lengths}).drop_nulls("parent")
     sums = sum_by_group(inside.get_column("parent"), inside.get_column("ns"), lengths.len())
     own = (lengths - sums).clip(lower_bound=0)
-    return pl.DataFrame({"row": host.events.get_column("event_id"), "value_ns": own}).filter(pl.col("value_ns") > 0)
+    return pl.DataFrame({"row": host.events.get_column("event_id"), "value_ns": own}).filter(
+        ~waits & (pl.col("value_ns") > 0)
+    )
 
 
 def _with_forward_modules(context: Context, parents: pl.Series) -> pl.Series:
