@@ -32,6 +32,7 @@ VERBS_ON = {
     "agent": ("report", "CASE", "--no-report", "--format", "agent"),
     "ranks": ("ranks", "CASE", "--format", "json"),
     "memory": ("memory", "CASE", "--html", "memory.html"),
+    "memory before": ("memory", "t.json", "--before", "CASE"),
 }
 """Each verb with a trace in each of its positions."""
 ELSEWHERE = {"record", "calibrate", "completion", "doctor", "mcp", "skill"}

@@ -265,6 +265,25 @@ def test_a_gate_and_every_format(tmp_path: Path) -> None:
     assert "530 MiB" in (tmp_path / "page.html").read_text(encoding="utf-8")
 
 
+def test_the_change_of_a_peak_is_exact_by_line(tmp_path: Path) -> None:
+    before, after = trained(3), trained(3)
+    peak = before.answer().peak_bytes
+    after.alloc(600 * MIB, [frame("cache", line=9)])
+    sides = [pickle.dumps(program.document()) for program in (before, after)]
+    changes = ta.memory(sides[1], before=sides[0]).changes
+    assert ta.memory(sides[0], before=sides[0]).changes == ()
+    lines = {change.key: change.after_bytes - change.before_bytes for change in changes if change.kind == "line"}
+    assert lines["/home/me/train.py:9 cache"] == 600 * MIB
+    for kind in ("line", "category"):
+        difference = sum(c.after_bytes - c.before_bytes for c in changes if c.kind == kind)
+        assert difference == after.answer().peak_bytes - peak
+    for name, side in zip(("a", "b"), sides, strict=True):
+        (tmp_path / name).write_bytes(side)
+    shown = invoked(tmp_path / "b", "--before", str(tmp_path / "a")).stdout
+    assert "train.py:9 cache" in shown
+    assert "+600 MiB" in shown
+
+
 def traced() -> dict[str, Any]:
     """A trace with an operator in a forward pass, one after it, and memory events of a device and of the host."""
     rows = [(10, 0, 1, 4096, 5 * MIB, 105), (12, 0, 1, 8192, 20 * MIB, 125), (14, -1, 0, 64, 900 * MIB, 900),

@@ -1,13 +1,14 @@
 """Answer where device memory goes: from a snapshot or a trace to a `Memory`."""
 
 from contextlib import closing
+from dataclasses import replace
 from itertools import chain
 from typing import Literal
 
 import polars as pl
 
 from trace_analyzer import forks
-from trace_analyzer.allocator import attribution, replay, savings
+from trace_analyzer.allocator import attribution, replay as record, savings
 from trace_analyzer.allocator.attribution import BEFORE, ROUNDED, UNKNOWN
 from trace_analyzer.allocator.result import (
     KINDS,
@@ -16,6 +17,7 @@ from trace_analyzer.allocator.result import (
     Held,
     Holder,
     Memory,
+    PeakChange,
     SizeClass,
     StreamBytes,
 )
@@ -35,19 +37,37 @@ _AGES = (0, 100, 1_000, 10_000, 100_000)
 _MOST = 10
 
 
-def memory(source: Source, *, max_bytes: int = DEFAULT_MAX_BYTES) -> Memory:
+def memory(source: Source, *, before: Source | None = None, max_bytes: int = DEFAULT_MAX_BYTES) -> Memory:
     """Return where memory goes in a snapshot, or in a trace recorded with ``profile_memory=True``.
 
-    ``source`` is a path, bytes or a binary file, compressed or not. Raises ``InputError``.
+    ``source`` is a path, bytes or a binary file, compressed or not; with ``before``, the answer has what changed since.
+    Raises ``InputError``.
     """
+    result = _read(source, max_bytes)
+    return result if before is None else replace(result, changes=_changes(_read(before, max_bytes), result))
+
+
+def _changes(before: Memory, after: Memory) -> tuple[PeakChange, ...]:
+    held = [
+        {(device.device, h.kind, h.key): h.bytes for device in side.devices for h in device.live_at_peak}
+        for side in (before, after)
+    ]
+    rows = [
+        PeakChange(*key, held[0].get(key, 0), held[1].get(key, 0)) for key in sorted(held[0].keys() | held[1].keys())
+    ]
+    changed = [row for row in rows if row.before_bytes != row.after_bytes]
+    return tuple(sorted(changed, key=lambda row: -abs(row.after_bytes - row.before_bytes)))
+
+
+def _read(source: Source, max_bytes: int) -> Memory:
     forks.check()
     with closing(content_of(source, max_bytes=max_bytes)) as content:
         blocks = content.blocks()
         first = next(blocks, b"")
         if first[:1] == PICKLE:
             snapshot = snapshot_of(chain((first,), blocks), content.name)
-            lives = attribution.attributed(replay.lives(snapshot), snapshot)
-            return _answer("snapshot", snapshot, lives, replay.levels(snapshot))
+            lives = attribution.attributed(record.lives(snapshot), snapshot)
+            return _answer("snapshot", snapshot, lives, record.levels(snapshot))
         del blocks  # it closes the file
         trace = trace_tables(read_document(content), content.name, content.notes)
     return _answer("trace", *record_of(trace))
@@ -56,14 +76,14 @@ def memory(source: Source, *, max_bytes: int = DEFAULT_MAX_BYTES) -> Memory:
 def _answer(
     source: Literal["snapshot", "trace"], snapshot: Snapshot, blocks: pl.DataFrame, levels: pl.DataFrame
 ) -> Memory:
-    peaks = replay.peaks(levels)
+    peaks = record.peaks(levels)
     # A snapshot lists what was live before its record; the events of a trace do not.
     rest = (
         pl.when(pl.col("bytes") < 0)
         .then(pl.lit(UNKNOWN))
         .otherwise(pl.lit(ROUNDED if source == "snapshot" else BEFORE))
     )
-    at_peak = replay.live_at(blocks, peaks).with_columns(
+    at_peak = record.live_at(blocks, peaks).with_columns(
         pl.col(name).fill_null(
             pl.when(pl.col("address").is_null()).then(rest).when(pl.col("category") == BEFORE).then(pl.lit(BEFORE)).otherwise(pl.lit(UNKNOWN))
         )
@@ -75,7 +95,7 @@ def _answer(
         if peak["live_bytes"] or peak["reserved_bytes"]
     ]
     notes = _notes(snapshot, devices, blocks) if source == "snapshot" else _trace_notes(snapshot)
-    return Memory(SCHEMA_VERSION, source, tuple(devices), notes, levels, snapshot.blocks, blocks, at_peak)
+    return Memory(SCHEMA_VERSION, source, tuple(devices), notes, (), levels, snapshot.blocks, blocks, at_peak)
 
 
 def _device(
@@ -153,7 +173,7 @@ def _trace_notes(snapshot: Snapshot) -> tuple[Note, ...]:
 def _notes(snapshot: Snapshot, devices: list[DeviceMemory], blocks: pl.DataFrame) -> tuple[Note, ...]:
     """Return what limits the record: no record, one that begins late, and one that contradicts the blocks."""
     notes = []
-    changes = snapshot.events.filter(pl.col("action").is_in(["alloc", *replay.FREED])).height
+    changes = snapshot.events.filter(pl.col("action").is_in(["alloc", *record.FREED])).height
     if not changes:
         notes.append(Note("no-record", "warning", "the snapshot has no record of allocations: the peak is what is live at the end; call torch.cuda.memory._record_memory_history() before the program"))  # fmt: skip
     lost = blocks.filter(

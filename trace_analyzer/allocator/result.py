@@ -84,6 +84,17 @@ class Growth:
 
 
 @dataclass(frozen=True)
+class PeakChange:
+    """Hold what a line, module, operator or category held at the peak before and after. Those of one kind sum up to the change."""
+
+    device: Annotated[int, "Number of the device."]
+    kind: Annotated[Literal["line", "module", "operator", "category"], "What the key names."]
+    key: Annotated[str, "Name of the line, module, operator or category."]
+    before_bytes: Annotated[int, "Bytes live at the peak before."]
+    after_bytes: Annotated[int, "Bytes live at the peak after."]
+
+
+@dataclass(frozen=True)
 class StreamBytes:
     """Hold the bytes of a stream at the peak."""
 
@@ -129,6 +140,10 @@ class Memory(Result):
     source: Annotated[Literal["snapshot", "trace"], "What was read: a snapshot, or the memory events of a trace."]
     devices: Annotated[tuple[DeviceMemory, ...], "Devices with memory, the one with the highest peak first."]
     notes: Annotated[tuple[Note, ...], "Remarks on the record."]
+    changes: Annotated[
+        tuple[PeakChange, ...],
+        "What holds more or less than before, the largest changes first; empty without a side before.",
+    ] = ()
     levels: Annotated[pl.DataFrame, "Table `levels`: live and reserved bytes in time."] = field(
         default_factory=pl.DataFrame, compare=False
     )

@@ -35,13 +35,14 @@ class _Bytes(click.ParamType[int]):
 @click.option(
     "--max-peak", type=_Bytes(), metavar="SIZE", help="Exit with 1 if a device's peak is over SIZE (20GiB, 500MB)."
 )
+@click.option("--before", metavar="SNAPSHOT|TRACE", help="Say what changed at the peak since this recording.")
 @analysis_options("max_bytes")
 @result_options(
     "the summary, the answer for scripts (docs/memory.md), or Markdown",
     schema=("trace_analyzer.allocator.result", "Memory"),
     page=("--html", "Write the peak, live bytes over time and a map of the segments to FILE."),
 )
-def memory(source: str, max_peak: int | None, results: Results, chosen: Options) -> int:
+def memory(source: str, max_peak: int | None, before: str | None, results: Results, chosen: Options) -> int:
     """Say where device memory goes, why it ran out, and what would lower its peak.
 
     \b
@@ -52,12 +53,16 @@ def memory(source: str, max_peak: int | None, results: Results, chosen: Options)
     SNAPSHOT is a file of torch.cuda.memory._dump_snapshot, TRACE a trace recorded with profile_memory=True. A snapshot is
     read without making objects of any class, and so runs no code.
     """
+    if source == before == "-":
+        raise click.UsageError("- is standard input, which can be read once; name files")
     results.check(source)
     tuning.limit_threads(source)
     from trace_analyzer.allocator.answer import memory as answered
     from trace_analyzer.units import memory_size
 
-    result, shown = results.redacted(answered(source, max_bytes=chosen.max_bytes), (source,))
+    result, shown = results.redacted(
+        answered(source, before=before, max_bytes=chosen.max_bytes), (source, *([before] if before else []))
+    )
     results.deliver(result)
     results.deliver_page(result, "page", shown)
     over = [device for device in result.devices if max_peak is not None and device.peak_bytes > max_peak]

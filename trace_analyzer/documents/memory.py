@@ -76,6 +76,11 @@ def _chapters(result: Memory, device: DeviceMemory, several: bool) -> list[Chapt
         )
         for kind in _TITLES if any(h.key not in _NOBODY for h in device.held_by(kind)) or kind == "category"
     ]  # fmt: skip
+    changes = [
+        (_short(c.key), size(c.before_bytes), size(c.after_bytes), _signed(c.after_bytes - c.before_bytes))
+        for c in result.changes
+        if c.device == device.device and c.kind == "line"
+    ]
     saved = [(s.label, _short(s.what), _range(s), s.condition) for s in device.savings]
     codes = "\n".join(dict.fromkeys(s.code for s in device.savings))
     growth = [
@@ -93,6 +98,7 @@ def _chapters(result: Memory, device: DeviceMemory, several: bool) -> list[Chapt
             FlameFigure("The peak by category, module and line", "Width: bytes live at the peak.", partial(flames, result, device)),
             *tables,
         ]),
+        Chapter(f"changes{key}", f"Changes at the peak, by line{of}", [PlainTable(("Line", "Before", "After", "Change"), "lrrr", changes, most=_ROWS)] if changes else []),
         Chapter(f"savings{key}", f"What would lower the peak{of}", [PlainTable(("Change", "Of", "Peak then", "Provided that"), "llrl", saved), Code(codes)] if saved else [], lead="Each figure is the record replayed with the change."),
         Chapter(f"growth{key}", f"Lines that grow{of}", [PlainTable(("Line", "Live at the end", "Blocks", "A step"), "lrrr", growth)] if growth else [], lead="They keep blocks all through the record: a leak, unless the program means to keep them."),
         Chapter(f"fragmentation{key}", f"Reserved and free{of}", [
@@ -101,6 +107,10 @@ def _chapters(result: Memory, device: DeviceMemory, several: bool) -> list[Chapt
             *([PlainTable(("Segment", "Size", "Free", "Largest piece", "Most of it"), "lrrrl", segments, title="Segments with free pieces that cannot go back")] if segments else []),
         ]),
     ]  # fmt: skip
+
+
+def _signed(n_bytes: int) -> str:
+    return f"{'+' if n_bytes > 0 else '-'}{size(abs(n_bytes))}"
 
 
 def oom_sentence(oom: OutOfMemory) -> str:
