@@ -11,9 +11,11 @@ import polars as pl
 import pytest
 from click.testing import CliRunner
 from compare_sides import Program
+from made_ranks import MS, job, write_traces
 
 from trace_analyzer.cli import main
 from trace_analyzer.pipeline import analyze
+from trace_analyzer.ranks.recording import summarize
 from trace_analyzer.render.exports import _with_added, events, write_perfetto
 
 SAMPLES = sorted((Path(__file__).parents[1] / "sample_traces").glob("synthetic_*.json.gz"))
@@ -167,6 +169,56 @@ def test_the_rules_of_the_format_find_what_breaks_them(tmp_path: Path) -> None:
         {**piece, "ph": "C", "args": {"a": "b"}},
     ):
         assert violations([piece, wrong])
+
+
+def job_events(folder: Path, out: Path) -> list[dict[str, Any]]:
+    """Export the job's traces in ``folder`` by the command, and return all events."""
+    run = CliRunner().invoke(main, ["export", str(folder), "--perfetto", str(out)])
+    assert run.exit_code == 0, run.stderr
+    content = gzip.decompress(out.read_bytes()) if out.suffix == ".gz" else out.read_bytes()
+    return json.loads(content, parse_float=Decimal)["traceEvents"]
+
+
+@pytest.mark.slow
+def test_all_ranks_are_one_timeline_on_a_common_clock(tmp_path: Path) -> None:
+    """Check the times of every kernel, and the waits, against the true ones of a job whose hosts' clocks differ and drift."""
+    program = [("work", 20 * MS), ("meet", [[0, 1, 2]])]
+    made = job(3, 20, program, lambda rank, step: 9 * MS * (rank == 1 and step == 2), ranks_per_host=1,
+               offsets={"host1": 3 * MS, "host2": -7_123_456}, drifts={"host1": 1e-5})  # fmt: skip
+    folder = tmp_path / "job"
+    folder.mkdir()
+    write_traces(made, folder)
+    rows = job_events(folder, tmp_path / "out.json.gz")
+    assert violations(rows) == []
+    names = {row["pid"]: row["args"]["name"] for row in rows if row["name"] == "process_name"}
+    assert len(set(names.values())) == len(names) == len({row["pid"] for row in rows})
+    for rank in range(3):
+        own = [row for row in rows if row["ph"] == "X" and names[row["pid"]].startswith(f"rank {rank}: ")]
+        kernels = sorted((float(row["ts"]), float(row["dur"])) for row in own if row["cat"] == "kernel")
+        true = [(start, end - start) for _, _, _, start, end in made.ran[rank]]
+        assert kernels == [pytest.approx((start / 1e3, length / 1e3), abs=0.2) for start, length in true]
+        waits = [row for row in own if row["name"].startswith("waits for ")]
+        long = [row for row in waits if row["dur"] > 1]  # less is of the rounding of drifting clocks
+        true_waits = [] if rank == 1 else [("waits for rank 1", pytest.approx(9_000, abs=0.2))]
+        assert [(row["name"], float(row["dur"])) for row in long] == true_waits
+        assert sum(row["cat"] == "analyze" for row in own) == 20 + len(waits)
+
+
+@pytest.mark.slow
+def test_a_cut_rank_is_in_the_timeline_and_a_summary_alone_has_its_collectives(tmp_path: Path) -> None:
+    folder = tmp_path / "job"
+    folder.mkdir()
+    made = job(3, 4, [("work", 20 * MS), ("meet", [[0, 1, 2]])])
+    paths = write_traces(made, folder)
+    paths[0].write_bytes(paths[0].read_bytes()[:-600])
+    (folder / "trace.rank2.rank.gz").write_bytes(summarize(str(paths[2])))
+    paths[2].unlink()
+    rows = job_events(folder, tmp_path / "out.json")
+    assert violations(rows) == []
+    ranks = Counter(row["args"]["name"].split(":")[0] for row in rows if row["name"] == "process_name")
+    assert ranks == {"rank 0": 3, "rank 1": 3, "rank 2": 1}
+    refused = CliRunner().invoke(main, ["export", str(folder), "--perfetto", str(tmp_path / "x.json"), "--gpu", "A100"])
+    assert (refused.exit_code, refused.stderr.count("\n")) == (2, 1)
 
 
 def test_perfetto_reads_the_tracks(tmp_path: Path) -> None:

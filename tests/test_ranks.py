@@ -3,6 +3,7 @@
 import gzip
 import json
 import zlib
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import replace
@@ -27,6 +28,7 @@ from trace_analyzer.ranks import map_rows
 from trace_analyzer.ranks.files import files_of, numbered
 from trace_analyzer.ranks.job import JobReport, analyze_ranks, judge
 from trace_analyzer.ranks.joining import Problem, joined
+from trace_analyzer.ranks.lateness import late_ranks
 from trace_analyzer.ranks.recording import exposed_pieces, group_of, summarize
 from trace_analyzer.ranks.stragglers import imbalance, roles, slowdown
 from trace_analyzer.ranks.summary import RankSummary, from_bytes, packed, ranks_of, runs_of, to_bytes, unpacked
@@ -165,6 +167,28 @@ def test_jitter_names_no_rank() -> None:
     assert sum(map(bool, named)) <= 1
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("spread", ["normal", "exponential", "uniform"])
+@pytest.mark.parametrize(("size", "steps"), [(2, 1), (2, 2), (2, 3), (3, 3), (8, 2)])
+def test_few_ranks_and_steps_do_not_tell_jitter(size: int, steps: int, spread: str) -> None:
+    """Check false alarms within what chance adds to 5 % (three standard deviations), and planted stragglers."""
+    noise, jobs = np.random.default_rng(100 * size + steps), 150
+    named = Counter[str]()
+    planted = {"none": 0, "once": [0], "persistent": range(steps)}
+    for start in getattr(noise, spread)(size=(jobs, size, steps)):
+        for name, at in planted.items():
+            delays = start + 500 * (np.isin(np.arange(steps), at) & (np.arange(size) == 1)[:, None]) * (name != "none")
+            late = np.maximum(0, delays - np.sort(delays, axis=0)[(size - 1) // 2]) * MS
+            rows = [(rank, step, round(ns), 2, 1) for (rank, step), ns in np.ndenumerate(late)]
+            own = pl.DataFrame(rows, schema=["rank", "step", "own_late_ns", "split", "led"], orient="row")
+            named[name] += 1 in (found := late_ranks(own, pl.DataFrame(), 0.0)[0].get_column("rank").to_list()) or bool(
+                name == "none" and found
+            )
+    assert named["none"] <= jobs * (0.05 + 3 * (0.05 * 0.95 / jobs) ** 0.5)
+    if steps >= 3:
+        assert named["once"] == named["persistent"] == jobs
+
+
 @pytest.mark.parametrize(
     ("size", "late", "kinds"),
     [
@@ -250,6 +274,29 @@ def test_ranks_merged_in_one_file_are_judged_as_those_of_several(tmp_path: Path)
     assert [rank.rank for rank in report.ranks] == [0, 1]
     assert report.collectives.matched == 6
     assert [rank.wait_ns for rank in report.ranks] == [18 * MS, 0]
+
+
+def test_ranks_of_little_work_are_judged_by_one_rule(tmp_path: Path) -> None:
+    made = job(2, 2, [("work", 20 * MS), ("meet", everyone(2))])
+    for rank in range(2):
+        trace = document(made, rank)
+        for event in trace["traceEvents"]:
+            event |= {"ts": event["ts"] / 200, "dur": event["dur"] / 200}
+        (tmp_path / f"rank{rank}.json").write_text(json.dumps(trace), encoding="utf-8")
+    little, other = (from_bytes(summarize(str(tmp_path / f"rank{rank}.json"))) for rank in range(2))
+    assert little.is_little
+    assert little.regime is not None
+    enough = replace(other, is_little=False, regime="communication-bound")
+    for ranks, regimes in (((little, other), {None}), ((little, enough), {little.regime, "communication-bound"})):
+        report = judge([to_bytes(rank) for rank in ranks])
+        assert {rank.regime for rank in report.ranks} == regimes
+
+
+def test_the_rank_that_most_waits_are_for_is_named_where_one_step_tells_no_straggler() -> None:
+    made = job(4, 1, [("work", 20 * MS), ("meet", everyone(4))], lambda rank, step: (0, 4, 5, 9)[rank] * MS)
+    report = judge(summaries(made))
+    assert not report.stragglers
+    assert ", 100 % of it for rank 3;" in report.job.sentence
 
 
 def test_what_several_ranks_share_is_said_once() -> None:

@@ -1,5 +1,6 @@
 """Implement the verbs about one trace other than `report`: `explain`, `whatif` and `export`."""
 
+import glob
 import math
 from pathlib import Path
 from typing import Any
@@ -165,12 +166,17 @@ def whatif(
 def export(trace: str, perfetto: str, before: str | None, force: bool, chosen: Options) -> int:
     """Write TRACE with tracks of idle causes, queue depth and the regime of each step.
 
-    The original events are unchanged.
+    The original events are unchanged. Of a folder or pattern of a job's ranks, write one timeline of all: clocks are
+    aligned, and what each rank waited for in collectives is a track.
     """
     if trace == "-":
         raise UsageError("export reads TRACE twice, and standard input can be read once; name a file")
     path = Path(perfetto)
     check_new(path, trace, "--perfetto", force)
+    if Path(trace).is_dir() or (glob.has_magic(trace) and not Path(trace).exists()):
+        if before is not None or chosen != Options():
+            raise UsageError(f"{trace}: --before, --device, --gpu and --capture are of one trace, not of a job's ranks")
+        return _export_job(trace, path)
     tuning.limit_threads(*(one for one in (trace, before) if one is not None))
     from trace_analyzer.render.exports import write_perfetto
 
@@ -188,5 +194,26 @@ def export(trace: str, perfetto: str, before: str | None, force: bool, chosen: O
             differences = differing_intervals(report, result)
         progress("writing the trace", None)
         write_perfetto(trace, report, path, differences)
+    outputs.complain(f"trace: {path}")
+    return 0
+
+
+def _export_job(source: str, path: Path) -> int:
+    """Write the timeline of all ranks in a folder or of a pattern."""
+    from trace_analyzer.documents.ranks import doubt_lines
+    from trace_analyzer.ranks.job import analyze_ranks
+    from trace_analyzer.render.rank_timeline import write_job_perfetto
+
+    with Progress() as progress:
+        report = analyze_ranks(source, progress=progress)
+        inputs = [Path(rank.path) for rank in report.ranks if rank.rank in report.rank_clocks]
+        if path.exists() and any(item.exists() and item.samefile(path) for item in inputs):
+            raise UsageError(f"--perfetto {path}: is the trace of a rank")
+        if not report.job.seen:
+            raise UsageError(f"{source}: no trace of a rank could be used; `analyze ranks` says why")
+        progress("writing the timeline", None)
+        notes = write_job_perfetto(report, path)
+    for note in (*doubt_lines(report), *notes, *report.notes):
+        outputs.complain(note)
     outputs.complain(f"trace: {path}")
     return 0

@@ -165,6 +165,20 @@ class Clock:
 
 
 @dataclass(frozen=True)
+class RankClock:
+    """Hold the clock of a rank: what it shows, ns, as the common clock shows 0, its drift, and its trace's first event."""
+
+    zero_ns: int
+    drift: float
+    first_ns: int
+
+    def common_ns(self, time_ns: int) -> int:
+        """Return the time on the common clock at an absolute time of this one, ns; only the drift is rounded."""
+        since = time_ns - self.zero_ns
+        return since - round(since * self.drift / (1 + self.drift))
+
+
+@dataclass(frozen=True)
 class Alignment:
     """Hold the common clock of a job: ``fit`` of the clocks, and the clock of each rank (``clock_of``, by rank).
 
@@ -178,6 +192,18 @@ class Alignment:
     hosts: Mapping[int, str]
     residual_ns: int | None
     allowed_ns: int
+
+    def rank_clocks(self, ranks: Sequence[RankSummary], origin_ns: int) -> dict[int, RankClock]:
+        """Return the clock of each rank; times of the job count from ``origin_ns``."""
+        clocks = {}
+        for summary in ranks:
+            if summary.rank is not None:
+                offset, drift = (
+                    float(values[self.clock_of[summary.rank]]) for values in (self.fit.offset_ns, self.fit.drift)
+                )
+                zero = origin_ns + round(offset - self.fit.origin_ns * drift)
+                clocks[summary.rank] = RankClock(zero, drift, summary.base_ns)
+        return clocks
 
 
 def hosts_of(ranks: Sequence[RankSummary], is_hidden: bool = False) -> tuple[dict[int, str], bool]:

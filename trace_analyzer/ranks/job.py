@@ -12,15 +12,15 @@ import polars as pl
 
 from trace_analyzer.compare.statistics import FLOOR_RATIO
 from trace_analyzer.installation import tool_version
-from trace_analyzer.ranks.clocks import Alignment, Clock, align, hosts_of
+from trace_analyzer.ranks.clocks import Alignment, Clock, RankClock, align, hosts_of
 from trace_analyzer.ranks.engine import Executor, Progress, summaries
 from trace_analyzer.ranks.files import files_of
 from trace_analyzer.ranks.joining import PART_ROWS, Joined, Problem, joined, misnamed
+from trace_analyzer.ranks.lateness import late_ranks, waited_for
 from trace_analyzer.ranks.stragglers import (
     Slowdown,
     Straggler,
     imbalance,
-    late_ranks,
     own_work,
     roles,
     sentence,
@@ -271,6 +271,9 @@ class JobReport(Result):
     steps: Annotated[pl.DataFrame, "Frame of steps, for plots; no part of the JSON."] = field(
         default_factory=pl.DataFrame, repr=False, compare=False
     )
+    rank_clocks: Annotated[Mapping[int, RankClock], "Clock of each rank, for timelines; no part of the JSON."] = field(
+        default_factory=dict, repr=False, compare=False
+    )
 
 
 def judge(contents: Sequence[bytes], *, part_rows: int = PART_ROWS, hides_hosts: bool = False) -> JobReport:
@@ -279,6 +282,8 @@ def judge(contents: Sequence[bytes], *, part_rows: int = PART_ROWS, hides_hosts:
     Hidden hosts get numbers as names.
     """
     together = joined(contents, part_rows)
+    if all(summary.is_little for summary in together.ranks):  # one rule for all, as waits alone make one's work longer
+        together = replace(together, ranks=tuple(replace(s, regime=None, cause=None) for s in together.ranks))
     with closing(together.collectives) as spool:
         aligned = align(spool.sample(), *hosts_of(together.ranks, hides_hosts))
         doubt_ns = 2 * (aligned.residual_ns or 0)  # for a rank's end and for the median end
@@ -291,8 +296,7 @@ def judge(contents: Sequence[bytes], *, part_rows: int = PART_ROWS, hides_hosts:
     )
     known = [summary.step_ns for summary in together.ranks if summary.step_ns is not None]
     step_ns = sum(known) / len(known) if known else None
-    floor = max(doubt_ns, FLOOR_RATIO * (step_ns or 0))
-    late, floor = late_ranks(by_step, totals.rows, floor)
+    late, floor = late_ranks(by_step, totals.rows, max(doubt_ns, FLOOR_RATIO * (step_ns or 0)))
     recording = {s.rank: s.recording_ns for s in together.ranks if s.rank is not None and s.recording_ns is not None}
     named = stragglers(
         late, aligned.hosts, role_of, lambda rank: from_bytes(contents[together.places[rank]]).profile, recording
@@ -316,6 +320,7 @@ def judge(contents: Sequence[bytes], *, part_rows: int = PART_ROWS, hides_hosts:
         regime=regime,
         waiting_ratio=(waiting or 0) / step_ns if step_ns else None,
         step_ns=step_ns,
+        waited=waited_for(totals.rows),
     )
     return JobReport(
         schema_version=SCHEMA_VERSION,
@@ -344,6 +349,7 @@ def judge(contents: Sequence[bytes], *, part_rows: int = PART_ROWS, hides_hosts:
         by_step=by_step,
         rows=totals.rows,
         steps=together.steps,
+        rank_clocks=aligned.rank_clocks(together.ranks, together.origin_ns),
     )
 
 

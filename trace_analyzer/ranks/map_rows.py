@@ -74,3 +74,10 @@ def placed_collectives(rows: pl.DataFrame, ranks: list[int], steps: list[int | N
 def offsets(placed: pl.DataFrame, steps: int) -> pl.Series:
     """Return the row at which the collectives of each step start, followed by the number of rows."""
     return pl.Series(np.searchsorted(placed.get_column("c_step").to_numpy(), np.arange(steps + 1)))
+
+
+def named_waits(report: JobReport) -> pl.DataFrame:
+    """Return the collectives in order of rank and start, with start_ns and last_rank: the rank that came last, null where none did."""
+    last = report.rows.filter("is_last").select("match", pl.col("rank").alias("last_rank")).unique("match", keep="any")
+    begin = (pl.col("end_ns") - pl.col("duration_ns")).alias("start_ns")
+    return report.rows.join(last, on="match", how="left").with_columns(begin).sort("rank", "start_ns", "end_ns")

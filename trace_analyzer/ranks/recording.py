@@ -36,6 +36,8 @@ from trace_analyzer.ranks.summary import (
 )
 from trace_analyzer.report import Report
 from trace_analyzer.schema import typed
+from trace_analyzer.verdict.decide import is_too_little, is_undecided
+from trace_analyzer.verdict.judge import judge
 
 _NUMBERS = re.compile(r"^\[\s*\d+(?:\s*,\s*\d+)*\s*\]$")
 _CUT = (*DAMAGED, "gzip-truncated", "gzip-damaged", "zstd-truncated", "zstd-damaged")
@@ -106,7 +108,12 @@ def summary_of(trace: Trace, report: Report) -> RankSummary:
         .agg((pl.col("end_ns") - pl.col("start_ns")).sum().alias("total_ns"))
         .sort("step", "part", nulls_last=True)
     )
-    window, cost = report.verdict.window, report.verdict.debiased
+    verdict = report.verdict
+    window, cost = verdict.window, verdict.debiased
+    is_little = any(is_too_little(item) for item in report.devices if item.index == verdict.device)
+    alone = judge(verdict.parts_ns) if is_little and verdict.parts_ns else None
+    if alone is not None and not is_undecided(alone, verdict.parts_ns):
+        verdict = replace(verdict, regime=alone.regime, cause=alone.cause)
     damage = next((note.message for note in report.notes if note.code in _CUT), None)
     return RankSummary(
         path=report.trace.path,
@@ -117,9 +124,10 @@ def summary_of(trace: Trace, report: Report) -> RankSummary:
         base_ns=int(header.base_time_ns or 0) + trace.origin_ns,
         duration_ns=trace.duration_ns,
         device_name=profile.facts.device_name,
-        regime=report.verdict.regime,
-        cause=report.verdict.cause,
-        headline=report.verdict.headline,
+        regime=verdict.regime,
+        cause=verdict.cause,
+        is_little=is_little,
+        headline=verdict.headline,
         step_ns=step_ns,
         recording_ns=cost.least_removed_ns / max(1, len(window.steps)) if cost and window else None,
         steps_from="ProfilerStep" if device < 0 and marked.height else report.steps_from if steps.height else None,

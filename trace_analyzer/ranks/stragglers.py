@@ -1,6 +1,5 @@
 """Find the ranks that others wait for and why, the ranks that do the same work, and what slows the job; say it in a sentence."""
 
-import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,7 +13,6 @@ from trace_analyzer.compare.profiles import Profile
 from trace_analyzer.compare.sides import merged
 from trace_analyzer.compare.statistics import FLOOR_RATIO
 from trace_analyzer.ranks.joining import Problem
-from trace_analyzer.ranks.waits import gains
 from trace_analyzer.units import counted, duration, percent
 from trace_analyzer.vocabulary import REGIMES, phrase
 
@@ -186,18 +184,9 @@ def _cv(column: str) -> pl.Expr:
 
 ProfileOf = Callable[[int], Profile | None]
 """Type of a function that returns a rank's work as a profile; None where it was not recorded."""
-PERSISTENT = 0.8
-"""Least share of steps in which a persistent straggler is late."""
 _PEERS = 8
 """Number of peers for comparing a straggler: those of its role with lateness nearest to the median."""
 _MOST_LISTED = 32
-FALSE_ALARMS = 0.05
-"""Share of jobs whose ranks differ by jitter alone in which one may be named, by each test."""
-FEW_VALUES = 5.0
-"""Scales of few values n are uncertain, and are taken 1 + 5 / sqrt(n) times: of simulated jobs of 4 ranks and 3 steps
-about 10 % raise a false alarm without it, 5 % with it."""
-FEW_STEPS = 3
-"""Least steps whose differences tell the jitter."""
 
 
 @dataclass(frozen=True)
@@ -224,106 +213,6 @@ class Straggler:
         float | None,
         "Part of its lateness that is of recording at least: the estimate of what that takes of its step over that of the median rank, ns; null where it is not estimated.",
     ] = None
-
-
-@dataclass(frozen=True)
-class Jitter:
-    """Hold by how much ranks of a job are late in a step by chance: ``usual_ns``, and ``scale_ns`` of what exceeds it."""
-
-    usual_ns: float
-    scale_ns: float
-
-    def most_ns(self, among: int, steps: int = 1) -> float:
-        """Return what the mean lateness over so many steps exceeds on any of ``among`` ranks by chance in 5 % of jobs.
-
-        Excesses are taken as exponential, which bounds those of a normal distribution: their mean exceeds t scales
-        with a probability of at most exp(-steps (t - 1 - ln t)) (Chernoff 1952).
-        """
-        allowed = math.log(among / FALSE_ALARMS) / steps
-        times = 1 + allowed
-        for _ in range(50):
-            times = 1 + allowed + math.log(times)
-        return self.usual_ns + self.scale_ns * times
-
-
-def jitter(own: pl.DataFrame) -> Jitter:
-    """Estimate the jitter from rank, step and own_late_ns, such that neither a few late ranks nor late steps count.
-
-    Its scale is that between ranks, or between steps of a rank if that is less, as where half of the ranks are late in
-    each. Quartiles and octiles tell it, so that an eighth of the values may be of stragglers.
-    """
-    late = own.sort("rank", "step", nulls_last=True)
-    values = late.get_column("own_late_ns").cast(pl.Float64)
-    changes = late.select(pl.col("own_late_ns").diff().over("rank").cast(pl.Float64)).to_series().drop_nulls()
-    scales = []
-    for sample in (values, changes):
-        if len(sample) > 1:
-            low, high, top = (sample.quantile(q, "nearest") or 0.0 for q in (0.5, 0.75, 0.875))
-            scales.append(max(high - low, top - high) / math.log(2))
-    doubt = 1 + FEW_VALUES / math.sqrt(max(1, len(values)))
-    return Jitter(values.quantile(0.5, "lower") or 0.0, doubt * min(scales, default=0.0))
-
-
-def _leads(last: int, of: int, ranks: int) -> bool:
-    """Return whether a rank is last more often than any of so many equal ranks would be by chance in 5 % of jobs."""
-    share, chance = last / of, 1 / ranks
-    if share <= chance:
-        return False
-    rest = (1 - share) * math.log((1 - share) / (1 - chance)) if share < 1 else 0.0
-    # The tail of a binomial distribution is at most exp(-n KL) (Chernoff 1952).
-    return of * (share * math.log(share / chance) + rest) > math.log(ranks / FALSE_ALARMS)
-
-
-def late_ranks(by_step: pl.DataFrame, rows: pl.DataFrame, floor_ns: float) -> tuple[pl.DataFrame, float]:
-    """Return ranks that are late by more than the job's jitter and cost others time by it, the latest first.
-
-    Columns: rank, late_ns, gain_ns, late_steps, steps, led_ratio, kind. Also returns the lateness in a step up to which
-    no rank is named, at least ``floor_ns``. ``by_step`` and ``rows`` are those of `waits.Reduced`.
-
-    A rank is late whose lateness in one step exceeds the `jitter`, or whose mean lateness does, of which a step counts
-    up to that; of less than `FEW_STEPS`, which do not tell their jitter, also one that is the last in more collectives
-    than chance makes it.
-    """
-    own = by_step.filter(pl.col("split") > 0)
-    noise, many = jitter(own), max(1, own.get_column("rank").n_unique())
-    once_ns = max(floor_ns, noise.most_ns(max(1, own.height)))
-    usual_ns = max(floor_ns, noise.usual_ns + noise.scale_ns)
-    sums = own.group_by("rank").agg(
-        pl.len().cast(pl.Int64).alias("steps"),
-        pl.min_horizontal("own_late_ns", once_ns).mean().alias("mean"),
-        pl.col("led", "split").sum(),
-    )
-    often = {
-        row["rank"]
-        for row in sums.iter_rows(named=True)
-        if row["mean"] > max(floor_ns, noise.most_ns(many, row["steps"]))
-        or (row["steps"] < FEW_STEPS and _leads(row["led"], row["split"], many))
-    }
-    is_late = pl.col("own_late_ns") > pl.when(pl.col("rank").is_in(list(often))).then(usual_ns).otherwise(once_ns)
-    late = own.filter(is_late).select("rank", "step", "own_late_ns")
-    while True:  # without a rank that cost nothing, the others may gain less
-        won = late.join(gains(rows, set(late.get_column("rank"))), on=["rank", "step"], how="left", nulls_equal=True)
-        means = won.group_by("rank").agg(
-            pl.col("own_late_ns").mean().alias("late_ns"),
-            pl.len().cast(pl.Int64).alias("late_steps"),
-            pl.col("gain_ns").mean(),
-        )
-        costly = means.filter(pl.col("gain_ns").fill_null(math.inf) > floor_ns)
-        if costly.height == means.height:
-            break
-        late = late.join(costly, on="rank", how="semi")
-    kind = (
-        pl.when((pl.col("late_steps") >= PERSISTENT * pl.col("steps")) & (pl.col("steps") > 1))
-        .then(pl.lit("persistent"))
-        .when(pl.col("late_steps") == 1)
-        .then(pl.lit("once"))
-        .otherwise(pl.lit("wandering"))
-    )
-    summed = means.join(sums, on="rank").with_columns(
-        kind.alias("kind"), (pl.col("led") / pl.col("split")).alias("led_ratio")
-    )
-    total = pl.col("late_ns") * pl.col("late_steps")
-    return summed.sort(total, "rank", descending=[True, False]), once_ns
 
 
 def stragglers(
@@ -413,6 +302,8 @@ def reason(result: Comparison) -> str:
     return f"{name} +{duration(longest)} a step{less}"
 
 
+_MOST_WAITED = 0.5
+"""Share of waits from which the rank that they are for is named."""
 _WORDS = {
     "missing": "missing", "failed": "unreadable", "cut": "cut", "duplicate": "there twice", "foreign": "not of this job",
 }  # fmt: skip
@@ -428,17 +319,22 @@ def sentence(
     regime: str | None,
     waiting_ratio: float | None,
     step_ns: float | None,
+    waited: tuple[int, float] | None,
 ) -> str:
     """Return the verdict on the job: who is late, how often, by how much, why and the gain of a fix.
 
-    Without a straggler, it names what all ranks share.
+    Without a straggler, it names what all ranks share, and the rank for which they wait most of their waits (``waited``: rank, share).
     """
     missing = len(
         [problem for problem in problems if problem.rank is not None and problem.kind in ("missing", "failed")]
     )
     few = [f"Of the {counted(seen, 'rank')} at hand:"] if seen and missing > seen else []
     return " ".join(
-        [*few, _verdict(stragglers, matched, seen, floor_ns, regime, waiting_ratio, step_ns), *_doubts(problems)]
+        [
+            *few,
+            _verdict(stragglers, matched, seen, floor_ns, regime, waiting_ratio, step_ns, waited),
+            *_doubts(problems),
+        ]
     )
 
 
@@ -450,6 +346,7 @@ def _verdict(
     regime: str | None,
     waiting_ratio: float | None,
     step_ns: float | None,
+    waited: tuple[int, float] | None,
 ) -> str:
     if not seen:
         return "No trace of a rank could be used."
@@ -457,7 +354,8 @@ def _verdict(
     if not matched:
         return f"{counted(seen, 'rank')}: no collective of two ranks was matched, so waits are not known; {most}."
     if not stragglers:
-        waits = f" waiting in collectives takes {percent(waiting_ratio)} of a step;" if waiting_ratio else ""
+        whom = f", {percent(waited[1])} of it for rank {waited[0]}" if waited and waited[1] > _MOST_WAITED else ""
+        waits = f" waiting in collectives takes {percent(waiting_ratio)} of a step{whom};" if waiting_ratio else ""
         if step_ns is not None and floor_ns > step_ns:
             return f"No rank stands out: so few steps do not tell a late rank from jitter;{waits} {most}."
         return f"No rank is late by more than jitter, {duration(floor_ns)} a step;{waits} {most}."

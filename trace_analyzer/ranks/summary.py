@@ -132,7 +132,8 @@ class RankSummary:
     """Hold the data of one rank for judging a job, or the ``error`` that prevented reading it.
 
     ``base_ns`` is the absolute time at which its times are 0. ``damage`` describes losses in its file;
-    ``recording_ns`` what recording took of a step at least, by the verdict. Frames have the schemas of this module; ``profile`` is its work per step, as a comparison's profile.
+    ``recording_ns`` what recording took of a step at least, by the verdict; ``is_little`` is true where its own work is too
+    little for a verdict, and ``regime`` that of its shares of time. Frames have the schemas of this module; ``profile`` is its work per step, as a comparison's profile.
     """
 
     path: str
@@ -146,6 +147,7 @@ class RankSummary:
     device_name: str | None = None
     regime: str | None = None
     cause: str | None = None
+    is_little: bool = False
     headline: str = ""
     step_ns: float | None = None
     recording_ns: float | None = None

@@ -82,8 +82,7 @@ def write_tables(report: Report, folder: Path, form: Format = "parquet") -> tupl
 
 
 Event = Mapping[str, Any]
-
-_PROCESS = 2_000_000_000
+PROCESS = 2_000_000_000
 """Process id of the added tracks, which neither systems give to processes nor Kineto to devices."""
 _EVENTS = re.compile(rb'"traceEvents"\s*:\s*\[')
 _BLANK = b" \t\r\n"
@@ -108,13 +107,18 @@ def write_perfetto(
     ``differences`` (device, start_ns, end_ns, name) become a separate track. Raises ``NotATrace`` where the file has no
     array of events, and ``OSError`` when it cannot be written; no partial file is left.
     """
-    added = b",\n".join(map(_text, events(report, differences)))
+    added = b",\n".join(map(event_text, events(report, differences)))
+    return write_blocks(path, _with_added(content_of(source, max_bytes=max_bytes).blocks(), added, str(source)))
+
+
+def write_blocks(path: Path, blocks: Iterable[bytes]) -> Path:
+    """Write bytes to ``path``, compressed where its name ends in ``.gz``, and return it; no partial file is left."""
     with Outputs() as outputs, outputs.open(path) as file:
         if path.name.endswith(".gz"):
             with gzip.GzipFile(filename="", mode="wb", fileobj=file, mtime=0) as packed:
-                packed.writelines(_with_added(content_of(source, max_bytes=max_bytes).blocks(), added, str(source)))
+                packed.writelines(blocks)
         else:
-            file.writelines(_with_added(content_of(source, max_bytes=max_bytes).blocks(), added, str(source)))
+            file.writelines(blocks)
     return path
 
 
@@ -159,7 +163,7 @@ def events(report: Report, differences: pl.DataFrame | None = None) -> Iterator[
     for device, label in tables["devices"].select("device", "label").iter_rows():
         if not tables["activities"].get_column("device").eq(device).any():
             continue
-        process = _PROCESS + device
+        process = PROCESS + device
         yield from _names(process, f"analyze: GPU {label}", differences is not None)
         idle = tables["blame"].filter(pl.col("device") == device)
         yield from _slices(
@@ -219,8 +223,8 @@ def _microseconds(time_ns: int) -> str:
     return f"{'-' if time_ns < 0 else ''}{whole}.{rest:03d}"
 
 
-def _text(event: Event) -> bytes:
+def event_text(event: Event) -> bytes:
     """Return the event as JSON; times in ns become microseconds with all digits, more than a double has."""
-    head = json.dumps({key: value for key, value in event.items() if key not in _TIMES})
+    head = json.dumps({key: value for key, value in event.items() if key not in _TIMES}, default=float)
     times = "".join(f', "{key}": {_microseconds(event[key])}' for key in _TIMES if key in event)
     return f"{head[:-1]}{times}}}".encode()

@@ -12,6 +12,7 @@ from trace_analyzer.analyses.profiler_overhead import SLOWED
 from trace_analyzer.catalog.event_names import TO_PEER, WITHIN_DEVICE, in_function, prepares_input_files
 from trace_analyzer.findings import DeviceFindings, Findings
 from trace_analyzer.report import Confidence, Evidence, Regime, Verdict
+from trace_analyzer.report.devices import DeviceReport
 from trace_analyzer.units import NS_PER_S, counted, duration, percent, visible
 from trace_analyzer.verdict.judge import (
     KERNEL_REGIMES,
@@ -68,7 +69,7 @@ def verdict(findings: Findings, levers: Levers = NO_LEVERS) -> Verdict:
     parts, window = findings.parts_ns, sum(findings.parts_ns.values())
     unknown = sum(parts.get(part, 0) for part in COUNTED_NOWHERE)
     judgement = judge(parts, findings.cold_gap_ns, levers.saves_per_ns)
-    too_little = device.kernel_count < t.INSUFFICIENT_KERNELS and device.busy_ns < t.INSUFFICIENT_TIME_NS
+    too_little = is_too_little(device)
     if judgement is None or too_little or is_undecided(judgement, parts):
         return _insufficient(findings, judgement, unknown, too_little=too_little)
     doubts = tuple(doubts_of(findings, judgement))
@@ -90,6 +91,11 @@ def verdict(findings: Findings, levers: Levers = NO_LEVERS) -> Verdict:
         levers=levers.rows,
         confidence_ratio=ratio,
     )
+
+
+def is_too_little(device: DeviceReport) -> bool:
+    """Return whether a device did too little to be judged."""
+    return device.kernel_count < t.INSUFFICIENT_KERNELS and device.busy_ns < t.INSUFFICIENT_TIME_NS
 
 
 def is_undecided(judgement: Judgement, parts_ns: Mapping[str, int]) -> bool:

@@ -1,0 +1,157 @@
+"""Tell late ranks from the jitter of their job."""
+
+import math
+from dataclasses import dataclass
+
+import polars as pl
+
+from trace_analyzer.compare.statistics import t_quantile
+from trace_analyzer.ranks.waits import gains
+
+PERSISTENT = 0.8
+"""Least share of steps in which a persistent straggler is late."""
+FALSE_ALARMS = 0.05
+"""Share of jobs whose ranks differ by jitter alone in which one may be named, by each test."""
+FEW_VALUES = 5.0
+"""Scales of few values n are uncertain, and are taken 1 + 5 / sqrt(n) times: of simulated jobs of 4 ranks and 3 steps
+about 10 % raise a false alarm without it, 5 % with it."""
+FEW_STEPS = 3
+"""Least steps whose differences tell the jitter."""
+FEW_RANKS, FEW_LATE = 3, 16
+"""Of fewer values than the second, in several steps or of fewer ranks than the first, quartiles tell no jitter: of
+simulated jobs of 3 ranks and 3 steps 38 % raise a false alarm by them, and at most 4.5 % by `_few_late`."""
+
+
+@dataclass(frozen=True)
+class Jitter:
+    """Hold by how much ranks of a job are late in a step by chance: ``usual_ns``, and ``scale_ns`` of what exceeds it."""
+
+    usual_ns: float
+    scale_ns: float
+
+    def most_ns(self, among: int, steps: int = 1) -> float:
+        """Return what the mean lateness over so many steps exceeds on any of ``among`` ranks by chance in 5 % of jobs.
+
+        Excesses are taken as exponential, which bounds those of a normal distribution: their mean exceeds t scales
+        with a probability of at most exp(-steps (t - 1 - ln t)) (Chernoff 1952).
+        """
+        allowed = math.log(among / FALSE_ALARMS) / steps
+        times = 1 + allowed
+        for _ in range(50):
+            times = 1 + allowed + math.log(times)
+        return self.usual_ns + self.scale_ns * times
+
+
+def jitter(own: pl.DataFrame) -> Jitter:
+    """Estimate the jitter from rank, step and own_late_ns, such that neither a few late ranks nor late steps count.
+
+    Its scale is that between ranks, or between steps of a rank if that is less, as where half of the ranks are late in
+    each. Quartiles and octiles tell it, so that an eighth of the values may be of stragglers.
+    """
+    late = own.sort("rank", "step", nulls_last=True)
+    values = late.get_column("own_late_ns").cast(pl.Float64)
+    changes = late.select(pl.col("own_late_ns").diff().over("rank").cast(pl.Float64)).to_series().drop_nulls()
+    scales = []
+    for sample in (values, changes) if late.get_column("step").n_unique() >= FEW_STEPS else (values,):
+        if len(sample) > 1:
+            low, high, top = (sample.quantile(q, "nearest") or 0.0 for q in (0.5, 0.75, 0.875))
+            scales.append(max(high - low, top - high) / math.log(2))
+    doubt = 1 + FEW_VALUES / math.sqrt(max(1, len(values)))
+    return Jitter(values.quantile(0.5, "lower") or 0.0, doubt * min(scales, default=0.0))
+
+
+def _leads(last: int, of: int, ranks: int) -> bool:
+    """Return whether a rank is last more often than any of so many equal ranks would be by chance in 5 % of jobs."""
+    share, chance = last / of, 1 / ranks
+    if share <= chance:
+        return False
+    rest = (1 - share) * math.log((1 - share) / (1 - chance)) if share < 1 else 0.0
+    # The tail of a binomial distribution is at most exp(-n KL) (Chernoff 1952).
+    return of * (share * math.log(share / chance) + rest) > math.log(ranks / FALSE_ALARMS)
+
+
+def _few_late(own: pl.DataFrame, floor_ns: float, many: int) -> tuple[pl.DataFrame, set[int]]:
+    """Add once_ns to rank, step and own_late_ns of a small job, and return the ranks that are late in the mean.
+
+    The latest rank's lateness in a step is taken as exponential: one of S exceeds k times the mean of the others with a
+    probability of at most S (1 + k / (S - 1)) ** -(S - 1). A rank's lead over the latest of the others is compared with its
+    spread from step to step by Student's t. Each test has half of `FALSE_ALARMS`.
+    """
+    chance, late = FALSE_ALARMS / 2, pl.col("own_late_ns").cast(pl.Float64)
+    most = own.group_by("step").agg(late.max().alias("most"))
+    rest = max(0, most.height - 1)
+    times = rest * ((chance / most.height) ** (-1 / rest) - 1) if rest else math.inf
+    others = (pl.col("most").sum() - pl.col("most")) / rest * times if rest else pl.lit(math.inf)
+    limits = most.select("step", pl.max_horizontal(others, pl.lit(float(floor_ns))).alias("once_ns"))
+    latest, second = late.max().over("step"), late.top_k(2).min().over("step")
+    lead = (late - pl.when(late == latest).then(second).otherwise(latest)).alias("lead")
+    leads = (
+        own.select("rank", lead)
+        .group_by("rank")
+        .agg(pl.len(), pl.col("lead").mean(), pl.col("lead").std().alias("std"))
+    )
+    often = {
+        rank
+        for rank, steps, mean, std in leads.iter_rows()
+        if steps > 1 and mean > max(floor_ns, t_quantile(1 - chance / many, steps - 1) * std / math.sqrt(steps))
+    }
+    return own.join(limits, on="step", how="left", nulls_equal=True), often
+
+
+def late_ranks(by_step: pl.DataFrame, rows: pl.DataFrame, floor_ns: float) -> tuple[pl.DataFrame, float]:
+    """Return ranks that are late by more than the job's jitter and cost others time by it, the latest first.
+
+    Columns: rank, late_ns, gain_ns, late_steps, steps, led_ratio, kind. Also returns the lateness in a step up to which
+    no rank is named, at least ``floor_ns``. ``by_step`` and ``rows`` are those of `waits.Reduced`.
+
+    A rank is late whose lateness in one step exceeds the `jitter`, or whose mean lateness does, of which a step counts
+    up to that; of less than `FEW_STEPS`, which do not tell their jitter, also one that is the last in more collectives
+    than chance makes it. `_few_late` judges the few values of a small job.
+    """
+    own = by_step.filter(pl.col("split") > 0)
+    noise, many = jitter(own), max(1, own.get_column("rank").n_unique())
+    sums = own.group_by("rank").agg(pl.len().cast(pl.Int64).alias("steps"), pl.col("led", "split").sum())
+    if own.height < FEW_LATE and (own.get_column("step").n_unique() > 1 or many < FEW_RANKS):
+        usual_ns, (own, often) = floor_ns, _few_late(own, floor_ns, many)
+    else:
+        usual_ns = max(floor_ns, noise.usual_ns + noise.scale_ns)
+        own = own.with_columns(pl.lit(max(floor_ns, noise.most_ns(max(1, own.height)))).alias("once_ns"))
+        means = own.group_by("rank").agg(pl.len(), pl.min_horizontal("own_late_ns", "once_ns").mean())
+        often = {rank for rank, steps, mean in means.iter_rows() if mean > max(floor_ns, noise.most_ns(many, steps))}
+    often |= {rank for rank, steps, led, split in sums.iter_rows() if steps < FEW_STEPS and _leads(led, split, many)}
+    is_late = pl.col("own_late_ns") > pl.when(pl.col("rank").is_in(list(often))).then(usual_ns).otherwise("once_ns")
+    late = own.filter(is_late).select("rank", "step", "own_late_ns")
+    while True:  # without a rank that cost nothing, the others may gain less
+        won = late.join(gains(rows, set(late.get_column("rank"))), on=["rank", "step"], how="left", nulls_equal=True)
+        means = won.group_by("rank").agg(
+            pl.col("own_late_ns").mean().alias("late_ns"),
+            pl.len().cast(pl.Int64).alias("late_steps"),
+            pl.col("gain_ns").mean(),
+        )
+        costly = means.filter(pl.col("gain_ns").fill_null(math.inf) > floor_ns)
+        if costly.height == means.height:
+            break
+        late = late.join(costly, on="rank", how="semi")
+    kind = (
+        pl.when((pl.col("late_steps") >= PERSISTENT * pl.col("steps")) & (pl.col("steps") > 1))
+        .then(pl.lit("persistent"))
+        .when(pl.col("late_steps") == 1)
+        .then(pl.lit("once"))
+        .otherwise(pl.lit("wandering"))
+    )
+    summed = means.join(sums, on="rank").with_columns(
+        kind.alias("kind"), (pl.col("led") / pl.col("split")).alias("led_ratio")
+    )
+    total = pl.col("late_ns") * pl.col("late_steps")
+    return summed.sort(total, "rank", descending=[True, False]), float(own.get_column("once_ns").max() or floor_ns)  # type: ignore[arg-type]
+
+
+def waited_for(rows: pl.DataFrame) -> tuple[int, float] | None:
+    """Return the rank for which the others wait longest, and its share of all waits; None without waits."""
+    last = rows.filter("is_last").select("match", pl.col("rank").alias("last"))
+    sums = rows.join(last, on="match").group_by("last").agg(pl.col("wait_ns").sum())
+    total = rows.get_column("wait_ns").sum()
+    if not total or sums.is_empty():
+        return None
+    rank, waited = sums.sort("wait_ns", "last", descending=[True, False]).row(0)
+    return rank, waited / total
