@@ -1,6 +1,9 @@
 """Test the guide for language models and the Model Context Protocol server, driven by the SDK's own client."""
 
 import asyncio
+import inspect
+import json
+import os
 import re
 import shutil
 import subprocess
@@ -9,9 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click import Context
 from click.testing import CliRunner
 
-from trace_analyzer.agents.server import MOST_CHARACTERS, Tools
+from trace_analyzer.agents.tools import MOST_CHARACTERS, Tools
 from trace_analyzer.cli import VERBS, main
 from trace_analyzer.errors import UsageError
 
@@ -43,38 +47,92 @@ def test_options_of_the_guide_exist() -> None:
 
 
 @pytest.fixture
-def tools(tmp_path: Path) -> dict[str, Any]:
+def tools(tmp_path: Path) -> Tools:
     """Return the tools over a folder with two samples."""
     for name in (LOADING, GRAPH):
         shutil.copy(SAMPLES / name, tmp_path)
-    return {tool.__name__: tool for tool in Tools(tmp_path).all()}
+    return Tools(tmp_path)
+
+
+def next_call(answer: str) -> tuple[str, dict[str, Any]]:
+    """Return the tool and the arguments in the last line of an answer."""
+    tool, _, arguments = answer.splitlines()[-1].removeprefix("next call: ").partition(" ")
+    return tool, json.loads(arguments)
 
 
 @pytest.mark.slow
-def test_each_id_of_the_short_answer_can_be_explained(tools: dict[str, Any]) -> None:
-    answer = tools["analyze"](LOADING)
+def test_each_id_of_the_short_answer_can_be_explained_and_answers_lead_on(tools: Tools) -> None:
+    answer = tools.analyze(LOADING)
     ids = _ID.findall(answer)
-    assert len(answer.encode()) <= 2_000
     assert "data loading" in answer.lower()
     assert len(ids) >= 3
     for asked in ids:
-        assert len(tools["explain"](LOADING, asked)) <= MOST_CHARACTERS
+        explained = tools.explain(LOADING, asked)
+        assert len(explained) <= MOST_CHARACTERS + 200
+        assert "analyze " not in explained, "calls, no commands"
+    assert next_call(answer) == ("explain", {"trace": LOADING, "id": "advice:data-loading"})
+    verb, arguments = next_call(tools.explain(**next_call(answer)[1]))
+    assert (verb, arguments) == ("whatif", {"trace": LOADING, "prefetch": "auto"})
+    assert "no estimate" not in tools.whatif(**arguments)
 
 
 @pytest.mark.slow
-def test_estimates_and_comparisons(tools: dict[str, Any]) -> None:
-    assert "5.37 ms" in tools["whatif"](LOADING, prefetch=4)
-    assert "as fast" in tools["compare"](LOADING, LOADING)
+def test_estimates_and_comparisons(tools: Tools) -> None:
+    assert "5.37 ms" in tools.whatif(LOADING, prefetch=4)
+    assert "batch" in tools.whatif(GRAPH, batch=2)
+    with pytest.raises(UsageError, match="exclude each other"):
+        tools.whatif(GRAPH, warm=True, warm_only="allocation")
+    assert "as fast" in tools.compare(LOADING, LOADING)
+    assert next_call(tools.compare(LOADING, "*loading*"))[1] == {"trace": LOADING}
 
 
-@pytest.mark.parametrize("path", ["../outside.json", "/etc/passwd", "link.json", "missing.json"])
+def test_the_tools_are_verbs_and_take_their_changes() -> None:
+    """What-if takes what the command takes, except for options of its output."""
+    assert {tool.__name__ for tool in Tools(SAMPLES).all()} - {"traces"} <= {"analyze", *VERBS}
+    command = {param.name for param in main.get_command(Context(main), "whatif").params}
+    taken = set(inspect.signature(Tools.whatif).parameters) - {"self"}
+    assert command - taken == {"device", "form", "output", "page", "force", "redact", "plugin", "debug"}
+    assert taken <= command
+
+
+def test_traces_are_listed_newest_first_and_links_are_not_followed(tmp_path: Path) -> None:
+    for age, name in enumerate(
+        ("b.json", "a/old.json.gz", "memory.pickle", ".hidden/c.json", "x.report.json", "readme.md")
+    ):
+        file = tmp_path / name
+        file.parent.mkdir(exist_ok=True)
+        file.write_bytes(b"{}")
+        os.utime(file, (10**9 - age, 10**9 - age))
+    (tmp_path / "link.json").symlink_to("/etc/passwd")
+    *lines, call = Tools(tmp_path).traces().splitlines()
+    assert lines == [f"{name}  2 B, 2001-09-09 01:46 UTC" for name in ("b.json", "a/old.json.gz", "memory.pickle")]
+    assert call == 'next call: analyze {"trace": "b.json"}'
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["../outside.json", "/etc/passwd", "link.json", "missing.json", "a\0b", "round.json", "n" * 5000, "*.json", "../*"],
+)
 def test_nothing_outside_the_root_is_read(tmp_path: Path, path: str) -> None:
     root = tmp_path / "root"
     root.mkdir()
     (tmp_path / "outside.json").write_text('{"traceEvents": []}')
     (root / "link.json").symlink_to(tmp_path / "outside.json")
-    with pytest.raises(UsageError, match="folder that this server"):
-        Tools(root)._of(path)
+    (root / "round.json").symlink_to(root / "round.json")
+    tools = Tools(root)
+    asked = (
+        tools.analyze,
+        tools.memory,
+        tools.ranks,
+        lambda path: tools.compare(path, path),
+        lambda path: tools.scaling([path, path]),
+    )
+    for tool in asked:
+        with pytest.raises(UsageError) as refused:
+            tool(path)
+        assert "folder that this server" in str(refused.value) or "no path" in str(refused.value)
+        assert "\0" not in str(refused.value)
+        assert len(str(refused.value)) < 500
 
 
 def test_a_root_that_is_no_folder_is_one_line(tmp_path: Path) -> None:
@@ -84,26 +142,66 @@ def test_a_root_that_is_no_folder_is_one_line(tmp_path: Path) -> None:
     assert "no such folder" in run.stderr
 
 
+async def _agreeing(_context: Any, asked: Any) -> Any:
+    from mcp_types import ElicitResult
+
+    return ElicitResult(action="accept", content={"run": "no.py" not in asked.message})
+
+
 @pytest.mark.slow
-def test_the_sdk_s_client_over_standard_input_and_output(tmp_path: Path) -> None:
+@pytest.mark.parametrize("mode", ["legacy", "auto"])
+def test_every_tool_over_standard_input_and_output(tmp_path: Path, mode: str) -> None:
     mcp = pytest.importorskip("mcp")
     shutil.copy(SAMPLES / LOADING, tmp_path)
+    (tmp_path / "yes.py").write_text("print('it ran')")
     command = mcp.StdioServerParameters(
         command=sys.executable, args=["-m", "trace_analyzer", "mcp", "--root", str(tmp_path)]
     )
+    calls: list[tuple[str, dict[str, Any], bool, str]] = [
+        ("traces", {}, False, LOADING),
+        ("analyze", {"trace": LOADING}, False, "verdict"),
+        ("explain", {"trace": LOADING, "id": "verdict"}, False, "next call: "),
+        ("whatif", {"trace": LOADING, "prefetch": "auto"}, False, "next call: compare"),
+        ("compare", {"before": LOADING, "after": LOADING}, False, "as fast"),
+        ("scaling", {"traces": [LOADING]}, True, "two traces or more"),
+        ("ranks", {"source": "."}, False, "next call: analyze"),
+        ("memory", {"source": LOADING}, False, "next call: record"),
+        ("record", {"command": ["python", "yes.py"]}, False, "it ran"),
+        ("record", {"command": ["python", "no.py"]}, True, "did not consent"),
+        ("record", {"command": ["python", "yes.py"], "output": "../x"}, True, "not inside the folder"),
+        ("analyze", {"trace": "../secret.json"}, True, "not inside the folder"),
+        ("whatif", {"trace": LOADING, "bach": 2}, True, "no argument 'bach'; did you mean batch?"),
+        ("whatif", {"trace": LOADING, "batch": "two"}, True, "batch"),
+        ("whatif", {}, True, "trace"),
+        ("analyse", {"trace": LOADING}, True, "did you mean analyze?"),
+    ]
 
-    async def talk() -> tuple[list[str], str, bool, str]:
-        async with mcp.Client(command) as client:
-            names = [tool.name for tool in (await client.list_tools()).tools]
-            reported = await client.call_tool("analyze", {"trace": LOADING})
-            refused = await client.call_tool("analyze", {"trace": "../secret.json"})
-            return names, reported.content[0].text, bool(refused.is_error), refused.content[0].text
+    async def talk() -> tuple[set[str], list[Any]]:
+        async with mcp.Client(command, elicitation_callback=_agreeing, mode=mode) as client:
+            tools = (await client.list_tools()).tools
+            assert all(tool.input_schema["additionalProperties"] is False for tool in tools)
+            return {tool.name for tool in tools}, [await client.call_tool(name, given) for name, given, *_ in calls]
 
-    names, reported, failed, why = asyncio.run(talk())
-    assert names == ["analyze", "explain", "whatif", "compare"]
-    assert reported.startswith("verdict")
-    assert failed
-    assert "not inside the folder" in why
+    names, answers = asyncio.run(talk())
+    assert names == {name for name, *_ in calls[:-1]}
+    for (name, given, failed, part), got in zip(calls, answers, strict=True):
+        assert part in got.content[0].text, (name, given, got.content[0].text)
+        assert bool(got.is_error) is failed, (name, given)
+        assert not failed or got.content[0].text.count("\n") == 0
+
+
+def test_no_command_runs_where_nobody_can_be_asked(tmp_path: Path) -> None:
+    mcp = pytest.importorskip("mcp")
+    from trace_analyzer.agents.server import server
+
+    async def talk() -> Any:
+        async with mcp.Client(server(tmp_path)) as client:
+            return await client.call_tool("record", {"command": ["touch", "ran"]})
+
+    refused = asyncio.run(talk())
+    assert refused.is_error
+    assert "run it in a shell: analyze record -- touch ran" in refused.content[0].text
+    assert not (tmp_path / "ran").exists()
 
 
 @pytest.mark.slow

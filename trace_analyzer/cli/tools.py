@@ -9,6 +9,7 @@ from click.shell_completion import CompletionItem, get_completion_class
 
 from trace_analyzer.cli import outputs
 from trace_analyzer.cli.options import format_option, verb
+from trace_analyzer.errors import UsageError
 
 SHELLS = ("bash", "zsh", "fish")
 VARIABLE = "_ANALYZE_COMPLETE"
@@ -83,14 +84,18 @@ def skill() -> None:
 @verb()
 @click.option("--root", metavar="DIR", default=".", show_default=True, help="Read only traces in DIR.")
 def mcp(root: str) -> None:
-    """Serve analyze, explain, whatif and compare over the Model Context Protocol.
+    """Serve the other verbs over the Model Context Protocol.
 
     \b
       claude mcp add traces -- analyze mcp --root ~/traces
 
-    Needs the package mcp (pip install 'torch-trace-analyzer[mcp]'). Uses standard input and output, and ends when the
-    client closes standard input.
+    The tools are traces, which lists those in DIR, and analyze, explain, whatif, compare, scaling, ranks, memory and record; record runs a command in
+    DIR once the client's user consents to it. Needs the package mcp (pip install 'torch-trace-analyzer[mcp]'). Uses
+    standard input and output, and ends when the client closes standard input.
     """
-    from trace_analyzer.agents.server import server
+    try:
+        from trace_analyzer.agents.server import server
+    except ModuleNotFoundError:
+        raise UsageError("serving needs the package mcp: pip install 'torch-trace-analyzer[mcp]'") from None
 
     server(Path(root)).run("stdio")

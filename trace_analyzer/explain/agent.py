@@ -16,12 +16,14 @@ _LONGEST = 240  # characters of a line, so that no name in a trace displaces the
 _TOP_ADVICE, _TOP_PARTS, _TOP_CHECKS, _TOP_GAPS, _TOP_KERNELS, _TOP_OPERATORS = 4, 6, 4, 2, 3, 5
 
 
-def agent_text(report: Report) -> str:
+def agent_text(report: Report, more: str = "") -> str:
     """Return the verdict and its consequences, one item per line with its id; equal reports give equal text.
 
-    The least important lines are left out where there is no room.
+    The least important lines are left out where there is no room. ``more`` says how an id is explained, by default with
+    the command.
     """
-    end = f"more: analyze explain {_short(report.trace.path, 120)} ID; ids: {', '.join(_ID_FORMS)}"
+    more = more or f"analyze explain {_short(report.trace.path, 120)} ID"
+    end = f"more: {more}; ids: {', '.join(_ID_FORMS)}"
     room = MOST_BYTES - _bytes(end)
     kept: list[str] = []
     for line in map(_short, _lines(report)):
