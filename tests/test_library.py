@@ -1,7 +1,9 @@
 """Test the library at the prompt: names, signatures, representations, and the cell magic."""
 
 import inspect
+import re
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from report_factory import empty_report, gpu_report
@@ -11,6 +13,8 @@ import trace_analyzer as ta
 from trace_analyzer import pipeline
 from trace_analyzer.graph import LazyTables
 from trace_analyzer.report import Report
+
+SAMPLES = Path(__file__).parents[1] / "sample_traces"
 
 
 def test_dir_is_the_public_interface_and_all_of_it_is_there() -> None:
@@ -88,9 +92,37 @@ def test_plots_are_listed_by_name() -> None:
 
 def test_an_explanation_shows_itself_as_text() -> None:
     explanation = gpu_report().explain("verdict")
-    assert explanation._repr_html_().startswith("<pre>verdict  Overhead-bound")
+    assert explanation._repr_html_().startswith('<pre style="font-family: monospace">verdict  Overhead-bound')
     hostile = report_saying("<img src=x>").explain("verdict")
     assert "<img" not in hostile._repr_html_()
+
+
+@pytest.mark.slow
+def test_results_are_a_line_at_the_prompt_and_a_page_in_a_notebook() -> None:
+    report = ta.analyze(SAMPLES / "synthetic_overhead_data-loading.json.gz")
+    results = (ta.whatif(report), ta.compare(report, report), ta.scaling(report, report), ta.memory(report.trace.path), ta.analyze_ranks(report.trace.path))  # fmt: skip
+    for result in results:
+        assert re.fullmatch(rf"<{type(result).__name__}: .+>", repr(result))
+        assert len(repr(result)) <= 160
+        assert result._repr_html_().startswith("<iframe srcdoc=")
+    hostile = report_saying("\x1b[2J\nx" * 500).explain("verdict")
+    assert len(repr(hostile)) <= 160
+    assert repr(hostile).isprintable()
+
+
+@pytest.mark.slow
+def test_a_profile_that_cannot_be_saved_says_why(tmp_path: Path) -> None:
+    """PyTorch saves a trace once: here ``on_trace_ready`` does."""
+    profiler = pytest.importorskip("torch.profiler")
+    cpu = [profiler.ProfilerActivity.CPU]
+    handler = ta.trace_handler(tmp_path, report=False)
+    saved = profiler.profile(activities=cpu, on_trace_ready=handler)
+    with saved, pytest.raises(ta.UsageError, match="no finished recording: analyze it after its with block"):
+        ta.analyze(saved)
+    with pytest.raises(ta.UsageError, match="saved already, by on_trace_ready"):
+        ta.whatif(saved)
+    with pytest.raises(ta.UsageError, match="no finished recording"):
+        ta.analyze(profiler.profile(activities=cpu))
 
 
 class TestMagic:

@@ -60,6 +60,9 @@ class Result:
     def __str__(self) -> str:
         return self.summary().rstrip("\n")
 
+    def __repr__(self) -> str:
+        return used(f"{_LAYOUTS}:brief")(self)
+
 
 def document_fields(result: type[Any]) -> tuple[str, ...]:
     """Return the names of a dataclass's fields that its JSON document contains."""

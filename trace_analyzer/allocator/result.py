@@ -132,7 +132,7 @@ class DeviceMemory:
         return tuple(holder for holder in self.live_at_peak if holder.kind == kind)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Memory(Result):
     """Hold where device memory goes, by device. Charts need the frames."""
 

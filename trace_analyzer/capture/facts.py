@@ -18,6 +18,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol, TypeVar
 
+from trace_analyzer.errors import UsageError
 from trace_analyzer.files import Outputs, temporary_folder
 from trace_analyzer.run_metadata import HEADER_KEY, RunMetadata, settings_of
 
@@ -236,17 +237,35 @@ def export(profile: FinishedProfile, path: Path, settings: RunMetadata | None = 
     """Write the trace of a finished profile to ``path``, compressed if that ends in ``.gz``; return it.
 
     ``settings`` are written to the header, after the file's first brace. ``add_metadata_json`` of the profiler works
-    only before it stops, which is too early for a callback such as ``on_trace_ready``. Raises errors of the export,
-    including ``OSError``; no partial file is left.
+    only before it stops, which is too early for a callback such as ``on_trace_ready``. Raises ``UsageError`` for a
+    profile that is not finished or was saved before, and other errors of the export, including ``OSError``; no partial
+    file is left.
     """
     with temporary_folder(path.parent) as folder, Outputs() as outputs:
         raw = folder / "trace.json"
-        profile.export_chrome_trace(str(raw))
+        _save(profile, raw)
         with raw.open("rb") as source, outputs.open(path) as file, _compressed(file, path) as target:
             target.write(_with_facts(source.read(_CHUNK), settings))
             while chunk := source.read(_CHUNK):
                 target.write(chunk)
     return path
+
+
+def _save(profile: FinishedProfile, path: Path) -> None:
+    """Save the trace, which PyTorch can do once."""
+    try:
+        profile.export_chrome_trace(str(path))
+    except RuntimeError as error:
+        if "already saved" not in str(error):
+            raise
+        raise UsageError(
+            "the trace of this profile was saved already, by on_trace_ready or an earlier call, and PyTorch saves it once: "
+            "analyze that file, or keep the first report"
+        ) from None
+    except (AssertionError, AttributeError):  # of torch, which has no recording yet
+        raise UsageError(
+            "this profile holds no finished recording: analyze it after its with block, or once a cycle of its schedule has ended"
+        ) from None
 
 
 def _compressed(file: BinaryIO, path: Path) -> gzip.GzipFile | AbstractContextManager[BinaryIO]:

@@ -18,7 +18,7 @@ def analyze_profile(profile: FinishedProfile, **options: Any) -> Report:
     """Analyze a finished profile, after its ``with`` block or in ``on_trace_ready``.
 
     ``options`` are those of `trace_analyzer.pipeline.analyze`. The trace is exported to a temporary file, which is
-    deleted afterwards. Raises the error of ``export_chrome_trace`` when the profile is not finished.
+    deleted afterwards. Raises ``UsageError`` for a profile that is not finished, or whose trace was saved before.
     """
     with tempfile.TemporaryDirectory(prefix="trace-analyzer-") as folder:
         known = settings() if "torch" in sys.modules else None

@@ -101,7 +101,7 @@ class DeviceChange:
     after_idle_ns: Annotated[float | None, "Idle time of a step of AFTER, ns; null where it lacks the device."]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Comparison(Result):
     """Hold the difference of two sides; ``lines`` sum to the difference of the steps without remainder.
 

@@ -79,7 +79,7 @@ class DeviceLine:
     per_item_ns: Annotated[float, "Time of each further item, ns."]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Scaling(Result):
     """Hold the result for a series of batches."""
 

@@ -14,7 +14,7 @@ from trace_analyzer.results import Result
 from trace_analyzer.schema import unit_of
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Explanation(Result):
     """Hold one item of a report in full: description, figures, table rows, and the next commands.
 
@@ -50,7 +50,7 @@ class Explanation(Result):
         return "".join(line_text(line, width, colour) + "\n" for line in lines)
 
     def _repr_html_(self) -> str:
-        return f"<pre>{html.escape(self.summary())}</pre>"
+        return f'<pre style="font-family: monospace">{html.escape(self.summary())}</pre>'
 
 
 def document(explanation: Explanation) -> Document:

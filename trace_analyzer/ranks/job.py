@@ -243,7 +243,7 @@ class GroupInfo:
     time_ns: Annotated[int, "Time of these on all ranks, ns."]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class JobReport(Result):
     """Hold the analysis of a job from the traces of its ranks."""
 

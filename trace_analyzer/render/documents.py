@@ -11,7 +11,7 @@ from trace_analyzer.documents import Code, Document, Figure, Notes, PlainTable
 from trace_analyzer.files import write_text
 from trace_analyzer.render.layout import column_widths, folded, folded_code, line_text, table_row
 from trace_analyzer.render.markdown import escaped, fenced
-from trace_analyzer.units import counted, visible
+from trace_analyzer.units import counted, shorten, visible
 
 DOCUMENTS = {
     "Calibration": "trace_analyzer.documents.calibration",
@@ -23,6 +23,7 @@ DOCUMENTS = {
     "WhatIf": "trace_analyzer.documents.whatif",
 }
 """Class of a result -> the module that describes it, by ``document(result)``."""
+_BRIEF_CELLS = 160
 NOTEBOOK_PX = 720
 """Height of a page in a notebook, pixels."""
 PAGES = {"JobReport": "trace_analyzer.render.html.rank_map"}
@@ -33,6 +34,11 @@ def document_of(result: object) -> Document:
     """Return the document of a result."""
     describe: Callable[[object], Document] = import_module(DOCUMENTS[type(result).__name__]).document
     return describe(result)
+
+
+def brief(result: object) -> str:
+    """Return a result in one line, for the prompt."""
+    return shorten(visible(f"<{type(result).__name__}: {document_of(result).headline}"), _BRIEF_CELLS - 1) + ">"
 
 
 def text(document: Document, width: int) -> str:

@@ -126,4 +126,4 @@ def load_into_notebook() -> None:
 
 @cache
 def _load_into_notebook() -> None:
-    hv.extension("bokeh", logo=False)
+    hv.extension("bokeh", inline=True, logo=False)  # inline: a machine without network draws them too

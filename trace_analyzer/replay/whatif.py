@@ -87,7 +87,7 @@ class Skipped:
     is_refused: Annotated[bool, "Whether it cannot be predicted."] = False
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class WhatIf(Result):
     """Hold the answer to `whatif`. Where it is refused, fields that need the replay are None or empty."""
 
