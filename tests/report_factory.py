@@ -201,7 +201,7 @@ def hostile_report() -> Report:
         verdict=replace(
             report.verdict, headline=text, cause=text, confidence_why=(text,), parts_ns={text: 1, "compute": 2}
         ),
-        devices=tuple(replace(device, name=text) for device in report.devices),
+        devices=tuple(replace(device, index=text, name=text) for device in report.devices),
         steps=tuple(replace(step, name=text) for step in report.steps),
         trust=tuple(replace(check, name=text, meaning=text, withholds=(text,)) for check in report.trust),
         blame=tuple(

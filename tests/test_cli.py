@@ -112,7 +112,7 @@ class TestShortForm:
 class TestOptions:
     def test_they_reach_the_analysis(self, run: Run, asked: list[dict[str, Any]]) -> None:
         given = "--device 3 --step 7 --gpu H200 --peak-gbps 4800 --peak-tflops bf16=989 --peak-tflops 67"
-        more = "--measured-step-ms 12.5 --max-bytes 1000 --calibration a100.json --capture eager.json"
+        more = "--measured-step-ms 12.5 --max-bytes 1000 --calibration a100.json --capture eager.json --compile-log logs"
         run("t.json", *given.split(), *more.split())
         assert {key: value for key, value in asked[0].items() if key != "progress"} == {
             "source": "t.json",
@@ -122,6 +122,7 @@ class TestOptions:
             "peak_gbps": 4800.0,
             "calibration": "a100.json",
             "capture": "eager.json",
+            "compile_log": "logs",
             "peak_tflops": {"bf16": 989.0, "": 67.0},
             "measured_step_ms": 12.5,
             "max_bytes": 1_000,
@@ -142,6 +143,7 @@ class TestOptions:
             "peak_gbps": None,
             "calibration": None,
             "capture": None,
+            "compile_log": None,
             "peak_tflops": {},
             "measured_step_ms": None,
             "max_bytes": 16 << 30,

@@ -172,7 +172,7 @@ def test_two_streams_and_none_are_three_tracks() -> None:
         }
         for i, stream in enumerate((7, 20, None))
     ]
-    report = empty_report()
+    report = replace(empty_report(), devices=gpu_report().devices)
     report.tables["activities"], report.tables["devices"] = (  # type: ignore[index]
         frame(ACTIVITIES, rows), frame(DEVICES, [{"device": 0, "label": "0"}]),
     )  # fmt: skip

@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 import pytest
 from hypothesis import given, settings, strategies as st
-from kineto import annotation, call, loaded, op, python
+from kineto import annotation, call, kernel, loaded, op, python
 from tiers import examples
 
 from trace_analyzer.analyses.host import Tree, host_of
@@ -171,7 +171,7 @@ def test_each_event_takes_what_its_kind_and_name_say() -> None:
 
 
 def test_no_event_has_no_name() -> None:
-    host = host_of(loaded([]))
+    host = host_of(loaded(kernel("k", 0, 1)))
     assert (host.events.height, host.names.height, host.calls.height) == (0, 0, 0)
 
 

@@ -42,14 +42,17 @@ def of_ranks(events: Classified, header: Sequence[DeviceProperties]) -> Classifi
 
 
 def _at_once(events: Classified) -> pl.DataFrame | None:
-    """Return `_owners` where work of several processes overlaps on one stream, which runs one kernel at a time; else None."""
+    """Return `_owners` where work of several processes overlaps on one stream, which runs one kernel at a time; else None.
+
+    A stream is one of a context: databases number the contexts of all processes apart, merged files do not.
+    """
     calls = events.host.filter(pl.col("kind").is_in(["runtime", "driver"])).get_column("pid")
     if calls.n_unique() < 2:
         return None
     owners = _owners(events, events.device.get_column("device_label").cast(pl.String).unique().drop_nulls().to_list())
     if owners is None:
         return None
-    by = ["device_label", "stream"]
+    by = ["device_label", "context", "stream"]
     work = events.device.join(owners, on="row").sort("start_ns", "row")
     ended = (pl.col("start_ns") + pl.col("duration_ns")).cum_max().shift().over(by)
     overlaps = (pl.col("start_ns") < ended) & (pl.col("rank") != pl.col("rank").shift().over(by))

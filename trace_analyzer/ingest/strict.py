@@ -218,9 +218,13 @@ _MARKS = ("metadata", "session", "boundary")
 
 
 def _has_work(events: Classified) -> bool:
-    """Return whether there is any event but metadata and the marks of the recording's begin and end."""
+    """Return whether there is any event but metadata and the marks of the recording's begin and end.
+
+    Work of a device that is not supported is some, too: the report names it.
+    """
     frames = (events.python, events.host, events.device, events.arrows, events.edges)
-    return any(frame.height for frame in frames) or not events.rest.get_column("kind").is_in(_MARKS).all()
+    has_other = not events.rest.get_column("kind").is_in(_MARKS).all() or "unsupported" in events.skipped.get_column("reason")
+    return has_other or any(frame.height for frame in frames)
 
 
 _NO_PHASE_BYTES = 16 << 20
