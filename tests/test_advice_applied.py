@@ -117,6 +117,7 @@ def test_autocast_is_no_advice_under_autocast(work: list[object], asks: bool) ->
     assert "less-work" not in advice or advice == ["less-work"]
 
 
+@pytest.mark.slow
 def test_nothing_known_to_gain_is_reported_alone() -> None:
     report = analysed(eager([("mm", SQUARE, "c10::Half", 445, GEMM)] * 12))
     assert [item.title for item in report.advice] == ["Nothing known to gain: kernels reach 99 % of the roof"]

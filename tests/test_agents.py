@@ -135,6 +135,7 @@ def test_nothing_outside_the_root_is_read(tmp_path: Path, path: str) -> None:
         assert len(str(refused.value)) < 500
 
 
+@pytest.mark.slow
 def test_a_root_that_is_no_folder_is_one_line(tmp_path: Path) -> None:
     pytest.importorskip("mcp")
     run = CliRunner().invoke(main, ["mcp", "--root", str(tmp_path / "none")])

@@ -70,6 +70,7 @@ def test_events_without_a_time_are_left_out_and_counted() -> None:
     assert sum(counts(case("04c")).values()) == 3
 
 
+@pytest.mark.slow
 def test_values_that_are_no_json_cost_no_event() -> None:
     assert counts(case("07a")).keys() == {"not-json"}
     assert case("07f").tables["activities"].height == 120

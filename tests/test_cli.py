@@ -112,7 +112,9 @@ class TestShortForm:
 class TestOptions:
     def test_they_reach_the_analysis(self, run: Run, asked: list[dict[str, Any]]) -> None:
         given = "--device 3 --step 7 --gpu H200 --peak-gbps 4800 --peak-tflops bf16=989 --peak-tflops 67"
-        more = "--measured-step-ms 12.5 --max-bytes 1000 --calibration a100.json --capture eager.json --compile-log logs"
+        more = (
+            "--measured-step-ms 12.5 --max-bytes 1000 --calibration a100.json --capture eager.json --compile-log logs"
+        )
         run("t.json", *given.split(), *more.split())
         assert {key: value for key, value in asked[0].items() if key != "progress"} == {
             "source": "t.json",

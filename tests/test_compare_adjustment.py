@@ -81,6 +81,7 @@ def test_few_false_alarms_without_the_line() -> None:
     assert adjusted >= 0.8
 
 
+@pytest.mark.slow
 def test_the_line_is_named_and_the_interval_holds_the_difference() -> None:
     before = merged("before", [recording(LOADED_NS * (n % 2), n) for n in range(4)])
     after = merged("after", [recording(LOADED_NS * (n % 2), 9 + n, 70_000) for n in range(4)])

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
+import pytest
 from compare_sides import Program
 from hypothesis import HealthCheck, example, given, settings, strategies as st
 from test_compare import sums_are_exact, swap_flips_every_sign
@@ -122,6 +123,7 @@ def is_zero(result: Comparison) -> bool:
     return result.difference_ns == 0 and not any(line.difference_ns for line in result.lines)
 
 
+@pytest.mark.slow
 @given(mutations)
 @example([without_kernel(0), cut(3)])
 @settings(max_examples=examples(20), suppress_health_check=list(HealthCheck), deadline=None)

@@ -197,6 +197,7 @@ def test_the_row_of_a_header_and_how_sure_the_match_is(
         assert with_overrides(actual, {"bf16": 100.0}, None).matched == "name"
 
 
+@pytest.mark.slow
 def test_a_device_of_unknown_name_is_noted_and_doubted() -> None:
     mm = {"Input Dims": [[4096, 4096]] * 2, "Input type": ["c10::Half"] * 2}
     events = [

@@ -471,6 +471,7 @@ def test_a_name_breaks_between_its_words_where_that_fits(name: str, room: int, l
     assert str(breakable(name, room, lines)) == broken.replace("|", "<wbr>")
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(200))
 @given(st.text(), st.integers(1, 40), st.integers(1, 3))
 def test_no_letter_is_lost_and_all_is_text(text: str, room: int, lines: int) -> None:

@@ -45,6 +45,7 @@ def test_every_rule_decides_its_examples() -> None:
     assert decided == [(rule.id, rule.bucket, rule.group, rule.prior) for rule, _ in kernels]
 
 
+@pytest.mark.slow
 def test_every_rule_leaves_its_counterexamples() -> None:
     """A rule with a prior of its own may leave them to its bucket's other rules, but not to that prior."""
     priors = dict(buckets().select("bucket", "prior").iter_rows())

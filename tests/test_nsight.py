@@ -185,6 +185,7 @@ def test_graphs_that_were_recorded_whole_are_said_to_be_unknown() -> None:
     assert report.trace.devices[0].name == "NVIDIA GeForce RTX 3060"
 
 
+@pytest.mark.slow
 def test_the_file_is_not_touched(tmp_path: Path) -> None:
     path = small().write(tmp_path / "what? 100% #1.sqlite")
     before = path.read_bytes()

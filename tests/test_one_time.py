@@ -58,6 +58,7 @@ def many(begin: int, first: int, **cold: int) -> list[object]:
     return [pass_of(begin, first, **cold), *(pass_of(begin + 20_000 + 2_000 * n, first + n) for n in range(1, 6))]
 
 
+@pytest.mark.slow
 def test_a_window_is_warm_without_what_its_library_took_to_start() -> None:
     cold, (then, low, high) = warm(many(0, 0, library=8_000))
     came = Replay.of(LazyReport.on(k.trace_bytes(many(0, 0), deviceProperties=[k.A100])), 0).recorded_step_ns / 1_000

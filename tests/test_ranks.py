@@ -162,6 +162,7 @@ def jittered(size: int, seed: int, late: Callable[[int, int], int] = lambda rank
     return data_parallel(size, lambda rank, step: max(0, int(own[rank][step])) + late(rank, step), **clocks)
 
 
+@pytest.mark.slow
 def test_jitter_names_no_rank() -> None:
     named = [judge(summaries(jittered(size, seed))).stragglers for size in (8, 32) for seed in range(12)]
     assert sum(map(bool, named)) <= 1
@@ -261,6 +262,7 @@ def test_ranks_of_files_that_name_none(tmp_path: Path) -> None:
     assert report.collectives.matched == 40
 
 
+@pytest.mark.slow
 def test_ranks_merged_in_one_file_are_judged_as_those_of_several(tmp_path: Path) -> None:
     """As SGLang merges them: processes have the rank in front, and all write device 0."""
     made = job(2, 3, [("work", 20 * MS), ("meet", everyone(2))], late_rank(1, 9 * MS, 1))

@@ -196,6 +196,7 @@ OTHER = [[9, 1, 1], *GRIDS[1:]]
 TWELVE = [("aten::mm", None, None, "sequence", 1.0, "Linear_0"), WHOLE[1], (*WHOLE[2][:1], None, None, *WHOLE[2][3:]), WHOLE[3]]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_a_folder_of_captures_gives_the_file_of_the_rank_and_size(tmp_path: Path) -> None:
     """Check that of two sizes and ranks the file is taken whose kernels the graph repeats; other files are no traces."""
     folder = folder_of(

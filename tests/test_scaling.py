@@ -74,6 +74,7 @@ def test_sizes_that_padding_changes_are_no_batches() -> None:
     assert "from 48 to 49 only" in str(padded.reason)
 
 
+@pytest.mark.slow
 def test_the_command(tmp_path: Path) -> None:
     for batch in (16, 64):
         program = Program(batch=batch, mm_ns=FIXED_NS + ITEM_NS * batch, norm_ns=5_000, add_ns=5_000, host_ns=100_000)
@@ -98,6 +99,7 @@ def test_a_real_series() -> None:
     assert not result.contradictions, "the verdicts name the host, as the series does"
 
 
+@pytest.mark.slow
 def test_a_batch_recorded_twice_with_other_padding_does_not_hide_the_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     """More calls change by padding, and between two traces of one batch, than by the batch."""
     sides = [profile_of(at(batch)) for batch in (2, 128)]

@@ -354,6 +354,7 @@ def cold_then_warm(first: str = "cold") -> Report:
     ])  # fmt: skip
 
 
+@pytest.mark.slow
 def test_a_step_is_judged_for_its_own_cold_start() -> None:
     first, second, *_ = cold_then_warm().steps
     assert (first.regime, first.cause) == ("overhead-bound", "cold-start")

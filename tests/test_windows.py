@@ -22,6 +22,7 @@ def prepared(name: str, until: int, **options: Any) -> Report:
     return analysed(op(name, 0, until), work, **options)
 
 
+@pytest.mark.slow
 def test_what_was_recorded_before_the_devices_work_is_reported_with_its_name() -> None:
     report = prepared("my::preprocess", 20_000)
     sentence = "The window leaves out 67 % of the trace: 20.0 ms of 30.0 ms before the device's first work, most of it in my::preprocess."

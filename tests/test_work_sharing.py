@@ -181,6 +181,7 @@ def doubled(*strides: list[int], elements: int = 9_000_000, lasting: float = 40)
     return analysed(*events).tables["activities"].head(1).select("moved_bytes", "faster_than_memory").rows()
 
 
+@pytest.mark.slow
 def test_a_tensor_that_cannot_have_been_read_twice_was_read_once() -> None:
     assert doubled([1], [1], lasting=60) == [(108e6, None)]
     assert doubled([1], [1], lasting=40) == [(108e6, "cache")]
