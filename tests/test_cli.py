@@ -244,6 +244,16 @@ class TestOutputs:
         assert (result.exit_code, asked) == (2, [])
         assert result.stderr == f"analyze: one trace at a time, and {len(traces)} are named; {hint}\n"
 
+    @pytest.mark.parametrize("words", [("compre", "t.json", "b.json"), ("compre",)])
+    def test_a_misspelt_verb_is_no_trace(
+        self, run: Run, folder: Path, asked: list[dict[str, Any]], words: tuple[str, ...]
+    ) -> None:
+        result = run(*words)
+        assert (result.exit_code, asked) == (2, [])
+        assert result.stderr == "analyze: no verb or file 'compre'; did you mean compare? See 'analyze --help'\n"
+        (folder / "compre").write_text("{}")
+        assert "no verb" not in run(*words).stderr
+
     def test_output_keeps_the_mode_and_the_link(self, run: Run, folder: Path) -> None:
         (folder / "real").write_text("old")
         (folder / "real").chmod(0o640)

@@ -153,6 +153,9 @@ def test_things_of_another_device_have_it_behind_their_id() -> None:
         ("step:77", "near it: step:"),
         ("check:link", "near it: check:link_coverage"),
         ("kernel:00000000", "near it: kernel:"),
+        ("kernel:", "near it: kernel:"),
+        ("kernal:1", "did you mean kernel?"),
+        ("Gap:1", "did you mean gap?"),
         ("verdit", "near it: verdict"),
         ("", "near it: verdict"),
         ("kernel:" + "x" * 4000, "near it: kernel:"),
@@ -163,6 +166,23 @@ def test_an_unknown_id_names_those_near_it_in_a_line(report: Report, asked: str,
         report.explain(asked)
     assert near in str(raised.value)
     assert len(str(raised.value)) < 400
+
+
+def test_a_kernel_is_explained_by_a_part_of_its_name() -> None:
+    names = ("void gemm_a/b<1>(int)", "void gemm_a/b<1>", "cast_Kernel")
+    events = [
+        event for n, name in enumerate(names) for event in launched(name, 100 * n, 1_000 + 100 * n, 50 - n, n + 1)
+    ]
+    report = analyze(trace_bytes(events))
+    whole = report.explain("kernel:cast_kernel")
+    assert whole == report.explain(whole.id)
+    assert whole.id == f"kernel:{items.kernel_hash('cast_Kernel')}"
+    assert report.explain("kernel:CAST/1").id == f"{whole.id}/1"
+    assert [report.explain(f"kernel:{name}").title for name in names] == list(names)
+    with pytest.raises(
+        UsageError, match=r"no 'kernel:gemm' in this trace; 2 kernels have this in their name: kernel:\w+ \(void gemm"
+    ):
+        report.explain("kernel:gemm")
 
 
 def test_gaps_of_a_trace_or_device_that_never_idles() -> None:

@@ -82,6 +82,9 @@ def test_tables_are_listed_not_made() -> None:
 
     tables = LazyTables({"one": make, "two": make})  # type: ignore[dict-item]
     assert repr(replace(gpu_report(), tables=tables).tables) == "<2 tables: one, two>"
+    with pytest.raises(KeyError, match="no table 'twoo'; did you mean two"):
+        tables["twoo"]
+    assert "twoo" not in tables
 
 
 @pytest.mark.slow

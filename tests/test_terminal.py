@@ -292,6 +292,22 @@ def test_a_table_wraps_headings_and_texts_where_it_is_too_wide(room: int, widths
     assert ["".join(text for text, _ in line) for line in laid] == lines
 
 
+@pytest.mark.parametrize(
+    ("text", "width", "lines"),
+    [
+        ("explain 'my runs/a b.json' gap:1", 20, ["explain", "'my runs/a b.json'", "gap:1"]),
+        ("'my long runs/a b.json'", 14, ["'my long runs/", "a b.json'"]),
+        ("see runs/one/two.json.gz", 12, ["see", "runs/one/", "two.json.gz"]),
+        ("see runs/" + "x" * 15, 10, ["see runs/", "x" * 10, "x" * 5]),
+        ("the GPU's 'a/b", 9, ["the GPU's", "'a/b"]),
+    ],
+)
+def test_a_path_is_not_broken_within_a_file_s_name(text: str, width: int, lines: list[str]) -> None:
+    assert layout.folded(text, width) == lines
+    assert "".join(layout.broken("runs/one/a-b-c.json", 12)) == "runs/one/a-b-c.json"
+    assert layout.broken("runs/one/a-b-c.json", 12) == ["runs/one/", "a-b-c.json"]
+
+
 def test_a_text_is_cut_only_after_many_lines() -> None:
     assert layout.broken("", 5) == [""]
     assert layout.broken("memory-bandwidth-bound", 10) == ["memory-", "bandwidth-", "bound"]

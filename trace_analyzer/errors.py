@@ -42,6 +42,17 @@ class InputTooLarge(InputError):
     """Signal an input that holds more bytes than the stated limit."""
 
 
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """Return ``; did you mean X?`` with the known name that is most like ``name``; empty where none is."""
+    from difflib import get_close_matches
+
+    close = get_close_matches(name[:_LONGEST_NAME], known, 1)
+    return f"; did you mean {close[0]}?" if close else ""
+
+
+_LONGEST_NAME = 100
+"""Characters of a name that are compared, as that takes more than linear time."""
+
 Severity = Literal["info", "warning", "error"]
 
 

@@ -16,6 +16,7 @@ from typing import Any
 import polars as pl
 
 from trace_analyzer import forks
+from trace_analyzer.errors import did_you_mean
 from trace_analyzer.tuning import within_query
 
 
@@ -61,7 +62,7 @@ class TableGraph:
             for source in node.sources.values():
                 if source not in self._nodes and source not in self._values:
                     raise LookupError(
-                        f"{node.name} is made from {source}, and nothing makes that{_closest(source, (*self._nodes, *self._values))}"
+                        f"{node.name} is made from {source}, and nothing makes that{did_you_mean(source, (*self._nodes, *self._values))}"
                     )
         edges = {name: set(node.sources.values()) for name, node in self._nodes.items()}
         self._order = [name for name in TopologicalSorter(edges).static_order() if name in self._nodes]
@@ -188,13 +189,6 @@ class TableGraph:
                     thread.join()
 
 
-def _closest(name: str, known: Iterable[str]) -> str:
-    from difflib import get_close_matches
-
-    close = get_close_matches(name, known, 1)
-    return f"; did you mean {close[0]}?" if close else ""
-
-
 class LazyTables(Mapping[str, pl.DataFrame]):
     """Map names to frames or to functions that make them, each called once.
 
@@ -211,6 +205,8 @@ class LazyTables(Mapping[str, pl.DataFrame]):
 
     def __getitem__(self, name: str) -> pl.DataFrame:
         forks.check()
+        if name not in self._locks:
+            raise KeyError(f"no table {str(name)[:100]!r}{did_you_mean(str(name), self._tables)}")
         with self._locks[name]:
             table = self._tables[name]
             if not isinstance(table, pl.DataFrame):

@@ -8,7 +8,6 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
-from difflib import get_close_matches
 from functools import wraps
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -22,7 +21,7 @@ from mcp.server.mcpserver.tools import Tool
 from pydantic import BaseModel, Field, ValidationError
 
 from trace_analyzer.agents.tools import Tools, answer
-from trace_analyzer.errors import TraceAnalyzerError, UsageError
+from trace_analyzer.errors import TraceAnalyzerError, UsageError, did_you_mean
 from trace_analyzer.installation import tool_version
 from trace_analyzer.units import visible
 
@@ -92,9 +91,7 @@ class _Strict(MCPServer):  # type: ignore[misc]  # its package is not read
 
 
 def _unknown(kind: str, name: str, known: list[str]) -> str:
-    near = get_close_matches(name, known, 1)
-    meant = f"did you mean {near[0]}? " if near else ""
-    return f"no {kind} {visible(name[:80])!r}; {meant}there are {', '.join(known)}"
+    return f"no {kind} {visible(name[:80])!r}{did_you_mean(name, known) or '.'} There are {', '.join(known)}"
 
 
 class _Consent(BaseModel):

@@ -100,6 +100,11 @@ class Verbs(click.Group):
         ):
             raise click.UsageError("an argument is empty: a variable of the shell that is not set?", ctx)
         bare = args[0] not in VERBS and args[0] not in _GROUP_OPTIONS
+        if bare and args[0].isalpha() and not ctx.resilient_parsing and not os.path.lexists(args[0]):
+            from trace_analyzer.errors import did_you_mean
+
+            if meant := did_you_mean(args[0], VERBS):
+                raise click.UsageError(f"no verb or file {args[0]!r}{meant}", ctx)
         return super().parse_args(ctx, [DEFAULT_VERB, *args] if bare else args)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -150,7 +155,8 @@ def _line(error: BaseException) -> str:
 
     match error:
         case click.UsageError():
-            return f"{error.format_message().rstrip('.')}; see 'analyze --help'"
+            message = error.format_message().rstrip(".")
+            return f"{message}{' See' if message.endswith('?') else '; see'} 'analyze --help'"
         case click.ClickException():
             return error.format_message()
         case TraceAnalyzerError():

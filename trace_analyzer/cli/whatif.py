@@ -31,6 +31,7 @@ def explain(trace: str, thing: str, results: Results, chosen: Options) -> None:
       analyze explain trace.json advice:cuda-graphs   one piece of advice
       analyze explain trace.json gap:12               one idle interval (row of table gaps)
       analyze explain trace.json kernel:1a2b3c4d/3    all runs of a kernel, or the third
+      analyze explain trace.json kernel:gemm          the kernel with this in its name
       analyze explain trace.json step:2               one step (step:2@1: of device 1)
       analyze explain trace.json check:link_coverage  one check of the trace
 

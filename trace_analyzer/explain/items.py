@@ -2,7 +2,8 @@
 
 ``verdict``, ``advice:FIX``, ``check:NAME``, ``step:N``, ``gap:N``, ``kernel:HASH`` for all runs of a kernel and
 ``kernel:HASH/K`` for its K-th run. A step or check of another device than the verdict's ends in ``@DEVICE``. ``gap:N``
-is row N of table `gaps`; HASH is the beginning of the SHA-256 of the kernel's name.
+is row N of table `gaps`; HASH is the beginning of the SHA-256 of the kernel's name, in place of which a part of the
+name may stand that no other kernel has.
 """
 
 import hashlib
@@ -12,7 +13,8 @@ from typing import Any
 
 import polars as pl
 
-from trace_analyzer.errors import UsageError
+from trace_analyzer.errors import UsageError, did_you_mean
+from trace_analyzer.render.names import kernel_label
 from trace_analyzer.report import Check, Report, StepReport
 
 KINDS = ("verdict", "advice", "check", "step", "gap", "kernel")
@@ -21,6 +23,7 @@ KINDS = ("verdict", "advice", "check", "step", "gap", "kernel")
 _HASH_DIGITS = 8
 _NEAR = 5
 _LONGEST = 60
+_LABEL = 28
 
 
 def kernel_hash(name: str) -> str:
@@ -49,6 +52,13 @@ def _of_device(report: Report, device: int | str) -> str:
 def kernel_names(report: Report) -> list[str]:
     """Return the distinct names in table `kernels`, by descending time."""
     return [str(name) for name in report.tables["kernels"].get_column("name").unique(maintain_order=True)]
+
+
+def kernels_named(report: Report, text: str) -> list[str]:
+    """Return the names of kernels that have this hash, are this text or, failing these, contain it in any case."""
+    names = kernel_names(report)
+    exact = [name for name in names if text in (kernel_hash(name), name)]
+    return exact or [name for name in names if text and text.casefold() in name.casefold()]
 
 
 def longest_gaps(report: Report, most: int) -> pl.DataFrame:
@@ -109,11 +119,24 @@ def unknown(report: Report, asked: str) -> UsageError:
         longest = gaps.sort("duration_ns", "gap_id", descending=[True, False]).get_column("gap_id").head(1).to_list()
         there = f"gap:0 to gap:{gaps.height - 1}; the longest is gap:{longest[0]}" if longest else "no gaps"
         return UsageError(f"no {asked!r} in this trace: there are {there}")
+    if kind == "kernel":
+        return _unknown_kernel(report, asked)
     known = _ids_of(report, kind)
+    if kind not in KINDS and ":" in asked and (meant := did_you_mean(kind.lower(), KINDS)):
+        return UsageError(f"no {asked!r}, as ids begin with {', '.join(KINDS)}{meant}")
     near = get_close_matches(asked, known, n=_NEAR, cutoff=0.5) or known[:_NEAR]
     return UsageError(
         f"no {asked!r} in this trace; near it: {', '.join(near)}{', ...' if len(known) > len(near) else ''}"
     )
+
+
+def _unknown_kernel(report: Report, asked: str) -> UsageError:
+    """Return the error for an id of no kernel or of several, with the kernels that it may mean, the longest first."""
+    named = kernels_named(report, asked.removeprefix("kernel:").partition("/")[0])
+    known = named or kernel_names(report)
+    listed = ", ".join(f"kernel:{kernel_hash(name)} ({kernel_label(name, _LABEL).strip()})" for name in known[:_NEAR])
+    why = f"{len(named)} kernels have this in their name" if len(named) > 1 else "near it"
+    return UsageError(f"no {asked!r} in this trace; {why}: {listed}{', ...' if len(known) > _NEAR else ''}")
 
 
 def _ids_of(report: Report, kind: str) -> list[str]:
@@ -122,6 +145,5 @@ def _ids_of(report: Report, kind: str) -> list[str]:
         "advice": [f"advice:{item.id}" for item in report.advice],
         "check": [check_id(report, check) for check in report.trust],
         "step": [step_id(report, step) for step in report.steps],
-        "kernel": [f"kernel:{kernel_hash(name)}" for name in kernel_names(report)] if kind == "kernel" else [],
     }
     return ids.get(kind) or ["verdict", *ids["advice"], *ids["step"], *ids["check"]]

@@ -1,6 +1,5 @@
 """Look up one item of a report by its id, with the table rows that are its evidence."""
 
-import re
 import shlex
 from collections.abc import Callable, Mapping
 
@@ -17,7 +16,6 @@ from trace_analyzer.report import Advice, Check, Report, StepReport, Value, Verd
 from trace_analyzer.vocabulary import PART_OPTION, PARTS, label
 
 _MOST_ROWS = 8
-_ID = re.compile(r"(?P<kind>[a-z]+):(?P<key>[^/@]+)(?:/(?P<ordinal>\d{1,9}))?(?:@(?P<device>.+))?", re.DOTALL)
 
 
 def explain(report: Report, asked: str) -> Explanation:
@@ -29,8 +27,7 @@ def explain(report: Report, asked: str) -> Explanation:
         return _verdict(report)
     if any(item.id == asked for item in report.advice):
         asked = f"advice:{asked}"
-    parsed = _ID.fullmatch(asked)
-    look_up = _LOOKUPS.get(parsed["kind"]) if parsed else None
+    look_up = _LOOKUPS.get(asked.partition(":")[0])
     explanation = look_up(report, asked) if look_up else None
     if explanation is None:
         raise items.unknown(report, asked)
@@ -194,10 +191,13 @@ def _host_rows(report: Report, gap_id: int) -> tuple[Mapping[str, Value], ...]:
 
 def _kernel(report: Report, asked: str) -> Explanation | None:
     """Explain all runs of a kernel, or the run with an ordinal: work, roof, and the operator that launched it."""
-    digits, _, ordinal = asked.removeprefix("kernel:").partition("/")
-    name = next((name for name in items.kernel_names(report) if items.kernel_hash(name) == digits), None)
-    if name is None:
+    key = asked.removeprefix("kernel:")
+    text, slash, ordinal = (key, "", "") if key in items.kernel_names(report) else key.partition("/")
+    named = items.kernels_named(report, text)
+    if len(named) != 1:
         return None
+    (name,) = named
+    asked = f"kernel:{items.kernel_hash(name)}{slash}{ordinal}"
     runs = report.tables["activities"].filter(pl.col("name").cast(pl.String) == name)
     if ordinal:
         return _one_run(report, asked, runs, int(ordinal)) if _is_number(ordinal) else None

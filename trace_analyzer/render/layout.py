@@ -32,6 +32,9 @@ LEAST_TEXT = 5
 _UNIT = re.compile(r"(?:%|[num]?s|[kMGTPE]?(?:B|FLOP)(?:/s)?)[.,;:)]*")
 """Units that stay on the line of their figure."""
 
+_WORD = re.compile(r"'[^'/]*/[^']*'(?!\S)|\S+")
+"""Words, and paths in a shell's quotes."""
+
 _EIGHTHS = " ▏▎▍▌▋▊▉█"
 
 
@@ -46,13 +49,15 @@ def half_width(width: int) -> int:
 
 
 def unbroken(text: str) -> list[str]:
-    """Split a text where a line may end: at spaces, except between a figure and its unit.
+    """Split a text where a line may end: at spaces, except between a figure and its unit, and within a quoted path.
 
     >>> unbroken("takes 549 us, 12 % of it")
     ['takes', '549 us,', '12 %', 'of', 'it']
+    >>> unbroken("analyze explain 'my runs/a b.json' gap:1")
+    ['analyze', 'explain', "'my runs/a b.json'", 'gap:1']
     """
     words: list[str] = []
-    for word in text.split():
+    for word in _WORD.findall(text):
         if words and words[-1][-1].isdigit() and _UNIT.fullmatch(word):
             words[-1] += f" {word}"
         else:
@@ -62,8 +67,17 @@ def unbroken(text: str) -> list[str]:
 
 def wrapped(text: str, width: int, most: int = 99) -> list[str]:
     """Wrap the text to at most ``most`` lines of at most ``width`` cells, with an ellipsis at a cut."""
+    return _filled(unbroken(text), width, most)
+
+
+def folded(text: str, width: int, most: int = 99) -> list[str]:
+    """Wrap the text like `wrapped`, but break words that are too long instead of shortening them."""
+    return _filled([piece for word in unbroken(text) for piece in _pieces(word, max(1, width))], width, most)
+
+
+def _filled(words: Sequence[str], width: int, most: int) -> list[str]:
     lines = [""]
-    for word in unbroken(text):
+    for word in words:
         joined = f"{lines[-1]} {word}".lstrip()
         if units.cell_width(joined) <= width:
             lines[-1] = joined
@@ -74,12 +88,6 @@ def wrapped(text: str, width: int, most: int = 99) -> list[str]:
     if len(lines) <= most:
         return lines
     return [*lines[: most - 1], units.shorten(" ".join(lines[most - 1 :]), width)]
-
-
-def folded(text: str, width: int, most: int = 99) -> list[str]:
-    """Wrap the text like `wrapped`, but break words that are too long instead of shortening them."""
-    words = [piece for word in text.split() for piece in _pieces(word, max(1, width))]
-    return wrapped(" ".join(words), width, most)
 
 
 def folded_code(line: str, width: int) -> list[str]:
@@ -100,14 +108,14 @@ def folded_code(line: str, width: int) -> list[str]:
 
 
 def _pieces(word: str, width: int) -> list[str]:
-    """Break a word into pieces of at most ``width`` cells."""
+    """Break a word into pieces of at most ``width`` cells: after a slash, else a space, else anywhere."""
     pieces = [""]
     for sign in word:
-        if units.cell_width(pieces[-1] + sign) <= width:
-            pieces[-1] += sign
-        else:
-            pieces.append(sign)
-    return pieces if units.cell_width(word) > width else [word]
+        if units.cell_width(pieces[-1] + sign) > width:
+            end = pieces[-1].rfind("/") + 1 or pieces[-1].rfind(" ") + 1 or len(pieces[-1])
+            pieces[-1:] = [pieces[-1][:end], pieces[-1][end:]]
+        pieces[-1] += sign
+    return [piece.strip() for piece in pieces if piece.strip()]
 
 
 def hanging(head: Line, text: str, width: int, most: int = 99, style: str = "") -> list[Line]:
@@ -166,8 +174,8 @@ def table_row(texts: Sequence[str], widths: Sequence[int], sides: str, styles: S
 
 
 def broken(text: str, width: int, most: int = MOST_LINES) -> list[str]:
-    """Wrap the text at spaces and hyphens, and words that are too long anywhere."""
-    lines = wrap(text, width) if text.isascii() else folded(text, width)
+    """Wrap the text at spaces and hyphens, but not within the name of a file, and words that are too long anywhere."""
+    lines = wrap(text, width) if text.isascii() and "/" not in text else folded(text, width)
     if len(lines) <= most:
         return lines or [""]
     return [*lines[: most - 1], units.shorten("".join(lines[most - 1 :]), width)]

@@ -13,7 +13,7 @@ import numpy as np
 from bokeh.models import FixedTicker, PlainText
 
 from trace_analyzer.charts import Axis, Boxes, Chart, Labels, LineMark, Mark, Points, Strokes
-from trace_analyzer.errors import UsageError
+from trace_analyzer.errors import UsageError, did_you_mean
 from trace_analyzer.render.charts import CHARTS, palette
 from trace_analyzer.report import Report
 
@@ -26,6 +26,9 @@ except ModuleNotFoundError as error:
 
 class Plots(dict[str, Any]):
     """Map names to HoloViews objects; its text representation is the names."""
+
+    def __missing__(self, name: str) -> Any:
+        raise KeyError(f"no plot {str(name)[:100]!r}{did_you_mean(str(name), self)}")
 
     def __repr__(self) -> str:
         return f"<{len(self)} plots: {', '.join(self)}>"

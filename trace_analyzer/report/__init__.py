@@ -126,7 +126,7 @@ class Report(Result):
     def explain(self, id: str) -> Any:  # noqa: A002 (an id is what it takes)
         """Explain ``verdict``, ``advice:FIX``, ``check:NAME``, ``step:N``, ``gap:N`` or ``kernel:HASH/K``.
 
-        An advice can also be named by its `Advice.id` alone. `to_agent_text` lists the most important ids. Raises
+        An advice can also be named by its `Advice.id` alone, a kernel by a part of its name. `to_agent_text` lists the most important ids. Raises
         ``UsageError`` for an unknown id, and suggests similar ones.
         """
         return used("trace_analyzer.explain.lookups:explain")(self, id)
