@@ -223,7 +223,9 @@ def _has_work(events: Classified) -> bool:
     Work of a device that is not supported is some, too: the report names it.
     """
     frames = (events.python, events.host, events.device, events.arrows, events.edges)
-    has_other = not events.rest.get_column("kind").is_in(_MARKS).all() or "unsupported" in events.skipped.get_column("reason")
+    has_other = not events.rest.get_column("kind").is_in(_MARKS).all() or "unsupported" in events.skipped.get_column(
+        "reason"
+    )
     return has_other or any(frame.height for frame in frames)
 
 
