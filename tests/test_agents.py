@@ -5,19 +5,24 @@ import inspect
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click import Context
 from click.testing import CliRunner
+from report_factory import gpu_report
 
-from trace_analyzer.agents.tools import MOST_CHARACTERS, Tools
+from trace_analyzer.agents.tools import MOST_CHARACTERS, Tools, called
+from trace_analyzer.catalog.fixes import fixes
 from trace_analyzer.cli import VERBS, main
 from trace_analyzer.errors import UsageError
+from trace_analyzer.explain.lookups import whatif_options
 
 SAMPLES = Path(__file__).parents[1] / "sample_traces"
 LOADING, GRAPH = "synthetic_overhead_data-loading.json.gz", "synthetic_memory-bandwidth_cuda-graph.json.gz"
@@ -80,6 +85,7 @@ def test_each_id_of_the_short_answer_can_be_explained_and_answers_lead_on(tools:
 def test_estimates_and_comparisons(tools: Tools) -> None:
     assert "5.37 ms" in tools.whatif(LOADING, prefetch=4)
     assert "batch" in tools.whatif(GRAPH, batch=2)
+    assert next_call(tools.whatif(LOADING)) == ("whatif", {"trace": LOADING, "prefetch": 3})
     with pytest.raises(UsageError, match="exclude each other"):
         tools.whatif(GRAPH, warm=True, warm_only="allocation")
     assert "as fast" in tools.compare(LOADING, LOADING)
@@ -93,6 +99,15 @@ def test_the_tools_are_verbs_and_take_their_changes() -> None:
     taken = set(inspect.signature(Tools.whatif).parameters) - {"self"}
     assert command - taken == {"device", "form", "output", "page", "force", "redact", "plugin", "debug"}
     assert taken <= command
+
+
+@pytest.mark.parametrize("fix", [fix for fix, page in fixes().items() if page.replayed])
+def test_the_command_of_each_advice_is_a_call(fix: str) -> None:
+    item = replace(gpu_report().advice[0], id=fix)
+    verb, arguments = called(shlex.join(("analyze", "whatif", "a trace.json", *whatif_options(item))), "a trace.json")
+    assert verb == "whatif"
+    assert arguments["trace"] == "a trace.json"
+    assert len(inspect.signature(Tools.whatif).bind(None, **arguments).arguments) == 3
 
 
 def test_traces_are_listed_newest_first_and_links_are_not_followed(tmp_path: Path) -> None:
@@ -146,6 +161,8 @@ def test_a_root_that_is_no_folder_is_one_line(tmp_path: Path) -> None:
 async def _agreeing(_context: Any, asked: Any) -> Any:
     from mcp_types import ElicitResult
 
+    if "never.py" in asked.message:
+        return ElicitResult(action="decline")
     return ElicitResult(action="accept", content={"run": "no.py" not in asked.message})
 
 
@@ -169,6 +186,7 @@ def test_every_tool_over_standard_input_and_output(tmp_path: Path, mode: str) ->
         ("memory", {"source": LOADING}, False, "next call: record"),
         ("record", {"command": ["python", "yes.py"]}, False, "it ran"),
         ("record", {"command": ["python", "no.py"]}, True, "did not consent"),
+        ("record", {"command": ["python", "never.py"]}, True, "did not consent"),
         ("record", {"command": ["python", "yes.py"], "output": "../x"}, True, "not inside the folder"),
         ("analyze", {"trace": "../secret.json"}, True, "not inside the folder"),
         ("whatif", {"trace": LOADING, "bach": 2}, True, "no argument 'bach'; did you mean batch?"),

@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal
 
 import anyio
 from mcp.server import MCPServer
+from mcp.server.elicitation import ElicitationResult
 from mcp.server.mcpserver import Context
 from mcp.server.mcpserver.exceptions import ToolError
 from mcp.server.mcpserver.resolve import Elicit, Resolve
@@ -122,7 +123,7 @@ def _record_tool(tools: Tools) -> Callable[..., Any]:
 
     async def record(
         command: list[str],
-        answered: Annotated[_Consent, Resolve(consent)],
+        answered: Annotated[ElicitationResult[_Consent], Resolve(consent)],
         steps: Annotated[int, Field(ge=1)] | None = None,
         skip: Annotated[int, Field(ge=0)] | None = None,
         seconds: Annotated[float, Field(gt=0)] | None = None,
@@ -141,7 +142,7 @@ def _record_tool(tools: Tools) -> Callable[..., Any]:
             level: light slows the CPU least; standard adds shapes, full Python stacks and allocations.
             output: folder of the trace, relative to the server's root.
         """
-        if not answered.run:
+        if answered.action != "accept" or not answered.data.run:
             raise ToolError("the user did not consent to run it")
         try:
             folder = tools.inside(output)

@@ -83,7 +83,7 @@ class Tools:
 
         explanation = self._of(trace).explain(id)
         text = replace(explanation, next="").summary()
-        return answer(text, *_call(explanation.next, trace)) if explanation.next else answer(text)
+        return answer(text, *called(explanation.next, trace)) if explanation.next else answer(text)
 
     def whatif(
         self,
@@ -132,6 +132,10 @@ class Tools:
         result = estimated(self._of(trace), changes)
         if result.status != "ok":
             return answer(f"no estimate: {result.reason}", "explain", {"trace": trace, "id": "verdict"})
+        best = next((item for item in result.scenarios if item.what == "change" and item.saves_ratio > 0), None)
+        if best is not None and not changes:
+            value = int(best.options["workers"]) if "workers" in best.options else True
+            return answer(result.summary(), "whatif", {"trace": trace, best.name.replace("-", "_"): value})
         return answer(result.summary(), "compare", {"before": trace, "after": "the trace recorded after the change"})
 
     def compare(self, before: str, after: str) -> str:
@@ -233,7 +237,7 @@ def answer(text: str, tool: str = "", arguments: Mapping[str, Any] | None = None
     return f"{text}\nnext call: {tool} {json.dumps(arguments)}\n" if tool else f"{text}\n"
 
 
-def _call(command: str, trace: str) -> tuple[str, dict[str, Any]]:
+def called(command: str, trace: str) -> tuple[str, dict[str, Any]]:
     """Return the call that a command of `Explanation.next` is: an id to explain, or options of what-if."""
     _, verb, _, *rest = shlex.split(command)
     if verb == "explain":
