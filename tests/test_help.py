@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 import pytest
 from click.testing import CliRunner, Result
+from test_compiled import LOG
 
 from trace_analyzer.cli import VERBS, main
 
@@ -33,6 +34,8 @@ VALUES = {
     ("--calibration", "FILE"): "calibration.json",
     ("--capture", "FILE"): str(SAMPLE),
     ("--capture", "FOLDER"): str(SAMPLES),
+    ("--compile-log", "DIR"): "compiled",
+    ("--max-peak", "SIZE"): "20GiB",
     ("--units", "N,M"): "10,12",
     ("--rank-of", "PATTERN"): r"rank(\d+)",
     ("--budget", "S"): "2",
@@ -46,6 +49,7 @@ VALUES = {
     ("--html", "FILE"): "compared.html",
     ("--perfetto", "OUT"): "added.json.gz",
     ("--before", "TRACE"): str(SAMPLE),
+    ("--before", "SNAPSHOT"): str(SAMPLE),
     ("--prefetch", "K"): "4",
     ("--batch", "K"): "2",
     ("--speedup", "NAME=K"): "matmul=2",
@@ -98,6 +102,8 @@ def spelled_out(metavar: str) -> list[str]:
 def invoked(folder: Path, monkeypatch: pytest.MonkeyPatch, *args: str) -> Result:
     monkeypatch.chdir(folder)
     monkeypatch.setattr("webbrowser.open", lambda url: url.startswith("file://"))
+    (folder / "compiled").mkdir()
+    (folder / "compiled" / "dedicated_log_torch_trace_a.log").write_text(LOG)
     (folder / "calibration.json").write_text(json.dumps({"format": 1, "name": "a device", "kind": "cuda"}))
     return CliRunner().invoke(main, args)
 
