@@ -633,7 +633,7 @@ METADATA_ONLY = b'{"traceEvents": [{"ph": "M", "name": "process_name", "pid": 1,
             "only metadata can be read: 1 have no readable time",
         ),
         (METADATA_ONLY + b"]}", NotATrace, "only metadata (1 event): was the profiler active"),
-        (b'{"traceEvents": []}', NotATrace, "only metadata (0 events)"),
+        (b'{"traceEvents": []}', NotATrace, "holds no event: was the profiler active"),
         (METADATA_ONLY + b", 1, 2]}", NotATrace, "only metadata can be read: 2 entries are no objects"),
         (
             METADATA_ONLY + b', {"ph": "X", "args": ' + b"[" * 99_999 + b"]" * 99_999 + b"}]}",

@@ -189,8 +189,9 @@ def _read(content: Content) -> TraceDocument:
         unread += [f"{counts['no-time']:,} have no readable time"] if "no-time" in counts else []
         if unread:
             raise NotATrace(f"{name}: of its events only metadata can be read: {'; '.join(unread)}")
+        held = f"no operator, call or kernel, only metadata ({counted(count, 'event')})" if count else "no event"
         raise NotATrace(
-            f"{name}: holds no operator, call or kernel, only metadata ({counted(count, 'event')}): was the profiler active while"
+            f"{name}: holds {held}: was the profiler active while"
             " the model ran? With a schedule, prof.step() has to be called wait + warmup + active times"
         )
     return TraceDocument(walk.header, events, count, tuple(notes))
