@@ -69,6 +69,7 @@ def test_a_transformers_pipeline_loads_by_its_own_option() -> None:
     assert "(num_workers=0: the launching process loads it)" in first.why
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("category", "name", "is_torch_1"),
     [("cpu_op", "ProfilerStep#3", True), ("cpu_op", "Optimizer.step#SGD.step", True), ("user_annotation", "ProfilerStep#3", False),
@@ -126,6 +127,7 @@ def waiting_for(*around: object, every: int = 1, module: str = "") -> Advice | N
     return next((item for item in analysed(loop).advice if item.id == "synchronization"), None)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("around", "module", "code"),
     [

@@ -170,6 +170,7 @@ def exchanging(ranks: int, elements: int = 4_000_000, **header: object) -> Repor
     return report_of(loaded(events, work, deviceProperties=[A100], **header))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("ranks", "elements", "job", "waits_ms"),
     [

@@ -33,6 +33,7 @@ def counts(report: Report) -> dict[str, int]:
     return {note.code: note.count for note in report.notes}
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("number", "regime", "idle", "steps", "sure"),
     [
@@ -214,6 +215,7 @@ ANSWERS: dict[str, Callable[[Report], None]] = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", ANSWERS)
 def test_answers_on_writers_and_vendors(name: str) -> None:
     ANSWERS[name](case(name))

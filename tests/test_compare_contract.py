@@ -96,6 +96,7 @@ def test_reports_of_every_version_so_far_are_read(tmp_path: Path) -> None:
         assert compare(path, profile(BASE)).status == "ok"
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("version", [0, 3, 99, None, "1"])
 def test_reports_of_another_schema_are_refused(tmp_path: Path, version: object) -> None:
     path = tmp_path / "report.json"

@@ -20,11 +20,13 @@ def report(name: str) -> Report:
     return analyze(PAIRS[name].before(1))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", LIMITS)
 def test_the_resource_that_limits_saves_most(name: str) -> None:
     assert report(name).verdict.levers[0].resource == LIMITS[name]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", [*LIMITS, "staging", "bucket"])
 def test_levers_are_parts_of_one_replay(name: str) -> None:
     """Check that shares and paths are parts of a whole, and that no lever saves more than its side's floor."""

@@ -41,6 +41,7 @@ def noted(report: Report) -> dict[str, int]:
     return {note.code: note.count for note in report.notes}
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("size", [10**4, 10**5, 10**6, 2**31, 2**40])
 def test_work_that_no_device_can_do_is_unknown(size: int) -> None:
     report = program(dims=[[size, size], [size, size]])
@@ -57,6 +58,7 @@ def test_possible_work_is_kept() -> None:
     assert not noted(report).keys() & {"impossible-work", "implausible-size"}
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("size", [-1, -24_576, -(2**62), 2**43, 2**62, 2**63 - 1])
 @pytest.mark.parametrize("what", ["host", "device", "peer", "memset"])
 def test_sizes_that_cannot_be_are_unknown(size: int, what: str) -> None:

@@ -418,6 +418,7 @@ def test_before_a_launch_that_is_spared_a_long_stretch_does_something_else_as_we
 POINTWISE = "void at::native::vectorized_elementwise_kernel<4, at::native::Some<float>, x>(int)"
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("operator", "name", "trains", "factor"),
     [

@@ -56,6 +56,7 @@ def test_golden_json(golden: Path) -> None:
     assert text == golden.read_text()
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", EXPECTED)
 def test_parts_add_up(name: str) -> None:
     for device in report(name).devices:

@@ -170,6 +170,7 @@ KEY = 2 * 2 * 128 * 2
 MIXED = "step[MIXED bs=66 c=2 g=64 c_sq=2048 c_sk=4096 g_sq=64 g_sk=65600]"
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("name", "queries", "keys"),
     [

@@ -29,6 +29,7 @@ def unrecorded_ns(report: Report) -> int:
     return report.verdict.parts_ns["unrecorded-work"]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     "wait",
     [
@@ -99,6 +100,7 @@ def dense(number: int, kernels: int = 10) -> list[Event]:
     return events
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("lost", [[2], [2, 5], [3, 4], [5], [7]])
 def test_steps_that_lost_all_kernels_are_set_aside(lost: list[int]) -> None:
     report = analysed(*(event for number in range(8) for event in dense(number, 0 if number in lost else 10)))

@@ -558,6 +558,7 @@ def test_names_of_traces_stay_text_in_a_notebook() -> None:
     assert "&lt;/pre&gt;&lt;script&gt;alert(1)" in framed(result)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("loading", "least"), [(200, 1), (900, 1), (2_500, 3), (7_300, 8)])
 def test_auto_takes_the_fewest_workers_that_suffice(loading: int, least: int) -> None:
     steps = []

@@ -202,6 +202,7 @@ def copied(direction: str, operator: str = "aten::copy_", **args: Any) -> list[A
     ]  # fmt: skip
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     "name", ["PtoP (Device -> Device)", "PeerToPeer (Device -> Device)", "PtoP (Device Static -> Managed)"]
 )
@@ -215,6 +216,7 @@ def test_peer_copies_are_between_devices(name: str) -> None:
     assert not [word for word in ("pin_memory", "DataLoader", "host and device") if word in text]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     "operator", ["record_param_comms", "c10d::_allgather_base_", "symm_mem::low_contention_all_gather"]
 )
@@ -257,6 +259,7 @@ def host_only(
 XPU = ("urEnqueueKernelLaunchWithArgsExp", "xpu_runtime")
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("rows", "accelerator", "profiler", "activity"),
     [
