@@ -1,5 +1,6 @@
 """Memory snapshots: the replay against a naive one, public peaks, planted programs, and pickles that mean harm."""
 
+import ast
 import gzip
 import json
 import pickle
@@ -17,7 +18,7 @@ from hypothesis import given, settings, strategies as st
 from tiers import examples
 
 import trace_analyzer as ta
-from trace_analyzer.allocator import _pickle_reader
+from trace_analyzer.allocator import _pickle_reader, savings
 from trace_analyzer.cli import main
 from trace_analyzer.json_types import result_schema
 
@@ -214,6 +215,41 @@ def test_categories_follow_from_stacks_and_lives() -> None:
     names = {s.name for s in device.savings}
     assert {"checkpoint", "8-bit-optimizer"} <= names
     assert "fused-optimizer" not in names, "its temporaries are not live at the peak"
+
+
+@pytest.mark.parametrize(
+    ("optimizers", "code"),
+    [
+        (["SGD"], "optimizer = bitsandbytes.optim.SGD8bit(model.parameters(), **options)"),
+        (["Adam", "SGD"], "# the optimizer with a state of 8 bits: bitsandbytes has"),
+        (["Muon"], None),
+    ],
+)
+def test_the_optimizer_stays_that_of_the_record(optimizers: list[str], code: str | None) -> None:
+    marks = [
+        {"name": f"Optimizer.step#{each}.step", "device": 0, "stage": "START", "time_us": 0} for each in optimizers
+    ]
+    document = trained(3).document() | {"external_annotations": marks}
+    codes = [s.code for s in ta.memory(pickle.dumps(document)).devices[0].savings if s.name == "8-bit-optimizer"]
+    assert [each.startswith(code or "") for each in codes] == [True] * (code is not None)
+
+
+def test_every_code_parses() -> None:
+    for optimizer in ("", "AdamW", "Muon"):
+        for name in savings.peak_fixes():
+            ast.parse(savings._saving(name, "", 0, optimizer=optimizer).code)
+
+
+def test_a_peak_beyond_what_is_reserved_is_no_share_of_it() -> None:
+    program = trained(2)
+    for number in range(8):
+        program.event("alloc", (1 << 40) + number, 200 * MIB, FORWARD)
+    document = program.document()
+    result = ta.memory(pickle.dumps(document))
+    assert result.devices[0].peak_bytes > result.devices[0].reserved_at_peak_bytes
+    assert "reserved" not in result.summary().split("\n\n")[0]
+    assert "were not live" not in result.summary()
+    assert [note.code for note in result.notes] == ["record-contradicts-blocks"]
 
 
 def test_a_leak_is_named_with_its_growth_a_step() -> None:

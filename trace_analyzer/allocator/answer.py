@@ -131,7 +131,7 @@ def _device(
         streams_at_peak=tuple(StreamBytes(*row) for row in live.drop_nulls("address").group_by("stream").agg(pl.col("bytes").sum()).sort("stream").rows()),
         held_segments=tuple(Held(*row) for row in held.select("address", "bytes", "free", "largest", "line").rows()),
         out_of_memory=savings.out_of_memory(snapshot, device, own, lines),
-        savings=savings.savings(lived, own, reserved, size, snapshot.is_expandable),
+        savings=savings.savings(lived, own, reserved, size, snapshot),
         growth=savings.growth(lived, n_events),
     )  # fmt: skip
 
@@ -189,6 +189,7 @@ def _notes(snapshot: Snapshot, devices: list[DeviceMemory], blocks: pl.DataFrame
     for device in devices:
         known, slack = by_device.get(device.device, (0, 0))
         rest = device.base_bytes - known
-        if not 0 <= rest <= slack:
-            notes.append(Note("record-contradicts-blocks", "warning", f"device {device.device}: the record and the blocks differ by {memory_size(abs(rest))}, and figures by line are as uncertain"))  # fmt: skip
+        differs = max(-rest, rest - slack, device.peak_bytes - device.reserved_at_peak_bytes)
+        if differs > 0:
+            notes.append(Note("record-contradicts-blocks", "warning", f"device {device.device}: the record and the blocks differ by {memory_size(differs)}, and figures by line are as uncertain"))  # fmt: skip
     return tuple(notes)

@@ -3,6 +3,7 @@
 import polars as pl
 
 from trace_analyzer.allocator.attribution import BEFORE, NAMED
+from trace_analyzer.allocator.replay import held
 
 _POINTS, _BINS = 2_000, 400
 _SEGMENTS = 40
@@ -23,18 +24,9 @@ def curve(levels: pl.DataFrame, lives: pl.DataFrame, device: int) -> pl.DataFram
         .select("event", "live_bytes", "reserved_bytes")
     )
     recorded = lives.filter((pl.col("device") == device) & pl.col("start_event").is_not_null())
-    ends = pl.col("end_event").is_not_null()
     for category in NAMED:
-        blocks = recorded.filter(pl.col("category") == category)
-        changes = pl.concat(
-            [
-                blocks.select(event="start_event", size="bytes"),
-                blocks.filter(ends).select(event="end_event", size=-pl.col("bytes")),
-            ]
-        )
-        sums = changes.group_by("event").agg(pl.col("size").sum()).sort("event")
-        held = sums.select("event", pl.col("size").cum_sum().alias(category))
-        rows = rows.join_asof(held, on="event").with_columns(pl.col(category).fill_null(0))
+        live = held(recorded.filter(pl.col("category") == category)).rename({"held": category})
+        rows = rows.join_asof(live, on="event").with_columns(pl.col(category).fill_null(0))
     return rows.with_columns(rest=pl.col("live_bytes") - pl.sum_horizontal(NAMED))
 
 

@@ -98,6 +98,22 @@ def levels(snapshot: Snapshot) -> pl.DataFrame:
     )
 
 
+def held(blocks: pl.DataFrame) -> pl.DataFrame:
+    """Return event and held: the bytes of these blocks (bytes, start_event, end_event) that are live from each event on."""
+    changes = pl.concat(
+        [
+            blocks.select("bytes", event="start_event"),
+            blocks.drop_nulls("end_event").select(-pl.col("bytes"), event="end_event"),
+        ]
+    )
+    return (
+        changes.group_by("event")
+        .agg(pl.col("bytes").sum())
+        .sort("event")
+        .select("event", held=pl.col("bytes").cum_sum())
+    )
+
+
 def peaks(levels: pl.DataFrame) -> pl.DataFrame:
     """Return the first row of `levels` with the most live bytes, for each device."""
     most = pl.col("live_bytes") == pl.col("live_bytes").max().over("device")

@@ -63,7 +63,7 @@ class OutOfMemory:
 class PeakSaving:
     """Hold a change that lowers the peak, by the record replayed with it."""
 
-    name: Annotated[str, "Stable name, which `explain` of docs/memory.md has."]
+    name: Annotated[str, "Stable name: a row of `changes` in `catalog/allocations.toml`."]
     label: Annotated[str, "The change in words."]
     what: Annotated[str, "What it concerns: a module, a line, a setting."]
     low_bytes: Annotated[int, "Least peak with it; of reserved bytes for expandable segments."]

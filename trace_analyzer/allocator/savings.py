@@ -1,47 +1,73 @@
 """Estimate what would lower a peak, find lines that grow, and say why memory ran out.
 
 Each estimate is the record replayed with changed blocks: live bytes less those of the blocks that the change removes, at
-every event, and the most of that.
+every event, and the most of that. `catalog/allocations.toml` has the words and the code of each change.
 """
+
+from dataclasses import dataclass
+from functools import cache
+from string import Template
 
 import polars as pl
 
 from trace_analyzer.allocator.attribution import UNKNOWN
+from trace_analyzer.allocator.replay import held
 from trace_analyzer.allocator.result import Growth, OutOfMemory, PeakSaving
 from trace_analyzer.allocator.snapshot import Snapshot
+from trace_analyzer.catalog.fixes import optimizer_in_few_launches
+from trace_analyzer.catalog.tables import rows
 
 LEAST_SAVING = 0.02
 """Smallest share of the peak that a change must save to be shown."""
 _MOST = 10
 _QUARTERS = 4
+_IN_8_BITS = ("Adagrad", "Adam", "AdamW", "RMSprop", "SGD")
+"""Optimizers of `torch.optim` that bitsandbytes has with a state of 8 bits."""
+
+
+@dataclass(frozen=True)
+class PeakFix:
+    """Hold a row of ``changes`` in ``catalog/allocations.toml``."""
+
+    name: str
+    label: str
+    condition: str
+    code: str
+
+
+@cache
+def peak_fixes() -> dict[str, PeakFix]:
+    """Return the changes by name. Raises ``UsageError``."""
+    return {row.name: row for row in rows("allocations.toml", "changes", PeakFix, lambda row: row.name)}
+
+
+def _saving(name: str, what: str, low: int, high: int | None = None, optimizer: str = "") -> PeakSaving:
+    """Return the saving of a change; ``high`` is ``low`` where the record determines it."""
+    change, known = peak_fixes()[name], optimizer in _IN_8_BITS
+    code = Template(change.code).substitute(
+        fused_optimizer=optimizer_in_few_launches(optimizer),
+        optimizer_in_8_bits=f"optimizer = bitsandbytes.optim.{optimizer}8bit(model.parameters(), **options)"
+        if known
+        else f"# the optimizer with a state of 8 bits: bitsandbytes has {', '.join(_IN_8_BITS)}",
+    )
+    return PeakSaving(name, change.label, what, low, low if high is None else high, change.condition, code)
 
 
 def peak_without(levels: pl.DataFrame, removed: pl.DataFrame) -> int:
     """Return the peak of one device's ``levels`` without the ``removed`` bytes (bytes, start_event, end_event)."""
-    changes = pl.concat(
-        [
-            removed.select(event=pl.col("start_event").fill_null(-1), bytes="bytes"),
-            removed.drop_nulls("end_event").select(event="end_event", bytes=-pl.col("bytes")),
-        ]
-    )
-    gone = (
-        changes.group_by("event")
-        .agg(pl.col("bytes").sum())
-        .sort("event")
-        .select("event", gone=pl.col("bytes").cum_sum())
-    )
-    left = levels.sort("event").join_asof(gone, on="event").select(pl.col("live_bytes") - pl.col("gone").fill_null(0))
+    gone = held(removed.with_columns(pl.col("start_event").fill_null(-1)))
+    left = levels.sort("event").join_asof(gone, on="event").select(pl.col("live_bytes") - pl.col("held").fill_null(0))
     return int(left.to_series().max() or 0)  # type: ignore[arg-type]
 
 
 def savings(
-    blocks: pl.DataFrame, levels: pl.DataFrame, reserved: int, peak: int, expandable: bool
+    blocks: pl.DataFrame, levels: pl.DataFrame, reserved: int, peak: int, snapshot: Snapshot
 ) -> tuple[PeakSaving, ...]:
     """Return the changes that lower the peak of one device by `LEAST_SAVING` or more, the most first.
 
     ``blocks`` has the attributed lives of the device, ``levels`` its levels. ``reserved`` and ``peak`` are bytes.
     """
-    activations = blocks.filter(pl.col("category") == "activations")
+    activations, optimizer = blocks.filter(pl.col("category") == "activations"), _optimizer(snapshot)
     found = [*_checkpoints(activations, levels)]
     attention = activations.filter("attention")
     if attention.height:
@@ -49,32 +75,39 @@ def savings(
         # Its output stays, and a number a row (Dao et al. 2022, arXiv:2205.14135): at most what its last line makes.
         last = attention.sort("start_event").item(-1, "line")
         high = peak_without(levels, attention.filter(pl.col("line") != last))
-        found.append(PeakSaving("fused-attention", "fuse attention, which then keeps no scores", "attention", low, high, "no mask or dropout that the fused kernels lack", "torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)"))  # fmt: skip
+        found.append(_saving("fused-attention", "attention", low, high))
     state = blocks.filter(pl.col("category") == "optimizer state")
-    if state.height:
+    if state.height and (not optimizer or optimizer in _IN_8_BITS):
         most = state.with_columns(bytes=pl.col("bytes") * 3 // 4)
-        found.append(PeakSaving("8-bit-optimizer", "keep the optimizer's state in 8 bits", "optimizer state", peak_without(levels, most), peak_without(levels, most.with_columns(bytes=pl.col("bytes") * 2 // 3)), "the state is in FP32, and holds no master weights", "optimizer = bitsandbytes.optim.AdamW8bit(model.parameters())"))  # fmt: skip
+        half = most.with_columns(bytes=pl.col("bytes") * 2 // 3)
+        found.append(
+            _saving(
+                "8-bit-optimizer", "optimizer state", peak_without(levels, most), peak_without(levels, half), optimizer
+            )
+        )
     in_step = blocks.filter((pl.col("pass") == "optimizer") & (pl.col("category") == "temporaries"))
     if in_step.height:
-        low = peak_without(levels, in_step)
-        found.append(PeakSaving("fused-optimizer", "run the optimizer's step as one kernel, without temporaries", "optimizer", low, low, "the optimizer has a fused version", "optimizer = torch.optim.AdamW(model.parameters(), fused=True)"))  # fmt: skip
+        found.append(_saving("fused-optimizer", "optimizer", peak_without(levels, in_step), optimizer=optimizer))
     gradients = _kept_into_forward(blocks)
     if gradients.height:
-        low = peak_without(levels, gradients)
-        found.append(PeakSaving("set-to-none", "free gradients before the forward pass", "gradients", low, low, "gradients are not accumulated over steps", "optimizer.zero_grad(set_to_none=True)  # right after optimizer.step()"))  # fmt: skip
+        found.append(_saving("set-to-none", "gradients", peak_without(levels, gradients)))
     evaluated = activations.filter("evaluation")
     if evaluated.height:
-        low = peak_without(levels, evaluated)
-        found.append(PeakSaving("no-grad", "evaluate without recording a graph", "evaluation", low, low, "evaluation needs no gradients", "with torch.inference_mode():\n    evaluate(model)"))  # fmt: skip
+        found.append(_saving("no-grad", "evaluation", peak_without(levels, evaluated)))
     workspaces = blocks.filter(pl.col("category") == "library workspaces")
     if workspaces.height:
-        low = peak_without(levels, workspaces)
-        found.append(PeakSaving("workspaces", "give libraries smaller workspaces", "library workspaces", low, peak, "matrix products may be slower", "os.environ['CUBLAS_WORKSPACE_CONFIG'] = ':16:8'  # before CUDA starts"))  # fmt: skip
-    if not expandable and reserved > peak:
-        found.append(PeakSaving("expandable-segments", "let segments grow, so that pieces join", "reserved memory", peak, reserved, "the driver has virtual memory management", "os.environ['PYTORCH_CUDA_ALLOC_CONF'] = 'expandable_segments:True'  # before CUDA starts"))  # fmt: skip
+        found.append(_saving("workspaces", "library workspaces", peak_without(levels, workspaces), peak))
+    if not snapshot.is_expandable and reserved > peak:
+        found.append(_saving("expandable-segments", "reserved memory", peak, reserved))
     base = {"expandable-segments": reserved}
     worth = [s for s in found if base.get(s.name, peak) - s.low_bytes >= LEAST_SAVING * peak]
     return tuple(sorted(worth, key=lambda s: s.high_bytes - base.get(s.name, peak)))[:_MOST]
+
+
+def _optimizer(snapshot: Snapshot) -> str:
+    """Return the class of the only optimizer whose steps are marked in the record; "" for none or several."""
+    names = snapshot.annotations.get_column("name").str.extract(r"^Optimizer\.step#(\w+)\.step$").drop_nulls().unique()
+    return str(names.item()) if names.len() == 1 else ""
 
 
 def _checkpoints(activations: pl.DataFrame, levels: pl.DataFrame) -> list[PeakSaving]:
@@ -91,7 +124,7 @@ def _checkpoints(activations: pl.DataFrame, levels: pl.DataFrame) -> list[PeakSa
     found = []
     for module, size, n in modules.filter(pl.col("calls") > 1).head(3).rows():
         low = peak_without(levels, activations.filter(pl.col("module") == module))
-        found.append(PeakSaving("checkpoint", "recompute activations in the backward pass", module, low, low + size // n, "its forward pass may run twice", "x = torch.utils.checkpoint.checkpoint(module, x, use_reentrant=False)"))  # fmt: skip
+        found.append(_saving("checkpoint", module, low, low + size // n))
     return found
 
 

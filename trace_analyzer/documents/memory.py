@@ -46,7 +46,8 @@ def _notes(result: Memory) -> Chapter:
 
 def headline(device: DeviceMemory) -> str:
     """Return who holds the peak, in a sentence."""
-    peak = f"Peak {size(device.peak_bytes)} of {size(device.reserved_at_peak_bytes)} reserved"
+    of = f" of {size(device.reserved_at_peak_bytes)} reserved" if _is_possible(device) else ""
+    peak = f"Peak {size(device.peak_bytes)}{of}"
     known = [h for h in device.held_by("category") if h.key not in _NOBODY]
     lines = [h for h in device.held_by("line") if h.key not in _NOBODY]
     if not device.peak_bytes:
@@ -59,6 +60,11 @@ def headline(device: DeviceMemory) -> str:
             f"{_short(lines[0].key)} holds {size(lines[0].bytes)} ({percent(lines[0].bytes / device.peak_bytes)})"
         )
     return f"{peak}: {', '.join(parts)}." if parts else f"{peak}: what holds it is not recorded."
+
+
+def _is_possible(device: DeviceMemory) -> bool:
+    """Return whether all that lives at the peak fits into what is reserved then; else the record contradicts the blocks."""
+    return device.peak_bytes <= device.reserved_at_peak_bytes
 
 
 def _short(line: str) -> str:
@@ -151,13 +157,18 @@ def _range(saving: PeakSaving) -> str:
 
 
 def _reserved(result: Memory, device: DeviceMemory) -> list[str]:
-    sentences = [
-        f"At the peak {size(device.fragmentation_bytes)} of {size(device.reserved_at_peak_bytes)} reserved were not live "
-        f"({percent(device.fragmentation_bytes / device.reserved_at_peak_bytes if device.reserved_at_peak_bytes else None)}).",
-        f"At the end {size(device.reserved_bytes)} are reserved: {size(device.cached_bytes)} in empty segments, which "
-        f"torch.cuda.empty_cache() frees, and {size(device.stranded_bytes)} free in segments that blocks hold.",
-    ]  # fmt: skip
-    return sentences if result.source == "snapshot" else sentences[:1]  # a trace tells of no segments
+    sentences = []
+    if _is_possible(device):
+        ratio = device.fragmentation_bytes / device.reserved_at_peak_bytes if device.reserved_at_peak_bytes else None
+        sentences.append(
+            f"At the peak {size(device.fragmentation_bytes)} of {size(device.reserved_at_peak_bytes)} reserved were not live ({percent(ratio)})."
+        )
+    if result.source == "snapshot":  # a trace tells of no segments
+        sentences.append(
+            f"At the end {size(device.reserved_bytes)} are reserved: {size(device.cached_bytes)} in empty segments, which "
+            f"torch.cuda.empty_cache() frees, and {size(device.stranded_bytes)} free in segments that blocks hold."
+        )
+    return sentences
 
 
 _GIB, _MIB = 1 << 30, 1 << 20
