@@ -61,6 +61,10 @@ class Database:
         empty = pl.DataFrame(schema={name: pl.String if name in texts else pl.Int64 for name in columns})
         return pl.concat([empty, *self.blocks(table, columns, texts)])
 
+    def lookup(self, table: str, columns: Mapping[str, str], texts: Sequence[str] = ()) -> pl.DataFrame:
+        """Return the rows of a small table, the first of each value of the first column."""
+        return self.all(table, columns, texts).unique(next(iter(columns)), keep="first")
+
     def suffixes(self, prefix: str) -> list[str]:
         """Return what follows the prefix in names of tables, as schemas add a number or an id of the process."""
         return sorted(table.removeprefix(prefix) for table in self.tables if table.startswith(prefix))
@@ -152,6 +156,18 @@ class Events:
             )
         self.count += spans.height
         return spans
+
+
+def labelled(block: pl.DataFrame, *tables: tuple[pl.DataFrame, str | list[str]]) -> pl.DataFrame:
+    """Add the columns of each table (table, key) to the rows with its key, in their order."""
+    for table, key in tables:
+        block = block.join(table, on=key, how="left", maintain_order="left")
+    return block
+
+
+def sizes_of(axes: Sequence[str]) -> list[pl.Expr]:
+    """Return grid and block as Kineto writes them, "[1, 2, 3]", of a column for each axis."""
+    return [pl.format("[{}, {}, {}]", *(f"{kind}{axis}" for axis in axes)).alias(kind) for kind in ("grid", "block")]
 
 
 def _quoted(name: str) -> str:

@@ -10,7 +10,7 @@ import polars as pl
 
 from trace_analyzer.errors import Note
 from trace_analyzer.ingest.classify import TraceDocument
-from trace_analyzer.ingest.databases import Database, Events
+from trace_analyzer.ingest.databases import Database, Events, labelled, sizes_of
 
 RECORD = "record with `nsys profile --trace=cuda,nvtx,osrt`, and export with `nsys export --type=sqlite`"
 """How a recording that can be analysed is made."""
@@ -119,8 +119,8 @@ _THREAD = (
 
 def _strings(database: Database) -> pl.DataFrame:
     """Return name_id, name of the file's table of texts."""
-    table = database.all("StringIds", {"name_id": "id", "name": "value"}, ("name",))
-    return table.drop_nulls().unique("name_id", keep="first").with_columns(pl.col("name").cast(pl.Categorical))
+    table = database.lookup("StringIds", {"name_id": "id", "name": "value"}, ("name",))
+    return table.drop_nulls().with_columns(pl.col("name").cast(pl.Categorical))
 
 
 def _read_calls(database: Database, events: Events, strings: pl.DataFrame) -> None:
@@ -129,7 +129,7 @@ def _read_calls(database: Database, events: Events, strings: pl.DataFrame) -> No
         is_driver = pl.col("class") == _DRIVER
         name = pl.col("name").cast(pl.String)
         events.add_calls(
-            block.join(strings, on="name_id", how="left", maintain_order="left").with_columns(
+            labelled(block, (strings, "name_id")).with_columns(
                 *_THREAD,
                 events.numbered(block.get_column("thread") // (1 << 24), block.get_column("correlation")),
                 pl.when(is_driver).then(pl.lit("driver")).otherwise(pl.lit("runtime")).alias("kind"),
@@ -138,11 +138,7 @@ def _read_calls(database: Database, events: Events, strings: pl.DataFrame) -> No
         )
     for block in database.blocks("OSRT_API", _CALL):
         lasting = block.filter(pl.col("start_ns") != pl.col("end_ns"))
-        events.add_calls(
-            lasting.join(strings, on="name_id", how="left", maintain_order="left").with_columns(
-                *_THREAD, _kind("other")
-            )
-        )
+        events.add_calls(labelled(lasting, (strings, "name_id")).with_columns(*_THREAD, _kind("other")))
     for block in database.blocks("CUPTI_ACTIVITY_KIND_OVERHEAD", _CALL | {"type": "overheadType"}):
         name = pl.col("type").replace_strict(_OVERHEADS, default="Overhead", return_dtype=pl.String)
         events.add_calls(block.with_columns(*_THREAD, _kind("overhead"), name.alias("name")))
@@ -152,9 +148,7 @@ def _read_ranges(database: Database, events: Events, strings: pl.DataFrame) -> t
     """Read NVTX ranges, and return how many are operators and how many of these have shapes."""
     named = sized = 0
     for block in database.blocks("NVTX_EVENTS", _RANGE, ("text",)):
-        ranges = block.filter(pl.col("type").is_in(_RANGES)).join(
-            strings, on="name_id", how="left", maintain_order="left"
-        )
+        ranges = labelled(block.filter(pl.col("type").is_in(_RANGES)), (strings, "name_id"))
         marks = emitted(ranges.select(pl.coalesce("text", pl.col("name").cast(pl.String))).to_series())
         named += marks.filter(pl.col("kind") == "operator").height
         sized += marks.height - marks.get_column("input_dims").null_count()
@@ -204,7 +198,7 @@ class _Places:
 
     def of_waits(self, block: pl.DataFrame) -> pl.DataFrame:
         """Return the same for synchronizations, whose device is that of their context: many files write 0."""
-        block = self._of_process(block).join(self._used, on="context", how="left", maintain_order="left")
+        block = labelled(self._of_process(block), (self._used, "context"))
         no_stream = pl.col("stream") == (1 << 32) - 1
         return self._named(
             block.with_columns(
@@ -218,7 +212,7 @@ class _Places:
         return block.with_columns((process % (1 << 24)).alias("pid"), *ids)
 
     def _named(self, block: pl.DataFrame) -> pl.DataFrame:
-        block = block.join(self._gpus, on=["pid", "number"], how="left", maintain_order="left")
+        block = labelled(block, (self._gpus, ["pid", "number"]))
         device = pl.coalesce("gpu", "number").cast(pl.String)
         is_known = pl.col("gpu").is_not_null() | (self._events.processes < 2)
         track = pl.when(is_known).then(device).otherwise(pl.col("pid").cast(pl.String))
@@ -234,15 +228,10 @@ def _read_activities(database: Database, events: Events, strings: pl.DataFrame) 
     short = names.rename({"name_id": "short_id", "name": "short"})
     for block in database.blocks("CUPTI_ACTIVITY_KIND_KERNEL", _KERNEL):
         shared = pl.col("static_bytes") + pl.col("dynamic_bytes")
-        shapes = (
-            pl.format("[{}, {}, {}]", *(f"{kind}{axis}" for axis in "XYZ")).alias(kind) for kind in ("grid", "block")
-        )
-        named = block.join(names, on="name_id", how="left", maintain_order="left").join(
-            short, on="short_id", how="left", maintain_order="left"
-        )
+        named = labelled(block, (names, "name_id"), (short, "short_id"))
         events.add_activities(
             places.of_work(named).with_columns(
-                _kind("kernel"), pl.coalesce("name", "short"), shared.alias("shared_memory_bytes"), *shapes
+                _kind("kernel"), pl.coalesce("name", "short"), shared.alias("shared_memory_bytes"), *sizes_of("XYZ")
             )
         )
     kinds = pl.col("^(source|destination|memory)_kind$").add(1).mod(8)  # The enumeration of memory begins elsewhere.
@@ -261,7 +250,7 @@ def _read_activities(database: Database, events: Events, strings: pl.DataFrame) 
     recorded = recorded.filter(~pl.col("event").is_in([0, (1 << 32) - 1])).unique("event", keep="none")
     for block in database.blocks("CUPTI_ACTIVITY_KIND_SYNCHRONIZATION", _SYNC):
         kind = pl.coalesce("type", "old_type")
-        waits = places.of_waits(block).join(recorded, on="event", how="left", maintain_order="left")
+        waits = labelled(places.of_waits(block), (recorded, "event"))
         events.add_waits(
             waits.with_columns(
                 _kind("sync"), kind.replace_strict(_SYNCS, default="Sync", return_dtype=pl.String).alias("name"),

@@ -9,17 +9,17 @@ import polars as pl
 
 from trace_analyzer.errors import Note
 from trace_analyzer.ingest.classify import TraceDocument
-from trace_analyzer.ingest.databases import Database, Events
+from trace_analyzer.ingest.databases import Database, Events, labelled, sizes_of
 from trace_analyzer.ingest.nsight import emitted
 
 RECORD = "record with `rocprofv3 --hip-trace --kernel-trace --memory-copy-trace --marker-trace --output-format rocpd`"
 """How a recording that can be analysed is made."""
-_AXES = ("x", "y", "z")
+_AXES = ("_x", "_y", "_z")
 _SPAN = {"start_ns": "start", "end_ns": "end"}
 _PLACE = {**_SPAN, "process": "pid", "stream": "stream_id", "event": "event_id"}
 _DISPATCH = {
     **_PLACE, "agent": "agent_id", "kernel": "kernel_id", "shared_memory_bytes": "group_segment_size",
-    **{f"grid_{axis}": f"grid_size_{axis}" for axis in _AXES}, **{f"block_{axis}": f"workgroup_size_{axis}" for axis in _AXES},
+    **{f"grid{axis}": f"grid_size{axis}" for axis in _AXES}, **{f"block{axis}": f"workgroup_size{axis}" for axis in _AXES},
 }  # fmt: skip
 _COPY = {**_PLACE, "source": "src_agent_id", "target": "dst_agent_id", "name_id": "name_id", "bytes": "size"}
 _REGION = {**_SPAN, "process": "pid", "thread": "tid", "name_id": "name_id", "event": "event_id"}
@@ -51,7 +51,7 @@ def _read_process(database: Database, events: Events, suffix: str) -> list[dict[
     """Read the tables of one process, and return the properties of its devices."""
 
     def table(name: str, columns: dict[str, str], texts: tuple[str, ...] = ()) -> pl.DataFrame:
-        return database.all(f"rocpd_{name}{suffix}", columns, texts).unique(next(iter(columns)), keep="first")
+        return database.lookup(f"rocpd_{name}{suffix}", columns, texts)
 
     strings = table("string", {"name_id": "id", "name": "string"}, ("name",))
     pids = table("info_process", {"process": "id", "pid": "pid"})
@@ -67,28 +67,19 @@ def _read_process(database: Database, events: Events, suffix: str) -> list[dict[
         {"event": "id", "correlation": "stack_id", "category_id": "category_id", "extra": "extdata"},
         ("extra",),
     )
-    ids = ids.join(
-        strings.select(pl.col("name_id").alias("category_id"), pl.col("name").alias("category")),
-        on="category_id",
-        how="left",
-    )
+    ids = labelled(ids, (strings.rename({"name_id": "category_id", "name": "category"}), "category_id"))
 
     def placed(block: pl.DataFrame) -> pl.DataFrame:
-        joined = block.join(ids, on="event", how="left", maintain_order="left").join(
-            pids, on="process", how="left", maintain_order="left"
-        )
+        joined = labelled(block, (ids, "event"), (pids, "process"))
         return joined.with_columns(events.numbered(joined.get_column("pid"), joined.get_column("correlation")))
 
     def on_device(block: pl.DataFrame, agent: pl.Expr) -> pl.DataFrame:
-        known = block.with_columns(agent.alias("agent")).join(
-            agents.select("agent", "device"), on="agent", how="left", maintain_order="left"
-        )
+        known = labelled(block.with_columns(agent.alias("agent")), (agents.select("agent", "device"), "agent"))
         stream = pl.col("stream").cast(pl.String).alias("tid")
         return known.with_columns(pl.col("device").fill_null("0"), pl.col("device").fill_null("0").alias("pid"), stream)
 
     for block in database.blocks(f"rocpd_region{suffix}", _REGION):
-        regions = placed(block).join(strings, on="name_id", how="left", maintain_order="left")
-        regions = regions.join(threads, on="thread", how="left", maintain_order="left")
+        regions = labelled(placed(block), (strings, "name_id"), (threads, "thread"))
         is_marker = pl.col("category").str.starts_with("MARKER")
         message = pl.when(is_marker).then(pl.col("extra").str.extract(_MESSAGE))
         _add_host(
@@ -99,17 +90,12 @@ def _read_process(database: Database, events: Events, suffix: str) -> list[dict[
     for block in database.blocks(f"rocpd_kernel_dispatch{suffix}", _DISPATCH):
         # Grids are in threads here, and in blocks in a trace of PyTorch Profiler.
         sizes = {
-            f"grid_{axis}": (pl.col(f"grid_{axis}") + pl.col(f"block_{axis}") - 1) // pl.col(f"block_{axis}")
+            f"grid{axis}": (pl.col(f"grid{axis}") + pl.col(f"block{axis}") - 1) // pl.col(f"block{axis}")
             for axis in _AXES
         }
-        named = on_device(placed(block).with_columns(**sizes), pl.col("agent")).join(
-            kernels, on="kernel", how="left", maintain_order="left"
-        )
-        shapes = (
-            pl.format("[{}, {}, {}]", *(f"{kind}_{axis}" for axis in _AXES)).alias(kind) for kind in ("grid", "block")
-        )
+        named = labelled(on_device(placed(block).with_columns(**sizes), pl.col("agent")), (kernels, "kernel"))
         name = pl.coalesce("name", "raw").str.strip_suffix(".kd").alias("name")
-        events.add_activities(named.with_columns(pl.lit("kernel").alias("kind"), name, *shapes))
+        events.add_activities(named.with_columns(pl.lit("kernel").alias("kind"), name, *sizes_of(_AXES)))
     gpus = agents.get_column("agent").implode()
     for block in database.blocks(f"rocpd_memory_copy{suffix}", _COPY):
         copies = on_device(placed(block), pl.when(pl.col("target").is_in(gpus)).then("target").otherwise("source"))
@@ -119,7 +105,7 @@ def _read_process(database: Database, events: Events, suffix: str) -> list[dict[
             .str.replace_all("(?i)HOST", "Host")
             .str.replace_all("(?i)DEVICE", "Device")
         )
-        named = copies.join(strings, on="name_id", how="left", maintain_order="left")
+        named = labelled(copies, (strings, "name_id"))
         events.add_activities(named.with_columns(pl.lit("memcpy").alias("kind"), name))
     return [{"id": row["device"], "name": row["name"]} for row in agents.iter_rows(named=True)]
 
@@ -127,27 +113,20 @@ def _read_process(database: Database, events: Events, suffix: str) -> list[dict[
 def rpd_document(database: Database) -> TraceDocument:
     """Return the events of an .rpd file: an operation belongs to the calls of `rocpd_api_ops`."""
     events = Events()
-    strings = database.all("rocpd_string", {"name_id": "id", "name": "string"}, ("name",)).unique(
-        "name_id", keep="first"
-    )
-    texts = database.all("rocpd_ustring", {"args_id": "id", "args": "string"}, ("args",)).unique(
-        "args_id", keep="first"
-    )
+    strings = database.lookup("rocpd_string", {"name_id": "id", "name": "string"}, ("name",))
+    texts = database.lookup("rocpd_ustring", {"args_id": "id", "args": "string"}, ("args",))
     if "rocpd_ustring" not in database.tables:
         texts = strings.rename({"name_id": "args_id", "name": "args"})
     call = {**_SPAN, "correlation": "id", "pid": "pid", "tid": "tid", "name_id": "apiName_id", "args_id": "args_id"}
     for block in database.blocks("rocpd_api", call):
-        calls = block.join(strings, on="name_id", how="left", maintain_order="left")
-        calls = calls.join(texts, on="args_id", how="left", maintain_order="left")
+        calls = labelled(block, (strings, "name_id"), (texts, "args_id"))
         is_range = (pl.col("name") == _MARKER_OF_RPD).fill_null(False)
         named = pl.when(is_range).then("args").otherwise("name").alias("name")
         _add_host(events, calls.with_columns(named, is_range.alias("is_range")), pl.lit("runtime"))
-    links = database.all("rocpd_api_ops", {"op": "op_id", "correlation": "api_id"}).unique("op", keep="first")
-    kernels = database.all("rocpd_kernelapi", {"correlation": "api_ptr_id", "kernel_id": "kernelName_id"}).unique(
-        "correlation"
-    )
-    names = strings.select(pl.col("name_id").alias("kernel_id"), pl.col("name").alias("kernel"))
-    kinds = strings.select(pl.col("name_id").alias("type_id"), pl.col("name").alias("type"))
+    links = database.lookup("rocpd_api_ops", {"op": "op_id", "correlation": "api_id"})
+    kernels = database.lookup("rocpd_kernelapi", {"correlation": "api_ptr_id", "kernel_id": "kernelName_id"})
+    names = strings.rename({"name_id": "kernel_id", "name": "kernel"})
+    kinds = strings.rename({"name_id": "type_id", "name": "type"})
     work = {
         **_SPAN,
         "op": "id",
@@ -157,11 +136,13 @@ def rpd_document(database: Database) -> TraceDocument:
         "type_id": "opType_id",
     }
     for block in database.blocks("rocpd_op", work):
-        described = block.join(strings, on="name_id", how="left", maintain_order="left").join(
-            kinds, on="type_id", how="left", maintain_order="left"
-        )
-        linked = described.join(links, on="op", how="left", maintain_order="left").join(
-            kernels, on="correlation", how="left", maintain_order="left"
+        linked = labelled(
+            block,
+            (strings, "name_id"),
+            (kinds, "type_id"),
+            (links, "op"),
+            (kernels, "correlation"),
+            (names, "kernel_id"),
         )
         place = (
             pl.col("device").cast(pl.String),
@@ -174,11 +155,7 @@ def rpd_document(database: Database) -> TraceDocument:
         )  # fmt: skip
         description = pl.when(pl.col("name") != "").then("name")
         name = pl.when(kind == "kernel").then(pl.coalesce("kernel", description, "type")).otherwise("type")
-        events.add_activities(
-            linked.join(names, on="kernel_id", how="left", maintain_order="left").with_columns(
-                *place, kind.alias("kind"), name.alias("name")
-            )
-        )
+        events.add_activities(linked.with_columns(*place, kind.alias("kind"), name.alias("name")))
     return TraceDocument({}, events.joined(), events.count, (_note("rpd"),), "rpd")
 
 
