@@ -46,7 +46,7 @@ DEFAULT_VERB = "report"
 ARGUMENTS = "trace_analyzer.cli.arguments"
 """Key of a click context's ``meta`` with the arguments as given."""
 
-FAILED, INTERRUPTED = 2, 130
+GATE_BROKE, FAILED, INTERRUPTED = 1, 2, 130
 
 _GROUP_OPTIONS = ("-h", "--help", "--version", "--json-schema")
 

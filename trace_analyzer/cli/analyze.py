@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 import click
 
 from trace_analyzer import tuning
-from trace_analyzer.cli import ARGUMENTS, outputs
+from trace_analyzer.cli import ARGUMENTS, GATE_BROKE, outputs
 from trace_analyzer.cli.options import POSITIVE, Number, analysis_options, format_option, verb
 from trace_analyzer.cli.outputs import Progress
 from trace_analyzer.cli.process import check_environment
@@ -21,8 +21,6 @@ from trace_analyzer.vocabulary import REGIMES
 
 if TYPE_CHECKING:
     from trace_analyzer.report import Report
-
-GATE_BROKE = 1
 
 
 @verb()

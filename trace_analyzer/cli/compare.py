@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from trace_analyzer import tuning
-from trace_analyzer.cli import FAILED, outputs
+from trace_analyzer.cli import FAILED, GATE_BROKE, outputs
 from trace_analyzer.cli.options import Function, Results, analysis_options, read_report, result_options, verb
 from trace_analyzer.cli.outputs import Progress
 from trace_analyzer.errors import UsageError
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from trace_analyzer.compare.profiles import Profile
     from trace_analyzer.ranks.engine import Executor
 
-
-GATE_BROKE = 1
 
 _RATIO = re.compile(r"^(?:(?P<line>.+)=)?(?P<number>[0-9]+(?:\.[0-9]+)?)(?P<percent>\s*%)?$")
 

@@ -6,11 +6,10 @@ from typing import Any
 import click
 
 from trace_analyzer import tuning
-from trace_analyzer.cli import outputs
+from trace_analyzer.cli import GATE_BROKE, outputs
 from trace_analyzer.cli.options import Results, analysis_options, result_options, verb
 from trace_analyzer.options import Options
 
-GATE_BROKE = 1
 _SIZE = re.compile(r"(?P<number>[0-9]{1,12}(?:\.[0-9]{1,6})?)\s*(?P<unit>[KMGT]?)(?P<binary>i?)B?", re.IGNORECASE)
 
 
