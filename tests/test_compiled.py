@@ -66,6 +66,7 @@ def test_a_fused_kernel_has_its_operators_and_its_source(tmp_path: Path) -> None
         ("triton_per_fused__log_softmax_nll_loss_forward_12", "_log_softmax, nll_loss_forward"),
         ("triton_red_fused_mul_native_layer_norm_backward_sum_3", "mul, native_layer_norm_backward, sum"),
         ("triton_poi_fused__scaled_dot_product_flash_attention_cat_10", "_scaled_dot_product_flash_attention, cat"),
+        ("triton_poi_fused_constant_pad_nd_moe_forward_0", "constant_pad_nd, moe_forward"),
         ("triton_tem_fused_addmm_relu_threshold_backward_1", "addmm, relu, threshold_backward"),
     ],
 )

@@ -430,6 +430,18 @@ def test_names_of_traces_stay_text() -> None:
     assert "<script>" not in result.to_markdown()
 
 
+def test_buckets_of_the_path_have_the_names_of_the_report() -> None:
+    buckets = {
+        "matmul": "Matmul",
+        "copy_cast": "Copy and cast",
+        "moe": "Mixture of experts",
+        "normalization": "Normalization",
+    }
+    path = tuple(replace(whatif(report(COMPUTE)).critical_path[0], name=name, ratio=0.25) for name in buckets)
+    text = replace(whatif(report(COMPUTE)), critical_path=path).summary()
+    assert re.findall(r"^  (\S.*?) +25 %  +\d", text, re.MULTILINE) == list(buckets.values())
+
+
 def test_text_tells_step_interval_path_and_floors() -> None:
     text = whatif(report(SYNCHRONIZED), (Change("no-sync"),)).summary()
     assert "Estimate with no synchronization: 6.89 ms -> 4.12 ms (" in text

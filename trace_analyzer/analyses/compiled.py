@@ -61,10 +61,10 @@ _OPERATOR = (
     r"(?:_scaled_dot_product_[a-z]+_attention|scaled_dot_product_attention|_?native_(?:layer|group|batch)_norm"
     r"(?:_legit(?:_no_training|_functional)?)?|native_dropout|(?:layer|group|batch|instance|rms)_norm|_to_copy"
     r"|_unsafe_(?:view|index(?:_put)?)|_?log_softmax|_softmax|masked_fill|index_(?:select|put|add|copy|fill)|constant_pad_nd"
-    r"|(?:adaptive_)?(?:avg|max)_pool[123]d(?:_with_indices)?|upsample_[a-z]+[123]d|leaky_relu|nll_loss(?:_forward)?"
+    r"|(?:adaptive_)?(?:avg|max)_pool[123]d(?:_with_indices)?|upsample_[a-z]+[123]d|leaky_relu|nll_loss"
     r"|cross_entropy(?:_loss)?|new_(?:zeros|ones|full|empty)|(?:zeros|ones|full|empty|rand|randn)_like"
     r"|(?:slice|select|diagonal)_scatter|scatter_(?:add|reduce)|clamp_(?:min|max)|(?:logical|bitwise)_(?:and|x?or|not)"
-    r"|[a-z0-9]+)(?:_backward(?:_data)?)?"
+    r"|[a-z0-9]+)(?:_forward|_backward(?:_data)?)?"
 )
 """Names of operators within a kernel's name, which joins them with underscores: those with underscores first."""
 
@@ -167,7 +167,7 @@ KERNELS_SECTION = Section(
     "What Inductor generated: the operators whose work each kernel does, and the file with its source.",
     show=(
         Shown("name", "kernel", "name", terminal=60, markdown=True),
-        Shown("fuses", form="text", terminal=100, markdown=True),
+        Shown("fuses", "operators", "text", terminal=100, markdown=True),
         Shown("count", "runs", terminal=60, markdown=True),
         Shown("device_ns", "device time", terminal=60, markdown=True),
         Shown("kernel_file", "source", "text", terminal=140, markdown=True),

@@ -2,11 +2,11 @@
 
 from functools import partial
 
+from trace_analyzer.catalog.line_labels import line_label
 from trace_analyzer.charts import Axis, Boxes, Chart, LineMark, Strokes
 from trace_analyzer.documents import Chapter, Document, Figure, Notes, PlainTable
 from trace_analyzer.replay.whatif import Scenario, WhatIf
 from trace_analyzer.units import counted, duration, percent
-from trace_analyzer.vocabulary import label
 
 PATH_ROWS = 5
 PATH_SPEEDUPS = {"1.11": "10 % less", "1.33": "25 % less", "2": "50 % less", "4": "75 % less", "inf": "without it"}
@@ -34,7 +34,7 @@ def document(result: WhatIf) -> Document:
         changes.insert(0, Figure("Time with each change", caption, partial(tornado, result)))
     path = [
         (
-            label(part.name),
+            line_label(part.name),
             percent(part.ratio),
             duration(part.ns),
             *(duration(part.speedups[key]) for key in PATH_SPEEDUPS if key in part.speedups),
