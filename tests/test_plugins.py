@@ -382,7 +382,7 @@ def added(tmp_path_factory: pytest.TempPathFactory) -> Any:
     (catalog / "advice" / "background-saving.md").write_text(FIX, encoding="utf-8")
     inserted(copy / "vocabulary.py", '    part("garbage-collection"', CAUSE)
     (copy / "analyses" / "busy_threads.py").write_text(ANALYSIS, encoding="utf-8")
-    inserted(copy / "analyses" / "registry.py", '"host_costs", "partition"', '"busy_threads", ')
+    inserted(copy / "analyses" / "registry.py", '"host_costs", "compiled"', '"busy_threads", ')
     inserted(copy / "advice" / "overhead.py", "def earlier_work(", FIX_RULE)
     inserted(
         copy / "advice" / "rules.py", '    "earlier-work":', '    "background-saving": overhead.background_saving,\n'

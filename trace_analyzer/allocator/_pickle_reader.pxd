@@ -20,6 +20,7 @@ cdef class Pickle:
     cdef object _refused(self, str reason)
     cdef int _fill(self) except -1
     cdef int _byte(self) except -1
+
     @cython.locals(value=uint64_t, place=Py_ssize_t)
     cdef int64_t _unsigned(self, Py_ssize_t size) except? -1
     cdef bytes _bytes(self, Py_ssize_t size)
@@ -27,13 +28,17 @@ cdef class Pickle:
     cdef int _get(self, int64_t place) except -1
     cdef int _put(self, int64_t place) except -1
     cdef int _need(self, Py_ssize_t size) except -1
+
     @cython.locals(mark=Py_ssize_t)
     cdef list _to_mark(self)
     cdef list _top(self, Py_ssize_t size)
+
     @cython.locals(items=list)
     cdef list _cut(self, Py_ssize_t place)
+
     @cython.locals(place=Py_ssize_t)
     cdef int _set_items(self, list items) except -1
+
     @cython.locals(place=Py_ssize_t)
     cdef object _replaced(self, object value, object number)
     cdef object _stack_number(self, object frames)
