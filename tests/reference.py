@@ -302,6 +302,7 @@ def read(content: bytes) -> Reference:
     for item in timed:
         item["duration"] = (item["phase"] == "X" and item["duration"]) or 0
     events = [item for item in timed if item["kind"] != "metadata"]
+    _tell_ranks_apart(events, header)
     for find in (_far, _misplaced):
         odd = find(events)
         kept = [e for e in events if id(e) not in odd]
@@ -399,8 +400,7 @@ def _shorten(events: list[Row]) -> None:
     streams: dict[Any, list[Row]] = {}
     for e in events:
         if e["kind"] in DEVICE:
-            place = _label(e), *(integer(text(e["args"].get(key))) for key in ("context", "stream"))
-            streams.setdefault(place, []).append(e)
+            streams.setdefault(_stream(e), []).append(e)
     last = max((e["start"] + e["duration"] for e in events if e["kind"] not in (*DEVICE, "flow")), default=None)
     for rows in streams.values():
         shared = Counter(_correlation(e) for e in rows)
@@ -494,7 +494,55 @@ def _threads(events: list[Row], seen: list[tuple[int, str, str]]) -> list[Row]:
 
 def _label(event: Row) -> str:
     named = text(event["args"].get("device"))
-    return event["pid"] if named is None else named
+    return event.get("rank") or (event["pid"] if named is None else named)
+
+
+def _stream(event: Row) -> tuple[Any, ...]:
+    return _label(event), *(integer(text(event["args"].get(key))) for key in ("context", "stream"))
+
+
+def _tell_ranks_apart(events: list[Row], header: Row) -> None:
+    """Give events on a device whose number several ranks write the name of their rank's device."""
+    work = [e for e in events if e["kind"] in DEVICE]
+    tracks = {(_label(e), e["pid"]) for e in work}
+    several = [number for number, count in Counter(number for number, _ in tracks).items() if count > 1]
+    if several:
+        for e in events:
+            number, track = _label(e), e["pid"]
+            if number in several and (number, track) in tracks:
+                marked = track == number or track.endswith(f" {number}")
+                e["rank"] = track if marked else f"{track}/{number}"
+        return
+    entries = header.get("deviceProperties")
+    entries = [e for e in entries if isinstance(e, dict)] if isinstance(entries, list) else []
+    twice = [n for n, count in Counter(text(e.get("id", "")) or "None" for e in entries).items() if count > 1]
+    calls: dict[int, dict[str, int]] = {}
+    for e in sorted((e for e in events if e["kind"] in ("runtime", "driver")), key=lambda e: e["start"]):
+        if (number := _correlation(e)) > 0:
+            calls.setdefault(number, {}).setdefault(e["pid"], e["start"])
+    work = sorted((e for e in work if not twice or _label(e) in twice), key=lambda e: (e["start"], e["row"]))
+    used: Counter[int] = Counter()
+    owners: dict[int, str] = {}
+    for e in work:
+        number = _correlation(e)
+        places = list(calls.get(number, {}).items())
+        if used[number] >= len(places) or places[used[number]][1] > e["start"]:
+            return
+        owners[id(e)] = places[used[number]][0]
+        used[number] += 1
+    if len(set(owners.values())) < 2:
+        return
+    overlapping = {
+        _label(second)
+        for first in work
+        for second in work
+        if owners[id(first)] != owners[id(second)]
+        and _stream(first) == _stream(second)
+        and first["start"] <= second["start"] < first["start"] + first["duration"]
+    }
+    for e in work:
+        if twice or _label(e) in overlapping:
+            e["rank"] = f"{owners[id(e)]}/{_label(e)}"
 
 
 def _devices(events: list[Row], header: Row) -> list[Row]:

@@ -260,7 +260,7 @@ def test_without_links_only_the_device_can_be_made_faster(tmp_path: Path) -> Non
     path.write_bytes(UNLINKED)
     refused = run(path, "--no-sync")
     assert refused.exit_code == 3
-    assert "launches of" in refused.stderr
+    assert "launches of" in refused.stdout
     assert run(path, "--speedup", "gpu=2").exit_code == 0
 
 
@@ -283,7 +283,7 @@ def test_a_change_that_leaves_a_path_that_nothing_explains_is_refused(tmp_path: 
     assert run(path, "--speedup", "gpu=2").exit_code == 0
     refused = run(path, "--speedup", "cpu=100")
     assert refused.exit_code == 3
-    assert "of what the step would wait for then" in refused.stderr
+    assert "of what the step would wait for then" in refused.stdout
     standard = ta.whatif(path)
     assert standard.status == "ok"
     graphs = next(s for s in standard.skipped if s.name == "graphs")
