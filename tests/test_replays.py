@@ -230,6 +230,17 @@ def test_files_of_a_folder_that_fit_alike_are_ambiguous(tmp_path: Path) -> None:
     assert "no trace of this trace's rank, 3" in dict(told(absent))["capture-unmatched"]
 
 
+@pytest.mark.parametrize("rank", [0, 3])
+def test_captures_of_one_rank_alone_serve_every_rank(tmp_path: Path, rank: int) -> None:
+    """vLLM names its captures `graph_capture_rank_0.TIME.pt.trace.json.gz`, one a size, and records those of rank 0."""
+    names = [f"graph_capture_rank_0.178550197{place}713.pt.trace" for place in range(2)]
+    folder = folder_of(tmp_path, **{names[0]: eager(grids=OTHER, rows=12), names[1]: eager()})
+    report = of_rank(rank, folder)
+    assert taken(report) == WHOLE
+    assert ("capture-file", f"the kernels of 1 graph launch are those of {names[1]}.json") in told(report)
+    assert ("capture-rank" in dict(told(report))) == (rank == 3)
+
+
 def test_of_captures_of_equal_length_those_count_that_fit_the_kernels(tmp_path: Path) -> None:
     """Check that launches of a pass with products elsewhere lose against those in the graph's order."""
     reversed_pass = [

@@ -143,7 +143,7 @@ def graph_of(
     """
     matched = match_devices(trace, options)
     if isinstance(capture, Trace):  # a second trace, launched one by one or captured
-        capture = CaptureFiles((capture,), ())
+        capture = CaptureFiles((capture,))
     files = capture if isinstance(capture, CaptureFiles) else None
     executions = tuple(
         graph_of(file, Options(), analyses, kept=["executions"]).take("executions")

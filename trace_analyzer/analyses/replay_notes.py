@@ -31,6 +31,9 @@ def file_notes(matched: pl.DataFrame, files: CaptureFiles | None, rank: int | No
         yield Note(
             "capture-unmatched", "warning", f"the capture folder has no trace{whose}: --capture FILE takes any file"
         )
+    if files.other_rank is not None:
+        text = f"the captures are of rank {files.other_rank}, the only one in the folder: this trace is of rank {rank}"
+        yield Note("capture-rank", "info", text)
     if matched.is_empty() or len(files.traces) < 2:
         return
     names = [Path(file.path).name for file in files.traces]

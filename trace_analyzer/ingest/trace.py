@@ -210,10 +210,14 @@ class GraphAnnotations:
 
 @dataclass(frozen=True)
 class CaptureFiles:
-    """Hold the traces of a folder that are of the rank of the trace at hand, and why files were left out."""
+    """Hold the traces of a folder that are of the rank of the trace at hand, and why files were left out.
+
+    ``other_rank`` is their rank where the folder names one rank alone, and the trace is of another.
+    """
 
     traces: tuple[Trace, ...]
-    left_out: tuple[str, ...]
+    left_out: tuple[str, ...] = ()
+    other_rank: int | None = None
 
 
 Capture = Trace | CaptureFiles | GraphAnnotations
@@ -271,16 +275,22 @@ def rank_of(header: Header, path: str) -> int | None:
 def read_captures(folder: Path, rank: int | None, read: Callable[[Source], Trace]) -> CaptureFiles:
     """Read with ``read`` the files of a folder, one for a graph's size and rank, that are of this rank.
 
-    Files whose rank nothing says are read too, and all where ``rank`` is None. Raises ``InputError`` for a folder without
-    files.
+    Files whose rank nothing says are read too, and all where ``rank`` is None, or where their names have one rank alone:
+    vLLM records the captures of rank 0 only, as the ranks of a model capture the same graphs. Raises ``InputError`` for a
+    folder without files.
     """
     files = [path for path in sorted(folder.rglob("*")) if path.is_file() and path.name.endswith(SUFFIXES)]
     if not files:
         raise InputError(f"{folder}: no trace ({', '.join(f'*{suffix}' for suffix in SUFFIXES)}) in this folder")
     traces: list[Trace] = []
     left_out: list[str] = []
+    named = {path: rank_in_name(str(path)) for path in files}
+    ranks = set(named.values())
+    other = named[files[0]] if rank is not None and len(ranks) == 1 and ranks.isdisjoint((None, rank)) else None
+    if other is not None:
+        rank = None
     for path in files:
-        if rank is not None and rank_in_name(str(path)) not in (None, rank):
+        if rank is not None and named[path] not in (None, rank):
             continue
         try:
             made = read(path)
@@ -289,7 +299,7 @@ def read_captures(folder: Path, rank: int | None, read: Callable[[Source], Trace
             continue
         if rank is None or made.rank in (None, rank):
             traces.append(made)
-    return CaptureFiles(tuple(traces), tuple(left_out))
+    return CaptureFiles(tuple(traces), tuple(left_out), other)
 
 
 def _names(text: bytes, source: str) -> pl.DataFrame:
