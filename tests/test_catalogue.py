@@ -129,11 +129,12 @@ def test_architectures_by_names_of_kernels() -> None:
     rows = examples("architectures.toml")["architecture"]
     for row, architecture in zip(rows, devices.architectures(), strict=True):
         assert row["id"] == architecture.id
-        assert [devices.architecture_of(pl.Series([name])) for name in row["examples"]] == [architecture] * len(
-            row["examples"]
-        )
-        assumed = devices.assumed_device(pl.Series(row["examples"]))
-        assert (assumed.name, assumed.assumed) == (architecture.device, True)
+        one_each = pl.DataFrame({"device": range(len(row["examples"])), "name": row["examples"]})
+        assert devices.architectures_of(one_each) == dict.fromkeys(range(one_each.height), architecture)
+        assumed = devices.assumed_devices(one_each.with_columns(device=pl.lit(3)))
+        assert {code: (device.name, device.assumed) for code, device in assumed.items()} == {
+            3: (architecture.device, True)
+        }
 
 
 def arithmetic(names: list[str], table: str) -> list[Any]:

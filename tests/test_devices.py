@@ -17,8 +17,8 @@ from trace_analyzer.catalog.devices import (
     Device,
     Interconnect,
     Peaks,
-    architecture_of,
     architectures,
+    architectures_of,
     device_named,
     devices,
     find_device,
@@ -311,10 +311,16 @@ def test_headers_of_the_corpus_are_known() -> None:
 
 
 def test_the_newest_counts_as_libraries_reuse_kernels() -> None:
-    names = pl.Series(["volta_sgemm_128x64_nn", "sm80_xmma_gemm_bf16bf16", "sm90_xmma_gemm_bf16bf16", "kernel"])
-    assert architecture_of(names) is next(row for row in architectures() if row.id == "Hopper")
-    assert architecture_of(pl.Series(["void at::native::kernel<float>()"])) is None
-    assert architecture_of(pl.Series([], dtype=pl.String)) is None
+    names = [
+        "volta_sgemm_128x64_nn",
+        "sm80_xmma_gemm_bf16bf16",
+        "sm90_xmma_gemm_bf16bf16",
+        "kernel",
+        "void at::native::kernel<float>()",
+    ]
+    kernels = pl.DataFrame({"device": [0, 0, 0, 0, 1], "name": names})
+    assert architectures_of(kernels) == {0: next(row for row in architectures() if row.id == "Hopper")}
+    assert architectures_of(kernels.clear()) == {}
 
 
 GEMM = "ampere_fp16_s16816gemm_fp16_128x64_ldg8_f2f_stages_32x6_tn"

@@ -10,10 +10,10 @@ from trace_analyzer.analyses.causes import launches_after_waits
 from trace_analyzer.analyses.host import Host
 from trace_analyzer.analyses.links import BY_ID, LAUNCHING, is_captured, with_ids
 from trace_analyzer.analysis import Value
-from trace_analyzer.catalog.devices import Device, assumed_device
+from trace_analyzer.catalog.devices import Device, assumed_devices
 from trace_analyzer.frames.intervals import END_NS, sort_spans, union
 from trace_analyzer.frames.lookups import factorize, map_unique, over_group, starts_group
-from trace_analyzer.ingest.trace import Trace
+from trace_analyzer.ingest.trace import DeviceProperties, Trace
 from trace_analyzer.vocabulary import UNKNOWN_CAUSES
 
 # Distinguish overlaps on one stream by design from those that indicate corrupt rows.
@@ -35,13 +35,18 @@ def dependent_launch_devices(trace: Trace, device_models: Mapping[int, Device | 
     threads. Without either, the architecture in kernel names is used.
     """
     listed = {entry.index: entry for entry in trace.header.devices}
+    rows = [
+        (code, listed.get(label), name)
+        for code, label, name in trace.devices.select("device", "label", "name").iter_rows()
+    ]
+    models = {code: model for code, model in device_models.items() if model is not None}
+    silent = [code for code, entry, _ in rows if code not in models and (entry is None or not entry.compute_capability)]
+    if silent:
+        is_silent = pl.col("device").is_in(silent)
+        models |= assumed_devices(trace.device_events.filter(is_silent, pl.col("kind") == "kernel"))
 
-    def is_able(code: int, label: str, name: str | None) -> bool:
-        model, entry = device_models.get(code), listed.get(label)
-        if model is None and (entry is None or not entry.compute_capability):
-            kernels = trace.device_events.filter(pl.col("device") == code, pl.col("kind") == "kernel")
-            model = assumed_device(kernels.get_column("name").unique().cast(pl.String))
-        if model is not None:
+    def is_able(code: int, entry: DeviceProperties | None, name: str | None) -> bool:
+        if (model := models.get(code)) is not None:
             capability, is_nvidia = model.compute_capability, model.vendor == "NVIDIA"
         elif entry is not None and entry.warp_size in (None, 0, 32):
             capability, is_nvidia = entry.compute_capability, not re.search(_OTHER_VENDORS, name or entry.name or "")
@@ -52,7 +57,7 @@ def dependent_launch_devices(trace: Trace, device_models: Mapping[int, Device | 
         except ValueError:
             return False
 
-    return tuple(row[0] for row in trace.devices.select("device", "label", "name").iter_rows() if is_able(*row))
+    return tuple(code for code, entry, name in rows if is_able(code, entry, name))
 
 
 def with_stream_overlaps(rows: pl.DataFrame, able: tuple[int, ...]) -> pl.DataFrame:

@@ -11,7 +11,7 @@ from trace_analyzer.catalog.calibration import Calibration, known_calibrations, 
 from trace_analyzer.catalog.devices import (
     Device,
     Interconnect,
-    assumed_device,
+    assumed_devices,
     device_named,
     find_device,
     interconnects_of,
@@ -80,16 +80,17 @@ def _entries(trace: Trace) -> dict[int, DeviceProperties | None]:
     return {code: known.get(label) or shared for code, label, _ in trace.devices.iter_rows()}
 
 
-def _assumed(trace: Trace) -> dict[int, Device | None]:
+def _assumed(trace: Trace) -> dict[int, Device]:
     """Return the usual device of the architecture in kernel names, where the header does not name the device."""
-    silent = {
+    entries = _entries(trace)
+    silent = [
         code
         for code, _, name in trace.devices.iter_rows()
-        if not name and ((entry := _entries(trace)[code]) is None or not (entry.name or entry.sm_count))
-    }
+        if not name and ((entry := entries[code]) is None or not (entry.name or entry.sm_count))
+    ]
     if not silent:
         return {}
-    kernels = trace.device_events.filter(pl.col("kind") == "kernel")
+    kernels = trace.device_events.filter(pl.col("kind") == "kernel", pl.col("device").is_in(silent))
     calls = (
         trace.host_events.filter(pl.col("kind").is_in(["runtime", "driver"]))
         .get_column("name")
@@ -97,12 +98,9 @@ def _assumed(trace: Trace) -> dict[int, Device | None]:
         .cast(pl.String)
     )
     platform = platform_of(None, calls)
-    known = {
-        code: assumed_device(kernels.filter(pl.col("device") == code).get_column("name").unique().cast(pl.String))
-        for code in sorted(silent)
-    }
     # Names that contradict the runtime are those of another vendor's device.
-    return {code: device for code, device in known.items() if device and platform_of(device.vendor, calls) == platform}
+    known = assumed_devices(kernels).items()
+    return {code: device for code, device in known if platform_of(device.vendor, calls) == platform}
 
 
 def _calibrations(trace: Trace, options: Options) -> dict[int, Calibration]:

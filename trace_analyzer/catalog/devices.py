@@ -292,23 +292,19 @@ def architectures() -> tuple[Architecture, ...]:
     return rows("architectures.toml", "architecture", Architecture, lambda architecture: architecture.id)
 
 
-def architecture_of(kernels: pl.Series) -> Architecture | None:
-    """Return the newest architecture among those that kernel names contain; None without any."""
-    names = pl.DataFrame({"name": kernels.unique()}, schema={"name": pl.String})
+def architectures_of(kernels: pl.DataFrame) -> dict[int, Architecture]:
+    """Return by device the newest architecture among those that names of its kernels contain (device, name)."""
+    named = kernels.select("device", "name").unique().with_columns(pl.col("name").cast(pl.String))
     head = pl.col("name").str.head(NAME_LIMIT)
-    named = names.select(matches(head, row.name).any().alias(row.id) for row in architectures())
-    if names.is_empty():
-        return None
-    return next((row for row in reversed(architectures()) if named.get_column(row.id).item()), None)
+    places = [pl.when(matches(head, row.name)).then(place) for place, row in enumerate(architectures())]
+    newest = named.group_by("device").agg(pl.max_horizontal(places).max().alias("place")).drop_nulls()
+    return {device: architectures()[place] for device, place in newest.select("device", "place").iter_rows()}
 
 
-def assumed_device(kernels: pl.Series) -> Device | None:
-    """Return the usual device of the architecture that kernel names contain, marked as assumed."""
-    architecture = architecture_of(kernels)
-    if architecture is None:
-        return None
-    usual = next(device for device in devices() if device.name == architecture.device)
-    return replace(usual, assumed=True)
+def assumed_devices(kernels: pl.DataFrame) -> dict[int, Device]:
+    """Return by device the usual device of the architecture that names of its kernels contain, marked as assumed."""
+    usual = {device.name: replace(device, assumed=True) for device in devices()}
+    return {code: usual[architecture.device] for code, architecture in architectures_of(kernels).items()}
 
 
 InterconnectKind = Literal["nvlink", "xgmi", "xelink", "c2c", "pcie"]
