@@ -183,7 +183,7 @@ def test_keys_stand_in_the_order_of_the_contract() -> None:
     document = strict(gpu_report().to_json())
     assert " ".join(document) == (
         "schema_version tool_version trace trust notes verdict devices steps blame host_costs advice steps_from compiled_regions"
-        " fused_kernels serving cpu_time what_would_help critical_path"
+        " fused_kernels serving cpu_time what_would_help critical_path memory"
     )
     assert list(document["devices"][0]["gaps"]) == ["count", "longest_ns", "by_cause_ns"]
 

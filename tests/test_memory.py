@@ -353,6 +353,19 @@ def test_memory_events_of_a_trace_give_the_same_answer() -> None:
     assert [note.code for note in without.notes] == ["no-memory-events"]
 
 
+def test_a_report_shows_the_peak_by_operator_where_memory_was_recorded() -> None:
+    report = ta.analyze(json.dumps(traced()).encode())
+    assert report.tables["memory"].drop("module", "python_function", "live_ratio").rows() == [
+        (0, "allocated before the record", None, 100 * MIB, 1, 7_000, 35_000),
+        (0, "unknown", "aten::mm", 25 * MIB, 2, 7_000, 35_000),
+    ]
+    assert json.loads(report.to_json())["memory"][1]["live_ratio"] == 0.2
+    without = ta.analyze(json.dumps({"traceEvents": traced()["traceEvents"][:2]}).encode())
+    for shown, lacks in zip(*((r.summary(verbose=True), r.to_markdown()) for r in (report, without)), strict=True):
+        assert "25 MiB" in shown
+        assert "Memory at the peak" not in lacks
+
+
 @pytest.mark.skipif(not CORPUS.exists(), reason="the corpus ($TRACE_CORPUS) is absent")
 @pytest.mark.parametrize("name", ["h100_bert_small_fillmask", "mi300_timesformer"])
 def test_the_peak_of_a_real_trace_is_its_highest_total(name: str) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import polars as pl
 
 from trace_analyzer import plugins
+from trace_analyzer.allocator import trace as allocator
 from trace_analyzer.analyses import registry
 from trace_analyzer.analyses.registry import TRACE_TABLES
 from trace_analyzer.analysis import Analysis, Declaration, Value
@@ -117,6 +118,7 @@ OWN_ANALYSES: tuple[Declaration, ...] = (
     *estimates.ANALYSES,
     *levers.VALUES,
     *critical_path.ANALYSES,
+    *allocator.ANALYSES,
 )
 """Analyses of this package."""
 

@@ -22,12 +22,12 @@ from trace_analyzer.allocator.result import (
     StreamBytes,
 )
 from trace_analyzer.allocator.snapshot import LIVE, Snapshot, snapshot_of
-from trace_analyzer.allocator.trace import record_of
 from trace_analyzer.errors import Note
 from trace_analyzer.ingest.build import trace_tables
 from trace_analyzer.ingest.source import Source, content_of
 from trace_analyzer.ingest.strict import read_document
-from trace_analyzer.options import DEFAULT_MAX_BYTES
+from trace_analyzer.options import DEFAULT_MAX_BYTES, Options
+from trace_analyzer.pipeline import graph_of
 from trace_analyzer.units import counted, memory_size
 
 PICKLE = b"\x80"
@@ -70,7 +70,7 @@ def _read(source: Source, max_bytes: int) -> Memory:
             return _answer("snapshot", snapshot, lives, record.levels(snapshot))
         del blocks  # it closes the file
         trace = trace_tables(read_document(content), content.name, content.notes)
-    return _answer("trace", *record_of(trace))
+    return _answer("trace", *graph_of(trace, Options(), kept=["memory_record"]).take("memory_record"))
 
 
 def _answer(
@@ -78,17 +78,9 @@ def _answer(
 ) -> Memory:
     peaks = record.peaks(levels)
     # A snapshot lists what was live before its record; the events of a trace do not.
-    rest = (
-        pl.when(pl.col("bytes") < 0)
-        .then(pl.lit(UNKNOWN))
-        .otherwise(pl.lit(ROUNDED if source == "snapshot" else BEFORE))
-    )
-    at_peak = record.live_at(blocks, peaks).with_columns(
-        pl.col(name).fill_null(
-            pl.when(pl.col("address").is_null()).then(rest).when(pl.col("category") == BEFORE).then(pl.lit(BEFORE)).otherwise(pl.lit(UNKNOWN))
-        )
-        for name in KINDS
-    )  # fmt: skip
+    at_peak = attribution.live_at_peak(blocks, levels, ROUNDED if source == "snapshot" else BEFORE)
+    unnamed = pl.when(pl.col("category").is_in([BEFORE, ROUNDED])).then("category").otherwise(pl.lit(UNKNOWN))
+    at_peak = at_peak.with_columns(pl.col(name).fill_null(unnamed) for name in KINDS)
     devices = [
         _device(snapshot, peak, blocks, levels, at_peak)
         for peak in peaks.sort("live_bytes", "device", descending=[True, False]).rows(named=True)

@@ -9,6 +9,7 @@ from functools import cache
 
 import polars as pl
 
+from trace_analyzer.allocator.replay import live_at, peaks
 from trace_analyzer.allocator.snapshot import Snapshot
 from trace_analyzer.catalog.tables import matches, rows
 from trace_analyzer.schema import Table, columns
@@ -164,3 +165,9 @@ def _category() -> pl.Expr:
     before = pl.when(pl.col("start_event").is_null() & pl.col("pass").is_null()).then(pl.lit(BEFORE))
     unheld = pl.when(pl.col("start_event").is_not_null()).then(pl.coalesce(kept))
     return pl.coalesce(*certain, unheld, before, pl.lit(UNKNOWN)).alias("category")
+
+
+def live_at_peak(lives: pl.DataFrame, levels: pl.DataFrame, rest: str) -> pl.DataFrame:
+    """Return the blocks live at the peaks with their category, and as ``rest`` the bytes that no block explains."""
+    unexplained = pl.when(pl.col("bytes") < 0).then(pl.lit(UNKNOWN)).otherwise(pl.lit(rest))
+    return live_at(lives, peaks(levels)).with_columns(pl.col("category").fill_null(unexplained))

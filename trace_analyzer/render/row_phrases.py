@@ -117,6 +117,7 @@ PHRASES: Mapping[str, Callable[[Row], str]] = {
     "fusion": fusion_phrase,
     "fusion-place": fusion_place,
     "fusion-traffic": fusion_traffic,
+    "live-memory": lambda row: units.memory_size(row["live_bytes"]),
     "metric": metric_label,
     "mfu": lambda row: "–" if row["mfu"] is None else mfu(row["mfu"], row["mfu_at_most"]),
     "movement": movement,
