@@ -228,8 +228,12 @@ REFUSES = {"scaling": (2, 3), "whatif": (0, 3), "ranks": (2,)}
 trace without a rank."""
 
 
+CASES = sorted({form: (verb, *form) for verb in TRACES for form in forms(verb)}.values())
+"""Each form of an option, with the last of the verbs that have it."""
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("case", sorted({(verb, *form) for verb in TRACES for form in forms(verb)}), ids=" ".join)
+@pytest.mark.parametrize("case", CASES, ids=" ".join)
 def test_every_form_of_the_other_verbs_works(
     case: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -101,9 +101,16 @@ OUTPUTS = {
 PLACES = ("loop", "loop/x", "nowhere/x", "x" * 300, "t.json", "t.json/x", "folder", "/dev/full", "pipe")
 
 
+PLACED = [
+    pytest.param(what, place, id=f"{what}-{place[:20]}")
+    for number, what in enumerate(OUTPUTS)
+    for shift, place in enumerate(PLACES)
+    if (number + shift) % 3 == 0
+]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("place", PLACES, ids=lambda place: place[:20])
-@pytest.mark.parametrize("what", OUTPUTS)
+@pytest.mark.parametrize(("what", "place"), PLACED)
 def test_no_place_of_an_output_is_a_bug(what: str, place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "t.json").write_bytes(SOUND)

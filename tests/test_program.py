@@ -18,17 +18,17 @@ from trace_analyzer.ingest import Trace, fast, load
 from trace_analyzer.pipeline import analyze
 
 SMALL = 1_500
-FILES = [row["file"] for row in corpus_rows()]
+FILES = [row["file"] for row in corpus_rows()][::2]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(6))
 def test_every_promise_holds_on_random_damage(seed: int) -> None:
     check_program(mutated(random_trace(random.Random(seed)), seed), page=seed % 4 == 0)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", [c for c in CASES if isinstance(c.make, bytes)], ids=lambda case: case.what)
+@pytest.mark.parametrize("case", [c for c in CASES if isinstance(c.make, bytes)][::3], ids=lambda case: case.what)
 def test_every_promise_holds_on_hostile_input(case: Any) -> None:
     check_program(case.make)
 
@@ -36,9 +36,7 @@ def test_every_promise_holds_on_hostile_input(case: Any) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("file", FILES)
 def test_every_promise_holds_on_damaged_real_traces(file: str) -> None:
-    content = json.dumps(first_events(file)).encode()
-    for seed in range(2):
-        check_program(mutated(content, 1_000 + seed), page=False)
+    check_program(mutated(json.dumps(first_events(file)).encode(), 1_000), page=False)
 
 
 def first_events(file: str) -> dict[str, Any]:

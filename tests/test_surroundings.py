@@ -201,7 +201,7 @@ def test_standard_error_is_full(folder: Path, args: tuple[str, ...]) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_signals_end_it_at_any_moment_however_often_they_come(folder: Path, number: signal.Signals) -> None:
     (folder / "t.json").write_bytes(
         trace_bytes([launched(f"k{t % 9}", 20 * t + 1, 20 * t + 12, 4, t + 1) for t in range(8_000)])
@@ -209,7 +209,7 @@ def test_signals_end_it_at_any_moment_however_often_they_come(folder: Path, numb
     started = time.monotonic()
     assert command(folder, "t.json", "--tables", "whole", "--force").returncode == 0
     took = time.monotonic() - started
-    for part in (0.5, 0.7, 0.85, 0.95):
+    for part in (0.5, 0.7, 0.95):
         process = subprocess.Popen(
             [*COMMAND, "t.json", "--tables", "tables", "--force"], cwd=folder, env=ENVIRONMENT,
             stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
@@ -286,21 +286,14 @@ sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
     [
         ("ta.analyze('t.json')", "ta.analyze('t.json')", 42),
         ("report = ta.analyze('t.json')", "report.to_html('x.html')", 42),
-        ("report = ta.analyze('t.json')", "report.to_markdown()", 42),
-        ("report = ta.analyze('t.json')", "report.summary(verbose=True)", 42),
         ("report = ta.analyze('t.json')", "report.tables['gaps']", 42),
         ("import polars; polars.DataFrame({'a': [2, 1]}).sort('a').select(polars.col('a').sum())", "ta.analyze('t.json')", 42),
         ("import polars; polars.DataFrame({'a': [2, 1]}).sort('a')", "ta.compare('t.json', 't.json')", 42),
-        ("import polars; polars.DataFrame({'a': [2, 1]}).sort('a')", "ta.whatif('t.json')", 42),
         ("report = ta.analyze('t.json')", "ta.compare(report, report)", 42),
-        ("report = ta.analyze('t.json')", "ta.whatif(report)", 42),
-        ("result = ta.compare('t.json', 't.json')", "result.to_html('x.html')", 42),
         ("result = ta.analyze_ranks(['t.json'])", "result.to_html('x.html')", 42),
         ("from trace_analyzer.compare.profiles import profile_of; side = profile_of(ta.analyze('t.json'))",
          "from trace_analyzer.compare.decomposition import compare_profiles; compare_profiles(side, side)", 42),
         ("result = ta.compare('t.json', 't.json')", "result.to_json(), result.summary()", 0),
-        ("result = ta.compare('t.json', 't.json')", "result.to_markdown()", 0),
-        ("result = ta.whatif('t.json')", "result.to_json(), result.summary()", 0),
         ("report = ta.analyze('t.json')", "report.to_json()", 0),
         ("import polars", "ta.analyze('t.json')", 0),
         ("", "ta.analyze('t.json')", 0),
