@@ -477,9 +477,7 @@ class TestProcess:
         ("variables", "coloured"),
         [
             ({}, True),
-            ({"NO_COLOR": ""}, True),
             ({"NO_COLOR": "1"}, False),
-            ({"NO_COLOR": "0"}, False),
             ({"TERM": "dumb"}, False),
         ],
     )

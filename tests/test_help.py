@@ -126,22 +126,6 @@ def test_every_form_of_a_report_works(form: tuple[str, ...], tmp_path: Path, mon
     assert result.stdout or (tmp_path / "out.txt").stat().st_size
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("option", sorted({form[0] for form in forms("report")} - {*ALONE}))
-def test_options_may_be_written_with_an_equals_sign(
-    option: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    quick = () if option in WITH_REPORT else ("--no-report",)
-    forms_of_it = [form for form in forms("report") if form[0] == option and len(form) == 2]
-    words = [f"{option}={value}" for _, value in forms_of_it[:1]]
-    result = invoked(tmp_path, monkeypatch, str(CPU), *words, *NEEDS.get(option, ()), *quick)
-    refused = {"--step", "--device", "--measured-step-ms"}  # a run on the CPU has neither
-    assert result.exit_code in (
-        (0, 2) if option in refused else (0, 1) if option in ("--fail-on", "--max-idle") else (0,)
-    ), result.stderr
-    assert "a bug in this program" not in result.stderr
-
-
 def test_the_peak_for_all_types_is_that_of_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from trace_analyzer.catalog.devices import PEAK_NAMES, with_overrides
 

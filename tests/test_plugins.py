@@ -124,14 +124,10 @@ def test_every_output_shows_it(outputs: Any) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "verb", ["report", "whatif", "explain", "compare", "scaling", "export", "baseline save", "ranks"]
-)
+@pytest.mark.parametrize("verb", ["report", "compare", "ranks"])
 def test_every_verb_takes_plugins_and_refuses_a_broken_one(verb: str, tmp_path: Path) -> None:
     path = str(trace(tmp_path))
-    more = {"compare": [path], "scaling": [path], "export": ["--perfetto", str(tmp_path / "o.json")],
-            "baseline save": [str(tmp_path / "b.json")], "report": ["--no-report"]}.get(verb, [])  # fmt: skip
-    words = ["-m", "trace_analyzer", *verb.split(), path, *more]
+    words = ["-m", "trace_analyzer", verb, path, *{"compare": [path], "report": ["--no-report"]}.get(verb, [])]
     done = run(*words, "--plugin", str(SAMPLE))
     assert done.returncode in (0, 2, 3)
     assert "plug-in" not in done.stderr

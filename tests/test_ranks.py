@@ -68,7 +68,7 @@ RECORDED: list[tuple[dict[str, bool], str]] = [
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("size", "recorded", "by"),
-    [(size, *case) for size in (8, 64) for case in RECORDED] + [(1024, *RECORDED[0]), (1024, *RECORDED[2])],
+    [(8, *case) for case in RECORDED] + [(64, *RECORDED[0]), (1024, *RECORDED[2])],
 )
 def test_a_planted_straggler_is_named_whatever_was_recorded(size: int, recorded: dict[str, bool], by: str) -> None:
     made = data_parallel(size, late_rank(5), **CLOCKS)
@@ -169,8 +169,8 @@ def test_jitter_names_no_rank() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("spread", ["normal", "exponential", "uniform"])
-@pytest.mark.parametrize(("size", "steps"), [(2, 1), (2, 2), (2, 3), (3, 3), (8, 2)])
+@pytest.mark.parametrize("spread", ["normal", "exponential"])
+@pytest.mark.parametrize(("size", "steps"), [(2, 1), (2, 3), (8, 2)])
 def test_few_ranks_and_steps_do_not_tell_jitter(size: int, steps: int, spread: str) -> None:
     """Check false alarms within what chance adds to 5 % (three standard deviations), and planted stragglers."""
     noise, jobs = np.random.default_rng(100 * size + steps), 150
