@@ -19,15 +19,15 @@ from pathlib import Path
 from typing import Any
 
 SAMPLES = Path(__file__).resolve().parents[1] / "sample_traces"
-LAUNCH, LOADING, SYNCHRONIZATION, MEMORY, GRAPH, COMPUTE, COLLECTIVES, DEPENDENCY = (
+LAUNCH, LOADING, SYNCHRONIZATION, MEMORY, GRAPH, COMPUTE, COLLECTIVES, DEPENDENCY, TRAINING = (
     f"synthetic_{name}.json.gz"
     for name in (
         "overhead_launch", "overhead_data-loading", "overhead_synchronization", "memory-bandwidth",
-        "memory-bandwidth_cuda-graph", "compute", "communication_collectives", "communication_dependency",
+        "memory-bandwidth_cuda-graph", "compute", "communication_collectives", "communication_dependency", "training",
     )
 )  # fmt: skip
 CPU = "cpu_mlp.json.gz"
-NAMES = (LAUNCH, LOADING, SYNCHRONIZATION, MEMORY, GRAPH, COMPUTE, COLLECTIVES, DEPENDENCY, CPU)
+NAMES = (LAUNCH, LOADING, SYNCHRONIZATION, MEMORY, GRAPH, COMPUTE, COLLECTIVES, DEPENDENCY, TRAINING, CPU)
 
 _UNITS = {"ns": 1, "us": 1e3, "ms": 1e6, "s": 1e9}
 _TIME = r"([\d.]+) (ns|us|ms|s)\b"
@@ -117,13 +117,13 @@ def of_all(function: Callable[[str], object], names: tuple[str, ...]) -> dict[st
 
 
 JUDGED = tuple(name for name in NAMES if name != CPU)
-STEADY = (LAUNCH, LOADING, SYNCHRONIZATION, MEMORY, COMPUTE, COLLECTIVES)
+STEADY = (LAUNCH, LOADING, SYNCHRONIZATION, MEMORY, COMPUTE, COLLECTIVES, TRAINING)
 QUESTIONS = (
     Question(
         "What limits the program?",
         line(r"verdict  (Overhead|Memory-bandwidth|Compute|Communication)-bound"),
         {**dict.fromkeys((LAUNCH, LOADING, SYNCHRONIZATION), "Overhead"), MEMORY: "Memory-bandwidth", GRAPH: "Memory-bandwidth",
-         COMPUTE: "Compute", COLLECTIVES: "Communication", DEPENDENCY: "Communication"},
+         COMPUTE: "Compute", TRAINING: "Compute", COLLECTIVES: "Communication", DEPENDENCY: "Communication"},
     ),
     Question(
         "Why?",

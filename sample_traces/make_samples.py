@@ -8,7 +8,7 @@ kernels and operators on that device.
 
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from math import ceil, prod
 from pathlib import Path
 
@@ -33,6 +33,9 @@ FLASH = (
     "void pytorch_flash::flash_fwd_kernel<pytorch_flash::Flash_fwd_kernel_traits<128, 128, 64, 4, false, "
     "false, cutlass::bfloat16_t, pytorch_flash::Flash_kernel_traits<128, 128, 64, 4, cutlass::bfloat16_t> >, "
     "false, true, false, false, true, true, false, false>(pytorch_flash::Flash_fwd_params)"
+)
+FLASH_BACKWARD = FLASH.replace("flash_fwd_kernel", "flash_bwd_dq_dk_dv_loop_seqk_parallel_kernel").replace(
+    "Flash_fwd", "Flash_bwd"
 )
 LAYER_NORM = (
     "void at::native::(anonymous namespace)::vectorized_layer_norm_kernel<c10::BFloat16, float>(int, float, "
@@ -67,6 +70,9 @@ RELU_BACKWARD = (
     "::{lambda(float, float)#1}"
 )
 GELU = "at::native::GeluCUDAKernelImpl(at::TensorIteratorBase&, at::native::GeluType)::{lambda(float)#1}"
+GELU_BACKWARD = (
+    "at::native::GeluBackwardCUDAKernelImpl(at::TensorIteratorBase&, at::native::GeluType)::{lambda(float, float)#1}"
+)
 ADD = "at::native::CUDAFunctor_add<c10::BFloat16>"
 ADD_FLOAT = "at::native::CUDAFunctor_add<float>"
 MULTIPLY = (
@@ -101,24 +107,35 @@ class Eager:
         self.thread = thread
         self.stream = stream
         self.dtype = dtype
-        self.modules: dict[str, int] = {}
+        self.live: list[int] = []
+        self.gradients: list[int] = []
 
     def tensor(self, *shape: int) -> Tensor:
         """Return a tensor of the workload's dtype."""
         return Tensor(shape, self.dtype)
 
+    def output(self, *shape: int) -> None:
+        """Allocate the result of an operator."""
+        self.live.append(self.thread.allocate(self.tensor(*shape).bytes))
+
+    def release(self) -> None:
+        """Free the results of all operators so far, except gradients of parameters."""
+        while self.live:
+            self.thread.release(self.live.pop())
+
     @contextmanager
-    def module(self, name: str, number: int) -> Iterator[None]:
+    def module(self, name: str, number: int, forward: str = "") -> Iterator[None]:
         """Simulate the Python frames of a module call if frames are recorded; else only their time."""
         with (
             self.thread.frame(f"nn.Module: {name}_{number}", before_ns=2_000),
             self.thread.frame("torch/nn/modules/module.py(1779): _call_impl", before_ns=1_500),
-            self.thread.frame(f"torch/nn/modules/{name.lower()}.py(130): forward", before_ns=1_500),
+            self.thread.frame(forward or f"torch/nn/modules/{name.lower()}.py(130): forward", before_ns=1_500),
         ):
             yield
 
     def gemm(self, m: int, k: int, n: int) -> None:
         """Launch the kernel of a matmul [m, k] x [k, n]."""
+        self.output(m, n)
         size = self.tensor(m, k).bytes + self.tensor(k, n).bytes + self.tensor(m, n).bytes
         tile, threads = ((128, 256), 256) if self.dtype == BF16 else ((32, 32), 128)
         grid = (ceil(m / tile[0]), ceil(n / tile[1]), 1)
@@ -148,6 +165,7 @@ class Eager:
         with self.thread.backward_op("AddmmBackward0", sequence, [self.tensor(m, n)]):
             self.mm(m, n, k)
             self.mm(n, m, k)
+            self.gradients.append(self.live.pop())
             summed = [self.tensor(m, n), Scalar("[0]", "ScalarList"), Scalar("True")]
             with self.thread.op("aten::sum", summed, before_ns=4_500):
                 self.launch_pointwise(REDUCE_SUM, self.tensor(m, n).bytes, n)
@@ -161,6 +179,8 @@ class Eager:
         """Simulate a pointwise operator: reads its inputs, writes one output."""
         tensor = self.tensor(*shape)
         with self.thread.op(operator, [tensor] * inputs, before_ns=3_500, sequence=sequence):
+            if not operator.endswith("_"):
+                self.output(*shape)
             self.launch_pointwise(elementwise(functor), (inputs + 1) * tensor.bytes, prod(shape))
 
     def pointwise_backward(self, sequence: int, node: str, operator: str, functor: str, *shape: int) -> None:
@@ -177,6 +197,7 @@ class Eager:
             self.thread.op("aten::layer_norm", inputs, before_ns=1_500),
             self.thread.op("aten::native_layer_norm", inputs, before_ns=5_000, sequence=sequence),
         ):
+            self.output(rows, columns)
             kernel = Kernel(LAYER_NORM, kernel_ns(0, 2 * x.bytes), (rows, 1, 1), (32, 4, 1), 40)
             self.thread.launch(kernel, self.stream)
         return sequence
@@ -190,22 +211,47 @@ class Eager:
             self.thread.backward_op("NativeLayerNormBackward0", sequence, [x]),
             self.thread.op("aten::native_layer_norm_backward", inputs, before_ns=6_000),
         ):
+            self.output(rows, columns)
             kernel = Kernel(LAYER_NORM_BACKWARD, kernel_ns(0, 3 * x.bytes), (rows, 1, 1), (128, 1, 1))
             self.thread.launch(kernel, self.stream)
 
-    def attention(self, batch: int, heads: int, tokens: int, width: int) -> None:
+    def attention(self, batch: int, heads: int, tokens: int, width: int, sequence: int | None = None) -> None:
         """Simulate ``scaled_dot_product_attention``, causal, by flash attention."""
         head = self.tensor(batch, heads, tokens, width)
         flop = 4.0 * batch * heads * tokens * tokens * width / 2
-        heads_and_flags = [head, head, head, Scalar("0."), Scalar("True")]
+        none, dropout, causal = Scalar("", ""), Scalar("0."), Scalar("True")
+        row, longest = self.tensor(batch, tokens, heads, width), Scalar(str(tokens))
+        outer = [head, head, head, none, dropout, causal]
+        dispatched = [head, head, head, dropout, causal, Scalar("False")]
+        inner = [row, row, row, none, none, longest, longest, dropout, causal, Scalar("False")]
+        flash = "aten::_scaled_dot_product_flash_attention"
         with (
-            self.thread.op("aten::scaled_dot_product_attention", heads_and_flags, before_ns=3_000),
-            self.thread.op("aten::_scaled_dot_product_flash_attention", heads_and_flags, before_ns=4_000),
-            self.thread.op("aten::_flash_attention_forward", [head] * 3, before_ns=4_000),
+            self.thread.op("aten::scaled_dot_product_attention", outer, before_ns=3_000),
+            self.thread.op(flash, dispatched, before_ns=4_000, sequence=sequence),
+            self.thread.op("aten::_flash_attention_forward", inner, before_ns=4_000),
         ):
+            self.output(batch, heads, tokens, width)
             duration_ns = round(1.3 * kernel_ns(flop, 4 * head.bytes))
             grid = (ceil(tokens / 128), batch, heads)
             self.thread.launch(Kernel(FLASH, duration_ns, grid, (128, 1, 1), 255, 65_536), self.stream)
+
+    def attention_backward(self, sequence: int, batch: int, heads: int, tokens: int, width: int) -> None:
+        """Simulate the backward node of causal flash attention, which computes 2.5 times the FLOP of the forward pass."""
+        head = self.tensor(batch, heads, tokens, width)
+        flop = 10.0 * batch * heads * tokens * tokens * width / 2
+        none, longest, sums = Scalar("", ""), Scalar(str(tokens)), Tensor((batch, heads, tokens), FP32)
+        rest = [sums, none, none, longest, longest, Scalar("0."), Scalar("True")]
+        outer, inner = [*[head] * 5, *rest], [*[self.tensor(batch, tokens, heads, width)] * 5, *rest]
+        with (
+            self.thread.backward_op("ScaledDotProductFlashAttentionBackward0", sequence, [head]),
+            self.thread.op("aten::_scaled_dot_product_flash_attention_backward", outer, before_ns=4_000),
+            self.thread.op("aten::_flash_attention_backward", inner, before_ns=4_000),
+        ):
+            for _ in range(3):
+                self.output(batch, heads, tokens, width)
+            duration_ns = round(1.4 * kernel_ns(flop, 8 * head.bytes))
+            grid = (ceil(tokens / 128), batch, heads)
+            self.thread.launch(Kernel(FLASH_BACKWARD, duration_ns, grid, (256, 1, 1), 255, 147_456), self.stream)
 
     def convolution(self, batch: int, channels: int, filters: int, size: int) -> None:
         """Simulate a 3 x 3 convolution that keeps the image size."""
@@ -243,11 +289,14 @@ class Eager:
         ):
             for parameter in parameters:
                 with self.thread.frame("torch/optim/sgd.py(351): _single_tensor_sgd", before_ns=2_500):
-                    self.pointwise("aten::add_", ADD_FLOAT, *parameter.shape, inputs=2)
+                    functor = ADD_FLOAT if self.dtype == FP32 else ADD
+                    self.pointwise("aten::add_", functor, *parameter.shape, inputs=2)
 
     def on(self, thread: Thread) -> "Eager":
-        """Return the same device work launched by another thread."""
-        return Eager(self.simulation, thread, self.stream, self.dtype)
+        """Return the same device work launched by another thread, which can free what this one allocated."""
+        other = Eager(self.simulation, thread, self.stream, self.dtype)
+        other.live = self.live
+        return other
 
 
 def overhead_launch() -> Simulation:
@@ -408,18 +457,8 @@ def compute() -> Simulation:
 
 def communication_collectives() -> Simulation:
     """Return rank 0 of tensor parallelism across two nodes, with an exposed all-reduce after each layer."""
-    ranks = list(range(16))
-    group = {"pg_name": "0", "pg_desc": "default_pg", "backend_config": "cuda:nccl", "pg_size": 16}
-    distributed = {
-        "backend": "nccl",
-        "rank": 0,
-        "world_size": 16,
-        "pg_count": 1,
-        "pg_config": [{**group, "ranks": ranks}],
-        "nccl_version": "2.21.5",
-    }
-    header = {"record_shapes": 1, "distributedInfo": distributed}
-    simulation = Simulation(header=header, seed=6)
+    ranks = 16
+    simulation = Simulation(header={"record_shapes": 1, "distributedInfo": _distributed(ranks)}, seed=6)
     main = simulation.thread()
     torch, communication = Eager(simulation, main, simulation.stream()), simulation.stream(number=20)
     rows, width = 4096, 4096
@@ -430,13 +469,26 @@ def communication_collectives() -> Simulation:
                 torch.linear(rows, width, width // 2)
                 torch.pointwise("aten::gelu", GELU, rows, width // 2)
                 torch.linear(rows, width // 2, width)
-                _all_reduce(torch, communication, torch.tensor(rows, width), len(ranks))
+                main.wait_event(torch.stream, _all_reduce(torch, communication, torch.tensor(rows, width), ranks))
     main.synchronize_device()
     return simulation
 
 
-def _all_reduce(torch: Eager, communication: Stream, tensor: Tensor, ranks: int) -> None:
-    """Simulate an all-reduce on its own stream and the wait of the compute stream for it."""
+def _distributed(ranks: int) -> dict[str, object]:
+    """Return what the profiler records of rank 0 of a job in one process group."""
+    group = {"pg_name": "0", "pg_desc": "default_pg", "backend_config": "cuda:nccl", "pg_size": ranks}
+    return {
+        "backend": "nccl",
+        "rank": 0,
+        "world_size": ranks,
+        "pg_count": 1,
+        "pg_config": [{**group, "ranks": list(range(ranks))}],
+        "nccl_version": "2.21.5",
+    }
+
+
+def _all_reduce(torch: Eager, communication: Stream, tensor: Tensor, ranks: int) -> CudaEvent:
+    """Simulate an all-reduce on its own stream; returns its end, for the compute stream to wait for."""
     main, elements = torch.thread, prod(tensor.shape)
     collective = {
         "Collective name": "allreduce",
@@ -457,8 +509,7 @@ def _all_reduce(torch: Eager, communication: Stream, tensor: Tensor, ranks: int)
     ):
         main.wait_event(communication, main.record_event(torch.stream))
         main.launch(kernel, communication)
-        reduced = main.record_event(communication)
-    main.wait_event(torch.stream, reduced)
+        return main.record_event(communication)
 
 
 def communication_dependency() -> Simulation:
@@ -513,6 +564,110 @@ def memory_bandwidth_cuda_graph() -> Simulation:
     return simulation
 
 
+def training() -> Simulation:
+    """Return data-parallel training of a bf16 transformer, recorded in full; its head is FP32, its loss has a graph break."""
+    ranks, layers, rows, width, classes = 8, 3, 8192, 2048, 1024
+    batch, tokens, heads = 8, 1024, 16
+    header = {"record_shapes": 1, "with_stack": 1, "profile_memory": 1, "distributedInfo": _distributed(ranks)}
+    simulation = Simulation(python_frames=True, memory=True, header=header, seed=9)
+    main, autograd = simulation.thread(), simulation.thread("pt_autograd_0")
+    communication = simulation.stream(number=20)
+    torch = Eager(simulation, main, simulation.stream())
+    layer = [torch.tensor(n * width, m * width) for n, m in ((3, 1), (1, 1), (4, 1), (1, 4))]
+    parameters = layer * layers
+    simulation.blocks[0] = 2 * sum(parameter.bytes for parameter in parameters)
+    for number in range(7):
+        with main.step(number), main.frame("train.py(31): train_step", before_ns=8_000):
+            with main.annotation("enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__", cause="data-loading"):
+                main.spend(3_000_000 if number == 0 else 150_000)
+            passes: list[tuple[Eager, Callable[[Eager], None]]] = []
+            with torch.module("GPT", 0, "model.py(52): forward"):
+                for i in range(layers):
+                    block = Eager(simulation, main, torch.stream)
+                    with block.module("Block", i, "model.py(38): forward"):
+                        passes.append((block, _block(block, i, batch, heads, tokens, width // heads)))
+                head = Eager(simulation, main, torch.stream, FP32)
+                with head.module("Linear", 4 * layers):
+                    sequence = head.linear(rows, width, classes)
+                passes.append((head, lambda back, node=sequence: back.linear_backward(node, rows, width, classes)))
+            _compiled_loss(main, torch.stream, Tensor((rows, classes), FP32).bytes)
+            events, gradients = [], []
+            with main.frame("torch/_tensor.py(592): backward", before_ns=9_000), main.hand_over(autograd):
+                for forward, backward in reversed(passes):
+                    back = forward.on(autograd)
+                    backward(back)
+                    back.release()
+                    gradients += back.gradients
+                    if forward is not head:
+                        bucket = torch.tensor(sum(prod(parameter.shape) for parameter in layer))
+                        node = "torch::autograd::AccumulateGrad"
+                        with autograd.op(f"autograd::engine::evaluate_function: {node}"), autograd.op(node):
+                            events.append(_all_reduce(back, communication, bucket, ranks))
+            for event in events:
+                main.wait_event(torch.stream, event)
+            torch.sgd(parameters)
+            for address in gradients:
+                main.release(address)
+    main.synchronize_device()
+    return simulation
+
+
+def _block(torch: Eager, number: int, batch: int, heads: int, tokens: int, head: int) -> Callable[[Eager], None]:
+    """Simulate the forward pass of a transformer block; returns its backward pass."""
+    rows, width = batch * tokens, heads * head
+    nodes: list[Callable[[Eager], None]] = []
+
+    def linear(index: int, inputs: int, outputs: int) -> None:
+        with torch.module("Linear", 4 * number + index):
+            sequence = torch.linear(rows, inputs, outputs)
+        nodes.append(lambda back: back.linear_backward(sequence, rows, inputs, outputs))
+
+    def norm(index: int) -> None:
+        with torch.module("LayerNorm", 2 * number + index):
+            sequence = torch.layer_norm(rows, width)
+        nodes.append(lambda back: back.layer_norm_backward(sequence, rows, width))
+
+    norm(0)
+    with torch.module("Attention", number, "model.py(12): forward"):
+        linear(0, width, 3 * width)
+        attended = torch.simulation.next_sequence()
+        torch.attention(batch, heads, tokens, head, attended)
+        nodes.append(lambda back: back.attention_backward(attended, batch, heads, tokens, head))
+        linear(1, width, width)
+    torch.pointwise("aten::add", ADD, rows, width, inputs=2)
+    norm(1)
+    with torch.module("MLP", number, "model.py(27): forward"):
+        linear(2, width, 4 * width)
+        with torch.module("GELU", number):
+            gelu = torch.simulation.next_sequence()
+            torch.pointwise("aten::gelu", GELU, rows, 4 * width, sequence=gelu)
+        nodes.append(
+            lambda back: back.pointwise_backward(
+                gelu, "GeluBackward0", "aten::gelu_backward", GELU_BACKWARD, rows, 4 * width
+            )
+        )
+        linear(3, 4 * width, width)
+    torch.pointwise("aten::add", ADD, rows, width, inputs=2)
+
+    def backward(back: Eager) -> None:
+        for node in reversed(nodes):
+            node(back)
+
+    return backward
+
+
+def _compiled_loss(thread: Thread, stream: Stream, size: int) -> None:
+    """Simulate a loss compiled by ``torch.compile``, in two regions: a graph break parts them."""
+    kernels = ("triton_per_fused__log_softmax_0", "triton_per_fused_mean_nll_loss_neg_1")
+    functions = ("train.py(18): loss", "train.py(18): torch_dynamo_resume_in_loss_at_21")
+    with ExitStack() as regions:
+        for number, (function, kernel) in enumerate(zip(functions, kernels, strict=True)):
+            regions.enter_context(thread.op(f"Torch-Compiled Region: {number}/0", before_ns=20_000))
+            regions.enter_context(thread.frame(function))
+            with thread.op(kernel, before_ns=3_000):
+                thread.launch(Kernel(kernel, kernel_ns(0, size), (1024, 1, 1), (256, 1, 1)), stream)
+
+
 SAMPLES: Mapping[str, Callable[[], Simulation]] = {
     "synthetic_overhead_launch": overhead_launch,
     "synthetic_overhead_data-loading": overhead_data_loading,
@@ -522,6 +677,7 @@ SAMPLES: Mapping[str, Callable[[], Simulation]] = {
     "synthetic_compute": compute,
     "synthetic_communication_collectives": communication_collectives,
     "synthetic_communication_dependency": communication_dependency,
+    "synthetic_training": training,
 }
 
 

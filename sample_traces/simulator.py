@@ -249,6 +249,7 @@ class Simulation:
         *,
         devices: int = 1,
         python_frames: bool = False,
+        memory: bool = False,
         costs: Costs | None = None,
         header: Mapping[str, object] | None = None,
         pid: int = 4242,
@@ -256,6 +257,7 @@ class Simulation:
     ) -> None:
         self.devices = devices
         self.python_frames = python_frames
+        self.memory = memory
         self.costs = costs or Costs()
         self.header = dict(header or {})
         self.pid = pid
@@ -264,6 +266,9 @@ class Simulation:
         self.segments: list[_Segment] = []
         self.waits: list[_Wait] = []
         self.forward: dict[int, tuple[int, int]] = {}
+        self.blocks: dict[int, int] = {}
+        self._next_address = 0x7F00_0000_0000
+        self._reserved_bytes = 0
         self._streams: dict[tuple[int, int], Stream] = {}
         self._threads: list[Thread] = []
         self._random = random.Random(seed)
@@ -638,6 +643,18 @@ class Thread:
         self._advance(self.simulation.jittered(duration_ns), "allocation")
         self._call("cudaFree", start_ns, correlation)
 
+    def allocate(self, size: int) -> int:
+        """Take a block of device memory and return its address; recorded when the simulation records memory."""
+        address = self.simulation._next_address
+        self.simulation._next_address += size
+        self.simulation.blocks[address] = size
+        self._memory(address, size)
+        return address
+
+    def release(self, address: int) -> None:
+        """Give a block of device memory back."""
+        self._memory(address, -self.simulation.blocks.pop(address))
+
     def record_event(self, stream: Stream) -> CudaEvent:
         """Simulate ``cudaEventRecord``: the event is reached when the work enqueued on the stream so far has ended."""
         correlation = self._small_call("cudaEventRecord")
@@ -797,6 +814,15 @@ class Thread:
         self._slice("cuda_runtime", name, start_ns, self._operator_id() | ids)
         if name in ("cudaLaunchKernel", "cudaMemcpyAsync", "cudaMemsetAsync", "cudaGraphLaunch"):
             self._flow("s", "ac2g", correlation, self.simulation.pid, self.tid, start_ns)
+
+    def _memory(self, address: int, size: int) -> None:
+        if self.simulation.memory:
+            total = sum(self.simulation.blocks.values())
+            details: dict[str, object] = {"Addr": address, "Bytes": size, "Device Id": 0, "Device Type": 1}
+            self.simulation._reserved_bytes = max(self.simulation._reserved_bytes, total)
+            details |= {"Total Allocated": total, "Total Reserved": self.simulation._reserved_bytes}
+            row = ("[memory]", self.simulation.pid, self.tid, self.now_ns, "cpu_instant_event")
+            self.simulation.records.append(_Record("i", *row, args=details))
 
     def _slice(self, category: str, name: str, start_ns: int, details: dict[str, object]) -> None:
         row = (name, self.simulation.pid, self.tid, start_ns, category, self.now_ns - start_ns)

@@ -173,11 +173,11 @@ def test_work_belongs_to_all_modules_around_its_launch() -> None:
         launch(210, 5, 3, tid=7), kernel(GEMM, 1300, 400, correlation=3),
         launch(90, 2, 4), kernel(ADD, 1700, 50, correlation=4), launch(300, 2, 5), kernel(ADD, 1750, 1, correlation=5),
     )  # fmt: skip
-    columns = ("module", "parent", "depth", "call_count", "count", "time_ns", "backward_ns", "self_ns")
+    columns = ("module", "class", "parent", "depth", "call_count", "count", "time_ns", "backward_ns", "self_ns")
     assert rows(report.tables["modules"], *columns) == [
-        ("Block_0", None, 0, 1, 4, 750, 400, 50),
-        ("Linear_1", "Block_0", 1, 1, 2, 600, 400, 600),
-        ("Linear_0", "Block_0", 1, 1, 1, 100, 0, 100),
+        ("Block_0", "Block", None, 0, 1, 4, 750, 400, 50),
+        ("Linear_1", "Linear", "Block_0", 1, 1, 2, 600, 400, 600),
+        ("Linear_0", "Linear", "Block_0", 1, 1, 1, 100, 0, 100),
     ]
     assert report.tables["modules"].get_column("flop").to_list() == [n * 2 * 4096**3 for n in (3, 2, 1)]
 

@@ -9,6 +9,7 @@ import polars as pl
 from trace_analyzer import thresholds
 from trace_analyzer.analyses.blame import Attribution
 from trace_analyzer.analyses.host import CALLS, Context, Host
+from trace_analyzer.analyses.modules import MODULE_CLASS
 from trace_analyzer.analyses.one_time import cold_idle
 from trace_analyzer.analysis import Value
 from trace_analyzer.catalog.devices import Device
@@ -79,8 +80,7 @@ def window_tables(judged: Judged | None, window_table_sources: WindowTableSource
     )
     modules = sources.activity_modules.select("activity_id", "module")
     ids = activities.select("activity_id")
-    class_ = pl.col("module").str.replace(r"_\d+$", "").cast(pl.Categorical)
-    classes = modules.with_columns(map_unique(modules.select("module"), class_))
+    classes = modules.with_columns(map_unique(modules.select("module"), MODULE_CLASS.cast(pl.Categorical)))
     gaps, names = sources.gaps, sources.activities.get_column("name")
     return WindowTables(
         gaps=gaps.select("gap_id", "activity_id", names[gaps.get_column("activity_id")]),

@@ -10,6 +10,7 @@ import polars as pl
 
 from trace_analyzer.analyses.device_models import of_device
 from trace_analyzer.analyses.host import Host
+from trace_analyzer.analyses.modules import MODULE_CLASS
 from trace_analyzer.analyses.roofline import known_sum, with_limits
 from trace_analyzer.analyses.tensors import (
     calls_with_tensors,
@@ -251,7 +252,7 @@ def _located(host: Host, runs: pl.DataFrame, places: pl.DataFrame, modules: pl.D
     functions = inside.select(
         "activity_id", host.texts(inside.get_column("event_id")).cast(pl.String).alias("function")
     )
-    classes = modules.select("activity_id", pl.col("module").str.replace(r"_\d+$", ""))
+    classes = modules.select("activity_id", MODULE_CLASS)
     return runs.join(classes, on="activity_id", how="left", maintain_order="left").join(
         functions, on="activity_id", how="left", maintain_order="left"
     )

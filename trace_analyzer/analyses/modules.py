@@ -17,6 +17,7 @@ MODULES = Table(
         """
         device
         module str Name of the module instance, as the profiler numbers it.
+        class str Its class.
         parent str The module around it; null outermost.
         depth i64 Modules around it.
         call_count u32 Calls of it.
@@ -53,6 +54,8 @@ MODULES_SECTION = Section(
 )
 
 MODULE = "nn.Module: "
+MODULE_CLASS = pl.col("module").str.replace(r"_\d+$", "")
+"""Class of a module: the profiler adds the number of the instance (torch/csrc/profiler/collection.cpp)."""
 
 
 def launch_places(host: Host, linked_events: pl.DataFrame, backward_links: pl.DataFrame) -> pl.DataFrame:
@@ -107,7 +110,7 @@ def module_table(module_frames: pl.DataFrame, rated: pl.DataFrame, located: pl.D
         .group_by("device", "module", maintain_order=True)  # fixed order, so that floating-point sums are reproducible
         .agg(*sums_of_sums(), pl.col("backward_ns").sum(), pl.col("time_ns").filter("is_self").sum().alias("self_ns"))
         .join(known, on="module", how="left")
-        .with_columns(*work_rates())
+        .with_columns(*work_rates(), MODULE_CLASS.alias("class"))
         .sort("time_ns", "depth", "device", "module", descending=[True, False, False, False])
     )
     return MODULES.conform(frame)

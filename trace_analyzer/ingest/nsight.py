@@ -65,7 +65,10 @@ _GPU = {
 
 # What `torch.autograd.profiler.emit_nvtx` writes (torch/csrc/profiler/util.cpp, getNvtxStr).
 _EMITTED = r"^(?<name>.*?)(?:, seq = (?<seq>\d+))?(?:, op_id = (?<op>\d+))?(?:, sizes = (?<sizes>\[.*?\]))?(?:, input_op_ids = .*)?$"
-_OPERATOR = r"^\w+(::\w+)+(\.\w+)?$|^detach_?$|^record_param_comms$|^autograd::engine::evaluate_function: "
+_OPERATOR = (
+    r"^\w+(::\w+)+(\.\w+)?$|^detach_?$|^record_param_comms$|^autograd::engine::evaluate_function: "
+    r"|^Torch-Compiled Region|^triton_[a-z]+_"  # `_RecordFunctionFast` in torch/_dynamo/eval_frame.py, torch/_inductor/runtime
+)
 """Names of operators; every other range without a sequence number is the program's own."""
 _BACKWARD = r"Backward\d*$|^autograd::engine::evaluate_function: |AccumulateGrad$"
 _NCCL = r"^nccl[A-Z]\w*$"
