@@ -32,6 +32,7 @@ def notes(
     device_steps: pl.DataFrame,
     device_reports: Mapping[int, DeviceReport],
     earlier_work_notes: tuple[Note, ...],
+    time_slice_notes: tuple[Note, ...],
     trim_notes: tuple[Note, ...],
     device_models: Mapping[int, Device | None],
 ) -> tuple[Note, ...]:
@@ -44,6 +45,7 @@ def notes(
         *_serialized_notes(activities, collectives, reported_devices),
         *clock_notes(device_ids(reported_devices), device_figures),
         *earlier_work_notes,
+        *time_slice_notes,
         *_unreported_notes(trace, reported_devices),
         *_likeness_notes(reported_devices, device_models),
         *_empty_step_notes(host_steps.marks, device_steps),

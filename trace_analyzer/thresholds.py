@@ -31,6 +31,14 @@ EARLIER_DEVICE_RATIO = 0.01
 """With more recorded work before the gap than these shares of it, the recording began long before the gap."""
 EARLIER_BLOCKED_RATIO = 0.9
 """Share of a gap that the CPU must spend waiting for the device: a CPU that waits all the time launches nothing."""
+TIME_SLICE_NS = 500 * NS_PER_US
+"""Least turn of another program on a shared device: half of the least that NVIDIA documents (`NVRM_GPU_CHANNEL_TIMESLICE`)."""
+TIME_SLICES = 8
+TIME_SLICE_SPREAD = 0.1
+TIME_SLICE_DISTANCE_SPREAD = 0.25
+"""So many idle gaps of one length (within the first share of the median), at one distance (within the second), are turns:
+of three recordings
+with such waits of their own, at most 22 % are within 0.1 of the median."""
 UNRECORDED_NS = 200 * NS_PER_US
 """Longest time from the device's last work to the return of the call that waits for it: of 75 recordings with waits, 71
 have none that takes longer."""

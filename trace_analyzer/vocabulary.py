@@ -190,6 +190,7 @@ _OWN_PARTS = by_key(
     part("device-gap", "Between kernels", "The next kernel was already queued: the device's own gap between kernels.", "device", "#f0ba43", "#cdc260", cure="small-kernels"),
     part("device-wait", "Device waits", "Queued work waited for communication or for an event of another stream.", "device", "#c379a9", "#cf80ae", cure="dependency", fixes=("dependencies",)),
     part("earlier-work", "Earlier work", "The device ran work launched before the recording began, which the trace does not contain.", "unseen", "#7f8b73", per="once"),
+    part("time-slice", "Time slices", "Queued work waited for equal turns: another program seems to use the device too.", "unseen", "#6d7f9b"),
     part("unrecorded-work", "Unrecorded work", "The CPU waited for device work that the trace does not contain.", "unseen", "#5f7d73"),
     part("unexplained", "Unexplained", "Work was queued, but nothing recorded explains why it did not start.", "device", "#8b939d"),
     part("unlinked", "No launch known", "The next activity has no known launch, so its delay has no known cause.", "unknown", "#9aa2ac"),
@@ -240,6 +241,12 @@ WITHHELD = "withheld"
 
 EARLIER_WORK = "earlier-work"
 """Key of idle time in which the device did work that was launched before the recording."""
+
+TIME_SLICE = "time-slice"
+"""Key of idle time in which another program seems to use the device."""
+
+NOT_OWN = (EARLIER_WORK, TIME_SLICE)
+"""Keys of idle time in which the device did other work than the recorded program's: it counts towards no window."""
 
 UNRECORDED = "unrecorded-work"
 """Key of idle time in which the CPU waited although all recorded work had ended: the trace lacks that work."""
@@ -297,7 +304,7 @@ def _of_parts() -> Mapping[str, Any]:
         "NAMED_WORK": of_role("named"),  # determines the cause, whatever the innermost event is
         "INNERMOST_WORK": of_role("innermost"),
         "HOST_CAUSES": of_role("wait", "named", "innermost", "launch"),
-        "UNKNOWN_PARTS": tuple(part.key for part in idle if part.cure is None and part.key != EARLIER_WORK),
+        "UNKNOWN_PARTS": tuple(part.key for part in idle if part.cure is None and part.key not in NOT_OWN),
     }
 
 

@@ -16,7 +16,7 @@ from trace_analyzer.frames.intervals import END_NS, sort_spans, split_by, union,
 from trace_analyzer.frames.lookups import lookup, over_group, scatter
 from trace_analyzer.ingest.trace import Trace
 from trace_analyzer.schema import Table, columns
-from trace_analyzer.vocabulary import EARLIER_WORK, UNKNOWN_CAUSES, UNRECORDED, WITHHELD
+from trace_analyzer.vocabulary import EARLIER_WORK, TIME_SLICE, UNKNOWN_CAUSES, UNRECORDED, WITHHELD
 
 # Cut each gap of a device at the instants of the launch that ends it.
 #
@@ -254,10 +254,13 @@ def call_pieces(
     )
 
 
-def device_pieces(gap_segments: pl.DataFrame, trace: Trace, host: Host, activities: pl.DataFrame) -> pl.DataFrame:
+def device_pieces(
+    gap_segments: pl.DataFrame, trace: Trace, host: Host, activities: pl.DataFrame, time_slices: pl.DataFrame
+) -> pl.DataFrame:
     """Determine the cause of device time.
 
-    Short time is inter-kernel latency; long time is a wait, if there is something to wait for.
+    Short time is inter-kernel latency; long time is a turn of another program (``time_slices``), or a wait, if there is
+    something to wait for.
     """
     gap_segments = gap_segments.filter(pl.col("cause") == "device")
     communicates = activities.get_column("bucket").eq("communication").any()
@@ -266,6 +269,8 @@ def device_pieces(gap_segments: pl.DataFrame, trace: Trace, host: Host, activiti
     return gap_segments.with_columns(
         pl.when(pl.col("end_ns") - pl.col("start_ns") < thresholds.DEVICE_GAP_NS)
         .then(pl.lit("device-gap"))
+        .when(pl.col("gap_id").is_in(time_slices.get_column("gap_id").implode()))
+        .then(pl.lit(TIME_SLICE))
         .when(wait)
         .then(pl.lit("device-wait"))
         .otherwise(pl.lit("unexplained"))

@@ -10,7 +10,7 @@ MODULES = (
     "run_ahead", "kernel_bounds", "operators", "roofline", "modules",
     "communication", "copies", "fusion", "tensor_cores", "backward", "chart_data", "stacks", "cpu", "phases",
     # Modules with shared values.
-    "host", "consistency", "profiler_overhead", "earlier_work",
+    "host", "consistency", "profiler_overhead", "earlier_work", "time_slices",
 )  # fmt: skip
 """Modules of this package that declare ``ANALYSES``."""
 

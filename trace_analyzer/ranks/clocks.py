@@ -11,6 +11,7 @@ import polars as pl
 
 from trace_analyzer.ranks.matching import WAYS, matched_by_ends, matched_by_key, most_frequent_difference
 from trace_analyzer.ranks.summary import RankSummary
+from trace_analyzer.units import duration
 
 Floats = npt.NDArray[np.float64]
 
@@ -145,6 +146,8 @@ _GUESS_NS = 50_000
 """Largest residual for assumed hosts: a larger one suggests ranks of several hosts on one."""
 _LEAST_NS = 2_000
 """Least residual: timestamps of older traces are whole microseconds, so ends differ by up to two."""
+_SHARED_NS = 500_000
+"""Least residual that points to shared devices: ends agree within 40 us in recordings, and turns last 1 ms or more."""
 _QUANTILE = 0.95
 _MOST_GROUPS = 8
 """Most process groups per rank: data, tensor, pipeline, context and expert parallelism, and some combinations of
@@ -204,6 +207,19 @@ class Alignment:
                 zero = origin_ns + round(offset - self.fit.origin_ns * drift)
                 clocks[summary.rank] = RankClock(zero, drift, summary.base_ns)
         return clocks
+
+    def notes(self) -> list[str]:
+        """Write which clocks no collective ties to others, and that ends of collectives lie apart within a host."""
+        apart, notes = [clock.host for clock in self.clocks if clock.offset_ns is None], []
+        if apart and len(self.clocks) > 1:
+            more = " and others" if len(apart) > 4 else ""
+            notes.append(f"no collective ties the clock of {', '.join(apart[:4])}{more} to the others'")
+        if self.residual_ns is not None and self.residual_ns > _SHARED_NS:
+            notes.append(
+                f"collectives end {duration(self.residual_ns)} apart on their ranks, which clocks do not explain: devices seem"
+                " to be shared with other programs, and to work in turns (time-slicing); waits may be these turns"
+            )
+        return notes
 
 
 def hosts_of(ranks: Sequence[RankSummary], is_hidden: bool = False) -> tuple[dict[int, str], bool]:

@@ -429,11 +429,7 @@ def _notes(together: Joined, matched: Alignment, counts: Matches) -> tuple[str, 
         notes.append("traces do not name their hosts: clocks are distinguished by " + (
             "rank" if matched.clocks and matched.clocks[0].host.startswith("rank ") else "eight consecutive ranks"
         ))  # fmt: skip
-    apart = [clock.host for clock in matched.clocks if clock.offset_ns is None]
-    if apart and len(matched.clocks) > 1:
-        notes.append(
-            f"no collective ties the clock of {', '.join(apart[:4])}{' and others' if len(apart) > 4 else ''} to the others'"
-        )
+    notes += matched.notes()
     if any(summary.steps_from not in (None, "ProfilerStep") for summary in together.ranks):
         notes.append("steps are not marked by prof.step(): their numbers may differ between ranks")
     if not counts.matched and counts.unmatched:

@@ -20,7 +20,7 @@ from trace_analyzer.replay.weights import scale_activities
 from trace_analyzer.report import Lever, Regime, Resource
 from trace_analyzer.thresholds import UNRECORDED_RATIO
 from trace_analyzer.verdict import Levers, groups_of, judged_parts
-from trace_analyzer.vocabulary import EARLIER_WORK, PARTS, UNKNOWN_CAUSES, WITHHELD
+from trace_analyzer.vocabulary import NOT_OWN, PARTS, UNKNOWN_CAUSES, WITHHELD
 
 _HOST: Resource = "host"
 _OF_BOUND: Mapping[str, Resource] = {
@@ -34,7 +34,7 @@ _OF_REGIME: Mapping[Regime, frozenset[Resource]] = {
     "communication-bound": frozenset({"communication", "copies"}),
 }
 """Resources whose time counts towards each regime."""
-_UNKNOWN = (*UNKNOWN_CAUSES, EARLIER_WORK, WITHHELD)
+_UNKNOWN = (*UNKNOWN_CAUSES, *NOT_OWN, WITHHELD)
 
 
 def levers(device_replay: DeviceReplay, window_findings: Findings | None) -> Levers:

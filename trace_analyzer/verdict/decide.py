@@ -37,8 +37,10 @@ from trace_analyzer.vocabulary import (
     CAUSES,
     EARLIER_WORK,
     IDLE_CAUSES,
+    NOT_OWN,
     PARTS,
     REGIMES,
+    TIME_SLICE,
     UNRECORDED,
     WITHHELD,
     limit_label,
@@ -202,7 +204,7 @@ def _largest(judgement: Judgement, window: int) -> str:
     return f"{noun}: {percent(judgement.groups_ns[judgement.regime] / window)}"
 
 
-COUNTED_NOWHERE = tuple(part.key for part in PARTS.values() if part.cure is None and part.key != EARLIER_WORK)
+COUNTED_NOWHERE = tuple(part.key for part in PARTS.values() if part.cure is None and part.key not in NOT_OWN)
 """Parts that count towards no regime."""
 
 
@@ -216,6 +218,8 @@ def headline_of(findings: Findings, judgement: Judgement, window: int, of: str |
     known = f"; {percent(unknown)} cannot be explained" if unknown > t.UNKNOWN_DOUBT_RATIO else ""
     earlier = findings.parts_ns.get(EARLIER_WORK, 0) / window
     before = f"; {percent(earlier)} is work from before the recording" if earlier > t.EARLIER_REPORTED_RATIO else ""
+    turns = findings.parts_ns.get(TIME_SLICE, 0) / window
+    shared = f"; in {percent(turns)} another program seems to use the device" if turns > t.EARLIER_REPORTED_RATIO else ""
     if judgement.cause == "copies":
         clause = f"copies {_copied(findings)} run while nothing else does"
     clause = sentence_far_below(findings, judgement.regime) or clause
@@ -223,7 +227,7 @@ def headline_of(findings: Findings, judgement: Judgement, window: int, of: str |
     peers = f" Up to {percent(waits)} of it may be waiting for other ranks: analyze ranks FOLDER." if waits else ""
     second = judgement.runner_up
     balanced = f"; in balance with {REGIMES[second].noun}" if second is not None else ""
-    noted = known + before + balanced + roof_phrase(findings, judgement.regime)
+    noted = known + before + shared + balanced + roof_phrase(findings, judgement.regime)
     noun = limit_noun(judgement.regime, judgement.cause)
     limit = f"{limit_label(judgement.regime, judgement.cause)}: {clause} ({noun}: {percent(share)} of {of}{noted})."
     return limit + peers + _left_out_sentence(findings.left_out)
@@ -459,6 +463,8 @@ def _doubts_of_the_record(findings: Findings, judgement: Judgement) -> Iterator[
     window = sum(findings.parts_ns.values())
     if (lost := findings.parts_ns.get(UNRECORDED, 0)) > t.UNRECORDED_RATIO * window:
         yield unrecorded(lost / window)
+    if findings.parts_ns.get(TIME_SLICE, 0):
+        yield "another program seems to use the device in turn: kernels may hold its turns too"
     unnamed, idle = findings.parts_ns.get("host-unknown", 0), sum(findings.parts_ns.get(c, 0) for c in IDLE_CAUSES)
     if judgement.regime == "overhead-bound" and unnamed > t.UNNAMED_RATIO * idle:
         yield f"in {percent(unnamed / idle)} of its idle time the host recorded nothing (record with stacks)"

@@ -11,7 +11,7 @@ from trace_analyzer.analyses.profiler_overhead import ProfilerOverhead
 from trace_analyzer.findings import DeviceFindings, Findings
 from trace_analyzer.report import BoundShare, Debiased, Evidence, Lever, Regime, Shares
 from trace_analyzer.units import counted, duration, percent
-from trace_analyzer.vocabulary import EARLIER_WORK, HOST_CAUSES, IDLE_CAUSES, PARTS, REGIMES, WORK
+from trace_analyzer.vocabulary import HOST_CAUSES, IDLE_CAUSES, NOT_OWN, PARTS, REGIMES, WORK
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -94,14 +94,14 @@ def judge(
 ) -> Judgement | None:
     """Return the regime of a partition, its runner-up and its cause; None where no part counts towards a regime.
 
-    The rule is that of `leaders`. Work from before the recording counts towards no regime, and not towards the window.
+    The rule is that of `leaders`. Work from before the recording and turns of other programs count towards no regime, and not towards the window.
     The runner-up is the second regime, if it comes within a fifth of the first; or if it saves anything worth it where
     no resource alone saves `BALANCED_RATIO` of the window.
     """
     groups = groups_of(parts_ns)
     if not any(groups.values()):
         return None
-    window = sum(parts_ns.values()) - parts_ns.get(EARLIER_WORK, 0)
+    window = sum(ns for part, ns in parts_ns.items() if part not in NOT_OWN)
     row = np.array([list(groups.values())], dtype=float)
     regime = ORDER[int(leaders(row, window, saves_per_ns)[0])]
     decides: Mapping[Regime, float] = groups
