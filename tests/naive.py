@@ -6,6 +6,7 @@ bounds from operators' shapes.
 """
 
 import json
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -271,7 +272,7 @@ def naive_cause_at(trace: Trace, device: int, t: int, latency_bound: int | None)
     if launch is None:
         return "unlinked"
     device_from = _device_time_from(members, links, ender, launch, latency_bound or 0)
-    if t >= device_from and _is_earlier_work(trace, members, gap, ender, launch):
+    if t >= device_from and _is_earlier_work(trace, links, gap, ender, launch):
         return "earlier-work"
     if _is_unrecorded(trace, links, device, t):
         return "unrecorded-work"
@@ -291,15 +292,20 @@ def _ending_order(activity: Activity, launch: HostEvent | None) -> tuple[bool, i
 
 
 def _is_earlier_work(
-    trace: Trace, members: Sequence[Activity], gap: tuple[int, int], ender: Activity, launch: HostEvent
+    trace: Trace,
+    links: dict[int, HostEvent | None],
+    gap: tuple[int, int],
+    ender: Activity,
+    launch: HostEvent,
 ) -> bool:
     """Decide by rule 6 if work is from before the recording; no copy of these traces waits for 10 ms for itself."""
+    members = [a for a in trace.activities if a.device == ender.device]
     g0, g1 = gap
     since, length = max(g0, launch.start), g1 - g0
     before = _busy_within(members, min(a.start for a in members), g0)
     stream = [a.start for a in members if (a.context, a.stream) == (ender.context, ender.stream)]
     is_first = min(stream) == ender.start
-    if launch.start > g0 + length / 10 or g1 - since < EARLIER_WORK_NS:
+    if launch.start > g0 + length / 10 or g1 - since < EARLIER_WORK_NS or _is_drained(trace, links, ender, since):
         return False
     if before > length / 10 or (before > length / 100 and not is_first):
         return False
@@ -313,6 +319,18 @@ def _is_earlier_work(
         return False
     *_, longest = max(spans, key=lambda span: (span[1] - span[0], -span[2].row))
     return longest != launch
+
+
+def _is_drained(trace: Trace, links: dict[int, HostEvent | None], ender: Activity, since: int) -> bool:
+    """Decide if a synchronize of the only process of the device had returned: of the device, or of its only stream."""
+    used = {(own.pid, a.device, a.stream) for a in trace.activities if (own := links[a.row]) is not None}
+    pids = {pid for pid, device, _ in used if device == ender.device}
+    own = {(device, stream) for pid, device, stream in used if pid in pids}
+    if len(pids) != 1 or len({device for device, _ in own}) != 1:
+        return False
+    waits = (r"(Device|Ctx)Synchronize$", *((r"StreamSynchronize$",) if len(own) == 1 else ()))
+    ends = [e.end for e in trace.host if e.is_call and e.pid in pids and any(re.search(w, e.name) for w in waits)]
+    return any(end <= since for end in ends)
 
 
 def _captures(trace: Trace, links: dict[int, HostEvent | None], pid: object) -> list[tuple[int, int]]:

@@ -24,10 +24,12 @@ from kineto import (
     launched,
     loaded,
     memset,
+    notes,
     op,
     overhead,
     python,
     rows,
+    sync,
 )
 
 from trace_analyzer import files
@@ -446,7 +448,8 @@ def test_a_hole_of_over_half_the_span_is_a_pause() -> None:
 
 def test_every_cause_has_a_test() -> None:
     text = "".join(
-        Path(__file__).with_name(name).read_text("utf-8") for name in ("test_causes.py", "test_unrecorded_work.py")
+        Path(__file__).with_name(name).read_text("utf-8")
+        for name in ("test_causes.py", "test_unrecorded_work.py", "test_time_slices.py")
     )
     assert [cause for cause in IDLE_CAUSES if f'"{cause}"' not in text] == [WITHHELD], "that one is in test_checks.py"
 
@@ -551,6 +554,30 @@ def test_any_call_that_waits_for_the_device_will_do(call_name: str) -> None:
 )
 def test_all_three_facts_are_needed(changed: dict[str, Any], is_earlier: bool) -> None:
     assert ("earlier-work" in causes(held(**changed))) is is_earlier
+
+
+DRAINED = sync("Stream Sync", 50, 5) | {"args": {"device": 0, "stream": 20}}
+
+
+@pytest.mark.sampled
+@pytest.mark.parametrize(
+    ("drains", "is_earlier"),
+    [
+        (call("cudaDeviceSynchronize", 50, 5), False),
+        (call("cuCtxSynchronize", 50, 5), False),
+        (call("cudaStreamSynchronize", 50, 5), True),  # of which of the two streams?
+        (call("cudaDeviceSynchronize", 50, 5, pid=9), True),
+        (sync("Context Sync", 50, 5), False),
+        (DRAINED, False),
+        (sync("Stream Sync", 50, 5), True),  # of stream 7
+    ],
+    ids=str,
+)
+def test_nothing_is_from_before_the_recording_once_its_stream_was_drained(drains: Event, is_earlier: bool) -> None:
+    report = held(drains)
+    assert ("earlier-work" in causes(report)) is is_earlier
+    assert ("earlier-work" in notes(report)) is is_earlier
+    assert ("from before the recording" in report.verdict.headline) is is_earlier
 
 
 def test_a_long_time_of_work_before_the_gap_shows_that_the_recording_had_begun() -> None:

@@ -49,7 +49,16 @@ TABLE = [
     (("python", "dispatch", "runtime-call", "launch-latency", "host-unknown", "profiler"), OVERHEAD, "launch"),
     (("latency", "device-gap"), OVERHEAD, "small-kernels"),
 ]  # fmt: skip
-IN_NO_GROUP = ("other", "earlier-work", "unrecorded-work", "unlinked", "unexplained", "untraced", "withheld")
+IN_NO_GROUP = (
+    "other",
+    "earlier-work",
+    "time-slice",
+    "unrecorded-work",
+    "unlinked",
+    "unexplained",
+    "untraced",
+    "withheld",
+)
 
 
 def parts_of(**ns: int) -> dict[str, int]:
@@ -128,7 +137,7 @@ def test_a_cold_start_holds_half_of_the_host_time(cold: int, parts: dict[str, in
 
 def test_host_time_is_what_the_cpu_did() -> None:
     assert set(IDLE_CAUSES) - set(HOST_CAUSES) == {
-        "device-gap", "device-wait", "earlier-work", "unrecorded-work", "unexplained", "unlinked", "untraced", "withheld",
+        "device-gap", "device-wait", "earlier-work", "time-slice", "unrecorded-work", "unexplained", "unlinked", "untraced", "withheld",
     }  # fmt: skip
 
 

@@ -238,13 +238,15 @@ def device_figures(
     stream_figures: pl.DataFrame,
     clock_bounds: pl.DataFrame,
     late_starts: pl.DataFrame,
+    drained_streams: pl.DataFrame,
 ) -> pl.DataFrame:
     """Return one row per device with the figures that `trace_analyzer.checks` judges; ratios are null where their base is 0.
 
     ``activities`` are in order of start. Sums of device time include all of them.
 
     - link_coverage_ratio: device time with a known launch;
-    - unlinked_before_ratio: device time of unlinked activities that began before the first linked one;
+    - unlinked_before_ratio: device time of unlinked activities that began before the first linked one, and before a synchronize drained their
+      stream;
     - stream_overlap_ratio: device time of overlaps within one stream, except by design;
     - dependent_launches_ratio: device time of overlaps within one stream by design (see `with_stream_overlaps`);
     - started_before_launch_ratio: linked activities that began before their launch;
@@ -259,16 +261,21 @@ def device_figures(
     - untraced_ratio: idle time in recording pauses;
     - unnamed_host_time_ratio: idle time in which the host was late without a recorded event.
     """
-    rows = activities.select("device", "start_ns", "duration_ns", "launch_id", "launch_start_ns", "group")
+    rows = activities.select(
+        "device", "stream", "start_ns", "duration_ns", "launch_id", "launch_start_ns", "group"
+    ).join(drained_streams, on=["device", "stream"], how="left", maintain_order="left")
     time = pl.col("duration_ns").sum()
     linked = pl.col("launch_id").is_not_null()
     first_linked = pl.col("start_ns").filter(linked).min()
     longest = pl.col("duration_ns").filter(pl.col("group") != "communication").top_k(thresholds.FEW_ACTIVITIES).sum()
     of_device = rows.group_by("device").agg(
         (pl.col("duration_ns").filter(linked).sum() / time).alias("link_coverage_ratio"),
-        (pl.col("duration_ns").filter(~linked & (pl.col("start_ns") < first_linked)).sum() / time).alias(
-            "unlinked_before_ratio"
-        ),
+        (
+            pl.col("duration_ns")
+            .filter(~linked & (pl.col("start_ns") < pl.min_horizontal(first_linked, "drained_ns")))
+            .sum()
+            / time
+        ).alias("unlinked_before_ratio"),
         (pl.col("start_ns") < pl.col("launch_start_ns")).filter(linked).mean().alias("started_before_launch_ratio"),
         (pl.col("duration_ns") < thresholds.SHORTEST_NS).mean().alias("short_durations_ratio"),
         pl.when(pl.len() >= thresholds.FEW_OF).then(longest / time).alias("few_long_activities_ratio"),

@@ -22,7 +22,33 @@ _STREAM = ["device", "context", "stream"]
 _COPIES = r"(?i)memcpy"
 
 
-def earlier_work(idle_gaps: pl.DataFrame, linked_events: pl.DataFrame, host: Host) -> pl.DataFrame:
+def drained_streams(host: Host, linked_events: pl.DataFrame, trace: Trace) -> pl.DataFrame:
+    """Return device, stream, drained_ns: when a recorded synchronize first returned, so that no earlier work was left.
+
+    Rows of CUPTI name the stream, or all streams of a context. Of calls, those for a device count where their process
+    uses one, and those for a stream where it uses one. Devices of several processes have none.
+    """
+    streams = linked_events.select("process_id", "device", "stream").drop_nulls().unique()
+    streams = streams.filter(pl.col("process_id").n_unique().over("device") == 1)
+    rows = trace.sync_events.select(pl.col("name").str.to_lowercase(), "device", "stream", END_NS)
+    of_stream = rows.filter(pl.col("name").str.starts_with("stream sync"))
+    of_all = rows.filter(pl.col("name").str.contains("^(context|device) sync")).drop("stream")
+    calls = host.calls_of(pl.col("name").str.contains("(Device|Ctx)Synchronize$")).select("process_id", "end_ns")
+    alone = host.calls_of(pl.col("name").str.contains("StreamSynchronize$")).select("process_id", "end_ns")
+    of_one = streams.filter(pl.col("device").n_unique().over("process_id") == 1)
+    waits = (
+        of_stream,
+        of_all.join(streams, on="device"),
+        calls.join(of_one, on="process_id"),
+        alone.join(of_one.filter(pl.len().over("process_id") == 1), on="process_id"),
+    )
+    ends = pl.concat([wait.select("device", "stream", "end_ns") for wait in waits])
+    return ends.group_by("device", "stream").agg(pl.col("end_ns").min().alias("drained_ns"))
+
+
+def earlier_work(
+    idle_gaps: pl.DataFrame, linked_events: pl.DataFrame, host: Host, drained_streams: pl.DataFrame
+) -> pl.DataFrame:
     """Return gap_id, launch_id, since_ns, blocker_id of the gaps that earlier work explains.
 
     ``since_ns`` is the later of the starts of the launch and of the gap, ``blocker_id`` the call in which the CPU waited
@@ -30,13 +56,18 @@ def earlier_work(idle_gaps: pl.DataFrame, linked_events: pl.DataFrame, host: Hos
 
     All of these must hold:
 
+    - No recorded synchronize had drained the activity's stream before.
     - The launch begins before the gap or within its first tenth, and the gap lasts at least 1 ms from then on.
     - Before the gap, the device was busy for less than a hundredth of the gap's length; or for less than a tenth, if no
       earlier activity was recorded on the stream of the activity that ends the gap, as a stream executes in order.
     - Synchronizing and copying calls of the launching process cover nine tenths of the rest of the gap. Where the only
       such call is the launch itself, a copy, the wait must exceed 10 ms, and the time for staging its bytes at 1 GB/s.
     """
-    rows = _near_the_beginning(idle_gaps, linked_events)
+    rows = (
+        _near_the_beginning(idle_gaps, linked_events)
+        .join(drained_streams, on=["device", "stream"], how="left", maintain_order="left")
+        .filter((pl.col("drained_ns") > pl.col("since_ns")).fill_null(True))
+    )
     calls = _waiting_calls(host, rows)
     if calls.is_empty():
         return _NONE.clear()
@@ -262,6 +293,7 @@ def _correlations_restart(trace: Trace, silences: pl.DataFrame) -> pl.Series:
 
 
 ANALYSES = (
+    Value("drained_streams", drained_streams),
     Value("earlier_work", earlier_work),
     Value("gap_segments", with_earlier_work),
     Value("earlier_work_notes", earlier_work_notes),

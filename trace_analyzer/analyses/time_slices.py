@@ -14,8 +14,13 @@ from trace_analyzer.errors import Note
 from trace_analyzer.units import duration
 from trace_analyzer.vocabulary import TIME_SLICE
 
+
 def time_slices(
-    gap_segments: pl.DataFrame, idle_gaps: pl.DataFrame, activities: pl.DataFrame, host: Host, unmasked_launches: pl.DataFrame
+    gap_segments: pl.DataFrame,
+    idle_gaps: pl.DataFrame,
+    activities: pl.DataFrame,
+    host: Host,
+    unmasked_launches: pl.DataFrame,
 ) -> pl.DataFrame:
     """Return gap_id of the gaps that are turns of another program.
 

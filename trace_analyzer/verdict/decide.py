@@ -219,7 +219,9 @@ def headline_of(findings: Findings, judgement: Judgement, window: int, of: str |
     earlier = findings.parts_ns.get(EARLIER_WORK, 0) / window
     before = f"; {percent(earlier)} is work from before the recording" if earlier > t.EARLIER_REPORTED_RATIO else ""
     turns = findings.parts_ns.get(TIME_SLICE, 0) / window
-    shared = f"; in {percent(turns)} another program seems to use the device" if turns > t.EARLIER_REPORTED_RATIO else ""
+    shared = (
+        f"; in {percent(turns)} another program seems to use the device" if turns > t.EARLIER_REPORTED_RATIO else ""
+    )
     if judgement.cause == "copies":
         clause = f"copies {_copied(findings)} run while nothing else does"
     clause = sentence_far_below(findings, judgement.regime) or clause
