@@ -9,10 +9,10 @@ import pytest
 from click.testing import CliRunner
 from kineto import analysed, launched, op, python, trace_bytes
 
+from trace_analyzer.analyses.compiled import read_compile_log
 from trace_analyzer.cli import main
 from trace_analyzer.errors import UsageError
 from trace_analyzer.explain import items
-from trace_analyzer.ingest.compile_log import read_compile_log
 from trace_analyzer.pipeline import analyze
 
 NORM = "triton_red_fused__to_copy_add_native_layer_norm_7"

@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 from compare_sides import Program
 
-from trace_analyzer.analyses.copies import COPIES_SECTION
+from trace_analyzer.analyses.communication import COPIES_SECTION
 from trace_analyzer.analyses.idle import CAUSES_SECTION
 from trace_analyzer.analyses.kernel_bounds import KERNELS_SECTION
 from trace_analyzer.catalog.kernels import buckets

@@ -7,8 +7,8 @@ import polars as pl
 import pytest
 from kineto import Event, analysed, annotation, call, copy, flow, kernel, launch, loaded, op, python, rows
 
-from trace_analyzer.analyses.backward import backward_links
 from trace_analyzer.analyses.host import host_of
+from trace_analyzer.analyses.modules import backward_links
 from trace_analyzer.report import Report
 
 COLUMNS = ("name", "host_ns", "host_self_ns", "python_ns", "dispatch_ns", "runtime_ns", "blocked_ns")

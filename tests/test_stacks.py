@@ -10,7 +10,7 @@ from kineto import analysed, op, python, rows
 from report_factory import frame, gpu_report, hostile_report
 from tiers import examples
 
-from trace_analyzer.analyses.stacks import STACKS
+from trace_analyzer.analyses.chart_data import STACKS
 from trace_analyzer.frames.arrays import call_tree
 from trace_analyzer.ingest.tables import HOST_EVENTS as _HOST
 from trace_analyzer.pipeline import analyze

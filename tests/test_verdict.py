@@ -15,7 +15,7 @@ from trace_analyzer.catalog.devices import device_named
 from trace_analyzer.findings import DeviceFindings, Findings, StepFindings
 from trace_analyzer.pipeline import analyze
 from trace_analyzer.render import phrasing
-from trace_analyzer.render.lever_phrases import rule_applied
+from trace_analyzer.render.row_phrases import rule_applied
 from trace_analyzer.report import (
     BoundShare,
     DeviceReport,

@@ -8,8 +8,8 @@ from hypothesis import example, given, strategies as st
 from kineto import analysed, launched, op
 
 from trace_analyzer.analyses.work import FORMULAS, Record, Work, call_work
-from trace_analyzer.analyses.work.indexing import PREFIXES
 from trace_analyzer.analyses.work.masks import CAUSAL_FROM_END, CAUSAL_FROM_START, Mask
+from trace_analyzer.analyses.work.movement import PREFIXES
 
 HALF, FLOAT, BF16, DOUBLE, INT8, BYTES, INT, LONG, BOOL, FP8 = (
     "c10::Half", "float", "c10::BFloat16", "double", "signed char", "unsigned char", "int", "long int", "bool",

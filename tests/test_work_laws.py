@@ -8,11 +8,9 @@ from generator import RandomTrace, random_traces
 from hypothesis import HealthCheck, given, settings
 from tiers import examples
 
-from trace_analyzer.analyses.backward import RECOMPUTATION
-from trace_analyzer.analyses.communication import COLLECTIVES, COMMUNICATION
-from trace_analyzer.analyses.copies import COPIES
+from trace_analyzer.analyses.communication import COLLECTIVES, COMMUNICATION, COPIES
 from trace_analyzer.analyses.fusion import FUSIONS
-from trace_analyzer.analyses.modules import MODULES
+from trace_analyzer.analyses.modules import MODULES, RECOMPUTATION
 from trace_analyzer.analyses.roofline import ROOFLINE, ROOFS, STEP_WORK
 from trace_analyzer.analyses.tensor_cores import TENSOR_CORES
 from trace_analyzer.pipeline import analyze

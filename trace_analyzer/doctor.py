@@ -96,7 +96,11 @@ def _versions() -> Iterator[Item]:
     topic = "versions"
     yield Item(topic, DISTRIBUTION, tool_version())
     build = " free-threaded" if not getattr(sys, "_is_gil_enabled", lambda: True)() else ""
-    yield Item(topic, "python", f"{platform.python_version()}{build} ({platform.python_implementation()}), {_system()}")
+    yield Item(
+        topic,
+        "python",
+        f"{platform.python_version()}{build} ({platform.python_implementation()}), {platform.system()} {platform.machine()}",
+    )
     for name, purpose in _NEEDED.items():
         version = _version(name)
         least = _least_version(name)
@@ -111,10 +115,6 @@ def _versions() -> Iterator[Item]:
         yield Item(
             topic, name, version or "not installed", "ok" if version else "info", "" if version else f"for {purpose}"
         )
-
-
-def _system() -> str:
-    return f"{platform.system()} {platform.machine()}"
 
 
 def _version(name: str) -> str | None:

@@ -8,8 +8,7 @@ import polars as pl
 from trace_analyzer import units
 from trace_analyzer.analyses import causes, kernel_bounds, partition, profiler_overhead, roofline, run_ahead
 from trace_analyzer.analyses.host import Host
-from trace_analyzer.analyses.left_out import LeftOut, RecordedSpan, complement, left_out
-from trace_analyzer.analyses.one_time import cold_gap_ns
+from trace_analyzer.analyses.left_out import LeftOut, RecordedSpan, cold_gap_ns, complement, left_out
 from trace_analyzer.analyses.profiler_overhead import Prices, ProfilerOverhead
 from trace_analyzer.analyses.steps import HostSteps
 from trace_analyzer.analysis import CAUSES_OF_IDLE, PARTITION, Value
@@ -121,7 +120,8 @@ def _device_findings(code: int, report: DeviceReport, sources: DeviceSources) ->
         launches_per_step=launches.height / steps.height if has_steps else None,
         peaks_known=model is not None and not model.assumed,
         matmul_ratio=time_ratio(activities, pl.col("group") == "matmul") or 0.0,
-        shapes_ratio=_shapes_ratio(activities),
+        # Shapes can overrule the prior for these kernels only.
+        shapes_ratio=_known_ratio(activities, pl.col("group") == "matmul"),
         known_ratio=_known_ratio(activities, pl.col("kind") == "kernel"),
         assumed_peaks=_assumed_peaks(activities, model),
         waits_recorded=causes.first_event_wait_ns(sources.host, trace.sync_events) is not None,
@@ -325,14 +325,6 @@ def _idle_peak(activities: pl.DataFrame, model: Device | None) -> tuple[str, flo
     used = known.sort("duration_ns", "dtype", descending=[True, False]).get_column("dtype").to_list()
     peaks = ((dtype, model.peak_flops(dtype) if model else None) for dtype in (*used, "bf16", "fp16", "fp32"))
     return next(((dtype, peak) for dtype, peak in peaks if peak is not None), None)
-
-
-def _shapes_ratio(activities: pl.DataFrame) -> float | None:
-    """Return the share of matmul-group kernel time with known FLOP and bytes.
-
-    Shapes can overrule the prior for these kernels only.
-    """
-    return _known_ratio(activities, pl.col("group") == "matmul")
 
 
 def _known_ratio(activities: pl.DataFrame, those: pl.Expr) -> float | None:

@@ -23,10 +23,7 @@ def tool_version() -> str:
         return "0"
 
 
-PURPOSES = {
-    **dict.fromkeys(("bokeh", "jinja2", "markupsafe"), "a page"),
-    "zstandard": "reading zstd",
-}
+PURPOSES = {**dict.fromkeys(("bokeh", "jinja2", "markupsafe"), "a page"), "zstandard": "reading zstd"}
 """Purpose of each package without which text, JSON, Markdown and tables are made all the same."""
 
 

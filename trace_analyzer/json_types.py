@@ -62,8 +62,7 @@ DeviceIndex = Annotated[
     int | str, Definition("device_index", "The device's id in the file; a string where it is no number.")
 ]
 Status = Annotated[
-    StatusKey,
-    Definition("status", "Whether the trace could be judged. Only `ok` has a regime.", tuple(STATUSES)),
+    StatusKey, Definition("status", "Whether the trace could be judged. Only `ok` has a regime.", tuple(STATUSES))
 ]
 Regime = Annotated[RegimeKey, Definition("regime", "What limits the window.", tuple(REGIMES))]
 Cause = Annotated[str, Definition("cause", "What makes it so.", tuple(CAUSES))]

@@ -123,10 +123,7 @@ OWN_ANALYSES: tuple[Declaration, ...] = (
 """Analyses of this package."""
 
 _GIVEN = ("trace", "options", "matched_devices", "device_models", "capture_files", "capture_executions")
-_PLACES = (
-    *(field.name for field in fields(Report)),
-    *(f"devices[].{field.name}" for field in fields(DeviceReport)),
-)
+_PLACES = (*(field.name for field in fields(Report)), *(f"devices[].{field.name}" for field in fields(DeviceReport)))
 
 ADDED_ANALYSES = added_analyses(OWN_ANALYSES, (*_GIVEN, *(table.name for table in TRACE_TABLES)), _PLACES)
 """Analyses of plug-ins."""
@@ -184,11 +181,7 @@ def _add_rows(report: Schema, declared: Analysis) -> None:
     name = declared.json.removeprefix("devices[].")
     holder = report if name == declared.json else report["properties"]["devices"]["items"]
     columns = [column for column in declared.table.columns if holder is report or column.name != "device"]
-    holder["properties"][name] = {
-        "description": declared.table.doc,
-        "type": "array",
-        "items": _row(columns),
-    }
+    holder["properties"][name] = {"description": declared.table.doc, "type": "array", "items": _row(columns)}
     holder["required"] = [*holder["required"], name]
 
 

@@ -6,15 +6,7 @@ from typing import Any
 
 import polars as pl
 
-from trace_analyzer.analyses import (
-    blame,
-    copies,
-    kernel_bounds,
-    operators,
-    roofline,
-    run_ahead,
-    tensor_cores,
-)
+from trace_analyzer.analyses import blame, communication, kernel_bounds, operators, roofline, run_ahead, tensor_cores
 from trace_analyzer.analyses.device_models import MatchedDevices, possible_share
 from trace_analyzer.analyses.host import CALLS, Host, call_line
 from trace_analyzer.analysis import Value
@@ -146,7 +138,7 @@ def _device_report(row: dict[str, Any], tables: DeviceTables) -> DeviceReport:
             TensorCores(**row, code=tensor_cores.cure(row["reason"], row["target_dtype"]))
             for row in tensor_cores.by_reason(tables.tensor_cores.filter(this)).to_dicts()
         ),
-        copies=tuple(Copies(**row) for row in copies.copy_sums(tables.copies.filter(this)).to_dicts()),
+        copies=tuple(Copies(**row) for row in communication.copy_sums(tables.copies.filter(this)).to_dicts()),
     )
 
 

@@ -9,8 +9,8 @@ import polars as pl
 from trace_analyzer import thresholds
 from trace_analyzer.analyses.blame import Attribution
 from trace_analyzer.analyses.host import CALLS, Context, Host
+from trace_analyzer.analyses.left_out import cold_idle
 from trace_analyzer.analyses.modules import MODULE_CLASS
-from trace_analyzer.analyses.one_time import cold_idle
 from trace_analyzer.analysis import Value
 from trace_analyzer.catalog.devices import Device
 from trace_analyzer.catalog.event_names import OPTIMIZER_STEP, SCOPES_OF_TORCH

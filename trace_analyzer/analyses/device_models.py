@@ -104,7 +104,6 @@ def _assumed(trace: Trace) -> dict[int, Device]:
 
 
 def _calibrations(trace: Trace, options: Options) -> dict[int, Calibration]:
-    """Map device codes to their calibrations, where available."""
     if options.calibration == "none" or trace.devices.is_empty():
         return {}
     if options.calibration is not None:

@@ -260,7 +260,6 @@ def recording_pauses(trace: Trace) -> pl.DataFrame:
 
 
 def _between_sessions(trace: Trace, silences: pl.DataFrame) -> pl.Series:
-    """Return whether each silence overlaps the time between two profiler sessions."""
     sessions = pl.DataFrame(trace.profiler_sessions, schema={"start_ns": pl.Int64, "end_ns": pl.Int64}, orient="row")
     covered = union(sessions.with_columns(pl.lit(0).alias("all")), ["all"])
     opened, closed = covered.get_column("end_ns").head(-1), covered.get_column("start_ns").tail(-1)

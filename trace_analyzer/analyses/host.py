@@ -385,7 +385,6 @@ def _function(file: str, line: int, name: str) -> ast.AST | None:
 
 
 def _tree(file: str) -> ast.Module | None:
-    """Return the syntax tree of a file; None where it cannot be read as Python."""
     try:
         path = Path(file)
         state = path.stat()
@@ -398,7 +397,6 @@ def _tree(file: str) -> ast.Module | None:
 
 @lru_cache(maxsize=32)
 def _parsed(file: str, changed_ns: int) -> ast.Module:
-    """Return the syntax tree of a file as of its last change."""
     return ast.parse(Path(file).read_bytes())
 
 

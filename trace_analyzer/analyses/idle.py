@@ -159,7 +159,6 @@ def cause_table(idle: pl.DataFrame) -> pl.DataFrame:
 
 
 def _sums_without_causes(sums: pl.DataFrame, devices: Sequence[int]) -> pl.DataFrame:
-    """Suppress the causes of some devices in `gap_sums`."""
     owners = sums.select("gap_id", "device").unique(maintain_order=True)
     merged = sum_runs(sums.with_columns(causes_but(devices)), "gap_id", "cause", "idle_ns")
     return merged.join(owners, on="gap_id", how="left", maintain_order="left")

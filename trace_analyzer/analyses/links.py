@@ -292,7 +292,6 @@ def _flow_votes(activities: pl.DataFrame, calls: pl.DataFrame, flows: pl.DataFra
 
 
 def _without_leads(launches: pl.DataFrame, devices: Sequence[int]) -> pl.DataFrame:
-    """Return launches without the launch lead on some devices."""
     return launches.with_columns(pl.when(~pl.col("device").is_in(list(devices))).then("lead_ns").alias("lead_ns"))
 
 

@@ -1,14 +1,226 @@
-"""Attribute device time, FLOP and bytes to nn.Modules, with and without their children."""
+"""Attribute device time, FLOP and bytes to nn.Modules; backward operators belong to the module of their forward operator."""
 
 import polars as pl
 
+from trace_analyzer import thresholds
 from trace_analyzer.analyses.host import Host
-from trace_analyzer.analyses.roofline import sums_of_sums, work_rates, work_sums
+from trace_analyzer.analyses.roofline import known_sum, sums_of_sums, work_rates, work_sums
 from trace_analyzer.analysis import Analysis, Value
-from trace_analyzer.frames.intervals import innermost_at
+from trace_analyzer.frames.intervals import innermost_at, longest_place
 from trace_analyzer.frames.lookups import lookup
-from trace_analyzer.schema import RATES, Table, columns
+from trace_analyzer.ingest.trace import Trace
+from trace_analyzer.schema import PLACE, RATES, Table, columns
 from trace_analyzer.sections import DEVICE_LABEL, WHOLE_TRACE, Longest, Section, Shown
+
+BACKWARD_LINKS = Table(
+    "backward_links",
+    "Backward operators with the forward operator they belong to.",
+    columns("""
+        event_id u32 The backward operator, a row of `host_events`.
+        forward_id u32 The forward operator, a row of `host_events`.
+        module str The nn.Module that the forward operator ran in; null when not recorded.
+    """),
+)
+
+_MODULE = "nn.Module: "
+
+
+def backward_links(trace: Trace, host: Host) -> pl.DataFrame:
+    """Return table `backward_links`: each backward operator with its forward operator and that one's module.
+
+    Autograd gives a node and the operator that created it the same sequence number. Operators that create no node have
+    the number of the next one, so the creator is the last forward operator with that number that starts before the
+    backward operator (torch/csrc/autograd/profiler_kineto.cpp, generateForwardBackwardLinks). Without recorded numbers,
+    the file's forward-backward arrows are used.
+    """
+    is_operator = host.each(pl.col("kind") == "operator")
+    operators = host.events.select("event_id", "process_id", "thread_id", "start_ns").filter(is_operator)
+    numbers = trace.host_events.select("sequence_number", "forward_thread").filter(is_operator)
+    numbered = operators.hstack(numbers).filter(pl.col("sequence_number") >= 0)
+    is_backward = (pl.col("forward_thread") > 0).fill_null(False)
+    by = ["process_id", "sequence_number"]
+    by_number = (
+        numbered.filter(is_backward)
+        .select(*by, "event_id", "start_ns")
+        .sort("start_ns")
+        .join_asof(
+            numbered.filter(~is_backward)
+            .select(*by, "start_ns", pl.col("event_id").alias("forward_id"))
+            .sort("start_ns"),
+            on="start_ns",
+            by=by,
+            check_sortedness=False,
+        )
+        .drop_nulls("forward_id")
+        .select("event_id", "forward_id")
+    )
+    by_arrow = _by_arrow(trace.flows, operators).join(by_number, on="event_id", how="anti")
+    links = pl.concat([by_number, by_arrow]).unique("event_id", keep="first", maintain_order=True)
+    return BACKWARD_LINKS.conform(_with_module(links, host).sort("event_id"))
+
+
+def _by_arrow(flows: pl.DataFrame, operators: pl.DataFrame) -> pl.DataFrame:
+    """Pair operators whose starts are the ends of one arrow; of several forward operators the first counts."""
+    arrows = flows.filter(pl.col("kind") == "forward-backward").rename({"time_ns": "start_ns"})
+    place, first = ["thread_id", "start_ns"], pl.col("forward_id").min()
+    if arrows.is_empty():
+        return pl.DataFrame(schema={"event_id": pl.UInt32, "forward_id": pl.UInt32})
+    forward = (
+        arrows.filter("is_start")
+        .join(operators.group_by(place).agg(pl.col("event_id").min().alias("forward_id")), on=place, how="inner")
+        .group_by("flow_id")
+        .agg(first)
+    )
+    return (
+        arrows.filter(~pl.col("is_start"))
+        .join(forward, on="flow_id", how="inner")
+        .group_by(place)
+        .agg(first)
+        .join(operators.select(*place, "event_id"), on=place, how="inner")
+        .sort("event_id")
+        .select("event_id", "forward_id")
+    )
+
+
+def _with_module(links: pl.DataFrame, host: Host) -> pl.DataFrame:
+    """Add the innermost nn.Module frame around the forward operator; null where none was recorded."""
+    modules = host.those((pl.col("kind") == "python") & pl.col("name").str.starts_with(_MODULE)).select(
+        "thread_id", "start_ns", "end_ns", pl.col("event_id").alias("module_id")
+    )
+    forward = links.hstack(host.events.select("thread_id", "start_ns")[links.get_column("forward_id")])
+    located = innermost_at(forward, "start_ns", modules, "module_id")
+    names = host.texts(located.get_column("module_id")).cast(pl.String)
+    return located.with_columns(names.str.strip_prefix(_MODULE).alias("module"))
+
+
+# Find forward work that is repeated in the backward pass: activation checkpointing trades time for memory.
+#
+# `torch.utils.checkpoint` runs a block's forward operators again when the backward pass needs their results.
+# Each of three signs is sufficient; the first one in a trace is reported:
+#
+# - ``checkpoint-node``: the innermost autograd node around the launch is ``CheckpointFunctionBackward``
+#   (reentrant checkpointing; DeepSpeed's and Megatron's have the same name);
+# - ``checkpoint-frame``: it is Python code of ``torch/utils/checkpoint.py`` within an autograd node;
+# - ``forward-in-backward``: it is an operator that records for autograd within an autograd node (it has a sequence
+#   number of its own and no forward thread), and nearly all such operators ran with the same shapes in
+#   the forward pass; this excludes a backward pass that is itself differentiated.
+
+RECOMPUTATION = Table(
+    "recomputation",
+    "Forward work that ran again in the backward pass, summed up by operator and module.",
+    columns(
+        """
+        device
+        sign str How it was recognized: checkpoint-node, checkpoint-frame or forward-in-backward.
+        operator str Name of the innermost operator around the launch.
+        module str Class of the nn.Module around it; null when not recorded.
+        count time_ns flop
+        """,
+        *PLACE,
+    ),
+)
+
+RECOMPUTATION_SECTION = Section(
+    "Forward work run again in the backward pass",
+    show=(
+        Shown("operator", "run again", "name"),
+        Shown("module", "module", "name"),
+        DEVICE_LABEL,
+        Shown("sign", "seen by", "text"),
+        Shown("count", "count"),
+        Shown("time_ns", "time"),
+        Shown("flop", "FLOP"),
+    ),
+    sort=("-time_ns",),
+    key="recomputation",
+    table="recomputation",
+    scope=WHOLE_TRACE,
+)
+
+_NODE = r"^autograd::engine::evaluate_function|Backward\d*$"
+_CHECKPOINT_NODE = r"Checkpoint\w*Backward\d*$"
+_CHECKPOINT_FRAME = r"(?:^|/)(?:torch/utils|deepspeed/runtime/activation_checkpointing)/checkpoint(?:ing)?\.py\("
+_SPAN = ["event_id", "thread_id", "start_ns", "end_ns"]
+NODE, FRAME, REPEATED = "checkpoint-node", "checkpoint-frame", "forward-in-backward"
+
+
+def recomputed(trace: Trace, host: Host, activities: pl.DataFrame) -> pl.DataFrame:
+    """Return (activity_id, sign) of activities that do forward work again."""
+    nodes = host.those((pl.col("kind") == "operator") & pl.col("name").str.contains(_NODE), *_SPAN, "name")
+    nothing = pl.DataFrame(schema={"activity_id": pl.UInt32, "sign": pl.String})
+    if nodes.is_empty() or activities.is_empty():
+        return nothing
+    frames = host.those((pl.col("kind") == "python") & pl.col("name").str.contains(_CHECKPOINT_FRAME), *_SPAN)
+    within_checkpoint = pl.col("name").str.contains(_CHECKPOINT_NODE)
+    marks = pl.concat(
+        [
+            nodes.select(*_SPAN, pl.when(within_checkpoint).then(pl.lit(NODE)).alias("sign")),
+            _around(frames, nodes).drop_nulls("node").select(*_SPAN, pl.lit(FRAME).alias("sign")),
+            _forward_again(trace, host, nodes).select(*_SPAN, "sign"),
+        ]
+    )
+    if marks.get_column("sign").null_count() == marks.height:
+        return nothing
+    launched = activities.select("activity_id", pl.col("launch_thread").alias("thread_id"), "launch_start_ns")
+    return _inside(launched, "launch_start_ns", marks, "sign").drop_nulls("sign").select("activity_id", "sign")
+
+
+def recomputation_table(rated: pl.DataFrame, recomputed: pl.DataFrame, activity_modules: pl.DataFrame) -> pl.DataFrame:
+    """Return table `recomputation`: recomputed kernels summed by operator and module class, longest first."""
+    keys = ["device", "sign", "operator", "module"]
+    classes = activity_modules.select("activity_id", pl.col("module").str.replace(r"_\d+$", ""))
+    frame = (
+        rated.join(recomputed, on="activity_id", how="inner", maintain_order="left")
+        .join(classes, on="activity_id", how="left", maintain_order="left")
+        .group_by(keys, maintain_order=True)
+        .agg(pl.len().alias("count"), pl.col("duration_ns").sum().alias("time_ns"), known_sum("flop"), *longest_place())
+        .sort("time_ns", *keys, descending=[True, *[False] * len(keys)])
+    )
+    return RECOMPUTATION.conform(frame)
+
+
+def _forward_again(trace: Trace, host: Host, nodes: pl.DataFrame) -> pl.DataFrame:
+    """Return operators that record for autograd within a node, with their sign; empty unless they also ran before.
+
+    Within a checkpoint's node, this is certain. Elsewhere, nearly all must also have run outside the backward pass,
+    with the same name and shapes.
+    """
+    records = trace.host_events.select(
+        (pl.col("sequence_number") >= 0) & (pl.col("forward_thread").fill_null(0) == 0)
+    ).to_series()
+    is_operator = host.each((pl.col("kind") == "operator") & ~pl.col("name").str.contains(_NODE))
+    operators = host.events.select(*_SPAN, "name")
+    again = _around(operators.filter(is_operator & records), nodes).drop_nulls("node")
+    if again.is_empty():
+        return again.with_columns(pl.lit(None, dtype=pl.String).alias("sign"))
+    sure = pl.col("node").str.contains(_CHECKPOINT_NODE)
+    doubtful = again.filter(~sure)
+    believed = doubtful.height > 0 and _ran_before(trace, doubtful, operators.filter(is_operator), nodes)
+    sign = pl.when(sure).then(pl.lit(NODE)).otherwise(pl.lit(REPEATED if believed else None, dtype=pl.String))
+    return again.with_columns(sign.alias("sign")).drop_nulls("sign")
+
+
+def _ran_before(trace: Trace, doubtful: pl.DataFrame, operators: pl.DataFrame, nodes: pl.DataFrame) -> bool:
+    """Return whether nearly all of these operators also ran outside the backward pass, with equal shapes."""
+    shapes = trace.operator_inputs.select("event_id", "input_dims")
+    within, outside = (
+        part.select("event_id", "name").join(shapes, on="event_id", how="left", maintain_order="left")
+        for part in (doubtful, _around(operators, nodes).filter(pl.col("node").is_null()))
+    )
+    known = within.join(outside, on=["name", "input_dims"], how="semi", nulls_equal=True)
+    return known.height >= thresholds.GOOD_COVERAGE * doubtful.height
+
+
+def _around(events: pl.DataFrame, nodes: pl.DataFrame) -> pl.DataFrame:
+    """Add ``node``, the name of the innermost autograd node around each start; null outside of all nodes."""
+    return _inside(events, "start_ns", nodes.rename({"name": "node"}), "node")
+
+
+def _inside(points: pl.DataFrame, time: str, spans: pl.DataFrame, column: str) -> pl.DataFrame:
+    """Add a column of the thread's innermost span around ``time``; null outside of all spans."""
+    located = innermost_at(points, time, spans.with_row_index("span"), "span")
+    return located.drop("span").with_columns(spans.get_column(column)[located.get_column("span")])
+
 
 MODULES = Table(
     "modules",
@@ -201,4 +413,7 @@ ANALYSES = (
     Value("launched_located", with_module_event),
     Value("launched_modules", activity_modules),
     Analysis(MODULES, module_table, placed=(MODULES_SECTION,)),
+    Analysis(BACKWARD_LINKS, backward_links),
+    Value("recomputed", recomputed),
+    Analysis(RECOMPUTATION, recomputation_table, placed=(RECOMPUTATION_SECTION,)),
 )

@@ -6,9 +6,8 @@ from trace_analyzer.analysis import Declaration
 from trace_analyzer.ingest import tables as ingest
 
 MODULES = (
-    "activities", "links", "idle", "one_time", "causes", "blame", "host_costs", "compiled", "partition", "steps", "serving",
-    "run_ahead", "kernel_bounds", "operators", "roofline", "modules",
-    "communication", "copies", "fusion", "tensor_cores", "backward", "chart_data", "stacks", "cpu", "phases",
+    "activities", "links", "idle", "left_out", "causes", "blame", "host_costs", "compiled", "partition", "steps", "phases",
+    "run_ahead", "kernel_bounds", "operators", "roofline", "modules", "communication", "fusion", "tensor_cores", "chart_data", "cpu",
     # Modules with shared values.
     "host", "consistency", "profiler_overhead", "earlier_work", "time_slices",
 )  # fmt: skip

@@ -49,7 +49,6 @@ def file_notes(matched: pl.DataFrame, files: CaptureFiles | None, rank: int | No
 
 
 def _some(texts: Sequence[str]) -> str:
-    """Join the first texts."""
     return "; ".join([*texts[:4], *(["..."] if len(texts) > 4 else [])])
 
 

@@ -20,11 +20,10 @@ from functools import cached_property
 import polars as pl
 
 from trace_analyzer import thresholds
-from trace_analyzer.analyses.backward import BACKWARD_LINKS
 from trace_analyzer.analyses.host import Host
 from trace_analyzer.analyses.kernel_bounds import with_buckets
 from trace_analyzer.analyses.links import is_captured, operators_of
-from trace_analyzer.analyses.modules import with_module_event
+from trace_analyzer.analyses.modules import BACKWARD_LINKS, with_module_event
 from trace_analyzer.analyses.replay_notes import annotation_note, file_notes, match_notes
 from trace_analyzer.analyses.work.replay_matching import (
     CALL,
@@ -104,7 +103,6 @@ class Executions:
 
 
 def _inputs(rows: pl.DataFrame, inputs: pl.DataFrame) -> pl.DataFrame:
-    """Return the recorded arguments of each row's operator; null without one."""
     return lookup(inputs, rows, "operator_id").select(pl.col(INPUTS).cast(pl.Categorical))
 
 

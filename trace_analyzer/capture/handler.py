@@ -73,7 +73,6 @@ def trace_handler(
 
 
 def _flags(options: Mapping[str, Any]) -> list[str]:
-    """Return options of `analyze` as command-line flags."""
     known = ("device", "step", "gpu", "peak_gbps", "peak_tflops")
     if unknown := sorted(set(options) - set(known)):
         raise UsageError(f"trace_handler has no option {', '.join(unknown)}: choose from {', '.join(known)}")

@@ -248,12 +248,9 @@ _UNLISTED = Device(
 
 
 def _first_named(rows: Sequence[Device], name: str | None) -> Device | None:
-    """Return the first row with this name."""
     text = (name or "").strip()
-    if not text:
-        return None
     named = (row for row in rows if any(re.fullmatch(pattern, text, re.IGNORECASE) for pattern in row.patterns))
-    return next(named, None)
+    return next(named, None) if text else None
 
 
 def _memory_fits(device: Device, memory_bytes: int | None) -> bool:

@@ -204,7 +204,6 @@ def _gates_of(slower: Sequence[tuple[str | None, float]], idle: tuple[str | None
 
 
 def _paths_of(profiles: Iterable["Profile"]) -> list[str]:
-    """Return the paths of profiles and of their recordings."""
     return [path for side in profiles for path in (side.path, *(recording.path for recording in side.recordings))]
 
 

@@ -25,12 +25,7 @@ from trace_analyzer.report import Report
 
 @takes_options_of(analyze)
 def compare(
-    before: SideSource,
-    after: SideSource,
-    *,
-    whole: bool = False,
-    units: tuple[int, int] | None = None,
-    **options: Any,
+    before: SideSource, after: SideSource, *, whole: bool = False, units: tuple[int, int] | None = None, **options: Any
 ) -> Comparison:
     """Compare two sides: how their steps differ, line by line, without remainder.
 

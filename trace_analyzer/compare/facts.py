@@ -54,10 +54,7 @@ def promise(item: tuple[str, str, float, str], predicted: tuple[float, float, fl
 
 @dataclass(frozen=True)
 class DeviceTime:
-    """Hold the lengths of the steady steps of one of a trace's devices, and the idle time in them.
-
-    ``label`` is its id in the file.
-    """
+    """Hold the lengths of the steady steps of one of a trace's devices, and the idle time in them."""
 
     label: str
     steps: Annotated[int, Limits(minimum=1)]

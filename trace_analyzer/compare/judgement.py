@@ -112,7 +112,6 @@ def unit_of_work(before: Profile, after: Profile) -> int | None:
 
 
 def _kernels(side: Profile) -> pl.DataFrame:
-    """Return the rows of device work."""
     return side.called_rows.filter(pl.col("kind") != "idle")
 
 

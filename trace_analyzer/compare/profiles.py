@@ -7,7 +7,7 @@ from typing import Any
 
 import polars as pl
 
-from trace_analyzer.analyses.one_time import cold_idle
+from trace_analyzer.analyses.left_out import cold_idle
 from trace_analyzer.analyses.roofline import known_sum
 from trace_analyzer.catalog.event_names import copy_direction
 from trace_analyzer.compare.facts import DeviceTime, Facts, RecordedSteps, TimeShare, promise
@@ -192,8 +192,7 @@ def profile_of(report: Report) -> Profile:
     )
     has_steps = pieces.height > 0 and pieces.get_column("step").null_count() == 0
     pieces = pieces.with_columns(
-        (pl.col("end_ns") - pl.col("start_ns")).alias("total_ns"),
-        lookup_steps(pieces, lengths),
+        (pl.col("end_ns") - pl.col("start_ns")).alias("total_ns"), lookup_steps(pieces, lengths)
     )
     is_work = pieces.get_column("activity_id").is_not_null()
     work = _with_work(pieces.drop("device", "gap_id", "event_id", "python_function").filter(is_work), report)
@@ -310,13 +309,10 @@ def _calls(work: pl.DataFrame, operator_inputs: pl.DataFrame) -> tuple[pl.DataFr
             pl.when(pl.col("operator_id").is_null())
             .then("is_first")
             .otherwise((by + firsts.len() * pl.col("operator_id")).is_first_distinct())
-            .alias("operators"),
+            .alias("operators")
         )
         .group_by("call")
-        .agg(
-            pl.col("operators").sum().alias("count"),
-            known_sum("flop"),
-        )
+        .agg(pl.col("operators").sum().alias("count"), known_sum("flop"))
         .sort("call")
     )
     calls = work.select(key)[firsts].hstack(counts).with_columns(firsts.alias("first"))

@@ -183,9 +183,7 @@ def _unlike(one: Profile, other: Profile) -> str | None:
 def _batches(ordered: Sequence[Profile]) -> tuple[list[int] | None, list[str]]:
     """Return each trace's batch, and other changes.
 
-    The batch is the size of the first trace's inputs that changed in most calls.
-
-    Changes below `LEAST_FACTOR` count only where there are no others.
+    The batch is the size of the first trace's inputs that changed in most calls. Changes below `LEAST_FACTOR` count only where there are no others.
     """
     first, votes = ordered[0], Counter[int]()
     changes = [judgement.input_changes(first, side) for side in ordered[1:]]
@@ -203,12 +201,11 @@ def _batches(ordered: Sequence[Profile]) -> tuple[list[int] | None, list[str]]:
         batches.append(own[0].after if own else size)
         factor = batches[-1] / size
         unlike = [
-            item
+            f"{item.before} to {item.after}"
             for item in changed
             if item.before != size and abs(item.after / max(1, item.before) / factor - 1) > 0.01
         ]
-        if unlike:
-            others += [f"{item.before} to {item.after}" for item in unlike[:3]]
+        others += unlike[:3]
     sizes = ", ".join(dict.fromkeys(others))
     others = (
         [f"Other sizes change with the batch as well ({sizes}), so operators are put over their own work."]
@@ -269,11 +266,9 @@ def _exponent(
     """Return how a time grows with the work, whose ratio is that of the batches where none is given."""
     ratio = ratio or other.batch / one.batch
     exponent = math.log(after / before) / math.log(ratio)
-    growth: Literal["flat", "proportional", "between"] = "between"
-    if exponent < FLAT:
-        growth = "flat"
-    elif exponent > PROPORTIONAL:
-        growth = "proportional"
+    growth: Literal["flat", "proportional", "between"] = (
+        "flat" if exponent < FLAT else "proportional" if exponent > PROPORTIONAL else "between"
+    )
     return Exponent(name, one.batch, other.batch, before, after, ratio, work, exponent, growth)
 
 
@@ -321,7 +316,6 @@ def _operator_sums(side: Profile) -> pl.DataFrame:
 
 
 def _elements(shapes: str) -> float:
-    """Return the number of elements of all inputs."""
     try:
         parsed = json.loads(shapes)
     except ValueError:

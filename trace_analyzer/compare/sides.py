@@ -15,15 +15,7 @@ import polars as pl
 
 from trace_analyzer.analyses.roofline import known_sum
 from trace_analyzer.compare.facts import Facts, Promise, RecordedSteps, promise
-from trace_analyzer.compare.profiles import (
-    CALLS,
-    DEVICE_SEPARATOR,
-    KINDS,
-    ROWS,
-    UNITS,
-    Profile,
-    profile_of,
-)
+from trace_analyzer.compare.profiles import CALLS, DEVICE_SEPARATOR, KINDS, ROWS, UNITS, Profile, profile_of
 from trace_analyzer.errors import InputError, UsageError
 from trace_analyzer.installation import tool_version
 from trace_analyzer.json_types import Limits, damage, first_line, read_as
@@ -36,11 +28,7 @@ from trace_analyzer.vocabulary import PARTS, WORK
 KIND = "baseline_version"
 VERSION, _READ = 3, (1, 2, 3)
 """The version that is written, and those that are read: 1 has a column more (`outer_count`), 2 no ``cold_ns``."""
-_FRAMES: Mapping[str, Mapping[str, pl.DataType]] = {
-    "calls": CALLS,
-    "rows": ROWS,
-    "units": UNITS,
-}
+_FRAMES: Mapping[str, Mapping[str, pl.DataType]] = {"calls": CALLS, "rows": ROWS, "units": UNITS}
 
 
 _KNOWN: Mapping[str, tuple[str, ...]] = {
@@ -394,22 +382,29 @@ def in_parts(profile: Profile) -> Profile:
     key = ["kind", "category"]
     is_idle = pl.col("kind") == "idle"
     rows = profile.rows.with_columns(pl.col("part").alias("category")).with_columns(
-        pl.when(is_idle).then(pl.lit("idle")).otherwise(_kind_of_part()).alias("kind")
+        pl.when(is_idle)
+        .then(pl.lit("idle"))
+        .when(pl.col("category").is_in(_OWN_KIND))
+        .then("category")
+        .otherwise(pl.lit("kernel"))
+        .alias("kind")
     )
     summed = (
         rows.group_by(key, maintain_order=True)
         .agg(pl.col("total_ns").sum(), pl.col("row").alias("rows"))
         .with_row_index("row")
     )
-    numbers = summed.select(pl.col("row").alias("part_row"), pl.col("rows").alias("row")).explode("row")
-    units = None
-    if profile.units is not None:
-        units = (
-            profile.units.join(numbers, on="row")
-            .group_by(pl.col("part_row").alias("row"), "unit")
-            .agg(pl.col("total_ns").sum())
-        )
+    units = units_of_rows(profile, summed)
     return replace(profile, calls=profile.calls.clear(), rows=part_rows(summed), units=units, detail="parts")
+
+
+def units_of_rows(profile: Profile, summed: pl.DataFrame) -> pl.DataFrame | None:
+    """Return `UNITS` of rows that sum up those of the profile: ``summed`` has row, and the numbers of its own (rows)."""
+    if profile.units is None:
+        return None
+    places = summed.select(pl.col("row").alias("sum_row"), pl.col("rows").alias("row")).explode("row")
+    joined = profile.units.join(places, on="row").group_by(pl.col("sum_row").alias("row"), "unit")
+    return typed(joined.agg(pl.col("total_ns").sum()).sort("row", "unit"), UNITS)
 
 
 def part_rows(sums: pl.DataFrame) -> pl.DataFrame:
@@ -419,10 +414,6 @@ def part_rows(sums: pl.DataFrame) -> pl.DataFrame:
     texts = {"group": pl.col("category"), "part": pl.col("category"), "kernel": pl.lit(None, pl.String)}
     extra = {**zeros, **texts, "call": pl.lit(None, pl.UInt32)}
     return typed(sums.with_columns(expr.alias(name) for name, expr in extra.items() if name not in sums.columns), ROWS)
-
-
-def _kind_of_part() -> pl.Expr:
-    return pl.when(pl.col("category").is_in(["communication", "copy"])).then("category").otherwise(pl.lit("kernel"))
 
 
 def merged(path: str, profiles: Sequence[Profile]) -> Profile:

@@ -24,14 +24,7 @@ from trace_analyzer.compare.phrasing import (
     scaled,
     signed,
 )
-from trace_analyzer.documents import (
-    Chapter,
-    Document,
-    Figure,
-    FlameFigure,
-    Notes,
-    PlainTable,
-)
+from trace_analyzer.documents import Chapter, Document, Figure, FlameFigure, Notes, PlainTable
 from trace_analyzer.units import counted, percent, visible
 from trace_analyzer.vocabulary import GROUPS, PARTS
 

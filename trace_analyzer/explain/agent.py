@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from trace_analyzer import units
 from trace_analyzer.explain import items
-from trace_analyzer.render import lever_phrases, phrasing
+from trace_analyzer.render import phrasing, row_phrases
 from trace_analyzer.render.names import kernel_label
 from trace_analyzer.render.row_phrases import code_line, first_place, saves_at_most
 from trace_analyzer.report import Report
@@ -51,9 +51,9 @@ def _lines(report: Report) -> Iterator[str]:
     verdict = report.verdict
     sure = f" ({verdict.confidence} confidence)" if verdict.regime else ""
     yield f"verdict  {phrasing.verdict_label(verdict)}{sure}. {phrasing.headline(verdict)}"
-    if saved := lever_phrases.levers_sentence(verdict):
+    if saved := row_phrases.levers_sentence(verdict):
         yield f"  {saved}"
-    if rule := lever_phrases.rule_applied(verdict):
+    if rule := row_phrases.rule_applied(verdict):
         yield f"  rule: {rule}"
     if verdict.regime and verdict.confidence_why:
         yield f"  {' '.join(phrasing.confidence(verdict))}"

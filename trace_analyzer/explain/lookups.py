@@ -11,8 +11,8 @@ from trace_analyzer.catalog.fixes import fixes
 from trace_analyzer.catalog.tables import document
 from trace_analyzer.explain import items
 from trace_analyzer.explain.explanation import Explanation
-from trace_analyzer.render import lever_phrases, phrasing
-from trace_analyzer.report import Advice, Check, Report, StepReport, Value, Verdict
+from trace_analyzer.render import phrasing, row_phrases
+from trace_analyzer.report import Advice, Report, StepReport, Value, Verdict
 from trace_analyzer.vocabulary import PART_OPTION, PARTS, label
 
 _MOST_ROWS = 8
@@ -59,8 +59,8 @@ def _verdict(report: Report) -> Explanation:
     sure = f"{how_sure} {why}.".replace(" .", ".") if verdict.regime else ""
     text = [
         phrasing.headline(verdict),
-        lever_phrases.levers_sentence(verdict),
-        lever_phrases.rule_applied(verdict),
+        row_phrases.levers_sentence(verdict),
+        row_phrases.rule_applied(verdict),
         sure,
         _frequency(verdict),
     ]
@@ -245,7 +245,6 @@ def _roofline_row(row: Mapping[str, Value]) -> Mapping[str, Value]:
 
 
 def _one_run(report: Report, asked: str, runs: pl.DataFrame, ordinal: int) -> Explanation | None:
-    """Explain one run of a kernel."""
     if not 1 <= ordinal <= runs.height:
         return None
     run = runs.row(ordinal - 1, named=True)
@@ -291,7 +290,10 @@ def _step(report: Report, asked: str) -> Explanation | None:
         text=(step.headline,) if step.headline else (),
         facts=_step_facts(step),
         rows_title="What the device did, by time",
-        rows=_step_parts(report, step, device),
+        rows=tuple(
+            {"time_ns": ns, "time_ratio": ratio, "part": label(part)}
+            for part, ns, ratio in items.step_parts(report, step, device)
+        ),
         see=tuple(f"gap:{gap}" for gap in longest),
         next=_command(report, "explain", f"gap:{longest[0]}" if longest else "verdict"),
     )
@@ -302,12 +304,6 @@ def _step_facts(step: StepReport) -> Mapping[str, Value]:
         "start_ns", "duration_ns", "busy_ns", "idle_ns", "state", "steady", "confidence", "flop", "mfu", "cold_start_ns", "recording_ns",
     )  # fmt: skip
     return {("mfu_ratio" if name == "mfu" else name): getattr(step, name) for name in kept}
-
-
-def _step_parts(report: Report, step: StepReport, device: int | None) -> tuple[Mapping[str, Value], ...]:
-    """Return the parts of the device's time within a step, longest first."""
-    parts = items.step_parts(report, step, device)
-    return tuple({"time_ns": ns, "time_ratio": ratio, "part": label(part)} for part, ns, ratio in parts)
 
 
 def _check(report: Report, asked: str) -> Explanation | None:
@@ -330,17 +326,14 @@ def _check(report: Report, asked: str) -> Explanation | None:
             "device": check.device,
             "withholds": ", ".join(check.withholds),
         },
-        see=_failing(report, check),
+        see=tuple(
+            items.check_id(report, other) for other in report.trust if other.status != "ok" and other is not check
+        ),
         next=_command(report, "explain", "verdict"),
     )
 
 
 _STATUSES = {"ok": "holds", "warn": "holds in part", "fail": "does not hold"}
-
-
-def _failing(report: Report, asked: Check) -> tuple[str, ...]:
-    """Return the ids of other checks that warn or fail."""
-    return tuple(items.check_id(report, check) for check in report.trust if check.status != "ok" and check is not asked)
 
 
 def _is_number(key: str) -> bool:

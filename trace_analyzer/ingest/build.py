@@ -198,7 +198,6 @@ def _devices(activities: pl.DataFrame, header: tuple[DeviceProperties, ...]) -> 
 
 
 def _coded(events: pl.DataFrame, devices: pl.DataFrame) -> pl.DataFrame:
-    """Add the code of their device to events."""
     codes = devices.select(pl.col("label").alias("device_label"), "device")
     return events.join(codes, on="device_label", how="left", maintain_order="left")
 
@@ -266,14 +265,12 @@ def _kept(column: Column) -> pl.DataType:
 
 
 def _piece(part: pl.DataFrame, column: Column) -> pl.Series:
-    """Return a column of the part; nulls where the part lacks it."""
     if column.name in part.columns:
         return part.get_column(column.name)
     return nulls(part.height, _kept(column)).alias(column.name)
 
 
 def _in_order(pieces: list[pl.Series], order: pl.Series) -> pl.Series:
-    """Concatenate chunks of a column, and sort them by ``order``."""
     if all(piece.null_count() == len(piece) for piece in pieces):
         return nulls(len(order), pieces[0].dtype)
     stacked = pl.concat(pieces, rechunk=True)

@@ -269,7 +269,6 @@ def _like(part: pl.DataFrame, frame: pl.DataFrame) -> pl.DataFrame:
 
 @cache
 def _nothing() -> Classified:
-    """Return an empty `Classified`."""
     return sorted_events(pl.DataFrame(schema=RAW_SCHEMA))
 
 
@@ -399,7 +398,6 @@ _DEVICE_LABEL = pl.coalesce("device", pl.col("pid").cast(pl.String)).alias("devi
 
 
 def _host_parts(host: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Split host events into Python frames and others."""
     is_python = pl.col("kind") == "python"
     python, rest = _only(host, is_python), _only(host, ~is_python)
     numbers = (

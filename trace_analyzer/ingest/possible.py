@@ -182,9 +182,7 @@ def _ended(events: Classified) -> pl.DataFrame:
         .sort(*stream, "start_ns", "duration_ns")
         .with_columns(pl.col("start_ns").shift(-1).over(stream).alias("following_ns"))
         .filter(
-            length >= IMPOSSIBLE_NS,
-            2 * excess > length,
-            pl.col("following_ns").is_not_null() | (excess > _APART_NS),
+            length >= IMPOSSIBLE_NS, 2 * excess > length, pl.col("following_ns").is_not_null() | (excess > _APART_NS)
         )
         .select("place", (length - excess).clip(lower_bound=0).alias("ended_ns"))
     )

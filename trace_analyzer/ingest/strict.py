@@ -75,10 +75,7 @@ _DOCUMENTS = (
         {"schema", "nodes"},
         "an execution trace (ExecutionTraceObserver), which has no kernels; record with torch.profiler",
     ),
-    (
-        {"rocprofiler-sdk-tool"},
-        "the JSON of rocprofv3; record with `--output-format rocpd`, and analyze that database",
-    ),
+    ({"rocprofiler-sdk-tool"}, "the JSON of rocprofv3; record with `--output-format rocpd`, and analyze that database"),
 )
 """Keys of PyTorch's other JSON documents."""
 

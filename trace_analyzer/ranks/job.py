@@ -26,6 +26,7 @@ from trace_analyzer.ranks.stragglers import (
     sentence,
     slowdown,
     stragglers,
+    with_problems,
 )
 from trace_analyzer.ranks.summary import from_bytes, separate, with_ranks
 from trace_analyzer.ranks.waits import UNSPLIT, reduced
@@ -313,7 +314,6 @@ def judge(contents: Sequence[bytes], *, part_rows: int = PART_ROWS, hides_hosts:
     seen = len(together.ranks)
     verdict = sentence(
         named,
-        together.problems,
         matched=counts.matched,
         seen=seen,
         floor_ns=floor,
@@ -326,7 +326,7 @@ def judge(contents: Sequence[bytes], *, part_rows: int = PART_ROWS, hides_hosts:
         schema_version=SCHEMA_VERSION,
         tool_version=tool_version(),
         job=Job(
-            verdict,
+            with_problems(verdict, together.problems, seen),
             regime,
             together.world_size,
             seen,

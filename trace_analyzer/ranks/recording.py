@@ -13,7 +13,8 @@ import polars as pl
 
 from trace_analyzer.analyses.communication import collective_inputs, hiding_work, with_exposed
 from trace_analyzer.catalog.event_names import PROFILER_STEP_NAME
-from trace_analyzer.compare.profiles import CALLS, ROWS, UNITS, Profile, device_code, profile_of
+from trace_analyzer.compare.profiles import CALLS, ROWS, Profile, device_code, profile_of
+from trace_analyzer.compare.sides import units_of_rows
 from trace_analyzer.errors import DAMAGED, TraceAnalyzerError
 from trace_analyzer.files import write_bytes
 from trace_analyzer.frames.intervals import lookup_at, union
@@ -277,21 +278,11 @@ def _reduced(profile: Profile) -> Profile | None:
         .agg(pl.col("count", "total_ns", "roof_ns", "known_ns", "blocks").sum(), pl.col("row").alias("rows"))
         .with_row_index("row")
     )
-    units = None
-    if profile.units is not None:
-        places = sums.select(pl.col("row").alias("new_row"), pl.col("rows").alias("row")).explode("row")
-        units = typed(
-            profile.units.join(places, on="row")
-            .group_by(pl.col("new_row").alias("row"), "unit")
-            .agg(pl.col("total_ns").sum())
-            .sort("row", "unit"),
-            UNITS,
-        )
     return replace(
         profile,
         calls=typed(called.with_columns(**texts), CALLS),
         rows=typed(sums.with_columns(pl.lit(None, pl.String).alias("kernel")), ROWS),
-        units=units,
+        units=units_of_rows(profile, sums),
         facts=replace(profile.facts, advice=(), attention=()),
         timeline=None,
     )

@@ -280,8 +280,7 @@ def why(rank: int, peers: Sequence[int], profile_of: ProfileOf) -> str:
     others = [profile for peer in peers if (profile := profile_of(peer)) is not None]
     if own is None or not others:
         return "its work was not recorded, so its cause is not known"
-    result = compare_profiles(merged(f"{len(others)} peers", others), own)
-    return reason(result)
+    return reason(compare_profiles(merged(f"{len(others)} peers", others), own))
 
 
 def reason(result: Comparison) -> str:
@@ -311,7 +310,6 @@ _WORDS = {
 
 def sentence(
     stragglers: Sequence[Straggler],
-    problems: Sequence[Problem],
     *,
     matched: int,
     seen: int,
@@ -325,29 +323,6 @@ def sentence(
 
     Without a straggler, it names what all ranks share, and the rank for which they wait most of their waits (``waited``: rank, share).
     """
-    missing = len(
-        [problem for problem in problems if problem.rank is not None and problem.kind in ("missing", "failed")]
-    )
-    few = [f"Of the {counted(seen, 'rank')} at hand:"] if seen and missing > seen else []
-    return " ".join(
-        [
-            *few,
-            _verdict(stragglers, matched, seen, floor_ns, regime, waiting_ratio, step_ns, waited),
-            *_doubts(problems),
-        ]
-    )
-
-
-def _verdict(
-    stragglers: Sequence[Straggler],
-    matched: int,
-    seen: int,
-    floor_ns: float,
-    regime: str | None,
-    waiting_ratio: float | None,
-    step_ns: float | None,
-    waited: tuple[int, float] | None,
-) -> str:
     if not seen:
         return "No trace of a rank could be used."
     most = f"most ranks are {_regime(regime)}" if regime else "no rank's own bottleneck is known"
@@ -366,9 +341,8 @@ def _verdict(
         if first.gain_at_least_ns
         else ""
     )
-    recorded = ""
-    if first.recording_ns:
-        recorded = f" ({duration(first.recording_ns)} of it or more by recording itself, estimated)"
+    by_recording = f" ({duration(first.recording_ns or 0)} of it or more by recording itself, estimated)"
+    recorded = by_recording if first.recording_ns else ""
     others = f" {counted(more, 'other rank')} {'is' if more == 1 else 'are'} late, too." if more else ""
     return f"{_who(first)} is late in {often}, by {duration(first.late_ns)}{recorded}: {first.why}{gain}.{others}"
 
@@ -385,13 +359,14 @@ def _regime(regime: str) -> str:
     return REGIMES[regime].label.lower() if regime in REGIMES else regime
 
 
-def _doubts(problems: Sequence[Problem]) -> list[str]:
+def with_problems(verdict: str, problems: Sequence[Problem], seen: int) -> str:
+    """Return the verdict on the job with the problems of its ranks behind it; few of many ranks are named before it."""
     ranks: dict[str, set[int | str | None]] = {}
     for problem in problems:
         ranks.setdefault(problem.kind, set()).add(problem.path if problem.rank is None else problem.rank)
-    if not ranks:
-        return []
+    missing = sum(problem.rank is not None and problem.kind in ("missing", "failed") for problem in problems)
+    few = [f"Of the {counted(seen, 'rank')} at hand:"] if seen and missing > seen else []
     texts = [
         f"{counted(len(own), 'rank')} {'is' if len(own) == 1 else 'are'} {_WORDS[kind]}" for kind, own in ranks.items()
     ]
-    return [f"{', '.join(texts)}."]
+    return " ".join([*few, verdict, *([f"{', '.join(texts)}."] if texts else [])])

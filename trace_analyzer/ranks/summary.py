@@ -212,9 +212,10 @@ def from_bytes(content: bytes, path: str = "summary") -> RankSummary:
         head, rest = _member(content)
         document = _document(json.loads(head), path)
         profile, columns = _member(rest)[0].split(b"\n", 1)
+        frames = _frames([document["frames"]], [memoryview(columns)])
         return replace(
             _headed(document),
-            **cast(Any, _with_texts(_frames([document["frames"]], [memoryview(columns)]))),
+            **cast(Any, {name: typed(frame, _FRAMES[name]) for name, frame in frames.items()}),
             profile=profile_from(json.loads(profile)) if profile != b"null" else None,
         )
     except damage() as error:
@@ -290,10 +291,6 @@ def _frames(described: Sequence[Mapping[str, Any]], columns: Sequence[memoryview
         if any(frames[name].get_column(column).null_count() for column in _KNOWN[name]):
             raise ValueError(f"a time is missing in a row of {name}")
     return frames
-
-
-def _with_texts(frames: Mapping[str, pl.DataFrame]) -> dict[str, pl.DataFrame]:
-    return {name: typed(frame, _FRAMES[name]) for name, frame in frames.items()}
 
 
 def _group(document: Mapping[str, Any]) -> RankGroup:
@@ -422,7 +419,6 @@ def _unpacked_column(
 
 
 def _stored(column: Mapping[str, Any], content: memoryview, rows: int, offset: int, is_float: bool) -> _Part:
-    """Return the values of a column and its nulls."""
     if column["type"] not in _TYPES:
         raise ValueError(f"a column is of type {column['type']}")
     array: npt.NDArray[Any] = np.frombuffer(content, column["type"], rows, offset)
@@ -452,10 +448,7 @@ def _repeated(values: Sequence[Any], rows: Sequence[int], dtype: pl.DataType, te
 
 
 def _with_places(
-    part: _Part,
-    own: Sequence[Any],
-    texts: dict[str, int],
-    known: dict[tuple[str, ...], npt.NDArray[np.int64]],
+    part: _Part, own: Sequence[Any], texts: dict[str, int], known: dict[tuple[str, ...], npt.NDArray[np.int64]]
 ) -> _Part:
     """Return a column of texts as indices in ``texts``, to which new texts are added.
 

@@ -212,7 +212,6 @@ def _distinct(columns: Sequence[LaidColumn]) -> tuple[LaidColumn, ...]:
 def _with_rows(
     section: Section, schema: Mapping[str, pl.DataType], rows: tuple[Mapping[str, Any], ...], total: int
 ) -> DeclaredSection:
-    """Return the section with these rows of a table of this schema."""
     columns = _distinct([laid_column(shown, schema) for shown in section.show if isinstance(shown, Shown)])
     return DeclaredSection(section.title, section, _with_values(columns, rows), rows, total)
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import PurePath
 
 from trace_analyzer import units
-from trace_analyzer.render import lever_phrases, phrasing
+from trace_analyzer.render import phrasing, row_phrases
 from trace_analyzer.render.layout import (
     MOST_LINES,
     Line,
@@ -49,7 +49,7 @@ def verdict_lines(report: Report, width: int, verbose: bool = False) -> list[Lin
     name, sentence = phrasing.verdict_label(verdict), units.visible(phrasing.headline(verdict))
     style = "bad" if verdict.regime is None and verdict.status != "cpu-run" else "verdict"
     lines = _continued([(name + ". ", style)], sentence, width, "bold")
-    if rule := lever_phrases.rule_applied(verdict):
+    if rule := row_phrases.rule_applied(verdict):
         lines += hanging([("  ", "")], rule, width)
     lines += _confidence(verdict, width, verbose)
     return [*lines, *([(line, "dim")] for line in folded(trace_phrase(report, verbose), width, MOST_LINES))]
@@ -251,10 +251,10 @@ def _bars(title: str, detail: str, shown: Sequence[_Bar], width: int) -> list[Li
 def lever_lines(report: Report, width: int) -> list[Line]:
     """Draw what a step would save without each of the three levers to show."""
     rows = [
-        _Bar(name, lever_phrases.LEVER_PARTS[lever.resource], lever.saves_ratio, lever.saves_ns)
-        for name, lever in lever_phrases.lever_rows(report.verdict)
+        _Bar(name, row_phrases.LEVER_PARTS[lever.resource], lever.saves_ratio, lever.saves_ns)
+        for name, lever in row_phrases.lever_rows(report.verdict)
     ]
-    return _bars(lever_phrases.levers_title(report.verdict), "", rows, min(width, _SIDE_BY_SIDE)) if rows else []
+    return _bars(row_phrases.levers_title(report.verdict), "", rows, min(width, _SIDE_BY_SIDE)) if rows else []
 
 
 def record_lines(report: Report, width: int) -> list[Line]:

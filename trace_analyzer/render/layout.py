@@ -145,7 +145,7 @@ def column_widths(rows: Sequence[Sequence[str]], sides: str, room: int, gap: int
     if sum(needs) <= left:
         return needs
     widths = [
-        max(_longest_word(head), *map(units.cell_width, column)) if side == "r" else 0
+        max(map(units.cell_width, (*head.split(), *column)), default=0) if side == "r" else 0
         for (head, *column), side in zip(zip(*rows, strict=True), sides, strict=True)
     ]
     left -= sum(widths)
@@ -154,10 +154,6 @@ def column_widths(rows: Sequence[Sequence[str]], sides: str, room: int, gap: int
         widths[k] = min(needs[k], max(LEAST_TEXT, left // (len(texts) - place)))
         left -= widths[k]
     return widths
-
-
-def _longest_word(text: str) -> int:
-    return max(map(units.cell_width, text.split()), default=0)
 
 
 def table_row(texts: Sequence[str], widths: Sequence[int], sides: str, styles: Sequence[str]) -> list[Line]:

@@ -9,7 +9,7 @@ from trace_analyzer import units
 from trace_analyzer.analyses.operators import launch_counts
 from trace_analyzer.catalog.kernels import article
 from trace_analyzer.registry import SECTIONS
-from trace_analyzer.render import lever_phrases, phrasing
+from trace_analyzer.render import phrasing, row_phrases
 from trace_analyzer.render.declared import (
     DeclaredSection,
     LaidColumn,
@@ -105,15 +105,11 @@ def _verdict(report: Report) -> str:
     names = ", ".join(dict.fromkeys(device.name for device in trace.devices if device.name))
     source = f"{code(PurePath(trace.path).name or trace.path)}, {units.counted(trace.event_count, 'event')}"
     window = phrasing.window_phrase(report)
-    asides = [
-        source,
-        *([escaped(names)] if names else []),
-        *([escaped(f"judged: {window}")] if window else []),
-    ]
+    asides = [source, *([escaped(names)] if names else []), *([escaped(f"judged: {window}")] if window else [])]
     return _paragraphs(
         f"## {escaped(phrasing.verdict_label(verdict))}",
         f"**{escaped(phrasing.headline(verdict))}**",
-        escaped(lever_phrases.levers_sentence(verdict)),
+        escaped(row_phrases.levers_sentence(verdict)),
         " ".join(fact for fact in facts if fact),
         ", ".join(asides),
         _without_profiler(report),
@@ -230,12 +226,7 @@ def _one_advice(rank: int, item: Advice) -> str:
         title,
         *(
             _indented(part)
-            for part in (
-                escaped(item.why),
-                f"{units.capitalized(bound)}." if predicted else "",
-                where,
-                block,
-            )
+            for part in (escaped(item.why), f"{units.capitalized(bound)}." if predicted else "", where, block)
             if part
         ),
     )

@@ -22,15 +22,7 @@ from trace_analyzer.report import (
     summaries,
 )
 from trace_analyzer.report.summaries import recomputed_ratio
-from trace_analyzer.vocabulary import (
-    CAUSES,
-    RUN_AHEAD_STATES,
-    STATUSES,
-    check_label,
-    label,
-    limit_label,
-    phrase,
-)
+from trace_analyzer.vocabulary import CAUSES, RUN_AHEAD_STATES, STATUSES, check_label, label, limit_label, phrase
 
 _MORE_STEPS = "Record several whole steps: schedule(wait=1, warmup=2, active=5), and prof.step() after each step."
 _RECORD_INSTEAD: Mapping[str, Sequence[str]] = {
@@ -46,10 +38,7 @@ _RECORD_INSTEAD: Mapping[str, Sequence[str]] = {
     "unsupported-accelerator": (
         "Record on a device with CUDA, HIP or XPU kernels, or export the accelerator's work as kernel events.",
     ),
-    "insufficient": (
-        _MORE_STEPS,
-        "Export the file as the profiler writes it, without removing events.",
-    ),
+    "insufficient": (_MORE_STEPS, "Export the file as the profiler writes it, without removing events."),
 }
 _RECORD_ELSEWHERE: Mapping[tuple[str, str | None], Sequence[str]] = {
     ("no-gpu-activity", "mps"): (
@@ -387,11 +376,7 @@ def debiased_phrase(raw: Shares, unbiased: Debiased) -> str:
     least, most = units.duration(unbiased.least_removed_ns), units.duration(unbiased.removed_ns)
     took = f"{least} to {most}" if 0 < unbiased.least_removed_ns < unbiased.removed_ns else most
     regime = phrase(unbiased.regime) if unbiased.regime else "of no regime"
-    survives = {
-        True: f"still {regime}",
-        False: f"then {regime}",
-        None: f"then perhaps {regime}",
-    }
+    survives = {True: f"still {regime}", False: f"then {regime}", None: f"then perhaps {regime}"}
     cause = f" ({phrase(unbiased.cause)})" if unbiased.cause else ""
     return (
         f"idle {units.percent(raw.idle)} → {units.percent(idle)}, {survives[unbiased.survives]}{cause};"

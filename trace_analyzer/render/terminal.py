@@ -125,11 +125,9 @@ def _work(report: Report, width: int) -> list[Line]:
 def _operators(report: Report, width: int) -> list[Line]:
     """Write the operators with most CPU time, where no device did any work."""
     # Evaluated last: making this table may take a tenth of the whole analysis.
-    return (
-        []
-        if report.devices
-        else _section(table_section(SECTIONS["operators"], report.tables.get("operators"), _TOP_ROWS), width)
-    )
+    if report.devices:
+        return []
+    return _section(table_section(SECTIONS["operators"], report.tables.get("operators"), _TOP_ROWS), width)
 
 
 def _section(declared: DeclaredSection | None, width: int) -> list[Line]:

@@ -143,7 +143,6 @@ def _calls_of_blocking_copies(scene: Scene) -> Ints:
 
 
 def _waiting(scene: Scene) -> Flags:
-    """Return which calls wait for the device."""
     waiting = np.zeros(scene.graph.recorded.calls.start.size, dtype=bool)
     waiting[scene.graph.ref[_of_calls(scene, RETURN, SYNCS)]] = True
     waiting[_calls_of_blocking_copies(scene)] = True
@@ -457,9 +456,7 @@ CHANGES: Mapping[str, Kind] = {
     "warm": Kind("one-time work gone", warm),
     "fuse": Kind("chains of kernels fused", fuse),
     "tf32": Kind(
-        "FP32 matmuls and convolutions in TF32",
-        lambda w, s, o: narrower(w, s, {**o, "dtype": "tf32"}),
-        host=False,
+        "FP32 matmuls and convolutions in TF32", lambda w, s, o: narrower(w, s, {**o, "dtype": "tf32"}), host=False
     ),
     "bf16": Kind("FP32 work in 16 bits", lambda w, s, o: narrower(w, s, {**o, "dtype": "bf16"}), host=False),
     "batch": Kind("batch {times} times as big", batch),

@@ -135,7 +135,6 @@ def path_of(replay: Replay) -> pl.DataFrame:
 
 
 def _frame(columns: Mapping[str, npt.NDArray[np.integer[Any]]]) -> pl.DataFrame:
-    """Return columns of integers as a frame."""
     return pl.DataFrame({name: column(values) for name, values in columns.items()})
 
 

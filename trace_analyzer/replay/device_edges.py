@@ -205,7 +205,6 @@ def previous(activities: Activities, end: Ints) -> Ints:
 
 
 def _first_of_call(activities: Activities) -> Flags:
-    """Return whether each activity is the first of its call on its stream."""
     first = np.zeros(activities.start.size, dtype=bool)
     linked = np.flatnonzero(activities.call >= 0)
     if linked.size:
@@ -384,11 +383,7 @@ def _just_ended(activities: Activities, end: Ints, ready: Ints, rows: Ints) -> I
         at = at - same
     source = order[np.maximum(at, 0)]
     late, lag = activities.start[rows] - ready[rows], activities.start[rows] - end[source]
-    most = np.where(
-        late < SHORT_WAIT_NS,
-        WAIT_LAG_SHORT_NS,
-        np.minimum(WAIT_LAG_RATIO * late, WAIT_LAG_MAX_NS),
-    )
+    most = np.where(late < SHORT_WAIT_NS, WAIT_LAG_SHORT_NS, np.minimum(WAIT_LAG_RATIO * late, WAIT_LAG_MAX_NS))
     fits = (
         (at >= 0) & (activities.track[source] != activities.track[rows]) & (end[source] >= ready[rows]) & (lag <= most)
     )

@@ -100,14 +100,7 @@ class Replay:
     def scene(self) -> Scene:
         """Return the inputs of changes."""
         steady_steps = max(int(self.graph.recorded.steps.steady.sum()), 1)
-        return Scene(
-            self.graph,
-            self.known,
-            self._report,
-            steady_edges(self.graph),
-            steady_steps,
-            self._base[1],
-        )
+        return Scene(self.graph, self.known, self._report, steady_edges(self.graph), steady_steps, self._base[1])
 
     @cached_property
     def recorded_step_ns(self) -> float:

@@ -310,9 +310,7 @@ def _activities(table: pl.DataFrame, call_of_event: Rows) -> tuple[Activities, I
     """Return the activities in order of start, and device and stream of each track."""
     name = pl.col("name")
     direction = name.str.extract(r"(HtoD|DtoH|DtoD|PtoP)").replace_strict(
-        {text: FIRST_COPY + number for number, text in enumerate(COPY_KINDS)},
-        default=OTHER_COPY,
-        return_dtype=pl.Int64,
+        {text: FIRST_COPY + number for number, text in enumerate(COPY_KINDS)}, default=OTHER_COPY, return_dtype=pl.Int64
     )
     kind = (
         pl.when(pl.col("kind") == "kernel")

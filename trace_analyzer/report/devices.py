@@ -71,8 +71,7 @@ class RunAhead:
         "In one word; null when too few launches are known, or another check withholds it.",
     ]
     launch_lead_ns: Annotated[
-        LaunchLead,
-        "Quantiles of the launch lead: start of a launch's first activity minus the call's end.",
+        LaunchLead, "Quantiles of the launch lead: start of a launch's first activity minus the call's end."
     ]
     queue_depth: Annotated[QueueDepth, "Activities launched and not yet started, weighted by time."]
     queued_work_ns: Annotated[
@@ -84,10 +83,7 @@ class RunAhead:
 
 @dataclass(frozen=True)
 class BucketTime:
-    """Hold kernel time of one bucket, and its work where known.
-
-    ``flop`` and ``bytes`` are sums over the kernels with known shapes; rates are over the time of these kernels.
-    """
+    """Hold kernel time of one bucket, and its work where known."""
 
     bucket: Annotated[str, "What the kernels do (catalog/kernels.toml)."]
     group: Annotated[KernelGroup, "The bucket's group."]
@@ -107,8 +103,7 @@ class BucketTime:
     achieved_byte_per_s: Annotated[Quantity | None, "Bytes over the time of the kernels whose bytes are known."] = None
     peak_ratio: Annotated[Utilization | None, "Share of the peak FLOP/s of their dtypes that they reached."] = None
     roof_ratio: Annotated[
-        Utilization | None,
-        "Time at the roof (peak FLOP/s or full memory bandwidth) over time taken; null above 1.05.",
+        Utilization | None, "Time at the roof (peak FLOP/s or full memory bandwidth) over time taken; null above 1.05."
     ] = None
     lost_ns: Annotated[Quantity | None, "Time over that at the roof."] = None
     known_ratio: Annotated[Ratio, "Share of the bucket's time whose FLOP are known."] = 0.0
@@ -135,11 +130,7 @@ BUCKETS_SECTION = Section(
 
 @dataclass(frozen=True)
 class GroupTime:
-    """Hold one row of the article's table: the shares of FLOP and of kernel time of a group of buckets.
-
-    ``slower_ratio`` is the matmul group's FLOP/s over this group's; ``article_flop_ratio`` and
-    ``article_time_ratio`` are those of BERT in the article (catalog/article.toml), null for other groups.
-    """
+    """Hold one row of the article's table: the shares of FLOP and of kernel time of a group of buckets."""
 
     group: Annotated[KernelGroup, "Group of buckets."]
     kernel_count: Annotated[Amount, "Kernels in it."]
@@ -205,11 +196,7 @@ class BoundShare:
 
 @dataclass(frozen=True)
 class Communication:
-    """Hold communication kernels of one device, as unions over its streams.
-
-    ``exposed_ns`` is the time in which nothing else ran, ``hidden_ns`` the rest. ``message_bytes`` and
-    ``bus_byte_per_s`` cover the kernels with known messages, which take ``known_ns``.
-    """
+    """Hold communication kernels of one device, as unions over its streams."""
 
     kernel_count: Annotated[Amount, "Communication kernels."]
     time_ns: Annotated[Amount, "Time in which at least one ran."]
@@ -228,11 +215,7 @@ class Communication:
 
 @dataclass(frozen=True)
 class Copies:
-    """Hold copies of one device in one direction, to or from one kind of host memory (null where unknown).
-
-    ``exposed_ns`` is the time in which no kernel ran, ``call_ns`` the CPU time in the calls. Small copies are those
-    that take longer to start than to move their bytes.
-    """
+    """Hold copies of one device in one direction, to or from one kind of host memory (null where unknown)."""
 
     direction: Annotated[CopyDirection, "Direction."]
     host_memory: Annotated[HostMemory | None, "Kind of host memory; null where the profiler does not record it."]
@@ -311,11 +294,7 @@ class TensorCores:
 
 @dataclass(frozen=True)
 class MeasuredRoof:
-    """Hold one measured roof next to that of the datasheet: byte/s of the memory, else FLOP/s of a dtype.
-
-    ``datasheet_per_s`` is the roof that all other metrics use; null for a device that is not in the catalogue, for
-    which they use the measured roof.
-    """
+    """Hold one measured roof next to that of the datasheet: byte/s of the memory, else FLOP/s of a dtype."""
 
     dtype: Annotated[str | None, "Type of the arithmetic; null for the memory."]
     matrix_units: Annotated[bool | None, "Whether of tensor cores, not vector units; null for the memory."]
@@ -334,25 +313,20 @@ class MeasuredRoof:
 
 @dataclass(frozen=True)
 class Attained:
-    """Hold the measured limits of the device (``analyze calibrate``), and how closely its kernels approached them.
-
-    ``roof_ratio``, by bucket: time at the measured roofs divided by the actual time, over kernels with known work.
-    """
+    """Hold the measured limits of the device (``analyze calibrate``), and how closely its kernels approached them."""
 
     memory_gbps: Annotated[Quantity | None, "Memory bandwidth of large copies, GB/s."]
     peak_tflops: Annotated[Mapping[str, float], "TFLOP/s of matmuls, by dtype."]
     launch_overhead_ns: Annotated[Quantity | None, "CPU time of one operator on one element."]
     launch_latency_ns: Annotated[
-        Amount | None,
-        "Median time from a launch's end to its kernel's start on the idle device.",
+        Amount | None, "Median time from a launch's end to its kernel's start on the idle device."
     ]
     roof_ratio: Annotated[
         Mapping[str, Utilization],
         "By bucket: time at the measured roofs over time taken, of the kernels whose work is known; none above 1.05.",
     ]
     roofs: Annotated[
-        tuple[MeasuredRoof, ...],
-        "The measured roofs that the kernels met, beside the datasheet's: the memory's first.",
+        tuple[MeasuredRoof, ...], "The measured roofs that the kernels met, beside the datasheet's: the memory's first."
     ] = ()
 
 
@@ -366,8 +340,7 @@ class DeviceReport:
     busy_ns: Annotated[Amount, "Time in which at least one activity ran, over all streams."]
     idle_ns: Annotated[Amount, "The rest: `window_ns - busy_ns`."]
     busy_ratio: Annotated[
-        Ratio | None,
-        "`busy_ns / window_ns`; null for an empty window, and where a check withholds it.",
+        Ratio | None, "`busy_ns / window_ns`; null for an empty window, and where a check withholds it."
     ]
     activity_count: Annotated[Amount, "Kernels, copies and memsets."]
     kernel_count: Annotated[Amount, "Kernels only."]
@@ -381,8 +354,7 @@ class DeviceReport:
     ]
     run_ahead: Annotated[RunAhead, "How far the CPU runs ahead of the device."]
     buckets: Annotated[
-        tuple[BucketTime, ...],
-        "Kernel time by what the kernels do, longest first; empty where a check withholds it.",
+        tuple[BucketTime, ...], "Kernel time by what the kernels do, longest first; empty where a check withholds it."
     ]
     groups: Annotated[
         tuple[GroupTime, ...],
@@ -421,8 +393,7 @@ class DeviceReport:
         "What this kind of device was measured to do by `analyze calibrate`; null without a calibration.",
     ] = None
     withheld: Annotated[
-        tuple[Withheld, ...],
-        "Metrics of the device that are withheld, because their inputs fail a check.",
+        tuple[Withheld, ...], "Metrics of the device that are withheld, because their inputs fail a check."
     ] = ()
     sm_count: Annotated[
         int | None,

@@ -288,10 +288,7 @@ def movements(device: DeviceReport | None) -> Sequence[Mapping[str, Any]]:
 
 def _communication_row(moved: Communication) -> Mapping[str, Any]:
     is_known = moved.known_ns >= moved.time_ns / 2
-    return asdict(moved) | {
-        "direction": "communication",
-        "bus_byte_per_s": moved.bus_byte_per_s if is_known else None,
-    }
+    return asdict(moved) | {"direction": "communication", "bus_byte_per_s": moved.bus_byte_per_s if is_known else None}
 
 
 def saves_nothing(then: Predicted) -> bool:

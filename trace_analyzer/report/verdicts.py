@@ -34,8 +34,7 @@ class DeviceInfo:
     index: Annotated[DeviceIndex, "The device's id in the file; a string where it is no number."]
     name: Annotated[str | None, "Name from the file's header."]
     catalog_name: Annotated[
-        str | None,
-        "Its name in the device catalogue, where its peaks come from; null where it is not listed there.",
+        str | None, "Its name in the device catalogue, where its peaks come from; null where it is not listed there."
     ]
 
 
@@ -51,10 +50,7 @@ class Recorded:
 
 @dataclass(frozen=True)
 class TraceInfo:
-    """Hold facts on the file: its origin and its content.
-
-    ``settings`` are the settings of a recording by this package; null for all other traces.
-    """
+    """Hold facts on the file: its origin and its content."""
 
     path: Annotated[str, "Path as it was given; `stdin` for standard input."]
     event_count: Annotated[Amount, "Events in the file, of all kinds."]
@@ -64,8 +60,7 @@ class TraceInfo:
         "Absolute time of 0 ns in this report, as the file counts it: add it to find a place again in Perfetto.",
     ]
     base_time_ns: Annotated[
-        str | None,
-        "`baseTimeNanoseconds` of the file's header, a decimal string; null when it has none.",
+        str | None, "`baseTimeNanoseconds` of the file's header, a decimal string; null when it has none."
     ]
     rank: Annotated[int | None, "Rank of the process."]
     world_size: Annotated[int | None, "Ranks in the job."]
@@ -77,10 +72,7 @@ class TraceInfo:
         "Whose work the trace holds, or shows that it launched: cuda, hip, xpu (Intel), mps (Apple), npu (Ascend), hpu"
         " (Gaudi), mtia or other; null for a run on the CPU.",
     ] = None
-    settings: Annotated[
-        RunMetadata | None,
-        "Settings of a recording by this program; null for other traces.",
-    ] = None
+    settings: Annotated[RunMetadata | None, "Settings of a recording by this program; null for other traces."] = None
 
 
 @dataclass(frozen=True)
@@ -95,8 +87,7 @@ class Check:
     device: Annotated[DeviceIndex | None, "The device that it is about; null for the whole file."]
     status: Annotated[CheckStatus, "Whether figures can be trusted in this respect; a failed check withholds some."]
     value: Annotated[
-        Quantity | None,
-        "What was measured; null where there is nothing to check, and where nobody can know it.",
+        Quantity | None, "What was measured; null where there is nothing to check, and where nobody can know it."
     ]
     unit: Annotated[Literal["ratio", "events", "arrows"], "Unit of the value."]
     meaning: Annotated[str, "What the value is, and what it means, for people."]
@@ -179,12 +170,7 @@ class Shares:
 
 @dataclass(frozen=True)
 class Debiased:
-    """Hold the verdict's window without the profiler's overhead on the CPU.
-
-    ``method`` is how the overhead is known: estimated from the trace (``event_cost_ns`` per kind of event, ``events``
-    that delayed launches), or measured without the profiler. ``least_removed_ns`` is the lower bound of the estimate.
-    ``survives`` is whether the regime stays the same; None where the estimate cannot decide.
-    """
+    """Hold the verdict's window without the profiler's overhead on the CPU."""
 
     method: Annotated[
         Literal["estimated", "measured"],
@@ -237,8 +223,7 @@ class Verdict:
     device: Annotated[DeviceIndex | None, "The device that is judged."]
     window: Annotated[Window | None, "The interval that is judged; null when nothing is judged."]
     shares: Annotated[
-        Shares | None,
-        "What the device did in that window; the shares sum to 1. Null when nothing is judged.",
+        Shares | None, "What the device did in that window; the shares sum to 1. Null when nothing is judged."
     ]
     parts_ns: Annotated[
         Mapping[Part, Amount],
@@ -247,8 +232,7 @@ class Verdict:
     headline: Annotated[str, "The verdict in one sentence."]
     evidence: Annotated[tuple[Evidence, ...], "The measured facts behind it, the weightiest first."]
     debiased: Annotated[
-        Debiased | None,
-        "The window without what recording itself cost the CPU; null where that is not known.",
+        Debiased | None, "The window without what recording itself cost the CPU; null where that is not known."
     ] = None
     levers: Annotated[
         tuple[Lever, ...],
@@ -261,11 +245,7 @@ class Verdict:
 
 @dataclass(frozen=True)
 class StepReport:
-    """Hold one step on one device; regime, cause, runner-up, confidence and headline refer to the step's own partition.
-
-    ``cold_start_ns`` is host time before the first use of kernels, ``recording_ns`` the profiler's overhead in the
-    step, and ``unrecorded_regime`` the regime without this overhead.
-    """
+    """Hold one step on one device; regime, cause, runner-up, confidence and headline refer to the step's own partition."""
 
     index: Annotated[int, "Number of the step."]
     name: Annotated[str, "Name of its annotation."]
@@ -288,8 +268,7 @@ class StepReport:
     cause: Annotated[Cause | None, "Cause within that regime; null where it has none."] = None
     runner_up: Annotated[Regime | None, "Regime that came close to it, if any."] = None
     confidence: Annotated[
-        Confidence | None,
-        "How sure that is; null without a regime, low where the step alone is too little to judge.",
+        Confidence | None, "How sure that is; null without a regime, low where the step alone is too little to judge."
     ] = None
     headline: Annotated[str | None, "The verdict on this step alone, in a sentence; null without a regime."] = None
     cold_start_ns: Annotated[
@@ -302,10 +281,7 @@ class StepReport:
         "What recording took of the step at most, estimated or by the measured step time; null where that is"
         " not known.",
     ] = None
-    unrecorded_regime: Annotated[
-        Regime | None,
-        "Regime of this step without that; null where it is not known.",
-    ] = None
+    unrecorded_regime: Annotated[Regime | None, "Regime of this step without that; null where it is not known."] = None
 
     @property
     def busy_ratio(self) -> float | None:
@@ -331,19 +307,13 @@ STEPS_SECTION = Section(
 
 @dataclass(frozen=True)
 class Blame:
-    """Hold idle time of the verdict's window by cause and by the code that was running; unknown values are null.
-
-    ``python_function`` is the name in the trace, ``file.py(12): f``, with the line of its ``def``. ``start_ns`` and
-    ``end_ns`` are the bounds of the longest interval. ``call_line`` is the line of the call, if the source file is
-    available and the line unambiguous.
-    """
+    """Hold idle time of the verdict's window by cause and by the code that was running; unknown values are null."""
 
     cause: Annotated[IdleCause, "Why the device idled."]
     operator: Annotated[str | None, "Innermost operator."]
     module: Annotated[str | None, "Path of the nn.Modules around it; null where several share the rest."]
     python_function: Annotated[
-        str | None,
-        "Innermost function of the program, `file.py(12): f`; the line is that of its `def`.",
+        str | None, "Innermost function of the program, `file.py(12): f`; the line is that of its `def`."
     ]
     annotation: Annotated[str | None, "Innermost annotation."]
     phase: Annotated[str | None, "data-loading, forward, backward or optimizer."]
@@ -373,14 +343,10 @@ BLAME_SECTION = Section(
 
 @dataclass(frozen=True)
 class HostCost:
-    """Hold host work in the whole trace that can leave a device idle, with the code that requested it.
-
-    ``idle_ns`` is the idle time that it caused on devices, ``hidden_ns`` the part of ``host_ns`` in which they worked.
-    """
+    """Hold host work in the whole trace that can leave a device idle, with the code that requested it."""
 
     kind: Annotated[
-        str,
-        "The cause of idle time that it is; or `recompilation` or `guards`, whose time is part of other rows' too.",
+        str, "The cause of idle time that it is; or `recompilation` or `guards`, whose time is part of other rows' too."
     ]
     source: Annotated[str | None, "Code that causes it, such as `.item()`."]
     name: Annotated[str, "The event that cost most."]
@@ -388,14 +354,12 @@ class HostCost:
     operator: Annotated[str | None, "Innermost operator."]
     module: Annotated[str | None, "Path of the nn.Modules around it."]
     python_function: Annotated[
-        str | None,
-        "Innermost function of the program, `file.py(12): f`; the line is that of its `def`.",
+        str | None, "Innermost function of the program, `file.py(12): f`; the line is that of its `def`."
     ]
     count: Annotated[Amount, "How often it was asked for."]
     host_ns: Annotated[int | None, "Time of the host in it."]
     hidden_ns: Annotated[
-        int | None,
-        "Part of it in which some device worked; null where causes of idle time are withheld.",
+        int | None, "Part of it in which some device worked; null where causes of idle time are withheld."
     ]
     idle_ns: Annotated[
         int | None,
@@ -441,13 +405,7 @@ class Saving:
 
 @dataclass(frozen=True, repr=False)
 class Advice:
-    """Hold one recommended change: what, why, where, and an upper bound of its saving.
-
-    ``start_ns`` and ``end_ns`` are the bounds of an example on the timeline, if any. ``id`` is the id of the fix in the
-    catalogue, ``docs`` its section in the documentation: when it helps, when not, and how its bound is computed.
-    ``predicted`` is present where a replay accepts the trace and supports the change. ``shared_with`` is an earlier
-    advice that already counts most of the same time.
-    """
+    """Hold one recommended change: what, why, where, and an upper bound of its saving."""
 
     title: Annotated[str, "What to change."]
     why: Annotated[str, "The figures of this trace that ask for it."]
@@ -462,8 +420,7 @@ class Advice:
     end_ns: Annotated[int | None, "End of that place."] = None
     id: Annotated[str, "The fix, as the catalogue calls it."] = ""
     docs: Annotated[
-        str,
-        "The page of the documentation on it: why it helps, when not, what it risks, how its bound is computed.",
+        str, "The page of the documentation on it: why it helps, when not, what it risks, how its bound is computed."
     ] = ""
     predicted: Annotated[
         Predicted | None,

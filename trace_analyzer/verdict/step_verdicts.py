@@ -7,7 +7,7 @@ import polars as pl
 
 from trace_analyzer import thresholds as t
 from trace_analyzer.analyses import partition
-from trace_analyzer.analyses.one_time import cold_gap_ns
+from trace_analyzer.analyses.left_out import cold_gap_ns
 from trace_analyzer.analyses.roofline import bound_table
 from trace_analyzer.analyses.steps import STEPS
 from trace_analyzer.findings import DeviceFindings, Findings, StepFindings, WindowSources, bound_shares, ordered

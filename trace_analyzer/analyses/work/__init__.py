@@ -9,30 +9,13 @@ shared code.
 
 from dataclasses import dataclass
 
-from trace_analyzer.analyses.work import (
-    attention,
-    convolutions,
-    elementwise,
-    indexing,
-    matmuls,
-    movement,
-    quantized,
-    reductions,
-    rows,
-)
+from trace_analyzer.analyses.work import attention, convolutions, elementwise, matmuls, movement, quantized, rows
 from trace_analyzer.analyses.work.calls import Formula, Malformed, Record, Unrecorded, Work, call_of
 
 MATMUL_FORMULAS: dict[str, Formula] = matmuls.FORMULAS | quantized.FORMULAS | convolutions.FORMULAS | attention.FORMULAS
 """Formulas of the operators whose kernels are of group `matmul`: matmuls, convolutions and attention."""
-FORMULAS: dict[str, Formula] = {
-    **elementwise.FORMULAS,
-    **reductions.FORMULAS,
-    **movement.FORMULAS,
-    **indexing.FORMULAS,
-    **rows.FORMULAS,
-    **MATMUL_FORMULAS,
-}
-_PREFIXES: dict[str, Formula] = {elementwise.TRITON: elementwise.triton, **indexing.PREFIXES}
+FORMULAS: dict[str, Formula] = {**elementwise.FORMULAS, **movement.FORMULAS, **rows.FORMULAS, **MATMUL_FORMULAS}
+_PREFIXES: dict[str, Formula] = {elementwise.TRITON: elementwise.triton, **movement.PREFIXES}
 
 
 @dataclass(frozen=True)
@@ -48,7 +31,8 @@ def call_work(record: Record) -> WorkResult:
 
     Never raises: a formula without its inputs gives None, and damaged arguments give None and their problem.
     """
-    formula = FORMULAS.get(record.operator) or _by_prefix(record.operator)
+    by_prefix = (formula for prefix, formula in _PREFIXES.items() if record.operator.startswith(prefix))
+    formula = FORMULAS.get(record.operator) or next(by_prefix, None)
     if formula is None:
         return WorkResult(None)
     try:
@@ -57,10 +41,6 @@ def call_work(record: Record) -> WorkResult:
         return WorkResult(None)
     except Malformed as problem:
         return WorkResult(None, str(problem))
-
-
-def _by_prefix(operator: str) -> Formula | None:
-    return next((formula for prefix, formula in _PREFIXES.items() if operator.startswith(prefix)), None)
 
 
 __all__ = ["FORMULAS", "MATMUL_FORMULAS", "Record", "Work", "WorkResult", "call_work"]

@@ -103,11 +103,7 @@ def dense(
 
 
 def ragged(
-    first: int,
-    offsets: tuple[int, int],
-    longest: tuple[int, int],
-    mask: Callable[[Call], Mask],
-    backward: bool = False,
+    first: int, offsets: tuple[int, int], longest: tuple[int, int], mask: Callable[[Call], Mask], backward: bool = False
 ) -> Formula:
     """Return the formula of attention over packed sequences of unequal length: (tokens, heads, width).
 

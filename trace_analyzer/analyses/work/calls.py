@@ -36,12 +36,7 @@ class Dtype:
 
 
 # Promotion as in torch.result_type, for the types in profiles: bool < integers < floats < complex, wider wins.
-BOOL, INT32, INT64, FLOAT32 = (
-    Dtype(1, None, 0),
-    Dtype(4, None, 13),
-    Dtype(8, None, 14),
-    Dtype(4, "fp32", 23),
-)
+BOOL, INT32, INT64, FLOAT32 = (Dtype(1, None, 0), Dtype(4, None, 13), Dtype(8, None, 14), Dtype(4, "fp32", 23))
 BYTE = Dtype(1, "int8", 11)
 _FP8 = Dtype(1, "fp8", 20)
 _INTEGERS, _FLOATS, _COMPLEX = 10, 20, 30
@@ -324,7 +319,6 @@ def _assumed(record: Record, shapes: list[Any]) -> list[str]:
 
 
 def _shape_or_none(shape: Any) -> Shape | None:
-    """Return a tensor's shape; None for other arguments."""
     return _shape(shape) if isinstance(shape, list) and shape and not isinstance(shape[0], list) else None
 
 

@@ -122,11 +122,7 @@ def _surrounding_calls(calls: pl.DataFrame, host: Host, inputs: pl.DataFrame, li
     forward = (
         asked.join(links.select(pl.col("event_id").alias("operator_id"), "forward_id"), on="operator_id")
         .join(inputs.select(pl.col("operator_id").alias("forward_id"), "input_dims"), on="forward_id")
-        .select(
-            "operator_id",
-            pl.lit(FORWARD).alias("outer"),
-            pl.col("input_dims").cast(pl.String).alias("outer_dims"),
-        )
+        .select("operator_id", pl.lit(FORWARD).alias("outer"), pl.col("input_dims").cast(pl.String).alias("outer_dims"))
     )
     of_forward = lookup(forward, calls, "operator_id")
     return pl.DataFrame(
@@ -233,5 +229,4 @@ def _results(calls: pl.DataFrame, host: Host, inputs: pl.DataFrame) -> pl.DataFr
 
 
 def _nulls(calls: pl.DataFrame, *names: str) -> pl.DataFrame:
-    """Return null columns with as many rows as calls."""
     return pl.DataFrame([pl.repeat(None, calls.height, dtype=pl.String, eager=True).alias(name) for name in names])

@@ -13,7 +13,6 @@ from math import prod
 from trace_analyzer.analyses.work.calls import (
     Call,
     Formula,
-    Malformed,
     Shape,
     Tensor,
     Unrecorded,
@@ -128,18 +127,13 @@ def _spatial(call: Call, position: int, rank: int) -> Shape:
     return values
 
 
-def _stride_of(call: Call, position: int) -> None:
-    if any(n < 1 for n in call.numbers(position)):
-        raise Malformed("shapes that contradict each other")
-
-
 def convolution(**positions: int | bool | None) -> Formula:
     """Return `forward` at these positions."""
 
     def formula(call: Call) -> Work:
         stride = positions["stride"]
         if call.valued and isinstance(call.value(int(stride or 0)), list | int):
-            _stride_of(call, int(stride or 0))
+            require(all(n > 0 for n in call.numbers(int(stride or 0))))
         return forward(call, **positions)  # type: ignore[arg-type]
 
     return formula

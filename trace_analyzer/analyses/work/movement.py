@@ -1,9 +1,16 @@
-"""Count work that only moves data: copies, concatenations, padding, pooling and resampling."""
+"""Count work that moves data (copies, concatenations, padding, pooling, resampling), and operators that select by indices.
+
+Gathered or scattered elements count once per index, but at most as the whole tensor they come from: repeated rows come
+from the cache. Kineto does not record indices in a list (``x[i, j]``), so only reads of recorded values are known
+(``at-least``).
+"""
 
 from dataclasses import replace
 from math import prod
 
 from trace_analyzer.analyses.work.calls import (
+    FLOAT32,
+    INT32,
     INT64,
     Call,
     Formula,
@@ -14,6 +21,7 @@ from trace_analyzer.analyses.work.calls import (
     compute,
     moved,
     require,
+    tensor_of,
     total_bytes,
 )
 
@@ -190,6 +198,221 @@ def upsample(rank: int, flop: float | None) -> Formula:
     return formula
 
 
+def _some(tensor: Tensor, count: int) -> float:
+    """Return the bytes of ``count`` elements of a tensor; repeated indices are doubtful."""
+    return min(count, tensor.stored) * tensor.size
+
+
+def _expandable(index: Tensor) -> float:
+    """Return bytes of indices that may be expanded: one for each row, say."""
+    return index.bytes if index.strides is None else 0.0
+
+
+def _rows(given: Tensor, index: Tensor, of: int) -> Work:
+    require(of > 0)
+    count = given.elements // of * index.elements
+    read = _some(given, count)
+    return Work(0.0, index.bytes + read + count * given.size, compute(given.dtype), read)
+
+
+def index_select(call: Call) -> Work:
+    """Count index_select(self, dim, index)."""
+    given, index = call.tensor(0), call.tensor(2)
+    dim = call.number(1) if call.valued else 0
+    require(len(index.shape) <= 1 and -len(given.shape) <= dim < max(1, len(given.shape)))
+    return _rows(given, index, given.shape[dim] if given.shape else 1)
+
+
+def embedding(call: Call) -> Work:
+    """Count embedding(weight, indices)."""
+    weight, index = call.tensor(0), call.tensor(1)
+    require(len(weight.shape) == 2)
+    return _rows(weight, index, weight.shape[0])
+
+
+def embedding_backward(call: Call) -> Work:
+    """Count embedding_dense_backward(grad_output, indices, num_weights, ...): a zeroed table, and rows added to it."""
+    gradient, index = call.tensor(0), call.tensor(1)
+    require(bool(gradient.shape) and gradient.elements == index.elements * gradient.shape[-1])
+    if not call.valued:
+        return replace(moved(gradient, index, flop=float(gradient.elements)), least=True)
+    table = Tensor((call.number(2), gradient.shape[-1]), gradient.dtype)
+    return moved(gradient, index, table, flop=float(gradient.elements))
+
+
+def _gather(position: int) -> Formula:
+    """Return the formula of gather(self, dim, index) or take(self, index), with the index at this position."""
+
+    def formula(call: Call) -> Work:
+        given, index = call.tensor(0), call.tensor(position)
+        read = _some(given, index.elements)
+        size = index.bytes + read + index.elements * given.size
+        return Work(0.0, size, compute(given.dtype), _expandable(index) + read)
+
+    return formula
+
+
+def _scatter(adds: bool, by_index: bool) -> Formula:
+    """Return the formula of scatter, index_add and similar (self, dim, index, src or value), in place.
+
+    Places are written, and read where values are added: as many as indices, or (index_add, index_copy) as source values.
+    """
+
+    def formula(call: Call) -> Work:
+        given, index, source = call.tensor(0), call.tensor(2), call.optional(3)
+        if not by_index or adds:
+            call.tensor(3)
+        count = index.elements if by_index or source is None else source.elements
+        places = (1 + adds) * _some(given, count)
+        read = 0.0 if source is None else _some(source, count)
+        doubtful = _expandable(index) + places if by_index else places * adds
+        return Work(float(count * adds), index.bytes + read + places, compute(given.dtype), doubtful)
+
+    return formula
+
+
+def index_put(call: Call) -> Work:
+    """Count _index_put_impl_(self, indices, values, ...): reads the values; equal indices may write to one element."""
+    values = call.tensor(2)
+    if values.elements < 2:
+        raise Unrecorded
+    return replace(moved(values), least=True)
+
+
+def index_fill(call: Call) -> Work:
+    """Count index_fill_(self, dim, index, value): whole rows are written."""
+    given, index, dim = call.tensor(0), call.tensor(2), call.number(1)
+    require(bool(given.shape) and -len(given.shape) <= dim < len(given.shape) and len(index.shape) <= 1)
+    rows = min(index.elements, given.shape[dim]) * (given.elements // max(1, given.shape[dim]))
+    return Work(0.0, index.bytes + rows * given.size, compute(given.dtype))
+
+
+def search(call: Call) -> Work:
+    """Count searchsorted(sorted, self, out_int32, ...), bucketize(self, boundaries, out_int32, ...).
+
+    One index is written per value.
+    """
+    values = call.tensor(1 if call.operator == "aten::searchsorted" else 0)
+    narrow = call.valued and call.flag(2)
+    return replace(moved(values, Tensor(values.shape, INT32 if narrow else INT64)), flop=None, least=True)
+
+
+def bag(call: Call) -> Work:
+    """Count _embedding_bag(weight, indices, offsets, scale, mode, sparse, weights, include_last, ...).
+
+    Rows are summed in bags. A row may be read once for several indices, so these reads are doubtful.
+    """
+    weight, index, offsets = (call.tensor(i) for i in range(3))
+    require(len(weight.shape) == 2 and len(index.shape) == len(offsets.shape) == 1)
+    width = weight.shape[1]
+    bags = max(0, offsets.elements - (call.valued and call.flag(7)))
+    read = index.elements * width * weight.size
+    work = moved(index, offsets, Tensor((bags, width), weight.dtype), call.optional(6))
+    return Work(
+        float(index.elements * width),
+        (work.moved_bytes or 0.0) + read,
+        compute(weight.dtype),
+        doubtful_bytes=read,
+        least=not call.valued,
+    )
+
+
+def bag_backward(call: Call) -> Work:
+    """Count _embedding_bag_dense_backward(grad, indices, offset2bag, bag_size, maxima, num_weights, ...).
+
+    The table is written.
+    """
+    gradient, index = call.tensor(0), call.tensor(1)
+    require(len(gradient.shape) == 2)
+    if not call.valued:
+        return replace(moved(gradient, index, call.optional(2)), flop=None, least=True)
+    table = tensor_of((call.number(5), gradient.shape[1]), gradient.dtype)
+    return moved(gradient, index, call.optional(2), table, flop=float(index.elements * gradient.shape[1]))
+
+
+LOOKUP = "fbgemm::split_embedding_codegen_lookup_"
+LOOKUP_BACKWARD = (
+    "torch::autograd::CppNode<SplitLookupFunction_",
+    "torch::autograd::CppNode<SplitNoBagLookupFunction_",
+)
+_UNPOOLED = 2
+"""FBGEMM's pooling mode of lookups whose rows are returned one by one (PoolingMode.NONE)."""
+
+
+def lookup(call: Call) -> Work:
+    """Count a lookup in FBGEMM's embedding tables, which `torch.ops.fbgemm` keeps one behind the other in flat weights.
+
+    The arguments are (autograd, [host weights], weights, uvm, cache, placements, weight offsets, D_offsets, total_D,
+    max_D, a hash's sizes and bits, indices, offsets, pooling mode, ...). Lookups for torch.compile (`_pt2`) have host
+    weights before the device's weights; later versions have all weights in one list. The widths of the tables are values
+    of a tensor; only their sum, the first number, is recorded.
+
+    A lookup reads a row per index and writes the sum of each bag; traffic is counted as in FBGEMM's
+    `tbe_training_benchmark`: mean width times indices. One read of a row may serve several indices, and bags may be
+    narrower or differ in number between tables: rows and bags are doubtful. Without the widths, or where the weights are
+    a list, only indices and offsets are known.
+    """
+    total = next((i for i, kind in enumerate(call.kinds) if i and kind == "Scalar"), 0)
+    if total not in (3, 7, 8):
+        raise Unrecorded
+    widths, indices, offsets = (call.optional(total + i) for i in (-1, 4, 5))
+    if widths is None or indices is None or offsets is None:
+        raise Unrecorded
+    tables, bags = widths.elements - 1, offsets.elements - 1
+    if any(len(t.shape) != 1 for t in (widths, indices, offsets)) or tables < 1 or bags < 1:
+        raise Unrecorded
+    read = total_bytes(indices, offsets)
+    width = call.value(total) if call.valued else None
+    weights = None if total == 3 else call.optional(total - 6)
+    if not isinstance(width, int) or width < tables or weights is None or len(weights.shape) != 1:
+        return Work(None, read, None, least=True)
+    rows = indices.elements * width / tables * weights.size
+    is_pooled = call.value(total + 6) != _UNPOOLED and not bags % tables
+    sums = total_bytes(Tensor((bags // tables, width), FLOAT32)) if is_pooled else 0.0
+    return Work(None, read + rows + sums, None, doubtful_bytes=rows + sums, least=True)
+
+
+def lookup_backward(call: Call) -> Work:
+    """Count the read of the bags' gradient; the number of updated rows is not recorded."""
+    return Work(None, total_bytes(call.tensor(0)), None, least=True)
+
+
+def permuted(call: Call) -> Work:
+    """Count permute_(1D|2D)_sparse_data and permute_sparse_features(permute, lengths, values, weights, ...).
+
+    One length per permuted row is written. Where each row is permuted, values count as read once and written once;
+    these bytes are doubtful, because the number of written values is not recorded.
+    """
+    order, lengths, values = call.tensor(0), call.tensor(1), call.tensor(2)
+    if len(order.shape) != 1 or len(lengths.shape) not in (1, 2) or not lengths.shape[0]:
+        raise Unrecorded
+    written = Tensor((order.elements, *lengths.shape[1:]), lengths.dtype)
+    used = Tensor((min(order.elements, lengths.shape[0]), *lengths.shape[1:]), lengths.dtype)
+    others = total_bytes(*call.given(2)) if order.elements >= lengths.shape[0] and values.elements else 0.0
+    return Work(None, total_bytes(order, used, written) + 2 * others, None, doubtful_bytes=2 * others, least=True)
+
+
+def padded(call: Call) -> Work:
+    """Count jagged_to_padded_dense(values, offsets, longest, ...): pads each sequence to the longest length.
+
+    There is one sequence fewer than offsets. Values beyond the longest length are not read: their bytes are doubtful.
+    """
+    values, offsets, longest = call.tensor(0), call.tensors(1), call.numbers(2)
+    require(bool(offsets) and len(offsets[0].shape) == 1 and offsets[0].shape[0] > 0 and len(values.shape) in (1, 2))
+    result = tensor_of((offsets[0].shape[0] - 1, *longest, *values.shape[1:]), values.dtype)
+    return Work(None, total_bytes(values, result), compute(values.dtype), values.bytes)
+
+
+def unpadded(call: Call) -> Work:
+    """Count dense_to_jagged(dense, offsets, rows): reads and writes that many rows, where the number is recorded."""
+    dense, rows = call.tensor(0), call.value(2)
+    if not isinstance(rows, int) or isinstance(rows, bool) or not dense.shape:
+        raise Unrecorded
+    kept = tensor_of((rows, dense.shape[-1]), dense.dtype)
+    require(kept.elements <= dense.elements)
+    return Work(None, total_bytes(kept, kept), compute(dense.dtype))
+
+
 FORMULAS: dict[str, Formula] = {
     "aten::copy_": copy,
     "aten::_to_copy": converted,
@@ -220,4 +443,29 @@ FORMULAS: dict[str, Formula] = {
     "aten::upsample_linear1d": upsample(1, 4.0),
     "aten::upsample_bilinear2d": upsample(2, 8.0),
     "aten::upsample_trilinear3d": upsample(3, 16.0),
+    "aten::index_select": index_select,
+    "aten::embedding": embedding,
+    "aten::embedding_dense_backward": embedding_backward,
+    "aten::gather": _gather(2),
+    "aten::take": _gather(1),
+    # The functional variants first copy with an operator of its own, and then work in place.
+    **dict.fromkeys(("aten::scatter", "aten::scatter_"), _scatter(adds=False, by_index=True)),
+    **dict.fromkeys(
+        [f"aten::{name}{end}" for name in ("scatter_add", "scatter_reduce") for end in ("", "_")],
+        _scatter(adds=True, by_index=True),
+    ),
+    **dict.fromkeys(("aten::index_add", "aten::index_add_"), _scatter(adds=True, by_index=False)),
+    **dict.fromkeys(("aten::index_copy", "aten::index_copy_"), _scatter(adds=False, by_index=False)),
+    **dict.fromkeys(("aten::_index_put_impl_", "aten::_unsafe_index_put"), index_put),
+    "aten::index_fill_": index_fill,
+    **dict.fromkeys(("aten::searchsorted", "aten::bucketize"), search),
+    **dict.fromkeys(("aten::_embedding_bag", "aten::_embedding_bag_forward_only"), bag),
+    "aten::_embedding_bag_dense_backward": bag_backward,
+    **{f"fbgemm::permute_{kind}": permuted for kind in ("1D_sparse_data", "2D_sparse_data", "sparse_features")},
+    **{f"fbgemm::jagged_to_padded_dense{end}": padded for end in ("", "_forward")},
+    **{f"fbgemm::dense_to_jagged{end}": unpadded for end in ("", "_forward")},
+    "aten::_jagged_to_padded_dense_forward": padded,
+    "aten::_padded_dense_to_jagged_forward": unpadded,
 }
+PREFIXES: dict[str, Formula] = {LOOKUP: lookup, **dict.fromkeys(LOOKUP_BACKWARD, lookup_backward)}
+"""Formulas by the prefix of the operator's name; the optimizer's name follows it."""

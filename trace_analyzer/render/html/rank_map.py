@@ -41,7 +41,6 @@ def page(report: JobReport, document: Document, folder: Path) -> str:
 
 
 def _regimes(report: JobReport) -> list[str]:
-    """Return the regimes of steps, sorted."""
     return report.steps.get_column("regime").drop_nulls().unique().sort().to_list() if report.steps.width else []
 
 
@@ -54,7 +53,6 @@ def left_out(rows: pl.DataFrame, drawn: pl.DataFrame) -> str:
 
 
 def _data(report: JobReport, ranks: list[Rank], steps: list[int | None], rows: pl.DataFrame, folder: Path) -> str:
-    """Return the page's data, encoded."""
     numbers = [rank.rank for rank in ranks if rank.rank is not None]
     names = _regimes(report)
     cells = map_rows.cells(report, numbers, steps, names)

@@ -18,7 +18,7 @@ from trace_analyzer import units
 from trace_analyzer.charts import Flame
 from trace_analyzer.documents import Chapter, Document, Figure, FlameFigure
 from trace_analyzer.installation import GENERATOR, tool_version
-from trace_analyzer.render import lever_phrases, phrasing
+from trace_analyzer.render import phrasing, row_phrases
 from trace_analyzer.render.charts import palette_css
 from trace_analyzer.render.html import codec
 from trace_analyzer.render.html.bokeh_models import bokeh_library
@@ -181,9 +181,9 @@ def environment() -> Environment:
         "predicted_step": phrasing.predicted_step,
         "predicted_arrow": predicted_arrow,
         "saves_at_most": saves_at_most,
-        "rule_applied": lever_phrases.rule_applied,
-        "lever_rows": lever_phrases.lever_rows,
-        "levers_title": lever_phrases.levers_title,
+        "rule_applied": row_phrases.rule_applied,
+        "lever_rows": row_phrases.lever_rows,
+        "levers_title": row_phrases.levers_title,
         "sentences": phrasing.sentences,
         "judged_window": lambda report: ", ".join(
             filter(None, [phrasing.window_length(report), phrasing.window_kind(report)])
@@ -192,7 +192,7 @@ def environment() -> Environment:
     environment.globals |= {
         "PARTS": PARTS, "KINDS": KINDS, "REGIMES": REGIMES, "STATUSES": STATUSES, "TERMS": TERMS, "GLOSSARY": GLOSSARY,
         "HATCHED": UNKNOWN_PARTS, "SHOWN_ROWS": SHOWN_ROWS, "MANY": MANY, "NAMES": NAMES, "OPEN_ADVICE": OPEN_ADVICE,
-        "MOST_TIP": MOST_TIP, "ON_PAPER": ON_PAPER, "LEVER_PARTS": lever_phrases.LEVER_PARTS,
+        "MOST_TIP": MOST_TIP, "ON_PAPER": ON_PAPER, "LEVER_PARTS": row_phrases.LEVER_PARTS,
     }  # fmt: skip
     return environment
 

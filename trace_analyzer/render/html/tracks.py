@@ -269,9 +269,8 @@ def in_rows(track: pl.DataFrame) -> pl.DataFrame:
     laid = nested.sort("depth", maintain_order=True)
     if laid.select(_clashes().any()).item():
         laid = _refitted(nested).sort("depth", maintain_order=True)
-    return laid.with_columns(
-        gap_ns=pl.col("start_ns") - pl.when(_continues_row()).then(_end_ns().shift(1)).otherwise(0)
-    )
+    continues_row = (pl.col("depth") == pl.col("depth").shift(1)).fill_null(False)
+    return laid.with_columns(gap_ns=pl.col("start_ns") - pl.when(continues_row).then(_end_ns().shift(1)).otherwise(0))
 
 
 def nesting_depth() -> pl.Expr:
@@ -322,10 +321,6 @@ def _refitted(nested: pl.DataFrame) -> pl.DataFrame:
 
 def _end_ns() -> pl.Expr:
     return pl.col("start_ns") + pl.col("duration_ns")
-
-
-def _continues_row() -> pl.Expr:
-    return (pl.col("depth") == pl.col("depth").shift(1)).fill_null(False)
 
 
 def _clashes() -> pl.Expr:

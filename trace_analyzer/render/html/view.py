@@ -48,12 +48,7 @@ from trace_analyzer.report.summaries import is_recording_worth_a_line, part_shar
 from trace_analyzer.report.verdicts import BLAME_SECTION
 from trace_analyzer.run_metadata import RunMetadata
 from trace_analyzer.sections import Section
-from trace_analyzer.vocabulary import (
-    WORK,
-    Term,
-    check_label,
-    part_term,
-)
+from trace_analyzer.vocabulary import WORK, Term, check_label, part_term
 
 GRAVITY: tuple[CheckStatus, ...] = ("ok", "warn", "fail")
 
@@ -337,11 +332,7 @@ def _facts(trace: TraceInfo) -> tuple[Fact, ...]:
     facts = [
         Fact("File", trace.path),
         Fact("Devices", ", ".join(f"{d.index}: {d.name or 'unnamed'}" for d in trace.devices)),
-        Fact(
-            "Idle devices",
-            ", ".join(trace.idle_devices),
-            "In the file's header, but no work was recorded on them.",
-        ),
+        Fact("Idle devices", ", ".join(trace.idle_devices), "In the file's header, but no work was recorded on them."),
         Fact("Events", units.count(trace.event_count)),
         Fact("Duration", units.duration(trace.duration_ns)),
         Fact("Rank", "" if trace.rank is None else rank),
@@ -349,9 +340,7 @@ def _facts(trace: TraceInfo) -> tuple[Fact, ...]:
         Fact("Not recorded", ", ".join(name for name, on in kept.items() if not on)),
         *_settings(trace),
         Fact(
-            "Time zero",
-            trace.origin_ns,
-            "Absolute time of 0 on this page, in ns: add it to find an event in Perfetto.",
+            "Time zero", trace.origin_ns, "Absolute time of 0 on this page, in ns: add it to find an event in Perfetto."
         ),
     ]
     return tuple(fact for fact in facts if fact.value)
