@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import jsonschema
+import polars as pl
 import pytest
 from click.testing import CliRunner, Result
 from conftest import CORPUS
@@ -19,10 +20,12 @@ from tiers import examples
 
 import trace_analyzer as ta
 from trace_analyzer.allocator import _pickle_reader, savings
+from trace_analyzer.allocator.batch import batch_memory, growing
 from trace_analyzer.cli import main
 from trace_analyzer.json_types import result_schema
 
 MIB = 1 << 20
+ROOT = Path(__file__).parents[1]
 TRUTH = CORPUS.parent / "truth" / "memory"
 
 
@@ -180,18 +183,20 @@ def test_public_peaks_are_exact(name: str) -> None:
         assert softmax.bytes == 6_144 * MIB
         assert device.held_by("category")[0].key == "activations"
         assert "nn_utils.py:6" in result.summary().split("\n\n")[0]
+        assert device.larger_batch is not None
+        assert 1.3 < device.larger_batch.low <= device.larger_batch.high < 1.8
 
 
-def trained(steps: int, leak: bool = False) -> Program:
+def trained(steps: int, leak: bool = False, batch: int = 2) -> Program:
     """A program with parameters, and in each step activations, gradients, temporaries; with one block kept a step."""
     program = Program()
     program.alloc(100 * MIB, [frame("__init__", "/home/me/model.py", 3)])
     state = 0
     for _ in range(steps):
-        kept = [program.alloc(30 * MIB, FORWARD) for _ in range(4)]
+        kept = [program.alloc(15 * batch * MIB, FORWARD) for _ in range(4)]
         if leak:
             program.alloc(7 * MIB, [frame("log_losses", line=42)])
-        temporary = program.alloc(10 * MIB, BACKWARD)
+        temporary = program.alloc(5 * batch * MIB, BACKWARD)
         gradients = [program.alloc(25 * MIB, BACKWARD) for _ in range(4)]
         for address in (*kept, temporary):
             program.free(address)
@@ -282,6 +287,46 @@ def test_a_record_without_its_beginning_says_so() -> None:
     result = ta.memory(pickle.dumps(document))
     assert [note.code for note in result.notes] == ["record-is-cut"]
     assert result.devices[0].peak_bytes == trained(3).answer().peak_bytes
+
+
+@pytest.mark.parametrize(("batch", "other"), [(2, 1), (2, 8), (8, 2), (3, 4)])
+def test_another_batch_takes_what_its_record_has(batch: int, other: int) -> None:
+    record, truth = (ta.memory(pickle.dumps(trained(3, batch=each).document())) for each in (batch, other))
+    then = batch_memory(growing(record.levels, record.lives), 0, other / batch, None)
+    assert then is not None
+    assert then.low_bytes == then.high_bytes == truth.devices[0].peak_bytes
+
+
+def test_what_may_grow_is_in_the_interval_and_decides_what_fits() -> None:
+    gib = 1 << 30
+    rows = [(0, 10, 12, 0, 0), (0, 30, 40, 10, 0), (0, 40, 44, 4, 6)]
+    names = ["live_bytes", "reserved_bytes", "growing_bytes", "open_bytes"]
+    levels = pl.DataFrame(rows, ["torch_device", *names], orient="row").with_columns(pl.col(names) * gib)
+    then = batch_memory(levels, 2, 3, 65 * gib)
+    assert then is not None, "profilers of ROCm number devices otherwise"
+    assert (then.low_bytes, then.high_bytes, then.fits) == (50 * gib, 60 * gib, None)
+    # 64 GiB over 44/40 are 58.2 GiB of live bytes; 65 GiB are all.
+    assert (then.largest_low, then.largest_high) == (pytest.approx(1 + 1.818, abs=1e-3), 4.5)
+    fits = [batch_memory(levels, 2, times, 65 * gib) for times in (1.5, 4.6)]
+    assert [each and each.fits for each in fits] == [True, False]
+    unknown = batch_memory(levels.with_columns(growing_bytes=0), 2, 3, 65 * gib)
+    assert unknown is not None
+    assert (unknown.fits, unknown.low_bytes) == (None, None)
+    assert "no activations" in str(unknown.reason)
+    several = pl.concat([levels, levels.with_columns(torch_device=pl.lit(1, pl.Int64))])
+    assert batch_memory(several, 2, 3, None) is None
+
+
+@pytest.mark.slow
+def test_what_if_says_whether_a_batch_fits(tmp_path: Path) -> None:
+    path, trace = tmp_path / "snapshot.pickle", str(ROOT / "sample_traces" / "synthetic_compute.json.gz")
+    path.write_bytes(pickle.dumps(trained(3).document()))
+    words = ["whatif", trace, "--memory", str(path)]
+    assert CliRunner().invoke(main, words).exit_code == 2
+    shown = CliRunner().invoke(main, [*words, "--batch", "4", "--format", "json"])
+    assert json.loads(shown.stdout)["memory"]["low_bytes"] == 920 * MIB
+    assert "now 530 MiB" in ta.whatif(trace, batch=4, memory=path).summary()
+    assert ta.whatif(trace, batch=4).memory is None
 
 
 def invoked(path: Path, *words: str) -> Result:

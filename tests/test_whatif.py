@@ -34,7 +34,7 @@ COMPUTE = SAMPLES / "synthetic_compute.json.gz"
 INTERVAL = {"step_ns", "low_ns", "high_ns"}
 CONTRACT = {
     "schema_version", "status", "reason", "device", "steps", "step_ns", "replay", "floors", "changes", "predicted", "scenarios",
-    "critical_path", "levers",
+    "critical_path", "levers", "memory",
 }  # fmt: skip
 
 

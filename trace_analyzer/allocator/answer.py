@@ -10,6 +10,7 @@ import polars as pl
 from trace_analyzer import forks
 from trace_analyzer.allocator import attribution, replay as record, savings
 from trace_analyzer.allocator.attribution import BEFORE, ROUNDED, UNKNOWN
+from trace_analyzer.allocator.batch import larger_batch
 from trace_analyzer.allocator.result import (
     KINDS,
     SCHEMA_VERSION,
@@ -124,6 +125,7 @@ def _device(
         held_segments=tuple(Held(*row) for row in held.select("address", "bytes", "free", "largest", "line").rows()),
         out_of_memory=savings.out_of_memory(snapshot, device, own, lines),
         savings=savings.savings(lived, own, reserved, size, snapshot),
+        larger_batch=larger_batch(lived, own, live, size),
         growth=savings.growth(lived, n_events),
     )  # fmt: skip
 

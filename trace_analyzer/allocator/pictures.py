@@ -3,7 +3,7 @@
 import polars as pl
 
 from trace_analyzer.allocator.attribution import BEFORE, NAMED
-from trace_analyzer.allocator.replay import held
+from trace_analyzer.allocator.replay import with_held
 
 _POINTS, _BINS = 2_000, 400
 _SEGMENTS = 40
@@ -21,13 +21,11 @@ def curve(levels: pl.DataFrame, lives: pl.DataFrame, device: int) -> pl.DataFram
     rows = (
         own.group_by(bins.alias("bin"), maintain_order=True)
         .agg(highest)
-        .select("event", "live_bytes", "reserved_bytes")
+        .select("device", "event", "live_bytes", "reserved_bytes")
     )
     recorded = lives.filter((pl.col("device") == device) & pl.col("start_event").is_not_null())
-    for category in NAMED:
-        live = held(recorded.filter(pl.col("category") == category)).rename({"held": category})
-        rows = rows.join_asof(live, on="event").with_columns(pl.col(category).fill_null(0))
-    return rows.with_columns(rest=pl.col("live_bytes") - pl.sum_horizontal(NAMED))
+    by_category = {category: recorded.filter(pl.col("category") == category) for category in NAMED}
+    return with_held(rows, by_category).with_columns(rest=pl.col("live_bytes") - pl.sum_horizontal(NAMED))
 
 
 def segments(blocks: pl.DataFrame, device: int) -> pl.DataFrame:

@@ -4,6 +4,8 @@ The record holds requested sizes, the segments hold the allocator's. What was li
 allocated bytes at the end less the net of the record, and contains what the allocator rounded up.
 """
 
+from collections.abc import Mapping
+
 import polars as pl
 
 from trace_analyzer.allocator.snapshot import LIVE, Snapshot
@@ -98,20 +100,26 @@ def levels(snapshot: Snapshot) -> pl.DataFrame:
     )
 
 
-def held(blocks: pl.DataFrame) -> pl.DataFrame:
-    """Return event and held: the bytes of these blocks (bytes, start_event, end_event) that are live from each event on."""
-    changes = pl.concat(
-        [
-            blocks.select("bytes", event="start_event"),
-            blocks.drop_nulls("end_event").select(-pl.col("bytes"), event="end_event"),
-        ]
-    )
-    return (
-        changes.group_by("event")
-        .agg(pl.col("bytes").sum())
-        .sort("event")
-        .select("event", held=pl.col("bytes").cum_sum())
-    )
+def with_held(levels: pl.DataFrame, blocks: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
+    """Return rows of `levels` with a column for each table of blocks: the bytes of these that are live then.
+
+    A table of blocks has device, bytes, start_event (null: before the record) and end_event.
+    """
+    for name, some in blocks.items():
+        changes = pl.concat(
+            [
+                some.select("device", "bytes", event=pl.col("start_event").fill_null(-1)),
+                some.drop_nulls("end_event").select("device", -pl.col("bytes"), event="end_event"),
+            ]
+        )
+        held = (
+            changes.group_by("device", "event")
+            .agg(pl.col("bytes").sum())
+            .sort("event")
+            .select("device", "event", pl.col("bytes").cum_sum().over("device").alias(name))
+        )
+        levels = levels.sort("event").join_asof(held, on="event", by="device", check_sortedness=False)
+    return levels.with_columns(pl.col(blocks.keys()).fill_null(0)).sort("device", "event")
 
 
 def peaks(levels: pl.DataFrame) -> pl.DataFrame:

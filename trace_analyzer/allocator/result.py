@@ -95,6 +95,15 @@ class PeakChange:
 
 
 @dataclass(frozen=True)
+class LargerBatch:
+    """Hold how much larger a batch has the same peak without the line that holds most of it."""
+
+    line: Annotated[str, "The line."]
+    low: Annotated[float, "A batch that is so many times as large has a peak that is no higher."]
+    high: Annotated[float, "One that is more than so many times as large has a higher one."]
+
+
+@dataclass(frozen=True)
 class StreamBytes:
     """Hold the bytes of a stream at the peak."""
 
@@ -125,6 +134,7 @@ class DeviceMemory:
     held_segments: Annotated[tuple[Held, ...], "Segments with most stranded bytes at the end, at most ten."]
     out_of_memory: Annotated[tuple[OutOfMemory, ...], "Out-of-memory errors of the record, at most ten."]
     savings: Annotated[tuple[PeakSaving, ...], "What would lower the peak, the most first."]
+    larger_batch: Annotated[LargerBatch | None, "A batch without the line that holds most; null where that is open."]
     growth: Annotated[tuple[Growth, ...], "Lines that grow all through the record, the most bytes first."]
 
     def held_by(self, kind: str) -> tuple[Holder, ...]:

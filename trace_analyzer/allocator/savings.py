@@ -11,7 +11,7 @@ from string import Template
 import polars as pl
 
 from trace_analyzer.allocator.attribution import UNKNOWN
-from trace_analyzer.allocator.replay import held
+from trace_analyzer.allocator.replay import with_held
 from trace_analyzer.allocator.result import Growth, OutOfMemory, PeakSaving
 from trace_analyzer.allocator.snapshot import Snapshot
 from trace_analyzer.catalog.fixes import optimizer_in_few_launches
@@ -55,8 +55,7 @@ def _saving(name: str, what: str, low: int, high: int | None = None, optimizer: 
 
 def peak_without(levels: pl.DataFrame, removed: pl.DataFrame) -> int:
     """Return the peak of one device's ``levels`` without the ``removed`` bytes (bytes, start_event, end_event)."""
-    gone = held(removed.with_columns(pl.col("start_event").fill_null(-1)))
-    left = levels.sort("event").join_asof(gone, on="event").select(pl.col("live_bytes") - pl.col("held").fill_null(0))
+    left = with_held(levels, {"gone": removed}).select(pl.col("live_bytes") - pl.col("gone"))
     return int(left.to_series().max() or 0)  # type: ignore[arg-type]
 
 

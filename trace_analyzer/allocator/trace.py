@@ -3,6 +3,7 @@
 import polars as pl
 
 from trace_analyzer.allocator.attribution import BEFORE, categorized, live_at_peak
+from trace_analyzer.allocator.batch import MEMORY_LEVELS, growing
 from trace_analyzer.allocator.replay import LEVELS, lives
 from trace_analyzer.allocator.snapshot import ANNOTATIONS, BLOCKS, EVENTS, SEGMENTS, Snapshot
 from trace_analyzer.analyses.host import Context
@@ -130,7 +131,14 @@ def memory(memory_record: tuple[Snapshot, pl.DataFrame, pl.DataFrame]) -> pl.Dat
     )
 
 
+def memory_levels(memory_record: tuple[Snapshot, pl.DataFrame, pl.DataFrame]) -> pl.DataFrame:
+    """Return table `memory_levels`."""
+    _, blocks, levels = memory_record
+    return MEMORY_LEVELS.conform(growing(levels, blocks))
+
+
 ANALYSES = (
     Value("memory_record", record_of),
+    Analysis(MEMORY_LEVELS, memory_levels),
     Analysis(MEMORY, memory, json="memory", section=SECTION),
 )

@@ -6,8 +6,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from trace_analyzer.allocator.answer import memory as recorded_memory
 from trace_analyzer.capture.facts import FinishedProfile, export, settings
 from trace_analyzer.errors import UsageError
+from trace_analyzer.ingest.source import Source
 from trace_analyzer.options import number_in, takes_options_of
 from trace_analyzer.pipeline import analyze
 from trace_analyzer.replay import whatif as replayed
@@ -27,12 +29,15 @@ def analyze_profile(profile: FinishedProfile, **options: Any) -> Report:
 
 
 @takes_options_of(replayed.changes_of)
-def whatif(source: Any, *, device: int | str | None = None, **changes: Any) -> replayed.WhatIf:
+def whatif(
+    source: Any, *, device: int | str | None = None, memory: Source | None = None, **changes: Any
+) -> replayed.WhatIf:
     """Estimate the effect of changes on the steps of a trace, of a finished profile or of a `Report`.
 
     ``changes`` are those of `trace_analyzer.replay.whatif.changes_of`: ``prefetch`` is a number of workers, ``batch`` a
     factor; ``speedup`` maps parts to their factors: ``{"matmul": 2}``; ``fuse`` and ``warm`` may name one of their
-    parts (`trace_analyzer.vocabulary.CHANGE_PARTS`). Without changes, the result has an estimate for each standard change.
+    parts (`trace_analyzer.vocabulary.CHANGE_PARTS`). ``memory`` is a memory snapshot of the same program, which tells whether
+    the batch fits. Without changes, the result has an estimate for each standard change.
     Raises ``InputError`` for input that is no readable trace, ``UsageError`` for invalid changes.
     """
     asked = replayed.changes_of(**changes)
@@ -41,4 +46,4 @@ def whatif(source: Any, *, device: int | str | None = None, **changes: Any) -> r
         source = read(source, device=device)
     elif device is not None and number_in(device) != source.verdict.device:
         raise UsageError("a report is of one device; analyse the trace again for another")
-    return replayed.whatif(source, asked)
+    return replayed.whatif(source, asked, snapshot=None if memory is None else recorded_memory(memory))

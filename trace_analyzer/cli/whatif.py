@@ -100,6 +100,7 @@ class _Workers(click.IntRange):
 @click.option("--bf16", is_flag=True, help="Run FP32 work in bfloat16, at the roof.")
 @click.option("--overlap", is_flag=True, help="Overlap all communication with computation, at best.")
 @click.option("--batch", type=click.FloatRange(min=0, min_open=True), metavar="K", help="Multiply the batch by K.")
+@click.option("--memory", metavar="SNAPSHOT", help="Say by this memory snapshot of the program whether --batch fits.")
 @click.option("--warm", is_flag=True, help="Remove compilation, loading and allocation.")
 @click.option("--warm-only", type=click.Choice(CHANGE_PARTS["warm"]), help="Like --warm, but only for this part.")
 @click.option(
@@ -114,7 +115,12 @@ class _Workers(click.IntRange):
     page=("--plot", "Draw a tornado plot of all scenarios as one HTML file."),
 )
 def whatif(
-    trace: str, speedup: tuple[tuple[str, float], ...], results: Results, chosen: Options, **changes: Any
+    trace: str,
+    speedup: tuple[tuple[str, float], ...],
+    memory: str | None,
+    results: Results,
+    chosen: Options,
+    **changes: Any,
 ) -> int:
     """Estimate the effect of a change before making it.
 
@@ -128,6 +134,7 @@ def whatif(
     """
     results.check(trace)
     tuning.limit_threads(trace)
+    from trace_analyzer.allocator.answer import memory as recorded
     from trace_analyzer.replay.kernel_changes import target_key
     from trace_analyzer.replay.whatif import changes_of, whatif as estimated
 
@@ -140,10 +147,13 @@ def whatif(
     if twice:
         raise click.UsageError(f"--speedup {twice[0]} is asked for twice")
     asked = changes_of(**changes, speedup=dict(speedup))
+    if memory is not None and (changes["batch"] is None or memory == "-"):
+        raise click.UsageError("--memory names a file, and says whether the batch of --batch fits")
     with Progress() as progress:
         report = read_report(trace, chosen, progress)
         progress("replaying")
-        result, shown = results.redacted(estimated(report, asked), (trace,))
+        snapshot = None if memory is None else recorded(memory, max_bytes=chosen.max_bytes)
+        result, shown = results.redacted(estimated(report, asked, snapshot=snapshot), (trace,))
     results.deliver(result)
     results.deliver_page(result, "plot", shown)
     return REFUSED if results.is_refusal(result, "no estimate", shown) else 0

@@ -13,6 +13,8 @@ from trace_analyzer.documents import Chapter, Code, Document, Figure, FlameFigur
 from trace_analyzer.units import counted, memory_size as size, percent, visible
 
 _ROWS, _MOST_ROWS = 10, 500
+_LARGER = 1.05
+"""Least factor of the batch that is shown."""
 _NOBODY = (UNKNOWN, BEFORE, ROUNDED)
 """Keys that name no part of the program."""
 _TITLES = {"category": "By category", "line": "By line", "module": "By module", "operator": "By operator"}
@@ -139,16 +141,12 @@ def _moment(device: DeviceMemory) -> str:
 
 
 def _rest(device: DeviceMemory) -> list[str]:
-    """Return how much larger a batch fits without the line that holds most, if its activations grow with the batch."""
-    by = {holder.key: holder.bytes for holder in device.held_by("category")}
-    line = next((h for h in device.held_by("line") if h.key not in _NOBODY), None)
-    grows = by.get("activations", 0) + by.get("temporaries", 0)
-    if line is None or not 2 * line.bytes < 2 * grows - line.bytes // 8 or line.bytes < device.peak_bytes // 50:
+    """Return how much larger a batch has the same peak without the line that holds most, where it is worth a word."""
+    then = device.larger_batch
+    if then is None or then.low < _LARGER:
         return []
-    return [
-        f"Without what {_short(line.key)} holds, a batch about {grows / (grows - line.bytes):.1f} times as large has the same peak, "
-        "if activations and temporaries grow with the batch and the rest does not."
-    ]  # fmt: skip
+    large = " to ".join(dict.fromkeys(f"{times:.1f}" for times in (then.low, then.high)))
+    return [f"Without what {_short(then.line)} holds, a batch {large} times as large has the same peak."]
 
 
 def _range(saving: PeakSaving) -> str:

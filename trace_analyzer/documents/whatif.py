@@ -2,11 +2,12 @@
 
 from functools import partial
 
+from trace_analyzer.allocator.batch import OUTSIDE_BYTES, BatchMemory
 from trace_analyzer.catalog.line_labels import line_label
 from trace_analyzer.charts import Axis, Boxes, Chart, LineMark, Strokes
 from trace_analyzer.documents import Chapter, Document, Figure, Notes, PlainTable
 from trace_analyzer.replay.whatif import Scenario, WhatIf
-from trace_analyzer.units import counted, duration, percent
+from trace_analyzer.units import counted, duration, memory_size, number, percent
 
 PATH_ROWS = 5
 PATH_SPEEDUPS = {"1.11": "10 % less", "1.33": "25 % less", "2": "50 % less", "4": "75 % less", "inf": "without it"}
@@ -17,12 +18,10 @@ _SENSITIVITY = "How much a part matters: the time if it were faster"
 
 def document(result: WhatIf) -> Document:
     """Return the document: the answer, the replay, the critical path, each change, and the lower bounds."""
+    memory = Chapter("memory", "Memory", [Notes([memory_sentence(result.memory)])] if result.memory else [])
     if result.status == "refused":
-        return Document(
-            "what if",
-            f"No estimate: {result.reason or ''}.",
-            [Chapter("replay", "The replay", [Notes([_heading(result)])])],
-        )
+        replayed = Chapter("replay", "The replay", [Notes([_heading(result)])])
+        return Document("what if", f"No estimate: {result.reason or ''}.", [replayed, memory])
     title = "Each change alone" if result.changes else "What would help most"
     others = () if result.changes else tuple(s for s in result.scenarios if s.what == "sensitivity")
     shown = result.scenarios if result.changes else result.helpful
@@ -47,6 +46,7 @@ def document(result: WhatIf) -> Document:
         _headline(result),
         (
             Chapter("replay", "The replay", [Notes([_heading(result), *_not_estimated(result), floors_sentence(result), *_refused(result)])]),
+            memory,
             Chapter("path", "Critical path then" if result.changes else "Critical path", [PlainTable(headings, "l" + "r" * (len(headings) - 1), path)] if path else []),
             Chapter("changes", title, changes),
             Chapter("parts", _SENSITIVITY, [_table(others, "Part")] if others else []),
@@ -103,6 +103,25 @@ def floors_sentence(result: WhatIf) -> str:
         f"Floors: no CPU fix goes below {duration(result.device_floor_ns)} {unit}, "
         f"no GPU fix below {duration(result.cpu_floor_ns)}."
     )
+
+
+def memory_sentence(memory: BatchMemory) -> str:
+    """Return the peak with the batch, whether it fits, and the largest batch that does."""
+    if memory.low_bytes is None or memory.high_bytes is None:
+        return f"The peak with this batch is not known: {memory.reason}."
+    ends = " to ".join(dict.fromkeys((memory_size(memory.low_bytes), memory_size(memory.high_bytes))))
+    text = f"The peak with this batch: {ends}, now {memory_size(memory.now_bytes)}"
+    if memory.device_bytes is None or memory.largest_low is None or memory.largest_high is None:
+        return f"{text}; how much memory the device has is not recorded."
+    large = " to ".join(dict.fromkeys(number(times) for times in (memory.largest_low, memory.largest_high)))
+    return (
+        f"{text}. Of the device's {memory_size(memory.device_bytes)}, {memory_size(OUTSIDE_BYTES)} is left for what is outside of"
+        f" the allocator: {_FITS[memory.fits]}. The largest batch that fits is {large} times as large,"
+        f" if what was live before the record ({memory_size(memory.before_bytes)}) does not grow with the batch."
+    )
+
+
+_FITS = {True: "the batch fits", False: "the batch does not fit", None: "whether the batch fits is open"}
 
 
 def _heading(result: WhatIf) -> str:

@@ -13,6 +13,8 @@ from typing import Annotated, Any, Literal
 
 import polars as pl
 
+from trace_analyzer.allocator.batch import BatchMemory, batch_memory, growing
+from trace_analyzer.allocator.result import Memory
 from trace_analyzer.errors import UsageError
 from trace_analyzer.frames.lookups import factorize, sum_by_group
 from trace_analyzer.replay.changes import AUTO, Change
@@ -107,6 +109,7 @@ class WhatIf(Result):
     critical_path: Annotated[tuple[PathPart, ...], "Parts of the path under the changes, the longest first."] = ()
     skipped: Annotated[tuple[Skipped, ...], "Changes without an estimate."] = ()
     levers: Annotated[tuple[Lever, ...], "What each resource can bring, the largest saving first."] = ()
+    memory: Annotated[BatchMemory | None, "Memory with another batch; None without one, or without a record."] = None
 
     @property
     def saves_ratio(self) -> float:
@@ -149,6 +152,7 @@ class WhatIf(Result):
                 for p in self.critical_path
             ],
             "levers": [vars(lever) for lever in self.levers],
+            "memory": None if self.memory is None else vars(self.memory),
             "skipped": [{"name": s.name, "options": _plain(s.options), "reason": s.reason} for s in self.skipped],
         }  # fmt: skip
 
@@ -235,10 +239,25 @@ def _measured_ns(report: Report) -> float | None:
     return known.item(0, "step_ns") if is_measured and known.height else None
 
 
-def whatif(report: Report, changes: tuple[Change, ...] = (), *, path_rows: int = 8) -> WhatIf:
+def _batch_memory(report: Report, changes: tuple[Change, ...], snapshot: Memory | None) -> BatchMemory | None:
+    """Return the memory with the batch that is asked for, by the snapshot or the trace's own events; None without these."""
+    times = next((float(change.options["times"]) for change in changes if change.name == "batch"), None)
+    if times is None:
+        return None
+    levels, reason = report.tables["memory_levels"], None
+    if snapshot is not None:
+        levels = growing(snapshot.levels, snapshot.lives)
+        reason = next((note.message for note in snapshot.notes if note.severity != "info"), None)
+    judged = next(device for device in report.trace.devices if device.index == report.verdict.device)
+    return batch_memory(levels, judged.index, times, judged.memory_bytes, reason)
+
+
+def whatif(
+    report: Report, changes: tuple[Change, ...] = (), *, path_rows: int = 8, snapshot: Memory | None = None
+) -> WhatIf:
     """Return the effect of the changes, or of each standard change, on the judged device of an analysed trace.
 
-    Raises ``UsageError`` where a change names something that the trace lacks.
+    ``snapshot`` is the allocator's record of the same program, for the memory that another batch takes. Raises ``UsageError`` where a change names something that the trace lacks.
     """
     index = report.verdict.device
     devices = report.tables["devices"].filter(pl.col("label") == str(index))
@@ -257,7 +276,16 @@ def whatif(report: Report, changes: tuple[Change, ...] = (), *, path_rows: int =
     replay = Replay.of(report, device, _measured_ns(report))
     changes = replay.settled(changes)
     steps = int(replay.graph.recorded.steps.steady.sum())
-    refused = WhatIf("refused", None, index, steps, replay.identity.step_ns, changes, replay.summary)
+    refused = WhatIf(
+        "refused",
+        None,
+        index,
+        steps,
+        replay.identity.step_ns,
+        changes,
+        replay.summary,
+        memory=_batch_memory(report, changes, snapshot),
+    )
     reason = refusal(report, replay, device, changes)
     if reason is not None:
         return replace(refused, reason=reason)

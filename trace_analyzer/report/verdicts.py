@@ -36,6 +36,7 @@ class DeviceInfo:
     catalog_name: Annotated[
         str | None, "Its name in the device catalogue, where its peaks come from; null where it is not listed there."
     ]
+    memory_bytes: Annotated[int | None, "Its memory, by the file's header; null where that has none."] = None
 
 
 @dataclass(frozen=True)
