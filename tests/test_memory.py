@@ -20,6 +20,7 @@ from tiers import examples
 
 import trace_analyzer as ta
 from trace_analyzer.allocator import _pickle_reader, savings
+from trace_analyzer.allocator.attribution import MEANINGS, NAMED
 from trace_analyzer.allocator.batch import batch_memory, growing
 from trace_analyzer.cli import main
 from trace_analyzer.json_types import result_schema
@@ -343,7 +344,10 @@ def test_a_gate_and_every_format(tmp_path: Path) -> None:
     assert json.loads(invoked(path, "--format", "json").stdout)["devices"][0]["peak_bytes"] == 530 * MIB
     assert "model.py:7" in invoked(path, "--format", "markdown").stdout
     assert invoked(path, "-o", str(tmp_path / "page.html")).exit_code == 0
-    assert "530 MiB" in (tmp_path / "page.html").read_text(encoding="utf-8")
+    page = (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert "530 MiB" in page
+    assert "<title>snapshot.pickle: memory" in page
+    assert "me/<wbr>model.py:7 forward" in page, "paths break after a slash"
 
 
 def test_the_change_of_a_peak_is_exact_by_line(tmp_path: Path) -> None:
@@ -409,6 +413,17 @@ def test_a_report_shows_the_peak_by_operator_where_memory_was_recorded() -> None
     for shown, lacks in zip(*((r.summary(verbose=True), r.to_markdown()) for r in (report, without)), strict=True):
         assert "25 MiB" in shown
         assert "Memory at the peak" not in lacks
+
+
+def test_what_holds_the_peak_has_ids() -> None:
+    report = ta.analyze(json.dumps(traced()).encode())
+    assert "memory:0  100 MiB, 80 % of the peak: allocated before the record" in report.to_agent_text()
+    shown = report.explain("memory:1")
+    assert (shown.facts["operator"], shown.facts["live_bytes"]) == ("aten::mm", 25 * MIB)
+    assert [row["live_bytes"] for row in shown.rows] == [100 * MIB]
+    with pytest.raises(ta.UsageError, match="memory:0 to memory:1"):
+        report.explain("memory:2")
+    assert set(MEANINGS) >= set(NAMED)
 
 
 @pytest.mark.skipif(not CORPUS.exists(), reason="the corpus ($TRACE_CORPUS) is absent")

@@ -77,7 +77,7 @@ class Tools:
 
         Args:
             trace: path of the trace, relative to the server's root.
-            id: one from the answer of `analyze`: verdict, advice:ID, gap:N, kernel:HASH (or a part of its name), step:N or check:ID.
+            id: one from the answer of `analyze`: verdict, advice:ID, gap:N, kernel:HASH (or a part of its name), step:N, check:ID or memory:N.
         """
         from dataclasses import replace
 

@@ -68,14 +68,14 @@ def _read(source: Source, max_bytes: int) -> Memory:
         if first[:1] == PICKLE:
             snapshot = snapshot_of(chain((first,), blocks), content.name)
             lives = attribution.attributed(record.lives(snapshot), snapshot)
-            return _answer("snapshot", snapshot, lives, record.levels(snapshot))
+            return _answer(content.name, "snapshot", snapshot, lives, record.levels(snapshot))
         del blocks  # it closes the file
         trace = trace_tables(read_document(content), content.name, content.notes)
-    return _answer("trace", *graph_of(trace, Options(), kept=["memory_record"]).take("memory_record"))
+    return _answer(content.name, "trace", *graph_of(trace, Options(), kept=["memory_record"]).take("memory_record"))
 
 
 def _answer(
-    source: Literal["snapshot", "trace"], snapshot: Snapshot, blocks: pl.DataFrame, levels: pl.DataFrame
+    path: str, source: Literal["snapshot", "trace"], snapshot: Snapshot, blocks: pl.DataFrame, levels: pl.DataFrame
 ) -> Memory:
     peaks = record.peaks(levels)
     # A snapshot lists what was live before its record; the events of a trace do not.
@@ -88,7 +88,7 @@ def _answer(
         if peak["live_bytes"] or peak["reserved_bytes"]
     ]
     notes = _notes(snapshot, devices, blocks) if source == "snapshot" else _trace_notes(snapshot)
-    return Memory(SCHEMA_VERSION, source, tuple(devices), notes, (), levels, snapshot.blocks, blocks, at_peak)
+    return Memory(SCHEMA_VERSION, path, source, tuple(devices), notes, (), levels, snapshot.blocks, blocks, at_peak)
 
 
 def _device(

@@ -26,6 +26,19 @@ _CERTAIN = {"workspace": "library workspaces", "gradient": "gradients", "paramet
 NAMED = (*sorted(set(_CERTAIN.values()) | set(_KEPT.values())), "temporaries")
 """Categories that evidence can name."""
 
+MEANINGS = {
+    "parameters": "Made in a constructor, or by a module that moves or initializes them",
+    "activations": "Made in a forward pass, and kept for the backward pass; without one, all that a forward pass made",
+    "gradients": "Made in a backward pass, which they outlive",
+    "optimizer state": "Made in an optimizer's step, which they outlive",
+    "temporaries": "Made in a pass that they do not outlive",
+    "library workspaces": "Scratch memory of libraries such as cuBLAS",
+    BEFORE: "Live before the record, which does not tell what made it: parameters and the optimizer's state, as a rule",
+    ROUNDED: "What the allocator added to the sizes that were asked for",
+    UNKNOWN: "No event around the allocation tells which pass made it",
+}
+"""What each category is."""
+
 STACKS = Table(
     "memory_stacks",
     "What the call stacks of allocations show.",

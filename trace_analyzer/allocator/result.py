@@ -147,6 +147,7 @@ class Memory(Result):
     """Hold where device memory goes, by device. Charts need the frames."""
 
     schema_version: Annotated[int, "Version of this document."]
+    path: Annotated[str, "Path of the file, as it was given."]
     source: Annotated[Literal["snapshot", "trace"], "What was read: a snapshot, or the memory events of a trace."]
     devices: Annotated[tuple[DeviceMemory, ...], "Devices with memory, the one with the highest peak first."]
     notes: Annotated[tuple[Note, ...], "Remarks on the record."]

@@ -34,6 +34,7 @@ def explain(trace: str, thing: str, results: Results, chosen: Options) -> None:
       analyze explain trace.json kernel:gemm          the kernel with this in its name
       analyze explain trace.json step:2               one step (step:2@1: of device 1)
       analyze explain trace.json check:link_coverage  one check of the trace
+      analyze explain trace.json memory:0             what holds most memory at the peak (row of table memory)
 
     `analyze TRACE --format agent` lists the most important ids, which are the same in every run. With --redact, kernels
     have the ids that `analyze TRACE --redact --format agent` lists, which reveal nothing of their names.

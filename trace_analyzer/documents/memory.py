@@ -2,6 +2,7 @@
 
 import re
 from functools import partial
+from pathlib import PurePath
 
 import polars as pl
 
@@ -34,11 +35,12 @@ _FOLDERS = re.compile(r"^.*[/\\](?=[^/\\]+[/\\][^/\\]+:-?\d+ )")
 
 def document(result: Memory) -> Document:
     """Return the document: the peak and what holds it, out-of-memory errors, what would lower it, growth, fragmentation."""
+    title = f"{PurePath(result.path).name or result.path}: memory"
     if not result.devices:
-        return Document("memory", "No device memory was recorded.", [_notes(result)])
+        return Document(title, "No device memory was recorded.", [_notes(result)])
     first = result.devices[0]
     chapters = [chapter for device in result.devices for chapter in _chapters(result, device, len(result.devices) > 1)]
-    return Document("memory", headline(first), [*chapters, _notes(result)], chips=[counted(first.events, "event")])
+    return Document(title, headline(first), [*chapters, _notes(result)], chips=[counted(first.events, "event")])
 
 
 def _notes(result: Memory) -> Chapter:

@@ -13,7 +13,7 @@ from trace_analyzer.vocabulary import label
 
 MOST_BYTES = 2_000
 _LONGEST = 240  # characters of a line, so that no name in a trace displaces the other lines
-_TOP_ADVICE, _TOP_PARTS, _TOP_CHECKS, _TOP_GAPS, _TOP_KERNELS, _TOP_OPERATORS = 4, 6, 4, 2, 3, 5
+_TOP_ADVICE, _TOP_PARTS, _TOP_CHECKS, _TOP_GAPS, _TOP_KERNELS, _TOP_OPERATORS, _TOP_MEMORY = 4, 6, 4, 2, 3, 5, 1
 
 
 def agent_text(report: Report, more: str = "") -> str:
@@ -23,7 +23,8 @@ def agent_text(report: Report, more: str = "") -> str:
     the command.
     """
     more = more or f"analyze explain {_short(report.trace.path, 120)} ID"
-    end = f"more: {more}; ids: {', '.join(_ID_FORMS)}"
+    forms = [*_ID_FORMS, *(["memory:N"] if report.tables["memory"].height else [])]
+    end = f"more: {more}; ids: {', '.join(forms)}"
     room = MOST_BYTES - _bytes(end)
     kept: list[str] = []
     for line in map(_short, _lines(report)):
@@ -65,6 +66,9 @@ def _lines(report: Report) -> Iterator[str]:
         yield f"record  {tip}"
     for row in items.longest_gaps(report, _TOP_GAPS).to_dicts():
         yield f"gap:{row['gap_id']}  {units.duration(row['duration_ns'])} idle, {label(row['cause'])}"
+    for number, row in enumerate(report.tables["memory"].head(_TOP_MEMORY).to_dicts()):
+        held = ", ".join(filter(None, (row["category"], row["operator"], row["module"])))
+        yield f"memory:{number}  {units.memory_size(row['live_bytes'])}, {units.percent(row['live_ratio'])} of the peak: {held}"
     yield from _kernels(report)
     yield from _steps(report)
     if not report.devices:

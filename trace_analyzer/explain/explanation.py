@@ -115,7 +115,7 @@ def label_of(name: str) -> str:
 
 
 def value_of(name: str, value: Any) -> str:
-    """Write the value of a fact in the unit of its name; a bucket by its label."""
+    """Write the value of a fact in the unit of its name; a bucket by its label, memory in use with a binary prefix."""
     if name == "bucket" and value:
         return line_label(value)
-    return units.written(value, unit_of(name))
+    return units.memory_size(value) if name == "live_bytes" else units.written(value, unit_of(name))

@@ -2,7 +2,7 @@
 
 ``verdict``, ``advice:FIX``, ``check:NAME``, ``step:N``, ``gap:N``, ``kernel:HASH`` for all runs of a kernel and
 ``kernel:HASH/K`` for its K-th run. A step or check of another device than the verdict's ends in ``@DEVICE``. ``gap:N``
-is row N of table `gaps`; HASH is the beginning of the SHA-256 of the kernel's name, in place of which a part of the
+is row N of table `gaps`, ``memory:N`` of table `memory`; HASH is the beginning of the SHA-256 of the kernel's name, in place of which a part of the
 name may stand that no other kernel has.
 """
 
@@ -17,7 +17,7 @@ from trace_analyzer.errors import UsageError, did_you_mean
 from trace_analyzer.render.names import kernel_label
 from trace_analyzer.report import Check, Report, StepReport
 
-KINDS = ("verdict", "advice", "check", "step", "gap", "kernel")
+KINDS = ("verdict", "advice", "check", "step", "gap", "kernel", "memory")
 """Kinds of items with an id, in reading order."""
 
 _HASH_DIGITS = 8
@@ -118,6 +118,10 @@ def unknown(report: Report, asked: str) -> UsageError:
         gaps = report.tables["gaps"]
         longest = gaps.sort("duration_ns", "gap_id", descending=[True, False]).get_column("gap_id").head(1).to_list()
         there = f"gap:0 to gap:{gaps.height - 1}; the longest is gap:{longest[0]}" if longest else "no gaps"
+        return UsageError(f"no {asked!r} in this trace: there are {there}")
+    if kind == "memory":
+        held = report.tables["memory"].height
+        there = f"memory:0 to memory:{held - 1}" if held else "no memory events (profile_memory=True records them)"
         return UsageError(f"no {asked!r} in this trace: there are {there}")
     if kind == "kernel":
         return _unknown_kernel(report, asked)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 import polars as pl
 
 from trace_analyzer import units
+from trace_analyzer.allocator.attribution import MEANINGS
 from trace_analyzer.catalog.event_names import in_function
 from trace_analyzer.catalog.fixes import fixes
 from trace_analyzer.catalog.tables import document
@@ -336,6 +337,27 @@ def _check(report: Report, asked: str) -> Explanation | None:
 _STATUSES = {"ok": "holds", "warn": "holds in part", "fail": "does not hold"}
 
 
+def _memory(report: Report, asked: str) -> Explanation | None:
+    """Explain what holds a part of the peak of device memory, and what else is live then."""
+    key, rows = asked.removeprefix("memory:"), report.tables["memory"]
+    if not _is_number(key) or int(key) >= rows.height:
+        return None
+    row = rows.row(int(key), named=True)
+    names = ("live_bytes", "live_ratio", "block_count", "category", "operator", "module", "python_function", "start_ns")
+    others = rows.filter((pl.col("torch_device") == row["torch_device"]) & (pl.int_range(pl.len()) != int(key)))
+    return Explanation(
+        id=asked,
+        title=f"{units.percent(row['live_ratio'])} of the peak of device {row['torch_device']}'s memory: {row['category']}",
+        text=(f"{MEANINGS[row['category']]}.",) if row["category"] in MEANINGS else (),
+        facts={name: row[name] for name in names},
+        rows_title="What else is live at the peak, by bytes",
+        rows=tuple(
+            others.select("live_bytes", "live_ratio", "category", "operator", "module").head(_MOST_ROWS).to_dicts()
+        ),
+        next=_command(report, "memory"),
+    )
+
+
 def _is_number(key: str) -> bool:
     return key.isascii() and key.isdecimal() and len(key) < 10
 
@@ -369,4 +391,5 @@ _LOOKUPS: Mapping[str, Callable[[Report, str], Explanation | None]] = {
     "step": _step,
     "gap": _gap,
     "kernel": _kernel,
+    "memory": _memory,
 }

@@ -124,7 +124,8 @@ class Report(Result):
         return used("trace_analyzer.render.terminal:summary")(self, width=width, verbose=verbose)
 
     def explain(self, id: str) -> Any:  # noqa: A002 (an id is what it takes)
-        """Explain ``verdict``, ``advice:FIX``, ``check:NAME``, ``step:N``, ``gap:N`` or ``kernel:HASH/K``.
+        """Explain ``verdict``, ``advice:FIX``, ``check:NAME``, ``step:N``, ``gap:N``, ``kernel:HASH/K`` or
+        ``memory:N``.
 
         An advice can also be named by its `Advice.id` alone, a kernel by a part of its name. `to_agent_text` lists the most important ids. Raises
         ``UsageError`` for an unknown id, and suggests similar ones.

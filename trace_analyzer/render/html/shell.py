@@ -46,6 +46,7 @@ _COMMENT = re.compile(r"^\s*//.*\n", re.MULTILINE)
 _MODULE_SYNTAX = re.compile(r"^import [^;]*;\n|^export (?=(?:async )?(?:function|const|class) )", re.MULTILINE)
 _CODE = re.compile(r"`([^`]*)`")
 _PARTS = re.compile(r"(?<=[_.:/#])(?=[^_.:/#])|(?<=[a-z])(?=[A-Z])|(?<= )")
+_FOLDERS = re.compile(r"(?<=[/\\])(?=[^/\\])|(?<=[^_]_)(?=[^_\s./\\]+(?:_[^\s./\\]*)?$)")
 _REMARK = re.compile(r"(?:^|(?<=  ))#.*", re.MULTILINE)
 
 
@@ -177,6 +178,7 @@ def environment() -> Environment:
         "coded": coded,
         "remarked": remarked,
         "breakable": breakable,
+        "as_path": as_path,
         "confidence": phrasing.confidence,
         "predicted_step": phrasing.predicted_step,
         "predicted_arrow": predicted_arrow,
@@ -232,6 +234,11 @@ def breakable(name: str, room: int, lines: int) -> Markup:
         width += len(part)
     fits = taken <= lines and max(map(len, parts)) <= room
     return Markup("<wbr>" if fits else "").join(map(escape, parts))
+
+
+def as_path(text: str) -> Markup:
+    """Return a text that may break after a slash, and after an underscore of its last word, but not in a file's name."""
+    return Markup("<wbr>").join(map(escape, _FOLDERS.split(inert(text))))
 
 
 TERMS: Mapping[str, Term] = by_key(
