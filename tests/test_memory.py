@@ -19,6 +19,7 @@ from hypothesis import given, settings, strategies as st
 from tiers import examples
 
 import trace_analyzer as ta
+from trace_analyzer.agents.tools import called
 from trace_analyzer.allocator import _pickle_reader, savings
 from trace_analyzer.allocator.attribution import MEANINGS, NAMED
 from trace_analyzer.allocator.batch import batch_memory, growing
@@ -421,6 +422,7 @@ def test_what_holds_the_peak_has_ids() -> None:
     shown = report.explain("memory:1")
     assert (shown.facts["operator"], shown.facts["live_bytes"]) == ("aten::mm", 25 * MIB)
     assert [row["live_bytes"] for row in shown.rows] == [100 * MIB]
+    assert called(shown.next, "a.json") == ("memory", {"source": "a.json"})
     with pytest.raises(ta.UsageError, match="memory:0 to memory:1"):
         report.explain("memory:2")
     assert set(MEANINGS) >= set(NAMED)

@@ -98,6 +98,7 @@ class Tools:
         bf16: bool = False,
         overlap: bool = False,
         batch: float | None = None,
+        memory: str | None = None,
         warm: bool = False,
         warm_only: Literal["allocation", "compilation"] | None = None,
         speedup: dict[str, float] | None = None,
@@ -116,10 +117,12 @@ class Tools:
             bf16: run FP32 work in bfloat16, at the roof.
             overlap: overlap all communication with computation, at best.
             batch: multiply the batch by this factor.
+            memory: path of a memory snapshot of the same program, which tells whether this batch fits.
             warm: remove compilation, loading and allocation.
             warm_only: like warm, but only for this part.
             speedup: factor by bucket, operator, module, communication or cpu, such as {"matmul": 2}.
         """
+        from trace_analyzer.allocator.answer import memory as recorded
         from trace_analyzer.replay.whatif import changes_of, whatif as estimated
 
         for name, whole, part in (("fuse", fuse, fuse_only), ("warm", warm, warm_only)):
@@ -129,7 +132,10 @@ class Tools:
             no_sync=no_sync, pinned=pinned, prefetch=prefetch, graphs=graphs, fuse=fuse_only or fuse, tf32=tf32, bf16=bf16,
             overlap=overlap, batch=batch, warm=warm_only or warm, speedup=speedup,
         )  # fmt: skip
-        result = estimated(self._of(trace), changes)
+        if memory is not None and batch is None:
+            raise UsageError("memory says whether a batch fits: name the batch too")
+        snapshot = None if memory is None else recorded(self._file(memory))
+        result = estimated(self._of(trace), changes, snapshot=snapshot)
         if result.status != "ok":
             return answer(f"no estimate: {result.reason}", "explain", {"trace": trace, "id": "verdict"})
         best = next((item for item in result.scenarios if item.what == "change" and item.saves_ratio > 0), None)
@@ -238,10 +244,12 @@ def answer(text: str, tool: str = "", arguments: Mapping[str, Any] | None = None
 
 
 def called(command: str, trace: str) -> tuple[str, dict[str, Any]]:
-    """Return the call that a command of `Explanation.next` is: an id to explain, or options of what-if."""
+    """Return the call that a command of `Explanation.next` is: an id to explain, options of what-if, or memory."""
     _, verb, _, *rest = shlex.split(command)
     if verb == "explain":
         return verb, {"trace": trace, "id": rest[0]}
+    if verb == "memory":
+        return verb, {"source": trace}
     options: dict[str, Any] = {}
     for word in rest:
         if word.startswith("--"):
