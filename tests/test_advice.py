@@ -374,34 +374,6 @@ def test_every_item_is_complete_and_in_order() -> None:
         check(item, sum(report.verdict.parts_ns.values()))
 
 
-GATHER = "void at::native::(anonymous namespace)::indexSelectLargeIndex<float, long, unsigned int, 2, 2, -2, true>()"
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("each", "pattern", "first"),
-    [
-        (170, (ADD, ADD, ADD, GATHER, GATHER), "max-autotune"),
-        (185, (ADD, ADD, ADD, GATHER, GATHER), "fusion"),
-        (185, (ADD, ADD, GATHER, GATHER, GATHER), "max-autotune"),
-    ],
-    ids=["compute limits", "memory limits, and can save nearly as much", "memory limits, and can save far less"],
-)
-def test_the_verdict_decides_which_of_two_close_items_is_first(each: int, pattern: tuple[str, ...], first: str) -> None:
-    """Products of 17.6 ms at half of their peak can save 8.8; memory takes a little more or less, and can save less."""
-    dims = {"Input Dims": [[4096, 4096], [4096, 4096]], "Input type": ["c10::Half"] * 2}
-    halved = [
-        [op("aten::mm", 20 * n, 10, **dims), launched(GEMM, 20 * n + 2, 1_000 + 880 * n, 880, n + 1, grid=[500, 1, 1])]
-        for n in range(20)
-    ]
-    moving = [kernel(pattern[n % 5], 18_600 + each * n, each, grid=[500, 1, 1]) for n in range(100)]
-    report = analysed(halved, moving)
-    regimes = ("compute-bound", "memory-bandwidth-bound")
-    assert (report.verdict.regime, report.verdict.runner_up) == (regimes if each == 170 else regimes[::-1])
-    assert saved(report)["fusion"] < saved(report)["max-autotune"]
-    assert ids(report)[0] == first
-
-
 def test_a_runner_up_that_can_save_far_more_is_heard_first() -> None:
     """Waiting wins against more kernel time, as it can be recovered in full; here three causes share it."""
     report = of_three_causes()

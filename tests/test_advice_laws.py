@@ -15,7 +15,7 @@ from trace_analyzer.catalog.fixes import fixes
 from trace_analyzer.frames.intervals import clip, union
 from trace_analyzer.pipeline import analyze
 from trace_analyzer.report import Advice, Report
-from trace_analyzer.thresholds import WORTH_RATIO
+from trace_analyzer.thresholds import SHARED_RATIO, WORTH_RATIO
 from trace_analyzer.vocabulary import HOST_CAUSES, IDLE_CAUSES
 
 UNHURRIED = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example]
@@ -102,28 +102,37 @@ def without_gain(item: Advice) -> bool:
 
 
 def order_holds(report: Report) -> None:
-    """Check that what gains nothing is last, and that savings fall, but for the verdict's own fix in front."""
+    """Check that savings fall, last resorts behind, then what the replay cannot tell, and last what gains nothing."""
     items = [item for item in report.advice if not fixes()[item.id].first]
-    gains = [not without_gain(item) for item in items]
-    assert gains == sorted(gains, reverse=True)
-    ranks = [(fixes()[item.id].last_resort, -item.saving.ratio) for item in items if not without_gain(item)]
-    assert ranks[1:] == sorted(ranks[1:])
+    ranks = [
+        (without_gain(item), item.predicted is not None and not item.predicted.is_known, fixes()[item.id].last_resort,
+         -item.saving.ratio)
+        for item in items
+    ]  # fmt: skip
+    assert ranks == sorted(ranks)
 
 
 def counted_once(report: Report) -> None:
     """Check that the bounds, each without the share of its time that advice above it counts, are at most the step.
 
-    Neither do last resorts save the same time, nor bounds that were raised to an estimate of other waits.
+    Last resorts do not save the same time. What an estimate saves beyond its own time are waits of others, and says so.
     """
     members, seen, total_ns = report.tables["advice_members"], None, 0.0
+    steps = max(1, len(report.verdict.window.steps))
     for item in report.advice:
         own = union(members.filter(advice=item.id).select("device", "start_ns", "end_ns"), ["device"])
-        if fixes()[item.id].last_resort or "raised" in item.how_bound or own.is_empty() or not item.saving.at_most_ns:
+        if fixes()[item.id].last_resort or own.is_empty() or not item.saving.at_most_ns:
             continue
         shared = 0 if seen is None else total(clip(own, seen, ["device"]), length_ns())
-        total_ns += item.saving.at_most_ns * (1 - shared / total(own, length_ns()))
+        own_ns = total(own, length_ns())
+        if (
+            item.saving.at_most_ns - own_ns / steps > SHARED_RATIO * item.saving.at_most_ns
+            and "raised" in item.how_bound
+        ):
+            assert "other waits, which can be saved only once" in item.why
+        total_ns += min(item.saving.at_most_ns, own_ns / steps) * (1 - shared / own_ns)
         seen = own if seen is None else union(pl.concat([seen, own]), ["device"])
-    assert total_ns <= sum(report.verdict.parts_ns.values()) / max(1, len(report.verdict.window.steps)) * 1.01 + 1
+    assert total_ns <= sum(report.verdict.parts_ns.values()) / steps * 1.01 + 1
 
 
 def test_every_fix_has_its_reach() -> None:

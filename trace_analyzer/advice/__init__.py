@@ -24,6 +24,7 @@ from trace_analyzer.catalog.fixes import Fix, fixes, for_compiled, optimizer_in_
 from trace_analyzer.replay.changes import Change
 from trace_analyzer.replay.estimates import DeviceReplay, Estimates, change_of, with_changes
 from trace_analyzer.report import Advice, Predicted, Saving, Verdict
+from trace_analyzer.units import duration
 from trace_analyzer.verdict import KERNEL_REGIMES
 from trace_analyzer.vocabulary import although
 
@@ -120,8 +121,6 @@ def advise(
 ) -> tuple[Advice, ...]:
     """Return the advice for a verdict with a regime, largest saving first; times are for the verdict's window.
 
-    The saving is the replay's estimate, or the bound without one. The fix of the verdict's cause (else the best of its
-    regime) comes first if it is close to the largest saving. Fixes that change the work instead of its speed come last.
     Where several fixes concern the same time, the first one counts it, and the others refer to it (`claims`).
     """
     if cpu_run is not None and verdict.status == "cpu-run":
@@ -133,7 +132,7 @@ def advise(
         for fix, opportunity in opportunities
         if not fix.alone or len(opportunities) == 1
     ]
-    return with_claims(_ranked(items, advice_context), intervals(opportunities))
+    return with_claims(_ranked(items), intervals(opportunities))
 
 
 def _item(fix: Fix, opportunity: Opportunity, advice_context: AdviceContext, predicted: Predicted | None) -> Advice:
@@ -145,6 +144,8 @@ def _item(fix: Fix, opportunity: Opportunity, advice_context: AdviceContext, pre
     most_ns = 0 if predicted is None else min(round(_saved_ratio(predicted.low_ns, predicted) * window_ns), window_ns)
     if opportunity.if_more and most_ns > _FAR_ABOVE * bound_ns:
         why = f"{why}; {opportunity.if_more}"
+    if (others_ns := most_ns - bound_ns) > thresholds.SHARED_RATIO * most_ns:
+        why = f"{why}; up to {duration(others_ns / advice_context.steps)} of what it saves are other waits, which can be saved only once"
     if most_ns > bound_ns:
         bound_ns, how_bound = (
             most_ns,
@@ -215,38 +216,19 @@ def _least_ns(fix: Fix, advice_context: AdviceContext) -> float:
     return thresholds.OTHER_REGIME_RATIO * advice_context.window_ns
 
 
-def _ranked(items: Sequence[tuple[Fix, Advice]], advice_context: AdviceContext) -> tuple[Advice, ...]:
-    """Sort by saving, last resorts behind others, and behind all what the replay says gains nothing.
+def _ranked(items: Sequence[tuple[Fix, Advice]]) -> tuple[Advice, ...]:
+    """Sort by saving: the estimate, else the bound. Last resorts come behind others, then what is not known to gain.
 
-    The verdict's own fix comes first if it is as close as a runner-up.
+    Last is what the replay says gains nothing.
     """
-    verdict = advice_context.verdict
 
-    def saved(pair: tuple[Fix, Advice]) -> float:
-        return pair[1].saving.ratio
+    def place(pair: tuple[Fix, Advice]) -> tuple[bool, bool, bool, bool, float]:
+        fix, item = pair
+        gains = item.predicted is None or item.saving.ratio >= thresholds.WORTH_RATIO
+        is_known = item.predicted is None or item.predicted.is_known
+        return not (fix.first and item.is_of_limit), not gains, not is_known, fix.last_resort, -item.saving.ratio
 
-    def is_first(pair: tuple[Fix, Advice]) -> bool:
-        return pair[0].first and pair[1].is_of_limit
-
-    def gains(pair: tuple[Fix, Advice]) -> bool:
-        return pair[1].predicted is None or saved(pair) >= thresholds.WORTH_RATIO
-
-    ranked = sorted(items, key=lambda pair: (not is_first(pair), not gains(pair), pair[0].last_resort, -saved(pair)))
-    speeding = [pair for pair in ranked if gains(pair) and not pair[0].last_resort]
-    least = thresholds.RUNNER_UP_RATIO * max(map(saved, speeding), default=0.0)
-    close = [pair for pair in speeding if saved(pair) >= least]
-    leads = next(
-        (
-            pair
-            for speaks_for in (
-                [pair for pair in close if verdict.cause in pair[0].causes],
-                [pair for pair in close if verdict.regime in pair[0].regimes],
-            )
-            for pair in speaks_for
-        ),
-        None,
-    )
-    return tuple(item for _, item in sorted(ranked, key=lambda pair: (not is_first(pair), pair is not leads)))
+    return tuple(item for _, item in sorted(items, key=place))
 
 
 VALUES = (

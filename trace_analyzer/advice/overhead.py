@@ -93,7 +93,11 @@ def cuda_graphs(context: AdviceContext) -> Opportunity | None:
         ", without stretches of 1 ms or more in which the thread is in no operator and no call + time between queued kernels",
         context.verdict.parts_ns.get("device-gap", 0),
     )
-    return opportunity and replace(opportunity, case="decoding" if appends_to_cache(context) else "")
+    return opportunity and replace(
+        opportunity,
+        if_more="a CPU that launches less often loads and prepares the next inputs while the device works",
+        case="decoding" if appends_to_cache(context) else "",
+    )
 
 
 _GROWS_WITH_THE_BATCH = tuple(part.key for part in PARTS.values() if part.per != "step")

@@ -5,7 +5,6 @@ advice/rules.py decides when a fix applies and how much it saves at most. Settin
 
 - ``regimes``: it is given only where one of these is the limit or the runner-up.
 - ``hip``, ``xpu``: a title that differs on AMD or Intel in more than words (`WORDS`).
-- ``causes``: causes of a verdict that it addresses: it comes first where it saves nearly as much as the first.
 - ``replayed``: the change of ``analyze whatif`` that estimates the fix, and its options.
 - ``first``: it comes before all other advice where its regime limits.
 - ``last_resort``: it comes after all other advice, however much it saves: it does not speed up the same work.
@@ -27,7 +26,7 @@ from typing import Any, Literal, get_args
 import polars as pl
 
 from trace_analyzer.catalog.tables import FOLDER, rows
-from trace_analyzer.vocabulary import CAUSES, REGIMES
+from trace_analyzer.vocabulary import REGIMES
 
 PAGES = "trace_analyzer/catalog/advice"
 """Folder of the pages."""
@@ -78,8 +77,7 @@ class Fix:
     """Hold a fix: the regimes for which it applies, the change, and its code; ``titles`` and ``codes`` are by platform.
 
     A ``last_resort`` comes after all others, as it does not speed up the same work. ``replayed`` names the change of
-    ``analyze whatif``, with options, by which a replay estimates the fix; None without one. ``causes`` are the causes
-    of verdicts that the fix addresses by name. What is ``first`` comes before all others. With ``alone``, it is given only without other advice. ``cases`` has
+    ``analyze whatif``, with options, by which a replay estimates the fix; None without one. What is ``first`` comes before all others. With ``alone``, it is given only without other advice. ``cases`` has
     codes by platform for cases that need other code.
     """
 
@@ -89,7 +87,6 @@ class Fix:
     codes: Mapping[Platform, str]
     last_resort: bool = False
     replayed: Mapping[str, float | str] | None = None
-    causes: tuple[str, ...] = ()
     first: bool = False
     alone: bool = False
     page: str = ""
@@ -179,8 +176,8 @@ def _fix(row: Mapping[str, Any]) -> Fix:
         codes=words(row, "code"),
         cases={case: words(texts, "code") for case, texts in row.get("cases", {}).items()},
     )
-    if wrong := {*fix.regimes} - {*REGIMES} | {*fix.causes} - {*CAUSES}:
-        raise ValueError(f"{min(wrong)!r} is no regime, or no cause of one")
+    if wrong := {*fix.regimes} - {*REGIMES}:
+        raise ValueError(f"{min(wrong)!r} is no regime")
     return fix
 
 

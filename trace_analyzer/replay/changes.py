@@ -60,8 +60,6 @@ GRAPH_LAUNCH_NS = 10_000
 """CPU time of one launch of a CUDA graph."""
 GRAPH_GAP_NS = 1_000
 """Gap between consecutive kernels of a CUDA graph."""
-SLOW_LAUNCH_NS, SLOW_LAUNCH_MEDIANS = 1_000_000, 20
-"""A launch beyond both limits loads its module first, see `thresholds.SLOW_LAUNCH_NS`."""
 PYTHON_MIN_NS = 100_000
 """Least time of Python between two calls that no graph holds: modules and hooks around a launch take less."""
 SILENCE_MAX_NS = 1_000_000
@@ -180,10 +178,9 @@ def pinned(weights: Weights, scene: Scene, options: Mapping[str, float | str]) -
         raise NothingToChange("no copy blocks, and none is of pageable memory")
     remove(weights, returns)
     calls = graph.recorded.calls
-    copying = is_any(calls.kind, (COPY, BLOCKING_COPY))
     staged = np.zeros(calls.start.size, dtype=bool)
     staged[activities.call[activities.pageable & (activities.call >= 0)]] = True
-    free = copying & ~staged & (calls.kind == COPY)
+    free = ~staged & (calls.kind == COPY)
     usual = median((calls.end - calls.start)[free]) if free.any() else 6_000.0
     call = np.flatnonzero(graph.kind == CALL)
     own = call[staged[graph.ref[call]]]
@@ -232,18 +229,15 @@ def _pinned_rates(scene: Scene, reach: str) -> Floats:
 def prefetch(weights: Weights, scene: Scene, options: Mapping[str, float | str]) -> None:
     """Let workers load data in parallel.
 
-    Waits for data disappear, but a step takes at least its loading time divided by the workers.
-
-    Where workers load data already, their number and loading time are not recorded, except that a batch takes them one
-    step. Then twice as many workers load at best two batches per step.
+    Waits for data disappear, but a step takes at least its loading time divided by the workers. Where workers load data
+    already, it is only known that a batch takes them one step: twice as many load at best two batches per step.
     """
     workers = float(options["workers"])
     loading = weights.parts[DATA].sum()
     if not loading:
         raise NothingToChange("no time goes to loading data")
-    graph = scene.graph
-    own = np.flatnonzero((graph.kind == THREAD) & scene.steady)
-    per_step = weights.parts[DATA][graph.ref[own]].sum() / max(scene.steady_steps, 1)
+    own = np.flatnonzero((scene.graph.kind == THREAD) & scene.steady)
+    per_step = weights.parts[DATA][scene.graph.ref[own]].sum() / max(scene.steady_steps, 1)
     least = scene.step_ns / 2 if scene.has_workers else per_step / workers
     weights.at_least_ns = max(weights.at_least_ns, least)
     weights.parts[DATA] = 0
@@ -252,15 +246,15 @@ def prefetch(weights: Weights, scene: Scene, options: Mapping[str, float | str])
 def graphs(weights: Weights, scene: Scene, options: Mapping[str, float | str]) -> None:
     """Replay each steady step as one CUDA graph, or as one graph per piece between waits.
 
-    Launches and what surrounds them disappear; waits and `_outside` stay, with the option ``reach`` also silences
-    over `SILENCE_MAX_NS`.
+    Launches and what surrounds them disappear; waits, loading of code and `_outside` stay, with the option ``reach``
+    also silences over `SILENCE_MAX_NS`.
     """
     graph = scene.graph
     calls = graph.recorded.calls
     launches = _of_calls(scene, CALL, _QUEUED) & scene.steady
     if not launches.any():
         raise NotApplicable("no launch is known")
-    blocks = np.zeros(calls.start.size, dtype=bool)
+    blocks, _ = _loading(scene)
     blocks[_calls_of_blocking_copies(scene)] = True
     launches[launches] = ~blocks[graph.ref[launches]]
     _refuse_no_graph(scene, launches)
@@ -361,18 +355,24 @@ def overlap(weights: Weights, scene: Scene, options: Mapping[str, float | str]) 
     scale_activities(weights, graph, collective, 0.0)
 
 
+def _loading(scene: Scene) -> tuple[Flags, Ints]:
+    """Return which launch calls load code first, and what calls of their names usually take."""
+    calls = scene.graph.recorded.calls
+    taken = calls.end - calls.start
+    typical = medians(taken, calls.name) if taken.size else taken
+    slow = is_any(calls.kind, _QUEUED) & (taken > t.SLOW_LAUNCH_NS) & (taken > t.SLOW_LAUNCH_MEDIANS * typical)
+    slow[scene.graph.ref[scene.graph.kind == QUEUE]] = False
+    return slow, typical
+
+
 def warm(weights: Weights, scene: Scene, options: Mapping[str, float | str]) -> None:
     """Remove one-time work: compilation, loading of modules, allocation of memory that a cache keeps, slow first launches.
 
     ``only`` restricts this to ``allocation``, or to ``compilation`` with loading of modules. With option ``end``, slow first
     launches keep their time (``high``), or the host takes no longer for any first launch than for others (``low``).
     """
-    graph, calls = scene.graph, scene.graph.recorded.calls
-    only = options.get("only", "")
-    taken = calls.end - calls.start
-    typical = medians(taken, calls.name) if taken.size else taken
-    slow = is_any(calls.kind, _QUEUED) & (taken > SLOW_LAUNCH_NS) & (taken > SLOW_LAUNCH_MEDIANS * typical)
-    slow[graph.ref[graph.kind == QUEUE]] = False
+    graph, only = scene.graph, options.get("only", "")
+    slow, typical = _loading(scene)
     slow &= only != "allocation"
     parts = {"allocation": [ALLOCATION], "compilation": [COMPILATION]}.get(str(only), [ALLOCATION, COMPILATION])
     kept = (ALLOC, FREE) if only != "compilation" else ()
