@@ -181,7 +181,7 @@ def test_both_readers_go_on_after_the_same_faults(faults: list[str], layout: dic
 
 @pytest.mark.slow
 @given(st.data())
-@settings(max_examples=examples(150))
+@settings(max_examples=examples(60))
 def test_both_readers_go_on_after_any_damage(data: st.DataObject) -> None:
     rows = [plain(i, args={"Input Dims": [[1, i]]}) for i in range(30)]
     text = json.dumps({"traceEvents": rows, "x": 1}, **data.draw(st.sampled_from(list(layouts()))))

@@ -3,8 +3,10 @@
 import gzip
 import json
 import random
+import re
 import sqlite3
 from contextlib import closing, suppress
+from dataclasses import replace
 from pathlib import Path
 
 import polars as pl
@@ -265,3 +267,25 @@ def test_collectives_on_the_stream_of_other_kernels_are_serialized(stream: int, 
     work = (kernel("void gemm", 0, 100), kernel("ncclDevKernel_AllReduce_Sum_f32", 100, 40, stream=stream))
     notes = [note.message for note in analysed(*work).notes if note.code == "serialized-collectives"]
     assert [message.split("; on a stream of their own, ")[1] for message in notes] == hidden
+
+
+KINETO = re.compile(
+    r"prof\.step|ProfilerActivity|with_stack|profile_memory|torch\.profiler\b|(?<!emit_nvtx\()record_shapes"
+)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sample", ["synthetic_overhead_launch", "synthetic_overhead_data-loading"])
+@pytest.mark.parametrize("least", [0, 10**9])
+def test_nothing_asks_for_pytorch_profiler(sample: str, least: int, tmp_path: Path) -> None:
+    """Check all outputs with a verdict, and without one as the work of one kernel is too little."""
+    trace = load(SAMPLES / f"{sample}.json.gz")
+    if least:
+        trace = replace(trace, device_events=trace.device_events.head(1))
+    report = analyze(exported(trace).write(tmp_path / "t.sqlite"))
+    assert (report.verdict.status == "ok") == (not least)
+    assert report.trace.profiler
+    explained = [report.explain(f"advice:{advice.id}").summary() for advice in report.advice]
+    page = report.to_html(tmp_path / "page.html").read_text()
+    for text in (report.summary(verbose=True), report.to_markdown(), *explained, page):
+        assert KINETO.findall(text) == []

@@ -188,8 +188,8 @@ def test_a_training_script_with_forking_and_spawning_loaders(tmp_path: Path) -> 
 
 @pytest.mark.parametrize(
     ("steps", "traces"),
-    [("2", ["train.json.gz"]), ("20", ["train.json.gz"]), ("200", [])],
-    ids=["after", "during", "before"],
+    [("20", ["train.json.gz"]), ("200", [])],
+    ids=["during", "before"],
 )
 def test_an_interrupted_script_leaves_a_whole_trace_or_none(tmp_path: Path, steps: str, traces: list[str]) -> None:
     pytest.importorskip("torch")
@@ -264,10 +264,9 @@ def train_profiled(steps):
     ("options", "body", "traces"),
     [
         (["--steps=2", "--skip=0"], "train_profiled(8); train(9)", ["own5.json", "train.json.gz"]),
-        (["--steps=2", "--skip=0"], "train_profiled(5)", ["own5.json"]),
         (["--seconds=60"], "train_profiled(8); time.sleep(0.5)", ["own5.json", "train.json.gz"]),
     ],
-    ids=["steps", "no-steps-left", "seconds"],
+    ids=["steps", "seconds"],
 )
 def test_a_script_keeps_its_own_profiler(tmp_path: Path, options: list[str], body: str, traces: list[str]) -> None:
     pytest.importorskip("torch")
@@ -296,9 +295,8 @@ def test_a_profiler_in_its_warm_up_is_at_work() -> None:
     [
         ("os._exit(7)", 7, ""),
         ("os.execv(sys.executable, [sys.executable, '-c', 'print(42)'])", 0, "42\n"),
-        ("os.kill(os.getpid(), 15)", -15, ""),
     ],
-    ids=["exit", "exec", "signal"],
+    ids=["exit", "exec"],
 )
 def test_a_script_that_ends_at_once_keeps_what_was_complete(tmp_path: Path, end: str, code: int, printed: str) -> None:
     pytest.importorskip("torch")

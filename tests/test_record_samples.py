@@ -73,12 +73,6 @@ def test_a_recording_is_a_row_of_the_table(tmp_path: Path) -> None:
     assert re.fullmatch(r"\d+\.\d{3} ms \|", cells[3])
 
 
-def test_two_ranks_on_the_cpu(tmp_path: Path) -> None:
-    path = str(tmp_path / "rank{rank}.json.gz")
-    torch.multiprocessing.spawn(record_ddp, args=(path, "cpu", SMALL, str(tmp_path / "meet"), 2), nprocs=2)
-    assert [analyze(tmp_path / f"rank{rank}.json.gz").trace.rank for rank in (0, 1)] == [0, 1]
-
-
 def test_a_recording_does_not_name_the_machine(tmp_path: Path) -> None:
     record_mlp(tmp_path / "cpu_mlp.json.gz")
     text = gzip.decompress((tmp_path / "cpu_mlp.json.gz").read_bytes()).decode()

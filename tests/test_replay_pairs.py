@@ -92,15 +92,15 @@ def test_a_planted_change_is_predicted(name: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", VARIED)
 def test_an_interval_holds_what_a_change_brings_that_falls_short_of_its_best_case(name: str) -> None:
-    """Of six programs each, in which kernels, graphs and workers do worse than the model has them."""
+    """Of five programs each, in which kernels, graphs and workers do worse than the model has them."""
     pair, inside = VARIED[name], []
-    for seed in range(1, 7):
+    for seed in range(1, 6):
         replay = Replay.of(LazyReport.on(pair.before(seed), device=0), 0)
         truth = Replay.of(LazyReport.on(pair.after(seed), device=0), 0).recorded_step_ns
         predicted = replay.predict(pair.changes)
         assert predicted.low_ns <= 1.001 * truth, "the lower end is the best case"
         inside.append(predicted.low_ns <= truth <= predicted.high_ns)
-    assert sum(inside) >= 5
+    assert sum(inside) >= 4
 
 
 @pytest.mark.slow
@@ -116,11 +116,10 @@ def test_without_an_edge_a_prediction_is_wrong(edge: int) -> None:
 
 @pytest.mark.sampled
 @every_pair
-@pytest.mark.parametrize("target", ["cpu", "gpu"])
-def test_a_round_trip_leads_back(name: str, target: str) -> None:
+def test_a_round_trip_leads_back(name: str) -> None:
     replay, _, _ = replays(name)
     streams = len(np.unique(replay.graph.recorded.activities.track))
-    assert replay.round_trip_of(target) < (0.01 if streams == 1 else 0.05)
+    assert max(map(replay.round_trip_of, ("cpu", "gpu"))) < (0.01 if streams == 1 else 0.05)
 
 
 def test_changes_compose() -> None:

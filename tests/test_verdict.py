@@ -179,7 +179,7 @@ def recording(taken: int, least: int | None = None) -> ProfilerOverhead:
 OF_DEVICE = DeviceFindings(
     report=DEVICE, step_count=5, launches_per_step=20.0, peaks_known=True, matmul_ratio=0.8, shapes_ratio=1.0, known_ratio=1.0,
     assumed_peaks=None, waits_recorded=False, launch_latency_ns=7_000, steps_from="ProfilerStep", idle_peak=None,
-    flows_missing=False, breaks_off=False, damaged=False, unit_doubted=False,
+    profiler=None, flows_missing=False, breaks_off=False, damaged=False, unit_doubted=False,
 )  # fmt: skip
 FINDINGS = Findings(
     device=OF_DEVICE, window=Window("steady", ((0, 10**7),), (1, 2)), parts_ns=parts_of(compute=80, memory=20), cold_gap_ns=0,

@@ -30,10 +30,12 @@ QUICK_CASES = 2
 MORE_EXAMPLES = int(os.environ.get("PROPERTY_EXAMPLES", "1"))
 """Multiplier of a property test's examples in the slow tier."""
 LONGEST = (
-    "test_laws", "test_program", "test_record", "test_help", "test_faults", "test_replay_pairs", "test_hostile_verbs",
-    "test_timeline_browser", "test_page_browser", "test_multiples", "test_broken_input", "test_surroundings",
-    "test_redact", "test_memory_faults", "test_planted", "test_html_browser", "test_compare", "test_advice",
-    "test_handler", "test_record_samples", "test_session", "test_work_torch", "test_links", "test_advice_laws",
+    "test_record", "test_laws", "test_corpus", "test_replay_pairs", "test_broken_input", "test_surroundings",
+    "test_fast_reader", "test_faults", "test_compare", "test_advice", "test_help", "test_handler",
+    "test_planted", "test_redact", "test_ranks", "test_timeline_browser", "test_ranks_engine",
+    "test_ranks_recorded", "test_advice_conditions", "test_cli", "test_program", "test_notebook",
+    "test_page_browser", "test_advice_code", "test_advice_runs", "test_links", "test_plugins",
+    "test_memory_faults", "test_recipes", "test_record_samples",
 )  # fmt: skip
 """Modules of over 20 s, the longest first; the others follow by their number of tests."""
 _EXAMPLES = 100

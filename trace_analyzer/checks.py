@@ -138,7 +138,7 @@ def _rules_of_devices() -> tuple[_Rule, ...]:
         ),
         _Rule(
             "unnamed_host_time",
-            "share of idle time in which the host was late and recorded no event: with_stack=True would name it",
+            "share of idle time in which the host was late and recorded no event: stacks or annotations would name it",
             t.UNKNOWN_DOUBT_RATIO,
         ),
         _Rule(

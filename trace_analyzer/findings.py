@@ -30,7 +30,7 @@ class DeviceFindings:
 
     ``model`` is its row of the catalogue. ``known_ratio`` is the share of kernel time with known FLOP and bytes,
     ``work_ratio`` the share with at least one of them known. ``parts_withheld`` and ``causes_withheld`` are the reasons
-    why the trace supports no partition or no causes of idle time; null where it does. ``peer_wait_ratio`` is the share of
+    why the trace supports no partition or no causes of idle time; null where it does. ``profiler`` is that of the header. ``peer_wait_ratio`` is the share of
     exposed communication that may be waiting for other ranks; null in a job of one.
     """
 
@@ -46,6 +46,7 @@ class DeviceFindings:
     launch_latency_ns: int
     steps_from: str | None
     idle_peak: tuple[str, float] | None
+    profiler: str | None
     flows_missing: bool
     breaks_off: bool
     damaged: bool
@@ -136,6 +137,7 @@ def _device_findings(code: int, report: DeviceReport, sources: DeviceSources) ->
         doubted_checks=doubted_reasons(sources.checks, report.index),
         parts_withheld=reasons.get(PARTITION),
         causes_withheld=reasons.get(CAUSES_OF_IDLE),
+        profiler=trace.header.profiler,
         flows_missing=trace.header.profiler is None
         and launches.height > 0
         and not trace.flows.get_column("kind").eq("launch").any(),

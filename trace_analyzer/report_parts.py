@@ -331,6 +331,7 @@ def trace_info(
         ),
         recorded=recorded,
         accelerator=accelerator,
+        profiler=trace.header.profiler,
         settings=trace.header.settings,
     )
 

@@ -102,7 +102,11 @@ def record_stacks(context: AdviceContext) -> Opportunity | None:
         longest(idle, length_ns()),
         members=members_of(idle),
         is_saving=False,
-        case="stacks" if (context.host.names.get_column("kind") == "python").any() else "",
+        case="ranges"
+        if context.profiler is not None
+        else "stacks"
+        if (context.host.names.get_column("kind") == "python").any()
+        else "",
     )
 
 

@@ -103,6 +103,7 @@ class AdviceContext:
     ``has_steps`` says whether the window has steps, whose number is ``steps``. ``idle`` and ``cold`` are its intervals outside and inside a cold start. ``busy_parts`` are the busy parts of the
     window's partition, ``step_spans`` (start_ns, end_ns) its steps, and ``recompiled`` the number of regions that had
     been compiled before. ``names`` are those of all activities of the trace. ``around`` is the context of host events.
+    ``profiler`` is what recorded, None for PyTorch Profiler.
     ``peer_wait_ratio`` is that of `trace_analyzer.findings.DeviceFindings`.
     ``program`` is the kind of program that the trace shows, None where it is unknown.
     ``is_torch_1`` says whether the file shows a release before PyTorch 2.0, ``is_compiled`` whether TorchInductor made
@@ -127,6 +128,7 @@ class AdviceContext:
     platform: Platform
     names: pl.Series
     around: Context
+    profiler: str | None
     program: Program | None
     is_torch_1: bool
     is_compiled: bool
@@ -248,6 +250,7 @@ def advice_context(
         platform=platform_of(model.vendor if model else None, calls.get_column("name")),
         names=sources.activities.get_column("name"),
         around=sources.context,
+        profiler=sources.device_findings[device].profiler,
         program=_program(sources),
         is_torch_1=_is_torch_1(sources),
         is_compiled=_shows(sources, _BY_INDUCTOR),

@@ -6,10 +6,12 @@ This module imports no analysis code, as a worker sets its environment before im
 import os
 import signal
 import sys
+import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, ThreadPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from multiprocessing.context import SpawnContext, SpawnProcess
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -167,6 +169,25 @@ class _Worker(SpawnProcess):
                 signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
 
+@contextmanager
+def _late_signals() -> Iterator[None]:
+    """Handle signals of the body after it: a worker that an interrupt leaves half started, and unknown, prints a traceback."""
+    if threading.current_thread() is not threading.main_thread():  # signals are handled in the main thread
+        yield
+        return
+    ending = {signal.SIGINT, signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM)}
+    handled = [number for number in ending if callable(signal.getsignal(number))]
+    came: list[int] = []
+    handlers = {number: signal.signal(number, lambda number, _: came.append(number)) for number in handled}
+    try:
+        yield
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        for number in came:
+            signal.raise_signal(number)
+
+
 class _Context(SpawnContext):
     Process = _Worker
 
@@ -184,12 +205,13 @@ class _Processes:
 
     def submit(self, path: str) -> "Future[bytes]":
         """Submit a path to the pool, or to a new one if it is broken."""
-        try:
-            return self._pool.submit(summarized, path)
-        except BrokenProcessPool:
-            self._pool.shutdown(wait=False, cancel_futures=True)
-            self._pool = self._new()
-            return self._pool.submit(summarized, path)
+        with _late_signals():
+            try:
+                return self._pool.submit(summarized, path)
+            except BrokenProcessPool:
+                self._pool.shutdown(wait=False, cancel_futures=True)
+                self._pool = self._new()
+                return self._pool.submit(summarized, path)
 
     def __enter__(self) -> "_Processes":
         return self

@@ -62,9 +62,14 @@ _INSTEAD_OF_CHECK: Mapping[str, str] = {
         ("impossible_durations", "short_durations"),
         "Record again, with no other profiler attached: durations of this file cannot be right.",
     ),
-    "missing_activities": "Record with ProfilerActivity.CUDA from before the first launch to a torch.cuda.synchronize() after the last.",
+    "missing_activities": "Record the GPU's work from before the first launch to a torch.cuda.synchronize() after the last.",
     "lost_events": "Export the file again as the profiler writes it: events of this one cannot be read.",
 }
+_WITH_RANGES: Mapping[str, Sequence[str]] = {
+    "no-gpu-activity": ("Record the GPU's work: nsys profile --trace=cuda,nvtx,osrt, or rocprofv3 --runtime-trace.",),
+    "insufficient": ('Record whole steps after a warm-up, each in a range: with torch.cuda.nvtx.range("step").',),
+}
+"""What to do where another profiler recorded, whose ranges are NVTX or roctx (both by ``torch.cuda.nvtx``)."""
 _EXPORT_AGAIN = (
     "Copy the file again from where it was recorded, and compare the sizes: it is truncated.",
     "If it is truncated there too, export it again, and let the program live until export_chrome_trace() has returned.",
@@ -228,7 +233,8 @@ def record_instead(report: Report) -> Sequence[str]:
     judged = [check.name for check in failed if check.device in (None, report.verdict.device)]
     instructions = tuple(dict.fromkeys(_INSTEAD_OF_CHECK[name] for name in judged))
     status, accelerator = report.verdict.status, report.trace.accelerator
-    tips: Sequence[str] = instructions if status == "insufficient" and instructions else _RECORD_INSTEAD.get(status, ())
+    ways = _RECORD_INSTEAD if report.trace.profiler is None else _WITH_RANGES
+    tips: Sequence[str] = instructions if status == "insufficient" and instructions else ways.get(status, ())
     window, known = report.verdict.window, _PROFILERS.get(accelerator, _CUPTI)
     needs_steps = window is None or len(window.steps) < thresholds.MIN_STEADY_STEPS
     tips = [tip for tip in _RECORD_ELSEWHERE.get((status, accelerator), tips) if needs_steps or tip != _MORE_STEPS]

@@ -73,6 +73,9 @@ class TraceInfo:
         "Whose work the trace holds, or shows that it launched: cuda, hip, xpu (Intel), mps (Apple), npu (Ascend), hpu"
         " (Gaudi), mtia or other; null for a run on the CPU.",
     ] = None
+    profiler: Annotated[
+        str | None, "Program that wrote the file (`Nsight Systems 2025.3.2`, `rocprofv3`); null for PyTorch Profiler."
+    ] = None
     settings: Annotated[RunMetadata | None, "Settings of a recording by this program; null for other traces."] = None
 
 

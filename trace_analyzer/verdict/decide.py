@@ -496,5 +496,5 @@ def _remarks(findings: Findings, judgement: Judgement) -> Iterator[str]:
             f" peaks ({device.assumed_peaks}), the rest by kernel name"
         )
     if device.step_count < t.MIN_STEADY_STEPS:
-        known_steps = "one step was recorded" if device.step_count else "no steps are marked (call prof.step())"
-        yield f"{known_steps}: warm-up and steady work cannot be separated"
+        none = "no steps are marked" if device.profiler else "no steps are marked (call prof.step())"
+        yield f"{'one step was recorded' if device.step_count else none}: warm-up and steady work cannot be separated"

@@ -294,7 +294,9 @@ def section_listing(report: Report, section: Section, rows: pl.DataFrame | None 
     )
     columns = [laid_column(each, rows.schema) for each in shown if not is_empty(rows.get_column(each.column))]
     top = rows.head(MOST_ROWS).to_dicts()
-    made = listing(section.key, section.title, columns, top, rows.height, section.record)
+    other = report.trace.profiler
+    record = section.record if other is None else f"Not known from a recording of {other}."
+    made = listing(section.key, section.title, columns, top, rows.height, record)
     return replace(made, beside=section.beside, scope=section.scope)
 
 
