@@ -172,13 +172,17 @@ def _of_module(scene: Scene, module: str) -> Flags:
         pl.col("module").cast(pl.String).str.split("/").list.contains(name).fill_null(False)
     )
     behind = events.filter(pl.col("event_id").is_in(backward.get_column("event_id").implode()))
+    return _launched_in(scene, pl.concat([forward, behind]))
+
+
+def _launched_in(scene: Scene, spans: pl.DataFrame) -> Flags:
+    """Return the activities whose call lies in a span of its thread (thread_id, start_ns, duration_ns)."""
     calls, activities = scene.graph.recorded.calls, scene.graph.recorded.activities
     inside = np.zeros(calls.start.size + 1, dtype=bool)
-    for spans in (forward, behind):
-        for thread, start, length in spans.select("thread_id", "start_ns", "duration_ns").iter_rows():
-            low, high = np.searchsorted(calls.thread, thread, "left"), np.searchsorted(calls.thread, thread, "right")
-            first, last = low + np.searchsorted(calls.start[low:high], (start, start + length))
-            inside[first:last] = True
+    for thread, start, length in spans.select("thread_id", "start_ns", "duration_ns").iter_rows():
+        low, high = np.searchsorted(calls.thread, thread, "left"), np.searchsorted(calls.thread, thread, "right")
+        first, last = low + np.searchsorted(calls.start[low:high], (start, start + length))
+        inside[first:last] = True
     return inside[activities.call] & (activities.call >= 0)
 
 
@@ -335,11 +339,4 @@ def _of_optimizer(scene: Scene) -> Flags:
     """Return the activities launched by optimizers, as parameters do not grow with the batch."""
     events = scene.tables["host_events"]
     is_update = map_unique(events.select("name"), pl.col("name").str.contains(r"^Optimizer\.(step|zero_grad)#"))
-    spans = events.filter(is_update.to_series())
-    calls, activities = scene.graph.recorded.calls, scene.graph.recorded.activities
-    inside = np.zeros(calls.start.size + 1, dtype=bool)
-    for thread, start, length in spans.select("thread_id", "start_ns", "duration_ns").iter_rows():
-        low, high = np.searchsorted(calls.thread, thread, "left"), np.searchsorted(calls.thread, thread, "right")
-        first, last = low + np.searchsorted(calls.start[low:high], (start, start + length))
-        inside[first:last] = True
-    return inside[activities.call] & (activities.call >= 0)
+    return _launched_in(scene, events.filter(is_update.to_series()))

@@ -22,7 +22,7 @@ from trace_analyzer.analyses.work.calls import (
     Unrecorded,
     Work,
     compute,
-    in_namespaces,
+    operators,
     require,
     total_bytes,
 )
@@ -425,72 +425,51 @@ _ROWS: tuple[Row, ...] = (
 _OF_ROWS = formulas(_ROWS)
 _GRADIENT_BYTES = _OF_ROWS["xformers::efficient_attention_backward_cutlass"]
 
-FORMULAS: dict[str, Formula] = {
-    **_OF_ROWS,
-    "vllm::unified_attention": _reading("vllm::unified_attention", 0, 1, 2),
-    "vllm::unified_attention_with_output": _reading("vllm::unified_attention_with_output", 0, 1, 2),
-    "sglang::unified_attention_with_output": _reading("sglang::unified_attention_with_output", 0, 1, 2),
-    "_C::sm100_cutlass_mla_decode": _reading("_C::sm100_cutlass_mla_decode", 2, 4),
-    "sgl_kernel::cutlass_mla_decode": _reading("sgl_kernel::cutlass_mla_decode", 1, 3),
-    **dict.fromkeys(in_namespaces("_C", "paged_attention_v1", "paged_attention_v2"), _of_blocks),
-    "aten::scaled_dot_product_attention": dense(HEADS_FIRST, _causal_at(5), bias=3),
-    "aten::_scaled_dot_product_flash_attention": _scaled_flash,
-    "aten::_scaled_dot_product_flash_attention_for_cpu": dense(HEADS_FIRST, _causal_at(4)),
-    "aten::_scaled_dot_product_efficient_attention": dense(HEADS_FIRST, _causal_at(6), bias=3),
-    "aten::_scaled_dot_product_cudnn_attention": dense(HEADS_FIRST, _causal_at(6), bias=3),
-    "aten::_scaled_dot_product_fused_attention_overrideable": dense(HEADS_FIRST, _causal_at(5), bias=3),
-    "aten::_cudnn_attention_forward": dense(HEADS_FIRST, _causal_at(10), bias=3, offsets=4),
-    "aten::_flash_attention_forward": flash,
-    "aten::_flash_attention_forward_no_dropout_inplace": lambda call: flash(call, first=1),
-    "aten::_efficient_attention_forward": efficient,
-    "aten::_scaled_dot_product_flash_attention_backward": dense(HEADS_FIRST, _causal_at(11), output=4),
-    "aten::_scaled_dot_product_flash_attention_for_cpu_backward": dense(HEADS_FIRST, _causal_at(7), output=4),
-    "aten::_scaled_dot_product_efficient_attention_backward": dense(HEADS_FIRST, _causal_at(11), output=5, bias=4),
-    "aten::_scaled_dot_product_cudnn_attention_backward": dense(HEADS_FIRST, _causal_at(14), output=4, bias=8),
-    "aten::_cudnn_attention_backward": dense(HEADS_FIRST, _causal_at(14), output=4, bias=8, offsets=9),
-    "aten::_scaled_dot_product_fused_attention_overrideable_backward": dense(
-        HEADS_FIRST, _causal_at(13), output=6, bias=4
-    ),
-    "aten::_flash_attention_backward": flash_backward,
-    "aten::_efficient_attention_backward": dense(SEQUENCE_FIRST, _efficient_gradient_mask, output=5, bias=4, offsets=6),
-    **dict.fromkeys(
-        (
-            *in_namespaces("flash_attn flashattn aiter", "_flash_attn_forward"),
-            *in_namespaces("aiter", "mha_fwd", "fmha_v3_fwd"),
-        ),
-        dense(SEQUENCE_FIRST, windowed_at(5, 6, 7)),
-    ),
-    **dict.fromkeys(
-        in_namespaces("aiter", "mha_bwd", "fmha_v3_bwd"), dense(SEQUENCE_FIRST, windowed_at(8, 9, 10), output=4)
-    ),
-    **dict.fromkeys(
-        in_namespaces("flash_attn flashattn", "_flash_attn_backward"),
-        dense(SEQUENCE_FIRST, windowed_at(11, 12, 13), output=4),
-    ),
-    **dict.fromkeys(in_namespaces("flash_attn flashattn", "_flash_attn_varlen_forward"), varlen),
-    **dict.fromkeys(
-        in_namespaces("flash_attn flashattn", "_flash_attn_varlen_backward"),
-        ragged(1, (9, 10), (11, 12), windowed_at(15, 16, 17), backward=True),
-    ),
-    "aiter::mha_batch_prefill": paged,
-    **dict.fromkeys(
-        in_namespaces("aiter", "mha_varlen_fwd", "fmha_v3_varlen_fwd", "_flash_attn_varlen_forward"), packed_or_cached
-    ),
-    "xformers::efficient_attention_forward_cutlass": efficient,
-    **dict.fromkeys(in_namespaces("xformers_flash xformers_flash3", "flash_fwd"), packed_or_cached),
+FORMULAS: dict[str, Formula] = _OF_ROWS | operators(
+    ("vllm", "unified_attention", _reading("vllm::unified_attention", 0, 1, 2)),
+    ("vllm", "unified_attention_with_output", _reading("vllm::unified_attention_with_output", 0, 1, 2)),
+    ("sglang", "unified_attention_with_output", _reading("sglang::unified_attention_with_output", 0, 1, 2)),
+    ("_C", "sm100_cutlass_mla_decode", _reading("_C::sm100_cutlass_mla_decode", 2, 4)),
+    ("sgl_kernel", "cutlass_mla_decode", _reading("sgl_kernel::cutlass_mla_decode", 1, 3)),
+    ("_C", "paged_attention_v1 paged_attention_v2", _of_blocks),
+    ("aten", "scaled_dot_product_attention", dense(HEADS_FIRST, _causal_at(5), bias=3)),
+    ("aten", "_scaled_dot_product_flash_attention", _scaled_flash),
+    ("aten", "_scaled_dot_product_flash_attention_for_cpu", dense(HEADS_FIRST, _causal_at(4))),
+    ("aten", "_scaled_dot_product_efficient_attention", dense(HEADS_FIRST, _causal_at(6), bias=3)),
+    ("aten", "_scaled_dot_product_cudnn_attention", dense(HEADS_FIRST, _causal_at(6), bias=3)),
+    ("aten", "_scaled_dot_product_fused_attention_overrideable", dense(HEADS_FIRST, _causal_at(5), bias=3)),
+    ("aten", "_cudnn_attention_forward", dense(HEADS_FIRST, _causal_at(10), bias=3, offsets=4)),
+    ("aten", "_flash_attention_forward", flash),
+    ("aten", "_flash_attention_forward_no_dropout_inplace", lambda call: flash(call, first=1)),
+    ("aten", "_efficient_attention_forward", efficient),
+    ("aten", "_scaled_dot_product_flash_attention_backward", dense(HEADS_FIRST, _causal_at(11), output=4)),
+    ("aten", "_scaled_dot_product_flash_attention_for_cpu_backward", dense(HEADS_FIRST, _causal_at(7), output=4)),
+    ("aten", "_scaled_dot_product_efficient_attention_backward", dense(HEADS_FIRST, _causal_at(11), output=5, bias=4)),
+    ("aten", "_scaled_dot_product_cudnn_attention_backward", dense(HEADS_FIRST, _causal_at(14), output=4, bias=8)),
+    ("aten", "_cudnn_attention_backward", dense(HEADS_FIRST, _causal_at(14), output=4, bias=8, offsets=9)),
+    ("aten", "_scaled_dot_product_fused_attention_overrideable_backward", dense(HEADS_FIRST, _causal_at(13), output=6, bias=4)),
+    ("aten", "_flash_attention_backward", flash_backward),
+    ("aten", "_efficient_attention_backward", dense(SEQUENCE_FIRST, _efficient_gradient_mask, output=5, bias=4, offsets=6)),
+    ("flash_attn flashattn aiter", "_flash_attn_forward", dense(SEQUENCE_FIRST, windowed_at(5, 6, 7))),
+    ("aiter", "mha_fwd fmha_v3_fwd", dense(SEQUENCE_FIRST, windowed_at(5, 6, 7))),
+    ("aiter", "mha_bwd fmha_v3_bwd", dense(SEQUENCE_FIRST, windowed_at(8, 9, 10), output=4)),
+    ("flash_attn flashattn", "_flash_attn_backward", dense(SEQUENCE_FIRST, windowed_at(11, 12, 13), output=4)),
+    ("flash_attn flashattn", "_flash_attn_varlen_forward", varlen),
+    ("flash_attn flashattn", "_flash_attn_varlen_backward", ragged(1, (9, 10), (11, 12), windowed_at(15, 16, 17), backward=True)),
+    ("aiter", "mha_batch_prefill", paged),
+    ("aiter", "mha_varlen_fwd fmha_v3_varlen_fwd _flash_attn_varlen_forward", packed_or_cached),
+    ("xformers", "efficient_attention_forward_cutlass", efficient),
+    ("xformers_flash xformers_flash3", "flash_fwd", packed_or_cached),
+    ("_vllm_fa2_C", "varlen_fwd", lambda call: cached(call, value=2)),
+    ("flash_attn_3", "fwd _flash_attn_forward", whole_or_cached),
+    ("_vllm_fa3_C sgl_kernel", "fwd", whole_or_cached),
+    ("flash_attn_3", "bwd", whole_backward(range(9, 13))),  # dq, dk and dv come first
+    ("flash_attn_3", "_flash_attn_backward", whole_backward(range(6, 10))),
+) | {
     "FlashAttnFunc": unmasked_bytes,
     "FlashAttnVarlenFunc": packed_or_cached,
     **{f"FlashAttn{v}{kind}PackedFunc": packed_bytes for v in ("", "Varlen") for kind in ("QKV", "KV")},
-    **{
-        f"FlashAttn{v}{kind}FuncBackward": of_gradient for v in ("", "Varlen") for kind in ("", "QKVPacked", "KVPacked")
-    },
-    "_vllm_fa2_C::varlen_fwd": lambda call: cached(call, value=2),
-    **dict.fromkeys(
-        ("flash_attn_3::fwd", "flash_attn_3::_flash_attn_forward", "_vllm_fa3_C::fwd", "sgl_kernel::fwd"),
-        whole_or_cached,
-    ),
-    "flash_attn_3::bwd": whole_backward(range(9, 13)),  # dq, dk and dv come first
-    "flash_attn_3::_flash_attn_backward": whole_backward(range(6, 10)),
+    **{f"FlashAttn{v}{kind}FuncBackward": of_gradient for v in ("", "Varlen") for kind in ("", "QKVPacked", "KVPacked")},
     "FusedAttnFunc": fused,
     "FusedAttnFuncBackward": of_gradient,
-}
+}  # fmt: skip

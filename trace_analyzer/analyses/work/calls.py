@@ -397,13 +397,18 @@ def broadcast(*shapes: Shape) -> Shape:
     return tuple(size.pop() if size else 1 for size in sizes)
 
 
-def in_namespaces(namespaces: str, *names: str) -> list[str]:
-    """Return the operators with these names in each of the namespaces.
+def operators(*rows: tuple[str, str, Formula]) -> dict[str, Formula]:
+    """Return the formula of each operator, from rows of namespaces, names and the formula of all of these.
 
-    >>> in_namespaces("_C sgl_kernel", "rmsnorm")
+    >>> list(operators(("_C sgl_kernel", "rmsnorm", lambda call: Work(0.0, 0.0, None))))
     ['_C::rmsnorm', 'sgl_kernel::rmsnorm']
     """
-    return [f"{namespace}::{name}" for namespace in namespaces.split() for name in names]
+    return {
+        f"{namespace}::{name}": formula
+        for namespaces, names, formula in rows
+        for namespace in namespaces.split()
+        for name in names.split()
+    }
 
 
 def _list(text: str) -> list[Any]:

@@ -4,6 +4,8 @@ Kineto records no outputs. Before PyTorch 2.1, it also records no values, so tha
 unknown, and some files have shapes without types. Other events fill these gaps; such data is marked as not recorded.
 """
 
+from collections.abc import Iterable
+
 import polars as pl
 
 from trace_analyzer.analyses.host import Host
@@ -141,28 +143,38 @@ def _outer(calls: pl.DataFrame, host: Host, inputs: pl.DataFrame) -> pl.DataFram
     nothing = _nulls(calls, "outer", "outer_dims")
     if asked.is_empty():
         return nothing
-    names = sorted({name for outer in _OUTER.values() for name in outer})
-    spans = host.those((pl.col("kind") == "operator") & pl.col("name").is_in(names)).select(
-        "thread_id",
-        "start_ns",
-        "end_ns",
-        pl.col("event_id").alias("outer_id"),
-        pl.col("name").cast(pl.String).alias("outer"),
-    )
-    if spans.is_empty():
+    around, spans = within_operators(asked, host, {name for outer in _OUTER.values() for name in outer})
+    if around.is_empty():
         return nothing
-    places = asked.select(
-        "activity_id", pl.col("launch_thread").alias("thread_id"), pl.col("launch_start_ns").alias("start_ns")
-    ).drop_nulls()
-    around = lookup_at(places, "start_ns", innermost(spans, ["thread_id"], "outer_id"), ["thread_id"], ["outer_id"])
     shapes = inputs.select(pl.col("operator_id").alias("outer_id"), pl.col("input_dims").alias("outer_dims"))
     outer_calls = (
-        around.drop_nulls("outer_id")
-        .join(spans.select("outer_id", "outer"), on="outer_id", how="left", maintain_order="left")
+        around.join(
+            spans.select("outer_id", pl.col("outer").cast(pl.String)), on="outer_id", how="left", maintain_order="left"
+        )
         .join(shapes, on="outer_id", how="left", maintain_order="left")
         .select("activity_id", "outer", "outer_dims")
     )
     return lookup(outer_calls, calls, "activity_id")
+
+
+def within_operators(calls: pl.DataFrame, host: Host, names: Iterable[str]) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Return calls within operators of these names, and these operators.
+
+    They are (activity_id, thread_id, start_ns, outer_id), with the innermost one, and (thread_id, start_ns, end_ns,
+    outer_id, outer).
+    """
+    spans = host.those((pl.col("kind") == "operator") & pl.col("name").is_in(sorted(names))).select(
+        "thread_id",
+        "start_ns",
+        "end_ns",
+        pl.col("event_id").alias("outer_id"),
+        pl.col("name").cast(pl.Categorical).alias("outer"),
+    )
+    places = calls.select(
+        "activity_id", pl.col("launch_thread").alias("thread_id"), pl.col("launch_start_ns").alias("start_ns")
+    ).drop_nulls()
+    segments = innermost(spans, ["thread_id"], "outer_id")
+    return lookup_at(places, "start_ns", segments, ["thread_id"], ["outer_id"]).drop_nulls("outer_id"), spans
 
 
 def _results(calls: pl.DataFrame, host: Host, inputs: pl.DataFrame) -> pl.DataFrame:

@@ -18,6 +18,7 @@ from trace_analyzer.analyses.work.calls import (
     Unrecorded,
     Work,
     of_type,
+    operators,
     require,
     total_bytes,
 )
@@ -240,29 +241,20 @@ def _slow_2d(call: Call) -> Work:
     return _work(_flop(given.shape[0], space, weight), given, moved)
 
 
-FORMULAS: dict[str, Formula] = {
-    **dict.fromkeys(("aten::convolution", "aten::_convolution", "aten::convolution_overrideable"), _GENERAL),
-    **dict.fromkeys(("aten::conv1d", "aten::conv2d", "aten::conv3d", "aten::cudnn_convolution_relu"), _DIRECT),
-    **{f"aten::conv_transpose{n}d": _TRANSPOSED for n in (1, 2, 3)},
-    "aten::cudnn_convolution": _plain(bias=None, padding=2, stride=3, dilation=4),
-    "aten::cudnn_convolution_add_relu": _plain(bias=4, stride=5, padding=6, dilation=7),
-    "aten::cudnn_convolution_transpose": _plain(
-        bias=None, padding=2, output_padding=3, stride=4, dilation=5, groups=6, transposed=True
-    ),
-    **dict.fromkeys(
-        ("aten::miopen_convolution", "aten::miopen_depthwise_convolution", "aten::mkldnn_convolution"), _LIBRARY
-    ),
-    "aten::miopen_convolution_transpose": _plain(
-        bias=2, padding=3, output_padding=4, stride=5, dilation=6, groups=7, transposed=True
-    ),
-    **dict.fromkeys(
-        ("aten::_conv_depthwise2d", "aten::conv_depthwise3d", "aten::slow_conv_dilated2d", "aten::slow_conv_dilated3d"),
-        _SLOW,
-    ),
-    **{f"aten::slow_conv_transpose{n}d": _SLOW_TRANSPOSED for n in (2, 3)},
-    "aten::_slow_conv2d_forward": _slow_2d,
-    **dict.fromkeys(("aten::convolution_backward", "aten::convolution_backward_overrideable"), backward),
-    **{f"aten::{library}_convolution_backward": backward_of_both for library in ("cudnn", "miopen")},
-    **{f"aten::{library}_convolution_backward_input": backward_input for library in ("cudnn", "miopen")},
-    **{f"aten::{library}_convolution_backward_weight": backward_weight for library in ("cudnn", "miopen")},
-}
+FORMULAS: dict[str, Formula] = operators(
+    ("aten", "convolution _convolution convolution_overrideable", _GENERAL),
+    ("aten", "conv1d conv2d conv3d cudnn_convolution_relu", _DIRECT),
+    ("aten", "conv_transpose1d conv_transpose2d conv_transpose3d", _TRANSPOSED),
+    ("aten", "cudnn_convolution", _plain(bias=None, padding=2, stride=3, dilation=4)),
+    ("aten", "cudnn_convolution_add_relu", _plain(bias=4, stride=5, padding=6, dilation=7)),
+    ("aten", "cudnn_convolution_transpose", _plain(bias=None, padding=2, output_padding=3, stride=4, dilation=5, groups=6, transposed=True)),
+    ("aten", "miopen_convolution miopen_depthwise_convolution mkldnn_convolution", _LIBRARY),
+    ("aten", "miopen_convolution_transpose", _plain(bias=2, padding=3, output_padding=4, stride=5, dilation=6, groups=7, transposed=True)),
+    ("aten", "_conv_depthwise2d conv_depthwise3d slow_conv_dilated2d slow_conv_dilated3d", _SLOW),
+    ("aten", "slow_conv_transpose2d slow_conv_transpose3d", _SLOW_TRANSPOSED),
+    ("aten", "_slow_conv2d_forward", _slow_2d),
+    ("aten", "convolution_backward convolution_backward_overrideable", backward),
+    ("aten", "cudnn_convolution_backward miopen_convolution_backward", backward_of_both),
+    ("aten", "cudnn_convolution_backward_input miopen_convolution_backward_input", backward_input),
+    ("aten", "cudnn_convolution_backward_weight miopen_convolution_backward_weight", backward_weight),
+)  # fmt: skip

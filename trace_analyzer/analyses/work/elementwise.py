@@ -25,6 +25,7 @@ from trace_analyzer.analyses.work.calls import (
     compute,
     doubtful_bytes,
     floating,
+    operators,
     promoted,
     require,
     same_tensor,
@@ -111,16 +112,16 @@ def dropout(call: Call) -> Work:
 
 _LISTS = {
     # (FLOP per element, most lists that are read, least, times that a list is written; None: all but the gradients)
-    "aten::_foreach_norm": (2, 1, 1, 0),  # square, add
-    "aten::_foreach_max": (1, 1, 1, 0),
-    "aten::_foreach_copy_": (0, 2, 2, 0),  # the list that is written comes first
-    "aten::_foreach_zero_": (0, 1, 1, 0),
-    "aten::_amp_foreach_non_finite_check_and_unscale_": (2, 1, 1, 1),  # compare, multiply
+    "_foreach_norm": (2, 1, 1, 0),  # square, add
+    "_foreach_max": (1, 1, 1, 0),
+    "_foreach_copy_": (0, 2, 2, 0),  # the list that is written comes first
+    "_foreach_zero_": (0, 1, 1, 0),
+    "_amp_foreach_non_finite_check_and_unscale_": (2, 1, 1, 1),  # compare, multiply
     # Moments 3 + 4, bias corrections 2, root, add, divide, update 2; (params, grads, exp_avgs, exp_avg_sqs, ...)
-    "aten::_fused_adam_": (15, 4, 2, None),
-    "aten::_fused_adamw_": (17, 4, 2, None),
-    "aten::_fused_sgd_": (5, 3, 2, None),  # params, grads, momenta
-    "aten::_fused_adagrad_": (6, 3, 2, None),
+    "_fused_adam_": (15, 4, 2, None),
+    "_fused_adamw_": (17, 4, 2, None),
+    "_fused_sgd_": (5, 3, 2, None),  # params, grads, momenta
+    "_fused_adagrad_": (6, 3, 2, None),
 }
 
 
@@ -372,31 +373,27 @@ def nll_loss_backward(call: Call) -> Work:
     return Work(float(target.elements), moved, compute(given.dtype))
 
 
-FORMULAS: dict[str, Formula] = {
-    **{
-        f"aten::{each}": _function(each, inputs, flop, kind)
+FORMULAS: dict[str, Formula] = operators(
+    *(
+        ("aten", each, _function(each, inputs, flop, kind))
         for name, inputs, flop, kind in _NAMED
         for each in ((name,) if name.startswith("__") else (name, f"{name}_"))
-    },
-    **dict.fromkeys(("aten::native_dropout", "aten::_fused_dropout"), dropout),
-    **{
-        f"aten::_foreach_{name}{end}": _lists(flop, inputs, 0, 1)
-        for name, inputs, flop, _ in _NAMED
-        for end in ("", "_")
-    },
-    **{operator: _lists(*row) for operator, row in _LISTS.items()},
-    **{f"aten::{name}": _reduction(*row[1:]) for row in _REDUCTIONS for name in row[0].split()},
-    **{f"aten::{name}": _gradient(*row[1:]) for row in _GRADIENTS for name in row[0].split()},
-    **dict.fromkeys([f"aten::{name}" for name in ("cumsum", "cumprod", "cumsum_", "cumprod_", "_logcumsumexp")], scan),
-    "aten::native_layer_norm": layer_norm,
-    **{f"aten::{library}_batch_norm": batch_norm for library in ("native", "cudnn", "miopen")},
-    **dict.fromkeys(("aten::_native_batch_norm_legit", "aten::_batch_norm_with_update"), batch_norm),
-    "aten::native_group_norm": group_norm,
-    "aten::batch_norm_stats": batch_statistics,
-    "aten::batch_norm_backward_reduce": batch_sums,
-    "aten::batch_norm_gather_stats_with_counts": gathered_statistics,
-    **dict.fromkeys(("aten::_softmax", "aten::_log_softmax", "aten::_safe_softmax"), softmax),
-    **dict.fromkeys(("aten::_softmax_backward_data", "aten::_log_softmax_backward_data"), softmax_backward),
-    **dict.fromkeys(("aten::nll_loss_forward", "aten::nll_loss2d_forward"), nll_loss),
-    **dict.fromkeys(("aten::nll_loss_backward", "aten::nll_loss2d_backward"), nll_loss_backward),
-}
+    ),
+    ("aten", "native_dropout _fused_dropout", dropout),
+    *(("aten", f"_foreach_{name} _foreach_{name}_", _lists(flop, inputs, 0, 1)) for name, inputs, flop, _ in _NAMED),
+    *(("aten", name, _lists(*row)) for name, row in _LISTS.items()),
+    *(("aten", row[0], _reduction(*row[1:])) for row in _REDUCTIONS),
+    *(("aten", row[0], _gradient(*row[1:])) for row in _GRADIENTS),
+    ("aten", "cumsum cumprod cumsum_ cumprod_ _logcumsumexp", scan),
+    ("aten", "native_layer_norm", layer_norm),
+    ("aten", "native_batch_norm cudnn_batch_norm miopen_batch_norm", batch_norm),
+    ("aten", "_native_batch_norm_legit _batch_norm_with_update", batch_norm),
+    ("aten", "native_group_norm", group_norm),
+    ("aten", "batch_norm_stats", batch_statistics),
+    ("aten", "batch_norm_backward_reduce", batch_sums),
+    ("aten", "batch_norm_gather_stats_with_counts", gathered_statistics),
+    ("aten", "_softmax _log_softmax _safe_softmax", softmax),
+    ("aten", "_softmax_backward_data _log_softmax_backward_data", softmax_backward),
+    ("aten", "nll_loss_forward nll_loss2d_forward", nll_loss),
+    ("aten", "nll_loss_backward nll_loss2d_backward", nll_loss_backward),
+)

@@ -21,7 +21,7 @@ from trace_analyzer.analyses.work.calls import (
     Unrecorded,
     Work,
     broadcast,
-    in_namespaces,
+    operators,
     require,
     tensor_of,
     total_bytes,
@@ -273,61 +273,38 @@ _AITER_KERNELS = (
     *(f"{kind}{kernel}" for kind in ("", "bpreshuffle_", "blockscale_", "blockscale_bpreshuffle_") for kernel in ("ck", "cktile", "asm")),
     "bpreshuffle", "blockscale", "blockscale_bpreshuffle",
 )  # fmt: skip
-FORMULAS: dict[str, Formula] = {
-    **dict.fromkeys(("aten::mm", "aten::bmm"), product()),
-    **dict.fromkeys(
-        [f"aten::{name}" for name in ("addmm", "addmm_", "_addmm_activation", "baddbmm", "baddbmm_")],
-        product(1, 2, added=0, beta=3),
-    ),
-    **dict.fromkeys(("aten::addbmm", "aten::addbmm_"), addbmm),
-    "aten::mv": _vector(0, 1),
-    **dict.fromkeys(("aten::addmv", "aten::addmv_"), _vector(1, 2, added=0)),
-    **dict.fromkeys(("aten::dot", "aten::vdot"), dot),
-    **dict.fromkeys(("aten::addr", "aten::addr_"), addr),
-    "aten::linear": product(nk=True, reads=(2,)),
-    "aten::matmul": matmul,
-    "aten::_int_mm": product(result=INT32),
-    "aten::_scaled_mm": scaled_mm,
-    "aten::_scaled_mm_v2": scaled_mm_of_lists,
-    **dict.fromkeys(("aten::_grouped_mm", "aten::_scaled_grouped_mm", "aten::_scaled_grouped_mm_v2"), grouped_mm),
-    **dict.fromkeys(("aten::_weight_int4pack_mm", "aten::_weight_int4pack_mm_with_scales_and_zeros"), int4_mm),
-    "aten::_weight_int8pack_mm": product(nk=True, reads=(2,)),
-    **dict.fromkeys(("vllm::rocm_unquantized_gemm", "aiter::gemm_a16w16"), product(nk=True, reads=(2,), types=(3,))),
-    **dict.fromkeys(
-        (
-            *in_namespaces("vllm", "w8a8_triton_block_scaled_mm_func", "w8a8_block_fp8_matmul_deepgemm", "padded_cutlass"),
-            *in_namespaces("vllm", *(f"rocm_aiter_{name}" for name in _AITER_PRODUCTS)),
-            *in_namespaces("aiter", "gemm_a8w8", *(f"gemm_a8w8_{name}" for name in _AITER_KERNELS)),
-        ),
-        product(nk=True, rest=2, result=BF16),
-    ),
-    "sglang::deep_gemm_fp8_fp8_bf16_nt": interleaved,
-    **dict.fromkeys(("sgl_kernel::bmm_fp8", "vllm::bmm_fp8"), product(types=(4,), result=BF16)),
-    **dict.fromkeys(in_namespaces("_C _C_stable_libtorch", "cutlass_scaled_mm", "cutlass_scaled_mm_azp"), written),
-    **dict.fromkeys(
-        in_namespaces("_C _moe_C sgl_kernel", "dsv3_fused_a_gemm", "dsv3_router_gemm", "fp32_router_gemm"), written
-    ),
-    **dict.fromkeys(in_namespaces("sgl_kernel", "fp8_scaled_mm", "int8_scaled_mm", "fp8_blockwise_scaled_mm"), product(rest=2, types=(4,), result=BF16)),
-    **dict.fromkeys(
-        in_namespaces(
-            "fbgemm mslk", "f8f8bf16", "f8f8bf16_rowwise", "f8f8bf16_rowwise_out", "f8f8f16_rowwise", "f8f8bf16_blockwise",
-            "f8f8bf16_tensorwise", "f8f8bf16_rowwise_batched", "f8f8bf16_cublas", "f8f8bf16_lite", "f8f8bf16_rowwise_preshuffle",
-            "f8f8f16_rowwise_preshuffle", "i8i8bf16", "i8i8bf16_dynamic", "bf16_fast_gemv", "bf16fp8bf16_fast_gemv",
-            "fp8fp8bf16_fast_gemv",
-        ),
-        product(nk=True, rest=2, result=BF16),
-    ),
-    **dict.fromkeys(
-        in_namespaces(
-            "fbgemm mslk", "bf16i4bf16_rowwise", "f8i4bf16_rowwise", "bf16i4bf16_rowwise_batched", "bf16i4bf16_shuffled",
-            "f8i4bf16_shuffled", "bf16i4bf16_shuffled_batched",
-        ),
-        product(nk=True, rest=2, result=BF16, packed=2),
-    ),
-    "xformers::dual_gemm_silu_identity_mul": both_halves,
-    "xformers::gemm_fused_operand_sum": product_and_sum,
-    **dict.fromkeys(
-        in_namespaces("quack", "gemm", *(f"gemm_{kind}" for kind in ("out", "add_out", "add_inplace", "act_out", "dact_out", "gated_out", "dgated_out"))),
-        with_epilogue,
-    ),
-}  # fmt: skip
+_OF_BYTES = product(nk=True, rest=2, result=BF16)
+FORMULAS: dict[str, Formula] = operators(
+    ("aten", "mm bmm", product()),
+    ("aten", "addmm addmm_ _addmm_activation baddbmm baddbmm_", product(1, 2, added=0, beta=3)),
+    ("aten", "addbmm addbmm_", addbmm),
+    ("aten", "mv", _vector(0, 1)),
+    ("aten", "addmv addmv_", _vector(1, 2, added=0)),
+    ("aten", "dot vdot", dot),
+    ("aten", "addr addr_", addr),
+    ("aten", "linear _weight_int8pack_mm", product(nk=True, reads=(2,))),
+    ("aten", "matmul", matmul),
+    ("aten", "_int_mm", product(result=INT32)),
+    ("aten", "_scaled_mm", scaled_mm),
+    ("aten", "_scaled_mm_v2", scaled_mm_of_lists),
+    ("aten", "_grouped_mm _scaled_grouped_mm _scaled_grouped_mm_v2", grouped_mm),
+    ("aten", "_weight_int4pack_mm _weight_int4pack_mm_with_scales_and_zeros", int4_mm),
+    ("vllm", "rocm_unquantized_gemm", product(nk=True, reads=(2,), types=(3,))),
+    ("aiter", "gemm_a16w16", product(nk=True, reads=(2,), types=(3,))),
+    ("vllm", "w8a8_triton_block_scaled_mm_func w8a8_block_fp8_matmul_deepgemm padded_cutlass", _OF_BYTES),
+    ("vllm", " ".join(f"rocm_aiter_{name}" for name in _AITER_PRODUCTS), _OF_BYTES),
+    ("aiter", " ".join(["gemm_a8w8", *(f"gemm_a8w8_{name}" for name in _AITER_KERNELS)]), _OF_BYTES),
+    ("sglang", "deep_gemm_fp8_fp8_bf16_nt", interleaved),
+    ("sgl_kernel vllm", "bmm_fp8", product(types=(4,), result=BF16)),
+    ("_C _C_stable_libtorch", "cutlass_scaled_mm cutlass_scaled_mm_azp", written),
+    ("_C _moe_C sgl_kernel", "dsv3_fused_a_gemm dsv3_router_gemm fp32_router_gemm", written),
+    ("sgl_kernel", "fp8_scaled_mm int8_scaled_mm fp8_blockwise_scaled_mm", product(rest=2, types=(4,), result=BF16)),
+    ("fbgemm mslk", "f8f8bf16 f8f8bf16_rowwise f8f8bf16_rowwise_out f8f8f16_rowwise f8f8bf16_blockwise f8f8bf16_tensorwise"
+     " f8f8bf16_rowwise_batched f8f8bf16_cublas f8f8bf16_lite f8f8bf16_rowwise_preshuffle f8f8f16_rowwise_preshuffle i8i8bf16"
+     " i8i8bf16_dynamic bf16_fast_gemv bf16fp8bf16_fast_gemv fp8fp8bf16_fast_gemv", _OF_BYTES),
+    ("fbgemm mslk", "bf16i4bf16_rowwise f8i4bf16_rowwise bf16i4bf16_rowwise_batched bf16i4bf16_shuffled f8i4bf16_shuffled"
+     " bf16i4bf16_shuffled_batched", product(nk=True, rest=2, result=BF16, packed=2)),
+    ("xformers", "dual_gemm_silu_identity_mul", both_halves),
+    ("xformers", "gemm_fused_operand_sum", product_and_sum),
+    ("quack", "gemm gemm_out gemm_add_out gemm_add_inplace gemm_act_out gemm_dact_out gemm_gated_out gemm_dgated_out", with_epilogue),
+)  # fmt: skip

@@ -20,6 +20,7 @@ from trace_analyzer.analyses.work.calls import (
     broadcast,
     compute,
     moved,
+    operators,
     require,
     tensor_of,
     total_bytes,
@@ -122,29 +123,18 @@ def _pooled(call: Call, rank: int, *, dilated: bool) -> tuple[Tensor, tuple[int,
     return given, (*given.shape[:-rank], *space), prod(kernel)
 
 
-def max_pool(rank: int) -> Formula:
-    """Return the formula of max_poolNd_with_indices: one comparison per tap; int64 indices are written too."""
+def pool(rank: int, *, takes_most: bool) -> Formula:
+    """Return the formula of max_poolNd_with_indices, or of avg_poolNd: a comparison or an addition per tap.
+
+    A maximum's int64 index is written, too.
+    """
 
     def formula(call: Call) -> Work:
         if not call.valued:
             return _into_pooled(call)
-        given, shape, taps = _pooled(call, rank, dilated=True)
-        output = Tensor(shape, given.dtype)
-        flop = float(taps * output.elements)
-        return moved(given, output, Tensor(shape, INT64), flop=flop)
-
-    return formula
-
-
-def average_pool(rank: int) -> Formula:
-    """Return the formula of avg_poolNd: one addition per tap."""
-
-    def formula(call: Call) -> Work:
-        if not call.valued:
-            return _into_pooled(call)
-        given, shape, taps = _pooled(call, rank, dilated=False)
-        output = Tensor(shape, given.dtype)
-        return moved(given, output, flop=float(taps * output.elements))
+        given, shape, taps = _pooled(call, rank, dilated=takes_most)
+        output, indices = Tensor(shape, given.dtype), Tensor(shape, INT64) if takes_most else None
+        return moved(given, output, indices, flop=float(taps * output.elements))
 
     return formula
 
@@ -413,59 +403,43 @@ def unpadded(call: Call) -> Work:
     return Work(None, total_bytes(kept, kept), compute(dense.dtype))
 
 
-FORMULAS: dict[str, Formula] = {
-    "aten::copy_": copy,
-    "aten::_to_copy": converted,
-    **dict.fromkeys(
-        (
-            "aten::cat",
-            "aten::_cat",
-            "aten::stack",
-            "aten::_stack",
-            "aten::concat",
-            "aten::_chunk_cat",
-            "fsdp::chunk_cat",
-        ),
-        concatenate,
-    ),
-    "aten::topk": topk,
-    **{f"aten::{kind}_pad{n}d": pad for kind in ("reflection", "replication") for n in (1, 2, 3)},
-    "aten::constant_pad_nd": pad,
-    **{f"aten::max_pool{n}d_with_indices": max_pool(n) for n in (2, 3)},
-    **{f"aten::avg_pool{n}d": average_pool(n) for n in (2, 3)},
-    **{f"aten::_adaptive_avg_pool{n}d": adaptive_pool(n) for n in (2, 3)},
-    **{
-        f"aten::{kind}_backward": pool_backward
-        for n in (2, 3)
-        for kind in (f"max_pool{n}d_with_indices", f"adaptive_max_pool{n}d", f"avg_pool{n}d", f"_adaptive_avg_pool{n}d")
-    },
-    **{f"aten::upsample_nearest{n}d": upsample(n, 0.0) for n in (1, 2, 3)},
-    "aten::upsample_linear1d": upsample(1, 4.0),
-    "aten::upsample_bilinear2d": upsample(2, 8.0),
-    "aten::upsample_trilinear3d": upsample(3, 16.0),
-    "aten::index_select": index_select,
-    "aten::embedding": embedding,
-    "aten::embedding_dense_backward": embedding_backward,
-    "aten::gather": _gather(2),
-    "aten::take": _gather(1),
+_POOLS = ("max_pool{}d_with_indices", "adaptive_max_pool{}d", "avg_pool{}d", "_adaptive_avg_pool{}d")
+FORMULAS: dict[str, Formula] = operators(
+    ("aten", "copy_", copy),
+    ("aten", "_to_copy", converted),
+    ("aten", "cat _cat stack _stack concat _chunk_cat", concatenate),
+    ("fsdp", "chunk_cat", concatenate),
+    ("aten", "topk", topk),
+    ("aten", " ".join(f"{kind}_pad{n}d" for kind in ("reflection", "replication") for n in (1, 2, 3)), pad),
+    ("aten", "constant_pad_nd", pad),
+    *(("aten", f"max_pool{n}d_with_indices", pool(n, takes_most=True)) for n in (2, 3)),
+    *(("aten", f"avg_pool{n}d", pool(n, takes_most=False)) for n in (2, 3)),
+    *(("aten", f"_adaptive_avg_pool{n}d", adaptive_pool(n)) for n in (2, 3)),
+    *(("aten", f"{kind.format(n)}_backward", pool_backward) for n in (2, 3) for kind in _POOLS),
+    *(("aten", f"upsample_nearest{n}d", upsample(n, 0.0)) for n in (1, 2, 3)),
+    ("aten", "upsample_linear1d", upsample(1, 4.0)),
+    ("aten", "upsample_bilinear2d", upsample(2, 8.0)),
+    ("aten", "upsample_trilinear3d", upsample(3, 16.0)),
+    ("aten", "index_select", index_select),
+    ("aten", "embedding", embedding),
+    ("aten", "embedding_dense_backward", embedding_backward),
+    ("aten", "gather", _gather(2)),
+    ("aten", "take", _gather(1)),
     # The functional variants first copy with an operator of its own, and then work in place.
-    **dict.fromkeys(("aten::scatter", "aten::scatter_"), _scatter(adds=False, by_index=True)),
-    **dict.fromkeys(
-        [f"aten::{name}{end}" for name in ("scatter_add", "scatter_reduce") for end in ("", "_")],
-        _scatter(adds=True, by_index=True),
-    ),
-    **dict.fromkeys(("aten::index_add", "aten::index_add_"), _scatter(adds=True, by_index=False)),
-    **dict.fromkeys(("aten::index_copy", "aten::index_copy_"), _scatter(adds=False, by_index=False)),
-    **dict.fromkeys(("aten::_index_put_impl_", "aten::_unsafe_index_put"), index_put),
-    "aten::index_fill_": index_fill,
-    **dict.fromkeys(("aten::searchsorted", "aten::bucketize"), search),
-    **dict.fromkeys(("aten::_embedding_bag", "aten::_embedding_bag_forward_only"), bag),
-    "aten::_embedding_bag_dense_backward": bag_backward,
-    **{f"fbgemm::permute_{kind}": permuted for kind in ("1D_sparse_data", "2D_sparse_data", "sparse_features")},
-    **{f"fbgemm::jagged_to_padded_dense{end}": padded for end in ("", "_forward")},
-    **{f"fbgemm::dense_to_jagged{end}": unpadded for end in ("", "_forward")},
-    "aten::_jagged_to_padded_dense_forward": padded,
-    "aten::_padded_dense_to_jagged_forward": unpadded,
-}
+    ("aten", "scatter scatter_", _scatter(adds=False, by_index=True)),
+    ("aten", "scatter_add scatter_add_ scatter_reduce scatter_reduce_", _scatter(adds=True, by_index=True)),
+    ("aten", "index_add index_add_", _scatter(adds=True, by_index=False)),
+    ("aten", "index_copy index_copy_", _scatter(adds=False, by_index=False)),
+    ("aten", "_index_put_impl_ _unsafe_index_put", index_put),
+    ("aten", "index_fill_", index_fill),
+    ("aten", "searchsorted bucketize", search),
+    ("aten", "_embedding_bag _embedding_bag_forward_only", bag),
+    ("aten", "_embedding_bag_dense_backward", bag_backward),
+    ("fbgemm", "permute_1D_sparse_data permute_2D_sparse_data permute_sparse_features", permuted),
+    ("fbgemm", "jagged_to_padded_dense jagged_to_padded_dense_forward", padded),
+    ("fbgemm", "dense_to_jagged dense_to_jagged_forward", unpadded),
+    ("aten", "_jagged_to_padded_dense_forward", padded),
+    ("aten", "_padded_dense_to_jagged_forward", unpadded),
+)
 PREFIXES: dict[str, Formula] = {LOOKUP: lookup, **dict.fromkeys(LOOKUP_BACKWARD, lookup_backward)}
 """Formulas by the prefix of the operator's name; the optimizer's name follows it."""

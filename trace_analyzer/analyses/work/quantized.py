@@ -14,7 +14,7 @@ from trace_analyzer.analyses.work.calls import (
     Tensor,
     Unrecorded,
     Work,
-    in_namespaces,
+    operators,
     require,
     tensor_of,
     total_bytes,
@@ -228,21 +228,19 @@ def marlin_experts(call: Call) -> Work:
     return replace(plain, moved_bytes=plain.moved_bytes + read, doubtful_bytes=read - must)
 
 
-FORMULAS: dict[str, Formula] = {
-    "vllm::flashinfer_mm_fp4": _fp4(0, nk=False),
-    **dict.fromkeys(in_namespaces("_C sgl_kernel", "ggml_mul_mat_a8", "ggml_mul_mat_vec_a8"), from_blocks),
-    "_C::allspark_w8a16_gemm": bytes_weight,
-    **dict.fromkeys(in_namespaces("_C _C_stable_libtorch sgl_kernel", "cutlass_scaled_fp4_mm"), _fp4(1, output=0)),
-    **dict.fromkeys(in_namespaces("sgl_kernel", "qserve_w4a8_per_chn_gemm", "qserve_w4a8_per_group_gemm"), eight_bit_rows),
-    **dict.fromkeys(in_namespaces("fbgemm mslk", "f4f4bf16"), _fp4(0)),
-    **dict.fromkeys(
-        in_namespaces("_C _C_stable_libtorch sgl_kernel", "awq_gemm", "gptq_gemm", "gptq_marlin_gemm", "marlin_gemm", "awq_marlin_gemm"), packed_weight
-    ),
-    **dict.fromkeys(in_namespaces("_rocm_C", "gptq_gemm_rdna3", "gptq_gemm_rdna3_wmma"), packed_weight),
-    **dict.fromkeys(in_namespaces("_C _C_stable_libtorch sgl_kernel", "machete_mm", "cutlass_w4a8_mm"), prepacked_weight),
-    **dict.fromkeys(in_namespaces("vllm sglang", "inplace_fused_experts", "outplace_fused_experts"), experts),
-    "vllm::rocm_aiter_fused_moe": masked_experts(13, (15, 16)),
-    "aiter::fused_moe_": masked_experts(14, (17, 18)),
-    "torchao::quant_llm_linear": few_bits,
-    **dict.fromkeys(in_namespaces("_moe_C sgl_kernel", "moe_wna16_marlin_gemm"), marlin_experts),
-}  # fmt: skip
+FORMULAS: dict[str, Formula] = operators(
+    ("vllm", "flashinfer_mm_fp4", _fp4(0, nk=False)),
+    ("_C sgl_kernel", "ggml_mul_mat_a8 ggml_mul_mat_vec_a8", from_blocks),
+    ("_C", "allspark_w8a16_gemm", bytes_weight),
+    ("_C _C_stable_libtorch sgl_kernel", "cutlass_scaled_fp4_mm", _fp4(1, output=0)),
+    ("sgl_kernel", "qserve_w4a8_per_chn_gemm qserve_w4a8_per_group_gemm", eight_bit_rows),
+    ("fbgemm mslk", "f4f4bf16", _fp4(0)),
+    ("_C _C_stable_libtorch sgl_kernel", "awq_gemm gptq_gemm gptq_marlin_gemm marlin_gemm awq_marlin_gemm", packed_weight),
+    ("_rocm_C", "gptq_gemm_rdna3 gptq_gemm_rdna3_wmma", packed_weight),
+    ("_C _C_stable_libtorch sgl_kernel", "machete_mm cutlass_w4a8_mm", prepacked_weight),
+    ("vllm sglang", "inplace_fused_experts outplace_fused_experts", experts),
+    ("vllm", "rocm_aiter_fused_moe", masked_experts(13, (15, 16))),
+    ("aiter", "fused_moe_", masked_experts(14, (17, 18))),
+    ("torchao", "quant_llm_linear", few_bits),
+    ("_moe_C sgl_kernel", "moe_wna16_marlin_gemm", marlin_experts),
+)  # fmt: skip

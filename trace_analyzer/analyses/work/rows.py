@@ -22,8 +22,8 @@ from trace_analyzer.analyses.work.calls import (
     Unrecorded,
     Work,
     compute,
-    in_namespaces,
     moved,
+    operators,
     require,
     total_bytes,
 )
@@ -140,11 +140,7 @@ def _row(flop: float, of: int, spec: str) -> Formula:
 
 def formulas(rows: tuple[Row, ...]) -> dict[str, Formula]:
     """Return the formula of each operator of these rows."""
-    return {
-        operator: _row(flop, of, spec)
-        for namespaces, names, flop, of, spec in rows
-        for operator in in_namespaces(namespaces, *names.split())
-    }
+    return operators(*((namespaces, names, _row(flop, of, spec)) for namespaces, names, flop, of, spec in rows))
 
 
 def _rows(positions: Tensor, table: Tensor) -> Tensor:
@@ -282,42 +278,26 @@ def rows_shuffled(call: Call) -> Work:
     return Work(0.0, total_bytes(places, output) + read, compute(output.dtype), doubtful_bytes=read)
 
 
-FORMULAS: dict[str, Formula] = {
-    **formulas(_ROWS),
+FORMULAS: dict[str, Formula] = formulas(_ROWS) | operators(
+    ("_C sgl_kernel", "rotary_embedding batched_rotary_embedding", rotary),
+    ("sgl_kernel", "apply_rope_pos_ids_cos_sin_cache", rotary_to),
+    ("_C_cache_ops", "reshape_and_cache_flash reshape_and_cache", store_cache(4, (0, 2), (1, 3))),
+    ("sglang", "store_cache", store_cache(4, (0, 2), (1, 3))),
+    ("sgl_kernel", "store_kv_cache", store_cache(2, (3, 0), (4, 1))),
+    ("_C_cache_ops", "concat_and_cache_mla", store_cache(3, (0, 2), (1, 2))),
+    ("sgl_kernel", "sgl_per_token_group_quant_8bit sgl_per_token_group_quant_8bit_v2 sgl_per_token_group_quant_fp8"
+     " sgl_per_token_group_quant_int8 sgl_per_tensor_quant_fp8 sgl_per_token_quant_fp8", group_quantized),
+    ("_C", "per_token_group_fp8_quant per_token_group_fp8_quant_packed per_token_group_quant_int8", group_quantized),
+    ("_C _C_stable_libtorch sgl_kernel", "scaled_fp4_quant", quantized_fp4),
+    ("fbgemm", "FloatToFP8RowwiseQuantized FloatToFused8BitRowwiseQuantized", to_rowwise_bytes),
+    ("fbgemm", "FP8RowwiseQuantizedToFloat Fused8BitRowwiseQuantizedToFloat", from_rowwise_bytes),
+    ("_C", "merge_attn_states", all_touched),
+    ("sgl_kernel", "merge_state merge_state_v2 moe_sum_reduce", all_touched),
+    ("flashinfer", "merge_state", all_touched),
+    ("_moe_C sgl_kernel", "topk_softmax topk_sigmoid moe_sum", all_touched),
+    ("sgl_kernel", "moe_fused_gate kimi_k2_moe_fused_gate", all_read),
+    ("_moe_C", "grouped_topk", all_read),
+    ("sgl_kernel", "shuffle_rows", rows_shuffled),
+) | {
     "torch::autograd::CppNode<fbgemm_gpu::PermutePooledEmbsFunction<&fbgemm_gpu::permute_pooled_embs_gpu> >": _row(0, 0, "0 =0 1.."),
-    **dict.fromkeys(in_namespaces("_C sgl_kernel", "rotary_embedding", "batched_rotary_embedding"), rotary),
-    "sgl_kernel::apply_rope_pos_ids_cos_sin_cache": rotary_to,
-    **dict.fromkeys(
-        ("_C_cache_ops::reshape_and_cache_flash", "_C_cache_ops::reshape_and_cache", "sglang::store_cache"),
-        store_cache(4, (0, 2), (1, 3)),
-    ),
-    "sgl_kernel::store_kv_cache": store_cache(2, (3, 0), (4, 1)),
-    "_C_cache_ops::concat_and_cache_mla": store_cache(3, (0, 2), (1, 2)),
-    **dict.fromkeys(
-        in_namespaces(
-            "sgl_kernel", "sgl_per_token_group_quant_8bit", "sgl_per_token_group_quant_8bit_v2", "sgl_per_token_group_quant_fp8",
-            "sgl_per_token_group_quant_int8", "sgl_per_tensor_quant_fp8", "sgl_per_token_quant_fp8",
-        ),
-        group_quantized,
-    ),
-    **dict.fromkeys(
-        in_namespaces("_C", "per_token_group_fp8_quant", "per_token_group_fp8_quant_packed", "per_token_group_quant_int8"),
-        group_quantized,
-    ),
-    **dict.fromkeys(in_namespaces("_C _C_stable_libtorch sgl_kernel", "scaled_fp4_quant"), quantized_fp4),
-    **dict.fromkeys(
-        in_namespaces("fbgemm", "FloatToFP8RowwiseQuantized", "FloatToFused8BitRowwiseQuantized"), to_rowwise_bytes
-    ),
-    **dict.fromkeys(
-        in_namespaces("fbgemm", "FP8RowwiseQuantizedToFloat", "Fused8BitRowwiseQuantizedToFloat"), from_rowwise_bytes
-    ),
-    **dict.fromkeys(
-        (
-            "_C::merge_attn_states", "sgl_kernel::merge_state", "sgl_kernel::merge_state_v2", "flashinfer::merge_state",
-            *in_namespaces("_moe_C sgl_kernel", "topk_softmax", "topk_sigmoid", "moe_sum"), "sgl_kernel::moe_sum_reduce",
-        ),
-        all_touched,
-    ),
-    **dict.fromkeys(("sgl_kernel::moe_fused_gate", "sgl_kernel::kimi_k2_moe_fused_gate", "_moe_C::grouped_topk"), all_read),
-    "sgl_kernel::shuffle_rows": rows_shuffled,
 }  # fmt: skip

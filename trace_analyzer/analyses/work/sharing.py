@@ -6,11 +6,11 @@ import polars as pl
 
 from trace_analyzer.analyses.host import Host
 from trace_analyzer.analyses.work import MATMUL_FORMULAS, Record, call_work
-from trace_analyzer.analyses.work.completion import with_context
+from trace_analyzer.analyses.work.completion import with_context, within_operators
 from trace_analyzer.analyses.work.replay_matching import is_replayed
 from trace_analyzer.catalog.kernels import arithmetic
 from trace_analyzer.errors import Note
-from trace_analyzer.frames.intervals import innermost, lookup_at
+from trace_analyzer.frames.intervals import lookup_at
 from trace_analyzer.frames.lookups import factorize, lookup, lookup_inner, map_unique, sum_by_group
 from trace_analyzer.ingest.trace import Trace
 from trace_analyzer.units import counted
@@ -290,23 +290,10 @@ def _outer_calls(kernels: pl.DataFrame, shares: pl.DataFrame, host: Host, inputs
     """
     known = shares.filter("is_matmul").select("activity_id")
     needy = kernels.filter(_multiplies()).join(known, on="activity_id", how="anti")
-    spans = host.those((pl.col("kind") == "operator") & pl.col("name").is_in(list(MATMUL_FORMULAS))).select(
-        "thread_id",
-        "start_ns",
-        "end_ns",
-        pl.col("event_id").alias("outer_id"),
-        pl.col("name").cast(pl.Categorical).alias("outer"),
-    )
-    if needy.is_empty() or spans.is_empty():
+    if needy.is_empty():
         return _calls(kernels.clear(), inputs)
+    around, spans = within_operators(needy, host, MATMUL_FORMULAS)
     launches = pl.col("launch_thread").alias("thread_id"), pl.col("launch_start_ns").alias("start_ns")
-    around = lookup_at(
-        needy.select("activity_id", *launches).drop_nulls(),
-        "start_ns",
-        innermost(spans, ["thread_id"], "outer_id"),
-        ["thread_id"],
-        ["outer_id"],
-    ).drop_nulls("outer_id")
     done = kernels.join(known, on="activity_id", how="semi").select(*launches).drop_nulls()
     free = _without_launches(spans.join(around, on="outer_id", how="semi"), done)
     return _calls(

@@ -15,6 +15,7 @@ from jinja2.utils import htmlsafe_json_dumps
 from markupsafe import Markup, escape
 
 from trace_analyzer import units
+from trace_analyzer.catalog.tables import document
 from trace_analyzer.charts import Flame
 from trace_analyzer.documents import Chapter, Document, Figure, FlameFigure
 from trace_analyzer.installation import GENERATOR, tool_version
@@ -241,89 +242,7 @@ def as_path(text: str) -> Markup:
     return Markup("<wbr>").join(map(escape, _FOLDERS.split(inert(text))))
 
 
-TERMS: Mapping[str, Term] = by_key(
-    Term("busy", "Busy", "Share of the window in which at least one activity ran on the device, over all its streams."),
-    Term("window", "Window", "From the start of the device's first activity to the end of its last."),
-    Term(
-        "coverage",
-        "Link coverage",
-        "Share of activities whose launch on the CPU is known, by count and by device time.",
-    ),
-    Term("lead", "Launch lead", "How early work was launched: its start minus the end of its launch."),
-    Term("queue", "Queue depth", "Activities launched and not yet started, weighted by time."),
-    Term(
-        "queued_work",
-        "Queued work",
-        "Device time of what is launched and not yet started: how long the device would stay busy if the CPU stopped.",
-    ),
-    Term("memory", "Memory in use", "Bytes that the allocator has handed out and that were not freed."),
-    Term("empty-queue", "Queue empty", "Share of the window in which nothing was queued for the device."),
-    Term("bound", "Bound", "What limits a kernel: arithmetic, memory bandwidth, or its own small size."),
-    Term("bucket", "Bucket", "What a kernel does, by the operator that launched it, else by its name."),
-    Term("saves", "Saves at most", "An upper bound on the time that the change saves in the window, not a prediction."),
-    Term(
-        "replay",
-        "Replay",
-        "The time now and with the change, as a replay of the trace estimates them; the interval is below.",
-    ),
-    Term("confidence", "Confidence", "How reliable the verdict is, given what this trace recorded."),
-    Term("runner-up", "Runner-up", "The regime that came closest to the verdict."),
-    Term("steady", "Steady steps", "Steps without the first, cut, empty, lost and outlier ones."),
-    Term("gap", "Gap", "An interval in which no stream of the device had work."),
-    Term("activity", "Activity", "One piece of work on a device: a kernel, a memcpy or a memset."),
-    Term("launch", "Launch", "The runtime or driver call on the CPU that enqueued one activity, or many."),
-    Term("self", "Own CPU time", "CPU time of an operator without the operators and calls that it made."),
-    Term(
-        "device-time",
-        "Device time",
-        "Time on the device of what was launched while the operator was the innermost one.",
-    ),
-    Term(
-        "known-work",
-        "Known work",
-        "FLOP and bytes follow from recorded shapes; rates cover kernels of known work only.",
-    ),
-    Term(
-        "intensity",
-        "Arithmetic intensity",
-        "FLOP per byte that must be moved: kernels of low intensity are limited by memory bandwidth.",
-    ),
-    Term(
-        "roof",
-        "Of the roof",
-        "Time at the device's peak FLOP/s or full bandwidth, whichever takes longer, over the time taken.",
-    ),
-    Term("lost", "Time over roof", "Time taken minus the time at the roof: the most that better kernels save."),
-    Term(
-        "mfu",
-        "MFU",
-        "Model FLOP utilization: time of matmuls, convolutions and attention at the device's peak, over the time that passed.",
-    ),
-    Term(
-        "drain",
-        "Device idle",
-        "Idle time that the call caused; for a synchronization the idle time after the queue drained, not its wait.",
-    ),
-    Term(
-        "short-launch",
-        "Longer to launch",
-        "Launches that took the CPU longer than the device: kernels too small for a launch each.",
-    ),
-    Term("waiting", "Waiting", "CPU time in calls that wait for the device."),
-    Term("hidden", "Hidden host time", "Host time during which the device worked."),
-    Term("exposed", "Exposed", "Time that nothing else on the device hides."),
-    Term(
-        "bus",
-        "Bus bandwidth",
-        "As nccl-tests counts it: independent of the number of ranks if the links are the limit.",
-    ),
-    Term(
-        "article",
-        "In the article",
-        "BERT-large's encoder layers on a V100: Ivanov et al. 2020 (arXiv:2007.00072), table 1, as Making Deep Learning Go Brrrr shows it.",
-    ),
-    Term("regime", "Regime", "What limits the window: compute, memory bandwidth, communication or overhead."),
-)
+TERMS: Mapping[str, Term] = by_key(*(Term(key, *row) for key, row in document("terms.toml").items()))
 
 GLOSSARY: Mapping[str, Mapping[str, Term]] = {
     "term": TERMS,
