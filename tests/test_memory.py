@@ -428,6 +428,76 @@ def test_what_holds_the_peak_has_ids() -> None:
     assert set(MEANINGS) >= set(NAMED)
 
 
+SINCE_1970_US = 1_700_000_000_000_000
+
+
+def trace_of(program: Program, shift_us: int = 0, move: int = 0, recorded: bool = True) -> bytes:
+    """A trace of the program with an operator and a step around its events, whose clock or addresses may differ.
+
+    The events of the program are moved to a millisecond each, from a time since 1970 on.
+    """
+    live, rows = 0, []
+    for number, event in enumerate(program.events):
+        event["time_us"] = SINCE_1970_US + 1000 * number
+        if event["action"] in ("alloc", "free_completed"):
+            size = event["size"] if event["action"] == "alloc" else -event["size"]
+            live += size
+            args = {
+                "Device Id": 0,
+                "Device Type": 1,
+                "Addr": event["addr"] + move,
+                "Bytes": size,
+                "Total Allocated": live,
+            }
+            at = 1000 * number + 20 + shift_us
+            rows.append(
+                {
+                    "ph": "i",
+                    "s": "t",
+                    "cat": "cpu_instant_event",
+                    "name": "[memory]",
+                    "pid": 1,
+                    "tid": 1,
+                    "ts": at,
+                    "args": args,
+                }
+            )
+    spans = [
+        {"ph": "X", "cat": cat, "name": name, "pid": 1, "tid": 1, "ts": shift_us + at, "dur": 1000 * len(program.events) - at, "args": {}}
+        for at, (cat, name) in enumerate((("user_annotation", "ProfilerStep#7"), ("cpu_op", "aten::mm")))
+    ]  # fmt: skip
+    events = [*spans, *(rows if recorded else [])]
+    return json.dumps({"baseTimeNanoseconds": SINCE_1970_US * 1000, "traceEvents": events}).encode()
+
+
+@pytest.mark.parametrize(
+    ("differs", "reason"),
+    [
+        ({}, None),
+        ({"shift_us": 90}, None),
+        ({"move": 512}, "not of one run"),
+        ({"shift_us": 60_000_000}, "no common time"),
+        ({"recorded": False}, "no memory events"),
+    ],
+)
+def test_a_peak_is_placed_in_a_trace_that_is_proven_to_be_of_the_run(
+    differs: dict[str, int], reason: str | None
+) -> None:
+    program = trained(3)
+    trace = trace_of(program, **differs)  # type: ignore[arg-type]
+    result = ta.memory(pickle.dumps(program.document()), trace=trace)
+    place = result.place
+    assert place is not None
+    if reason is None:
+        assert (place.step, place.operator, place.reason) == ("ProfilerStep#7", "aten::mm", None)
+        assert 0.9 * place.compared <= place.matched <= place.compared
+        assert place.time_ns == (1000 * (result.devices[0].peak_event or 0) + 20) * 1000
+        assert "in ProfilerStep#7, aten::mm" in " ".join(result.summary().split())
+    else:
+        assert reason in str(place.reason)
+        assert (place.time_ns, place.step) == (None, None)
+
+
 @pytest.mark.skipif(not CORPUS.exists(), reason="the corpus ($TRACE_CORPUS) is absent")
 @pytest.mark.parametrize("name", ["h100_bert_small_fillmask", "mi300_timesformer"])
 def test_the_peak_of_a_real_trace_is_its_highest_total(name: str) -> None:

@@ -183,16 +183,18 @@ class Tools:
         path = next((Path(rank.path) for rank in result.ranks if rank.rank in late), files[0])
         return answer(result.summary(), "analyze", {"trace": self._given(path)})
 
-    def memory(self, source: str, before: str | None = None) -> str:
+    def memory(self, source: str, before: str | None = None, trace: str | None = None) -> str:
         """Say where device memory goes, why it ran out, and what would lower its peak.
 
         Args:
             source: a snapshot of torch.cuda.memory, or a trace recorded with profile_memory=True, relative to the server's root.
             before: an earlier one, to say what changed at the peak.
+            trace: a trace of the same run as a snapshot, to say where in it the peak is.
         """
         from trace_analyzer.allocator.answer import memory as answered
 
-        result = answered(self._file(source), before=None if before is None else self._file(before))
+        others = {name: self._file(each) for name, each in (("before", before), ("trace", trace)) if each is not None}
+        result = answered(self._file(source), **others)
         if not result.devices:
             return answer(result.summary(), "record", {"command": ["python", "train.py"], "level": "standard"})
         return answer(result.summary(), "memory", {"source": "the recording after a change", "before": source})

@@ -11,6 +11,7 @@ from trace_analyzer import forks
 from trace_analyzer.allocator import attribution, replay as record, savings
 from trace_analyzer.allocator.attribution import BEFORE, ROUNDED, UNKNOWN
 from trace_analyzer.allocator.batch import larger_batch
+from trace_analyzer.allocator.placing import placed
 from trace_analyzer.allocator.result import (
     KINDS,
     SCHEMA_VERSION,
@@ -24,6 +25,7 @@ from trace_analyzer.allocator.result import (
 )
 from trace_analyzer.allocator.snapshot import LIVE, Snapshot, snapshot_of
 from trace_analyzer.errors import Note
+from trace_analyzer.ingest import load
 from trace_analyzer.ingest.build import trace_tables
 from trace_analyzer.ingest.source import Source, content_of
 from trace_analyzer.ingest.strict import read_document
@@ -38,14 +40,18 @@ _AGES = (0, 100, 1_000, 10_000, 100_000)
 _MOST = 10
 
 
-def memory(source: Source, *, before: Source | None = None, max_bytes: int = DEFAULT_MAX_BYTES) -> Memory:
+def memory(
+    source: Source, *, before: Source | None = None, trace: Source | None = None, max_bytes: int = DEFAULT_MAX_BYTES
+) -> Memory:
     """Return where memory goes in a snapshot, or in a trace recorded with ``profile_memory=True``.
 
-    ``source`` is a path, bytes or a binary file, compressed or not; with ``before``, the answer has what changed since.
-    Raises ``InputError``.
+    ``source`` is a path, bytes or a binary file, compressed or not; with ``before``, the answer has what changed since,
+    with ``trace`` where the peak of a snapshot is in this trace of the same run. Raises ``InputError``.
     """
     result = _read(source, max_bytes)
-    return result if before is None else replace(result, changes=_changes(_read(before, max_bytes), result))
+    if before is not None:
+        result = replace(result, changes=_changes(_read(before, max_bytes), result))
+    return result if trace is None else replace(result, place=placed(result, load(trace, max_bytes=max_bytes)))
 
 
 def _changes(before: Memory, after: Memory) -> tuple[PeakChange, ...]:
@@ -88,7 +94,9 @@ def _answer(
         if peak["live_bytes"] or peak["reserved_bytes"]
     ]
     notes = _notes(snapshot, devices, blocks) if source == "snapshot" else _trace_notes(snapshot)
-    return Memory(SCHEMA_VERSION, path, source, tuple(devices), notes, (), levels, snapshot.blocks, blocks, at_peak)
+    return Memory(
+        SCHEMA_VERSION, path, source, tuple(devices), notes, (), None, levels, snapshot.blocks, blocks, at_peak
+    )
 
 
 def _device(

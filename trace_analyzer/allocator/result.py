@@ -104,6 +104,21 @@ class LargerBatch:
 
 
 @dataclass(frozen=True)
+class PeakPlace:
+    """Hold where the peak of a snapshot is in a trace of the same run, or why that is not known."""
+
+    path: Annotated[str, "Path of the trace."]
+    time_ns: Annotated[int | None, "When, ns since the trace's origin; null where it is not known."]
+    step: Annotated[str | None, "Name of the step around it; null for none."]
+    module: Annotated[str | None, "Path of the nn.Modules around it; null for none."]
+    operator: Annotated[str | None, "Innermost operator around it; null for none."]
+    python_function: Annotated[str | None, "Innermost function of the program around it; null for none."]
+    matched: Annotated[int, "Allocations that both files have, by address and time."]
+    compared: Annotated[int, "Allocations of the time that both files cover."]
+    reason: Annotated[str | None, "Why the place is not known; null where it is."]
+
+
+@dataclass(frozen=True)
 class StreamBytes:
     """Hold the bytes of a stream at the peak."""
 
@@ -155,6 +170,7 @@ class Memory(Result):
         tuple[PeakChange, ...],
         "What holds more or less than before, the largest changes first; empty without a side before.",
     ] = ()
+    place: Annotated[PeakPlace | None, "Where the first device's peak is in a trace; null without one."] = None
     levels: Annotated[pl.DataFrame, "Table `levels`: live and reserved bytes in time."] = field(
         default_factory=pl.DataFrame, compare=False
     )

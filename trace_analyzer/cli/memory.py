@@ -35,24 +35,31 @@ class _Bytes(click.ParamType[int]):
     "--max-peak", type=_Bytes(), metavar="SIZE", help="Exit with 1 if a device's peak is over SIZE (20GiB, 500MB)."
 )
 @click.option("--before", metavar="SNAPSHOT|TRACE", help="Say what changed at the peak since this recording.")
+@click.option(
+    "--trace", metavar="TRACE", help="Say where SNAPSHOT's peak is in this trace of the same run (profile_memory=True)."
+)
 @analysis_options("max_bytes")
 @result_options(
     "the summary, the answer for scripts (docs/memory.md), or Markdown",
     schema=("trace_analyzer.allocator.result", "Memory"),
     page=("--html", "Write the peak, live bytes over time and a map of the segments to FILE."),
 )
-def memory(source: str, max_peak: int | None, before: str | None, results: Results, chosen: Options) -> int:
+def memory(
+    source: str, max_peak: int | None, before: str | None, trace: str | None, results: Results, chosen: Options
+) -> int:
     """Say where device memory goes, why it ran out, and what would lower its peak.
 
     \b
       analyze memory snapshot.pickle                      who holds the peak, and what would lower it
       analyze memory snapshot.pickle --max-peak 20GiB     a gate for CI
+      analyze memory snapshot.pickle --trace trace.json   where in the trace the peak is
       analyze memory snapshot.pickle -o memory.html       the page
 
     SNAPSHOT is a file of torch.cuda.memory._dump_snapshot, TRACE a trace recorded with profile_memory=True. A snapshot is
     read without making objects of any class, and so runs no code.
     """
-    if source == before == "-":
+    others = [each for each in (before, trace) if each is not None]
+    if [source, *others].count("-") > 1:
         raise click.UsageError("- is standard input, which can be read once; name files")
     results.check(source)
     tuning.limit_threads(source)
@@ -60,7 +67,7 @@ def memory(source: str, max_peak: int | None, before: str | None, results: Resul
     from trace_analyzer.units import memory_size
 
     result, shown = results.redacted(
-        answered(source, before=before, max_bytes=chosen.max_bytes), (source, *([before] if before else []))
+        answered(source, before=before, trace=trace, max_bytes=chosen.max_bytes), (source, *others)
     )
     results.deliver(result)
     results.deliver_page(result, "page", shown)

@@ -11,7 +11,7 @@ from trace_analyzer.allocator.attribution import BEFORE, ROUNDED, UNKNOWN
 from trace_analyzer.allocator.result import DeviceMemory, Memory, OutOfMemory, PeakSaving
 from trace_analyzer.charts import Axis, Boxes, Chart, Flame, LineMark
 from trace_analyzer.documents import Chapter, Code, Document, Figure, FlameFigure, Notes, PlainTable
-from trace_analyzer.units import counted, memory_size as size, percent, visible
+from trace_analyzer.units import counted, duration, memory_size as size, percent, visible
 
 _ROWS, _MOST_ROWS = 10, 500
 _LARGER = 1.05
@@ -103,7 +103,7 @@ def _chapters(result: Memory, device: DeviceMemory, several: bool) -> list[Chapt
     return [
         Chapter(f"oom{key}", f"Out of memory{of}", [Notes([oom_sentence(each) for each in device.out_of_memory], "error")] if device.out_of_memory else []),
         Chapter(f"peak{key}", f"The peak{of}", [
-            Notes([_moment(device), *_rest(device)]),
+            Notes([_moment(device), *_place(result, device), *_rest(device)]),
             Figure("Live bytes over time", "Bytes live and reserved after each event of the record; of neighbouring events the highest is drawn.", partial(over_time, result, device)),
             FlameFigure("The peak by category, module and line", "Width: bytes live at the peak.", partial(flames, result, device)),
             *tables,
@@ -140,6 +140,23 @@ def _moment(device: DeviceMemory) -> str:
         f"Event {device.peak_event:,} of {device.events:,} reaches it. {size(device.base_bytes)} were live before the record, "
         f"{size(device.end_bytes)} are live at its end."
     )
+
+
+def _place(result: Memory, device: DeviceMemory) -> list[str]:
+    """Return where the first device's peak is in the trace, or why that is not known."""
+    place = result.place
+    if place is None or device is not result.devices[0]:
+        return []
+    name = PurePath(place.path).name or place.path
+    if place.time_ns is None:
+        return [f"Where {name} reaches it is not known: {place.reason}."]
+    code = [each for each in (place.operator, place.module, place.python_function) if each]
+    where = ", ".join(
+        [f"{duration(place.time_ns)} after its start", *([f"in {place.step}"] if place.step else []), *code]
+    )
+    return [
+        f"{name} reaches it {where} ({place.matched:,} of {counted(place.compared, 'allocation')} of the time that both cover match)."
+    ]
 
 
 def _rest(device: DeviceMemory) -> list[str]:
