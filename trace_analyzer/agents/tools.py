@@ -193,8 +193,8 @@ class Tools:
         """
         from trace_analyzer.allocator.answer import memory as answered
 
-        others = {name: self._file(each) for name, each in (("before", before), ("trace", trace)) if each is not None}
-        result = answered(self._file(source), **others)
+        earlier, traced = (None if each is None else self._file(each) for each in (before, trace))
+        result = answered(self._file(source), before=earlier, trace=traced)
         if not result.devices:
             return answer(result.summary(), "record", {"command": ["python", "train.py"], "level": "standard"})
         return answer(result.summary(), "memory", {"source": "the recording after a change", "before": source})
