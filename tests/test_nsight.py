@@ -187,6 +187,33 @@ def test_graphs_that_were_recorded_whole_are_said_to_be_unknown() -> None:
     assert report.trace.devices[0].name == "NVIDIA GeForce RTX 3060"
 
 
+NSYS = """#!/bin/sh
+[ "$1 $2" = "export --type=sqlite" ] || exit 9
+case "$4" in *broken*) echo "reading"; echo "Importer error: \\033[31mno events" >&2; exit 1;; esac
+cp "$(dirname "$0")/made.sqlite" "${3#--output=}"
+"""
+
+
+@pytest.mark.slow
+def test_a_report_is_exported_where_nsys_is_at_hand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = small().write(tmp_path / "made.sqlite")
+    for name in ("run.nsys-rep", "broken.nsys-rep"):
+        (tmp_path / name).write_bytes(b"\0\1 a report")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(InputError, match="--export needs nsys on the PATH"):
+        analyze(tmp_path / "run.nsys-rep", export=True)
+    (tmp_path / "nsys").write_text(NSYS)
+    (tmp_path / "nsys").chmod(0o700)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    read, expected = analyze(tmp_path / "run.nsys-rep", export=True), analyze(made, export=True)
+    assert read.trace.path == str(tmp_path / "run.nsys-rep")
+    assert (read.verdict, read.devices) == (expected.verdict, expected.devices)
+    with pytest.raises(InputError, match=r"broken.nsys-rep: nsys could not export it: Importer error: .*no events$"):
+        analyze(tmp_path / "broken.nsys-rep", export=True)
+    with pytest.raises(InputError, match="--export reads it with nsys"):
+        analyze(tmp_path / "run.nsys-rep")
+
+
 @pytest.mark.slow
 def test_the_file_is_not_touched(tmp_path: Path) -> None:
     path = small().write(tmp_path / "what? 100% #1.sqlite")

@@ -362,12 +362,12 @@ OF_JAX = [
         (
             "a.nsys-rep",
             b"NSYS" + BINARY,
-            "is a report of Nsight Systems; export it (`nsys export --type=sqlite FILE`), and analyze the export",
+            "is a report of Nsight Systems; --export reads it with nsys, or analyze what `nsys export --type=sqlite FILE` writes",
         ),
         (
             "a.qdrep",
             BINARY,
-            "is a report of Nsight Systems; export it (`nsys export --type=sqlite FILE`), and analyze the export",
+            "is a report of Nsight Systems; --export reads it with nsys, or analyze what `nsys export --type=sqlite FILE` writes",
         ),
         ("a.ncu-rep", b"NVR\0" + BINARY, "is a report of Nsight Compute; record with torch.profiler"),
         ("a.xplane.pb", b"\n\x80\x01\x08\x01\x12\x09/host:CPU" + BINARY, "is a profile of JAX or TensorFlow"),

@@ -15,7 +15,7 @@ DEFAULT_MAX_BYTES = 16 << 30
 """Limit on the decompressed size: far above any usable trace, far below the output of a gzip bomb."""
 
 
-def _option(default: Any, metavar: str, text: str, **click: Any) -> Any:
+def _option(default: Any, metavar: str | None, text: str, **click: Any) -> Any:
     """Return a field with what the command says of it; ``range`` limits numbers."""
     return field(default=default, metadata={"metavar": metavar, "help": text, **click})
 
@@ -32,6 +32,7 @@ class Choices(TypedDict, total=False):
     calibration: str | Path | None
     capture: Any
     compile_log: str | Path | None
+    export: bool
     max_bytes: int
 
 
@@ -53,6 +54,7 @@ class Options:
       ``torch.cuda.graph_annotations.get_kernel_annotations()``, which names their modules.
     - ``compile_log``: folder of ``TORCH_TRACE`` logs of this program, or of what tlparse made of them: why Dynamo broke graphs
       and compiled again.
+    - ``export``: export a report of Nsight Systems (.nsys-rep) with ``nsys``, into a temporary folder, and read the export.
     - ``max_bytes``: limit on the decompressed size of a trace.
     """
 
@@ -87,6 +89,9 @@ class Options:
         None,
         "DIR",
         "Say why graphs broke and were compiled again: logs of TORCH_TRACE=DIR, or what tlparse made of them.",
+    )
+    export: bool = _option(
+        False, None, "Export a report of Nsight Systems (.nsys-rep) with nsys, into a temporary folder.", is_flag=True
     )
     max_bytes: int = _option(
         DEFAULT_MAX_BYTES,

@@ -54,7 +54,7 @@ def analyze(source: Source, *, progress: Progress | None = None, **options: Unpa
     if (reason := why_slow()) is not None:
         warnings.warn(reason, RuntimeWarning, stacklevel=3)
     chosen = Options(**options)
-    trace = load(source, max_bytes=chosen.max_bytes, progress=progress)
+    trace = load(source, max_bytes=chosen.max_bytes, export=chosen.export, progress=progress)
     return report_of(trace, chosen, progress, capture=captured(chosen, trace.rank, progress))
 
 

@@ -212,7 +212,7 @@ def _analysed(trace: str, chosen: Options, summary: str | None) -> "Report":
 
     with Progress() as progress:
         with tuning.beside(_prepare):
-            loaded = load(trace, max_bytes=chosen.max_bytes, progress=progress)
+            loaded = load(trace, max_bytes=chosen.max_bytes, export=chosen.export, progress=progress)
         from trace_analyzer import pipeline
 
         captured = None if chosen.capture is None else pipeline.captured(chosen, loaded.rank, progress)

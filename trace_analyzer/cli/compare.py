@@ -70,7 +70,7 @@ _results = result_options(
     schema=("trace_analyzer.compare.comparison", "Comparison"),
     page=("--html", "Write waterfalls, both timelines and a differential flame graph to FILE."),
 )
-_reading = analysis_options("device", "gpu", "capture")
+_reading = analysis_options("device", "gpu", "capture", "export")
 
 
 def _two_counts(_context: Any, _option: Any, text: str | None) -> tuple[int, int] | None:

@@ -119,7 +119,7 @@ def _with(function: Function, options: Iterable[Decorator]) -> Function:
 def _option_of(item: Field[Any]) -> Decorator:
     declared = dict(item.metadata)
     limits = declared.pop("range", None)
-    kind: Any = peak if declared.get("multiple") else str
+    kind: Any = peak if declared.get("multiple") else bool if declared.get("is_flag") else str
     if limits:
         kind = (Number if float in (item.type, *get_args(item.type)) else click.IntRange)(*limits)
     return click.option(f"--{item.name.replace('_', '-')}", type=kind, default=item.default, **declared)
@@ -265,7 +265,7 @@ def read_report(path: str | Path, chosen: Options, progress: "Progress") -> "Rep
     """Read the report on one trace."""
     from trace_analyzer import ingest, pipeline
 
-    loaded = ingest.load(path, max_bytes=chosen.max_bytes, progress=progress)
+    loaded = ingest.load(path, max_bytes=chosen.max_bytes, export=chosen.export, progress=progress)
     captured = None if chosen.capture is None else _captured(chosen.capture, chosen.max_bytes, loaded.rank)
     return pipeline.report_of(loaded, chosen, progress, capture=captured)
 

@@ -21,7 +21,7 @@ from trace_analyzer.vocabulary import CHANGE_PARTS
 @verb()
 @click.argument("trace")
 @click.argument("thing", metavar="ID", default="verdict")
-@analysis_options("device")
+@analysis_options("device", "export")
 @result_options("text, or JSON for scripts", ("text", "json"))
 def explain(trace: str, thing: str, results: Results, chosen: Options) -> None:
     """Explain one item of the report on TRACE, with its evidence and the next command.
@@ -110,7 +110,7 @@ class _Workers(click.IntRange):
     multiple=True,
     help="Make a part K times as fast: CPU, GPU, a bucket or group of kernels, copies, an operator, a module. Repeatable.",
 )
-@analysis_options("device")
+@analysis_options("device", "export")
 @result_options(
     "the summary, the estimate for scripts (docs/whatif.md), or a comment for CI",
     page=("--plot", "Draw a tornado plot of all scenarios as one HTML file."),
@@ -174,7 +174,7 @@ def whatif(
     help="Compare with this trace (or folder, report, baseline), and add the differences as a track.",
 )
 @click.option("--force", is_flag=True, help="Overwrite OUT.")
-@analysis_options("device", "gpu", "capture")
+@analysis_options("device", "gpu", "capture", "export")
 def export(trace: str, perfetto: str, before: str | None, force: bool, chosen: Options) -> int:
     """Write TRACE with tracks of idle causes, queue depth and the regime of each step.
 

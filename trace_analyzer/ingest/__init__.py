@@ -1,24 +1,36 @@
 """Read bytes into events, and events into tables; missing and unusual data become notes."""
 
 from contextlib import closing
+from dataclasses import replace
+from os import PathLike, fspath
+from pathlib import Path
 
 from trace_analyzer import forks
 from trace_analyzer.ingest.build import trace_tables
+from trace_analyzer.ingest.exports import exported_by_nsys, is_nsys_report
 from trace_analyzer.ingest.source import Progress, Source, content_of
 from trace_analyzer.ingest.strict import read_document
 from trace_analyzer.ingest.trace import Header, Trace
 from trace_analyzer.options import DEFAULT_MAX_BYTES
+from trace_analyzer.units import printable
 
 __all__ = ["DEFAULT_MAX_BYTES", "Header", "Progress", "Source", "Trace", "load"]
 
 
-def load(source: Source, *, max_bytes: int = DEFAULT_MAX_BYTES, progress: Progress | None = None) -> Trace:
+def load(
+    source: Source, *, max_bytes: int = DEFAULT_MAX_BYTES, export: bool = False, progress: Progress | None = None
+) -> Trace:
     """Read a trace into typed tables.
 
     ``source`` is a path, ``"-"``, bytes or a binary file, compressed or not. ``max_bytes`` limits its decompressed
-    size. Raises ``InputError`` (or a subclass) when it cannot be read as a trace.
+    size. With ``export``, ``nsys`` exports a report of Nsight Systems first. Raises ``InputError`` (or a subclass) when it
+    cannot be read as a trace.
     """
     forks.check()
+    if export and isinstance(source, str | PathLike) and is_nsys_report(fspath(source)):
+        with exported_by_nsys(Path(source)) as path:
+            trace = load(path, max_bytes=max_bytes, progress=progress)
+        return replace(trace, path=printable(fspath(source)))
     with closing(content_of(source, max_bytes=max_bytes, progress=progress)) as content:
         documents = [read_document(content)]
     if progress is not None:

@@ -5,6 +5,7 @@ tables are read, never views or virtual tables, which a file can define.
 """
 
 import os
+import shutil
 import sqlite3
 import tempfile
 from collections.abc import Iterator
@@ -17,6 +18,7 @@ from trace_analyzer.ingest import nsight, rocm
 from trace_analyzer.ingest.classify import TraceDocument
 from trace_analyzer.ingest.databases import Database
 from trace_analyzer.ingest.source import Content
+from trace_analyzer.units import printable
 
 SQLITE = b"SQLite format 3\0"
 """First bytes of a database (https://sqlite.org/fileformat.html, 1.2)."""
@@ -52,6 +54,36 @@ def database_document(content: Content) -> TraceDocument:
         f"{content.name}: is an SQLite database of another program ({listed}); expected one of Nsight Systems"
         " (`nsys export --type=sqlite`), rocprofv3 or rpd"
     )
+
+
+def is_nsys_report(name: str) -> bool:
+    """Return whether the name is that of a report of Nsight Systems."""
+    return name.endswith((".nsys-rep", ".qdrep"))
+
+
+@contextmanager
+def exported_by_nsys(report: Path) -> Iterator[Path]:
+    """Yield the export of a report of Nsight Systems, which ``nsys`` writes into a temporary folder.
+
+    Raises ``InputError`` where ``nsys`` is not on the PATH, or fails.
+    """
+    import subprocess  # it takes longer to import than a small file to read
+
+    name, nsys = printable(str(report)), shutil.which("nsys")
+    if nsys is None:
+        raise InputError(
+            f"{name}: --export needs nsys on the PATH; export it elsewhere (`nsys export --type=sqlite FILE`)"
+        )
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "export.sqlite")
+        command = [nsys, "export", "--type=sqlite", f"--output={path}", str(report.absolute())]
+        done = subprocess.run(
+            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", check=False
+        )
+        if done.returncode or not path.is_file():
+            said = (done.stderr.strip() or done.stdout.strip() or f"exit code {done.returncode}").splitlines()[-1]
+            raise InputError(f"{name}: nsys could not export it: {printable(said)}")
+        yield path
 
 
 @contextmanager

@@ -53,7 +53,7 @@ _NO_TEXT = re.compile(rb"[\0-\x08\x0e-\x1a\x1c-\x1f]")
 _BINARY = (
     (
         re.compile(r"\.(nsys-rep|qdrep|qdstrm)$"),
-        "a report of Nsight Systems; export it (`nsys export --type=sqlite FILE`), and analyze the export",
+        "a report of Nsight Systems; --export reads it with nsys, or analyze what `nsys export --type=sqlite FILE` writes",
     ),
     (re.compile(r"\.ncu-rep$"), "a report of Nsight Compute; record with torch.profiler"),
     (
