@@ -10,7 +10,7 @@ from trace_analyzer.json_types import Amount, Limits, Quantity
 class RecordedSteps:
     """Hold one trace: its path, and the lengths of its steady steps in ns; a trace without steps counts as one step.
 
-    ``cold_ns`` is the idle time before slow first launches in each step (`one_time.cold_idle`) that no part of one-time
+    ``cold_ns`` is the idle time before slow first launches in each step (`left_out.cold_idle`) that no part of one-time
     work has; empty where it is not known.
     """
 

@@ -1,4 +1,4 @@
-"""Write texts that combine several columns of a row (sections name these functions by their keys), and advice."""
+"""Write texts that combine several columns of a row (sections name these functions by their keys), advice, and levers."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence

@@ -1,7 +1,6 @@
 """Share one shell between all pages: header, theme, styles, tables, charts, flame graphs, and what templates need.
 
-`document_page` lays out a document as one offline page. All texts are escaped and made
-inert here.
+`document_page` lays out a document as one offline page. All texts are escaped and made inert here.
 """
 
 import re
