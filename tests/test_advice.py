@@ -1,6 +1,7 @@
 """Advice: only for the regime, with figures of its window, in order of saving."""
 
 import ast
+import os
 import re
 from collections.abc import Callable
 from functools import cache
@@ -1075,6 +1076,10 @@ CASES: dict[str, tuple[list[object], list[object]]] = {
 ON = {"tensor-cores": V100, "low-precision": H100}
 
 
+SNAPSHOTS = Path(__file__).parent / "golden" / "advice.md"
+"""What each piece of advice says on its trace; ``UPDATE_GOLDEN=1`` writes it."""
+
+
 def test_every_fix_has_a_case() -> None:
     assert sorted(CASES) == sorted(RULES)
 
@@ -1090,3 +1095,13 @@ def test_a_fix_is_reported_where_it_helps_and_not_where_it_nearly_does(fix: str)
     assert 0 <= item.start_ns < item.end_ns <= asks.trace.duration_ns
     assert asks.tables["advice_members"].filter(advice=fix).height, "the timeline outlines what it is about"
     assert fix not in ids(does_not)
+    snapshots = dict(part.split("\n", 1) for part in SNAPSHOTS.read_text("utf-8").split("## ")[1:])
+    says = "\n".join(
+        f"- {name}: {getattr(item, name)}" for name in ("title", "why", "where", "how_bound", "saves_ns_at_most")
+    )
+    own = f"\n{says}\n\n```python\n{item.code}\n```\n\n"
+    if os.environ.get("UPDATE_GOLDEN"):
+        snapshots[fix] = own
+        texts = (f"## {name}\n{text}" for name, text in sorted(snapshots.items()))
+        SNAPSHOTS.write_text("# Each piece of advice on the trace that needs it\n\n" + "".join(texts), "utf-8")
+    assert snapshots.get(fix) == own

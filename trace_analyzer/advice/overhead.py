@@ -230,9 +230,7 @@ def synchronization(context: AdviceContext) -> Opportunity | None:
     why = opportunity.why
     if is_in_pieces(context):
         every = context.launch_count / context.wait_count
-        why += (
-            f"; a wait comes every {counted(every, 'launch', 'launches')}: without these, a CUDA graph can contain more"
-        )
+        why += f"; {counted(every, 'launch comes', 'launches come')} with each wait: without waits, a CUDA graph can contain more"
     return replace(
         opportunity,
         why=why,

@@ -11,7 +11,6 @@ from trace_analyzer.advice.opportunity import (
     kernel_opportunity,
     launched_within,
     profiled,
-    share_of_window,
     total,
     where_called,
 )
@@ -99,13 +98,11 @@ def custom_kernels(context: AdviceContext) -> Opportunity | None:
         str(name) for name in long_.sort("duration_ns", "name", descending=[True, False]).get_column("name").to_list()
     ]
     rows = rows.filter(pl.col("name").cast(pl.String).is_in(names))
-    opportunity = kernel_opportunity(
+    return kernel_opportunity(
         context,
         rows,
         pl.col("duration_ns"),
         "all time of these kernels: their least possible time is unknown",
-        f"{', '.join(map(function_name, names[:3]))}: kernels whose work the trace does not record, for"
-        f" {share_of_window(context, total(rows, 'duration_ns'))}",
+        f"{', '.join(map(function_name, names[:3]))}: kernels whose work the trace does not record",
         **profiled(context, names[0] if names else ""),
     )
-    return opportunity
