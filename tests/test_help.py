@@ -59,6 +59,9 @@ VALUES = {
     ("--workers", "N"): "1",
     ("--dask", "SCHEDULER"): "tcp://127.0.0.1:9",
     ("--rank-summary", "FILE"): "trace.rank.gz",
+    ("--advice", "ID"): "synchronization",
+    ("--note", "TEXT"): "workers",
+    ("--patch", "FILE"): str(SAMPLES / "README.md"),
     ("--plugin", "DIR"): "none",  # tests/test_plugins.py names some, in processes of their own
 }
 """A value for each placeholder of each option; words in the help are used as they are."""
@@ -195,6 +198,9 @@ def test_every_form_of_record_works(form: list[str], tmp_path: Path, monkeypatch
 
 
 TRACES = {
+    "loop apply": ["loop"],
+    "loop check": ["loop", str(SAMPLE)],
+    "loop start": ["loop", str(SAMPLE)],
     "explain": [str(SAMPLE)],
     "whatif": [str(SAMPLE)],
     "compare": [str(SAMPLE)] * 2,
@@ -207,9 +213,16 @@ TRACES = {
 }
 """Verbs that take traces as the report does, each with its arguments."""
 
-REFUSES = {"scaling": (2, 3), "whatif": (0, 3), "ranks": (2,)}
-"""Exit codes of verbs that refuse two recordings at one batch, a trace that does not determine the answer, or a
-trace without a rank."""
+REFUSES = {
+    "scaling": (2, 3),
+    "whatif": (0, 3),
+    "ranks": (2,),
+    "loop apply": (2,),
+    "loop check": (2,),
+    "loop start": (0, 2),
+}
+"""Exit codes of verbs that refuse two recordings at one batch, a trace that does not determine the answer, a trace
+without a rank, a turn that has not begun, or an advice that the report does not give."""
 
 
 CASES = sorted({form: (verb, *form) for verb in TRACES for form in forms(verb)}.values())

@@ -31,6 +31,7 @@ VERBS_ON = {
     "explain": ("explain", "CASE", "verdict", "--format", "json"),
     "agent": ("report", "CASE", "--no-report", "--format", "agent"),
     "ranks": ("ranks", "CASE", "--format", "json"),
+    "loop": ("loop", "start", "loop", "CASE", "--format", "json"),
     "memory": ("memory", "CASE", "--html", "memory.html"),
     "memory before": ("memory", "t.json", "--before", "CASE"),
 }

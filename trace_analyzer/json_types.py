@@ -212,7 +212,8 @@ def damage() -> tuple[type[Exception], ...]:
     """Return the exceptions that reading an edited or foreign document can raise."""
     import polars as pl
 
-    return (KeyError, TypeError, AttributeError, ValueError, IndexError, OverflowError, pl.exceptions.PolarsError)
+    general = LookupError, TypeError, AttributeError, ValueError, ArithmeticError, RecursionError
+    return (*general, pl.exceptions.PolarsError)
 
 
 def first_line(error: Exception) -> str:

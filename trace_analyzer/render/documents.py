@@ -18,6 +18,7 @@ DOCUMENTS = {
     "Comparison": "trace_analyzer.documents.comparison",
     "Explanation": "trace_analyzer.explain.explanation",
     "JobReport": "trace_analyzer.documents.ranks",
+    "Loop": "trace_analyzer.documents.loop",
     "Memory": "trace_analyzer.documents.memory",
     "Scaling": "trace_analyzer.documents.scaling",
     "WhatIf": "trace_analyzer.documents.whatif",
