@@ -474,7 +474,7 @@ SOFTMAX = "void softmax_warp_forward<c10::Half>(x)"
 Call = tuple[str, list[list[int]], str, int, str]
 
 
-def eager(calls: list[Call], *, at: int = 0, first: int = 1, late: bool = False) -> list[object]:
+def eager(calls: list[Call], *, at: int = 0, first: int = 1, late: bool = False, blocks: int = 5000) -> list[object]:
     """Build a kernel per (operator, shapes, type, duration, kernel), back to back long after launch or 5 ms apart."""
     events: list[object] = []
     start = at + 10_000
@@ -483,7 +483,7 @@ def eager(calls: list[Call], *, at: int = 0, first: int = 1, late: bool = False)
         shapes = {"Input Dims": dims, "Input type": [dtype] * len(dims)}
         begin = called + 15 if late else start
         events += [op(f"aten::{name}", called, 15, **shapes), launch(called + 5, 5, first + n),
-                   kernel(does, begin, duration, correlation=first + n, grid=[5000, 1, 1])]  # fmt: skip
+                   kernel(does, begin, duration, correlation=first + n, grid=[blocks, 1, 1])]  # fmt: skip
         start += duration
     return events
 
@@ -1053,6 +1053,10 @@ CASES: dict[str, tuple[list[object], list[object]]] = {
     "inefficient-kernels": (
         eager([("mm", SQUARE, "c10::Half", 1_765, GEMM)] * 12),
         eager([("mm", SQUARE, "c10::Half", 1_760, GEMM)] * 12),
+    ),
+    "few-tiles": (
+        eager([("mm", SQUARE, "c10::Half", 1_765, "my_gemm")] * 12, blocks=53),
+        eager([("mm", SQUARE, "c10::Half", 1_765, "my_gemm")] * 12, blocks=54),
     ),
     "max-autotune": (
         eager([("mm", SQUARE, "c10::Half", 552, GEMM)] * 12),

@@ -75,6 +75,7 @@ APPLIED: dict[str, list[object]] = {
     "padding": in_a_row(f"cutlass_80_tensorop_{GEMM}_align8"),
     "low-precision": in_a_row("sm90_xmma_gemm_e4m3bf16_e4m3f32_f32_tn_n_tilesize128x128x128"),
     "inefficient-kernels": eager([("mm", SQUARE, "c10::Half", 500, GEMM)] * 12),
+    "few-tiles": eager([("mm", SQUARE, "c10::Half", 500, GEMM)] * 12),
     "max-autotune": eager([("mm", SQUARE, "c10::Half", 441, GEMM)] * 12),
     "recompute-less": eager([("mm", SQUARE, "c10::Half", 441, GEMM)] * 12),
     "less-work": in_a_row(ADD),

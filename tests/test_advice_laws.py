@@ -9,7 +9,7 @@ from generator import RandomTrace, random_traces
 from hypothesis import HealthCheck, given, settings
 from tiers import examples
 
-from trace_analyzer.advice import LAUNCHING, RULES
+from trace_analyzer.advice import LAUNCHING, RULES, sure_ratio
 from trace_analyzer.advice.opportunity import length_ns, total
 from trace_analyzer.catalog.fixes import fixes
 from trace_analyzer.frames.intervals import clip, union
@@ -53,7 +53,7 @@ REACHES: Mapping[str, tuple[str, ...]] = {
     "dependencies": ("device-wait",),
     "attention-kernel": KERNELS,
     "fusion": ("memory", "latency"),
-    **dict.fromkeys(("channels-last", "padding", "recompute-less", "inefficient-kernels"), KERNELS),
+    **dict.fromkeys(("channels-last", "padding", "recompute-less", "inefficient-kernels", "few-tiles"), KERNELS),
     **dict.fromkeys(("fewer-bytes", "skinny-matmuls"), ("memory",)),
     **dict.fromkeys(("low-precision", "max-autotune", "less-work"), ("compute",)),
     **dict.fromkeys(("tensor-cores", "tf32"), ("compute", "memory")),
@@ -102,11 +102,11 @@ def without_gain(item: Advice) -> bool:
 
 
 def order_holds(report: Report) -> None:
-    """Check that savings fall, last resorts behind, then what the replay cannot tell, and last what gains nothing."""
+    """Check that sure savings fall, last resorts behind, then what the replay cannot tell, and last what gains nothing."""
     items = [item for item in report.advice if not fixes()[item.id].first]
     ranks = [
         (without_gain(item), item.predicted is not None and not item.predicted.is_known, fixes()[item.id].last_resort,
-         -item.saving.ratio)
+         -sure_ratio(item))
         for item in items
     ]  # fmt: skip
     assert ranks == sorted(ranks)

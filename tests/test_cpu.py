@@ -1,5 +1,7 @@
 """Test the answer to a run on the CPU: where its main thread spends time, and what to change."""
 
+from pathlib import Path
+
 import pytest
 from kineto import analysed, annotation, call, launched, op, python, rows
 
@@ -52,6 +54,22 @@ def test_the_verdict_says_where_the_time_goes_and_what_to_change() -> None:
     assert "Record with activities" not in report.summary(), "nothing is missing"
 
 
+@pytest.mark.parametrize(
+    ("events", "has", "lacks"),
+    [
+        ([], ("torch.compile(", "inference_mode"), ("TORCH_LOGS",)),
+        ([annotation("Optimizer.step#SGD.step", 950, 5)], ("torch.compile(", "2 * batch_size"), ("inference_mode",)),
+        ([op("autograd::engine::evaluate_function: MulBackward0", 950, 5)], ("torch.compile(",), ("inference_mode",)),
+        ([annotation("Torch-Compiled Region: 0/0", 0, 900)], ("TORCH_LOGS",), ("torch.compile(",)),
+    ],
+)
+def test_code_fits_the_program(events: list[object], has: tuple[str, ...], lacks: tuple[str, ...]) -> None:
+    report = analysed([op("aten::add", 10 * n, 8) for n in range(90)], events, devices=[])
+    (code,) = (item.code for item in report.advice if item.id == "cpu-compile")
+    assert all(words in code for words in has)
+    assert not any(words in code for words in lacks)
+
+
 @pytest.mark.parametrize(("inputs", "asked"), [(DOUBLE, True), (NUMBER, False), ({}, False)])
 def test_double_precision_is_that_of_the_first_tensor(inputs: dict[str, object], asked: bool) -> None:
     assert ("cpu-double" in [item.id for item in run(**inputs).advice]) == asked
@@ -91,3 +109,10 @@ def test_without_steps_the_whole_time_of_operators_counts() -> None:
 
 def test_with_device_work_there_is_no_table_of_the_main_thread() -> None:
     assert analysed(op("aten::mm", 0, 30), launched("gemm", 5, 20, 50, 1)).tables["cpu_time"].is_empty()
+
+
+def test_the_page_has_the_bar_that_the_terminal_has(tmp_path: Path) -> None:
+    page = run().to_html(tmp_path / "page.html").read_text(encoding="utf-8")
+    assert 'aria-label="Data loading 30 %, Pointwise 28 %' in page
+    assert "var(--k-pointwise)" in page
+    assert "Time of the main thread." in page

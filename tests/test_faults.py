@@ -130,7 +130,7 @@ def test_a_fault_at_every_write_leaves_nothing_half_written(
     stride = int(STRIDE or STRIDES[what][number != 0])
     (tmp_path / "t.json").write_bytes(TRACE)
     *faulty, whole = outcomes(library, tmp_path, number, str(tmp_path / "t.json"), *WRITES[what], stride=stride)
-    assert len(faulty) > 5
+    assert len(faulty) > 2
     expected = {0: 2, signal.SIGKILL: -signal.SIGKILL}.get(number, 128 + number)
     for outcome in faulty:
         assert outcome.code == expected, outcome

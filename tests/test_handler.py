@@ -1,9 +1,11 @@
 """Test `trace_handler` with torch's profiler: each cycle gets its files, and no failure ends the training."""
 
+import gzip
 import json
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -13,6 +15,7 @@ torch = pytest.importorskip("torch")
 
 from torch.profiler import ProfilerActivity, profile, schedule  # noqa: E402
 
+from trace_analyzer.capture import facts  # noqa: E402
 from trace_analyzer.capture.handler import verdict_line  # noqa: E402
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:Warning. Profiler clears events:UserWarning")]
@@ -47,9 +50,36 @@ def test_each_cycle_gets_a_trace_reports_and_a_line(tmp_path: Path, capfd: pytes
     assert "ProfilerStep#3" not in names
 
 
-def _events(path: Path) -> list[dict[str, str]]:
-    import gzip
+@pytest.mark.parametrize(
+    ("cycles", "timed"),
+    [
+        ({"wait": 6, "warmup": 1, "active": 1}, [4, 10.5]),  # of steps 0 to 5 the last three; then 8 to 13
+        ({"wait": 4, "warmup": 1, "active": 1}, [None, 7.5]),  # step 3 alone is too few; then 6 to 9
+        ({"wait": 0, "warmup": 1, "active": 4}, [None, None]),
+    ],
+)
+def test_steps_that_are_not_recorded_are_timed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cycles: dict[str, int], timed: list[float | None]
+) -> None:
+    """Step n takes n seconds, so that the mean names the steps."""
+    now = [0.0]
+    monkeypatch.setattr(facts, "time", SimpleNamespace(perf_counter=lambda: now[0]))
+    handler = ta.trace_handler(tmp_path, report=False)
+    with profile(activities=CPU, schedule=schedule(**cycles, repeat=2), on_trace_ready=handler) as profiler:
+        for number in range(2 * sum(cycles.values())):
+            work()
+            now[0] += number
+            profiler.step()
+    headers = [json.loads(gzip.decompress(path.read_bytes())) for path in sorted(tmp_path.iterdir(), key=_number)]
+    known = [header["trace_analyzer"].get("measured_step_ms") for header in headers]
+    assert known == [mean and pytest.approx(mean * 1e3) for mean in timed]
 
+
+def _number(path: Path) -> int:
+    return int(path.name.split("step")[1].split(".")[0])
+
+
+def _events(path: Path) -> list[dict[str, str]]:
     events: list[dict[str, str]] = json.loads(gzip.decompress(path.read_bytes()))["traceEvents"]
     return events
 

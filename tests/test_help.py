@@ -46,6 +46,8 @@ VALUES = {
     ("--seconds", "X"): "0.2",
     ("--after", "X"): "0",
     ("--plot", "FILE"): "plot.html",
+    ("--trace", "TRACE"): str(SAMPLE),
+    ("--memory", "SNAPSHOT"): str(SAMPLES / "synthetic_training.json.gz"),
     ("--html", "FILE"): "compared.html",
     ("--perfetto", "OUT"): "added.json.gz",
     ("--before", "TRACE"): str(SAMPLE),
@@ -237,6 +239,7 @@ def test_every_form_of_the_other_verbs_works(
     verb, *form = case
     monkeypatch.setattr("trace_analyzer.cli.compare._PATIENCE_S", 1)  # no scheduler runs at the address in `VALUES`
     more = ["--perfetto", "added.json"] if verb == "export" and form[0] not in ("--perfetto", "--help") else []
+    more += ["--batch", "2"] if form[0] == "--memory" else []
     result = invoked(tmp_path, monkeypatch, *verb.split(), *TRACES[verb], *form, *more)
     assert result.exit_code in ((0,) if form[0] in ("--help", "--json-schema") else REFUSES.get(verb, (0,))), (
         result.stderr

@@ -12,6 +12,7 @@ from kineto import A100, analysed, annotation, kernel, launch, launched, notes, 
 from tiers import examples
 
 from trace_analyzer.analyses import steps
+from trace_analyzer.analyses.roofline import roof_ns
 from trace_analyzer.catalog.kernels import article
 from trace_analyzer.pipeline import analyze
 from trace_analyzer.render.html import timeline
@@ -45,7 +46,7 @@ def test_a_product_against_both_roofs() -> None:
         "achieved_flop_per_s": pytest.approx(flop / 500e-6), "achieved_byte_per_s": pytest.approx(moved / 500e-6),
         "compute_roof_ns": pytest.approx(440_510, abs=1), "roof_ns": pytest.approx(440_510, abs=1),
         "roof_ratio": pytest.approx(0.88102, abs=1e-5), "lost_ns": pytest.approx(59_490, abs=1), "inefficient": False,
-        "near_ridge": False,
+        "few_tiles": False, "near_ridge": False,
     }  # fmt: skip
 
 
@@ -195,12 +196,14 @@ AT_PEAK_US = 2 * 4096**3 / 312e12 * 1e6
 """A product of 4096 cubed at peak: 440.5 us. It moves 100.7 MB, which takes 49.4 us."""
 
 
-def square(start: float, lasting: float, number: int, *, blocks: int = 500, dims: Any = None) -> list[Any]:
+def square(
+    start: float, lasting: float, number: int, *, blocks: int | None = 500, dims: Any = None, name: str = GEMM
+) -> list[Any]:
     shapes = {"Input Dims": [[4096, 4096]] * 2 if dims is None else dims, "Input type": ["c10::Half"] * 2}
     return [
         op("aten::mm", number * 20, 10, **shapes),
         launch(number * 20 + 2, 5, number),
-        kernel(GEMM, start, lasting, correlation=number, grid=[blocks, 1, 1]),
+        kernel(name, start, lasting, correlation=number, **({} if blocks is None else {"grid": [blocks, 1, 1]})),
     ]
 
 
@@ -243,20 +246,61 @@ def test_bounds_say_how_near_to_their_roof_their_kernels_come() -> None:
     ]
 
 
+UNTILED, LONG = "my_gemm", [[128, 262_144], [262_144, 128]]  # a long inner size, and two tiles of 128 x 64
+
+
 @pytest.mark.sampled
 @pytest.mark.parametrize(
     ("events", "flags"),
     [
-        (square(1000, 1700, 1), [False]),  # above a quarter of its roof
-        (square(1000, 1800, 1), [True]),
-        (square(1000, 1800, 1, blocks=107), [False]),  # one SM has no block
-        (square(1000, 19, 1, dims=[[512, 512]] * 2), [False]),  # too short to last
-        (addition(1000, 350, 1), [True]),
-        (addition(1000, 350, 1, kernels=2), [False, False]),  # each pass may read and write everything
+        (square(1000, 1700, 1), [(False, False)]),  # above a quarter of its roof
+        (square(1000, 1800, 1), [(True, False)]),
+        (square(1000, 1800, 1, name=UNTILED), [(True, False)]),
+        (
+            square(1000, 1800, 1, name=UNTILED, blocks=107),
+            [(False, False)],
+        ),  # one SM has no block, which explains little
+        (
+            square(1000, 1800, 1, name=UNTILED, blocks=54),
+            [(False, False)],
+        ),  # 2 times by its blocks, and 2.04 by the rest
+        (square(1000, 1800, 1, name=UNTILED, blocks=53), [(False, True)]),
+        (square(1000, 1800, 1, blocks=107), [(True, False)]),  # persistent: 2,048 tiles of 128 x 64
+        (square(1000, 1800, 1, blocks=None), [(True, False)]),
+        (square(1000, 1800, 1, name=UNTILED, blocks=None), [(False, False)]),  # who knows
+        (square(1000, 500, 1, dims=LONG), [(True, False)]),  # 500 blocks split its inner size
+        (square(1000, 500, 1, dims=LONG, blocks=None), [(False, True)]),
+        (square(1000, 500, 1, dims=LONG, blocks=None, name=GEMM + "_splitK"), [(False, False)]),
+        (square(1000, 19, 1, dims=[[512, 512]] * 2), [(False, False)]),  # too short to last
+        (addition(1000, 350, 1), [(True, False)]),
+        (addition(1000, 350, 1, kernels=2), [(False, False)] * 2),  # each pass may read and write everything
     ],
 )
-def test_inefficient_is_what_fills_the_device_lasts_and_stays_below_a_quarter(events: Any, flags: list[bool]) -> None:
-    assert analysed(events).tables["roofs"].get_column("inefficient").to_list() == flags
+def test_what_lasts_and_stays_below_a_quarter_is_inefficient_or_has_few_tiles(events: Any, flags: Any) -> None:
+    assert analysed(events).tables["roofs"].select("inefficient", "few_tiles").rows() == flags
+
+
+@pytest.mark.parametrize(
+    ("dims", "tiles"),
+    [
+        # 449 blocks were recorded for these sizes on an MI300X; the other way round they would be 6,284.
+        ([[32, 2880], [2880, 201_088]], 449),
+        ([["x"], 7], None),
+        ([], None),
+    ],
+)
+def test_tiles_are_those_of_columns_first(dims: Any, tiles: int | None) -> None:
+    name = "Cijk_Alik_Bljk_BBS_BH_Bias_HA_S_SAV_UserArgs_MT448x32x64_MI16x16x1_SN"
+    events = square(1000, 100, 1, dims=dims, name=name, blocks=None)
+    assert analysed(events).tables["activities"].get_column("tiles").to_list() == [tiles]
+
+
+def test_compute_without_flop_has_no_roof() -> None:
+    """What a name alone calls compute is not held against the memory's roof."""
+    kernels = pl.DataFrame({"bound": ["compute", "memory"]}).with_columns(
+        flop=None, peak_flop_per_s=PEAK, moved_bytes=1e6, byte_per_s=1e12, matrix=False
+    )
+    assert kernels.select(roof_ns()).to_series().to_list() == [None, 1000]
 
 
 def slow_products(name: str) -> Report:

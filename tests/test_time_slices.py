@@ -41,7 +41,7 @@ def test_equal_periodic_turns_are_another_programs() -> None:
     assert "idles 11 times for 2.0" in note
     assert "every 4.0" in note
     assert (report.verdict.status, report.verdict.regime) == ("ok", "memory-bandwidth-bound")
-    assert "another program seems to use the device" in report.verdict.headline
+    assert "another program seems to run" in report.verdict.headline
     assert report.verdict.confidence != "high"
     assert not report.verdict.levers
 

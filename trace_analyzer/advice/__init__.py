@@ -19,6 +19,7 @@ from trace_analyzer.advice.overhead import LAUNCHING
 from trace_analyzer.advice.rules import RULES, rules_of_fixes
 from trace_analyzer.advice.window_context import AdviceContext
 from trace_analyzer.analyses.cpu import CpuRun
+from trace_analyzer.analyses.host import Host
 from trace_analyzer.analysis import Value
 from trace_analyzer.catalog.fixes import Fix, fixes, for_compiled, optimizer_in_few_launches, with_remark
 from trace_analyzer.replay.changes import Change
@@ -118,13 +119,14 @@ def advise(
     fix_estimates: Estimates,
     verdict: Verdict,
     cpu_run: CpuRun | None,
+    host: Host,
 ) -> tuple[Advice, ...]:
     """Return the advice for a verdict with a regime, largest saving first; times are for the verdict's window.
 
     Where several fixes concern the same time, the first one counts it, and the others refer to it (`claims`).
     """
     if cpu_run is not None and verdict.status == "cpu-run":
-        return cpu_advice(cpu_run)
+        return cpu_advice(cpu_run, host.names)
     if advice_context is None:
         return ()
     items = [
@@ -216,17 +218,22 @@ def _least_ns(fix: Fix, advice_context: AdviceContext) -> float:
     return thresholds.OTHER_REGIME_RATIO * advice_context.window_ns
 
 
-def _ranked(items: Sequence[tuple[Fix, Advice]]) -> tuple[Advice, ...]:
-    """Sort by saving: the estimate, else the bound. Last resorts come behind others, then what is not known to gain.
+def sure_ratio(item: Advice) -> float:
+    """Return the share of the step that the estimate saves at the far end of its interval, else that of the bound."""
+    return item.saving.ratio if item.predicted is None else 1 - item.predicted.high_ns / item.predicted.now_ns
 
-    Last is what the replay says gains nothing.
+
+def _ranked(items: Sequence[tuple[Fix, Advice]]) -> tuple[Advice, ...]:
+    """Sort by what is sure: what the estimate saves at the far end of its interval, else the bound.
+
+    Last resorts come behind others, then what is not known to gain. Last is what the replay says gains nothing.
     """
 
     def place(pair: tuple[Fix, Advice]) -> tuple[bool, bool, bool, bool, float]:
         fix, item = pair
         gains = item.predicted is None or item.saving.ratio >= thresholds.WORTH_RATIO
         is_known = item.predicted is None or item.predicted.is_known
-        return not (fix.first and item.is_of_limit), not gains, not is_known, fix.last_resort, -item.saving.ratio
+        return not (fix.first and item.is_of_limit), not gains, not is_known, fix.last_resort, -sure_ratio(item)
 
     return tuple(item for _, item in sorted(items, key=place))
 

@@ -1,12 +1,12 @@
 """Recommend changes for a run on the CPU, from where its main thread spends time."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from string import Template
 
 import polars as pl
 
-from trace_analyzer.advice.window_context import COMPILED
+from trace_analyzer.advice.window_context import BY_INDUCTOR, GRADIENTS
 from trace_analyzer.analyses.cpu import CpuRun
 from trace_analyzer.catalog.event_names import OPTIMIZER_STEP, PROFILER_STEP_NAME
 from trace_analyzer.catalog.fixes import FUSED, for_compiled, optimizer_in_few_launches, page_of, pages
@@ -28,7 +28,7 @@ class CpuFix:
     title: str
     code: str
     sections: Mapping[str, str]
-    cases: Mapping[str, object]
+    cases: Mapping[str, Mapping[str, str]]
     parts: list[str]
     least: float
     saves: float
@@ -37,13 +37,21 @@ class CpuFix:
     unless: str = "^$"
 
 
-def cpu_advice(run: CpuRun) -> tuple[Advice, ...]:
-    """Return the fixes whose time is worth it, largest saving first."""
-    advice = (_advice(CpuFix(**page), run) for page in pages().values() if "parts" in page)
-    return tuple(item for _, item in sorted(filter(None, advice), key=lambda pair: -pair[0]))
+def cpu_advice(run: CpuRun, names: pl.DataFrame) -> tuple[Advice, ...]:
+    """Return the fixes whose time is worth it, largest saving first; ``names`` are those of the trace's host events."""
+    name = names.get_column("name").cast(pl.String)
+    shown = {
+        "training": names.get_column("phase").is_in(GRADIENTS).any(),
+        "convolutions": name.str.contains("convolution").any(),
+    }
+    cases = [case for case, is_shown in shown.items() if is_shown]
+    advice = (_advice(CpuFix(**page), run, cases) for page in pages().values() if "parts" in page)
+    items = (item for _, item in sorted(filter(None, advice), key=lambda pair: -pair[0]))
+    is_compiled = name.str.contains(BY_INDUCTOR).any()
+    return tuple(replace(item, code=for_compiled(item.code)) if is_compiled else item for item in items)
 
 
-def _advice(fix: CpuFix, run: CpuRun) -> tuple[float, Advice] | None:
+def _advice(fix: CpuFix, run: CpuRun, cases: Sequence[str]) -> tuple[float, Advice] | None:
     """Return the rank of a fix, ns, and the advice; None where too little time is concerned."""
     concerned = pl.col("part").is_in(fix.parts) & ~pl.col("name").fill_null("").str.contains(fix.unless)
     if fix.phases is not None:
@@ -66,13 +74,13 @@ def _advice(fix: CpuFix, run: CpuRun) -> tuple[float, Advice] | None:
     start, end = pieces.select("start_ns", "end_ns").row(0) if pieces.height else (None, None)
     classes = pieces.get_column("name").cast(pl.String).str.extract(OPTIMIZER_STEP).drop_nulls()
     optimizer = optimizer_in_few_launches(classes[0] if classes.len() and classes[0] in FUSED else "")
-    code = Template(fix.code).substitute(optimizer=optimizer)
-    is_compiled = run.pieces.get_column("name").cast(pl.String).str.contains(COMPILED).any()
     return saved or time, Advice(
         title=fix.title,
         why=f"{percent(time / run.window_ns)} of the main thread's time{each}, in {count(round(events))} events",
         where=", ".join(where),
-        code=for_compiled(code) if is_compiled else code,
+        code=Template(next((fix.cases[case]["code"] for case in cases if case in fix.cases), fix.code)).substitute(
+            optimizer=optimizer
+        ),
         saves_ns_at_most=saved,
         how_bound=_within_a_sentence(fix.sections["Bound"]),
         saving=Saving(saved / steps, saved / run.window_ns, saved / steps, saved / run.window_ns, run.steps > 0),

@@ -20,6 +20,7 @@ from trace_analyzer.advice.opportunity import (
 )
 from trace_analyzer.advice.traffic import runs_in_16_bits
 from trace_analyzer.advice.window_context import AdviceContext
+from trace_analyzer.analyses.kernel_bounds import FACTORS
 from trace_analyzer.catalog.kernels import function_name
 from trace_analyzer.frames.intervals import union
 from trace_analyzer.frames.lookups import as_strings, factorize, lookup, map_unique
@@ -312,17 +313,13 @@ def padding(context: AdviceContext) -> Opportunity | None:
     )
 
 
-_FACTORS = {"aten::mm": 0, "aten::bmm": 0, "aten::addmm": 1, "aten::baddbmm": 1}
-"""Matmul operators, and the index of their first factor among the arguments."""
-
-
 def _odd_sizes(rows: pl.DataFrame) -> str:
     """Return the sizes that are no multiples of 8, in the matmul with the largest saving; may be ""."""
-    known = rows.filter(pl.col("operator").cast(pl.String).is_in(list(_FACTORS)) & pl.col("input_dims").is_not_null())
+    known = rows.filter(pl.col("operator").cast(pl.String).is_in(list(FACTORS)) & pl.col("input_dims").is_not_null())
     sums = as_strings(known.select("operator", "input_dims", "saves_ns")).group_by("operator", "input_dims")
     top = sums.agg(pl.col("saves_ns").sum()).sort("saves_ns", "operator", "input_dims", descending=[True, False, False])
     for operator, input_dims, _ in top.head(1).iter_rows():
-        first, second = json.loads(input_dims)[_FACTORS[operator] :][:2]
+        first, second = json.loads(input_dims)[FACTORS[operator] :][:2]
         sizes = (("rows", first[-2]), ("inner size", first[-1]), ("columns", second[-1]))
         odd = [f"{name} {count(size)} -> {count(-(-size // 8) * 8)}" for name, size in sizes if size % 8]
         return f"{operator} with {', '.join(odd)}" if odd else ""
@@ -353,14 +350,7 @@ def inefficient_kernels(context: AdviceContext) -> Opportunity | None:
 
     Kernels that other fixes replace are excluded.
     """
-    unfused = union(context.within.fusions.filter(pl.col("kind").is_in(["attention", "optimizer"])), ["device"])
-    slow = context.within.roofs.filter("inefficient").select("activity_id", "roof_ns", "lost_ns")
-    rows = outside(
-        context.within.activities.filter(pl.col("group") != "communication")
-        .join(context.within.missed, on="activity_id", how="anti")
-        .join(slow, on="activity_id", how="inner", maintain_order="left"),
-        unfused,
-    )
+    rows = _far_below(context, "inefficient")
     reached = total(rows, "roof_ns") / max(1, total(rows, "duration_ns"))
     sums = rows.group_by("name", "bucket", "operator", "dtype").agg(pl.col("duration_ns").sum())
     longest = sums.sort("duration_ns", "name", "operator", descending=[True, False, False])
@@ -397,17 +387,33 @@ def _attention_case(context: AdviceContext, longest: pl.DataFrame) -> str:
 _IN_16_BITS = re.compile("_flash_|_cudnn_")
 """Operators of attention that PyTorch calls with 16-bit types only."""
 _GENERATED = (
-    "matmul",
-    "normalization",
-    "softmax",
-    "reduction",
-    "pointwise",
-    "copy_cast",
-    "fill",
-    "rng_dropout",
-    "loss",
-)
+    "matmul", "normalization", "softmax", "reduction", "pointwise", "copy_cast", "fill", "rng_dropout", "loss",
+)  # fmt: skip
 """Buckets of kernels that torch.compile generates, or selects from several candidates."""
+
+
+def few_tiles(context: AdviceContext) -> Opportunity | None:
+    """Propose smaller tiles, or more work at once, for kernels with fewer tiles than the device has multiprocessors."""
+    rows, units = _far_below(context, "few_tiles"), (context.model and context.model.sm_count) or 1
+    at_once = pl.max_horizontal("roof_ns", pl.col("duration_ns") * pl.col("tiles") / units)
+    tiles: list[int] = rows.sort("duration_ns").get_column("tiles").to_list()
+    return kernel_opportunity(
+        context,
+        rows,
+        pl.col("duration_ns") - at_once,
+        "time of these kernels minus that at their roof, or if as much of the same work ran on every multiprocessor",
+        f"{counted(rows.height, 'kernel has', 'kernels have')} fewer tiles than the device has multiprocessors"
+        f" ({count(tiles[-1] if tiles else 0)} on {units} in the longest): the others have no part of it",
+    )
+
+
+def _far_below(context: AdviceContext, why: str) -> pl.DataFrame:
+    """Return the kernels far below both roofs for a reason (column of `roofs`), without those that other fixes replace."""
+    unfused = union(context.within.fusions.filter(pl.col("kind").is_in(["attention", "optimizer"])), ["device"])
+    slow = context.within.roofs.filter(why).select("activity_id", "roof_ns", "lost_ns")
+    rows = context.within.activities.filter(pl.col("group") != "communication")
+    rows = rows.join(context.within.missed, on="activity_id", how="anti", maintain_order="left")
+    return outside(rows.join(slow, on="activity_id", how="inner", maintain_order="left"), unfused)
 
 
 def max_autotune(context: AdviceContext) -> Opportunity | None:
@@ -450,8 +456,8 @@ def _products(rows: pl.DataFrame) -> str:
 
 
 def _efficient(roofs: pl.DataFrame) -> pl.DataFrame:
-    """Return the rows of kernels outside `inefficient_kernels`."""
-    return roofs.filter(~pl.col("inefficient"))
+    """Return the rows of kernels outside `inefficient_kernels` and `few_tiles`."""
+    return roofs.filter(~pl.col("inefficient") & ~pl.col("few_tiles"))
 
 
 def recompute_less(context: AdviceContext) -> Opportunity | None:
@@ -469,8 +475,8 @@ def recompute_less(context: AdviceContext) -> Opportunity | None:
 
 def less_work(context: AdviceContext) -> Opportunity | None:
     """Report compute-bound kernels that reach much of the roof, by name: nothing known makes them faster."""
-    inefficient = context.within.roofs.filter("inefficient")
-    rest = context.within.activities.join(inefficient, on="activity_id", how="anti", maintain_order="left")
+    slow = context.within.roofs.filter(pl.col("inefficient") | pl.col("few_tiles"))
+    rest = context.within.activities.join(slow, on="activity_id", how="anti", maintain_order="left")
     heavy = rest.filter((pl.col("bound") == "compute") & ~pl.col("recomputed").fill_null(False)).join(
         context.within.roofs.select("activity_id", "roof_ns"), on="activity_id", how="left", maintain_order="left"
     )

@@ -43,6 +43,7 @@ RULE_OF_FIX: Mapping[str, Rule] = {
     "tf32": lambda context: kernels.out_of_fp32(context, tf32=True),
     "padding": kernels.padding,
     "low-precision": kernels.low_precision,
+    "few-tiles": kernels.few_tiles,
     "inefficient-kernels": kernels.inefficient_kernels,
     "max-autotune": kernels.max_autotune,
     "custom-kernels": traffic.custom_kernels,

@@ -25,7 +25,7 @@ from trace_analyzer.windows import Judged
 
 _ACTIVITY = (
     "activity_id", "kind", "name", "device", "stream", "start_ns", "duration_ns", "bytes", "launch_id", "operator_id",
-    "operator", "bucket", "group", "bound", "dtype", "flop", "moved_bytes", "blocks",
+    "operator", "bucket", "group", "bound", "dtype", "flop", "moved_bytes", "blocks", "tiles",
 )  # fmt: skip
 """Columns of activities that rules use."""
 
@@ -253,7 +253,7 @@ def advice_context(
         profiler=sources.device_findings[device].profiler,
         program=_program(sources),
         is_torch_1=_is_torch_1(sources),
-        is_compiled=_shows(sources, _BY_INDUCTOR),
+        is_compiled=_shows(sources, BY_INDUCTOR),
         is_scripted=_shows(sources, _BY_TORCHSCRIPT),
     )
 
@@ -277,7 +277,7 @@ def _is_torch_1(sources: AdviceSources) -> bool:
 
 COMPILED = r"^Torch-Compiled Region|^## Call CompiledFxGraph"
 """Names that Dynamo and Inductor give to their compiled code at run time."""
-_BY_INDUCTOR = (
+BY_INDUCTOR = (
     rf"{COMPILED}|^CompiledFunction(Backward)?$|(^|/)torchinductor_\w+/|^triton_(poi|red|per|tem|for)_|^triton__0d"
 )
 """The same, files that Inductor writes, and names of its kernels."""
@@ -293,7 +293,7 @@ def _shows(sources: AdviceSources, pattern: str) -> bool:
     return any(texts.cast(pl.String).str.contains(pattern).any() for texts in names)
 
 
-_GRADIENTS = ("backward", "optimizer")
+GRADIENTS = ("backward", "optimizer")
 """Phases that occur in training only."""
 _GRADIENT_KERNELS = r"(?i)backward|[_-]bwd|wgrad|adam"
 """Names of kernels for gradients and optimizers.
@@ -309,7 +309,7 @@ def _program(sources: AdviceSources) -> Program | None:
     """Return the kind of program: training; inference, where operators but no training were recorded; else None."""
     names = sources.host.names
     kernels = sources.activities.get_column("name").unique().cast(pl.String)
-    if names.get_column("phase").is_in(_GRADIENTS).any() or kernels.str.contains(_GRADIENT_KERNELS).any():
+    if names.get_column("phase").is_in(GRADIENTS).any() or kernels.str.contains(_GRADIENT_KERNELS).any():
         return "training"
     if pl.concat([names.get_column("name").cast(pl.String), kernels]).str.contains(_ENGINES).any():
         return "serving"

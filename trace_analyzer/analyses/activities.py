@@ -12,6 +12,7 @@ from trace_analyzer.analyses.kernel_bounds import (
     with_bounds,
     with_buckets,
     with_memory_excess,
+    with_tiles,
     with_waves,
     without_impossible_work,
     without_refuted_reads,
@@ -40,6 +41,8 @@ ACTIVITIES = Table(
         bound
         waves f64 Blocks over those that the device holds at once, by their threads, registers and shared memory; null
             where its multiprocessors or the blocks are unknown.
+        tiles i64 Blocks of its grid, or tiles of a matmul's output by its name and sizes, if these are more; null when
+            neither is known.
         dtype str Type it computes in, as the device catalogue names it; null when unknown.
         uses_tensor_cores bool Whether it computes on tensor cores (MFMA on AMD, XMX on Intel), inferred from its name;
             null when the name indicates neither.
@@ -120,9 +123,11 @@ def with_replayed_modules(launched_modules: pl.DataFrame, replays: Replays) -> p
     return pl.concat([own, replayed.cast(own.schema)])
 
 
-def bucketed(linked_events: pl.DataFrame, matched_devices: MatchedDevices) -> pl.DataFrame:
-    """Add buckets, block counts and their waves to linked device events."""
-    return with_buckets(with_waves(with_blocks(linked_events), matched_devices))
+def bucketed(
+    linked_events: pl.DataFrame, matched_devices: MatchedDevices, operator_inputs: pl.DataFrame
+) -> pl.DataFrame:
+    """Add buckets, block counts, their waves and tiles to linked device events."""
+    return with_tiles(with_buckets(with_waves(with_blocks(linked_events), matched_devices)), operator_inputs)
 
 
 ANALYSES = (

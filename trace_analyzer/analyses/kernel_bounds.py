@@ -1,6 +1,9 @@
 """Add the kind of work (bucket), the required work (FLOP, bytes) and the limit (bound) of each activity."""
 
+import json
+import re
 from collections.abc import Mapping
+from math import prod
 
 import polars as pl
 
@@ -101,6 +104,50 @@ def with_waves(activities: pl.DataFrame, devices: MatchedDevices) -> pl.DataFram
     return activities.with_columns(
         pl.when(is_kernel).then(pl.col("blocks") / (count * resident.clip(lower_bound=1))).alias("waves")
     )
+
+
+FACTORS = {"aten::mm": 0, "aten::bmm": 0, "aten::addmm": 1, "aten::baddbmm": 1}
+"""Matmul operators, and the index of their first factor among the arguments."""
+_TILE = re.compile(r"(?:_MT|tilesize|_)([1-9]\d{1,2})x([1-9]\d{1,2})(?:x\d+)?(?=_|$)")
+"""Tile of the output in names of Tensile, cuBLAS and CUTLASS; columns first, as BLAS is column-major."""
+_MOST_TILES = 2**40
+
+
+def with_tiles(activities: pl.DataFrame, operator_inputs: pl.DataFrame) -> pl.DataFrame:
+    """Add ``tiles``: blocks of the grid, or tiles of a matmul's output by its name and sizes, if these are more.
+
+    A persistent kernel has fewer blocks than tiles. Null where neither is known.
+    """
+    shapes = operator_inputs.select(pl.col("event_id").alias("operator_id"), "input_dims")
+    keys = activities.select("name", "operator").hstack(lookup(shapes, activities, "operator_id").select("input_dims"))
+    numbers, firsts = factorize(*keys)
+    named = pl.Series([_tiles(*key) for key in as_strings(keys[firsts]).iter_rows()], dtype=pl.Int64)
+    return activities.with_columns(pl.max_horizontal("blocks", named[numbers].alias("tiles")).alias("tiles"))
+
+
+ALONE = pl.col("operator_id").is_null() | (pl.len().over("operator_id") == 1)
+"""Whether a kernel is the only one of its operator."""
+
+
+def tiles_ratio(devices: Mapping[int, Device | None]) -> pl.Expr:
+    """Return a kernel's tiles over the device's multiprocessors; null where that is unknown.
+
+    Without a grid, a kernel beside others of its operator, or by its name, may split its tiles.
+    """
+    ratio = pl.col("tiles") / of_device(devices, lambda device: device.sm_count)
+    splits = ~ALONE | pl.col("name").cast(pl.String).str.contains(r"(?i)GSUAMBSK|_SK[1-9]|split_?k|stream_?k")
+    return pl.when((ratio >= 1) | pl.col("blocks").is_not_null() | ~splits).then(ratio)
+
+
+def _tiles(name: str, operator: str | None, input_dims: str | None) -> int | None:
+    tile, first = _TILE.search(name), FACTORS.get(operator or "")
+    if tile is None or first is None or input_dims is None:
+        return None
+    match json.loads(input_dims)[first : first + 2]:
+        case [[*batch, int(rows), int()], [*_, int(), int(columns)]] if all(isinstance(n, int) for n in batch):
+            wide, high = map(int, tile.groups())
+            return min(int(prod(batch)) * -(-columns // wide) * -(-rows // high), _MOST_TILES)
+    return None
 
 
 def with_buckets(activities: pl.DataFrame) -> pl.DataFrame:

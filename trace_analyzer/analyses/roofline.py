@@ -11,7 +11,7 @@ import polars as pl
 
 from trace_analyzer import thresholds
 from trace_analyzer.analyses.device_models import by_type, of_device, possible_rate, possible_share
-from trace_analyzer.analyses.kernel_bounds import on_matrix_units
+from trace_analyzer.analyses.kernel_bounds import ALONE, on_matrix_units, tiles_ratio
 from trace_analyzer.analysis import Analysis, Value
 from trace_analyzer.catalog.devices import PEAK_NAMES, Device
 from trace_analyzer.frames.intervals import lookup_at, union, with_covered
@@ -19,11 +19,6 @@ from trace_analyzer.frames.lookups import lookup
 from trace_analyzer.schema import RATES, Table, columns
 from trace_analyzer.sections import DEVICE_LABEL, WHOLE_TRACE, Longest, Section, Shown
 from trace_analyzer.vocabulary import EARLIER_WORK
-
-# Measure how close kernels come to their roof, by bound: a kernel far below its roof is not limited by it.
-#
-# The roof of a kernel is the roofline model's. A kernel that fills the device, lasts, and stays far below both of its
-# roofs is limited by neither: it is *inefficient*.
 
 BOUNDS = Table(
     "bounds",
@@ -43,21 +38,17 @@ ROOFED = ("compute", "memory")
 """Bounds with a roof."""
 
 
-def is_inefficient(devices: Mapping[int, Device | None]) -> pl.Expr:
-    """Return whether a kernel fills its device, is long enough, and stays below `thresholds.INEFFICIENT_ROOF_RATIO`.
+def _is_far_below() -> pl.Expr:
+    """Return whether a kernel is long enough and stays below `thresholds.INEFFICIENT_ROOF_RATIO`.
 
-    Needs the columns of activities and roof_ns. An operator with several kernels shares its minimum bytes among them,
-    though each kernel may process all the data (a radix sort), so of these only matmul kernels are considered. False
-    where the roof is unknown, or may be higher than the record shows.
+    Of operators with several kernels, which share its minimum bytes though each may process all data (a radix sort),
+    only matmuls count. False where the roof is unknown, or may be higher than the record shows.
     """
-    fills = (pl.col("blocks") >= of_device(devices, lambda device: device.sm_count, pl.Int64())).fill_null(True)
-    alone = pl.col("operator_id").is_null() | (pl.len().over("operator_id") == 1)
     return (
         pl.col("bound").is_in(ROOFED)
         & (pl.col("duration_ns") >= thresholds.SMALL_KERNEL_NS)
-        & fills
         & (pl.col("work_from") != "at-least")
-        & (alone | (pl.col("group") == "matmul"))
+        & (ALONE | (pl.col("group") == "matmul"))
         & (pl.col("roof_ns") < thresholds.INEFFICIENT_ROOF_RATIO * pl.col("duration_ns"))
     ).fill_null(False)
 
@@ -132,6 +123,7 @@ ROOFS = Table(
         roof_ratio f64 That time over the duration; null above 1.05, as where data came from the cache.
         lost_ns f64 Duration minus time at the roof; 0 when it was faster than that.
         inefficient bool Whether it fills the device, lasts, and stays far below both of its roofs.
+        few_tiles bool Whether it stays there mostly because it has fewer tiles than the device multiprocessors.
         near_ridge bool Whether peaks that are 15 % off (50 % off where the device is assumed) would change its bound.
     """),
 )
@@ -255,7 +247,11 @@ def roofs(activities: pl.DataFrame, device_models: Mapping[int, Device | None]) 
         )
         .with_columns(
             possible_share(pl.when(pl.col("duration_ns") > 0).then("roof_ratio")).alias("roof_ratio"),
-            is_inefficient(device_models).alias("inefficient"),
+            (_is_far_below() & (tiles_ratio(device_models) >= 1)).fill_null(False).alias("inefficient"),
+            # Time over roof is (multiprocessors / tiles) times the rest: the larger factor is the reason.
+            (_is_far_below() & (tiles_ratio(device_models) ** 2 < pl.col("roof_ns") / pl.col("duration_ns")))
+            .fill_null(False)
+            .alias("few_tiles"),
             _is_near_ridge(device_models).alias("near_ridge"),
         )
     )
@@ -277,12 +273,12 @@ def with_limits(activities: pl.DataFrame, devices: Mapping[int, Device | None]) 
 def roof_ns() -> pl.Expr:
     """Return the minimum time for the work: at peak FLOP/s or at full bandwidth, whichever is longer.
 
-    Null where the bytes are unknown, and for matmuls and convolutions also where FLOP or peak are. For other kernels,
-    unknown FLOP do not matter, as the vector units take little time next to the memory.
+    Null where the bytes are unknown; for matmuls, convolutions and what is bound by compute, also where FLOP or peak
+    are. For other kernels, unknown FLOP do not matter, as the vector units take little time next to the memory.
     """
     compute = pl.col("flop") / pl.col("peak_flop_per_s") * 1e9
     memory = pl.col("moved_bytes") / pl.col("byte_per_s") * 1e9
-    known = memory.is_not_null() & (compute.is_not_null() | ~pl.col("matrix"))
+    known = memory.is_not_null() & (compute.is_not_null() | ~(pl.col("matrix") | (pl.col("bound") == "compute")))
     return pl.when(known).then(pl.max_horizontal(compute, memory))
 
 
@@ -338,7 +334,14 @@ def with_roofs(activities: pl.DataFrame, roofs: pl.DataFrame, recomputed: pl.Dat
         activities.filter(pl.col("kind") == "kernel")
         .join(
             roofs.select(
-                "activity_id", "peak_flop_per_s", "roof_ns", "compute_roof_ns", "lost_ns", "inefficient", "near_ridge"
+                "activity_id",
+                "peak_flop_per_s",
+                "roof_ns",
+                "compute_roof_ns",
+                "lost_ns",
+                "inefficient",
+                "few_tiles",
+                "near_ridge",
             ),
             on="activity_id",
             how="left",

@@ -11,6 +11,7 @@ import json
 import os
 import platform
 import threading
+import time
 import weakref
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
@@ -171,6 +172,55 @@ def profiler_at_work() -> bool:
     from torch.autograd import profiler
 
     return bool(getattr(profiler, "_is_profiler_enabled", False) or _prepared)
+
+
+class UnrecordedSteps:
+    """Time the last steps before each recording of a schedule, with the device idle at both ends: ``mean_ms`` of one.
+
+    A profiler is timed whose ``on_trace_ready`` has this as attribute ``unrecorded``, once `time_unrecorded_steps` was
+    called. As in `session`, the first steps do not count.
+    """
+
+    MOST, LEAST, SKIP = 10, 3, 3
+
+    def __init__(self) -> None:
+        self.mean_ms: float | None = None
+        """Mean time of a step before the last recording, ms; None where fewer than `LEAST` could be timed."""
+        self._since: tuple[int, float] | None = None
+
+    def stepped(self, number: int, schedule: Callable[[int], Any], idle: Any) -> None:
+        """Handle the beginning of step ``number``; ``idle`` is the schedule's action of a step without the profiler."""
+        if self._since is None:
+            ends = any(schedule(number + ahead) != idle for ahead in range(self.MOST + 1))
+            if number >= self.SKIP and schedule(number) == idle and ends:
+                synchronize()
+                self.mean_ms, self._since = None, (number, time.perf_counter())
+        elif schedule(number) != idle:
+            synchronize()
+            (first, began), self._since = self._since, None
+            if number - first >= self.LEAST:
+                self.mean_ms = (time.perf_counter() - began) * 1e3 / (number - first)
+
+
+def time_unrecorded_steps() -> None:
+    """Make `UnrecordedSteps` work in this process: wrap ``torch.profiler.profile.step``, once."""
+    from torch.profiler import ProfilerAction, profile
+
+    def wrap(step: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        def steps(profiler: Any) -> Any:
+            result = step(profiler)
+            timed = getattr(profiler.on_trace_ready, "unrecorded", None)
+            if timed is not None:
+                _asked(lambda: timed.stepped(profiler.step_num, profiler.schedule, ProfilerAction.NONE))
+            return result
+
+        return steps
+
+    if not _timing:
+        _timing.append(_wrapped(profile, "step", wrap))
+
+
+_timing: list[Undo] = []
 
 
 def autocast(note: Callable[[str], None]) -> Undo:

@@ -45,6 +45,9 @@ def trace_handler(
     With ``job``, rank 0 then waits for the summaries of the other ranks in the same folder, and prints in one more line
     which rank of the job is late, and why; after ``time_limit_s``, it judges the summaries that exist.
 
+    Of a schedule with ``wait``, the steps before each recording are timed (``measured_step_ms`` of the trace's header), for
+    what recording costs: the last 10 at most, from the fourth step on, if there are 3 or more.
+
     Failures are warnings, never exceptions: training continues, and the trace is kept. The analysis runs in a process
     of its own, which keeps its memory and threads out of the trainer, and is killed after ``time_limit_s``. ``options``
     are those of `trace_analyzer.analyze` that the command also has: ``device``, ``step``, ``gpu``, ``peak_gbps``,
@@ -53,13 +56,18 @@ def trace_handler(
     Raises ``UsageError`` immediately for an unknown option.
     """
     flags = _flags(options)
+    unrecorded = facts.UnrecordedSteps()
+    if "torch" in sys.modules:
+        facts.time_unrecorded_steps()
 
     def on_trace_ready(profile: FinishedProfile) -> None:
         try:
             rank, step = facts.rank(), getattr(profile, "step_num", 0)
             parts = [name, *([] if rank is None else [f"rank{rank}"]), *([f"step{step}"] if step else [])]
             stem = _free_stem(Path(folder), ".".join(parts))
-            trace = export(profile, stem.with_name(f"{stem.name}.json.gz"), facts.settings(_level(profile)))
+            trace = export(
+                profile, stem.with_name(f"{stem.name}.json.gz"), facts.settings(_level(profile), unrecorded.mean_ms)
+            )
         except Exception as error:
             _warn(f"no trace was written into {folder}: {error}")
             return
@@ -69,6 +77,7 @@ def trace_handler(
             if job and facts.rank() == 0:
                 _judge_job(stem, until)
 
+    on_trace_ready.unrecorded = unrecorded  # type: ignore[attr-defined]
     return on_trace_ready
 
 

@@ -245,7 +245,7 @@ _LAUNCH = shortened_by("cuda-graphs")
 # `thin-products` is the id of skinny-matmuls in reports of schema version 1.
 _ALL_KERNELS = (
     "fusion channels-last fewer-bytes tensor-cores casts compiled-copies skinny-matmuls thin-products low-precision"
-    " inefficient-kernels custom-kernels recompute-less"
+    " inefficient-kernels few-tiles custom-kernels recompute-less"
 )
 TARGETS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     **{fix: (shortened_by(fix), ()) for part in PARTS.values() for fix in part.fixes},

@@ -30,6 +30,7 @@ from trace_analyzer.report.summaries import (
     PartShare,
     is_idle_worth_naming,
     longest_and_rest,
+    main_thread_parts,
     part_totals,
     saves_nothing,
     shares_of,
@@ -212,7 +213,7 @@ def _parts(report: Report) -> tuple[dict[str, int], str]:
     if report.devices:
         device = report.devices[0]
         return dict(device.partition_ns), phrasing.device_length(report, device.window_ns)
-    parts = dict(report.tables["cpu_time"].select("part", "time_ns").iter_rows()) if "cpu_time" in report.tables else {}
+    parts = dict(main_thread_parts(report))
     return parts, f"of the main thread: {units.duration(part_totals(parts).total_ns)}"
 
 

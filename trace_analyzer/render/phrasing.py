@@ -21,8 +21,17 @@ from trace_analyzer.report import (
     Verdict,
     summaries,
 )
-from trace_analyzer.report.summaries import recomputed_ratio
-from trace_analyzer.vocabulary import CAUSES, RUN_AHEAD_STATES, STATUSES, check_label, label, limit_label, phrase
+from trace_analyzer.report.summaries import largest_unknown, recomputed_ratio
+from trace_analyzer.vocabulary import (
+    CAUSES,
+    RUN_AHEAD_STATES,
+    STATUSES,
+    UNRECORDED,
+    check_label,
+    label,
+    limit_label,
+    phrase,
+)
 
 _MORE_STEPS = "Record several whole steps: schedule(wait=1, warmup=2, active=5), and prof.step() after each step."
 _RECORD_INSTEAD: Mapping[str, Sequence[str]] = {
@@ -36,14 +45,19 @@ _RECORD_INSTEAD: Mapping[str, Sequence[str]] = {
         "Check torch.profiler.supported_activities(): without {activity} in it, {profiler} could not be loaded.",
     ),
     "unsupported-accelerator": (
-        "Record on a device with CUDA, HIP or XPU kernels, or export the accelerator's work as kernel events.",
+        "Look at the device's events in Perfetto (ui.perfetto.dev): they are no kernels, so this is the host alone.",
     ),
     "insufficient": (_MORE_STEPS, "Export the file as the profiler writes it, without removing events."),
 }
+# By status, and accelerator or largest unknown part.
 _RECORD_ELSEWHERE: Mapping[tuple[str, str | None], Sequence[str]] = {
     ("no-gpu-activity", "mps"): (
         "Record the GPU's work with torch.mps.profiler.profile() and Instruments: PyTorch Profiler has no activity of MPS.",
     ),
+    ("insufficient", "other"): (
+        "Record operators with their shapes: activities=[..., ProfilerActivity.CPU], record_shapes=True.",
+    ),
+    ("insufficient", UNRECORDED): ("Record fewer steps at once, with no other profiler attached: records were lost.",),
     ("unsupported-accelerator", "npu"): (
         "Read the folder of this trace with Ascend's tools (MindStudio Insight, msprof-analyze), which know its work.",
     ),
@@ -234,10 +248,13 @@ def record_instead(report: Report) -> Sequence[str]:
     instructions = tuple(dict.fromkeys(_INSTEAD_OF_CHECK[name] for name in judged))
     status, accelerator = report.verdict.status, report.trace.accelerator
     ways = _RECORD_INSTEAD if report.trace.profiler is None else _WITH_RANGES
-    tips: Sequence[str] = instructions if status == "insufficient" and instructions else ways.get(status, ())
     window, known = report.verdict.window, _PROFILERS.get(accelerator, _CUPTI)
     needs_steps = window is None or len(window.steps) < thresholds.MIN_STEADY_STEPS
-    tips = [tip for tip in _RECORD_ELSEWHERE.get((status, accelerator), tips) if needs_steps or tip != _MORE_STEPS]
+    is_unknown = status == "insufficient" and report.trace.profiler is None
+    why = largest_unknown(report.verdict) if is_unknown else accelerator
+    general = _RECORD_ELSEWHERE.get((status, why)) or ways.get(status, ())
+    tips = instructions if status == "insufficient" and instructions else general
+    tips = [tip for tip in tips if needs_steps or tip != _MORE_STEPS]
     tips = [tip.format_map(known) for tip in tips]
     if accelerator != "xpu":
         return tips

@@ -8,6 +8,7 @@ from typing import Any
 
 from trace_analyzer import thresholds
 from trace_analyzer.json_types import DeviceIndex
+from trace_analyzer.report import Report
 from trace_analyzer.report.devices import Communication, DeviceReport, FusionOpportunity, TensorCores
 from trace_analyzer.report.verdicts import Blame, Debiased, Predicted, StepReport, Verdict
 from trace_analyzer.sections import WHOLE_TRACE, Section, Shown
@@ -110,6 +111,21 @@ def larger_regime(verdict: Verdict) -> tuple[str, float] | None:
     largest = max(sums, key=lambda regime: sums[regime])
     is_larger = sums[largest] > sums.get(verdict.regime, 0)
     return (largest, sums[largest] / window) if is_larger else None
+
+
+def main_thread_parts(report: Report) -> Mapping[str, int]:
+    """Return the time of the main thread by part, ns; empty where the trace has device work."""
+    time = report.tables.get("cpu_time")
+    return {} if time is None else dict(time.select("part", "time_ns").iter_rows())
+
+
+def largest_unknown(verdict: Verdict) -> str | None:
+    """Return the part with most time that counts towards no regime; None without any that could change the verdict."""
+    least = thresholds.UNKNOWN_DOUBT_RATIO * sum(verdict.parts_ns.values())
+    unknown = {
+        part: ns for part, ns in verdict.parts_ns.items() if ns > least and part in PARTS and PARTS[part].cure is None
+    }
+    return max(unknown, key=lambda part: unknown[part], default=None)
 
 
 def part_shares(parts_ns: Mapping[str, int], unrecorded_ns: Mapping[str, int] | None = None) -> tuple[PartShare, ...]:

@@ -401,7 +401,7 @@ class Saving:
     """Hold what a change saves of a step, or of the window without steps, with its bound."""
 
     ns: Annotated[Quantity, "What it saves of a step: the replay's estimate, else the bound."]
-    ratio: Annotated[Ratio, "Its share of the step. Advice is ranked by it."]
+    ratio: Annotated[Ratio, "Its share of the step."]
     at_most_ns: Annotated[Quantity, "Upper bound of what it saves of a step; 0 where it saves nothing by itself."]
     at_most_ratio: Annotated[Ratio, "The bound's share of the step."]
     has_steps: Annotated[bool, "Whether it is a step, not the window."]

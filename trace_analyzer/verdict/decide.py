@@ -216,12 +216,8 @@ def headline_of(findings: Findings, judgement: Judgement, window: int, of: str |
     of = of or _WINDOWS.get(findings.window.kind) or f"the {findings.window.steps_noun}"
     unknown = sum(findings.parts_ns.get(part, 0) for part in COUNTED_NOWHERE) / window
     known = f"; {percent(unknown)} cannot be explained" if unknown > t.UNKNOWN_DOUBT_RATIO else ""
-    earlier = findings.parts_ns.get(EARLIER_WORK, 0) / window
-    before = f"; {percent(earlier)} is work from before the recording" if earlier > t.EARLIER_REPORTED_RATIO else ""
-    turns = findings.parts_ns.get(TIME_SLICE, 0) / window
-    shared = (
-        f"; in {percent(turns)} another program seems to use the device" if turns > t.EARLIER_REPORTED_RATIO else ""
-    )
+    ratios = {part: findings.parts_ns.get(part, 0) / window for part in NOT_OWN}
+    others = "".join(_NOT_OWN[part].format(percent(r)) for part, r in ratios.items() if r > t.EARLIER_REPORTED_RATIO)
     if judgement.cause == "copies":
         clause = f"copies {_copied(findings)} run while nothing else does"
     clause = sentence_far_below(findings, judgement.regime) or clause
@@ -229,8 +225,11 @@ def headline_of(findings: Findings, judgement: Judgement, window: int, of: str |
     peers = f" Up to {percent(waits)} of it may be waiting for other ranks: analyze ranks FOLDER." if waits else ""
     second = judgement.runner_up
     balanced = f"; in balance with {REGIMES[second].noun}" if second is not None else ""
-    noted = known + before + shared + balanced + roof_phrase(findings, judgement.regime)
+    noted = roof_phrase(findings, judgement.regime) + known + others + balanced
     noun = limit_noun(judgement.regime, judgement.cause)
+    launch = cause_sums("overhead-bound", findings.parts_ns).get("launch", 0)
+    if judgement.cause == "launch" and 2 * findings.parts_ns.get("host-unknown", 0) > launch:
+        clause = "the GPU waits for the CPU, and most of what the CPU does meanwhile was not recorded"
     limit = f"{limit_label(judgement.regime, judgement.cause)}: {clause} ({noun}: {percent(share)} of {of}{noted})."
     return limit + peers + _left_out_sentence(findings.left_out)
 
@@ -245,6 +244,7 @@ def _copied(findings: Findings) -> str:
     return "between devices" if exposed[True] else "between host and device"
 
 
+_NOT_OWN = {EARLIER_WORK: "; {} is work from before the recording", TIME_SLICE: "; in {} another program seems to run"}
 _WINDOWS = {
     "whole": "the window",
     "trimmed": "the window from the first work to the last",

@@ -105,8 +105,10 @@ def with_main_thread(verdict: Verdict, host: Host, run: CpuRun | None, cpu_time:
     A program that meant a device, as its calls and the names of its operators show, keeps the words on its missing work.
     """
     known = run is not None and not cpu_time.is_empty()
-    if verdict.status == "cpu-run" and (not known or host.calls.height or _names_a_device(host)):
-        verdict = replace(verdict, status="no-gpu-activity")
+    if verdict.status == "cpu-run" and (not known or (meant := _meant_device(host))):
+        verdict = replace(
+            verdict, status="no-gpu-activity", headline=_MEANT.format(meant) if known else verdict.headline
+        )
     if run is None or not known:
         return verdict
     sentence = _main_thread_sentence(run, cpu_time)
@@ -116,9 +118,17 @@ def with_main_thread(verdict: Verdict, host: Host, run: CpuRun | None, cpu_time:
     return replace(verdict, headline=f"{verdict.headline} {sentence}", evidence=(*verdict.evidence, *evidence))
 
 
-def _names_a_device(host: Host) -> bool:
-    names = host.names.filter(pl.col("kind").is_in(["operator", "annotation"])).get_column("name").cast(pl.String)
-    return names.str.contains(_OF_DEVICES).any()
+_MEANT = (
+    "The trace has no GPU activity and no launches, but its program uses a device ({}): the device's work was not recorded."
+    " Record with activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]."
+)
+
+
+def _meant_device(host: Host) -> str:
+    """Return a name that only programs on a device have; "" without one."""
+    kinds = pl.col("kind").is_in(["operator", "annotation"]) & pl.col("name").cast(pl.String).str.contains(_OF_DEVICES)
+    named = host.names.filter(kinds).get_column("name").cast(pl.String).sort().head(1).to_list()
+    return visible(named[0]) if named else "it calls the runtime" if host.calls.height else ""
 
 
 def _main_thread_sentence(run: CpuRun, cpu_time: pl.DataFrame) -> str:

@@ -44,7 +44,7 @@ from trace_analyzer.report import (
     Verdict,
 )
 from trace_analyzer.report.devices import BUCKETS_SECTION, DEVICES_SECTION, GROUPS_SECTION, overview
-from trace_analyzer.report.summaries import is_recording_worth_a_line, part_shares, step_strips
+from trace_analyzer.report.summaries import is_recording_worth_a_line, main_thread_parts, part_shares, step_strips
 from trace_analyzer.report.verdicts import BLAME_SECTION
 from trace_analyzer.run_metadata import RunMetadata
 from trace_analyzer.sections import Section
@@ -112,7 +112,7 @@ def view(report: Report, *, compact: bool = False) -> View:
     """Return the content of the page except the timeline; a compact page has nothing below it."""
     return View(
         title=PurePath(report.trace.path).name,
-        partition=shares(report.verdict.parts_ns, _part_spans(report)),
+        partition=shares(report.verdict.parts_ns, _part_spans(report)) or shares(main_thread_parts(report)),
         debiased=_debiased(report.verdict),
         evidence=tuple(
             Fact(units.capitalized(evidence_label(e)), evidence_value(e), e.why) for e in report.verdict.evidence
