@@ -405,6 +405,8 @@ def test_a_batch_is_predicted_with_the_multiprocessors_of_the_report(
         (("--fuse", "--fuse-only", "chain"), "exclude each other"),
         (("--fuse-only", "all"), "is not one of"),
         (("--batch", "0"), "batch"),
+        (("--memory", str(COMPUTE)), "says whether the batch of --batch fits"),
+        (("--batch", "2", "--memory", str(COMPUTE)), "records no memory of a device"),
         (("--tf32", "--bf16"), "exclude each other"),
         (("--device", "9"), "9"),
     ],

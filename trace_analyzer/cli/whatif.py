@@ -154,6 +154,8 @@ def whatif(
         report = read_report(trace, chosen, progress)
         progress("replaying")
         snapshot = None if memory is None else recorded(memory, max_bytes=chosen.max_bytes)
+        if snapshot is not None and not snapshot.devices:
+            raise click.UsageError(f"--memory {memory}: records no memory of a device")
         result, shown = results.redacted(estimated(report, asked, snapshot=snapshot), (trace,))
     results.deliver(result)
     results.deliver_page(result, "plot", shown)
