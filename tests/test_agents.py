@@ -97,7 +97,7 @@ def test_the_tools_are_verbs_and_take_their_changes() -> None:
     assert {tool.__name__ for tool in Tools(SAMPLES).all()} - {"traces"} <= {"analyze", *VERBS}
     command = {param.name for param in main.get_command(Context(main), "whatif").params}
     taken = set(inspect.signature(Tools.whatif).parameters) - {"self"}
-    assert command - taken == {"device", "form", "output", "page", "force", "redact", "plugin", "debug"}
+    assert command - taken == {"device", "export", "form", "output", "page", "force", "redact", "plugin", "debug"}
     assert taken <= command
 
 

@@ -127,6 +127,7 @@ class TestOptions:
             "compile_log": "logs",
             "peak_tflops": {"bf16": 989.0, "": 67.0},
             "measured_step_ms": 12.5,
+            "export": False,
             "max_bytes": 1_000,
         }
 
@@ -148,6 +149,7 @@ class TestOptions:
             "compile_log": None,
             "peak_tflops": {},
             "measured_step_ms": None,
+            "export": False,
             "max_bytes": 16 << 30,
         }
 

@@ -6,6 +6,7 @@ import polars as pl
 import pytest
 from report_factory import gpu_report
 
+from trace_analyzer.allocator import trace as allocator
 from trace_analyzer.analyses.idle import CAUSES, cause_table
 from trace_analyzer.analyses.operators import launch_counts
 from trace_analyzer.analysis import Analysis
@@ -23,7 +24,7 @@ from trace_analyzer.sections import Longest, Section, Shown
 
 OF_REPORT = [
     value
-    for module in (critical_path, devices, estimates, summaries, verdicts)
+    for module in (allocator, critical_path, devices, estimates, summaries, verdicts)
     for value in vars(module).values()
     if isinstance(value, Section)
 ]
