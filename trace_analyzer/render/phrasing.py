@@ -79,8 +79,9 @@ _INSTEAD_OF_CHECK: Mapping[str, str] = {
     "missing_activities": "Record the GPU's work from before the first launch to a torch.cuda.synchronize() after the last.",
     "lost_events": "Export the file again as the profiler writes it: events of this one cannot be read.",
 }
+_GPU_WORK = "Record the GPU's work: nsys profile --trace=cuda,nvtx,osrt, or rocprofv3 --runtime-trace."
 _WITH_RANGES: Mapping[str, Sequence[str]] = {
-    "no-gpu-activity": ("Record the GPU's work: nsys profile --trace=cuda,nvtx,osrt, or rocprofv3 --runtime-trace.",),
+    **dict.fromkeys(("no-gpu-activity", "gpu-timeline-missing"), (_GPU_WORK,)),
     "insufficient": ('Record whole steps after a warm-up, each in a range: with torch.cuda.nvtx.range("step").',),
 }
 """What to do where another profiler recorded, whose ranges are NVTX or roctx (both by ``torch.cuda.nvtx``)."""
@@ -254,8 +255,7 @@ def record_instead(report: Report) -> Sequence[str]:
     why = largest_unknown(report.verdict) if is_unknown else accelerator
     general = _RECORD_ELSEWHERE.get((status, why)) or ways.get(status, ())
     tips = instructions if status == "insufficient" and instructions else general
-    tips = [tip for tip in tips if needs_steps or tip != _MORE_STEPS]
-    tips = [tip.format_map(known) for tip in tips]
+    tips = [tip.format_map(known) for tip in tips if needs_steps or tip != _MORE_STEPS]
     if accelerator != "xpu":
         return tips
     return [tip.replace("Activity.CUDA", "Activity.XPU").replace("torch.cuda", "torch.xpu") for tip in tips]

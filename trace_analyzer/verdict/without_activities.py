@@ -51,6 +51,14 @@ def without_activities(trace: Trace, host: Host, accelerator: Accelerator | None
             " GPU events may have stood behind that. Export or copy it again.",
             evidence,
         )
+    if trace.header.profiler is not None:
+        what = (
+            f"{counted(calls, 'launch', 'launches')} but no GPU activity"
+            if calls
+            else "no GPU activity and no launches"
+        )
+        status: Status = "gpu-timeline-missing" if calls else "no-gpu-activity"
+        return without_regime(status, f"The recording of {trace.header.profiler} has {what}.", evidence)
     if calls:
         why = (
             f"only {counted(ranges, 'profiler range')} (hardware counters) were recorded"
