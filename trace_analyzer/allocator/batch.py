@@ -24,6 +24,9 @@ _CONSTANT = ("parameters", "gradients", "optimizer state", "library workspaces")
 _NARROWER = (1, 2, 4)
 """FP32 parameters over their copies in FP32, in 16 bits and in 8 bits."""
 
+_LEAST, _MOST = pl.col("growing_bytes"), pl.col("growing_bytes") + pl.col("open_bytes")
+"""Least and most of the live bytes that grow with the batch."""
+
 MEMORY_LEVELS = Table(
     "memory_levels",
     "Device memory after each event that changes it, and what of it grows with the batch.",
@@ -96,9 +99,8 @@ def batch_memory(
         reason = reason or "the record shows no activations that grow with the batch (with_stack=True names more)"
     if reason is not None:
         return BatchMemory(times, now, before, None, None, device_bytes, None, None, None, reason)
-    least, most = pl.col("growing_bytes"), pl.col("growing_bytes") + pl.col("open_bytes")
     low, high = sorted(
-        int(levels.select((pl.col("live_bytes") + (times - 1) * grows).max()).item()) for grows in (least, most)
+        int(levels.select((pl.col("live_bytes") + (times - 1) * grows).max()).item()) for grows in (_LEAST, _MOST)
     )
     if device_bytes is None:
         return BatchMemory(times, now, before, low, high, None, None, None, None)
@@ -106,7 +108,7 @@ def batch_memory(
     spread = max(peak["reserved_bytes"] / now, 1.0)
     usable = (device_bytes - OUTSIDE_BYTES) / spread
     fits = True if high <= usable else False if low > device_bytes else None
-    ends = largest(levels, usable, most), largest(levels, device_bytes, least)
+    ends = largest(levels, usable, _MOST), largest(levels, device_bytes, _LEAST)
     return BatchMemory(times, now, before, low, high, device_bytes, fits, min(ends), max(ends))
 
 
@@ -127,7 +129,6 @@ def larger_batch(lives: pl.DataFrame, levels: pl.DataFrame, at_peak: pl.DataFram
         gone = with_held(levels, {"gone": lives.filter(pl.col("line") == line)})
         left = gone.with_columns(pl.col("live_bytes") - pl.col("gone"))
         rest = growing(left, lives.filter(pl.col("line") != line))
-        least, most = pl.col("growing_bytes"), pl.col("growing_bytes") + pl.col("open_bytes")
         if rest.get_column("growing_bytes").max():
-            return LargerBatch(line, largest(rest, peak, most), largest(rest, peak, least))
+            return LargerBatch(line, largest(rest, peak, _MOST), largest(rest, peak, _LEAST))
     return None

@@ -77,7 +77,6 @@ ANNOTATIONS = Table(
 class Snapshot:
     """Hold the tables of a snapshot, and its call stacks: ``stacks[k]`` has rows of ``frames``, the innermost first."""
 
-    name: str
     events: pl.DataFrame
     segments: pl.DataFrame
     blocks: pl.DataFrame
@@ -92,21 +91,20 @@ def snapshot_of(blocks: Iterator[bytes], name: str) -> Snapshot:
     pickle = Pickle(blocks)
     try:
         pickle.read()
-        return _tables(pickle, name)
+        return _tables(pickle)
     except RefusedError as error:
         raise NotATrace(
             f"{name}: no memory snapshot: {error}; write one with torch.cuda.memory._dump_snapshot(FILE)"
         ) from None
 
 
-def _tables(pickle: Pickle, name: str) -> Snapshot:
+def _tables(pickle: Pickle) -> Snapshot:
     root = pickle.root
     document: Mapping[Any, Any] = root if isinstance(root, dict) else {"segments": root}  # PyTorch 1: the list alone
     empty = pickle.stacks.get((), -1)
     segments, blocks = _segments(_rows(document.get("segments"), "segments"))
     settings = document.get("allocator_settings")
     return Snapshot(
-        name,
         _events(pickle, document),
         SEGMENTS.conform(segments),
         BLOCKS.conform(blocks.with_columns(stack=_known(pl.col("stack"), empty))),

@@ -86,9 +86,7 @@ def record_of(memory_events: pl.DataFrame, context: Context) -> tuple[Snapshot, 
     )
     levels = pl.concat([before, after]).sort("device", "event").select(*LEVELS.schema, "time_ns")
     frames = pl.DataFrame(schema={"name": pl.String, "file": pl.String, "line": pl.Int64})
-    snapshot = Snapshot(
-        "", events, SEGMENTS.empty(), BLOCKS.empty(), ANNOTATIONS.empty(), frames, (), is_expandable=True
-    )
+    snapshot = Snapshot(events, SEGMENTS.empty(), BLOCKS.empty(), ANNOTATIONS.empty(), frames, (), is_expandable=True)
     found = lives(snapshot).join(_code(context, rows.filter(is_start)), on="stack", how="left", maintain_order="left")
     return snapshot, categorized(found, snapshot), levels
 

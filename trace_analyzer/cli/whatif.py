@@ -135,7 +135,6 @@ def whatif(
     """
     results.check(trace)
     tuning.limit_threads(trace)
-    from trace_analyzer.allocator.answer import memory as recorded
     from trace_analyzer.replay.kernel_changes import target_key
     from trace_analyzer.replay.whatif import changes_of, whatif as estimated
 
@@ -153,9 +152,13 @@ def whatif(
     with Progress() as progress:
         report = read_report(trace, chosen, progress)
         progress("replaying")
-        snapshot = None if memory is None else recorded(memory, max_bytes=chosen.max_bytes)
-        if snapshot is not None and not snapshot.devices:
-            raise click.UsageError(f"--memory {memory}: records no memory of a device")
+        snapshot = None
+        if memory is not None:
+            from trace_analyzer.allocator.answer import memory as recorded
+
+            snapshot = recorded(memory, max_bytes=chosen.max_bytes)
+            if not snapshot.devices:
+                raise click.UsageError(f"--memory {memory}: records no memory of a device")
         result, shown = results.redacted(estimated(report, asked, snapshot=snapshot), (trace,))
     results.deliver(result)
     results.deliver_page(result, "plot", shown)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from trace_analyzer import forks
 from trace_analyzer.ingest.build import trace_tables
-from trace_analyzer.ingest.exports import exported_by_nsys, is_nsys_report
+from trace_analyzer.ingest.exports import NSYS_REPORT, exported_by_nsys
 from trace_analyzer.ingest.source import Progress, Source, content_of
 from trace_analyzer.ingest.strict import read_document
 from trace_analyzer.ingest.trace import Header, Trace
@@ -27,7 +27,7 @@ def load(
     cannot be read as a trace.
     """
     forks.check()
-    if export and isinstance(source, str | PathLike) and is_nsys_report(fspath(source)):
+    if export and isinstance(source, str | PathLike) and NSYS_REPORT.search(fspath(source)):
         with exported_by_nsys(Path(source)) as path:
             trace = load(path, max_bytes=max_bytes, progress=progress)
         return replace(trace, path=printable(fspath(source)))

@@ -5,6 +5,7 @@ tables are read, never views or virtual tables, which a file can define.
 """
 
 import os
+import re
 import shutil
 import sqlite3
 import tempfile
@@ -22,6 +23,8 @@ from trace_analyzer.units import printable
 
 SQLITE = b"SQLite format 3\0"
 """First bytes of a database (https://sqlite.org/fileformat.html, 1.2)."""
+NSYS_REPORT = re.compile(r"\.(nsys-rep|qdrep|qdstrm)$")
+"""Pattern of names of Nsight Systems' reports, which ``nsys`` reads."""
 _WRITERS = (
     (nsight.wrote, nsight.document, nsight.RECORD),
     (rocm.wrote_rocpd, rocm.rocpd_document, rocm.RECORD),
@@ -54,11 +57,6 @@ def database_document(content: Content) -> TraceDocument:
         f"{content.name}: is an SQLite database of another program ({listed}); expected one of Nsight Systems"
         " (`nsys export --type=sqlite`), rocprofv3 or rpd"
     )
-
-
-def is_nsys_report(name: str) -> bool:
-    """Return whether the name is that of a report of Nsight Systems."""
-    return name.endswith((".nsys-rep", ".qdrep"))
 
 
 @contextmanager

@@ -12,7 +12,7 @@ import polars as pl
 
 from trace_analyzer.errors import SYNTAX, TRUNCATED, InputError, NotATrace, Note
 from trace_analyzer.ingest.classify import Classified, TraceDocument, joined, sorted_objects
-from trace_analyzer.ingest.exports import SQLITE, database_document
+from trace_analyzer.ingest.exports import NSYS_REPORT, SQLITE, database_document
 from trace_analyzer.ingest.fast import Scanned, scanned
 from trace_analyzer.ingest.raw import strict_decoder
 from trace_analyzer.ingest.source import Content
@@ -52,7 +52,7 @@ _ENCODED = (
 _NO_TEXT = re.compile(rb"[\0-\x08\x0e-\x1a\x1c-\x1f]")
 _BINARY = (
     (
-        re.compile(r"\.(nsys-rep|qdrep|qdstrm)$"),
+        NSYS_REPORT,
         "a report of Nsight Systems; --export reads it with nsys, or analyze what `nsys export --type=sqlite FILE` writes",
     ),
     (re.compile(r"\.ncu-rep$"), "a report of Nsight Compute; record with torch.profiler"),
