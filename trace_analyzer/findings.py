@@ -30,8 +30,9 @@ class DeviceFindings:
 
     ``model`` is its row of the catalogue. ``known_ratio`` is the share of kernel time with known FLOP and bytes,
     ``work_ratio`` the share with at least one of them known. ``parts_withheld`` and ``causes_withheld`` are the reasons
-    why the trace supports no partition or no causes of idle time; null where it does. ``profiler`` is that of the header. ``peer_wait_ratio`` is the share of
-    exposed communication that may be waiting for other ranks; null in a job of one.
+    why the trace supports no partition or no causes of idle time; null where it does. ``profiler`` is that of the
+    header. ``peer_wait_ratio`` is the share of exposed communication that may be waiting for other ranks; null in a job
+    of one.
     """
 
     report: DeviceReport

@@ -245,8 +245,8 @@ def device_figures(
     ``activities`` are in order of start. Sums of device time include all of them.
 
     - link_coverage_ratio: device time with a known launch;
-    - unlinked_before_ratio: device time of unlinked activities that began before the first linked one, and before a synchronize drained their
-      stream;
+    - unlinked_before_ratio: device time of unlinked activities that began before the first linked one, and before a
+      synchronize drained their stream;
     - stream_overlap_ratio: device time of overlaps within one stream, except by design;
     - dependent_launches_ratio: device time of overlaps within one stream by design (see `with_stream_overlaps`);
     - started_before_launch_ratio: linked activities that began before their launch;

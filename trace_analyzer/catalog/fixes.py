@@ -77,8 +77,9 @@ class Fix:
     """Hold a fix: the regimes for which it applies, the change, and its code; ``titles`` and ``codes`` are by platform.
 
     A ``last_resort`` comes after all others, as it does not speed up the same work. ``replayed`` names the change of
-    ``analyze whatif``, with options, by which a replay estimates the fix; None without one. What is ``first`` comes before all others. With ``alone``, it is given only without other advice. ``cases`` has
-    codes by platform for cases that need other code.
+    ``analyze whatif``, with options, by which a replay estimates the fix; None without one. What is ``first`` comes
+    before all others. With ``alone``, it is given only without other advice. ``cases`` has codes by platform for cases
+    that need other code.
     """
 
     id: str

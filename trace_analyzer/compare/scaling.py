@@ -183,7 +183,8 @@ def _unlike(one: Profile, other: Profile) -> str | None:
 def _batches(ordered: Sequence[Profile]) -> tuple[list[int] | None, list[str]]:
     """Return each trace's batch, and other changes.
 
-    The batch is the size of the first trace's inputs that changed in most calls. Changes below `LEAST_FACTOR` count only where there are no others.
+    The batch is the size of the first trace's inputs that changed in most calls. Changes below `LEAST_FACTOR` count
+    only where there are no others.
     """
     first, votes = ordered[0], Counter[int]()
     changes = [judgement.input_changes(first, side) for side in ordered[1:]]

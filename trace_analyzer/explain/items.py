@@ -2,8 +2,8 @@
 
 ``verdict``, ``advice:FIX``, ``check:NAME``, ``step:N``, ``gap:N``, ``kernel:HASH`` for all runs of a kernel and
 ``kernel:HASH/K`` for its K-th run. A step or check of another device than the verdict's ends in ``@DEVICE``. ``gap:N``
-is row N of table `gaps`, ``memory:N`` of table `memory`; HASH is the beginning of the SHA-256 of the kernel's name, in place of which a part of the
-name may stand that no other kernel has.
+is row N of table `gaps`, ``memory:N`` of table `memory`; HASH is the beginning of the SHA-256 of the kernel's name, in
+place of which a part of the name may stand that no other kernel has.
 """
 
 import hashlib

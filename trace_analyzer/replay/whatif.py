@@ -257,7 +257,8 @@ def whatif(
 ) -> WhatIf:
     """Return the effect of the changes, or of each standard change, on the judged device of an analysed trace.
 
-    ``snapshot`` is the allocator's record of the same program, for the memory that another batch takes. Raises ``UsageError`` where a change names something that the trace lacks.
+    ``snapshot`` is the allocator's record of the same program, for the memory that another batch takes. Raises
+    ``UsageError`` where a change names something that the trace lacks.
     """
     index = report.verdict.device
     devices = report.tables["devices"].filter(pl.col("label") == str(index))

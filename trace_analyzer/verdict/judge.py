@@ -94,9 +94,9 @@ def judge(
 ) -> Judgement | None:
     """Return the regime of a partition, its runner-up and its cause; None where no part counts towards a regime.
 
-    The rule is that of `leaders`. Work from before the recording and turns of other programs count towards no regime, and not towards the window.
-    The runner-up is the second regime, if it comes within a fifth of the first; or if it saves anything worth it where
-    no resource alone saves `BALANCED_RATIO` of the window.
+    The rule is that of `leaders`. Work from before the recording and turns of other programs count towards no regime,
+    and not towards the window. The runner-up is the second regime, if it comes within a fifth of the first; or if it
+    saves anything worth it where no resource alone saves `BALANCED_RATIO` of the window.
     """
     groups = groups_of(parts_ns)
     if not any(groups.values()):
