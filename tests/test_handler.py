@@ -13,7 +13,7 @@ import trace_analyzer as ta
 
 torch = pytest.importorskip("torch")
 
-from torch.profiler import ProfilerActivity, profile, schedule  # noqa: E402
+from torch.profiler import ProfilerAction, ProfilerActivity, profile, schedule  # noqa: E402
 
 from trace_analyzer.capture import facts  # noqa: E402
 from trace_analyzer.capture.handler import verdict_line  # noqa: E402
@@ -73,6 +73,22 @@ def test_steps_that_are_not_recorded_are_timed(
     headers = [json.loads(gzip.decompress(path.read_bytes())) for path in sorted(tmp_path.iterdir(), key=_number)]
     known = [header["trace_analyzer"].get("measured_step_ms") for header in headers]
     assert known == [mean and pytest.approx(mean * 1e3) for mean in timed]
+
+
+def test_a_schedule_that_counts_its_calls_is_called_once_a_step(tmp_path: Path) -> None:
+    """As Lightning's does; asked for later steps, it would never record."""
+    calls: list[int] = []
+    plan = schedule(wait=5, warmup=1, active=1, repeat=1)
+
+    def counts(step: int) -> ProfilerAction:
+        calls.append(step)
+        return plan(len(calls) - 1)
+
+    with profile(activities=CPU, schedule=counts, on_trace_ready=ta.trace_handler(tmp_path, report=False)) as profiler:
+        for _ in range(8):
+            work()
+            profiler.step()
+    assert (calls, len(list(tmp_path.iterdir()))) == (list(range(9)), 1)
 
 
 def _number(path: Path) -> int:
@@ -153,7 +169,7 @@ def test_a_verdict_in_one_line() -> None:
 
 RANKS = """
 import os, sys, torch, torch.distributed as dist, trace_analyzer as ta
-from torch.profiler import ProfilerActivity, profile, schedule
+from torch.profiler import ProfilerAction, ProfilerActivity, profile, schedule
 dist.init_process_group("gloo")
 model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(8, 8))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)

@@ -177,8 +177,8 @@ def profiler_at_work() -> bool:
 class UnrecordedSteps:
     """Time the last steps before each recording of a schedule, with the device idle at both ends: ``mean_ms`` of one.
 
-    A profiler is timed whose ``on_trace_ready`` has this as attribute ``unrecorded``, once `time_unrecorded_steps` was
-    called. As in `session`, the first steps do not count.
+    A profiler is timed whose ``on_trace_ready`` has this as attribute ``unrecorded`` and whose schedule is of
+    ``torch.profiler.schedule``, once `time_unrecorded_steps` was called. As in `session`, the first steps do not count.
     """
 
     MOST, LEAST, SKIP = 10, 3, 3
@@ -204,13 +204,14 @@ class UnrecordedSteps:
 
 def time_unrecorded_steps() -> None:
     """Make `UnrecordedSteps` work in this process: wrap ``torch.profiler.profile.step``, once."""
-    from torch.profiler import ProfilerAction, profile
+    from torch.profiler import ProfilerAction, profile, schedule
 
     def wrap(step: Callable[[Any], Any]) -> Callable[[Any], Any]:
         def steps(profiler: Any) -> Any:
             result = step(profiler)
             timed = getattr(profiler.on_trace_ready, "unrecorded", None)
-            if timed is not None:
+            # Another schedule, such as Lightning's, may count its calls: asking it for later steps would change it.
+            if timed is not None and getattr(profiler.schedule, "__module__", None) == schedule.__module__:
                 _asked(lambda: timed.stepped(profiler.step_num, profiler.schedule, ProfilerAction.NONE))
             return result
 

@@ -45,7 +45,7 @@ def trace_handler(
     With ``job``, rank 0 then waits for the summaries of the other ranks in the same folder, and prints in one more line
     which rank of the job is late, and why; after ``time_limit_s``, it judges the summaries that exist.
 
-    Of a schedule with ``wait``, the steps before each recording are timed (``measured_step_ms`` of the trace's header), for
+    Of ``torch.profiler.schedule`` with ``wait``, the steps before each recording are timed (``measured_step_ms`` of the trace's header), for
     what recording costs: the last 10 at most, from the fourth step on, if there are 3 or more.
 
     Failures are warnings, never exceptions: training continues, and the trace is kept. The analysis runs in a process
