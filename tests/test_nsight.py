@@ -147,6 +147,54 @@ def test_processes_that_share_numbers_stay_apart(gpus: tuple[int, ...], tmp_path
     assert threads.n_unique() == 2
 
 
+def payload(export: Export, name: str, **fields: int) -> dict[str, object]:
+    """Return the columns of a call of NCCL with a payload, as NVTX packs it, and register its schema."""
+    names = {"comm": ("NCCL communicator ID", 8), "size": ("Message size [bytes]", 8), "ranks": ("No. of ranks", 4)}
+    schema, content = (1 << 24) + sum(map(ord, name)), b""
+    for field, value in fields.items():
+        label, width = names[field]
+        export.add("NVTX_PAYLOAD_SCHEMA_ENTRIES", domainId=1, schemaId=schema, name=label, offset=len(content))
+        content += value.to_bytes(width, "little")
+    header = b"".join(number.to_bytes(8, "little") for number in (1, schema, len(content), 32 + len(content)))
+    return {"textId": export.text(name), "domainId": 1, "binaryData": header + content}
+
+
+MIB = 1 << 20
+SENT = [
+    ([("ncclAllReduce", 4 * MIB)], [("all_reduce", 4 * MIB)]),
+    ([("ncclAllGather", MIB)], [("all_gather", 8 * MIB)]),
+    ([("ncclReduceScatter", MIB)], [("reduce_scatter", 8 * MIB)]),
+    ([("ncclSend", MIB), ("ncclRecv", MIB), ("ncclSend", 2 * MIB), ("ncclRecv", MIB)], [("send_recv", 3 * MIB)]),
+    ([("ncclAllReduce", MIB), ("ncclAllReduce", MIB)], [("all_reduce", None)]),
+]
+
+
+@pytest.mark.parametrize(
+    ("calls", "expected", "in_group"), [(*case, grouped) for case in SENT for grouped in {True, len(case[0]) > 1}]
+)
+def test_collectives_have_the_sizes_of_their_payloads(
+    calls: list[tuple[str, int]], expected: list[tuple[str, int]], in_group: bool, tmp_path: Path
+) -> None:
+    export, at = Export(), {"globalTid": thread(11, 12), "eventType": PUSH_POP}
+    ranges = [("ncclCommInitRankConfig", {"comm": 1 << 63, "ranks": 8})]
+    ranges += [(name, {"comm": 1 << 63, "size": size}) for name, size in calls]
+    ranges[1:] = [("ncclGroupStart", {}), *ranges[1:], ("ncclGroupEnd", {})] if in_group else ranges[1:]
+    for place, (name, fields) in enumerate(ranges):
+        export.add("NVTX_EVENTS", start=100 * place, end=100 * place + 90, **at, **payload(export, name, **fields))
+    start, kind = 100 * len(ranges) - 60, calls[0][0].removeprefix("nccl").replace("Send", "SendRecv")
+    ids = {"correlationId": 5, "globalTid": at["globalTid"], "eventClass": RUNTIME}
+    export.add(
+        "CUPTI_ACTIVITY_KIND_RUNTIME", start=start, end=start + 20, nameId=export.text("cudaLaunchKernel"), **ids
+    )
+    export.add(
+        "CUPTI_ACTIVITY_KIND_KERNEL", start=2000, end=3000, deviceId=0, contextId=1, streamId=7, globalPid=thread(11, 0),
+        correlationId=5, demangledName=export.text(f"ncclDevKernel_{kind}"),
+    )  # fmt: skip
+    found = analyze(export.write(tmp_path / "a.sqlite")).tables["collectives"]
+    assert found.select("collective", "message_bytes").rows() == expected
+    assert found.get_column("group_size").to_list() == [8 if expected[0][1] else None]
+
+
 def test_names_are_those_of_kineto(tmp_path: Path) -> None:
     trace = load(small().write(tmp_path / "a.sqlite"))
     assert set(in_words(trace.device_events).get_column("name")) == {"void f<4, true, 3ul>((anonymous namespace)::T&)"}

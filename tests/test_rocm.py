@@ -1,11 +1,13 @@
-"""Databases of ROCm's profilers, as their schemas describe them."""
+"""Files of ROCm's profilers, as their schemas describe them."""
 
+import json
 import sqlite3
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from trace_analyzer.errors import InputError
 from trace_analyzer.ingest import Trace, load
 
 MARK = "aten::mm, seq = 3, op_id = 8, sizes = [[2, 4], []]"
@@ -48,8 +50,45 @@ CREATE TABLE rocpd_api_ops (id, api_id, op_id); INSERT INTO rocpd_api_ops VALUES
 """
 
 
+def record(kind: int, operation: int, start: int, end: int, correlation: int, **more: object) -> dict[str, object]:
+    """Return a record of rocprofv3's JSON."""
+    ids = {"correlation_id": {"internal": correlation, "external": 0}, "thread_id": 78}
+    return {"kind": kind, "operation": operation, "start_timestamp": start, "end_timestamp": end, **ids, **more}
+
+
+HOST, GPU, STREAM = {"handle": 1}, {"handle": (1 << 63) + 2}, {"handle": 3}
+_KINDS = [
+    ("NONE", []), ("HIP_RUNTIME_API", ["hipLaunchKernel", "hipMemcpyAsync"]), ("MARKER_CORE_RANGE_API", ["roctxThreadRangeA"]),
+    ("KERNEL_DISPATCH", ["NONE", "COMPLETE"]), ("MEMORY_COPY", ["NONE", "MEMORY_COPY_HOST_TO_DEVICE"]),
+]  # fmt: skip
+DISPATCH = {
+    "agent_id": GPU, "queue_id": STREAM, "kernel_id": 9, "group_segment_size": 64,
+    "workgroup_size": {"x": 256, "y": 1, "z": 1}, "grid_size": {"x": 1000, "y": 1, "z": 1},
+}  # fmt: skip
+JSON = json.dumps({"rocprofiler-sdk-tool": [{
+    "metadata": {"pid": 77},
+    "agents": [
+        {"id": HOST, "type": 1, "logical_node_type_id": 0, "product_name": "EPYC"},
+        {"id": GPU, "type": 2, "logical_node_type_id": 0, "product_name": "AMD Instinct MI300X"},
+    ],
+    "kernel_symbols": [{"kernel_id": 9, "kernel_name": "_Z1fv.kd", "formatted_kernel_name": "f()"}],
+    "strings": {
+        "buffer_records": [{"kind": kind, "operations": operations} for kind, operations in _KINDS],
+        "marker_api": [{"key": 4, "value": MARK}],
+    },
+    "buffer_records": {
+        "hip_api": [record(1, 0, 100, 110, 5), record(1, 1, 200, 210, 6)],
+        "marker_api": [record(2, 0, 90, 220, 4)],
+        "kernel_dispatch": [record(3, 1, 120, 150, 5, dispatch_info=DISPATCH)],
+        "memory_copy": [record(4, 1, 220, 260, 6, stream_id=STREAM, src_agent_id=HOST, dst_agent_id=GPU, bytes=4096)],
+    },
+}]})  # fmt: skip
+
+
 def written(script: str, table: str, strings: list[str], path: Path) -> Trace:
-    """Return the trace of a database with these texts."""
+    """Return the trace of a database with these texts, or of JSON."""
+    if not table:
+        return load(script.encode())
     with closing(sqlite3.connect(path)) as database:
         database.executescript(script)
         database.executemany(f'INSERT INTO "{table}" VALUES (?, ?)', enumerate(strings))
@@ -58,7 +97,8 @@ def written(script: str, table: str, strings: list[str], path: Path) -> Trace:
 
 
 @pytest.mark.parametrize(
-    ("script", "table", "strings"), [(ROCPD, "rocpd_string_u1", _STRINGS), (RPD, "rocpd_string", _RPD_STRINGS)]
+    ("script", "table", "strings"),
+    [(ROCPD, "rocpd_string_u1", _STRINGS), (RPD, "rocpd_string", _RPD_STRINGS), (JSON, "", [])],
 )
 def test_calls_work_and_ranges_are_those_of_the_database(
     script: str, table: str, strings: list[str], tmp_path: Path
@@ -77,9 +117,26 @@ def test_calls_work_and_ranges_are_those_of_the_database(
     ]
 
 
-def test_rocpd_names_devices_and_counts_blocks(tmp_path: Path) -> None:
-    trace = written(ROCPD, "rocpd_string_u1", _STRINGS, tmp_path / "a.db")
+@pytest.mark.parametrize(("script", "table", "strings"), [(ROCPD, "rocpd_string_u1", _STRINGS), (JSON, "", [])])
+def test_rocprofv3_names_devices_and_counts_blocks(script: str, table: str, strings: list[str], tmp_path: Path) -> None:
+    trace = written(script, table, strings, tmp_path / "a.db")
     assert trace.devices.rows() == [(0, "0", "AMD Instinct MI300X")]
     assert trace.device_events.select("blocks", "threads_per_block", "shared_memory_bytes", "bytes").rows() == [
         (4, 256, 64, None), (None, None, None, 4096),
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (JSON[:-9], "is JSON of rocprofv3 that is damaged"),
+        (JSON.replace("78", '"x"'), "is JSON of rocprofv3 that is damaged or of another form"),
+        (JSON[:25] + "[" * 100_000, "is JSON of rocprofv3 that is damaged"),
+        ('{"rocprofiler-sdk-tool": [null, {}]}', "holds no events"),
+    ],
+)
+def test_other_json_of_rocprofv3_is_one_line(content: str, message: str) -> None:
+    with pytest.raises(InputError) as error:
+        load(content.encode())
+    assert message in str(error.value)
+    assert "\n" not in str(error.value)

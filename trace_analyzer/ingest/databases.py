@@ -37,17 +37,20 @@ class Database:
             for table in names
         }
 
-    def blocks(self, table: str, columns: Mapping[str, str], texts: Sequence[str] = ()) -> Iterator[pl.DataFrame]:
+    def blocks(
+        self, table: str, columns: Mapping[str, str], texts: Sequence[str] = (), binary: Sequence[str] = ()
+    ) -> Iterator[pl.DataFrame]:
         """Yield the rows of a table in blocks: ``columns`` maps names to the table's columns.
 
         A column that the table lacks, and a value of another type, is null; a table that the file lacks has no rows.
-        Columns are integers except for ``texts``.
+        Columns are integers except for ``texts``, and ``binary`` ones, which are read as bytes whatever they are.
         """
-        schema = {name: pl.String if name in texts else pl.Int64 for name in columns}
+        schema = {name: pl.String if name in texts else pl.Binary if name in binary else pl.Int64 for name in columns}
         there = self.tables.get(table, ())
         if not any(column in there for column in columns.values()):
             return
-        listed = (_quoted(column) if column in there else "NULL" for column in columns.values())
+        read = {name: _quoted(column) if column in there else "NULL" for name, column in columns.items()}
+        listed = (f"CAST({column} AS BLOB)" if name in binary else column for name, column in read.items())
         cursor = self._connection.execute(f"SELECT {', '.join(listed)} FROM {_quoted(table)}")
         while rows := cursor.fetchmany(_BLOCK):
             values = zip(*rows, strict=True)

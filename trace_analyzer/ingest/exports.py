@@ -1,6 +1,6 @@
-"""Tell which profiler wrote a database, and read it.
+"""Tell which profiler wrote a database or a JSON document of another form, and read it.
 
-A file is opened read-only and as immutable, so that it stays as it is: SQLite writes beside what it reads. Only stored
+A database is opened read-only and as immutable, so that it stays as it is: SQLite writes beside what it reads. Only stored
 tables are read, never views or virtual tables, which a file can define.
 """
 
@@ -14,6 +14,8 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from urllib.parse import quote
 
+import polars as pl
+
 from trace_analyzer.errors import NUL_BYTES, InputError, NotATrace
 from trace_analyzer.ingest import nsight, rocm
 from trace_analyzer.ingest.classify import TraceDocument
@@ -25,6 +27,8 @@ SQLITE = b"SQLite format 3\0"
 """First bytes of a database (https://sqlite.org/fileformat.html, 1.2)."""
 NSYS_REPORT = re.compile(r"\.(nsys-rep|qdrep|qdstrm)$")
 """Pattern of names of Nsight Systems' reports, which ``nsys`` reads."""
+ROCPROFV3 = re.compile(rb'\s*\{\s*"rocprofiler-sdk-tool"')
+"""Beginning of the JSON of rocprofv3."""
 _WRITERS = (
     (nsight.wrote, nsight.document, nsight.RECORD),
     (rocm.wrote_rocpd, rocm.rocpd_document, rocm.RECORD),
@@ -44,10 +48,7 @@ def database_document(content: Content) -> TraceDocument:
             content.notes = tuple(note for note in content.notes if note.code != NUL_BYTES)
             for writer, read, record in _WRITERS:
                 if writer(database):
-                    document = read(database)
-                    if not document.events.seen.height:
-                        raise NotATrace(f"{content.name}: holds no events of a device or its runtime; {record}")
-                    return document
+                    return _with_events(read(database), content.name, record)
     except (sqlite3.Error, ValueError) as error:
         raise InputError(
             f"{content.name}: is an SQLite database that cannot be read ({error}); export or copy it again"
@@ -57,6 +58,23 @@ def database_document(content: Content) -> TraceDocument:
         f"{content.name}: is an SQLite database of another program ({listed}); expected one of Nsight Systems"
         " (`nsys export --type=sqlite`), rocprofv3 or rpd"
     )
+
+
+def rocprofv3_document(content: Content) -> TraceDocument:
+    """Return the events of the JSON of rocprofv3. Raises ``InputError`` for damage, and ``NotATrace`` where it has none."""
+    try:
+        document = rocm.rocprofv3_document(b"".join(content.blocks()))
+    except pl.exceptions.PolarsError:
+        raise InputError(
+            f"{content.name}: is JSON of rocprofv3 that is damaged or of another form; copy it again, or {rocm.RECORD}"
+        ) from None
+    return _with_events(document, content.name, rocm.RECORD)
+
+
+def _with_events(document: TraceDocument, name: str, record: str) -> TraceDocument:
+    if not document.events.seen.height:
+        raise NotATrace(f"{name}: holds no events of a device or its runtime; {record}")
+    return document
 
 
 @contextmanager

@@ -36,13 +36,10 @@ _CALL = {
     "class": "eventClass",
 }  # fmt: skip
 _RANGE = {
-    "start_ns": "start",
-    "end_ns": "end",
-    "type": "eventType",
-    "thread": "globalTid",
-    "text": "text",
-    "name_id": "textId",
-}
+    "start_ns": "start", "end_ns": "end", "type": "eventType", "thread": "globalTid", "text": "text", "name_id": "textId",
+    "domain": "domainId", "payload": "binaryData",
+}  # fmt: skip
+_ENTRY = {"domain": "domainId", "schema": "schemaId", "field": "name", "offset": "offset"}
 
 _SYNCS = {1: "Event Sync", 2: "Stream Wait Event", 3: "Stream Sync", 4: "Context Sync"}
 """Kinds of synchronization (cupti_activity.h, CUpti_ActivitySynchronizationType), as Kineto names them."""
@@ -72,6 +69,13 @@ _OPERATOR = (
 """Names of operators; every other range without a sequence number is the program's own."""
 _BACKWARD = r"Backward\d*$|^autograd::engine::evaluate_function: |AccumulateGrad$"
 _NCCL = r"^nccl[A-Z]\w*$"
+_GROUP = {"ncclGroupStart": 1, "ncclGroupEnd": -1}
+_FIELDS = {"NCCL communicator ID": pl.UInt64, "Message size [bytes]": pl.UInt64, "No. of ranks": pl.UInt32}
+"""What is read of NCCL's payloads (nccl, src/include/nvtx_payload_schemas.h)."""
+_SCHEMA_AT, _PAYLOAD_AT = 8, 32
+"""Offsets in ``binaryData``: domain, schema, size of the payload and of all precede the payload, 8 bytes each."""
+_PER_RANK = ("ncclReduceScatter", "ncclAlltoAll")
+"""Calls whose size is that of one rank's part of their input (nccl, src/collectives.cc)."""
 _VERSION = r"_v\d+$"
 """Version of the interface that CUPTI appends to names of the runtime's calls."""
 
@@ -149,15 +153,86 @@ def _read_calls(database: Database, events: Events, strings: pl.DataFrame) -> No
 
 def _read_ranges(database: Database, events: Events, strings: pl.DataFrame) -> tuple[int, int]:
     """Read NVTX ranges, and return how many are operators and how many of these have shapes."""
-    named = sized = 0
-    for block in database.blocks("NVTX_EVENTS", _RANGE, ("text",)):
+    named, sized, messages = 0, 0, _Messages(database)
+    for block in database.blocks("NVTX_EVENTS", _RANGE, ("text",), ("payload",)):
         ranges = labelled(block.filter(pl.col("type").is_in(_RANGES)), (strings, "name_id"))
         marks = emitted(ranges.select(pl.coalesce("text", pl.col("name").cast(pl.String))).to_series())
         named += marks.filter(pl.col("kind") == "operator").height
         sized += marks.height - marks.get_column("input_dims").null_count()
-        events.add_calls(ranges.select("start_ns", "end_ns", *_THREAD).hstack(marks))
+        sent = messages.of(ranges.select("thread", "start_ns", "domain", "payload").hstack(marks.select("name")))
+        events.add_calls(ranges.select("start_ns", "end_ns", *_THREAD).hstack(marks).hstack(sent))
         events.skip("marker", block.height - ranges.height)
     return named, sized
+
+
+class _Messages:
+    """Read what NCCL's calls send: the sizes in their payloads, and ranks by the payloads of communicators made before."""
+
+    def __init__(self, database: Database) -> None:
+        entries = database.all("NVTX_PAYLOAD_SCHEMA_ENTRIES", _ENTRY, ("field",)).with_columns(
+            pl.col("schema") % (1 << 32)
+        )
+        entries = entries.filter(pl.col("field").is_in(list(_FIELDS)) & pl.col("offset").is_between(0, 1 << 20))
+        place = ["domain", "schema"]
+        self._offsets = {
+            field: entries.filter(field=field).select(*place, "offset").unique(place, keep="first") for field in _FIELDS
+        }
+        self._ranks = pl.DataFrame(schema={"communicator": pl.UInt64, "group_size": pl.Int64})
+
+    def of(self, ranges: pl.DataFrame) -> pl.DataFrame:
+        """Return collective, message_dtype, message_elements and group_size of ranges (thread, start_ns, domain, payload, name).
+
+        The end of a group launches its kernels. It has those of the only collective, or the larger of what all sends and all
+        receives move.
+        """
+        rows = ranges.with_row_index("place").filter(pl.col("name").cast(pl.String).str.starts_with("nccl"))
+        rows = rows.with_columns(schema=_number("payload", pl.lit(_SCHEMA_AT), pl.UInt32).cast(pl.Int64))
+        for field, dtype in _FIELDS.items():
+            rows = labelled(rows, (self._offsets[field], ["domain", "schema"]))
+            rows = rows.with_columns(_number("payload", pl.col("offset") + _PAYLOAD_AT, dtype).alias(field)).drop(
+                "offset"
+            )
+        rows = rows.rename(dict(zip(_FIELDS, ("communicator", "size", "group_size"), strict=True)))
+        made = rows.select("communicator", pl.col("group_size").cast(pl.Int64)).drop_nulls()
+        self._ranks = pl.concat([self._ranks, made]).unique("communicator", keep="last")
+        rows = labelled(rows.drop("group_size"), (self._ranks, "communicator"))
+        ranks = pl.when(pl.col("name").is_in(_PER_RANK)).then("group_size").otherwise(1)
+        change = pl.col("name").replace_strict(_GROUP, default=0, return_dtype=pl.Int64)
+        calls = (
+            rows.with_columns(bytes=pl.col("size").cast(pl.Int64, strict=False) * ranks, change=change)
+            .sort("thread", "start_ns")
+            .with_columns(depth=pl.col("change").cum_sum().over("thread"))
+            .with_columns(group=((pl.col("change") == 1) & (pl.col("depth") == 1)).cum_sum().over("thread"))
+        )
+        is_point, is_sent = pl.col("name").is_in(["ncclSend", "ncclRecv"]), pl.col("name") == "ncclSend"
+        sizes = pl.col("bytes")
+        whole = (
+            calls.filter((pl.col("depth") > 0) & pl.col("size").is_not_null())
+            .group_by("thread", "group")
+            .agg(
+                of_all=pl.when(is_point.all()).then(pl.max_horizontal(sizes.filter(is_sent).sum(), sizes.filter(~is_sent).sum()))
+                .when(pl.len() == 1).then(sizes.first()).first(),
+                only=pl.when(~is_point.any() & (pl.len() == 1)).then(pl.col("name").first()).first(),
+                ranks=pl.when(pl.col("communicator").n_unique() == 1).then(pl.col("group_size").first()).first(),
+            )
+        )  # fmt: skip
+        is_end = pl.col("change") == -1
+        found = labelled(calls, (whole, ["thread", "group"])).select(
+            "place",
+            collective=pl.when(is_end).then("only").when(~is_point & pl.col("bytes").is_not_null()).then("name"),
+            message_elements=pl.when(is_end).then("of_all").otherwise("bytes"),
+            group_size=pl.when(is_end).then("ranks").otherwise("group_size"),
+        )
+        found = found.with_columns(message_dtype=pl.when(pl.col("message_elements").is_not_null()).then(pl.lit("byte")))
+        return labelled(ranges.select(pl.int_range(pl.len(), dtype=pl.UInt32).alias("place")), (found, "place")).drop(
+            "place"
+        )
+
+
+def _number(column: str, at: pl.Expr, dtype: type[pl.DataType]) -> pl.Expr:
+    """Return the little-endian integer at an offset of a binary column; null where it ends earlier."""
+    piece = pl.col(column).bin.slice(at, 4 if dtype == pl.UInt32 else 8)
+    return piece.bin.reinterpret(dtype=dtype, endianness="little")
 
 
 def emitted(texts: pl.Series) -> pl.DataFrame:

@@ -1,8 +1,9 @@
-"""Read databases of ROCm's profilers: rocprofv3 (rocpd) and the ROCm Profile Data tracer (.rpd).
+"""Read what ROCm's profilers write: rocprofv3 (rocpd, JSON) and the ROCm Profile Data tracer (.rpd).
 
-Schemas: rocprofiler-sdk, ``source/share/rocprofiler-sdk-rocpd/rocpd_tables.sql`` (version 3), and rocmProfileData,
-``rocpd_python/rocpd/schema_data/tableSchema.cmd``. Both have times in ns, and texts in a table of their own. Neither
-has Python functions; operators are there if the program ran in ``torch.autograd.profiler.emit_nvtx``.
+Schemas: rocprofiler-sdk, ``source/share/rocprofiler-sdk-rocpd/rocpd_tables.sql`` (version 3) and "Output formats" of
+``source/docs/how-to/using-rocprofv3.rst``, and rocmProfileData, ``rocpd_python/rocpd/schema_data/tableSchema.cmd``. All
+have times in ns, and texts in a table of their own. None has Python functions; operators are there if the program ran in
+``torch.autograd.profiler.emit_nvtx``.
 """
 
 import polars as pl
@@ -26,6 +27,36 @@ _REGION = {**_SPAN, "process": "pid", "thread": "tid", "name_id": "name_id", "ev
 _MESSAGE = r'"message"\s*:\s*"((?:[^"\\]|\\.)*)"'
 _KIND_OF_COPY = (r"(?i)^(?:MEMORY_COPY_)?(HOST|DEVICE)_TO_(HOST|DEVICE)$", r"Copy${1}To${2}")
 _MARKER_OF_RPD = "UserMarker"
+
+_HANDLE = pl.Struct({"handle": pl.UInt64})
+_SIZE = pl.Struct(dict.fromkeys("xyz", pl.Int64))
+_RECORD: dict[str, pl.DataType] = {
+    **dict.fromkeys(("start_timestamp", "end_timestamp", "kind", "operation", "thread_id"), pl.Int64()),
+    "correlation_id": pl.Struct({"internal": pl.Int64}),
+}
+_CALLS = ("hip_api", "hsa_api", "rccl_api", "marker_api")
+_JSON = pl.Struct({
+    "metadata": pl.Struct({"pid": pl.Int64, "node": pl.Struct({"hostname": pl.String})}),
+    "agents": pl.List(pl.Struct({"id": _HANDLE, "type": pl.Int64, "logical_node_type_id": pl.Int64, "product_name": pl.String})),
+    "kernel_symbols": pl.List(pl.Struct({"kernel_id": pl.Int64, "formatted_kernel_name": pl.String, "kernel_name": pl.String})),
+    "strings": pl.Struct({
+        "buffer_records": pl.List(pl.Struct({"kind": pl.String, "operations": pl.List(pl.String)})),
+        "marker_api": pl.List(pl.Struct({"key": pl.Int64, "value": pl.String})),
+    }),
+    "buffer_records": pl.Struct({
+        **dict.fromkeys(_CALLS, pl.List(pl.Struct(_RECORD))),
+        "kernel_dispatch": pl.List(pl.Struct({**_RECORD, "stream_id": _HANDLE, "dispatch_info": pl.Struct({
+            "agent_id": _HANDLE, "queue_id": _HANDLE, "kernel_id": pl.Int64, "group_segment_size": pl.Int64,
+            "workgroup_size": _SIZE, "grid_size": _SIZE,
+        })})),
+        "memory_copy": pl.List(pl.Struct({
+            **_RECORD, "stream_id": _HANDLE, "src_agent_id": _HANDLE, "dst_agent_id": _HANDLE, "bytes": pl.Int64,
+        })),
+    }),
+})  # fmt: skip
+"""What is read of a process in the JSON of rocprofv3."""
+_GPU = 2
+"""Type of agents that are GPUs (rocprofiler-sdk/fwd.h, rocprofiler_agent_type_t)."""
 
 
 def wrote_rocpd(database: Database) -> bool:
@@ -88,25 +119,110 @@ def _read_process(database: Database, events: Events, suffix: str) -> list[dict[
             .when(pl.col("category").str.starts_with("HSA")).then(pl.lit("driver")).otherwise(pl.lit("other")),
         )  # fmt: skip
     for block in database.blocks(f"rocpd_kernel_dispatch{suffix}", _DISPATCH):
-        # Grids are in threads here, and in blocks in a trace of PyTorch Profiler.
-        sizes = {
-            f"grid{axis}": (pl.col(f"grid{axis}") + pl.col(f"block{axis}") - 1) // pl.col(f"block{axis}")
-            for axis in _AXES
-        }
-        named = labelled(on_device(placed(block).with_columns(**sizes), pl.col("agent")), (kernels, "kernel"))
-        name = pl.coalesce("name", "raw").str.strip_suffix(".kd").alias("name")
-        events.add_activities(named.with_columns(pl.lit("kernel").alias("kind"), name, *sizes_of(_AXES)))
+        named = labelled(on_device(placed(block), pl.col("agent")), (kernels, "kernel"))
+        _add_kernels(events, named.with_columns(pl.coalesce("name", "raw").alias("name")))
     gpus = agents.get_column("agent").implode()
     for block in database.blocks(f"rocpd_memory_copy{suffix}", _COPY):
         copies = on_device(placed(block), pl.when(pl.col("target").is_in(gpus)).then("target").otherwise("source"))
-        name = (
-            pl.col("name")
-            .str.replace(*_KIND_OF_COPY)
-            .str.replace_all("(?i)HOST", "Host")
-            .str.replace_all("(?i)DEVICE", "Device")
+        _add_copies(events, labelled(copies, (strings, "name_id")))
+    return [{"id": row["device"], "name": row["name"]} for row in agents.iter_rows(named=True)]
+
+
+def _add_kernels(events: Events, frame: pl.DataFrame) -> None:
+    """Add kernels with their grids in blocks, as in a trace of PyTorch Profiler; rocprofv3 counts threads."""
+    grid, block = ([pl.col(f"{kind}{axis}") for axis in _AXES] for kind in ("grid", "block"))
+    sized = frame.with_columns((n + size - 1) // size for n, size in zip(grid, block, strict=True))
+    name = pl.col("name").str.strip_suffix(".kd")
+    events.add_activities(sized.with_columns(pl.lit("kernel").alias("kind"), name, *sizes_of(_AXES)))
+
+
+def _add_copies(events: Events, frame: pl.DataFrame) -> None:
+    """Add copies with names as `catalog/copies.toml` knows them."""
+    name = pl.col("name").str.replace(*_KIND_OF_COPY)
+    for place in ("Host", "Device"):
+        name = name.str.replace_all(f"(?i){place}", place)
+    events.add_activities(frame.with_columns(pl.lit("memcpy").alias("kind"), name))
+
+
+def rocprofv3_document(content: bytes) -> TraceDocument:
+    """Return the events of the JSON of rocprofv3. Raises ``pl.exceptions.ComputeError`` where it has another form."""
+    document = pl.read_json(content, schema={"rocprofiler-sdk-tool": pl.List(_JSON)}).to_series().explode()
+    events, devices, hosts = Events(), [], []
+    for process in document.drop_nulls().to_frame("process").unnest("process").iter_slices(1):
+        devices += _read_json(process, events)
+        hosts += process.select(pl.col("metadata").struct.field("node").struct.field("hostname")).to_series().to_list()
+    header = {"deviceProperties": devices, "host_name": next(filter(None, hosts), None)}
+    return TraceDocument(header, events.joined(), events.count, (_note("rocprofv3", "JSON"),), "rocprofv3")
+
+
+def _read_json(process: pl.DataFrame, events: Events) -> list[dict[str, object]]:
+    """Read the records of one process, and return the properties of its devices."""
+    parts = {name: process.select(name).unnest(name) for name in ("metadata", "strings", "buffer_records")}
+    pid = parts["metadata"].get_column("pid").fill_null(0)
+
+    def rows(frame: pl.DataFrame, name: str) -> pl.DataFrame:
+        return frame.select(pl.col(name).explode()).drop_nulls().unnest(name)
+
+    names = rows(parts["strings"], "buffer_records").rename({"kind": "category"}).with_row_index("kind")
+    operations = (
+        names.explode("operations").with_columns(pl.col("kind").cast(pl.Int64))
+        .with_columns(operation=pl.int_range(pl.len()).over("kind")).rename({"operations": "name"})
+    )  # fmt: skip
+    messages = (
+        rows(parts["strings"], "marker_api")
+        .unique("key", keep="first")
+        .rename({"key": "correlation", "value": "message"})
+    )
+    agents = (
+        rows(process, "agents").unnest("id").filter(pl.col("type") == _GPU)
+        .select(agent="handle", name="product_name", device=pl.coalesce("logical_node_type_id", pl.int_range(pl.len())).cast(pl.String))
+        .unique("agent", keep="first", maintain_order=True)
+    )  # fmt: skip
+
+    def records(name: str) -> pl.DataFrame:
+        """Return the records of a domain with their place on the host, the name of their operation and their category."""
+        found = rows(parts["buffer_records"], name).rename(
+            {"start_timestamp": "start_ns", "end_timestamp": "end_ns", "thread_id": "tid"}
         )
-        named = labelled(copies, (strings, "name_id"))
-        events.add_activities(named.with_columns(pl.lit("memcpy").alias("kind"), name))
+        found = found.with_columns(
+            pl.lit(pid.item()).alias("pid"), pl.col("correlation_id").struct.field("internal").alias("correlation")
+        )
+        return labelled(found, (operations, ["kind", "operation"]))
+
+    def on_device(frame: pl.DataFrame, agent: pl.Expr, stream: pl.Expr) -> pl.DataFrame:
+        frame = frame.with_columns(
+            events.numbered(frame.get_column("pid"), frame.get_column("correlation")), agent.alias("agent")
+        )
+        device = pl.col("device").fill_null("0")
+        known = labelled(frame.drop("kind"), (agents.select("agent", "device"), "agent")).with_columns(
+            stream=stream.cast(pl.Int64, strict=False)
+        )
+        return known.with_columns(device, device.alias("pid"), pl.col("stream").cast(pl.String).alias("tid"))
+
+    for domain in _CALLS:
+        calls = labelled(records(domain), (messages, "correlation"))
+        calls = calls.with_columns(events.numbered(calls.get_column("pid"), calls.get_column("correlation")))
+        # Calls that pause or resume recording have no message.
+        is_range = pl.lit(domain == "marker_api") & pl.col("message").is_not_null()
+        named = pl.when(is_range).then("message").otherwise("name").alias("name")
+        kind = pl.lit({"hip_api": "runtime", "hsa_api": "driver"}.get(domain, "other"))
+        _add_host(events, calls.drop("kind").with_columns(named, is_range=is_range), kind)
+    handle = pl.col("stream_id").struct.field("handle")
+    work = records("kernel_dispatch").unnest("dispatch_info")
+    sizes = (
+        pl.col(size).struct.field(axis[1:]).alias(f"{kind}{axis}")
+        for kind, size in (("grid", "grid_size"), ("block", "workgroup_size")) for axis in _AXES
+    )  # fmt: skip
+    symbols = rows(process, "kernel_symbols").unique("kernel_id", keep="first")
+    symbols = symbols.select("kernel_id", kernel=pl.coalesce("formatted_kernel_name", "kernel_name"))
+    queue = pl.col("queue_id").struct.field("handle")
+    placed = on_device(work, pl.col("agent_id").struct.field("handle"), pl.coalesce(handle, queue))
+    kernels = labelled(placed.with_columns(*sizes), (symbols, "kernel_id"))
+    _add_kernels(events, kernels.with_columns(name="kernel", shared_memory_bytes="group_segment_size"))
+    target = pl.col("dst_agent_id").struct.field("handle")
+    to_gpu = target.is_in(agents.get_column("agent").implode())
+    agent = pl.when(to_gpu).then(target).otherwise(pl.col("src_agent_id").struct.field("handle"))
+    _add_copies(events, on_device(records("memory_copy"), agent, handle))
     return [{"id": row["device"], "name": row["name"]} for row in agents.iter_rows(named=True)]
 
 
@@ -168,9 +284,9 @@ def _add_host(events: Events, frame: pl.DataFrame, kind: pl.Expr) -> None:
     events.add_calls(ranges.select("start_ns", "end_ns", ids).hstack(marks))
 
 
-def _note(profiler: str) -> Note:
+def _note(profiler: str, form: str = "a database") -> Note:
     message = (
-        f"a database of {profiler}, which holds no Python functions, no types of operators' inputs, no registers; operators are"
+        f"{form} of {profiler}, which holds no Python functions, no types of operators' inputs, no registers; operators are"
         " there if the program ran in torch.autograd.profiler.emit_nvtx"
     )
     return Note("other-profiler", "info", message)

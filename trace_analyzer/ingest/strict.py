@@ -12,7 +12,7 @@ import polars as pl
 
 from trace_analyzer.errors import SYNTAX, TRUNCATED, InputError, NotATrace, Note
 from trace_analyzer.ingest.classify import Classified, TraceDocument, joined, sorted_objects
-from trace_analyzer.ingest.exports import NSYS_REPORT, SQLITE, database_document
+from trace_analyzer.ingest.exports import NSYS_REPORT, ROCPROFV3, SQLITE, database_document, rocprofv3_document
 from trace_analyzer.ingest.fast import Scanned, scanned
 from trace_analyzer.ingest.raw import strict_decoder
 from trace_analyzer.ingest.source import Content
@@ -75,7 +75,6 @@ _DOCUMENTS = (
         {"schema", "nodes"},
         "an execution trace (ExecutionTraceObserver), which has no kernels; record with torch.profiler",
     ),
-    ({"rocprofiler-sdk-tool"}, "the JSON of rocprofv3; record with `--output-format rocpd`, and analyze that database"),
 )
 """Keys of PyTorch's other JSON documents."""
 
@@ -127,6 +126,8 @@ def _read(content: Content) -> TraceDocument:
     head = _gathered(blocks, _HEAD)
     if head.startswith(SQLITE):
         return database_document(content)
+    if ROCPROFV3.match(head):
+        return rocprofv3_document(content)
     with without_garbage_collection():
         quick = scanned(head, blocks)
     if quick is None:
