@@ -22,7 +22,7 @@ import torch
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from trace_analyzer.catalog.public_words import FILE, words_of  # noqa: E402
+from trace_analyzer.redact import FILE, words_of  # noqa: E402
 
 LEAST_IDENTIFIERS = 2
 """Least number of identifiers with a word: a word in a single one is often a typing error or a person's name."""

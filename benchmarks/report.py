@@ -28,7 +28,7 @@ from typing import Any
 import polars as pl
 
 from trace_analyzer.pipeline import analyze
-from trace_analyzer.render.html.page import page
+from trace_analyzer.render.html.view import page
 from trace_analyzer.report import Report
 
 SAMPLE = Path(__file__).parents[1] / "sample_traces" / "synthetic_overhead_launch.json.gz"

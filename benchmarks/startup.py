@@ -32,7 +32,7 @@ BASES = {
 _ANALYSES = "import gc; gc.set_threshold(20_000); {}; import trace_analyzer.pipeline, numpy"
 _ONE_THREAD = "import os; os.environ['OPENBLAS_NUM_THREADS'] = '1'"
 _WHOLE = "import sys; from trace_analyzer import analyze, tuning; tuning.limit_threads(sys.argv[1]); tuning.collect_garbage_rarely(); {}; analyze(sys.argv[1])"
-_TEMPLATE = "from trace_analyzer.render.html.page import environment; environment().get_template('page.html.j2')"
+_TEMPLATE = "from trace_analyzer.render.html.view import environment; environment().get_template('page.html.j2')"
 
 
 def tricks(trace: Path) -> dict[str, list[str]]:

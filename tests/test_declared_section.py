@@ -16,8 +16,8 @@ from trace_analyzer.analysis import Analysis
 from trace_analyzer.registry import json_schema
 from trace_analyzer.render import html
 from trace_analyzer.render.declared import declared_sections, headings
+from trace_analyzer.render.documents import to_markdown
 from trace_analyzer.render.html.view import view
-from trace_analyzer.render.markdown import to_markdown
 from trace_analyzer.render.terminal import summary
 from trace_analyzer.report import DeclaredRows, Report
 from trace_analyzer.schema import Table, columns

@@ -13,8 +13,8 @@ from replay_pairs import MULTIPLY, Eager, Simulation, steps
 from trace_analyzer.catalog.fixes import fixes
 from trace_analyzer.pipeline import analyze
 from trace_analyzer.registry import json_schema
+from trace_analyzer.render.documents import to_markdown
 from trace_analyzer.render.html.view import view
-from trace_analyzer.render.markdown import to_markdown
 from trace_analyzer.render.phrasing import predicted_briefly, predicted_step
 from trace_analyzer.render.row_phrases import predicted_arrow, saves_at_most
 from trace_analyzer.render.terminal import summary

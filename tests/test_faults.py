@@ -25,10 +25,10 @@ pytestmark = [
 _DRIVER = """
 import ctypes, json, os, sys
 from pathlib import Path
-import polars, trace_analyzer.pipeline, trace_analyzer.render.html.page, trace_analyzer.render.html.figures
+import polars, trace_analyzer.pipeline, trace_analyzer.render.html.view, trace_analyzer.render.html.figures
 from trace_analyzer.cli import run
 
-templates = trace_analyzer.render.html.page.environment()
+templates = trace_analyzer.render.html.view.environment()
 for name in templates.list_templates(["j2"]):
     templates.get_template(name)  # that they cannot be kept in the cache folder is no failure
 

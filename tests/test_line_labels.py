@@ -11,8 +11,7 @@ from compare_sides import Program
 from trace_analyzer.analyses.communication import COPIES_SECTION
 from trace_analyzer.analyses.idle import CAUSES_SECTION
 from trace_analyzer.analyses.kernel_bounds import KERNELS_SECTION
-from trace_analyzer.catalog.kernels import buckets
-from trace_analyzer.catalog.line_labels import bucket_key, group_label, is_line, line_label, line_phrase
+from trace_analyzer.catalog.kernels import bucket_key, buckets, group_label, is_line, line_label, line_phrase
 from trace_analyzer.compare.comparison import Bar, Comparison, Line
 from trace_analyzer.compare.decomposition import LINE_KEY, compare, parts_of_lines
 from trace_analyzer.compare.gates import Gate, held, refusal

@@ -11,7 +11,7 @@ from report_factory import empty_report, gpu_report
 from text_reports import STATUSES, all_reports, report_saying
 
 from trace_analyzer import units
-from trace_analyzer.render.markdown import escaped, to_markdown
+from trace_analyzer.render.documents import escaped, to_markdown
 from trace_analyzer.report import Report
 from trace_analyzer.vocabulary import label
 

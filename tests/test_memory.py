@@ -22,7 +22,7 @@ import trace_analyzer as ta
 from trace_analyzer.agents.tools import called
 from trace_analyzer.allocator import _pickle_reader, savings
 from trace_analyzer.allocator.attribution import MEANINGS, NAMED
-from trace_analyzer.allocator.batch import batch_memory, growing
+from trace_analyzer.allocator.savings import batch_memory, growing
 from trace_analyzer.cli import main
 from trace_analyzer.json_types import result_schema
 

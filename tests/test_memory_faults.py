@@ -58,10 +58,10 @@ STRIDE = os.environ.get("MEMORY_FAULT_STRIDE", "53")
 every one."""
 
 _COMMAND = """
-import polars, trace_analyzer.pipeline, trace_analyzer.render.html.page, trace_analyzer.render.html.figures
+import polars, trace_analyzer.pipeline, trace_analyzer.render.html.view, trace_analyzer.render.html.figures
 from trace_analyzer.cli import run
 
-templates = trace_analyzer.render.html.page.environment()
+templates = trace_analyzer.render.html.view.environment()
 for name in templates.list_templates(["j2"]):
     templates.get_template(name)  # that they cannot be kept in the cache folder is no failure
 

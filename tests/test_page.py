@@ -22,6 +22,7 @@ from trace_analyzer.documents import Chapter, Document, Figure, FlameFigure, Not
 from trace_analyzer.pipeline import analyze
 from trace_analyzer.render import html
 from trace_analyzer.render.charts import CHARTS, Theme, palette
+from trace_analyzer.render.documents import to_markdown
 from trace_analyzer.render.html.cells import (
     KINDS,
     MOST_ROWS,
@@ -35,7 +36,6 @@ from trace_analyzer.render.html.cells import (
 from trace_analyzer.render.html.figures import drawing
 from trace_analyzer.render.html.shell import GLOSSARY, document_page, laid_out
 from trace_analyzer.render.html.view import View, view
-from trace_analyzer.render.markdown import to_markdown
 from trace_analyzer.render.names import distinct_labels
 from trace_analyzer.report import Debiased, Report, StepReport
 from trace_analyzer.report.summaries import SetAside, longest_and_rest, step_totals

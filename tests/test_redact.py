@@ -17,11 +17,10 @@ from made_ranks import MS, document, job
 from report_factory import frame, gpu_report
 
 from trace_analyzer import redact
-from trace_analyzer.catalog.public_words import is_public
 from trace_analyzer.cli import main
 from trace_analyzer.errors import Note
 from trace_analyzer.ingest.tables import HOST_EVENTS, OPERATOR_INPUTS, THREADS
-from trace_analyzer.redact import Redaction, redacted, without_directories
+from trace_analyzer.redact import Redaction, is_public, redacted, without_directories
 from trace_analyzer.report import FusionOpportunity, Report, Verdict
 
 SECRETS = ("alice", "acme", "node-17", "s3cr3t", "my job")

@@ -12,8 +12,8 @@ from text_reports import STATUSES, all_reports, report_saying
 from trace_analyzer.catalog.event_names import in_function
 from trace_analyzer.errors import Note
 from trace_analyzer.redact import redacted, without_directories
+from trace_analyzer.render.documents import to_markdown
 from trace_analyzer.render.html import html
-from trace_analyzer.render.markdown import to_markdown
 from trace_analyzer.render.names import kernel_label, short_name
 from trace_analyzer.render.terminal import summary
 from trace_analyzer.report import Confidence, Report, Status

@@ -12,9 +12,9 @@ from trace_analyzer.analyses.operators import launch_counts
 from trace_analyzer.analysis import Analysis
 from trace_analyzer.registry import ANALYSES, SECTIONS, TABLES
 from trace_analyzer.render.declared import row_section, section_rows, table_section
+from trace_analyzer.render.documents import to_markdown
 from trace_analyzer.render.html.cells import Listing
 from trace_analyzer.render.html.view import view
-from trace_analyzer.render.markdown import to_markdown
 from trace_analyzer.render.row_phrases import PHRASES
 from trace_analyzer.render.terminal import summary
 from trace_analyzer.replay import critical_path, estimates

@@ -15,7 +15,7 @@ from trace_analyzer import analyze, units, vocabulary
 from trace_analyzer.errors import Note
 from trace_analyzer.graph import LazyTables
 from trace_analyzer.render import layout, phrasing
-from trace_analyzer.render.markdown import to_markdown
+from trace_analyzer.render.documents import to_markdown
 from trace_analyzer.render.names import kernel_label
 from trace_analyzer.render.row_phrases import code_line, first_place
 from trace_analyzer.render.terminal import summary

@@ -31,7 +31,7 @@ from trace_analyzer.report import (
 )
 from trace_analyzer.verdict import Levers, StepVerdict, judge, shares, step_verdict, verdict, without_regime
 from trace_analyzer.verdict.decide import COUNTED_NOWHERE
-from trace_analyzer.verdict.worlds import MOST_WORLDS, confidence_ratio, doubts_of
+from trace_analyzer.verdict.judge import MOST_WORLDS, confidence_ratio, doubts_of
 from trace_analyzer.vocabulary import HOST_CAUSES, IDLE_CAUSES, PARTS
 
 OVERHEAD, MEMORY, COMPUTE = "overhead-bound", "memory-bandwidth-bound", "compute-bound"

@@ -20,7 +20,7 @@ from trace_analyzer.errors import TraceAnalyzerError
 from trace_analyzer.graph import Node
 from trace_analyzer.json_types import DRAFT, Schema, TypeSchemas, field_docs
 from trace_analyzer.plugins import Plugin, reason
-from trace_analyzer.replay import critical_path, estimates, levers
+from trace_analyzer.replay import critical_path, estimates
 from trace_analyzer.report import SCHEMA_VERSION, DeviceReport, GroupTime, Report, Shares
 from trace_analyzer.schema import Column
 from trace_analyzer.sections import Section
@@ -116,7 +116,6 @@ def _conformed(item: Analysis, made: object) -> pl.DataFrame:
 OWN_ANALYSES: tuple[Declaration, ...] = (
     *registry.ANALYSES,
     *estimates.ANALYSES,
-    *levers.VALUES,
     *critical_path.ANALYSES,
     *allocator.ANALYSES,
 )

@@ -10,7 +10,7 @@ from trace_analyzer.analyses.idle import MAX_DEVICES
 from trace_analyzer.analyses.steps import MAX_STEP_ROWS, HostSteps
 from trace_analyzer.analysis import Value
 from trace_analyzer.catalog.devices import Device
-from trace_analyzer.catalog.line_labels import line_phrase
+from trace_analyzer.catalog.kernels import line_phrase
 from trace_analyzer.checks import clock_notes
 from trace_analyzer.errors import Note
 from trace_analyzer.ingest.trace import Trace

@@ -13,7 +13,7 @@ Form = Literal[
 
 ``text`` and ``name`` are the trace's own text (a name is long, and its end matters); ``frame`` and ``module`` are names
 with a path, ``code`` is source. ``word`` is a key of the catalogue that is shown unchanged; ``part``, ``state`` and
-``group`` are keys with a label in the vocabulary; ``line`` is a bucket or a kind of copy (`catalog.line_labels`).
+``group`` are keys with a label in the vocabulary; ``line`` is a bucket or a kind of copy (`catalog.kernels`).
 ``share`` is a ratio with a bar, ``fine`` one with two decimals, ``times`` a factor, ``number`` another figure.
 """
 

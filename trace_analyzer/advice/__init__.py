@@ -13,7 +13,7 @@ import polars as pl
 
 from trace_analyzer import thresholds
 from trace_analyzer.advice import window_context
-from trace_analyzer.advice.cpu import cpu_advice
+from trace_analyzer.advice.host_work import cpu_advice
 from trace_analyzer.advice.opportunity import Opportunity, combined, with_claims, worth_ns
 from trace_analyzer.advice.overhead import LAUNCHING
 from trace_analyzer.advice.rules import RULES, rules_of_fixes

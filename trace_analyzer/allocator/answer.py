@@ -1,4 +1,9 @@
-"""Answer where device memory goes: from a snapshot or a trace to a `Memory`."""
+"""Answer where device memory goes: from a snapshot or a trace to a `Memory`.
+
+The peak of a snapshot is placed in a trace if the two files prove that they are of one run. Both have the address of every
+allocation, and its time since 1970. Addresses are reused, times of the ranks of a job are alike; the two together are those
+of one process.
+"""
 
 from contextlib import closing
 from dataclasses import replace
@@ -8,10 +13,8 @@ from typing import Literal
 import polars as pl
 
 from trace_analyzer import forks
-from trace_analyzer.allocator import attribution, replay as record, savings
+from trace_analyzer.allocator import attribution, savings
 from trace_analyzer.allocator.attribution import BEFORE, ROUNDED, UNKNOWN
-from trace_analyzer.allocator.batch import larger_batch
-from trace_analyzer.allocator.placing import placed
 from trace_analyzer.allocator.result import (
     KINDS,
     SCHEMA_VERSION,
@@ -20,18 +23,88 @@ from trace_analyzer.allocator.result import (
     Holder,
     Memory,
     PeakChange,
+    PeakPlace,
     SizeClass,
     StreamBytes,
 )
-from trace_analyzer.allocator.snapshot import LIVE, Snapshot, snapshot_of
+from trace_analyzer.allocator.savings import larger_batch
+from trace_analyzer.allocator.snapshot import FREED, LIVE, Snapshot, levels_of, lives_of, peaks_of, snapshot_of
 from trace_analyzer.errors import Note
 from trace_analyzer.ingest import load
 from trace_analyzer.ingest.build import trace_tables
 from trace_analyzer.ingest.source import Source, content_of
 from trace_analyzer.ingest.strict import read_document
+from trace_analyzer.ingest.trace import Trace
 from trace_analyzer.options import DEFAULT_MAX_BYTES, Options
 from trace_analyzer.pipeline import graph_of
-from trace_analyzer.units import counted, memory_size
+from trace_analyzer.units import NS_PER_US, counted, duration, memory_size
+
+TOLERANCE_NS = 10_000_000
+"""Largest difference between the two times of an allocation: each file converts the processor's counter on its own, and
+a program allocates at an address again a step later."""
+LEAST_MATCHES = 10
+LEAST_RATIO = 0.9
+"""Fewest allocations, and least share of those of the time that both cover, that must match."""
+
+
+def placed(snapshot: Memory, trace: Trace) -> PeakPlace:
+    """Return where in the trace the peak of the snapshot's first device is, or the reason why that is not known."""
+
+    def refused(reason: str) -> PeakPlace:
+        return PeakPlace(trace.path, None, None, None, None, None, matched, compared, reason)
+
+    matched = compared = 0
+    if not snapshot.devices or snapshot.source != "snapshot":
+        return refused("a snapshot with a record is placed in a trace")
+    device = snapshot.devices[0]
+    graph = graph_of(trace, Options(), kept=["memory_record", "host_steps"])
+    _, lives, levels = graph.take("memory_record")
+    base_ns = int(trace.header.base_time_ns or 0) + trace.origin_ns
+    theirs = _allocations(lives, levels, device.device, pl.col("time_ns") + base_ns)
+    own = _allocations(snapshot.lives, snapshot.levels, device.device, pl.col("time_us") * NS_PER_US)
+    if theirs.is_empty():
+        return refused(f"the trace has no memory events of device {device.device} (profile_memory=True records them)")
+    if own.is_empty():
+        return refused("the snapshot has no allocations with a time")
+    start = max(theirs.item(0, "at_ns"), own.item(0, "at_ns"))
+    both = pl.col("at_ns").is_between(start, min(theirs.item(-1, "at_ns"), own.item(-1, "at_ns")))
+    of_trace = theirs.select("address", "at_ns", "module", "operator", "python_function", their_ns="at_ns")
+    pairs = (
+        own.filter(both)
+        .select("address", "at_ns", "start_event")
+        .join_asof(
+            of_trace, on="at_ns", by="address", strategy="nearest", tolerance=TOLERANCE_NS, check_sortedness=False
+        )
+    )
+    matched = pairs.get_column("their_ns").n_unique() - pairs.get_column("their_ns").has_nulls()
+    compared = max(pairs.height, theirs.filter(both).height)
+    if not compared:
+        return refused("the records of the two files have no common time")
+    if matched < LEAST_MATCHES or matched < LEAST_RATIO * compared:
+        return refused(
+            f"the files are not of one run: of {compared:,} allocations of the time that both cover, {matched:,} match in address and time"
+        )
+    row = pairs.filter(pl.col("start_event") == device.peak_event)
+    if row.is_empty() or row.item(0, "their_ns") is None:
+        at_ns = (device.peak_time_us or 0) * NS_PER_US - base_ns
+        where = f"{duration(-at_ns)} before it" if at_ns < 0 else f"{duration(at_ns - trace.duration_ns)} after it"
+        outside = device.peak_time_us is not None and not 0 <= at_ns <= trace.duration_ns
+        return refused(
+            f"the peak is outside of the trace: {where}" if outside else "no allocation of the trace reaches the peak"
+        )
+    time_ns = row.item(0, "their_ns") - base_ns
+    steps = graph.take("host_steps").marks.filter(pl.lit(time_ns).is_between("host_start_ns", "host_end_ns"))
+    module, operator, function = row.select("module", "operator", "python_function").row(0)
+    step = next(iter(steps.get_column("name")), None)
+    return PeakPlace(trace.path, time_ns, step, module, operator, function, matched, compared, None)
+
+
+def _allocations(lives: pl.DataFrame, levels: pl.DataFrame, device: int, at: pl.Expr) -> pl.DataFrame:
+    """Return the blocks of the record of a device with the time of their allocation, in order of time."""
+    times = levels.select("device", start_event="event", at_ns=at)
+    made = lives.filter(pl.col("device") == device).join(times, on=["device", "start_event"])
+    return made.drop_nulls("at_ns").sort("at_ns")
+
 
 PICKLE = b"\x80"
 """First byte of pickles of protocol 2 and later; no JSON text begins with it."""
@@ -73,8 +146,8 @@ def _read(source: Source, max_bytes: int) -> Memory:
         first = next(blocks, b"")
         if first[:1] == PICKLE:
             snapshot = snapshot_of(chain((first,), blocks), content.name)
-            lives = attribution.attributed(record.lives(snapshot), snapshot)
-            return _answer(content.name, "snapshot", snapshot, lives, record.levels(snapshot))
+            lives = attribution.attributed(lives_of(snapshot), snapshot)
+            return _answer(content.name, "snapshot", snapshot, lives, levels_of(snapshot))
         del blocks  # it closes the file
         trace = trace_tables(read_document(content), content.name, content.notes)
     return _answer(content.name, "trace", *graph_of(trace, Options(), kept=["memory_record"]).take("memory_record"))
@@ -83,7 +156,7 @@ def _read(source: Source, max_bytes: int) -> Memory:
 def _answer(
     path: str, source: Literal["snapshot", "trace"], snapshot: Snapshot, blocks: pl.DataFrame, levels: pl.DataFrame
 ) -> Memory:
-    peaks = record.peaks(levels)
+    peaks = peaks_of(levels)
     # A snapshot lists what was live before its record; the events of a trace do not.
     at_peak = attribution.live_at_peak(blocks, levels, ROUNDED if source == "snapshot" else BEFORE)
     unnamed = pl.when(pl.col("category").is_in([BEFORE, ROUNDED])).then("category").otherwise(pl.lit(UNKNOWN))
@@ -175,7 +248,7 @@ def _trace_notes(snapshot: Snapshot) -> tuple[Note, ...]:
 def _notes(snapshot: Snapshot, devices: list[DeviceMemory], blocks: pl.DataFrame) -> tuple[Note, ...]:
     """Return what limits the record: no record, one that begins late, and one that contradicts the blocks."""
     notes = []
-    changes = snapshot.events.filter(pl.col("action").is_in(["alloc", *record.FREED])).height
+    changes = snapshot.events.filter(pl.col("action").is_in(["alloc", *FREED])).height
     if not changes:
         notes.append(Note("no-record", "warning", "the snapshot has no record of allocations: the peak is what is live at the end; call torch.cuda.memory._record_memory_history() before the program"))  # fmt: skip
     lost = blocks.filter(

@@ -1,4 +1,4 @@
-"""Attribute blocks to the line, module, operator and category of their call stacks.
+"""Attribute blocks to the line, module, operator and category of their call stacks; what charts of memory draw.
 
 A category needs evidence: a frame that shows the pass of training (`catalog/allocations.toml`), and a life that shows
 whether the pass keeps the block. Blocks without evidence stay unknown.
@@ -9,8 +9,7 @@ from functools import cache
 
 import polars as pl
 
-from trace_analyzer.allocator.replay import live_at, peaks
-from trace_analyzer.allocator.snapshot import Snapshot
+from trace_analyzer.allocator.snapshot import Snapshot, live_at, peaks_of, with_held
 from trace_analyzer.catalog.tables import matches, rows
 from trace_analyzer.schema import Table, columns
 
@@ -183,4 +182,58 @@ def _category() -> pl.Expr:
 def live_at_peak(lives: pl.DataFrame, levels: pl.DataFrame, rest: str) -> pl.DataFrame:
     """Return the blocks live at the peaks with their category, and as ``rest`` the bytes that no block explains."""
     unexplained = pl.when(pl.col("bytes") < 0).then(pl.lit(UNKNOWN)).otherwise(pl.lit(rest))
-    return live_at(lives, peaks(levels)).with_columns(pl.col("category").fill_null(unexplained))
+    return live_at(lives, peaks_of(levels)).with_columns(pl.col("category").fill_null(unexplained))
+
+
+_POINTS, _BINS = 2_000, 400
+_SEGMENTS = 40
+_LEVELS = ("category", "module", "line")
+
+
+def curve(levels: pl.DataFrame, lives: pl.DataFrame, device: int) -> pl.DataFrame:
+    """Return event, live_bytes and reserved_bytes of a device, thinned out, and the bytes of each category then.
+
+    Of each bin the row with most live bytes stays. ``rest`` has what no recorded allocation of a known category holds.
+    """
+    own = levels.filter(pl.col("device") == device)
+    bins = pl.int_range(pl.len()) * _BINS // pl.max_horizontal(pl.len(), _BINS)
+    highest = pl.all().sort_by("live_bytes", descending=True).first()
+    rows = (
+        own.group_by(bins.alias("bin"), maintain_order=True)
+        .agg(highest)
+        .select("device", "event", "live_bytes", "reserved_bytes")
+    )
+    recorded = lives.filter((pl.col("device") == device) & pl.col("start_event").is_not_null())
+    by_category = {category: recorded.filter(pl.col("category") == category) for category in NAMED}
+    return with_held(rows, by_category).with_columns(rest=pl.col("live_bytes") - pl.sum_horizontal(NAMED))
+
+
+def segments(blocks: pl.DataFrame, device: int) -> pl.DataFrame:
+    """Return the blocks of the largest segments, with the segment's row and the offset in it."""
+    own = blocks.filter(pl.col("device") == device)
+    largest = (
+        own.group_by("segment")
+        .agg(pl.col("bytes").sum(), start=pl.col("address").min())
+        .sort("bytes", "segment", descending=[True, False])
+        .head(_SEGMENTS)
+        .with_row_index("row")
+    )
+    placed = own.join(largest.select("segment", "row", "start"), on="segment").sort("row", "address").head(_POINTS)
+    return placed.with_columns(offset_bytes=pl.col("address") - pl.col("start"))
+
+
+def tree(at_peak: pl.DataFrame, device: int) -> list[tuple[int, tuple[str, ...], int]]:
+    """Return the peak as nodes: caller (-1: none), path of category, module and line, and bytes."""
+    live = at_peak.filter((pl.col("device") == device) & (pl.col("bytes") > 0))
+    nodes: list[tuple[int, tuple[str, ...], int]] = []
+    places: dict[tuple[str, ...], int] = {(): -1}
+    for depth in range(1, len(_LEVELS) + 1):
+        sums = live.group_by(_LEVELS[:depth]).agg(pl.col("bytes").sum())
+        for *path, size in (
+            sums.sort("bytes", *_LEVELS[:depth], descending=[True, *[False] * depth]).head(_POINTS).rows()
+        ):
+            caller = places.get(tuple(path[:-1]))
+            if caller is not None and not (depth > 1 and path[-1] in (path[-2], BEFORE)):
+                places[tuple(path)] = len(nodes)
+                nodes.append((caller, tuple(path), size))
+    return nodes

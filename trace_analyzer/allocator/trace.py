@@ -3,9 +3,8 @@
 import polars as pl
 
 from trace_analyzer.allocator.attribution import BEFORE, categorized, live_at_peak
-from trace_analyzer.allocator.batch import MEMORY_LEVELS, growing
-from trace_analyzer.allocator.replay import LEVELS, lives
-from trace_analyzer.allocator.snapshot import ANNOTATIONS, BLOCKS, EVENTS, SEGMENTS, Snapshot
+from trace_analyzer.allocator.savings import MEMORY_LEVELS, growing
+from trace_analyzer.allocator.snapshot import ANNOTATIONS, BLOCKS, EVENTS, LEVELS, SEGMENTS, Snapshot, lives_of
 from trace_analyzer.analyses.host import Context
 from trace_analyzer.analysis import Analysis, Value
 from trace_analyzer.frames.intervals import innermost_at
@@ -87,7 +86,9 @@ def record_of(memory_events: pl.DataFrame, context: Context) -> tuple[Snapshot, 
     levels = pl.concat([before, after]).sort("device", "event").select(*LEVELS.schema, "time_ns")
     frames = pl.DataFrame(schema={"name": pl.String, "file": pl.String, "line": pl.Int64})
     snapshot = Snapshot(events, SEGMENTS.empty(), BLOCKS.empty(), ANNOTATIONS.empty(), frames, (), is_expandable=True)
-    found = lives(snapshot).join(_code(context, rows.filter(is_start)), on="stack", how="left", maintain_order="left")
+    found = lives_of(snapshot).join(
+        _code(context, rows.filter(is_start)), on="stack", how="left", maintain_order="left"
+    )
     return snapshot, categorized(found, snapshot), levels
 
 

@@ -9,7 +9,7 @@ MODULES = (
     "activities", "links", "idle", "left_out", "causes", "blame", "host_costs", "compiled", "partition", "steps", "phases",
     "run_ahead", "kernel_bounds", "operators", "roofline", "modules", "communication", "fusion", "tensor_cores", "chart_data", "cpu",
     # Modules with shared values.
-    "host", "consistency", "profiler_overhead", "earlier_work", "time_slices",
+    "host", "consistency", "profiler_overhead", "earlier_work",
 )  # fmt: skip
 """Modules of this package that declare ``ANALYSES``."""
 

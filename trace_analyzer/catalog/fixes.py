@@ -10,7 +10,7 @@ advice/rules.py decides when a fix applies and how much it saves at most. Settin
 - ``last_resort``: it comes after all other advice, however much it saves: it does not speed up the same work.
 - ``alone``: it is given only if there is no other advice.
 
-Those of a fix for a run on the CPU are the fields of `trace_analyzer.advice.cpu.CpuFix`. Section Code has the code, and
+Those of a fix for a run on the CPU are the fields of `trace_analyzer.advice.host_work.CpuFix`. Section Code has the code, and
 below a heading of its own that for a case which the rule names, or for a trace of ``training``, ``inference`` or
 ``serving``; ``... on hip`` and ``... on xpu`` are for these platforms. The rule fills in ``$dtype`` and other placeholders.
 """

@@ -31,7 +31,7 @@ VERBS = {
     "compare": "trace_analyzer.cli.compare:compare",
     "scaling": "trace_analyzer.cli.compare:scaling",
     "ranks": "trace_analyzer.cli.compare:ranks",
-    "memory": "trace_analyzer.cli.memory:memory",
+    "memory": "trace_analyzer.cli.whatif:memory",
     "export": "trace_analyzer.cli.whatif:export",
     "baseline": "trace_analyzer.cli.compare:baseline",
     "loop": "trace_analyzer.cli.loop:loop",

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import polars as pl
 
-from trace_analyzer.catalog.line_labels import line_label
+from trace_analyzer.catalog.kernels import line_label
 from trace_analyzer.compare.comparison import Bar, Comparison, Line
 from trace_analyzer.compare.phrasing import bar_label
 

@@ -7,8 +7,7 @@ from difflib import get_close_matches
 import polars as pl
 
 from trace_analyzer.catalog.event_names import direction_rules
-from trace_analyzer.catalog.kernels import buckets as kernel_buckets
-from trace_analyzer.catalog.line_labels import is_group_named, is_named, line_phrase
+from trace_analyzer.catalog.kernels import buckets as kernel_buckets, is_group_named, is_named, line_phrase
 from trace_analyzer.compare import judgement, statistics
 from trace_analyzer.compare.comparison import Comparison
 from trace_analyzer.compare.phrasing import scale_of, scaled, signed

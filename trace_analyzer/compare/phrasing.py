@@ -1,7 +1,7 @@
 """Describe the results of a comparison in sentences."""
 
 from trace_analyzer.catalog.devices import find_device
-from trace_analyzer.catalog.line_labels import group_label, is_line, line_label, line_phrase
+from trace_analyzer.catalog.kernels import group_label, is_line, line_label, line_phrase
 from trace_analyzer.compare.comparison import Bar, Comparison, Line, Side
 from trace_analyzer.compare.judgement import side_without_operators
 from trace_analyzer.compare.profiles import DEVICE_SEPARATOR

@@ -10,8 +10,7 @@ import polars as pl
 from trace_analyzer.analyses.left_out import cold_idle
 from trace_analyzer.analyses.roofline import known_sum
 from trace_analyzer.catalog.event_names import copy_direction
-from trace_analyzer.compare.facts import DeviceTime, Facts, RecordedSteps, TimeShare, promise
-from trace_analyzer.compare.timelines import typical_step
+from trace_analyzer.compare.facts import DeviceTime, Facts, RecordedSteps, TimeShare, promise, typical_step
 from trace_analyzer.frames.lookups import (
     as_strings,
     factorize,

@@ -5,7 +5,7 @@ from functools import partial
 
 import polars as pl
 
-from trace_analyzer.catalog.line_labels import line_label, line_phrase
+from trace_analyzer.catalog.kernels import line_label, line_phrase
 from trace_analyzer.charts import Axis, Boxes, Chart, Flame, Labels
 from trace_analyzer.compare import figures
 from trace_analyzer.compare.comparison import Bar, Comparison, Line, Side

@@ -6,7 +6,7 @@ from pathlib import PurePath
 
 import polars as pl
 
-from trace_analyzer.allocator import pictures
+from trace_analyzer.allocator import attribution
 from trace_analyzer.allocator.attribution import BEFORE, ROUNDED, UNKNOWN
 from trace_analyzer.allocator.result import DeviceMemory, Memory, OutOfMemory, PeakSaving
 from trace_analyzer.charts import Axis, Boxes, Chart, Flame, LineMark
@@ -199,7 +199,7 @@ _LABELS = {"rest": "before the record, or unknown"}
 
 def over_time(result: Memory, device: DeviceMemory) -> Chart | None:
     """Declare live bytes by category over the events, stacked, below the reserved ones; None without a record."""
-    rows = pictures.curve(result.levels, result.lives, device.device)
+    rows = attribution.curve(result.levels, result.lives, device.device)
     if rows.height < 2:
         return None
     x = rows.get_column("event").to_list()
@@ -229,7 +229,7 @@ def over_time(result: Memory, device: DeviceMemory) -> Chart | None:
 
 def segments_map(result: Memory, device: DeviceMemory) -> Chart | None:
     """Declare the largest segments as rows of their blocks; None without segments."""
-    rows = pictures.segments(result.blocks, device.device)
+    rows = attribution.segments(result.blocks, device.device)
     if rows.is_empty():
         return None
     n = rows.get_column("row").n_unique()
@@ -251,7 +251,7 @@ def flames(result: Memory, device: DeviceMemory) -> tuple[Flame, ...]:
     """Declare the peak as a flame graph of category, module and line."""
     rows = [
         (caller, visible(path[-1]), visible(_short(path[-1])), _COLOURS.get(path[0], "queue"), length)
-        for caller, path, length in pictures.tree(result.at_peak, device.device)
+        for caller, path, length in attribution.tree(result.at_peak, device.device)
     ]
     nodes = pl.DataFrame(rows, schema=["caller", "frame", "label", "colour", "value_ns"], orient="row")
     return (Flame(f"peak-{device.device}", f"Device {device.device}", nodes, unit="bytes"),)

@@ -2,8 +2,8 @@
 
 from functools import partial
 
-from trace_analyzer.allocator.batch import OUTSIDE_BYTES, BatchMemory
-from trace_analyzer.catalog.line_labels import line_label
+from trace_analyzer.allocator.savings import OUTSIDE_BYTES, BatchMemory
+from trace_analyzer.catalog.kernels import line_label
 from trace_analyzer.charts import Axis, Boxes, Chart, LineMark, Strokes
 from trace_analyzer.documents import Chapter, Document, Figure, Notes, PlainTable
 from trace_analyzer.replay.whatif import Scenario, WhatIf

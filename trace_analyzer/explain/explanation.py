@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 from trace_analyzer import units
-from trace_analyzer.catalog.line_labels import line_label
+from trace_analyzer.catalog.kernels import line_label
 from trace_analyzer.documents import Chapter, Code, Document, Notes, PlainTable
 from trace_analyzer.render.layout import Line, columns, folded, folded_code, hanging, line_text
 from trace_analyzer.report import Value

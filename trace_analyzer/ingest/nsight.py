@@ -258,7 +258,7 @@ class _Places:
     """Name the device, the stream and the process of activities.
 
     A device is the GPU that its process sees under its number; where that is unknown, processes may mean several GPUs by
-    one number, and `merged_ranks` tells them apart by the process on their track.
+    one number, and `build` tells them apart by the process on their track.
     """
 
     def __init__(self, database: Database, events: Events) -> None:

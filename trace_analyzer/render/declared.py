@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import polars as pl
 
 from trace_analyzer import forks, units
-from trace_analyzer.catalog.line_labels import line_label
+from trace_analyzer.catalog.kernels import line_label
 from trace_analyzer.render.row_phrases import PHRASES
 from trace_analyzer.report import DeclaredRows, Report
 from trace_analyzer.schema import Column, unit_of

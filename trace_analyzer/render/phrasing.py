@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from trace_analyzer import analysis, thresholds, units
-from trace_analyzer.catalog.line_labels import line_phrase
+from trace_analyzer.catalog.kernels import line_phrase
 from trace_analyzer.errors import Note, breaks_off
 from trace_analyzer.report import (
     Advice,

@@ -6,7 +6,7 @@ from typing import Any
 
 from trace_analyzer import thresholds, units
 from trace_analyzer.catalog.event_names import in_function
-from trace_analyzer.catalog.line_labels import line_label
+from trace_analyzer.catalog.kernels import line_label
 from trace_analyzer.render.names import middle_cut
 from trace_analyzer.render.phrasing import (
     LINKS,

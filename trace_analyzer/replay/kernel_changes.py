@@ -6,7 +6,7 @@ from math import inf
 import numpy as np
 import polars as pl
 
-from trace_analyzer.catalog.line_labels import bucket_key, is_group_named, is_line, line_label
+from trace_analyzer.catalog.kernels import bucket_key, is_group_named, is_line, line_label
 from trace_analyzer.frames.lookups import as_strings, factorize, lookup, map_unique
 from trace_analyzer.replay.graph import CALL, GAP, LATENCY, THREAD
 from trace_analyzer.replay.recording import LAUNCHING, OF_SAMPLES, Flags, Ints, median

@@ -142,7 +142,7 @@ class Report(Result):
 
     def to_markdown(self) -> str:
         """Return the report as Markdown, for issues and CI comments."""
-        return used("trace_analyzer.render.markdown:to_markdown")(self)
+        return used("trace_analyzer.render.documents:to_markdown")(self)
 
     def to_html(self, path: str | Path, *, command: str = "", max_mb: float | None = None) -> Path:
         """Write the report as one offline HTML file and return its path.

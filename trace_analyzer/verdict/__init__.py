@@ -1,28 +1,335 @@
-"""Judge the findings: name what limits the window, or why that is unknown."""
+"""Judge the findings: name what limits the window and each step, or why that is unknown and what to record instead."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 
 import polars as pl
 
-from trace_analyzer.analyses.cpu import CpuRun
+from trace_analyzer import thresholds as t
+from trace_analyzer.analyses import partition
+from trace_analyzer.analyses.cpu import TINY, CpuRun
 from trace_analyzer.analyses.host import Host
+from trace_analyzer.analyses.left_out import cold_gap_ns
+from trace_analyzer.analyses.links import launching_calls
+from trace_analyzer.analyses.roofline import bound_table
+from trace_analyzer.analyses.steps import STEPS
 from trace_analyzer.analysis import Value
 from trace_analyzer.catalog.fixes import Accelerator
-from trace_analyzer.findings import Findings
+from trace_analyzer.errors import breaks_off
+from trace_analyzer.findings import DeviceFindings, Findings, StepFindings, WindowSources, bound_shares, ordered
+from trace_analyzer.frames.intervals import filter_inside
 from trace_analyzer.ingest.trace import Trace
-from trace_analyzer.report import Verdict
-from trace_analyzer.verdict.decide import verdict
+from trace_analyzer.report import Confidence, Debiased, Evidence, Regime, Status, Verdict, Window
+from trace_analyzer.units import NS_PER_S, count, counted, duration, percent, visible
+from trace_analyzer.verdict.decide import confidence_of, headline_of, is_undecided, verdict, withheld_inputs
 from trace_analyzer.verdict.judge import (
     KERNEL_REGIMES,
     Judgement,
     Levers,
     cause_sums,
     debiased,
+    doubts_of,
     groups_of,
     judge,
     judged_parts,
     shares,
 )
-from trace_analyzer.verdict.step_verdicts import StepVerdict, serving_verdicts, step_verdict, step_verdicts
-from trace_analyzer.verdict.without_activities import with_main_thread, without_activities, without_regime
+from trace_analyzer.vocabulary import PARTS, phrase
+
+PROFILERS: Mapping[Accelerator | None, tuple[str, str]] = {
+    "cuda": ("CUPTI", "CUDA"), "hip": ("roctracer", "CUDA"), "xpu": ("PTI (Intel's Profiling Tools Interface)", "XPU"),
+}  # fmt: skip
+"""What records a vendor's devices, and the member of ``ProfilerActivity`` that asks for it."""
+_UNSUPPORTED: Mapping[Accelerator | None, str] = {
+    "npu": "The work of Ascend NPUs in this trace",
+    "hpu": "The work of Gaudi HPUs in this trace",
+    "mtia": "The work of MTIA in this trace",
+}
+
+
+def without_activities(trace: Trace, host: Host, accelerator: Accelerator | None) -> Verdict:
+    """Return a verdict on why a trace without device activities has no regime, and what to record instead."""
+    profiler, activity = PROFILERS.get(accelerator, PROFILERS["cuda"])
+    launched = launching_calls(host)
+    calls, of_graphs = launched.height, launched.get_column("name").cast(pl.String).str.contains("(?i)graph").all()
+    ranges = sum(note.count for note in trace.notes if note.code == "profiler-range")
+    evidence = (
+        Evidence("launch_calls", calls, "calls", "runtime calls that enqueue device work"),
+        Evidence("host_events", trace.host_events.height, "events", "events recorded on the CPU"),
+    )
+    if trace.unsupported:
+        kinds = ", ".join(f"{category} ({n:,})" for category, n in trace.unsupported.items())
+        return without_regime(
+            "unsupported-accelerator",
+            f"{_UNSUPPORTED.get(accelerator, 'The work of the accelerator in this trace')} cannot be accounted for: {kinds}."
+            " Traces with kernel, gpu_memcpy and gpu_memset events (CUDA, ROCm, XPU) can.",
+            evidence,
+        )
+    if breaks_off(trace.notes):
+        return without_regime(
+            "gpu-timeline-missing" if calls else "no-gpu-activity",
+            f"What can be read of this trace has {counted(calls, 'launch', 'launches')} and no GPU activity, but the file is truncated:"
+            " GPU events may have stood behind that. Export or copy it again.",
+            evidence,
+        )
+    if trace.header.profiler is not None:
+        what = (
+            f"{counted(calls, 'launch', 'launches')} but no GPU activity"
+            if calls
+            else "no GPU activity and no launches"
+        )
+        status: Status = "gpu-timeline-missing" if calls else "no-gpu-activity"
+        return without_regime(status, f"The recording of {trace.header.profiler} has {what}.", evidence)
+    if calls:
+        why = (
+            f"only {counted(ranges, 'profiler range')} (hardware counters) were recorded"
+            if ranges
+            else f"all launch graphs, whose kernels {profiler} did not record; it may miss those of graphs that were captured before"
+            " the recording, so record from before the capture on, or without graphs"
+            if of_graphs
+            else f"{profiler} was not available, was in use by another tool, or may not be used by this user"
+        )
+        return without_regime(
+            "gpu-timeline-missing",
+            f"The trace has {counted(calls, 'launch', 'launches')} but no GPU activity: {why}."
+            f" Record with activities=[ProfilerActivity.CPU, ProfilerActivity.{activity}] and no other profiler attached.",
+            evidence,
+        )
+    if trace.host_events.is_empty():
+        return without_regime(
+            "no-gpu-activity",
+            "No operator, call or kernel can be read from this trace. Was the profiler active while the model ran?"
+            " With a schedule, prof.step() has to be called wait + warmup + active times.",
+            evidence,
+        )
+    if trace.host_events.get_column("kind").eq("other").all():
+        return without_regime(
+            "no-gpu-activity",
+            "None of its events is of a category that PyTorch Profiler writes (cpu_op, cuda_runtime, kernel, ...): another"
+            " tool recorded this trace. Export one with prof.export_chrome_trace(...) of torch.profiler.",
+            evidence,
+        )
+    if accelerator == "mps":
+        return without_regime(
+            "no-gpu-activity",
+            "Operators of Apple's GPU (MPS) ran, and PyTorch Profiler records no work of it. Record its work with"
+            " torch.mps.profiler and Instruments; this trace shows the CPU alone.",
+            evidence,
+        )
+    return without_regime(
+        "cpu-run",
+        "The trace has no GPU activity and no launches: this is a CPU-only run."
+        " To judge a GPU workload, record with activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA].",
+        evidence,
+    )
+
+
+_OF_DEVICES = r"(?i)cuda|cudnn|cublas|miopen|hipblas|[nrh]ccl|triton_|::xpu|::npu|::hpu"
+"""Operators and annotations of programs that use a device: a trace with these is no run on the CPU."""
+
+
+def with_main_thread(verdict: Verdict, host: Host, run: CpuRun | None, cpu_time: pl.DataFrame) -> Verdict:
+    """Return the verdict with where the main thread's time goes; for a run on the CPU, that is the verdict.
+
+    A program that meant a device, as its calls and the names of its operators show, keeps the words on its missing work.
+    """
+    known = run is not None and not cpu_time.is_empty()
+    if verdict.status == "cpu-run" and (not known or (meant := _meant_device(host))):
+        verdict = replace(
+            verdict, status="no-gpu-activity", headline=_MEANT.format(meant) if known else verdict.headline
+        )
+    if run is None or not known:
+        return verdict
+    sentence = _main_thread_sentence(run, cpu_time)
+    evidence = tuple(_main_thread_evidence(run, cpu_time))
+    if verdict.status == "cpu-run":
+        return without_regime("cpu-run", sentence, evidence)
+    return replace(verdict, headline=f"{verdict.headline} {sentence}", evidence=(*verdict.evidence, *evidence))
+
+
+_MEANT = (
+    "The trace has no GPU activity and no launches, but its program uses a device ({}): the device's work was not recorded."
+    " Record with activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]."
+)
+
+
+def _meant_device(host: Host) -> str:
+    """Return a name that only programs on a device have; "" without one."""
+    kinds = pl.col("kind").is_in(["operator", "annotation"]) & pl.col("name").cast(pl.String).str.contains(_OF_DEVICES)
+    named = host.names.filter(kinds).get_column("name").cast(pl.String).sort().head(1).to_list()
+    return visible(named[0]) if named else "it calls the runtime" if host.calls.height else ""
+
+
+def _main_thread_sentence(run: CpuRun, cpu_time: pl.DataFrame) -> str:
+    """Write the three largest parts of the main thread's time."""
+    (first, ratio, operator), *others = cpu_time.select("part", "time_ratio", "operator").head(3).iter_rows()
+    most = f" (most of it in {visible(operator)})" if operator else ""
+    rest = [f"{percent(ratio)} {phrase(part)}" for part, ratio, _ in others if ratio >= _WORTH_NAMING]
+    listed = "; ".join([f"{percent(ratio)} is {phrase(first)}{most}", *rest])
+    if not run.steps:
+        return f"Of the {duration(run.window_ns)} of the main thread, {listed}."
+    each = duration(run.window_ns / run.steps)
+    return f"Of the {counted(run.steps, 'steady step')} of the main thread ({each} each), {listed}."
+
+
+_WORTH_NAMING = 0.05
+
+
+def _main_thread_evidence(run: CpuRun, cpu_time: pl.DataFrame) -> Iterator[Evidence]:
+    """Yield steps, phases, short operators, FP64, FLOP/s and other threads."""
+    length = pl.col("end_ns") - pl.col("start_ns")
+    if run.steps:
+        yield Evidence("steps", run.steps, "steps", f"steady steps, marked by {run.steps_from}")
+        yield Evidence("step_ns", run.window_ns / run.steps, "ns", "mean of these on the main thread")
+    for phase in ("forward", "backward", "optimizer"):
+        if ns := int(cpu_time.get_column(f"{phase}_ns").sum()):
+            yield Evidence(
+                f"{phase}_ratio", ns / run.window_ns, "ratio", f"share of the main thread's time in phase {phase}"
+            )
+    calls = run.pieces.filter(pl.col("part") == TINY)
+    if calls.height:
+        yield Evidence(
+            "tiny_operators", calls.get_column("event_id").n_unique() / max(1, run.steps), "runs",
+            f"runs of operators of under 10 us{' a step' if run.steps else ''}: calling them takes longer than their work",
+        )  # fmt: skip
+    if double := run.pieces.filter("double").select(length.sum()).item():
+        yield Evidence(
+            "fp64_ratio", double / run.window_ns, "ratio", "share of the main thread's time in operators on FP64"
+        )
+    if run.flop and run.flop_ns:
+        yield Evidence(
+            "matmul_flop_per_s", run.flop / run.flop_ns * NS_PER_S, "FLOP/s",
+            "what matmuls and convolutions reach, by their shapes; the CPU's peak is not known",
+        )  # fmt: skip
+    yield Evidence(
+        "other_threads_ratio", run.others_ns / run.window_ns, "ratio",
+        "time of operators on other threads over the main thread's time; threads within operators are not recorded",
+    )  # fmt: skip
+
+
+def without_regime(status: Status, headline: str, evidence: tuple[Evidence, ...] = ()) -> Verdict:
+    """Return a verdict without a regime, whose headline explains why."""
+    return Verdict(status, None, None, None, "low", (), None, None, None, {}, headline, evidence)
+
+
+@dataclass(frozen=True)
+class StepVerdict:
+    """Hold the verdict on one step; null where no part of it counts towards a regime."""
+
+    regime: Regime | None
+    cause: str | None
+    runner_up: Regime | None
+    confidence: Confidence | None
+    headline: str | None
+    cold_start_ns: int | None = None
+    recording_ns: int | None = None
+    unrecorded_regime: Regime | None = None
+
+
+def step_verdict(step: StepFindings) -> StepVerdict:
+    """Judge one step: partition, window, cold start and profiler overhead are the step's, all else is the device's.
+
+    The confidence is low where the step alone is not enough for a verdict.
+    """
+    findings = step.findings
+    if (withheld := withheld_inputs(findings, "the step")) is not None:
+        return StepVerdict(None, None, None, "low", withheld[0])
+    cold, window = findings.cold_gap_ns, sum(findings.parts_ns.values())
+    judgement = judge(findings.parts_ns, cold)
+    if judgement is None:
+        return StepVerdict(None, None, None, None, None, cold)
+    unbiased = debiased(findings.parts_ns, findings.recording, cold)
+    too_little = step.activity_count < t.INSUFFICIENT_KERNELS and step.busy_ns < t.INSUFFICIENT_TIME_NS
+    level, _ = confidence_of(findings, judgement, tuple(doubts_of(findings, judgement)))
+    return StepVerdict(
+        regime=judgement.regime,
+        cause=judgement.cause,
+        runner_up=judgement.runner_up,
+        confidence="low" if too_little or is_undecided(judgement, findings.parts_ns) else level,
+        headline=headline_of(findings, judgement, window) + _recording_sentence(unbiased, judgement, window),
+        cold_start_ns=cold,
+        recording_ns=None if unbiased is None else unbiased.removed_ns,
+        unrecorded_regime=None if unbiased is None else unbiased.regime,
+    )
+
+
+def _recording_sentence(unbiased: Debiased | None, judgement: Judgement, window: int) -> str:
+    """Write the profiler overhead in a step, where it matters, and the step's regime without it."""
+    if unbiased is None or unbiased.removed_ns < t.RECORDING_REPORTED_RATIO * window:
+        return ""
+    took = f"{duration(unbiased.removed_ns)} ({percent(unbiased.removed_ns / window)})"
+    sentence = (
+        f" Recording took {took} of it"
+        if unbiased.method == "measured"
+        else f" Recording is estimated at up to {took} of it"
+    )
+    if judgement.regime != unbiased.regime:
+        maybe = "it may be" if unbiased.survives is None else "it is"
+        return f"{sentence}; without that {maybe} {unbiased.regime or 'of no regime'}."
+    return f"{sentence}."
+
+
+def step_verdicts(step_findings: Sequence[StepFindings]) -> pl.DataFrame:
+    """Return device, index and the fields of `StepVerdict` for the steps of each device."""
+    rows = [
+        {"device": step.device, "index": step.index, **vars(step_verdict(step))}
+        for step in step_findings
+        if step.findings.parts_ns or step.findings.device.parts_withheld
+    ]
+    names = ("device", "index", *(field.name for field in fields(StepVerdict)))
+    return pl.DataFrame(rows, schema={name: STEPS.schema[name] for name in names})
+
+
+_SCHEMA = {
+    "device": pl.Int64(),
+    "step_kind": pl.String(),
+    **dict.fromkeys(("regime", "cause", "runner_up", "confidence", "headline"), pl.String()),
+}
+
+
+def serving_verdicts(
+    annotated_steps: pl.DataFrame, device_findings: Mapping[int, DeviceFindings], window_sources: WindowSources
+) -> pl.DataFrame:
+    """Return device, step_kind, regime, cause, runner_up, confidence and headline: the verdict on all steps of each kind."""
+    rows = [
+        {"device": device, "step_kind": kind, **_judged(device_findings[device], steps, window_sources)}
+        for (device, kind), steps in annotated_steps.group_by("device", "step_kind", maintain_order=True)
+        if device in device_findings
+    ]
+    return pl.DataFrame(rows, schema=_SCHEMA)
+
+
+def _judged(device: DeviceFindings, steps: pl.DataFrame, sources: WindowSources) -> dict[str, str | None]:
+    spans = steps.select("device", "start_ns", "end_ns", pl.lit(0, dtype=pl.UInt32).alias("window"))
+    sums = partition.part_sums(sources.busy_parts, sources.idle_causes, spans, ["device"]).select("part", "time_ns")
+    findings = Findings(
+        device=device,
+        window=Window("step", tuple(steps.select("start_ns", "end_ns").iter_rows()), tuple(steps.get_column("index"))),
+        parts_ns=ordered(sums, PARTS),
+        cold_gap_ns=cold_gap_ns(sources.cold_idle, spans).get(0, 0),
+        recording=None,
+        waiting_depth=None,
+        bounds=bound_shares(bound_table(_started_in(sources.rated, steps))),
+    )
+    code, counts = int(steps.get_column("device").item(0)), steps.select(pl.col("activity_count", "busy_ns").sum())
+    verdict = step_verdict(StepFindings(findings, code, 0, *counts.row(0)))
+    judged = {name: getattr(verdict, name) for name in ("regime", "cause", "runner_up", "confidence")}
+    return judged | {"headline": _headline(findings, steps)}
+
+
+def _headline(findings: Findings, steps: pl.DataFrame) -> str | None:
+    """Write what limits the steps of a kind, in one sentence; None where it is unknown."""
+    judgement = judge(findings.parts_ns, findings.cold_gap_ns)
+    if judgement is None or withheld_inputs(findings, "the steps") is not None:
+        return None
+    of = "the step" if steps.height == 1 else f"its {count(steps.height)} steps"
+    kind = steps.get_column("step_kind").item(0)
+    sentence = headline_of(findings, judgement, sum(findings.parts_ns.values()), of)
+    return f"{kind.capitalize()} is {sentence[0].lower()}{sentence[1:]}"
+
+
+def _started_in(kernels: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
+    return filter_inside(kernels, "start_ns", steps.select("device", "start_ns", "end_ns"), ["device"])
 
 
 def trace_verdict(

@@ -10,29 +10,33 @@ from trace_analyzer import thresholds as t
 from trace_analyzer.analyses.left_out import LeftOut
 from trace_analyzer.analyses.profiler_overhead import SLOWED
 from trace_analyzer.catalog.event_names import TO_PEER, WITHIN_DEVICE, in_function, prepares_input_files
-from trace_analyzer.findings import DeviceFindings, Findings
+from trace_analyzer.findings import Findings
 from trace_analyzer.report import Confidence, Evidence, Regime, Verdict
 from trace_analyzer.report.devices import DeviceReport
 from trace_analyzer.units import NS_PER_S, counted, duration, percent, visible
 from trace_analyzer.verdict.judge import (
     KERNEL_REGIMES,
     ORDER,
+    Doubt,
     Judgement,
     Levers,
     by_names,
     cause_sums,
+    confidence_ratio,
     debiased,
+    doubts_of,
     far_from_roof,
     judge,
     judged_parts,
     leaders,
+    lowering,
     roof_doubts,
     roof_evidence,
     roof_phrase,
     sentence_far_below,
     shares,
+    unrecorded,
 )
-from trace_analyzer.verdict.worlds import Doubt, confidence_ratio, doubts_of, lowering, unrecorded
 from trace_analyzer.vocabulary import (
     CAUSES,
     EARLIER_WORK,
@@ -409,7 +413,9 @@ def _caps(findings: Findings, judgement: Judgement) -> Iterator[str]:
     yield from _doubts_of_peaks(findings, judgement)
     yield from _doubts_of_the_record(findings, judgement)
     yield from far_from_roof(findings, judgement.regime)
-    yield from _little_work(findings.device)
+    report = findings.device.report
+    if report.kernel_count < t.FEW_KERNELS and report.busy_ns < t.FEW_KERNELS_TIME_NS:
+        yield f"only {counted(report.kernel_count, 'kernel')} in {duration(report.busy_ns)} of device time"
 
 
 def _flip(findings: Findings, judgement: Judgement) -> Iterator[str]:
@@ -426,13 +432,6 @@ def _flip(findings: Findings, judgement: Judgement) -> Iterator[str]:
     if other.size:
         regime, step_ns = ORDER[int(leading[other[0]])], (window - taken[other[0]]) / steps
         yield f"if a step takes under {duration(step_ns)} without the profiler, it is {regime} (--measured-step-ms)"
-
-
-def _little_work(device: DeviceFindings) -> Iterator[str]:
-    """Yield that so little device work may not be typical of the program."""
-    report = device.report
-    if report.kernel_count < t.FEW_KERNELS and report.busy_ns < t.FEW_KERNELS_TIME_NS:
-        yield f"only {counted(report.kernel_count, 'kernel')} in {duration(report.busy_ns)} of device time"
 
 
 def _doubts_of_peaks(findings: Findings, judgement: Judgement) -> Iterator[str]:

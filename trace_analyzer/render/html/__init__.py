@@ -26,14 +26,14 @@ def html(report: "Report", *, command: str = "", compact: bool = False, max_mb: 
     ``command`` is the command line that made the report, for display. A ``compact`` page ends after the timeline. A
     page that would exceed ``max_mb`` leaves out part of the timeline and states this.
     """
-    from trace_analyzer.render.html.page import page
+    from trace_analyzer.render.html.view import page
 
     return page(report, command, compact=compact, max_mb=max_mb)
 
 
 def notebook_html(report: "Report") -> str:
     """Return verdict and timeline in a frame that isolates their styles and scripts from the notebook."""
-    from trace_analyzer.render.html.page import frame
+    from trace_analyzer.render.html.view import frame
 
     return frame(html(report, compact=True))
 
