@@ -657,11 +657,12 @@ def test_small_messages_want_bigger_buckets() -> None:
 
 
 @pytest.mark.parametrize(("name", "trains", "code"), [
-    ("_allgather_base", True, "set_modules_to_forward_prefetch"), ("_allgather_base", False, "async_op=True"),
-    ("allreduce", True, "DistributedDataParallel"),
+    ("_allgather_base", "FSDP::pre_forward", "set_modules_to_forward_prefetch"), ("_allgather_base", "", "async_op=True"),
+    ("_allgather_base", "Optimizer.step#Muon.step", "register_post_accumulate_grad_hook"),
+    ("allreduce", "Optimizer.step#Adam.step", "DistributedDataParallel"),
 ])  # fmt: skip
-def test_the_code_of_overlap_is_for_the_collectives_of_the_program(name: str, trains: bool, code: str) -> None:
-    adam = op("Optimizer.step#Adam.step", 3_000, 2) if trains else op("aten::mm", 3_000, 2)
+def test_the_code_of_overlap_is_for_the_collectives_of_the_program(name: str, trains: str, code: str) -> None:
+    adam = [op(trains, 2_990, 2), op("Optimizer.step#Adam.step", 3_000, 2)] if trains else op("aten::mm", 3_000, 2)
     report = analysed(messages(20_000_000, name=name), kernel(GEMM, 1_300, 300), adam)
     assert code in next(item.code for item in report.advice if item.id == "overlap").splitlines()[0]
 
@@ -744,7 +745,7 @@ VALUES = {
     "scaled": "",
     "chains": "torch.compile(f)",
     "factory": "arange",
-    "sizes": "rows 13 -> 16",
+    "sizes": "rows 13 → 16",
     "profile": "ncu softmax_kernel",
     "also": "  # 2 other kernels have such a name",
     "first": "Hide",

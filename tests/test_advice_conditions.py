@@ -136,9 +136,9 @@ def test_memory_is_pinned_before_copies_hide(memory: str, title: str) -> None:
 @pytest.mark.parametrize(
     ("rows", "inner", "columns", "words"),
     [
-        (64, 3137, 64, "aten::mm with inner size 3,137 -> 3,144"),
-        (4096, 4096, 50257, "aten::mm with columns 50,257 -> 50,264"),
-        (4095, 4096, 4097, "aten::mm with rows 4,095 -> 4,096, columns 4,097 -> 4,104"),
+        (64, 3137, 64, "aten::mm with inner size 3,137 → 3,144"),
+        (4096, 4096, 50257, "aten::mm with columns 50,257 → 50,264"),
+        (4095, 4096, 4097, "aten::mm with rows 4,095 → 4,096, columns 4,097 → 4,104"),
         (4096, 4096, 4096, None),
     ],
 )

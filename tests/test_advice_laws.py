@@ -9,12 +9,12 @@ from generator import RandomTrace, random_traces
 from hypothesis import HealthCheck, given, settings
 from tiers import examples
 
-from trace_analyzer.advice import LAUNCHING, RULES, sure_ratio
+from trace_analyzer.advice import LAUNCHING, RULES, likely_ratio
 from trace_analyzer.advice.opportunity import length_ns, total
 from trace_analyzer.catalog.fixes import fixes
 from trace_analyzer.frames.intervals import clip, union
 from trace_analyzer.pipeline import analyze
-from trace_analyzer.report import Advice, Report
+from trace_analyzer.report import Advice, Predicted, Report, Saving
 from trace_analyzer.thresholds import SHARED_RATIO, WORTH_RATIO
 from trace_analyzer.vocabulary import HOST_CAUSES, IDLE_CAUSES
 
@@ -102,13 +102,18 @@ def without_gain(item: Advice) -> bool:
 
 
 def order_holds(report: Report) -> None:
-    """Check that sure savings fall, last resorts behind, then what the replay cannot tell, and last what gains nothing."""
+    """Check docs/advice.md's order: the middle of what may be saved falls, and the exceptions come behind."""
     items = [item for item in report.advice if not fixes()[item.id].first]
     ranks = [
-        (without_gain(item), item.predicted is not None and not item.predicted.is_known, fixes()[item.id].last_resort,
-         -sure_ratio(item))
+        (
+            without_gain(item),
+            item.predicted is not None and not item.predicted.is_known,
+            fixes()[item.id].last_resort,
+            item.predicted is None and not item.is_of_limit,
+            -likely_ratio(item),
+        )
         for item in items
-    ]  # fmt: skip
+    ]
     assert ranks == sorted(ranks)
 
 
@@ -137,6 +142,21 @@ def counted_once(report: Report) -> None:
 
 def test_every_fix_has_its_reach() -> None:
     assert sorted(REACHES) == sorted(RULES)
+
+
+@pytest.mark.parametrize(
+    ("predicted", "at_most", "middle"),
+    [
+        (None, 0.16, 0.08),  # from nothing to the bound
+        (Predicted(87, 80, 90, 100), 0.2, 0.15),
+        (Predicted(60, 55, 65, 100), 0.45, 0.4),
+        (Predicted(56, 54, 82, 100), 0.46, 0.32),  # 44 %, which may be 18
+        (Predicted(99, 97, 103, 100), 0.03, 0.015),  # an interval begins at no saving
+    ],
+)
+def test_the_middle_of_what_may_be_saved(predicted: Predicted | None, at_most: float, middle: float) -> None:
+    saving = Saving(1, 1, 1, at_most, has_steps=True)
+    assert likely_ratio(Advice("", "", "", "", 1, "", saving, predicted=predicted)) == pytest.approx(middle)
 
 
 @given(random_traces())

@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
@@ -60,6 +61,8 @@ def program(code: str) -> dict[str, Any]:
         "loss_fn": torch.nn.functional.mse_loss, "attention": torch.nn.MultiheadAttention(8, 2), "sdpa_kernel": sdpa_kernel, "SDPBackend": SDPBackend, "checkpoint": checkpoint,
         "create_selective_checkpoint_contexts": create_selective_checkpoint_contexts, "DistributedDataParallel": DistributedDataParallel,
         "DataLoader": lambda _, **options: [*DataLoader([rows] * 8, **options)],
+        "p": rows.clone().requires_grad_(), "reduce_gradient": abs, "work": mock.create_autospec(torch.distributed.Work, instance=True),
+        "small": [SimpleNamespace(grad=rows)],
         **dict.fromkeys(("f", "layer", "activation", "mlp", "block"), module),
     }  # fmt: skip
     if "grouped_mm" in code:  # four rows, each for two of two experts

@@ -247,6 +247,17 @@ def test_what_is_not_split_is_a_line_with_its_reason() -> None:
     assert "In neither waiting nor transfer: 72 ms of 148 ms" in " ".join(judge(contents).summary().split())
 
 
+def test_what_recording_takes_follows_from_the_step_without_it() -> None:
+    contents = summaries(data_parallel(4, late_rank(1)))
+    step_ms = (judge(contents).job.step_ns or 0) / MS
+    report = judge(contents, measured_step_ms=step_ms - 3)
+    assert report.job.recording_ns == pytest.approx(3 * MS)
+    assert "recording takes 3.00 ms of the recorded one" in " ".join(report.summary().split()).replace(
+        "3 ms", "3.00 ms"
+    )
+    assert judge(contents, measured_step_ms=2 * step_ms).job.recording_ns == 0
+
+
 @pytest.mark.slow
 def test_ranks_of_files_that_name_none(tmp_path: Path) -> None:
     assert numbered(["a/gpu0.step12.json", "a/gpu1.step12.json"]) == {"a/gpu0.step12.json": 0, "a/gpu1.step12.json": 1}

@@ -268,6 +268,7 @@ UNTILED, LONG = "my_gemm", [[128, 262_144], [262_144, 128]]  # a long inner size
         (square(1000, 1800, 1, blocks=107), [(True, False)]),  # persistent: 2,048 tiles of 128 x 64
         (square(1000, 1800, 1, blocks=None), [(True, False)]),
         (square(1000, 1800, 1, name=UNTILED, blocks=None), [(False, False)]),  # who knows
+        (square(1000, 1800, 1, name=UNTILED, blocks=0), [(False, False)]),  # a grid that was not recorded
         (square(1000, 500, 1, dims=LONG), [(True, False)]),  # 500 blocks split its inner size
         (square(1000, 500, 1, dims=LONG, blocks=None), [(False, True)]),
         (square(1000, 500, 1, dims=LONG, blocks=None, name=GEMM + "_splitK"), [(False, False)]),

@@ -161,6 +161,23 @@ def test_verbose_tells_the_rest() -> None:
 
 
 @pytest.mark.parametrize(
+    ("write", "value", "text"),
+    [
+        (units.duration, 999_400, "999 us"),
+        (units.duration, 999_600, "1.00 ms"),  # not 1,000 us
+        (units.duration, -999_600, "-1.00 ms"),
+        (units.duration, 5e12, "5,000 s"),
+        (units.duration, 0.4, "0.40 ns"),
+        (units.memory_size, 1_000 << 20, "1,000 MiB"),
+        (units.memory_size, 1_023.7 * (1 << 20), "1.00 GiB"),
+        (units.flops, 999.9e12, "1.00 PFLOP/s"),
+    ],
+)
+def test_a_unit_fits_the_rounded_value(write: Callable[[float], str], value: float, text: str) -> None:
+    assert write(value) == text
+
+
+@pytest.mark.parametrize(
     ("ratio", "text"),
     [
         (None, "–"),

@@ -15,7 +15,7 @@ from trace_analyzer.catalog.devices import device_named
 from trace_analyzer.findings import DeviceFindings, Findings, StepFindings
 from trace_analyzer.pipeline import analyze
 from trace_analyzer.render import phrasing
-from trace_analyzer.render.row_phrases import rule_applied
+from trace_analyzer.render.row_phrases import levers_sentence, rule_applied
 from trace_analyzer.report import (
     BoundShare,
     DeviceReport,
@@ -388,6 +388,9 @@ def test_a_regime_with_more_time_says_what_a_step_would_be_without_it() -> None:
     assert rule_applied(judged) == "Compute takes 70 %; without that, a step would be 1.1 % shorter."
     window = replace(judged, window=Window("whole", ((0, 10**7),), ()))
     assert rule_applied(window).endswith("without that, the window would be 1.1 % shorter.")
+    nothing = replace(judged, levers=(rows[0], replace(rows[1], saves_ns=0.0, saves_ratio=0.0)))
+    assert rule_applied(nothing) == "Compute takes 70 %; without that, a step would be no shorter."
+    assert levers_sentence(nothing).endswith("30 % without host time, not at all without compute-bound kernels.")
     assert "decides from 60 % of that share on" in rule_applied(verdict_of(parts_ns=parts_of(compute=60, python=40)))
 
 

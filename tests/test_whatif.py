@@ -446,10 +446,10 @@ def test_buckets_of_the_path_have_the_names_of_the_report() -> None:
 
 def test_text_tells_step_interval_path_and_floors() -> None:
     text = whatif(report(SYNCHRONIZED), (Change("no-sync"),)).summary()
-    assert "Estimate with no synchronization: 6.89 ms -> 4.12 ms (" in text
+    assert "Estimate with no synchronization: 6.89 ms → 4.12 ms (" in text
     assert "Critical path then" in text
     assert _headline(whatif(report(SYNCHRONIZED), (Change("no-sync"),))).startswith(
-        "Estimate with no synchronization: 6.89 ms -> 4.12 ms"
+        "Estimate with no synchronization: 6.89 ms → 4.12 ms"
     )
     assert _headline(whatif(report(SYNCHRONIZED))).startswith("What would help most: ")
     assert "Floors: no CPU fix goes below 3.74 ms a step, no GPU fix below 4.18 ms." in text

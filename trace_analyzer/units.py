@@ -178,8 +178,11 @@ def _prefixed(value: float, unit: str) -> str:
 
 
 def _scaled(value: float, scales: tuple[tuple[float, str], ...]) -> str:
-    size = abs(value)
-    factor, unit = next(((f, u) for f, u in scales if size >= f), scales[-1])
+    # 999.6 us is written as 1 ms, not as 1,000 us.
+    finer = (*(f for f, _ in scales[1:]), 1)
+    factor, unit = next(
+        ((f, u) for (f, u), g in zip(scales, finer, strict=True) if round(abs(value) / g) * g >= f), scales[-1]
+    )
     scaled = value / factor
     digits = 0 if abs(scaled) >= 99.95 or scaled == int(scaled) else 1 if abs(scaled) >= 9.995 else 2
     return f"{scaled:,.{digits}f} {unit}"

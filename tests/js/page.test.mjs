@@ -8,7 +8,7 @@ import { around, clampView, parseFragment, ticks, writeFragment, zoom } from '..
 import { storeOf } from './assets.mjs';
 
 test('durations have three digits and the unit that fits', () => {
-  assert.deepEqual([0, 999, 1500, 12_340_000, 2e9].map(formatDuration), ['0 ns', '999 ns', '1.50 us', '12.3 ms', '2 s']);
+  assert.deepEqual([0, 999, 1500, 999_600, 12_340_000, 2e9].map(formatDuration), ['0 ns', '999 ns', '1.50 us', '1.00 ms', '12.3 ms', '2 s']);
   assert.equal(formatQuantity(312e12, 'FLOP/s'), '312 TFLOP/s');
 });
 

@@ -121,7 +121,7 @@ def advise(
     cpu_run: CpuRun | None,
     host: Host,
 ) -> tuple[Advice, ...]:
-    """Return the advice for a verdict with a regime, largest saving first; times are for the verdict's window.
+    """Return the advice for a verdict with a regime, in the order of `_ranked`; times are for the verdict's window.
 
     Where several fixes concern the same time, the first one counts it, and the others refer to it (`claims`).
     """
@@ -218,22 +218,35 @@ def _least_ns(fix: Fix, advice_context: AdviceContext) -> float:
     return thresholds.OTHER_REGIME_RATIO * advice_context.window_ns
 
 
-def sure_ratio(item: Advice) -> float:
-    """Return the share of the step that the estimate saves at the far end of its interval, else that of the bound."""
-    return item.saving.ratio if item.predicted is None else 1 - item.predicted.high_ns / item.predicted.now_ns
+def likely_ratio(item: Advice) -> float:
+    """Return the share of the step in the middle of what the advice may save: an estimate's interval, or 0 to the bound."""
+    if item.predicted is None:
+        return item.saving.at_most_ratio / 2
+    then = item.predicted
+    return (_saved_ratio(then.low_ns, then) + _saved_ratio(then.high_ns, then)) / 2
 
 
 def _ranked(items: Sequence[tuple[Fix, Advice]]) -> tuple[Advice, ...]:
-    """Sort by what is sure: what the estimate saves at the far end of its interval, else the bound.
+    """Sort by `likely_ratio`, the largest first.
 
-    Last resorts come behind others, then what is not known to gain. Last is what the replay says gains nothing.
+    Behind come, in this order: bounds of what does not limit, which nothing shows to help; last resorts; what the replay
+    does not know; what it says gains nothing.
     """
 
-    def place(pair: tuple[Fix, Advice]) -> tuple[bool, bool, bool, bool, float]:
+    def place(pair: tuple[Fix, Advice]) -> tuple[bool, bool, bool, bool, bool, float]:
         fix, item = pair
-        gains = item.predicted is None or item.saving.ratio >= thresholds.WORTH_RATIO
-        is_known = item.predicted is None or item.predicted.is_known
-        return not (fix.first and item.is_of_limit), not gains, not is_known, fix.last_resort, -sure_ratio(item)
+        then = item.predicted
+        gains = then is None or item.saving.ratio >= thresholds.WORTH_RATIO
+        is_known = then is None or then.is_known
+        is_beside = then is None and not item.is_of_limit
+        return (
+            not (fix.first and item.is_of_limit),
+            not gains,
+            not is_known,
+            fix.last_resort,
+            is_beside,
+            -likely_ratio(item),
+        )
 
     return tuple(item for _, item in sorted(items, key=place))
 

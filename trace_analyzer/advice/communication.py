@@ -13,6 +13,7 @@ from trace_analyzer.advice.opportunity import (
     end_ns_of,
     held_ns,
     idle_of,
+    in_a_step,
     kernel_opportunity,
     largest_names,
     largest_operators,
@@ -26,7 +27,7 @@ from trace_analyzer.advice.window_context import AdviceContext
 from trace_analyzer.analyses.communication import with_exposed
 from trace_analyzer.catalog.devices import interconnects_of
 from trace_analyzer.catalog.event_names import TO_HOST, TO_PEER, copy_direction
-from trace_analyzer.units import bandwidth, counted, percent, size
+from trace_analyzer.units import bandwidth, percent, size
 
 _COMPUTES = ("compute", "memory", "latency", "other")
 """Parts of the window in which kernels compute."""
@@ -100,7 +101,7 @@ def gradient_buckets(context: AdviceContext) -> Opportunity | None:
         alone,
         f"exposed time of collectives under {thresholds.SMALL_MESSAGE_BYTES >> 20} MiB, without that of the shortest: one of a kind"
         f" a step, or for each {_BUCKET_BYTES // 1_000_000} MB",
-        f"{counted(rows.height, 'collective moves', 'collectives move')} {size(typical)} in the median: they take longer to"  # type: ignore[arg-type]
+        f"{in_a_step(context, rows.height, 'collective moves', 'collectives move')} {size(typical)} in the median: they take longer to"  # type: ignore[arg-type]
         f" start than to send{_waiting(context, alone)}",
         partial(largest_names, rows, pl.col("collective"), pl.col("exposed_ns")),
         longest(rows, pl.col("duration_ns")),
@@ -113,11 +114,20 @@ _BUCKET_BYTES = 100_000_000
 """Size of the buckets that the code asks for."""
 
 
+_FSDP = r"FSDP::|FullyShardedDataParallel|distributed[/\\](_composable[/\\])?fsdp[/\\]"
+"""Annotations, modules and files of PyTorch's FSDP."""
+
+
 def _sharded(context: AdviceContext, collectives: pl.DataFrame) -> str:
-    """Return "sharded" for training whose collectives mostly gather weights and scatter gradients, as FSDP's do."""
+    """Return the case of training whose collectives mostly gather weights and scatter gradients; "" for others.
+
+    It is "FSDP", or "sharded" where the trace does not name FSDP: optimizers shard their state by hand, too.
+    """
     is_shard = pl.col("collective").is_in(["all_gather", "reduce_scatter"])
     of_shards = total(collectives.filter(is_shard), "exposed_ns")
-    return "sharded" if context.program == "training" and 2 * of_shards > total(collectives, "exposed_ns") else ""
+    if context.program != "training" or 2 * of_shards <= total(collectives, "exposed_ns"):
+        return ""
+    return "FSDP" if context.host.names.get_column("name").cast(pl.String).str.contains(_FSDP).any() else "sharded"
 
 
 def copies(context: AdviceContext) -> Opportunity | None:
@@ -169,7 +179,7 @@ def small_copies(context: AdviceContext) -> Opportunity | None:
         with_exposed(small, spans.filter(pl.col("bound") != "copy")),
         pl.col("exposed_ns"),
         f"time of copies under {thresholds.SMALL_COPY_BYTES >> 10} KiB in which nothing else ran",
-        f"{counted(small.height, 'copy', 'copies')} between host and device moved {size(small.get_column('bytes').median())} in the median:"  # type: ignore[arg-type]
+        f"{in_a_step(context, small.height, 'copy', 'copies')} between host and device moved {size(small.get_column('bytes').median())} in the median:"  # type: ignore[arg-type]
         " they take longer to start than to move",
     )
 

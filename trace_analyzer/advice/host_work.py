@@ -136,7 +136,7 @@ def labels_at_once(context: AdviceContext) -> Opportunity | None:
     task = str(runs.select(pl.col("name").str.extract(_ZERO_SHOT, 1)).item(0, 0))
     return Opportunity(
         round(context.window_ns * (1 - 1 / each)),
-        "the window without one of its calls per label",
+        "the window, less all but one of the calls for each input",
         f"the pipeline prepares and runs each input {count(each)} times, once per label",
         lambda steps: str(runs.item(0, "name")),
         longest(work, length_ns()),

@@ -10,10 +10,12 @@ import polars as pl
 from trace_analyzer import thresholds
 from trace_analyzer.advice.opportunity import (
     Opportunity,
+    in_a_step,
     kernel_opportunity,
     outside,
     profiled,
     run_opportunity,
+    steps_of,
     total,
     where_called,
     worth_ns,
@@ -34,13 +36,13 @@ def attention_kernel(context: AdviceContext) -> Opportunity | None:
         "time of all calls of unfused attention, including its two matmuls, minus the roofline time of one fused kernel (the"
         " longer of FLOP over peak and bytes over bandwidth)"
     )
-    moved = size(total(runs, "saved_bytes"))
+    moved = size(total(runs, "saved_bytes") / steps_of(context, runs.height))
     is_module = runs.get_column("module").cast(pl.String) == "MultiheadAttention"
     opportunity = run_opportunity(
         context,
         runs,
         how,
-        f"the scores of {counted(runs.height, 'attention moves', 'attentions move')} {moved} through memory",
+        f"{in_a_step(context, runs.height, 'attention moves', 'attentions move')} {moved} of scores through memory",
         bounds=("compute", "memory", "latency", "other"),
     )
     return opportunity and replace(opportunity, case="MultiheadAttention" if is_module.any() else "")
@@ -57,7 +59,7 @@ def fusion(context: AdviceContext) -> Opportunity | None:
         context,
         chains,
         "time of the chains, times the share of their bytes that only passes from one kernel to the next",
-        f"{counted(chains.height, 'chain writes', 'chains write')} {size(total(chains, 'saved_bytes') / 2)} to memory that only their next kernel"
+        f"{in_a_step(context, chains.height, 'chain writes', 'chains write')} {size(total(chains, 'saved_bytes') / 2 / steps_of(context, chains.height))} to memory that only their next kernel"
         " reads",
         chains="\n".join(codes.get_column("code").head(3)),
     )
@@ -94,7 +96,7 @@ def _followers(context: AdviceContext, others: pl.DataFrame) -> Opportunity | No
         followers,
         pl.col("duration_ns"),
         "time of all such kernels but the first of each chain: a fused chain moves its data once",
-        f"{counted(followers.height, 'pointwise or normalization kernel follows', 'pointwise and normalization kernels follow')}"
+        f"{in_a_step(context, followers.height, 'pointwise or normalization kernel follows', 'pointwise and normalization kernels follow')}"
         " another one on the same stream: each of them reads and writes all its data again",
     )
     # The replay fuses the chains of table `fusions`, and these kernels are not among them.
@@ -112,7 +114,7 @@ def channels_last(context: AdviceContext) -> Opportunity | None:
         rows,
         pl.col("duration_ns"),
         "all time of the kernels that change the memory layout",
-        f"{counted(rows.height, 'kernel only turns', 'kernels only turn')} images from one layout into the other around"
+        f"{in_a_step(context, rows.height, 'kernel only turns', 'kernels only turn')} images from one layout into the other around"
         " convolutions",
     )
 
@@ -141,7 +143,7 @@ def skinny_matmuls(context: AdviceContext) -> Opportunity | None:
         rows,
         pl.col("duration_ns") / 2,
         "half the time of memory-bound matmuls and attention: half the bytes for the same work",
-        f"{counted(rows.height, 'matmul or attention kernel reads', 'matmuls and attention kernels read')} much for little"
+        f"{in_a_step(context, rows.height, 'matmul or attention kernel reads', 'matmuls and attention kernels read')} much for little"
         f" arithmetic{how}",
         or_fewer_bits="" if few or context.program == "training" else ", or fewer bits",
     )
@@ -229,7 +231,7 @@ def fewer_bytes(context: AdviceContext) -> Opportunity | None:
         return None
     products = _products_in_16_bits(context, dtype)
     ran = (
-        f", and {counted(products.height, _products(products).removesuffix('s'), _products(products))} ran in it"
+        f", and {counted(products.height / steps_of(context, wide.height), _products(products).removesuffix('s'), _products(products))} ran in it"
         if products.height
         else ""
     )
@@ -239,7 +241,7 @@ def fewer_bytes(context: AdviceContext) -> Opportunity | None:
         pl.col("halved_ns"),
         "half the time of memory-bound pointwise and normalization kernels on fp32: half the bytes"
         f"{'; plus the time of fp32 matmuls and convolutions beyond their roof in 16 bit' if products.height else ''}",
-        f"{counted(wide.height, 'memory-bound kernel reads and writes', 'memory-bound kernels read and write')} fp32{ran}",
+        f"{in_a_step(context, wide.height, 'memory-bound kernel reads and writes', 'memory-bound kernels read and write')} fp32{ran}",
         dtype=dtype,
         torch_dtype=_TORCH_DTYPES[dtype],
         scaled=_SCALED if dtype == "fp16" else "",
@@ -283,7 +285,7 @@ def out_of_fp32(context: AdviceContext, *, tf32: bool) -> Opportunity | None:
         pl.col("saves_ns"),
         f"time of fp32 matmuls and convolutions beyond their roof on tensor cores in {dtype}; where shapes are unknown, beyond their"
         " time divided by the ratio of the peaks",
-        f"{counted(slow.height, _products(slow).removesuffix('s'), _products(slow))} ran in fp32",
+        f"{in_a_step(context, slow.height, _products(slow).removesuffix('s'), _products(slow))} ran in fp32",
         dtype=dtype,
         torch_dtype=_TORCH_DTYPES[dtype],
         scaled=_SCALED if dtype == "fp16" else "",
@@ -307,7 +309,7 @@ def padding(context: AdviceContext) -> Opportunity | None:
         rows,
         pl.col("saves_ns"),
         "time of these kernels beyond their roof on tensor cores; half of it where FLOP and bytes are not known",
-        f"{counted(rows.height, 'matmul or convolution uses', 'matmuls and convolutions use')} kernels for sizes or strides that are not multiples of 8 (align1, align2), or"
+        f"{in_a_step(context, rows.height, 'matmul or convolution uses', 'matmuls and convolutions use')} kernels for sizes or strides that are not multiples of 8 (align1, align2), or"
         f" kernels without tensor cores{f'; odd: {sizes}' if sizes else ''}",
         sizes=sizes or "every size of a matmul: 8 in 16 bit, 64 at best",
     )
@@ -321,7 +323,7 @@ def _odd_sizes(rows: pl.DataFrame) -> str:
     for operator, input_dims, _ in top.head(1).iter_rows():
         first, second = json.loads(input_dims)[FACTORS[operator] :][:2]
         sizes = (("rows", first[-2]), ("inner size", first[-1]), ("columns", second[-1]))
-        odd = [f"{name} {count(size)} -> {count(-(-size // 8) * 8)}" for name, size in sizes if size % 8]
+        odd = [f"{name} {count(size)} → {count(-(-size // 8) * 8)}" for name, size in sizes if size % 8]
         return f"{operator} with {', '.join(odd)}" if odd else ""
     return ""
 
@@ -340,7 +342,7 @@ def low_precision(context: AdviceContext) -> Opportunity | None:
         rows,
         pl.col("duration_ns") * (1 - wide / narrow),
         f"time of 16-bit matmuls if they ran as much faster as fp8's peak is higher: {narrow / wide:.3g} times bf16's on this device",
-        f"{counted(rows.height, 'matmul')} ran in 16 bit",
+        f"{in_a_step(context, rows.height, 'matmul')} ran in 16 bit",
         dtype="fp8",
     )
 
@@ -359,7 +361,7 @@ def inefficient_kernels(context: AdviceContext) -> Opportunity | None:
         rows,
         pl.col("lost_ns"),
         "time of these kernels minus their time at the roof",
-        f"{counted(rows.height, 'kernel fills', 'kernels fill')} the device and"
+        f"{in_a_step(context, rows.height, 'kernel fills', 'kernels fill')} the device and"
         f" {'reaches' if rows.height == 1 else 'reach'} {percent(reached)} of what memory and arithmetic units allow: neither"
         " limits them",
         **profiled(context, str(longest.get_column("name").first() or "")),
@@ -402,7 +404,7 @@ def few_tiles(context: AdviceContext) -> Opportunity | None:
         rows,
         pl.col("duration_ns") - at_once,
         "time of these kernels minus that at their roof, or if as much of the same work ran on every multiprocessor",
-        f"{counted(rows.height, 'kernel has', 'kernels have')} fewer tiles than the device has multiprocessors"
+        f"{in_a_step(context, rows.height, 'kernel has', 'kernels have')} fewer tiles than the device has multiprocessors"
         f" ({count(tiles[-1] if tiles else 0)} on {units} in the longest): the others have no part of it",
     )
 
@@ -468,7 +470,7 @@ def recompute_less(context: AdviceContext) -> Opportunity | None:
         rows,
         pl.col("duration_ns"),
         "all time of kernels that repeat forward work",
-        f"{counted(rows.height, 'kernel')} in the backward pass repeated work of the forward pass (activation"
+        f"{in_a_step(context, rows.height, 'kernel')} in the backward pass repeated work of the forward pass (activation"
         " checkpointing)",
     )
 
@@ -492,7 +494,7 @@ def less_work(context: AdviceContext) -> Opportunity | None:
         heavy,
         pl.col("duration_ns"),
         "no figure: at the device's peak, only less work or a faster device shortens these kernels",
-        f"{counted(heavy.height, 'kernel is limited', 'kernels are limited')} by arithmetic: {names}",
+        f"{in_a_step(context, heavy.height, 'kernel is limited', 'kernels are limited')} by arithmetic: {names}",
         reached=f": kernels reach {percent(reached)} of the roof" if known.height else "",
     )
     return opportunity and replace(opportunity, is_saving=False)

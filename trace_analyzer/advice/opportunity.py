@@ -85,6 +85,17 @@ def a_step(ns: float, steps: int) -> str:
     return duration(ns / steps) + (" a step" if steps > 1 else "")
 
 
+def steps_of(context: AdviceContext, number: int) -> int:
+    """Return the steps among which so many things are divided: 1 where there are fewer of them than steps."""
+    return context.steps if number >= context.steps else 1
+
+
+def in_a_step(context: AdviceContext, number: int, one: str, many: str | None = None) -> str:
+    """Write how many of the window a step has, with their noun: ``in a step, 36 kernels``; all where they are fewer."""
+    steps = steps_of(context, number)
+    return f"{'in a step, ' if steps > 1 else ''}{counted(number / steps, one, many)}"
+
+
 def largest_names(rows: pl.DataFrame, name: pl.Expr, figure: pl.Expr, steps: int = 1) -> str:
     """Name the three names with most time, with their time in a step."""
     sums = (
@@ -316,9 +327,17 @@ def _patterns(runs: pl.DataFrame, steps: int) -> str:
     top = sums.sort("saves_ns", *keys, descending=[True, False, False, False]).head(3)
     return "; ".join(
         f"{what}{f' in {module}' if module else ''}{f', {in_function(function)}' if function else ''},"
-        f" {'once' if times == 1 else f'{count(times)} times'} ({a_step(saves, steps)})"
+        f" {_times(times, saves, steps)}"
         for what, module, function, times, saves in top.iter_rows()
     )
+
+
+def _times(times: int, saves: int, steps: int) -> str:
+    """Write how often a pattern occurs, and what it saves: ``36 times a step (95.8 ms)``."""
+    of_step = 1 < steps <= times
+    number = count(times / steps if of_step else times)
+    often = "once" if number == "1" else f"{number} times"
+    return f"{often} a step ({duration(saves / steps)})" if of_step else f"{often} ({a_step(saves, steps)})"
 
 
 def end_ns_of() -> pl.Expr:

@@ -10,11 +10,13 @@ from trace_analyzer import thresholds
 from trace_analyzer.advice.graph_obstacles import appends_to_cache, is_in_pieces, obstacles
 from trace_analyzer.advice.opportunity import (
     Opportunity,
+    a_step,
     combined,
     end_ns_of,
     held_ns,
     idle_of,
     idle_opportunity,
+    in_a_step,
     kernel_opportunity,
     largest_operators,
     launched_within,
@@ -226,7 +228,11 @@ def synchronization(context: AdviceContext) -> Opportunity | None:
     if opportunity is None:
         return None
     blocked_ns = waited_ns(context)
-    calls = f"such calls also block the CPU for {duration(blocked_ns)} while the device works: " if blocked_ns else ""
+    calls = (
+        f"such calls also block the CPU for {a_step(blocked_ns, context.steps)} while the device works: "
+        if blocked_ns
+        else ""
+    )
     why = opportunity.why
     if is_in_pieces(context):
         every = context.launch_count / context.wait_count
@@ -444,7 +450,7 @@ def _pageable(context: AdviceContext, copies: pl.DataFrame) -> Opportunity | Non
         rows,
         (pl.col("duration_ns") - least).clip(lower_bound=0),
         "time of copies of pageable memory that nothing hides, beyond that of their bytes at the peak of the link to the host",
-        f"{counted(rows.height, 'copy goes', 'copies go')} through a buffer of the driver, as {'its' if rows.height == 1 else 'their'}"
+        f"{in_a_step(context, rows.height, 'copy goes', 'copies go')} through a buffer of the driver, as {'its' if rows.height == 1 else 'their'}"
         " memory is pageable",
     )
 

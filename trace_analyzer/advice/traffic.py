@@ -8,6 +8,7 @@ from trace_analyzer import thresholds
 from trace_analyzer.advice.opportunity import (
     Opportunity,
     copies_of,
+    in_a_step,
     kernel_opportunity,
     launched_within,
     profiled,
@@ -17,7 +18,6 @@ from trace_analyzer.advice.opportunity import (
 from trace_analyzer.advice.window_context import COMPILED, AdviceContext
 from trace_analyzer.catalog.event_names import WITHIN_DEVICE
 from trace_analyzer.catalog.kernels import function_name
-from trace_analyzer.units import counted
 
 _CAST = r"^aten::_to_copy$"
 _CASTING = (
@@ -35,7 +35,7 @@ def casts(context: AdviceContext) -> Opportunity | None:
         rows,
         pl.col("duration_ns"),
         "all time of kernels that convert inputs of matmuls and convolutions, and their gradients",
-        f"{counted(rows.height, 'kernel only converts', 'kernels only convert')} between types, at each call of an operator under"
+        f"{in_a_step(context, rows.height, 'kernel only converts', 'kernels only convert')} between types, at each call of an operator under"
         " autocast",
     )
     underflows = context.half == "float16" and context.program == "training"
@@ -65,7 +65,7 @@ def compiled_copies(context: AdviceContext) -> Opportunity | None:
         rows,
         pl.col("duration_ns"),
         "all time of these copies",
-        f"{counted(rows.height, 'copy', 'copies')} within the device in compiled regions: inputs that are copied into a graph's"
+        f"{in_a_step(context, rows.height, 'copy', 'copies')} within the device in compiled regions: inputs that are copied into a graph's"
         " memory, or tensors that are changed in place",
     )
 
@@ -80,7 +80,7 @@ def device_copies(context: AdviceContext) -> Opportunity | None:
         rows,
         pl.col("duration_ns"),
         "all time of these copies",
-        f"{counted(rows.height, 'copy', 'copies')} within the device: clones, contiguous copies and copies into buffers"
+        f"{in_a_step(context, rows.height, 'copy', 'copies')} within the device: clones, contiguous copies and copies into buffers"
         " read and write what is there already",
     )
 

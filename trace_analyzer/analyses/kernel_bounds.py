@@ -65,8 +65,9 @@ _GRID_IN_THREADS = "hipExtModuleLaunchKernel"
 def with_blocks(activities: pl.DataFrame) -> pl.DataFrame:
     """Add ``blocks``, the number of blocks, also where the launch specified threads. Needs launch_name.
 
-    A kernel without a known launch counts as the others of its name.
+    A kernel without a known launch counts as the others of its name. A grid of none is one that was not recorded.
     """
+    activities = activities.with_columns(pl.when(pl.col("blocks") > 0).then("blocks").alias("blocks"))
     blocks = (pl.col("blocks") / pl.col("threads_per_block")).ceil().cast(pl.Int64, strict=False)
     in_threads = (pl.col("launch_name") == _GRID_IN_THREADS).fill_null(False)
     names = activities.filter(in_threads).get_column("name").unique()

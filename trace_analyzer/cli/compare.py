@@ -255,8 +255,14 @@ _PATIENCE_S = 20
 @click.option(
     "--rank-of", metavar="PATTERN", help="Take each rank from its path, by the first group of this regular expression."
 )
+@analysis_options("measured_step_ms")
 def ranks(
-    sources: tuple[str, ...], results: Results, workers: int | None, dask: str | None, rank_of: str | None
+    sources: tuple[str, ...],
+    results: Results,
+    workers: int | None,
+    dask: str | None,
+    rank_of: str | None,
+    chosen: Options,
 ) -> int:
     """Find which rank of a job is late, how often, why, and what a fix can save.
 
@@ -268,7 +274,13 @@ def ranks(
 
     with Progress() as progress, _client(dask) as client:
         report = analyze_ranks(
-            sources, executor=client, workers=workers, progress=progress, redact=results.is_redacted, rank_of=rank_of
+            sources,
+            executor=client,
+            workers=workers,
+            progress=progress,
+            redact=results.is_redacted,
+            rank_of=rank_of,
+            measured_step_ms=chosen.measured_step_ms,
         )
     results.deliver(report)
     if not report.job.seen:

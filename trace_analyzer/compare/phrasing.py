@@ -32,7 +32,7 @@ def headline(result: Comparison) -> str:
     where = "; ".join(f"{line_phrase(bar.name)} {signed(bar.difference_ns, scale)}" for bar in named_bars(result))
     verdict = f"; {'still' if limit(after) == limit(before) else 'now'} {limit(after)}" if after.verdict else ""
     if result.whole and is_undivided(result):
-        text = f"Whole recordings, {one} -> {other} {name}, if both did the same work"
+        text = f"Whole recordings, {one} → {other} {name}, if both did the same work"
     else:
         text = f"{other} {name} instead of {one}{a_step(result)}"
         if before.verdict and after.verdict:
@@ -181,7 +181,7 @@ def _changed(result: Comparison) -> str:
     for name in _STATES:
         if abs(after.get(name, 0.0) - before.get(name, 0.0)) >= _STATE_CHANGE:
             texts.append(
-                f"{name} kernels {percent(before.get(name, 0.0))} -> {percent(after.get(name, 0.0))} of kernel time"
+                f"{name} kernels {percent(before.get(name, 0.0))} → {percent(after.get(name, 0.0))} of kernel time"
             )
     return f"Changed: {'; '.join(texts)}." if texts else ""
 

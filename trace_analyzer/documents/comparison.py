@@ -162,7 +162,7 @@ def line_detail(line: Line, result: Comparison, scale: float) -> str:
     counts = counts_a_step(line, result)
     if counts:
         what = f"{' gaps' if line.kind == 'idle' else ' calls' if result.whole else ''}{a_step(result)}"
-        words.append(f"{' -> '.join(dict.fromkeys(map(_few, counts)))}{what}")
+        words.append(f"{' → '.join(dict.fromkeys(map(_few, counts)))}{what}")
         if line.by_count_ns and line.by_time_ns:
             words.append(f"by count {signed(line.by_count_ns, scale)}, by time {signed(line.by_time_ns, scale)}")
     if line.by_hardware_ns is not None and line.by_software_ns is not None:

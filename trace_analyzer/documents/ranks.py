@@ -3,8 +3,9 @@
 from collections.abc import Iterable, Sequence
 
 from trace_analyzer.documents import Chapter, Document, Notes, PlainTable
-from trace_analyzer.ranks.job import JobReport, Pipeline, Rank
+from trace_analyzer.ranks.job import JobReport, Rank
 from trace_analyzer.ranks.joining import Problem
+from trace_analyzer.ranks.stages import Pipeline
 from trace_analyzer.units import count, counted, duration, percent
 from trace_analyzer.vocabulary import REGIMES, phrase
 
@@ -132,7 +133,11 @@ def _figures(report: JobReport) -> list[str]:
     if job.step_ns:
         longest = [f"{phrase(part)} {percent(ratio)}" for part, ratio in list(job.part_ratios.items())[:5]]
         lines.append("; ".join([f"{unit.capitalize()}, a mean of ranks: {duration(job.step_ns)}", *([", ".join(longest)] if longest else [])]))  # fmt: skip
-    if job.recording_ns:
+    if job.measured_step_ns is not None and job.recording_ns is not None:
+        lines.append(
+            f"Without the profiler a step takes {duration(job.measured_step_ns)}: recording takes {duration(job.recording_ns)} of the recorded one, and lateness by dispatch is partly of recording"
+        )
+    elif job.recording_ns:
         lines.append(
             f"Recording takes {duration(job.recording_ns)} of it or more, estimated, on the rank that it slows most: lateness by dispatch is partly of recording; the step time in a log shows how much"
         )

@@ -77,7 +77,7 @@ def _headline(result: WhatIf) -> str:
     if not best.is_known:
         return f"What would help most is not known: {best.label} may take {duration(best.low_ns)} to {duration(best.high_ns)}, now {duration(result.step_ns)}."
     return (
-        f"What would help most: {best.label}, {duration(result.step_ns)} -> {duration(best.step_ns)} "
+        f"What would help most: {best.label}, {duration(result.step_ns)} → {duration(best.step_ns)} "
         f"({duration(best.low_ns)} to {duration(best.high_ns)}), an estimate."
     )
 
@@ -144,7 +144,7 @@ def _prediction(result: WhatIf) -> str:
     names = " and ".join(change.label for change in result.changes)
     change = f"{percent(saves)} less" if saves > 0 else f"{percent(-saves)} more" if saves < 0 else "no less"
     return (
-        f"Estimate with {names}: {duration(result.step_ns)} -> {duration(then.step_ns)} "
+        f"Estimate with {names}: {duration(result.step_ns)} → {duration(then.step_ns)} "
         f"({duration(then.low_ns)} to {duration(then.high_ns)}), {change}."
     )
 

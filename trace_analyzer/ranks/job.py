@@ -17,6 +17,7 @@ from trace_analyzer.ranks.engine import Executor, Progress, summaries
 from trace_analyzer.ranks.files import files_of
 from trace_analyzer.ranks.joining import PART_ROWS, Joined, Problem, joined, misnamed
 from trace_analyzer.ranks.lateness import late_ranks, waited_for
+from trace_analyzer.ranks.stages import Pipeline, pipeline
 from trace_analyzer.ranks.stragglers import (
     Slowdown,
     Straggler,
@@ -32,109 +33,7 @@ from trace_analyzer.ranks.summary import from_bytes, separate, with_ranks
 from trace_analyzer.ranks.waits import UNSPLIT, reduced
 from trace_analyzer.redact import Redaction
 from trace_analyzer.results import Result
-from trace_analyzer.vocabulary import WORK
-
-
-@dataclass(frozen=True)
-class Stage:
-    """Hold a stage of the pipeline: means over its ranks and steady steps."""
-
-    stage: Annotated[int, "Number of the stage, from 0."]
-    ranks: Annotated[tuple[int, ...], "Its ranks."]
-    role: Annotated[str | None, "Role of most of its ranks; null where none is known."]
-    step_ns: Annotated[float, "Time of a step, ns."]
-    idle_ns: Annotated[float, "Time of a step without work, ns."]
-    sends_ns: Annotated[float, "Sends and receives that no other work hides, ns per step."]
-    bubble_ratio: Annotated[float, "(idle_ns + sends_ns) / step_ns."]
-
-
-@dataclass(frozen=True)
-class Pipeline:
-    """Hold the pipeline of a job.
-
-    ``ideal_ratio`` is (p - 1) / (m + p - 1) with p stages and m microbatches (Narayanan et al. 2021, "Efficient large-scale language model
-    training on GPU clusters", section 2.2).
-    """
-
-    stages: Annotated[tuple[Stage, ...], "Its stages, in order."]
-    microbatches: Annotated[
-        int | None, "Sends from the first stage to the second in a step, on one channel; null where it is not known."
-    ]
-    ideal_ratio: Annotated[
-        float | None,
-        "Bubble of a schedule without interleaving whose stages take equal time; null without microbatches.",
-    ]
-
-
-def pipeline(
-    sends: pl.DataFrame, by_step: pl.DataFrame, parts: pl.DataFrame, role_of: Mapping[int, str]
-) -> Pipeline | None:
-    """Return the pipeline; None without sends between ranks.
-
-    ``sends``: rank, from, to, step, count, as recorded; ``by_step``: sums of collectives by rank and step; ``parts``:
-    the partition of steady steps by rank. A rank's stage is its index among the ranks connected by sends, in order of
-    rank.
-    """
-    chains = _chains(sends)
-    if not chains:
-        return None
-    stage_of = {rank: place for chain in chains for place, rank in enumerate(chain)}
-    idle = ~pl.col("part").is_in(WORK)
-    means = (
-        parts.group_by("rank", "step")
-        .agg(pl.col("total_ns").sum().alias("step_ns"), pl.col("total_ns").filter(idle).sum().alias("idle_ns"))
-        .join(by_step.select("rank", "step", "sends_exposed_ns"), on=["rank", "step"], how="left", nulls_equal=True)
-        .group_by("rank")
-        .agg(pl.col("step_ns", "idle_ns").mean(), pl.col("sends_exposed_ns").fill_null(0).mean().alias("sends_ns"))
-    )
-    known = {row["rank"]: row for row in means.iter_rows(named=True) if row["rank"] in stage_of}
-    stages = []
-    for place in range(max(map(len, chains))):
-        ranks = tuple(sorted(rank for rank, stage in stage_of.items() if stage == place))
-        rows = [known[rank] for rank in ranks if rank in known]
-        if not rows:
-            continue
-        step, idle_ns, sends_ns = (
-            sum(row[name] for row in rows) / len(rows) for name in ("step_ns", "idle_ns", "sends_ns")
-        )
-        roles = [role_of[rank] for rank in ranks if rank in role_of]
-        role = max(sorted(set(roles)), key=roles.count) if roles else None
-        stages.append(Stage(place, ranks, role, step, idle_ns, sends_ns, (idle_ns + sends_ns) / step if step else 0.0))
-    count, many = _microbatches(sends, chains), max(map(len, chains))
-    return Pipeline(tuple(stages), count, (many - 1) / (count + many - 1) if count else None)
-
-
-def _chains(sends: pl.DataFrame) -> list[tuple[int, ...]]:
-    """Return sets of ranks that are connected by sends, each in order."""
-    if sends.is_empty():
-        return []
-    parent: dict[int, int] = {}
-
-    def root(rank: int) -> int:
-        while parent.setdefault(rank, rank) != rank:
-            parent[rank] = rank = parent[parent[rank]]
-        return rank
-
-    for one, other in sends.select("from", "to").unique().sort("from", "to").iter_rows():
-        parent[root(one)] = root(other)
-    chains: dict[int, list[int]] = {}
-    for rank in sorted(parent):
-        chains.setdefault(root(rank), []).append(rank)
-    return [tuple(chain) for chain in chains.values()]
-
-
-def _microbatches(sends: pl.DataFrame, chains: list[tuple[int, ...]]) -> int | None:
-    """Return the number of sends from first to second stages per step; None if it differs in the other direction."""
-    firsts = pl.DataFrame([(chain[0], chain[1]) for chain in chains], schema=["first", "second"], orient="row")
-    counts = sends.filter(pl.col("step").is_not_null()).group_by("from", "to", "step").agg(pl.col("count").max())
-    forward, backward = (
-        counts.join(firsts, left_on=["from", "to"], right_on=keys, how="semi").get_column("count")
-        for keys in (["first", "second"], ["second", "first"])
-    )
-    if forward.is_empty() or forward.n_unique() > 1:
-        return None
-    return int(forward[0]) if backward.is_empty() or backward.unique().to_list() == [forward[0]] else None
-
+from trace_analyzer.units import NS_PER_MS
 
 SCHEMA_VERSION = 1
 _MOST_UNEVEN = 20
@@ -154,7 +53,10 @@ class Job:
     transfer_ns: Annotated[float | None, "Exposed transfer in collectives that could be split, ns per step."]
     recording_ns: Annotated[
         float | None,
-        "What recording takes of the step at least, by the rank that it slows most, ns; null where none tells it.",
+        "What recording takes of the step, by the measured step; else at least, by the rank that it slows most, ns; null where none tells it.",
+    ] = None
+    measured_step_ns: Annotated[
+        float | None, "Time of a step without the profiler, ns; null where it is not given."
     ] = None
 
     @property
@@ -277,10 +179,16 @@ class JobReport(Result):
     )
 
 
-def judge(contents: Sequence[bytes], *, part_rows: int = PART_ROWS, hides_hosts: bool = False) -> JobReport:
+def judge(
+    contents: Sequence[bytes],
+    *,
+    part_rows: int = PART_ROWS,
+    hides_hosts: bool = False,
+    measured_step_ms: float | None = None,
+) -> JobReport:
     """Judge a job from summaries of `summarize`, in any order; ``part_rows`` collectives at a time.
 
-    Hidden hosts get numbers as names.
+    Hidden hosts get numbers as names. ``measured_step_ms`` is the step without the profiler.
     """
     together = joined(contents, part_rows)
     if all(summary.is_little for summary in together.ranks):  # one rule for all, as waits alone make one's work longer
@@ -297,6 +205,7 @@ def judge(contents: Sequence[bytes], *, part_rows: int = PART_ROWS, hides_hosts:
     )
     known = [summary.step_ns for summary in together.ranks if summary.step_ns is not None]
     step_ns = sum(known) / len(known) if known else None
+    measured_ns = None if measured_step_ms is None else measured_step_ms * NS_PER_MS
     late, floor = late_ranks(by_step, totals.rows, max(doubt_ns, FLOOR_RATIO * (step_ns or 0)))
     recording = {s.rank: s.recording_ns for s in together.ranks if s.rank is not None and s.recording_ns is not None}
     named = stragglers(
@@ -334,7 +243,10 @@ def judge(contents: Sequence[bytes], *, part_rows: int = PART_ROWS, hides_hosts:
             parts,
             waiting,
             transfer,
-            max(recording.values(), default=None),
+            max(recording.values(), default=None)
+            if measured_ns is None or step_ns is None
+            else max(step_ns - measured_ns, 0.0),
+            measured_ns,
         ),
         problems=together.problems,
         ranks=_ranks(together, aligned, by_step, role_of, hides_hosts),
@@ -471,6 +383,7 @@ def analyze_ranks(
     progress: Progress | None = None,
     redact: bool = False,
     rank_of: str | None = None,
+    measured_step_ms: float | None = None,
 ) -> JobReport:
     """Judge a job: which rank is late, how often, by how much, why, and the gain of a fix.
 
@@ -482,6 +395,7 @@ def analyze_ranks(
     workers: processes of the default executor, or ranks that the given one has at a time.
     progress: called with (stage, fraction or None).
     rank_of: a regular expression whose first group is the rank in a file's path, instead of what the trace says.
+    measured_step_ms: time of a step without the profiler, ms, as in a log: what recording takes is then known.
     redact: keep only what is known to be harmless: hosts get numbers, and other names, directories and addresses go as in a redacted report.
 
     A file that cannot be read is a problem of the report, never an exception. Raises ``UsageError`` where a source names no file.
@@ -492,5 +406,5 @@ def analyze_ranks(
     contents = with_ranks([each for content in read for each in separate(content)], rank_of)
     if progress is not None:
         progress("judging the job", None)
-    report = judge(contents, hides_hosts=redact)
+    report = judge(contents, hides_hosts=redact, measured_step_ms=measured_step_ms)
     return redacted(report, sources) if redact else report

@@ -30,7 +30,10 @@ def shown_levers(verdict: Verdict) -> Sequence[Lever]:
 
 def levers_sentence(verdict: Verdict) -> str:
     """Write what the two first levers save; "" without a replay."""
-    saved = [f"{units.percent(lever.saves_ratio)} {name}" for name, lever in lever_rows(verdict)[:2]]
+    saved = [
+        f"{units.percent(lever.saves_ratio) if lever.saves_ratio else 'not at all'} {name}"
+        for name, lever in lever_rows(verdict)[:2]
+    ]
     return f"{levers_title(verdict)} {', '.join(saved)}." if saved else ""
 
 
@@ -69,7 +72,8 @@ def rule_applied(verdict: Verdict) -> str:
     what = units.capitalized(REGIMES[regime].noun) if regime == "overhead-bound" else label(REGIMES[regime].part)
     saves = next((one.saves_ratio for one in verdict.levers if LEVER_PARTS[one.resource] == REGIMES[regime].part), None)
     if verdict.levers:
-        less = "" if saves is None else f"; without that, {_unit(verdict)} would be {units.percent(saves)} shorter"
+        shorter = f"{units.percent(saves)} shorter" if saves else "no shorter"
+        less = "" if saves is None else f"; without that, {_unit(verdict)} would be {shorter}"
         return f"{what} takes {units.percent(ratio)}{less}."
     return (
         f"{what} takes {units.percent(ratio)}, but waiting can be recovered in full,"

@@ -5,18 +5,25 @@ const MEMORY_UNITS = [[2 ** 40, 'TiB'], [2 ** 30, 'GiB'], [2 ** 20, 'MiB'], [2 *
 const PREFIXES = [[1e15, 'P'], [1e12, 'T'], [1e9, 'G'], [1e6, 'M'], [1e3, 'k'], [1, '']];
 
 export function formatDuration(ns) {
-  const [factor, unit] = TIME_UNITS.find(([size]) => Math.abs(ns) >= size) ?? TIME_UNITS.at(-1);
-  return `${threeDigits(ns / factor)} ${unit}`;
+  return scaled(ns, TIME_UNITS, '');
 }
 
 export function formatMemory(bytes) {
-  const [factor, unit] = MEMORY_UNITS.find(([size]) => Math.abs(bytes) >= size) ?? MEMORY_UNITS.at(-1);
-  return `${threeDigits(bytes / factor)} ${unit}`;
+  return scaled(bytes, MEMORY_UNITS, '');
 }
 
 export function formatQuantity(value, unit) {
-  const [factor, prefix] = PREFIXES.find(([size]) => Math.abs(value) >= size) ?? PREFIXES.at(-1);
-  return `${threeDigits(value / factor)} ${prefix}${unit}`;
+  return scaled(value, PREFIXES, unit);
+}
+
+// 999.6 us is written as 1 ms, not as 1,000 us.
+function scaled(value, units, name) {
+  const reaches = ([size], at) => {
+    const finer = units[at + 1]?.[0] ?? 1;
+    return Math.round(Math.abs(value) / finer) * finer >= size;
+  };
+  const [factor, unit] = units.find(reaches) ?? units.at(-1);
+  return `${threeDigits(value / factor)} ${unit}${name}`;
 }
 
 export function formatCount(n) {
