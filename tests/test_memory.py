@@ -36,6 +36,7 @@ def frame(name: str, file: str = "/home/me/train.py", line: int = 1) -> dict[str
 
 
 FORWARD = [frame("forward", "/home/me/model.py", 7), frame("main")]
+SAMPLES = Path(__file__).parents[1] / "sample_traces"
 BACKWARD = [
     frame("at::_ops::mm::call(at::Tensor const&)", "??", 0),
     frame("torch::autograd::generated::MmBackward0::apply(...)", "??", 0),
@@ -207,6 +208,35 @@ def trained(steps: int, leak: bool = False, batch: int = 2) -> Program:
         for address in gradients:
             program.free(address)
     return program
+
+
+FLASH = [frame("at::_ops::_scaled_dot_product_flash_attention::call(...)", "??", 0)]
+LOSS = [frame("void host_softmax<LogSoftMaxForwardEpilogue>", "??", 0), frame("cross_entropy", line=9)]
+
+
+@pytest.mark.parametrize(
+    ("inner", "is_proposed"),
+    [([[frame("softmax", line=9)]], True), ([FLASH], False), ([LOSS], False), ([FLASH, LOSS], False)],
+    ids=["written-out", "flash", "loss", "flash and loss"],
+)
+def test_fused_attention_is_proposed_where_scores_are_kept(
+    inner: list[list[dict[str, Any]]], is_proposed: bool
+) -> None:
+    program = Program()
+    kept = [program.alloc(90 * MIB, FORWARD)]
+    kept += [program.alloc(500 * MIB, [*frames, frame("attention", line=8), *FORWARD]) for frames in inner]
+    program.free(program.alloc(5 * MIB, BACKWARD))
+    for address in kept:
+        program.free(address)
+    assert ("fused-attention" in {s.name for s in program.answer().savings}) == is_proposed
+
+
+@pytest.mark.slow
+def test_a_trace_proposes_to_checkpoint_modules_with_all_that_is_in_them() -> None:
+    saved = ta.memory(SAMPLES / "synthetic_training.json.gz").devices[0].savings
+    assert [(s.name, s.what) for s in saved] == [
+        ("checkpoint", what) for what in ("GPT/Block", "GPT/Block/MLP", "GPT/Block/Attention")
+    ]  # flash attention keeps no scores
 
 
 def test_categories_follow_from_stacks_and_lives() -> None:

@@ -507,6 +507,8 @@ def test_a_batch_that_exceeds_the_memory_of_the_device_is_refused() -> None:
     halves = [replace(device, sm_count=54) for device in report.devices]
     partition = SimpleNamespace(tables=report.tables, trust=report.trust, devices=halves)
     assert Replay(replay.graph, partition).weights(bigger)
+    with pytest.raises(NotApplicable, match=r"is more than the device's 1\.07 GB"):
+        Replay(replay.graph, partition, memory_bytes=1 << 30).weights(bigger)
 
 
 def test_floors_keep_what_belongs_to_the_other_side() -> None:

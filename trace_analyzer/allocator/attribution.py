@@ -18,6 +18,8 @@ BEFORE = "allocated before the record"
 ROUNDED = "rounded up by the allocator"
 _PRIORITY = ("workspace", "gradient", "backward", "optimizer", "forward", "parameter")
 """Roles in the order in which they decide: a hook that runs a forward pass within backward work is backward work."""
+ATTENTION = ("attention", "softmax")
+"""Roles that a frame of a loss, or of attention that keeps no scores, overrules."""
 _KEPT = {"forward": "activations", "backward": "gradients", "optimizer": "optimizer state"}
 """Pass -> category of what outlives it."""
 _CERTAIN = {"workspace": "library workspaces", "gradient": "gradients", "parameter": "parameters"}
@@ -45,9 +47,12 @@ STACKS = Table(
     stack i64 Number of the stack.
     line str Innermost line of the program, `file:line function`; a library's for want of any, else the backward node.
     module str Innermost `forward` of the program, `file:line forward`; null for none.
+    unit str What checkpointing runs again: the module here, in a trace the kind of the module around the innermost.
+    instance str The module around the innermost, of which a unit has several; null where only code is known.
     operator str Backward node, else outermost operator of ATen, else function of PyTorch; null for none.
     pass str Role that decides (`catalog/allocations.toml`); null for none.
-    attention bool Whether a frame is named after attention or softmax.
+    attention bool Whether a frame is named after attention or softmax, and none after a loss or attention without scores.
+    softmax bool The same of softmax alone.
     evaluation bool Whether a frame is named after evaluation.
     """),
 )
@@ -69,12 +74,18 @@ def frame_rules() -> tuple[FrameRule, ...]:
     return rows("allocations.toml", "rules", FrameRule, lambda rule: rule.role + rule.pattern)
 
 
+@cache
+def shows(role: str, name: str = "name") -> pl.Expr:
+    """Return whether a frame (columns name, file) shows a role; ``name`` is the column of its name."""
+    rules = [rule for rule in frame_rules() if rule.role == role]
+    return pl.any_horizontal(
+        matches(pl.col({"name": name}.get(rule.column, rule.column)), rule.pattern) for rule in rules
+    )
+
+
 def stack_table(snapshot: Snapshot) -> pl.DataFrame:
     """Return table `memory_stacks` from frames and stacks."""
-    by_role: dict[str, pl.Expr] = {}
-    for rule in frame_rules():
-        matched = matches(pl.col(rule.column), rule.pattern)
-        by_role[rule.role] = by_role[rule.role] | matched if rule.role in by_role else matched
+    by_role = {role: shows(role) for role in dict.fromkeys(rule.role for rule in frame_rules())}
     name, file = pl.col("name"), pl.col("file")
     in_python = file.str.contains(r"\.py$|^<|^/tmp/ipykernel|\.ipynb")
     text = pl.format("{}:{} {}", file, pl.col("line"), name)
@@ -98,8 +109,11 @@ def stack_table(snapshot: Snapshot) -> pl.DataFrame:
         .agg(
             line=pl.coalesce(_first("own_line"), _first("any_line"), pl.format("backward: {}", _first("node"))),
             module=_first("own_forward"),
+            unit=_first("own_forward"),
+            instance=pl.lit(None),
             operator=pl.coalesce(_first("node"), pl.col("aten").drop_nulls().last(), _first("torch_function")),
-            **{role: pl.col(role).any() for role in (*_PRIORITY, "attention", "evaluation")},
+            **{role: pl.col(role).any() for role in (*_PRIORITY, "evaluation")},
+            **{role: pl.col(role).any() & ~pl.col("scoreless").any() for role in ATTENTION},
         )
         .with_columns(parameter=pl.col("parameter") | pl.col("line").str.ends_with(" __init__"))  # of a module, mostly
         .with_columns(pl.coalesce(pl.when(role).then(pl.lit(role)) for role in _PRIORITY).alias("pass"))

@@ -25,6 +25,8 @@ LEAST_SAVING = 0.02
 """Smallest share of the peak that a change must save to be shown."""
 _MOST_ROWS = 10
 _QUARTERS = 4
+_SHALLOWEST = 2
+"""Least number of modules in the path of a unit: the first is the whole model."""
 _IN_8_BITS = ("Adagrad", "Adam", "AdamW", "RMSprop", "SGD")
 """Optimizers of `torch.optim` that bitsandbytes has with a state of 8 bits."""
 
@@ -73,7 +75,7 @@ def savings(
     activations, optimizer = blocks.filter(pl.col("category") == "activations"), _optimizer(snapshot)
     found = [*_checkpoints(activations, levels)]
     attention = activations.filter("attention")
-    if attention.height:
+    if attention.get_column("softmax").any():  # else it is fused already
         low = peak_without(levels, attention)
         # Its output stays, and a number a row (Dao et al. 2022, arXiv:2205.14135): at most what its last line makes.
         last = attention.sort("start_event").item(-1, "line")
@@ -114,21 +116,41 @@ def _optimizer(snapshot: Snapshot) -> str:
 
 
 def _checkpoints(activations: pl.DataFrame, levels: pl.DataFrame) -> list[PeakSaving]:
-    """Return what checkpointing each of the three largest modules saves.
+    """Return what checkpointing each of the three largest kinds of modules saves.
 
-    At best all of its activations go; at worst those of one call are there at the peak, as it is run again.
+    At best all of its activations go. At worst those of one call are there at the peak, as it is run again; and where a
+    trace tells its modules apart, the output of each is kept by what follows.
     """
-    calls = activations.drop_nulls("module").group_by("module", "line").agg(pl.col("bytes").sum(), calls=pl.len())
-    modules = (
-        calls.group_by("module")
+    activations = _in_units(activations)
+    calls = activations.group_by("unit", "line").agg(pl.col("bytes").sum(), calls=pl.len())
+    units = (
+        calls.group_by("unit")
         .agg(pl.col("bytes").sum(), pl.col("calls").max())
-        .sort("bytes", "module", descending=[True, False])
+        .sort("bytes", "unit", descending=[True, False])
     )
     found = []
-    for module, size, n in modules.filter(pl.col("calls") > 1).head(3).rows():
-        low = peak_without(levels, activations.filter(pl.col("module") == module))
-        found.append(_saving("checkpoint", module, low, low + size // n))
+    for unit, size, n in units.filter(pl.col("calls") > 1).head(3).rows():
+        own = activations.filter(pl.col("unit") == unit)
+        instances = own.get_column("instance").drop_nulls().n_unique()
+        low = high = peak_without(levels, own)
+        one = size // n
+        if instances:
+            one = int(with_held(levels, {"held": own}).get_column("held").max() or 0) // instances  # type: ignore[arg-type]
+            last = pl.col("start_event") == pl.col("start_event").max().over("instance")
+            high = peak_without(levels, own.filter(~last))
+        found.append(_saving("checkpoint", unit, low, high + one))
     return found
+
+
+def _in_units(activations: pl.DataFrame) -> pl.DataFrame:
+    """Return the activations of each unit, with those of the units within it, and ``instance`` of that depth."""
+    known, parts = activations.drop_nulls("unit"), []
+    paths = known.filter(pl.col("instance").is_not_null()).with_columns(pl.col("unit", "instance").str.split("/"))
+    deepest = paths.select(pl.col("unit").list.len().max()).item() or 0
+    for depth in range(_SHALLOWEST, deepest + 1):
+        within = paths.filter(pl.col("unit").list.len() >= depth)
+        parts.append(within.with_columns(pl.col("unit", "instance").list.head(depth).list.join("/")))
+    return pl.concat([known.filter(pl.col("instance").is_null()), *parts])
 
 
 def _kept_into_forward(blocks: pl.DataFrame) -> pl.DataFrame:

@@ -2,7 +2,7 @@
 
 import polars as pl
 
-from trace_analyzer.allocator.attribution import BEFORE, categorized, live_at_peak
+from trace_analyzer.allocator.attribution import ATTENTION, BEFORE, categorized, live_at_peak, shows
 from trace_analyzer.allocator.savings import MEMORY_LEVELS, growing
 from trace_analyzer.allocator.snapshot import ANNOTATIONS, BLOCKS, EVENTS, LEVELS, SEGMENTS, Snapshot, lives_of
 from trace_analyzer.analyses.host import Context
@@ -14,6 +14,8 @@ from trace_analyzer.sections import WHOLE_TRACE, Section, Shown
 CPU = 0
 """Device type of memory of the host (c10/core/DeviceType.h)."""
 _NS_PER_US = 1_000
+_AROUND = r"^(.+/.+)/[^/]+$"
+"""Path of the module around the innermost, unless it is the whole model."""
 _PHASES = ("optimizer", "backward", "forward")
 
 MEMORY = Table(
@@ -107,8 +109,12 @@ def _code(context: Context, rows: pl.DataFrame) -> pl.DataFrame:
             "module",
             "operator",
             "python_function",
+            instance=pl.col("module").str.extract(_AROUND),
+            unit=pl.col("module").str.extract(_AROUND).str.replace_all(r"_\d+(/|$)", "$1"),
             line=pl.coalesce("python_function", "operator"),
-            attention=pl.col("operator").str.contains("(?i)softmax|attention").fill_null(False),
+            **{
+                role: (shows(role, "operator") & ~shows("scoreless", "operator")).fill_null(False) for role in ATTENTION
+            },
             evaluation=pl.lit(False),
         )
         .with_columns(pl.Series("pass", phase).replace_strict(list(_PHASES), list(_PHASES), default=None))

@@ -74,7 +74,12 @@ class Replay:
     """
 
     def __init__(
-        self, graph: Graph, report: Analysed, measure: Measure | None = None, measured_ns: float | None = None
+        self,
+        graph: Graph,
+        report: Analysed,
+        measure: Measure | None = None,
+        measured_ns: float | None = None,
+        memory_bytes: int | None = None,
     ) -> None:
         self.graph = graph
         self.measure = measure or measure_of(graph.recorded)
@@ -82,14 +87,19 @@ class Replay:
         self._report = report
         self._known_steps: dict[str, float] = {}
         self._measured_ns = measured_ns
+        self._memory_bytes = memory_bytes
 
     @staticmethod
-    def of(report: Analysed, device: int, measured_ns: float | None = None) -> "Replay":
+    def of(
+        report: Analysed, device: int, measured_ns: float | None = None, memory_bytes: int | None = None
+    ) -> "Replay":
         """Return the replay of an analysed trace, for predicting the steps of one device (by code).
 
         ``measured_ns`` is the step without the profiler: the replay is then of the program without it (`quickened`).
+        ``memory_bytes`` is the device's memory where the file has it; else it is that of the catalogue.
         """
-        return Replay(build(recording(report, device)), report, measured_ns=measured_ns)
+        graph = build(recording(report, device))
+        return Replay(graph, report, measured_ns=measured_ns, memory_bytes=memory_bytes)
 
     @cached_property
     def known(self) -> Attributes:
@@ -100,7 +110,8 @@ class Replay:
     def scene(self) -> Scene:
         """Return the inputs of changes."""
         steady_steps = max(int(self.graph.recorded.steps.steady.sum()), 1)
-        return Scene(self.graph, self.known, self._report, steady_edges(self.graph), steady_steps, self._base[1])
+        steady = steady_edges(self.graph)
+        return Scene(self.graph, self.known, self._report, steady, steady_steps, self._base[1], self._memory_bytes)
 
     @cached_property
     def recorded_step_ns(self) -> float:

@@ -26,7 +26,7 @@ class UnknownTarget(NotApplicable):
 
 @dataclass(frozen=True)
 class Scene:
-    """Hold the inputs of changes: graph, labels of edges, the analysed trace, steady steps, recorded step."""
+    """Hold the inputs of changes: graph, labels of edges, the analysed trace, steady steps, recorded step and memory."""
 
     graph: Graph
     known: Attributes
@@ -34,6 +34,7 @@ class Scene:
     steady: Flags
     steady_steps: int
     step_ns: float = 0.0
+    recorded_bytes: int | None = None
 
     @property
     def tables(self) -> Mapping[str, pl.DataFrame]:
@@ -56,8 +57,10 @@ class Scene:
 
     @property
     def memory_bytes(self) -> float | None:
-        """Return the memory of the replayed device by the catalogue; None where it is unknown."""
+        """Return the memory of the replayed device by the file, else by the catalogue; None where it is unknown."""
         model = self.model
+        if self.recorded_bytes is not None:
+            return self.recorded_bytes
         return None if model is None or model.memory_gib is None else model.memory_gib * 2**30
 
     @property

@@ -248,8 +248,11 @@ def _batch_memory(report: Report, changes: tuple[Change, ...], snapshot: Memory 
     if snapshot is not None:
         levels = growing(snapshot.levels, snapshot.lives)
         reason = next((note.message for note in snapshot.notes if note.severity != "info"), None)
-    judged = next(device for device in report.trace.devices if device.index == report.verdict.device)
-    return batch_memory(levels, judged.index, times, judged.memory_bytes, reason)
+    return batch_memory(levels, report.verdict.device, times, _memory_bytes(report), reason)
+
+
+def _memory_bytes(report: Report) -> int | None:
+    return next(each.memory_bytes for each in report.trace.devices if each.index == report.verdict.device)
 
 
 def whatif(
@@ -274,7 +277,7 @@ def whatif(
     device = devices.item(0, "device")
     if report.tables["activities"].filter(pl.col("device") == device).is_empty():
         return WhatIf("refused", _NO_DEVICE, index, 0, None, changes)
-    replay = Replay.of(report, device, _measured_ns(report))
+    replay = Replay.of(report, device, _measured_ns(report), _memory_bytes(report))
     changes = replay.settled(changes)
     steps = int(replay.graph.recorded.steps.steady.sum())
     refused = WhatIf(
