@@ -88,6 +88,7 @@ def test_a_bigger_batch_saves_the_launches_that_graphs_save() -> None:
     assert shared["cuda-graphs"] is None
 
 
+@pytest.mark.slow
 def test_the_same_code_is_advised_once_for_all_of_its_reasons() -> None:
     """On a V100 autocast is the cure of products in fp32, and of passes over fp32."""
     work = [in_a_row(FP32), [kernel(WIDE, 2_000 + 60 * n, 50, grid=[500, 1, 1], stream=7 + n) for n in range(24)]]

@@ -55,6 +55,7 @@ def check_code(report: Report, text: str) -> None:
         assert list(contradictions(item, text, majors[0] if majors else None)) == [], (item.id, item.code)
 
 
+@pytest.mark.slow
 @pytest.mark.sampled
 @pytest.mark.parametrize("dressed", ["SGD on V100", "compiled"])
 @pytest.mark.parametrize("fix", CASES)
@@ -125,6 +126,7 @@ def code_of(fix: str, *events: object, devices: tuple[dict[str, Any], ...] = (A1
     return next(item.code for item in report.advice if item.id == fix)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "code"),
     [
@@ -206,6 +208,7 @@ def test_a_copy_of_what_an_operator_waits_for_is_no_pageable_memory(operator: st
     assert not code or code in items["synchronization"]
 
 
+@pytest.mark.slow
 def test_a_wait_for_a_copy_has_code_for_its_direction() -> None:
     def work(direction: str) -> list[object]:
         return [
@@ -225,6 +228,7 @@ def test_a_pipeline_that_splits_its_inputs_gets_one_worker_and_its_estimate() ->
     assert "num_workers=1)" in report.advice[0].code
 
 
+@pytest.mark.slow
 def test_copies_of_pageable_memory_have_a_bound_without_any_kernel() -> None:
     """Of 20 ms, 1.33 ms are what 1.75 MB a copy take over PCIe 4.0 (31.5 GB/s)."""
     copies = [copy("HtoD (Pageable -> Device)", 1_000 * n, 1_000, bytes=2_100_000) for n in range(20)]
@@ -252,6 +256,7 @@ def test_where_triton_compiles_alone_no_dynamic_shapes_of_dynamo_help() -> None:
     assert "_dynamo" not in code
 
 
+@pytest.mark.slow
 def test_compiled_programs_get_options_of_their_compiler() -> None:
     late = iterations(lambda t: op("aten::mm", t, 850))
     assert "torch.compile(model" in code_of("cuda-graphs", late)

@@ -27,6 +27,7 @@ def test_no_more_is_hidden_than_computes(fix: str, computes: tuple[int, int], sa
     assert saved(analysed([moves(100 * n) for n in range(12)], kernel(GEMM, start, length))).get(fix) == saves
 
 
+@pytest.mark.slow
 def test_what_hides_a_collective_already_hides_no_other() -> None:
     hidden = [kernel(NCCL, 0, 1_000, stream=20), kernel(GEMM, 0, 1_000)]
     exposed = [kernel(NCCL, 1_000 + 100 * n, 100, stream=20) for n in range(20)]

@@ -160,7 +160,7 @@ def test_the_middle_of_what_may_be_saved(predicted: Predicted | None, at_most: f
 
 
 @given(random_traces())
-@settings(max_examples=examples(12), suppress_health_check=UNHURRIED)
+@settings(max_examples=examples(6), suppress_health_check=UNHURRIED)
 def test_on_random_traces(trace: RandomTrace) -> None:
     report = analyze(trace.content, step="all")
     bounds_hold(report)

@@ -209,6 +209,7 @@ def test_every_tool_over_standard_input_and_output(tmp_path: Path, mode: str) ->
         assert not failed or got.content[0].text.count("\n") == 0
 
 
+@pytest.mark.slow
 def test_no_command_runs_where_nobody_can_be_asked(tmp_path: Path) -> None:
     mcp = pytest.importorskip("mcp")
     from trace_analyzer.agents.server import server

@@ -264,7 +264,7 @@ def drains_hold_idle_time_once(report: Report) -> None:
 
 
 @given(random_traces())
-@settings(max_examples=examples(8), suppress_health_check=UNHURRIED)
+@settings(max_examples=examples(4), suppress_health_check=UNHURRIED)
 def test_on_random_traces(trace: RandomTrace) -> None:
     report = analyze(trace.content)
     idle_time_is_blamed_once(report)

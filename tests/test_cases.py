@@ -64,6 +64,7 @@ def test_an_impossible_duration_ends_with_the_streams_next_work() -> None:
     assert counts(report) == {"impossible-duration": 1}
 
 
+@pytest.mark.slow
 def test_events_without_a_time_are_left_out_and_counted() -> None:
     assert sum(counts(case("02c")).values()) == 202
     assert sum(counts(case("03g")).values()) == 1
@@ -77,6 +78,7 @@ def test_values_that_are_no_json_cost_no_event() -> None:
     assert case("07f").tables["activities"].height == 120
 
 
+@pytest.mark.slow
 def test_a_wait_for_work_whose_record_is_lost_is_no_launch_overhead() -> None:
     lost, control = case("19c"), case("19f")
     assert lost.verdict.status == "insufficient"

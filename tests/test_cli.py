@@ -410,6 +410,7 @@ class TestGates:
 class TestProcess:
     """Check properties that need a separate process: pipes, terminals, signals, imports."""
 
+    @pytest.mark.slow
     def test_a_real_trace(self, folder: Path) -> None:
         done = command("t.json", "--format", "json", "--no-report", cwd=folder)
         assert (done.returncode, done.stderr) == (0, "")

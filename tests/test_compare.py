@@ -29,7 +29,7 @@ from trace_analyzer.pipeline import analyze
 from trace_analyzer.report import Report
 
 SAMPLES = sorted((Path(__file__).parents[1] / "sample_traces").glob("synthetic_*.json.gz"))
-UNHURRIED = settings(max_examples=examples(6), suppress_health_check=list(HealthCheck))
+UNHURRIED = settings(max_examples=examples(4), suppress_health_check=list(HealthCheck))
 BASE = Program()
 
 
@@ -171,6 +171,7 @@ def test_planted_data_loading() -> None:
     assert line.difference_ns == pytest.approx(result.difference_ns, rel=0.05)
 
 
+@pytest.mark.slow
 def test_inputs_that_changed() -> None:
     result = compared(BASE, BASE.faster(batch=64, mm_ns=800_000))
     assert (result.same_work, result.same_program) == (False, True)
@@ -582,6 +583,7 @@ def test_what_changed_comes_first_and_hardware_only_where_devices_differ() -> No
     assert all(line.by_hardware_ns is None for line in result.lines)
 
 
+@pytest.mark.slow
 def test_few_scattered_steps_say_what_they_can() -> None:
     result = compared(BASE.faster(steps=5, scatter=0.03, seed=1), BASE.faster(steps=5, scatter=0.03, seed=2))
     assert result.interval_ns is not None

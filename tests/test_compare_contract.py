@@ -43,6 +43,7 @@ def names(kind: type) -> set[str]:
     return {item.name for item in dataclasses.fields(kind)}
 
 
+@pytest.mark.slow
 def test_every_field_of_the_contract_is_there_and_of_its_type() -> None:
     document = json.loads(compare(profile(BASE), profile(BASE.faster(mm_ns=500_000, adds=2))).to_json())
     assert document.keys() >= FIELDS

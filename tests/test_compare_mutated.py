@@ -126,7 +126,7 @@ def is_zero(result: Comparison) -> bool:
 @pytest.mark.slow
 @given(mutations)
 @example([without_kernel(0), cut(3)])
-@settings(max_examples=examples(20), suppress_health_check=list(HealthCheck), deadline=None)
+@settings(max_examples=examples(8), suppress_health_check=list(HealthCheck), deadline=None)
 def test_laws_of_recordings_that_differ_as_programs_do(changes: list[Mutation]) -> None:
     """Check that no remainder is left, every sign flips with the sides, and nothing differs from itself."""
     before, after = recorded(), mutated(changes)

@@ -46,6 +46,7 @@ def test_regions_have_their_function_their_graph_break_and_what_they_launched() 
     assert analysed(launched("gemm", 0, 10, 5, 1)).tables["compiled_regions"].is_empty()
 
 
+@pytest.mark.slow
 def test_a_fused_kernel_has_its_operators_and_its_source(tmp_path: Path) -> None:
     report = analysed(EVENTS)
     (row,) = report.tables["fused_kernels"].select("name", "fuses", "kernel_file", "count", "device_ns").rows()

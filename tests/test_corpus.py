@@ -56,6 +56,7 @@ def test_counts(row: Row, corpus_report: Reports) -> None:
     assert {key: int(row[key]) for key in expected} == expected
 
 
+@pytest.mark.slow
 @pytest.mark.sampled
 @every_device
 def test_times(row: Row, corpus_report: Reports) -> None:
@@ -244,6 +245,7 @@ def test_a_real_trace_replays_as_recorded_or_is_refused(name: str) -> None:
     assert max(cpu_floor, device_floor) <= replay.identity.step_ns
 
 
+@pytest.mark.sampled
 @pytest.mark.slow
 @pytest.mark.parametrize("path", JUDGED, ids=lambda path: path.name.split(".")[0])
 def test_every_what_if_obeys_the_laws(path: Path) -> None:

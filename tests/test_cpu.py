@@ -111,6 +111,7 @@ def test_with_device_work_there_is_no_table_of_the_main_thread() -> None:
     assert analysed(op("aten::mm", 0, 30), launched("gemm", 5, 20, 50, 1)).tables["cpu_time"].is_empty()
 
 
+@pytest.mark.slow
 def test_the_page_has_the_bar_that_the_terminal_has(tmp_path: Path) -> None:
     page = run().to_html(tmp_path / "page.html").read_text(encoding="utf-8")
     assert 'aria-label="Data loading 30 %, Pointwise 28 %' in page

@@ -112,6 +112,7 @@ def test_a_step_is_the_sum_of_its_parts(report: Report) -> None:
     assert sum(int(row["time_ns"] or 0) for row in answer.rows) == step.duration_ns
 
 
+@pytest.mark.slow
 def test_advice_names_the_command_that_estimates_it() -> None:
     report = analyze(SAMPLES / "synthetic_overhead_data-loading.json.gz")
     answer = report.explain("advice:data-loading")

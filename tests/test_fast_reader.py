@@ -115,7 +115,7 @@ def layouts() -> Iterator[dict[str, Any]]:
 
 
 @given(st.lists(events(), min_size=2, max_size=25), st.sampled_from(list(layouts())), st.booleans(), st.data())
-@settings(max_examples=examples(60))
+@settings(max_examples=examples(25))
 def test_any_layout(rows: list[dict[str, Any]], layout: dict[str, Any], bare: bool, data: st.DataObject) -> None:
     head = {"schemaVersion": 1, "deviceProperties": [{"id": 0, "name": "x"}, {"id": 1, "name": "y"}]}
     tail = {"traceName": "}, {", "distributedInfo": {"rank": 1}}
@@ -181,7 +181,7 @@ def test_both_readers_go_on_after_the_same_faults(faults: list[str], layout: dic
 
 @pytest.mark.slow
 @given(st.data())
-@settings(max_examples=examples(60))
+@settings(max_examples=examples(25))
 def test_both_readers_go_on_after_any_damage(data: st.DataObject) -> None:
     rows = [plain(i, args={"Input Dims": [[1, i]]}) for i in range(30)]
     text = json.dumps({"traceEvents": rows, "x": 1}, **data.draw(st.sampled_from(list(layouts()))))

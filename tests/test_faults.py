@@ -112,7 +112,7 @@ WRITES = {
 }
 
 
-STRIDES = {"text and page": (1, 3), "tables": (13, 29)}
+STRIDES = {"text and page": (2, 3), "tables": (29, 61)}
 """Every how many such calls one fails, and at how many a signal arrives.
 
 A table's file has four such calls; both strides are coprime to four, so that each kind of call is covered in many

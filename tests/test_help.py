@@ -68,12 +68,6 @@ VALUES = {
 }
 """A value for each placeholder of each option; words in the help are used as they are."""
 
-NEEDS = {"--tables-format": ("--tables", "tables"), "--force": ("--report", "there.html")}
-"""Other options that an option needs."""
-
-WITH_REPORT = ("--report", "--open", "--no-report", "--max-report-mb", "--force")
-"""Options with an effect only where a report may be written."""
-
 ALONE = ("--help", "--version", "--json-schema")
 _ROW = re.compile(r"^  (?:-\w, )?(--[\w-]+)(?: / (--[\w-]+))?(?: (\S+))?(?:  |$)", re.MULTILINE)
 
@@ -118,15 +112,36 @@ def test_a_bare_trace_takes_what_report_takes() -> None:
     assert set(forms("")) - {(option,) for option in ALONE} == set(forms("report")) - {("--help",)}
 
 
+def together(forms_of_it: set[tuple[str, ...]], *, apart: tuple[set[str], ...]) -> list[list[str]]:
+    """Return few commands that hold every form: none has an option twice or options of two sets of `apart`.
+
+    >>> together({("--a", "1"), ("--a", "2"), ("--b",), ("--c",)}, apart=({"--b"}, {"--c"}))
+    [['--a', '1', '--b'], ['--a', '2', '--c']]
+    """
+    commands: list[dict[str, tuple[str, ...]]] = []
+    for option, *values in sorted(forms_of_it):
+        side = next((options for options in apart if option in options), None)
+        others = set() if side is None else set().union(*apart) - side
+        command = next((c for c in commands if not c.keys() & {option, *others}), None)
+        if command is None:
+            commands.append(command := {})
+        command[option] = (option, *values)
+    return [[word for form in command.values() for word in form] for command in commands]
+
+
+REPORTS = together(
+    set(forms("report")) - {(option,) for option in ALONE},
+    apart=({"--report", "--max-report-mb", "--force", "--open", "--redact"}, {"--no-report", "--rank-summary"}),
+)
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("form", sorted({*forms("report"), *((option,) for option in ALONE)}), ids=" ".join)
-def test_every_form_of_a_report_works(form: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    option = form[0]
-    words = [*form, *NEEDS.get(option, ())]
-    if option not in ALONE:
-        quick = () if option in WITH_REPORT else ("--no-report",)
-        words = [str(SAMPLE), *words, *quick]
-    result = invoked(tmp_path, monkeypatch, *words)
+@pytest.mark.parametrize(
+    "form", [*([option] for option in ALONE), *([str(SAMPLE), *form] for form in REPORTS)], ids=" ".join
+)
+def test_every_form_of_a_report_works(form: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    more = ["--tables", "tables"] if "--tables-format" in form and "--tables" not in form else []
+    result = invoked(tmp_path, monkeypatch, *form, *more)
     assert result.exit_code == 0, result.stderr
     assert result.stdout or (tmp_path / "out.txt").stat().st_size
 
@@ -151,6 +166,7 @@ def test_every_form_of_calibrate_works(form: tuple[str, ...], tmp_path: Path, mo
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.setattr(calibrate, "_COPY_BYTES", {("cpu", True): (1 << 12, 1 << 16)})
     monkeypatch.setattr(calibrate, "_MATMUL_SIZES", {("cpu", True): (16, 32)})
+    monkeypatch.setattr(calibrate, "_REPEATS", {True: (1,)})
     quick = [word for word in ("--quick", "--no-sweep") if word != form[0] and form[0] != "--sweep"]
     where = [] if form[0] == "--device" else ["--device", "cpu"]
     result = invoked(
@@ -159,23 +175,6 @@ def test_every_form_of_calibrate_works(form: tuple[str, ...], tmp_path: Path, mo
     absent = form[0] == "--device" and form[1] != "cpu"
     assert result.exit_code in ((0, 2) if absent else (0,)), result.stderr
     assert "a bug in this program" not in result.stderr
-
-
-def together(forms_of_it: set[tuple[str, ...]], *, apart: tuple[set[str], ...]) -> list[list[str]]:
-    """Return few commands that hold every form: none has an option twice or options of two sets of `apart`.
-
-    >>> together({("--a", "1"), ("--a", "2"), ("--b",), ("--c",)}, apart=({"--b"}, {"--c"}))
-    [['--a', '1', '--b'], ['--a', '2', '--c']]
-    """
-    commands: list[dict[str, tuple[str, ...]]] = []
-    for option, *values in sorted(forms_of_it):
-        side = next((options for options in apart if option in options), None)
-        others = set() if side is None else set().union(*apart) - side
-        command = next((c for c in commands if not c.keys() & {option, *others}), None)
-        if command is None:
-            commands.append(command := {})
-        command[option] = (option, *values)
-    return [[word for form in command.values() for word in form] for command in commands]
 
 
 RECORDING = together(set(forms("record")) - {("--help",)}, apart=({"--steps", "--skip"}, {"--seconds", "--after"}))
@@ -227,16 +226,31 @@ REFUSES = {
 without a rank, a turn that has not begun, or an advice that the report does not give."""
 
 
-CASES = sorted({form: (verb, *form) for verb in TRACES for form in forms(verb)}.values())
-"""Each form of an option, with the last of the verbs that have it."""
+EXCLUDING = "units whole dask workers fuse fuse-only warm warm-only tf32 bf16"
+"""Options that exclude another of them."""
+
+LAST = {form: verb for verb in TRACES for form in forms(verb)}
+"""Each form of an option -> the last of the verbs that have it."""
+
+COMMANDS = [
+    (verb, *words)
+    for verb in TRACES
+    for words in [
+        *([option] for option in ALONE if LAST.get((option,)) == verb),
+        *together(
+            {form for form in LAST if LAST[form] == verb and form[0] not in ALONE},
+            apart=tuple({f"--{word}"} for word in EXCLUDING.split()),
+        ),
+    ]
+]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", CASES, ids=" ".join)
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
 def test_every_form_of_the_other_verbs_works(
-    case: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    command: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    verb, *form = case
+    verb, *form = command
     monkeypatch.setattr("trace_analyzer.cli.compare._PATIENCE_S", 1)  # no scheduler runs at the address in `VALUES`
     more = ["--perfetto", "added.json"] if verb == "export" and form[0] not in ("--perfetto", "--help") else []
     more += ["--batch", "2"] if form[0] == "--memory" else []

@@ -38,7 +38,7 @@ VERBS_ON = {
 """Each verb with a trace in each of its positions."""
 ELSEWHERE = {"record", "calibrate", "completion", "doctor", "mcp", "skill"}
 """Verbs without a trace on the command line."""
-STRIDE = int(os.environ.get("HOSTILE_STRIDE", "17"))
+STRIDE = int(os.environ.get("HOSTILE_STRIDE", "41"))
 """Each input is tested with one in so many verbs, and each verb with one in so many inputs;
 tests/test_broken_input.py has all for the report."""
 
@@ -166,6 +166,7 @@ RESULTS: dict[str, Callable[[], Any]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("verb", RESULTS)
 def test_a_hostile_name_stays_text(verb: str, tmp_path: Path) -> None:
     result = hostile(RESULTS[verb]())

@@ -403,7 +403,7 @@ def is_object(line: bytes) -> bool:
 
 
 @given(random_traces(), st.data())
-@settings(max_examples=examples(40))
+@settings(max_examples=examples(20))
 def test_a_file_that_breaks_off_keeps_every_event_before(trace: RandomTrace, data: st.DataObject) -> None:
     first = trace.content.index(b"[\n{") + 2
     cut = data.draw(st.integers(first, len(trace.content) - 4))
@@ -765,7 +765,7 @@ def test_arrows_of_no_use_are_counted(lost: Event) -> None:
 
 
 @given(random_traces())
-@settings(max_examples=examples(30))
+@settings(max_examples=examples(15))
 def test_random_traces_lose_nothing(trace: RandomTrace) -> None:
     read = load(trace.content)
     assert accounted(read) == read.event_count == len(trace.document["traceEvents"])  # type: ignore[arg-type]

@@ -59,7 +59,7 @@ def shuffled(content: bytes, seed: int) -> bytes:
 
 
 @given(random_traces(), st.integers(0, 99))
-@on_traces(12)
+@on_traces(6)
 def test_the_order_of_events_changes_nothing(trace: RandomTrace, seed: int) -> None:
     one, other = (json.loads(analyze(content).to_json()) for content in (trace.content, shuffled(trace.content, seed)))
     assert one.pop("trace")["event_count"] == other.pop("trace")["event_count"]
@@ -70,7 +70,7 @@ def test_the_order_of_events_changes_nothing(trace: RandomTrace, seed: int) -> N
 
 
 @given(random_traces())
-@on_traces(12)
+@on_traces(6)
 def test_nothing_is_lost_and_nothing_counts_twice(trace: RandomTrace) -> None:
     report = analyze(trace.content)
     gaps_are_their_causes(report)
@@ -118,7 +118,7 @@ def links_stay_in_their_process(report: Report) -> None:
 
 
 @given(random_traces())
-@on_traces(10)
+@on_traces(5)
 def test_what_is_withheld_is_all_that_its_check_says_and_nothing_else(trace: RandomTrace) -> None:
     report, whole = analyze(trace.content), unchecked(trace)
     for device, full in zip(report.devices, whole.devices, strict=True):
@@ -151,7 +151,7 @@ def test_what_is_withheld_is_all_that_its_check_says_and_nothing_else(trace: Ran
 
 
 @given(random_traces().map(coherent), st.randoms(use_true_random=False))
-@on_traces(12)
+@on_traces(6)
 def test_the_definitions_evaluated_slowly_say_the_same(trace: RandomTrace, rng: random.Random) -> None:
     report, facts = unchecked(trace), naive.parse(trace.content)
     check_windows(report, facts)
@@ -160,7 +160,7 @@ def test_the_definitions_evaluated_slowly_say_the_same(trace: RandomTrace, rng: 
 
 
 @given(traces_behind_earlier_work().map(coherent), st.randoms(use_true_random=False))
-@on_traces(12)
+@on_traces(6)
 def test_so_they_do_behind_work_from_before_the_recording(trace: RandomTrace, rng: random.Random) -> None:
     report, facts = unchecked(trace), naive.parse(trace.content)
     if check_links(report, facts):
@@ -253,7 +253,7 @@ def unchanged(trace: RandomTrace, change: Any) -> None:
 
 
 @given(random_traces(), st.integers(0, 10**9))
-@on_traces(5)
+@on_traces(3)
 def test_the_origin_of_time_does_not_matter(trace: RandomTrace, microseconds: int) -> None:
     def later(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
         def shifted(text: str) -> str:
@@ -266,7 +266,7 @@ def test_the_origin_of_time_does_not_matter(trace: RandomTrace, microseconds: in
 
 
 @given(random_traces())
-@on_traces(5)
+@on_traces(3)
 def test_numbers_of_host_processes_and_threads_do_not_matter(trace: RandomTrace) -> None:
     """Renamed alike where both are equal: that marks the main thread."""
 
@@ -281,7 +281,7 @@ def test_numbers_of_host_processes_and_threads_do_not_matter(trace: RandomTrace)
 
 
 @given(random_traces())
-@on_traces(5)
+@on_traces(3)
 def test_an_idle_thread_does_not_matter(trace: RandomTrace) -> None:
     """It has one operator in the middle of the trace, of no duration."""
 
@@ -310,7 +310,7 @@ def distinct_places(trace: RandomTrace) -> bool:
 
 @pytest.mark.slow
 @given(random_traces().filter(distinct_places), st.integers(2, 5))
-@on_traces(5)
+@on_traces(3)
 def test_a_stream_s_rows_in_several_blocks_do_not_matter(trace: RandomTrace, blocks: int) -> None:
     """Check a file written buffer by buffer: some rows of each thread and stream, then some more, change nothing."""
 
@@ -338,7 +338,7 @@ def with_steps(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 @pytest.mark.slow
 @given(random_traces(), st.integers(3, 6))
-@on_traces(5)
+@on_traces(3)
 def test_annotations_on_threads_that_launch_nothing_do_not_matter_where_steps_are_marked(
     trace: RandomTrace, count: int
 ) -> None:

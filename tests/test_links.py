@@ -260,7 +260,7 @@ def naive_owners(report: Report, device: int) -> set[Interval]:
 
 
 @given(random_traces())
-@settings(max_examples=examples(12), suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(6), suppress_health_check=list(HealthCheck))
 def test_owners_are_those_of_the_definition(trace: RandomTrace) -> None:
     report = analyze(trace.content)
     owners_sum_to_the_steps(report)

@@ -26,6 +26,7 @@ def run(*words: str) -> Result:
     return CliRunner().invoke(main, ["loop", *words])
 
 
+@pytest.mark.slow
 def test_a_change_is_kept_and_the_next_turn_goes_on_from_it(tmp_path: Path) -> None:
     loop, before, after = str(tmp_path / "loop"), recorded(tmp_path / "a", SLOW), recorded(tmp_path / "b", FAST)
     patch = tmp_path / "fix.patch"
@@ -57,6 +58,7 @@ def test_a_change_is_kept_and_the_next_turn_goes_on_from_it(tmp_path: Path) -> N
     )
 
 
+@pytest.mark.slow
 def test_one_recording_a_side_decides_nothing(tmp_path: Path) -> None:
     loop = str(tmp_path / "loop")
     run("start", loop, recorded(tmp_path / "a", SLOW, 1))

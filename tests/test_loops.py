@@ -291,6 +291,7 @@ def test_plain_loops_keep_the_laws_of_the_compiled_ones(name: str, arrow: bool) 
         law()
 
 
+@pytest.mark.slow
 @pytest.mark.sampled
 @pytest.mark.parametrize("sample", sorted(SAMPLES.glob("*.json.gz")), ids=lambda path: path.name)
 def test_a_report_and_its_replay_are_equal_without_compiled_loops(sample: Path) -> None:

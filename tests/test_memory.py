@@ -142,7 +142,7 @@ def programs(draw: st.DrawFn) -> Program:
 
 
 @given(programs(), st.integers(2, 5))
-@settings(max_examples=examples(200), deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 def test_the_replay_is_that_of_a_naive_loop(program: Program, protocol: int) -> None:
     document = program.document()
     base, peak, at, then = naive(document)

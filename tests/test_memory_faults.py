@@ -53,7 +53,7 @@ print(json.dumps(ended))
 """
 
 # Imports once, then forks a process for each point: Polars, not yet used, is sound in a fork.
-STRIDE = os.environ.get("MEMORY_FAULT_STRIDE", "53")
+STRIDE = os.environ.get("MEMORY_FAULT_STRIDE", "149")
 """Every how many allocations the command's test fails one, as each takes a second or two; the reader's test fails
 every one."""
 

@@ -71,6 +71,7 @@ def facts(report: Report) -> tuple[object, ...]:
     )  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.sampled
 @pytest.mark.parametrize("sample", sorted(path.name for path in SAMPLES.glob("synthetic_*.json.gz")))
 def test_a_kineto_trace_as_an_export_has_the_same_tables_and_report(sample: str, tmp_path: Path) -> None:

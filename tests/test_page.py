@@ -370,6 +370,7 @@ def test_the_queue_keeps_its_highest_points() -> None:
     assert len(curve) < 1000
 
 
+@pytest.mark.slow
 def test_the_roofline_shows_kernels_of_known_work_under_the_roofs_of_their_peaks() -> None:
     import holoviews as hv
 

@@ -221,6 +221,7 @@ PLANTS: dict[str, Planted] = {
 """Cause (and variant) -> how it is planted."""
 
 
+@pytest.mark.sampled
 @pytest.mark.slow
 @every_loop
 @pytest.mark.parametrize("name", PLANTS)
@@ -278,6 +279,7 @@ def test_planted_dependent_launches_overlap_by_design(overlap_ns: int) -> None:
     assert (row["time_ns"], row["exclusive_ns"]) == (1_000_000, report.devices[0].busy_ns)
 
 
+@pytest.mark.slow
 @every_loop
 def test_what_nobody_recorded_is_unknown(loop: Loop) -> None:
     silent = replace(loop, frames=False)
@@ -307,6 +309,7 @@ def ahead(plant: Plant, seed: int) -> tuple[Report, Counter[str]]:
     return analyze(simulation.json().encode()), truth
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", MARKED_SEEDS)
 def test_a_planted_synchronization_leaves_the_drain_that_the_machine_shows(seed: int) -> None:
     report, truth = ahead(lambda machine: machine.thread.synchronize(machine.stream), seed)

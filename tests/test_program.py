@@ -27,12 +27,14 @@ def test_every_promise_holds_on_random_damage(seed: int) -> None:
     check_program(mutated(random_trace(random.Random(seed)), seed), page=seed % 4 == 0)
 
 
+@pytest.mark.sampled
 @pytest.mark.slow
 @pytest.mark.parametrize("case", [c for c in CASES if isinstance(c.make, bytes)][::3], ids=lambda case: case.what)
 def test_every_promise_holds_on_hostile_input(case: Any) -> None:
     check_program(case.make)
 
 
+@pytest.mark.sampled
 @pytest.mark.slow
 @pytest.mark.parametrize("file", FILES)
 def test_every_promise_holds_on_damaged_real_traces(file: str) -> None:
@@ -82,6 +84,7 @@ def same_trace(one: Trace, other: Trace) -> bool:
     )
 
 
+@pytest.mark.sampled
 @pytest.mark.slow
 @pytest.mark.parametrize("file", FILES)
 def test_packing_layout_and_reader_do_not_matter(file: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -134,6 +137,7 @@ def is_on_device(event: dict[str, Any]) -> bool:
     return isinstance(event.get("args"), dict) and "stream" in event["args"] and "device" in event["args"]
 
 
+@pytest.mark.sampled
 @pytest.mark.slow
 @pytest.mark.parametrize("file", FILES)
 def test_numbers_order_and_origin_do_not_matter(file: str) -> None:

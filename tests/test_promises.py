@@ -53,6 +53,7 @@ def compared(before: Program, after: Program) -> Comparison:
     return compare(report(before), report(after))
 
 
+@pytest.mark.slow
 def test_a_promise_that_is_kept() -> None:
     result = compared(LOADING, HOST_BOUND)
     (kept,) = (item for item in result.promises if item.id == "data-loading")
@@ -78,6 +79,7 @@ def test_a_promise_of_which_nothing_came(left_ns: int) -> None:
     assert not compared(LOADING, LOADING.faster(loading_ns=left_ns, seed=1)).promises
 
 
+@pytest.mark.slow
 @pytest.mark.sampled
 @pytest.mark.parametrize(
     ("name", "seam", "amount"),
@@ -139,6 +141,7 @@ def products(waits: bool) -> Seam:
     return launch
 
 
+@pytest.mark.slow
 def test_a_wait_that_is_gone_is_credited_with_the_launches_that_it_made_late() -> None:
     """Most of what a wait costs lies in the launches after it; as many of them are made, so no graph came."""
     base = Program(mm_ns=400_000, host_ns=60_000)
@@ -151,6 +154,7 @@ def test_a_wait_that_is_gone_is_credited_with_the_launches_that_it_made_late() -
     assert "in launches that waits had made late" in result.summary(400)
 
 
+@pytest.mark.slow
 def test_waits_that_stay_take_no_credit_for_launches() -> None:
     waiting = Program(mm_ns=400_000, host_ns=60_000, extra=products(True))
     assert not compared(waiting, waiting.faster(host_ns=20_000)).promises

@@ -291,6 +291,7 @@ def test_ranks_merged_in_one_file_are_judged_as_those_of_several(tmp_path: Path)
     assert [rank.wait_ns for rank in report.ranks] == [18 * MS, 0]
 
 
+@pytest.mark.slow
 def test_ranks_of_little_work_are_judged_by_one_rule(tmp_path: Path) -> None:
     made = job(2, 2, [("work", 20 * MS), ("meet", everyone(2))])
     for rank in range(2):
@@ -543,7 +544,7 @@ def test_groups_without_a_common_rank_leave_clocks_apart() -> None:
     assert [s.rank for s in report.stragglers] == [5]
 
 
-@settings(max_examples=examples(40))
+@settings(max_examples=examples(20))
 @given(
     size=st.integers(2, 9),
     delays=st.lists(st.integers(0, 50 * MS), min_size=27, max_size=27),

@@ -9,6 +9,7 @@ import socket
 from pathlib import Path
 
 import pytest
+from tiers import is_thorough
 
 from trace_analyzer.pipeline import analyze
 
@@ -28,7 +29,10 @@ def compiled_if_possible(name: str) -> object:
         return name
     compiler = any(map(shutil.which, (os.environ.get("CXX", "c++"), "g++", "clang++")))
     warns = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
-    return pytest.param(name, marks=[warns, pytest.mark.skipif(not compiler, reason="needs a C++ compiler")])
+    needs = [pytest.mark.skipif(not compiler, reason="needs a C++ compiler")]
+    if name.startswith(("transformer", "tiny-mlp")):
+        needs.append(pytest.mark.skipif(not is_thorough(), reason="compiles for half a minute: PROPERTY_EXAMPLES=2"))
+    return pytest.param(name, marks=[warns, *needs])
 
 
 @pytest.mark.parametrize("name", [compiled_if_possible(name) for name in WORKLOADS])

@@ -53,13 +53,13 @@ def test_real_traces(path: Path) -> None:
 
 
 @given(random_traces())
-@settings(max_examples=examples(20))
+@settings(max_examples=examples(10))
 def test_random_traces(trace: RandomTrace) -> None:
     assert_same(load(trace.content), read(trace.content))
 
 
 @given(st.lists(events(), min_size=2, max_size=20), st.sampled_from(LAYOUTS))
-@settings(max_examples=examples(30))
+@settings(max_examples=examples(15))
 def test_random_layouts_by_the_short_cut(rows: list[dict[str, object]], layout: dict[str, object]) -> None:
     content = json.dumps({"traceEvents": rows}, **layout).encode("utf-8", "surrogatepass")  # type: ignore[arg-type]
     try:

@@ -63,7 +63,7 @@ def makespan(replay: Replay, changes: tuple[Change, ...] = ()) -> int:
     return int(replay.outcome(changes).times.max())
 
 
-@settings(max_examples=examples(6))
+@settings(max_examples=examples(4))
 @given(programs)
 def test_the_identity_is_the_recording(program: tuple[list[tuple[str, int]], int]) -> None:
     replay = simulated(*program)
@@ -75,7 +75,7 @@ def test_the_identity_is_the_recording(program: tuple[list[tuple[str, int]], int
 
 
 @pytest.mark.slow
-@settings(max_examples=examples(6))
+@settings(max_examples=examples(4))
 @given(programs, st.sampled_from(["cpu", "gpu", "matmul", "pointwise"]), st.floats(1, 50), st.floats(1, 50))
 def test_what_is_faster_makes_nothing_later(
     program: tuple[list[tuple[str, int]], int], target: str, one: float, other: float
@@ -93,7 +93,7 @@ def test_what_is_faster_makes_nothing_later(
 
 
 @pytest.mark.slow
-@settings(max_examples=examples(6))
+@settings(max_examples=examples(4))
 @given(programs, st.floats(1, 50))
 def test_floors_bound(program: tuple[list[tuple[str, int]], int], factor: float) -> None:
     replay = simulated(*program)
@@ -118,7 +118,7 @@ COMPOSED = (
 )  # fmt: skip
 
 
-@settings(max_examples=examples(6))
+@settings(max_examples=examples(4))
 @given(programs, st.lists(st.sampled_from(range(len(COMPOSED))), min_size=2, max_size=3, unique=True))
 def test_what_only_removes_time_raises_nothing(program: tuple[list[tuple[str, int]], int], chosen: list[int]) -> None:
     """Check that estimates compose, never exceed the present step with their interval, and fall with the factor."""

@@ -75,6 +75,7 @@ def test_every_best_case_has_a_pair_that_falls_short_of_it() -> None:
     assert "bf16" in BEST_CASES
 
 
+@pytest.mark.sampled
 @pytest.mark.slow
 @every_pair
 def test_a_planted_change_is_predicted(name: str) -> None:

@@ -413,6 +413,7 @@ def test_annotations_of_the_first_versions_are_read() -> None:
     assert modules == ["attention", "mlp", None, None]
 
 
+@pytest.mark.slow
 def test_annotations_of_another_program_are_reported() -> None:
     assert notes(annotated({"1234": ["x"]}), "annotations-unmatched") == [1]
     assert notes(annotated({}), "annotations-unmatched") == [1]

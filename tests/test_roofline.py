@@ -370,7 +370,7 @@ def test_a_mfu_of_which_part_is_known_is_an_interval() -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=examples(12))
+@settings(max_examples=examples(6))
 @given(st.lists(st.tuples(st.booleans(), st.integers(445, 5000)), min_size=1, max_size=8))
 def test_the_interval_holds_what_hidden_shapes_would_show(products: list[tuple[bool, int]]) -> None:
     """Check that hiding the shapes of some matmuls never excludes the MFU with all shapes from the interval."""

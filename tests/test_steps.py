@@ -72,6 +72,7 @@ def test_states(steps: list[object], states: list[str]) -> None:
     assert report.verdict.window.steps == tuple(n for n, state in enumerate(states) if state == "ok")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("count", "state"), [(6, "ok"), (2, "cut")])
 def test_with_fewer_than_two_whole_ones_there_is_one_window(count: int, state: str) -> None:
     report = analysed(step(0, 0, count=6, busy=200), step(1, 1_300, count=count, busy=200))
@@ -116,6 +117,7 @@ def test_steps_are_of_like_length_and_content() -> None:
     assert table(more, "state")[-1] == ("outlier",), "over twice the work is something else"
 
 
+@pytest.mark.slow
 def test_of_labels_that_count_loops_the_innermost_is_the_step() -> None:
     outer = [annotation(f"epoch {n}", 600 * n, 590) for n in range(3)]
     inner = [annotation(f"epoch {n // 3} batch {n % 3}", 200 * n, 190) for n in range(9)]
@@ -125,6 +127,7 @@ def test_of_labels_that_count_loops_the_innermost_is_the_step() -> None:
     assert analysed(loop(9), outer, named).steps_from == "epoch #", "a part has a name, no number"
 
 
+@pytest.mark.slow
 def test_profiler_steps_that_do_not_recur_give_way_to_marks_that_do() -> None:
     ends = [annotation("Optimizer.step#SGD.step", 200 * n + 120, 20) for n in range(6)]
     whole = [annotation("ProfilerStep#0", 0, 1_300)]
@@ -254,6 +257,7 @@ def test_frameworks_announce_steps_also_once() -> None:
     assert (report.steps_from, len(report.steps)) == ("vLLM", 4)
 
 
+@pytest.mark.slow
 def test_repetitions_without_marks_or_of_compiled_regions_are_no_steps() -> None:
     regions = [annotation("Torch-Compiled Region: 0/0", 200 * n + 8, 120) for n in range(6)]
     assert analysed(loop(6)).steps_from is None

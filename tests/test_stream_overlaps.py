@@ -122,7 +122,7 @@ def test_of_dependent_kernels_the_first_keeps_its_time() -> None:
 
 @pytest.mark.slow
 @given(random_traces())
-@settings(max_examples=examples(15), suppress_health_check=[*HealthCheck])
+@settings(max_examples=examples(8), suppress_health_check=[*HealthCheck])
 def test_exclusive_times_add_up_to_busy_time_and_to_the_parts(trace: RandomTrace) -> None:
     report = analyze(trace.content)
     for device in report.devices:

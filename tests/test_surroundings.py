@@ -116,6 +116,7 @@ class TestPaths:
         assert process.communicate(timeout=60)[1] == ""
         assert process.returncode == 0
 
+    @pytest.mark.slow
     @pytest.mark.sampled
     @pytest.mark.parametrize("form", ["text", "json", "markdown"])
     def test_a_name_that_is_not_utf_8(self, folder: Path, form: str) -> None:

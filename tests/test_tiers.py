@@ -17,14 +17,19 @@ def test_plain(): ...
 def test_slow(): ...
 
 @pytest.mark.sampled
-@pytest.mark.parametrize("n", range(5))
+@pytest.mark.parametrize("n", range(7))
 def test_sampled(n): ...
+
+@pytest.mark.slow
+@pytest.mark.sampled
+@pytest.mark.parametrize("n", range(4))
+def test_both(n): ...
 
 @given(st.integers())
 def test_law(n): ...
 """
-SLOW = {"test_slow", "test_sampled[1]", "test_sampled[2]", "test_sampled[3]"}
-QUICK = {"test_plain", "test_law", "test_sampled[0]", "test_sampled[4]"}
+SLOW = {"test_slow", "test_sampled[1]", "test_sampled[4]", "test_both[0]", "test_both[3]"}
+QUICK = {"test_plain", "test_law", "test_sampled[0]", "test_sampled[6]"}
 
 
 def collected(folder: Path, *options: str) -> set[str]:

@@ -451,6 +451,7 @@ def test_without_products_names_alone_are_as_little(known: float | None, confide
     assert waiting.confidence == "high"
 
 
+@pytest.mark.slow
 def test_a_run_on_an_apple_gpu_is_not_called_one_on_the_cpu() -> None:
     judged = analysed(op("aten::conv2d", 0, 50), op("aten::_mps_convolution", 5, 40)).verdict
     assert (judged.status, judged.regime) == ("no-gpu-activity", None)
@@ -652,6 +653,7 @@ def test_without_regime_says_why() -> None:
 # The whole way
 
 
+@pytest.mark.slow
 def test_a_cold_start_in_a_trace() -> None:
     """Check first uses of kernels that come after 2 ms of silence of the host, where later uses follow at once."""
     first = [launched(f"k{n}", 2_100 * n, 2_100 * n + 10, 30, n + 1) for n in range(1, 9)]

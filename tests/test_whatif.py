@@ -470,6 +470,7 @@ def test_the_tornado_plot_has_a_bar_per_scenario(tmp_path: Path) -> None:
     assert "exists" in refused.stderr
 
 
+@pytest.mark.slow
 def test_output_goes_into_a_file(tmp_path: Path) -> None:
     path = tmp_path / "estimate.md"
     result = run(SYNCHRONIZED, "--format", "markdown", "-o", path)
@@ -572,6 +573,7 @@ def test_names_of_traces_stay_text_in_a_notebook() -> None:
     assert "&lt;/pre&gt;&lt;script&gt;alert(1)" in framed(result)
 
 
+@pytest.mark.slow
 @pytest.mark.sampled
 @pytest.mark.parametrize(("loading", "least"), [(200, 1), (900, 1), (2_500, 3), (7_300, 8)])
 def test_auto_takes_the_fewest_workers_that_suffice(loading: int, least: int) -> None:

@@ -24,7 +24,7 @@ NEW = (
 
 
 @given(random_traces())
-@settings(max_examples=examples(12), suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(6), suppress_health_check=list(HealthCheck))
 def test_random_traces_keep_the_laws(trace: RandomTrace) -> None:
     laws(analyze(trace.content))
 

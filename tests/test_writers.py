@@ -202,6 +202,7 @@ def copied(direction: str, operator: str = "aten::copy_", **args: Any) -> list[A
     ]  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.sampled
 @pytest.mark.parametrize(
     "name", ["PtoP (Device -> Device)", "PeerToPeer (Device -> Device)", "PtoP (Device Static -> Managed)"]
@@ -228,6 +229,7 @@ def test_a_copy_engine_s_all_gather_is_communication(name: str, operator: str) -
     assert not {"copies", "peer-copies", "device-copies"} & {item.id for item in report.advice}
 
 
+@pytest.mark.slow
 def test_copies_to_the_host_have_their_code() -> None:
     (advice,) = (item for item in analysed(copied("DtoH (Device -> Pinned)")).advice if item.id == "copies")
     assert "host.copy_(result, non_blocking=True)" in advice.code

@@ -1,14 +1,15 @@
-"""Two tiers of tests: the quick one runs by default, ``--slow`` runs every test with all examples.
+"""Two tiers of tests: the quick one runs by default, ``--slow`` runs every test with its examples.
 
 ``--left-out`` runs what the quick tier leaves out: slow tests, and property tests with all their examples.
 
 A test marked ``slow`` starts browsers, torch or many processes, or analyses many traces. Property tests run in both
-tiers: the quick one gives each of them a fraction of its examples. So do tests marked ``sampled``: the quick tier runs two
-of the cases that they are parametrized with. A test that is named on the command line
-(``tests/test_laws.py::test_x``) or chosen with ``-m`` or ``-k`` runs in either tier.
+tiers: the quick one gives each of them a fraction of its examples. So do tests marked ``sampled``: of the cases that they
+are parametrized with, the quick tier runs the first and the last (none if the test is slow), the slow one a third of the
+others. A test that is named on the command line (``tests/test_laws.py::test_x``) or chosen with ``-m`` or ``-k`` runs
+in either tier.
 
-``PROPERTY_EXAMPLES=10`` gives each property test of the slow tier ten times its examples. Workers of pytest-xdist get
-the modules that take longest first, so that all of them end at about the same time.
+``PROPERTY_EXAMPLES=10`` gives each property test of the slow tier ten times its examples, and each sampled test every
+case. Workers of pytest-xdist get the modules that take longest first, so that all of them end at about the same time.
 """
 
 import gc
@@ -27,6 +28,8 @@ QUICK_LEAST = 2
 """Least examples of a property test in the quick tier."""
 QUICK_CASES = 2
 """Number of cases of a ``sampled`` test in the quick tier."""
+SLOW_STRIDE = 3
+"""The slow tier runs one in so many of the other cases of a ``sampled`` test."""
 MORE_EXAMPLES = int(os.environ.get("PROPERTY_EXAMPLES", "1"))
 """Multiplier of a property test's examples in the slow tier."""
 LONGEST = (
@@ -64,7 +67,7 @@ def examples(count: int) -> int:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add ``--slow`` and ``--left-out``."""
-    parser.addoption("--slow", action="store_true", help="run every test, property tests with all their examples")
+    parser.addoption("--slow", action="store_true", help="run both tiers, property tests with all their examples")
     parser.addoption(
         "--left-out", action="store_true", help="run what the quick tier leaves out: slow tests and all examples"
     )
@@ -104,45 +107,45 @@ def pytest_collection_finish() -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave slow tests out of the quick tier, and the others out of ``--left-out``; put what takes long first."""
-    _choose(config, items)
+    chosen, others = _choose(config, items)
+    items[:] = chosen
+    config.hook.pytest_deselected(items=others)
     if "PYTEST_XDIST_WORKER" in os.environ:
         tests = Counter(item.path for item in items)
         places = {name: place for place, name in enumerate(LONGEST)}
         items.sort(key=lambda item: (places.get(item.path.stem, len(places)), -tests[item.path]))
 
 
-def _choose(config: pytest.Config, items: list[pytest.Item]) -> None:
-    slow = {item for item in items if item.get_closest_marker("slow")} | _cases_left_out(items)
-    if config.getoption("--left-out"):
-        rest = [item for item in items if item in slow or _is_property(item)]
-        config.hook.pytest_deselected(items=[item for item in items if item not in set(rest)])
-        items[:] = rest
-        return
-    if is_slow_tier() or config.getoption("-m") or config.getoption("-k"):
-        return
+def _choose(config: pytest.Config, items: list[pytest.Item]) -> tuple[list[pytest.Item], list[pytest.Item]]:
+    """Return the tests to run, and the others, which count as left out in the quick tier."""
+    if config.getoption("-m") or config.getoption("-k"):
+        return items, []
     named = {argument.partition("[")[0] for argument in config.args if "::" in argument}
-    left_out = [item for item in items if item in slow and not _is_named(item, named)]
-    if left_out:
-        items[:] = [item for item in items if item not in set(left_out)]
-        config.hook.pytest_deselected(items=left_out)
-        config.stash[_LEFT_OUT] += len(left_out)
+    is_named = {item for item in items if item.nodeid.partition("[")[0] in named}
+    quick, rest = _tiers([item for item in items if item not in is_named])
+    if config.getoption("--left-out"):
+        chosen = rest | {item for item in quick if is_hypothesis_test(getattr(item, "obj", None))}
+    elif config.getoption("--slow"):
+        chosen = quick | rest
+    else:
+        chosen = quick
+        config.stash[_LEFT_OUT] += len(items) - len(is_named) - len(quick)
+    chosen |= is_named
+    return [item for item in items if item in chosen], [item for item in items if item not in chosen]
 
 
-def _cases_left_out(items: list[pytest.Item]) -> set[pytest.Item]:
-    """Return the cases of tests marked ``sampled`` that the quick tier leaves out: all but the first and the last."""
+def _tiers(items: list[pytest.Item]) -> tuple[set[pytest.Item], set[pytest.Item]]:
+    """Return the tests of the quick tier, and those that the slow one adds."""
+    slow = {item for item in items if item.get_closest_marker("slow")}
     cases: dict[str, list[pytest.Item]] = {}
     for item in items:
         if item.get_closest_marker("sampled"):
             cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
-    return {item for of_test in cases.values() for item in of_test[QUICK_CASES - 1 : -1]}
-
-
-def _is_property(item: pytest.Item) -> bool:
-    return is_hypothesis_test(getattr(item, "obj", None))
-
-
-def _is_named(item: pytest.Item, named: set[str]) -> bool:
-    return item.nodeid.partition("[")[0] in named
+    between = [of_test if of_test[0] in slow else of_test[QUICK_CASES - 1 : -1] for of_test in cases.values()]
+    stride = 1 if is_thorough() else SLOW_STRIDE
+    added = {item for of_test in between for item in of_test[::stride]}
+    others = {item for of_test in between for item in of_test}
+    return set(items) - slow - others, (slow - others) | added
 
 
 @pytest.hookimpl(optionalhook=True)
