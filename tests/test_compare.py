@@ -576,7 +576,7 @@ def test_what_changed_comes_first_and_hardware_only_where_devices_differ() -> No
     new = with_shares(bf16=0.7, fp32=0.2, compiled=0.5, flop=0.11)
     result = compare(eager, new)
     assert result.notes[0] == (
-        "Changed: fp32 became bf16 (in 90 % and 70 % of kernel time); compiled kernels 0 % → 50 % of kernel time."
+        "Changed: fp32 (90 % of kernel time) became bf16 (70 %); compiled kernels 0 % → 50 % of kernel time."
     )
     assert result.likeness.flop_ratio is None
     assert compare(eager, eager).likeness.flop_ratio == 1

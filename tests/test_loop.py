@@ -51,7 +51,7 @@ def test_a_change_is_kept_and_the_next_turn_goes_on_from_it(tmp_path: Path) -> N
     history = (tmp_path / "loop" / "history.md").read_text(encoding="utf-8")
     (row,) = [line for line in history.splitlines() if line.startswith("| 1 |")]
     assert "two \\| workers" in row
-    assert row.endswith("| held | keep |")
+    assert row.endswith("| yes | keep |")
     assert run("start", loop).exit_code == 0
     assert read(tmp_path / "loop").turns[1].before == tuple(
         f"turn-2/before/{place}-{Path(name).name}" for place, name in enumerate(turn.after, 1)

@@ -391,7 +391,9 @@ def test_a_regime_with_more_time_says_what_a_step_would_be_without_it() -> None:
     nothing = replace(judged, levers=(rows[0], replace(rows[1], saves_ns=0.0, saves_ratio=0.0)))
     assert rule_applied(nothing) == "Compute takes 70 %; without that, a step would be no shorter."
     assert levers_sentence(nothing).endswith("30 % without host time, not at all without compute-bound kernels.")
-    assert "decides from 60 % of that share on" in rule_applied(verdict_of(parts_ns=parts_of(compute=60, python=40)))
+    assert "decides where it takes at least 60 % as much" in rule_applied(
+        verdict_of(parts_ns=parts_of(compute=60, python=40))
+    )
 
 
 def test_a_measured_step_decides_the_verdict_on_the_program_without_the_profiler() -> None:

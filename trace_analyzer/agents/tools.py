@@ -33,7 +33,8 @@ class Tools:
     def all(self) -> tuple[Callable[..., str], ...]:
         """Return the tools."""
         return (
-            self.traces, self.analyze, self.explain, self.whatif, self.compare, self.scaling, self.ranks, self.memory
+            self.traces, self.analyze, self.explain, self.whatif, self.compare, self.scaling, self.ranks, self.memory,
+            self.loop,
         )  # fmt: skip
 
     def traces(self, folder: str = ".") -> str:
@@ -198,6 +199,48 @@ class Tools:
         if not result.devices:
             return answer(result.summary(), "record", {"command": ["python", "train.py"], "level": "standard"})
         return answer(result.summary(), "memory", {"source": "the recording after a change", "before": source})
+
+    def loop(
+        self,
+        folder: str,
+        step: Literal["start", "apply", "check"],
+        trace: str | None = None,
+        advice: str | None = None,
+        note: str | None = None,
+        patch: str | None = None,
+    ) -> str:
+        """Keep a change in a folder: start predicts, apply keeps what was changed, check compares and decides.
+
+        Args:
+            folder: folder of the loop, relative to the server's root; start makes it.
+            step: start a turn, keep the change of the open turn, or check what came of it.
+            trace: recording before the change (start; by default what the last turn left) or after it (check); a folder or pattern of several, too.
+            advice: with start, the id of the advice to follow; by default the first that saves time.
+            note: with apply, the change in words.
+            patch: with apply, path of the change as a file, of which the loop keeps a copy; no file of the program is changed.
+        """
+        from trace_analyzer.compare import loop as turns
+        from trace_analyzer.compare.sides import recordings
+
+        given = {"trace": trace, "advice": advice, "note": note, "patch": patch}
+        taken = {"start": ("trace", "advice"), "apply": ("note", "patch"), "check": ("trace",)}[step]
+        for name, value in given.items():
+            if value is not None and name not in taken:
+                raise UsageError(f"{step} takes no {name}: it takes {' and '.join(taken)}")
+        if trace is not None:
+            self._inside_all(recordings(self._named(trace)))
+            given["trace"] = str(self._named(trace))
+        elif step == "check":
+            raise UsageError("check needs the trace after the change")
+        if patch is not None:
+            given["patch"] = str(self._file(patch))
+        result = getattr(turns, step)(self.inside(folder), *(given[name] for name in taken))
+        following = {
+            "start": {"step": "apply", "note": "what was changed"},
+            "apply": {"step": "check", "trace": "the trace recorded after the change"},
+            "check": {"step": "start"} if result.turns[-1].decision != "open" else {"step": "check", "trace": "a pattern of more recordings after the change"},
+        }[step]  # fmt: skip
+        return answer(result.summary(), "loop", {"folder": folder, **following})
 
     def inside(self, name: str) -> Path:
         """Return the path of a name inside the root, without links. Raises ``UsageError`` for any other."""

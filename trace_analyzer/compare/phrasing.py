@@ -6,7 +6,7 @@ from trace_analyzer.compare.comparison import Bar, Comparison, Line, Side
 from trace_analyzer.compare.judgement import side_without_operators
 from trace_analyzer.compare.profiles import DEVICE_SEPARATOR
 from trace_analyzer.compare.statistics import FLOOR_RATIO
-from trace_analyzer.units import NS_PER_MS, NS_PER_S, NS_PER_US, counted, duration, percent
+from trace_analyzer.units import NS_PER_MS, NS_PER_S, NS_PER_US, counted, duration, number, percent
 from trace_analyzer.vocabulary import limit_label
 
 CHANCE = "within chance"
@@ -109,7 +109,7 @@ def _reality(result: Comparison) -> str:
         return f"{steps} cannot tell: they differ among themselves by more than so few show.{more}"
     without = "" if result.adjustment is None else f" of the step without {line_phrase(result.adjustment.left_out)}"
     shown = (
-        f" So many would show {duration(result.detectable_ns)}{without} with a chance of 80 %."
+        f" With this many, a real difference of {duration(result.detectable_ns)}{without} is found 4 times in 5."
         if result.detectable_ns is not None
         else ""
     )
@@ -145,8 +145,10 @@ def _program(result: Comparison) -> str:
     if result.same_work and (flop is None or abs(flop - 1) <= SAME_FLOP):
         return ""
     if result.same_work:
-        return f"Most calls are the same, but a step asks for {flop:.3g} times the FLOP of matmuls and convolutions."
-    work = "" if flop is None else f" A step asks for {flop:.3g} times the FLOP of matmuls and convolutions."
+        return (
+            f"Most calls are the same, but a step asks for {number(flop)} times the FLOP of matmuls and convolutions."
+        )
+    work = "" if flop is None else f" A step asks for {number(flop)} times the FLOP of matmuls and convolutions."
     if result.same_program:
         return f"The same program with other work: calls differ in their shapes.{work}"
     return f"The two are not known to be one program (likeness of calls {result.likeness.calls:.2f}).{work}"
@@ -157,7 +159,7 @@ def _sameness(result: Comparison) -> str:
     if not result.whole or result.likeness is None or result.matched_ratio is None:
         return ""
     alike, flop = result.likeness, result.likeness.flop_ratio
-    work = "FLOP not known" if flop is None else f"{flop:.3g} times the FLOP of matmuls and convolutions"
+    work = "FLOP not known" if flop is None else f"{number(flop)} times the FLOP of matmuls and convolutions"
     return (
         f"Evidence of the same work: {percent(result.matched_ratio.call)} of kernel time in equal calls (operator and shapes),"
         f" {alike.equal_operators} of {alike.operators} operators equally often, {work}. --units N,M gives the units of work of each."
@@ -176,7 +178,7 @@ def _changed(result: Comparison) -> str:
     ]
     if all(types) and types[0] != types[1]:
         texts.append(
-            f"{types[0]} became {types[1]} (in {percent(before[types[0]])} and {percent(after[types[1]])} of kernel time)"
+            f"{types[0]} ({percent(before[types[0]])} of kernel time) became {types[1]} ({percent(after[types[1]])})"
         )
     for name in _STATES:
         if abs(after.get(name, 0.0) - before.get(name, 0.0)) >= _STATE_CHANGE:

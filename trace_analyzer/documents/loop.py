@@ -4,8 +4,8 @@ from trace_analyzer.compare.loop import Loop, Turn
 from trace_analyzer.documents import Chapter, Document, Notes, PlainTable
 from trace_analyzer.units import counted, duration, percent
 
-_HELD = {True: "held", False: "missed", None: "–"}
-_HEADINGS = ("Turn", "Change", "Before", "Predicted", "After", "Came", "Prediction", "Decision")
+_HELD = {True: "yes", False: "no", None: "–"}
+_HEADINGS = ("Turn", "Change", "Before", "Predicted", "After", "Came", "Held", "Decision")
 
 
 def document(result: Loop) -> Document:
@@ -13,7 +13,7 @@ def document(result: Loop) -> Document:
     decisions: list[str] = [turn.decision for turn in result.turns]
     kept, reverted, left = map(decisions.count, ("keep", "revert", "open"))
     headline = f"{counted(len(result.turns), 'turn')}: {kept} kept, {reverted} reverted, {left} open."
-    rows = PlainTable(_HEADINGS, "rlrrrrll", [_row(turn) for turn in result.turns])
+    rows = PlainTable(_HEADINGS, "rlrlrlll", [_row(turn) for turn in result.turns])
     turns = Chapter("turns", "Prediction against what came", [rows])
     return Document(
         "loop", headline, (turns, Chapter("last", "Last turn", [Notes(_last(turn)) for turn in result.turns[-1:]]))

@@ -76,8 +76,8 @@ def rule_applied(verdict: Verdict) -> str:
         less = "" if saves is None else f"; without that, {_unit(verdict)} would be {shorter}"
         return f"{what} takes {units.percent(ratio)}{less}."
     return (
-        f"{what} takes {units.percent(ratio)}, but waiting can be recovered in full,"
-        f" so it decides from {units.percent(thresholds.WAITING_WINS_RATIO)} of that share on."
+        f"{what} takes {units.percent(ratio)}, but waiting can be recovered in full:"
+        f" it decides where it takes at least {units.percent(thresholds.WAITING_WINS_RATIO)} as much."
     )
 
 
