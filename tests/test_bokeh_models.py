@@ -13,12 +13,12 @@ from hypothesis import given, settings, strategies as st
 from report_factory import cpu_report, gpu_report, hostile_report
 from tiers import examples
 
-from trace_analyzer.charts import Axis, Boxes, Chart, Labels, LineMark, Points, Strokes
 from trace_analyzer.render.charts import CHARTS
 from trace_analyzer.render.html.bokeh_models import Model, bokeh_library, column, data_source, document, glyphs
 from trace_analyzer.render.html.figures import drawing, timeline_figures
 from trace_analyzer.render.html.timeline import timeline_columns
 from trace_analyzer.report import Report
+from trace_analyzer.sections import Axis, Boxes, Chart, Labels, LineMark, Points, Strokes
 
 REPORTS = {"gpu": gpu_report(), "devices": gpu_report(9, 3), "cpu": cpu_report(), "hostile": hostile_report()}
 

@@ -22,7 +22,6 @@ from trace_analyzer.catalog.calibration import (
     read_calibration,
 )
 from trace_analyzer.catalog.devices import device_named
-from trace_analyzer.charts import LineMark
 from trace_analyzer.cli import main
 from trace_analyzer.documents import Figure
 from trace_analyzer.documents.calibration import document, doubts_in_short
@@ -32,6 +31,7 @@ from trace_analyzer.render.charts import CHARTS
 from trace_analyzer.render.documents import page, text
 from trace_analyzer.render.html.view import view
 from trace_analyzer.report import MeasuredRoof, Report
+from trace_analyzer.sections import LineMark
 
 MEASURED = Calibration(
     name=str(A100["name"]),

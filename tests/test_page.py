@@ -17,7 +17,6 @@ from tiers import examples
 from trace_analyzer import units
 from trace_analyzer.analyses.fusion import FUSIONS
 from trace_analyzer.analyses.roofline import ROOFLINE, ROOFS
-from trace_analyzer.charts import Axis, Boxes, Chart, Flame, Labels, Points
 from trace_analyzer.documents import Chapter, Document, Figure, FlameFigure, Notes, PlainTable
 from trace_analyzer.pipeline import analyze
 from trace_analyzer.render import html
@@ -40,7 +39,7 @@ from trace_analyzer.render.names import distinct_labels
 from trace_analyzer.report import Debiased, Report, StepReport
 from trace_analyzer.report.summaries import SetAside, longest_and_rest, step_totals
 from trace_analyzer.run_metadata import RunMetadata
-from trace_analyzer.sections import Form, Section, Shown
+from trace_analyzer.sections import Axis, Boxes, Chart, Flame, Form, Labels, Points, Section, Shown
 from trace_analyzer.vocabulary import WORK
 
 SAMPLES = Path(__file__).parents[1] / "sample_traces"
@@ -225,7 +224,7 @@ def test_texts_share_the_room_that_figures_leave() -> None:
 
 
 def test_code_in_the_lead_of_a_section_is_code_and_nothing_in_it_is_markup() -> None:
-    coded = html.page.environment().filters["coded"]
+    coded = html.view.environment().filters["coded"]
     assert coded("see `a <b>` & `c") == "see <code>a &lt;b&gt;</code> &amp; `c"
 
 

@@ -7,7 +7,7 @@ flame graphs, rows that unfold) is a function, called when a page is made: text 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from trace_analyzer.charts import Chart, Flame
+from trace_analyzer.sections import Chart, Flame
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,8 @@ from typing import Any
 
 from trace_analyzer import units
 from trace_analyzer.catalog.calibration import Calibration
-from trace_analyzer.charts import Axis, Chart, LineMark
 from trace_analyzer.documents import Chapter, Document, Figure, PlainTable
+from trace_analyzer.sections import Axis, Chart, LineMark
 
 _TOP_DOUBTS = 3
 _COLOURS = ("p-compute", "p-python", "p-copy", "p-communication", "p-latency", "p-memory")

@@ -6,7 +6,6 @@ from functools import partial
 import polars as pl
 
 from trace_analyzer.catalog.kernels import line_label, line_phrase
-from trace_analyzer.charts import Axis, Boxes, Chart, Flame, Labels
 from trace_analyzer.compare import figures
 from trace_analyzer.compare.comparison import Bar, Comparison, Line, Side
 from trace_analyzer.compare.decomposition import LINE_KEY, parts_of_lines
@@ -25,6 +24,7 @@ from trace_analyzer.compare.phrasing import (
     signed,
 )
 from trace_analyzer.documents import Chapter, Document, Figure, FlameFigure, Notes, PlainTable
+from trace_analyzer.sections import Axis, Boxes, Chart, Flame, Labels
 from trace_analyzer.units import counted, percent, visible
 from trace_analyzer.vocabulary import GROUPS, PARTS
 

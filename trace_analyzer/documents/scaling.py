@@ -2,10 +2,10 @@
 
 from functools import partial
 
-from trace_analyzer.charts import Axis, Chart, LineMark, Points
 from trace_analyzer.compare.phrasing import scale_of, scaled
 from trace_analyzer.compare.scaling import Scaling
 from trace_analyzer.documents import Chapter, Document, Figure, Notes, PlainTable
+from trace_analyzer.sections import Axis, Chart, LineMark, Points
 from trace_analyzer.units import duration, percent
 
 _OPERATORS = 12

@@ -4,9 +4,9 @@ from functools import partial
 
 from trace_analyzer.allocator.savings import OUTSIDE_BYTES, BatchMemory
 from trace_analyzer.catalog.kernels import line_label
-from trace_analyzer.charts import Axis, Boxes, Chart, LineMark, Strokes
 from trace_analyzer.documents import Chapter, Document, Figure, Notes, PlainTable
 from trace_analyzer.replay.whatif import Scenario, WhatIf
+from trace_analyzer.sections import Axis, Boxes, Chart, LineMark, Strokes
 from trace_analyzer.units import counted, duration, memory_size, number, percent
 
 PATH_ROWS = 5

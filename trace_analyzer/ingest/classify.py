@@ -13,8 +13,8 @@ from typing import Any
 import polars as pl
 
 from trace_analyzer.errors import Note
-from trace_analyzer.ingest.activity_names import COPY_KINDS, NODE_NAMES, activity_names, node_names
 from trace_analyzer.ingest.raw import RAW_SCHEMA, nanoseconds, raw_frame
+from trace_analyzer.ingest.trace import COPY_KINDS, NODE_NAMES, activity_names, node_names
 
 # Category, in lower case -> kind. PyTorch 1.8 to 1.12 wrote some of them capitalised.
 HOST_KINDS = {

@@ -20,9 +20,9 @@ from trace_analyzer import units
 from trace_analyzer.analyses.chart_data import highest_per_bin, logarithmic_histogram, named_events
 from trace_analyzer.analyses.roofline import types_by_peak
 from trace_analyzer.catalog.kernels import line_label
-from trace_analyzer.charts import SIGNS, Axis, Boxes, Chart, Labels, LineMark, Points
 from trace_analyzer.render.phrasing import judged_device
 from trace_analyzer.report import Report
+from trace_analyzer.sections import SIGNS, Axis, Boxes, Chart, Labels, LineMark, Points
 from trace_analyzer.vocabulary import ACTIVITIES, GROUPS, PARTS, REGIMES, Colour
 
 Theme = Literal["light", "dark"]

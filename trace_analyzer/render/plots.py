@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 from bokeh.models import FixedTicker, PlainText
 
-from trace_analyzer.charts import Axis, Boxes, Chart, Labels, LineMark, Mark, Points, Strokes
 from trace_analyzer.errors import UsageError, did_you_mean
 from trace_analyzer.render.charts import CHARTS, palette
 from trace_analyzer.report import Report
+from trace_analyzer.sections import Axis, Boxes, Chart, Labels, LineMark, Mark, Points, Strokes
 
 try:
     import holoviews as hv

@@ -13,13 +13,13 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from trace_analyzer.charts import Axis, Boxes, Chart, Flame, Labels, LineMark, Mark, Points, Strokes
 from trace_analyzer.render.charts import palette
 from trace_analyzer.render.html.bokeh_models import Model, column, constant, data_source, document, glyphs
 from trace_analyzer.render.html.timeline import TimelineColumns
 from trace_analyzer.render.html.tracks import MODULE_PREFIX, packages
 from trace_analyzer.render.names import frame_label, short_name
 from trace_analyzer.report import Report
+from trace_analyzer.sections import Axis, Boxes, Chart, Flame, Labels, LineMark, Mark, Points, Strokes
 from trace_analyzer.vocabulary import PARTS, WORK
 
 _FONT = "system-ui, sans-serif"

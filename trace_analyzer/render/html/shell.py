@@ -15,7 +15,6 @@ from markupsafe import Markup, escape
 
 from trace_analyzer import units
 from trace_analyzer.catalog.tables import document
-from trace_analyzer.charts import Flame
 from trace_analyzer.documents import Chapter, Document, Figure, FlameFigure
 from trace_analyzer.installation import GENERATOR, tool_version
 from trace_analyzer.render import phrasing, row_phrases
@@ -26,6 +25,7 @@ from trace_analyzer.render.html.cells import KINDS, MANY, NAMES, SHOWN_ROWS
 from trace_analyzer.render.html.codec import inert
 from trace_analyzer.render.html.figures import Drawing, drawing
 from trace_analyzer.render.row_phrases import predicted_arrow, saves_at_most
+from trace_analyzer.sections import Flame
 from trace_analyzer.vocabulary import PARTS, REGIMES, RUN_AHEAD_STATES, STATUSES, UNKNOWN_PARTS, Term, by_key, phrase
 
 MODULES = ("common.js", "flame.js", "plots.js")
