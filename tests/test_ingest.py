@@ -41,7 +41,7 @@ from tiers import examples
 from trace_analyzer.errors import InputError, InputTooLarge, NotATrace
 from trace_analyzer.ingest import Trace, build, load
 from trace_analyzer.ingest.source import content_of
-from trace_analyzer.ingest.trace import ProcessGroup
+from trace_analyzer.ingest.trace import ProcessGroup, versions_of
 
 KERNEL = kernel("k", 10, 5, correlation=1)
 PAIR = launched("k", 1, 10, 5, 1)
@@ -798,3 +798,16 @@ def test_host_events_are_in_order_also_on_a_line_that_is_too_long_for_int64(monk
     assert loaded(*spans).host_events.equals(table)
     in_order = table.sort("thread_id", "start_ns", "duration_ns", "row", descending=[False, False, True, False])
     assert table.equals(in_order)
+
+
+def test_versions_of_a_header_are_written_alike() -> None:
+    header = {
+        "cuda_runtime_version": 12060,
+        "cuda_driver_version": 12080,
+        "hip_runtime_version": 71326183,
+        "nccl_version": "2.27.5",
+    }
+    unknown = {"torch_version": "<b>2</b>", "python_version": None, "cudnn_version": True}
+    assert versions_of({**header, **unknown, "pytorch_version": "2.8.0+cu128"}) == {
+        "PyTorch": "2.8.0+cu128", "CUDA": "12.6", "driver (CUDA)": "12.8", "HIP": "7.13", "NCCL": "2.27.5"
+    }  # fmt: skip

@@ -271,6 +271,11 @@ def _typed(hint: Any, value: Any, place: str) -> Any:
                 continue
     elif origin is tuple and isinstance(value, list):
         return tuple(_typed(arguments[0], item, f"{place}[{number}]") for number, item in enumerate(value))
+    elif origin is Mapping and isinstance(value, Mapping):
+        return {
+            _typed(arguments[0], key, place): _typed(arguments[1], item, f"{place}.{key}")
+            for key, item in value.items()
+        }
     elif _is(hint, value):
         return value
     raise TypeError(f"{place} is no {getattr(hint, '__name__', hint)}")

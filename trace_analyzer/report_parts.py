@@ -333,6 +333,7 @@ def trace_info(
         accelerator=accelerator,
         profiler=trace.header.profiler,
         settings=trace.header.settings,
+        versions=trace.header.versions,
     )
 
 

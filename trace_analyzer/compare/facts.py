@@ -1,7 +1,8 @@
 """Hold what a comparison needs to know about a side, beside its tables, and its timeline: one typical step with few enough
 intervals to draw."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Annotated
 
 import polars as pl
@@ -81,6 +82,7 @@ class Facts:
     ``device`` is the label of the compared device, ``devices`` those of all that worked, if several. ``launches``
     counts the launches of its work in all steps; None for a baseline saved without this count. ``shares`` are shares of kernel time by type of numbers,
     that of ``compiled`` and ``replayed`` kernels, and that of matmuls' time whose FLOP are known (``flop``). ``cold`` is whether one-time work is most of the steps.
+    ``versions`` are those of software, by name.
     """
 
     device_name: str | None = None
@@ -98,6 +100,7 @@ class Facts:
     devices: tuple[DeviceTime, ...] = ()
     launches: Amount | None = None
     shares: tuple[TimeShare, ...] = ()
+    versions: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def ratios(self) -> dict[str, float]:

@@ -1,5 +1,7 @@
 """Describe the results of a comparison in sentences."""
 
+from collections.abc import Mapping
+
 from trace_analyzer.catalog.devices import find_device
 from trace_analyzer.catalog.kernels import group_label, is_line, line_label, line_phrase
 from trace_analyzer.compare.comparison import Bar, Comparison, Line, Side
@@ -167,10 +169,18 @@ def _sameness(result: Comparison) -> str:
 
 
 def _changed(result: Comparison) -> str:
-    """Write the type of most kernel time, and the shares of compiled and replayed kernels, where they changed."""
-    before, after = (side.facts.ratios for side in result.sides)
-    if not before or not after:
-        return ""
+    """Write versions, the type of most kernel time, and shares of compiled and replayed kernels, where they changed."""
+    before, after = (side.facts for side in result.sides)
+    texts = [
+        f"{name} {version} → {after.versions[name]}"
+        for name, version in before.versions.items()
+        if after.versions.get(name, version) != version
+    ]
+    texts += _changed_kernels(before.ratios, after.ratios) if before.shares and after.shares else []
+    return f"Changed: {'; '.join(texts)}." if texts else ""
+
+
+def _changed_kernels(before: Mapping[str, float], after: Mapping[str, float]) -> list[str]:
     texts = []
     types = [
         max((n for n in shares if n not in (*_STATES, "flop")), key=lambda n: (shares[n], n), default="")
@@ -181,11 +191,10 @@ def _changed(result: Comparison) -> str:
             f"{types[0]} ({percent(before[types[0]])} of kernel time) became {types[1]} ({percent(after[types[1]])})"
         )
     for name in _STATES:
-        if abs(after.get(name, 0.0) - before.get(name, 0.0)) >= _STATE_CHANGE:
-            texts.append(
-                f"{name} kernels {percent(before.get(name, 0.0))} → {percent(after.get(name, 0.0))} of kernel time"
-            )
-    return f"Changed: {'; '.join(texts)}." if texts else ""
+        old, new = (shares.get(name, 0.0) for shares in (before, after))
+        if abs(new - old) >= _STATE_CHANGE:
+            texts.append(f"{name} kernels {percent(old)} → {percent(new)} of kernel time")
+    return texts
 
 
 def _once(result: Comparison) -> str:

@@ -396,6 +396,7 @@ def _facts(report: Report, device: int | None, work: pl.DataFrame, steps: pl.Dat
         shapes_known=shaped.height > 0,
         flop=work.select(known_sum("flop")).item(),
         shares=_shares(kernels),
+        versions=report.trace.versions,
         advice=tuple(
             promise(
                 (item.id, item.title, item.saves_ns_at_most / step_count, item.how_bound),

@@ -337,6 +337,7 @@ def _parts_profile(path: Path, document: Mapping[str, Any]) -> Profile:
                 "withheld": withheld.get("partition") or (None if parts else verdict["headline"]),
                 "causes_withheld": "idle_causes" in withheld,
                 "advice": plain(tuple(_promise(a, count) for a in document["advice"])),
+                "versions": document["trace"].get("versions", {}),
             },
         ),
         detail="parts",
@@ -461,12 +462,14 @@ def _merged_facts(facts: Sequence[Facts]) -> Facts:
     """Merge facts of several recordings: the first one's, with the doubts of any and the FLOP of all."""
     flop, launches = ([getattr(f, name) for f in facts] for name in ("flop", "launches"))
     names = sorted({f.device_name for f in facts if f.device_name})
+    common = set.intersection(*({*f.versions.items()} for f in facts))
     return replace(
         facts[0],
         device_name=DEVICE_SEPARATOR.join(names) or None,
         withheld=next((f.withheld for f in facts if f.withheld), None),
         cold=all(f.cold for f in facts),
         shapes_known=all(f.shapes_known for f in facts),
+        versions={name: version for name, version in facts[0].versions.items() if (name, version) in common},
         flop=None if None in flop else sum(flop),
         launches=None if None in launches else sum(launches),
     )

@@ -4,7 +4,7 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +44,10 @@ class ProcessGroup:
 
 @dataclass(frozen=True)
 class Header:
-    """Hold facts from the file's header; ``profiler`` is the program that wrote it, None for PyTorch Profiler."""
+    """Hold facts from the file's header; ``profiler`` is the program that wrote it, None for PyTorch Profiler.
+
+    ``versions`` are by name of the software (`versions_of`).
+    """
 
     devices: tuple[DeviceProperties, ...]
     rank: int | None
@@ -54,6 +57,7 @@ class Header:
     host_name: str | None = None
     process_groups: tuple[ProcessGroup, ...] = ()
     profiler: str | None = None
+    versions: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -102,20 +106,47 @@ def header_of(raw: Mapping[str, Any]) -> tuple[Header, tuple[Note, ...]]:
     refused: list[str] = []
     base = _integer(raw, "baseTimeNanoseconds", _INT64, refused, least=-_INT64)
     world = _integer(distributed, "world_size", _INT32, refused, least=1)
+    settings = settings_of(raw.get(HEADER_KEY))
     header = Header(
         devices=tuple(_device_properties(entry, refused) for entry in entries if isinstance(entry, dict)),
         rank=_integer(distributed, "rank", _INT32 if world is None else world - 1, refused),
         world_size=world,
         base_time_ns=None if base is None else str(base),
-        settings=settings_of(raw.get(HEADER_KEY)),
+        settings=settings,
         host_name=_text(raw.get("host_name")),
         process_groups=_process_groups(distributed.get("pg_config")),
+        versions=versions_of({**distributed, **(asdict(settings) if settings else {}), **raw}),
     )
     if not refused:
         return header, ()
     names = ", ".join(dict.fromkeys(refused))
     message = f"numbers of the header that cannot be are left out: {names}"
     return header, (Note("implausible-header", "warning", message, len(refused)),)
+
+
+_VERSIONS: Mapping[str, tuple[str, int]] = {
+    "torch_version": ("PyTorch", 0), "pytorch_version": ("PyTorch", 0), "python_version": ("Python", 0), "cuda_version": ("CUDA", 0),
+    "cuda_runtime_version": ("CUDA", 10), "cuda_driver_version": ("driver (CUDA)", 10), "driver_version": ("driver (CUDA)", 10),
+    "hip_runtime_version": ("HIP", 100_000), "hip_driver_version": ("driver (HIP)", 100_000), "cudnn_version": ("cuDNN", 0),
+    "nccl_version": ("NCCL", 0),
+}  # fmt: skip
+"""Key of a header -> software, and the unit of its minor version in a number, of which 100 make a major one.
+
+CUDA writes 1000 major + 10 minor (``cudaRuntimeGetVersion``), HIP 10**7 major + 10**5 minor + patch (``HIP_VERSION``).
+"""
+_IS_VERSION = re.compile(r"[0-9][\w.+-]{0,39}", re.ASCII)
+
+
+def versions_of(keys: Mapping[str, Any]) -> dict[str, str]:
+    """Return software -> its version, of the keys of a header that name one: ``{"CUDA": "12.6"}``."""
+    versions: dict[str, str] = {}
+    for key, (software, minor) in _VERSIONS.items():
+        value = keys.get(key)
+        if minor and isinstance(value, int) and not isinstance(value, bool):
+            value = f"{value // (100 * minor)}.{value // minor % 100}"
+        if isinstance(value, str | int) and _IS_VERSION.fullmatch(str(value)):
+            versions.setdefault(software, str(value))
+    return versions
 
 
 def _device_properties(entry: Mapping[str, Any], refused: list[str]) -> DeviceProperties:

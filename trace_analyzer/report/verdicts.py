@@ -1,7 +1,7 @@
 """Describe the file, what limits the workload, the code that keeps devices waiting, and what to change."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
 from trace_analyzer import thresholds
@@ -77,6 +77,9 @@ class TraceInfo:
         str | None, "Program that wrote the file (`Nsight Systems 2025.3.2`, `rocprofv3`); null for PyTorch Profiler."
     ] = None
     settings: Annotated[RunMetadata | None, "Settings of a recording by this program; null for other traces."] = None
+    versions: Annotated[Mapping[str, str], "Software -> its version in the file's header."] = field(
+        default_factory=dict
+    )
 
 
 @dataclass(frozen=True)
