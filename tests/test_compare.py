@@ -358,7 +358,7 @@ def test_edited_reports_are_bad_input(tmp_path: Path, place: tuple[str, ...], va
         (("frames", "rows", "blocks", 0), -1),
         (("frames", "units", "unit", 0), 77),
         (("frames", "units", "total_ns", 0), 1),
-        (("baseline_version",), 4),
+        (("baseline_version",), 5),
         (("baseline_version",), True),
         (("baseline_version",), "1"),
     ],

@@ -19,11 +19,13 @@ from hypothesis import given, settings, strategies as st
 from made_ranks import MS, TRANSFER, Made, document, job, summaries, summary, write_traces
 from tiers import examples
 
-from trace_analyzer.compare.sides import recordings
+from trace_analyzer.compare.decomposition import compare
+from trace_analyzer.compare.sides import baseline_json, profile_from, profile_side, recordings
 from trace_analyzer.documents.ranks import problem_lines
 from trace_analyzer.errors import InputError, UsageError
 from trace_analyzer.ingest.trace import Header, rank_in_name, rank_of
 from trace_analyzer.json_types import result_schema
+from trace_analyzer.pipeline import analyze
 from trace_analyzer.ranks import map_rows
 from trace_analyzer.ranks.files import files_of, numbered
 from trace_analyzer.ranks.job import JobReport, analyze_ranks, judge
@@ -245,6 +247,27 @@ def test_what_is_not_split_is_a_line_with_its_reason() -> None:
     }  # fmt: skip
     assert matches.total_ns == 79 * TRANSFER - 10 * MS
     assert "In neither waiting nor transfer: 72 ms of 148 ms" in " ".join(judge(contents).summary().split())
+
+
+def test_two_jobs_are_compared_by_rank(tmp_path: Path) -> None:
+    """The rank whose own work grew is named; the others wait for it. Steps of the job are the observations."""
+    program = [("work", 20 * MS), ("meet", everyone(4))]
+    for name, late in (("before", 0), ("after", 5 * MS)):
+        (tmp_path / name).mkdir()
+        write_traces(job(4, 6, program, lambda rank, step, late=late: late if rank == 2 else 0), tmp_path / name)
+    before, after = (profile_side(tmp_path / name, analyze) for name in ("before", "after"))
+    result = compare(before, after)
+    first, *others = result.ranks
+    assert (first.rank, first.own_work_ns, first.communication_ns) == (2, 5 * MS, 0)
+    assert {(item.own_work_ns, item.communication_ns) for item in others} == {(0, 5 * MS)}
+    for item in result.ranks:
+        change = item.after_ns - item.before_ns
+        assert item.own_work_ns + item.communication_ns + item.idle_ns == pytest.approx(change)
+    assert result.difference_ns == pytest.approx(5 * MS)
+    assert len(before.observations()) == 5, "not 4 ranks, which wait for each other"
+    assert "by 0.00 ms a step in the median, and by +5.0 ms on rank 2" in " ".join(result.summary().split())
+    assert profile_from(json.loads(baseline_json(before))).units.equals(before.units)  # type: ignore[union-attr]
+    assert not compare(before, before).difference_ns
 
 
 def test_what_recording_takes_follows_from_the_step_without_it() -> None:

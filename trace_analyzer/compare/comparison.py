@@ -101,6 +101,18 @@ class DeviceChange:
     after_idle_ns: Annotated[float | None, "Idle time of a step of AFTER, ns; null where it lacks the device."]
 
 
+@dataclass(frozen=True)
+class RankChange:
+    """Hold the time per step of a rank that both jobs have; own work is neither idle nor communication."""
+
+    rank: Annotated[int, "Number of the rank."]
+    before_ns: Annotated[float, "Time of a step of BEFORE, ns."]
+    after_ns: Annotated[float, "Time of a step of AFTER, ns."]
+    own_work_ns: Annotated[float, "Difference of its own work, AFTER minus BEFORE, ns per step."]
+    communication_ns: Annotated[float, "Difference of communication that holds the device, ns per step."]
+    idle_ns: Annotated[float, "Difference of idle time, ns per step."]
+
+
 @dataclass(frozen=True, repr=False)
 class Comparison(Result):
     """Hold the difference of two sides; ``lines`` sum to the difference of the steps without remainder.
@@ -151,6 +163,9 @@ class Comparison(Result):
     lines: Annotated[tuple[Line, ...], "Lines of the difference."] = ()
     promises: Annotated[tuple[KeptPromise, ...], "Advice on BEFORE that AFTER shows."] = ()
     devices: Annotated[tuple[DeviceChange, ...], "Devices of both sides, where a side has several."] = ()
+    ranks: Annotated[
+        tuple[RankChange, ...], "Ranks of both sides, where each is a job, largest change of own work first."
+    ] = ()
     notes: Annotated[tuple[str, ...], "What to know before trusting it."] = ()
     matches: Annotated[pl.DataFrame, "Frame behind the lines, for plots; no part of the JSON."] = field(
         default_factory=pl.DataFrame, repr=False, compare=False

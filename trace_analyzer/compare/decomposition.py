@@ -10,7 +10,16 @@ import polars as pl
 
 from trace_analyzer import forks
 from trace_analyzer.compare import judgement, matching, statistics
-from trace_analyzer.compare.comparison import SCHEMA_VERSION, Bar, Comparison, DeviceChange, Line, MatchedRatio, Side
+from trace_analyzer.compare.comparison import (
+    SCHEMA_VERSION,
+    Bar,
+    Comparison,
+    DeviceChange,
+    Line,
+    MatchedRatio,
+    RankChange,
+    Side,
+)
 from trace_analyzer.compare.judgement import kept_promises
 from trace_analyzer.compare.phrasing import bar_label, headline, notes, scale_of, signed
 from trace_analyzer.compare.profiles import Profile, categories
@@ -142,6 +151,7 @@ def _compared(before: Profile, after: Profile, unit: int) -> Comparison:
         lines=_lines(table, before, after, floor),
         promises=kept_promises(before, after, table) if same_work else (),
         devices=_devices(before, after),
+        ranks=_ranks(before, after),
         matches=table,
         sides=(before, after),
     )
@@ -178,6 +188,27 @@ def _devices(before: Profile, after: Profile) -> tuple[DeviceChange, ...]:
         for label in dict.fromkeys([*sides[0], *sides[1]])
         for one, other in [[side.get(label, nothing) for side in sides]]
     )
+
+
+def _ranks(before: Profile, after: Profile) -> tuple[RankChange, ...]:
+    """Return the ranks that both jobs have, by the change of their own work."""
+    if not (before.is_job and after.is_job):
+        return ()
+    sides = [{r.rank: (r, len(r.lengths_ns) * side.unit_of_work) for r in side.recordings} for side in (before, after)]
+    changes = [
+        RankChange(
+            rank,
+            old.total_ns / n,
+            new.total_ns / m,
+            new.own_ns / m - old.own_ns / n,
+            new.communication_ns / m - old.communication_ns / n,
+            new.idle_ns / m - old.idle_ns / n,
+        )
+        for rank, (old, n) in sides[0].items()
+        if rank is not None and rank in sides[1]
+        for new, m in [sides[1][rank]]
+    ]
+    return tuple(sorted(changes, key=lambda change: (-abs(change.own_work_ns), change.rank)))
 
 
 def _matched_ratio(table: pl.DataFrame) -> MatchedRatio:

@@ -15,6 +15,7 @@ from trace_analyzer.json_types import Amount, Limits, Quantity
 class RecordedSteps:
     """Hold one trace: its path, and the lengths of its steady steps in ns; a trace without steps counts as one step.
 
+    ``rank`` is that of its process in a job; ``communication_ns`` and ``idle_ns`` are sums over its steps.
     ``cold_ns`` is the idle time before slow first launches in each step (`left_out.cold_idle`) that no part of one-time
     work has; empty where it is not known.
     """
@@ -23,11 +24,19 @@ class RecordedSteps:
     lengths_ns: tuple[Amount, ...]
     has_steps: bool
     cold_ns: tuple[Amount, ...] = ()
+    rank: int | None = None
+    communication_ns: Amount = 0
+    idle_ns: Amount = 0
 
     @property
     def total_ns(self) -> int:
         """Return the sum of the steps."""
         return sum(self.lengths_ns)
+
+    @property
+    def own_ns(self) -> int:
+        """Return the time of its own work: neither idle nor communication."""
+        return self.total_ns - self.communication_ns - self.idle_ns
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,6 @@
 """Describe the results of a comparison in sentences."""
 
+import statistics
 from collections.abc import Mapping
 
 from trace_analyzer.catalog.devices import find_device
@@ -93,14 +94,17 @@ def notes(result: Comparison) -> tuple[str, ...]:
     """Write notes that readers need for the figures."""
     kinds = (
         _hardware, _changed, _inputs, _program, _sameness, _reality, _adjusted, _unit, _recordings, _once, _device_gaps,
-        _devices,
+        _devices, _ranks,
     )  # fmt: skip
     return tuple(text for text in (*(kind(result) for kind in kinds), *_rest(result)) if text)
 
 
 def _reality(result: Comparison) -> str:
     before, after = result.both
-    steps = f"{counted(before.steps, 'step')} against {after.steps}"
+    ranks = before.recordings if result.ranks else 1
+    steps = (
+        f"{counted(before.steps // ranks, 'step')} against {after.steps // (after.recordings if result.ranks else 1)}"
+    )
     if result.significant is None:
         few = "One recording a side is" if result.whole else f"{steps}:"
         return (
@@ -250,6 +254,23 @@ def _device_gaps(result: Comparison) -> str:
     return (
         f"Records of {vendors[0]} and {vendors[1]} GPUs do not cut alike between a kernel and the gap after it: read the line"
         f" {line_label(gaps.name)} together with those of kernels."
+    )
+
+
+def _ranks(result: Comparison) -> str:
+    """Write whether one of a job's ranks changed its own work unlike the others, and how communication changed."""
+    if not result.ranks:
+        return ""
+    scale, unit = scale_of(max(side.step_ns for side in result.both))
+    usual = statistics.median(item.own_work_ns for item in result.ranks)
+    first = max(result.ranks, key=lambda item: abs(item.own_work_ns - usual))
+    alike = abs(first.own_work_ns - usual) <= FLOOR_RATIO * result.both[0].step_ns
+    one = "" if alike else f", and by {signed(first.own_work_ns, scale)} {unit} on rank {first.rank}"
+    sent = statistics.mean(item.communication_ns for item in result.ranks)
+    return (
+        f"Of {counted(len(result.ranks), 'rank')} that both jobs have, own work changes by {signed(usual, scale)} {unit} a step in the median"
+        f"{one}; communication that holds the device by {signed(sent, scale)} {unit} in the mean. Ranks of a job share their steps: an observation"
+        " is a step of all."
     )
 
 

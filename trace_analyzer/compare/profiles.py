@@ -115,7 +115,11 @@ class Profile:
         named = self.unit_times(self._once_rows.select(pl.lit(0).alias("group"), "row")).get(
             0, [0.0] * len(self.weights())
         )
-        cold = [sum(r.cold_ns) for r in self.recordings] if self.are_recordings_units else self.recordings[0].cold_ns
+        cold = (
+            [sum(r.cold_ns) for r in self.recordings]
+            if self.are_recordings_units
+            else [sum(of_step) for of_step in zip(*(r.cold_ns for r in self.recordings), strict=False)]
+        )
         before = [ns / units for ns, units in zip(cold or [0] * len(named), self.weights(), strict=True)]
         return [time - one - other for time, one, other in zip(self.observations(), named, before, strict=True)]
 
@@ -131,8 +135,22 @@ class Profile:
 
     @property
     def are_recordings_units(self) -> bool:
-        """Return whether a recording, instead of a step, is the unit of observation: true for several recordings."""
-        return len(self.recordings) > 1
+        """Return whether a recording, instead of a step, is the unit of observation: true for several of one process."""
+        return len(self.recordings) > 1 and not self.is_job
+
+    @property
+    def is_job(self) -> bool:
+        """Return whether the recordings are of the same steps of a job's ranks, which wait for each other."""
+        ranks = [recording.rank for recording in self.recordings]
+        steps = {len(recording.lengths_ns) for recording in self.recordings}
+        return len(ranks) > 1 and None not in ranks and len({*ranks}) == len(ranks) and len(steps) == 1
+
+    @property
+    def unit_totals_ns(self) -> list[int]:
+        """Return the length of each unit of observation: a recording, or a step, of a job the sum over its ranks."""
+        if self.are_recordings_units:
+            return [recording.total_ns for recording in self.recordings]
+        return [sum(of_step) for of_step in zip(*(r.lengths_ns for r in self.recordings), strict=True)]
 
     @cached_property
     def called_rows(self) -> pl.DataFrame:
@@ -143,17 +161,15 @@ class Profile:
     def observations(self) -> list[float]:
         """Return the time per step in ns, by unit of observation.
 
-        A unit is a step of a single recording, or a whole one of several recordings (its mean).
+        A unit is a step of a single recording or of a job, or a whole one of several recordings (its mean).
         """
-        if self.are_recordings_units:
-            return [r.total_ns / len(r.lengths_ns) / self.unit_of_work for r in self.recordings]
-        return [length / self.unit_of_work for length in self.recordings[0].lengths_ns]
+        return [total / units for total, units in zip(self.unit_totals_ns, self.weights(), strict=True)]
 
     def weights(self) -> list[int]:
         """Return the number of steps, or units of work, in each unit of observation."""
         if self.are_recordings_units:
             return [len(r.lengths_ns) * self.unit_of_work for r in self.recordings]
-        return [self.unit_of_work] * len(self.recordings[0].lengths_ns)
+        return [self.unit_of_work * len(self.recordings)] * len(self.recordings[0].lengths_ns)
 
     def unit_times(self, groups: pl.DataFrame) -> dict[Any, list[float]]:
         """Return the time per step in ns of each group of rows (group, row), by unit of observation.
@@ -204,7 +220,15 @@ def profile_of(report: Report) -> Profile:
     return Profile(
         path=report.trace.path,
         recordings=(
-            RecordedSteps(report.trace.path, tuple(lengths.get_column("length_ns")), has_steps, tuple(cold_ns)),
+            RecordedSteps(
+                report.trace.path,
+                tuple(lengths.get_column("length_ns")),
+                has_steps,
+                tuple(cold_ns),
+                report.trace.rank if (report.trace.world_size or 0) > 1 else None,
+                int(work.filter(pl.col("kind") == "communication").get_column("total_ns").sum()),
+                int(idle.get_column("total_ns").sum()),
+            ),
         ),
         calls=calls,
         rows=rows,

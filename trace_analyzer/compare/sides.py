@@ -26,8 +26,8 @@ from trace_analyzer.units import printable
 from trace_analyzer.vocabulary import PARTS, WORK
 
 KIND = "baseline_version"
-VERSION, _READ = 3, (1, 2, 3)
-"""The version that is written, and those that are read: 1 has a column more (`outer_count`), 2 no ``cold_ns``."""
+VERSION, _READ = 4, (1, 2, 3, 4)
+"""The version that is written, and those that are read: 1 has a column more (`outer_count`), 2 no ``cold_ns``, 3 no ranks."""
 _FRAMES: Mapping[str, Mapping[str, pl.DataType]] = {"calls": CALLS, "rows": ROWS, "units": UNITS}
 
 
@@ -122,8 +122,7 @@ def _sums_up(profile: Profile) -> bool:
         return False
     if profile.units is None:
         return True
-    units = profile.recordings if profile.are_recordings_units else profile.recordings[0].lengths_ns
-    lengths = [unit if isinstance(unit, int) else unit.total_ns for unit in units]
+    lengths = profile.unit_totals_ns
     by_unit = dict(profile.units.group_by("unit").agg(pl.col("total_ns").sum()).iter_rows())
     by_row = profile.units.group_by("row").agg(pl.col("total_ns").sum().alias("of_units"))
     rows = profile.rows.select("row", "total_ns").join(by_row, on="row", how="full", nulls_equal=True)
@@ -443,19 +442,29 @@ def merged(path: str, profiles: Sequence[Profile]) -> Profile:
         .agg(pl.col("count", "total_ns", "roof_ns", "known_ns", "blocks").sum())
         .with_row_index("row")
     )
-    units = rows.select(*row_key, pl.col("side").alias("unit"), "total_ns").join(
+    numbered = rows.select(*row_key, "side", pl.col("row").alias("own"), "total_ns").join(
         sums.select(*row_key, "row"), on=row_key, how="left", nulls_equal=True
     )
-    return Profile(
+    made = Profile(
         path=path,
         recordings=tuple(recording for profile in profiles for recording in profile.recordings),
         calls=typed(calls, CALLS),
         rows=typed(sums, ROWS),
-        units=typed(units.group_by("row", "unit").agg(pl.col("total_ns").sum()), UNITS),
+        units=None,
         facts=_merged_facts([p.facts for p in profiles]),
         timeline=profiles[0].timeline,
         detail="parts" if any(p.detail == "parts" for p in profiles) else "calls",
     )
+    by_unit = [numbered.select("row", "total_ns", pl.col("side").alias("unit"))]
+    if made.is_job:  # whose units are its steps; profiles with a rank have units
+        by_unit = [
+            p.units.join(numbered.filter(pl.col("side") == i).select("own", pl.col("row").alias("merged")), left_on="row", right_on="own")
+            .select(pl.col("merged").alias("row"), "total_ns", "unit")
+            for i, p in enumerate(profiles)
+            if p.units is not None
+        ]  # fmt: skip
+    units = pl.concat(by_unit).group_by("row", "unit").agg(pl.col("total_ns").sum())
+    return replace(made, units=typed(units, UNITS))
 
 
 def _merged_facts(facts: Sequence[Facts]) -> Facts:

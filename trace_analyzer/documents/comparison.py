@@ -76,6 +76,7 @@ def document(result: Comparison) -> Document:
     return Document("comparison", result.headline, [
         Chapter("sides", "Both sides", [_sides(result, before, after, scale, unit), Notes([*_matched(result), *result.notes])]),
         Chapter("by-bucket", _WATERFALLS["bucket"], [falls["bucket"], _bars(result.waterfall["bucket"], scale, unit + a_step(result))]),
+        Chapter("ranks", "Ranks", [_ranks(result, scale, unit)] if result.ranks else []),
         Chapter("timelines", steps.title, [steps]),
         Chapter("by-operator", _WATERFALLS["operator"], [falls["operator"]]),
         Chapter("by-module", _WATERFALLS["module"], [falls["module"]]),
@@ -90,9 +91,17 @@ def _waterfall(result: Comparison, by: str, before: Side, after: Side) -> Figure
     return Figure(_WATERFALLS[by], _WATERFALL if by == "bucket" else "", draw)
 
 
+def _steps(side: Side, ranks: int) -> str:
+    return (
+        f"{counted(side.steps // side.recordings, 'step')} of {side.recordings} ranks"
+        if ranks
+        else counted(side.steps, "step")
+    )
+
+
 def _sides(result: Comparison, before: Side, after: Side, scale: float, unit: str) -> PlainTable:
     rows = [
-        (name, f"{scaled(side.step_ns, scale)} {unit}", counted(side.steps, "step"), limit(side), side.path)
+        (name, f"{scaled(side.step_ns, scale)} {unit}", _steps(side, len(result.ranks)), limit(side), side.path)
         for name, side in (("before", before), ("after", after))
     ]
     interval = ""
@@ -103,6 +112,18 @@ def _sides(result: Comparison, before: Side, after: Side, scale: float, unit: st
     if result.whole and is_undivided(result):
         return PlainTable(("", "Whole", "Limit", "Trace"), "lrll", [(*row[:2], *row[3:]) for row in rows])
     return PlainTable(("", "Step", "Steps", "Limit", "Trace"), "lrrll", rows)
+
+
+def _ranks(result: Comparison, scale: float, unit: str) -> PlainTable:
+    rows = [
+        (
+            str(item.rank), scaled(item.before_ns, scale), scaled(item.after_ns, scale),
+            *(signed(ns, scale) for ns in (item.own_work_ns, item.communication_ns, item.idle_ns)),
+        )
+        for item in result.ranks
+    ]  # fmt: skip
+    headings = ("Rank", f"Before, {unit}", "After", "Own work", "Communication", "Idle")
+    return PlainTable(headings, "rrrrrr", rows, most=_BARS)
 
 
 def _matched(result: Comparison) -> list[str]:
