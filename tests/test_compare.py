@@ -580,7 +580,7 @@ def test_what_changed_comes_first_and_hardware_only_where_devices_differ() -> No
     )
     newer = replace(new, facts=replace(new.facts, versions={"PyTorch": "2.8.0", "NCCL": "2.27.5"}))
     older = replace(eager, facts=replace(eager.facts, versions={"CUDA": "12.6", "PyTorch": "2.7.1", "NCCL": "2.27.5"}))
-    assert compare(older, newer).notes[0].startswith("Changed: PyTorch 2.7.1 → 2.8.0; fp32 became bf16")
+    assert compare(older, newer).notes[0].startswith("Changed: PyTorch 2.7.1 → 2.8.0; fp32 (90 %")
     assert result.likeness.flop_ratio is None
     assert compare(eager, eager).likeness.flop_ratio == 1
     assert all(line.by_hardware_ns is None for line in result.lines)

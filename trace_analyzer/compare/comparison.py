@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from statistics import mean, median
 from typing import Annotated, Literal
 
 import polars as pl
@@ -173,6 +174,13 @@ class Comparison(Result):
     sides: Annotated[tuple[Profile, ...], "Profiles of both sides, for plots; no part of the JSON."] = field(
         default=(), repr=False, compare=False
     )
+
+    @property
+    def of_ranks(self) -> tuple[float, RankChange, float]:
+        """Return the median change of own work, the rank farthest from it, and the mean change of communication."""
+        usual = median(item.own_work_ns for item in self.ranks)
+        first = max(self.ranks, key=lambda item: abs(item.own_work_ns - usual))
+        return usual, first, mean(item.communication_ns for item in self.ranks)
 
     @property
     def both(self) -> tuple[Side, Side]:

@@ -1,6 +1,5 @@
 """Describe the results of a comparison in sentences."""
 
-import statistics
 from collections.abc import Mapping
 
 from trace_analyzer.catalog.devices import find_device
@@ -262,11 +261,9 @@ def _ranks(result: Comparison) -> str:
     if not result.ranks:
         return ""
     scale, unit = scale_of(max(side.step_ns for side in result.both))
-    usual = statistics.median(item.own_work_ns for item in result.ranks)
-    first = max(result.ranks, key=lambda item: abs(item.own_work_ns - usual))
+    usual, first, sent = result.of_ranks
     alike = abs(first.own_work_ns - usual) <= FLOOR_RATIO * result.both[0].step_ns
     one = "" if alike else f", and by {signed(first.own_work_ns, scale)} {unit} on rank {first.rank}"
-    sent = statistics.mean(item.communication_ns for item in result.ranks)
     return (
         f"Of {counted(len(result.ranks), 'rank')} that both jobs have, own work changes by {signed(usual, scale)} {unit} a step in the median"
         f"{one}; communication that holds the device by {signed(sent, scale)} {unit} in the mean. Ranks of a job share their steps: an observation"
