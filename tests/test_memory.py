@@ -19,7 +19,7 @@ from hypothesis import given, settings, strategies as st
 from tiers import examples
 
 import trace_analyzer as ta
-from trace_analyzer.agents.tools import called
+from trace_analyzer.agents.tools import Tools, called
 from trace_analyzer.allocator import _pickle_reader, savings
 from trace_analyzer.allocator.attribution import MEANINGS, NAMED
 from trace_analyzer.allocator.savings import batch_memory, growing
@@ -208,6 +208,25 @@ def trained(steps: int, leak: bool = False, batch: int = 2) -> Program:
         for address in gradients:
             program.free(address)
     return program
+
+
+def test_a_snapshot_in_2_kb_has_ids_that_can_be_explained(tmp_path: Path) -> None:
+    path = tmp_path / "it's.pickle"
+    path.write_bytes(pickle.dumps(trained(3).document()))
+    run = CliRunner().invoke(main, ["memory", str(path), "--format", "agent"])
+    assert len(run.stdout.encode()) <= 2_000
+    ids = [line.split()[0] for line in run.stdout.splitlines() if line.startswith("memory:")]
+    result = ta.memory(path)
+    explained = [result.explain(each) for each in ids]
+    lines = result.devices[0].held_by("line")
+    assert [each.facts["live_bytes"] for each in explained] == [line.bytes for line in lines] != []
+    assert [sum(row["live_bytes"] for row in each.rows) for each in explained] == [line.bytes for line in lines]
+    shown = CliRunner().invoke(main, ["explain", str(path), ids[0]])
+    assert shown.stdout == explained[0].summary()
+    assert Tools(tmp_path).explain(path.name, ids[0]).count("\n") > 3
+    for unknown in ("verdict", f"memory:{len(lines)}", "memory:-1", "memory:" + "9" * 99):
+        refused = CliRunner().invoke(main, ["explain", str(path), unknown])
+        assert (refused.exit_code, refused.stderr.count("\n")) == (2, 1)
 
 
 FLASH = [frame("at::_ops::_scaled_dot_product_flash_attention::call(...)", "??", 0)]

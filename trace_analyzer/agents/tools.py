@@ -77,12 +77,15 @@ class Tools:
         """Explain one item of a trace's report in full, with its evidence.
 
         Args:
-            trace: path of the trace, relative to the server's root.
-            id: one from the answer of `analyze`: verdict, advice:ID, gap:N, kernel:HASH (or a part of its name), step:N, check:ID or memory:N.
+            trace: path of the trace, or of a memory snapshot, relative to the server's root.
+            id: one from the answer of `analyze`: verdict, advice:ID, gap:N, kernel:HASH (or a part of its name), step:N, check:ID or memory:N (of a snapshot: its N-th line).
         """
         from dataclasses import replace
 
-        explanation = self._of(trace).explain(id)
+        from trace_analyzer.allocator.answer import is_snapshot, memory
+
+        path = self._file(trace)
+        explanation = (memory(path) if is_snapshot(path) else self._of(trace)).explain(id)
         text = replace(explanation, next="").summary()
         return answer(text, *called(explanation.next, trace)) if explanation.next else answer(text)
 

@@ -127,6 +127,12 @@ def memory(
     return result if trace is None else replace(result, place=placed(result, load(trace, max_bytes=max_bytes)))
 
 
+def is_snapshot(source: Source, max_bytes: int = DEFAULT_MAX_BYTES) -> bool:
+    """Return whether a file is a pickle, as snapshots are. Raises ``InputError``."""
+    with closing(content_of(source, max_bytes=max_bytes)) as content:
+        return next(content.blocks(), b"")[:1] == PICKLE
+
+
 def _changes(before: Memory, after: Memory) -> tuple[PeakChange, ...]:
     held = [
         {(device.device, h.kind, h.key): h.bytes for device in side.devices for h in device.live_at_peak}

@@ -1,12 +1,12 @@
 """Hold where device memory goes: the answer of ``analyze memory``."""
 
 from dataclasses import dataclass, field
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import polars as pl
 
 from trace_analyzer.errors import Note
-from trace_analyzer.results import Result
+from trace_analyzer.results import Result, used
 
 SCHEMA_VERSION = 1
 KINDS = ("category", "line", "module", "operator")
@@ -156,6 +156,10 @@ class DeviceMemory:
         """Return what is live at the peak by category, line, module or operator."""
         return tuple(holder for holder in self.live_at_peak if holder.kind == kind)
 
+    def ratio_of(self, holder: Holder) -> float | None:
+        """Return its share of the peak; None for a peak of no bytes."""
+        return holder.bytes / self.peak_bytes if self.peak_bytes else None
+
 
 @dataclass(frozen=True, repr=False)
 class Memory(Result):
@@ -183,3 +187,22 @@ class Memory(Result):
     at_peak: Annotated[pl.DataFrame, "The blocks live at the peaks, with their attribution."] = field(
         default_factory=pl.DataFrame, compare=False
     )
+
+    def parts_of(self, device: DeviceMemory, line: Holder) -> pl.DataFrame:
+        """Return live_bytes and block_count of a line at the peak by category, operator and module, the most bytes first."""
+        keys = ["category", "operator", "module"]
+        own = self.at_peak.filter(pl.col("device") == device.device, pl.col("line") == line.key)
+        return (
+            own.group_by(keys)
+            .agg(live_bytes=pl.col("bytes").sum(), block_count=pl.len())
+            .sort("live_bytes", *keys, descending=[True, False, False, False], nulls_last=True)
+            .select("live_bytes", "block_count", *keys)
+        )
+
+    def to_agent_text(self) -> str:
+        """Return who holds the peak, why memory ran out and what would lower it in at most 2,000 bytes, with ids of `explain`."""
+        return str(used("trace_analyzer.explain.agent:memory_text")(self))
+
+    def explain(self, thing: str) -> Any:
+        """Return the `Explanation` of ``memory:N``: the line of a snapshot that holds the N-th most. Raises ``UsageError``."""
+        return used("trace_analyzer.explain.lookups:line_at_peak")(self, thing)

@@ -234,7 +234,9 @@ class Results:
 
     def deliver(self, result: Any, *, links: bool = False) -> None:
         """Write a result in the format to the output; ``links`` makes places in files links in a terminal."""
-        if self.form == "text":
+        if self.form == "agent":
+            outputs.deliver(result.to_agent_text(), self.output)
+        elif self.form == "text":
             outputs.deliver(result.summary(outputs.width_of(self.output)), self.output, links=links)
         else:
             outputs.deliver(result.to_json() if self.form == "json" else result.to_markdown(), self.output)

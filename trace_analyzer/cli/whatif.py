@@ -36,12 +36,19 @@ def explain(trace: str, thing: str, results: Results, chosen: Options) -> None:
       analyze explain trace.json step:2               one step (step:2@1: of device 1)
       analyze explain trace.json check:link_coverage  one check of the trace
       analyze explain trace.json memory:0             what holds most memory at the peak (row of table memory)
+      analyze explain snapshot.pickle memory:0        the line that holds most of it, in a memory snapshot
 
     `analyze TRACE --format agent` lists the most important ids, which are the same in every run. With --redact, kernels
     have the ids that `analyze TRACE --redact --format agent` lists, which reveal nothing of their names.
     """
     results.check(trace)
     tuning.limit_threads(trace)
+    from trace_analyzer.allocator.answer import is_snapshot, memory as answered
+
+    if trace != "-" and is_snapshot(trace, chosen.max_bytes):
+        held, _ = results.redacted(answered(trace, max_bytes=chosen.max_bytes), [trace])
+        results.deliver(held.explain(thing), links=True)
+        return
     with Progress() as progress:
         report = read_report(trace, chosen, progress)
         if results.is_redacted:
@@ -267,7 +274,8 @@ class _Bytes(click.ParamType[int]):
 )
 @analysis_options("max_bytes")
 @result_options(
-    "the summary, the answer for scripts (docs/memory.md), or Markdown",
+    "the summary, the answer for scripts (docs/memory.md), Markdown, or 2 kB for language models, with ids for explain",
+    ("text", "json", "markdown", "agent"),
     schema=("trace_analyzer.allocator.result", "Memory"),
     page=("--html", "Write the peak, live bytes over time and a map of the segments to FILE."),
 )

@@ -58,11 +58,9 @@ def headline(device: DeviceMemory) -> str:
         return f"{peak}."
     parts = []
     if known:
-        parts.append(f"{known[0].key} hold {size(known[0].bytes)} ({percent(known[0].bytes / device.peak_bytes)})")
+        parts.append(f"{known[0].key} hold {size(known[0].bytes)} ({percent(device.ratio_of(known[0]))})")
     if lines:
-        parts.append(
-            f"{_short(lines[0].key)} holds {size(lines[0].bytes)} ({percent(lines[0].bytes / device.peak_bytes)})"
-        )
+        parts.append(f"{_short(lines[0].key)} holds {size(lines[0].bytes)} ({percent(device.ratio_of(lines[0]))})")
     return f"{peak}: {', '.join(parts)}." if parts else f"{peak}: what holds it is not recorded."
 
 
@@ -81,7 +79,7 @@ def _chapters(result: Memory, device: DeviceMemory, several: bool) -> list[Chapt
     tables = [
         PlainTable(
             (_TITLES[kind].removeprefix("By ").capitalize(), "Bytes", "Of the peak", "Blocks"), "lrrr",
-            [(_short(h.key), size(h.bytes), percent(h.bytes / device.peak_bytes if device.peak_bytes else None), f"{h.count:,}") for h in device.held_by(kind)[:_MOST_ROWS]],
+            [(_short(h.key), size(h.bytes), percent(device.ratio_of(h)), f"{h.count:,}") for h in device.held_by(kind)[:_MOST_ROWS]],
             title=_TITLES[kind], most=_ROWS,
         )
         for kind in _TITLES if any(h.key not in _NOBODY for h in device.held_by(kind)) or kind == "category"
@@ -91,7 +89,7 @@ def _chapters(result: Memory, device: DeviceMemory, several: bool) -> list[Chapt
         for c in result.changes
         if c.device == device.device and c.kind == "line"
     ]
-    saved = [(s.label, _short(s.what), _range(s), s.condition) for s in device.savings]
+    saved = [(s.label, _short(s.what), range_of(s), s.condition) for s in device.savings]
     codes = "\n".join(dict.fromkeys(s.code for s in device.savings))
     growth = [
         (_short(g.line), size(g.bytes), f"{g.count:,}", size(g.step_bytes) if g.step_bytes else "–")
@@ -168,7 +166,8 @@ def _rest(device: DeviceMemory) -> list[str]:
     return [f"Without what {_short(then.line)} holds, a batch {large} times as large has the same peak."]
 
 
-def _range(saving: PeakSaving) -> str:
+def range_of(saving: PeakSaving) -> str:
+    """Return the peak with a change, or its ends."""
     low, high = size(saving.low_bytes), size(saving.high_bytes)
     return low if low == high else f"{low} to {high}"
 

@@ -3,6 +3,8 @@
 from collections.abc import Iterator
 
 from trace_analyzer import units
+from trace_analyzer.allocator.result import Memory
+from trace_analyzer.documents import memory as memory_document
 from trace_analyzer.explain import items
 from trace_analyzer.render import phrasing, row_phrases
 from trace_analyzer.render.names import kernel_label
@@ -13,7 +15,16 @@ from trace_analyzer.vocabulary import label
 
 MOST_BYTES = 2_000
 _LONGEST = 240  # characters of a line, so that no name in a trace displaces the other lines
-_TOP_ADVICE, _TOP_PARTS, _TOP_CHECKS, _TOP_GAPS, _TOP_KERNELS, _TOP_OPERATORS, _TOP_MEMORY = 4, 6, 4, 2, 3, 5, 1
+_TOP_ADVICE, _TOP_PARTS, _TOP_CHECKS, _TOP_GAPS, _TOP_KERNELS, _TOP_OPERATORS, _TOP_MEMORY, _TOP_LINES = (
+    4,
+    6,
+    4,
+    2,
+    3,
+    5,
+    1,
+    6,
+)
 
 
 def agent_text(report: Report, more: str = "") -> str:
@@ -24,10 +35,41 @@ def agent_text(report: Report, more: str = "") -> str:
     """
     more = more or f"analyze explain {_short(report.trace.path, 120)} ID"
     forms = [*_ID_FORMS, *(["memory:N"] if report.tables["memory"].height else [])]
-    end = f"more: {more}; ids: {', '.join(forms)}"
+    return _fitting(_lines(report), f"more: {more}; ids: {', '.join(forms)}")
+
+
+def memory_text(memory: Memory) -> str:
+    """Return where memory goes, an item per line; a snapshot's lines have ids, as those of a trace are of its report."""
+    more = f"more: analyze explain {_short(memory.path, 120)} memory:N; ids: memory:N"
+    if memory.source != "snapshot" or not memory.devices:
+        more = f"more: analyze {_short(memory.path, 120)} --format agent"
+    return _fitting(_memory_lines(memory), more)
+
+
+def _memory_lines(memory: Memory) -> Iterator[str]:
+    """Yield the lines about the device with the highest peak, and the notes."""
+    for device in memory.devices[:1]:
+        yield f"memory  device {device.device}. {memory_document.headline(device)}"
+        yield from (f"oom  {memory_document.oom_sentence(each)}" for each in device.out_of_memory[:1])
+        for saving in device.savings[:_TOP_ADVICE]:
+            yield f"change  {saving.label}, {saving.what}: peak {memory_document.range_of(saving)}, if {saving.condition}"
+        for code in dict.fromkeys(saving.code for saving in device.savings[:_TOP_ADVICE]):
+            yield f"  code: {code_line(code, 0)}"
+        for number, holder in enumerate(device.held_by("line")[:_TOP_LINES]):
+            name = f"memory:{number}" if memory.source == "snapshot" else "line"
+            share = units.percent(device.ratio_of(holder))
+            yield f"{name}  {units.memory_size(holder.bytes)}, {share} of the peak, {units.counted(holder.count, 'block')}: {holder.key}"
+        yield from (
+            f"grows  {units.memory_size(each.bytes)} live at the end: {each.line}" for each in device.growth[:2]
+        )
+    yield from (f"note  {note.message}" for note in memory.notes)
+
+
+def _fitting(lines: Iterator[str], end: str) -> str:
+    """Return the first lines that there is room for, shortened, and the end."""
     room = MOST_BYTES - _bytes(end)
     kept: list[str] = []
-    for line in map(_short, _lines(report)):
+    for line in map(_short, lines):
         if _bytes(line) > room:
             break
         kept.append(line)

@@ -7,9 +7,11 @@ import polars as pl
 
 from trace_analyzer import units
 from trace_analyzer.allocator.attribution import MEANINGS
+from trace_analyzer.allocator.result import Memory
 from trace_analyzer.catalog.event_names import in_function
 from trace_analyzer.catalog.fixes import fixes
 from trace_analyzer.catalog.tables import document
+from trace_analyzer.errors import UsageError
 from trace_analyzer.explain import items
 from trace_analyzer.explain.explanation import Explanation
 from trace_analyzer.render import phrasing, row_phrases
@@ -332,6 +334,28 @@ def _check(report: Report, asked: str) -> Explanation | None:
         ),
         next=_command(report, "explain", "verdict"),
     )
+
+
+def line_at_peak(memory: Memory, asked: str) -> Explanation:
+    """Explain the line that holds the N-th most bytes at the peak of a snapshot. Raises ``UsageError``."""
+    lines = [(device, line) for device in memory.devices[:1] for line in device.held_by("line")]
+    key = asked.removeprefix("memory:")
+    if not (asked.startswith("memory:") and _is_number(key) and int(key) < len(lines)):
+        there = f"memory:0 to memory:{len(lines) - 1}" if lines else "none"
+        raise UsageError(f"no {asked[:60]!r} in this snapshot, whose ids are {there}")
+    device, line = lines[int(key)]
+    share = device.ratio_of(line)
+    rows = memory.parts_of(device, line)
+    categories = rows.get_column("category").unique().sort().to_list()
+    return Explanation(
+        id=asked,
+        title=f"{units.percent(share)} of the peak of device {device.device}'s memory: {line.key}",
+        text=tuple(f"{units.capitalized(name)}: {MEANINGS[name]}." for name in categories if name in MEANINGS),
+        facts={"live_bytes": line.bytes, "live_ratio": share, "block_count": line.count},
+        rows_title="What it is, by bytes",
+        rows=tuple(rows.head(_MOST_ROWS).to_dicts()),
+        next=f"analyze memory {shlex.quote(memory.path)}",
+    )  # fmt: skip
 
 
 _STATUSES = {"ok": "holds", "warn": "holds in part", "fail": "does not hold"}

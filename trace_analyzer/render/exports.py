@@ -137,7 +137,9 @@ def _with_added(blocks: Iterable[bytes], added: bytes, name: str) -> Iterator[by
             return
         if len(head) > _HEAD_BYTES:
             break
-    raise NotATrace(f"{name}: no array of trace events to add tracks to")
+    raise NotATrace(
+        f"{name}: holds no array of trace events that tracks can be added to; only JSON of PyTorch Profiler does"
+    )
 
 
 def _first_event(head: bytes) -> int | None:
