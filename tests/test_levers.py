@@ -1,5 +1,6 @@
 """What each resource is worth: its share of the time, of the critical path, and what the step saves without it."""
 
+from dataclasses import replace
 from functools import cache
 
 import pytest
@@ -7,10 +8,14 @@ from kineto import analysed as analysed_events, annotation, call, kernel, launch
 from replay_pairs import PAIRS
 
 from trace_analyzer.pipeline import analyze
+from trace_analyzer.ranks.job import judge
+from trace_analyzer.ranks.summary import RankSummary, to_bytes
+from trace_analyzer.render.row_phrases import host_levers_sentence
 from trace_analyzer.replay.changes import Change
 from trace_analyzer.replay.prediction import Replay
 from trace_analyzer.replay.whatif import whatif
 from trace_analyzer.report import Report
+from trace_analyzer.vocabulary import RESOURCES
 
 LIMITS = {"gpu": "compute", "cpu": "host", "copies": "copies", "overlap, links limit": "communication"}
 
@@ -40,11 +45,32 @@ def test_levers_are_parts_of_one_replay(name: str) -> None:
     assert sum(row.path_ratio for row in rows) <= 1 + 1e-9
     now = result.step_ns
     assert now is not None
-    for row in rows:
-        floor = result.device_floor_ns if row.resource == "host" else result.cpu_floor_ns
+    for row in (*rows, *of.verdict.host_levers):
+        floor = result.cpu_floor_ns if row in rows and row.resource != "host" else result.device_floor_ns
         assert 0 <= row.saves_ns <= now - floor + 1
         assert row.saves_ratio == pytest.approx(row.saves_ns / now)
     assert list(rows) == sorted(rows, key=lambda row: -row.saves_ns)
+
+
+@pytest.mark.sampled
+@pytest.mark.parametrize(("name", "resource"), [("no-sync", "waits"), ("prefetch", "data-loading")])
+def test_a_kind_of_the_hosts_work_saves_what_the_program_without_it_does(name: str, resource: str) -> None:
+    before, after = (analyze(made(2)) for made in (PAIRS[name].before, PAIRS[name].after))
+    verdict = before.verdict
+    lever = next(row for row in verdict.host_levers if row.resource == resource)
+    now = lever.saves_ns / lever.saves_ratio
+    assert now - lever.saves_ns == pytest.approx(Replay.of(after, 0).recorded_step_ns, rel=0.01)
+    assert f"without {RESOURCES[resource]}" in host_levers_sentence(verdict)
+
+
+def test_levers_of_ranks_are_their_own_and_of_the_job_their_means() -> None:
+    own = report("cpu").verdict.levers
+    twice = tuple(replace(lever, saves_ns=2 * lever.saves_ns) for lever in own[:1])
+    made = [RankSummary(f"{rank}", rank, levers=levers) for rank, levers in enumerate((own, twice, ()))]
+    job = judge([to_bytes(summary) for summary in made])
+    assert [rank.levers for rank in job.ranks] == [own, twice, ()]
+    assert [(lever.resource, lever.saves_ns) for lever in job.job.levers[:1]] == [("host", 1.5 * own[0].saves_ns)]
+    assert sum(lever.share_ratio for lever in job.job.levers) <= 1
 
 
 def test_a_lever_is_the_step_with_its_part_infinitely_fast() -> None:

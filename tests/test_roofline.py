@@ -282,16 +282,17 @@ def test_what_lasts_and_stays_below_a_quarter_is_inefficient_or_has_few_tiles(ev
 
 
 @pytest.mark.parametrize(
-    ("dims", "tiles"),
+    ("dims", "tiles", "split"),
     [
         # 449 blocks were recorded for these sizes on an MI300X; the other way round they would be 6,284.
-        ([[32, 2880], [2880, 201_088]], 449),
-        ([["x"], 7], None),
-        ([], None),
+        ([[32, 2880], [2880, 201_088]], 449, ""),
+        ([[32, 2880], [2880, 201_088]], 3 * 449, "_GSU3"),  # three blocks share the inner size of each
+        ([["x"], 7], None, ""),
+        ([], None, ""),
     ],
 )
-def test_tiles_are_those_of_columns_first(dims: Any, tiles: int | None) -> None:
-    name = "Cijk_Alik_Bljk_BBS_BH_Bias_HA_S_SAV_UserArgs_MT448x32x64_MI16x16x1_SN"
+def test_tiles_are_those_of_columns_first(dims: Any, tiles: int | None, split: str) -> None:
+    name = f"Cijk_Alik_Bljk_BBS_BH_Bias_HA_S_SAV_UserArgs_MT448x32x64_MI16x16x1_SN{split}"
     events = square(1000, 100, 1, dims=dims, name=name, blocks=None)
     assert analysed(events).tables["activities"].get_column("tiles").to_list() == [tiles]
 

@@ -36,6 +36,7 @@ def test_overhead_is_proven_and_the_flip_is_where_the_model_has_it() -> None:
     assert [point.batch for point in result.points] == [16, 64, 256]
     assert result.overhead_is_proven
     assert all(item.growth == "flat" for item in result.step)
+    assert [point.levers for point in result.points] == [at(batch).verdict.levers for batch in (16, 64, 256)]
     assert result.host_floor_ns is not None
     assert result.device_line.per_item_ns == pytest.approx(4 * ITEM_NS, rel=0.02)
     measured = next(

@@ -262,8 +262,11 @@ def named(compute: int, by_name: int) -> BoundShare:
         # Without the second step, memory leads: the whole, and two of three rests.
         ({"parts_ns": parts_of(compute=60, memory=40),
           "steps_ns": ({"compute": 10, "memory": 20}, {"compute": 40}, {"compute": 10, "memory": 20})}, 3 / 4, "low"),
-        # Waiting of 0.5 of compute wins for some values of the rule.
-        ({"parts_ns": parts_of(compute=60, python=33)}, 2 / 3, "low"),
+        # The two in balance: no surer than with a little less memory.
+        ({"parts_ns": parts_of(compute=50, memory=41), "bounds": (
+            replace(named(50, 0), near_ridge_ns=30),)}, 1 / 2, "low"),
+        # Waiting of 0.5 of compute wins for some values of the rule, with compute as the second name.
+        ({"parts_ns": parts_of(compute=60, python=33)}, 1, "high"),
     ],
 )  # fmt: skip
 def test_confidence_is_the_share_of_worlds_in_which_the_regime_holds(
@@ -286,8 +289,7 @@ def test_worlds_drawn_at_random_agree_with_the_confidence(parts: dict[str, int],
     if judgement is None:
         return
     doubts = tuple(doubts_of(own, judgement))
-    ratio, names = confidence_ratio(judgement, doubts), {judgement.regime, judgement.runner_up}
-    held = 0
+    ratio, held = confidence_ratio(judgement, doubts), 0
     for _ in range(400):
         groups = list(judgement.groups_ns.values())
         for doubt in doubts:
@@ -298,11 +300,13 @@ def test_worlds_drawn_at_random_agree_with_the_confidence(parts: dict[str, int],
         wins = wins and waiting >= sum(judgement.groups_ns.values()) / 4
         sizes = {OVERHEAD: overhead, MEMORY: memory, COMPUTE: compute, COMMUNICATION: communication}
         first = OVERHEAD if overhead >= communication else COMMUNICATION
-        held += (first if wins else max(sizes, key=lambda regime: sizes[regime])) in names
+        first = first if wins else max(sizes, key=lambda regime: sizes[regime])
+        second = max((regime for regime in sizes if regime != first), key=lambda regime: sizes[regime])
+        held += judgement.regime in ((first, second) if sizes[second] >= max(0.8 * sizes[first], 1) else (first,))
     assert abs(held / 400 - ratio) <= 5 * (0.25 / 400) ** 0.5
 
 
-@pytest.mark.parametrize(("lengths", "differ"), [((90, 90, 10), True), ((60, 60, 60), False)])
+@pytest.mark.parametrize(("lengths", "differ"), [((100, 83, 2), True), ((60, 60, 60), False)])
 def test_each_of_touching_steps_may_be_left_out(lengths: tuple[int, ...], differ: bool) -> None:
     """Steps of 1 ms end where the next begin, and the window is one interval: without one of the two, the host limits."""
     steps = [
@@ -479,6 +483,8 @@ def test_kernels_far_below_their_roof_are_not_called_limited_by_it() -> None:
     assert "which reach little of its peak" in judged.headline
     memory = verdict_of(parts_ns=parts_of(memory=100), bounds=(share_of_roof("memory", 0.2, 0.87),))
     assert "far more slowly than the memory could" in memory.headline
+    few = verdict_of(bounds=(replace(share_of_roof("compute", 0.036, 1.0), few_tiles_ns=51),))
+    assert "too few tiles to fill the GPU" in few.headline
 
 
 @pytest.mark.parametrize(

@@ -143,6 +143,13 @@ REGIMES: Mapping[str, Regime] = by_key(
 )  # fmt: skip
 """Limits of a window."""
 
+RESOURCES: Mapping[str, str] = {
+    "host": "host time", "compute": "compute-bound kernels", "memory-bandwidth": "memory-bound kernels",
+    "communication": "communication", "copies": "copies", "small-kernels": "small kernels", "data-loading": "data loading",
+    "python": "Python", "dispatch": "dispatch of operators and calls", "waits": "waits for the device",
+}  # fmt: skip
+"""What could take no time (levers), in words."""
+
 CAUSES: Mapping[str, Cause] = by_key(
     Cause("launch", "Launch", "the CPU cannot launch work fast enough", "overhead-bound"),
     Cause("data-loading", "Data loading", "the GPU waits for input data", "overhead-bound"),

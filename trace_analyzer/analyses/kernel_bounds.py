@@ -111,11 +111,13 @@ FACTORS = {"aten::mm": 0, "aten::bmm": 0, "aten::addmm": 1, "aten::baddbmm": 1}
 """Matmul operators, and the index of their first factor among the arguments."""
 _TILE = re.compile(r"(?:_MT|tilesize|_)([1-9]\d{1,2})x([1-9]\d{1,2})(?:x\d+)?(?=_|$)")
 """Tile of the output in names of Tensile, cuBLAS and CUTLASS; columns first, as BLAS is column-major."""
+_SPLITS = re.compile(r"_GSU([1-9]\d{0,2})(?=_|$)")
+"""Blocks that share the inner size of a tile, in names of Tensile (parameter GlobalSplitU)."""
 _MOST_TILES = 2**40
 
 
 def with_tiles(activities: pl.DataFrame, operator_inputs: pl.DataFrame) -> pl.DataFrame:
-    """Add ``tiles``: blocks of the grid, or tiles of a matmul's output by its name and sizes, if these are more.
+    """Add ``tiles``: blocks of the grid, or by a matmul's name and sizes tiles of its output and their splits, if more.
 
     A persistent kernel has fewer blocks than tiles. Null where neither is known.
     """
@@ -133,10 +135,11 @@ ALONE = pl.col("operator_id").is_null() | (pl.len().over("operator_id") == 1)
 def tiles_ratio(devices: Mapping[int, Device | None]) -> pl.Expr:
     """Return a kernel's tiles over the device's multiprocessors; null where that is unknown.
 
-    Without a grid, a kernel beside others of its operator, or by its name, may split its tiles.
+    Without a grid, a kernel beside others of its operator, or by its name, may split its tiles, unless its name says how.
     """
     ratio = pl.col("tiles") / of_device(devices, lambda device: device.sm_count)
-    splits = ~ALONE | pl.col("name").cast(pl.String).str.contains(r"(?i)GSUAMBSK|_SK[1-9]|split_?k|stream_?k")
+    name = pl.col("name").cast(pl.String)
+    splits = ~ALONE & ~name.str.contains(r"_GSU[1-9]") | name.str.contains(r"(?i)GSUAMBSK|_SK[1-9]|split_?k|stream_?k")
     return pl.when((ratio >= 1) | pl.col("blocks").is_not_null() | ~splits).then(ratio)
 
 
@@ -147,7 +150,9 @@ def _tiles(name: str, operator: str | None, input_dims: str | None) -> int | Non
     match json.loads(input_dims)[first : first + 2]:
         case [[*batch, int(rows), int()], [*_, int(), int(columns)]] if all(isinstance(n, int) for n in batch):
             wide, high = map(int, tile.groups())
-            return min(int(prod(batch)) * -(-columns // wide) * -(-rows // high), _MOST_TILES)
+            splits = _SPLITS.search(name)
+            blocks = -(-columns // wide) * -(-rows // high) * (int(splits[1]) if splits else 1)
+            return min(int(prod(batch)) * blocks, _MOST_TILES)
     return None
 
 

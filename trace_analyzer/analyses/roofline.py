@@ -29,6 +29,7 @@ BOUNDS = Table(
         roof_ratio f64 Time that these would take at their roof, over the time they took; null above 1.05.
         below_half_ratio f64 Share of their time in kernels that reach less than half of their roof.
         inefficient_ns i64 Durations of kernels that fill the device and stay far below both roofs.
+        few_tiles_ns i64 Durations of kernels that stay there mostly because they have fewer tiles than the device multiprocessors.
         named_ns i64 Durations of those that count as compute by their names, as FLOP or bytes are unknown.
         near_ridge_ns i64 Durations of those that peaks somewhat off would move to the other bound.
     """),
@@ -101,6 +102,7 @@ def _of_roofs() -> list[pl.Expr]:
         possible_share(pl.when(known_ns > 0).then(roof.sum() / known_ns)).alias("roof_ratio"),
         pl.when(known_ns > 0).then(below / known_ns).alias("below_half_ratio"),
         time.filter(pl.col("inefficient").fill_null(False)).sum().alias("inefficient_ns"),
+        time.filter(pl.col("few_tiles").fill_null(False)).sum().alias("few_tiles_ns"),
         time.filter((pl.col("bound") == "compute") & pl.any_horizontal(pl.col("flop", "moved_bytes").is_null()))
         .sum()
         .alias("named_ns"),
@@ -222,6 +224,8 @@ _KEYS = ["device", "name", "operator", "dtype", "input_dims"]
 def roofs(activities: pl.DataFrame, device_models: Mapping[int, Device | None]) -> pl.DataFrame:
     """Return table `roofs`: each kernel with known FLOP or bytes, compared with its device's two roofs."""
     seconds = pl.when(pl.col("duration_ns") > 0).then(pl.col("duration_ns") / 1e9)
+    by_bytes = pl.col("intensity_flop_per_byte") * pl.col("byte_per_s")
+    far, tiles = _is_far_below(), tiles_ratio(device_models)
     return ROOFS.conform(
         with_limits(
             activities.filter(
@@ -238,20 +242,16 @@ def roofs(activities: pl.DataFrame, device_models: Mapping[int, Device | None]) 
             (pl.col("moved_bytes") / seconds).alias("achieved_byte_per_s"),
         )
         .with_columns(
-            pl.min_horizontal("peak_flop_per_s", pl.col("intensity_flop_per_byte") * pl.col("byte_per_s")).alias(
-                "attainable_flop_per_s"
-            ),
+            pl.min_horizontal("peak_flop_per_s", by_bytes).alias("attainable_flop_per_s"),
             (pl.col("flop") / pl.col("peak_flop_per_s") * 1e9).alias("compute_roof_ns"),
             (pl.col("roof_ns") / pl.col("duration_ns")).alias("roof_ratio"),
             (pl.col("duration_ns") - pl.col("roof_ns")).clip(lower_bound=0).alias("lost_ns"),
         )
         .with_columns(
             possible_share(pl.when(pl.col("duration_ns") > 0).then("roof_ratio")).alias("roof_ratio"),
-            (_is_far_below() & (tiles_ratio(device_models) >= 1)).fill_null(False).alias("inefficient"),
+            (far & (tiles >= 1)).fill_null(False).alias("inefficient"),
             # Time over roof is (multiprocessors / tiles) times the rest: the larger factor is the reason.
-            (_is_far_below() & (tiles_ratio(device_models) ** 2 < pl.col("roof_ns") / pl.col("duration_ns")))
-            .fill_null(False)
-            .alias("few_tiles"),
+            (far & (tiles**2 < pl.col("roof_ratio"))).fill_null(False).alias("few_tiles"),
             _is_near_ridge(device_models).alias("near_ridge"),
         )
     )

@@ -9,6 +9,7 @@ import polars as pl
 
 from trace_analyzer.frames.intervals import coalesce
 from trace_analyzer.json_types import Amount, Limits, Quantity
+from trace_analyzer.report import Lever
 
 
 @dataclass(frozen=True)
@@ -91,7 +92,7 @@ class Facts:
     ``device`` is the label of the compared device, ``devices`` those of all that worked, if several. ``launches``
     counts the launches of its work in all steps; None for a baseline saved without this count. ``shares`` are shares of kernel time by type of numbers,
     that of ``compiled`` and ``replayed`` kernels, and that of matmuls' time whose FLOP are known (``flop``). ``cold`` is whether one-time work is most of the steps.
-    ``versions`` are those of software, by name.
+    ``versions`` are those of software, by name; ``levers`` those of the verdict.
     """
 
     device_name: str | None = None
@@ -110,6 +111,7 @@ class Facts:
     launches: Amount | None = None
     shares: tuple[TimeShare, ...] = ()
     versions: Mapping[str, str] = field(default_factory=dict)
+    levers: tuple[Lever, ...] = ()
 
     @property
     def ratios(self) -> dict[str, float]:

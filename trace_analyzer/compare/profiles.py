@@ -437,6 +437,7 @@ def _facts(report: Report, device: int | None, work: pl.DataFrame, steps: pl.Dat
         .get_column("launch_id")[work.get_column("activity_id")]
         .drop_nulls()
         .n_unique(),
+        levers=report.verdict.levers,
     )
 
 

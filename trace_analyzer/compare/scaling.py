@@ -23,6 +23,7 @@ from trace_analyzer.errors import UsageError
 from trace_analyzer.installation import tool_version
 from trace_analyzer.options import takes_options_of
 from trace_analyzer.pipeline import analyze
+from trace_analyzer.report import Lever
 from trace_analyzer.results import Result
 from trace_analyzer.units import counted, duration, percent
 
@@ -49,6 +50,9 @@ class Point:
     idle_ns: Annotated[float, "Time of a step in which the device idled, ns."]
     flop: Annotated[float | None, "FLOP of a step; null where shapes are unknown."]
     verdict: Annotated[str | None, "Regime of the trace's own verdict; null where it has none."]
+    levers: Annotated[
+        tuple[Lever, ...], "What each resource can bring, as in the trace's own report; empty without a replay."
+    ] = ()
 
     @property
     def busy_ratio(self) -> float:
@@ -252,7 +256,7 @@ def _point(batch: int, side: Profile) -> Point:
     busy = _busy(side) / side.steps
     step = (side.total_ns - side.once_ns) / side.steps
     flop = side.facts.flop / side.steps if side.facts.flop else None
-    return Point(side.path, batch, side.steps, step, busy, step - busy, flop, side.facts.regime)
+    return Point(side.path, batch, side.steps, step, busy, step - busy, flop, side.facts.regime, side.facts.levers)
 
 
 def _exponent(

@@ -27,7 +27,7 @@ from trace_analyzer.vocabulary import PARTS, WORK
 
 KIND = "baseline_version"
 VERSION, _READ = 4, (1, 2, 3, 4)
-"""The version that is written, and those that are read: 1 has a column more (`outer_count`), 2 no ``cold_ns``, 3 no ranks."""
+"""The version that is written, and those that are read: 1 has a column more (`outer_count`), 2 no ``cold_ns``, 3 no ranks and no levers."""
 _FRAMES: Mapping[str, Mapping[str, pl.DataType]] = {"calls": CALLS, "rows": ROWS, "units": UNITS}
 
 

@@ -7,7 +7,15 @@ flame graphs, rows that unfold) is a function, called when a page is made: text 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from trace_analyzer.report import Lever
 from trace_analyzer.sections import Chart, Flame
+from trace_analyzer.units import percent
+from trace_analyzer.vocabulary import RESOURCES
+
+
+def largest_lever(levers: Sequence[Lever]) -> str:
+    """Write what could save most, and how much: ``host time 40 %``; a dash without levers."""
+    return next((f"{RESOURCES[lever.resource]} {percent(lever.saves_ratio)}" for lever in levers), "–")
 
 
 @dataclass(frozen=True)

@@ -2,12 +2,13 @@
 
 from collections.abc import Iterable, Sequence
 
-from trace_analyzer.documents import Chapter, Document, Notes, PlainTable
+from trace_analyzer.documents import Chapter, Document, Notes, PlainTable, largest_lever
 from trace_analyzer.ranks.job import JobReport, Rank
 from trace_analyzer.ranks.joining import Problem
 from trace_analyzer.ranks.stages import Pipeline
+from trace_analyzer.thresholds import WORTH_RATIO
 from trace_analyzer.units import count, counted, duration, percent
-from trace_analyzer.vocabulary import REGIMES, phrase
+from trace_analyzer.vocabulary import REGIMES, RESOURCES, phrase
 
 _RANKS, _PROBLEMS, _HOSTS, _UNEVEN, _GROUPS, _STAGES = 16, 8, 8, 6, 8, 8
 """Rows in text and Markdown."""
@@ -113,15 +114,17 @@ def _ranks(report: JobReport) -> list[PlainTable]:
     if len(ranks) > _RANKS:
         ranks = sorted(ranks, key=lambda rank: -(rank.late_ns or 0))[:_MOST]
     title = f"The latest {len(ranks)} of {len(report.ranks)}" if len(ranks) < len(report.ranks) else ""
-    columns = 9 if all(rank.status == "ok" for rank in ranks) else 10
-    headings = ("Rank", "Step", "Wait", "Transfer", "Late", "Last in", "Role", "Regime", "Host", "Status")
+    columns = 10 if all(rank.status == "ok" for rank in ranks) else 11
+    headings = ("Rank", "Step", "Wait", "Transfer", "Late", "Last in", "Role", "Regime", "Saves most", "Host", "Status")
     rows = [
         ("–" if r.rank is None else str(r.rank), duration(r.step_ns), duration(r.wait_ns), duration(r.transfer_ns), duration(r.late_ns),
-         percent(r.led_ratio), r.role or "–", r.regime or "–", r.host or "–", r.status)[:columns]
+         percent(r.led_ratio), r.role or "–", r.regime or "–", largest_lever(r.levers), r.host or "–", r.status)[:columns]
         for r in ranks
     ]  # fmt: skip
     return (
-        [PlainTable(headings[:columns], "rrrrrrllll"[:columns], rows, title, most=_RANKS, picks="rank")] if rows else []
+        [PlainTable(headings[:columns], "rrrrrrlllll"[:columns], rows, title, most=_RANKS, picks="rank")]
+        if rows
+        else []
     )
 
 
@@ -133,6 +136,9 @@ def _figures(report: JobReport) -> list[str]:
     if job.step_ns:
         longest = [f"{phrase(part)} {percent(ratio)}" for part, ratio in list(job.part_ratios.items())[:5]]
         lines.append("; ".join([f"{unit.capitalize()}, a mean of ranks: {duration(job.step_ns)}", *([", ".join(longest)] if longest else [])]))  # fmt: skip
+    if worth := [lever for lever in job.levers if lever.saves_ratio >= WORTH_RATIO]:
+        saved = ", ".join(f"{percent(lever.saves_ratio)} without {RESOURCES[lever.resource]}" for lever in worth)
+        lines.append(f"A {unit} would be shorter by {saved}: means of ranks, each by its own trace alone")
     if job.measured_step_ns is not None and job.recording_ns is not None:
         lines.append(
             f"Without the profiler a step takes {duration(job.measured_step_ns)}: recording takes {duration(job.recording_ns)} of the recorded one, and lateness by dispatch is partly of recording"

@@ -4,7 +4,7 @@ from functools import partial
 
 from trace_analyzer.compare.phrasing import scale_of, scaled
 from trace_analyzer.compare.scaling import Scaling
-from trace_analyzer.documents import Chapter, Document, Figure, Notes, PlainTable
+from trace_analyzer.documents import Chapter, Document, Figure, Notes, PlainTable, largest_lever
 from trace_analyzer.sections import Axis, Chart, LineMark, Points
 from trace_analyzer.units import duration, percent
 
@@ -21,7 +21,7 @@ def document(result: Scaling) -> Document:
     scale, unit = scale_of(max(point.step_ns for point in result.points))
     points = [
         (str(p.batch), scaled(p.step_ns, scale), scaled(p.busy_ns, scale), scaled(p.idle_ns, scale), percent(p.busy_ratio),
-         p.verdict or "–", p.path)
+         p.verdict or "–", largest_lever(p.levers), p.path)
         for p in result.points
     ]  # fmt: skip
     exponents = [
@@ -36,7 +36,7 @@ def document(result: Scaling) -> Document:
         (
             Chapter("times", title, [
                 Figure(title, _SCALING, partial(scaling_chart, result)),
-                PlainTable(("Batch", f"Step ({unit})", "Busy", "Idle", "Busy %", "Verdict", "Trace"), "rrrrrll", points),
+                PlainTable(("Batch", f"Step ({unit})", "Busy", "Idle", "Busy %", "Verdict", "Saves most", "Trace"), "rrrrrlll", points),
             ]),
             Chapter("exponents", "Exponents", [PlainTable(("Exponent", "Time", "Batches", "From, to", "Work"), "rllll", exponents)],
                     "0 is flat, 1 grows with the work."),

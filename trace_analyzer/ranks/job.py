@@ -29,9 +29,10 @@ from trace_analyzer.ranks.stragglers import (
     stragglers,
     with_problems,
 )
-from trace_analyzer.ranks.summary import from_bytes, separate, with_ranks
+from trace_analyzer.ranks.summary import from_bytes, mean_levers, separate, with_ranks
 from trace_analyzer.ranks.waits import UNSPLIT, reduced
 from trace_analyzer.redact import Redaction
+from trace_analyzer.report import Lever
 from trace_analyzer.results import Result
 from trace_analyzer.units import NS_PER_MS
 
@@ -58,6 +59,7 @@ class Job:
     measured_step_ns: Annotated[
         float | None, "Time of a step without the profiler, ns; null where it is not given."
     ] = None
+    levers: Annotated[tuple[Lever, ...], "Means of the ranks' levers, the largest saving first; may be empty."] = ()
 
     @property
     def part_ratios(self) -> Mapping[str, float]:
@@ -79,6 +81,7 @@ class Rank:
     step_ns: Annotated[float | None, "Mean time of a step, ns."]
     regime: Annotated[str | None, "Regime of its verdict."]
     cause: Annotated[str | None, "Cause of that regime."]
+    levers: Annotated[tuple[Lever, ...], "What each resource can bring, by its own trace; empty without a replay."]
     wait_ns: Annotated[int | None, "Waiting in collectives that could be split, ns."]
     transfer_ns: Annotated[int | None, "Transfer in collectives that could be split, ns."]
     exposed_wait_ns: Annotated[int | None, "Exposed part of the waiting, ns."]
@@ -247,6 +250,7 @@ def judge(
             if measured_ns is None or step_ns is None
             else max(step_ns - measured_ns, 0.0),
             measured_ns,
+            mean_levers(together.ranks),
         ),
         problems=together.problems,
         ranks=_ranks(together, aligned, by_step, role_of, hides_hosts),
@@ -299,16 +303,16 @@ def _ranks(
         used = summary.rank if place < len(together.ranks) and summary.rank is not None else -1
         row = sums.get(used, {})
         own = {name: row[name] if row.get("split") else None for name in names}
-        host = None if hides_hosts else summary.host
         ranks.append(
             Rank(
                 rank=summary.rank,
-                host=host if used < 0 else matched.hosts.get(used),
+                host=matched.hosts.get(used) if used >= 0 else None if hides_hosts else summary.host,
                 path=summary.path,
                 status=problems.get(summary.path, "ok"),
                 step_ns=summary.step_ns,
                 regime=summary.regime,
                 cause=summary.cause,
+                levers=summary.levers,
                 **{name: own[name] for name in times},
                 late_ns=own["own_late_ns"],
                 led_ratio=own["led"] / own["split"] if own["split"] else None,

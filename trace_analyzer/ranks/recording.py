@@ -131,6 +131,7 @@ def summary_of(trace: Trace, report: Report) -> RankSummary:
         headline=verdict.headline,
         step_ns=step_ns,
         recording_ns=cost.least_removed_ns / max(1, len(window.steps)) if cost and window else None,
+        levers=verdict.levers,
         steps_from="ProfilerStep" if device < 0 and marked.height else report.steps_from if steps.height else None,
         groups=groups,
         steps=marked,

@@ -18,6 +18,7 @@ from trace_analyzer.errors import InputError
 from trace_analyzer.ingest.trace import rank_in_name
 from trace_analyzer.json_types import damage, first_line, read_as
 from trace_analyzer.ranks.files import numbered
+from trace_analyzer.report import Lever
 from trace_analyzer.schema import typed
 
 STEPS: Mapping[str, pl.DataType] = {
@@ -99,7 +100,7 @@ kinds; ``is_split`` marks kinds that no rank can leave before the last one arriv
 """
 
 
-_KIND, _VERSION = "rank_summary_version", 2
+_KIND, _VERSION = "rank_summary_version", 3
 _MOST_BYTES = 64 << 20
 _LEVEL = 4
 _MOST_RANKS = 1 << 20
@@ -151,6 +152,7 @@ class RankSummary:
     headline: str = ""
     step_ns: float | None = None
     recording_ns: float | None = None
+    levers: tuple[Lever, ...] = ()
     steps_from: str | None = None
     groups: tuple[RankGroup, ...] = ()
     steps: pl.DataFrame = field(default_factory=lambda: _EMPTY["steps"], repr=False, compare=False)
@@ -159,6 +161,16 @@ class RankSummary:
     exposed: pl.DataFrame = field(default_factory=lambda: _EMPTY["exposed"], repr=False, compare=False)
     work: pl.DataFrame = field(default_factory=lambda: _EMPTY["work"], repr=False, compare=False)
     profile: Profile | None = field(default=None, repr=False, compare=False)
+
+
+def mean_levers(ranks: Sequence[RankSummary]) -> tuple[Lever, ...]:
+    """Return the mean of each lever over the ranks that have any."""
+    with_any = [summary.levers for summary in ranks if summary.levers]
+    if not with_any:
+        return ()
+    means = (pl.col("share_ratio", "path_ratio", "saves_ns", "saves_ratio").sum() / len(with_any),)
+    table = pl.DataFrame([asdict(lever) for levers in with_any for lever in levers]).group_by("resource").agg(means)
+    return tuple(Lever(*row) for row in table.sort("saves_ns", "resource", descending=[True, False]).iter_rows())
 
 
 def failed(path: str, error: str) -> bytes:
@@ -178,6 +190,7 @@ def to_bytes(summary: RankSummary) -> bytes:
     bytes.
     """
     head = {name: getattr(summary, name) for name in RankSummary.__dataclass_fields__ if name not in _APART}
+    head["levers"] = [asdict(lever) for lever in summary.levers]
     head["groups"] = [asdict(group) | {"ranks": runs_of(group.ranks)} for group in summary.groups]
     frames = {name: packed(getattr(summary, name)) for name in _FRAMES}
     document = {_KIND: _VERSION, **head, "frames": {name: described for name, (described, _) in frames.items()}}

@@ -19,7 +19,7 @@ from trace_analyzer.render.phrasing import (
 )
 from trace_analyzer.report import Advice, Evidence, Lever, Verdict
 from trace_analyzer.report.summaries import larger_regime
-from trace_analyzer.vocabulary import REGIMES, WORK, label, phrase
+from trace_analyzer.vocabulary import REGIMES, RESOURCES, WORK, label, phrase
 
 
 def shown_levers(verdict: Verdict) -> Sequence[Lever]:
@@ -29,12 +29,19 @@ def shown_levers(verdict: Verdict) -> Sequence[Lever]:
 
 
 def levers_sentence(verdict: Verdict) -> str:
-    """Write what the two first levers save; "" without a replay."""
+    """Write what the two first levers save, and kinds of the host's work; "" without a replay."""
     saved = [
         f"{units.percent(lever.saves_ratio) if lever.saves_ratio else 'not at all'} {name}"
         for name, lever in lever_rows(verdict)[:2]
     ]
-    return f"{levers_title(verdict)} {', '.join(saved)}." if saved else ""
+    return f"{levers_title(verdict)} {', '.join(saved)}. {host_levers_sentence(verdict)}".rstrip() if saved else ""
+
+
+def host_levers_sentence(verdict: Verdict) -> str:
+    """Write what each kind of the host's work saves alone; "" where none is worth it."""
+    worth = [lever for lever in verdict.host_levers if lever.saves_ratio >= thresholds.WORTH_RATIO]
+    saved = [f"{units.percent(lever.saves_ratio)} without {RESOURCES[lever.resource]}" for lever in worth]
+    return f"Of the host's work, each alone: {', '.join(saved)}." if saved else ""
 
 
 def levers_title(verdict: Verdict) -> str:
@@ -46,11 +53,6 @@ def _unit(verdict: Verdict) -> str:
     return "a step" if verdict.window is not None and verdict.window.steps else "the window"
 
 
-_TIMES = {
-    "host": "host time", "compute": "compute-bound kernels", "memory-bandwidth": "memory-bound kernels",
-    "communication": "communication", "copies": "copies", "small-kernels": "small kernels",
-}  # fmt: skip
-"""Names of what takes no time under each lever."""
 LEVER_PARTS = {
     "host": "python", "compute": "compute", "memory-bandwidth": "memory", "communication": "communication", "copies": "copy",
     "small-kernels": "latency",
@@ -60,7 +62,7 @@ LEVER_PARTS = {
 
 def lever_rows(verdict: Verdict) -> list[tuple[str, Lever]]:
     """Return the levers to show, each with its name after `levers_title`: ``without host time``."""
-    return [(f"without {_TIMES[lever.resource]}", lever) for lever in shown_levers(verdict)]
+    return [(f"without {RESOURCES[lever.resource]}", lever) for lever in shown_levers(verdict)]
 
 
 def rule_applied(verdict: Verdict) -> str:

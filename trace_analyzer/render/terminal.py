@@ -28,7 +28,7 @@ from trace_analyzer.render.first_screen import (
 )
 from trace_analyzer.render.layout import MOST_LINES, Line, cells, column_widths, columns, hanging, line_text, table_row
 from trace_analyzer.render.names import distinct_labels
-from trace_analyzer.render.row_phrases import saves_at_most
+from trace_analyzer.render.row_phrases import host_levers_sentence, saves_at_most
 from trace_analyzer.report import Advice, DeviceReport, Report, Verdict, summaries
 from trace_analyzer.report.devices import GROUPS_SECTION
 from trace_analyzer.report.summaries import MOVEMENTS_SECTION, SetAside, busy_range, step_totals
@@ -61,7 +61,8 @@ def _first_screen(report: Report, width: int) -> Iterator[list[Line]]:
 def _details(report: Report, width: int) -> Iterator[list[Line]]:
     yield verdict_lines(report, width, verbose=True)
     yield time_lines(report, width)
-    yield lever_lines(report, width)
+    of_host = host_levers_sentence(report.verdict)
+    yield [*lever_lines(report, width), *(hanging([("  ", "")], of_host, width, MOST_LINES) if of_host else [])]
     facts = [asdict(fact) for fact in report.verdict.evidence[:_TOP_EVIDENCE]]
     yield _section(row_section(EVIDENCE_SECTION, facts), width)
     yield _without_profiler(report.verdict, width)

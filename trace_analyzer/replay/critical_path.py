@@ -4,7 +4,7 @@ each resource can bring: the step if it takes no time, and its share of the path
 A resource limits a program where making it faster helps, which is not always the one that takes most time.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,12 +15,13 @@ import polars as pl
 from trace_analyzer.analyses.host import Context
 from trace_analyzer.analysis import Analysis, Value
 from trace_analyzer.findings import Findings
-from trace_analyzer.replay.changes import instant_cpu
+from trace_analyzer.replay.changes import Change, instant_cpu
 from trace_analyzer.replay.estimates import DeviceReplay, Estimates
 from trace_analyzer.replay.graph import CALL, EDGES, OF_ACTIVITIES, OF_DURATION, RETURN, THREAD
 from trace_analyzer.replay.prediction import Replay
 from trace_analyzer.replay.recording import HOST_PARTS, UNKNOWN, Segments, by_track, column, is_any, numbers_from
-from trace_analyzer.replay.weights import FIRST_DEVICE, scale_activities
+from trace_analyzer.replay.scene import NothingToChange
+from trace_analyzer.replay.weights import FIRST_DEVICE, scale_activities, scale_label
 from trace_analyzer.replay.whatif import PathPart, located, path_parts
 from trace_analyzer.report import Lever, Regime, Resource
 from trace_analyzer.schema import F64, Column, Member, Table, columns
@@ -229,6 +230,11 @@ _OF_REGIME: Mapping[Regime, frozenset[Resource]] = {
     "communication-bound": frozenset({"communication", "copies"}),
 }
 """Resources whose time counts towards each regime."""
+_OF_HOST: Mapping[Resource, tuple[str, ...]] = {
+    "data-loading": ("data-loading",), "python": ("python",), "dispatch": ("dispatch", "runtime-call", "launch-latency"),
+    "waits": ("synchronization", "blocking-copy"),
+}  # fmt: skip
+"""Kinds of the host's work: causes of idle time, which label edges of the replay too."""
 _UNKNOWN = (*UNKNOWN_CAUSES, *NOT_OWN, WITHHELD)
 
 
@@ -259,8 +265,13 @@ def levers(device_replay: DeviceReplay, window_findings: Findings | None) -> Lev
         saved = saves[own] if own in saves else _saved_ns(replay, used, own)
         # A ns of a regime that the window lacks would be a ns of the step.
         per_ns[regime] = saved / now * window / groups[regime] if groups[regime] else 1.0
+    of_host = _host_levers(replay, parts_ns)
     device_replay.trim()
-    return Levers(tuple(sorted(rows, key=lambda lever: -lever.saves_ns)), per_ns)
+    return Levers(_ordered(rows), per_ns, _ordered(of_host))
+
+
+def _ordered(rows: Iterable[Lever]) -> tuple[Lever, ...]:
+    return tuple(sorted(rows, key=lambda lever: -lever.saves_ns))
 
 
 def _resources(replay: Replay) -> npt.NDArray[np.str_]:
@@ -287,6 +298,27 @@ def _saved_ns(replay: Replay, used: npt.NDArray[np.str_], resources: frozenset[R
     scale_activities(weights, graph, np.isin(used, list(resources)), 0.0)
     floor = 0.0 if _HOST in resources else replay.floors[0]
     return max(replay.identity.step_ns - max(replay.run(weights).step_ns, floor), 0.0) if resources else 0.0
+
+
+def _host_levers(replay: Replay, parts_ns: Mapping[str, int]) -> Iterator[Lever]:
+    """Yield the levers of kinds of the host's work: each takes no time, or no call waits for the device."""
+    labels, now, window = replay.known.labels, replay.identity.step_ns, max(sum(parts_ns.values()), 1)
+    on_path = replay.by_label(replay.path(replay.identity), replay.weights(()))
+    for resource, names in _OF_HOST.items():
+        try:
+            weights = replay.weights((Change("no-sync"),) if resource == "waits" else ())
+        except NothingToChange:
+            continue
+        own = [labels.index(name) for name in names]
+        for label in own if resource != "waits" else ():
+            scale_label(weights, replay.known, label, 0.0)
+        saved = max(now - max(replay.run(weights).step_ns, replay.floors[1]), 0.0)
+        share, path = (
+            sum(parts_ns.get(name, 0) for name in names) / window,
+            on_path[own].sum() / max(on_path.sum(), 1.0),
+        )
+        if share or path or saved:
+            yield Lever(resource, share, float(path), saved, saved / now)
 
 
 def _path_ratios(replay: Replay, used: npt.NDArray[np.str_]) -> dict[Resource, float]:

@@ -446,7 +446,7 @@ class Replay:
         """Return the largest parts of the path: kind, name, ns of a step, ratio, and the step at each of `SPEEDUPS`."""
         weights, outcome = self._replayed(changes)
         path = self.path(outcome)
-        label_ns = self._by_label(path, weights)
+        label_ns = self.by_label(path, weights)
         total = max(float(label_ns.sum()), 1.0)
         order = [int(label) for label in np.argsort(-label_ns, kind="stable")[:rows] if label_ns[label] > 0]
         table = [
@@ -487,7 +487,7 @@ class Replay:
         steps = [step(factor) if factor else gone for factor in SPEEDUPS.values()]
         return dict(zip(SPEEDUPS, np.minimum.accumulate(steps).tolist(), strict=True))
 
-    def _by_label(self, path: Ints, weights: Weights) -> Floats:
+    def by_label(self, path: Ints, weights: Weights) -> Floats:
         """Return the time of each label on the path."""
         label_ns = np.zeros(len(self.known.labels))
         thread = self.graph.kind[path] == THREAD

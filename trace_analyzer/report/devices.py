@@ -192,6 +192,7 @@ class BoundShare:
         Amount, "Durations of those that count as compute by their names, as FLOP or bytes are unknown."
     ] = 0
     near_ridge_ns: Annotated[Amount, "Durations of those that peaks somewhat off would move to the other bound."] = 0
+    few_tiles_ns: Annotated[Amount, "Durations of those with too few tiles to fill the device."] = 0
 
 
 @dataclass(frozen=True)

@@ -203,14 +203,19 @@ class Debiased:
     why: Annotated[str, "The figures behind it."]
 
 
-Resource = Literal["host", "compute", "memory-bandwidth", "communication", "copies", "small-kernels"]
+Resource = Literal[
+    "host", "compute", "memory-bandwidth", "communication", "copies", "small-kernels", "data-loading", "python", "dispatch", "waits"
+]  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Lever:
     """Hold what a resource is worth: its share of the window, of the critical path, and what can be won at most."""
 
-    resource: Annotated[Resource, "What could be faster; small kernels are too short or too small to use the device."]
+    resource: Annotated[
+        Resource,
+        "What could be faster; small kernels are too short or too small to use the device; the last four are work of the host.",
+    ]
     share_ratio: Annotated[Ratio, "Share of the window's time."]
     path_ratio: Annotated[Ratio, "Share of the critical path: what a step gains per percent of its speed."]
     saves_ns: Annotated[float, "What a step (without steps: the window) saves if it takes no time, ns."]
@@ -244,6 +249,10 @@ class Verdict:
     levers: Annotated[
         tuple[Lever, ...],
         "What each resource can bring, by the replay, the largest saving first; empty where it is refused.",
+    ] = ()
+    host_levers: Annotated[
+        tuple[Lever, ...],
+        "The same for each kind of the host's work: data loading, Python, dispatch, waits for the device.",
     ] = ()
     confidence_ratio: Annotated[
         Ratio | None, "Share of the worlds that the trace admits in which the regime holds; null without a regime."

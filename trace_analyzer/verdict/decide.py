@@ -67,11 +67,8 @@ def verdict(findings: Findings, levers: Levers = NO_LEVERS) -> Verdict:
     of = None
     if unbiased is not None and unbiased.method == "measured":
         findings = replace(findings, parts_ns=judged_parts(traced, findings.recording), recording=None)
-        of = (
-            f"the {findings.window.steps_noun} without the profiler"
-            if unbiased.removed_ns and findings.window.steps
-            else None
-        )
+        if unbiased.removed_ns and findings.window.steps:
+            of = f"the {findings.window.steps_noun} without the profiler"
     parts, window = findings.parts_ns, sum(findings.parts_ns.values())
     unknown = sum(parts.get(part, 0) for part in COUNTED_NOWHERE)
     judgement = judge(parts, findings.cold_gap_ns, levers.saves_per_ns)
@@ -95,6 +92,7 @@ def verdict(findings: Findings, levers: Levers = NO_LEVERS) -> Verdict:
         evidence=tuple(_evidence(findings, judgement, window)),
         debiased=unbiased,
         levers=levers.rows,
+        host_levers=levers.host,
         confidence_ratio=ratio,
     )
 
@@ -427,7 +425,7 @@ def _flip(findings: Findings, judgement: Judgement) -> Iterator[str]:
     taken = np.linspace(0, most, 101)
     worlds = np.tile([float(judgement.groups_ns[regime]) for regime in ORDER], (taken.size, 1))
     worlds[:, ORDER.index("overhead-bound")] -= taken
-    leading = leaders(worlds, window, judgement.saves_per_ns)
+    leading, _ = leaders(worlds, window, judgement.saves_per_ns)
     other = np.flatnonzero(leading != leading[0])
     if other.size:
         regime, step_ns = ORDER[int(leading[other[0]])], (window - taken[other[0]]) / steps

@@ -60,11 +60,12 @@ class Judgement:
 class Levers:
     """Hold the levers, the largest saving first, and what the step saves per ns of each regime's time in the window.
 
-    Without a replay there are none, and shares of time decide.
+    ``host`` are those of the host's work. Without a replay there are none, and shares of time decide.
     """
 
     rows: tuple[Lever, ...] = ()
     saves_per_ns: Mapping[Regime, float] | None = None
+    host: tuple[Lever, ...] = ()
 
 
 def groups_of(parts_ns: Mapping[str, int]) -> dict[Regime, int]:
@@ -81,20 +82,29 @@ def leaders(
     window_ns: float,
     saves_per_ns: Mapping[Regime, float] | None = None,
     waiting_wins: float = t.WAITING_WINS_RATIO,
-) -> Ints:
-    """Return the leading regime (column of `ORDER`) of each row of times by regime.
+) -> tuple[Ints, Ints]:
+    """Return the leading regime of each row of times by regime, and the one in balance with it: columns of `ORDER`, -1 for none.
 
     The largest leads: the largest saving where savings per ns are known and one is worth it, else the largest time. As
     waiting can be removed completely, and kernel time only in part, overhead or communication, whichever is larger,
     already leads within a fifth of the largest saving, or from ``waiting_wins`` of the larger kernel regime's time on
-    if it takes a quarter of the window.
+    if it takes a quarter of the window. The second is in balance if it comes within a fifth of the first; or if it
+    saves anything worth it where no resource alone saves `BALANCED_RATIO` of the window.
     """
-    by_time = _largest(groups_ns, waiting_wins, t.WAITING_WINDOW_RATIO * window_ns)
-    if saves_per_ns is None:
-        return by_time
-    saved = groups_ns * [saves_per_ns[key] for key in ORDER]
-    decides = saved.max(axis=1) >= t.WORTH_RATIO * window_ns
-    return np.where(decides, _largest(saved, t.RUNNER_UP_RATIO, 0.0), by_time)
+    amounts, first = groups_ns, _largest(groups_ns, waiting_wins, t.WAITING_WINDOW_RATIO * window_ns)
+    if saves_per_ns is not None:
+        saved = groups_ns * [saves_per_ns[key] for key in ORDER]
+        decides = saved.max(axis=1) >= t.WORTH_RATIO * window_ns
+        amounts = np.where(decides[:, np.newaxis], saved, groups_ns)
+        first = np.where(decides, _largest(saved, t.RUNNER_UP_RATIO, 0.0), first)
+    rows = np.arange(len(first))
+    led, rest = amounts[rows, first], amounts.copy()
+    rest[rows, first] = 0.0
+    least = t.RUNNER_UP_RATIO * led
+    if saves_per_ns is not None:
+        least = np.where(led < t.BALANCED_RATIO * window_ns, t.WORTH_RATIO * window_ns, least)
+    second = rest.argmax(axis=1)
+    return first, np.where(rest[rows, second] >= np.maximum(least, 1.0), second, -1)
 
 
 def _largest(amounts: Floats, waiting_wins: float, least: float) -> Ints:
@@ -111,24 +121,14 @@ def judge(
     """Return the regime of a partition, its runner-up and its cause; None where no part counts towards a regime.
 
     The rule is that of `leaders`. Work from before the recording and turns of other programs count towards no regime,
-    and not towards the window. The runner-up is the second regime, if it comes within a fifth of the first; or if it
-    saves anything worth it where no resource alone saves `BALANCED_RATIO` of the window.
+    and not towards the window.
     """
     groups = groups_of(parts_ns)
     if not any(groups.values()):
         return None
     window = sum(ns for part, ns in parts_ns.items() if part not in NOT_OWN)
-    row = np.array([list(groups.values())], dtype=float)
-    regime = ORDER[int(leaders(row, window, saves_per_ns)[0])]
-    decides: Mapping[Regime, float] = groups
-    if saves_per_ns is not None:
-        saved = {key: ns * saves_per_ns[key] for key, ns in groups.items()}
-        decides = saved if max(saved.values()) >= t.WORTH_RATIO * window else groups
-    second = max((other for other in ORDER if other != regime), key=lambda other: decides[other])
-    least = t.RUNNER_UP_RATIO * decides[regime]
-    if saves_per_ns is not None and decides[regime] < t.BALANCED_RATIO * window:
-        least = t.WORTH_RATIO * window
-    runner_up = second if decides[second] >= max(least, 1) else None
+    first, second = leaders(np.array([list(groups.values())], dtype=float), window, saves_per_ns)
+    regime, runner_up = ORDER[int(first[0])], None if second[0] < 0 else ORDER[int(second[0])]
     return Judgement(regime, runner_up, _cause(regime, parts_ns, cold_gap_ns), groups, saves_per_ns)
 
 
@@ -239,6 +239,7 @@ _FAR_BELOW: dict[Regime, str] = {
     "compute-bound": "the GPU spends its time in matmuls and convolutions, which reach little of its peak",
     "memory-bandwidth-bound": "kernels spend their time moving data, far more slowly than the memory could",
 }
+_FEW_TILES = "the kernels have too few tiles to fill the GPU, which costs them more time than their roof does"
 
 
 def roof_share(findings: Findings, regime: Regime | None) -> BoundShare | None:
@@ -262,7 +263,7 @@ def sentence_far_below(findings: Findings, regime: Regime) -> str | None:
     share = roof_share(findings, regime)
     if share is None or not _stands_for_all(share) or (share.roof_ratio or 0.0) >= t.INEFFICIENT_ROOF_RATIO:
         return None
-    return _FAR_BELOW[regime]
+    return _FEW_TILES if 2 * share.few_tiles_ns > share.time_ns else _FAR_BELOW[regime]
 
 
 def roof_phrase(findings: Findings, regime: Regime) -> str:
@@ -348,7 +349,7 @@ class Doubt:
 
 
 def confidence_ratio(judgement: Judgement, doubts: Sequence[Doubt]) -> float:
-    """Return the share of worlds in which the regime holds: the same leader, or one of the two that a tie names."""
+    """Return the share of worlds that name the regime, alone or as one of two in balance."""
     return _held(judgement, sum(_moved(doubts), np.zeros((1, len(ORDER)))))
 
 
@@ -372,12 +373,9 @@ def _moved(doubts: Sequence[Doubt]) -> list[Floats]:
 
 def _held(judgement: Judgement, moved: Floats) -> float:
     worlds = np.maximum([judgement.groups_ns[regime] for regime in ORDER] + moved, 0.0)
-    named = [ORDER.index(regime) for regime in (judgement.regime, judgement.runner_up) if regime is not None]
-    window = sum(judgement.groups_ns.values())
-    held = [
-        np.isin(leaders(worlds, window, judgement.saves_per_ns, waiting_wins), named) for waiting_wins in _WAITING_WINS
-    ]
-    return float(np.mean(held))
+    regime, window = ORDER.index(judgement.regime), sum(judgement.groups_ns.values())
+    named = [leaders(worlds, window, judgement.saves_per_ns, waiting_wins) for waiting_wins in _WAITING_WINS]
+    return float(np.mean([(first == regime) | (second == regime) for first, second in named]))
 
 
 def doubts_of(findings: Findings, judgement: Judgement) -> Iterator[Doubt]:

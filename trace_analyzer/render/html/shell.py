@@ -186,6 +186,7 @@ def environment() -> Environment:
         "rule_applied": row_phrases.rule_applied,
         "lever_rows": row_phrases.lever_rows,
         "levers_title": row_phrases.levers_title,
+        "host_levers_sentence": row_phrases.host_levers_sentence,
         "sentences": phrasing.sentences,
         "judged_window": lambda report: ", ".join(
             filter(None, [phrasing.window_length(report), phrasing.window_kind(report)])
