@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from kineto import analysed, launched, op, python, trace_bytes
+from kineto import A100, analysed, kernel, launch, launched, op, python, trace_bytes
 
 from trace_analyzer.analyses.compiled import read_compile_log
 from trace_analyzer.cli import main
@@ -69,6 +69,10 @@ def test_a_fused_kernel_has_its_operators_and_its_source(tmp_path: Path) -> None
         ("triton_poi_fused__scaled_dot_product_flash_attention_cat_10", "_scaled_dot_product_flash_attention, cat"),
         ("triton_poi_fused_constant_pad_nd_moe_forward_0", "constant_pad_nd, moe_forward"),
         ("triton_tem_fused_addmm_relu_threshold_backward_1", "addmm, relu, threshold_backward"),
+        (
+            "triton_red_fused__scaled_mm_lift_fresh_prepare_softmax_online_2",
+            "_scaled_mm, lift_fresh, prepare_softmax_online",
+        ),
     ],
 )
 def test_operators_of_a_kernels_name(name: str, fuses: str) -> None:
@@ -155,3 +159,18 @@ def test_the_log_of_todays_pytorch(tmp_path: Path) -> None:
     assert "graph_break()" in rows["0/0"]["graph_break"]
     assert "size mismatch" in rows["0/1"]["recompiled"]
     assert all(row["compile_ns"] > 0 for row in rows.values())
+
+
+def test_advice_names_what_a_fused_kernel_is_made_of() -> None:
+    """Twelve of 350 us, four times what their bytes take, in code that Inductor wrote."""
+    name, shapes = "triton_poi_fused_add_gelu_0", {"Input Dims": [[20_390_000], []], "Input type": ["float", "Scalar"]}
+    events = [
+        [
+            op("aten::add", 20 * n, 10, **shapes, kernel_file=SOURCE),
+            launch(20 * n + 1, 1, n + 1),
+            kernel(name, 1_000 + 350 * n, 350, correlation=n + 1, grid=[500, 1, 1]),
+        ]
+        for n in range(12)
+    ]
+    (item,) = (item for item in analysed(events, devices=[A100]).advice if item.id == "inefficient-kernels")
+    assert item.where == f"{name}, which fuses add, gelu, in {SOURCE} (4.20 ms)"

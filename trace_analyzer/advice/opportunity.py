@@ -139,11 +139,11 @@ def responsible_code(context: AdviceContext, idle: pl.DataFrame, steps: int) -> 
 
 
 def largest_operators(kernels: pl.DataFrame, steps: int = 1) -> str:
-    """Name the operators with most time, each with the class of its module."""
-    who = kernels.select("operator", "name", "module")
+    """Name the operators with most time, each with the class of its module; fused kernels with what they fuse."""
+    who = kernels.select("operator", "name", "module", "fused")
     numbers, firsts = factorize(*who)
     sums = sum_by_group(numbers, kernels.get_column("duration_ns"), firsts.len())
-    name = pl.coalesce("operator", "name")
+    name = pl.coalesce("fused", "operator", "name")
     operator_in_module = pl.coalesce(pl.format("{} in {}", name, "module"), name)
     return largest_names(
         as_strings(who[firsts]).with_columns(sums.alias("ns")), operator_in_module, pl.col("ns"), steps

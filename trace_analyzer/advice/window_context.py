@@ -35,7 +35,7 @@ class WindowTables:
     """Hold the tables of a device's window, independent of its verdict.
 
     ``activities`` are those that start in the window, with the thread and the time of their launch, the class of their
-    ``module`` and whether they are ``recomputed``; ``collectives``, ``roofs`` and ``missed`` (matmuls and convolutions
+    ``module``, whether they are ``recomputed``, and what a fused one is made of (``fused``); ``collectives``, ``roofs`` and ``missed`` (matmuls and convolutions
     that could use tensor cores better) belong to these activities. ``fusions`` are the runs of kernels that start in
     the window. ``gaps`` has a row per gap, with the activity that waited and its name. ``shapes`` has the shapes of
     operators' arguments as JSON text, for the whole trace.
@@ -58,6 +58,7 @@ class WindowTableSources:
     activities: pl.DataFrame
     activity_modules: pl.DataFrame
     rated: pl.DataFrame
+    fused_kernels: pl.DataFrame
     gaps: pl.DataFrame
     collectives: pl.DataFrame
     roofs: pl.DataFrame
@@ -86,12 +87,21 @@ def window_tables(judged: Judged | None, window_table_sources: WindowTableSource
         gaps=gaps.select("gap_id", "activity_id", names[gaps.get_column("activity_id")]),
         activities=activities.hstack(lookup(launched, activities, "launch_id"))
         .hstack(lookup(classes, activities, "activity_id"))
-        .hstack(lookup(sources.rated.select("activity_id", "recomputed"), activities, "activity_id")),
+        .hstack(lookup(sources.rated.select("activity_id", "recomputed"), activities, "activity_id"))
+        .join(_provenance(sources.fused_kernels), on="name", how="left", maintain_order="left"),
         collectives=lookup_inner(sources.collectives, ids, "activity_id"),
         roofs=lookup_inner(sources.roofs, ids, "activity_id"),
         missed=lookup_inner(sources.tensor_core_misses, ids, "activity_id"),
         fusions=filter_inside(where_equal(sources.fusion_runs, "device", device), "start_ns", spans, ["device"]),
         shapes=sources.operator_inputs.select(pl.col("event_id").alias("operator_id"), "input_dims"),
+    )
+
+
+def _provenance(fused_kernels: pl.DataFrame) -> pl.DataFrame:
+    """Return name, fused: each kernel that Inductor generated with its operators and the file of its code."""
+    file = pl.coalesce(pl.format(", in {}", "kernel_file"), pl.lit(""))
+    return fused_kernels.select(
+        pl.col("name").cast(pl.Categorical), pl.format("{}, which fuses {}{}", "name", "fuses", file).alias("fused")
     )
 
 

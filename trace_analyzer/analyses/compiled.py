@@ -164,7 +164,7 @@ _RESUMED = r": torch_dynamo_resume_in_(.+)_at_(\d+)$"
 _FUSED = r"^triton_[a-z]{2,4}_fused_(.+)_\d+$"
 _OPERATOR = (
     r"(?:_scaled_dot_product_[a-z]+_attention|scaled_dot_product_attention|_?native_(?:layer|group|batch)_norm"
-    r"(?:_legit(?:_no_training|_functional)?)?|native_dropout|(?:layer|group|batch|instance|rms)_norm|_to_copy"
+    r"(?:_legit(?:_no_training|_functional)?)?|native_dropout|_scaled_mm|prepare_softmax_online|lift_fresh|(?:layer|group|batch|instance|rms)_norm|_to_copy"
     r"|_unsafe_(?:view|index(?:_put)?)|_?log_softmax|_softmax|masked_fill|index_(?:select|put|add|copy|fill)|constant_pad_nd"
     r"|(?:adaptive_)?(?:avg|max)_pool[123]d(?:_with_indices)?|upsample_[a-z]+[123]d|leaky_relu|nll_loss"
     r"|cross_entropy(?:_loss)?|new_(?:zeros|ones|full|empty)|(?:zeros|ones|full|empty|rand|randn)_like"
