@@ -413,3 +413,10 @@ def test_only_kernels_that_hold_a_twentieth_of_the_window_are_named() -> None:
     (item,) = (item for item in analysed(own(OWN), lesser).advice if item.id == "custom-kernels")
     assert "my_own_operator" in item.why
     assert "my_lesser_operator" not in item.why
+
+
+def test_steps_of_an_engine_show_that_it_serves() -> None:
+    """Engines name their steps where no frame or kernel of theirs was recorded."""
+    for name, option in (("step[DECODE bs=4]", "--max-num-seqs"), ("step", "quantize_(model")):
+        report = analysed(products(4), annotation(name, 0, 5_000))
+        assert option in next(item.code for item in report.advice if item.id == "skinny-matmuls")

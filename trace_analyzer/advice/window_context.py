@@ -13,7 +13,7 @@ from trace_analyzer.analyses.left_out import cold_idle
 from trace_analyzer.analyses.modules import MODULE_CLASS
 from trace_analyzer.analysis import Value
 from trace_analyzer.catalog.devices import Device
-from trace_analyzer.catalog.event_names import OPTIMIZER_STEP, SCOPES_OF_TORCH
+from trace_analyzer.catalog.event_names import OPTIMIZER_STEP, SCOPES_OF_TORCH, serving_steps
 from trace_analyzer.catalog.fixes import Platform, Program, platform_of
 from trace_analyzer.findings import DeviceFindings
 from trace_analyzer.frames.intervals import clip, filter_inside, spans_on, split_by, union
@@ -321,7 +321,8 @@ def _program(sources: AdviceSources) -> Program | None:
     kernels = sources.activities.get_column("name").unique().cast(pl.String)
     if names.get_column("phase").is_in(GRADIENTS).any() or kernels.str.contains(_GRADIENT_KERNELS).any():
         return "training"
-    if pl.concat([names.get_column("name").cast(pl.String), kernels]).str.contains(_ENGINES).any():
+    texts = names.get_column("name").cast(pl.String)
+    if pl.concat([texts, kernels]).str.contains(_ENGINES).any() or serving_steps(texts).height:
         return "serving"
     return "inference" if (names.get_column("kind") == "operator").any() else None
 
