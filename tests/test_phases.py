@@ -55,6 +55,15 @@ def test_the_main_thread_counts_before_autograds() -> None:
     assert dict(shown(report, "phases", "phase", "host_ns"))["backward"] == 26
 
 
+def test_ranges_alone_leave_the_rest_of_a_step_to_no_pass() -> None:
+    """Check a program without operators, as other profilers record it: what no range names is no backward work."""
+    steps = [annotation(f"ProfilerStep#{n}", 100 * n, 100) for n in range(8)]
+    ranges = [annotation("backward", 100 * n + 10, 30) for n in range(8)]
+    work = [event for n in range(8) for event in launched("a", 100 * n + 50, 100 * n + 52, 20, n + 1)]
+    report = analysed(*steps, *ranges, *work)
+    assert dict(shown(report, "phases", "phase", "host_ns")) == {"backward": 30, "other": 70}
+
+
 @pytest.mark.parametrize(
     "events", [[launched("a", 10, 20, 5, 1)], [annotation("forward", 0, 50), launched("a", 10, 20, 5, 1)]]
 )

@@ -282,7 +282,8 @@ def _phases(host: Host, tree: Tree, forward_thread: pl.Series, forward_of: pl.Se
     phases, is_backward = tree.least(own, none), ran | host.each((pl.col("phase") == "backward").fill_null(False))
     # Steps and passes that are annotated enclose operators of other passes too: all operators count, not only outermost.
     shared = threads.filter(is_operator & (phases != backward).fill_null(True)).unique()
-    autograd = threads.filter(is_backward).unique()
+    # A range named backward on a thread without operators shows nothing of its other work.
+    autograd = threads.filter(is_backward & is_operator).unique()
     autograd = autograd.filter(~autograd.is_in(shared.implode()))
     if autograd.len():
         phases = phases.zip_with(
