@@ -38,10 +38,12 @@ def levers_sentence(verdict: Verdict) -> str:
 
 
 def host_levers_sentence(verdict: Verdict) -> str:
-    """Write what each kind of the host's work saves alone; "" where none is worth it."""
-    worth = [lever for lever in verdict.host_levers if lever.saves_ratio >= thresholds.WORTH_RATIO]
-    saved = [f"{units.percent(lever.saves_ratio)} without {RESOURCES[lever.resource]}" for lever in worth]
-    return f"Of the host's work, each alone: {', '.join(saved)}." if saved else ""
+    """Write what each kind of the host's work saves alone, and its waits, which may save more than all of it; "" without any."""
+    worth = {lever.resource: lever for lever in verdict.host_levers if lever.saves_ratio >= thresholds.WORTH_RATIO}
+    waits = worth.pop("waits", None)
+    saved = [f"{units.percent(lever.saves_ratio)} without {RESOURCES[name]}" for name, lever in worth.items()]
+    sentences = [f"Of the host's work, each alone: {', '.join(saved)}."] if saved else []
+    return " ".join([*sentences, *([f"If no call waited for the device: {units.percent(waits.saves_ratio)}."] if waits else [])])  # fmt: skip
 
 
 def levers_title(verdict: Verdict) -> str:
