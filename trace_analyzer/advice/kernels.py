@@ -361,8 +361,8 @@ def inefficient_kernels(context: AdviceContext) -> Opportunity | None:
         rows,
         pl.col("lost_ns"),
         "time of these kernels minus their time at the roof",
-        f"{in_a_step(context, rows.height, 'kernel fills', 'kernels fill')} the device and"
-        f" {'reaches' if rows.height == 1 else 'reach'} {percent(reached)} of what memory and arithmetic units allow: neither"
+        f"{in_a_step(context, rows.height, 'kernel fills', 'kernels fill')} the device, at"
+        f" {percent(reached)} of what memory and arithmetic units allow: neither"
         " limits them",
         **profiled(context, str(longest.get_column("name").first() or "")),
     )

@@ -450,7 +450,7 @@ def _pageable(context: AdviceContext, copies: pl.DataFrame) -> Opportunity | Non
         rows,
         (pl.col("duration_ns") - least).clip(lower_bound=0),
         "time of copies of pageable memory that nothing hides, beyond that of their bytes at the peak of the link to the host",
-        f"{in_a_step(context, rows.height, 'copy goes', 'copies go')} through a buffer of the driver, as {'its' if rows.height == 1 else 'their'}"
+        f"{in_a_step(context, rows.height, 'copy goes', 'copies go')} through a buffer of the driver, as the"
         " memory is pageable",
     )
 
