@@ -89,7 +89,7 @@ def mcp(root: str) -> None:
     \b
       claude mcp add traces -- analyze mcp --root ~/traces
 
-    The tools are traces, which lists those in DIR, and analyze, explain, whatif, compare, scaling, ranks, memory and record; record runs a command in
+    The tools are traces, which lists those in DIR, and analyze, explain, whatif, compare, scaling, ranks, memory, loop and record; record runs a command in
     DIR once the client's user consents to it. Needs the package mcp (pip install 'torch-trace-analyzer[mcp]'). Uses
     standard input and output, and ends when the client closes standard input.
     """
