@@ -29,7 +29,7 @@ from trace_analyzer.replay.changes import HIGH, LOW, Change  # noqa: E402
 from trace_analyzer.replay.graph import EXECUTION  # noqa: E402
 from trace_analyzer.replay.prediction import Replay  # noqa: E402
 from trace_analyzer.replay.refusals import refusal  # noqa: E402
-from trace_analyzer.replay.scene import NotApplicable, NothingToChange  # noqa: E402
+from trace_analyzer.replay.weights import NotApplicable, NothingToChange  # noqa: E402
 
 COLD_RATIO = 0.9
 """A first pass is cold if later ones take less than this share of it."""

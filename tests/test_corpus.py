@@ -20,7 +20,7 @@ from trace_analyzer.registry import TABLES
 from trace_analyzer.replay.changes import Change
 from trace_analyzer.replay.prediction import Replay
 from trace_analyzer.replay.refusals import refusal
-from trace_analyzer.replay.scene import NotApplicable
+from trace_analyzer.replay.weights import NotApplicable
 from trace_analyzer.replay.whatif import whatif
 from trace_analyzer.report import Report
 from trace_analyzer.vocabulary import HOST_CAUSES

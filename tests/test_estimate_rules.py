@@ -14,7 +14,7 @@ from trace_analyzer.pipeline import analyze
 from trace_analyzer.replay.changes import Change, in_pieces
 from trace_analyzer.replay.prediction import Replay
 from trace_analyzer.replay.refusals import barred
-from trace_analyzer.replay.scene import NotApplicable, NothingToChange
+from trace_analyzer.replay.weights import NotApplicable, NothingToChange
 from trace_analyzer.replay.whatif import whatif
 from trace_analyzer.report.verdicts import is_saving_known
 

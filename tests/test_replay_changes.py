@@ -29,8 +29,7 @@ from trace_analyzer.replay.recording import (
     Flags,
     Ints,
 )
-from trace_analyzer.replay.scene import NotApplicable, NothingToChange
-from trace_analyzer.replay.weights import Floats, Weights
+from trace_analyzer.replay.weights import Floats, NotApplicable, NothingToChange, Weights
 
 SLOW_LAUNCH_NS = 3_000_000
 COPIED = 6 << 20

@@ -14,7 +14,7 @@ from tiers import examples
 from trace_analyzer.frames import _path_loops
 from trace_analyzer.replay.changes import Change
 from trace_analyzer.replay.prediction import Replay
-from trace_analyzer.replay.scene import NotApplicable
+from trace_analyzer.replay.weights import NotApplicable
 
 NAMES = ("ampere_bf16_s16816gemm_bf16_128x256_tn", "void at::native::vectorized_elementwise_kernel<4, x>(int)")
 CPU_CHANGES = (Change("no-sync"), Change("graphs"), Change("speedup", {"target": "cpu", "factor": 3.0}))

@@ -24,7 +24,7 @@ from trace_analyzer.documents.whatif import _headline
 from trace_analyzer.replay.changes import CHANGES, Change
 from trace_analyzer.replay.outcomes import Identity, Prediction
 from trace_analyzer.replay.prediction import Replay
-from trace_analyzer.replay.scene import NotApplicable
+from trace_analyzer.replay.weights import NotApplicable
 from trace_analyzer.replay.whatif import Skipped, WhatIf, changes_of, whatif
 from trace_analyzer.vocabulary import CHANGE_PARTS, PART_OPTION
 

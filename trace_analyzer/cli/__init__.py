@@ -34,7 +34,7 @@ VERBS = {
     "memory": "trace_analyzer.cli.whatif:memory",
     "export": "trace_analyzer.cli.whatif:export",
     "baseline": "trace_analyzer.cli.compare:baseline",
-    "loop": "trace_analyzer.cli.loop:loop",
+    "loop": "trace_analyzer.cli.compare:loop",
     "doctor": "trace_analyzer.cli.tools:doctor",
     "completion": "trace_analyzer.cli.tools:completion",
     "skill": "trace_analyzer.cli.tools:skill",

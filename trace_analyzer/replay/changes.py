@@ -42,12 +42,14 @@ from trace_analyzer.replay.recording import (
     is_any,
     median,
 )
-from trace_analyzer.replay.scene import NotApplicable, NothingToChange, Scene
 from trace_analyzer.replay.weights import (
     FIRST_DEVICE,
     HANDING,
     SYNCS,
     Floats,
+    NotApplicable,
+    NothingToChange,
+    Scene,
     Weights,
     remove,
     scale_activities,

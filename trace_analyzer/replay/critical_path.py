@@ -20,8 +20,7 @@ from trace_analyzer.replay.estimates import DeviceReplay, Estimates
 from trace_analyzer.replay.graph import CALL, EDGES, OF_ACTIVITIES, OF_DURATION, RETURN, THREAD
 from trace_analyzer.replay.prediction import Replay
 from trace_analyzer.replay.recording import HOST_PARTS, UNKNOWN, Segments, by_track, column, is_any, numbers_from
-from trace_analyzer.replay.scene import NothingToChange
-from trace_analyzer.replay.weights import FIRST_DEVICE, scale_activities, scale_label
+from trace_analyzer.replay.weights import FIRST_DEVICE, NothingToChange, scale_activities, scale_label
 from trace_analyzer.replay.whatif import PathPart, located, path_parts
 from trace_analyzer.report import Lever, Regime, Resource
 from trace_analyzer.schema import F64, Column, Member, Table, columns

@@ -10,8 +10,16 @@ from trace_analyzer.catalog.kernels import bucket_key, is_group_named, is_line, 
 from trace_analyzer.frames.lookups import as_strings, factorize, lookup, map_unique
 from trace_analyzer.replay.graph import CALL, GAP, LATENCY, THREAD
 from trace_analyzer.replay.recording import LAUNCHING, OF_SAMPLES, Flags, Ints, median
-from trace_analyzer.replay.scene import NotApplicable, NothingToChange, Scene, UnknownTarget
-from trace_analyzer.replay.weights import Floats, Weights, scale_activities, scale_host
+from trace_analyzer.replay.weights import (
+    Floats,
+    NotApplicable,
+    NothingToChange,
+    Scene,
+    UnknownTarget,
+    Weights,
+    scale_activities,
+    scale_host,
+)
 from trace_analyzer.thresholds import GOOD_ROOF_RATIO
 from trace_analyzer.units import count, size
 

@@ -48,11 +48,13 @@ from trace_analyzer.replay.outcomes import (
     with_options,
 )
 from trace_analyzer.replay.recording import HOST_PARTS, Analysed, Ints, is_any, recording
-from trace_analyzer.replay.scene import NotApplicable, NothingToChange, Scene
 from trace_analyzer.replay.weights import (
     FIRST_DEVICE,
     Attributes,
     Floats,
+    NotApplicable,
+    NothingToChange,
+    Scene,
     Weights,
     attributes,
     measured,

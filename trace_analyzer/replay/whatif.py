@@ -22,7 +22,7 @@ from trace_analyzer.replay.kernel_changes import target_key
 from trace_analyzer.replay.outcomes import SPEEDUPS, Identity, Prediction
 from trace_analyzer.replay.prediction import Replay
 from trace_analyzer.replay.refusals import barred, refusal
-from trace_analyzer.replay.scene import NotApplicable, NothingToChange, UnknownTarget
+from trace_analyzer.replay.weights import NotApplicable, NothingToChange, UnknownTarget
 from trace_analyzer.report import Lever, Report
 from trace_analyzer.report.verdicts import is_saving_known
 from trace_analyzer.results import Result
