@@ -138,7 +138,8 @@ def _figures(report: JobReport) -> list[str]:
         lines.append("; ".join([f"{unit.capitalize()}, a mean of ranks: {duration(job.step_ns)}", *([", ".join(longest)] if longest else [])]))  # fmt: skip
     if worth := [lever for lever in job.levers if lever.saves_ratio >= WORTH_RATIO]:
         saved = ", ".join(f"{percent(lever.saves_ratio)} without {RESOURCES[lever.resource]}" for lever in worth)
-        lines.append(f"A {unit} would be shorter by {saved}: means of ranks, each by its own trace alone")
+        whole = "A step" if unit == "step" else "The window"
+        lines.append(f"{whole} would be shorter by {saved}: means of ranks, each by its own trace alone")
     if job.measured_step_ns is not None and job.recording_ns is not None:
         lines.append(
             f"Without the profiler a step takes {duration(job.measured_step_ns)}: recording takes {duration(job.recording_ns)} of the recorded one, and lateness by dispatch is partly of recording"
