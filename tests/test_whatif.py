@@ -333,12 +333,16 @@ def test_a_batch_for_which_libraries_choose_other_kernels_is_refused_where_these
 
 
 def test_a_batch_that_does_not_fit_into_memory_is_refused() -> None:
-    """Check that the tensors of one pointwise kernel must fit at once into the 80 GB of the sample's device."""
+    """Check that the tensors of one pointwise kernel must fit at once into the memory of the sample's device."""
     path = SAMPLES / "synthetic_memory-bandwidth.json.gz"
     moved = report(path).tables["activities"].filter(bucket="pointwise").get_column("moved_bytes").max()
     assert isinstance(moved, float)
-    fits, exceeds = (whatif(report(path), changes_of(batch=share * 80 * 2**30 / moved)) for share in (0.9, 1.1))
-    assert "more than the device's 85.9 GB" in (exceeds.reason or "")
+    (device,) = report(path).trace.devices
+    assert device.memory_bytes
+    fits, exceeds = (
+        whatif(report(path), changes_of(batch=share * device.memory_bytes / moved)) for share in (0.9, 1.1)
+    )
+    assert "more than the device's 85.2 GB" in (exceeds.reason or "")
     assert "more than the device's" not in (fits.reason or "")
 
 
