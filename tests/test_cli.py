@@ -647,3 +647,24 @@ def test_under_a_limit_a_crash_is_called_what_it_is(
     assert code.value.code == (2 if says == "out of memory" else 128 + number)
     assert written.startswith(f"analyze: {says}")
     assert written.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("code", "line", "written"),
+    [
+        (
+            1,
+            b"MemoryError\n",
+            "analyze: out of memory: this process may take 2.15 GB (ulimit -v); allow more, or record fewer steps\n",
+        ),
+        (1, b"", ""),  # a gate's
+        (0, b"OSError: [Errno 12] ENOMEM, ignored\n", ""),
+    ],
+)
+def test_under_a_limit_an_end_without_words_is_missing_memory(
+    code: int, line: bytes, written: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(process.os, "_exit", sys.exit)
+    with pytest.raises(SystemExit) as ended:
+        process._report(code, [line] if line else [], 2 << 30)
+    assert (ended.value.code, capfd.readouterr().err) == (2 if written else code, written)

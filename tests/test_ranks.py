@@ -32,7 +32,7 @@ from trace_analyzer.ranks.job import JobReport, analyze_ranks, judge
 from trace_analyzer.ranks.joining import Problem, joined
 from trace_analyzer.ranks.lateness import late_ranks
 from trace_analyzer.ranks.recording import exposed_pieces, group_of, summarize
-from trace_analyzer.ranks.stragglers import imbalance, roles, slowdown
+from trace_analyzer.ranks.stragglers import imbalance, roles, sentence, slowdown
 from trace_analyzer.ranks.summary import RankSummary, from_bytes, packed, ranks_of, runs_of, to_bytes, unpacked
 from trace_analyzer.ranks.waits import UNSPLIT, _Grid, _uncharged
 from trace_analyzer.render.html import rank_map
@@ -164,6 +164,12 @@ def jittered(size: int, seed: int, late: Callable[[int, int], int] = lambda rank
     draws = [noise.normal(1, 0.02, (size, 10)), noise.exponential(0.02, (size, 10)), noise.uniform(0, 0.05, (size, 10))]
     own = draws[seed % 3] * 20 * MS
     return data_parallel(size, lambda rank, step: max(0, int(own[rank][step])) + late(rank, step), **clocks)
+
+
+@pytest.mark.parametrize(("unit", "says"), [("step", "takes 40 % of a step;"), ("window", "takes 40 % of the window;")])
+def test_waits_of_a_job_without_steps_are_of_its_window(unit: str, says: str) -> None:
+    rest: dict[str, Any] = {"seen": 2, "floor_ns": 2.0, "regime": None, "step_ns": 1.0, "waited": None}
+    assert says in sentence([], matched=4, waiting_ratio=0.4, unit=unit, **rest)
 
 
 @pytest.mark.slow

@@ -133,7 +133,9 @@ def _report(code: int, lines: list[bytes], limit: int) -> NoReturn:
     """Write what ended the child in its own lines, else in one, and end with its code."""
     ended = max(0, -code)  # the number of that signal
     told = [line for line in lines if line.startswith(b"analyze: ")]
-    failed = lines if ended else [line for line in told if b"a bug in this program" in line]
+    # Without memory, not even the words for it can be imported: an exit without any is a failure of the interpreter.
+    is_silent = code != 0 and not told
+    failed = lines if ended or is_silent else [line for line in told if b"a bug in this program" in line]
     if ended in ENDING:  # the signal arrived before the child could handle it
         lines = [b"analyze: interrupted; nothing half written was left\n"]
         code = EXIT_BASE + ended

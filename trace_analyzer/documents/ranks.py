@@ -131,8 +131,7 @@ def _ranks(report: JobReport) -> list[PlainTable]:
 def _figures(report: JobReport) -> list[str]:
     """Return sentences on the step, collectives, own work, uneven operators, clocks and process groups."""
     lines = []
-    job, matches = report.job, report.collectives
-    unit = "step" if report.steps.is_empty() or report.steps.get_column("is_steady").any() else "window"
+    job, matches, unit = report.job, report.collectives, report.unit
     if job.step_ns:
         longest = [f"{phrase(part)} {percent(ratio)}" for part, ratio in list(job.part_ratios.items())[:5]]
         lines.append("; ".join([f"{unit.capitalize()}, a mean of ranks: {duration(job.step_ns)}", *([", ".join(longest)] if longest else [])]))  # fmt: skip

@@ -181,6 +181,15 @@ class JobReport(Result):
         default_factory=dict, repr=False, compare=False
     )
 
+    @property
+    def unit(self) -> str:
+        """Return what figures are of: a step, or the window where steps do not repeat."""
+        return _unit(self.steps)
+
+
+def _unit(steps: pl.DataFrame) -> str:
+    return "step" if steps.is_empty() or steps.get_column("is_steady").any() else "window"
+
 
 def judge(
     contents: Sequence[bytes],
@@ -232,6 +241,7 @@ def judge(
         regime=regime,
         waiting_ratio=(waiting or 0) / step_ns if step_ns else None,
         step_ns=step_ns,
+        unit=_unit(together.steps),
         waited=waited_for(totals.rows),
     )
     return JobReport(

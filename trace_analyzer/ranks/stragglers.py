@@ -317,9 +317,10 @@ def sentence(
     regime: str | None,
     waiting_ratio: float | None,
     step_ns: float | None,
+    unit: str,
     waited: tuple[int, float] | None,
 ) -> str:
-    """Return the verdict on the job: who is late, how often, by how much, why and the gain of a fix.
+    """Return the verdict on the job: who is late, how often, by how much, why and the gain of a fix; figures are of a ``unit``.
 
     Without a straggler, it names what all ranks share, and the rank for which they wait most of their waits (``waited``: rank, share).
     """
@@ -330,10 +331,11 @@ def sentence(
         return f"{counted(seen, 'rank')}: no collective of two ranks was matched, so waits are not known; {most}."
     if not stragglers:
         whom = f", {percent(waited[1])} of it for rank {waited[0]}" if waited and waited[1] > _MOST_WAITED else ""
-        waits = f" waiting in collectives takes {percent(waiting_ratio)} of a step{whom};" if waiting_ratio else ""
+        whole = "a step" if unit == "step" else "the window"
+        waits = f" waiting in collectives takes {percent(waiting_ratio)} of {whole}{whom};" if waiting_ratio else ""
         if step_ns is not None and floor_ns > step_ns:
             return f"No rank stands out: so few steps do not tell a late rank from jitter;{waits} {most}."
-        return f"No rank is late by more than jitter, {duration(floor_ns)} a step;{waits} {most}."
+        return f"No rank is late by more than jitter, {duration(floor_ns)} a {unit};{waits} {most}."
     first, more = stragglers[0], len(stragglers) - 1
     often = f"{first.late_steps} of {counted(first.steps, 'step')}"
     gain = (
