@@ -286,7 +286,7 @@ def test_worlds_drawn_at_random_agree_with_the_confidence(parts: dict[str, int],
     """Draw a move of each doubt instead of enumerating all; 400 draws are within 5 standard deviations."""
     own = findings(parts_ns=parts_of() | parts, bounds=(named(1_000, by_name),), recording=recording(300, least=10))
     judgement = judge(own.parts_ns)
-    if judgement is None:
+    if judgement is None or len(set(parts.values())) < len(parts):  # equal parts: any noise decides between them
         return
     doubts = tuple(doubts_of(own, judgement))
     ratio, held = confidence_ratio(judgement, doubts), 0
