@@ -1,6 +1,7 @@
 """Test the verdict by the partition: the table of the definitions, the rules of precedence, confidence."""
 
 import json
+import random
 from dataclasses import replace
 from typing import Any
 
@@ -280,13 +281,14 @@ def test_confidence_is_the_share_of_worlds_in_which_the_regime_holds(
 @given(
     st.dictionaries(st.sampled_from([part for part in PARTS if part != "withheld"]), st.integers(1, 1_000), min_size=1),
     st.integers(0, 1_000),
-    st.randoms(),
+    st.integers(0, 1 << 32),
 )
-def test_worlds_drawn_at_random_agree_with_the_confidence(parts: dict[str, int], by_name: int, draw: Any) -> None:
+def test_worlds_drawn_at_random_agree_with_the_confidence(parts: dict[str, int], by_name: int, seed: int) -> None:
     """Draw a move of each doubt instead of enumerating all; 400 draws are within 5 standard deviations."""
+    draw = random.Random(seed)  # of Hypothesis only the seed: it prefers simple draws to likely ones
     own = findings(parts_ns=parts_of() | parts, bounds=(named(1_000, by_name),), recording=recording(300, least=10))
     judgement = judge(own.parts_ns)
-    if judgement is None or len(set(parts.values())) < len(parts):  # equal parts: any noise decides between them
+    if judgement is None:
         return
     doubts = tuple(doubts_of(own, judgement))
     ratio, held = confidence_ratio(judgement, doubts), 0
