@@ -299,6 +299,17 @@ def test_process_substitution(tmp_path: Path) -> None:
     assert json.loads(done.stdout)["trace"]["event_count"] == 20_000
 
 
+@pytest.mark.slow
+def test_what_is_explained_may_come_through_a_pipe(tmp_path: Path) -> None:
+    """It may be a snapshot of memory, too, but a pipe can be read only once."""
+    (tmp_path / "trace.json").write_bytes(SOUND)
+    line = f"{sys.executable} -m trace_analyzer explain <(cat trace.json) verdict"
+    done = subprocess.run(
+        ["bash", "-c", line], capture_output=True, text=True, cwd=tmp_path, timeout=120, env=ENVIRONMENT, check=False
+    )
+    assert (done.returncode, done.stderr, done.stdout[:7]) == (0, "", "verdict")
+
+
 def small_files_only() -> None:
     """Let this process write no file over 4 kB; the write fails as on a full disk."""
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)

@@ -8,6 +8,7 @@ of one process.
 from contextlib import closing
 from dataclasses import replace
 from itertools import chain
+from pathlib import Path
 from typing import Literal
 
 import polars as pl
@@ -127,9 +128,14 @@ def memory(
     return result if trace is None else replace(result, place=placed(result, load(trace, max_bytes=max_bytes)))
 
 
-def is_snapshot(source: Source, max_bytes: int = DEFAULT_MAX_BYTES) -> bool:
-    """Return whether a file is a pickle, as snapshots are. Raises ``InputError``."""
-    with closing(content_of(source, max_bytes=max_bytes)) as content:
+def is_snapshot(path: str | Path, max_bytes: int = DEFAULT_MAX_BYTES) -> bool:
+    """Return whether a file is a pickle, as snapshots are. Raises ``InputError``.
+
+    A pipe, which can be read only once, is taken for a trace.
+    """
+    if not Path(path).is_file():
+        return False
+    with closing(content_of(path, max_bytes=max_bytes)) as content:
         return next(content.blocks(), b"")[:1] == PICKLE
 
 
