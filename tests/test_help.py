@@ -252,9 +252,7 @@ def test_every_form_of_the_other_verbs_works(
 ) -> None:
     verb, *form = command
     monkeypatch.setattr("trace_analyzer.cli.compare._PATIENCE_S", 1)  # no scheduler runs at the address in `VALUES`
-    more = ["--perfetto", "added.json"] if verb == "export" and form[0] not in ("--perfetto", "--help") else []
-    more += ["--batch", "2"] if form[0] == "--memory" else []
-    result = invoked(tmp_path, monkeypatch, *verb.split(), *TRACES[verb], *form, *more)
+    result = invoked(tmp_path, monkeypatch, *verb.split(), *TRACES[verb], *form)
     assert result.exit_code in ((0,) if form[0] in ("--help", "--json-schema") else REFUSES.get(verb, (0,))), (
         result.stderr
     )

@@ -36,7 +36,7 @@ def attention_kernel(context: AdviceContext) -> Opportunity | None:
         "time of all calls of unfused attention, including its two matmuls, minus the roofline time of one fused kernel (the"
         " longer of FLOP over peak and bytes over bandwidth)"
     )
-    moved = size(total(runs, "saved_bytes") / steps_of(context, runs.height))
+    moved = size(total(runs, "saved_bytes") / steps_of(context.steps, runs.height))
     is_module = runs.get_column("module").cast(pl.String) == "MultiheadAttention"
     opportunity = run_opportunity(
         context,
@@ -59,7 +59,7 @@ def fusion(context: AdviceContext) -> Opportunity | None:
         context,
         chains,
         "time of the chains, times the share of their bytes that only passes from one kernel to the next",
-        f"{in_a_step(context, chains.height, 'chain writes', 'chains write')} {size(total(chains, 'saved_bytes') / 2 / steps_of(context, chains.height))} to memory that only their next kernel"
+        f"{in_a_step(context, chains.height, 'chain writes', 'chains write')} {size(total(chains, 'saved_bytes') / 2 / steps_of(context.steps, chains.height))} to memory that only their next kernel"
         " reads",
         chains="\n".join(codes.get_column("code").head(3)),
     )
@@ -231,7 +231,7 @@ def fewer_bytes(context: AdviceContext) -> Opportunity | None:
         return None
     products = _products_in_16_bits(context, dtype)
     ran = (
-        f", and {counted(products.height / steps_of(context, wide.height), _products(products).removesuffix('s'), _products(products))} ran in it"
+        f", and {counted(products.height / steps_of(context.steps, wide.height), _products(products).removesuffix('s'), _products(products))} ran in it"
         if products.height
         else ""
     )

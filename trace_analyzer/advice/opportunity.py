@@ -85,14 +85,14 @@ def a_step(ns: float, steps: int) -> str:
     return duration(ns / steps) + (" a step" if steps > 1 else "")
 
 
-def steps_of(context: AdviceContext, number: int) -> int:
+def steps_of(steps: int, number: int) -> int:
     """Return the steps among which so many things are divided: 1 where there are fewer of them than steps."""
-    return context.steps if number >= context.steps else 1
+    return steps if number >= steps else 1
 
 
 def in_a_step(context: AdviceContext, number: int, one: str, many: str | None = None) -> str:
     """Write how many of the window a step has, with their noun: ``in a step, 36 kernels``; all where they are fewer."""
-    steps = steps_of(context, number)
+    steps = steps_of(context.steps, number)
     return f"{'in a step, ' if steps > 1 else ''}{counted(number / steps, one, many)}"
 
 
@@ -334,10 +334,10 @@ def _patterns(runs: pl.DataFrame, steps: int) -> str:
 
 def _times(times: int, saves: int, steps: int) -> str:
     """Write how often a pattern occurs, and what it saves: ``36 times a step (95.8 ms)``."""
-    of_step = 1 < steps <= times
-    number = count(times / steps if of_step else times)
+    each = steps_of(steps, times)
+    number = count(times / each)
     often = "once" if number == "1" else f"{number} times"
-    return f"{often} a step ({duration(saves / steps)})" if of_step else f"{often} ({a_step(saves, steps)})"
+    return f"{often} a step ({duration(saves / each)})" if each > 1 else f"{often} ({a_step(saves, steps)})"
 
 
 def end_ns_of() -> pl.Expr:

@@ -4,11 +4,12 @@ Texts are those of the result and of the trace; each layout escapes them for its
 flame graphs, rows that unfold) is a function, called when a page is made: text and Markdown do not wait for it.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from trace_analyzer.report import Lever
 from trace_analyzer.sections import Chart, Flame
+from trace_analyzer.thresholds import WORTH_RATIO
 from trace_analyzer.units import percent
 from trace_analyzer.vocabulary import RESOURCES
 
@@ -16,6 +17,12 @@ from trace_analyzer.vocabulary import RESOURCES
 def largest_lever(levers: Sequence[Lever]) -> str:
     """Write what could save most, and how much: ``host time 40 %``; a dash without levers."""
     return next((f"{RESOURCES[lever.resource]} {percent(lever.saves_ratio)}" for lever in levers), "–")
+
+
+def savings_of(levers: Iterable[Lever]) -> str:
+    """Write what the levers that are worth it save: ``40 % without host time, 11 % without copies``; "" for none."""
+    worth = (lever for lever in levers if lever.saves_ratio >= WORTH_RATIO)
+    return ", ".join(f"{percent(lever.saves_ratio)} without {RESOURCES[lever.resource]}" for lever in worth)
 
 
 @dataclass(frozen=True)

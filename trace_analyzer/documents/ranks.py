@@ -2,13 +2,13 @@
 
 from collections.abc import Iterable, Sequence
 
-from trace_analyzer.documents import Chapter, Document, Notes, PlainTable, largest_lever
+from trace_analyzer.documents import Chapter, Document, Notes, PlainTable, largest_lever, savings_of
 from trace_analyzer.ranks.job import JobReport, Rank
 from trace_analyzer.ranks.joining import Problem
 from trace_analyzer.ranks.stages import Pipeline
-from trace_analyzer.thresholds import WORTH_RATIO
-from trace_analyzer.units import count, counted, duration, percent
-from trace_analyzer.vocabulary import REGIMES, RESOURCES, phrase
+from trace_analyzer.ranks.stragglers import WHOLE
+from trace_analyzer.units import capitalized, count, counted, duration, percent
+from trace_analyzer.vocabulary import REGIMES, phrase
 
 _RANKS, _PROBLEMS, _HOSTS, _UNEVEN, _GROUPS, _STAGES = 16, 8, 8, 6, 8, 8
 """Rows in text and Markdown."""
@@ -135,10 +135,10 @@ def _figures(report: JobReport) -> list[str]:
     if job.step_ns:
         longest = [f"{phrase(part)} {percent(ratio)}" for part, ratio in list(job.part_ratios.items())[:5]]
         lines.append("; ".join([f"{unit.capitalize()}, a mean of ranks: {duration(job.step_ns)}", *([", ".join(longest)] if longest else [])]))  # fmt: skip
-    if worth := [lever for lever in job.levers if lever.saves_ratio >= WORTH_RATIO]:
-        saved = ", ".join(f"{percent(lever.saves_ratio)} without {RESOURCES[lever.resource]}" for lever in worth)
-        whole = "A step" if unit == "step" else "The window"
-        lines.append(f"{whole} would be shorter by {saved}: means of ranks, each by its own trace alone")
+    if saved := savings_of(job.levers):
+        lines.append(
+            f"{capitalized(WHOLE[unit])} would be shorter by {saved}: means of ranks, each by its own trace alone"
+        )
     if job.measured_step_ns is not None and job.recording_ns is not None:
         lines.append(
             f"Without the profiler a step takes {duration(job.measured_step_ns)}: recording takes {duration(job.recording_ns)} of the recorded one, and lateness by dispatch is partly of recording"

@@ -303,6 +303,8 @@ def reason(result: Comparison) -> str:
 
 _MOST_WAITED = 0.5
 """Share of waits from which the rank that they are for is named."""
+WHOLE = {"step": "a step", "window": "the window"}
+"""What shares of the time of a unit are of: ranks have many steps, or one window each."""
 _WORDS = {
     "missing": "missing", "failed": "unreadable", "cut": "cut", "duplicate": "there twice", "foreign": "not of this job",
 }  # fmt: skip
@@ -331,8 +333,9 @@ def sentence(
         return f"{counted(seen, 'rank')}: no collective of two ranks was matched, so waits are not known; {most}."
     if not stragglers:
         whom = f", {percent(waited[1])} of it for rank {waited[0]}" if waited and waited[1] > _MOST_WAITED else ""
-        whole = "a step" if unit == "step" else "the window"
-        waits = f" waiting in collectives takes {percent(waiting_ratio)} of {whole}{whom};" if waiting_ratio else ""
+        waits = (
+            f" waiting in collectives takes {percent(waiting_ratio)} of {WHOLE[unit]}{whom};" if waiting_ratio else ""
+        )
         if step_ns is not None and floor_ns > step_ns:
             return f"No rank stands out: so few steps do not tell a late rank from jitter;{waits} {most}."
         return f"No rank is late by more than jitter, {duration(floor_ns)} a {unit};{waits} {most}."

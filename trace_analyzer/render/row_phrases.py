@@ -7,6 +7,7 @@ from typing import Any
 from trace_analyzer import thresholds, units
 from trace_analyzer.catalog.event_names import in_function
 from trace_analyzer.catalog.kernels import line_label
+from trace_analyzer.documents import savings_of
 from trace_analyzer.render.names import middle_cut
 from trace_analyzer.render.phrasing import (
     LINKS,
@@ -39,11 +40,14 @@ def levers_sentence(verdict: Verdict) -> str:
 
 def host_levers_sentence(verdict: Verdict) -> str:
     """Write what each kind of the host's work saves alone, and its waits, which may save more than all of it; "" without any."""
-    worth = {lever.resource: lever for lever in verdict.host_levers if lever.saves_ratio >= thresholds.WORTH_RATIO}
-    waits = worth.pop("waits", None)
-    saved = [f"{units.percent(lever.saves_ratio)} without {RESOURCES[name]}" for name, lever in worth.items()]
-    sentences = [f"Of the host's work, each alone: {', '.join(saved)}."] if saved else []
-    return " ".join([*sentences, *([f"If no call waited for the device: {units.percent(waits.saves_ratio)}."] if waits else [])])  # fmt: skip
+    saved = savings_of(lever for lever in verdict.host_levers if lever.resource != "waits")
+    sentences = [f"Of the host's work, each alone: {saved}."] if saved else []
+    sentences += [
+        f"If no call waited for the device: {units.percent(lever.saves_ratio)}."
+        for lever in verdict.host_levers
+        if lever.resource == "waits" and lever.saves_ratio >= thresholds.WORTH_RATIO
+    ]
+    return " ".join(sentences)
 
 
 def levers_title(verdict: Verdict) -> str:

@@ -19,7 +19,7 @@ from trace_analyzer.replay.changes import Change, instant_cpu
 from trace_analyzer.replay.estimates import DeviceReplay, Estimates
 from trace_analyzer.replay.graph import CALL, EDGES, OF_ACTIVITIES, OF_DURATION, RETURN, THREAD
 from trace_analyzer.replay.prediction import Replay
-from trace_analyzer.replay.recording import HOST_PARTS, UNKNOWN, Segments, by_track, column, is_any, numbers_from
+from trace_analyzer.replay.recording import HOST_PARTS, UNKNOWN, Ints, Segments, by_track, column, is_any, numbers_from
 from trace_analyzer.replay.weights import FIRST_DEVICE, NothingToChange, scale_activities, scale_label
 from trace_analyzer.replay.whatif import PathPart, located, path_parts
 from trace_analyzer.report import Lever, Regime, Resource
@@ -252,9 +252,10 @@ def levers(device_replay: DeviceReplay, window_findings: Findings | None) -> Lev
     used = _resources(replay)
     present = [resource for resource in (_HOST, *_OF_BOUND.values()) if resource == _HOST or (used == resource).any()]
     saves = {frozenset({resource}): _saved_ns(replay, used, frozenset({resource})) for resource in present}
-    shares, path = _shares(parts_ns), _path_ratios(replay, used)
+    path = replay.path(replay.identity)
+    shares, on_path = _shares(parts_ns), _path_ratios(replay, path, used)
     rows = [
-        Lever(one, shares.get(one, 0.0), path.get(one, 0.0), saves[frozenset({one})], saves[frozenset({one})] / now)
+        Lever(one, shares.get(one, 0.0), on_path.get(one, 0.0), saves[frozenset({one})], saves[frozenset({one})] / now)
         for one in present
     ]
     window, groups = sum(parts_ns.values()), groups_of(parts_ns)
@@ -264,9 +265,9 @@ def levers(device_replay: DeviceReplay, window_findings: Findings | None) -> Lev
         saved = saves[own] if own in saves else _saved_ns(replay, used, own)
         # A ns of a regime that the window lacks would be a ns of the step.
         per_ns[regime] = saved / now * window / groups[regime] if groups[regime] else 1.0
-    of_host = _host_levers(replay, parts_ns)
+    of_host = _ordered(_host_levers(replay, path, parts_ns))
     device_replay.trim()
-    return Levers(_ordered(rows), per_ns, _ordered(of_host))
+    return Levers(_ordered(rows), per_ns, of_host)
 
 
 def _ordered(rows: Iterable[Lever]) -> tuple[Lever, ...]:
@@ -299,10 +300,10 @@ def _saved_ns(replay: Replay, used: npt.NDArray[np.str_], resources: frozenset[R
     return max(replay.identity.step_ns - max(replay.run(weights).step_ns, floor), 0.0) if resources else 0.0
 
 
-def _host_levers(replay: Replay, parts_ns: Mapping[str, int]) -> Iterator[Lever]:
+def _host_levers(replay: Replay, path: Ints, parts_ns: Mapping[str, int]) -> Iterator[Lever]:
     """Yield the levers of kinds of the host's work: each takes no time, or no call waits for the device."""
     labels, now, window = replay.known.labels, replay.identity.step_ns, max(sum(parts_ns.values()), 1)
-    on_path = replay.by_label(replay.path(replay.identity), replay.weights(()))
+    on_path = replay.by_label(path, replay.weights(()))
     for resource, names in _OF_HOST.items():
         try:
             weights = replay.weights((Change("no-sync"),) if resource == "waits" else ())
@@ -312,18 +313,15 @@ def _host_levers(replay: Replay, parts_ns: Mapping[str, int]) -> Iterator[Lever]
         for label in own if resource != "waits" else ():
             scale_label(weights, replay.known, label, 0.0)
         saved = max(now - max(replay.run(weights).step_ns, replay.floors[1]), 0.0)
-        share, path = (
-            sum(parts_ns.get(name, 0) for name in names) / window,
-            on_path[own].sum() / max(on_path.sum(), 1.0),
-        )
-        if share or path or saved:
-            yield Lever(resource, share, float(path), saved, saved / now)
+        share = sum(parts_ns.get(name, 0) for name in names) / window
+        path_ratio = float(on_path[own].sum() / max(on_path.sum(), 1.0))
+        if share or path_ratio or saved:
+            yield Lever(resource, share, path_ratio, saved, saved / now)
 
 
-def _path_ratios(replay: Replay, used: npt.NDArray[np.str_]) -> dict[Resource, float]:
+def _path_ratios(replay: Replay, path: Ints, used: npt.NDArray[np.str_]) -> dict[Resource, float]:
     """Return each resource's share of the critical path."""
-    graph, path = replay.graph, replay.path(replay.identity)
-    weight = replay.identity.weight[path]
+    graph, weight = replay.graph, replay.identity.weight[path]
     runs = is_any(graph.kind[path], OF_DURATION)
     of_run = used[graph.ref[path[runs]]]
     total = max(float(weight.sum()), 1.0)
