@@ -47,6 +47,8 @@ def contradictions(item: Advice, text: str, major: int | None) -> Iterator[str]:
         yield "more workers than the pipeline has"
     if ".pin_memory()" in item.code and not re.search(r"HtoD|HostToDevice", text):
         yield "nothing is copied to the device"
+    if "instead of x[mask]" in item.code and not re.search(r"aten::(nonzero|masked_select)|DtoH|DeviceToHost", text):
+        yield "no mask waits for its size"
 
 
 def check_code(report: Report, text: str) -> None:
@@ -210,9 +212,9 @@ def test_a_copy_of_what_an_operator_waits_for_is_no_pageable_memory(operator: st
 
 @pytest.mark.slow
 def test_a_wait_for_a_copy_has_code_for_its_direction() -> None:
-    def work(direction: str) -> list[object]:
+    def work(direction: str, around: str = "aten::to") -> list[object]:
         return [
-            [launched(GEMM, t, t + 10, 300, 2 * n + 1), op("aten::copy_", t + 15, 320),
+            [launched(GEMM, t, t + 10, 300, 2 * n + 1), op(around, t + 14, 325), op("aten::copy_", t + 15, 320),
              call("cudaMemcpyAsync", t + 16, 300, correlation=2 * n + 2), call("cudaStreamSynchronize", t + 317, 8),
              copy(direction, t + 312, 3, correlation=2 * n + 2)]
             for n, t in enumerate(range(0, 6_000, 500))
@@ -220,6 +222,11 @@ def test_a_wait_for_a_copy_has_code_for_its_direction() -> None:
 
     assert code_of("synchronization", work("DtoH (Device -> Pageable)")).startswith("host.copy_(x, non_blocking=True)")
     assert code_of("synchronization", work("HtoD (Pageable -> Device)")).startswith("x = x.pin_memory().to(")
+    for direction, says in (
+        ("HtoD (Pageable -> Device)", 'index.to("cuda")'),
+        ("DtoH (Device -> Pageable)", "torch.where"),
+    ):
+        assert says in code_of("synchronization", work(direction, "aten::index"))
 
 
 def test_a_pipeline_that_splits_its_inputs_gets_one_worker_and_its_estimate() -> None:

@@ -415,6 +415,19 @@ def test_only_kernels_that_hold_a_twentieth_of_the_window_are_named() -> None:
     assert "my_lesser_operator" not in item.why
 
 
+def test_kernels_are_named_without_namespaces_and_arguments() -> None:
+    """What waited for unrecorded work is a kernel; CUTLASS's entry point has the kernel's name in brackets."""
+    for name, short in (
+        ("void at::native::(anonymous namespace)::fill<4, at::Functor<float>>(int, x)", "fill"),
+        ("void cutlass::Kernel2<cutlass_80_tensorop_gemm_align8>(Params)", "cutlass_80_tensorop_gemm_align8"),
+        ("ncclDevKernel_SendRecv(ncclDevComm*, unsigned long)", "ncclDevKernel_SendRecv"),
+        ("Cijk_Alik_Bljk_BBS", "Cijk_Alik_Bljk_BBS"),
+    ):
+        loop = [launched(name, 1_000 * n + 900, 1_000 * n + 910, 50, n + 1) for n in range(12)]
+        item = next(item for item in analysed(loop).advice if item.id == "record-stacks")
+        assert item.where.startswith(f"before {short} (")
+
+
 def test_steps_of_an_engine_show_that_it_serves() -> None:
     """Engines name their steps where no frame or kernel of theirs was recorded."""
     for name, option in (("step[DECODE bs=4]", "--max-num-seqs"), ("step", "quantize_(model")):

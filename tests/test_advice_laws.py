@@ -102,7 +102,7 @@ def without_gain(item: Advice) -> bool:
 
 
 def order_holds(report: Report) -> None:
-    """Check docs/advice.md's order: the middle of what may be saved falls, and the exceptions come behind."""
+    """Check docs/advice.md's order: what an item is ranked by falls, and the exceptions come behind."""
     items = [item for item in report.advice if not fixes()[item.id].first]
     ranks = [
         (
@@ -145,18 +145,20 @@ def test_every_fix_has_its_reach() -> None:
 
 
 @pytest.mark.parametrize(
-    ("predicted", "at_most", "middle"),
+    ("predicted", "at_most", "ratio"),
     [
-        (None, 0.16, 0.08),  # from nothing to the bound
+        (None, 0.16, 0.16),  # the bound
         (Predicted(87, 80, 90, 100), 0.2, 0.15),
         (Predicted(60, 55, 65, 100), 0.45, 0.4),
         (Predicted(56, 54, 82, 100), 0.46, 0.32),  # 44 %, which may be 18
         (Predicted(99, 97, 103, 100), 0.03, 0.015),  # an interval begins at no saving
     ],
 )
-def test_the_middle_of_what_may_be_saved(predicted: Predicted | None, at_most: float, middle: float) -> None:
+def test_advice_is_ranked_by_its_estimate_else_by_its_bound(
+    predicted: Predicted | None, at_most: float, ratio: float
+) -> None:
     saving = Saving(1, 1, 1, at_most, has_steps=True)
-    assert likely_ratio(Advice("", "", "", "", 1, "", saving, predicted=predicted)) == pytest.approx(middle)
+    assert likely_ratio(Advice("", "", "", "", 1, "", saving, predicted=predicted)) == pytest.approx(ratio)
 
 
 @given(random_traces())

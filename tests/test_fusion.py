@@ -90,6 +90,20 @@ def test_only_neighbours_on_one_stream_form_a_chain() -> None:
     assert actual(analysed(run(one), run(other, at=100)), "what") == [("x.cos().cos()",)]
 
 
+def test_equal_calls_in_a_row_are_a_loop_and_neither_a_chain_nor_advice() -> None:
+    """Three additions of equal shapes need not be a chain; a call behind them may read what the last one wrote."""
+    add, exp = ("add", [[MEGA], [MEGA]], "float", 30), ("exp", [[MEGA]], "float", 30)
+    assert actual(analysed(run([add] * 2)), "what") == [("x.add(y).add(y)",)]
+    loop = analysed(run([add] * 30))
+    assert actual(loop, "what") == []
+    assert loop.verdict.regime == "memory-bandwidth-bound"
+    assert "fusion" not in [item.id for item in loop.advice]
+    assert actual(analysed(run([exp, *[add] * 3, exp])), "what", "count") == [
+        ("x.exp().add(y)", 1),
+        ("x.add(y).exp()", 1),
+    ]
+
+
 def test_kernels_without_shapes_are_no_chain() -> None:
     add = "void at::native::vectorized_elementwise_kernel<4, add>(int)"
     assert actual(analysed(kernel(add, 0, 50), kernel(add, 50, 50)), "what") == []

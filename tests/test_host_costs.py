@@ -47,7 +47,7 @@ def test_waiting_for_a_busy_device_costs_nothing() -> None:
     ("around", "source"),
     [
         ([op("aten::nonzero", 4, 30)], "nonzero"),
-        ([op("aten::index", 3, 40), op("aten::nonzero", 4, 30)], "boolean indexing"),
+        ([op("aten::index", 3, 40), op("aten::nonzero", 4, 30)], "indexing"),
         ([python("torch/_tensor_str.py(120): __init__", 2, 50), op("aten::nonzero", 4, 30)], "print of a tensor"),
         ([op("aten::is_nonzero", 3, 40), op("aten::item", 4, 30)], "a tensor as a condition"),
         ([op("aten::to", 3, 40), op("aten::_to_copy", 4, 30), op("aten::copy_", 5, 28)], ".cpu(), .to() or .copy_()"),

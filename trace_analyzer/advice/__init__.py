@@ -219,9 +219,9 @@ def _least_ns(fix: Fix, advice_context: AdviceContext) -> float:
 
 
 def likely_ratio(item: Advice) -> float:
-    """Return the share of the step in the middle of what the advice may save: an estimate's interval, or 0 to the bound."""
+    """Return the share of the step by which advice is ranked: the middle of an estimate's interval, else the bound."""
     if item.predicted is None:
-        return item.saving.at_most_ratio / 2
+        return item.saving.at_most_ratio
     then = item.predicted
     return (_saved_ratio(then.low_ns, then) + _saved_ratio(then.high_ns, then)) / 2
 

@@ -8,6 +8,7 @@ import polars as pl
 
 from trace_analyzer import thresholds
 from trace_analyzer.advice.opportunity import (
+    KERNEL,
     Opportunity,
     copies_of,
     end_ns_of,
@@ -71,7 +72,7 @@ def overlap(context: AdviceContext) -> Opportunity | None:
     exposed = context.within.collectives.filter(pl.col("exposed_ns") > 0).sort("exposed_ns", descending=True)
     if opportunity is None or exposed.is_empty():
         return opportunity
-    where = partial(largest_names, exposed, pl.coalesce("collective", "name"), pl.col("exposed_ns"))
+    where = partial(largest_names, exposed, pl.coalesce("collective", KERNEL), pl.col("exposed_ns"))
     case = "exchange" if where().startswith(("all_to_all", "send", "recv")) else _sharded(context, exposed)
     place = longest(exposed.head(1), pl.col("duration_ns"))
     why = opportunity.why + _waiting(context, context.verdict.parts_ns["communication"])
@@ -212,7 +213,7 @@ def transport(context: AdviceContext) -> Opportunity | None:
         f"time in which these collectives run alone, minus their time at the {bandwidth(link.byte_per_s)} of {link.kind}",
         f"the fastest collective of 4 MiB or more moves {bandwidth(best)}, {percent(best / link.byte_per_s)} of {link.kind}'s"
         f" peak: latency does not explain that{_waiting(context, alone)}",
-        partial(largest_names, rows, pl.coalesce("collective", "name"), pl.col("exposed_ns")),
+        partial(largest_names, rows, pl.coalesce("collective", KERNEL), pl.col("exposed_ns")),
         longest(rows, pl.col("duration_ns")),
         members=members_of(rows),
     )

@@ -59,8 +59,8 @@ def fusion(context: AdviceContext) -> Opportunity | None:
         context,
         chains,
         "time of the chains, times the share of their bytes that only passes from one kernel to the next",
-        f"{in_a_step(context, chains.height, 'chain writes', 'chains write')} {size(total(chains, 'saved_bytes') / 2 / steps_of(context.steps, chains.height))} to memory that only their next kernel"
-        " reads",
+        f"{in_a_step(context, chains.height, 'chain writes', 'chains write')} {size(total(chains, 'saved_bytes') / 2 / steps_of(context.steps, chains.height))} that, by shape and type,"
+        " the next kernel reads again",
         chains="\n".join(codes.get_column("code").head(3)),
     )
     return opportunity and replace(opportunity, case="chains")
@@ -77,19 +77,18 @@ launches."""
 def _followers(context: AdviceContext, others: pl.DataFrame) -> Opportunity | None:
     """Propose fusing memory-bound kernels after the first of each run, except those that other fixes replace.
 
-    Kernels that are already fused, or launched inside a library, are not part of such runs.
+    Kernels that are fused already, launched inside a library, or by a call that equals the one before are none.
     """
     name, operator = pl.col("name"), pl.col("operator")
     written = name.str.contains(_WRITTEN) | operator.str.contains(_WRITTEN).fill_null(False)
     is_written = map_unique(context.within.activities.select("name", "operator"), written.alias("is_written"))
-    fusible = (
-        pl.col("group").is_in(["pointwise", "normalization"]) & (pl.col("bound") == "memory") & ~pl.col("is_written")
-    )
+    kinds = pl.col("group").is_in(["pointwise", "normalization"])
+    fusible = (kinds & (pl.col("bound") == "memory") & ~pl.col("is_written")).fill_null(False)
+    again = pl.all_horizontal(pl.col(c) == pl.col(c).shift(1).over("stream") for c in ("operator", "moved_bytes"))
     followers = (
         outside(context.within.activities.with_columns(is_written), others)
         .sort("stream", "start_ns")
-        .with_columns((fusible & fusible.shift(1).over("stream").fill_null(False)).alias("follows"))
-        .filter("follows")
+        .filter(fusible, fusible.shift(1).over("stream"), ~again.fill_null(False))
     )
     opportunity = kernel_opportunity(
         context,
@@ -441,7 +440,7 @@ def max_autotune(context: AdviceContext) -> Opportunity | None:
         rows,
         pl.col("lost_ns"),
         "time of matmuls, convolutions and attention that reach less than 80 % of the device's peak, minus their time at the peak",
-        f"{_products(rows)} reach {percent(reached)} of the device's peak; 80 % is good",
+        f"{_products(rows)} {'reaches' if _products(rows) == 'attention' else 'reach'} {percent(reached)} of the device's peak; 80 % is good",
         products=_products(rows),
     )
     return opportunity and replace(opportunity, case=case)

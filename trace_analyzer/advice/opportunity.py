@@ -96,6 +96,12 @@ def in_a_step(context: AdviceContext, number: int, one: str, many: str | None = 
     return f"{'in a step, ' if steps > 1 else ''}{counted(number / steps, one, many)}"
 
 
+_SYMBOL = r"(?s)^(?:void )?(?:\w+::|\(anonymous namespace\)::)*(?:Kernel\d*<)?(\w+)[<(>].*"
+"""A kernel's C++ symbol; the group is its identifier, or that of the kernel in CUTLASS's entry point ``Kernel2<...>``."""
+KERNEL = pl.col("name").cast(pl.String).str.replace(_SYMBOL, "$1")
+"""Expression for a kernel's name without return type, namespaces and arguments; other names as they are."""
+
+
 def largest_names(rows: pl.DataFrame, name: pl.Expr, figure: pl.Expr, steps: int = 1) -> str:
     """Name the three names with most time, with their time in a step."""
     sums = (
@@ -112,7 +118,7 @@ def responsible_code(context: AdviceContext, idle: pl.DataFrame, steps: int) -> 
     blamed = idle.filter(pl.col("event_id").is_not_null())
     if blamed.is_empty():
         waiting = context.within.gaps.get_column("name")[idle.get_column("gap_id")]
-        return "before " + largest_names(idle.with_columns(waiting), pl.col("name"), length_ns(), steps)
+        return "before " + largest_names(idle.with_columns(waiting), KERNEL, length_ns(), steps)
     events = blamed.get_column("event_id")
     name_ids = context.host.events.get_column("name_id")[events]
     numbers, firsts = factorize(name_ids, blamed.get_column("code"))
@@ -143,7 +149,7 @@ def largest_operators(kernels: pl.DataFrame, steps: int = 1) -> str:
     who = kernels.select("operator", "name", "module", "fused")
     numbers, firsts = factorize(*who)
     sums = sum_by_group(numbers, kernels.get_column("duration_ns"), firsts.len())
-    name = pl.coalesce("fused", "operator", "name")
+    name = pl.coalesce("fused", "operator", KERNEL)
     operator_in_module = pl.coalesce(pl.format("{} in {}", name, "module"), name)
     return largest_names(
         as_strings(who[firsts]).with_columns(sums.alias("ns")), operator_in_module, pl.col("ns"), steps

@@ -33,7 +33,15 @@ from trace_analyzer.advice.opportunity import (
 from trace_analyzer.advice.window_context import COMPILED, AdviceContext
 from trace_analyzer.analyses.host import CALLS
 from trace_analyzer.catalog.devices import interconnects_of
-from trace_analyzer.catalog.event_names import BLOCKING, OPTIMIZER_STEP, TO_HOST, TO_PEER, WITHIN_DEVICE, copy_direction
+from trace_analyzer.catalog.event_names import (
+    BLOCKING,
+    FROM_HOST,
+    OPTIMIZER_STEP,
+    TO_HOST,
+    TO_PEER,
+    WITHIN_DEVICE,
+    copy_direction,
+)
 from trace_analyzer.frames.intervals import union, with_covered
 from trace_analyzer.units import NS_PER_S, count, counted, duration
 from trace_analyzer.vocabulary import EARLIER_WORK, PARTS, shortened_by
@@ -91,7 +99,7 @@ def cuda_graphs(context: AdviceContext) -> Opportunity | None:
         context,
         idle,
         LAUNCHING,
-        f"the CPU takes longer to launch a kernel than the GPU takes to run it ({per_step}){already_compiled}{obstacles(context)}",
+        f"the GPU waits while the CPU prepares and makes launches ({per_step}){already_compiled}{obstacles(context)}",
         ", without stretches of 1 ms or more in which the thread is in no operator and no call + time between queued kernels",
         context.verdict.parts_ns.get("device-gap", 0),
     )
@@ -168,7 +176,7 @@ def _optimizer_launches(context: AdviceContext) -> Opportunity | None:
     fused = where_called(members, several).height / members.height if members.height else 1.0
     if launches < thresholds.OPTIMIZER_LAUNCHES or fused > 0.5:
         return None
-    why = f"the optimizer makes {count(launches)} launches per update, several for each parameter"
+    why = f"the optimizer makes {count(launches)} launches per update, most of them for one tensor each"
     return idle_opportunity(
         context, _idle_before(context, members), LAUNCHING, why, ", that ends with the optimizer's kernels"
     )
@@ -281,13 +289,14 @@ def _written_most(context: AdviceContext) -> str:
     written = waits.select(context.around.sources(events).cast(pl.String).alias("written"), "ns")
     sums = written.group_by("written").agg(pl.col("ns").sum())
     most = str(sums.sort("ns", "written", descending=[True, False]).get_column("written").first() or "")
-    if most == _ANY_COPY:
-        copies = where_called(context.within.activities, (copy_direction() == TO_HOST).fill_null(False))
+    direction, case = _BY_COPIES.get(most, (None, most))
+    if direction is not None:
+        copies = where_called(context.within.activities, (copy_direction() == direction).fill_null(False))
         operators = context.around.events.get_column("operator_id")[events]
-        to_host = operators.is_in(copies.get_column("operator_id").drop_nulls().implode()).fill_null(False)
-        any_copy = written.filter(pl.col("written") == most)
-        of_host = written.filter((pl.col("written") == most) & to_host)
-        most = "copies to the host" if 2 * total(of_host, "ns") > total(any_copy, "ns") else most
+        copied = operators.is_in(copies.get_column("operator_id").drop_nulls().implode()).fill_null(False)
+        of_source = pl.col("written") == most
+        if 2 * total(written.filter(of_source & copied), "ns") > total(written.filter(of_source), "ns"):
+            return case
     if most in _BY_MASK:
         routed = context.around.modules(events).cast(pl.String).str.contains(_EXPERTS).fill_null(False)
         if 2 * total(written.filter(routed), "ns") > total(written, "ns"):
@@ -295,7 +304,10 @@ def _written_most(context: AdviceContext) -> str:
     return most
 
 
-_BY_MASK = ("boolean indexing", "nonzero")
+_BY_COPIES = {_ANY_COPY: (TO_HOST, "copies to the host"), "indexing": (FROM_HOST, "index on the CPU")}
+"""Source of waits -> direction of copies by which it is another case: a mask brings its size to the host, an index on the
+CPU goes to the device."""
+_BY_MASK = ("indexing", "nonzero")
 """Code that selects a number of rows that depends on the data."""
 
 

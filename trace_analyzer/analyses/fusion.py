@@ -153,13 +153,16 @@ def fusion_table(fusion_runs: pl.DataFrame) -> pl.DataFrame:
 def _chains(calls: pl.DataFrame, tensors: pl.DataFrame) -> pl.DataFrame:
     """Find at least two consecutive fusible calls, each of which reads the output of the previous one.
 
-    A fused kernel does not write and read these tensors. The saving is the chain's time multiplied by their share of
-    its bytes, at the bandwidth that its kernels achieve.
+    Equal calls in a row, `_REPEATS` or more, show no chain by their shapes: they may be a loop over tensors, or one call
+    repeated. A fused kernel does not write and read the tensors in between. The saving is the chain's time multiplied
+    by their share of its bytes, at the bandwidth that its kernels achieve.
     """
     together = pl.all_horizontal(pl.col(c) == pl.col(c).shift(1) for c in (*_STREAM, "launch_thread"))
-    follows = (pl.col("fusible") & pl.col("fusible").shift(1) & together & reads_previous(calls, tensors)).fill_null(
-        False
-    )
+    alike = pl.all_horizontal(pl.col(c) == pl.col(c).shift(1) for c in ("operator", "tensors"))
+    equal = (together & alike).fill_null(False)
+    again = equal & (pl.len().over((~equal).cum_sum()) >= _REPEATS)
+    both = pl.col("fusible") & pl.col("fusible").shift(1)
+    follows = (both & together & ~again & reads_previous(calls, tensors)).fill_null(False)
     return (
         calls.with_columns(follows.alias("follows"))
         .with_columns(
