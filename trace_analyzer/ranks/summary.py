@@ -8,8 +8,6 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
 from typing import Any, cast
 
-import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from trace_analyzer.compare.profiles import Profile
@@ -100,7 +98,7 @@ kinds; ``is_split`` marks kinds that no rank can leave before the last one arriv
 """
 
 
-_KIND, _VERSION = "rank_summary_version", 3
+_KIND, _VERSION = "rank_summary_version", 4
 _MOST_BYTES = 64 << 20
 _LEVEL = 4
 _MOST_RANKS = 1 << 20
@@ -186,17 +184,16 @@ def is_failed(content: bytes) -> bool:
 def to_bytes(summary: RankSummary) -> bytes:
     """Write a summary as gzip with two members.
 
-    The first is its head, a line of JSON; the second has a line with its profile, and the columns of its frames as
-    bytes.
+    The first is its head, a line of JSON. The second has its profile and each of its frames as a line of JSON; a frame
+    is an object of lists.
     """
     head = {name: getattr(summary, name) for name in RankSummary.__dataclass_fields__ if name not in _APART}
     head["levers"] = [asdict(lever) for lever in summary.levers]
     head["groups"] = [asdict(group) | {"ranks": runs_of(group.ranks)} for group in summary.groups]
-    frames = {name: packed(getattr(summary, name)) for name in _FRAMES}
-    document = {_KIND: _VERSION, **head, "frames": {name: described for name, (described, _) in frames.items()}}
     profile = baseline_json(summary.profile).replace("\n", " ") if summary.profile else "null"
-    content = b"".join(content for _, content in frames.values())
-    return _line(document) + gzip.compress(f"{profile}\n".encode() + content, _LEVEL, mtime=0)
+    frames = [getattr(summary, name).select(pl.all().implode()).write_ndjson() for name in _FRAMES]
+    rest = gzip.compress(f"{profile}\n{''.join(frames)}".encode(), _LEVEL, mtime=0)
+    return _line({_KIND: _VERSION, **head, "n_collectives": summary.collectives.height}) + rest
 
 
 def _line(document: Mapping[str, Any]) -> bytes:
@@ -222,17 +219,16 @@ def _member(content: bytes) -> tuple[bytes, bytes]:
 def from_bytes(content: bytes, path: str = "summary") -> RankSummary:
     """Read a summary of `to_bytes`. Raises ``InputError`` for other content, or another version."""
     try:
-        head, rest = _member(content)
+        head, _ = _member(content)
         document = _document(json.loads(head), path)
-        profile, columns = _member(rest)[0].split(b"\n", 1)
-        frames = _frames([document["frames"]], [memoryview(columns)])
-        return replace(
-            _headed(document),
-            **cast(Any, {name: typed(frame, _FRAMES[name]) for name, frame in frames.items()}),
-            profile=profile_from(json.loads(profile)) if profile != b"null" else None,
-        )
+        frames = {name: typed(frame, _FRAMES[name]) for name, (frame, _) in frames_of([content]).items()}
+        profile = json.loads(_lines(content)[0])
+        summary = replace(_headed(document), profile=profile and profile_from(profile), **cast(Any, frames))
+        if document["n_collectives"] != summary.collectives.height:
+            raise ValueError("the number of collectives is another")
     except damage() as error:
         raise InputError(f"{path}: no summary of a rank that can be read ({first_line(error)})") from None
+    return summary
 
 
 def separate(content: bytes) -> Iterator[bytes]:
@@ -265,21 +261,37 @@ def head_of(content: bytes) -> tuple[RankSummary, int]:
     """Return a summary of `to_bytes` without its frames, and its number of collectives."""
     document = json.loads(_member(content)[0])
     del document[_KIND]
-    return _headed(document), document["frames"]["collectives"]["rows"]
+    return _headed(document), document["n_collectives"]
 
 
 def frames_of(contents: Sequence[bytes]) -> dict[str, tuple[pl.DataFrame, list[int]]]:
     """Return each frame of several summaries of `to_bytes`, concatenated, by name; texts are ``pl.Enum``.
 
-    Also returns the number of rows from each summary.
+    Also returns the number of rows from each summary. Raises ``ValueError`` or Polars' errors for other content.
     """
-    described, columns = [], []
-    for content in contents:
-        head, rest = _member(content)
-        described.append(json.loads(head)["frames"])
-        columns.append(memoryview(_member(rest)[0].split(b"\n", 1)[1]))
-    frames = _frames(described, columns)
-    return {name: (frame, [some[name]["rows"] for some in described]) for name, frame in frames.items()}
+    lines = [_lines(content) for content in contents]
+    return {name: _frame(name, [own[place] for own in lines]) for place, name in enumerate(_FRAMES, 1)}
+
+
+def _lines(content: bytes) -> list[bytes]:
+    lines = _member(_member(content)[1])[0].splitlines()
+    if len(lines) != 1 + len(_FRAMES):
+        raise ValueError("a frame is missing")
+    return lines
+
+
+def _frame(name: str, lines: Sequence[bytes]) -> tuple[pl.DataFrame, list[int]]:
+    """Return a frame from its lines; texts become indices into the distinct ones, which are faster."""
+    schema = _FRAMES[name]
+    listed = pl.read_ndjson(b"\n".join(lines), schema={column: pl.List(dtype) for column, dtype in schema.items()})
+    heights = listed.select(pl.first().list.len().fill_null(0)).to_series().to_list()
+    frame = listed.explode(*schema, empty_as_null=False)
+    if len(heights) != len(lines) or frame.height != sum(heights):
+        raise ValueError(f"columns are not {', '.join(schema)}")
+    if any(frame.get_column(column).null_count() for column in _KNOWN[name]):
+        raise ValueError(f"a time is missing in a row of {name}")
+    texts = frame.select(pl.col(pl.String))
+    return frame.with_columns(own.cast(pl.Enum(own.drop_nulls().unique(maintain_order=True))) for own in texts), heights
 
 
 def _document(document: dict[str, Any], path: str) -> dict[str, Any]:
@@ -290,20 +302,8 @@ def _document(document: dict[str, Any], path: str) -> dict[str, Any]:
 
 
 def _headed(document: Mapping[str, Any]) -> RankSummary:
-    rest = {key: value for key, value in document.items() if key not in ("frames", "groups")}
+    rest = {key: value for key, value in document.items() if key not in ("n_collectives", "groups")}
     return replace(read_as(RankSummary, rest), groups=tuple(_group(group) for group in document["groups"]))
-
-
-def _frames(described: Sequence[Mapping[str, Any]], columns: Sequence[memoryview]) -> dict[str, pl.DataFrame]:
-    frames = {}
-    rest = list(columns)
-    for name, schema in _FRAMES.items():
-        several = [(some[name], content) for some, content in zip(described, rest, strict=True)]
-        frames[name], sizes = unpacked(several, schema)
-        rest = [content[size:] for content, size in zip(rest, sizes, strict=True)]
-        if any(frames[name].get_column(column).null_count() for column in _KNOWN[name]):
-            raise ValueError(f"a time is missing in a row of {name}")
-    return frames
 
 
 def _group(document: Mapping[str, Any]) -> RankGroup:
@@ -342,151 +342,3 @@ def runs_of(ranks: Iterable[int]) -> list[list[int]]:
 def ranks_of(runs: Iterable[Iterable[int]]) -> tuple[int, ...]:
     """Return the ranks of runs."""
     return tuple(first + stride * place for first, stride, count in runs for place in range(count))
-
-
-_TYPES = ("|i1", "<i2", "<i4", "<i8", "<f8")
-_MOST_ROWS = 1 << 24
-_Part = tuple[npt.NDArray[Any], npt.NDArray[np.bool_] | None]
-
-
-def packed(frame: pl.DataFrame) -> tuple[dict[str, Any], bytes]:
-    """Return a frame of numbers and texts as a JSON description and bytes.
-
-    A constant column is stored as its value. Texts are indices into a list of distinct ones. Numbers have the smallest
-    type that fits; its least value means null.
-    """
-    columns: dict[str, Any] = {}
-    parts = []
-    for name in frame.columns:
-        values = frame.get_column(name)
-        if values.n_unique() <= 1:
-            columns[name] = {"value": values[0] if len(values) else None}
-            continue
-        column: dict[str, Any] = {}
-        if values.dtype == pl.String:
-            texts = values.drop_nulls().unique(maintain_order=True)
-            column["texts"] = texts.to_list()
-            values = values.replace_strict(texts, pl.int_range(len(texts), eager=True), return_dtype=pl.Int64)
-        array = _array(values)
-        columns[name] = column | {"type": array.dtype.str, "nulls": values.null_count() > 0}
-        parts.append(array.tobytes())
-    return {"rows": frame.height, "columns": columns}, b"".join(parts)
-
-
-def _array(values: pl.Series) -> npt.NDArray[Any]:
-    if values.dtype.is_float():
-        return values.fill_null(np.nan).to_numpy().astype("<f8")
-    numbers = values.cast(pl.Int64)
-    low, high = (int(numbers.min() or 0), int(numbers.max() or 0))  # type: ignore[arg-type]
-    kind = next(t for t in _TYPES if np.iinfo(t).min < low and high <= np.iinfo(t).max)
-    return numbers.fill_null(int(np.iinfo(kind).min)).to_numpy().astype(kind)
-
-
-def unpacked(
-    several: Sequence[tuple[Mapping[str, Any], memoryview]], schema: Mapping[str, pl.DataType]
-) -> tuple[pl.DataFrame, list[int]]:
-    """Return the frames of ``schema`` written by `packed`, concatenated, and the number of bytes read for each.
-
-    Texts become ``pl.Enum``, as indices are faster than texts. ``several`` are descriptions, and bytes that begin with
-    those of the frame; thousands are read without a frame for each. Raises ``ValueError``, ``KeyError`` or
-    ``TypeError`` for other content.
-    """
-    names = list(schema)
-    rows = []
-    for description, _ in several:
-        rows.append(description["rows"])
-        if not isinstance(rows[-1], int) or not 0 <= rows[-1] <= _MOST_ROWS:
-            raise ValueError("a number of rows is none")
-        if list(description["columns"]) != names:
-            raise ValueError(f"columns are not {', '.join(names)}")
-    offsets = [0] * len(several)
-    columns = []
-    for name, dtype in schema.items():
-        described = [description["columns"][name] for description, _ in several]
-        columns.append(_unpacked_column(name, dtype, described, [content for _, content in several], rows, offsets))
-    return pl.DataFrame(columns), offsets
-
-
-def _unpacked_column(
-    name: str,
-    dtype: pl.DataType,
-    described: Sequence[Mapping[str, Any]],
-    contents: Sequence[memoryview],
-    rows: Sequence[int],
-    offsets: list[int],
-) -> pl.Series:
-    """Return a column of all frames, and advance ``offsets`` past its bytes."""
-    texts: dict[str, int] | None = {} if dtype == pl.String else None
-    if not any("type" in column for column in described):
-        return _series(name, [_repeated([column["value"] for column in described], rows, dtype, texts)], dtype, texts)
-    is_float, parts = dtype.is_float(), []
-    known: dict[tuple[str, ...], npt.NDArray[np.int64]] = {}
-    for place, (column, content, own) in enumerate(zip(described, contents, rows, strict=True)):
-        if "type" not in column:
-            parts.append(_repeated([column["value"]], [own], dtype, texts))
-            continue
-        part = _stored(column, content, own, offsets[place], is_float)
-        offsets[place] += part[0].nbytes
-        parts.append(part if texts is None else _with_places(part, column["texts"], texts, known))
-    return _series(name, parts, dtype, texts)
-
-
-def _stored(column: Mapping[str, Any], content: memoryview, rows: int, offset: int, is_float: bool) -> _Part:
-    if column["type"] not in _TYPES:
-        raise ValueError(f"a column is of type {column['type']}")
-    array: npt.NDArray[Any] = np.frombuffer(content, column["type"], rows, offset)
-    if (array.dtype.kind == "f") != is_float:
-        raise TypeError(f"a column is of another type: {column['type']}")
-    if not column["nulls"]:
-        return array, None
-    return array, np.isnan(array) if is_float else array == np.iinfo(array.dtype).min
-
-
-def _repeated(values: Sequence[Any], rows: Sequence[int], dtype: pl.DataType, texts: dict[str, int] | None) -> _Part:
-    """Return the concatenation of constant columns; for texts, their indices in ``texts``.
-
-    New texts are added there. Raises ``TypeError`` for a value of another type.
-    """
-    known = str if dtype == pl.String else bool if dtype == pl.Boolean else (int, float) if dtype.is_float() else int
-    for value in values:
-        if value is not None and (not isinstance(value, known) or (dtype != pl.Boolean and isinstance(value, bool))):
-            raise TypeError(f"{value!r} is not of type {dtype}")
-    is_null = [value is None for value in values]
-    if texts is None:
-        numbers = [0 if value is None else value for value in values]
-    else:
-        numbers = [0 if value is None else texts.setdefault(value, len(texts)) for value in values]
-    kind = np.float64 if dtype.is_float() else np.int64
-    return np.repeat(np.array(numbers, dtype=kind), rows), np.repeat(is_null, rows) if any(is_null) else None
-
-
-def _with_places(
-    part: _Part, own: Sequence[Any], texts: dict[str, int], known: dict[tuple[str, ...], npt.NDArray[np.int64]]
-) -> _Part:
-    """Return a column of texts as indices in ``texts``, to which new texts are added.
-
-    ``known`` caches the indices of earlier lists.
-    """
-    places, is_null = part
-    listed = tuple(own)
-    if listed not in known:
-        if not all(isinstance(text, str) for text in listed):
-            raise TypeError("a text is none")
-        known[listed] = np.array([texts.setdefault(text, len(texts)) for text in listed], dtype=np.int64)
-    valid = places if is_null is None else places[~is_null]
-    if len(valid) and not (valid.min() >= 0 and valid.max() < len(listed)):
-        raise ValueError("a text is not listed")
-    if not listed:
-        return np.zeros(len(places), dtype=np.int64), is_null
-    return known[listed][places if is_null is None else np.where(is_null, 0, places)], is_null
-
-
-def _series(name: str, parts: Sequence[_Part], dtype: pl.DataType, texts: Mapping[str, int] | None) -> pl.Series:
-    """Return the values of parts as one column, texts as an Enum."""
-    values = pl.Series(name, np.concatenate([array for array, _ in parts]) if parts else [], strict=False)
-    if any(is_null is not None for _, is_null in parts):
-        nulls = [np.zeros(len(array), dtype=np.bool_) if is_null is None else is_null for array, is_null in parts]
-        values = values.set(pl.Series(np.concatenate(nulls)), None)
-    if texts is None:
-        return values.cast(dtype)
-    return values.cast(pl.UInt32).cat.to(pl.Enum(list(texts)))
