@@ -107,6 +107,23 @@ def test_without_steps_the_whole_time_of_operators_counts() -> None:
     assert not any(" step" in text for item in report.advice for text in (item.why, item.title, item.how_bound))
 
 
+def test_methods_have_one_name_whatever_object_they_are_called_on() -> None:
+    frames = [python(f"<built-in method split of str object at 0x7f{n:010x}>", 10 + 10 * n, 8) for n in range(3)]
+    report = analysed(
+        [python("train.py(1): main", 0, 60), op("aten::mm", 0, 10), *frames, op("aten::mm", 40, 10)], devices=[]
+    )
+    assert report.tables["host_events"].get_column("name").cast(str).str.contains("0x").sum() == 0
+    assert "60 % is Python (most of it in split())" in report.verdict.headline
+    assert "split() (24 us)" in report.summary()
+
+
+def test_a_recording_of_the_profiler_alone_says_how_schedules_end() -> None:
+    """Check the last file of a schedule that began again: a step, frames, no operator."""
+    report = analysed([annotation("ProfilerStep#8", 10, 100), python("train.py(1): main", 0, 400)], devices=[])
+    assert (report.verdict.status, report.verdict.regime) == ("no-gpu-activity", None)
+    assert "without repeat=1 it begins again" in report.verdict.headline
+
+
 def test_with_device_work_there_is_no_table_of_the_main_thread() -> None:
     assert analysed(op("aten::mm", 0, 30), launched("gemm", 5, 20, 50, 1)).tables["cpu_time"].is_empty()
 

@@ -9,7 +9,7 @@ from trace_analyzer.analyses.host import CALLS, Context
 from trace_analyzer.analyses.steps import HostSteps, with_states
 from trace_analyzer.analyses.work import MATMUL_FORMULAS, Record, call_work
 from trace_analyzer.analysis import Analysis, Value
-from trace_analyzer.catalog.event_names import DATA_LOADING
+from trace_analyzer.catalog.event_names import DATA_LOADING, without_address
 from trace_analyzer.catalog.kernels import kernel_buckets
 from trace_analyzer.frames.intervals import clip, innermost
 from trace_analyzer.frames.lookups import lookup, scatter
@@ -154,9 +154,9 @@ def _classified(
     types, dims = (pl.col(column).cast(pl.String) for column in ("input_types", "input_dims"))
     # Numbers of Python are FP64 tensors without dimensions.
     double = (types.str.starts_with('["double"') & ~dims.str.starts_with("[[]")).fill_null(False)
-    return typed.with_columns(part.alias("part"), double.alias("double"), _flop(typed)).select(
-        "start_ns", "end_ns", "event_id", "kind", "name", "phase", "part", "double", "flop"
-    )
+    return typed.with_columns(
+        without_address(pl.col("name")), part.alias("part"), double.alias("double"), _flop(typed)
+    ).select("start_ns", "end_ns", "event_id", "kind", "name", "phase", "part", "double", "flop")
 
 
 def _flop(rows: pl.DataFrame) -> pl.Series:

@@ -12,6 +12,7 @@ from dataclasses import replace
 import polars as pl
 
 from trace_analyzer.errors import UNIT, Note
+from trace_analyzer.frames.lookups import map_unique
 from trace_analyzer.ingest.classify import KIND, Classified, TraceDocument, with_pairs
 from trace_analyzer.ingest.possible import with_possible_sizes, with_possible_times
 from trace_analyzer.ingest.tables import (
@@ -81,7 +82,7 @@ def trace_tables(document: TraceDocument, path: str, notes: tuple[Note, ...] = (
     unsupported = events.skipped.filter(pl.col("reason") == "unsupported").group_by("cat").agg(pl.col("count").sum())
     flows = FLOWS.conform(_located(events.arrows.sort("row"), threads, origin).rename({"start_ns": "time_ns"}))
     rest = _located(_coded(events.rest.sort("row"), devices), threads, origin)
-    hosts, works = [events.python, events.host], [events.device]
+    hosts, works = [_without_addresses(events.python), events.host], [events.device]
     inputs, collectives = [events.inputs], [events.collectives]
     del events
     device_events = _device_events(works, devices, threads, origin)
@@ -120,6 +121,12 @@ def trace_tables(document: TraceDocument, path: str, notes: tuple[Note, ...] = (
         boundaries=tuple(rest.filter(pl.col("kind") == "boundary").get_column("start_ns").sort()),
         unsupported=dict(unsupported.sort("cat").iter_rows()),
     )
+
+
+def _without_addresses(frames: pl.DataFrame) -> pl.DataFrame:
+    """Name methods of built-in types without the address of their object: calls of one method have one name."""
+    plain = pl.col("name").str.replace(r" at 0x[0-9a-fA-F]+>$", ">").cast(pl.Categorical)
+    return frames.with_columns(map_unique(frames.select("name"), plain))
 
 
 def _without_npus(events: Classified) -> Classified:

@@ -95,14 +95,16 @@ def without_activities(trace: Trace, host: Host, accelerator: Accelerator | None
             f" Record with activities=[ProfilerActivity.CPU, ProfilerActivity.{activity}] and no other profiler attached.",
             evidence,
         )
-    if trace.host_events.is_empty():
+    recorded = set(trace.host_events.get_column("kind").unique())
+    if recorded <= {"python", "annotation"}:
         return without_regime(
             "no-gpu-activity",
             "No operator, call or kernel can be read from this trace. Was the profiler active while the model ran?"
-            " With a schedule, prof.step() has to be called wait + warmup + active times.",
+            " With a schedule, prof.step() has to be called wait + warmup + active times; without repeat=1 it begins again, and"
+            " what it records of an unfinished cycle may replace the file.",
             evidence,
         )
-    if trace.host_events.get_column("kind").eq("other").all():
+    if recorded == {"other"}:
         return without_regime(
             "no-gpu-activity",
             "None of its events is of a category that PyTorch Profiler writes (cpu_op, cuda_runtime, kernel, ...): another"
