@@ -11,6 +11,8 @@ from trace_analyzer.pipeline import report_of
 from trace_analyzer.report import Report
 from trace_analyzer.units import duration
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.sampled
 @pytest.mark.parametrize(
@@ -27,7 +29,6 @@ def test_no_more_is_hidden_than_computes(fix: str, computes: tuple[int, int], sa
     assert saved(analysed([moves(100 * n) for n in range(12)], kernel(GEMM, start, length))).get(fix) == saves
 
 
-@pytest.mark.slow
 def test_what_hides_a_collective_already_hides_no_other() -> None:
     hidden = [kernel(NCCL, 0, 1_000, stream=20), kernel(GEMM, 0, 1_000)]
     exposed = [kernel(NCCL, 1_000 + 100 * n, 100, stream=20) for n in range(20)]
@@ -47,7 +48,6 @@ def products(rows: int, operator: str = "mm", each: int = 100) -> list[Any]:
     ]  # fmt: skip
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("work", "asks"),
     [
@@ -80,7 +80,6 @@ def within(operator: str | None, name: str) -> list[Any]:
     return [around, [launched(name, 20 * n + 1, 400 + 100 * n, 100, n + 1, grid=[500, 1, 1]) for n in range(12)]]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "operator", "asks"),
     [
@@ -97,7 +96,6 @@ def test_only_what_no_one_fused_is_to_be_fused(name: str, operator: str | None, 
     assert ("fusion" in saved(analysed(within(operator, name)))) == asks
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", ["void nchwToNhwcKernel<float, float>(x)", "batched_transpose_32x32_half"])
 def test_layouts_of_both_libraries(name: str) -> None:
     turns = [kernel(name, 60 * n, 50, grid=[500, 1, 1], stream=7 + n) for n in range(12)]
@@ -106,7 +104,6 @@ def test_layouts_of_both_libraries(name: str) -> None:
     assert "channels-last" not in saved(analysed(moves))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("length", "marked"), [(100, True), (40, False)])
 def test_what_is_not_the_limit_is_reported_where_it_saves_over_a_tenth(length: int, marked: bool) -> None:
     """Idle time of 10.2 ms limits; the chain's followers take 1.9 or 0.8 ms of it."""
@@ -247,7 +244,6 @@ OBSTACLES = {
 }
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("says", OBSTACLES)
 def test_a_graph_card_names_what_a_graph_cannot_hold(says: str) -> None:
     for program, is_said in zip(OBSTACLES[says], (True, False), strict=True):
@@ -308,7 +304,6 @@ def test_a_collective_per_step_is_counted() -> None:
     assert "; 1 collective per step: all ranks" in item.why
 
 
-@pytest.mark.slow
 def test_code_of_training_of_inference_and_of_an_engine() -> None:
     """Weights are quantized only after training; without evidence, both kinds of code stay."""
     work = [
@@ -379,7 +374,6 @@ MERGED = {"Input Dims": [[4096, 8, 512], [4096, 8]], "Input type": ["c10::Half",
 """Work that is known of an operator whose kernels no rule knows."""
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("fix", "program", "asks"),
     [
@@ -407,7 +401,6 @@ def test_every_condition_counts(fix: str, program: list[object], asks: bool) -> 
     assert (fix in [item.id for item in analysed(program).advice]) == asks
 
 
-@pytest.mark.slow
 def test_only_kernels_that_hold_a_twentieth_of_the_window_are_named() -> None:
     lesser = [launched("my_lesser_operator(int)", 600 + 20 * n, 2_080 + 4 * n, 4, 200 + n) for n in range(12)]
     (item,) = (item for item in analysed(own(OWN), lesser).advice if item.id == "custom-kernels")

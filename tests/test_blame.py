@@ -19,6 +19,8 @@ from trace_analyzer.pipeline import analyze
 from trace_analyzer.report import Report
 from trace_analyzer.vocabulary import HOST_CAUSES
 
+pytestmark = pytest.mark.slow
+
 # Kernel a runs in [10, 20), kernel b from 90 on; [20, 80) is host time, [80, 85) the launch call, then its latency.
 A, B = launched("a", 0, 10, 10, 1), launched("b", 80, 90, 10, 2)
 

@@ -29,6 +29,8 @@ from trace_analyzer.pipeline import analyze
 from trace_analyzer.render.phrasing import check_phrase, record_instead
 from trace_analyzer.report import Check, Report
 
+pytestmark = pytest.mark.slow
+
 TIMES, RATES = ("buckets", "groups", "bounds", "fusions", "tensor_cores"), ("mfu", "hfu")
 ALL = ("busy_ratio", "partition", "idle_causes", "run_ahead", *TIMES, *RATES, "communication", "copies")
 A, B = launched("a", 0, 10, 10, 1), launched("b", 80, 90, 10, 2)
@@ -72,7 +74,6 @@ def test_overlaps_on_one_stream_count_and_others_do_not() -> None:
     assert judged("stream_overlap", A, B, launched("c", 81, 95, 10, 3, stream=8)) == (0.0, "ok", ())
 
 
-@pytest.mark.slow
 def test_nodes_of_a_graph_may_overlap() -> None:
     graph = [call("cudaGraphLaunch", 80, 5, correlation=2), *(kernel("n", 90 + i, 10, correlation=2) for i in range(3))]
     assert judged("stream_overlap", A, graph)[:2] == (0.0, "ok")
@@ -84,7 +85,6 @@ def test_activities_that_begin_before_their_launch() -> None:
     assert judged("started_before_launch", A, B, skewed) == (pytest.approx(1 / 3), "fail", ("run_ahead",))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("lasts", [0, 0.05])
 def test_durations_that_no_device_can_have(lasts: float) -> None:
     report = analysed([launched("k", 20 * i, 20 * i + 8, lasts, i + 1) for i in range(30)])
@@ -137,7 +137,6 @@ def test_without_waits_a_clock_that_is_ahead_shows_in_idle_time_with_work_in_the
     assert check(prompt, "late_starts").status == "ok", "a launch that shows a prompt start bounds the clock"
 
 
-@pytest.mark.slow
 def test_a_clock_of_the_device_that_is_behind() -> None:
     report = loop(-500, SYNCHRONIZED)
     assert {"started_before_launch", "skewed_idle"} <= {c.name for c in report.trust if c.status == "fail"}
@@ -212,7 +211,6 @@ def test_lost_events() -> None:
     assert judged("lost_events", A, B, bad) == (1, "fail", ALL)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("kept", [0.5, 0.99])
 def test_nobody_knows_how_many_events_a_broken_file_lost(kept: float) -> None:
     whole = trace_bytes([A, B, [annotation("x", i, 1) for i in range(20)]])
@@ -249,7 +247,6 @@ def test_what_fails_comes_first_and_withholds_only_its_own_device() -> None:
     ) * 3
 
 
-@pytest.mark.slow
 def test_figures_are_withheld_where_their_inputs_fail_and_only_there() -> None:
     """Products of known FLOP in two steps: half of the durations are impossible, or none is."""
     shapes = {"Input Dims": [[4096, 4096], [4096, 4096]], "Input type": ["c10::Half", "c10::Half"]}
@@ -282,7 +279,6 @@ def test_figures_are_withheld_where_their_inputs_fail_and_only_there() -> None:
     assert "all figures of devices withheld" in reported, "why it is left out"
 
 
-@pytest.mark.slow
 def test_a_capture_launches_nothing() -> None:
     """Kernels go into a graph between the begin and the end of a capture, whichever thread of the process launches them."""
     captured = [launch(30 + 5 * i, 2, 10 + i) for i in range(3)]
@@ -301,7 +297,6 @@ def skewed(by: int, *, period: int = 100, device: int = 0) -> list[Any]:
     ]  # fmt: skip
 
 
-@pytest.mark.slow
 def test_clocks_that_disagree_by_more_than_the_gaps_leave_no_causes() -> None:
     assert judged("skewed_idle", skewed(0))[:2] == (0.0, "ok")
     assert judged("skewed_idle", skewed(10)) == (pytest.approx(5 / 80, rel=0.01), "ok", ())
@@ -356,14 +351,12 @@ def test_idle_time_without_causes_is_withheld_everywhere() -> None:
     assert {"metric": "idle_causes", "check": "skewed_idle", "reason": reported.reason} in as_json["withheld"]
 
 
-@pytest.mark.slow
 def test_the_page_says_what_is_withheld_and_why(tmp_path: Path) -> None:
     page = analysed(skewed(60)).to_html(tmp_path / "report.html").read_text("utf-8")
     assert "Not shown because of it: idle causes" in page
     assert "why is not known" in page
 
 
-@pytest.mark.slow
 def test_each_check_that_takes_the_verdict_says_what_to_do_instead() -> None:
     taking = {actual for actual in _failing() if {"partition", "idle_causes"} & {*actual.withholds}}
     good = analysed(A, B)

@@ -17,6 +17,8 @@ from trace_analyzer.compare.sides import baseline_json, merged
 from trace_analyzer.errors import InputError
 from trace_analyzer.pipeline import analyze
 
+pytestmark = pytest.mark.slow
+
 BASE = Program(steps=5)
 FIELDS = {
     "schema_version", "status", "reason", "same_work", "same_program", "before", "after", "difference_ns", "interval_ns", "significant",
@@ -43,7 +45,6 @@ def names(kind: type) -> set[str]:
     return {item.name for item in dataclasses.fields(kind)}
 
 
-@pytest.mark.slow
 def test_every_field_of_the_contract_is_there_and_of_its_type() -> None:
     document = json.loads(compare(profile(BASE), profile(BASE.faster(mm_ns=500_000, adds=2))).to_json())
     assert document.keys() >= FIELDS

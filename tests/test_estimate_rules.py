@@ -18,6 +18,8 @@ from trace_analyzer.replay.weights import NotApplicable, NothingToChange
 from trace_analyzer.replay.whatif import whatif
 from trace_analyzer.report.verdicts import is_saving_known
 
+pytestmark = pytest.mark.slow
+
 GRAPHS = (Change("graphs"),)
 
 
@@ -78,7 +80,6 @@ def test_pieces_between_waits_hold_ten_launches(waits: float, launches: int, ref
     assert in_pieces(3 * waits, 3 * launches, 3) == refused
 
 
-@pytest.mark.slow
 def test_a_wait_every_few_launches_leaves_no_graph() -> None:
     with pytest.raises(NotApplicable, match="4 calls a step wait for the device, which no graph can contain"):
         Replay.of(LazyReport.on(PAIRS["no-sync"].before(1), device=0), 0).predict(GRAPHS)

@@ -29,6 +29,8 @@ from trace_analyzer.report import Predicted, Report, Saving
 from trace_analyzer.thresholds import WORTH_RATIO
 from trace_analyzer.units import duration
 
+pytestmark = pytest.mark.slow
+
 SAMPLES = Path(__file__).parents[1] / "sample_traces"
 LOADS = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
 
@@ -68,7 +70,6 @@ def test_every_output_shows_it() -> None:
     assert '"what_would_help"' in report.to_json()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("count", "reason"), [(12, "12 activities on the device are too few"), (60, None)], ids=["too few", "enough"]
 )
@@ -110,7 +111,6 @@ def late(device: int, host: int, *, loads: bool = False) -> Report:
     )  # fmt: skip
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("device", "host", "fix", "step_us"),
     [(2_000, 600, "synchronization", 2_000), (600, 2_000, "data-loading", 641), (1_000, 1_000, "data-loading", 1_041)],
@@ -155,7 +155,6 @@ def test_beside_an_estimate_the_bound_is_called_one() -> None:
     assert saves_at_most(replace(window, saving=Saving(0, 0, 0, 0, has_steps=True))) == ""
 
 
-@pytest.mark.slow
 def test_advice_is_in_the_order_of_estimates() -> None:
     for name in ("overhead_synchronization", "overhead_data-loading", "overhead_launch", "memory-bandwidth"):
         report = sample(name)

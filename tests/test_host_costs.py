@@ -13,6 +13,8 @@ from trace_analyzer.errors import UsageError
 from trace_analyzer.report import Debiased, Report
 from trace_analyzer.verdict import debiased
 
+pytestmark = pytest.mark.slow
+
 A, B = launched("a", 0, 10, 10, 1), launched("b", 80, 90, 10, 2)
 
 
@@ -256,7 +258,6 @@ def test_a_late_launch_is_late_by_the_events_since_the_previous_one() -> None:
     assert estimate.window_ns + estimate.removed_ns == sum(report.verdict.parts_ns.values())
 
 
-@pytest.mark.slow
 def test_what_delayed_a_launch_counts_once_where_launches_are_out_of_order() -> None:
     """Kernel 5 starts before its launch, which comes after that of kernel 6 (and is of step 7): nothing is left to delay
     kernel 6.
@@ -329,7 +330,6 @@ def steps(count: int = 12, busy: float = 30.0) -> list[object]:
     ]
 
 
-@pytest.mark.slow
 def test_the_measured_step_says_it_exactly() -> None:
     report = analysed(steps(), measured_step_ms=0.060)
     estimate = unbiased(report)
@@ -357,7 +357,6 @@ def test_a_measured_step_needs_steps() -> None:
         analysed(kernels, measured_step_ms=1.0)
 
 
-@pytest.mark.slow
 def test_the_whole_trace_counts_the_steps_that_worked() -> None:
     estimate = unbiased(analysed(steps(), step="all", measured_step_ms=0.060))
     table = analysed(steps()).tables["steps"]

@@ -20,6 +20,8 @@ from trace_analyzer.frames.intervals import coalesce
 from trace_analyzer.pipeline import analyze
 from trace_analyzer.report import Report
 
+pytestmark = pytest.mark.slow
+
 LENGTH = pl.col("end_ns") - pl.col("start_ns")
 # Building the traces is slow and their size varies, which is no fault of the tests.
 UNHURRIED = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example]
@@ -308,7 +310,6 @@ def distinct_places(trace: RandomTrace) -> bool:
     return len(set(spans)) == len(spans) and len(set(starts)) == len(starts)
 
 
-@pytest.mark.slow
 @given(random_traces().filter(distinct_places), st.integers(2, 5))
 @on_traces(3)
 def test_a_stream_s_rows_in_several_blocks_do_not_matter(trace: RandomTrace, blocks: int) -> None:
@@ -336,7 +337,6 @@ def with_steps(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [*events, *marks]
 
 
-@pytest.mark.slow
 @given(random_traces(), st.integers(3, 6))
 @on_traces(3)
 def test_annotations_on_threads_that_launch_nothing_do_not_matter_where_steps_are_marked(

@@ -17,6 +17,8 @@ from trace_analyzer.replay.whatif import whatif
 from trace_analyzer.report import Report
 from trace_analyzer.vocabulary import RESOURCES
 
+pytestmark = pytest.mark.slow
+
 LIMITS = {"gpu": "compute", "cpu": "host", "copies": "copies", "overlap, links limit": "communication"}
 
 
@@ -104,7 +106,6 @@ def program(call_us: int, **options: float) -> Report:
     return analysed_events(events, **options)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("recorded_us", "true_us"), [(100, 30), (120, 60)])
 def test_a_measured_step_gives_the_answers_of_the_program_without_the_profiler(recorded_us: int, true_us: int) -> None:
     """The same program, with recording that makes each launch take longer, and without it: first another regime, then not."""

@@ -19,6 +19,8 @@ from trace_analyzer.pipeline import analyze
 from trace_analyzer.report import Report
 from trace_analyzer.vocabulary import WORK
 
+pytestmark = pytest.mark.slow
+
 
 def links(*events: Any) -> dict[str, str | None]:
     """Map each kernel to the start of its launch in microseconds and the launch's name."""
@@ -83,7 +85,6 @@ def test_correlation_zero_and_external_id_link_nothing() -> None:
     assert links(launch(0, 2, 0), op("o", 0, 3, **{"External id": 5}), old) == {"k": None}
 
 
-@pytest.mark.slow
 def test_a_flow_links_where_no_correlation_id_does() -> None:
     tail, head = launch(0, 2, 0), kernel("k", 9, 1)
     assert links(tail, head, flow(77, tail, head)) == {"k": f"{LAUNCH}@0"}
@@ -201,7 +202,6 @@ ALIKE = {
 """Events with equal keys: the number of all pairs would be the square of their number."""
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", ALIKE)
 def test_no_join_makes_pairs_of_all(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     wide: list[tuple[int, int, int]] = []
@@ -272,7 +272,6 @@ def test_owners_are_those_of_the_definition(trace: RandomTrace) -> None:
             assert owner == (part, activity)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("path", SAMPLES, ids=lambda path: path.stem)
 def test_samples(path: Path) -> None:
     report = analyze(path)
@@ -280,7 +279,6 @@ def test_samples(path: Path) -> None:
     assert pickle.loads(pickle.dumps(report.tables["owners"])).equals(report.tables["owners"])
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(not corpus_rows(), reason="the corpus ($TRACE_CORPUS) is absent")
 @pytest.mark.parametrize("file", sorted({row["file"] for row in corpus_rows()}))
 def test_real_traces(file: str, corpus_report: Callable[[str], Report]) -> None:

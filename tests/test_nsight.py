@@ -22,6 +22,8 @@ from trace_analyzer.ingest import Trace, load
 from trace_analyzer.pipeline import analyze, report_of
 from trace_analyzer.report import Report
 
+pytestmark = pytest.mark.slow
+
 SAMPLES = Path(__file__).parents[1] / "sample_traces"
 PUBLIC = CORPUS.parent / "truth" / "nsys"
 PLACES = ("name", "start_ns", "duration_ns", "correlation")
@@ -71,7 +73,6 @@ def facts(report: Report) -> tuple[object, ...]:
     )  # fmt: skip
 
 
-@pytest.mark.slow
 @pytest.mark.sampled
 @pytest.mark.parametrize("sample", sorted(path.name for path in SAMPLES.glob("synthetic_*.json.gz")))
 def test_a_kineto_trace_as_an_export_has_the_same_tables_and_report(sample: str, tmp_path: Path) -> None:
@@ -213,7 +214,6 @@ def test_names_are_those_of_kineto(tmp_path: Path) -> None:
 
 
 @needs_public
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "regime", "window_ms", "exposed_ms"),
     [("mfu_2gpu_before", "compute-bound", 299.85, 17.2), ("h100_2gpu_1s", "communication-bound", 969.4, 0.0)],
@@ -243,7 +243,6 @@ cp "$(dirname "$0")/made.sqlite" "${3#--output=}"
 """
 
 
-@pytest.mark.slow
 def test_a_report_is_exported_where_nsys_is_at_hand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = small().write(tmp_path / "made.sqlite")
     for name in ("run.nsys-rep", "broken.nsys-rep"):
@@ -263,7 +262,6 @@ def test_a_report_is_exported_where_nsys_is_at_hand(tmp_path: Path, monkeypatch:
         analyze(tmp_path / "run.nsys-rep")
 
 
-@pytest.mark.slow
 def test_the_file_is_not_touched(tmp_path: Path) -> None:
     path = small().write(tmp_path / "what? 100% #1.sqlite")
     before = path.read_bytes()
@@ -331,7 +329,6 @@ def test_a_size_beyond_the_limit_is_refused(tmp_path: Path) -> None:
         load(small().write(tmp_path / "a.sqlite"), max_bytes=1_000)
 
 
-@pytest.mark.slow
 def test_a_trace_and_an_export_of_one_program_compare_as_equal(tmp_path: Path) -> None:
     sample = SAMPLES / "synthetic_overhead_synchronization.json.gz"
     result = compare(sample, exported(load(sample)).write(tmp_path / "a.sqlite"))
@@ -350,7 +347,6 @@ KINETO = re.compile(
 )
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("sample", ["synthetic_overhead_launch", "synthetic_overhead_data-loading"])
 @pytest.mark.parametrize(
     ("kernels", "status"), [(None, "ok"), (1, "insufficient"), (0, "gpu-timeline-missing")], ids=["all", "one", "none"]

@@ -18,6 +18,8 @@ from trace_analyzer.errors import InputError, UsageError
 from trace_analyzer.pipeline import analyze
 from trace_analyzer.report import Report
 
+pytestmark = pytest.mark.slow
+
 VALUES: tuple[Any, ...] = (
     None, True, -1, 0, 1.5, 10**30, -(10**30), float("nan"), float("inf"), "", "x", "\ud800", "9" * 5_000, [], [1], {}, {"a": 1}, [[[]]], "\x1b[31m",
 )  # fmt: skip

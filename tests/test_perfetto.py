@@ -18,6 +18,8 @@ from trace_analyzer.pipeline import analyze
 from trace_analyzer.ranks.recording import summarize
 from trace_analyzer.render.exports import _with_added, events, write_perfetto
 
+pytestmark = pytest.mark.slow
+
 SAMPLES = sorted((Path(__file__).parents[1] / "sample_traces").glob("synthetic_*.json.gz"))
 SAMPLE = Path(__file__).parents[1] / "sample_traces" / "synthetic_overhead_data-loading.json.gz"
 
@@ -34,7 +36,6 @@ def exported(source: Path, path: Path) -> tuple[list[dict[str, Any]], list[dict[
     return rows[:count], original
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", ["out.json", "out.json.gz"])
 def test_originals_stay_and_idle_time_is_added_to_the_nanosecond(tmp_path: Path, name: str) -> None:
     added, original = exported(SAMPLE, tmp_path / name)
@@ -51,7 +52,6 @@ def test_originals_stay_and_idle_time_is_added_to_the_nanosecond(tmp_path: Path,
     assert int(first["ts"] * 1000) == int(report.trace.origin_ns) + report.tables["blame"]["start_ns"][0]
 
 
-@pytest.mark.slow
 def test_the_exported_trace_says_the_same(tmp_path: Path) -> None:
     """Added tracks are no work of a device: the analysis of the exported trace is that of the original."""
     exported(SAMPLE, tmp_path / "out.json")
@@ -60,7 +60,6 @@ def test_the_exported_trace_says_the_same(tmp_path: Path) -> None:
     assert again.devices[0].gaps == first.devices[0].gaps
 
 
-@pytest.mark.slow
 def test_the_command(tmp_path: Path) -> None:
     before, after, out = tmp_path / "before.json", tmp_path / "after.json", tmp_path / "out.json"
     before.write_bytes(Program().trace())
@@ -179,7 +178,6 @@ def job_events(folder: Path, out: Path) -> list[dict[str, Any]]:
     return json.loads(content, parse_float=Decimal)["traceEvents"]
 
 
-@pytest.mark.slow
 def test_all_ranks_are_one_timeline_on_a_common_clock(tmp_path: Path) -> None:
     """Check the times of every kernel, and the waits, against the true ones of a job whose hosts' clocks differ and drift."""
     program = [("work", 20 * MS), ("meet", [[0, 1, 2]])]
@@ -204,7 +202,6 @@ def test_all_ranks_are_one_timeline_on_a_common_clock(tmp_path: Path) -> None:
         assert sum(row["cat"] == "analyze" for row in own) == 20 + len(waits)
 
 
-@pytest.mark.slow
 def test_a_cut_rank_is_in_the_timeline_and_a_summary_alone_has_its_collectives(tmp_path: Path) -> None:
     folder = tmp_path / "job"
     folder.mkdir()

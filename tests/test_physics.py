@@ -9,6 +9,8 @@ from kineto import A100, Event, annotation, copy, kernel, launch, memset, op, tr
 from trace_analyzer.pipeline import analyze
 from trace_analyzer.report import Report
 
+pytestmark = pytest.mark.slow
+
 
 def program(*, dims: Any = ((1024, 1024), (1024, 768)), extra: tuple[Event, ...] = ()) -> Report:
     """Analyse six steps of ten matmuls of 95 us with the given shapes."""

@@ -15,6 +15,8 @@ from trace_analyzer.pipeline import analyze
 from trace_analyzer.report import Report
 from trace_analyzer.vocabulary import HOST_CAUSES
 
+pytestmark = pytest.mark.slow
+
 STEPS = 10
 PLANTED_NS = 900_000
 GEMM = "ampere_bf16_s16816gemm_bf16_128x256_ldg8_f2f_stages_64x3_tn"
@@ -222,7 +224,6 @@ PLANTS: dict[str, Planted] = {
 
 
 @pytest.mark.sampled
-@pytest.mark.slow
 @every_loop
 @pytest.mark.parametrize("name", PLANTS)
 def test_a_planted_cause_is_found_again_and_nothing_else_moves(name: str, loop: Loop) -> None:
@@ -244,7 +245,6 @@ def unknown_ratio(report: Report) -> float:
     return by_cause["host-unknown"] / sum(by_cause[cause] for cause in HOST_CAUSES)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("ns", [2_000_000, 50_000_000])
 def test_planted_work_from_before_the_recording_is_found_again(ns: int) -> None:
     simulation = Steady()
@@ -279,7 +279,6 @@ def test_planted_dependent_launches_overlap_by_design(overlap_ns: int) -> None:
     assert (row["time_ns"], row["exclusive_ns"]) == (1_000_000, report.devices[0].busy_ns)
 
 
-@pytest.mark.slow
 @every_loop
 def test_what_nobody_recorded_is_unknown(loop: Loop) -> None:
     silent = replace(loop, frames=False)
@@ -309,7 +308,6 @@ def ahead(plant: Plant, seed: int) -> tuple[Report, Counter[str]]:
     return analyze(simulation.json().encode()), truth
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("seed", MARKED_SEEDS)
 def test_a_planted_synchronization_leaves_the_drain_that_the_machine_shows(seed: int) -> None:
     report, truth = ahead(lambda machine: machine.thread.synchronize(machine.stream), seed)
@@ -337,7 +335,6 @@ def scaled(loop: Loop, by: float) -> Loop:
     return replace(loop, kernel_ns=tuple(round(ns * by) for ns in loop.kernel_ns))
 
 
-@pytest.mark.slow
 @every_loop
 def test_halved_kernels_push_towards_overhead_and_a_bigger_batch_away_from_it(loop: Loop) -> None:
     half, once, *bigger = (ratio(scaled(loop, by).run(), "overhead") for by in (0.5, 1, 2, 4, 8, 64))
@@ -347,7 +344,6 @@ def test_halved_kernels_push_towards_overhead_and_a_bigger_batch_away_from_it(lo
     assert scaled(loop, 64).run().verdict.regime != "overhead-bound"
 
 
-@pytest.mark.slow
 @every_loop
 @pytest.mark.parametrize("slowed", ["mm", "add"])
 def test_slowing_an_operator_moves_blame_to_it(slowed: str, loop: Loop) -> None:

@@ -12,6 +12,8 @@ from trace_analyzer.compare.decomposition import compare
 from trace_analyzer.pipeline import analyze
 from trace_analyzer.report import Report
 
+pytestmark = pytest.mark.slow
+
 HOST_BOUND = Program(mm_ns=4_000, norm_ns=4_000, add_ns=4_000, host_ns=60_000)
 LOADING = HOST_BOUND.faster(loading_ns=3_000_000)
 
@@ -53,7 +55,6 @@ def compared(before: Program, after: Program) -> Comparison:
     return compare(report(before), report(after))
 
 
-@pytest.mark.slow
 def test_a_promise_that_is_kept() -> None:
     result = compared(LOADING, HOST_BOUND)
     (kept,) = (item for item in result.promises if item.id == "data-loading")
@@ -79,7 +80,6 @@ def test_a_promise_of_which_nothing_came(left_ns: int) -> None:
     assert not compared(LOADING, LOADING.faster(loading_ns=left_ns, seed=1)).promises
 
 
-@pytest.mark.slow
 @pytest.mark.sampled
 @pytest.mark.parametrize(
     ("name", "seam", "amount"),
@@ -141,7 +141,6 @@ def products(waits: bool) -> Seam:
     return launch
 
 
-@pytest.mark.slow
 def test_a_wait_that_is_gone_is_credited_with_the_launches_that_it_made_late() -> None:
     """Most of what a wait costs lies in the launches after it; as many of them are made, so no graph came."""
     base = Program(mm_ns=400_000, host_ns=60_000)
@@ -154,7 +153,6 @@ def test_a_wait_that_is_gone_is_credited_with_the_launches_that_it_made_late() -
     assert "in launches that waits had made late" in result.summary(400)
 
 
-@pytest.mark.slow
 def test_waits_that_stay_take_no_credit_for_launches() -> None:
     waiting = Program(mm_ns=400_000, host_ns=60_000, extra=products(True))
     assert not compared(waiting, waiting.faster(host_ns=20_000)).promises

@@ -47,6 +47,8 @@ from trace_analyzer.ranks.waits import UNSPLIT, _Grid, _uncharged
 from trace_analyzer.render.html import rank_map
 from trace_analyzer.schema import typed
 
+pytestmark = pytest.mark.slow
+
 CLOCKS: dict[str, Any] = {
     "offsets": {"host1": 3_000_000, "host3": -7_123_456, "host5": 2_500_000_000},
     "drifts": {"host1": 1e-5, "host2": -2e-5},
@@ -76,7 +78,6 @@ RECORDED: list[tuple[dict[str, bool], str]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("size", "recorded", "by"),
     [(8, *case) for case in RECORDED] + [(64, *RECORDED[0]), (1024, *RECORDED[2])],
@@ -181,13 +182,11 @@ def test_waits_of_a_job_without_steps_are_of_its_window(unit: str, says: str) ->
     assert says in sentence([], matched=4, waiting_ratio=0.4, unit=unit, **rest)
 
 
-@pytest.mark.slow
 def test_jitter_names_no_rank() -> None:
     named = [judge(summaries(jittered(size, seed))).stragglers for size in (8, 32) for seed in range(12)]
     assert sum(map(bool, named)) <= 1
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("spread", ["normal", "exponential"])
 @pytest.mark.parametrize(("size", "steps"), [(2, 1), (2, 3), (8, 2)])
 def test_few_ranks_and_steps_do_not_tell_jitter(size: int, steps: int, spread: str) -> None:
@@ -296,7 +295,6 @@ def test_what_recording_takes_follows_from_the_step_without_it() -> None:
     assert judge(contents, measured_step_ms=2 * step_ms).job.recording_ns == 0
 
 
-@pytest.mark.slow
 def test_ranks_of_files_that_name_none(tmp_path: Path) -> None:
     assert numbered(["a/gpu0.step12.json", "a/gpu1.step12.json"]) == {"a/gpu0.step12.json": 0, "a/gpu1.step12.json": 1}
     assert numbered(["a/step10.json", "a/step20.json"]) == numbered(["a/x0.json", "a/y1.json"]) == {}
@@ -313,7 +311,6 @@ def test_ranks_of_files_that_name_none(tmp_path: Path) -> None:
     assert report.collectives.matched == 40
 
 
-@pytest.mark.slow
 def test_ranks_merged_in_one_file_are_judged_as_those_of_several(tmp_path: Path) -> None:
     """As SGLang merges them: processes have the rank in front, and all write device 0."""
     made = job(2, 3, [("work", 20 * MS), ("meet", everyone(2))], late_rank(1, 9 * MS, 1))
@@ -329,7 +326,6 @@ def test_ranks_merged_in_one_file_are_judged_as_those_of_several(tmp_path: Path)
     assert [rank.wait_ns for rank in report.ranks] == [18 * MS, 0]
 
 
-@pytest.mark.slow
 def test_ranks_of_little_work_are_judged_by_one_rule(tmp_path: Path) -> None:
     made = job(2, 2, [("work", 20 * MS), ("meet", everyone(2))])
     for rank in range(2):
@@ -910,7 +906,6 @@ def test_frames_come_back_as_they_were(rows: list[tuple[Any, ...]]) -> None:
     assert typed(joined["work"][0], WORK).equals(pl.concat([work, work]))
 
 
-@pytest.mark.slow
 def test_traces_of_ranks_say_what_was_made(tmp_path: Path) -> None:
     """From trace to verdict: the straggler, the operator that makes it late, the waits, a cut file."""
     program = [("work", 20 * MS), ("meet", everyone(4)), ("work", 10 * MS), ("meet", everyone(4))]
@@ -973,7 +968,6 @@ def test_the_map_of_a_job_has_a_cell_per_rank_and_step() -> None:
     )
 
 
-@pytest.mark.slow
 def test_a_thousand_ranks_fit_into_ten_megabytes(tmp_path: Path) -> None:
     everybody = everyone(1_024)
     program = [("work", 5 * MS), ("meet", everybody)] * 20

@@ -31,6 +31,8 @@ from trace_analyzer.replay.recording import (
 )
 from trace_analyzer.replay.weights import Floats, NotApplicable, NothingToChange, Weights
 
+pytestmark = pytest.mark.slow
+
 SLOW_LAUNCH_NS = 3_000_000
 COPIED = 6 << 20
 
@@ -303,7 +305,6 @@ def test_a_graph_takes_the_launches_of_steady_steps_and_leaves_data_waits_alloca
     assert not after.removed.any()
 
 
-@pytest.mark.slow
 def test_a_graph_needs_no_room_in_the_queue() -> None:
     replay = Replay.of(LazyReport.on(PAIRS["queue"].before(1), device=0), 0)
     room = replay.graph.kind == QUEUE

@@ -16,6 +16,8 @@ from trace_analyzer.replay.changes import Change
 from trace_analyzer.replay.prediction import Replay
 from trace_analyzer.replay.weights import NotApplicable
 
+pytestmark = pytest.mark.slow
+
 NAMES = ("ampere_bf16_s16816gemm_bf16_128x256_tn", "void at::native::vectorized_elementwise_kernel<4, x>(int)")
 CPU_CHANGES = (Change("no-sync"), Change("graphs"), Change("speedup", {"target": "cpu", "factor": 3.0}))
 
@@ -74,7 +76,6 @@ def test_the_identity_is_the_recording(program: tuple[list[tuple[str, int]], int
     assert (replay.identity.times >= replay.graph.time.min()).all()
 
 
-@pytest.mark.slow
 @settings(max_examples=examples(4))
 @given(programs, st.sampled_from(["cpu", "gpu", "matmul", "pointwise"]), st.floats(1, 50), st.floats(1, 50))
 def test_what_is_faster_makes_nothing_later(
@@ -92,7 +93,6 @@ def test_what_is_faster_makes_nothing_later(
     assert times[0] + replay.graph.kind.size >= times[1] >= times[2] - replay.graph.kind.size
 
 
-@pytest.mark.slow
 @settings(max_examples=examples(4))
 @given(programs, st.floats(1, 50))
 def test_floors_bound(program: tuple[list[tuple[str, int]], int], factor: float) -> None:

@@ -36,6 +36,8 @@ from trace_analyzer.replay.recording import Ints
 from trace_analyzer.replay.refusals import refused_unseen
 from trace_analyzer.report import Report
 
+pytestmark = pytest.mark.slow
+
 
 def paced(host: int, device: int) -> Report:
     """Build steps of ten kernels, each launched at the end of its own operator, for which the CPU does not wait."""

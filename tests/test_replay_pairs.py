@@ -28,6 +28,8 @@ from trace_analyzer.replay.prediction import Replay
 from trace_analyzer.replay.refusals import refusal
 from trace_analyzer.replay.weights import remove
 
+pytestmark = pytest.mark.slow
+
 SAVING_ERROR = 0.03
 every_pair = pytest.mark.parametrize("name", PAIRS)
 
@@ -76,7 +78,6 @@ def test_every_best_case_has_a_pair_that_falls_short_of_it() -> None:
 
 
 @pytest.mark.sampled
-@pytest.mark.slow
 @every_pair
 def test_a_planted_change_is_predicted(name: str) -> None:
     replay, refused, truth = replays(name)
@@ -90,7 +91,6 @@ def test_a_planted_change_is_predicted(name: str) -> None:
     assert predicted.low_ns <= truth <= predicted.high_ns
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", VARIED)
 def test_an_interval_holds_what_a_change_brings_that_falls_short_of_its_best_case(name: str) -> None:
     """Of five programs each, in which kernels, graphs and workers do worse than the model has them."""
@@ -104,7 +104,6 @@ def test_an_interval_holds_what_a_change_brings_that_falls_short_of_its_best_cas
     assert sum(inside) >= 4
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("edge", NEEDED)
 def test_without_an_edge_a_prediction_is_wrong(edge: int) -> None:
     name = NEEDED[edge]
@@ -132,7 +131,6 @@ def test_changes_compose() -> None:
     assert replay.predict(both[::-1]) == replay.predict(both)
 
 
-@pytest.mark.slow
 def test_factors_multiply() -> None:
     replay, _, _ = replays("bucket")
     twice = Change("speedup", {"target": "matmul", "factor": 2.0})

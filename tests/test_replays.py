@@ -16,6 +16,8 @@ from trace_analyzer.errors import InputError
 from trace_analyzer.pipeline import analyze, report_of
 from trace_analyzer.report import Report
 
+pytestmark = pytest.mark.slow
+
 GEMM, ADD, CAST = (
     "ampere_fp16_s16816gemm_fp16_128x64",
     "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float> >(int)",
@@ -135,7 +137,6 @@ def test_another_sequence_takes_nothing(graph: list[Any]) -> None:
     assert taken(report, 1)[0][:3] == (None, None, None)
 
 
-@pytest.mark.slow
 def test_what_executions_differ_in_is_reported_and_not_guessed() -> None:
     """Two sizes with equal grids: the operators are the same, the products' shapes are not known, the rest is."""
     report = analysed(eager(), eager(500, 20, rows=12), replay())
@@ -149,7 +150,6 @@ def test_what_executions_differ_in_is_reported_and_not_guessed() -> None:
     assert notes(analysed(eager(), eager(500, 20), replay()), "ambiguous-replay") == []
 
 
-@pytest.mark.slow
 def test_the_capture_file_holds_the_execution() -> None:
     report = report_of(loaded(replay(0)), capture=loaded(eager()))
     assert taken(report) == WHOLE
@@ -161,7 +161,6 @@ def test_the_capture_file_holds_the_execution() -> None:
     assert taken(report_of(loaded(replay(0))), 1)[0][:4] == (None, None, None, None)
 
 
-@pytest.mark.slow
 def test_a_capture_file_that_says_nothing_is_reported() -> None:
     other = report_of(loaded(replay(0)), capture=loaded(launch(0, 1, 1), kernel("k", 5, 5, correlation=1)))
     assert notes(other, "capture-unmatched") == [1]
@@ -196,7 +195,6 @@ OTHER = [[9, 1, 1], *GRIDS[1:]]
 TWELVE = [("aten::mm", None, None, "sequence", 1.0, "Linear_0"), WHOLE[1], (*WHOLE[2][:1], None, None, *WHOLE[2][3:]), WHOLE[3]]  # fmt: skip
 
 
-@pytest.mark.slow
 def test_a_folder_of_captures_gives_the_file_of_the_rank_and_size(tmp_path: Path) -> None:
     """Check that of two sizes and ranks the file is taken whose kernels the graph repeats; other files are no traces."""
     folder = folder_of(
@@ -215,7 +213,6 @@ def test_a_folder_of_captures_gives_the_file_of_the_rank_and_size(tmp_path: Path
     assert [row[1] for row in taken(both, 8) if row[0] == "aten::mm"] == [flop(10), flop(20), flop(12), flop(24)]
 
 
-@pytest.mark.slow
 def test_files_of_a_folder_that_fit_alike_are_ambiguous(tmp_path: Path) -> None:
     """Check that a folder never guesses: of equal sequences, or where the rank is not known, what all agree on counts."""
     folder = folder_of(tmp_path, bs_8_rank0=eager(), bs_16_rank0=eager(rows=12), bs_8_rank2=eager(rows=14))
@@ -269,7 +266,6 @@ def test_without_grids_names_and_durations_must_agree() -> None:
     assert slower == [(row[0], None, None, "names", 0.0, row[5]) for row in WHOLE]
 
 
-@pytest.mark.slow
 def test_the_launches_of_a_capture_become_the_kernels_of_its_graph() -> None:
     """In order of the nodes, whatever stream and time they ran at; memsets and copies are no kernels."""
     assert taken(analysed(capture(), replay())) == named("capture", 1.0)
@@ -413,7 +409,6 @@ def test_annotations_of_the_first_versions_are_read() -> None:
     assert modules == ["attention", "mlp", None, None]
 
 
-@pytest.mark.slow
 def test_annotations_of_another_program_are_reported() -> None:
     assert notes(annotated({"1234": ["x"]}), "annotations-unmatched") == [1]
     assert notes(annotated({}), "annotations-unmatched") == [1]

@@ -18,6 +18,8 @@ from trace_analyzer.pipeline import analyze
 from trace_analyzer.render.html import timeline
 from trace_analyzer.report import Report
 
+pytestmark = pytest.mark.slow
+
 GEMM, ADD = "ampere_fp16_s16816gemm_fp16_128x64", "void at::native::vectorized_elementwise_kernel<4, x>(int)"
 PEAK, BANDWIDTH = 312e12, 2039e9
 SQUARE, DECODE = [[4096, 4096], [4096, 4096]], [[1, 4096], [4096, 4096]]
@@ -370,7 +372,6 @@ def test_a_mfu_of_which_part_is_known_is_an_interval() -> None:
     assert (unknown.mfu, unknown.mfu_at_most) == (None, None)
 
 
-@pytest.mark.slow
 @settings(max_examples=examples(6))
 @given(st.lists(st.tuples(st.booleans(), st.integers(445, 5000)), min_size=1, max_size=8))
 def test_the_interval_holds_what_hidden_shapes_would_show(products: list[tuple[bool, int]]) -> None:
@@ -415,7 +416,6 @@ def test_a_regime_by_names_alone_says_so_in_its_headline() -> None:
     assert "by kernel names, since little of their work is known" in analysed(back_to_back).verdict.headline
 
 
-@pytest.mark.slow
 def test_steps_in_which_a_device_did_nothing_are_left_out_where_there_are_very_many(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -431,7 +431,6 @@ def test_steps_in_which_a_device_did_nothing_are_left_out_where_there_are_very_m
     assert notes(report)["many-steps"] == 12 * 40 - 12
 
 
-@pytest.mark.slow
 def test_a_file_of_many_devices_and_steps_has_rows_in_proportion() -> None:
     marks = [annotation(f"ProfilerStep#{n}", 10 * n, 9.9) for n in range(1_000)]
     work = [launched("k", 10 * d + 1, 10 * d + 3, 4, d + 1, device=d, takes=1) for d in range(256)]
@@ -454,7 +453,6 @@ def test_the_timeline_shows_the_busiest_of_very_many_rows(place: str, monkeypatc
     timeline.payload(columns)
 
 
-@pytest.mark.slow
 def test_a_device_s_name_has_the_length_that_drivers_have_room_for() -> None:
     report = analysed(launched("k", 1, 5, 3, 1), devices=[A100 | {"name": "x" * 1_000_000}])
     assert report.trace.devices[0].name == "x" * 255 + "\u2026"
@@ -493,7 +491,6 @@ def test_fp32_where_tf32_is_faster() -> None:
     assert row["saves_ns"] == pytest.approx(8e6 - FLOP / 156e12 * 1e9)
 
 
-@pytest.mark.slow
 def test_a_device_without_tf32_has_fp16() -> None:
     report = analysed(typed_product(SGEMM, "float", 12_000), devices=[V100])
     (reported,) = report.devices[0].tensor_cores

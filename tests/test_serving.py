@@ -10,6 +10,8 @@ from kineto import analysed, annotation, call, idle_parts, kernel, launch, launc
 from trace_analyzer.catalog.event_names import serving_steps
 from trace_analyzer.report import Report
 
+pytestmark = pytest.mark.slow
+
 GEMM = "ampere_fp16_s16816gemm_fp16_128x128"
 COPY = "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>, x>(int)"
 
@@ -102,14 +104,12 @@ def test_steps_without_sizes_count_for_no_tokens_per_second() -> None:
     assert rows.filter(step_kind="decode").select("count", "decode_tokens", "tokens_per_s").rows() == [(5, 32, 8_000.0)]
 
 
-@pytest.mark.slow
 def test_it_stands_in_the_json() -> None:
     rows = json.loads(served().to_json())["serving"]
     assert [(row["device"], row["step_kind"], row["count"]) for row in rows] == [(0, "prefill", 1), (0, "decode", 4), (0, "mixed", 1)]  # fmt: skip
     assert json.loads(analysed(launched("a", 0, 10, 10, 1)).to_json())["serving"] == []
 
 
-@pytest.mark.slow
 def test_parts_of_a_kind_are_those_of_its_steps() -> None:
     """Check that the time of all kinds is that of the steps, whatever marks these."""
     report = served()

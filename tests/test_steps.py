@@ -14,6 +14,8 @@ from trace_analyzer.errors import UsageError
 from trace_analyzer.replay.whatif import whatif
 from trace_analyzer.report import Report
 
+pytestmark = pytest.mark.slow
+
 SAMPLES = sorted((Path(__file__).parent.parent / "sample_traces").glob("synthetic_*.json.gz"))
 
 GEMM = "ampere_sgemm_128x64_tn"
@@ -51,7 +53,6 @@ def test_annotations_copied_onto_devices_count_once() -> None:
     assert len(table(analysed(step(0, 0), step(1, 200), copied), "index")) == 2
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("steps", "states"),
     [
@@ -72,7 +73,6 @@ def test_states(steps: list[object], states: list[str]) -> None:
     assert report.verdict.window.steps == tuple(n for n, state in enumerate(states) if state == "ok")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("count", "state"), [(6, "ok"), (2, "cut")])
 def test_with_fewer_than_two_whole_ones_there_is_one_window(count: int, state: str) -> None:
     report = analysed(step(0, 0, count=6, busy=200), step(1, 1_300, count=count, busy=200))
@@ -117,7 +117,6 @@ def test_steps_are_of_like_length_and_content() -> None:
     assert table(more, "state")[-1] == ("outlier",), "over twice the work is something else"
 
 
-@pytest.mark.slow
 def test_of_labels_that_count_loops_the_innermost_is_the_step() -> None:
     outer = [annotation(f"epoch {n}", 600 * n, 590) for n in range(3)]
     inner = [annotation(f"epoch {n // 3} batch {n % 3}", 200 * n, 190) for n in range(9)]
@@ -127,7 +126,6 @@ def test_of_labels_that_count_loops_the_innermost_is_the_step() -> None:
     assert analysed(loop(9), outer, named).steps_from == "epoch #", "a part has a name, no number"
 
 
-@pytest.mark.slow
 def test_profiler_steps_that_do_not_recur_give_way_to_marks_that_do() -> None:
     ends = [annotation("Optimizer.step#SGD.step", 200 * n + 120, 20) for n in range(6)]
     whole = [annotation("ProfilerStep#0", 0, 1_300)]
@@ -142,7 +140,6 @@ def test_the_steady_window_may_be_several_intervals() -> None:
     assert (window.steps, window.intervals) == ((1, 2, 4, 5), ((120_000, 520_000), (1_120_000, 1_620_000)))
 
 
-@pytest.mark.slow
 def test_a_step_or_all_of_it_can_be_asked_for() -> None:
     events = [step(n, 200 * n) for n in range(4)]
     one, whole = (analysed(events, step=wanted).verdict.window for wanted in (2, "all"))
@@ -152,7 +149,6 @@ def test_a_step_or_all_of_it_can_be_asked_for() -> None:
         analysed(events, step=9)
 
 
-@pytest.mark.slow
 def test_other_annotations_mark_steps_when_they_repeat_around_the_launches() -> None:
     names = "iteration_{}(8)_of[3]"
     report = analysed([step(n, 200 * n, name=names) for n in range(4)], annotation("inside", 10, 2))
@@ -234,7 +230,6 @@ def loop(count: int, *around: object, period: int = 200, copies: bool = True) ->
     return events
 
 
-@pytest.mark.slow
 def test_optimizers_and_data_loaders_announce_steps() -> None:
     fetches = [
         annotation("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", 200 * n - 5, 4) for n in range(6)
@@ -247,7 +242,6 @@ def test_optimizers_and_data_loaders_announce_steps() -> None:
     assert table(report, "host_start_ns", "host_end_ns")[1] == (145, 345), "time starts 5 us earlier, with the fetch"
 
 
-@pytest.mark.slow
 def test_frameworks_announce_steps_also_once() -> None:
     once = analysed(loop(1), annotation("execute_context_2(512)_generation_30(30)", 0, 190))
     assert (once.steps_from, table(once, "index", "state")) == ("serving framework", [(0, "ok")])
@@ -257,14 +251,12 @@ def test_frameworks_announce_steps_also_once() -> None:
     assert (report.steps_from, len(report.steps)) == ("vLLM", 4)
 
 
-@pytest.mark.slow
 def test_repetitions_without_marks_or_of_compiled_regions_are_no_steps() -> None:
     regions = [annotation("Torch-Compiled Region: 0/0", 200 * n + 8, 120) for n in range(6)]
     assert analysed(loop(6)).steps_from is None
     assert analysed(loop(6), regions).steps_from is None
 
 
-@pytest.mark.slow
 def test_annotations_within_one_module_call_or_operator_are_parts_of_a_pass() -> None:
     """As are those within a call on another thread: autograd's works within the call of the one that asked for it."""
     parts = [annotation(f"part {n}", 200 * n + 3, 180) for n in range(6)]
@@ -324,7 +316,6 @@ def test_a_step_has_cause_and_runner_up() -> None:
     assert table(analysed(events), "regime", "cause", "runner_up")[2] == ("overhead-bound", "launch", "compute-bound")
 
 
-@pytest.mark.slow
 def test_a_step_has_a_sentence_and_its_confidence() -> None:
     """Check that all steps share the doubts about the device, and that each step has its own of the others."""
 
@@ -358,7 +349,6 @@ def cold_then_warm(first: str = "cold") -> Report:
     ])  # fmt: skip
 
 
-@pytest.mark.slow
 def test_a_step_is_judged_for_its_own_cold_start() -> None:
     first, second, *_ = cold_then_warm().steps
     assert (first.regime, first.cause) == ("overhead-bound", "cold-start")
@@ -416,7 +406,6 @@ def test_a_step_that_only_recording_makes_overhead_bound_says_so() -> None:
     assert step.confidence != "high"
 
 
-@pytest.mark.slow
 def test_a_measured_step_time_holds_for_each_step() -> None:
     """Check that if a step takes 20 ms recorded and 12 ms without, 8 ms of its idle time are recording."""
     step = analysed(recorded(2), measured_step_ms=12.0).steps[1]
@@ -426,7 +415,6 @@ def test_a_measured_step_time_holds_for_each_step() -> None:
     assert (first.state, first.recording_ns) == ("first", None), "it may do something else, which is not recording"
 
 
-@pytest.mark.slow
 def test_the_steps_of_a_report_are_reported_with_what_limits_them() -> None:
     text = cold_then_warm().to_markdown()
     assert "| ProfilerStep#0 | first | " in text
@@ -460,7 +448,6 @@ def test_names_that_operators_may_have_mark_no_steps(name: str) -> None:
     assert analysed(scoped(name)).steps_from is None
 
 
-@pytest.mark.slow
 def test_parts_of_steps_among_the_operators_mark_none() -> None:
     for name in ("TorchDynamo Cache Lookup", "layer {}", "DistributedDataParallel.forward"):
         assert analysed(scoped(name, copies=False)).steps_from is None

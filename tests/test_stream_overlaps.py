@@ -12,6 +12,8 @@ from tiers import examples
 from trace_analyzer.pipeline import analyze
 from trace_analyzer.report import Report
 
+pytestmark = pytest.mark.slow
+
 H100 = A100 | {"name": "NVIDIA H100 80GB HBM3", "computeMajor": 9, "computeMinor": 0, "numSms": 132}
 MI300X = {"id": 0, "name": "AMD Instinct MI300X", "computeMajor": 9, "computeMinor": 4, "warpSize": 64, "numSms": 304}
 UNLISTED = {"id": 0, "name": "", "computeMajor": 11, "computeMinor": 7, "warpSize": 32, "numSms": 77}
@@ -120,7 +122,6 @@ def test_of_dependent_kernels_the_first_keeps_its_time() -> None:
     assert kernels(report) == {GEMM: (90_000, 70_000)}
 
 
-@pytest.mark.slow
 @given(random_traces())
 @settings(max_examples=examples(8), suppress_health_check=[*HealthCheck])
 def test_exclusive_times_add_up_to_busy_time_and_to_the_parts(trace: RandomTrace) -> None:

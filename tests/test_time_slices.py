@@ -9,6 +9,8 @@ from kineto import analysed, annotation, call, kernel, launch, launched, notes
 
 from trace_analyzer.report import Report
 
+pytestmark = pytest.mark.slow
+
 GEMM, ADD = "ampere_fp16_s16816gemm_fp16_128x64", "void at::native::vectorized_elementwise_kernel<4, x>(int)"
 TURNS = 12
 

@@ -8,6 +8,8 @@ from kineto import Event, analysed, annotation, call, flow, kernel, launch, op
 from trace_analyzer.replay.whatif import whatif
 from trace_analyzer.report import Report
 
+pytestmark = pytest.mark.slow
+
 
 def step(number: int, *, lost: bool, wait: str = "cudaStreamSynchronize") -> list[Event]:
     """Build a step of 1 ms: ten small kernels, then one of 720 us, for whose end the CPU waits."""

@@ -28,6 +28,8 @@ from trace_analyzer.replay.weights import NotApplicable
 from trace_analyzer.replay.whatif import Skipped, WhatIf, changes_of, whatif
 from trace_analyzer.vocabulary import CHANGE_PARTS, PART_OPTION
 
+pytestmark = pytest.mark.slow
+
 SAMPLES = Path(__file__).parents[1] / "sample_traces"
 SYNCHRONIZED = SAMPLES / "synthetic_overhead_synchronization.json.gz"
 COMPUTE = SAMPLES / "synthetic_compute.json.gz"
@@ -144,7 +146,6 @@ def test_odd_programs_and_absurd_changes_keep_the_contract(name: str) -> None:
     assert "…" not in text.partition("Critical path then")[0], "the answer is not cut"
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("cut", [0.5, 0.95])
 def test_a_file_that_breaks_off_keeps_the_contract(cut: float, tmp_path: Path) -> None:
     whole = gzip.decompress(SYNCHRONIZED.read_bytes())
@@ -175,7 +176,6 @@ def test_without_changes_the_identity_is_predicted() -> None:
     assert {s["name"] for s in document["skipped"]} >= {"pinned", "prefetch"}
 
 
-@pytest.mark.slow
 def test_the_library_says_the_same_as_the_command() -> None:
     result = run(COMPUTE, "--graphs", "--format", "json")
     assert json.loads(result.stdout) == ta.whatif(report(COMPUTE), graphs=True).document()
@@ -225,7 +225,6 @@ REFUSED = {
 }  # fmt: skip
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", REFUSED)
 def test_refusals_have_a_reason_and_exit_3(name: str, tmp_path: Path) -> None:
     trace, reason = REFUSED[name]
@@ -250,7 +249,6 @@ UNLINKED = k.trace_bytes(
 )
 
 
-@pytest.mark.slow
 def test_without_links_only_the_device_can_be_made_faster(tmp_path: Path) -> None:
     standard = ta.whatif(UNLINKED)
     assert standard.status == "ok"
@@ -276,7 +274,6 @@ def late_behind_the_cpu() -> bytes:
     )
 
 
-@pytest.mark.slow
 def test_a_change_that_leaves_a_path_that_nothing_explains_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "t.json"
     path.write_bytes(late_behind_the_cpu())
@@ -461,7 +458,6 @@ def test_text_tells_step_interval_path_and_floors() -> None:
     assert all(len(line) <= 80 for line in whatif(report(SYNCHRONIZED)).summary(80).splitlines())
 
 
-@pytest.mark.slow
 def test_the_tornado_plot_has_a_bar_per_scenario(tmp_path: Path) -> None:
     result = whatif(report(SYNCHRONIZED))
     bars = next(iter(result.plot))
@@ -474,7 +470,6 @@ def test_the_tornado_plot_has_a_bar_per_scenario(tmp_path: Path) -> None:
     assert "exists" in refused.stderr
 
 
-@pytest.mark.slow
 def test_output_goes_into_a_file(tmp_path: Path) -> None:
     path = tmp_path / "estimate.md"
     result = run(SYNCHRONIZED, "--format", "markdown", "-o", path)
@@ -516,7 +511,6 @@ def test_every_change_has_an_option_and_words() -> None:
         assert "{" not in change.label
 
 
-@pytest.mark.slow
 def test_a_dash_is_standard_output(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     trace = Path(__file__).parents[1] / "sample_traces" / "synthetic_overhead_data-loading.json.gz"
@@ -577,7 +571,6 @@ def test_names_of_traces_stay_text_in_a_notebook() -> None:
     assert "&lt;/pre&gt;&lt;script&gt;alert(1)" in framed(result)
 
 
-@pytest.mark.slow
 @pytest.mark.sampled
 @pytest.mark.parametrize(("loading", "least"), [(200, 1), (900, 1), (2_500, 3), (7_300, 8)])
 def test_auto_takes_the_fewest_workers_that_suffice(loading: int, least: int) -> None:

@@ -10,6 +10,8 @@ from trace_analyzer.analyses.left_out import LeftOut, RecordedSpan, complement
 from trace_analyzer.report import Report
 from trace_analyzer.verdict.decide import _left_out_words
 
+pytestmark = pytest.mark.slow
+
 GEMM = "ampere_sgemm_128x64_tn"
 
 
@@ -22,7 +24,6 @@ def prepared(name: str, until: int, **options: Any) -> Report:
     return analysed(op(name, 0, until), work, **options)
 
 
-@pytest.mark.slow
 def test_what_was_recorded_before_the_devices_work_is_reported_with_its_name() -> None:
     report = prepared("my::preprocess", 20_000)
     sentence = "The window leaves out 67 % of the trace: 20.0 ms of 30.0 ms before the device's first work, most of it in my::preprocess."
@@ -91,7 +92,6 @@ def window(report: Report) -> tuple[str, tuple[tuple[int, int], ...]]:
     return report.verdict.window.kind, report.verdict.window.intervals
 
 
-@pytest.mark.slow
 def test_idle_time_before_the_first_real_work_is_trimmed_and_reported() -> None:
     report = edged(tiny(0, 1))
     kind, ((start, end),) = window(report)

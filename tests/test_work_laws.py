@@ -16,6 +16,8 @@ from trace_analyzer.analyses.tensor_cores import TENSOR_CORES
 from trace_analyzer.pipeline import analyze
 from trace_analyzer.report import Report
 
+pytestmark = pytest.mark.slow
+
 SAMPLES = sorted((Path(__file__).parents[1] / "sample_traces").glob("*.json.gz"))
 NEW = (
     ROOFS, ROOFLINE, STEP_WORK, MODULES, COLLECTIVES, COMMUNICATION, COPIES,

@@ -2,14 +2,14 @@
 
 ``--left-out`` runs what the quick tier leaves out: slow tests, and property tests with all their examples.
 
-A test marked ``slow`` starts browsers, torch or many processes, or analyses many traces. Property tests run in both
-tiers: the quick one gives each of them a fraction of its examples. So do tests marked ``sampled``: of the cases that they
-are parametrized with, the quick tier runs the first and the last (none if the test is slow), the slow one a third of the
-others. A test that is named on the command line (``tests/test_laws.py::test_x``) or chosen with ``-m`` or ``-k`` runs
+A test marked ``slow`` starts browsers, torch or many processes, or analyses many traces; so do together those of a module
+that is marked. Property tests run in both tiers: the quick one gives each of them a fraction of its examples, the slow one
+half. So do tests marked ``sampled``: of the cases that they are parametrized with, the quick tier runs the first and the
+last (none if the test is slow), the slow one a quarter of the others. A test that is named on the command line (``tests/test_laws.py::test_x``) or chosen with ``-m`` or ``-k`` runs
 in either tier.
 
-``PROPERTY_EXAMPLES=10`` gives each property test of the slow tier ten times its examples, and each sampled test every
-case. Workers of pytest-xdist get the modules that take longest first, so that all of them end at about the same time.
+``PROPERTY_EXAMPLES=10`` gives each property test of the slow tier ten times the examples that it names, and each sampled
+test every case. Workers of pytest-xdist get the modules that take longest first, so that all of them end at about the same time.
 """
 
 import gc
@@ -24,11 +24,13 @@ from hypothesis import is_hypothesis_test, settings
 
 QUICK_SHARE = 20
 """Divisor of a property test's examples in the quick tier."""
+SLOW_SHARE = 2
+"""Divisor of them in the slow tier, unless it is thorough."""
 QUICK_LEAST = 2
 """Least examples of a property test in the quick tier."""
 QUICK_CASES = 2
 """Number of cases of a ``sampled`` test in the quick tier."""
-SLOW_STRIDE = 3
+SLOW_STRIDE = 4
 """The slow tier runs one in so many of the other cases of a ``sampled`` test."""
 MORE_EXAMPLES = int(os.environ.get("PROPERTY_EXAMPLES", "1"))
 """Multiplier of a property test's examples in the slow tier."""
@@ -57,12 +59,14 @@ def is_slow_tier() -> bool:
 
 def is_thorough() -> bool:
     """Return whether property tests run more examples than they name, and tests make whole reports."""
-    return MORE_EXAMPLES > 1
+    return is_slow_tier() and MORE_EXAMPLES > 1
 
 
 def examples(count: int) -> int:
     """Return how many examples of a property test's ``count`` this tier runs."""
-    return count * MORE_EXAMPLES if is_slow_tier() else min(count, max(QUICK_LEAST, count // QUICK_SHARE))
+    if is_thorough():
+        return count * MORE_EXAMPLES
+    return min(count, max(QUICK_LEAST, count // (SLOW_SHARE if is_slow_tier() else QUICK_SHARE)))
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
