@@ -4,6 +4,9 @@ import ast
 import gzip
 import json
 import pickle
+import subprocess
+import sys
+from array import array
 from collections import Counter
 from importlib.machinery import SourceFileLoader
 from importlib.util import module_from_spec, spec_from_loader
@@ -593,6 +596,10 @@ HARMFUL = {
     "blocks beyond their segment": pickle.dumps(
         {"segments": [{"device": 0, "address": 1, "total_size": 1, "blocks": [{"size": 9, "state": "inactive"}]}]}
     ),
+    "event among other values": pickle.dumps({"segments": [], "device_traces": [[_SHARED[0], 1]]}),
+    "event in no list": pickle.dumps({"segments": [], "device_traces": [], "event": _SHARED[0]}),
+    "integer of 65 bits": pickle.dumps({"segments": [], "device_traces": [[{"action": "alloc", "addr": 1 << 64, "size": 1}]]}),
+    "endless stack": pickle.dumps({"segments": [], "device_traces": [[{"action": "alloc", "addr": 1, "size": 1, "frames": [frame("f")] * 5_000}]]}),
     "frames that are none": pickle.dumps({"device_traces": [[{"action": "alloc", "addr": 1, "size": 1, "frames": ["a"]}]]}),
 }  # fmt: skip
 
@@ -620,6 +627,59 @@ def test_hostile_names_stay_text(tmp_path: Path) -> None:
     assert "@octocat" not in result.to_markdown()
 
 
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.floats(allow_nan=False) | st.integers(-(1 << 63), (1 << 63) - 1) | st.text(),
+    lambda of: st.lists(of) | st.lists(of).map(tuple) | st.dictionaries(st.text() | st.integers(0, 9), of),
+    max_leaves=20,
+)
+
+
+@given(VALUES, st.integers(2, 5))
+@settings(max_examples=examples(200), deadline=None)
+def test_what_is_no_event_is_read_as_python_reads_it(value: Any, protocol: int) -> None:
+    content = pickle.dumps([value, value], protocol)  # the second one is remembered
+    reader = _pickle_reader.Pickle(iter([content]))
+    reader.read()
+    assert reader.root == pickle.loads(content)
+
+
+@pytest.mark.parametrize("depth", [1, 999, 1000, 1001, 2500], ids=str)
+def test_a_deep_stack_is_whole(depth: int) -> None:
+    """Pickles append a thousand values at once."""
+    program = trained(1)
+    frames = [frame("recurse", line=number) for number in range(depth)]
+    program.free(program.alloc(900 * MIB, frames))
+    program.alloc(5, frames)
+    reader = _pickle_reader.Pickle(iter([pickle.dumps(program.document())]))
+    reader.read()
+    lines = [[reader.frames[number][2] for number in array("q", stack)] for stack in reader.stacks]
+    assert lines.count(list(range(depth))) == 1
+
+
+_PEAK = """
+import pathlib, sys, trace_analyzer as ta
+ta.memory(sys.argv[1])
+status = pathlib.Path("/proc/self/status").read_text()
+print(status[status.index("VmHWM"):].split()[1])
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="Linux tells the peak memory of a process")
+def test_memory_is_bounded_by_the_number_of_events(tmp_path: Path) -> None:
+    """docs/memory.md: 330 bytes an event; objects of Python would take a kilobyte."""
+    events, peaks = [], []
+    for steps in (1_000, 6_000):
+        program = trained(steps)
+        (tmp_path / "snapshot").write_bytes(pickle.dumps(program.document()))
+        done = subprocess.run(
+            [sys.executable, "-c", _PEAK, tmp_path / "snapshot"], capture_output=True, text=True, check=True
+        )
+        events.append(len(program.events))
+        peaks.append(1024 * int(done.stdout))
+    assert (peaks[1] - peaks[0]) / (events[1] - events[0]) < 600
+
+
 def test_plain_and_compiled_readers_agree() -> None:
     file = Path(_pickle_reader.__file__).with_name("_pickle_reader.py")
     spec = spec_from_loader("plain_pickle_reader", SourceFileLoader("plain_pickle_reader", str(file)))
@@ -632,16 +692,5 @@ def test_plain_and_compiled_readers_agree() -> None:
     one, other = plain.Pickle(iter(blocks)), _pickle_reader.Pickle(iter([content]))
     one.read()
     other.read()
-    for name in (
-        "frames",
-        "stacks",
-        "action_names",
-        "addresses",
-        "sizes",
-        "times_us",
-        "actions",
-        "event_stacks",
-        "traces",
-        "root",
-    ):
+    for name in ("frames", "stacks", "texts", "events", "traces", "root"):
         assert getattr(one, name) == getattr(other, name), name

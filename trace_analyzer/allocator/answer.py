@@ -188,7 +188,10 @@ def _device(
     snapshot: Snapshot, peak: dict[str, int], blocks: pl.DataFrame, levels: pl.DataFrame, at_peak: pl.DataFrame
 ) -> DeviceMemory:
     device, is_device = peak["device"], pl.col("device") == peak["device"]
-    own, lived, live = levels.filter(is_device), blocks.filter(is_device), at_peak.filter(is_device)
+    # A filter would copy the frames, which are large, although nearly all records are of one device.
+    is_only = levels.get_column("device").n_unique() == 1
+    own, lived = (levels, blocks) if is_only else (levels.filter(is_device), blocks.filter(is_device))
+    live = at_peak.filter(is_device)
     by_segment = _by_segment(snapshot, blocks).filter(is_device)
     size, reserved, last = peak["live_bytes"], peak["reserved_bytes"], own.row(-1, named=True)
     is_empty = pl.col("live") == 0

@@ -99,12 +99,8 @@ def stack_table(snapshot: Snapshot) -> pl.DataFrame:
         aten=name.str.extract(r"^at::_ops::([0-9A-Za-z_]+)::call"),
         torch_function=pl.when(in_python & file.str.contains(r"[\\/]torch[\\/](nn[\\/]functional|_tensor|functional)\.py$")).then(name),
     )  # fmt: skip
-    placed = pl.DataFrame(
-        {"stack": range(len(snapshot.stacks)), "frame": list(snapshot.stacks)},
-        schema={"stack": pl.Int64, "frame": pl.List(pl.Int64)},
-    ).explode("frame").drop_nulls()  # fmt: skip
     return STACKS.conform(
-        placed.join(frames, on="frame", how="left", maintain_order="left")
+        snapshot.stacks.join(frames, on="frame", how="left", maintain_order="left")
         .group_by("stack", maintain_order=True)
         .agg(
             line=pl.coalesce(_first("own_line"), _first("any_line"), pl.format("backward: {}", _first("node"))),
@@ -136,6 +132,7 @@ def categorized(lives: pl.DataFrame, snapshot: Snapshot) -> pl.DataFrame:
     return (
         pl.concat([lives.filter(~is_recorded), allocated], how="diagonal")
         .with_columns(_category())
+        .select(*lives.columns, "category")
         .with_columns(line=pl.coalesce("line", pl.when(pl.col("category") == BEFORE).then("category"), pl.lit(UNKNOWN)))
     )
 
@@ -150,18 +147,15 @@ def _passes(allocated: pl.DataFrame, snapshot: Snapshot) -> pl.DataFrame:
     marks = (
         snapshot.annotations.filter(step).select("device", "time_us", inside=pl.col("stage") == "START").sort("time_us")
     )
-    timed = snapshot.events.select("device", start_event="event", time_us="time_us")
-    rows = allocated.join(timed, on=["device", "start_event"], how="left", maintain_order="left")
-    if marks.height and rows.get_column("time_us").null_count() == 0:
-        rows = rows.sort("time_us", maintain_order=True).join_asof(
-            marks, on="time_us", by="device", check_sortedness=False
-        )
-    else:
-        rows = rows.with_columns(inside=pl.lit(None, pl.Boolean))
+    inside = pl.lit(None, pl.Boolean)
+    if marks.height and allocated.get_column("time_us").null_count() == 0:
+        times = allocated.select("device", "time_us").with_row_index().sort("time_us")
+        times = times.join_asof(marks, on="time_us", by="device", check_sortedness=False).sort("index")
+        inside = pl.lit(times.get_column("inside"))
     last = pl.col("pass").forward_fill().over("device")
     silent = pl.col("stack").is_null() | pl.col("line").is_null() & pl.col("operator").is_null()
-    rows = rows.sort("device", "start_event").with_columns(
-        pl.coalesce("pass", pl.when(pl.col("inside")).then(pl.lit("optimizer")), pl.when(silent & (last == "backward")).then(last)).alias("pass")
+    rows = allocated.with_columns(
+        pl.coalesce("pass", pl.when(inside).then(pl.lit("optimizer")), pl.when(silent & (last == "backward")).then(last)).alias("pass")
     )  # fmt: skip
     which = pl.col("pass").replace({"gradient": "backward"})
     changes = [

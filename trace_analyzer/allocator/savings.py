@@ -16,7 +16,7 @@ import polars as pl
 
 from trace_analyzer.allocator.attribution import BEFORE, ROUNDED, UNKNOWN
 from trace_analyzer.allocator.result import Growth, LargerBatch, OutOfMemory, PeakSaving
-from trace_analyzer.allocator.snapshot import Snapshot, with_held
+from trace_analyzer.allocator.snapshot import HELD, Snapshot, with_held
 from trace_analyzer.catalog.fixes import optimizer_in_few_launches
 from trace_analyzer.catalog.tables import rows
 from trace_analyzer.schema import Table, columns
@@ -173,7 +173,9 @@ def growth(blocks: pl.DataFrame, events: int) -> tuple[Growth, ...]:
     be cut: neither counts. What is kept once, as parameters are, is no growth, nor is a record that frees little: it may
     end within its only step.
     """
-    made = blocks.filter(pl.col("start_event").is_not_null()).sort("start_event")
+    made = (
+        blocks.select("start_event", "end_event", "bytes", "line", "pass").drop_nulls("start_event").sort("start_event")
+    )
     if events < _QUARTERS or 2 * made.get_column("end_event").null_count() > made.height:
         return ()
     passes = made.drop_nulls("pass").with_columns(is_forward=pl.col("pass") == "forward")
@@ -271,18 +273,19 @@ def growing(levels: pl.DataFrame, lives: pl.DataFrame) -> pl.DataFrame:
     category, blocks = pl.col("category"), -(-pl.col("bytes") // _BLOCK)
     sizes = lives.filter(category.is_in(["gradients", "parameters"])).select("device", "bytes").unique()
     copies = pl.concat(sizes.select("device", blocks=-(-pl.col("bytes") // (n * _BLOCK))) for n in _NARROWER).unique()
-    of_size = lives.with_columns(blocks=blocks).join(
-        copies.with_columns(is_copy=True), on=["device", "blocks"], how="left"
-    )
     in_pass = category.is_in(_GROWING) & pl.col("pass").ne_missing("optimizer")
     workspace = (category == "temporaries") & pl.col("operator").str.contains("conv").fill_null(False)
     grows = in_pass & pl.col("is_copy").is_null() & ~workspace
     is_constant = category.is_in(_CONSTANT) | pl.col("pass").eq_missing("optimizer")
     remains = (category == BEFORE) & pl.col("end_event").is_null()
-    held = {
-        "growing_bytes": of_size.filter(grows),
-        "open_bytes": of_size.filter(~(grows | is_constant | remains)),
-    }
+    known = (
+        lives.lazy()
+        .with_columns(blocks=blocks)
+        .join(copies.lazy().with_columns(is_copy=True), on=["device", "blocks"], how="left")
+        .select(*HELD, grows=grows, is_open=~(grows | is_constant | remains))
+        .collect()
+    )
+    held = {"growing_bytes": known.filter("grows"), "open_bytes": known.filter("is_open")}
     return with_held(levels, held).rename({"device": "torch_device"})
 
 
@@ -331,9 +334,10 @@ def larger_batch(lives: pl.DataFrame, levels: pl.DataFrame, at_peak: pl.DataFram
     known = at_peak.filter(~pl.col("line").is_in([UNKNOWN, BEFORE, ROUNDED]))
     lines = known.group_by("line").agg(pl.col("bytes").sum()).sort("bytes", "line", descending=[True, False])
     for line in lines.get_column("line").head(1):
-        gone = with_held(levels, {"gone": lives.filter(pl.col("line") == line)})
-        left = gone.with_columns(pl.col("live_bytes") - pl.col("gone"))
-        rest = growing(left, lives.filter(pl.col("line") != line))
+        is_gone, of_batch = pl.col("line") == line, [*HELD, "category", "pass", "operator"]
+        gone = with_held(levels, {"gone": lives.lazy().filter(is_gone).select(HELD).collect()})
+        left = gone.select("device", pl.col("live_bytes") - pl.col("gone"), "event")
+        rest = growing(left, lives.lazy().filter(~is_gone).select(of_batch).collect())
         if rest.get_column("growing_bytes").max():
             return LargerBatch(line, largest(rest, peak, _MOST), largest(rest, peak, _LEAST))
     return None

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from trace_analyzer.allocator._pickle_reader import UNKNOWN, Pickle, RefusedError
+from trace_analyzer.allocator._pickle_reader import EVENT_COLUMNS, UNKNOWN, Pickle, RefusedError
 from trace_analyzer.errors import NotATrace
-from trace_analyzer.schema import Table, columns
+from trace_analyzer.schema import I64, STR, Table, columns
 
 MOST_BYTES = 1 << 50
 """Largest size of one block: a petabyte is no size of a device's memory, and sums stay within 64 bits."""
@@ -72,18 +72,20 @@ ANNOTATIONS = Table(
     time_us i64 Time, us.
     """),
 )
+FRAMES: dict[str, pl.DataType] = {"name": STR, "file": STR, "line": I64}
+STACK_FRAMES: dict[str, pl.DataType] = {"stack": I64, "frame": I64}
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """Hold the tables of a snapshot, and its call stacks: ``stacks[k]`` has rows of ``frames``, the innermost first."""
+    """Hold the tables of a snapshot, and its call stacks: ``stacks`` has rows of ``frames``, the innermost of each first."""
 
     events: pl.DataFrame
     segments: pl.DataFrame
     blocks: pl.DataFrame
     annotations: pl.DataFrame
     frames: pl.DataFrame
-    stacks: Sequence[tuple[int, ...]]
+    stacks: pl.DataFrame
     is_expandable: bool
 
 
@@ -102,60 +104,43 @@ def snapshot_of(blocks: Iterator[bytes], name: str) -> Snapshot:
 def _tables(pickle: Pickle) -> Snapshot:
     root = pickle.root
     document: Mapping[Any, Any] = root if isinstance(root, dict) else {"segments": root}  # PyTorch 1: the list alone
-    empty = pickle.stacks.get((), -1)
     segments, blocks = _segments(_rows(document.get("segments"), "segments"))
     settings = document.get("allocator_settings")
     return Snapshot(
         _events(pickle, document),
         SEGMENTS.conform(segments),
-        BLOCKS.conform(blocks.with_columns(stack=_known(pl.col("stack"), empty))),
+        BLOCKS.conform(blocks),
         _annotations(document.get("external_annotations")),
-        pl.DataFrame(list(pickle.frames), schema=["name", "file", "line"], orient="row", infer_schema_length=1)
-        if pickle.frames
-        else pl.DataFrame(schema={"name": pl.String, "file": pl.String, "line": pl.Int64}),
-        tuple(pickle.stacks),
+        pl.DataFrame(pickle.frames, schema=FRAMES, orient="row"),
+        pl.DataFrame(
+            {
+                "stack": np.arange(len(pickle.stacks)).repeat([len(stack) // 8 for stack in pickle.stacks]),
+                "frame": np.frombuffer(b"".join(pickle.stacks), np.int64),
+            },
+            schema=STACK_FRAMES,
+        ),
         isinstance(settings, dict) and settings.get("expandable_segments") is True,
     )
 
 
-def _known(column: pl.Expr, unknown: int) -> pl.Expr:
-    return pl.when(column != unknown).then(column)
-
-
 def _events(pickle: Pickle, document: Mapping[Any, Any]) -> pl.DataFrame:
-    traces = _rows(document.get("device_traces", []), "device_traces", list)
-    devices = np.full(pickle.n_traces + 1, -1, np.int64)
-    for device, trace in enumerate(traces):
-        if not trace:
-            continue
-        if (
-            len(trace) != 1
-            or type(trace[0]) is not int
-            or not 0 <= trace[0] < pickle.n_traces
-            or devices[trace[0]] >= 0
-        ):
+    """Return table `events`, and take its columns away from the reader."""
+    devices: dict[int, int] = {}
+    for device, trace in enumerate(_rows(document.get("device_traces", []), "device_traces", list)):
+        if trace and (len(trace) != 1 or type(trace[0]) is not int or trace[0] in devices):
             raise RefusedError(f"device_traces[{device}] is no list of events of its own")
-        devices[trace[0]] = device
-    address, size, stream, time_us = (
-        np.frombuffer(column, np.int64) for column in (pickle.addresses, pickle.sizes, pickle.streams, pickle.times_us)
-    )
-    names = list(pickle.action_names) or [""]
-    frame = pl.DataFrame(
-        {
-            "device": devices[np.frombuffer(pickle.traces, np.int64)],
-            "action": pl.Series(np.frombuffer(pickle.actions, np.int8)),
-            "address": address, "bytes": size, "stream": stream, "time_us": time_us,
-            "stack": np.frombuffer(pickle.event_stacks, np.int64),
-        }
-    ).filter(pl.col("device") >= 0)  # fmt: skip
+        devices |= {trace[0]: device} if trace else {}
+    traces = pl.DataFrame(pickle.traces, schema={"trace": pl.Int64, "count": pl.Int64}, orient="row")
+    owners = traces.select(pl.col("trace").replace_strict(devices, default=None).repeat_by("count").explode())
+    columns = [pl.Series(name, np.frombuffer(pickle.events.pop(0), np.int64)) for name in EVENT_COLUMNS]
+    frame = pl.DataFrame([owners.to_series().rename("device"), *columns]).drop_nulls("device")
+    wrong = pl.col("bytes").is_between(0, MOST_BYTES).not_() | (pl.col("address") == UNKNOWN)
     frame = frame.with_columns(
+        pl.Series("action", pickle.texts, pl.String).gather(frame.get_column("action")),
+        *(pl.when(pl.col(name) != UNKNOWN).then(name) for name in ("stream", "time_us", "stack")),
         event=pl.int_range(pl.len()).over("device"),
-        action=pl.col("action").replace_strict(list(range(len(names))), names, return_dtype=pl.String),
-        stack=pl.when(~pl.col("stack").is_in([-1, pickle.stacks.get((), -1)])).then("stack"),
-        **{each: _known(pl.col(each), UNKNOWN) for each in ("stream", "time_us")},
     )
-    wrong = frame.filter((pl.col("bytes") < 0) | (pl.col("bytes") > MOST_BYTES) | (pl.col("address") == UNKNOWN))
-    for device, event in wrong.select("device", "event").head(1).rows():
+    for device, event in frame.filter(wrong).select("device", "event").head(1).rows():
         raise RefusedError(f"device_traces[{device}][{event}] has no address, or a size that no memory has")
     return EVENTS.conform(frame)
 
@@ -172,10 +157,10 @@ def _segments(rows: Sequence[Mapping[Any, Any]]) -> tuple[pl.DataFrame, pl.DataF
         for k, block in enumerate(_rows(row.get("blocks"), f"{place}.blocks")):
             at = f"{place}.blocks[{k}]"
             size = _number(block, "size", at)
-            state, stack, asked = block.get("state"), block.get("frames", -1), block.get("requested_size")
+            state, stack, asked = block.get("state"), block.get("frames"), block.get("requested_size")
             history = block.get("history")  # until PyTorch 2.0
             if isinstance(history, list) and history and isinstance(history[0], dict):
-                stack = history[0].get("frames", -1)
+                stack = history[0].get("frames")
             if type(state) is not str:
                 raise RefusedError(f"{at} has no state")
             asked = None if asked is None else _number(block, "requested_size", at)
@@ -228,6 +213,7 @@ LIVES = Table(
     stack i64 Number of its call stack; null where none was recorded.
     start_event i64 Event that allocated it; null before the record.
     end_event i64 Event that freed it; null if it is live at the end.
+    time_us i64 When it was allocated, us; null where unknown.
     """),
 )
 LEVELS = Table(
@@ -247,23 +233,28 @@ def lives_of(snapshot: Snapshot) -> pl.DataFrame:
     """Return table `lives`: an allocation ends with the next event at its address."""
     place = ["device", "address"]
     changes = (
-        snapshot.events.filter(pl.col("action").is_in(["alloc", *FREED]))
+        snapshot.events.lazy()
+        .filter(pl.col("action").is_in(["alloc", *FREED]))
+        .with_columns(is_start=pl.col("action") == "alloc")
+        .drop("action")
         .sort(*place, "event")
         .with_columns(
-            is_start=pl.col("action") == "alloc",
-            end_event=pl.col("event").shift(-1).over(place),
-            after_start=(pl.col("action") == "alloc").shift(1).over(place).fill_null(False),
+            end_event=pl.when(*(pl.col(each) == pl.col(each).shift(-1) for each in place)).then(pl.col("event").shift(-1)),
+            after_start=pl.all_horizontal(pl.col(each) == pl.col(each).shift(1) for each in place) & pl.col("is_start").shift(1),
         )
-    )
+        .filter(pl.col("is_start") | pl.col("after_start").ne_missing(True))  # else the end of the block before
+        .collect()
+    )  # fmt: skip
     begun = changes.filter("is_start").rename({"event": "start_event"})
-    freed = changes.filter(~pl.col("is_start") & ~pl.col("after_start")).with_columns(
-        start_event=pl.lit(None, pl.Int64), end_event="event", stack=pl.lit(None, pl.Int64)
+    nothing = pl.lit(None, pl.Int64)
+    freed = changes.filter(~pl.col("is_start")).with_columns(
+        start_event=nothing, end_event="event", stack=nothing, time_us=nothing
     )
     held = (
         snapshot.blocks.filter(pl.col("state").is_in(LIVE))
         .join(begun.filter(pl.col("end_event").is_null()), on=place, how="anti")
         .join(snapshot.segments.select("device", "segment", "stream"), on=["device", "segment"])
-        .with_columns(start_event=pl.lit(None, pl.Int64), end_event=pl.lit(None, pl.Int64))
+        .with_columns(start_event=nothing, end_event=nothing, time_us=nothing)
     )
     return pl.concat([LIVES.conform(each) for each in (begun, freed, held)]).sort(
         "device", "start_event", "end_event", "address"
@@ -302,26 +293,30 @@ def levels_of(snapshot: Snapshot) -> pl.DataFrame:
     )
 
 
+HELD = ("device", "bytes", "start_event", "end_event")
+"""Columns of `lives` that tell what is live when."""
+
+
 def with_held(levels: pl.DataFrame, blocks: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
     """Return rows of `levels` with a column for each table of blocks: the bytes of these that are live then.
 
-    A table of blocks has device, bytes, start_event (null: before the record) and end_event.
+    ``levels`` are in the order of events. A table of blocks has the columns `HELD`.
     """
     for name, some in blocks.items():
         changes = pl.concat(
             [
                 some.select("device", "bytes", event=pl.col("start_event").fill_null(-1)),
-                some.drop_nulls("end_event").select("device", -pl.col("bytes"), event="end_event"),
+                some.select("device", -pl.col("bytes"), event="end_event").drop_nulls("event"),
             ]
         )
         held = (
             changes.group_by("device", "event")
             .agg(pl.col("bytes").sum())
-            .sort("event")
+            .sort("device", "event")
             .select("device", "event", pl.col("bytes").cum_sum().over("device").alias(name))
         )
-        levels = levels.sort("event").join_asof(held, on="event", by="device", check_sortedness=False)
-    return levels.with_columns(pl.col(blocks.keys()).fill_null(0)).sort("device", "event")
+        levels = levels.join_asof(held, on="event", by="device", check_sortedness=False)
+    return levels.with_columns(pl.col(blocks.keys()).fill_null(0))
 
 
 def peaks_of(levels: pl.DataFrame) -> pl.DataFrame:
@@ -332,9 +327,10 @@ def peaks_of(levels: pl.DataFrame) -> pl.DataFrame:
 
 def live_at(lives: pl.DataFrame, moments: pl.DataFrame) -> pl.DataFrame:
     """Return the blocks that live after the event of `moments` (a row a device), with the remainder that no block explains."""
-    starts, ends, event = pl.col("start_event"), pl.col("end_event"), pl.col("event")
-    blocks = lives.join(moments.select("device", "event", "live_bytes"), on="device").filter(
-        (starts.is_null() | (starts <= event)) & (ends.is_null() | (ends > event))
+    starts, ends = pl.col("start_event"), pl.col("end_event")
+    event = pl.col("device").replace_strict(moments.get_column("device"), moments.get_column("event"), default=None)
+    blocks = lives.filter((starts.is_null() | (starts <= event)) & (ends.is_null() | (ends > event))).join(
+        moments.select("device", "event", "live_bytes"), on="device"
     )
     rest = (
         moments.select("device", "event", "live_bytes")

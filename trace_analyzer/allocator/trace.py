@@ -4,7 +4,17 @@ import polars as pl
 
 from trace_analyzer.allocator.attribution import ATTENTION, BEFORE, categorized, live_at_peak, shows
 from trace_analyzer.allocator.savings import MEMORY_LEVELS, growing
-from trace_analyzer.allocator.snapshot import ANNOTATIONS, BLOCKS, EVENTS, LEVELS, SEGMENTS, Snapshot, lives_of
+from trace_analyzer.allocator.snapshot import (
+    ANNOTATIONS,
+    BLOCKS,
+    EVENTS,
+    FRAMES,
+    LEVELS,
+    SEGMENTS,
+    STACK_FRAMES,
+    Snapshot,
+    lives_of,
+)
 from trace_analyzer.analyses.host import Context
 from trace_analyzer.analysis import Analysis, Value
 from trace_analyzer.frames.intervals import innermost_at
@@ -86,8 +96,8 @@ def record_of(memory_events: pl.DataFrame, context: Context) -> tuple[Snapshot, 
         live_bytes=(pl.col("live_bytes") - pl.col("bytes")).clip(lower_bound=0),
     )
     levels = pl.concat([before, after]).sort("device", "event").select(*LEVELS.schema, "time_ns")
-    frames = pl.DataFrame(schema={"name": pl.String, "file": pl.String, "line": pl.Int64})
-    snapshot = Snapshot(events, SEGMENTS.empty(), BLOCKS.empty(), ANNOTATIONS.empty(), frames, (), is_expandable=True)
+    frames, stacks = pl.DataFrame(schema=FRAMES), pl.DataFrame(schema=STACK_FRAMES)
+    snapshot = Snapshot(events, SEGMENTS.empty(), BLOCKS.empty(), ANNOTATIONS.empty(), frames, stacks, True)
     found = lives_of(snapshot).join(
         _code(context, rows.filter(is_start)), on="stack", how="left", maintain_order="left"
     )
