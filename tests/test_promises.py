@@ -125,7 +125,7 @@ def test_the_line_fell_and_the_step_did_not() -> None:
     assert kept.came_ns == pytest.approx(3e6, rel=0.1)
     assert abs(kept.step_ns) < 0.1 * kept.came_ns
     assert kept.prediction_held is False
-    assert "not as predicted" in result.summary(400)
+    assert "did not hold" in result.summary(400)
 
 
 def products(waits: bool) -> Seam:

@@ -20,6 +20,8 @@ from made_ranks import MS, TRANSFER, Made, document, job, summaries, summary, wr
 from tiers import examples
 
 from trace_analyzer.compare.decomposition import compare
+from trace_analyzer.compare.figures import role_rows
+from trace_analyzer.compare.judgement import roles
 from trace_analyzer.compare.sides import baseline_json, profile_from, profile_side, recordings
 from trace_analyzer.documents.ranks import problem_lines
 from trace_analyzer.errors import InputError, UsageError
@@ -32,7 +34,7 @@ from trace_analyzer.ranks.job import JobReport, analyze_ranks, judge
 from trace_analyzer.ranks.joining import Problem, joined
 from trace_analyzer.ranks.lateness import late_ranks
 from trace_analyzer.ranks.recording import exposed_pieces, group_of, summarize
-from trace_analyzer.ranks.stragglers import imbalance, roles, sentence, slowdown
+from trace_analyzer.ranks.stragglers import imbalance, sentence, slowdown
 from trace_analyzer.ranks.summary import (
     STEPS,
     WORK,
@@ -282,6 +284,24 @@ def test_two_jobs_are_compared_by_rank(tmp_path: Path) -> None:
     assert "by 0.00 ms a step in the median, and by +5.0 ms on rank 2" in " ".join(result.summary().split())
     assert profile_from(json.loads(baseline_json(before))).units.equals(before.units)  # type: ignore[union-attr]
     assert not compare(before, before).difference_ns
+
+
+@pytest.mark.slow
+def test_jobs_are_compared_by_role(tmp_path: Path) -> None:
+    """Ranks 3 to 5 make a call more. Ranks 0 to 2 take 3 ms more, as their role does; rank 4 alone takes 5 ms more."""
+    program = [("work", 20 * MS), ("work on", ([3, 4, 5], 10 * MS)), ("meet", everyone(6))]
+    for name, grown in (("before", 0), ("after", 1)):
+        (tmp_path / name).mkdir()
+        late = lambda rank, step, grown=grown: grown * (3 * MS * (rank < 3) + 5 * MS * (rank == 4))  # noqa: E731
+        write_traces(job(6, 3, program, late), tmp_path / name)
+    result = compare(*(profile_side(tmp_path / name, analyze) for name in ("before", "after")))
+    assert {item.rank: item.role for item in result.ranks} == {rank: "AB"[rank // 3] for rank in range(6)}
+    assert [(role, ranks, means[2]) for role, ranks, means in role_rows(result)] == [
+        ("A", [0, 1, 2], pytest.approx(3 * MS)), ("B", [3, 4, 5], pytest.approx(5 * MS / 3)),
+    ]  # fmt: skip
+    text = " ".join(result.summary().split())
+    assert "0.00 ms a step in the median of role B, and by +5.0 ms on rank 4" in text
+    assert "B 3 to 5" in text
 
 
 def test_what_recording_takes_follows_from_the_step_without_it() -> None:

@@ -2,7 +2,7 @@
 
 import re
 import unicodedata
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 NS_PER_US = 1_000
 NS_PER_MS = 1_000_000
@@ -186,3 +186,14 @@ def _scaled(value: float, scales: tuple[tuple[float, str], ...]) -> str:
     scaled = value / factor
     digits = 0 if abs(scaled) >= 99.95 or scaled == int(scaled) else 1 if abs(scaled) >= 9.995 else 2
     return f"{scaled:,.{digits}f} {unit}"
+
+
+def runs(numbers: Iterable[int]) -> str:
+    """Write ordered numbers as runs: ``2 to 127, 130``."""
+    texts: list[list[int]] = []
+    for number in sorted(set(numbers)):
+        if texts and number == texts[-1][1] + 1:
+            texts[-1][1] = number
+        else:
+            texts.append([number, number])
+    return ", ".join(f"{first}" if first == last else f"{first} to {last}" for first, last in texts)

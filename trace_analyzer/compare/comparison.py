@@ -107,6 +107,7 @@ class RankChange:
     """Hold the time per step of a rank that both jobs have; own work is neither idle nor communication."""
 
     rank: Annotated[int, "Number of the rank."]
+    role: Annotated[str | None, "Name of the ranks that make the same calls, in BEFORE; null where none is known."]
     before_ns: Annotated[float, "Time of a step of BEFORE, ns."]
     after_ns: Annotated[float, "Time of a step of AFTER, ns."]
     own_work_ns: Annotated[float, "Difference of its own work, AFTER minus BEFORE, ns per step."]
@@ -177,9 +178,17 @@ class Comparison(Result):
 
     @property
     def of_ranks(self) -> tuple[float, RankChange, float]:
-        """Return the median change of own work, the rank farthest from it, and the mean change of communication."""
-        usual = median(item.own_work_ns for item in self.ranks)
-        first = max(self.ranks, key=lambda item: abs(item.own_work_ns - usual))
+        """Return the usual change of own work, the rank farthest from it, and the mean change of communication.
+
+        The usual one is the median of the rank's role, or that of all ranks where its role has fewer than three.
+        """
+        of_all = [item.own_work_ns for item in self.ranks]
+        by_role = {
+            item.role: [other.own_work_ns for other in self.ranks if other.role == item.role] for item in self.ranks
+        }
+        usual_of = {role: median(own if len(own) > 2 else of_all) for role, own in by_role.items()}
+        first = max(self.ranks, key=lambda item: abs(item.own_work_ns - usual_of[item.role]))
+        usual = usual_of[first.role]
         return usual, first, mean(item.communication_ns for item in self.ranks)
 
     @property

@@ -198,6 +198,7 @@ def _ranks(before: Profile, after: Profile) -> tuple[RankChange, ...]:
     changes = [
         RankChange(
             rank,
+            old.role,
             old.total_ns / n,
             new.total_ns / m,
             new.own_ns / m - old.own_ns / n,

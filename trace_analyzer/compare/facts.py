@@ -16,7 +16,7 @@ from trace_analyzer.report import Lever
 class RecordedSteps:
     """Hold one trace: its path, and the lengths of its steady steps in ns; a trace without steps counts as one step.
 
-    ``rank`` is that of its process in a job; ``communication_ns`` and ``idle_ns`` are sums over its steps.
+    ``rank`` is that of its process in a job, ``role`` that of the ranks that make its calls; ``communication_ns`` and ``idle_ns`` are sums over its steps.
     ``cold_ns`` is the idle time before slow first launches in each step (`left_out.cold_idle`) that no part of one-time
     work has; empty where it is not known.
     """
@@ -26,6 +26,7 @@ class RecordedSteps:
     has_steps: bool
     cold_ns: tuple[Amount, ...] = ()
     rank: int | None = None
+    role: str | None = None
     communication_ns: Amount = 0
     idle_ns: Amount = 0
 

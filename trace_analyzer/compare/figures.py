@@ -3,11 +3,12 @@
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from statistics import fmean
 
 import polars as pl
 
 from trace_analyzer.catalog.kernels import line_label
-from trace_analyzer.compare.comparison import Bar, Comparison, Line
+from trace_analyzer.compare.comparison import Bar, Comparison, Line, RankChange
 from trace_analyzer.compare.phrasing import bar_label
 
 _MOST_BARS = 12
@@ -166,3 +167,21 @@ def times_by_colour(
         (", ".join(name for name, _ in names[colour].most_common(most_names)), colour)
         for colour, _ in sums.most_common(most)
     ]
+
+
+def role_rows(result: Comparison) -> list[tuple[str, list[int], list[float]]]:
+    """Return each role of a job with several, its ranks, and the means of their figures, ns, as `RankChange` has them."""
+    roles = sorted({item.role for item in result.ranks if item.role is not None}, key=lambda role: (len(role), role))
+    return [
+        (
+            role,
+            sorted(item.rank for item in own),
+            [fmean(of_figure) for of_figure in zip(*map(_figures, own), strict=True)],
+        )
+        for role in (roles if len(roles) > 1 else ())
+        for own in [[item for item in result.ranks if item.role == role]]
+    ]
+
+
+def _figures(item: RankChange) -> tuple[float, ...]:
+    return item.before_ns, item.after_ns, item.own_work_ns, item.communication_ns, item.idle_ns

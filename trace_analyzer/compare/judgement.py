@@ -4,7 +4,7 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Literal
 
 import numpy as np
@@ -29,6 +29,9 @@ FLOP_KNOWN, FLOP_KNOWN_ALIKE = 0.5, 0.05
 both shares, for their ratio: else it is of what is known."""
 UNIT_AGREEMENT = 0.8
 """Least share of matched operators that must agree on the number of units of work in a step."""
+ALIKE = 0.9
+"""Least Ruzicka similarity of calls per step at which a rank without peers joins the most similar role: a truncated
+file or a late start changes a few calls, another pipeline stage changes many."""
 _UNIT_TOLERANCE = 0.02
 """Tolerance of this number, as calls cut off at the window's ends change the ratio."""
 
@@ -241,6 +244,66 @@ def side_without_operators(before: Profile, after: Profile) -> str:
     return {(True, False): "before", (False, True): "after"}.get((lacks[0], lacks[1]), "")
 
 
+def roles(work: pl.DataFrame) -> dict[int, str]:
+    """Return the role of each rank of ``work``; ranks with equal calls per step share one.
+
+    ``work`` has rank, and the columns of `Profile.work`.
+
+    Roles are named A, B, ... in the order of their first ranks. A rank without peers joins the most similar role with
+    several ranks (or any role, if none has), if they are `ALIKE`.
+    """
+    # Communication and copies differ little between stages, and idle time has no kernels.
+    own = work.filter(pl.col("kind") == "kernel").with_columns(pl.col("count").round().cast(pl.Int64))
+    calls = own.filter(pl.col("count") > 0).select("rank", "category", "operator", "count").sort(pl.all())
+    hashed = calls.with_columns(pl.struct("category", "operator", "count").hash().alias("call"))
+    keys = hashed.group_by("rank").agg(pl.col("call").bitwise_xor().alias("mixed"), pl.len(), pl.col("call").sum())
+    codes = keys.with_columns(pl.struct("mixed", "len", "call").rank("dense").alias("role")).select("rank", "role")
+    assigned = dict(codes.sort("rank").iter_rows())
+    sizes = {role: sum(1 for other in assigned.values() if other == role) for role in set(assigned.values())}
+    shared = {
+        role: next(rank for rank in assigned if assigned[rank] == role) for role, size in sizes.items() if size > 1
+    }
+    merged = dict(assigned)
+    examples = list(shared.values()) or [min(assigned, default=0)]
+    for rank, role in assigned.items():
+        if sizes[role] == 1 and rank not in examples:
+            near = _nearest(calls.filter(pl.col("rank") == rank), calls.filter(pl.col("rank").is_in(examples)))
+            if near is not None:
+                merged[rank] = merged[near]
+            elif not shared:
+                examples.append(rank)
+    names: dict[int, str] = {}
+    for role in merged.values():
+        names.setdefault(role, _letters(len(names)))
+    return {rank: names[role] for rank, role in merged.items()}
+
+
+def _nearest(calls: pl.DataFrame, examples: pl.DataFrame) -> int | None:
+    """Return the rank of ``examples`` with the most similar calls; None where none is `ALIKE`."""
+    key = ["category", "operator"]
+    own = calls.select(*key, pl.col("count").alias("own"))
+    pairs = (
+        examples.select("rank").unique().join(own, how="cross")
+        .join(examples, on=["rank", *key], how="full", coalesce=True, nulls_equal=True)
+        .with_columns(pl.col("own", "count").fill_null(0))
+    )  # fmt: skip
+    scores = pairs.group_by("rank").agg(
+        (pl.min_horizontal("own", "count").sum() / pl.max_horizontal("own", "count").sum()).alias("score")
+    )
+    best = scores.filter(pl.col("score") >= ALIKE).sort("score", "rank", descending=[True, False])
+    return int(best.get_column("rank")[0]) if best.height else None
+
+
+def _letters(number: int) -> str:
+    """Return A, B, ..., Z, AA, AB, ... for 0, 1, ..."""
+    letters = ""
+    number += 1
+    while number:
+        number, place = divmod(number - 1, 26)
+        letters = chr(ord("A") + place) + letters
+    return letters
+
+
 _LAUNCH = shortened_by("cuda-graphs")
 # `thin-products` is the id of skinny-matmuls in reports of schema version 1.
 _ALL_KERNELS = (
@@ -277,7 +340,8 @@ class KeptPromise:
     The bound held if the saving, of these lines or of the step, does not exceed it by more than 0.5 % of the step,
     which can be chance. An advice counts as applied if AFTER's report does not repeat it, repeats at most half of its
     bound, or repeats most of it although a part was saved. The prediction is null where BEFORE's report has none, and
-    where only a part was saved. It held if the saving of the step is within its interval.
+    where only a part was saved. It held if the saving of the step is within its interval, which is not known where
+    several pieces of advice came at once: a replay predicts one change alone.
     """
 
     id: Annotated[str, "Id of the advice."]
@@ -290,7 +354,9 @@ class KeptPromise:
     bound_held: Annotated[bool, "Whether the saving is within the bound."]
     predicted_ns: Annotated[float | None, "Saving of the step predicted by a replay of BEFORE, ns."] = None
     predicted_interval_ns: Annotated[tuple[float, float] | None, "Interval of that prediction, ns."] = None
-    prediction_held: Annotated[bool | None, "Whether the actual saving is within the interval."] = None
+    prediction_held: Annotated[
+        bool | None, "Whether the actual saving is within the interval; null where several changes came at once."
+    ] = None
     late_launches_ns: Annotated[float, "Part of `came_ns` in launches that waits had delayed, ns per step."] = 0.0
 
 
@@ -357,4 +423,5 @@ def kept_promises(before: Profile, after: Profile, table: pl.DataFrame) -> tuple
                 interval, held, late,
             )
         )  # fmt: skip
-    return tuple(kept)
+    one = len(kept) == 1
+    return tuple(promise if one else replace(promise, prediction_held=None) for promise in kept)

@@ -101,9 +101,7 @@ def notes(result: Comparison) -> tuple[str, ...]:
 def _reality(result: Comparison) -> str:
     before, after = result.both
     ranks = before.recordings if result.ranks else 1
-    steps = (
-        f"{counted(before.steps // ranks, 'step')} against {after.steps // (after.recordings if result.ranks else 1)}"
-    )
+    steps = f"{counted(before.steps // ranks, 'step' if is_undivided(result) else 'unit')} against {after.steps // (after.recordings if result.ranks else 1)}"
     if result.significant is None:
         few = "One recording a side is" if result.whole else f"{steps}:"
         return (
@@ -137,7 +135,7 @@ def _adjusted(result: Comparison) -> str:
     scale, unit = scale_of(result.both[0].step_ns)
     low, high = (signed(end, scale) for end in item.interval_ns)
     return (
-        f"{line_label(item.left_out)} varies from {scaled(item.least_ns, scale)} to {scaled(item.most_ns, scale)} {unit} a step, and so few"
+        f"{line_label(item.left_out)} varies from {scaled(item.least_ns, scale)} to {scaled(item.most_ns, scale)} {unit}{a_step(result)}, and so few"
         f" observations show no difference of it between the sides. If that is chance, the rest of the step takes {signed(item.difference_ns, scale)} {unit}"
         f" ({low} to {high})."
     )
@@ -165,9 +163,10 @@ def _sameness(result: Comparison) -> str:
         return ""
     alike, flop = result.likeness, result.likeness.flop_ratio
     work = "FLOP not known" if flop is None else f"{number(flop)} times the FLOP of matmuls and convolutions"
+    units = " --units N,M gives the units of work of each." if is_undivided(result) else ""
     return (
         f"Evidence of the same work: {percent(result.matched_ratio.call)} of kernel time in equal calls (operator and shapes),"
-        f" {alike.equal_operators} of {alike.operators} operators equally often, {work}. --units N,M gives the units of work of each."
+        f" {alike.equal_operators} of {alike.operators} operators equally often{a_step(result)}, {work}.{units}"
     )
 
 
@@ -263,9 +262,10 @@ def _ranks(result: Comparison) -> str:
     scale, unit = scale_of(max(side.step_ns for side in result.both))
     usual, first, sent = result.of_ranks
     alike = abs(first.own_work_ns - usual) <= FLOOR_RATIO * result.both[0].step_ns
+    role = f" of role {first.role}" if len({item.role for item in result.ranks}) > 1 else ""
     one = "" if alike else f", and by {signed(first.own_work_ns, scale)} {unit} on rank {first.rank}"
     return (
-        f"Of {counted(len(result.ranks), 'rank')} that both jobs have, own work changes by {signed(usual, scale)} {unit} a step in the median"
+        f"Of {counted(len(result.ranks), 'rank')} that both jobs have, own work changes by {signed(usual, scale)} {unit} a step in the median{role}"
         f"{one}; communication that holds the device by {signed(sent, scale)} {unit} in the mean. Ranks of a job share their steps: an observation"
         " is a step of all."
     )

@@ -158,6 +158,13 @@ class Profile:
         calls = self.calls.rename({"count": "calls"}).drop("flop", "first")
         return self.rows.join(calls, on="call", how="left", maintain_order="left")
 
+    @property
+    def work(self) -> pl.DataFrame:
+        """Return the work of a step by kind, category and operator: count, step_ns."""
+        sums = self.called_rows.group_by("kind", "category", "operator", maintain_order=True)
+        each = (pl.col("count", "total_ns").sum() / max(1, self.steps)).name.replace("total_ns", "step_ns")
+        return sums.agg(each)
+
     def observations(self) -> list[float]:
         """Return the time per step in ns, by unit of observation.
 
@@ -226,6 +233,7 @@ def profile_of(report: Report) -> Profile:
                 has_steps,
                 tuple(cold_ns),
                 report.trace.rank if (report.trace.world_size or 0) > 1 else None,
+                None,
                 int(work.filter(pl.col("kind") == "communication").get_column("total_ns").sum()),
                 int(idle.get_column("total_ns").sum()),
             ),

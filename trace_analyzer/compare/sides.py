@@ -15,6 +15,7 @@ import polars as pl
 
 from trace_analyzer.analyses.roofline import known_sum
 from trace_analyzer.compare.facts import Facts, Promise, RecordedSteps, promise
+from trace_analyzer.compare.judgement import roles
 from trace_analyzer.compare.profiles import CALLS, DEVICE_SEPARATOR, KINDS, ROWS, UNITS, Profile, profile_of
 from trace_analyzer.errors import InputError, UsageError
 from trace_analyzer.installation import tool_version
@@ -457,6 +458,10 @@ def merged(path: str, profiles: Sequence[Profile]) -> Profile:
     )
     by_unit = [numbered.select("row", "total_ns", pl.col("side").alias("unit"))]
     if made.is_job:  # whose units are its steps; profiles with a rank have units
+        ranked = zip(made.recordings, profiles, strict=True)
+        role_of = roles(pl.concat(p.work.with_columns(pl.lit(r.rank, pl.Int64).alias("rank")) for r, p in ranked))
+        recordings = tuple(replace(r, role=role_of.get(r.rank or 0)) for r in made.recordings)
+        made = replace(made, recordings=recordings)
         by_unit = [
             p.units.join(numbered.filter(pl.col("side") == i).select("own", pl.col("row").alias("merged")), left_on="row", right_on="own")
             .select(pl.col("merged").alias("row"), "total_ns", "unit")

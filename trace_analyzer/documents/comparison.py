@@ -25,7 +25,7 @@ from trace_analyzer.compare.phrasing import (
 )
 from trace_analyzer.documents import Chapter, Document, Figure, FlameFigure, Notes, PlainTable
 from trace_analyzer.sections import Axis, Boxes, Chart, Flame, Labels
-from trace_analyzer.units import counted, percent, visible
+from trace_analyzer.units import counted, percent, runs, visible
 from trace_analyzer.vocabulary import GROUPS, PARTS
 
 _WATERFALLS = {"bucket": "By cause and bucket", "operator": "By operator", "module": "By module"}
@@ -76,7 +76,7 @@ def document(result: Comparison) -> Document:
     return Document("comparison", result.headline, [
         Chapter("sides", "Both sides", [_sides(result, before, after, scale, unit), Notes([*_matched(result), *result.notes])]),
         Chapter("by-bucket", _WATERFALLS["bucket"], [falls["bucket"], _bars(result.waterfall["bucket"], scale, unit + a_step(result))]),
-        Chapter("ranks", "Ranks", [_ranks(result, scale, unit)] if result.ranks else []),
+        Chapter("ranks", "Ranks", _ranks(result, scale, unit) if result.ranks else []),
         Chapter("timelines", steps.title, [steps]),
         Chapter("by-operator", _WATERFALLS["operator"], [falls["operator"]]),
         Chapter("by-module", _WATERFALLS["module"], [falls["module"]]),
@@ -91,17 +91,15 @@ def _waterfall(result: Comparison, by: str, before: Side, after: Side) -> Figure
     return Figure(_WATERFALLS[by], _WATERFALL if by == "bucket" else "", draw)
 
 
-def _steps(side: Side, ranks: int) -> str:
-    return (
-        f"{counted(side.steps // side.recordings, 'step')} of {side.recordings} ranks"
-        if ranks
-        else counted(side.steps, "step")
-    )
+def _steps(side: Side, ranks: int, of: str) -> str:
+    each = counted(side.steps // (side.recordings if ranks else 1), of.lower())
+    return f"{each} of {side.recordings} ranks" if ranks else each
 
 
 def _sides(result: Comparison, before: Side, after: Side, scale: float, unit: str) -> PlainTable:
+    of = "Step" if is_undivided(result) else "Unit"
     rows = [
-        (name, f"{scaled(side.step_ns, scale)} {unit}", _steps(side, len(result.ranks)), limit(side), side.path)
+        (name, f"{scaled(side.step_ns, scale)} {unit}", _steps(side, len(result.ranks), of), limit(side), side.path)
         for name, side in (("before", before), ("after", after))
     ]
     interval = ""
@@ -111,19 +109,26 @@ def _sides(result: Comparison, before: Side, after: Side, scale: float, unit: st
     rows.append(("change", f"{signed(result.difference_ns or 0.0, scale)} {unit}", "", "", interval))
     if result.whole and is_undivided(result):
         return PlainTable(("", "Whole", "Limit", "Trace"), "lrll", [(*row[:2], *row[3:]) for row in rows])
-    return PlainTable(("", "Step", "Steps", "Limit", "Trace"), "lrrll", rows)
+    return PlainTable(("", of, f"{of}s", "Limit", "Trace"), "lrrll", rows)
 
 
-def _ranks(result: Comparison, scale: float, unit: str) -> PlainTable:
-    rows = [
-        (
-            str(item.rank), scaled(item.before_ns, scale), scaled(item.after_ns, scale),
-            *(signed(ns, scale) for ns in (item.own_work_ns, item.communication_ns, item.idle_ns)),
+def _ranks(result: Comparison, scale: float, unit: str) -> list[PlainTable]:
+    """Return the ranks that changed most, after the roles where there are several."""
+
+    def row(name: str, ranks: str, before: float, after: float, *changes: float) -> tuple[str, ...]:
+        return name, ranks, scaled(before, scale), scaled(after, scale), *(signed(ns, scale) for ns in changes)
+
+    of_roles = [row(role, runs(ranks), *means) for role, ranks, means in figures.role_rows(result)]
+    of_ranks = [
+        row(
+            item.role or "–", str(item.rank), item.before_ns, item.after_ns, item.own_work_ns, item.communication_ns,
+            item.idle_ns,
         )
         for item in result.ranks
     ]  # fmt: skip
-    headings = ("Rank", f"Before, {unit}", "After", "Own work", "Communication", "Idle")
-    return PlainTable(headings, "rrrrrr", rows, most=_BARS)
+    headings = (f"Before, {unit}", "After", "Own work", "Communication", "Idle")
+    roles = [PlainTable(("Role", "Ranks", *headings), "llrrrrr", of_roles)] if of_roles else []
+    return [*roles, PlainTable(("Role", "Rank", *headings), "lrrrrrr", of_ranks, most=_BARS)]
 
 
 def _matched(result: Comparison) -> list[str]:
@@ -210,7 +215,7 @@ def _promises(result: Comparison, scale: float, unit: str) -> list[str]:
             bound_phrase += ", and AFTER's report still advises it"
         rows.append(
             f"{kept.title}: at most {scaled(kept.promised_ns_at_most, scale)} {unit}{of} were promised,"
-            f" {scaled(kept.came_ns, scale)} came{_late(kept, scale)}, {bound_phrase}; the step takes {signed(-kept.step_ns, scale)}{_others(kept, scale)}"
+            f" {scaled(kept.came_ns, scale)} came{_late(kept, scale)}, {bound_phrase}; the {of.removeprefix(' a ') or 'recording'} takes {signed(-kept.step_ns, scale)}{_others(kept, scale)}"
             f"{_prediction(kept, scale)}"
         )
     return rows
@@ -231,12 +236,12 @@ def _others(kept: KeptPromise, scale: float) -> str:
 
 
 def _prediction(kept: KeptPromise, scale: float) -> str:
-    """Write the replay's prediction for the step, and whether it was correct."""
+    """Write the replay's prediction for the step, and whether it held."""
     if kept.predicted_ns is None or kept.predicted_interval_ns is None:
         return ""
     low, high = sorted(-end for end in kept.predicted_interval_ns)
-    came = "as predicted" if kept.prediction_held else "not as predicted"
-    return f", {came} by replay: {signed(-kept.predicted_ns, scale)} ({signed(low, scale)} to {signed(high, scale)})"
+    held = {None: "is for this change alone", True: "held", False: "did not hold"}[kept.prediction_held]
+    return f"; the replay's {signed(-kept.predicted_ns, scale)} ({signed(low, scale)} to {signed(high, scale)}) {held}"
 
 
 def waterfall(bars: Sequence[Bar], before_ns: float, after_ns: float, of: str = " a step") -> Chart:

@@ -1,13 +1,13 @@
 """Describe the report on a job as a document."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from trace_analyzer.documents import Chapter, Document, Notes, PlainTable, largest_lever, savings_of
 from trace_analyzer.ranks.job import JobReport, Rank
 from trace_analyzer.ranks.joining import Problem
 from trace_analyzer.ranks.stages import Pipeline
 from trace_analyzer.ranks.stragglers import WHOLE
-from trace_analyzer.units import capitalized, count, counted, duration, percent
+from trace_analyzer.units import capitalized, count, counted, duration, percent, runs
 from trace_analyzer.vocabulary import REGIMES, phrase
 
 _RANKS, _PROBLEMS, _HOSTS, _UNEVEN, _GROUPS, _STAGES = 16, 8, 8, 6, 8, 8
@@ -46,17 +46,6 @@ def document(report: JobReport) -> Document:
         [f"{count(matches.matched)} of {count(matches.matched + matches.unmatched)} collectives matched"],
         job.regime if job.regime is not None and job.regime in REGIMES else "",
     )
-
-
-def runs(numbers: Iterable[int]) -> str:
-    """Write ordered numbers as runs: ``2 to 127, 130``."""
-    texts: list[list[int]] = []
-    for number in sorted(set(numbers)):
-        if texts and number == texts[-1][1] + 1:
-            texts[-1][1] = number
-        else:
-            texts.append([number, number])
-    return ", ".join(f"{first}" if first == last else f"{first} to {last}" for first, last in texts)
 
 
 def doubt_lines(report: JobReport) -> list[str]:

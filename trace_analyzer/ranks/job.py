@@ -10,6 +10,7 @@ from typing import Annotated, TypeVar
 
 import polars as pl
 
+from trace_analyzer.compare.judgement import roles
 from trace_analyzer.compare.statistics import FLOOR_RATIO
 from trace_analyzer.installation import tool_version
 from trace_analyzer.ranks.clocks import Alignment, Clock, RankClock, align, hosts_of
@@ -23,7 +24,6 @@ from trace_analyzer.ranks.stragglers import (
     Straggler,
     imbalance,
     own_work,
-    roles,
     sentence,
     slowdown,
     stragglers,

@@ -240,14 +240,7 @@ def exposed_pieces(collectives: pl.DataFrame, work: pl.DataFrame) -> pl.DataFram
 
 def _work(profile: Profile | None) -> pl.DataFrame:
     """Return `WORK` of a reduced profile."""
-    if profile is None:
-        return pl.DataFrame(schema=WORK)
-    named = profile.rows.join(profile.calls.select("call", "operator"), on="call", how="left")
-    steps = max(1, profile.steps)
-    sums = named.group_by("kind", "category", "operator", maintain_order=True).agg(
-        (pl.col("count").sum() / steps).alias("count"), (pl.col("total_ns").sum() / steps).alias("step_ns")
-    )
-    return typed(sums, WORK)
+    return pl.DataFrame(schema=WORK) if profile is None else typed(profile.work, WORK)
 
 
 def _reduced(profile: Profile) -> Profile | None:
