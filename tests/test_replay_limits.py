@@ -33,7 +33,7 @@ from trace_analyzer.replay.graph import (
 )
 from trace_analyzer.replay.prediction import Replay
 from trace_analyzer.replay.recording import Ints
-from trace_analyzer.replay.refusals import refused_unseen
+from trace_analyzer.replay.refusals import refusal, refused_unseen
 from trace_analyzer.report import Report
 
 pytestmark = pytest.mark.slow
@@ -77,6 +77,33 @@ def test_a_file_without_the_calls_that_wait_is_not_replayed() -> None:
     assert "waits were removed" in str(refused_unseen(edited, 0))
     assert refused_unseen(analysed(rounds, call("cudaEventRecord", 25, 1)), 0) is None
     assert refused_unseen(analysed([launched("k", 50 * n, 50 * n + 10, 20, n + 1) for n in range(60)]), 0) is None
+
+
+@pytest.mark.parametrize("period", [1_010, 1_000], ids=["launched after the wait", "launched in the wait's last 3 us"])
+def test_steps_whose_work_was_lost_are_not_judged(period: int) -> None:
+    """The CPU launches ten kernels of 95 us and waits for them; of two of eight steps no kernel was recorded.
+
+    A replay of the other steps has them as they were, and says what the whole recording says.
+    """
+
+    def replayed(lost: tuple[int, ...]) -> tuple[Any, Replay]:
+        steps = []
+        for n in range(8):
+            at, ids = period * n, range(10 * n + 1, 10 * n + 11)
+            steps.append(
+                [annotation(f"ProfilerStep#{n}", at, period - 1), call("cudaDeviceSynchronize", at + 105, 901),
+                 *(launch(at + 3 + 10 * i, 3, number) for i, number in enumerate(ids)),
+                 *(kernel("k", at + 8 + 100 * i, 95, correlation=number) for i, number in enumerate(ids) if n not in lost)]
+            )  # fmt: skip
+        report = analysed(steps)
+        replay = Replay.of(report, 0)
+        return refusal(report, replay, 0, (Change("no-sync"),)), replay
+
+    (whole_refused, whole), (refused, replay) = replayed(()), replayed((2, 5))
+    assert (whole_refused, refused) == (None, None)
+    assert abs(replay.identity_ratio) < 0.01
+    for change in (Change("no-sync"), Change("speedup", {"target": "gpu", "factor": 2.0})):
+        assert replay.predict((change,)).step_ns == pytest.approx(whole.predict((change,)).step_ns, rel=0.02)
 
 
 def test_neither_graphs_nor_a_faster_cpu_shorten_a_wait_for_others() -> None:

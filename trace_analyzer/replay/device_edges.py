@@ -111,8 +111,9 @@ def device_links(recorded: Recording, end: Ints, orders: Orders, blocked: Flags,
     waits = np.zeros(count, dtype=bool)
     waits[awaited.ref] = True
     leads = _first_of_call(activities)
-    latency, host = _latencies(activities, calls, end, before, leads & ~waits & fitted, leads)
-    after_call = blocked[activities.call] & (activities.call >= 0)
+    # What is launched within a call that waits is launched when the wait is over.
+    after_call = (activities.call >= 0) & blocked[activities.call]
+    latency, host = _latencies(activities, calls, end, before, leads & ~waits & ~after_call & fitted, leads)
     anchor, weight = _launches(recorded, after_call, latency)
     own = np.flatnonzero(leads)
     gap = _gaps(activities, calls, end, before, (~waits & fitted, weight))

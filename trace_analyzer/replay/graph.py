@@ -23,6 +23,9 @@ from trace_analyzer.replay.host_edges import (
 )
 from trace_analyzer.replay.recording import (
     HOST_PARTS,
+    SYNC_DEVICE,
+    SYNC_EVENT,
+    SYNC_STREAM,
     UNKNOWN,
     Flags,
     Ints,
@@ -136,7 +139,7 @@ def _unordered(recorded: Recording, fitted: Flags | None) -> tuple[tuple[Ints, I
     end = trimmed(activities)
     orders = launch_orders(recorded)
     room = queue_room(recorded, orders)
-    blocked = np.zeros(max(m, 1), dtype=bool)
+    blocked = np.append(is_any(calls.kind, (SYNC_DEVICE, SYNC_STREAM, SYNC_EVENT)), False)
     blocked[room.call[~room.hidden]] = True
     device = device_links(recorded, end, orders, blocked, np.ones(n, dtype=bool) if fitted is None else fitted)
     waited = returns(recorded, end, orders)

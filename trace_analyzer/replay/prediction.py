@@ -398,16 +398,19 @@ class Replay:
         return step_times[0], step_times[1]
 
     def path(self, outcome: Outcome) -> Ints:
-        """Return the edges of the critical path within the measured steps, latest first."""
+        """Return the edges of the critical path that end within a measured step, latest first."""
         latest = self.anchors.latest(outcome.times)
-        ending, beginning = self.anchors.ends[-1], self.anchors.begins[0]
+        ending = self.anchors.ends[-1]
         groups = np.append(self.anchors.groups, self.anchors.points.size)
         members = self.anchors.points[groups[ending] : groups[ending + 1]]
         last = int(members[outcome.times[members].argmax()])
         path = np.empty(self.graph.time.size, dtype=np.int64)
         count = _path_loops.walk_back(self.graph.source.data, outcome.binding.data, last, -1, path.data)
         edges = path[:count]
-        inside: Ints = edges[outcome.times[self.graph.target[edges]] > latest[beginning]]
+        time = outcome.times[self.graph.target[edges]]
+        # Steps do not overlap: as many have begun before a time as have ended, or one more.
+        begun, over = (np.searchsorted(latest[groups], time) for groups in (self.anchors.begins, self.anchors.ends))
+        inside: Ints = edges[begun > over]
         return inside
 
     def _host_ratio(self, path: Ints, outcome: Outcome, weights: Weights) -> float:
