@@ -27,9 +27,12 @@ from replay import device_of  # noqa: E402
 from trace_analyzer.pipeline import analyze  # noqa: E402
 from trace_analyzer.replay.changes import HIGH, LOW, Change  # noqa: E402
 from trace_analyzer.replay.graph import EXECUTION  # noqa: E402
+from trace_analyzer.replay.outcomes import BEST, BEST_CASES, with_options  # noqa: E402
 from trace_analyzer.replay.prediction import Replay  # noqa: E402
 from trace_analyzer.replay.refusals import refusal  # noqa: E402
 from trace_analyzer.replay.weights import NotApplicable, NothingToChange  # noqa: E402
+from trace_analyzer.report import Report  # noqa: E402
+from trace_analyzer.report.verdicts import is_saving_known  # noqa: E402
 
 COLD_RATIO = 0.9
 """A first pass is cold if later ones take less than this share of it."""
@@ -51,6 +54,11 @@ class Truth:
         return abs(self.predicted[0] - self.came) / abs(self.now - self.came)
 
     @property
+    def is_known(self) -> bool:
+        """Return whether the saving is told as known."""
+        return self.predicted is not None and is_saving_known(self.now, *self.predicted)
+
+    @property
     def inside(self) -> bool:
         """Return whether the interval holds what came."""
         return self.predicted is not None and self.predicted[1] <= self.came <= self.predicted[2]
@@ -63,18 +71,28 @@ def main() -> None:
     parser.add_argument("--traces", type=Path, default=corpus)
     parser.add_argument("--pairs", type=Path, default=corpus.parent / "pairs")
     options = parser.parse_args()
+    truths = []
     for title, found in (
         ("a changed program: the step", changed(options.pairs)),
+        ("a changed program: the device's work", narrowed(options.pairs)),
         ("another batch: the step", batches(options.pairs)),
         ("another batch: the device's work", batches(options.pairs, work=True)),
         ("warm, from the first step or pass alone", warm(options.traces)),
     ):
-        show(title, list(found))
+        truths += show(title, list(found))
+    predicted = [truth for truth in truths if truth.predicted]
+    errors = [[truth.error for truth in chosen] for chosen in (predicted, [t for t in predicted if t.is_known])]
+    print(
+        f"\nall: {sum(truth.inside for truth in predicted)} of {len(predicted)} inside, off by {np.median(errors[0]):.1%} of the"
+        f" change in the median; the {len(errors[1])} changes told as known: {np.median(errors[1]):.1%}"
+    )
 
 
-def show(title: str, found: list[Truth]) -> None:
-    """Print the comparisons of one kind: the width is half of the interval, as a share of the prediction."""
-    print(f"\n{title:48}      now  predicted  interval               width     came     off  of the change  inside")
+def show(title: str, found: list[Truth]) -> list[Truth]:
+    """Print and return the comparisons of one kind: the width is half of the interval, as a share of the prediction."""
+    print(
+        f"\n{title:48}      now  predicted  interval               width     came     off  of the change  known  inside"
+    )
     for truth in found:
         now, came = truth.now / 1e6, truth.came / 1e6
         if truth.predicted is None:
@@ -83,22 +101,21 @@ def show(title: str, found: list[Truth]) -> None:
         then, low, high = (ns / 1e6 for ns in truth.predicted)
         print(
             f"{truth.name:48} {now:8.2f} {then:10.2f}  ({low:8.2f} to {high:8.2f}) {(high - low) / 2 / then:6.1%} {came:8.2f}"
-            f" {then / came - 1:+7.1%} {truth.error:14.1%}  {truth.inside}"
+            f" {then / came - 1:+7.1%} {truth.error:14.1%}  {truth.is_known!s:5}  {truth.inside}"
         )
-    known = [truth for truth in found if truth.predicted]
-    off = [abs(truth.predicted[0] / truth.came - 1) for truth in known if truth.predicted]
-    if known:
-        print(
-            f"{sum(truth.inside for truth in known)} of {len(known)} inside, {len(found) - len(known)} refused; off by {np.median(off):.1%},"
-            f" and by {np.median([truth.error for truth in known]):.1%} of the change, in the median"
-        )
+    return found
 
 
 @cache
+def replayed(path: Path) -> tuple[Report, Replay]:
+    """Return the report and the replay of a recording's judged device."""
+    report = analyze(path)
+    return report, Replay.of(report, device_of(report) or 0)
+
+
 def replay_of(path: Path) -> Replay:
     """Return the replay of a recording's judged device."""
-    report = analyze(path)
-    return Replay.of(report, device_of(report) or 0)
+    return replayed(path)[1]
 
 
 def predicted_step(replay: Replay, changes: tuple[Change, ...]) -> tuple[float, float, float] | None:
@@ -125,12 +142,19 @@ def changed(pairs: Path) -> Iterator[Truth]:
     for before, after, change in CHANGED:
         now, then = (pairs / f"{name}.json.gz" for name in (before, after))
         if now.exists() and then.exists():
-            replay = replay_of(now)
-            refused = refusal(analyze(now), replay, replay.graph.recorded.device, (change,))
+            report, replay = replayed(now)
+            refused = refusal(report, replay, replay.graph.recorded.device, (change,))
             predicted = None if refused else predicted_step(replay, (change,))
             yield Truth(
                 f"{now.name[:-8]}, {change.label}", replay.recorded_step_ns, predicted, replay_of(then).recorded_step_ns
             )
+
+
+def narrowed(pairs: Path) -> Iterator[Truth]:
+    """Yield the device's work of the program in 16 bits: its step has a compilation and a graph's capture besides."""
+    before, after = (pairs / f"a100_sam_amg_{name}.json.gz" for name in ("before", "after"))
+    if before.exists() and after.exists():
+        yield _of_work("FP32 work in 16 bits", Change("bf16"), replay_of(before), replay_of(after))
 
 
 def batches(pairs: Path, *, work: bool = False) -> Iterator[Truth]:
@@ -144,8 +168,7 @@ def batches(pairs: Path, *, work: bool = False) -> Iterator[Truth]:
         if not work:
             yield Truth(name, now.recorded_step_ns, predicted_step(now, (change,)), then.recorded_step_ns)
             continue
-        likely, *ends = (_work(now, (one,)) for one in (change, change.towards(LOW), change.towards(HIGH)))
-        yield Truth(name, _work(now, ()), (likely, min(ends), max(ends)), _work(then, ()))
+        yield _of_work(name, change, now, then)
 
 
 def warm(traces: Path) -> Iterator[Truth]:
@@ -196,6 +219,16 @@ def of_pass(content: bytes) -> Replay:
     """Return the replay of a file's judged device."""
     report = analyze(content)
     return Replay.of(report, device_of(report) or 0)
+
+
+def _of_work(name: str, change: Change, now: Replay, then: Replay) -> Truth:
+    """Return the comparison of the device's work."""
+    ways = [change, *with_options((change,), BEST), change.towards(LOW), change.towards(HIGH)]
+    ends = [_work(now, (one,)) for one in ways]
+    likely = _work(now, (change,))
+    if change.name in BEST_CASES:
+        ends.append((likely + _work(now, ())) / 2)
+    return Truth(name, _work(now, ()), (likely, min(ends), max(ends)), _work(then, ()))
 
 
 def _work(replay: Replay, changes: tuple[Change, ...]) -> float:

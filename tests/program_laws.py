@@ -147,6 +147,11 @@ def check_estimates(document: dict[str, Any]) -> None:
             now, *(scenario[key] for key in ("step_ns", "low_ns", "high_ns"))
         )
         assert 0 <= scenario["low_ns"] <= scenario["step_ns"] <= scenario["high_ns"], scenario
+    steps = {
+        (s["name"], s["options"].get("target")): s["step_ns"] for s in document["scenarios"] if s["refused"] is None
+    }
+    hidden, faster = steps.get(("overlap", None)), steps.get(("speedup", "communication"))
+    assert hidden is None or faster is None or hidden <= faster + 1, "what is hidden is no worse than what is fast"
 
 
 def check_comparison(report: Report) -> None:

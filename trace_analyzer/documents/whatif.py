@@ -7,6 +7,7 @@ from trace_analyzer.catalog.kernels import line_label
 from trace_analyzer.documents import Chapter, Document, Figure, Notes, PlainTable
 from trace_analyzer.replay.whatif import Scenario, WhatIf
 from trace_analyzer.sections import Axis, Boxes, Chart, LineMark, Strokes
+from trace_analyzer.thresholds import WORTH_RATIO
 from trace_analyzer.units import counted, duration, memory_size, number, percent
 
 PATH_ROWS = 5
@@ -45,7 +46,7 @@ def document(result: WhatIf) -> Document:
         "what if",
         _headline(result),
         (
-            Chapter("replay", "The replay", [Notes([_heading(result), *_not_estimated(result), floors_sentence(result), *_refused(result)])]),
+            Chapter("replay", "The replay", [Notes([_heading(result), *_not_estimated(result), *_floors(result), *_refused(result)])]),
             memory,
             Chapter("path", "Critical path then" if result.changes else "Critical path", [PlainTable(headings, "l" + "r" * (len(headings) - 1), path)] if path else []),
             Chapter("changes", title, changes),
@@ -96,13 +97,13 @@ def _refused(result: WhatIf) -> list[str]:
     return [f"No estimate of {labels}: {reason}." for reason, labels in result.refused.items()]
 
 
-def floors_sentence(result: WhatIf) -> str:
-    """Return the lower bounds of the step for fixes of one side only."""
+def _floors(result: WhatIf) -> list[str]:
+    """Return the lower bounds of the step for fixes of one side only; of less than `WORTH_RATIO` of it they say nothing."""
     unit = "a step" if result.steps else "for the window"
-    return (
-        f"Floors: no CPU fix goes below {duration(result.device_floor_ns)} {unit}, "
-        f"no GPU fix below {duration(result.cpu_floor_ns)}."
-    )
+    sides = (("CPU", result.device_floor_ns or 0.0), ("GPU", result.cpu_floor_ns or 0.0))
+    known = [(side, duration(ns)) for side, ns in sides if ns > WORTH_RATIO * (result.step_ns or 0.0)]
+    first = [f"Floors: no {side} fix goes below {ns} {unit}" for side, ns in known[:1]]
+    return [", ".join([*first, *(f"no {side} fix below {ns}" for side, ns in known[1:])]) + "."] if known else []
 
 
 def memory_sentence(memory: BatchMemory) -> str:

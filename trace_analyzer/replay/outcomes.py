@@ -20,11 +20,6 @@ NOISE_STEPS, NOISE_WINDOW = 0.10, 0.20
 (measured on all 12 recordings of one series)."""
 WORKERS = 4
 """Number of data-loading workers where the least sufficient one is not known."""
-WORKERS_SLOW = 1.25
-"""Largest slowdown of the main thread next to workers.
-
-The one recorded pair slows by 23 % in its mean step (by 13 % in its median step).
-"""
 MAX_SPREAD = 2.0
 """Largest ratio of an interval's ends: a wider estimate is not useful."""
 INFERRED_RATIO = 0.01
@@ -38,10 +33,15 @@ BEST: Mapping[str, Mapping[str, str]] = {
     "bf16": {"reach": "roof"},
     "overlap": {"reach": "all"},
     "pinned": {"reach": "roof"},
+    "prefetch": {"reach": "never"},
 }
 """Options of changes for the lower end of their interval."""
-WORST: Mapping[str, Mapping[str, str]] = {"pinned": {"reach": "recorded"}, "graphs": {"reach": "recorded"}}
-"""Options of changes for its upper end: copies as fast as now, and silences that no graph holds."""
+WORST: Mapping[str, Mapping[str, str]] = {
+    "pinned": {"reach": "recorded"},
+    "graphs": {"reach": "recorded"},
+    "prefetch": {"reach": "always"},
+}
+"""Options of changes for its upper end: copies as fast as now, silences that no graph holds, and workers that never rest."""
 SPEEDUPS: Mapping[str, float] = {"1.11": 0.9, "1.33": 0.75, "2": 0.5, "4": 0.25, "inf": 0.0}
 """Speed-up factors and the remaining share of the time: 10, 25, 50, 75 and 100 % less."""
 

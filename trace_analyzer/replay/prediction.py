@@ -36,7 +36,6 @@ from trace_analyzer.replay.outcomes import (
     NOISE_WINDOW,
     SPEEDUPS,
     WORKERS,
-    WORKERS_SLOW,
     WORST,
     Identity,
     Outcome,
@@ -57,9 +56,9 @@ from trace_analyzer.replay.weights import (
     Scene,
     Weights,
     attributes,
+    infinite_gpu,
     measured,
     quickened,
-    scale_host,
 )
 from trace_analyzer.units import percent
 
@@ -203,18 +202,15 @@ class Replay:
             step,
             self._if_halved(changes, weights, step),
             self._at_worst(changes),
-            self._beside_workers(changes, weights, step),
             *others,
         )
         low, high = max(min(step, outcome.step_ns, self._at_best(changes), *others) - half, 0.0), worst + half
         if only_removes(changes):
             if outcome.step_ns >= step:  # else the change has an effect on the other side, too
                 low = max(low, (1 - MIN_HALF_WIDTH) * self._floor_of(changes))
-            high = (
-                now
-                if any(ch.of_links(change, self.scene) for change in changes)
-                else min(high, max(now, self._beside_workers(changes, weights, step)))
-            )
+            slower = any(change.name == "prefetch" for change in changes)
+            is_of_links = any(ch.of_links(change, self.scene) for change in changes)
+            high = now if is_of_links else min(high, max(now, self._at_worst(changes) if slower else 0.0))
         return Prediction(step, min(low, step), max(high, step))
 
     def _differs(self, weights: Weights) -> bool:
@@ -282,7 +278,7 @@ class Replay:
     def _at_worst(self, changes: tuple[Change, ...]) -> float:
         """Return the step with what `WORST` options stand for; 0 without such a change."""
         worst = with_options(changes, WORST)
-        return min(self.outcome(worst).step_ns, self.identity.step_ns) if worst != changes else 0.0
+        return self.outcome(worst).step_ns if worst != changes else 0.0
 
     def _at_best(self, changes: tuple[Change, ...]) -> float:
         """Return the step with what `BEST` options stand for: a roof or link at its peak, no transfer that limits."""
@@ -333,15 +329,6 @@ class Replay:
         """Return whether the changes add data-loading workers to an unrecorded number of workers."""
         return any(change.name == "prefetch" for change in changes) and self.scene.has_workers
 
-    def _beside_workers(self, changes: tuple[Change, ...], weights: Weights, step: float) -> float:
-        """Return the step if data-loading workers slow other CPU work by `WORKERS_SLOW`."""
-        if all(change.name != "prefetch" for change in changes) or self.scene.has_workers:
-            return step
-        slowed = Weights(**vars(weights))
-        slowed.parts, slowed.host = weights.parts.copy(), weights.host.copy()
-        scale_host(slowed, WORKERS_SLOW)
-        return self.run(slowed).step_ns
-
     @cached_property
     def least_workers(self) -> int:
         """Return the fewest workers that load data as fast as a step without loading; `WORKERS` where that is not known.
@@ -352,7 +339,7 @@ class Replay:
             return WORKERS
         try:
             loading_ns = self.weights((Change("prefetch", {"workers": 1}),)).at_least_ns
-            without_ns = self.outcome((Change("prefetch", {"workers": inf}),)).step_ns
+            without_ns = self.outcome((Change("prefetch", {"workers": inf, "reach": "never"}),)).step_ns
         except NotApplicable:
             return WORKERS
         return max(1, ceil(loading_ns / without_ns)) if without_ns else WORKERS
@@ -389,7 +376,7 @@ class Replay:
         Unexplained time is removed from both, as it may belong to either.
         """
         step_times = []
-        for effect in (ch.infinite_gpu, ch.infinite_cpu):
+        for effect in (infinite_gpu, ch.infinite_cpu):
             weights = self._measured.copy()
             effect(weights, self.scene, {})
             kept = self.run(weights).step_ns

@@ -298,5 +298,14 @@ class Scene:
         return bool(names.str.contains(WORKERS, literal=True).any())
 
 
+def infinite_gpu(weights: Weights, scene: Scene, _: Mapping[str, float | str]) -> None:
+    """Let the device take no time: what remains is CPU time."""
+    for label in range(FIRST_DEVICE, len(scene.known.labels)):
+        scale_label(weights, scene.known, label, 0.0)
+    idle = is_any(scene.graph.kind, (GAP, WAIT))
+    weights.device[idle] = 0
+    weights.rest[idle] = 0
+
+
 WORKERS = "_MultiProcessingDataLoaderIter"
 """Name of a data loader's iterator with workers, in PyTorch's annotation of ``__next__``."""
