@@ -541,6 +541,7 @@ def test_whole_recordings_are_compared_where_steps_do_not_correspond(tmp_path: P
     sums_are_exact(result)
     asked = compare(paths[0], paths[0], whole=True)
     assert asked.whole
+    assert any("operators equally often, as many FLOP" in note for note in asked.notes)
     assert (
         asked.both[0].total_ns
         >= report(BASE).verdict.window.intervals[0][1] - report(BASE).verdict.window.intervals[0][0]

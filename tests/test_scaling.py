@@ -9,12 +9,14 @@ import pytest
 from click.testing import CliRunner
 from compare_sides import Program
 from conftest import CORPUS
+from simulator import Stream, Thread
 
 from trace_analyzer.cli import main
 from trace_analyzer.compare import judgement
 from trace_analyzer.compare.judgement import InputChange
 from trace_analyzer.compare.profiles import profile_of
 from trace_analyzer.compare.scaling import _batches, scaling
+from trace_analyzer.documents.scaling import scaling_chart
 from trace_analyzer.errors import UsageError
 from trace_analyzer.pipeline import analyze
 from trace_analyzer.report import Report
@@ -44,9 +46,21 @@ def test_overhead_is_proven_and_the_flip_is_where_the_model_has_it() -> None:
     )
     assert result.flip_batch == pytest.approx(measured, rel=0.15)
     assert result.is_upper_bound
+    assert scaling_chart(result).x.ends[1] > result.flip_batch > 256, "the plot reaches to where the lines cross"
     (product,) = [item for item in result.operators if item.name == "aten::mm" and item.to_batch == 256]
     assert product.work == "FLOP"
     assert product.work_ratio == pytest.approx(4)
+
+
+@pytest.mark.slow
+def test_one_time_work_is_no_part_of_a_step() -> None:
+    def allocates(thread: Thread, _: Stream) -> None:
+        thread.malloc(500_000)
+
+    program = Program(batch=64, mm_ns=FIXED_NS + ITEM_NS * 64, norm_ns=5_000, add_ns=5_000, host_ns=100_000)
+    cold = scaling(at(16), analyze(program.faster(extra=allocates).trace())).points[1]
+    warm = scaling(at(16), at(64)).points[1]
+    assert cold.step_ns == pytest.approx(warm.step_ns, rel=0.05)
 
 
 @pytest.mark.slow
@@ -86,6 +100,8 @@ def test_the_command(tmp_path: Path) -> None:
     assert json.loads(run.stdout)["overhead_is_proven"] is True
     assert 'data-plot="times-0"' in (tmp_path / "plot.html").read_text()
     assert CliRunner().invoke(main, ["scaling", traces[0]]).exit_code == 2
+    refused = CliRunner().invoke(main, ["scaling", traces[0], traces[0]])
+    assert (refused.exit_code, refused.output.count("Not scaled")) == (2, 1)
 
 
 @pytest.mark.slow

@@ -162,7 +162,9 @@ def _sameness(result: Comparison) -> str:
     if not result.whole or result.likeness is None or result.matched_ratio is None:
         return ""
     alike, flop = result.likeness, result.likeness.flop_ratio
-    work = "FLOP not known" if flop is None else f"{number(flop)} times the FLOP of matmuls and convolutions"
+    is_same = flop is not None and abs(flop - 1) <= SAME_FLOP
+    times = "as many" if is_same else f"{number(flop)} times the"
+    work = "FLOP not known" if flop is None else f"{times} FLOP of matmuls and convolutions"
     units = " --units N,M gives the units of work of each." if is_undivided(result) else ""
     return (
         f"Evidence of the same work: {percent(result.matched_ratio.call)} of kernel time in equal calls (operator and shapes),"
