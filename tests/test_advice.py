@@ -1060,16 +1060,16 @@ CASES: dict[str, tuple[list[object], list[object]]] = {
         eager([("mm", SQUARE, "c10::Half", 1_765, "my_gemm")] * 12, blocks=54),
     ),
     "max-autotune": (
-        eager([("mm", SQUARE, "c10::Half", 552, GEMM)] * 12),
-        eager([("mm", SQUARE, "c10::Half", 550, GEMM)] * 12),
+        eager([("mm", SQUARE, "c10::Half", 563, GEMM)] * 12),
+        eager([("mm", SQUARE, "c10::Half", 561, GEMM)] * 12),
     ),
     "recompute-less": (
         again("CheckpointFunctionBackward", **{"Sequence number": 7, "Fwd thread id": 0}),
         again("MmBackward0"),
     ),
     "less-work": (
-        eager([("mm", SQUARE, "c10::Half", 550, GEMM)] * 12),
-        eager([("mm", SQUARE, "c10::Half", 552, GEMM)] * 12),
+        eager([("mm", SQUARE, "c10::Half", 561, GEMM)] * 12),
+        eager([("mm", SQUARE, "c10::Half", 563, GEMM)] * 12),
     ),
     "overlap": ([in_a_row(NCCL), kernel(GEMM, 1_600, 25)], [in_a_row(NCCL), kernel(GEMM, 1_600, 20)]),
     "gradient-buckets": (messages((1 << 20) - 1), messages(1 << 20)),

@@ -202,6 +202,7 @@ def test_helpful_changes_save_two_percent_or_more() -> None:
     assert [s.name for s in result.helpful][:2] == ["graphs", "no-sync"]
     assert all(s.saves_ratio >= 0.02 and s.what == "change" for s in result.helpful)
     assert whatif(report(COMPUTE)).helpful == ()
+    assert whatif(report(COMPUTE)).summary().startswith("No standard change saves 2 % or more.")
 
 
 REFUSED = {
@@ -254,6 +255,7 @@ def test_without_links_only_the_device_can_be_made_faster(tmp_path: Path) -> Non
     assert standard.status == "ok"
     assert {s.options.get("target") for s in standard.scenarios} >= {"gpu"}
     assert all("launches of" in s.reason for s in standard.skipped if s.name in ("no-sync", "graphs"))
+    assert "No standard change that has an estimate saves 2 % or more." in standard.summary()
     path = tmp_path / "t.json"
     path.write_bytes(UNLINKED)
     refused = run(path, "--no-sync")

@@ -32,10 +32,7 @@ from trace_analyzer.units import count, counted, percent, size
 def attention_kernel(context: AdviceContext) -> Opportunity | None:
     """Propose fused attention, whose scores do not pass through memory between the two matmuls."""
     runs = context.within.fusions.filter(pl.col("kind") == "attention")
-    how = (
-        "time of all calls of unfused attention, including its two matmuls, minus the roofline time of one fused kernel (the"
-        " longer of FLOP over peak and bytes over bandwidth)"
-    )
+    how = "time of all calls of unfused attention, its two matmuls too, minus the roofline time of one fused kernel (the longer of FLOP over peak and bytes over bandwidth)"
     moved = size(total(runs, "saved_bytes") / steps_of(context.steps, runs.height))
     is_module = runs.get_column("module").cast(pl.String) == "MultiheadAttention"
     opportunity = run_opportunity(
@@ -420,7 +417,7 @@ def _far_below(context: AdviceContext, why: str) -> pl.DataFrame:
 def max_autotune(context: AdviceContext) -> Opportunity | None:
     """Propose other kernels: the time of compute-bound matmul, convolution and attention beyond their roof.
 
-    Kernels that other fixes move to tensor cores do not count, and neither do efficient ones.
+    Kernels that other fixes move to tensor cores do not count. No advice where good kernels would save too little.
     """
     rows = (
         context.within.activities.filter(pl.col("bound") == "compute", pl.col("group") == "matmul")
@@ -428,6 +425,8 @@ def max_autotune(context: AdviceContext) -> Opportunity | None:
         .join(_efficient(context.within.roofs).select("activity_id", "lost_ns", "roof_ns"), on="activity_id")
         .filter(pl.col("roof_ns") < thresholds.GOOD_ROOF_RATIO * pl.col("duration_ns"))
     )
+    if total(rows, pl.col("duration_ns") - pl.col("roof_ns") / thresholds.GOOD_ROOF_RATIO) < worth_ns(context):
+        return None
     reached = total(rows, "roof_ns") / max(1, total(rows, "duration_ns"))
     sums = rows.group_by("bucket", "operator", "dtype").agg(pl.col("lost_ns").sum())
     most = sums.sort("lost_ns", "bucket", "operator", "dtype", descending=[True, False, False, False])

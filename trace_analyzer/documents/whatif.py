@@ -26,7 +26,7 @@ def document(result: WhatIf) -> Document:
     title = "Each change alone" if result.changes else "What would help most"
     others = () if result.changes else tuple(s for s in result.scenarios if s.what == "sensitivity")
     shown = result.scenarios if result.changes else result.helpful
-    changes: list[object] = [_table(shown, "Change")] if shown else [Notes(["No standard change saves 2 % or more."])]
+    changes: list[object] = [_table(shown, "Change")] if shown else [Notes([_no_gain(result)])]
     if result.changes and len(shown) == 1:  # the headline says all
         changes = []
     if result.step_ns is not None:
@@ -73,7 +73,7 @@ def _headline(result: WhatIf) -> str:
     if result.changes:
         return _prediction(result)
     if not result.helpful:
-        return "No standard change saves 2 % or more."
+        return _no_gain(result)
     best = result.helpful[0]
     if not best.is_known:
         return f"What would help most is not known: {best.label} may take {duration(best.low_ns)} to {duration(best.high_ns)}, now {duration(result.step_ns)}."
@@ -81,6 +81,10 @@ def _headline(result: WhatIf) -> str:
         f"What would help most: {best.label}, {duration(result.step_ns)} → {duration(best.step_ns)} "
         f"({duration(best.low_ns)} to {duration(best.high_ns)}), an estimate."
     )
+
+
+def _no_gain(result: WhatIf) -> str:
+    return f"No standard change{' that has an estimate' if result.refused else ''} saves 2 % or more."
 
 
 def _not_estimated(result: WhatIf) -> list[str]:
