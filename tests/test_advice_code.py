@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from conftest import CORPUS, corpus_rows
 from kineto import A100, analysed, annotation, call, copy, kernel, launched, op, python, trace_bytes
-from test_advice import ADD, CASES, GEMM, LOADS, ON, V100, first_uses, iterations, optimizer
+from test_advice import ADD, CASES, GEMM, LOADS, ON, V100, first_uses, iterations, moved, optimizer
 
 from trace_analyzer.catalog.event_names import code_rules
 from trace_analyzer.catalog.fixes import (
@@ -47,7 +47,11 @@ def contradictions(item: Advice, text: str, major: int | None) -> Iterator[str]:
         yield "more workers than the pipeline has"
     if ".pin_memory()" in item.code and not re.search(r"HtoD|HostToDevice", text):
         yield "nothing is copied to the device"
-    if "instead of x[mask]" in item.code and not re.search(r"aten::(nonzero|masked_select)|DtoH|DeviceToHost", text):
+    if re.match(r"host\.copy_\(|values = ", item.code) and not re.search(r"DtoH|DeviceToHost", text):
+        yield "nothing is copied to the host"
+    if "instead of x[mask], whose size" in item.code and not re.search(
+        r"aten::(nonzero|masked_select)|DtoH|DeviceToHost", text
+    ):
         yield "no mask waits for its size"
 
 
@@ -207,6 +211,7 @@ def results(operator: str) -> list[object]:
 def test_a_copy_of_what_an_operator_waits_for_is_no_pageable_memory(operator: str, code: str) -> None:
     items = {item.id: item.code for item in analysed(results(operator)).advice}
     assert ("pinned-memory" in items) == (not code)
+    assert items.get("pinned-memory", "host.copy_(").startswith("host.copy_("), "what goes to the host"
     assert not code or code in items["synchronization"]
 
 
@@ -233,6 +238,15 @@ def test_a_pipeline_that_splits_its_inputs_gets_one_worker_and_its_estimate() ->
     frame = "transformers/pipelines/zero_shot_object_detection.py(164): preprocess"
     report = analysed(iterations(lambda t: annotation(LOADS, t, 850), lambda t: python(frame, t, 851)))
     assert "num_workers=1)" in report.advice[0].code
+
+
+@pytest.mark.parametrize(
+    ("direction", "code"), [("DtoH (Device -> Pinned)", "torch.stack"), ("HtoD (Pinned -> Device)", "torch.cat")]
+)
+def test_small_copies_are_merged_in_their_direction(direction: str, code: str) -> None:
+    assert code_of("small-copies", moved(direction, 1_000)).startswith(
+        ("values = " if "stack" in code else "packed = ") + code
+    )
 
 
 @pytest.mark.slow

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
+from math import inf
 
 import polars as pl
 
@@ -10,25 +11,29 @@ from trace_analyzer import thresholds
 from trace_analyzer.advice.opportunity import (
     KERNEL,
     Opportunity,
+    combined,
     copies_of,
     end_ns_of,
     held_ns,
     idle_of,
+    idle_opportunity,
     in_a_step,
     kernel_opportunity,
     largest_names,
     largest_operators,
+    length_ns,
     longest,
     members_of,
     share_of_window,
     total,
     where_called,
 )
+from trace_analyzer.advice.overhead import ANY_COPY, for_results
 from trace_analyzer.advice.window_context import AdviceContext
 from trace_analyzer.analyses.communication import with_exposed
 from trace_analyzer.catalog.devices import interconnects_of
-from trace_analyzer.catalog.event_names import TO_HOST, TO_PEER, copy_direction
-from trace_analyzer.units import bandwidth, percent, size
+from trace_analyzer.catalog.event_names import TO_HOST, TO_PEER, WITHIN_DEVICE, copy_direction
+from trace_analyzer.units import NS_PER_S, bandwidth, percent, size
 
 _COMPUTES = ("compute", "memory", "latency", "other")
 """Parts of the window in which kernels compute."""
@@ -138,11 +143,58 @@ def copies(context: AdviceContext) -> Opportunity | None:
     share = percent(pageable / max(1, total(copies, "duration_ns")))
     pageable_clause = f"; {share} of the copies' time is from or to pageable memory" if pageable else ""
     opportunity = _copies_of(context, copies, f"the device only copies{pageable_clause}")
-    to_host = total(where_called(copies, copy_direction() == TO_HOST), "duration_ns")
-    case = "to-host" if 2 * to_host > total(copies, "duration_ns") else ""
+    case = _to_host(copies, "duration_ns")
     return opportunity and replace(
         opportunity, values={"first": "Pin memory, then hide" if pageable else "Hide"}, case=case
     )
+
+
+def pinned_memory(context: AdviceContext) -> Opportunity | None:
+    """Propose pinned memory: idle time in copies that block the CPU, and time of copies of pageable memory.
+
+    Copies between and within devices do not count, and neither do those that bring what an operator waits for.
+    """
+    copies = context.within.activities.filter(pl.col("kind") == "memcpy")
+    on_devices = where_called(copies, copy_direction().is_in([TO_PEER, WITHIN_DEVICE]).fill_null(False))
+    causes = ("blocking-copy",)
+    idle = context.idle.filter(pl.col("cause").is_in(causes))
+    idle = idle.filter(~for_results(context, idle))
+    idle = idle.join(
+        on_devices.select(pl.col("launch_id").alias("event_id")), on="event_id", how="anti", maintain_order="left"
+    )
+    pageable = where_called(copies, pl.col("name").str.contains("(?i)pageable"))
+    written = context.around.sources(pageable.get_column("launch_id")).cast(pl.String)
+    pageable = pageable.filter(written.is_in([ANY_COPY]) | written.is_null())
+    why = "copies from or to pageable memory block the CPU until they are done"
+    both = [idle_opportunity(context, idle, causes, why), _beyond_link(context, pageable)]
+    known = [one for one in both if one is not None]
+    called = ["name", "operator", "dtype"]
+    blocking = idle.join(copies, left_on="event_id", right_on="launch_id").select(*called, length_ns().alias("ns"))
+    held = pl.concat([blocking, pageable.select(*called, pl.col("duration_ns").alias("ns"))], how="vertical_relaxed")
+    if_more = "without that, the CPU prepares its next work while the device copies"
+    case = _to_host(held, "ns")
+    return replace(combined(known), if_more=if_more, case=case) if known else None
+
+
+def _beyond_link(context: AdviceContext, pageable: pl.DataFrame) -> Opportunity | None:
+    """Return the time that copies of pageable memory take beyond that of their bytes at the host link's peak."""
+    links = interconnects_of(context.model.name) if context.model is not None else ()
+    rate = next((link.byte_per_s for link in links if link.kind in ("c2c", "pcie")), None)
+    least = pl.col("bytes").fill_null(0) / (rate or inf) * NS_PER_S
+    return kernel_opportunity(
+        context,
+        pageable,
+        (pl.col("duration_ns") - least).clip(lower_bound=0),
+        "time of copies of pageable memory that nothing hides, beyond that of their bytes at the peak of the link to the host",
+        f"{in_a_step(context, pageable.height, 'copy goes', 'copies go')} through a buffer of the driver, as the"
+        " memory is pageable",
+    )
+
+
+def _to_host(copies: pl.DataFrame, figure: str) -> str:
+    """Return the case "to-host" where copies to the host make most of a figure of copies; else ""."""
+    to_host = where_called(copies, (copy_direction() == TO_HOST).fill_null(False))
+    return "to-host" if 2 * total(to_host, figure) > total(copies, figure) else ""
 
 
 def peer_copies(context: AdviceContext) -> Opportunity | None:
@@ -175,7 +227,7 @@ def small_copies(context: AdviceContext) -> Opportunity | None:
     if small.height <= context.steps:
         return None
     spans = context.within.activities.select("device", "start_ns", end_ns_of(), "bound")
-    return kernel_opportunity(
+    opportunity = kernel_opportunity(
         context,
         with_exposed(small, spans.filter(pl.col("bound") != "copy")),
         pl.col("exposed_ns"),
@@ -183,6 +235,7 @@ def small_copies(context: AdviceContext) -> Opportunity | None:
         f"{in_a_step(context, small.height, 'copy', 'copies')} between host and device moved {size(small.get_column('bytes').median())} in the median:"  # type: ignore[arg-type]
         " they take longer to start than to move",
     )
+    return opportunity and replace(opportunity, case=_to_host(small, "duration_ns"))
 
 
 def dependencies(context: AdviceContext) -> Opportunity | None:

@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 from functools import partial
-from math import inf
 
 import polars as pl
 
@@ -16,8 +15,6 @@ from trace_analyzer.advice.opportunity import (
     held_ns,
     idle_of,
     idle_opportunity,
-    in_a_step,
-    kernel_opportunity,
     largest_operators,
     launched_within,
     length_ns,
@@ -32,18 +29,15 @@ from trace_analyzer.advice.opportunity import (
 )
 from trace_analyzer.advice.window_context import COMPILED, AdviceContext
 from trace_analyzer.analyses.host import CALLS
-from trace_analyzer.catalog.devices import interconnects_of
 from trace_analyzer.catalog.event_names import (
     BLOCKING,
     FROM_HOST,
     OPTIMIZER_STEP,
     TO_HOST,
-    TO_PEER,
-    WITHIN_DEVICE,
     copy_direction,
 )
 from trace_analyzer.frames.intervals import union, with_covered
-from trace_analyzer.units import NS_PER_S, count, counted, duration
+from trace_analyzer.units import count, counted, duration
 from trace_analyzer.vocabulary import EARLIER_WORK, PARTS, shortened_by
 
 LAUNCHING = shortened_by("cuda-graphs")
@@ -213,20 +207,20 @@ _COLLECT = r"<built-in (method|function) collect|^gc\.collect"
 """Names of the program's own calls of the collector; Python's automatic collections are other events."""
 
 
-_ANY_COPY = ".cpu(), .to() or .copy_()"
+ANY_COPY = ".cpu(), .to() or .copy_()"
 """Source of waits that are copies which the program asks for; all other sources wait for what a copy brings."""
 
 
-def _for_results(context: AdviceContext, idle: pl.DataFrame) -> pl.Series:
+def for_results(context: AdviceContext, idle: pl.DataFrame) -> pl.Series:
     """Return whether idle time is a copy of a size or a value that an operator waits for, such as ``nonzero``."""
     written = context.around.sources(idle.get_column("event_id")).cast(pl.String)
-    return idle.get_column("cause").cast(pl.String).eq("blocking-copy") & written.ne(_ANY_COPY).fill_null(False)
+    return idle.get_column("cause").cast(pl.String).eq("blocking-copy") & written.ne(ANY_COPY).fill_null(False)
 
 
 def _after_waits(context: AdviceContext) -> pl.DataFrame:
     """Return the idle time after calls that wait for the device, and in copies of what an operator waits for."""
     idle = context.idle.filter(pl.col("cause").is_in(["synchronization", "blocking-copy"]))
-    return idle.filter((idle.get_column("cause") == "synchronization") | _for_results(context, idle))
+    return idle.filter((idle.get_column("cause") == "synchronization") | for_results(context, idle))
 
 
 def synchronization(context: AdviceContext) -> Opportunity | None:
@@ -304,7 +298,7 @@ def _written_most(context: AdviceContext) -> str:
     return most
 
 
-_BY_COPIES = {_ANY_COPY: (TO_HOST, "copies to the host"), "indexing": (FROM_HOST, "index on the CPU")}
+_BY_COPIES = {ANY_COPY: (TO_HOST, "copies to the host"), "indexing": (FROM_HOST, "index on the CPU")}
 """Source of waits -> direction of copies by which it is another case: a mask brings its size to the host, an index on the
 CPU goes to the device."""
 _BY_MASK = ("indexing", "nonzero")
@@ -424,47 +418,6 @@ def graph_capture(context: AdviceContext) -> Opportunity | None:
     """Comment on idle time in captures of graphs."""
     why = "launches are captured into graphs and the GPU does not run: this happens once per graph"
     return None if _is_cold(context) else idle_of(context, ("graph-capture",), why)
-
-
-def pinned_memory(context: AdviceContext) -> Opportunity | None:
-    """Propose pinned memory: idle time in copies that block the CPU, and time of copies of pageable memory.
-
-    Copies between and within devices do not count, and neither do those that bring what an operator waits for.
-    """
-    copies = context.within.activities.filter(pl.col("kind") == "memcpy")
-    on_devices = where_called(copies, copy_direction().is_in([TO_PEER, WITHIN_DEVICE]).fill_null(False))
-    causes = ("blocking-copy",)
-    idle = context.idle.filter(pl.col("cause").is_in(causes))
-    idle = idle.filter(~_for_results(context, idle))
-    idle = idle.join(
-        on_devices.select(pl.col("launch_id").alias("event_id")), on="event_id", how="anti", maintain_order="left"
-    )
-    why = "copies from or to pageable memory block the CPU until they are done"
-    both = [idle_opportunity(context, idle, causes, why), _pageable(context, copies)]
-    known = [one for one in both if one is not None]
-    return (
-        replace(combined(known), if_more="without that, the CPU prepares its next work while the device copies")
-        if known
-        else None
-    )
-
-
-def _pageable(context: AdviceContext, copies: pl.DataFrame) -> Opportunity | None:
-    """Return the time that copies of pageable memory take beyond that of their bytes at the host link's peak."""
-    rows = where_called(copies, pl.col("name").str.contains("(?i)pageable"))
-    written = context.around.sources(rows.get_column("launch_id")).cast(pl.String)
-    rows = rows.filter(written.is_in([_ANY_COPY]) | written.is_null())
-    links = interconnects_of(context.model.name) if context.model is not None else ()
-    rate = next((link.byte_per_s for link in links if link.kind in ("c2c", "pcie")), None)
-    least = pl.col("bytes").fill_null(0) / (rate or inf) * NS_PER_S
-    return kernel_opportunity(
-        context,
-        rows,
-        (pl.col("duration_ns") - least).clip(lower_bound=0),
-        "time of copies of pageable memory that nothing hides, beyond that of their bytes at the peak of the link to the host",
-        f"{in_a_step(context, rows.height, 'copy goes', 'copies go')} through a buffer of the driver, as the"
-        " memory is pageable",
-    )
 
 
 def host_wait(context: AdviceContext) -> Opportunity | None:

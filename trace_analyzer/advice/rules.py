@@ -24,7 +24,7 @@ RULE_OF_FIX: Mapping[str, Rule] = {
     "lazy-loading": overhead.lazy_loading,
     "warm-up": overhead.warm_up,
     "graph-capture": overhead.graph_capture,
-    "pinned-memory": overhead.pinned_memory,
+    "pinned-memory": communication.pinned_memory,
     "host-wait": overhead.host_wait,
     "cpu-operators": host_work.cpu_operators,
     "cpu-preparation": host_work.cpu_preparation,
