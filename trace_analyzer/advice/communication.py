@@ -9,11 +9,13 @@ import polars as pl
 
 from trace_analyzer import thresholds
 from trace_analyzer.advice.opportunity import (
+    ANY_COPY,
     KERNEL,
     Opportunity,
     combined,
     copies_of,
     end_ns_of,
+    for_results,
     held_ns,
     idle_of,
     idle_opportunity,
@@ -28,7 +30,6 @@ from trace_analyzer.advice.opportunity import (
     total,
     where_called,
 )
-from trace_analyzer.advice.overhead import ANY_COPY, for_results
 from trace_analyzer.advice.window_context import AdviceContext
 from trace_analyzer.analyses.communication import with_exposed
 from trace_analyzer.catalog.devices import interconnects_of

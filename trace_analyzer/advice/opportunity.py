@@ -195,6 +195,16 @@ def copies_of(context: AdviceContext, direction: str, *, inverted: bool = False)
     )
 
 
+ANY_COPY = ".cpu(), .to() or .copy_()"
+"""Source of waits that are copies which the program asks for; all other sources wait for what a copy brings."""
+
+
+def for_results(context: AdviceContext, idle: pl.DataFrame) -> pl.Series:
+    """Return whether idle time is a copy of a size or a value that an operator waits for, such as ``nonzero``."""
+    written = context.around.sources(idle.get_column("event_id")).cast(pl.String)
+    return idle.get_column("cause").cast(pl.String).eq("blocking-copy") & written.ne(ANY_COPY).fill_null(False)
+
+
 def worth_ns(context: AdviceContext) -> float:
     """Return the least saving of a recommended fix, ns."""
     return thresholds.WORTH_RATIO * context.window_ns

@@ -8,10 +8,12 @@ import polars as pl
 from trace_analyzer import thresholds
 from trace_analyzer.advice.graph_obstacles import appends_to_cache, is_in_pieces, obstacles
 from trace_analyzer.advice.opportunity import (
+    ANY_COPY,
     Opportunity,
     a_step,
     combined,
     end_ns_of,
+    for_results,
     held_ns,
     idle_of,
     idle_opportunity,
@@ -205,16 +207,6 @@ def garbage_collection(context: AdviceContext) -> Opportunity | None:
 
 _COLLECT = r"<built-in (method|function) collect|^gc\.collect"
 """Names of the program's own calls of the collector; Python's automatic collections are other events."""
-
-
-ANY_COPY = ".cpu(), .to() or .copy_()"
-"""Source of waits that are copies which the program asks for; all other sources wait for what a copy brings."""
-
-
-def for_results(context: AdviceContext, idle: pl.DataFrame) -> pl.Series:
-    """Return whether idle time is a copy of a size or a value that an operator waits for, such as ``nonzero``."""
-    written = context.around.sources(idle.get_column("event_id")).cast(pl.String)
-    return idle.get_column("cause").cast(pl.String).eq("blocking-copy") & written.ne(ANY_COPY).fill_null(False)
 
 
 def _after_waits(context: AdviceContext) -> pl.DataFrame:
