@@ -164,6 +164,7 @@ def test_sides_may_be_pipes(folder: Path) -> None:
     assert result.exit_code == 0, result.stderr
     assert json.loads(result.stdout)["difference_ns"] == 0
     assert "is a pipe that nobody writes to" in refused("compare", "before", "t.json")
+    assert "a pipe can be read once" in refused("export", "before", "--perfetto", "x.json")
 
 
 @pytest.mark.slow

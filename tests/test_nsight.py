@@ -11,12 +11,14 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from click.testing import CliRunner
 from conftest import CORPUS
 from kineto import analysed, idle_parts, kernel
 from nsight_export import DRIVER, PUSH_POP, RUNTIME, START_END, Export, exported, thread
 from polars.testing import assert_frame_equal
 
 from trace_analyzer import compare
+from trace_analyzer.cli import main
 from trace_analyzer.errors import InputError
 from trace_analyzer.ingest import Trace, load
 from trace_analyzer.pipeline import analyze, report_of
@@ -230,6 +232,22 @@ def test_public_recordings_of_two_gpus(name: str, regime: str, window_ms: float,
 
 
 @needs_public
+@pytest.mark.parametrize("source", ["synthetic_training", *(path.name for path in PUBLIC.glob("mfu*.gz"))])
+def test_an_export_is_written_for_perfetto_as_pytorch_profiler_writes(source: str, tmp_path: Path) -> None:
+    path, out = PUBLIC / source, tmp_path / "out.json"
+    if not path.exists():
+        path = exported(load(SAMPLES / f"{source}.json.gz")).write(tmp_path / "a.sqlite")
+    run = CliRunner().invoke(main, ["export", str(path), "--perfetto", str(out)])
+    assert run.exit_code == 0, run.output
+    before, after = analyze(path), analyze(out)
+    assert facts(after) == facts(before)
+    for name in ("causes", "kernels", "operators", "steps", "communication"):
+        assert_frame_equal(after.tables[name], before.tables[name])
+    rows = json.loads(out.read_text())["traceEvents"]
+    assert all(0 <= row[key] < 1 << 32 for row in rows for key in ("pid", "tid"))
+    assert sum(row["ph"] == "s" for row in rows) == before.tables["launches"]["activity_count"].sum()
+
+
 def test_graphs_that_were_recorded_whole_are_said_to_be_unknown() -> None:
     report = analyze(PUBLIC / "flameox-nsight-2025.5.2.sqlite.gz")
     assert [note.count for note in report.notes if note.code == "whole-graphs"] == [2]

@@ -14,6 +14,7 @@ from trace_analyzer.cli.compare import read_sides
 from trace_analyzer.cli.options import Results, analysis_options, check_new, read_report, result_options, verb
 from trace_analyzer.cli.outputs import Progress
 from trace_analyzer.errors import UsageError
+from trace_analyzer.files import is_special
 from trace_analyzer.options import Options
 from trace_analyzer.units import printable
 from trace_analyzer.vocabulary import CHANGE_PARTS
@@ -194,8 +195,8 @@ def export(trace: str, perfetto: str, before: str | None, force: bool, chosen: O
     The original events are unchanged. Of a folder or pattern of a job's ranks, write one timeline of all: clocks are
     aligned, and what each rank waited for in collectives is a track.
     """
-    if trace == "-":
-        raise UsageError("export reads TRACE twice, and standard input can be read once; name a file")
+    if trace == "-" or is_special(Path(trace)):
+        raise UsageError(f"{trace}: export reads TRACE twice, and a pipe can be read once; name a file")
     path = Path(perfetto)
     check_new(path, trace, "--perfetto", force)
     if Path(trace).is_dir() or (glob.has_magic(trace) and not Path(trace).exists()):

@@ -1,7 +1,8 @@
 """Write a report as JSON's document, as files of tables, and as tracks in the original trace.
 
 The JSON document is the contract for scripts and CI; `trace_analyzer.registry` describes it. Tracks are for Perfetto
-and chrome://tracing: the original bytes do not change, new events are inserted before the first one. Format: Trace Event
+and chrome://tracing: the original bytes do not change, new events are inserted before the first one. What other profilers
+than PyTorch's recorded is written as PyTorch Profiler does. Format: Trace Event
 Format, https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU.
 """
 
@@ -10,6 +11,7 @@ import json
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -17,6 +19,7 @@ import polars as pl
 
 from trace_analyzer.errors import NotATrace
 from trace_analyzer.files import Outputs
+from trace_analyzer.ingest.raw import ARGUMENTS
 from trace_analyzer.ingest.source import content_of
 from trace_analyzer.options import DEFAULT_MAX_BYTES
 from trace_analyzer.report import DeclaredRows, Report
@@ -89,6 +92,18 @@ _BLANK = b" \t\r\n"
 _HEAD_BYTES = 64 << 20
 _TIMES = ("ts", "dur")
 _CAUSES, _REGIMES, _QUEUE, _DIFFERENCES = range(4)
+_OTHERS, _DEVICES = 1 << 31, 1_900_000_000
+"""First number for processes and threads whose own is none of 31 bits, and for the processes of devices."""
+_CATEGORIES = {
+    "operator": "cpu_op", "annotation": "user_annotation", "python": "python_function", "runtime": "cuda_runtime",
+    "driver": "cuda_driver", "overhead": "overhead", "other": "other", "kernel": "kernel", "memcpy": "gpu_memcpy",
+    "memset": "gpu_memset", "sync": "cuda_sync",
+}  # fmt: skip
+_NESTED = {
+    ARGUMENTS[column][0]
+    for column in ("grid", "block", "input_dims", "input_types", "input_strides", "concrete_inputs")
+}
+"""Arguments whose text is JSON."""
 _TRACKS = {_CAUSES: "why it is idle", _REGIMES: "regime of the step", _DIFFERENCES: "difference from before"}
 
 
@@ -102,11 +117,14 @@ def write_perfetto(
 ) -> Path:
     """Write the trace at ``source`` with the added tracks to ``path``, and return it.
 
-    It is compressed where its name ends in ``.gz``.
+    It is compressed where its name ends in ``.gz``. Of a file of another profiler, the events are those of the report's
+    tables.
 
     ``differences`` (device, start_ns, end_ns, name) become a separate track. Raises ``NotATrace`` where the file has no
     array of events, and ``OSError`` when it cannot be written; no partial file is left.
     """
+    if report.trace.profiler is not None:
+        return write_blocks(path, document_of(chain(events(report, differences), _recorded(report)), _header(report)))
     added = b",\n".join(map(event_text, events(report, differences)))
     return write_blocks(path, _with_added(content_of(source, max_bytes=max_bytes).blocks(), added, str(source)))
 
@@ -120,6 +138,57 @@ def write_blocks(path: Path, blocks: Iterable[bytes]) -> Path:
         else:
             file.writelines(blocks)
     return path
+
+
+def document_of(rows: Iterable[Event], header: Mapping[str, Any]) -> Iterator[bytes]:
+    """Yield the text of a trace of these events, with times in ns."""
+    lead = json.dumps({**header, "traceEvents": []})[:-2].encode()
+    for event in rows:
+        yield lead + b"\n" + event_text(event)
+        lead = b","
+    yield (b"" if lead == b"," else lead) + b"\n]}\n"
+
+
+def _header(report: Report) -> Mapping[str, Any]:
+    devices = ({"id": d.index, "name": d.name, "totalGlobalMem": d.memory_bytes} for d in report.trace.devices)
+    return {
+        "schemaVersion": 1,
+        "deviceProperties": [{key: value for key, value in row.items() if value is not None} for row in devices],
+    }
+
+
+def _recorded(report: Report) -> Iterator[Event]:
+    """Yield the recorded events as PyTorch Profiler writes them, with times in ns: host, devices, waits, launches."""
+    tables, threads = report.tables, {}
+    for row in tables["threads"].iter_rows(named=True):
+        process, thread = (
+            int(text) if text.isdecimal() and int(text) < _OTHERS else _OTHERS + place
+            for text, place in ((row["pid"], row["process_id"]), (row["tid"], row["thread_id"]))
+        )
+        threads[row["thread_id"]] = place = {"pid": process, "tid": thread}
+        if row["name"] is not None:
+            yield {"ph": "M", "name": "thread_name", **place, "args": {"name": row["name"]}}
+    for number, label in tables["devices"].select("device", "label").iter_rows():
+        yield {"ph": "M", "name": "process_name", "pid": _DEVICES + number, "tid": 0, "args": {"name": f"GPU {label}"}}
+    host = tables["host_events"].join(tables["operator_inputs"], on="event_id", how="left")
+    work = tables["activities"].join(tables["collective_inputs"], on="activity_id", how="left")
+    origin_ns = int(report.trace.origin_ns)
+
+    def places(row: Mapping[str, Any]) -> Mapping[str, int]:
+        return threads.get(row["thread_id"]) or {"pid": _DEVICES + row["device"], "tid": (row["stream"] or 0) % (1 << 32)}
+
+    for rows in (host, work, tables["sync_events"].with_columns(kind=pl.lit("sync"), thread_id=None)):
+        for row in rows.iter_rows(named=True):
+            named = {keys[0]: row[column] for column, keys in ARGUMENTS.items() if row.get(column) is not None}
+            args = {key: json.loads(value) if key in _NESTED else value for key, value in named.items()}
+            at = {**places(row), "ts": origin_ns + row["start_ns"], "dur": row["duration_ns"]}
+            yield {"ph": "X", "cat": _CATEGORIES[row["kind"]], "name": row["name"], **at, "args": args}
+    launches = tables["launches"].select("launch_id", "thread_id", launched_ns="start_ns")
+    arrows = work.select("launch_id", "activity_id", "device", "stream", "start_ns").join(launches, on="launch_id")
+    for row in arrows.iter_rows(named=True):
+        arrow = {"cat": "ac2g", "name": "ac2g", "id": row["activity_id"]}
+        yield {**arrow, "ph": "s", **places(row), "ts": origin_ns + row["launched_ns"]}
+        yield {**arrow, "ph": "f", "bp": "e", **places({**row, "thread_id": None}), "ts": origin_ns + row["start_ns"]}
 
 
 def _with_added(blocks: Iterable[bytes], added: bytes, name: str) -> Iterator[bytes]:

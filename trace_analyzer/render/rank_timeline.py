@@ -17,7 +17,7 @@ from trace_analyzer.ranks.clocks import RankClock
 from trace_analyzer.ranks.files import SUFFIX, local_copy
 from trace_analyzer.ranks.job import JobReport
 from trace_analyzer.ranks.map_rows import named_waits
-from trace_analyzer.render.exports import PROCESS, Event, event_text, write_blocks
+from trace_analyzer.render.exports import PROCESS, Event, document_of, write_blocks
 from trace_analyzer.render.html.tracks import first_fit
 
 _USED = ("ok", "cut")
@@ -38,16 +38,8 @@ def write_job_perfetto(report: JobReport, path: Path) -> tuple[str, ...]:
     partial file is left.
     """
     notes: list[str] = []
-    write_blocks(path, _document(report, notes))
+    write_blocks(path, document_of(_events(report, notes), {}))
     return tuple(notes)
-
-
-def _document(report: JobReport, notes: list[str]) -> Iterator[bytes]:
-    lead = b'{"traceEvents": ['
-    for event in _events(report, notes):
-        yield lead + b"\n" + event_text(event)
-        lead = b","
-    yield (b"" if lead == b"," else lead) + b"\n]}\n"
 
 
 def _events(report: JobReport, notes: list[str]) -> Iterator[Event]:
