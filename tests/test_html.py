@@ -30,7 +30,7 @@ from trace_analyzer.render.html.bokeh_models import document
 from trace_analyzer.render.html.cells import KINDS
 from trace_analyzer.render.html.codec import inert
 from trace_analyzer.render.html.figures import busy_bins, host_bins, timeline_figures
-from trace_analyzer.render.html.shell import breakable, remarked
+from trace_analyzer.render.html.shell import breakable, remarked, unbroken
 from trace_analyzer.render.html.timeline import TimelineColumns, timeline_columns
 from trace_analyzer.render.html.tracks import first_fit, in_rows
 from trace_analyzer.render.html.view import shares
@@ -469,6 +469,11 @@ def test_each_step_says_its_verdict(tmp_path: Path) -> None:
 )
 def test_a_name_breaks_between_its_words_where_that_fits(name: str, room: int, lines: int, broken: str) -> None:
     assert str(breakable(name, room, lines)) == broken.replace("|", "<wbr>")
+
+
+def test_a_number_stays_with_its_unit() -> None:
+    text = unbroken("13.6 ms -> 5 s, 40 % less; 6 GiB of 3 steps, 7 us a step, 2 samples")
+    assert text.replace("\u00a0", "~") == "13.6~ms -> 5~s, 40~% less; 6~GiB of 3 steps, 7~us a step, 2 samples"
 
 
 @pytest.mark.slow

@@ -175,7 +175,10 @@ def _recorded(report: Report) -> Iterator[Event]:
     origin_ns = int(report.trace.origin_ns)
 
     def places(row: Mapping[str, Any]) -> Mapping[str, int]:
-        return threads.get(row["thread_id"]) or {"pid": _DEVICES + row["device"], "tid": (row["stream"] or 0) % (1 << 32)}
+        return threads.get(row["thread_id"]) or {
+            "pid": _DEVICES + row["device"],
+            "tid": (row["stream"] or 0) % (1 << 32),
+        }
 
     for rows in (host, work, tables["sync_events"].with_columns(kind=pl.lit("sync"), thread_id=None)):
         for row in rows.iter_rows(named=True):

@@ -44,6 +44,7 @@ _COLUMN = ".listing td:nth-child({0}) {{ --n: var(--n{0}, 20); }}"
 _ASSETS = files("trace_analyzer.render.html") / "assets"
 _COMMENT = re.compile(r"^\s*//.*\n", re.MULTILINE)
 _MODULE_SYNTAX = re.compile(r"^import [^;]*;\n|^export (?=(?:async )?(?:function|const|class) )", re.MULTILINE)
+_BEFORE_UNIT = re.compile(r"(?<=[0-9]) (?=%|(?:[num]?s|[KMGT]?i?B)\b)")
 _CODE = re.compile(r"`([^`]*)`")
 _PARTS = re.compile(r"(?<=[_.:/#])(?=[^_.:/#])|(?<=[a-z])(?=[A-Z])|(?<= )")
 _FOLDERS = re.compile(r"(?<=[/\\])(?=[^/\\])|(?<=[^_]_)(?=[^_\s./\\]+(?:_[^\s./\\]*)?$)")
@@ -177,6 +178,7 @@ def environment() -> Environment:
         "phrase": phrase,
         "coded": coded,
         "remarked": remarked,
+        "unbroken": unbroken,
         "breakable": breakable,
         "as_path": as_path,
         "confidence": phrasing.confidence,
@@ -207,6 +209,11 @@ def coded(text: str) -> Markup:
         for k, part in enumerate(_CODE.split(text))
     )
     return Markup("").join(marks)
+
+
+def unbroken(text: str) -> str:
+    """Return prose in which a number and its unit stay on one line."""
+    return _BEFORE_UNIT.sub("\u00a0", text)
 
 
 def remarked(code: str) -> Markup:
