@@ -25,6 +25,7 @@ from trace_analyzer.render.html.timeline import payload, timeline_columns
 from trace_analyzer.replay.whatif import whatif
 from trace_analyzer.report import Report
 from trace_analyzer.report.verdicts import is_saving_known
+from trace_analyzer.thresholds import WORTH_RATIO
 
 SCHEMA = Draft202012Validator(json_schema())
 COMPARISON = Draft202012Validator(result_schema(Comparison))
@@ -102,10 +103,24 @@ def check_estimate(report: Report) -> None:
     """Check that the estimate of what would help is refused with a reason, or obeys the laws of estimates."""
     result = whatif(report)
     document = json.loads(result.to_json(), parse_constant=_refuse)
+    check_regime(report)
     assert (result.reason is None) == (result.status == "ok")
     for text in (result.summary(), result.to_markdown()):
         assert not _CONTROLS.search(text)
     check_estimates(document)
+
+
+_REGIMES = {
+    "host": "overhead-bound", "small-kernels": "overhead-bound", "memory-bandwidth": "memory-bandwidth-bound", "compute": "compute-bound",
+    "communication": "communication-bound", "copies": "communication-bound",
+}  # fmt: skip
+
+
+def check_regime(report: Report) -> None:
+    """Check that what saves most is the regime, or in balance with it."""
+    verdict = report.verdict
+    if verdict.status == "ok" and verdict.levers and verdict.levers[0].saves_ratio >= WORTH_RATIO:
+        assert _REGIMES[verdict.levers[0].resource] in (verdict.regime, verdict.runner_up)
 
 
 _OF_DEVICE, _OF_CPU = ("fuse", "tf32", "bf16", "overlap"), ("no-sync", "prefetch", "warm", "graphs")

@@ -12,7 +12,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 from conftest import CORPUS, corpus_rows
-from program_laws import check_estimates
+from program_laws import check_estimates, check_regime
 
 from trace_analyzer import units
 from trace_analyzer.pipeline import analyze
@@ -253,6 +253,7 @@ def test_every_what_if_obeys_the_laws(path: Path) -> None:
     report, replay, refused = replayed(path)
     document = whatif(report).document()
     check_estimates(document)
+    check_regime(report)
     if refused is not None:
         return
     known = [

@@ -5,6 +5,7 @@ from functools import cache
 
 import pytest
 from kineto import analysed as analysed_events, annotation, call, kernel, launch, op
+from program_laws import check_regime
 from replay_pairs import PAIRS
 
 from trace_analyzer.pipeline import analyze
@@ -38,6 +39,7 @@ def test_the_resource_that_limits_saves_most(name: str) -> None:
 def test_levers_are_parts_of_one_replay(name: str) -> None:
     """Check that shares and paths are parts of a whole, and that no lever saves more than its side's floor."""
     of = report(name)
+    check_regime(of)
     rows, result = of.verdict.levers, whatif(of)
     assert rows == result.levers
     assert result.replay is not None

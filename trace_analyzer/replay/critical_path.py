@@ -251,18 +251,14 @@ def levers(device_replay: DeviceReplay, window_findings: Findings | None) -> Lev
         return Levers()
     used = _resources(replay)
     present = [resource for resource in (_HOST, *_OF_BOUND.values()) if resource == _HOST or (used == resource).any()]
-    saves = {frozenset({resource}): _saved_ns(replay, used, frozenset({resource})) for resource in present}
+    saves = {resource: _saved_ns(replay, used, resource) for resource in present}
     path = replay.path(replay.identity)
     shares, on_path = _shares(parts_ns), _path_ratios(replay, path, used)
-    rows = [
-        Lever(one, shares.get(one, 0.0), on_path.get(one, 0.0), saves[frozenset({one})], saves[frozenset({one})] / now)
-        for one in present
-    ]
+    rows = [Lever(one, shares.get(one, 0.0), on_path.get(one, 0.0), ns, ns / now) for one, ns in saves.items()]
     window, groups = sum(parts_ns.values()), groups_of(parts_ns)
     per_ns = {}
     for regime, resources in _OF_REGIME.items():
-        own = resources.intersection(present)
-        saved = saves[own] if own in saves else _saved_ns(replay, used, own)
+        saved = max(saves.get(one, 0.0) for one in resources)
         # A ns of a regime that the window lacks would be a ns of the step.
         per_ns[regime] = saved / now * window / groups[regime] if groups[regime] else 1.0
     of_host = _ordered(_host_levers(replay, path, parts_ns))
@@ -290,14 +286,14 @@ def _resources(replay: Replay) -> npt.NDArray[np.str_]:
     return np.where((activities.device == recorded.device) | of_rank, own, "communication")
 
 
-def _saved_ns(replay: Replay, used: npt.NDArray[np.str_], resources: frozenset[Resource]) -> float:
-    """Return what a step saves if the resources take no time, ns."""
-    weights, graph = replay.weights(()), replay.graph
-    if _HOST in resources:  # it still waits for what it waits for: work stays in the program's order
+def _saved_ns(replay: Replay, used: npt.NDArray[np.str_], resource: Resource) -> float:
+    """Return what a step saves if the resource takes no time, ns."""
+    weights = replay.weights(())
+    if resource == _HOST:  # it still waits for what it waits for: work stays in the program's order
         instant_cpu(weights, replay.scene)
-    scale_activities(weights, graph, np.isin(used, list(resources)), 0.0)
-    floor = 0.0 if _HOST in resources else replay.floors[0]
-    return max(replay.identity.step_ns - max(replay.run(weights).step_ns, floor), 0.0) if resources else 0.0
+    scale_activities(weights, replay.graph, used == resource, 0.0)
+    floor = 0.0 if resource == _HOST else replay.floors[0]
+    return max(replay.identity.step_ns - max(replay.run(weights).step_ns, floor), 0.0)
 
 
 def _host_levers(replay: Replay, path: Ints, parts_ns: Mapping[str, int]) -> Iterator[Lever]:
