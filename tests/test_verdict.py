@@ -94,11 +94,13 @@ def test_the_table_is_complete() -> None:
         ({"compute": 100, "memory": 80}, COMPUTE, MEMORY, None),
         ({"compute": 100, "memory": 79}, COMPUTE, None, None),
         # Waiting wins at 0.6 of the largest kernel group ...
-        ({"compute": 50, "synchronization": 30, "other": 20}, OVERHEAD, COMPUTE, "synchronization"),
+        ({"compute": 50, "synchronization": 30, "other": 20}, OVERHEAD, None, "synchronization"),
         ({"compute": 50, "synchronization": 29, "other": 21}, COMPUTE, None, None),
-        ({"memory": 50, "communication": 30, "other": 20}, COMMUNICATION, MEMORY, "collectives"),
+        ({"memory": 50, "communication": 30, "other": 20}, COMMUNICATION, None, "collectives"),
+        # ... in balance with it from 0.8 on ...
+        ({"memory": 50, "communication": 40, "other": 10}, COMMUNICATION, MEMORY, "collectives"),
         # ... if it is a quarter of the window.
-        ({"compute": 40, "synchronization": 25, "other": 35}, OVERHEAD, COMPUTE, "synchronization"),
+        ({"compute": 40, "synchronization": 25, "other": 35}, OVERHEAD, None, "synchronization"),
         ({"compute": 40, "synchronization": 24, "other": 36}, COMPUTE, None, None),
         ({"compute": 30, "synchronization": 24, "other": 46}, COMPUTE, OVERHEAD, None),
         # Under a quarter it still wins as the largest.
@@ -156,7 +158,7 @@ def test_judgements_obey_the_rules(parts: dict[str, int]) -> None:
     wins = waiting >= 0.6 * kernels and waiting >= window / 4
     assert won == (waiting if wins else largest)
     second = max(ns for regime, ns in groups.items() if regime != judged.regime)
-    assert (judged.runner_up is not None) == (second >= 0.8 * won)
+    assert (judged.runner_up is not None) == (min(second, won) >= 0.8 * max(second, won))
     if judged.runner_up is not None:
         assert groups[judged.runner_up] == second
 
@@ -266,8 +268,9 @@ def named(compute: int, by_name: int) -> BoundShare:
         # The two in balance: no surer than with a little less memory.
         ({"parts_ns": parts_of(compute=50, memory=41), "bounds": (
             replace(named(50, 0), near_ridge_ns=30),)}, 1 / 2, "low"),
-        # Waiting of 0.5 of compute wins for some values of the rule, with compute as the second name.
-        ({"parts_ns": parts_of(compute=60, python=33)}, 1, "high"),
+        # Waiting of 0.55 of compute wins for one value of the rule, and of 0.7 for two.
+        ({"parts_ns": parts_of(compute=60, python=33)}, 2 / 3, "low"),
+        ({"parts_ns": parts_of(compute=60, python=42)}, 2 / 3, "low"),
     ],
 )  # fmt: skip
 def test_confidence_is_the_share_of_worlds_in_which_the_regime_holds(
@@ -304,13 +307,14 @@ def test_worlds_drawn_at_random_agree_with_the_confidence(parts: dict[str, int],
         first = OVERHEAD if overhead >= communication else COMMUNICATION
         first = first if wins else max(sizes, key=lambda regime: sizes[regime])
         second = max((regime for regime in sizes if regime != first), key=lambda regime: sizes[regime])
-        held += judgement.regime in ((first, second) if sizes[second] >= max(0.8 * sizes[first], 1) else (first,))
+        ends = sorted((sizes[first], sizes[second]))
+        held += judgement.regime in ((first, second) if ends[0] >= 0.8 * ends[1] and sizes[second] >= 1 else (first,))
     assert abs(held / 400 - ratio) <= 5 * (0.25 / 400) ** 0.5
 
 
-@pytest.mark.parametrize(("lengths", "differ"), [((100, 83, 2), True), ((60, 60, 60), False)])
+@pytest.mark.parametrize(("lengths", "differ"), [((100, 60, 2), True), ((60, 60, 60), False)])
 def test_each_of_touching_steps_may_be_left_out(lengths: tuple[int, ...], differ: bool) -> None:
-    """Steps of 1 ms end where the next begin, and the window is one interval: without one of the two, the host limits."""
+    """Steps of 1 ms end where the next begin, and the window is one interval: without the last, the device limits."""
     steps = [
         [
             annotation(f"ProfilerStep#{n}", 1_000 * n, 1_000),

@@ -88,7 +88,7 @@ def leaders(
     The largest leads: the largest saving where savings per ns are known and one is worth it, else the largest time. As
     waiting can be removed completely, and kernel time only in part, overhead or communication, whichever is larger,
     already leads within a fifth of the largest saving, or from ``waiting_wins`` of the larger kernel regime's time on
-    if it takes a quarter of the window. The second is in balance if it comes within a fifth of the first; or if it
+    if it takes a quarter of the window. The second is in balance if the two are within a fifth of each other; or if it
     saves anything worth it where no resource alone saves `BALANCED_RATIO` of the window.
     """
     amounts, first = groups_ns, _largest(groups_ns, waiting_wins, t.WAITING_WINDOW_RATIO * window_ns)
@@ -100,11 +100,12 @@ def leaders(
     rows = np.arange(len(first))
     led, rest = amounts[rows, first], amounts.copy()
     rest[rows, first] = 0.0
-    least = t.RUNNER_UP_RATIO * led
-    if saves_per_ns is not None:
-        least = np.where(led < t.BALANCED_RATIO * window_ns, t.WORTH_RATIO * window_ns, least)
     second = rest.argmax(axis=1)
-    return first, np.where(rest[rows, second] >= np.maximum(least, 1.0), second, -1)
+    other = rest[rows, second]
+    balanced = np.minimum(led, other) >= t.RUNNER_UP_RATIO * np.maximum(led, other)
+    if saves_per_ns is not None:
+        balanced = np.where(led < t.BALANCED_RATIO * window_ns, other >= t.WORTH_RATIO * window_ns, balanced)
+    return first, np.where(balanced & (other >= 1.0), second, -1)
 
 
 def _largest(amounts: Floats, waiting_wins: float, least: float) -> Ints:
