@@ -5,10 +5,12 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
+import polars as pl
 import pytest
+from polars.testing import assert_frame_equal
 
 from trace_analyzer.errors import InputError
-from trace_analyzer.ingest import Trace, load
+from trace_analyzer.ingest import Trace, load, rocm
 
 MARK = "aten::mm, seq = 3, op_id = 8, sizes = [[2, 4], []]"
 _STRINGS = [
@@ -140,3 +142,49 @@ def test_other_json_of_rocprofv3_is_one_line(content: str, message: str) -> None
         load(content.encode())
     assert message in str(error.value)
     assert "\n" not in str(error.value)
+
+
+def processes(*changed: dict[str, object], strings_last: bool = False) -> bytes:
+    """Return a document of a process for each change of its first record, and of one without."""
+    made = []
+    for number, change in enumerate((*changed, {})):
+        (process,) = json.loads(JSON)["rocprofiler-sdk-tool"]
+        process["metadata"]["pid"] += number
+        process["buffer_records"]["hip_api"][0].update(change)
+        if strings_last:
+            process["strings"] = process.pop("strings")
+        made.append(process)
+    return json.dumps({"rocprofiler-sdk-tool": made}).encode()
+
+
+@pytest.mark.parametrize(
+    ("content", "is_in_pieces"),
+    [
+        (processes(), True),
+        (processes({}, {"size": 9}), True),
+        (processes({"args": [{"a": 1}, {"b": 2}]}), False),
+        (processes({"args": "},{ }]"}), False),
+        (processes(strings_last=True), True),
+    ],
+    ids=["one", "three", "nested lists", "text", "strings last"],
+)
+def test_records_in_pieces_are_those_of_the_whole(
+    content: bytes, is_in_pieces: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rocm, "_PIECE", 1)
+    taken: list[object] = []
+    in_pieces = rocm._in_pieces
+
+    def whole(_: bytes) -> None:
+        raise pl.exceptions.ComputeError("")
+
+    def watched(given: bytes) -> object:
+        taken.append(in_pieces(given))
+        return taken[-1]
+
+    monkeypatch.setattr(rocm, "_in_pieces", watched)
+    pieces = load(content)
+    monkeypatch.setattr(rocm, "_in_pieces", whole)
+    for name in ("host_events", "device_events", "threads", "devices"):
+        assert_frame_equal(getattr(pieces, name), getattr(load(content), name))
+    assert bool(taken) == is_in_pieces

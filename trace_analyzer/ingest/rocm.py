@@ -6,6 +6,9 @@ have times in ns, and texts in a table of their own. None has Python functions; 
 ``torch.autograd.profiler.emit_nvtx``.
 """
 
+import re
+from collections.abc import Mapping
+
 import polars as pl
 
 from trace_analyzer.errors import Note
@@ -35,6 +38,14 @@ _RECORD: dict[str, pl.DataType] = {
     "correlation_id": pl.Struct({"internal": pl.Int64}),
 }
 _CALLS = ("hip_api", "hsa_api", "rccl_api", "marker_api")
+_RECORDS: dict[str, dict[str, pl.DataType]] = {
+    **dict.fromkeys(_CALLS, _RECORD),
+    "kernel_dispatch": {**_RECORD, "stream_id": _HANDLE, "dispatch_info": pl.Struct({
+        "agent_id": _HANDLE, "queue_id": _HANDLE, "kernel_id": pl.Int64, "group_segment_size": pl.Int64,
+        "workgroup_size": _SIZE, "grid_size": _SIZE,
+    })},
+    "memory_copy": {**_RECORD, "stream_id": _HANDLE, "src_agent_id": _HANDLE, "dst_agent_id": _HANDLE, "bytes": pl.Int64()},
+}  # fmt: skip
 _JSON = pl.Struct({
     "metadata": pl.Struct({"pid": pl.Int64, "node": pl.Struct({"hostname": pl.String})}),
     "agents": pl.List(pl.Struct({"id": _HANDLE, "type": pl.Int64, "logical_node_type_id": pl.Int64, "product_name": pl.String})),
@@ -43,18 +54,13 @@ _JSON = pl.Struct({
         "buffer_records": pl.List(pl.Struct({"kind": pl.String, "operations": pl.List(pl.String)})),
         "marker_api": pl.List(pl.Struct({"key": pl.Int64, "value": pl.String})),
     }),
-    "buffer_records": pl.Struct({
-        **dict.fromkeys(_CALLS, pl.List(pl.Struct(_RECORD))),
-        "kernel_dispatch": pl.List(pl.Struct({**_RECORD, "stream_id": _HANDLE, "dispatch_info": pl.Struct({
-            "agent_id": _HANDLE, "queue_id": _HANDLE, "kernel_id": pl.Int64, "group_segment_size": pl.Int64,
-            "workgroup_size": _SIZE, "grid_size": _SIZE,
-        })})),
-        "memory_copy": pl.List(pl.Struct({
-            **_RECORD, "stream_id": _HANDLE, "src_agent_id": _HANDLE, "dst_agent_id": _HANDLE, "bytes": pl.Int64,
-        })),
-    }),
+    "buffer_records": pl.Struct({name: pl.List(pl.Struct(fields)) for name, fields in _RECORDS.items()}),
 })  # fmt: skip
 """What is read of a process in the JSON of rocprofv3."""
+_PIECE = 16 << 20
+"""Bytes of records that are parsed at once: parsed JSON takes ten times the memory of its text."""
+_LISTS = re.compile(rb'"buffer_records"\s*:\s*\{|"(%s)"\s*:\s*\[\s*(?=\{)' % "|".join(_RECORDS).encode())
+_NEXT, _END = re.compile(rb"\}\s*,\s*(?=\{)"), re.compile(rb"\}\s*\]")
 _GPU = 2
 """Type of agents that are GPUs (rocprofiler-sdk/fwd.h, rocprofiler_agent_type_t)."""
 
@@ -146,17 +152,53 @@ def _add_copies(events: Events, frame: pl.DataFrame) -> None:
 
 def rocprofv3_document(content: bytes) -> TraceDocument:
     """Return the events of the JSON of rocprofv3. Raises ``pl.exceptions.ComputeError`` where it has another form."""
-    document = pl.read_json(content, schema={"rocprofiler-sdk-tool": pl.List(_JSON)}).to_series().explode()
+    try:
+        rest, taken = _in_pieces(content)
+    except pl.exceptions.PolarsError:  # records of another form, or damage
+        rest, taken = content, []
+    document = pl.read_json(rest, schema={"rocprofiler-sdk-tool": pl.List(_JSON)}).to_series().explode()
     events, devices, hosts = Events(), [], []
-    for process in document.drop_nulls().to_frame("process").unnest("process").iter_slices(1):
-        devices += _read_json(process, events)
+    for number, process in enumerate(document.drop_nulls().to_frame("process").unnest("process").iter_slices(1)):
+        devices += _read_json(process, taken[number] if taken else {}, events)
         hosts += process.select(pl.col("metadata").struct.field("node").struct.field("hostname")).to_series().to_list()
     header = {"deviceProperties": devices, "host_name": next(filter(None, hosts), None)}
     return TraceDocument(header, events.joined(), events.count, (_note("rocprofv3", "JSON"),), "rocprofv3")
 
 
-def _read_json(process: pl.DataFrame, events: Events) -> list[dict[str, object]]:
-    """Read the records of one process, and return the properties of its devices."""
+def _in_pieces(content: bytes) -> tuple[bytes, list[dict[str, pl.DataFrame]]]:
+    """Parse the records a piece at a time; return the document without them, and those of each process by domain.
+
+    Records hold no lists of objects, so `},{` separates them, and `}]` ends them. Where they hold some, or a text does, a
+    piece is no JSON. Raises ``pl.exceptions.ComputeError`` then.
+    """
+    taken: list[dict[str, pl.DataFrame]] = []
+    kept, at = [], 0
+    for found in _LISTS.finditer(content):
+        if not found[1]:
+            taken.append({})
+        if not found[1] or not taken or found.start() < at:
+            continue
+        end, pieces, domain, start = _END.search(content, found.end()), [], found[1].decode(), found.end()
+        stop = end.start() + 1 if end else len(content)
+        while start < stop:
+            after = _NEXT.search(content, start + _PIECE, stop)
+            piece = content[start : after.start() + 1 if after else stop]
+            pieces.append(pl.read_json(b"[%b]" % piece, schema=_RECORDS[domain]))
+            start = after.end() if after else stop
+        records = pl.concat(pieces)
+        lacking = records.get_column("start_timestamp").null_count()
+        if lacking == records.height:  # texts of this domain
+            continue
+        if lacking or domain in taken[-1]:
+            raise pl.exceptions.ComputeError("records of another form")
+        taken[-1][domain] = records
+        kept.append(content[at : found.end()])
+        at = stop
+    return b"".join([*kept, content[at:]]), taken
+
+
+def _read_json(process: pl.DataFrame, taken: Mapping[str, pl.DataFrame], events: Events) -> list[dict[str, object]]:
+    """Read the records of one process, some of which were ``taken``, and return the properties of its devices."""
     parts = {name: process.select(name).unnest(name) for name in ("metadata", "strings", "buffer_records")}
     pid = parts["metadata"].get_column("pid").fill_null(0)
 
@@ -181,7 +223,7 @@ def _read_json(process: pl.DataFrame, events: Events) -> list[dict[str, object]]
 
     def records(name: str) -> pl.DataFrame:
         """Return the records of a domain with their place on the host, the name of their operation and their category."""
-        found = rows(parts["buffer_records"], name).rename(
+        found = (taken[name] if name in taken else rows(parts["buffer_records"], name)).rename(
             {"start_timestamp": "start_ns", "end_timestamp": "end_ns", "thread_id": "tid"}
         )
         found = found.with_columns(
