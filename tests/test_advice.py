@@ -652,6 +652,9 @@ def test_many_small_copies() -> None:
 @pytest.mark.slow
 def test_small_messages_want_bigger_buckets() -> None:
     assert saved(analysed(messages(1_000)))["gradient-buckets"] == 11 * 80_000, "one stays"
+    for around, code in (("Optimizer.step#SGD.step", "bucket_cap_mb=100"), ("aten::mm", "torch.cat([a.flatten()")):
+        items = {item.id: item.code for item in analysed(messages(1_000), op(around, 1_300, 2)).advice}
+        assert code in items["gradient-buckets"]
     each = [annotation(f"ProfilerStep#{n}", 100 * n, 99) for n in range(12)]
     assert "gradient-buckets" not in ids(analysed(messages(1_000), each)), "one a step cannot be merged"
 

@@ -11,12 +11,13 @@ from typing import Any
 import pytest
 from conftest import CORPUS, corpus_rows
 from kineto import A100, analysed, annotation, call, copy, kernel, launched, op, python, trace_bytes
-from test_advice import ADD, CASES, GEMM, LOADS, ON, V100, first_uses, iterations, moved, optimizer
+from test_advice import ADD, CASES, GEMM, LOADS, ON, V100, VALUES, first_uses, iterations, moved, optimizer
 
 from trace_analyzer.catalog.event_names import code_rules
 from trace_analyzer.catalog.fixes import (
     FUSED,
     PLATFORMS,
+    Fix,
     fixes,
     for_compiled,
     fusions,
@@ -92,6 +93,18 @@ def codes() -> Iterator[str]:
     yield from (rule.code for rule in fusions())
     yield from map(optimizer_in_few_launches, (*FUSED, "Adagrad", "Muon", ""))
     yield from (str(page["code"]).replace("$optimizer", "pass") for page in pages().values() if "parts" in page)
+
+
+OF_LOOPS = ("channels-last", "data-loading", "fused-optimizer", "set-to-none")
+"""Fixes that only programs with a model, a loader or an optimizer of their own call for."""
+
+
+@pytest.mark.parametrize("fix", [fix for fix in fixes().values() if fix.id not in OF_LOOPS], ids=lambda fix: fix.id)
+def test_an_engine_is_not_asked_for_code_of_a_loop(fix: Fix) -> None:
+    """Who serves by an engine sets its options, and has neither model nor loader; inference has no gradients."""
+    serving, inference = (fix.code_of("cuda", case, **VALUES) for case in ("serving", "inference"))
+    assert not re.search(r"^(model|loader|optimizer) = |torch\.compile\(", serving, re.MULTILINE)
+    assert not re.search(r"^(loader|optimizer|model = Distributed)|no_sync|backward\(", inference, re.MULTILINE)
 
 
 @pytest.mark.parametrize("code", dict.fromkeys(codes()))
