@@ -22,7 +22,7 @@ from trace_analyzer.advice.window_context import BY_INDUCTOR, COMPILED, GRADIENT
 from trace_analyzer.analyses.cpu import CpuRun
 from trace_analyzer.catalog.event_names import OPTIMIZER_STEP, PROFILER_STEP_NAME, preparation_of
 from trace_analyzer.catalog.fixes import FUSED, for_compiled, optimizer_in_few_launches, page_of, pages
-from trace_analyzer.frames.intervals import clip
+from trace_analyzer.frames.intervals import clip, union
 from trace_analyzer.report import Advice, Saving
 from trace_analyzer.units import count, duration, percent
 
@@ -105,7 +105,7 @@ def record_stacks(context: AdviceContext) -> Opportunity | None:
         " nothing then, often plain Python",
         partial(responsible_code, context, idle),
         longest(idle, length_ns()),
-        members=members_of(idle),
+        members=union(idle, ["device"]),
         is_saving=False,
         case="ranges"
         if context.profiler is not None

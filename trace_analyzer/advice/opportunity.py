@@ -264,7 +264,7 @@ def idle_opportunity(
         f"{share_of_window(context, saves)}: {why}",
         partial(responsible_code, context, idle) if idle.height else lambda steps: "",
         longest(idle, length_ns()),
-        members=members_of(idle),
+        members=union(idle, ["device"]),
     )
 
 

@@ -137,7 +137,7 @@ def bigger_batch(context: AdviceContext) -> Opportunity | None:
         " unused",
         partial(largest_operators, kernels),
         longest(idle, length_ns()),
-        members=members_of(idle),
+        members=union(idle, ["device"]),
         case="decoding" if appends_to_cache(context) else "",
     )
 
@@ -434,6 +434,6 @@ def earlier_work(context: AdviceContext) -> Opportunity | None:
         f"{share_of_window(context, ns)}: the device was not idle, but ran work launched before the recording",
         lambda steps: f"before {waiting}, which was launched at the beginning, while the CPU waited in {waiter}",
         longest(main, length_ns()),
-        members=members_of(idle),
+        members=union(idle, ["device"]),
         is_saving=False,
     )

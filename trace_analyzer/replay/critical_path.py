@@ -137,22 +137,29 @@ def path_of(replay: Replay) -> pl.DataFrame:
     return rows.select(
         "start_ns",
         "end_ns",
-        part.otherwise(pl.lit("dependency")).alias("kind"),
-        pl.Series("edge", EDGES)[rows.get_column("kind")],
-        pl.Series("name", replay.known.labels)[rows.get_column("label")],
+        part.otherwise(pl.lit("dependency")).cast(pl.Categorical).alias("kind"),
+        pl.Series("edge", EDGES, dtype=pl.Categorical)[rows.get_column("kind")],
+        pl.Series("name", replay.known.labels, dtype=pl.Categorical)[rows.get_column("label")],
         *(pl.when(pl.col(name) >= 0).then(pl.col(name)).alias(name) for name in ids),
     )
 
 
+_NUMBERS: Mapping[str, pl.DataType] = {
+    "kind": pl.UInt8(), "label": pl.Int16(), "thread_id": pl.Int32(), "activity_id": pl.Int32(), "event_id": pl.Int32(), "edge": pl.Int32(),
+}  # fmt: skip
+"""Types of numbers in a path, which may have more rows than the trace has events; times have 64 bits."""
+
+
 def _frame(columns: Mapping[str, npt.NDArray[np.integer[Any]]]) -> pl.DataFrame:
-    return pl.DataFrame({name: column(values) for name, values in columns.items()})
+    return pl.DataFrame({name: column(values).cast(_NUMBERS.get(name, pl.Int64())) for name, values in columns.items()})
 
 
 def _innermost(edges: pl.DataFrame, segments: Segments) -> pl.DataFrame:
     """Split edges of threads where the innermost event changes; time without any event is unknown."""
     if edges.is_empty():
         return edges
-    thread, since, until = (edges.get_column(name).to_numpy() for name in ("thread_id", "start_ns", "end_ns"))
+    wide = edges.select(pl.col("thread_id", "start_ns", "end_ns").cast(pl.Int64))
+    thread, since, until = (own.to_numpy() for own in wide)
     of_segments = segments.thread.astype(np.int64)
     ends, begins = by_track((of_segments, segments.end), (thread, since))
     first = np.searchsorted(ends, begins, "right")
@@ -161,19 +168,19 @@ def _innermost(edges: pl.DataFrame, segments: Segments) -> pl.DataFrame:
     count = np.maximum(last - first, 0)
     edge = np.repeat(np.arange(edges.height), count)
     row = numbers_from(first, count)
+    starts, ends = np.maximum(segments.start[row], since[edge]), np.minimum(segments.end[row], until[edge])
     covered = _frame({
-        "edge": edge, "start_ns": np.maximum(segments.start[row], since[edge]), "end_ns": np.minimum(segments.end[row], until[edge]),
-        "label": segments.part[row], "event_id": segments.event[row],
+        "edge": edge, "start_ns": starts, "end_ns": ends, "label": segments.part[row], "event_id": segments.event[row],
     })  # fmt: skip
-    stops = _frame({"edge": np.arange(edges.height), "start_ns": until, "end_ns": until}).with_columns(
-        label=pl.lit(UNKNOWN, pl.Int64), event_id=pl.lit(-1, pl.Int64)
-    )
-    bounds = pl.concat([covered, stops]).sort("edge", "start_ns", "end_ns")
-    before = pl.col("end_ns").shift(1).over("edge").fill_null(edges.get_column("start_ns")[bounds.get_column("edge")])
-    bare = bounds.with_columns(
-        before.alias("start_ns"), pl.col("start_ns").alias("end_ns"), label=pl.lit(UNKNOWN, pl.Int64), event_id=pl.lit(-1, pl.Int64)
-    )  # fmt: skip
-    split = pl.concat([covered, bare.filter(pl.col("end_ns") > pl.col("start_ns"))])
+    # Between what segments cover: from the end of each edge's last one, or the edge's start, to the next one or the edge's end.
+    at = np.concatenate([edge, np.arange(edges.height)])
+    order = np.argsort(at, kind="stable")
+    at, stop, end = at[order], np.concatenate([starts, until])[order], np.concatenate([ends, until])[order]
+    begin = np.where(np.diff(at, prepend=-1) > 0, since[at], np.concatenate([since[:1], end[:-1]]))
+    bare = np.flatnonzero(begin < stop)
+    unknown, none = np.full(bare.size, UNKNOWN), np.full(bare.size, -1)
+    rest = _frame({"edge": at[bare], "start_ns": begin[bare], "end_ns": stop[bare], "label": unknown, "event_id": none})
+    split = pl.concat([covered, rest])
     whole = edges.select("kind", "thread_id", "activity_id")[split.get_column("edge")]
     return split.drop("edge").hstack(whole).select(edges.columns)
 
@@ -181,7 +188,7 @@ def _innermost(edges: pl.DataFrame, segments: Segments) -> pl.DataFrame:
 def critical_path(
     estimates: Estimates, replayed_path: ReplayedPath | None, activities: pl.DataFrame, context: Context
 ) -> pl.DataFrame:
-    """Return table `critical_path`: the path with the code of each piece; empty without estimates."""
+    """Return table `critical_path`: the path with the code of each piece, texts as categories; empty without estimates."""
     if estimates.now_ns is None or replayed_path is None:
         return CRITICAL_PATH.empty()
     path = replayed_path.path.with_columns(pl.col("activity_id", "event_id").cast(pl.UInt32))
@@ -189,13 +196,12 @@ def critical_path(
     path = path.with_columns(pl.coalesce("event_id", launch.alias("launch_id")).alias("event_id"))
     ids = path.get_column("event_id")
     operators = context.events.get_column("operator_id")[ids]
-    return CRITICAL_PATH.conform(
-        path.with_columns(
-            pl.lit(estimates.device, pl.Int64).alias("device"),
-            context.names(operators).cast(pl.String).alias("operator"),
-            context.modules(ids).cast(pl.String).alias("module"),
-            context.functions(ids).cast(pl.String).alias("python_function"),
-        )
+    return path.select(
+        pl.lit(estimates.device, pl.Int64).alias("device"),
+        *path.columns,
+        context.names(operators).alias("operator"),
+        context.modules(ids).alias("module"),
+        context.functions(ids).alias("python_function"),
     )
 
 

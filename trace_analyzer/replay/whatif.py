@@ -344,9 +344,8 @@ def located(parts: tuple[PathPart, ...], stretches: pl.DataFrame) -> tuple[PathP
     known = path.select("name", *code, "ns").filter(pl.any_horizontal(pl.col(code).is_not_null()))
     numbers, firsts = factorize(*known.select("name", *code))
     ns = sum_by_group(numbers, known.get_column("ns"), firsts.len()).alias("ns")
-    sums = (
-        known.select("name", *code)[firsts].with_columns(ns).sort("ns", *code, descending=[True, False, False, False])
-    )
+    sums = known[firsts].select(pl.col("name", *code).cast(pl.String)).with_columns(ns)
+    sums = sums.sort("ns", *code, descending=[True, False, False, False])
     names = {row["name"]: row for row in sums.unique("name", keep="first", maintain_order=True).to_dicts()}
     longest = path.select("name", "start_ns", "end_ns", "ns").filter(pl.col("ns") == pl.col("ns").max().over("name"))
     longest = longest.sort("start_ns").unique("name", keep="first", maintain_order=True)
