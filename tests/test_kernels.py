@@ -40,7 +40,12 @@ def test_copies_and_memsets() -> None:
 
 
 def shaped(
-    operator: str, dims: list[list[int]], dtype: str = "c10::Half", name: str = GEMM, kernels: int = 1
+    operator: str,
+    dims: list[list[int]],
+    dtype: str = "c10::Half",
+    name: str = GEMM,
+    kernels: int = 1,
+    blocks: int = 500,
 ) -> list[Any]:
     """Build an operator with shapes that launches kernels of 50 us."""
     around = op(operator, 0, 30, **{"Input Dims": dims, "Input type": [dtype] * len(dims)})
@@ -48,7 +53,7 @@ def shaped(
     return [
         around,
         *calls,
-        *(kernel(name, 40 + 50 * n, 50, correlation=n + 1, grid=[500, 1, 1]) for n in range(kernels)),
+        *(kernel(name, 40 + 50 * n, 50, correlation=n + 1, grid=[blocks, 1, 1]) for n in range(kernels)),
     ]
 
 
@@ -64,6 +69,14 @@ def shaped(
 def test_shapes_overrule_the_prior(dims: list[list[int]], bound: str) -> None:
     """Check A100 bounds: 312e12 FLOP take the time of moving about 2e12 bytes; break-even is near 150 FLOP per byte."""
     assert bounds(*shaped("aten::mm", dims)) == [bound]
+
+
+@pytest.mark.parametrize(("blocks", "bound", "near_ridge"), [(500, "memory", True), (32, "compute", False)])
+def test_multiprocessors_without_a_tile_compute_nothing(blocks: int, bound: str, near_ridge: bool) -> None:
+    """120 FLOP per byte are under the A100's 153; 32 tiles occupy 32 of 108 multiprocessors, whose balance is 45."""
+    report = analysed(shaped("aten::mm", [[128, 65_536], [65_536, 2_048]], blocks=blocks))
+    assert report.tables["activities"].get_column("bound").to_list() == [bound]
+    assert report.tables["roofs"].get_column("near_ridge").to_list() == [near_ridge]
 
 
 def test_the_kernels_of_an_operator_share_its_work() -> None:

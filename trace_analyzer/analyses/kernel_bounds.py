@@ -178,7 +178,7 @@ def with_bounds(activities: pl.DataFrame, devices: Mapping[int, Device | None]) 
     """Add the bound of each activity.
 
     Where FLOP and bytes are known, the arithmetic intensity relative to the device's machine balance, for the units and
-    the dtype in use, determines compute or memory. Otherwise other executions of the kernel do (`_bounds_elsewhere`), then
+    the dtype in use and by the tiles, determines compute or memory. Otherwise other executions of the kernel do (`_bounds_elsewhere`), then
     the bucket's prior. Copies of collectives are communication. A kernel that is too short to matter, or short with fewer blocks than the device has SMs, is bound
     by latency.
     """
@@ -187,12 +187,9 @@ def with_bounds(activities: pl.DataFrame, devices: Mapping[int, Device | None]) 
         (pl.col("duration_ns") < thresholds.SMALL_KERNEL_NS)
         & (pl.col("blocks") < of_device(devices, lambda device: device.sm_count, pl.Int64()))
     )
-    by_work = (
-        pl.when(intensity < pl.col("balance"))
-        .then(_bound("memory"))
-        .when(intensity >= pl.col("balance"))
-        .then(_bound("compute"))
-    )
+    # Multiprocessors without a tile compute nothing, while the others may have all of the bandwidth.
+    balance = pl.col("balance") * tiles_ratio(devices).fill_null(1.0).clip(upper_bound=1.0)
+    by_work = pl.when(intensity < balance).then(_bound("memory")).when(intensity >= balance).then(_bound("compute"))
     kernel = (
         pl.when(pl.col("bucket") == "communication")
         .then(_bound("communication"))
@@ -218,8 +215,7 @@ def with_bounds(activities: pl.DataFrame, devices: Mapping[int, Device | None]) 
         .when(within).then(_bound("memory"))
         .otherwise(_bound("copy"))
     )  # fmt: skip
-    balance = balances.get_column("balance")[numbers]
-    rated = activities.with_columns(balance).with_columns(by_work.alias("by_work"))
+    rated = activities.with_columns(balances.get_column("balance")[numbers]).with_columns(by_work.alias("by_work"))
     return (
         rated.with_columns(_bounds_elsewhere(rated))
         .with_columns(bound.alias("bound"))

@@ -55,7 +55,7 @@ def _is_far_below() -> pl.Expr:
 
 
 def _is_near_ridge(devices: Mapping[int, Device | None]) -> pl.Expr:
-    """Return whether the times at both roofs differ by less than both peaks may be off.
+    """Return whether the times at both roofs, of multiprocessors with a tile, differ by less than both peaks may be off.
 
     Needs the columns of activities, peak_flop_per_s, byte_per_s and intensity_flop_per_byte.
     """
@@ -63,7 +63,8 @@ def _is_near_ridge(devices: Mapping[int, Device | None]) -> pl.Expr:
         devices,
         lambda d: thresholds.ASSUMED_PEAK_ERROR if d.assumed or d.matched == "likeness" else thresholds.PEAK_ERROR,
     )
-    ratio = pl.col("intensity_flop_per_byte") * pl.col("byte_per_s") / pl.col("peak_flop_per_s")
+    working = tiles_ratio(devices).fill_null(1.0).clip(upper_bound=1.0)
+    ratio = pl.col("intensity_flop_per_byte") * pl.col("byte_per_s") / pl.col("peak_flop_per_s") / working
     most = (1 + off) / (1 - off)
     return pl.col("bound").is_in(ROOFED) & ratio.is_between(1 / most, most)
 
