@@ -98,14 +98,15 @@ def record_stacks(context: AdviceContext) -> Opportunity | None:
     ns, all_ns = total(idle, length_ns()), total(context.idle, length_ns())
     if ns < max(1, thresholds.UNNAMED_RATIO * all_ns):
         return None
+    places = union(idle, ["device"])
     return Opportunity(
         ns,
         "idle time in which the host recorded nothing; not a saving: it shows what could be one",
         f"{percent(ns / all_ns)} of the idle time has no name, {share_of_window(context, ns)}: the launching thread recorded"
         " nothing then, often plain Python",
         partial(responsible_code, context, idle),
-        longest(idle, length_ns()),
-        members=union(idle, ["device"]),
+        longest(places, length_ns()),
+        members=places,
         is_saving=False,
         case="ranges"
         if context.profiler is not None

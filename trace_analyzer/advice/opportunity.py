@@ -258,13 +258,14 @@ def idle_opportunity(
     saves = total(idle, length_ns()) + extra_ns
     if saves == 0:
         return None
+    places = union(idle, ["device"])
     return Opportunity(
         saves,
         f"all idle time of the window with cause {' + '.join(map(phrase, causes))}{extra}",
         f"{share_of_window(context, saves)}: {why}",
         partial(responsible_code, context, idle) if idle.height else lambda steps: "",
-        longest(idle, length_ns()),
-        members=union(idle, ["device"]),
+        longest(places, length_ns()),
+        members=places,
     )
 
 

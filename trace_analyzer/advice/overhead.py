@@ -129,6 +129,7 @@ def bigger_batch(context: AdviceContext) -> Opportunity | None:
     typical = kernels.get_column("duration_ns").median()
     launches = max(1, context.launch_count)
     grows = sum(parts.get(part, 0) for part in _GROWS_WITH_THE_BATCH)
+    places = union(idle, ["device"])
     return Opportunity(
         (context.window_ns - grows) // 2,
         "half of the window without one-time work, data loading and copies: where the CPU limits, twice the batch takes as long",
@@ -136,8 +137,8 @@ def bigger_batch(context: AdviceContext) -> Opportunity | None:
         f"{' per step' if context.steps > 1 else ''}), and each launch leaves {duration(overhead / launches)} of the device"
         " unused",
         partial(largest_operators, kernels),
-        longest(idle, length_ns()),
-        members=union(idle, ["device"]),
+        longest(places, length_ns()),
+        members=places,
         case="decoding" if appends_to_cache(context) else "",
     )
 
@@ -434,6 +435,6 @@ def earlier_work(context: AdviceContext) -> Opportunity | None:
         f"{share_of_window(context, ns)}: the device was not idle, but ran work launched before the recording",
         lambda steps: f"before {waiting}, which was launched at the beginning, while the CPU waited in {waiter}",
         longest(main, length_ns()),
-        members=union(idle, ["device"]),
+        members=members_of(idle),
         is_saving=False,
     )
