@@ -148,12 +148,12 @@ def _timed(turn: Turn, sides: Sequence[Sequence[Path]], reason: str | None) -> T
     settings = [[analyze(path).trace.settings for path in side] for side in sides]
     before, after = ([1e6 * ((item and item.measured_step_ms) or 0.0) for item in side] for side in settings)
     if not all((*before, *after)):
-        why = f"{reason}; nor does each have a step that was timed without the profiler"
+        why = f"{reason}; nor does each have a step that was timed without the profiler, as `analyze record` and `ta.profile` do"
         return replace(turn, why=why, steps_ns=None, interval_ns=None)
     steps = statistics.mean(before), statistics.mean(after)
     test = statistics.difference(before, after, floor=statistics.FLOOR_RATIO * steps[0], independent=(True, True))
     decision, why = decide(steps, test.significant)
-    turn = replace(turn, decision=decision, why=f"{why}, without the profiler")
+    turn = replace(turn, decision=decision, why=f"{why} (steps that were timed without the profiler)")
     return replace(turn, steps_ns=steps, interval_ns=test.interval)
 
 
