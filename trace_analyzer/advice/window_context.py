@@ -50,50 +50,33 @@ class WindowTables:
     shapes: pl.DataFrame
 
 
-@dataclass(frozen=True)
-class WindowTableSources:
-    """Hold the values from which the tables of a window are made."""
-
-    launches: pl.DataFrame
-    activities: pl.DataFrame
-    activity_modules: pl.DataFrame
-    rated: pl.DataFrame
-    fused_kernels: pl.DataFrame
-    gaps: pl.DataFrame
-    collectives: pl.DataFrame
-    roofs: pl.DataFrame
-    tensor_core_misses: pl.DataFrame
-    fusion_runs: pl.DataFrame
-    operator_inputs: pl.DataFrame
-
-
-def window_tables(judged: Judged | None, window_table_sources: WindowTableSources) -> WindowTables | None:
+def window_tables(
+    judged: Judged | None, launches: pl.DataFrame, activities: pl.DataFrame, activity_modules: pl.DataFrame,
+    rated: pl.DataFrame, fused_kernels: pl.DataFrame, gaps: pl.DataFrame, collectives: pl.DataFrame, roofs: pl.DataFrame,
+    tensor_core_misses: pl.DataFrame, fusion_runs: pl.DataFrame, operator_inputs: pl.DataFrame,
+) -> WindowTables | None:  # fmt: skip
     """Return the tables of the verdict's window; None where no device worked."""
     if judged is None:
         return None
-    sources, device = window_table_sources, judged.device
-    spans = spans_on(device, judged.window.intervals)
-    launched = sources.launches.select(
+    device, spans = judged.device, spans_on(judged.device, judged.window.intervals)
+    launched = launches.select(
         "launch_id", "activity_count", pl.col("thread_id").alias("launch_thread"), pl.col("start_ns").alias("launch_ns")
     )
-    activities = filter_inside(
-        where_equal(sources.activities.select(_ACTIVITY), "device", device), "start_ns", spans, ["device"]
-    )
-    modules = sources.activity_modules.select("activity_id", "module")
-    ids = activities.select("activity_id")
+    own = filter_inside(where_equal(activities.select(_ACTIVITY), "device", device), "start_ns", spans, ["device"])
+    modules, ids = activity_modules.select("activity_id", "module"), own.select("activity_id")
     classes = modules.with_columns(map_unique(modules.select("module"), MODULE_CLASS.cast(pl.Categorical)))
-    gaps, names = sources.gaps, sources.activities.get_column("name")
+    names = activities.get_column("name")
     return WindowTables(
         gaps=gaps.select("gap_id", "activity_id", names[gaps.get_column("activity_id")]),
-        activities=activities.hstack(lookup(launched, activities, "launch_id"))
-        .hstack(lookup(classes, activities, "activity_id"))
-        .hstack(lookup(sources.rated.select("activity_id", "recomputed"), activities, "activity_id"))
-        .join(_provenance(sources.fused_kernels), on="name", how="left", maintain_order="left"),
-        collectives=lookup_inner(sources.collectives, ids, "activity_id"),
-        roofs=lookup_inner(sources.roofs, ids, "activity_id"),
-        missed=lookup_inner(sources.tensor_core_misses, ids, "activity_id"),
-        fusions=filter_inside(where_equal(sources.fusion_runs, "device", device), "start_ns", spans, ["device"]),
-        shapes=sources.operator_inputs.select(pl.col("event_id").alias("operator_id"), "input_dims"),
+        activities=own.hstack(lookup(launched, own, "launch_id"))
+        .hstack(lookup(classes, own, "activity_id"))
+        .hstack(lookup(rated.select("activity_id", "recomputed"), own, "activity_id"))
+        .join(_provenance(fused_kernels), on="name", how="left", maintain_order="left"),
+        collectives=lookup_inner(collectives, ids, "activity_id"),
+        roofs=lookup_inner(roofs, ids, "activity_id"),
+        missed=lookup_inner(tensor_core_misses, ids, "activity_id"),
+        fusions=filter_inside(where_equal(fusion_runs, "device", device), "start_ns", spans, ["device"]),
+        shapes=operator_inputs.select(pl.col("event_id").alias("operator_id"), "input_dims"),
     )
 
 
@@ -203,68 +186,54 @@ class AdviceContext:
         return pl.col("event_id").is_in(self.within.activities.get_column("operator_id").drop_nulls().implode())
 
 
-@dataclass(frozen=True)
-class AdviceSources:
-    """Hold the values from which advice is made, in addition to the verdict and its window."""
-
-    window_attribution: Attribution | None
-    gaps: pl.DataFrame
-    first_launches: pl.DataFrame
-    activities: pl.DataFrame
-    busy_parts: pl.DataFrame
-    device_steps: pl.DataFrame
-    host_costs: pl.DataFrame
-    host: Host
-    context: Context
-    device_findings: Mapping[int, DeviceFindings]
-    device_models: Mapping[int, Device | None]
-
-
 def window_attribution(attribution: Attribution, judged: Judged | None) -> Attribution | None:
     """Attribute the idle time of the verdict's window to code; None where no device worked."""
     return None if judged is None else attribution.within(judged.spans)
 
 
 def advice_context(
-    verdict: Verdict, judged: Judged | None, window_tables: WindowTables | None, advice_sources: AdviceSources
-) -> AdviceContext | None:
+    verdict: Verdict, judged: Judged | None, window_tables: WindowTables | None, window_attribution: Attribution | None,
+    gaps: pl.DataFrame, first_launches: pl.DataFrame, activities: pl.DataFrame, busy_parts: pl.DataFrame,
+    device_steps: pl.DataFrame, host_costs: pl.DataFrame, host: Host, context: Context,
+    device_findings: Mapping[int, DeviceFindings], device_models: Mapping[int, Device | None],
+) -> AdviceContext | None:  # fmt: skip
     """Gather the inputs of the rules; None without a regime."""
-    sources, blamed = advice_sources, advice_sources.window_attribution
-    if verdict.regime is None or judged is None or window_tables is None or blamed is None:
+    if verdict.regime is None or judged is None or window_tables is None or window_attribution is None:
         return None
-    device, model = judged.device, sources.device_models.get(judged.device)
+    device, model = judged.device, device_models.get(judged.device)
+    names = [host.names.get_column("name").cast(pl.String), activities.get_column("name").unique().cast(pl.String)]
     spans = spans_on(device, judged.window.intervals)
-    idle, is_cold = _unrecorded(blamed.intervals, verdict), verdict.cause == "cold-start"
+    idle, is_cold = _unrecorded(window_attribution.intervals, verdict), verdict.cause == "cold-start"
     cold = idle.clear()
     if is_cold:
-        cold = cold_idle(idle, where_equal(sources.gaps, "device", device), sources.first_launches)
-    calls = sources.host.names.filter(pl.col("kind").is_in(CALLS))
+        cold = cold_idle(idle, where_equal(gaps, "device", device), first_launches)
+    calls = host.names.filter(pl.col("kind").is_in(CALLS))
     return AdviceContext(
         within=window_tables,
         verdict=verdict,
         regimes=frozenset(filter(None, (verdict.regime, verdict.runner_up))),
         window_ns=sum(judged_parts(verdict).values()),
-        busy_parts=clip(where_equal(sources.busy_parts, "device", device), spans, ["device"]),
-        blamed=blamed,
+        busy_parts=clip(where_equal(busy_parts, "device", device), spans, ["device"]),
+        blamed=window_attribution,
         idle=idle.join(cold, on=["gap_id", "start_ns"], how="anti", maintain_order="left") if is_cold else idle,
         cold=cold,
-        host=sources.host,
+        host=host,
         steps=max(1, len(judged.window.steps)),
         has_steps=bool(judged.window.steps),
-        step_spans=where_equal(sources.device_steps, "device", device)
+        step_spans=where_equal(device_steps, "device", device)
         .filter(pl.col("index").is_in(judged.window.steps))
         .select("start_ns", "end_ns"),
-        recompiled=sources.host_costs.filter(pl.col("kind") == "recompilation").height,
+        recompiled=host_costs.filter(pl.col("kind") == "recompilation").height,
         model=model,
-        peer_wait_ratio=sources.device_findings[device].peer_wait_ratio,
+        peer_wait_ratio=device_findings[device].peer_wait_ratio,
         platform=platform_of(model.vendor if model else None, calls.get_column("name")),
-        names=sources.activities.get_column("name"),
-        around=sources.context,
-        profiler=sources.device_findings[device].profiler,
-        program=_program(sources),
-        is_torch_1=_is_torch_1(sources),
-        is_compiled=_shows(sources, BY_INDUCTOR),
-        is_scripted=_shows(sources, _BY_TORCHSCRIPT),
+        names=activities.get_column("name"),
+        around=context,
+        profiler=device_findings[device].profiler,
+        program=_program(host.names, *names),
+        is_torch_1=_is_torch_1(host, context),
+        is_compiled=_shows(names, BY_INDUCTOR),
+        is_scripted=_shows(names, _BY_TORCHSCRIPT),
     )
 
 
@@ -279,10 +248,10 @@ def _unrecorded(idle: pl.DataFrame, verdict: Verdict) -> pl.DataFrame:
     return idle.with_columns((pl.col("end_ns") - length).alias("start_ns"))
 
 
-def _is_torch_1(sources: AdviceSources) -> bool:
+def _is_torch_1(host: Host, context: Context) -> bool:
     """Return whether the file shows PyTorch 1: stacks as text (until 1.12), or scopes as operators (until 1.10)."""
     is_scope = (pl.col("kind") == "operator") & pl.col("name").str.contains(SCOPES_OF_TORCH)
-    return not sources.context.stacks.is_empty() or not sources.host.names.filter(is_scope).is_empty()
+    return not context.stacks.is_empty() or not host.names.filter(is_scope).is_empty()
 
 
 COMPILED = r"^Torch-Compiled Region|^## Call CompiledFxGraph"
@@ -297,10 +266,9 @@ _BY_TORCHSCRIPT = r"^(prim::\w+|TensorExpr\w*|fallback_function|fused_\w+_\d{9,}
 """Operators of TorchScript, groups that its fusers made, and frames that call its methods."""
 
 
-def _shows(sources: AdviceSources, pattern: str) -> bool:
+def _shows(names: list[pl.Series], pattern: str) -> bool:
     """Return whether a host event or an activity has a name that matches the pattern."""
-    names = (sources.host.names.get_column("name"), sources.activities.get_column("name").unique())
-    return any(texts.cast(pl.String).str.contains(pattern).any() for texts in names)
+    return any(texts.str.contains(pattern).any() for texts in names)
 
 
 GRADIENTS = ("backward", "optimizer")
@@ -315,22 +283,17 @@ _ENGINES = r"(^|[/ ])(vllm|sglang|tensorrt_llm)/|\b(vllm|sgl_kernel|trtllm)::"
 """Files, operators and kernels of inference engines for language models."""
 
 
-def _program(sources: AdviceSources) -> Program | None:
+def _program(host_names: pl.DataFrame, texts: pl.Series, kernels: pl.Series) -> Program | None:
     """Return the kind of program: training; inference, where operators but no training were recorded; else None."""
-    names = sources.host.names
-    kernels = sources.activities.get_column("name").unique().cast(pl.String)
-    if names.get_column("phase").is_in(GRADIENTS).any() or kernels.str.contains(_GRADIENT_KERNELS).any():
+    if host_names.get_column("phase").is_in(GRADIENTS).any() or kernels.str.contains(_GRADIENT_KERNELS).any():
         return "training"
-    texts = names.get_column("name").cast(pl.String)
     if pl.concat([texts, kernels]).str.contains(_ENGINES).any() or serving_steps(texts).height:
         return "serving"
-    return "inference" if (names.get_column("kind") == "operator").any() else None
+    return "inference" if (host_names.get_column("kind") == "operator").any() else None
 
 
 VALUES = (
-    Value("window_table_sources", WindowTableSources),
     Value("window_tables", window_tables),
     Value("window_attribution", window_attribution),
-    Value("advice_sources", AdviceSources),
     Value("advice_context", advice_context),
 )

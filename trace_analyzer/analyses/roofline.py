@@ -65,8 +65,7 @@ def _is_near_ridge(devices: Mapping[int, Device | None]) -> pl.Expr:
     )
     working = tiles_ratio(devices).fill_null(1.0).clip(upper_bound=1.0)
     ratio = pl.col("intensity_flop_per_byte") * pl.col("byte_per_s") / pl.col("peak_flop_per_s") / working
-    most = (1 + off) / (1 - off)
-    return pl.col("bound").is_in(ROOFED) & ratio.is_between(1 / most, most)
+    return pl.col("bound").is_in(ROOFED) & ratio.is_between((1 - off) / (1 + off), (1 + off) / (1 - off))
 
 
 def bound_table(rated: pl.DataFrame) -> pl.DataFrame:
