@@ -143,6 +143,11 @@ def tiles_ratio(devices: Mapping[int, Device | None]) -> pl.Expr:
     return pl.when((ratio >= 1) | pl.col("blocks").is_not_null() | ~splits).then(ratio)
 
 
+def working_ratio(devices: Mapping[int, Device | None]) -> pl.Expr:
+    """Return the share of the device's multiprocessors that have a tile of a kernel; 1 where that is unknown."""
+    return tiles_ratio(devices).fill_null(1.0).clip(upper_bound=1.0)
+
+
 def _tiles(name: str, operator: str | None, input_dims: str | None) -> int | None:
     tile, first = _TILE.search(name), FACTORS.get(operator or "")
     if tile is None or first is None or input_dims is None:
@@ -188,7 +193,7 @@ def with_bounds(activities: pl.DataFrame, devices: Mapping[int, Device | None]) 
         & (pl.col("blocks") < of_device(devices, lambda device: device.sm_count, pl.Int64()))
     )
     # Multiprocessors without a tile compute nothing, while the others may have all of the bandwidth.
-    balance = pl.col("balance") * tiles_ratio(devices).fill_null(1.0).clip(upper_bound=1.0)
+    balance = pl.col("balance") * working_ratio(devices)
     by_work = pl.when(intensity < balance).then(_bound("memory")).when(intensity >= balance).then(_bound("compute"))
     kernel = (
         pl.when(pl.col("bucket") == "communication")

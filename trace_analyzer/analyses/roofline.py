@@ -11,7 +11,7 @@ import polars as pl
 
 from trace_analyzer import thresholds
 from trace_analyzer.analyses.device_models import by_type, of_device, possible_rate, possible_share
-from trace_analyzer.analyses.kernel_bounds import ALONE, on_matrix_units, tiles_ratio
+from trace_analyzer.analyses.kernel_bounds import ALONE, on_matrix_units, tiles_ratio, working_ratio
 from trace_analyzer.analysis import Analysis, Value
 from trace_analyzer.catalog.devices import PEAK_NAMES, Device
 from trace_analyzer.frames.intervals import lookup_at, union, with_covered
@@ -59,13 +59,12 @@ def _is_near_ridge(devices: Mapping[int, Device | None]) -> pl.Expr:
 
     Needs the columns of activities, peak_flop_per_s, byte_per_s and intensity_flop_per_byte.
     """
-    off = of_device(
-        devices,
-        lambda d: thresholds.ASSUMED_PEAK_ERROR if d.assumed or d.matched == "likeness" else thresholds.PEAK_ERROR,
-    )
-    working = tiles_ratio(devices).fill_null(1.0).clip(upper_bound=1.0)
-    ratio = pl.col("intensity_flop_per_byte") * pl.col("byte_per_s") / pl.col("peak_flop_per_s") / working
-    return pl.col("bound").is_in(ROOFED) & ratio.is_between((1 - off) / (1 + off), (1 + off) / (1 - off))
+    assumed, listed = thresholds.ASSUMED_PEAK_ERROR, thresholds.PEAK_ERROR
+    off = of_device(devices, lambda device: assumed if device.assumed or device.matched == "likeness" else listed)
+    peak = pl.col("peak_flop_per_s") * working_ratio(devices)
+    ratio = pl.col("intensity_flop_per_byte") * pl.col("byte_per_s") / peak
+    most = (1 + off) / (1 - off)
+    return pl.col("bound").is_in(ROOFED) & ratio.is_between(1 / most, most)
 
 
 def bound_table(rated: pl.DataFrame) -> pl.DataFrame:
