@@ -319,10 +319,12 @@ def read(content: bytes) -> Reference:
 
 
 def _item(row: int, event: Row) -> Row:
-    args = event.get("args")
+    args, name = event.get("args"), text(event.get("name")) or ""
+    if kind_of(event) == "python":
+        name = re.sub(" at 0x[0-9a-fA-F]+>$", ">", name)
     return {
         "row": row, "event": event, "args": args if isinstance(args, dict) else {}, "phase": text(event.get("ph")),
-        "kind": kind_of(event), "category": text(event.get("cat")), "name": text(event.get("name")) or "",
+        "kind": kind_of(event), "category": text(event.get("cat")), "name": name,
         "pid": text(event.get("pid")) or "", "tid": text(event.get("tid")) or "",
         "start": nanoseconds(event.get("ts")), "duration": nanoseconds(event.get("dur")),
     }  # fmt: skip

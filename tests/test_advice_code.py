@@ -26,6 +26,8 @@ from trace_analyzer.catalog.fixes import (
 )
 from trace_analyzer.report import Advice, Report
 
+pytestmark = pytest.mark.slow
+
 COMPILED = r"Torch-Compiled Region|CompiledFxGraph|torchinductor_|triton_(poi|red|per)_fused"
 CHUNKED = r"transformers/pipelines/(zero_shot_object_detection|zero_shot_classification|token_classification)\.py"
 REGION = op("Torch-Compiled Region: 0/0", 0, 1)
@@ -62,7 +64,6 @@ def check_code(report: Report, text: str) -> None:
         assert list(contradictions(item, text, majors[0] if majors else None)) == [], (item.id, item.code)
 
 
-@pytest.mark.slow
 @pytest.mark.sampled
 @pytest.mark.parametrize("dressed", ["SGD on V100", "compiled"])
 @pytest.mark.parametrize("fix", CASES)
@@ -72,7 +73,6 @@ def test_code_contradicts_no_trace_that_asks_for_it(fix: str, dressed: str) -> N
     check_code(analysed(events, devices=[device]), trace_bytes(events, deviceProperties=[device]).decode())
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(not corpus_rows(), reason="the corpus ($TRACE_CORPUS) is absent")
 @pytest.mark.parametrize("file", sorted({row["file"] for row in corpus_rows()}))
 def test_code_contradicts_no_real_trace(file: str, corpus_report: Callable[[str], Report]) -> None:
@@ -117,7 +117,6 @@ def test_code_parses_also_where_the_program_is_compiled(code: str) -> None:
     assert for_compiled(compiled) == compiled
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("code", dict.fromkeys(codes()))
 def test_names_and_options_are_those_of_pytorch(code: str) -> None:
     torch = pytest.importorskip("torch")
@@ -145,7 +144,6 @@ def code_of(fix: str, *events: object, devices: tuple[dict[str, Any], ...] = (A1
     return next(item.code for item in report.advice if item.id == fix)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "code"),
     [
@@ -228,7 +226,6 @@ def test_a_copy_of_what_an_operator_waits_for_is_no_pageable_memory(operator: st
     assert not code or code in items["synchronization"]
 
 
-@pytest.mark.slow
 def test_a_wait_for_a_copy_has_code_for_its_direction() -> None:
     def work(direction: str, around: str = "aten::to") -> list[object]:
         return [
@@ -262,7 +259,6 @@ def test_small_copies_are_merged_in_their_direction(direction: str, code: str) -
     )
 
 
-@pytest.mark.slow
 def test_copies_of_pageable_memory_have_a_bound_without_any_kernel() -> None:
     """Of 20 ms, 1.33 ms are what 1.75 MB a copy take over PCIe 4.0 (31.5 GB/s)."""
     copies = [copy("HtoD (Pageable -> Device)", 1_000 * n, 1_000, bytes=2_100_000) for n in range(20)]
@@ -283,14 +279,12 @@ def test_torchscript_is_replaced_before_anything_compiles() -> None:
     assert scripted.splitlines()[0].endswith("# of the module itself, instead of torch.jit.script")
 
 
-@pytest.mark.slow
 def test_where_triton_compiles_alone_no_dynamic_shapes_of_dynamo_help() -> None:
     code = code_of("recompilation", iterations(lambda t: python("triton/compiler/compiler.py(226): compile", t, 850)))
     assert "Triton" in code
     assert "_dynamo" not in code
 
 
-@pytest.mark.slow
 def test_compiled_programs_get_options_of_their_compiler() -> None:
     late = iterations(lambda t: op("aten::mm", t, 850))
     assert "torch.compile(model" in code_of("cuda-graphs", late)

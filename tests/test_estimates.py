@@ -123,7 +123,7 @@ def test_a_step_is_predicted(device: int, host: int, fix: str, step_us: int) -> 
     assert item.predicted.step_ns == pytest.approx(1_000 * step_us, rel=0.01)
     assert f"estimate: {duration(item.predicted.step_ns)} a step (" in summary(report, verbose=True)
     assert "estimate: " in summary(report)
-    assert f"{duration(1_000 * step_us)} a step (" in to_markdown(report)
+    assert f"{duration(item.predicted.step_ns)} a step (" in to_markdown(report)
 
 
 def test_a_prediction_that_saves_nothing_says_so() -> None:

@@ -42,6 +42,8 @@ from trace_analyzer.run_metadata import RunMetadata
 from trace_analyzer.sections import Axis, Boxes, Chart, Flame, Form, Labels, Points, Section, Shown
 from trace_analyzer.vocabulary import WORK
 
+pytestmark = pytest.mark.slow
+
 SAMPLES = Path(__file__).parents[1] / "sample_traces"
 
 
@@ -83,7 +85,6 @@ def test_rows_lead_to_the_longest_of_their_kind() -> None:
     assert column(table(shown, "gaps"), "duration_ns") == ["40 us"] * 3
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("path", sorted(SAMPLES.glob("*.json.gz")), ids=lambda path: path.name.split(".")[0])
 def test_every_row_of_every_table_leads_to_a_place_in_the_trace(path: Path) -> None:
     report = analyze(str(path))
@@ -95,7 +96,6 @@ def test_every_row_of_every_table_leads_to_a_place_in_the_trace(path: Path) -> N
             assert all(p and 0 <= p.start_ns <= p.end_ns <= report.trace.duration_ns for p in places), shown.key
 
 
-@pytest.mark.slow
 def test_a_group_and_a_bucket_lead_to_their_longest_kernel() -> None:
     report = analyze(str(SAMPLES / "synthetic_compute.json.gz"))
     kernels = report.tables["activities"].filter(kind="kernel")
@@ -304,7 +304,6 @@ def test_fusions_say_what_to_write_and_lead_to_the_longest() -> None:
 # ---- markup ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("report", [gpu_report(), cpu_report(), empty_report()], ids=["gpu", "cpu", "empty"])
 @pytest.mark.parametrize("compact", [False, True])
 def test_every_reference_within_the_page_leads_somewhere(report: Report, compact: bool) -> None:
@@ -335,7 +334,6 @@ def test_a_compact_page_ends_after_the_timeline() -> None:
 # ---- plots -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
 def test_plots_are_what_the_report_has_data_for() -> None:
     assert set(gpu_report().plots) == set(CHARTS) - {"roofline"}
     assert empty_report().plots == {}
@@ -358,7 +356,6 @@ def test_late_launches_are_left_out_of_the_leads() -> None:
     assert sum(bins.top) == 2
 
 
-@pytest.mark.slow
 def test_the_queue_keeps_its_highest_points() -> None:
     report = gpu_report()
     time = np.arange(100_000)
@@ -369,7 +366,6 @@ def test_the_queue_keeps_its_highest_points() -> None:
     assert len(curve) < 1000
 
 
-@pytest.mark.slow
 def test_the_roofline_shows_kernels_of_known_work_under_the_roofs_of_their_peaks() -> None:
     import holoviews as hv
 
@@ -421,7 +417,6 @@ def test_names_of_roofs_that_are_close_stand_beside_each_other() -> None:
     assert notes.texts[:2] == ["tf32 matmuls: 160 TFLOP/s", "bf16 matmuls: 150 TFLOP/s"]
 
 
-@pytest.mark.slow
 def test_text_json_markdown_and_page_need_neither_holoviews_nor_pandas() -> None:
     code = """
 import sys

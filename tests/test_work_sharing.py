@@ -12,6 +12,8 @@ from trace_analyzer.analyses.work import Record, Work, call_work
 from trace_analyzer.analyses.work.sharing import list_element_bytes
 from trace_analyzer.report import WorkCoverage
 
+pytestmark = pytest.mark.slow
+
 GEMM, SPLIT, NHWC, ADD = (
     "ampere_fp16_s16816gemm_fp16_128x64",
     "void cublasLt::splitKreduce_kernel<32, 16, int, float>()",
@@ -181,7 +183,6 @@ def doubled(*strides: list[int], elements: int = 9_000_000, lasting: float = 40)
     return analysed(*events).tables["activities"].head(1).select("moved_bytes", "faster_than_memory").rows()
 
 
-@pytest.mark.slow
 def test_a_tensor_that_cannot_have_been_read_twice_was_read_once() -> None:
     assert doubled([1], [1], lasting=60) == [(108e6, None)]
     assert doubled([1], [1], lasting=40) == [(108e6, "cache")]
@@ -335,7 +336,6 @@ def program() -> None:
     total.backward()
 
 
-@pytest.mark.slow
 def test_a_record_without_values_tells_no_more_than_one_with_them(tmp_path: Path) -> None:
     """Check that FLOP and bytes without values are at most those with them, and equal unless marked as the least."""
     torch = pytest.importorskip("torch")

@@ -16,6 +16,8 @@ from reference import assert_same as assert_as_reference, read as read_reference
 from trace_analyzer.cli import main
 from trace_analyzer.ingest import Trace, fast, load
 
+pytestmark = pytest.mark.slow
+
 BUSY = "ampere_sgemm_128x64_tn"
 
 
@@ -175,7 +177,6 @@ def test_an_operator_s_arguments_come_first() -> None:
     assert analysed(around, rows).tables["collectives"].get_column("message_bytes").to_list() == [1_000.0, 1_000.0]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("size", [0, 1, -1, -(2**40), 2**62])
 def test_groups_that_exchange_nothing_have_no_bandwidth(size: int) -> None:
     message = MESSAGE | {"Group size": size}
@@ -202,7 +203,6 @@ def copied(direction: str, operator: str = "aten::copy_", **args: Any) -> list[A
     ]  # fmt: skip
 
 
-@pytest.mark.slow
 @pytest.mark.sampled
 @pytest.mark.parametrize(
     "name", ["PtoP (Device -> Device)", "PeerToPeer (Device -> Device)", "PtoP (Device Static -> Managed)"]
@@ -229,7 +229,6 @@ def test_a_copy_engine_s_all_gather_is_communication(name: str, operator: str) -
     assert not {"copies", "peer-copies", "device-copies"} & {item.id for item in report.advice}
 
 
-@pytest.mark.slow
 def test_copies_to_the_host_have_their_code() -> None:
     (advice,) = (item for item in analysed(copied("DtoH (Device -> Pinned)")).advice if item.id == "copies")
     assert "host.copy_(result, non_blocking=True)" in advice.code

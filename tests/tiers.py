@@ -4,7 +4,7 @@
 
 A test marked ``slow`` starts browsers, torch or many processes, or analyses many traces; so do together those of a module
 that is marked. Property tests run in both tiers: the quick one gives each of them a fraction of its examples, the slow one
-half. So do tests marked ``sampled``: of the cases that they are parametrized with, the quick tier runs the first and the
+a third. So do tests marked ``sampled``: of the cases that they are parametrized with, the quick tier runs the first and the
 last (none if the test is slow), the slow one a quarter of the others. A test that is named on the command line (``tests/test_laws.py::test_x``) or chosen with ``-m`` or ``-k`` runs
 in either tier.
 
@@ -24,7 +24,7 @@ from hypothesis import is_hypothesis_test, settings
 
 QUICK_SHARE = 20
 """Divisor of a property test's examples in the quick tier."""
-SLOW_SHARE = 2
+SLOW_SHARE = 3
 """Divisor of them in the slow tier, unless it is thorough."""
 QUICK_LEAST = 2
 """Least examples of a property test in the quick tier."""
