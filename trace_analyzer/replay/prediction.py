@@ -204,7 +204,9 @@ class Replay:
             self._at_worst(changes),
             *others,
         )
-        low, high = max(min(step, outcome.step_ns, self._at_best(changes), *others) - half, 0.0), worst + half
+        best = min(step, outcome.step_ns, self._at_best(changes), *others)
+        # At its best, the error is the same share of the step: a change saves no more than what it removes, and its error.
+        low, high = (max(best * (1 - half / step), 0.0) if step else 0.0), worst + half
         if only_removes(changes):
             if outcome.step_ns >= step:  # else the change has an effect on the other side, too
                 low = max(low, (1 - MIN_HALF_WIDTH) * self._floor_of(changes))
