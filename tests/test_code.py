@@ -5,12 +5,12 @@ import pytest
 
 from trace_analyzer.catalog.event_names import (
     PHASES,
+    built_in_call,
     code_rules,
     in_function,
     is_annotation,
     named_code,
     preparation_of,
-    without_address,
 )
 from trace_analyzer.render.row_phrases import blamed_place
 
@@ -76,7 +76,7 @@ def test_scopes_that_old_files_hold_as_operators_are_no_operators(name: str, is_
     ],
 )
 def test_a_built_in_function_is_named_without_the_object(name: str, plain: str) -> None:
-    assert pl.select(without_address(pl.lit(name))).item() == plain
+    assert pl.select(built_in_call(pl.lit(name))).item() == plain
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from replay_pairs import LOADER, PAIRS, gemm, op, pointwise, steps
 from simulator import Costs, Kernel, Simulation
 
 from trace_analyzer.replay import changes
-from trace_analyzer.replay.changes import Change, infinite_cpu
+from trace_analyzer.replay.changes import Change
 from trace_analyzer.replay.graph import CALL, EXECUTION, GAP, HAND_OVER, LATENCY, QUEUE, RETURN, THREAD
 from trace_analyzer.replay.prediction import Replay
 from trace_analyzer.replay.recording import (
@@ -29,7 +29,7 @@ from trace_analyzer.replay.recording import (
     Flags,
     Ints,
 )
-from trace_analyzer.replay.weights import Floats, NotApplicable, NothingToChange, Weights, infinite_gpu
+from trace_analyzer.replay.weights import Floats, NotApplicable, NothingToChange, Weights, infinite_cpu, infinite_gpu
 
 pytestmark = pytest.mark.slow
 
@@ -515,8 +515,8 @@ def test_floors_keep_what_belongs_to_the_other_side() -> None:
     replay = program()
     graph, before = replay.graph, replay.weights(())
     fast, slow = before.copy(), before.copy()
-    infinite_gpu(fast, replay.scene, {})
-    infinite_cpu(slow, replay.scene, {})
+    infinite_gpu(fast, replay.scene)
+    infinite_cpu(slow, replay.scene)
     runs = graph.kind == EXECUTION
     assert fast.device[runs].max() == 0
     assert fast.device[graph.kind == GAP].max() == 0

@@ -8,7 +8,7 @@ import polars as pl
 
 from trace_analyzer import thresholds
 from trace_analyzer.advice.window_context import AdviceContext
-from trace_analyzer.catalog.event_names import WITHIN_DEVICE, copy_direction, in_function, without_address
+from trace_analyzer.catalog.event_names import WITHIN_DEVICE, built_in_call, copy_direction, in_function
 from trace_analyzer.catalog.fixes import PROFILE
 from trace_analyzer.catalog.kernels import kernel_pattern
 from trace_analyzer.frames.intervals import clip, lookup_at, union
@@ -133,7 +133,7 @@ def responsible_code(context: AdviceContext, idle: pl.DataFrame, steps: int) -> 
             }
         )
         .with_columns(pl.col(who).cast(pl.String))
-        .with_columns(without_address(pl.col("name")))
+        .with_columns(built_in_call(pl.col("name")))
         .group_by(who)
         .agg(pl.col("ns").sum())
         .sort("ns", *who, descending=[True, False, False])

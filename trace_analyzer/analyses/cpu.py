@@ -9,7 +9,7 @@ from trace_analyzer.analyses.host import CALLS, Context
 from trace_analyzer.analyses.steps import HostSteps, with_states
 from trace_analyzer.analyses.work import MATMUL_FORMULAS, Record, call_work
 from trace_analyzer.analysis import Analysis, Value
-from trace_analyzer.catalog.event_names import DATA_LOADING, without_address
+from trace_analyzer.catalog.event_names import DATA_LOADING, built_in_call
 from trace_analyzer.catalog.kernels import kernel_buckets
 from trace_analyzer.frames.intervals import clip, innermost
 from trace_analyzer.frames.lookups import lookup, scatter
@@ -155,7 +155,7 @@ def _classified(
     # Numbers of Python are FP64 tensors without dimensions.
     double = (types.str.starts_with('["double"') & ~dims.str.starts_with("[[]")).fill_null(False)
     return typed.with_columns(
-        without_address(pl.col("name")), part.alias("part"), double.alias("double"), _flop(typed)
+        built_in_call(pl.col("name")), part.alias("part"), double.alias("double"), _flop(typed)
     ).select("start_ns", "end_ns", "event_id", "kind", "name", "phase", "part", "double", "flop")
 
 

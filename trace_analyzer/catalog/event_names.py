@@ -285,7 +285,7 @@ def in_function(frame: str, call_line: int | None = None) -> str:
     return f"in {match['function']} ({match['file']}:{match['line']}{call})"
 
 
-def without_address(name: pl.Expr) -> pl.Expr:
+def built_in_call(name: pl.Expr) -> pl.Expr:
     """Return names of events with built-in functions as ``reshape()``, whatever object they were called on."""
     return name.str.replace(r"^<built-in (?:method|function) (\w+)(?: of [^>]*)?>$", "${1}()")
 

@@ -219,10 +219,10 @@ def _member(content: bytes) -> tuple[bytes, bytes]:
 def from_bytes(content: bytes, path: str = "summary") -> RankSummary:
     """Read a summary of `to_bytes`. Raises ``InputError`` for other content, or another version."""
     try:
-        head, _ = _member(content)
-        document = _document(json.loads(head), path)
-        frames = {name: typed(frame, _FRAMES[name]) for name, (frame, _) in frames_of([content]).items()}
-        profile = json.loads(_lines(content)[0])
+        head, rest = _member(content)
+        document, lines = _document(json.loads(head), path), _lines(rest)
+        frames = {name: typed(frame, _FRAMES[name]) for name, (frame, _) in _frames([lines]).items()}
+        profile = json.loads(lines[0])
         summary = replace(_headed(document), profile=profile and profile_from(profile), **cast(Any, frames))
         if document["n_collectives"] != summary.collectives.height:
             raise ValueError("the number of collectives is another")
@@ -269,12 +269,16 @@ def frames_of(contents: Sequence[bytes]) -> dict[str, tuple[pl.DataFrame, list[i
 
     Also returns the number of rows from each summary. Raises ``ValueError`` or Polars' errors for other content.
     """
-    lines = [_lines(content) for content in contents]
+    return _frames([_lines(_member(content)[1]) for content in contents])
+
+
+def _frames(lines: Sequence[Sequence[bytes]]) -> dict[str, tuple[pl.DataFrame, list[int]]]:
     return {name: _frame(name, [own[place] for own in lines]) for place, name in enumerate(_FRAMES, 1)}
 
 
-def _lines(content: bytes) -> list[bytes]:
-    lines = _member(_member(content)[1])[0].splitlines()
+def _lines(member: bytes) -> list[bytes]:
+    """Return the lines of a summary's second member: its profile, and each of its frames."""
+    lines = _member(member)[0].splitlines()
     if len(lines) != 1 + len(_FRAMES):
         raise ValueError("a frame is missing")
     return lines

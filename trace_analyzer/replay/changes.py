@@ -53,13 +53,12 @@ from trace_analyzer.replay.weights import (
     remove,
     scale_activities,
     scale_host,
+    tighten,
 )
 from trace_analyzer.units import counted
 
 GRAPH_LAUNCH_NS = 10_000
 """CPU time of one launch of a CUDA graph."""
-GRAPH_GAP_NS = 1_000
-"""Gap between consecutive kernels of a CUDA graph."""
 PYTHON_MIN_NS = 100_000
 """Least time of Python between two calls that no graph holds: modules and hooks around a launch take less."""
 SILENCE_MAX_NS = 1_000_000
@@ -289,7 +288,7 @@ def graphs(weights: Weights, scene: Scene, options: Mapping[str, float | str]) -
     weights.device[slow] -= np.minimum(weights.device[slow] - weights.rest[slow], total[slow] - usual)
     weights.host[slow] = np.minimum(weights.host[slow], usual)
     gaps = (graph.kind == GAP) & scene.steady
-    weights.device[gaps] = np.minimum(weights.device[gaps] - weights.rest[gaps], GRAPH_GAP_NS) + weights.rest[gaps]
+    tighten(weights, gaps)
 
 
 def _outside(parts: Floats, silent: bool) -> Flags:
@@ -432,22 +431,6 @@ def _hurry_first_launches(weights: Weights, scene: Scene, end: str) -> bool:
     share = np.minimum(firsts.get_column("usual_ns").to_numpy() / np.maximum(taken, 1), 1)[row]
     weights.parts[chosen, parts] *= share
     return bool((share < 1).any())
-
-
-def infinite_cpu(weights: Weights, scene: Scene, _: Mapping[str, float | str]) -> None:
-    """Let the CPU take no time and never delay the device: what remains is device time, ordered by streams."""
-    instant_cpu(weights, scene)
-    remove(weights, is_any(scene.graph.kind, (RETURN, STAGING)))
-
-
-def instant_cpu(weights: Weights, scene: Scene) -> None:
-    """Let the CPU take no time, but wait where the program waits."""
-    scale_host(weights, 0.0)
-    graph = scene.graph
-    weights.device[is_any(graph.kind, (LATENCY, RETURN))] = 0
-    weights.rest[graph.kind == RETURN] = 0
-    gaps = graph.kind == GAP
-    weights.device[gaps] = np.minimum(weights.device[gaps] - weights.rest[gaps], GRAPH_GAP_NS) + weights.rest[gaps]
 
 
 CHANGES: Mapping[str, Kind] = {

@@ -56,6 +56,7 @@ from trace_analyzer.replay.weights import (
     Scene,
     Weights,
     attributes,
+    infinite_cpu,
     infinite_gpu,
     measured,
     quickened,
@@ -378,9 +379,9 @@ class Replay:
         Unexplained time is removed from both, as it may belong to either.
         """
         step_times = []
-        for effect in (infinite_gpu, ch.infinite_cpu):
+        for effect in (infinite_gpu, infinite_cpu):
             weights = self._measured.copy()
-            effect(weights, self.scene, {})
+            effect(weights, self.scene)
             kept = self.run(weights).step_ns
             dropped = self.run(weights, unexplained=False).step_ns if weights.rest.any() else kept
             step_times.append(min(kept, dropped, self.identity.step_ns))

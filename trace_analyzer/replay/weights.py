@@ -22,6 +22,7 @@ from trace_analyzer.replay.graph import (
     QUEUE,
     RETURN,
     SPIN,
+    STAGING,
     THREAD,
     WAIT,
     Graph,
@@ -49,6 +50,8 @@ from trace_analyzer.vocabulary import PARTS
 
 Floats = npt.NDArray[np.float64]
 
+GRAPH_GAP_NS = 1_000
+"""Gap between consecutive kernels of a CUDA graph."""
 SYNCS = (SYNC_DEVICE, SYNC_STREAM, SYNC_EVENT)
 COPIES = (COPY, BLOCKING_COPY)
 COPY_CALLS, SYNCHRONIZATION, LAUNCH_LATENCY, POLLING, HANDING, ROOM, STREAM_ORDER, STREAM_WAIT = range(
@@ -298,7 +301,27 @@ class Scene:
         return bool(names.str.contains(WORKERS, literal=True).any())
 
 
-def infinite_gpu(weights: Weights, scene: Scene, _: Mapping[str, float | str]) -> None:
+def tighten(weights: Weights, gaps: Flags) -> None:
+    """Shorten gaps between activities to those within a graph; what is unexplained of them stays."""
+    weights.device[gaps] = np.minimum(weights.device[gaps] - weights.rest[gaps], GRAPH_GAP_NS) + weights.rest[gaps]
+
+
+def instant_cpu(weights: Weights, scene: Scene) -> None:
+    """Let the CPU take no time, but wait where the program waits."""
+    scale_host(weights, 0.0)
+    graph = scene.graph
+    weights.device[is_any(graph.kind, (LATENCY, RETURN))] = 0
+    weights.rest[graph.kind == RETURN] = 0
+    tighten(weights, graph.kind == GAP)
+
+
+def infinite_cpu(weights: Weights, scene: Scene) -> None:
+    """Let the CPU take no time and never delay the device: what remains is device time, ordered by streams."""
+    instant_cpu(weights, scene)
+    remove(weights, is_any(scene.graph.kind, (RETURN, STAGING)))
+
+
+def infinite_gpu(weights: Weights, scene: Scene) -> None:
     """Let the device take no time: what remains is CPU time."""
     for label in range(FIRST_DEVICE, len(scene.known.labels)):
         scale_label(weights, scene.known, label, 0.0)
