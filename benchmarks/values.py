@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from trace_analyzer import pipeline
-from trace_analyzer.graph import Node, TableGraph
+from trace_analyzer.analysis import Node, TableGraph
 from trace_analyzer.ingest import load
 
 own: Counter[str] = Counter()

@@ -19,8 +19,7 @@ import man_page  # noqa: E402
 
 from trace_analyzer import vocabulary  # noqa: E402
 from trace_analyzer.analysis import Analysis  # noqa: E402
-from trace_analyzer.catalog import kernels as kernel_catalog  # noqa: E402
-from trace_analyzer.catalog.tables import document  # noqa: E402
+from trace_analyzer.catalog import document, kernels as kernel_catalog  # noqa: E402
 from trace_analyzer.cli import VERBS, main  # noqa: E402
 from trace_analyzer.registry import (  # noqa: E402
     ANALYSES,

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from functools import cached_property
 from typing import Any
 
-from trace_analyzer.graph import TableGraph
+from trace_analyzer.analysis import TableGraph
 from trace_analyzer.ingest import Trace, load
 from trace_analyzer.options import Options
 from trace_analyzer.pipeline import graph_of, public_tables, report_of

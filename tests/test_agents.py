@@ -18,7 +18,7 @@ from click import Context
 from click.testing import CliRunner
 from report_factory import gpu_report
 
-from trace_analyzer.agents.tools import MOST_CHARACTERS, Tools, called
+from trace_analyzer.agents import MOST_CHARACTERS, Tools, called
 from trace_analyzer.catalog.fixes import fixes
 from trace_analyzer.cli import VERBS, main
 from trace_analyzer.errors import UsageError

@@ -14,7 +14,7 @@ from report_factory import cpu_report, gpu_report, hostile_report
 from tiers import examples
 
 from trace_analyzer.render.charts import CHARTS
-from trace_analyzer.render.html.bokeh_models import Model, bokeh_library, column, data_source, document, glyphs
+from trace_analyzer.render.html.codec import Model, bokeh_library, column, data_source, document, glyphs
 from trace_analyzer.render.html.figures import drawing, timeline_figures
 from trace_analyzer.render.html.timeline import timeline_columns
 from trace_analyzer.report import Report
@@ -137,6 +137,6 @@ def test_bokeh_refuses_what_it_does_not_know() -> None:
 
 
 def test_without_bokeh_the_library_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("trace_analyzer.render.html.bokeh_models.find_spec", lambda _: None)
+    monkeypatch.setattr("trace_analyzer.render.html.codec.find_spec", lambda _: None)
     with pytest.raises(ModuleNotFoundError, match="bokeh"):
         bokeh_library()

@@ -24,7 +24,7 @@ from trace_analyzer.catalog.calibration import (
 from trace_analyzer.catalog.devices import device_named
 from trace_analyzer.cli import main
 from trace_analyzer.documents import Figure
-from trace_analyzer.documents.calibration import document, doubts_in_short
+from trace_analyzer.documents.whatif import calibration_document, doubts_in_short
 from trace_analyzer.errors import UsageError
 from trace_analyzer.pipeline import analyze
 from trace_analyzer.render.charts import CHARTS
@@ -235,7 +235,7 @@ def test_an_unlisted_device_is_judged_by_what_it_was_measured_to_do(tmp_path: Pa
 
 def test_it_is_shown_as_text_and_as_figures_without_a_network() -> None:
     hostile = replace(MEASURED, name="</script><script>alert(1)\x1b[2J")
-    shown, html = text(document(hostile), 100), page(hostile, Path())
+    shown, html = text(calibration_document(hostile), 100), page(hostile, Path())
     assert "\x1b" not in shown
     assert "fp16 matmuls" in shown
     assert "1.60 TB/s" in shown

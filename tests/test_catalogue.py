@@ -9,7 +9,8 @@ import polars as pl
 import pytest
 from catalogue import examples
 
-from trace_analyzer.catalog import devices, event_names, fixes, kernels, tables
+from trace_analyzer import catalog
+from trace_analyzer.catalog import devices, event_names, fixes, kernels
 from trace_analyzer.catalog.event_names import Rule
 from trace_analyzer.errors import UsageError
 
@@ -87,7 +88,7 @@ def test_every_rule_on_host_events_decides_an_example() -> None:
         ]
         names = pl.DataFrame(cases, schema={"kind": pl.String, "name": pl.String}, orient="row")
         decided = names.select(
-            tables.first((rule.holds, pl.lit(number)) for number, rule in enumerate(those))
+            catalog.first((rule.holds, pl.lit(number)) for number, rule in enumerate(those))
         ).to_series()
         assert set(decided) == set(range(len(those))), (file, table)
 
@@ -187,12 +188,12 @@ def test_fusions_by_chains_of_operators() -> None:
 )
 def test_classes_are_those_of_ascii(pattern: str, name: str | None, expected: bool | None) -> None:
     names = pl.DataFrame({"name": [name]}, schema={"name": pl.String})
-    assert names.select(tables.matches(pl.col("name"), pattern)).item() is expected
+    assert names.select(catalog.matches(pl.col("name"), pattern)).item() is expected
 
 
 @pytest.mark.parametrize("file", PATTERNS)
 def test_patterns_are_regular_expressions(file: str) -> None:
-    tables.check_patterns(*PATTERNS[file]())
+    catalog.check_patterns(*PATTERNS[file]())
 
 
 @pytest.mark.parametrize(
@@ -213,14 +214,14 @@ def test_patterns_are_regular_expressions(file: str) -> None:
 def test_a_mistake_in_a_file_is_named_with_its_row(
     name: str, old: str, new: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    text = (tables.FOLDER / f"{name}.toml").read_text("utf-8")
+    text = (catalog.FOLDER / f"{name}.toml").read_text("utf-8")
     head = re.search(r"\n\w+ = \[\n", text).start()  # type: ignore[union-attr]
     (tmp_path / f"{name}.toml").write_text(text[:head] + text[head:].replace(old, new, 1), encoding="utf-8")
     read: dict[str, Any] = {
         "devices": devices.devices, "kernels": kernels.rules, "host_work": event_names.host_work_rules, "step_marks": event_names.step_mark_rules,
     }  # fmt: skip
-    monkeypatch.setattr(tables, "FOLDER", tmp_path)
-    tables.document.cache_clear()
+    monkeypatch.setattr(catalog, "FOLDER", tmp_path)
+    catalog.document.cache_clear()
     with pytest.raises(UsageError, match=rf"^catalog/{name}.toml: (.*){message}"):
         read[name].__wrapped__()
-    tables.document.cache_clear()
+    catalog.document.cache_clear()

@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 from kineto import analysed, launched
 
-from trace_analyzer.compare import figures
+from trace_analyzer.compare import comparison
 from trace_analyzer.compare.comparison import Bar
 from trace_analyzer.compare.phrasing import named_bars
 from trace_analyzer.compare.profiles import profile_of
@@ -20,7 +20,7 @@ def bar(name: str, difference_ns: float) -> Bar:
 
 def test_a_waterfall_leads_from_the_step_before_to_the_step_after() -> None:
     bars = [bar("a", -40.0), bar("b", 10.0), bar("c", 0.1), bar("d", 0.2)]
-    rows = figures.waterfall_rows(bars, 200.0, 170.3)
+    rows = comparison.waterfall_rows(bars, 200.0, 170.3)
     assert [(row.name, row.start_ns, row.end_ns) for row in rows[:3]] == [
         ("before", 0.0, 200.0),
         ("a", 200.0, 160.0),
@@ -33,7 +33,7 @@ def test_a_waterfall_leads_from_the_step_before_to_the_step_after() -> None:
 
 def test_bars_that_may_be_chance_are_marked_and_not_named() -> None:
     bars = [replace(bar("a", -40.0), significant=True), replace(bar("b", 10.0), significant=False), bar("c", 9.0)]
-    assert [row.within_chance for row in figures.waterfall_rows(bars, 200.0, 179.0)] == [
+    assert [row.within_chance for row in comparison.waterfall_rows(bars, 200.0, 179.0)] == [
         False,
         False,
         True,
@@ -48,10 +48,10 @@ def test_bars_that_may_be_chance_are_marked_and_not_named() -> None:
 
 
 def test_the_axis_of_a_waterfall_begins_below_changes_that_lie_close_together() -> None:
-    near = figures.waterfall_rows([bar("a", -2.0), bar("b", 1.0)], 100.0, 99.0)
-    assert figures.scale_ends(near)[0] == pytest.approx(98.0 - 0.3 * 2.0)
-    far = figures.waterfall_rows([bar("a", -60.0)], 100.0, 40.0)
-    assert figures.scale_ends(far) == (0.0, pytest.approx(118.0))
+    near = comparison.waterfall_rows([bar("a", -2.0), bar("b", 1.0)], 100.0, 99.0)
+    assert comparison.scale_ends(near)[0] == pytest.approx(98.0 - 0.3 * 2.0)
+    far = comparison.waterfall_rows([bar("a", -60.0)], 100.0, 40.0)
+    assert comparison.scale_ends(far) == (0.0, pytest.approx(118.0))
 
 
 def test_frames_lie_within_the_frame_below_and_say_what_changed() -> None:
@@ -67,8 +67,8 @@ def test_frames_lie_within_the_frame_below_and_say_what_changed() -> None:
             "after_total_ns": [400, 0, 60],
         }
     )
-    root = figures._tree(matches, 2, 2)
-    rows = list(figures._rows(root, 0.0, 0, 0.0))
+    root = comparison._tree(matches, 2, 2)
+    rows = list(comparison._rows(root, 0.0, 0, 0.0))
     assert [(row.name, row.depth, row.start_ns, row.width_ns, row.change) for row in rows[:5]] == [
         ("step", 0, 0.0, 280.0, "slower"),
         ("Kernels", 1, 0.0, 250.0, "slower"),
@@ -85,7 +85,7 @@ def test_frames_lie_within_the_frame_below_and_say_what_changed() -> None:
 def test_the_key_has_the_colours_of_most_time() -> None:
     times = {("kernel", "matmul"): 5, ("kernel", "bmm"): 3, ("idle", "python"): 7}
     colours = {("kernel", "matmul"): "red", ("kernel", "bmm"): "red", ("idle", "python"): "blue"}
-    key = figures.times_by_colour(times, colours, 2, 1)
+    key = comparison.times_by_colour(times, colours, 2, 1)
     assert [colour for _, colour in key] == ["red", "blue"]
     assert "," not in key[0][0]
 

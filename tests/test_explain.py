@@ -12,8 +12,8 @@ from kineto import A100, annotation, launched, trace_bytes
 from report_factory import empty_report, gpu_report, hostile_report
 from text_reports import all_reports, report_saying
 
+from trace_analyzer.catalog import document
 from trace_analyzer.catalog.fixes import Fix, fixes
-from trace_analyzer.catalog.tables import document
 from trace_analyzer.cli import main
 from trace_analyzer.cli.whatif import whatif
 from trace_analyzer.errors import UsageError

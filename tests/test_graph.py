@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given, strategies as st
 from kineto import A100, kernel, launch, trace_bytes
 
-from trace_analyzer.graph import LazyTables, Node, TableGraph
+from trace_analyzer.analysis import LazyTables, Node, TableGraph
 from trace_analyzer.pipeline import analyze
 from trace_analyzer.registry import TABLES
 

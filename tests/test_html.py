@@ -26,9 +26,8 @@ from trace_analyzer.ingest.tables import DEVICES
 from trace_analyzer.render import html
 from trace_analyzer.render.charts import palette, palette_css
 from trace_analyzer.render.html import codec
-from trace_analyzer.render.html.bokeh_models import document
 from trace_analyzer.render.html.cells import KINDS
-from trace_analyzer.render.html.codec import inert
+from trace_analyzer.render.html.codec import document, inert
 from trace_analyzer.render.html.figures import busy_bins, host_bins, timeline_figures
 from trace_analyzer.render.html.shell import breakable, remarked, unbroken
 from trace_analyzer.render.html.timeline import TimelineColumns, timeline_columns

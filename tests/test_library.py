@@ -11,7 +11,7 @@ from text_reports import all_reports, report_saying
 
 import trace_analyzer as ta
 from trace_analyzer import pipeline
-from trace_analyzer.graph import LazyTables
+from trace_analyzer.analysis import LazyTables
 from trace_analyzer.report import Report
 
 SAMPLES = Path(__file__).parents[1] / "sample_traces"

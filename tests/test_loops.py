@@ -18,7 +18,7 @@ import test_lookups
 from hypothesis import given, strategies as st
 
 import trace_analyzer as ta
-from trace_analyzer.frames import _path_loops, _row_loops, _span_loops, buffers, intervals, lookups
+from trace_analyzer.frames import _path_loops, _row_loops, _span_loops, intervals, lookups
 from trace_analyzer.frames._row_loops import NEVER, NONE
 from trace_analyzer.replay import graph, prediction
 
@@ -32,7 +32,7 @@ def _both(*modules: ModuleType) -> SimpleNamespace:
 
 def _plain(module: ModuleType) -> ModuleType:
     """Load the loops as plain Python, as used without compilation."""
-    path = Path(buffers.__file__).with_name(f"{module.__name__.rpartition('.')[2]}.py")
+    path = Path(lookups.__file__).with_name(f"{module.__name__.rpartition('.')[2]}.py")
     spec = importlib.util.spec_from_file_location(f"plain{path.stem}", path)
     plain = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(plain)
@@ -272,10 +272,10 @@ _LAWS = {
 def plain_loops(*, arrow: bool) -> Iterator[None]:
     """Let the frames use the plain loops, with columns that share their memory or without."""
     with (
-        patch.object(buffers, "_row_loops", PLAIN),
+        patch.object(lookups, "_row_loops", PLAIN),
         patch.object(intervals, "_span_loops", PLAIN),
         patch.object(lookups, "_row_loops", PLAIN),
-        patch.object(buffers, "_arrow", buffers._arrow if arrow else None),
+        patch.object(lookups, "_arrow", lookups._arrow if arrow else None),
     ):
         yield
 
@@ -285,7 +285,7 @@ def plain_loops(*, arrow: bool) -> Iterator[None]:
 def test_plain_loops_keep_the_laws_of_the_compiled_ones(name: str, arrow: bool) -> None:
     """``arrow``: with columns that share their memory all the same."""
     law = _LAWS[name]
-    if arrow and buffers._arrow is None:
+    if arrow and lookups._arrow is None:
         pytest.skip("not compiled")
     with plain_loops(arrow=arrow):
         law()
@@ -311,24 +311,24 @@ def test_a_report_and_its_replay_are_equal_without_compiled_loops(sample: Path) 
 
 @pytest.mark.skipif(not IS_COMPILED, reason="not compiled")
 def test_compiled_loops_take_copies_where_columns_cannot_be_shared() -> None:
-    with patch.object(buffers, "_arrow", None):
+    with patch.object(lookups, "_arrow", None):
         test_intervals.test_labelled_cuts_at_edges_and_names_the_segment()
         test_lookups.test_ancestors_of_a_deep_stack()
 
 
 @pytest.mark.parametrize("shared", [True, False])
 def test_columns_go_to_the_loops_and_back(shared: bool) -> None:
-    with patch.object(buffers, "_arrow", buffers._arrow if shared else None):
+    with patch.object(lookups, "_arrow", lookups._arrow if shared else None):
         pieces = pl.concat([pl.Series([1, None], dtype=pl.Int32), pl.Series([3], dtype=pl.Int32)], rechunk=False)
-        assert list(buffers.times(pieces)) == [1, NEVER, 3]
-        assert list(buffers.rows(pl.Series([4, None, 6]).slice(1))) == [NONE, 6]
-        assert list(buffers.flags(pl.Series([True, None, False]))) == [1, 0, 0]
-        assert list(buffers.times(pl.Series([], dtype=pl.Int64))) == []
-        room = buffers.Buffer(3, of_rows=True)
+        assert list(lookups.times_of(pieces)) == [1, NEVER, 3]
+        assert list(lookups.rows_of(pl.Series([4, None, 6]).slice(1))) == [NONE, 6]
+        assert list(lookups.flags_of(pl.Series([True, None, False]))) == [1, 0, 0]
+        assert list(lookups.times_of(pl.Series([], dtype=pl.Int64))) == []
+        room = lookups.Buffer(3, of_rows=True)
         room.values[0], room.values[1] = 5, NONE
         series = room.series(2)
         assert (series.to_list(), series.dtype) == ([5, None], pl.UInt32)
-        room = buffers.Buffer(1)
+        room = lookups.Buffer(1)
         room.values[0] = NEVER
         series = room.series()
         assert (series.to_list(), series.dtype) == ([NEVER], pl.Int64)

@@ -22,7 +22,7 @@ from hypothesis import given, settings, strategies as st
 from tiers import examples
 
 import trace_analyzer as ta
-from trace_analyzer.agents.tools import Tools, called
+from trace_analyzer.agents import Tools, called
 from trace_analyzer.allocator import _pickle_reader, savings
 from trace_analyzer.allocator.attribution import MEANINGS, NAMED
 from trace_analyzer.allocator.savings import batch_memory, growing

@@ -19,8 +19,8 @@ from hypothesis import given, settings, strategies as st
 from made_ranks import MS, TRANSFER, Made, document, job, summaries, summary, write_traces
 from tiers import examples
 
+from trace_analyzer.compare.comparison import role_rows
 from trace_analyzer.compare.decomposition import compare
-from trace_analyzer.compare.figures import role_rows
 from trace_analyzer.compare.judgement import roles
 from trace_analyzer.compare.sides import baseline_json, profile_from, profile_side, recordings
 from trace_analyzer.documents.ranks import problem_lines
@@ -28,7 +28,7 @@ from trace_analyzer.errors import InputError, UsageError
 from trace_analyzer.ingest.trace import Header, rank_in_name, rank_of
 from trace_analyzer.json_types import result_schema
 from trace_analyzer.pipeline import analyze
-from trace_analyzer.ranks import map_rows
+from trace_analyzer.ranks import lateness
 from trace_analyzer.ranks.files import files_of, numbered
 from trace_analyzer.ranks.job import JobReport, analyze_ranks, judge
 from trace_analyzer.ranks.joining import Problem, joined
@@ -961,27 +961,27 @@ def test_the_page_holds_a_job_and_nothing_that_runs(tmp_path: Path) -> None:
 
 def test_the_page_of_many_collectives_leaves_out_the_steps_with_least_lateness(monkeypatch: pytest.MonkeyPatch) -> None:
     report = judge(summaries(data_parallel(8, lambda rank, step: (step + 1) * MS if rank == 5 else 0)))
-    monkeypatch.setattr(map_rows, "MOST_COLLECTIVES", 40)
-    rows = map_rows.drawn_collectives(report.rows, list(range(10)), report.by_step)
+    monkeypatch.setattr(lateness, "MOST_COLLECTIVES", 40)
+    rows = lateness.drawn_collectives(report.rows, list(range(10)), report.by_step)
     assert rows.get_column("step").unique().to_list() == [8, 9]
     assert (
         rank_map.left_out(report.rows, rows)
         == "This file holds 32 of 160 collectives, those of the 2 steps with most lateness."
     )
     assert rank_map.left_out(report.rows, report.rows) == ""
-    monkeypatch.setattr(map_rows, "MOST_COLLECTIVES", 10)
-    assert map_rows.drawn_collectives(report.rows, list(range(10)), report.by_step).height == 10
+    monkeypatch.setattr(lateness, "MOST_COLLECTIVES", 10)
+    assert lateness.drawn_collectives(report.rows, list(range(10)), report.by_step).height == 10
 
 
 def test_the_map_of_a_job_has_a_cell_per_rank_and_step() -> None:
     report = judge(summaries(data_parallel(3, lambda rank, step: (step + 1) * MS if rank == 1 else 0)))
-    assert map_rows.drawn_steps(report.by_step, 3) == list(range(10))
-    assert map_rows.drawn_steps(report.by_step, 3_000_000) == [0]
-    cells = map_rows.cells(report, [0, 1], [3, 4], [])
+    assert lateness.drawn_steps(report.by_step, 3) == list(range(10))
+    assert lateness.drawn_steps(report.by_step, 3_000_000) == [0]
+    cells = lateness.cells(report.by_step, report.steps, [0, 1], [3, 4], [])
     assert cells.select("rank", "step", "regime").rows() == [(0, 3, 0), (0, 4, 0), (1, 3, 0), (1, 4, 0)]
-    rows = map_rows.placed_collectives(report.rows, [0, 1], list(range(10)))
+    rows = lateness.placed_collectives(report.rows, [0, 1], list(range(10)))
     assert rows.get_column("c_start").min() == 0
-    offsets = map_rows.offsets(rows, 10)
+    offsets = lateness.offsets(rows, 10)
     assert (len(offsets), offsets[0], offsets[-1]) == (11, 0, rows.height)
     assert all(
         rows["c_step"][low:high].unique().to_list() == [place] for place, (low, high) in enumerate(pairwise(offsets))

@@ -16,7 +16,7 @@ from trace_analyzer.compare import judgement
 from trace_analyzer.compare.judgement import InputChange
 from trace_analyzer.compare.profiles import profile_of
 from trace_analyzer.compare.scaling import _batches, scaling
-from trace_analyzer.documents.scaling import scaling_chart
+from trace_analyzer.documents.comparison import scaling_chart
 from trace_analyzer.errors import UsageError
 from trace_analyzer.pipeline import analyze
 from trace_analyzer.report import Report

@@ -14,7 +14,7 @@ from click.shell_completion import BashComplete
 from click.testing import CliRunner
 
 from trace_analyzer.cli import VERBS, main, outputs
-from trace_analyzer.cli.tools import SHELLS, VARIABLE
+from trace_analyzer.cli.record import SHELLS, VARIABLE
 
 ROOT = Path(__file__).parents[1]
 MAN = ROOT / "docs" / "analyze.1"

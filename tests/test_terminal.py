@@ -12,8 +12,8 @@ from report_factory import empty_report, gpu_report
 from text_reports import STATUSES, all_reports, report_saying
 
 from trace_analyzer import analyze, units, vocabulary
+from trace_analyzer.analysis import LazyTables
 from trace_analyzer.errors import Note
-from trace_analyzer.graph import LazyTables
 from trace_analyzer.render import layout, phrasing
 from trace_analyzer.render.documents import to_markdown
 from trace_analyzer.render.names import kernel_label

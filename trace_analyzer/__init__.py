@@ -24,8 +24,8 @@ import trace_analyzer.forks  # noqa: F401 (it watches for forks from here on)
 from trace_analyzer.options import Choices, Options, takes_options_of
 
 if TYPE_CHECKING:
+    from trace_analyzer.allocator import Memory
     from trace_analyzer.allocator.answer import memory
-    from trace_analyzer.allocator.result import Memory
     from trace_analyzer.capture.handler import trace_handler
     from trace_analyzer.capture.profiled import whatif
     from trace_analyzer.capture.session import profile
@@ -78,7 +78,7 @@ _HOMES = {
     "scaling": "trace_analyzer.compare.scaling",
     "WhatIf": "trace_analyzer.replay.whatif",
     "JobReport": "trace_analyzer.ranks.job",
-    "Memory": "trace_analyzer.allocator.result",
+    "Memory": "trace_analyzer.allocator",
     "memory": "trace_analyzer.allocator.answer",
     "analyze_ranks": "trace_analyzer.ranks.job",
     "profile": "trace_analyzer.capture.session",

@@ -19,10 +19,10 @@ from trace_analyzer.analysis import (
     RUN_AHEAD,
     UTILIZATION,
     Declaration,
+    Node,
     Value,
 )
 from trace_analyzer.errors import DAMAGED, Note, is_damaged
-from trace_analyzer.graph import Node
 from trace_analyzer.ingest.trace import Trace
 from trace_analyzer.report import (
     Check,

@@ -13,9 +13,8 @@ from trace_analyzer import advice, checks, findings, plugins, report_notes, repo
 from trace_analyzer.analyses.device_models import match_devices
 from trace_analyzer.analyses.registry import TRACE_TABLES
 from trace_analyzer.analyses.steps import HostSteps
-from trace_analyzer.analysis import Analysis, Declaration, Value
+from trace_analyzer.analysis import Analysis, Declaration, LazyTables, TableGraph, Value
 from trace_analyzer.errors import Note
-from trace_analyzer.graph import LazyTables, TableGraph
 from trace_analyzer.ingest import Progress, Source, Trace, load
 from trace_analyzer.ingest.trace import Capture, CaptureFiles, GraphAnnotations, read_capture, read_captures
 from trace_analyzer.installation import tool_version, why_slow

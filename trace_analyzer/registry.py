@@ -15,9 +15,8 @@ from trace_analyzer import plugins
 from trace_analyzer.allocator import trace as allocator
 from trace_analyzer.analyses import registry
 from trace_analyzer.analyses.registry import TRACE_TABLES
-from trace_analyzer.analysis import Analysis, Declaration, Value
+from trace_analyzer.analysis import Analysis, Declaration, Node, Value
 from trace_analyzer.errors import TraceAnalyzerError
-from trace_analyzer.graph import Node
 from trace_analyzer.json_types import DRAFT, Schema, TypeSchemas, field_docs
 from trace_analyzer.plugins import Plugin, reason
 from trace_analyzer.replay import critical_path, estimates

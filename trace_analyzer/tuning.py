@@ -1,6 +1,6 @@
 """Save time and memory without changing results.
 
-Each function names the benchmark that shows its gain. The threads that prefetch tables are in `trace_analyzer.graph`.
+Each function names the benchmark that shows its gain. The threads that prefetch tables are in `trace_analyzer.analysis`.
 """
 
 import atexit

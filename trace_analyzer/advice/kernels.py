@@ -8,6 +8,7 @@ from math import prod
 import polars as pl
 
 from trace_analyzer import thresholds
+from trace_analyzer.advice.communication import runs_in_16_bits
 from trace_analyzer.advice.opportunity import (
     Opportunity,
     in_a_step,
@@ -20,7 +21,6 @@ from trace_analyzer.advice.opportunity import (
     where_called,
     worth_ns,
 )
-from trace_analyzer.advice.traffic import runs_in_16_bits
 from trace_analyzer.advice.window_context import AdviceContext
 from trace_analyzer.analyses.kernel_bounds import FACTORS
 from trace_analyzer.catalog.kernels import function_name

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from functools import cache, partial
 
 from trace_analyzer import plugins
-from trace_analyzer.advice import communication, host_work, kernels, overhead, traffic
+from trace_analyzer.advice import communication, host_work, kernels, overhead
 from trace_analyzer.advice.opportunity import Opportunity
 from trace_analyzer.advice.window_context import AdviceContext
 from trace_analyzer.catalog.fixes import fixes
@@ -35,9 +35,9 @@ RULE_OF_FIX: Mapping[str, Rule] = {
     "fusion": kernels.fusion,
     "channels-last": kernels.channels_last,
     "fewer-bytes": kernels.fewer_bytes,
-    "casts": traffic.casts,
-    "compiled-copies": traffic.compiled_copies,
-    "device-copies": traffic.device_copies,
+    "casts": communication.casts,
+    "compiled-copies": communication.compiled_copies,
+    "device-copies": communication.device_copies,
     "skinny-matmuls": kernels.skinny_matmuls,
     "tensor-cores": lambda context: kernels.out_of_fp32(context, tf32=False),
     "tf32": lambda context: kernels.out_of_fp32(context, tf32=True),
@@ -46,7 +46,7 @@ RULE_OF_FIX: Mapping[str, Rule] = {
     "few-tiles": kernels.few_tiles,
     "inefficient-kernels": kernels.inefficient_kernels,
     "max-autotune": kernels.max_autotune,
-    "custom-kernels": traffic.custom_kernels,
+    "custom-kernels": communication.custom_kernels,
     "recompute-less": kernels.recompute_less,
     "less-work": kernels.less_work,
     "overlap": communication.overlap,

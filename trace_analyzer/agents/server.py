@@ -21,7 +21,7 @@ from mcp.server.mcpserver.resolve import Elicit, Resolve
 from mcp.server.mcpserver.tools import Tool
 from pydantic import BaseModel, Field, ValidationError
 
-from trace_analyzer.agents.tools import Tools, answer
+from trace_analyzer.agents import Tools, answer
 from trace_analyzer.errors import TraceAnalyzerError, UsageError, did_you_mean
 from trace_analyzer.installation import tool_version
 from trace_analyzer.units import visible

@@ -14,9 +14,7 @@ from typing import Literal
 import polars as pl
 
 from trace_analyzer import forks
-from trace_analyzer.allocator import attribution, savings
-from trace_analyzer.allocator.attribution import BEFORE, ROUNDED, UNKNOWN
-from trace_analyzer.allocator.result import (
+from trace_analyzer.allocator import (
     KINDS,
     SCHEMA_VERSION,
     DeviceMemory,
@@ -27,7 +25,10 @@ from trace_analyzer.allocator.result import (
     PeakPlace,
     SizeClass,
     StreamBytes,
+    attribution,
+    savings,
 )
+from trace_analyzer.allocator.attribution import BEFORE, ROUNDED, UNKNOWN
 from trace_analyzer.allocator.savings import larger_batch
 from trace_analyzer.allocator.snapshot import FREED, LIVE, Snapshot, levels_of, lives_of, peaks_of, snapshot_of
 from trace_analyzer.errors import Note

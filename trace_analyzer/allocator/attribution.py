@@ -10,7 +10,7 @@ from functools import cache
 import polars as pl
 
 from trace_analyzer.allocator.snapshot import Snapshot, live_at, peaks_of, with_held
-from trace_analyzer.catalog.tables import matches, rows
+from trace_analyzer.catalog import matches, rows
 from trace_analyzer.schema import Table, columns
 
 UNKNOWN = "unknown"

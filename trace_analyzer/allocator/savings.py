@@ -14,11 +14,11 @@ from typing import Annotated
 
 import polars as pl
 
+from trace_analyzer.allocator import Growth, LargerBatch, OutOfMemory, PeakSaving
 from trace_analyzer.allocator.attribution import BEFORE, ROUNDED, UNKNOWN
-from trace_analyzer.allocator.result import Growth, LargerBatch, OutOfMemory, PeakSaving
 from trace_analyzer.allocator.snapshot import HELD, Snapshot, with_held
+from trace_analyzer.catalog import rows
 from trace_analyzer.catalog.fixes import optimizer_in_few_launches
-from trace_analyzer.catalog.tables import rows
 from trace_analyzer.schema import Table, columns
 
 LEAST_SAVING = 0.02

@@ -24,12 +24,14 @@ from trace_analyzer.analyses.host import Host
 from trace_analyzer.analyses.kernel_bounds import with_buckets
 from trace_analyzer.analyses.links import is_captured, operators_of
 from trace_analyzer.analyses.modules import BACKWARD_LINKS, with_module_event
-from trace_analyzer.analyses.replay_notes import annotation_note, file_notes, match_notes
 from trace_analyzer.analyses.work.replay_matching import (
     CALL,
     KEYS,
+    annotation_note,
     captured_matches,
+    file_notes,
     is_replayed,
+    match_notes,
     part_matches,
     whole_matches,
 )

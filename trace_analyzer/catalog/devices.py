@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import polars as pl
 
-from trace_analyzer.catalog.tables import NAME_LIMIT, matches, rows
+from trace_analyzer.catalog import NAME_LIMIT, matches, rows
 from trace_analyzer.errors import UsageError
 from trace_analyzer.json_types import read_as
 

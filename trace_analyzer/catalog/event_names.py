@@ -12,7 +12,7 @@ from typing import Any
 
 import polars as pl
 
-from trace_analyzer.catalog.tables import NAME_LIMIT, check_patterns, document, first, matches, rows
+from trace_analyzer.catalog import NAME_LIMIT, check_patterns, document, first, matches, rows
 from trace_analyzer.tuning import remembered
 from trace_analyzer.vocabulary import NAMED_WORK
 

@@ -25,7 +25,7 @@ from typing import Any, Literal, get_args
 
 import polars as pl
 
-from trace_analyzer.catalog.tables import FOLDER, rows
+from trace_analyzer.catalog import FOLDER, rows
 from trace_analyzer.vocabulary import REGIMES
 
 PAGES = "trace_analyzer/catalog/advice"

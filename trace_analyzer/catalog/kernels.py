@@ -12,8 +12,8 @@ from typing import Any
 
 import polars as pl
 
+from trace_analyzer.catalog import NAME_LIMIT, check_patterns, document, first, matches, rows
 from trace_analyzer.catalog.event_names import direction_rules
-from trace_analyzer.catalog.tables import NAME_LIMIT, check_patterns, document, first, matches, rows
 from trace_analyzer.json_types import read_as
 from trace_analyzer.tuning import remembered
 from trace_analyzer.vocabulary import GROUPS, PARTS, Term, label, phrase

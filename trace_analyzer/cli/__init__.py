@@ -35,10 +35,10 @@ VERBS = {
     "export": "trace_analyzer.cli.whatif:export",
     "baseline": "trace_analyzer.cli.compare:baseline",
     "loop": "trace_analyzer.cli.compare:loop",
-    "doctor": "trace_analyzer.cli.tools:doctor",
-    "completion": "trace_analyzer.cli.tools:completion",
-    "skill": "trace_analyzer.cli.tools:skill",
-    "mcp": "trace_analyzer.cli.tools:mcp",
+    "doctor": "trace_analyzer.cli.record:doctor",
+    "completion": "trace_analyzer.cli.record:completion",
+    "skill": "trace_analyzer.cli.record:skill",
+    "mcp": "trace_analyzer.cli.record:mcp",
 }
 """Verb -> its place (``module:attribute``), imported on use."""
 
@@ -69,14 +69,14 @@ class Verbs(click.Group):
         module, attribute = VERBS[cmd_name].split(":")
         command: click.Command = getattr(import_module(module), attribute)
         if ctx.resilient_parsing:  # completing words
-            from trace_analyzer.cli.tools import with_paths
+            from trace_analyzer.cli.record import with_paths
 
             return with_paths(command)
         return command
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> "list[CompletionItem]":
         """Return completions of the first word: verbs, files, and the options of the default verb."""
-        from trace_analyzer.cli.tools import files_and
+        from trace_analyzer.cli.record import files_and
 
         items = super().shell_complete(ctx, incomplete)
         if incomplete.startswith("-"):

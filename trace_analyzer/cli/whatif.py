@@ -277,7 +277,7 @@ class _Bytes(click.ParamType[int]):
 @result_options(
     "the summary, the answer for scripts (docs/memory.md), Markdown, or 2 kB for language models, with ids for explain",
     ("text", "json", "markdown", "agent"),
-    schema=("trace_analyzer.allocator.result", "Memory"),
+    schema=("trace_analyzer.allocator", "Memory"),
     page=("--html", "Write the peak, live bytes over time and a map of the segments to FILE."),
 )
 def memory(

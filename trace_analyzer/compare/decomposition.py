@@ -19,9 +19,10 @@ from trace_analyzer.compare.comparison import (
     MatchedRatio,
     RankChange,
     Side,
+    bar_label,
 )
 from trace_analyzer.compare.judgement import kept_promises
-from trace_analyzer.compare.phrasing import bar_label, headline, notes, scale_of, signed
+from trace_analyzer.compare.phrasing import headline, notes, scale_of, signed
 from trace_analyzer.compare.profiles import Profile, categories
 from trace_analyzer.compare.sides import SideSource, in_parts, profile_side
 from trace_analyzer.compare.statistics import FLOOR_RATIO, against_chance, step_difference

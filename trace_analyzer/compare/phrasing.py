@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from trace_analyzer.catalog.devices import find_device
-from trace_analyzer.catalog.kernels import group_label, is_line, line_label, line_phrase
+from trace_analyzer.catalog.kernels import group_label, line_label, line_phrase
 from trace_analyzer.compare.comparison import Bar, Comparison, Line, Side
 from trace_analyzer.compare.judgement import side_without_operators
 from trace_analyzer.compare.profiles import DEVICE_SEPARATOR
@@ -67,11 +67,6 @@ def a_step(result: Comparison) -> str:
     if not is_undivided(result):
         return " a unit of work"
     return "" if result.whole else " a step"
-
-
-def bar_label(bar: Bar) -> str:
-    """Return the label of a bar; operators and modules keep their names."""
-    return line_label(bar.name) if bar.kind != "work" or is_line(bar.name) else bar.name
 
 
 def line_name(line: Line) -> str:

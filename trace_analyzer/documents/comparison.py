@@ -1,4 +1,4 @@
-"""Describe a comparison as a document."""
+"""Describe a comparison, a loop of changes and a series of batches as documents."""
 
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -6,15 +6,14 @@ from functools import partial
 import polars as pl
 
 from trace_analyzer.catalog.kernels import line_label, line_phrase
-from trace_analyzer.compare import figures
-from trace_analyzer.compare.comparison import Bar, Comparison, Line, Side
+from trace_analyzer.compare import comparison
+from trace_analyzer.compare.comparison import Bar, Comparison, Line, Side, bar_label, counts_a_step, times_a_step
 from trace_analyzer.compare.decomposition import LINE_KEY, parts_of_lines
-from trace_analyzer.compare.figures import counts_a_step, times_a_step
 from trace_analyzer.compare.judgement import KeptPromise
+from trace_analyzer.compare.loop import Loop, Turn
 from trace_analyzer.compare.phrasing import (
     CHANCE,
     a_step,
-    bar_label,
     is_shown,
     is_undivided,
     limit,
@@ -23,9 +22,10 @@ from trace_analyzer.compare.phrasing import (
     scaled,
     signed,
 )
-from trace_analyzer.documents import Chapter, Document, Figure, FlameFigure, Notes, PlainTable
-from trace_analyzer.sections import Axis, Boxes, Chart, Flame, Labels
-from trace_analyzer.units import counted, percent, runs, visible
+from trace_analyzer.compare.scaling import Scaling
+from trace_analyzer.documents import Chapter, Document, Figure, FlameFigure, Notes, PlainTable, largest_lever
+from trace_analyzer.sections import Axis, Boxes, Chart, Flame, Labels, LineMark, Points
+from trace_analyzer.units import counted, duration, percent, runs, visible
 from trace_analyzer.vocabulary import GROUPS, PARTS
 
 _WATERFALLS = {"bucket": "By cause and bucket", "operator": "By operator", "module": "By module"}
@@ -118,7 +118,7 @@ def _ranks(result: Comparison, scale: float, unit: str) -> list[PlainTable]:
     def row(name: str, ranks: str, before: float, after: float, *changes: float) -> tuple[str, ...]:
         return name, ranks, scaled(before, scale), scaled(after, scale), *(signed(ns, scale) for ns in changes)
 
-    of_roles = [row(role, runs(ranks), *means) for role, ranks, means in figures.role_rows(result)]
+    of_roles = [row(role, runs(ranks), *means) for role, ranks, means in comparison.role_rows(result)]
     of_ranks = [
         row(
             item.role or "–", str(item.rank), item.before_ns, item.after_ns, item.own_work_ns, item.communication_ns,
@@ -247,8 +247,8 @@ def _prediction(kept: KeptPromise, scale: float) -> str:
 def waterfall(bars: Sequence[Bar], before_ns: float, after_ns: float, of: str = " a step") -> Chart:
     """Declare a waterfall from the step before to the step after, largest changes first; the rest is one bar."""
     scale, unit = scale_of(max(before_ns, after_ns))
-    rows = figures.waterfall_rows(bars, before_ns, after_ns)
-    start, end = (ns / scale for ns in figures.scale_ends(rows))
+    rows = comparison.waterfall_rows(bars, before_ns, after_ns)
+    start, end = (ns / scale for ns in comparison.scale_ends(rows))
     middles = [len(rows) - place - 0.5 for place in range(len(rows))]
     changes = [
         scaled(row.end_ns, scale) if row.difference_ns is None
@@ -296,8 +296,8 @@ def timelines(result: Comparison) -> Chart | None:
             unit: [scaled(end - start, scale) for _, start, end, *_ in rows],
         },
     )  # fmt: skip
-    times = figures.category_times(result)
-    key = figures.times_by_colour(times, {each: _colour(*each) for each in times}, _MOST_KEYS, _MOST_NAMES)
+    times = comparison.category_times(result)
+    key = comparison.times_by_colour(times, {each: _colour(*each) for each in times}, _MOST_KEYS, _MOST_NAMES)
     return Chart(
         Axis(unit, ends=(0, max(boxes.right))), Axis("", ticks={1.5: "before", 0.5: "after"}, names=True, ends=(0, 2)), (boxes,),
         legend=tuple((visible(name), colour) for name, colour in key), height=220, least_width=_WIDEST, zooms=True,
@@ -320,7 +320,7 @@ def flame_graph(result: Comparison) -> Flame:
 
     After Gregg 2016, "The Flame Graph" (https://doi.org/10.1145/2909476), with both widths kept.
     """
-    frames = figures.flame_rows(result)
+    frames = comparison.flame_rows(result)
     scale, unit = scale_of(max(frames[0].before_ns, frames[0].after_ns))
     callers: list[int] = []
     open_frames: list[int] = []
@@ -340,3 +340,131 @@ def flame_graph(result: Comparison) -> Flame:
         }
     )  # fmt: skip
     return Flame("differential", "The longer side", nodes)
+
+
+_HELD = {True: "yes", False: "no", None: "–"}
+_HEADINGS = ("Turn", "Change", "Before", "Predicted", "After", "Came", "Held", "Decision")
+
+
+def loop_document(result: Loop) -> Document:
+    """Return the document: how many changes were kept, the turns, and what is next."""
+    decisions: list[str] = [turn.decision for turn in result.turns]
+    kept, reverted, left = map(decisions.count, ("keep", "revert", "open"))
+    headline = f"{counted(len(result.turns), 'turn')}: {kept} kept, {reverted} reverted, {left} open."
+    rows = PlainTable(_HEADINGS, "rlrlrlll", [_row(turn) for turn in result.turns])
+    turns = Chapter("turns", "Prediction against what came", [rows])
+    return Document(
+        "loop", headline, (turns, Chapter("last", "Last turn", [Notes(_last(turn)) for turn in result.turns[-1:]]))
+    )
+
+
+def _row(turn: Turn) -> tuple[str, ...]:
+    predicted, came, before, after = "–", "–", *map(duration, turn.steps_ns or (None, None))
+    if turn.saves_ratio is not None:
+        predicted = _saved(turn.saves_ratio, turn.interval_ratio)
+    elif turn.at_most_ratio is not None:
+        predicted = f"at most {_saved(turn.at_most_ratio)}"
+    if turn.steps_ns is not None:
+        now, then = turn.steps_ns
+        came = _saved(
+            1 - then / now, turn.interval_ns and (-turn.interval_ns[1] / now, min(-turn.interval_ns[0] / now, 1.0))
+        )
+    change = turn.note or turn.patch or turn.title or "–"
+    return str(turn.number), change, before, predicted, after, came, _HELD[turn.prediction_held], turn.decision
+
+
+def _saved(ratio: float, interval: tuple[float, float] | None = None) -> str:
+    """Return the change of a step, and its interval: ``-60 % (-57 % to -61 %)`` for one that saves 60 %."""
+    text = f"{'-' if ratio > 0 else '+' if ratio < 0 else ''}{percent(abs(ratio))}"
+    return text if interval is None else f"{text} ({_saved(interval[0])} to {_saved(interval[1])})"
+
+
+def _last(turn: Turn) -> list[str]:
+    advice = f"Advice {turn.advice}: {turn.title}." if turn.advice else "The report has no advice that saves time."
+    if turn.after:
+        return [advice, f"Decision: {turn.decision}: {turn.why}."]
+    if turn.note or turn.patch:
+        return [advice, "Next: record the changed program, then analyze loop check LOOP TRACE."]
+    return [advice, "Next: change the program, then analyze loop apply LOOP --note TEXT."]
+
+
+_OPERATORS = 12
+_SCALING = "Where the host's time a step and the device's line cross, the device takes over."
+
+
+def scaling_document(result: Scaling) -> Document:
+    """Return the document: points with their plot, exponents, lower bound, line, proof and contradictions."""
+    if result.status == "refused" or not result.points:
+        return Document(
+            "scaling", result.headline, [Chapter("notes", "Notes", [Notes(result.notes)])] if result.notes else []
+        )
+    scale, unit = scale_of(max(point.step_ns for point in result.points))
+    points = [
+        (str(p.batch), scaled(p.step_ns, scale), scaled(p.busy_ns, scale), scaled(p.idle_ns, scale), percent(p.busy_ratio),
+         p.verdict or "–", largest_lever(p.levers), p.path)
+        for p in result.points
+    ]  # fmt: skip
+    exponents = [
+        (f"{item.exponent:.2f}", item.name, f"{item.from_batch} to {item.to_batch}", f"{duration(item.before_ns)} to {duration(item.after_ns)}",
+         f"{item.work} x {item.work_ratio:.3g}")
+        for item in (*result.step, *result.busy, *result.operators[:_OPERATORS])
+    ]  # fmt: skip
+    title = "Step, busy and idle time"
+    return Document(
+        "scaling",
+        result.headline,
+        (
+            Chapter("times", title, [
+                Figure(title, _SCALING, partial(scaling_chart, result)),
+                PlainTable(("Batch", f"Step ({unit})", "Busy", "Idle", "Busy %", "Verdict", "Saves most", "Trace"), "rrrrrlll", points),
+            ]),
+            Chapter("exponents", "Exponents", [PlainTable(("Exponent", "Time", "Batches", "From, to", "Work"), "rllll", exponents)],
+                    "0 is flat, 1 grows with the work."),
+            Chapter("notes", "Notes", [Notes(lines)] if (lines := [*_host_and_device(result), *result.notes, *result.contradictions]) else []),
+        ),
+    )  # fmt: skip
+
+
+def _host_and_device(result: Scaling) -> list[str]:
+    lines = []
+    if result.host_floor_ns is not None:
+        lines.append(f"the host takes {duration(result.host_floor_ns)} a step, whatever the batch")
+    if line := result.device_line:
+        lines.append(f"the device takes {duration(line.fixed_ns)} + {duration(line.per_item_ns)} an item")
+    if result.flip_batch:
+        bound = ", an upper bound: kernels of small batches grow less than later ones" if result.is_upper_bound else ""
+        lines.append(f"both take as long at batch {result.flip_batch:.0f}{bound}")
+    return lines
+
+
+_FURTHEST = 4
+"""Limit of the device's line, as a multiple of the largest batch, where it crosses the host's time beyond the data."""
+
+
+def scaling_chart(result: Scaling) -> Chart:
+    """Declare step, busy and idle time over the batch, with the host's lower bound and the device's line."""
+    scale, unit = scale_of(max(point.step_ns for point in result.points))
+    batches = [float(point.batch) for point in result.points]
+    marks: list[LineMark | Points] = []
+    legend = {"step": "text-soft", "busy": "p-compute", "idle": "p-python"}
+    for name, colour in legend.items():
+        times = [getattr(point, f"{name}_ns") for point in result.points]
+        heights, texts = [ns / scale for ns in times], [scaled(ns, scale) for ns in times]
+        marks.append(LineMark(name, batches, heights, colour))
+        marks.append(
+            Points(name, colour, batches, heights, {"batch": [f"{b:g}" for b in batches], f"{name}, {unit}": texts})
+        )
+    last = batches[-1]
+    if result.device_line:
+        line = result.device_line
+        last = max(last, min(result.flip_batch or 0, _FURTHEST * last))
+        ends = [batches[0], last]
+        fitted = [(line.fixed_ns + line.per_item_ns * batch) / scale for batch in ends]
+        marks.append(LineMark("device line", ends, fitted, "p-compute", "dotted"))
+    if result.host_floor_ns is not None:
+        marks.append(LineMark("host", [batches[0], last], [result.host_floor_ns / scale] * 2, "text-muted", "dashed"))
+    return Chart(
+        Axis("batch", ends=(0, 1.05 * last)), Axis("time", f"{unit} a step", ends=(0, None)), tuple(marks), legend=tuple(legend.items()),
+        signs=(*((("╌", "host's time"),) if result.host_floor_ns is not None else ()), *((("┈", "device's line"),) if result.device_line else ())),
+        height=420, least_width=_NARROWEST,
+    )  # fmt: skip

@@ -6,9 +6,8 @@ from pathlib import PurePath
 
 import polars as pl
 
-from trace_analyzer.allocator import attribution
+from trace_analyzer.allocator import DeviceMemory, Memory, OutOfMemory, PeakSaving, attribution
 from trace_analyzer.allocator.attribution import BEFORE, ROUNDED, UNKNOWN
-from trace_analyzer.allocator.result import DeviceMemory, Memory, OutOfMemory, PeakSaving
 from trace_analyzer.documents import Chapter, Code, Document, Figure, FlameFigure, Notes, PlainTable
 from trace_analyzer.sections import Axis, Boxes, Chart, Flame, LineMark
 from trace_analyzer.units import counted, duration, memory_size as size, percent, visible

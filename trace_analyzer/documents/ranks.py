@@ -5,8 +5,7 @@ from collections.abc import Sequence
 from trace_analyzer.documents import Chapter, Document, Notes, PlainTable, largest_lever, savings_of
 from trace_analyzer.ranks.job import JobReport, Rank
 from trace_analyzer.ranks.joining import Problem
-from trace_analyzer.ranks.stages import Pipeline
-from trace_analyzer.ranks.stragglers import WHOLE
+from trace_analyzer.ranks.stragglers import WHOLE, Pipeline
 from trace_analyzer.units import capitalized, count, counted, duration, percent, runs
 from trace_analyzer.vocabulary import REGIMES, phrase
 

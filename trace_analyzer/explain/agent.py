@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from trace_analyzer import units
-from trace_analyzer.allocator.result import Memory
+from trace_analyzer.allocator import Memory
 from trace_analyzer.documents import memory as memory_document
 from trace_analyzer.explain import items
 from trace_analyzer.render import phrasing, row_phrases

@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping
 import polars as pl
 
 from trace_analyzer import units
+from trace_analyzer.allocator import Memory
 from trace_analyzer.allocator.attribution import MEANINGS
-from trace_analyzer.allocator.result import Memory
+from trace_analyzer.catalog import document
 from trace_analyzer.catalog.event_names import in_function
 from trace_analyzer.catalog.fixes import fixes
-from trace_analyzer.catalog.tables import document
 from trace_analyzer.errors import UsageError
 from trace_analyzer.explain import items
 from trace_analyzer.explain.explanation import Explanation

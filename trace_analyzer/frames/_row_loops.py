@@ -3,7 +3,7 @@
 
 Plain Python, which Cython compiles with the types of ``_row_loops.pxd``, a hundred times as fast. Compiled code does
 not check indices: the checked lengths must guarantee that they are in range for all values. Columns are flat sequences,
-as made by `trace_analyzer.frames.buffers`. Loops release the GIL. A call passes two hundred bytes for each column, so
+as made by `trace_analyzer.frames.lookups`. Loops release the GIL. A call passes two hundred bytes for each column, so
 loops call these functions only for few rows, or where they are small enough to be inlined.
 """
 

@@ -9,10 +9,9 @@ from collections.abc import Iterable
 
 import polars as pl
 
-from trace_analyzer.frames import _span_loops, buffers
+from trace_analyzer.frames import _span_loops, lookups
 from trace_analyzer.frames._row_loops import Column
-from trace_analyzer.frames.buffers import Buffer
-from trace_analyzer.frames.lookups import factorize, scatter, starts_group, where_equal
+from trace_analyzer.frames.lookups import Buffer, factorize, scatter, starts_group, where_equal
 
 # Number the tracks of spans, as the loops of `_span_loops` need them.
 
@@ -25,7 +24,7 @@ def track_codes(frame: pl.DataFrame, by: list[str]) -> Column:
     numbers = _integers(frame, by)
     if numbers is None or numbers.null_count():
         numbers = _numbered(frame, frame, by, nulls_equal=True)
-    return buffers.times(numbers)
+    return lookups.times_of(numbers)
 
 
 def shared_track_codes(segments: pl.DataFrame, points: pl.DataFrame, by: list[str]) -> tuple[Column, Column]:
@@ -34,7 +33,7 @@ def shared_track_codes(segments: pl.DataFrame, points: pl.DataFrame, by: list[st
     least = None if ours is None else ours.min()
     if ours is None or theirs is None or not isinstance(least, int) or least == _LEAST:
         ours, theirs, least = _numbered(segments, segments, by), _numbered(points, segments, by), 0
-    return buffers.times(ours), buffers.times(theirs, missing=least - 1)
+    return lookups.times_of(ours), lookups.times_of(theirs, missing=least - 1)
 
 
 def _integers(frame: pl.DataFrame, by: list[str]) -> pl.Series | None:
@@ -79,9 +78,11 @@ def union(spans: pl.DataFrame, by: list[str], *, apart_ns: int = 0) -> pl.DataFr
 def sort_spans(spans: pl.DataFrame, by: list[str], *, shortest_first: bool = False) -> pl.DataFrame:
     """Sort spans by track and start, stably or with the shortest of equal starts first."""
     spans = spans.rechunk()
-    starts = buffers.times(spans.get_column(START))
+    starts = lookups.times_of(spans.get_column(START))
     # Loops put the longest of equal starts first.
-    rows = _order((track_codes(spans, by), starts, buffers.times(-spans.get_column(END)) if shortest_first else starts))
+    rows = _order(
+        (track_codes(spans, by), starts, lookups.times_of(-spans.get_column(END)) if shortest_first else starts)
+    )
     return spans if rows is None else spans[rows]
 
 
@@ -111,7 +112,7 @@ _FEW_TRACKS = 64
 
 
 def _times(spans: pl.DataFrame) -> tuple[Column, Column]:
-    return buffers.times(spans.get_column(START)), buffers.times(spans.get_column(END))
+    return lookups.times_of(spans.get_column(START)), lookups.times_of(spans.get_column(END))
 
 
 def sweep_sum(spans: pl.DataFrame, by: str, sums: list[str]) -> pl.DataFrame:
@@ -170,8 +171,8 @@ def _last_started(points: pl.DataFrame, time: str, spans: pl.DataFrame, ends: pl
     """Return the row of the last span that starts up to each point and has not ended by then; null for none."""
     ours, theirs = shared_track_codes(spans, points, by)
     index = Buffer(points.height, of_rows=True)
-    starts, times = buffers.times(spans.get_column(START)), buffers.times(points.get_column(time))
-    _span_loops.around(ours, starts, buffers.times(ends), theirs, times, index.values)
+    starts, times = lookups.times_of(spans.get_column(START)), lookups.times_of(points.get_column(time))
+    _span_loops.around(ours, starts, lookups.times_of(ends), theirs, times, index.values)
     return index.series()
 
 
@@ -186,7 +187,7 @@ def rank_places(points: pl.DataFrame, by: list[str]) -> tuple[pl.Series, pl.Data
 def count_until(instants: pl.Series, times: pl.Series) -> pl.Series:
     """Count the sorted instants at or before each time."""
     counts = Buffer(times.len(), of_rows=True)
-    _span_loops.passed(buffers.times(instants), buffers.times(times), counts.values)
+    _span_loops.passed(lookups.times_of(instants), lookups.times_of(times), counts.values)
     return counts.series(whole=True)
 
 
@@ -207,7 +208,7 @@ def with_covered(
     islands = _known(islands.select(*by, START, END), by)
     ours, theirs = shared_track_codes(islands, spans, by)
     before, lengths = Buffer(islands.height), Buffer(spans.height)
-    since, until = (buffers.times(spans.get_column(time)) for time in (start, end))
+    since, until = (lookups.times_of(spans.get_column(time)) for time in (start, end))
     _span_loops.covered(ours, *_times(islands), before.values, theirs, since, until, lengths.values)
     return spans.with_columns(lengths.series().alias(name))
 
@@ -222,7 +223,7 @@ def overlap_sums(spans: pl.DataFrame, label: str, segments: pl.DataFrame, by: li
     ours, theirs = shared_track_codes(segments, spans, by)
     totals = Buffer(segments.height * firsts.len())
     _span_loops.overlaps(
-        ours, *_times(segments), theirs, *_times(spans), buffers.rows(codes), firsts.len(), totals.values
+        ours, *_times(segments), theirs, *_times(spans), lookups.rows_of(codes), firsts.len(), totals.values
     )
     overlap = totals.series().alias("overlap_ns").to_frame().with_row_index("at").filter(pl.col("overlap_ns") != 0)
     at = overlap.get_column("at")

@@ -1,15 +1,87 @@
 """Look up rows by number: a gather takes a tenth of the time of a hash join.
 
-``column[rows]`` takes a third of the time of ``column.gather(rows)``, which supports negative numbers.
+``column[rows]`` takes a third of the time of ``column.gather(rows)``, which supports negative numbers. Compiled loops
+share the memory of series; plain ones take lists.
 """
+
+from array import array
+from types import FunctionType
+from typing import Literal
 
 import polars as pl
 from polars import selectors as cs
 
-from trace_analyzer.frames import _row_loops, buffers
-from trace_analyzer.frames._row_loops import NONE, Column
-from trace_analyzer.frames.buffers import Buffer
+from trace_analyzer.frames import _row_loops
+from trace_analyzer.frames._row_loops import NEVER, NONE, Column
 from trace_analyzer.schema import nulls
+
+try:
+    from trace_analyzer.frames import _arrow
+except ImportError:  # the installation had no C compiler
+    _arrow = None  # type: ignore[assignment]
+
+_Letter = Literal["q", "I", "B"]
+"""Type codes of integers in `array` and `struct`."""
+
+
+def times_of(series: pl.Series, *, missing: int = NEVER) -> Column:
+    """Return integers as int64, null as ``missing``."""
+    return _values(series.cast(pl.Int64), missing, "q")
+
+
+def rows_of(series: pl.Series) -> Column:
+    """Return row numbers as uint32, null as `NONE`."""
+    return _values(series.cast(pl.UInt32), NONE, "I")
+
+
+def flags_of(series: pl.Series) -> Column:
+    """Return booleans as uint8, null as 0."""
+    return _values(series.cast(pl.UInt8), 0, "B")
+
+
+def _values(series: pl.Series, missing: int, letter: _Letter) -> Column:
+    if series.null_count():
+        series = series.fill_null(missing)
+    if _arrow is None:
+        return _copied(series.to_list(), letter)
+    return memoryview(_arrow.Values(series.rechunk())).cast(letter)
+
+
+def _copied(values: list[int], letter: _Letter) -> Column:
+    """Copy values: a list for plain Python, a typed array for compiled loops."""
+    return values if isinstance(_row_loops.sums, FunctionType) else memoryview(array(letter, values))
+
+
+class Buffer:
+    """Hold a column of int64 (row numbers: uint32) that a loop writes through ``values``."""
+
+    values: Column
+
+    def __init__(self, length: int, *, of_rows: bool = False) -> None:
+        self._of_rows = of_rows
+        letter: _Letter = "I" if of_rows else "q"
+        if _arrow is None:
+            self.values = _copied([0] * length, letter)
+        else:
+            self._column = _arrow.uint32s(length) if of_rows else _arrow.int64s(length)
+            self.values = memoryview(self._column).cast(letter)
+
+    def series(self, length: int | None = None, *, whole: bool = False) -> pl.Series:
+        """Return the first ``length`` values as a series; `NONE` is null, unless the column is ``whole``.
+
+        May be called once only.
+        """
+        kept = len(self.values) if length is None else length
+        if isinstance(self.values, list) or _arrow is None:
+            values = list(self.values[:kept])
+            if self._of_rows:
+                return pl.Series([None if row == NONE else row for row in values], dtype=pl.UInt32)
+            return pl.Series(values, dtype=pl.Int64)
+        self.values.release()
+        self._column.keep(kept)
+        if self._of_rows and not whole:
+            self._column.without(NONE)
+        return pl.Series(self._column)
 
 
 def scatter(ids: pl.Series, values: pl.Series, height: int) -> pl.Series:
@@ -57,7 +129,7 @@ def _zeros(height: int) -> pl.Series:
 
 def _places(ids: pl.Series, height: int) -> Buffer:
     room = Buffer(height, of_rows=True)
-    _row_loops.places(buffers.rows(ids), room.values)
+    _row_loops.places(rows_of(ids), room.values)
     return room
 
 
@@ -66,7 +138,7 @@ def _row_index(table: pl.DataFrame, rows: pl.DataFrame, key: str) -> pl.Series:
     known, asked = table.get_column(key), rows.get_column(key)
     index = Buffer(asked.len(), of_rows=True)
     places = _places(known, _width(known))
-    _row_loops.picked(places.values, buffers.rows(asked), index.values)
+    _row_loops.picked(places.values, rows_of(asked), index.values)
     return index.series()
 
 
@@ -176,7 +248,7 @@ def _refined(groups: pl.Series, count: int, codes: pl.Series) -> tuple[pl.Series
 def _split(groups: pl.Series, codes: pl.Series, size: int, *, in_runs: bool = False) -> tuple[pl.Series, pl.Series]:
     """Assign numbers to combinations of group and code with a table of ``size`` entries."""
     table, numbers, firsts = (Buffer(n, of_rows=True) for n in (size, len(groups), len(groups)))
-    columns = buffers.rows(groups), buffers.rows(codes), _width(codes), in_runs
+    columns = rows_of(groups), rows_of(codes), _width(codes), in_runs
     count = _row_loops.refine(*columns, table.values, numbers.values, firsts.values)
     return numbers.series(whole=True), firsts.series(count, whole=True)
 
@@ -193,16 +265,16 @@ def sum_runs(rows: pl.DataFrame, run: str, name: str, values: str) -> pl.DataFra
 def sum_by_group(groups: pl.Series, values: pl.Series, count: int, *, codes: pl.Series | None = None) -> pl.Series:
     """Sum integer values, or ``values[codes]``, by group number under ``count``."""
     sums = Buffer(count)
-    rows = buffers.rows(groups)
-    named = rows if codes is None else buffers.rows(codes)
-    _row_loops.sums(rows, codes is not None, named, buffers.times(values), sums.values)
+    rows = rows_of(groups)
+    named = rows if codes is None else rows_of(codes)
+    _row_loops.sums(rows, codes is not None, named, times_of(values), sums.values)
     return sums.series()
 
 
 def argmax_by_group(groups: pl.Series, values: pl.Series, count: int) -> pl.Series:
     """Return the row of the greatest integer of each numbered group, the first of equal ones."""
     rows = Buffer(count, of_rows=True)
-    _row_loops.greatest(buffers.rows(groups), buffers.times(values), rows.values)
+    _row_loops.greatest(rows_of(groups), times_of(values), rows.values)
     return rows.series()
 
 
@@ -213,8 +285,8 @@ class Tree:
     """Hold a tree of rows: ``parents`` is the parent of each row, null for a root."""
 
     def __init__(self, parents: pl.Series) -> None:
-        self._parents = buffers.rows(parents)
-        self._rows = buffers.rows(pl.int_range(parents.len(), dtype=pl.UInt32, eager=True))
+        self._parents = rows_of(parents)
+        self._rows = rows_of(pl.int_range(parents.len(), dtype=pl.UInt32, eager=True))
 
     def nearest(self, wanted: pl.Series) -> pl.Series:
         """Return for each row the nearest ``wanted`` row (flag or byte) of itself and its ancestors; null for none."""
@@ -226,11 +298,11 @@ class Tree:
 
     def least(self, values: pl.Series, end: int) -> pl.Series:
         """Return for each row the least number under ``end`` among itself and its ancestors; null for none."""
-        return self._inherited(values < end, buffers.rows(values), _row_loops.LEAST)
+        return self._inherited(values < end, rows_of(values), _row_loops.LEAST)
 
     def _inherited(self, wanted: pl.Series, values: Column, rule: int) -> pl.Series:
         if not wanted.max():
             return nulls(wanted.len(), pl.UInt32())
         result, stack = (Buffer(wanted.len(), of_rows=True) for _ in range(2))
-        _row_loops.inherited(self._parents, buffers.flags(wanted), values, rule, result.values, stack.values)
+        _row_loops.inherited(self._parents, flags_of(wanted), values, rule, result.values, stack.values)
         return result.series()

@@ -7,9 +7,8 @@ from pathlib import Path
 
 from trace_analyzer import forks
 from trace_analyzer.ingest.build import trace_tables
-from trace_analyzer.ingest.exports import NSYS_REPORT, exported_by_nsys
 from trace_analyzer.ingest.source import Progress, Source, content_of
-from trace_analyzer.ingest.strict import read_document
+from trace_analyzer.ingest.strict import NSYS_REPORT, exported_by_nsys, read_document
 from trace_analyzer.ingest.trace import Header, Trace
 from trace_analyzer.options import DEFAULT_MAX_BYTES
 from trace_analyzer.units import printable

@@ -18,12 +18,13 @@ from trace_analyzer.ranks.engine import Executor, Progress, summaries
 from trace_analyzer.ranks.files import files_of
 from trace_analyzer.ranks.joining import PART_ROWS, Joined, Problem, joined, misnamed
 from trace_analyzer.ranks.lateness import late_ranks, waited_for
-from trace_analyzer.ranks.stages import Pipeline, pipeline
 from trace_analyzer.ranks.stragglers import (
+    Pipeline,
     Slowdown,
     Straggler,
     imbalance,
     own_work,
+    pipeline,
     sentence,
     slowdown,
     stragglers,

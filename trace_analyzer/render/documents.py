@@ -9,6 +9,7 @@ from dataclasses import asdict
 from html import escape
 from importlib import import_module
 from pathlib import Path, PurePath
+from pkgutil import resolve_name
 from typing import Any
 
 from trace_analyzer import forks, units
@@ -37,16 +38,16 @@ from trace_analyzer.units import counted, shorten, visible
 from trace_analyzer.vocabulary import phrase
 
 DOCUMENTS = {
-    "Calibration": "trace_analyzer.documents.calibration",
-    "Comparison": "trace_analyzer.documents.comparison",
-    "Explanation": "trace_analyzer.explain.explanation",
-    "JobReport": "trace_analyzer.documents.ranks",
-    "Loop": "trace_analyzer.documents.loop",
-    "Memory": "trace_analyzer.documents.memory",
-    "Scaling": "trace_analyzer.documents.scaling",
-    "WhatIf": "trace_analyzer.documents.whatif",
+    "Calibration": "trace_analyzer.documents.whatif:calibration_document",
+    "Comparison": "trace_analyzer.documents.comparison:document",
+    "Explanation": "trace_analyzer.explain.explanation:document",
+    "JobReport": "trace_analyzer.documents.ranks:document",
+    "Loop": "trace_analyzer.documents.comparison:loop_document",
+    "Memory": "trace_analyzer.documents.memory:document",
+    "Scaling": "trace_analyzer.documents.comparison:scaling_document",
+    "WhatIf": "trace_analyzer.documents.whatif:document",
 }
-"""Class of a result -> the module that describes it, by ``document(result)``."""
+"""Class of a result -> the function that describes it, ``document(result)``."""
 _BRIEF_CELLS = 160
 NOTEBOOK_PX = 720
 """Height of a page in a notebook, pixels."""
@@ -56,7 +57,7 @@ PAGES = {"JobReport": "trace_analyzer.render.html.rank_map"}
 
 def document_of(result: object) -> Document:
     """Return the document of a result."""
-    describe: Callable[[object], Document] = import_module(DOCUMENTS[type(result).__name__]).document
+    describe: Callable[[object], Document] = resolve_name(DOCUMENTS[type(result).__name__])
     return describe(result)
 
 

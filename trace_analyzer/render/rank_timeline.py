@@ -16,7 +16,7 @@ from trace_analyzer.ingest.trace import SUFFIXES, header_of
 from trace_analyzer.ranks.clocks import RankClock
 from trace_analyzer.ranks.files import SUFFIX, local_copy
 from trace_analyzer.ranks.job import JobReport
-from trace_analyzer.ranks.map_rows import named_waits
+from trace_analyzer.ranks.lateness import named_waits
 from trace_analyzer.render.exports import PROCESS, Event, document_of, write_blocks
 from trace_analyzer.render.html.tracks import first_fit
 
@@ -46,7 +46,7 @@ def _events(report: JobReport, notes: list[str]) -> Iterator[Event]:
     """Yield the waits of each rank, then its own events; a file that holds several ranks follows the first of them."""
     clocks = report.rank_clocks
     first_ns = min((clock.common_ns(clock.first_ns) for clock in clocks.values()), default=0)
-    waits = named_waits(report).partition_by("rank", as_dict=True)
+    waits = named_waits(report.rows).partition_by("rank", as_dict=True)
     numbers: defaultdict[tuple[str, Any], int] = defaultdict(lambda: len(numbers) + 1)
     paths: dict[str, list[int]] = {}
     for own in report.ranks:

@@ -9,9 +9,8 @@ import numpy.typing as npt
 import polars as pl
 
 from trace_analyzer.catalog.event_names import BLOCKING, NO_OPERATOR, host_work
-from trace_analyzer.frames.buffers import Buffer
 from trace_analyzer.frames.intervals import innermost, split_by, union
-from trace_analyzer.frames.lookups import factorize, inverse_index, map_unique
+from trace_analyzer.frames.lookups import Buffer, factorize, inverse_index, map_unique
 from trace_analyzer.report import Check, DeviceReport
 from trace_analyzer.thresholds import CPU_OPERATOR_NS, HOST_WAIT_NS
 from trace_analyzer.vocabulary import NAMED_WORK, PARTS, shortened_by

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 
 import polars as pl
 
-from trace_analyzer.allocator.result import Memory
+from trace_analyzer.allocator import Memory
 from trace_analyzer.allocator.savings import BatchMemory, batch_memory, growing
 from trace_analyzer.errors import UsageError
 from trace_analyzer.frames.lookups import factorize, sum_by_group

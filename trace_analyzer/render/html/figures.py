@@ -14,7 +14,7 @@ import numpy.typing as npt
 import polars as pl
 
 from trace_analyzer.render.charts import palette
-from trace_analyzer.render.html.bokeh_models import Model, column, constant, data_source, document, glyphs
+from trace_analyzer.render.html.codec import Model, column, constant, data_source, document, glyphs
 from trace_analyzer.render.html.timeline import TimelineColumns
 from trace_analyzer.render.html.tracks import MODULE_PREFIX, packages
 from trace_analyzer.render.names import frame_label, short_name

@@ -10,7 +10,7 @@ import polars as pl
 from markupsafe import Markup
 
 from trace_analyzer.documents import Chapter, Document
-from trace_analyzer.ranks import map_rows
+from trace_analyzer.ranks import lateness
 from trace_analyzer.ranks.files import SUFFIX, is_remote, stem
 from trace_analyzer.ranks.job import JobReport, Rank
 from trace_analyzer.render.html import codec
@@ -22,10 +22,10 @@ from trace_analyzer.vocabulary import REGIMES
 def page(report: JobReport, document: Document, folder: Path) -> str:
     """Return the page as text; links to reports of ranks next to their traces are relative to ``folder``."""
     ranks = [rank for rank in report.ranks if rank.rank is not None and rank.status in ("ok", "cut")]
-    steps = map_rows.drawn_steps(report.by_step, len(ranks))
+    steps = lateness.drawn_steps(report.by_step, len(ranks))
     if not ranks or not steps:
         return document_page(document)
-    rows = map_rows.drawn_collectives(report.rows, steps, report.by_step)
+    rows = lateness.drawn_collectives(report.rows, steps, report.by_step)
     template: Any = environment().get_template("ranks.html.j2").module
     keys = [(key, REGIMES[key].label) for key in _regimes(report) if key in REGIMES]
     drawn = (
@@ -55,8 +55,8 @@ def left_out(rows: pl.DataFrame, drawn: pl.DataFrame) -> str:
 def _data(report: JobReport, ranks: list[Rank], steps: list[int | None], rows: pl.DataFrame, folder: Path) -> str:
     numbers = [rank.rank for rank in ranks if rank.rank is not None]
     names = _regimes(report)
-    cells = map_rows.cells(report, numbers, steps, names)
-    shown = map_rows.placed_collectives(rows, numbers, steps)
+    cells = lateness.cells(report.by_step, report.steps, numbers, steps, names)
+    shown = lateness.placed_collectives(rows, numbers, steps)
     place = {rank: number for number, rank in enumerate(numbers)}
     late = [straggler.rank for straggler in report.stragglers]
     header = {
@@ -77,7 +77,7 @@ def _data(report: JobReport, ranks: list[Rank], steps: list[int | None], rows: p
             "wait": codec.plain(cells.get_column("wait_ns")),
             "known": codec.plain(cells.get_column("wait_ns").is_not_null().cast(pl.Int64)),
             "regime": codec.plain(cells.get_column("regime")),
-            "offsets": codec.plain(map_rows.offsets(shown, len(steps))),
+            "offsets": codec.plain(lateness.offsets(shown, len(steps))),
             "c_rank": codec.plain(shown.get_column("c_rank")),
             "c_start": codec.plain(shown.get_column("c_start")),
             "c_duration": codec.plain(shown.get_column("duration_ns")),

@@ -14,15 +14,14 @@ from jinja2.utils import htmlsafe_json_dumps
 from markupsafe import Markup, escape
 
 from trace_analyzer import units
-from trace_analyzer.catalog.tables import document
+from trace_analyzer.catalog import document
 from trace_analyzer.documents import Chapter, Document, Figure, FlameFigure
 from trace_analyzer.installation import GENERATOR, tool_version
 from trace_analyzer.render import phrasing, row_phrases
 from trace_analyzer.render.charts import palette_css
 from trace_analyzer.render.html import codec
-from trace_analyzer.render.html.bokeh_models import bokeh_library
 from trace_analyzer.render.html.cells import KINDS, MANY, NAMES, SHOWN_ROWS
-from trace_analyzer.render.html.codec import inert
+from trace_analyzer.render.html.codec import bokeh_library, inert
 from trace_analyzer.render.html.figures import Drawing, drawing
 from trace_analyzer.render.row_phrases import predicted_arrow, saves_at_most
 from trace_analyzer.sections import Flame

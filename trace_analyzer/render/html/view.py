@@ -23,7 +23,6 @@ from trace_analyzer.registry import SECTIONS
 from trace_analyzer.render import phrasing
 from trace_analyzer.render.charts import CHARTS
 from trace_analyzer.render.declared import dataclass_rows, declared_sections
-from trace_analyzer.render.html.bokeh_models import Model, document
 from trace_analyzer.render.html.cells import (
     KINDS,
     Listing,
@@ -33,6 +32,7 @@ from trace_analyzer.render.html.cells import (
     pieces_beside,
     section_listing,
 )
+from trace_analyzer.render.html.codec import Model, document
 from trace_analyzer.render.html.figures import flames, timeline_figures
 from trace_analyzer.render.html.shell import (
     MODULES,
