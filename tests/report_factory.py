@@ -17,7 +17,7 @@ from trace_analyzer.report import (
     BucketTime,
     Check,
     CheckStatus,
-    DeclaredRows,
+    DeclaredTable,
     DeviceInfo,
     DeviceReport,
     Evidence,
@@ -51,10 +51,10 @@ HOSTILE = (
 Rows = Sequence[Mapping[str, Any]]
 
 
-def _declared() -> tuple[DeclaredRows, ...]:
-    """Return the declared analyses that outputs show, without rows."""
+def _declared() -> tuple[DeclaredTable, ...]:
+    """Return the declared analyses that outputs show."""
     shown = (a for a in ANALYSES if isinstance(a, Analysis) and (a.json is not None or a.section is not None))
-    return tuple(DeclaredRows(analysis.table, analysis.json, analysis.section, ()) for analysis in shown)
+    return tuple(DeclaredTable(analysis.table, analysis.json, analysis.section) for analysis in shown)
 
 
 def frame(table: Table, rows: Rows = ()) -> pl.DataFrame:

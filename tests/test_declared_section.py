@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 from hypothesis import given, strategies as st
 from jsonschema import Draft202012Validator
-from report_factory import gpu_report
+from report_factory import frame, gpu_report
 
 from trace_analyzer.analysis import Analysis
 from trace_analyzer.registry import json_schema
@@ -19,7 +19,7 @@ from trace_analyzer.render.declared import declared_sections, headings
 from trace_analyzer.render.documents import to_markdown
 from trace_analyzer.render.html.view import view
 from trace_analyzer.render.terminal import summary
-from trace_analyzer.report import DeclaredRows, Report
+from trace_analyzer.report import DeclaredTable, Report
 from trace_analyzer.schema import Table, columns
 from trace_analyzer.sections import DEVICE_LABEL, Section, Shown
 from trace_analyzer.units import written
@@ -75,7 +75,9 @@ ROWS = (
 
 def toy_report(section: Section = SECTION) -> Report:
     """Return a report with the toys."""
-    return replace(gpu_report(), declared=(DeclaredRows(TOYS, "devices[].toys", section, ROWS),))
+    report = gpu_report()
+    tables = {**report.tables, "toys": frame(TOYS, ROWS)}
+    return replace(report, tables=tables, declared=(DeclaredTable(TOYS, "devices[].toys", section),))
 
 
 def test_rows_stand_in_the_order_of_the_section() -> None:
@@ -127,8 +129,11 @@ def test_a_label_of_a_device_needs_a_column_of_devices() -> None:
 
 
 def test_a_section_without_rows_is_left_out() -> None:
+    report = toy_report()
     report = replace(
-        gpu_report(), declared=(DeclaredRows(TOYS, None, SECTION, ()), DeclaredRows(TOYS, "x", None, ROWS))
+        report,
+        tables={**report.tables, "none": TOYS.empty()},
+        declared=(DeclaredTable(replace(TOYS, name="none"), None, SECTION), DeclaredTable(TOYS, "x", None)),
     )
     assert declared_sections(report) == ()
     assert summary(report, verbose=True) == summary(gpu_report(), verbose=True)

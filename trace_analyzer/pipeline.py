@@ -25,7 +25,7 @@ from trace_analyzer.report import (
     Advice,
     Blame,
     Check,
-    DeclaredRows,
+    DeclaredTable,
     DeviceReport,
     HostCost,
     Report,
@@ -110,8 +110,8 @@ def report_of(
     threads = PREFETCHING_THREADS if trace.event_count > SMALL_EVENTS else 0
 
     def made() -> Report:
-        graph, shown = graph_of(trace, options or Options(), analyses, capture), _shown(analyses)
-        with graph.prefetching(["figures", *(analysis.name for analysis in shown)], threads) as take_part:
+        graph = graph_of(trace, options or Options(), analyses, capture)
+        with graph.prefetching(["figures"], threads) as take_part:
             for stage, value in STAGES.items():
                 tell(stage, None)
                 take_part(value)
@@ -122,9 +122,8 @@ def report_of(
         for added in ADDED_ANALYSES:  # Make added analyses now, so that a failure becomes a note.
             if added in analyses:
                 graph.make(added.name)
-        rows = tuple(_declared_rows(analysis, graph.take(analysis.name), trace) for analysis in shown)
-        notes = (*report.notes, *_plugin_notes())
-        return replace(report, notes=notes, tables=public_tables(graph, analyses), declared=rows)
+        notes, tables = (*report.notes, *_plugin_notes()), public_tables(graph, analyses)
+        return replace(report, notes=notes, tables=tables, declared=tuple(_declared(analyses)))
 
     return within_query(made)
 
@@ -138,7 +137,7 @@ def graph_of(
 ) -> TableGraph:
     """Return the graph of a loaded trace: its tables, with suppressed metrics masked, and the values derived from them.
 
-    ``kept`` names the values to take from it, in addition to the public tables and the analyses that outputs show.
+    ``kept`` names the values to take from it, in addition to the public tables.
     """
     matched = match_devices(trace, options)
     if isinstance(capture, Trace):  # a second trace, launched one by one or captured
@@ -158,7 +157,7 @@ def graph_of(
         "graph_annotations": capture.names if isinstance(capture, GraphAnnotations) else None,
         **{table.name: getattr(trace, table.name) for table in TRACE_TABLES},
     }
-    names = [*kept, *(table.name for table in _public(analyses)), *(analysis.name for analysis in _shown(analyses))]
+    names = [*kept, *(table.name for table in _public(analyses))]
     return TableGraph(checks.masked((*analyses, *_VALUES)), given, names)
 
 
@@ -176,18 +175,11 @@ def _public(analyses: Sequence[Declaration]) -> list[Table]:
     return [*(analysis.table for analysis in analyses if isinstance(analysis, Analysis)), *TRACE_TABLES]
 
 
-def _shown(analyses: Sequence[Declaration]) -> list[Analysis]:
-    """Return the analyses that the JSON report or a section of their own shows."""
-    declared = (analysis for analysis in analyses if isinstance(analysis, Analysis))
-    return [analysis for analysis in declared if analysis.json is not None or analysis.section is not None]
-
-
-def _declared_rows(analysis: Analysis, frame: pl.DataFrame, trace: Trace) -> DeclaredRows:
-    """Return the rows of an analysis with a declared place, with ids of devices instead of codes."""
-    ids = windows.device_ids(trace.devices)
-    rows = analysis.table.conform(frame).to_dicts()
-    named = (row | {"device": ids.get(row["device"])} if "device" in row else row for row in rows)
-    return DeclaredRows(analysis.table, analysis.json, analysis.section, tuple(named))
+def _declared(analyses: Sequence[Declaration]) -> Iterator[DeclaredTable]:
+    """Yield the tables that the JSON report or a section of their own shows."""
+    for analysis in analyses:
+        if isinstance(analysis, Analysis) and (analysis.json is not None or analysis.section is not None):
+            yield DeclaredTable(analysis.table, analysis.json, analysis.section)
 
 
 def _plugin_notes() -> Iterator[Note]:

@@ -12,10 +12,11 @@ import polars as pl
 from trace_analyzer import forks, units
 from trace_analyzer.catalog.kernels import line_label
 from trace_analyzer.render.row_phrases import PHRASES
-from trace_analyzer.report import DeclaredRows, Report
-from trace_analyzer.schema import Column, unit_of
+from trace_analyzer.report import Report
+from trace_analyzer.schema import Column, Table, unit_of
 from trace_analyzer.sections import DEVICE_LABEL, TEXTS, Form, Section, Shown
 from trace_analyzer.vocabulary import label
+from trace_analyzer.windows import device_ids
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -122,10 +123,16 @@ class DeclaredSection:
 def declared_sections(report: Report) -> tuple[DeclaredSection, ...]:
     """Return the sections that the report's analyses declare, in their order, without empty ones."""
     return tuple(
-        _laid_out(declared, declared.section, len(report.devices) > 1)
+        _laid_out(declared.table, rows, declared.section, len(report.devices) > 1)
         for declared in report.declared
-        if declared.section is not None and declared.rows
+        if declared.section is not None and (rows := declared_rows(report, declared.table))
     )
+
+
+def declared_rows(report: Report, table: Table) -> tuple[dict[str, Any], ...]:
+    """Return the rows of a table of the report, with the devices' ids instead of their codes."""
+    rows, ids = report.tables[table.name].to_dicts(), device_ids(report.tables["devices"])
+    return tuple(row | {"device": ids.get(row["device"])} if "device" in row else row for row in rows)
 
 
 def table_section(section: Section, table: pl.DataFrame | None, rows: int) -> DeclaredSection | None:
@@ -221,8 +228,10 @@ def _with_values(columns: Iterable[LaidColumn], rows: Sequence[Mapping[str, Any]
     return tuple(column for column in columns if any(map(column.has_value, rows)))
 
 
-def _laid_out(declared: DeclaredRows, section: Section, several_devices: bool) -> DeclaredSection:
-    by_name = {column.name: column for column in declared.table.columns}
+def _laid_out(
+    table: Table, rows: tuple[Mapping[str, Any], ...], section: Section, several_devices: bool
+) -> DeclaredSection:
+    by_name = {column.name: column for column in table.columns}
     named = section.show or tuple(name for name in by_name if name not in _PLACE)
     shown = [Shown(each, terminal=0, markdown=True) if isinstance(each, str) else each for each in named]
     # These rows have the devices' ids in column device.
@@ -231,9 +240,9 @@ def _laid_out(declared: DeclaredRows, section: Section, several_devices: bool) -
         shown = [replace(each, terminal=0, markdown=True) for each in shown]
     columns = _distinct([_laid_column(each, by_name[each.column]) for each in shown])
     columns = tuple(column for column in columns if column.name != "device" or several_devices)
-    rows = _ordered(declared.rows, section.sort)
+    rows = _ordered(rows, section.sort)
     columns = _with_values(columns, rows)
-    return DeclaredSection(declared.table.name, section, columns, rows, len(rows))
+    return DeclaredSection(table.name, section, columns, rows, len(rows))
 
 
 def _ordered(rows: tuple[Mapping[str, Any], ...], sort: tuple[str, ...]) -> tuple[Mapping[str, Any], ...]:

@@ -10,7 +10,7 @@ import gzip
 import json
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -22,7 +22,8 @@ from trace_analyzer.files import Outputs
 from trace_analyzer.ingest.raw import ARGUMENTS
 from trace_analyzer.ingest.source import content_of
 from trace_analyzer.options import DEFAULT_MAX_BYTES
-from trace_analyzer.report import DeclaredRows, Report
+from trace_analyzer.render.declared import declared_rows
+from trace_analyzer.report import Report
 from trace_analyzer.results import document_fields, plain
 from trace_analyzer.schema import Table
 
@@ -31,20 +32,19 @@ def document(report: Report) -> dict[str, Any]:
     """Return the report without its tables, in JSON's own types, with the rows of declared analyses at their places."""
     fields = {name: plain(getattr(report, name)) for name in document_fields(Report) if name != "declared"}
     for declared in report.declared:
-        _insert(fields, declared)
+        if declared.json is not None:
+            _insert(fields, declared.json, declared.table, declared_rows(report, declared.table))
     return fields
 
 
-def _insert(document: dict[str, Any], declared: DeclaredRows) -> None:
-    """Put the rows of a declared analysis at its place: in the document, or in the devices that they belong to."""
-    if declared.json is None:
-        return
-    of_devices, name = declared.json.startswith("devices[]."), declared.json.removeprefix("devices[].")
+def _insert(document: dict[str, Any], place: str, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Put the rows of a table at its place: in the document, or in the devices that they belong to."""
+    of_devices, name = place.startswith("devices[]."), place.removeprefix("devices[].")
     if not of_devices:
-        document[name] = [plain(_object(declared.table, row)) for row in declared.rows]
+        document[name] = [plain(_object(table, row)) for row in rows]
         return
     for device in document["devices"]:
-        objects = (_object(declared.table, row) for row in declared.rows if row["device"] == device["index"])
+        objects = (_object(table, row) for row in rows if row["device"] == device["index"])
         device[name] = [plain({key: value for key, value in made.items() if key != "device"}) for made in objects]
 
 

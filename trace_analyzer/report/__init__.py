@@ -67,17 +67,15 @@ added."""
 
 
 @dataclass(frozen=True)
-class DeclaredRows:
-    """Hold the rows of an analysis that declares its place in the JSON report, or a section.
+class DeclaredTable:
+    """Hold a table of the report with its place in the JSON report, and its section.
 
     ``json`` is the name of a field of the report, such as ``copies``, or ``devices[].copies`` for the rows of each device.
-    Where rows have a ``device``, it is the device's ``index``.
     """
 
     table: Table
     json: str | None
     section: Section | None
-    rows: tuple[Mapping[str, Any], ...]
 
 
 @dataclass(frozen=True, repr=False)
@@ -86,8 +84,8 @@ class Report(Result):
 
     ``tables`` maps names of `trace_analyzer.registry.TABLES` to frames with those columns, each made on first access.
     ``steps_from`` names what marks the steps: ``ProfilerStep``, an annotation's pattern, a framework, ``optimizer``,
-    ``data loader``, or None. ``declared`` holds the rows of analyses that declare their place instead of having a field
-    here.
+    ``data loader``, or None. ``declared`` holds the tables that declare their place instead of having a field here: outputs
+    that show them make them.
     """
 
     schema_version: Annotated[Annotated[int, Limits(const=SCHEMA_VERSION)], "Version of this schema."]
@@ -114,7 +112,7 @@ class Report(Result):
         "What marks the steps: `ProfilerStep`, an annotation's pattern, a framework, `optimizer`, `data loader`;"
         " null without steps.",
     ] = None
-    declared: tuple[DeclaredRows, ...] = ()
+    declared: tuple[DeclaredTable, ...] = ()
 
     def __repr__(self) -> str:
         return used("trace_analyzer.render.first_screen:glance")(self)
