@@ -44,7 +44,7 @@ def main() -> None:
         html = page.read_text("utf-8")
         page.write_text(html.replace("</body>", f"{badges}</body>"), "utf-8")
         command = ["chromium", "--headless=new", "--no-sandbox", "--hide-scrollbars", f"--window-size={WIDTH},{HEIGHT}"]
-        subprocess.run([*command, "--timeout=15000", f"--screenshot={PICTURE}", page.as_uri()], check=True)
+        subprocess.run([*command, "--virtual-time-budget=15000", f"--screenshot={PICTURE}", page.as_uri()], check=True)
 
 
 if __name__ == "__main__":

@@ -194,8 +194,8 @@ def test_pauses() -> None:
 
 
 def test_silence_of_the_host() -> None:
-    assert judged("unnamed_host_time", A, B) == (pytest.approx(60 / 70), "warn", ())
-    assert judged("unnamed_host_time", A, B, python("train.py(3): f", 0, 100)) == (0.0, "ok", ())
+    assert judged("unrecorded_host_time", A, B) == (pytest.approx(60 / 70), "warn", ())
+    assert judged("unrecorded_host_time", A, B, python("train.py(3): f", 0, 100)) == (0.0, "ok", ())
 
 
 def test_launches_without_their_kernels() -> None:

@@ -542,7 +542,7 @@ def test_nothing_in_the_header_lies_over_anything_else(page: Browser, width: int
     report = gpu_report(40)
     page.open(replace(report, trace=replace(report.trace, path=LONG_NAME)), width=width, height=844)
     assert page.run(HEADER) == [True, 0]
-    if width >= 1440:
+    if width >= 1280:
         page.driver.find_element("css selector", ".to-perfetto").click()
         assert page.driver.find_element("id", "perfetto").is_displayed()
         assert page.driver.find_element("css selector", "nav a").is_displayed()

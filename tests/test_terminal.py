@@ -328,6 +328,7 @@ def test_a_path_is_not_broken_within_a_file_s_name(text: str, width: int, lines:
 
 def test_a_text_is_cut_only_after_many_lines() -> None:
     assert layout.broken("", 5) == [""]
+    assert layout.broken("host time 50 %", 12) == ["host time", "50 %"]
     assert layout.broken("memory-bandwidth-bound", 10) == ["memory-", "bandwidth-", "bound"]
     assert layout.broken("模型模型模型", 5) == ["模型", "模型", "模型"]
     assert layout.broken("x" * 100, 5, most=3) == ["xxxxx", "xxxxx", "xxxx…"]

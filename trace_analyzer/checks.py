@@ -137,7 +137,7 @@ def _rules_of_devices() -> tuple[_Rule, ...]:
             t.UNTRACED_WARN_RATIO, t.UNTRACED_FAIL_RATIO, withholds=(BUSY_RATIO, *UTILIZATION),
         ),
         _Rule(
-            "unnamed_host_time",
+            "unrecorded_host_time",
             "share of idle time in which the host was late and recorded no event: stacks or annotations would name it",
             t.UNKNOWN_DOUBT_RATIO,
         ),

@@ -193,7 +193,7 @@ _OWN_PARTS = by_key(
     part("cpu-operator", "Work on the CPU", "An operator kept the CPU busy for over 1 ms without a runtime call: it computed on the CPU, or prepared its launch.", "innermost", "#8a5a44", cure="cpu-operator", per="sample", fixes=("cpu-operators",)),
     part("runtime-call", "Runtime calls", "The launching thread was in a driver or runtime call.", "innermost", "#ea9a66", cure="launch", fixes=FEWER_LAUNCHES),
     part("launch-latency", "Launch latency", "A launch was under way: the call itself, and the time until its kernel starts.", "launch", "#d8c1a0", "#f7bf94", cure="launch", fixes=FEWER_LAUNCHES),
-    part("host-unknown", "Host, unrecorded", "The host recorded nothing: often plain Python without stacks.", "launch", "#ab491a", "#a54100", cure="launch", replay="work", slowed=True, fixes=FEWER_LAUNCHES),
+    part("host-unknown", "Unrecorded host time", "The host recorded nothing: often plain Python without stacks.", "launch", "#ab491a", "#a54100", cure="launch", replay="work", slowed=True, fixes=FEWER_LAUNCHES),
     part("device-gap", "Between kernels", "The next kernel was already queued: the device's own gap between kernels.", "device", "#f0ba43", "#cdc260", cure="small-kernels"),
     part("device-wait", "Device waits", "Queued work waited for communication or for an event of another stream.", "device", "#c379a9", "#cf80ae", cure="dependency", fixes=("dependencies",)),
     part("earlier-work", "Earlier work", "The device ran work launched before the recording began, which the trace does not contain.", "unseen", "#7f8b73", per="once"),

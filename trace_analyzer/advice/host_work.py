@@ -102,7 +102,7 @@ def record_stacks(context: AdviceContext) -> Opportunity | None:
     return Opportunity(
         ns,
         "idle time in which the host recorded nothing; not a saving: it shows what could be one",
-        f"{percent(ns / all_ns)} of the idle time has no name, {share_of_window(context, ns)}: the launching thread recorded"
+        f"{percent(ns / all_ns)} of the idle time is unrecorded host time, {share_of_window(context, ns)}: the launching thread recorded"
         " nothing then, often plain Python",
         partial(responsible_code, context, idle),
         longest(places, length_ns()),

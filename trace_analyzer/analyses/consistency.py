@@ -259,7 +259,7 @@ def device_figures(
     - few_long_activities_ratio: device time of the five longest activities, except collectives, if there are many;
     - graph_share_ratio: device time of activities enqueued by graph launches;
     - untraced_ratio: idle time in recording pauses;
-    - unnamed_host_time_ratio: idle time in which the host was late without a recorded event.
+    - unrecorded_host_time_ratio: idle time in which the host was late without a recorded event.
     """
     rows = activities.select(
         "device", "stream", "start_ns", "duration_ns", "launch_id", "launch_start_ns", "group"
@@ -373,7 +373,7 @@ def _idle_shares(sums: pl.DataFrame) -> pl.DataFrame:
     idle_ns = pl.col("idle_ns")
     return sums.group_by("device").agg(
         (idle_ns.filter(pl.col("cause") == cause).sum() / idle_ns.sum()).alias(name)
-        for cause, name in (("untraced", "untraced_ratio"), ("host-unknown", "unnamed_host_time_ratio"))
+        for cause, name in (("untraced", "untraced_ratio"), ("host-unknown", "unrecorded_host_time_ratio"))
     )
 
 

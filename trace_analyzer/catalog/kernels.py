@@ -379,7 +379,7 @@ def line_phrase(key: str) -> str:
     """Return the label of `line_label` as written within a sentence.
 
     >>> line_phrase("kv_cache"), line_phrase("copy_cast"), line_phrase("host-unknown")
-    ('KV cache', 'copy and cast', 'host, unrecorded')
+    ('KV cache', 'copy and cast', 'unrecorded host time')
     """
     term = PARTS.get(key) or _bucket_terms().get(key)
     return term.phrase if term else phrase(key)

@@ -33,7 +33,7 @@ _BARS, _TEXT_LINES = 8, 12
 """Rows in text and Markdown."""
 _LINES, _PARTS = 40, 24
 """Number of lines of the page, and of rows in each unfolded line."""
-_WATERFALL = "From the step before to the step after: each bar is what changed, blue for less time and orange for more."
+_WATERFALL = "From the step before to the step after: each bar is what changed, blue for less time, orange for more, grey where it may be chance."
 _TIMELINES = "A typical step of each side, by what owns each instant; drag to zoom in."
 _FLAME = "The step, kinds of time, modules and operators, each as wide as the longer side."
 _NARROWEST, _WIDEST = 340, 640
@@ -251,16 +251,14 @@ def waterfall(bars: Sequence[Bar], before_ns: float, after_ns: float, of: str = 
     start, end = (ns / scale for ns in comparison.scale_ends(rows))
     middles = [len(rows) - place - 0.5 for place in range(len(rows))]
     changes = [
-        scaled(row.end_ns, scale) if row.difference_ns is None
-        else signed(row.difference_ns, scale) + (f" {CHANCE}" if row.within_chance else "")
-        for row in rows
-    ]  # fmt: skip
+        scaled(row.end_ns, scale) if row.difference_ns is None else signed(row.difference_ns, scale) for row in rows
+    ]
     right = [max(row.start_ns, row.end_ns) / scale for row in rows]
     boxes = Boxes(
         [max(start, min(row.start_ns, row.end_ns) / scale) for row in rows], right,
         [middle - 0.4 for middle in middles], [middle + 0.4 for middle in middles],
-        ["queue" if row.difference_ns is None else COLOURS["slower" if row.difference_ns > 0 else "faster"] for row in rows],
-        {"": [visible(row.name) for row in rows], unit: changes},
+        ["queue" if not row.difference_ns or row.within_chance else COLOURS["slower" if row.difference_ns > 0 else "faster"] for row in rows],
+        {"": [visible(row.name) for row in rows], unit: [f"{change} {CHANCE}" if row.within_chance else change for change, row in zip(changes, rows, strict=True)]},
     )  # fmt: skip
     names = {middle: _end(visible(row.name)) for middle, row in zip(middles, rows, strict=True)}
     begins = f", from {scaled(start * scale, scale)} on" if start else ""

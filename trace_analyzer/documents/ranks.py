@@ -1,6 +1,7 @@
 """Describe the report on a job as a document."""
 
 from collections.abc import Sequence
+from itertools import compress
 
 from trace_analyzer.documents import Chapter, Document, Notes, PlainTable, largest_lever, savings_of
 from trace_analyzer.ranks.job import JobReport, Rank
@@ -102,18 +103,16 @@ def _ranks(report: JobReport) -> list[PlainTable]:
     if len(ranks) > _RANKS:
         ranks = sorted(ranks, key=lambda rank: -(rank.late_ns or 0))[:_MOST]
     title = f"The latest {len(ranks)} of {len(report.ranks)}" if len(ranks) < len(report.ranks) else ""
-    columns = 10 if all(rank.status == "ok" for rank in ranks) else 11
     headings = ("Rank", "Step", "Wait", "Transfer", "Late", "Last in", "Role", "Regime", "Saves most", "Host", "Status")
     rows = [
         ("–" if r.rank is None else str(r.rank), duration(r.step_ns), duration(r.wait_ns), duration(r.transfer_ns), duration(r.late_ns),
-         percent(r.led_ratio), r.role or "–", r.regime or "–", largest_lever(r.levers), r.host or "–", r.status)[:columns]
+         percent(r.led_ratio), r.role or "–", r.regime or "–", largest_lever(r.levers), r.host or "–", r.status)
         for r in ranks
     ]  # fmt: skip
-    return (
-        [PlainTable(headings[:columns], "rrrrrrlllll"[:columns], rows, title, most=_RANKS, picks="rank")]
-        if rows
-        else []
-    )
+    alike = {"Host": len({rank.host for rank in report.ranks}) == 1, "Status": all(r.status == "ok" for r in ranks)}
+    columns = [not alike.get(heading) for heading in headings]
+    kept = [tuple(compress(row, columns)) for row in (headings, "rrrrrrlllll", *rows)]
+    return [PlainTable(kept[0], "".join(kept[1]), kept[2:], title, most=_RANKS, picks="rank")] if rows else []
 
 
 def _figures(report: JobReport) -> list[str]:

@@ -170,8 +170,10 @@ def table_row(texts: Sequence[str], widths: Sequence[int], sides: str, styles: S
 
 
 def broken(text: str, width: int, most: int = MOST_LINES) -> list[str]:
-    """Wrap the text at spaces and hyphens, but not within the name of a file, and words that are too long anywhere."""
-    lines = wrap(text, width) if text.isascii() and "/" not in text else folded(text, width)
+    """Wrap the text like `folded`, and at hyphens where it names no file."""
+    words = " ".join(word.replace(" ", "\xa0") for word in unbroken(text))
+    by_hyphens = text.isascii() and "/" not in text
+    lines = [line.replace("\xa0", " ") for line in wrap(words, width)] if by_hyphens else folded(text, width)
     if len(lines) <= most:
         return lines or [""]
     return [*lines[: most - 1], units.shorten("".join(lines[most - 1 :]), width)]

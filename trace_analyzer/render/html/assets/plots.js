@@ -4,7 +4,7 @@
 import { inflated } from './common.js';
 
 const BEFORE_PX = '400px';
-const NAMES_FROM_PX = 640;
+const WIDE_FROM_PX = 640;
 const IDLE_MS = 200; // for browsers without requestIdleCallback
 
 // What a model takes from the theme, by the kind of model; glyphs have the name of their colour.
@@ -85,13 +85,14 @@ function leadTo(place) {
   document.dispatchEvent(new CustomEvent('place', { detail: place }));
 }
 
-// Names of lines are drawn on the plot where they fit; a narrow plot shows them in the legend only.
-function nameLines(place, { renderers }) {
+// A narrow plot has fewer ticks, and shows names of lines in the legend only.
+function fit(place, { renderers, below: [axis] }) {
   const names = renderers.filter(({ tags }) => tags?.includes('spare'));
   const choose = () => {
-    for (const name of names) name.visible = place.clientWidth >= NAMES_FROM_PX;
+    const wide = place.clientWidth >= WIDE_FROM_PX;
+    for (const name of names) name.visible = wide;
+    if ('desired_num_ticks' in axis.ticker.attributes) axis.ticker.desired_num_ticks = wide ? 6 : 3;
   };
-  if (!names.length) return;
   new ResizeObserver(choose).observe(place);
   choose();
 }
@@ -104,7 +105,7 @@ async function draw(place, json) {
   recolour(view.model.document, cssColour);
   listenToTaps(view.model.document, leadTo);
   listenToInstants(place, view, leadTo);
-  nameLines(place, view.model);
+  fit(place, view.model);
   place.dataset.drawn = 'true';
   return view.model.document;
 }

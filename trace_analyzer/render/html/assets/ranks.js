@@ -171,7 +171,8 @@ function start({ header, columns }) {
     link.hidden = !links[state.rank];
     if (links[state.rank]) link.href = links[state.rank];
     byId('command').hidden = Boolean(links[state.rank]);
-    byId('command').textContent = header.commands[state.rank];
+    const parts = header.commands[state.rank].split(/(?<=\/)/);
+    byId('command').replaceChildren(...parts.flatMap((part) => [part, document.createElement('wbr')]));
   }
 
   function choose(rank, step) {
