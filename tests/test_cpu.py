@@ -75,6 +75,37 @@ def test_double_precision_is_that_of_the_first_tensor(inputs: dict[str, object],
     assert ("cpu-double" in [item.id for item in run(**inputs).advice]) == asked
 
 
+@pytest.mark.parametrize(("dtype", "asked"), [("float", True), ("c10::BFloat16", False), ("c10::Half", False)])
+def test_16_bits_are_proposed_to_what_has_more(dtype: str, asked: bool) -> None:
+    inputs = {"Input Dims": [[4, 4], [4, 4]], "Input type": [dtype, dtype]}
+    report = analysed([op("aten::mm", 100 * n, 90, **inputs) for n in range(9)], devices=[])
+    assert ("cpu-bfloat16" in [item.id for item in report.advice]) == asked
+
+
+def test_what_runs_within_generated_code_and_the_engine_of_autograd_is_no_gap_and_no_python() -> None:
+    engine = python("<built-in method run_backward of torch._C._EngineBase object at 0x7f>", 500, 300)
+    report = analysed(
+        annotation("## Call CompiledFxGraph f1 ##", 0, 400), op("aten::add_", 550, 100), engine, devices=[]
+    )
+    assert dict(rows(report.tables["cpu_time"], "part", "time_ns")) == {
+        "other-operators": 400, "pointwise": 100, "dispatch": 50, "host-unknown": 100,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("events", "fix", "has"),
+    [
+        ([op("enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__", 40, 50)], "cpu-data-loading", "2 * num_workers"),
+        ([op("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", 40, 50)], "cpu-data-loading", "num_workers=4"),
+        ([python("<built-in method tensor of type object at 0x7f>", 40, 50)], "cpu-python", "each number of a list"),
+        ([python("train.py(3): count", 40, 50)], "cpu-python", "values * values"),
+    ],
+)  # fmt: skip
+def test_code_is_for_what_takes_the_time(events: list[object], fix: str, has: str) -> None:
+    report = analysed(op("aten::mm", 0, 40), events, op("aten::mm", 90, 10), devices=[])
+    assert has in next(item.code for item in report.advice if item.id == fix)
+
+
 def test_python_is_what_frames_name_and_a_launch_is_no_work() -> None:
     frames = [python("train.py(3): count", 1_000 * n + 600, 300) for n in range(4)]
     steps = [
@@ -85,6 +116,19 @@ def test_python_is_what_frames_name_and_a_launch_is_no_work() -> None:
     assert "cpu-python" in [item.id for item in report.advice]
     launching = analysed(steps, [call("cudaLaunchKernel", 1_000 * n + 200, 10, correlation=n + 1) for n in range(4)])
     assert dict(rows(launching.tables["cpu_time"], "part", "time_ns"))["dispatch"] == 3 * 390
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ["aten::cudnn_is_acceptable"],
+        ["aten::_use_cudnn_ctc_loss"],
+        ["CacheBase.triton_key", "CacheBase.triton_key_data: compile_id=0/0", "CacheBase.triton_key (dynamo_timed)"],
+    ],
+)
+def test_who_asks_for_a_device_and_a_compiler_for_all_devices_run_on_the_cpu(names: list[str]) -> None:
+    asked = [op(name, 505 + n, 0.5) for n, name in enumerate(names)]
+    assert analysed([step(n) for n in range(4)], asked, devices=[]).verdict.status == "cpu-run"
 
 
 @pytest.mark.parametrize("name", ["nccl:all_reduce", "aten::cudnn_convolution", "aten::miopen_batch_norm"])
@@ -120,7 +164,8 @@ def test_methods_have_one_name_whatever_object_they_are_called_on() -> None:
 def test_a_recording_of_the_profiler_alone_says_how_schedules_end() -> None:
     """Check the last file of a schedule that began again: a step, frames, no operator."""
     report = analysed([annotation("ProfilerStep#8", 10, 100), python("train.py(1): main", 0, 400)], devices=[])
-    assert (report.verdict.status, report.verdict.regime) == ("no-gpu-activity", None)
+    assert (report.verdict.status, report.verdict.regime) == ("insufficient", None)
+    assert "is on the device" not in report.summary()
     assert "without repeat=1 it begins again" in report.verdict.headline
 
 

@@ -140,6 +140,10 @@ def test_a_prediction_that_saves_nothing_says_so() -> None:
             else "estimate: 3 → 2 us a step, 33 % less (1.90 to 2.10)"
         )
         assert predicted_arrow(replace(item, predicted=then)) == brief.removeprefix("estimate: ").partition(" (")[0]
+    wide = replace(item, predicted=Predicted(2_500.0, 2_000.0, 3_100.0, 3_000.0, is_known=False))
+    assert (
+        predicted_step(wide) == "estimate: 2 us to 3.10 us a step, now 3 us: saves 0 % to 33 %, too wide for one figure"
+    )
     assert predicted_step(replace(item, predicted=None)) == ""
     assert predicted_briefly(replace(item, predicted=None)) == ""
     assert "for the window" in predicted_step(replace(item, predicted=replace(then, has_steps=False)))

@@ -85,3 +85,16 @@ def test_phases_add_up_to_the_step_and_to_its_activities(path: Path) -> None:
     copies = tables["activities"].filter(pl.col("kind") != "kernel").get_column("duration_ns").sum()
     excess = (of_steps.get_column("device_ns") - of_steps.get_column("time_ns")).sum()
     assert 0 <= excess <= copies
+
+
+@pytest.mark.parametrize(("count", "forward_ns"), [(3, 30), (2, 30), (1, 90)])
+def test_a_mean_has_no_first_step_beside_others(count: int, forward_ns: int) -> None:
+    steps = [
+        [
+            annotation(f"ProfilerStep#{n}", 200 * n, 200),
+            op("forward", 200 * n, 90 if n == 0 else 30),
+            launched("gemm", 200 * n + 5, 200 * n + 10, 60, n + 1),
+        ]
+        for n in range(count)
+    ]
+    assert dict(shown(analysed(*steps), "phases", "phase", "host_ns"))["forward"] == forward_ns

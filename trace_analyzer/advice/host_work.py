@@ -24,7 +24,7 @@ from trace_analyzer.catalog.event_names import OPTIMIZER_STEP, PROFILER_STEP_NAM
 from trace_analyzer.catalog.fixes import FUSED, for_compiled, optimizer_in_few_launches, page_of, pages
 from trace_analyzer.frames.intervals import clip, union
 from trace_analyzer.report import Advice, Saving
-from trace_analyzer.units import count, duration, percent
+from trace_analyzer.units import count, counted, duration, percent
 
 
 def _preparations(context: AdviceContext, idle: pl.DataFrame) -> pl.Series:
@@ -154,8 +154,8 @@ _ZERO_SHOT = r"transformers/pipelines/zero_shot_(classification|object_detection
 class CpuFix:
     """Hold the page of a fix: its texts, and which time of the main thread it concerns.
 
-    This is time in ``parts`` of table `cpu_time`, in ``phases`` of a step (all without), in operators on FP64 operands
-    only (``double``; false: on others only), and not in events whose name matches ``unless`` (Rust regex). It is worth
+    This is time in ``parts`` of table `cpu_time`, in ``phases`` of a step (all without), in operators whose first operand
+    has so many ``bits`` (any without), and not in events whose name matches ``unless`` (Rust regex). It is worth
     saying from a share ``least`` of the window on. The change saves at most a share ``saves`` of it: 1 where the time can
     go away, 0.5 where half the bytes or bits remain, 0 where it only shows what to change; such a fix ranks by its time.
     """
@@ -169,7 +169,7 @@ class CpuFix:
     least: float
     saves: float
     phases: list[str] | None = None
-    double: bool | None = None
+    bits: list[int] | None = None
     unless: str = "^$"
 
 
@@ -179,6 +179,8 @@ def cpu_advice(run: CpuRun, names: pl.DataFrame) -> tuple[Advice, ...]:
     shown = {
         "training": names.get_column("phase").is_in(GRADIENTS).any(),
         "convolutions": name.str.contains("convolution").any(),
+        "workers": name.str.contains("_MultiProcessingDataLoaderIter").any(),
+        "numbers": _most_python(run) in ("tensor()", "as_tensor()"),
     }
     cases = [case for case, is_shown in shown.items() if is_shown]
     advice = (_advice(CpuFix(**page), run, cases) for page in pages().values() if "parts" in page)
@@ -187,13 +189,19 @@ def cpu_advice(run: CpuRun, names: pl.DataFrame) -> tuple[Advice, ...]:
     return tuple(replace(item, code=for_compiled(item.code)) if is_compiled else item for item in items)
 
 
+def _most_python(run: CpuRun) -> str | None:
+    """Return the function that holds most of the main thread's Python."""
+    python = run.pieces.filter(pl.col("part") == "python").group_by("name").agg(length_ns().sum().alias("time_ns"))
+    return python.sort("time_ns", "name").get_column("name").last() if python.height else None
+
+
 def _advice(fix: CpuFix, run: CpuRun, cases: Sequence[str]) -> tuple[float, Advice] | None:
     """Return the rank of a fix, ns, and the advice; None where too little time is concerned."""
     concerned = pl.col("part").is_in(fix.parts) & ~pl.col("name").fill_null("").str.contains(fix.unless)
     if fix.phases is not None:
         concerned &= pl.col("phase").fill_null("").is_in(fix.phases)
-    if fix.double is not None:
-        concerned &= pl.col("double") == fix.double
+    if fix.bits is not None:
+        concerned &= pl.col("bits").is_in(fix.bits)
     length = pl.col("end_ns") - pl.col("start_ns")
     pieces = run.pieces.filter(concerned).with_columns(length.alias("time_ns")).sort("time_ns", descending=True)
     time = int(pieces.get_column("time_ns").sum())
@@ -212,7 +220,7 @@ def _advice(fix: CpuFix, run: CpuRun, cases: Sequence[str]) -> tuple[float, Advi
     optimizer = optimizer_in_few_launches(classes[0] if classes.len() and classes[0] in FUSED else "")
     return saved or time, Advice(
         title=fix.title,
-        why=f"{percent(time / run.window_ns)} of the main thread's time{each}, in {count(round(events))} events",
+        why=f"{percent(time / run.window_ns)} of the main thread's time{each}, in {counted(round(events), 'event')}",
         where=", ".join(where),
         code=Template(next((fix.cases[case]["code"] for case in cases if case in fix.cases), fix.code)).substitute(
             optimizer=optimizer

@@ -32,13 +32,17 @@ CPU_TIME = Table(
 )
 
 UNRECORDED, DISPATCH, TINY = "host-unknown", "dispatch", "tiny-operators"
+_GENERATED = "## Call CompiledFxGraph"
+"""Annotation around the code that Inductor generated, which records nothing of its own on the CPU."""
+_ENGINE = r"^<built-in method run_backward of "
+"""Autograd's engine in C++, which calls backward operators."""
 
 
 @dataclass(frozen=True)
 class CpuRun:
     """Hold the main thread's window: its steps (0 for none), their bounds, and each piece of its time.
 
-    ``pieces`` has start_ns, end_ns, event_id, kind, name, phase, part, double (whether operands are FP64). Pieces add up
+    ``pieces`` has start_ns, end_ns, event_id, kind, name, phase, part, bits (of the first operand: 64, 16, else 32). Pieces add up
     to the window; event_id is null where nothing was recorded. ``others_ns`` is the time of other threads' operators.
     """
 
@@ -60,7 +64,8 @@ def cpu_run(
     The main thread is the one whose outermost operators take most time.
     """
     events = context.events
-    is_operator = context.host.each((pl.col("kind") == "operator") & ~pl.col("marks"))
+    is_generated = pl.col("name").str.starts_with(_GENERATED)
+    is_operator = context.host.each(((pl.col("kind") == "operator") & ~pl.col("marks")) | is_generated)
     around = events.get_column("operator_id").gather(events.get_column("parent_id"))
     outer = events.filter(is_operator & around.is_null())
     if activities.height or outer.is_empty():
@@ -120,7 +125,7 @@ def _window(own: pl.DataFrame, marks: pl.DataFrame, outer: pl.DataFrame) -> tupl
 def _classified(
     pieces: pl.DataFrame, context: Context, is_operator: pl.Series, operator_inputs: pl.DataFrame
 ) -> pl.DataFrame:
-    """Return the pieces with kind, name, phase, part and double, and with the FLOP of their operator's call.
+    """Return the pieces with kind, name, phase, part and bits, and with the FLOP of their operator's call.
 
     What nothing names between operators is Python where its frames were recorded, else unknown. An operator passes its
     work on (``calls``) where it launches some or those within it take half of its time, else does it itself: a run
@@ -143,6 +148,7 @@ def _classified(
         .when(pl.col("is_operator") & pl.col("calls")).then(pl.lit(DISPATCH))
         .when(pl.col("is_operator") & (pl.col("duration_ns") < thresholds.TINY_OPERATOR_NS)).then(pl.lit(TINY))
         .when("is_operator").then("group")
+        .when(pl.col("name").str.contains(_ENGINE)).then(pl.lit(DISPATCH))
         .when(pl.col("kind") == "python").then(pl.lit("python"))
         .when(pl.col("kind").is_in(CALLS)).then(pl.lit("runtime-call"))
         .otherwise(pl.lit(UNRECORDED))
@@ -153,10 +159,12 @@ def _classified(
     typed = rows.join(groups, on="name", how="left", maintain_order="left").hstack(inputs)
     types, dims = (pl.col(column).cast(pl.String) for column in ("input_types", "input_dims"))
     # Numbers of Python are FP64 tensors without dimensions.
-    double = (types.str.starts_with('["double"') & ~dims.str.starts_with("[[]")).fill_null(False)
+    is_double = types.str.starts_with('["double"') & ~dims.str.starts_with("[[]")
+    is_half = types.str.contains(r'^\["c10::(BFloat16|Half)"')
+    bits = pl.when(is_double).then(64).when(is_half).then(16).otherwise(32)
     return typed.with_columns(
-        built_in_call(pl.col("name")), part.alias("part"), double.alias("double"), _flop(typed)
-    ).select("start_ns", "end_ns", "event_id", "kind", "name", "phase", "part", "double", "flop")
+        built_in_call(pl.col("name")), part.alias("part"), bits.alias("bits"), _flop(typed)
+    ).select("start_ns", "end_ns", "event_id", "kind", "name", "phase", "part", "bits", "flop")
 
 
 def _flop(rows: pl.DataFrame) -> pl.Series:

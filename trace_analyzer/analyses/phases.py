@@ -149,7 +149,7 @@ STEP_PHASES = Table(
 
 MEAN_PHASES = Table(
     "phases",
-    "Phases of a step: the mean of the steady steps, else of all.",
+    "Phases of a step: the mean of the steady steps, else of whole ones after the first, else the first.",
     columns("""
         device
         phase str data-loading, forward, backward, optimizer, or other.
@@ -265,9 +265,10 @@ def step_phases(
 
 def mean_phases(step_phases: pl.DataFrame, device_steps: pl.DataFrame, phase_intervals: pl.DataFrame) -> pl.DataFrame:
     """Return table `phases`, in order of device and phase, without phases that no step has."""
-    steady = device_steps.select("device", "steady", step=pl.col("index"))
-    known = step_phases.join(steady, on=["device", "step"], how="left", maintain_order="left")
-    chosen = known.filter(pl.col("steady") | ~pl.col("steady").any().over("device"))
+    rank = pl.when("steady").then(0).when(pl.col("state") == "ok").then(1).when(pl.col("state") == "first").then(2)
+    ranks = device_steps.select("device", rank.otherwise(3).alias("rank"), step=pl.col("index"))
+    known = step_phases.join(ranks, on=["device", "step"], how="left", maintain_order="left")
+    chosen = known.filter(pl.col("rank") == pl.col("rank").min().over("device"))
     means = chosen.group_by("device", "phase", maintain_order=True).agg(
         pl.col("host_ns", "device_ns").mean().round().cast(pl.Int64), pl.len().alias("steps")
     )
@@ -284,7 +285,7 @@ def mean_phases(step_phases: pl.DataFrame, device_steps: pl.DataFrame, phase_int
 
 SECTION = Section(
     "Phases of a step",
-    "What the CPU was in, and the device time that it launched there: the mean of the steady steps.",
+    "What the CPU was in, and the device time that it launched there: the mean over steps.",
     show=(
         Shown("phase", "phase", "word", 0, markdown=True),
         Shown("host_ns", "on the CPU", terminal=0, markdown=True),

@@ -33,7 +33,7 @@ from trace_analyzer.vocabulary import (
     phrase,
 )
 
-_MORE_STEPS = "Record several whole steps: schedule(wait=1, warmup=2, active=5), and prof.step() after each step."
+_MORE_STEPS = "Record several whole steps: schedule(wait=1, warmup=2, active=5, repeat=1), and prof.step() after each."
 _RECORD_INSTEAD: Mapping[str, Sequence[str]] = {
     "no-gpu-activity": (
         "Record with activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA] (CUDA also on AMD).",
@@ -342,7 +342,7 @@ def predicted_step(item: Advice) -> str:
     if then.batch > 1:
         unit = f"for as many samples, at {then.batch:g} times the batch"
     if not then.is_known:
-        return f"estimate: {_NOT_KNOWN}, {low} to {high} {unit}, now {now}"
+        return f"estimate: {low} to {high} {unit}, now {now}: {units.saved_between(then.now_ns, then.low_ns, then.high_ns)}, too wide for one figure"
     gain = f"{_NO_GAIN}, " if summaries.saves_nothing(then) else ""
     saves = "" if gain else f": saves {units.duration(item.saving.ns)}, {units.percent(item.saving.ratio)}"
     return f"estimate: {gain}{units.duration(then.step_ns)} {unit} ({low} to {high}), now {now}{saves}"
@@ -360,13 +360,12 @@ def predicted_briefly(item: Advice) -> str:
     now, step, low, high = (text.split()[0] if one_unit and place != 1 else text for place, text in enumerate(texts))
     unit = " for as many samples" if then.batch > 1 else " a step" if then.has_steps else ""
     if not then.is_known:
-        return f"estimate: {_NOT_KNOWN} ({low} to {high}{unit}, now {texts[0]})"
+        return f"estimate: {low} to {high}{unit}, now {texts[0]}: {units.saved_between(then.now_ns, then.low_ns, then.high_ns)}, too wide for one figure"
     return f"estimate: {now} → {step}{unit}, {units.percent(item.saving.ratio)} less ({low} to {high})"
 
 
 _NO_GAIN = f"no measurable gain (under {100 * thresholds.WORTH_RATIO:g} %)"
 """Text for an estimate that saves less than advice is worth."""
-_NOT_KNOWN = "what it saves is not known"
 
 
 def tensor_cores(device: DeviceReport) -> list[str]:

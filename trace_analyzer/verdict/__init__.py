@@ -98,7 +98,7 @@ def without_activities(trace: Trace, host: Host, accelerator: Accelerator | None
     recorded = set(trace.host_events.get_column("kind").unique())
     if recorded <= {"python", "annotation"}:
         return without_regime(
-            "no-gpu-activity",
+            "insufficient",
             "No operator, call or kernel can be read from this trace. Was the profiler active while the model ran?"
             " With a schedule, prof.step() has to be called wait + warmup + active times; without repeat=1 it begins again, and"
             " what it records of an unfinished cycle may replace the file.",
@@ -106,7 +106,7 @@ def without_activities(trace: Trace, host: Host, accelerator: Accelerator | None
         )
     if recorded == {"other"}:
         return without_regime(
-            "no-gpu-activity",
+            "insufficient",
             "None of its events is of a category that PyTorch Profiler writes (cpu_op, cuda_runtime, kernel, ...): another"
             " tool recorded this trace. Export one with prof.export_chrome_trace(...) of torch.profiler.",
             evidence,
@@ -128,6 +128,10 @@ def without_activities(trace: Trace, host: Host, accelerator: Accelerator | None
 
 _OF_DEVICES = r"(?i)cuda|cudnn|cublas|miopen|hipblas|[nrh]ccl|triton_|::xpu|::npu|::hpu"
 """Operators and annotations of programs that use a device: a trace with these is no run on the CPU."""
+_ASKS_FOR_DEVICES = r"_is_acceptable$|::_use_\w+_ctc_loss$"
+"""Operators that ask whether a library could be used, on the CPU too: `nn.LSTM` and `ctc_loss` call them first."""
+_COMPILER_TIMER = r"( \(dynamo_timed\)|_data:.*)$"
+"""What `torch._dynamo.utils.dynamo_timed` adds to the name of a compiler pass, which may name the devices that it is for."""
 
 
 def with_main_thread(verdict: Verdict, host: Host, run: CpuRun | None, cpu_time: pl.DataFrame) -> Verdict:
@@ -157,8 +161,12 @@ _MEANT = (
 
 def _meant_device(host: Host) -> str:
     """Return a name that only programs on a device have; "" without one."""
-    kinds = pl.col("kind").is_in(["operator", "annotation"]) & pl.col("name").cast(pl.String).str.contains(_OF_DEVICES)
-    named = host.names.filter(kinds).get_column("name").cast(pl.String).sort().head(1).to_list()
+    name = pl.col("name").cast(pl.String)
+    timer = name.str.replace(_COMPILER_TIMER, "")
+    passes = timer.is_in(timer.filter(name.str.ends_with(" (dynamo_timed)")).implode())
+    uses = name.str.contains(_OF_DEVICES) & ~name.str.contains(_ASKS_FOR_DEVICES) & ~passes
+    named = host.names.filter(pl.col("kind").is_in(["operator", "annotation"]) & uses)
+    named = named.get_column("name").cast(pl.String).sort().head(1).to_list()
     return visible(named[0]) if named else "it calls the runtime" if host.calls.height else ""
 
 
@@ -194,7 +202,7 @@ def _main_thread_evidence(run: CpuRun, cpu_time: pl.DataFrame) -> Iterator[Evide
             "tiny_operators", calls.get_column("event_id").n_unique() / max(1, run.steps), "runs",
             f"runs of operators of under 10 us{' a step' if run.steps else ''}: calling them takes longer than their work",
         )  # fmt: skip
-    if double := run.pieces.filter("double").select(length.sum()).item():
+    if double := run.pieces.filter(pl.col("bits") == 64).select(length.sum()).item():
         yield Evidence(
             "fp64_ratio", double / run.window_ns, "ratio", "share of the main thread's time in operators on FP64"
         )
