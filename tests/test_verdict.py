@@ -390,6 +390,28 @@ def test_the_regime_is_the_resource_that_would_help(
     assert ("in balance with" in judged.headline) is (runner_up is not None)
 
 
+@pytest.mark.parametrize(
+    ("host", "small", "compute", "runner_up", "cause"),
+    [
+        # CPU and device take equally long, so that each hides what the other could save.
+        (Lever("host", 0.1, 0.5, 5.0, 0.05), 0.0, 0.3, COMPUTE, "launch"),
+        (Lever("host", 0.1, 0.95, 5.0, 0.05), 0.0, 0.05, None, "launch"),
+        (Lever("host", 0.3, 0.5, 30.0, 0.3), 0.0, 0.3, None, "launch"),
+        # The cause is one of what saves, though another part of the regime takes longer.
+        (Lever("host", 0.1, 0.1, 1.0, 0.01), 5.0, 0.05, None, "small-kernels"),
+    ],
+)
+def test_what_saves_has_the_cause_and_what_hides_it_is_in_balance(
+    host: Lever, small: float, compute: float, runner_up: str | None, cause: str
+) -> None:
+    rows = (host, Lever("small-kernels", 0.15, 0.1, small, small / 100), Lever("compute", 0.7, compute, 0.0, 0.0))
+    rows = tuple(sorted(rows, key=lambda lever: -lever.saves_ns))
+    parts = parts_of(compute=70, python=10, latency=20 if cause == "launch" else 5)
+    saves = levers(overhead_bound=rows[0].saves_ns / (parts["python"] + parts["latency"]), compute_bound=0.0)
+    judged = judge(parts, levers=replace(saves, rows=rows))
+    assert (judged.regime, judged.runner_up, judged.cause) == (OVERHEAD, runner_up, cause)
+
+
 def test_a_regime_with_more_time_says_what_a_step_would_be_without_it() -> None:
     rows = (Lever("host", 0.3, 0.9, 30.0, 0.3), Lever("compute", 0.7, 0.1, 1.1, 0.011))
     parts = parts_of(compute=70, python=30)

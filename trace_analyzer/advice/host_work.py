@@ -192,7 +192,7 @@ def cpu_advice(run: CpuRun, names: pl.DataFrame) -> tuple[Advice, ...]:
 def _most_python(run: CpuRun) -> str | None:
     """Return the function that holds most of the main thread's Python."""
     python = run.pieces.filter(pl.col("part") == "python").group_by("name").agg(length_ns().sum().alias("time_ns"))
-    return python.sort("time_ns", "name").get_column("name").last() if python.height else None
+    return python.sort("time_ns", "name").item(-1, "name") if python.height else None
 
 
 def _advice(fix: CpuFix, run: CpuRun, cases: Sequence[str]) -> tuple[float, Advice] | None:

@@ -30,7 +30,7 @@ def document(result: WhatIf) -> Document:
     title = "Each change alone" if result.changes else "What would help most"
     others = () if result.changes else tuple(s for s in result.scenarios if s.what == "sensitivity")
     shown = result.scenarios if result.changes else result.helpful
-    changes: list[object] = [_table(shown, "Change", result.step_ns)] if shown else [Notes([_no_gain(result)])]
+    changes: list[object] = [_table(shown, "Change", result)] if shown else [Notes([_no_gain(result)])]
     if result.changes and len(shown) == 1:  # the headline says all
         changes = []
     if result.step_ns is not None:
@@ -54,18 +54,18 @@ def document(result: WhatIf) -> Document:
             memory,
             Chapter("path", "Critical path then" if result.changes else "Critical path", [PlainTable(headings, "l" + "r" * (len(headings) - 1), path)] if path else []),
             Chapter("changes", title, changes),
-            Chapter("parts", _SENSITIVITY, [_table(others, "Part", result.step_ns)] if others else []),
+            Chapter("parts", _SENSITIVITY, [_table(others, "Part", result)] if others else []),
         ),
     )  # fmt: skip
 
 
-def _table(scenarios: tuple[Scenario, ...], what: str, now_ns: float) -> PlainTable:
+def _table(scenarios: tuple[Scenario, ...], what: str, result: WhatIf) -> PlainTable:
     rows = [
         (
             s.label,
             duration(s.step_ns),
             f"{duration(s.low_ns)} to {duration(s.high_ns)}",
-            _change(s.saves_ratio) if s.is_known else saved_between(now_ns, s.low_ns, s.high_ns),
+            _change(s.saves_ratio) if s.is_known else saved_between(result.step_ns or s.high_ns, s.low_ns, s.high_ns),
         )
         for s in scenarios
     ]

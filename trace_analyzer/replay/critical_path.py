@@ -22,11 +22,11 @@ from trace_analyzer.replay.prediction import Replay
 from trace_analyzer.replay.recording import HOST_PARTS, UNKNOWN, Ints, Segments, by_track, column, is_any, numbers_from
 from trace_analyzer.replay.weights import FIRST_DEVICE, NothingToChange, instant_cpu, scale_activities, scale_label
 from trace_analyzer.replay.whatif import PathPart, located, path_parts
-from trace_analyzer.report import Lever, Regime, Resource
+from trace_analyzer.report import Lever, Resource
 from trace_analyzer.schema import F64, Column, Member, Table, columns
 from trace_analyzer.sections import Section, Shown
 from trace_analyzer.thresholds import UNRECORDED_RATIO
-from trace_analyzer.verdict import Levers, groups_of, judged_parts
+from trace_analyzer.verdict import OF_REGIME, Levers, groups_of, judged_parts
 from trace_analyzer.vocabulary import NOT_OWN, PARTS, UNKNOWN_CAUSES, WITHHELD
 
 CRITICAL_PATH = Table(
@@ -228,13 +228,6 @@ _OF_BOUND: Mapping[str, Resource] = {
     "compute": "compute", "memory": "memory-bandwidth", "communication": "communication", "copy": "copies", "latency": "small-kernels",
 }  # fmt: skip
 """Resource that an activity of each bound uses."""
-_OF_REGIME: Mapping[Regime, frozenset[Resource]] = {
-    "overhead-bound": frozenset({_HOST, "small-kernels"}),
-    "memory-bandwidth-bound": frozenset({"memory-bandwidth"}),
-    "compute-bound": frozenset({"compute"}),
-    "communication-bound": frozenset({"communication", "copies"}),
-}
-"""Resources whose time counts towards each regime."""
 _OF_HOST: Mapping[Resource, tuple[str, ...]] = {
     "data-loading": ("data-loading",), "python": ("python",), "dispatch": ("dispatch", "runtime-call", "launch-latency"),
     "waits": ("synchronization", "blocking-copy"),
@@ -263,7 +256,7 @@ def levers(device_replay: DeviceReplay, window_findings: Findings | None) -> Lev
     rows = [Lever(one, shares.get(one, 0.0), on_path.get(one, 0.0), ns, ns / now) for one, ns in saves.items()]
     window, groups = sum(parts_ns.values()), groups_of(parts_ns)
     per_ns = {}
-    for regime, resources in _OF_REGIME.items():
+    for regime, resources in OF_REGIME.items():
         saved = max(saves.get(one, 0.0) for one in resources)
         # A ns of a regime that the window lacks would be a ns of the step.
         per_ns[regime] = saved / now * window / groups[regime] if groups[regime] else 1.0

@@ -217,7 +217,7 @@ class Lever:
         "What could be faster; small kernels are too short or too small to use the device; the last four are work of the host.",
     ]
     share_ratio: Annotated[Ratio, "Share of the window's time."]
-    path_ratio: Annotated[Ratio, "Share of the critical path: what a step gains per percent of its speed."]
+    path_ratio: Annotated[Ratio, "Share of the critical path: what a step gains at most per percent of its speed."]
     saves_ns: Annotated[float, "What a step (without steps: the window) saves if it takes no time, ns."]
     saves_ratio: Annotated[Ratio, "That, as a share of the replayed step."]
 

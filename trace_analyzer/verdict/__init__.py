@@ -24,6 +24,7 @@ from trace_analyzer.units import NS_PER_S, count, counted, duration, percent, vi
 from trace_analyzer.verdict.decide import confidence_of, headline_of, is_undecided, verdict, withheld_inputs
 from trace_analyzer.verdict.judge import (
     KERNEL_REGIMES,
+    OF_REGIME,
     Judgement,
     Levers,
     cause_sums,
@@ -165,8 +166,8 @@ def _meant_device(host: Host) -> str:
     timer = name.str.replace(_COMPILER_TIMER, "")
     passes = timer.is_in(timer.filter(name.str.ends_with(" (dynamo_timed)")).implode())
     uses = name.str.contains(_OF_DEVICES) & ~name.str.contains(_ASKS_FOR_DEVICES) & ~passes
-    named = host.names.filter(pl.col("kind").is_in(["operator", "annotation"]) & uses)
-    named = named.get_column("name").cast(pl.String).sort().head(1).to_list()
+    using = host.names.filter(pl.col("kind").is_in(["operator", "annotation"]) & uses)
+    named = using.get_column("name").cast(pl.String).sort().head(1).to_list()
     return visible(named[0]) if named else "it calls the runtime" if host.calls.height else ""
 
 
@@ -365,6 +366,7 @@ VALUES = (
 
 __all__ = [
     "KERNEL_REGIMES",
+    "OF_REGIME",
     "VALUES",
     "Judgement",
     "Levers",

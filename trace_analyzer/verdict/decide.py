@@ -16,6 +16,7 @@ from trace_analyzer.report.devices import DeviceReport
 from trace_analyzer.units import NS_PER_S, counted, duration, percent, visible
 from trace_analyzer.verdict.judge import (
     KERNEL_REGIMES,
+    NO_LEVERS,
     ORDER,
     Doubt,
     Judgement,
@@ -52,8 +53,6 @@ from trace_analyzer.vocabulary import (
     phrase,
 )
 
-NO_LEVERS = Levers()
-
 
 def verdict(findings: Findings, levers: Levers = NO_LEVERS) -> Verdict:
     """Return the verdict for a trace with device activities, by the levers of its replay, else by shares of time.
@@ -63,7 +62,7 @@ def verdict(findings: Findings, levers: Levers = NO_LEVERS) -> Verdict:
     traced, device = findings.parts_ns, findings.device.report
     if (withheld := withheld_inputs(findings, "the window")) is not None:
         return _without_inputs(findings, *withheld)
-    unbiased = debiased(traced, findings.recording, findings.cold_gap_ns, levers.saves_per_ns)
+    unbiased = debiased(traced, findings.recording, findings.cold_gap_ns, levers)
     of = None
     if unbiased is not None and unbiased.method == "measured":
         findings = replace(findings, parts_ns=judged_parts(traced, findings.recording), recording=None)
@@ -71,7 +70,7 @@ def verdict(findings: Findings, levers: Levers = NO_LEVERS) -> Verdict:
             of = f"the {findings.window.steps_noun} without the profiler"
     parts, window = findings.parts_ns, sum(findings.parts_ns.values())
     unknown = sum(parts.get(part, 0) for part in COUNTED_NOWHERE)
-    judgement = judge(parts, findings.cold_gap_ns, levers.saves_per_ns)
+    judgement = judge(parts, findings.cold_gap_ns, levers)
     too_little = is_too_little(device)
     if judgement is None or too_little or is_undecided(judgement, parts):
         return _insufficient(findings, judgement, unknown, too_little=too_little)
@@ -111,11 +110,10 @@ def is_undecided(judgement: Judgement, parts_ns: Mapping[str, int]) -> bool:
     unknown = {part: parts_ns.get(part, 0) for part in COUNTED_NOWHERE}
     if sum(unknown.values()) <= judgement.groups_ns[judgement.regime]:
         return False
-    saves = judgement.saves_per_ns
     kernels = unknown.pop("other", 0)
     known = {part: ns for part, ns in parts_ns.items() if part not in COUNTED_NOWHERE}
     others = (
-        judge(_with(known, {kind: kernels, waiting: sum(unknown.values())}), saves_per_ns=saves)
+        judge(_with(known, {kind: kernels, waiting: sum(unknown.values())}), levers=judgement.levers)
         for kind in ("compute", "memory")
         for waiting in ("python", "device-wait")
     )
@@ -425,7 +423,7 @@ def _flip(findings: Findings, judgement: Judgement) -> Iterator[str]:
     taken = np.linspace(0, most, 101)
     worlds = np.tile([float(judgement.groups_ns[regime]) for regime in ORDER], (taken.size, 1))
     worlds[:, ORDER.index("overhead-bound")] -= taken
-    leading, _ = leaders(worlds, window, judgement.saves_per_ns)
+    leading, _ = leaders(worlds, window, judgement.levers)
     other = np.flatnonzero(leading != leading[0])
     if other.size:
         regime, step_ns = ORDER[int(leading[other[0]])], (window - taken[other[0]]) / steps

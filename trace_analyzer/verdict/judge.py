@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from trace_analyzer import thresholds as t
 from trace_analyzer.analyses.profiler_overhead import ProfilerOverhead
 from trace_analyzer.findings import DeviceFindings, Findings
-from trace_analyzer.report import BoundShare, Debiased, Evidence, Lever, Regime, Shares
+from trace_analyzer.report import BoundShare, Debiased, Evidence, Lever, Regime, Resource, Shares
 from trace_analyzer.units import counted, duration, percent
 from trace_analyzer.vocabulary import (
     EARLIER_WORK,
@@ -42,18 +42,13 @@ _OVERHEAD, _MEMORY, _COMPUTE, _COMMUNICATION = map(
 )
 
 
-@dataclass(frozen=True)
-class Judgement:
-    """Hold the regime, runner-up, cause and time per regime of a partition.
-
-    ``saves_per_ns`` is what a step saves per ns of each regime's time in the replay; None where shares decide.
-    """
-
-    regime: Regime
-    runner_up: Regime | None
-    cause: str | None
-    groups_ns: Mapping[Regime, int]
-    saves_per_ns: Mapping[Regime, float] | None = None
+OF_REGIME: Mapping[Regime, frozenset[Resource]] = {
+    "overhead-bound": frozenset({"host", "small-kernels"}),
+    "memory-bandwidth-bound": frozenset({"memory-bandwidth"}),
+    "compute-bound": frozenset({"compute"}),
+    "communication-bound": frozenset({"communication", "copies"}),
+}
+"""Resources whose time counts towards each regime."""
 
 
 @dataclass(frozen=True)
@@ -66,6 +61,24 @@ class Levers:
     rows: tuple[Lever, ...] = ()
     saves_per_ns: Mapping[Regime, float] | None = None
     host: tuple[Lever, ...] = ()
+
+    def of(self, regime: Regime) -> tuple[Lever, ...]:
+        """Return the levers of a regime's resources."""
+        return tuple(lever for lever in self.rows if lever.resource in OF_REGIME[regime])
+
+
+NO_LEVERS = Levers()
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """Hold the regime, runner-up, cause and time per regime of a partition, and the levers that decided."""
+
+    regime: Regime
+    runner_up: Regime | None
+    cause: str | None
+    groups_ns: Mapping[Regime, int]
+    levers: Levers = NO_LEVERS
 
 
 def groups_of(parts_ns: Mapping[str, int]) -> dict[Regime, int]:
@@ -80,7 +93,7 @@ def groups_of(parts_ns: Mapping[str, int]) -> dict[Regime, int]:
 def leaders(
     groups_ns: Floats,
     window_ns: float,
-    saves_per_ns: Mapping[Regime, float] | None = None,
+    levers: Levers = NO_LEVERS,
     waiting_wins: float = t.WAITING_WINS_RATIO,
 ) -> tuple[Ints, Ints]:
     """Return the leading regime of each row of times by regime, and the one in balance with it: columns of `ORDER`, -1 for none.
@@ -88,12 +101,13 @@ def leaders(
     The largest leads: the largest saving where savings per ns are known and one is worth it, else the largest time. As
     waiting can be removed completely, and kernel time only in part, overhead or communication, whichever is larger,
     already leads within a fifth of the largest saving, or from ``waiting_wins`` of the larger kernel regime's time on
-    if it takes a quarter of the window. The second is in balance if the two are within a fifth of each other; or if it
-    saves anything worth it where no resource alone saves `BALANCED_RATIO` of the window.
+    if it takes a quarter of the window. The second is in balance if the two are within a fifth of each other. Where no
+    resource alone saves `BALANCED_RATIO` of the window, it is in balance if it saves anything worth it, else if of the
+    others it holds most of the critical path, and `BALANCED_RATIO` of it: each then hides the other.
     """
     amounts, first = groups_ns, _largest(groups_ns, waiting_wins, t.WAITING_WINDOW_RATIO * window_ns)
-    if saves_per_ns is not None:
-        saved = groups_ns * [saves_per_ns[key] for key in ORDER]
+    if levers.saves_per_ns is not None:
+        saved = groups_ns * [levers.saves_per_ns[key] for key in ORDER]
         decides = saved.max(axis=1) >= t.WORTH_RATIO * window_ns
         amounts = np.where(decides[:, np.newaxis], saved, groups_ns)
         first = np.where(decides, _largest(saved, t.RUNNER_UP_RATIO, 0.0), first)
@@ -103,8 +117,14 @@ def leaders(
     second = rest.argmax(axis=1)
     other = rest[rows, second]
     balanced = np.minimum(led, other) >= t.RUNNER_UP_RATIO * np.maximum(led, other)
-    if saves_per_ns is not None:
-        balanced = np.where(led < t.BALANCED_RATIO * window_ns, other >= t.WORTH_RATIO * window_ns, balanced)
+    if levers.saves_per_ns is not None:
+        little = led < t.BALANCED_RATIO * window_ns
+        balanced = np.where(little, other >= t.WORTH_RATIO * window_ns, balanced)
+        on_path = np.tile([sum(lever.path_ratio for lever in levers.of(key)) for key in ORDER], (len(first), 1))
+        on_path[rows, first] = 0.0
+        hidden = little & decides & ~balanced & (on_path.max(axis=1) >= t.BALANCED_RATIO)
+        second = np.where(hidden, on_path.argmax(axis=1), second)
+        return first, np.where(hidden | (balanced & (other >= 1.0)), second, -1)
     return first, np.where(balanced & (other >= 1.0), second, -1)
 
 
@@ -116,9 +136,7 @@ def _largest(amounts: Floats, waiting_wins: float, least: float) -> Ints:
     return np.where(wins, first, amounts.argmax(axis=1))
 
 
-def judge(
-    parts_ns: Mapping[str, int], cold_gap_ns: int = 0, saves_per_ns: Mapping[Regime, float] | None = None
-) -> Judgement | None:
+def judge(parts_ns: Mapping[str, int], cold_gap_ns: int = 0, levers: Levers = NO_LEVERS) -> Judgement | None:
     """Return the regime of a partition, its runner-up and its cause; None where no part counts towards a regime.
 
     The rule is that of `leaders`. Work from before the recording and turns of other programs count towards no regime,
@@ -128,17 +146,21 @@ def judge(
     if not any(groups.values()):
         return None
     window = sum(ns for part, ns in parts_ns.items() if part not in NOT_OWN)
-    first, second = leaders(np.array([list(groups.values())], dtype=float), window, saves_per_ns)
+    first, second = leaders(np.array([list(groups.values())], dtype=float), window, levers)
     regime, runner_up = ORDER[int(first[0])], None if second[0] < 0 else ORDER[int(second[0])]
-    return Judgement(regime, runner_up, _cause(regime, parts_ns, cold_gap_ns), groups, saves_per_ns)
+    return Judgement(regime, runner_up, _cause(regime, parts_ns, cold_gap_ns, levers), groups, levers)
 
 
-def _cause(regime: Regime, parts_ns: Mapping[str, int], cold_gap_ns: int) -> str | None:
-    """Return the regime's largest cause; cold start where first uses take half of the host's time."""
+def _cause(regime: Regime, parts_ns: Mapping[str, int], cold_gap_ns: int, levers: Levers) -> str | None:
+    """Return the largest cause of what the regime saves by; cold start where first uses take half of the host's time."""
     host = sum(parts_ns.get(cause, 0) for cause in HOST_CAUSES)
     if regime == "overhead-bound" and cold_gap_ns and cold_gap_ns >= t.COLD_START_RATIO * host:
         return "cold-start"
-    causes = cause_sums(regime, parts_ns)
+    causes, best = cause_sums(regime, parts_ns), next(iter(levers.of(regime)), None)
+    if best is not None:
+        apart = {"small-kernels", "copies"} & {*causes}
+        of_best = {best.resource} & apart or {*causes} - apart or apart
+        causes = {cause: causes[cause] for cause in of_best}
     return max(causes, key=lambda cause: causes[cause]) if causes else None
 
 
@@ -165,17 +187,17 @@ def debiased(
     parts_ns: Mapping[str, int],
     recording: ProfilerOverhead | None,
     cold_gap_ns: int = 0,
-    saves_per_ns: Mapping[Regime, float] | None = None,
+    levers: Levers = NO_LEVERS,
 ) -> Debiased | None:
     """Return the partition without the profiler's overhead, and whether its regime stays the same.
 
     ``survives`` is None where the regime changes with the estimate, but not with its lower bound.
     """
-    judgement = judge(parts_ns, cold_gap_ns, saves_per_ns)
+    judgement = judge(parts_ns, cold_gap_ns, levers)
     if recording is None or judgement is None:
         return None
     parts, least = _without(parts_ns, recording.taken_ns), _without(parts_ns, recording.least_ns)
-    after, at_least = (judge(rest, cold_gap_ns, saves_per_ns) for rest in (parts, least))
+    after, at_least = (judge(rest, cold_gap_ns, levers) for rest in (parts, least))
     same = after is not None and after.regime == judgement.regime
     same_at_least = at_least is not None and at_least.regime == judgement.regime
     return Debiased(
@@ -375,7 +397,7 @@ def _moved(doubts: Sequence[Doubt]) -> list[Floats]:
 def _held(judgement: Judgement, moved: Floats) -> float:
     worlds = np.maximum([judgement.groups_ns[regime] for regime in ORDER] + moved, 0.0)
     regime, window = ORDER.index(judgement.regime), sum(judgement.groups_ns.values())
-    named = [leaders(worlds, window, judgement.saves_per_ns, waiting_wins) for waiting_wins in _WAITING_WINS]
+    named = [leaders(worlds, window, judgement.levers, waiting_wins) for waiting_wins in _WAITING_WINS]
     return float(np.mean([(first == regime) | (second == regime) for first, second in named]))
 
 
