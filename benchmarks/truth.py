@@ -81,11 +81,24 @@ def main() -> None:
     ):
         truths += show(title, list(found))
     predicted = [truth for truth in truths if truth.predicted]
-    errors = [[truth.error for truth in chosen] for chosen in (predicted, [t for t in predicted if t.is_known])]
+    noise = of_recordings(options.pairs)
+    changed_more = [truth for truth in predicted if abs(truth.now - truth.came) > noise * truth.now]
+    groups = {
+        "all": predicted,
+        f"changed by over {noise:.0%}": changed_more,
+        "known": [t for t in predicted if t.is_known],
+    }
     print(
-        f"\nall: {sum(truth.inside for truth in predicted)} of {len(predicted)} inside, off by {np.median(errors[0]):.1%} of the"
-        f" change in the median; the {len(errors[1])} changes told as known: {np.median(errors[1]):.1%}"
+        f"\ninside the interval: {sum(truth.inside for truth in predicted)} of {len(predicted)}; off by, in the median:"
     )
+    for name, group in groups.items():
+        print(f"  {name:24} {len(group):3} changes, {np.median([truth.error for truth in group]):6.1%} of the change")
+
+
+def of_recordings(pairs: Path) -> float:
+    """Return by how much recordings of one unchanged pass differ, as a share of the shortest; 0 without any."""
+    steps = [replay_of(path).recorded_step_ns for path in sorted(pairs.glob("*_again*.json.gz"))]
+    return max(steps) / min(steps) - 1 if steps else 0.0
 
 
 def show(title: str, found: list[Truth]) -> list[Truth]:
