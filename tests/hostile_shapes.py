@@ -26,19 +26,17 @@ def devices_and_steps() -> bytes:
     return _file(marks, [row for d in range(256) for row in launched("k", 9 * d, 9 * d + 3, 4, d + 1, device=d)])
 
 
-def processes() -> bytes:
+def processes(one_correlation_id: bool = False) -> bytes:
     pairs = _launches(1_200)
-    for n, (call, _) in enumerate(pairs):
+    for n, (call, work) in enumerate(pairs):
         call["pid"] = n
+        if one_correlation_id:
+            call["args"]["correlation"] = work["args"]["correlation"] = 1
     return _file(*pairs)
 
 
 def processes_of_one_correlation_id() -> bytes:
-    pairs = _launches(1_200)
-    for n, (call, work) in enumerate(pairs):
-        call["pid"] = n
-        call["args"]["correlation"] = work["args"]["correlation"] = 1
-    return _file(*pairs)
+    return processes(one_correlation_id=True)
 
 
 def contexts() -> bytes:

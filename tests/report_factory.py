@@ -24,8 +24,6 @@ from trace_analyzer.report import (
     Gaps,
     HostCost,
     LaunchLead,
-    QueueDepth,
-    QueuedWork,
     Recorded,
     Regime,
     Report,
@@ -34,6 +32,7 @@ from trace_analyzer.report import (
     Shares,
     Status,
     StepReport,
+    TimeWeighted,
     TraceInfo,
     Verdict,
     Window,
@@ -262,7 +261,7 @@ def _device(index: int, kernels: int, parts: Mapping[str, int]) -> DeviceReport:
         gaps=Gaps(kernels, 40_000, causes),
         partition_ns=parts,
         run_ahead=RunAhead(
-            "behind", LaunchLead(2_000, 4_000, 9_000), QueueDepth(0.4, 0, 3), QueuedWork(9_000.0, 0, 60_000), 0.61
+            "behind", LaunchLead(2_000, 4_000, 9_000), TimeWeighted(0.4, 0, 3), TimeWeighted(9_000.0, 0, 60_000), 0.61
         ),
         buckets=(
             BucketTime("matmul", "matmul", kernels // 2, busy * 2 // 3, 2 / 3),

@@ -95,24 +95,12 @@ def small() -> Export:
         at = {"globalTid": thread(pid, pid + 100)}
         place = {"deviceId": 0, "contextId": 1, "streamId": 7, "globalPid": thread(pid, 0)}
         name = export.text("void f<(int)4, (bool)1, (unsigned long)3>(<unnamed>::T &)")
-        export.add(
-            "CUPTI_ACTIVITY_KIND_RUNTIME",
-            start=100,
-            end=110,
-            **at,
-            nameId=export.text("cudaLaunchKernel_v7000"),
-            eventClass=RUNTIME,
-            correlationId=5,
-        )
-        export.add(
-            "CUPTI_ACTIVITY_KIND_RUNTIME",
-            start=102,
-            end=108,
-            **at,
-            nameId=export.text("cuLaunchKernelEx_v2"),
-            eventClass=DRIVER,
-            correlationId=5,
-        )
+        for call, start, end, of in (
+            ("cudaLaunchKernel_v7000", 100, 110, RUNTIME),
+            ("cuLaunchKernelEx_v2", 102, 108, DRIVER),
+        ):
+            at_call = {**at, "nameId": export.text(call), "eventClass": of, "correlationId": 5}
+            export.add("CUPTI_ACTIVITY_KIND_RUNTIME", start=start, end=end, **at_call)
         export.add(
             "CUPTI_ACTIVITY_KIND_KERNEL",
             start=120,

@@ -23,10 +23,9 @@ from trace_analyzer.report import (
     Gaps,
     LaunchLead,
     Lever,
-    QueueDepth,
-    QueuedWork,
     Report,
     RunAhead,
+    TimeWeighted,
     Verdict,
     Window,
 )
@@ -169,7 +168,7 @@ def test_judgements_obey_the_rules(parts: dict[str, int]) -> None:
 DEVICE = DeviceReport(
     index=0, name="x", window_ns=10**7, busy_ns=10**7, idle_ns=0, busy_ratio=1.0, activity_count=100, kernel_count=100, linked_count=100,
     link_coverage_ratio=1.0, link_coverage_time_ratio=1.0, gaps=Gaps(0, 0, {}), partition_ns={},
-    run_ahead=RunAhead("ahead", LaunchLead(1, 2, 3), QueueDepth(1.0, 1, 2), QueuedWork(1.0, 1, 2), 0.0), buckets=(),
+    run_ahead=RunAhead("ahead", LaunchLead(1, 2, 3), TimeWeighted(1.0, 1, 2), TimeWeighted(1.0, 1, 2), 0.0), buckets=(),
 )  # fmt: skip
 
 

@@ -29,10 +29,9 @@ from trace_analyzer.report import (
     CheckStatus,
     DeviceReport,
     LaunchLead,
-    QueueDepth,
-    QueuedWork,
     RunAhead,
     StepReport,
+    TimeWeighted,
     Withheld,
 )
 from trace_analyzer.units import count, duration, percent
@@ -305,7 +304,7 @@ def trace_checks(
 
 
 NO_RUN_AHEAD = RunAhead(
-    None, LaunchLead(None, None, None), QueueDepth(None, None, None), QueuedWork(None, None, None), None
+    None, LaunchLead(None, None, None), TimeWeighted(None, None, None), TimeWeighted(None, None, None), None
 )
 
 

@@ -33,12 +33,11 @@ from trace_analyzer.report import (
     HostCost,
     LaunchLead,
     MeasuredRoof,
-    QueueDepth,
-    QueuedWork,
     Recorded,
     RunAhead,
     StepReport,
     TensorCores,
+    TimeWeighted,
     TraceInfo,
     Verdict,
     WorkCoverage,
@@ -161,8 +160,8 @@ def _run_ahead(this: pl.Expr, tables: DeviceTables, busy_ratio: float) -> RunAhe
     return RunAhead(
         run_ahead.run_ahead_state(busy_ratio, queue["empty_queue_ratio"], lead["lead_p50"], lead["call_p50"]),  # type: ignore[arg-type]
         LaunchLead(lead["lead_p10"], lead["lead_p50"], lead["lead_p90"]),
-        QueueDepth(queue["depth_mean"], queue["depth_p50"], queue["depth_max"]),
-        QueuedWork(queue["queued_work_mean"], queue["queued_work_p50"], queue["queued_work_max"]),
+        TimeWeighted(queue["depth_mean"], queue["depth_p50"], queue["depth_max"]),
+        TimeWeighted(queue["queued_work_mean"], queue["queued_work_p50"], queue["queued_work_max"]),
         queue["empty_queue_ratio"],
     )
 

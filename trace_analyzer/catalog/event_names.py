@@ -5,10 +5,10 @@ of serving frameworks. ``code.toml``: phases, library frames, sources of blockin
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, TypeVar
 
 import polars as pl
 
@@ -35,12 +35,25 @@ class Rule:
         return pl.col("kind").is_in(list(self.kinds)) & matches(NAME, self.pattern)
 
 
+R = TypeVar("R", bound=Rule)
 NAME = pl.col("name").str.head(NAME_LIMIT)
 
 
-def _check_kinds(rule: Rule) -> None:
-    if not rule.kinds or not set(rule.kinds) <= set(KINDS):
-        raise ValueError(f"{rule.pattern!r}: kinds are some of {', '.join(KINDS)}")
+def _rules(file: str, make: type[R], role: str, roles: Iterable[str], hint: str = "") -> tuple[R, ...]:
+    """Return the rules of a table in order of precedence: those of plug-ins, then the file's; ``role`` is what they tell."""
+    known = list(dict.fromkeys(roles))
+
+    def check(rule: R) -> None:
+        value = getattr(rule, role)
+        if value not in known:
+            raise ValueError(f"{role} {value!r} is none of {', '.join(known)}{hint}")
+        if not rule.kinds or not set(rule.kinds) <= set(KINDS):
+            raise ValueError(f"{rule.pattern!r}: kinds are some of {', '.join(KINDS)}")
+
+    return rows(
+        file, "rules", make, lambda rule: f"{getattr(rule, role)}: {rule.pattern}", check=check,
+        check_added=lambda rule: check_patterns(rule.pattern),
+    )  # fmt: skip
 
 
 def _with_slashes(names: pl.DataFrame) -> pl.DataFrame:
@@ -75,21 +88,8 @@ class HostWorkRule(Rule):
 @cache
 def host_work_rules() -> tuple[HostWorkRule, ...]:
     """Return the rules in order of precedence: those of plug-ins, then the file's."""
-    return rows(
-        "host_work.toml",
-        "rules",
-        HostWorkRule,
-        key=lambda rule: f"{rule.work}: {rule.pattern}",
-        check=_check_work,
-        check_added=lambda rule: check_patterns(rule.pattern),
-    )
-
-
-def _check_work(rule: HostWorkRule) -> None:
-    known = dict.fromkeys((*NAMED_WORK, CAPTURE, BLOCKING, HOST_WAIT, GUARDS, LOOKUP))
-    if rule.work not in known:
-        raise ValueError(f"work {rule.work!r} is none of {', '.join(known)}; a new cause is a part of vocabulary.py")
-    _check_kinds(rule)
+    roles = (*NAMED_WORK, CAPTURE, BLOCKING, HOST_WAIT, GUARDS, LOOKUP)
+    return _rules("host_work.toml", HostWorkRule, "work", roles, "; a new cause is a part of vocabulary.py")
 
 
 def host_work(events: pl.DataFrame) -> pl.DataFrame:
@@ -124,20 +124,7 @@ class StepMarkRule(Rule):
 @cache
 def step_mark_rules() -> tuple[StepMarkRule, ...]:
     """Return the rules in order of precedence: those of plug-ins, then the file's."""
-    return rows(
-        "step_marks.toml",
-        "rules",
-        StepMarkRule,
-        key=lambda rule: f"{rule.marks}: {rule.pattern}",
-        check=_check_marks,
-        check_added=lambda rule: check_patterns(rule.pattern),
-    )
-
-
-def _check_marks(rule: StepMarkRule) -> None:
-    if rule.marks not in MARKS:
-        raise ValueError(f"marks {rule.marks!r} is none of {', '.join(MARKS)}")
-    _check_kinds(rule)
+    return _rules("step_marks.toml", StepMarkRule, "marks", MARKS)
 
 
 def step_marks(events: pl.DataFrame) -> pl.DataFrame:

@@ -130,7 +130,8 @@ def device_links(recorded: Recording, end: Ints, orders: Orders, blocked: Flags,
     late = activities.start - ready
     boundary = _boundaries(activities, late)
     open_ = ~boundary & (late > LATE_NS)
-    sources = _just_ended(activities, end, ready, np.flatnonzero(open_))
+    order = np.argsort(end, kind="stable")
+    sources = _just_ended(activities, end, order, ready, np.flatnonzero(open_))
     bound = np.flatnonzero(sources >= 0)
     ready[bound] = np.maximum(
         ready[bound], end[sources[bound]] + np.minimum(lag, activities.start[bound] - end[sources[bound]])
@@ -142,7 +143,7 @@ def device_links(recorded: Recording, end: Ints, orders: Orders, blocked: Flags,
     late = activities.start - ready
     open_ = ~boundary & (late > REST_NS)
     open_[bound] = False
-    holders = _held(activities, end, ready, np.flatnonzero(open_))
+    holders = _held(activities, end, order, ready, np.flatnonzero(open_))
     delayed = np.flatnonzero(holders >= 0)
     ready[delayed] = activities.start[delayed]
 
@@ -370,12 +371,9 @@ def _boundaries(activities: Activities, late: Ints) -> Flags:
     return boundary
 
 
-def _just_ended(activities: Activities, end: Ints, ready: Ints, rows: Ints) -> Ints:
+def _just_ended(activities: Activities, end: Ints, order: Ints, ready: Ints, rows: Ints) -> Ints:
     """Return, for late activities, the last ended one on another stream, if it ended just before; -1 for none."""
     freeing = np.full(activities.start.size, -1, dtype=np.int64)
-    if not rows.size:
-        return freeing
-    order = np.argsort(end, kind="stable")
     at = np.searchsorted(end[order], activities.start[rows], "right") - 1
     for _ in range(_CANDIDATES):
         same = (at >= 0) & (activities.track[order[np.maximum(at, 0)]] == activities.track[rows])
@@ -392,12 +390,9 @@ def _just_ended(activities: Activities, end: Ints, ready: Ints, rows: Ints) -> I
     return freeing
 
 
-def _held(activities: Activities, end: Ints, ready: Ints, rows: Ints) -> Ints:
+def _held(activities: Activities, end: Ints, order: Ints, ready: Ints, rows: Ints) -> Ints:
     """Return, for late activities, a kernel in its last part that occupied the SMs until then; -1 for none."""
     holding = np.full(activities.start.size, -1, dtype=np.int64)
-    if not rows.size:
-        return holding
-    order = np.argsort(end, kind="stable")
     at = np.searchsorted(end[order], activities.start[rows], "right")
     for _ in range(_CANDIDATES):
         source = order[np.minimum(at, order.size - 1)]

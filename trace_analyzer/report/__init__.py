@@ -31,10 +31,9 @@ from trace_analyzer.report.devices import (
     GroupTime as GroupTime,
     LaunchLead as LaunchLead,
     MeasuredRoof as MeasuredRoof,
-    QueueDepth as QueueDepth,
-    QueuedWork as QueuedWork,
     RunAhead as RunAhead,
     TensorCores as TensorCores,
+    TimeWeighted as TimeWeighted,
     WorkCoverage as WorkCoverage,
 )
 from trace_analyzer.report.verdicts import (

@@ -45,17 +45,8 @@ class LaunchLead:
 
 
 @dataclass(frozen=True)
-class QueueDepth:
-    """Hold queue depth, weighted by time."""
-
-    mean: Annotated[float | None, "Mean."]
-    p50: Annotated[int | None, "Median."]
-    max: Annotated[int | None, "Maximum."]
-
-
-@dataclass(frozen=True)
-class QueuedWork:
-    """Hold device time of the queued work, ns, weighted by time."""
+class TimeWeighted:
+    """Hold a mean and quantiles weighted by time: a number of activities, or their device time, ns."""
 
     mean: Annotated[float | None, "Mean."]
     p50: Annotated[int | None, "Median."]
@@ -73,9 +64,9 @@ class RunAhead:
     launch_lead_ns: Annotated[
         LaunchLead, "Quantiles of the launch lead: start of a launch's first activity minus the call's end."
     ]
-    queue_depth: Annotated[QueueDepth, "Activities launched and not yet started, weighted by time."]
+    queue_depth: Annotated[TimeWeighted, "Activities launched and not yet started, weighted by time."]
     queued_work_ns: Annotated[
-        QueuedWork,
+        TimeWeighted,
         "Device time of the queued work, ns, weighted by time: how long the device would stay busy if the CPU stopped.",
     ]
     empty_queue_ratio: Annotated[Ratio | None, "Share of the window in which nothing was queued."]
