@@ -62,7 +62,7 @@ def matches(before: Profile, after: Profile) -> pl.DataFrame:
     """Match the rows of two profiles.
 
     Returns one row per match and category: match, level, kind, category, name, phase, module, operator, shapes,
-    before_ns, after_ns, before_count, after_count (null at levels without counts), and roof_ns and known_ns of both
+    before_total_ns, after_total_ns, before_count, after_count (null at levels without counts), and roof_ns and known_ns of both
     sides. The times sum to those of the profiles exactly.
     """
     rows = _rows(before, after)
