@@ -410,6 +410,7 @@ def test_a_batch_is_predicted_with_the_multiprocessors_of_the_report(
         (("--prefetch", "0"), "prefetch"),
         (("--batch", "inf"), "the factor must be a number over 0"),
         (("--batch", "nan"), "the factor must be a number over 0"),
+        (("--prefetch", "1000000"), "a number of workers from 1 to 1024"),
         (("--warm", "--warm-only", "allocation"), "exclude each other"),
         (("--fuse", "--fuse-only", "chain"), "exclude each other"),
         (("--fuse-only", "all"), "is not one of"),

@@ -3,7 +3,10 @@
 import glob
 import math
 import re
+import shutil
+import sys
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 from typing import Any
 
 import click
@@ -14,7 +17,6 @@ from trace_analyzer.cli.compare import read_sides
 from trace_analyzer.cli.options import Results, analysis_options, check_new, read_report, result_options, verb
 from trace_analyzer.cli.outputs import Progress
 from trace_analyzer.errors import UsageError
-from trace_analyzer.files import is_special
 from trace_analyzer.options import Options
 from trace_analyzer.units import printable
 from trace_analyzer.vocabulary import CHANGE_PARTS
@@ -195,14 +197,23 @@ def export(trace: str, perfetto: str, before: str | None, force: bool, chosen: O
     The original events are unchanged. Of a folder or pattern of a job's ranks, write one timeline of all: clocks are
     aligned, and what each rank waited for in collectives is a track.
     """
-    if trace == "-" or is_special(Path(trace)):
-        raise UsageError(f"{trace}: export reads TRACE twice, and a pipe can be read once; name a file")
     path = Path(perfetto)
     check_new(path, trace, "--perfetto", force)
+    if trace == "-" or Path(trace).is_fifo():
+        # The file is read twice: to analyse it, and to copy its events.
+        with NamedTemporaryFile(prefix="pipe-") as copy, sys.stdin.buffer if trace == "-" else open(trace, "rb") as pipe:
+            shutil.copyfileobj(pipe, copy)
+            copy.flush()
+            return _export_one(copy.name, path, before, chosen)
     if Path(trace).is_dir() or (glob.has_magic(trace) and not Path(trace).exists()):
         if before is not None or chosen != Options():
             raise UsageError(f"{trace}: --before, --device, --gpu and --capture are of one trace, not of a job's ranks")
         return _export_job(trace, path)
+    return _export_one(trace, path, before, chosen)
+
+
+def _export_one(trace: str, path: Path, before: str | None, chosen: Options) -> int:
+    """Write one trace with the added tracks."""
     tuning.limit_threads(*(one for one in (trace, before) if one is not None))
     from trace_analyzer.render.exports import write_perfetto
 

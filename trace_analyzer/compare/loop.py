@@ -11,7 +11,7 @@ from trace_analyzer.compare import statistics
 from trace_analyzer.compare.decomposition import compare
 from trace_analyzer.compare.sides import recordings
 from trace_analyzer.errors import InputError, UsageError, did_you_mean
-from trace_analyzer.files import write_text
+from trace_analyzer.files import is_special, write_text
 from trace_analyzer.installation import tool_version
 from trace_analyzer.json_types import Limits, damage, first_line, read_as
 from trace_analyzer.pipeline import analyze
@@ -176,6 +176,8 @@ def _predicted(report: Report, number: int, advice: str | None) -> Turn:
 
 def _copied(paths: Sequence[Path], folder: Path, number: int, what: str) -> tuple[str, ...]:
     """Copy files into the folder of a turn; return their names below that of the loop."""
+    for path in filter(is_special, paths):
+        raise UsageError(f"{path}: a loop keeps its recordings, and a pipe can be read once; name a file")
     target = Path(f"turn-{number}", what)
     (folder / target).mkdir(parents=True, exist_ok=True)
     names = [target / f"{place}-{path.name}" for place, path in enumerate(paths, 1)]

@@ -33,6 +33,8 @@ from trace_analyzer.vocabulary import CHANGE_PARTS, PART_OPTION
 SCHEMA_VERSION = 1
 LARGEST_FACTOR = 1e9
 """Largest factor of a change, and the inverse of the smallest, so that no result overflows."""
+MOST_WORKERS = 1024
+"""Most workers of a loader: no host has cores for more."""
 _PROGRAM = ("no-sync", "pinned", "prefetch", "warm", "fuse", "tf32", "bf16", "overlap", "graphs")
 _SENSITIVE = ("cpu", "gpu", "matmul", "normalization", "pointwise", "communication", "copies")
 COLD_RATIO = 0.5
@@ -210,8 +212,8 @@ def changes_of(
     }
     if tf32 and bf16:
         raise UsageError("tf32 and bf16 exclude each other: work in bfloat16 is not in TF32")
-    if prefetch is not None and prefetch != AUTO and not (isinstance(prefetch, int) and prefetch >= 1):
-        raise UsageError(f"prefetch {printable(str(prefetch))}: a number of workers from 1 on, or auto")
+    if prefetch is not None and prefetch != AUTO and not (isinstance(prefetch, int) and 1 <= prefetch <= MOST_WORKERS):
+        raise UsageError(f"prefetch {printable(str(prefetch))}: a number of workers from 1 to {MOST_WORKERS}, or auto")
     if batch is not None and not 1 / LARGEST_FACTOR <= batch <= LARGEST_FACTOR:
         raise UsageError(f"batch {batch:g}: the factor must be a number over 0, at most {LARGEST_FACTOR:g}")
     for name, factor in (speedup or {}).items():
