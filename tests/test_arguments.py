@@ -129,7 +129,7 @@ def test_only_output_writes_to_standard_output(folder: Path, args: tuple[str, ..
 
 @pytest.mark.parametrize(
     "args",
-    [("compare", "-", "-"), ("baseline", "check", "-", "-"), ("scaling", "-", "-"), ("export", "-", "--perfetto", "x")],
+    [("compare", "-", "-"), ("baseline", "check", "-", "-"), ("scaling", "-", "-")],
     ids=" ".join,
 )
 def test_standard_input_is_not_read_twice(folder: Path, args: tuple[str, ...]) -> None:

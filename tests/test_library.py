@@ -2,6 +2,7 @@
 
 import inspect
 import re
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -38,6 +39,18 @@ def test_signatures_name_every_option(function: object) -> None:
     parameters = inspect.signature(function).parameters.values()  # type: ignore[arg-type]
     assert not [p for p in parameters if p.kind is inspect.Parameter.VAR_KEYWORD]
     assert all(p.annotation is not inspect.Parameter.empty for p in parameters)
+
+
+@pytest.mark.parametrize("function", [ta.analyze, ta.whatif, ta.compare, ta.scaling], ids=lambda f: f.__name__)
+def test_an_unknown_option_names_the_nearest(function: Callable[..., object]) -> None:
+    with pytest.raises(TypeError, match=r"\(\) has no option 'devise'; did you mean device\?"):
+        function("t.json", "t.json", devise=1)
+
+
+@pytest.mark.parametrize("source", [5, None, [], [5]])
+def test_what_is_no_recording_is_refused_by_name(source: object) -> None:
+    with pytest.raises(ta.UsageError, match=r"no recording in an object of type (int|NoneType|list)"):
+        ta.compare(source, source)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("report", [*all_reports().values(), report_saying("\x1b[2J\nx" * 500)])

@@ -4,10 +4,11 @@ import inspect
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import wraps
 from pathlib import Path
 from typing import Any, ParamSpec, TypedDict, TypeVar
 
-from trace_analyzer.errors import UsageError
+from trace_analyzer.errors import UsageError, did_you_mean
 
 LEAST, MOST = 1e-9, 1e9
 """Limits of rates and times, so that no result overflows."""
@@ -123,9 +124,9 @@ R = TypeVar("R")
 
 
 def takes_options_of(source: Callable[..., Any]) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Return a decorator that shows the keyword options of ``source`` in place of ``**options``.
+    """Return a decorator that shows the keyword options of ``source`` in place of ``**options``, and refuses others.
 
-    This changes only the result of `inspect.signature`, not the call.
+    A call with another option raises ``TypeError``, which names the nearest one.
     """
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
@@ -136,7 +137,15 @@ def takes_options_of(source: Callable[..., Any]) -> Callable[[Callable[P, R]], C
             for parameter in inspect.signature(source).parameters.values()
             if parameter.kind is inspect.Parameter.KEYWORD_ONLY and parameter.name not in own.parameters
         ]
-        function.__signature__ = own.replace(parameters=[*kept, *options])  # type: ignore[attr-defined]
-        return function
+        taken = own.replace(parameters=[*kept, *options])
+
+        @wraps(function)
+        def checked(*args: P.args, **kwargs: P.kwargs) -> R:
+            for name in kwargs.keys() - taken.parameters.keys():
+                raise TypeError(f"{function.__name__}() has no option {name!r}{did_you_mean(name, taken.parameters)}")
+            return function(*args, **kwargs)
+
+        checked.__signature__ = taken  # type: ignore[attr-defined]
+        return checked
 
     return decorate

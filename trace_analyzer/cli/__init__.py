@@ -157,7 +157,8 @@ def _line(error: BaseException) -> str:
     match error:
         case click.UsageError():
             message = error.format_message().rstrip(".")
-            return f"{message}{' See' if message.endswith('?') else '; see'} 'analyze --help'"
+            verb = "" if error.ctx is None else "".join(f" {name}" for name in error.ctx.command_path.split()[1:])
+            return f"{message}{' See' if message.endswith('?') else '; see'} 'analyze{verb} --help'"
         case click.ClickException():
             return error.format_message()
         case TraceAnalyzerError():

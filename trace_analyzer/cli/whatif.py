@@ -201,7 +201,10 @@ def export(trace: str, perfetto: str, before: str | None, force: bool, chosen: O
     check_new(path, trace, "--perfetto", force)
     if trace == "-" or Path(trace).is_fifo():
         # The file is read twice: to analyse it, and to copy its events.
-        with NamedTemporaryFile(prefix="pipe-") as copy, sys.stdin.buffer if trace == "-" else open(trace, "rb") as pipe:
+        with (
+            NamedTemporaryFile(prefix="pipe-") as copy,
+            sys.stdin.buffer if trace == "-" else open(trace, "rb") as pipe,
+        ):
             shutil.copyfileobj(pipe, copy)
             copy.flush()
             return _export_one(copy.name, path, before, chosen)

@@ -192,6 +192,10 @@ def profile_side(source: SideSource, analyze: Analyze) -> Profile:
     if isinstance(source, Report):
         return profile_of(source)
     if not isinstance(source, str | Path):
+        if not isinstance(source, Iterable) or not (source := list(source)):
+            raise UsageError(
+                f"no recording in an object of type {type(source).__name__}: expected a path, a report or several"
+            )
         names = [item.trace.path if isinstance(item, Report) else str(item) for item in source]
         return merged(", ".join(names), [profile_side(item, analyze) for item in source])
     paths = recordings(source)
