@@ -415,6 +415,7 @@ def test_kernels_are_named_without_namespaces_and_arguments() -> None:
         ("void cutlass::Kernel2<cutlass_80_tensorop_gemm_align8>(Params)", "cutlass_80_tensorop_gemm_align8"),
         ("ncclDevKernel_SendRecv(ncclDevComm*, unsigned long)", "ncclDevKernel_SendRecv"),
         ("Cijk_Alik_Bljk_BBS", "Cijk_Alik_Bljk_BBS"),
+        (f"Cijk_{'A' * 60}{'B' * 400}_WS64_WG16_16_1", f"Cijk_{'A' * 55}…B_WS64_WG16_16_1"),
     ):
         loop = [launched(name, 1_000 * n + 900, 1_000 * n + 910, 50, n + 1) for n in range(12)]
         item = next(item for item in analysed(loop).advice if item.id == "record-stacks")

@@ -1,5 +1,7 @@
 """Single edges of the replay's graph on recordings of a few rows: each tolerance from both sides."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from replay_rows import US, Busy, Made, Work, call_returns, device_edges, handed, named, polled, queued, recorded, waits
@@ -17,6 +19,7 @@ from trace_analyzer.replay.recording import (
     KERNEL,
     MEMSET,
     RECORD,
+    RUNTIME,
     SYNC_DEVICE,
     SYNC_EVENT,
     SYNC_STREAM,
@@ -867,6 +870,14 @@ def test_a_thread_that_works_on_handed_over_nothing() -> None:
 def test_the_last_that_fell_silent_handed_over() -> None:
     three = [Busy(0, 100), Busy(450, 2_000), Busy(110, 400, thread=1), Busy(110, 420, thread=2)]
     assert [row for row in handed(recorded(busy=three)) if row[0] == 450] == [(450, 420, 30)]
+
+
+def test_a_thread_that_only_asks_the_runtime_hands_over_nothing() -> None:
+    working = recorded(busy=turns())
+    parts = np.where(working.segments.thread == 1, RUNTIME, working.segments.part).astype(np.int8)
+    watching = replace(working, segments=replace(working.segments, part=parts))
+    ended = [[row for row in handed(recording) if row[0] == 450] for recording in (working, watching)]
+    assert ended == [[(450, 400, 50)], []]
 
 
 def test_a_silence_in_which_a_thread_polled_was_no_hand_over() -> None:

@@ -98,8 +98,10 @@ def in_a_step(context: AdviceContext, number: int, one: str, many: str | None = 
 
 _SYMBOL = r"(?s)^(?:void )?(?:\w+::|\(anonymous namespace\)::)*(?:Kernel\d*<)?(\w+)[<(>].*"
 """A kernel's C++ symbol; the group is its identifier, or that of the kernel in CUTLASS's entry point ``Kernel2<...>``."""
-KERNEL = pl.col("name").cast(pl.String).str.replace(_SYMBOL, "$1")
-"""Expression for a kernel's name without return type, namespaces and arguments; other names as they are."""
+_LONG = r"(?s)^(.{60}).{20,}(.{16})$"
+"""A name that fills lines, as those of Tensile (600 characters); the groups are its ends, which hold what differs."""
+KERNEL = pl.col("name").cast(pl.String).str.replace(_SYMBOL, "$1").str.replace(_LONG, "$1…$2")
+"""Expression for a kernel's name without return type, namespaces, arguments and the middle of a long one; other names as they are."""
 
 
 def largest_names(rows: pl.DataFrame, name: pl.Expr, figure: pl.Expr, steps: int = 1) -> str:

@@ -237,11 +237,11 @@ WORDS: Mapping[Platform, Mapping[str, str]] = {
 }
 """Platform -> CUDA's words, and its own."""
 PROFILE: Mapping[Platform, str] = {
-    "cuda": 'ncu --set full --kernel-name-base demangled --kernel-name "regex:{}" --launch-count 1 python train.py',
-    "hip": 'rocprof-compute profile --name one --kernel "{}" -- python train.py',
-    "xpu": "unitrace --device-timing python train.py",
+    "cuda": 'ncu --set full --kernel-name-base demangled --kernel-name "regex:{}" --launch-count 1 COMMAND',
+    "hip": 'rocprof-compute profile --name one --kernel "{}" -- COMMAND',
+    "xpu": "unitrace --device-timing COMMAND",
 }
-"""Platform -> the command that shows what holds the kernels whose names match a pattern."""
+"""Platform -> the command that shows what holds the kernels whose names match a pattern; COMMAND starts the program."""
 
 
 def _in_words_of(platform: Platform, text: str) -> str:

@@ -13,6 +13,7 @@ from trace_analyzer.replay.recording import (
     FREE,
     GRAPH,
     LAUNCH,
+    RUNTIME,
     SILENCE_NS,
     SYNC_DEVICE,
     SYNC_EVENT,
@@ -347,12 +348,18 @@ def spins(recorded: Recording, quiet: Silences, end: Ints) -> Resumes:
 
 
 def hand_overs(recorded: Recording, quiet: Silences, taken: Ints) -> Resumes:
-    """Return silences that end after another thread of the process worked and fell silent. Releases are silences."""
+    """Return silences that end after another thread of the process worked and fell silent. Releases are silences.
+
+    A thread that only queries the runtime, such as the watchdog of NCCL every 100 ms, does no work.
+    """
     none = np.zeros(0, dtype=np.int64)
     free = np.ones(quiet.start.size, dtype=bool)
     free[taken] = False
     rows = np.flatnonzero((quiet.end < _FAR) & free)
-    releases = np.flatnonzero(quiet.start > -_FAR)
+    works = np.zeros(recorded.processes.size, dtype=bool)
+    works[recorded.segments.thread[recorded.segments.part != RUNTIME]] = True
+    works[recorded.calls.thread] = True
+    releases = np.flatnonzero((quiet.start > -_FAR) & works[quiet.thread])
     if not rows.size or not releases.size:
         return Resumes(none, none, none)
     process = recorded.processes[quiet.thread]

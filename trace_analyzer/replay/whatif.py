@@ -165,9 +165,9 @@ class WhatIf(Result):
 
     @property
     def helpful(self) -> tuple[Scenario, ...]:
-        """Return the changes that save at least `WORTH_RATIO`, in descending order; last those of which it is not known."""
+        """Return the changes that save at least `WORTH_RATIO`, in advice's order: by the middle of the interval, the uncertain last."""
         worth = [s for s in self.scenarios if s.what == "change" and s.saves_ratio >= WORTH_RATIO]
-        return tuple(sorted(worth, key=lambda s: (not s.is_known, s.step_ns)))
+        return tuple(sorted(worth, key=lambda s: (not s.is_known, s.low_ns + s.high_ns)))
 
 
 def _interval(predicted: Prediction) -> dict[str, float]:
