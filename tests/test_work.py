@@ -68,7 +68,6 @@ def q8(*shape: int) -> tuple[tuple[int, ...], str]:
         ("aten::bmm", (h(7, 2, 3), h(7, 3, 5)), Work(420, 7 * 2 * 31, "fp16")),
         ("aten::bmm", (((7, 2, 3), HALF, (0, 3, 1)), h(7, 3, 5)), Work(420, 2 * (6 + 7 * 25), "fp16")),
         ("aten::mv", (h(2, 3), h(3)), Work(12, 2 * 11, "fp16")),
-        ("aten::dot", (f(4), f(4)), Work(8, 4 * 9, "fp32")),
         ("aten::linear", (h(2, 4, 3), h(5, 3), h(5)), Work(240, 2 * (24 + 15 + 5 + 40), "fp16")),
         ("aten::_int_mm", (((2, 3), INT8), ((3, 5), INT8)), Work(60, 21 + 4 * 10, "int8")),
         # out_dtype 15 is bfloat16

@@ -192,11 +192,9 @@ def families() -> None:
     backward(F.embedding_bag(torch.tensor([1, 2, 3, 4]), t(10, 6, grad=True), torch.tensor([0, 2])))
     backward(torch.cdist(t(9, 4, grad=True), t(7, 4, grad=True)))
     backward(torch._weight_norm_interface(t(8, 4, grad=True), t(8, 1, grad=True))[0])
-    a.index_fill_(0, index, 0.0)
     a[index] = torch.randn(3, 6)
     a.masked_scatter_(a > 0, torch.randn(60))
     for made in (
-        a.take(index),
         a.cummax(1),
         torch.var_mean(a, 1),
         torch.aminmax(a, dim=1),

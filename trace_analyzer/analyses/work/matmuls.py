@@ -161,29 +161,6 @@ def _vector(left: int, right: int, added: int | None = None) -> Formula:
     return formula
 
 
-def dot(call: Call) -> Work:
-    """Count dot(self, tensor), vdot: (k) x (k)."""
-    a, b = call.tensor(0), call.tensor(1)
-    require(len(a.shape) == len(b.shape) == 1 and a.shape == b.shape)
-    return counted(2.0 * a.elements, a.dtype, a, b, Tensor((), a.dtype))
-
-
-def addr(call: Call) -> Work:
-    """Count addr(self, vec1, vec2): the outer product, added."""
-    a, b = call.tensor(1), call.tensor(2)
-    require(len(a.shape) == len(b.shape) == 1)
-    return counted(2.0 * a.elements * b.elements, a.dtype, a, b, call.tensor(0), Tensor((*a.shape, *b.shape), a.dtype))
-
-
-def addbmm(call: Call) -> Work:
-    """Count addbmm(self, batch1, batch2): a sum of products."""
-    a, b = call.tensor(1), call.tensor(2)
-    require(len(a.shape) == len(b.shape) == 3 and a.shape[0] == b.shape[0] and a.shape[2] == b.shape[1])
-    return counted(
-        2.0 * a.elements * b.shape[2], a.dtype, a, b, call.optional(0), Tensor((a.shape[1], b.shape[2]), a.dtype)
-    )
-
-
 def matmul(call: Call) -> Work:
     """Count matmul(self, other): vectors, matrices or broadcast batches of them."""
     a, b = call.tensor(0), call.tensor(1)
@@ -239,33 +216,6 @@ def with_epilogue(call: Call) -> Work:
     return counted(2.0 * output.elements * first.shape[-1], first.dtype, *given, returned)
 
 
-def both_halves(call: Call) -> Work:
-    """Count xformers::dual_gemm_silu_identity_mul(x, w1, [b1], w2, [b2]): (m, k) x two (n, k), transposed.
-
-    Both matmuls' results and their gate are written. With types wider than the kernel's (autocast), the work is
-    unknown.
-    """
-    x, first, second = call.tensor(0), call.tensor(1), call.tensor(3)
-    require(len(x.shape) == len(first.shape) == 2 and first.shape == second.shape and x.shape[1] == first.shape[1])
-    _require_halves(call)
-    output = Tensor((x.shape[0], first.shape[0]), x.dtype)
-    return counted(4.0 * output.elements * x.shape[1], x.dtype, *call.given(), output, output, output)
-
-
-def product_and_sum(call: Call) -> Work:
-    """Count xformers::gemm_fused_operand_sum(a, b, [product, sums]): (m, k) x (k, n), and the sums of a's rows."""
-    a, b = call.tensor(0), call.tensor(1)
-    require(len(a.shape) == len(b.shape) == 2 and a.shape[1] == b.shape[0])
-    _require_halves(call)
-    output, sums = Tensor((a.shape[0], b.shape[1]), a.dtype), Tensor((a.shape[0],), a.dtype)
-    return counted(2.0 * output.elements * a.shape[1], a.dtype, a, b, output, sums)
-
-
-def _require_halves(call: Call) -> None:
-    if any(t.dtype is None or t.dtype.compute not in {"fp16", "bf16"} for t in call.given()):
-        raise Unrecorded
-
-
 _AITER_PRODUCTS = (
     "gemm_w8a8", "w8a8_gemm", "gemm_w8a8_blockscale", "gemm_a8w8", "gemm_a8w8_blockscale", "triton_gemm_a8w8_blockscale",
 )  # fmt: skip
@@ -277,11 +227,8 @@ _OF_BYTES = product(nk=True, rest=2, result=BF16)
 FORMULAS: dict[str, Formula] = operators(
     ("aten", "mm bmm", product()),
     ("aten", "addmm addmm_ _addmm_activation baddbmm baddbmm_", product(1, 2, added=0, beta=3)),
-    ("aten", "addbmm addbmm_", addbmm),
     ("aten", "mv", _vector(0, 1)),
     ("aten", "addmv addmv_", _vector(1, 2, added=0)),
-    ("aten", "dot vdot", dot),
-    ("aten", "addr addr_", addr),
     ("aten", "linear _weight_int8pack_mm", product(nk=True, reads=(2,))),
     ("aten", "matmul", matmul),
     ("aten", "_int_mm", product(result=INT32)),
@@ -304,7 +251,5 @@ FORMULAS: dict[str, Formula] = operators(
      " i8i8bf16_dynamic bf16_fast_gemv bf16fp8bf16_fast_gemv fp8fp8bf16_fast_gemv", _OF_BYTES),
     ("fbgemm mslk", "bf16i4bf16_rowwise f8i4bf16_rowwise bf16i4bf16_rowwise_batched bf16i4bf16_shuffled f8i4bf16_shuffled"
      " bf16i4bf16_shuffled_batched", product(nk=True, rest=2, result=BF16, packed=2)),
-    ("xformers", "dual_gemm_silu_identity_mul", both_halves),
-    ("xformers", "gemm_fused_operand_sum", product_and_sum),
     ("quack", "gemm gemm_out gemm_add_out gemm_add_inplace gemm_act_out gemm_dact_out gemm_gated_out gemm_dgated_out", with_epilogue),
 )  # fmt: skip

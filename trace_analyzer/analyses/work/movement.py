@@ -230,16 +230,12 @@ def embedding_backward(call: Call) -> Work:
     return moved(gradient, index, table, flop=float(gradient.elements))
 
 
-def _gather(position: int) -> Formula:
-    """Return the formula of gather(self, dim, index) or take(self, index), with the index at this position."""
-
-    def formula(call: Call) -> Work:
-        given, index = call.tensor(0), call.tensor(position)
-        read = _some(given, index.elements)
-        size = index.bytes + read + index.elements * given.size
-        return Work(0.0, size, compute(given.dtype), _expandable(index) + read)
-
-    return formula
+def gather(call: Call) -> Work:
+    """Count gather(self, dim, index)."""
+    given, index = call.tensor(0), call.tensor(2)
+    read = _some(given, index.elements)
+    size = index.bytes + read + index.elements * given.size
+    return Work(0.0, size, compute(given.dtype), _expandable(index) + read)
 
 
 def _scatter(adds: bool, by_index: bool) -> Formula:
@@ -267,14 +263,6 @@ def index_put(call: Call) -> Work:
     if values.elements < 2:
         raise Unrecorded
     return replace(moved(values), least=True)
-
-
-def index_fill(call: Call) -> Work:
-    """Count index_fill_(self, dim, index, value): whole rows are written."""
-    given, index, dim = call.tensor(0), call.tensor(2), call.number(1)
-    require(bool(given.shape) and -len(given.shape) <= dim < len(given.shape) and len(index.shape) <= 1)
-    rows = min(index.elements, given.shape[dim]) * (given.elements // max(1, given.shape[dim]))
-    return Work(0.0, index.bytes + rows * given.size, compute(given.dtype))
 
 
 def search(call: Call) -> Work:
@@ -423,15 +411,13 @@ FORMULAS: dict[str, Formula] = operators(
     ("aten", "index_select", index_select),
     ("aten", "embedding", embedding),
     ("aten", "embedding_dense_backward", embedding_backward),
-    ("aten", "gather", _gather(2)),
-    ("aten", "take", _gather(1)),
+    ("aten", "gather", gather),
     # The functional variants first copy with an operator of its own, and then work in place.
     ("aten", "scatter scatter_", _scatter(adds=False, by_index=True)),
     ("aten", "scatter_add scatter_add_ scatter_reduce scatter_reduce_", _scatter(adds=True, by_index=True)),
     ("aten", "index_add index_add_", _scatter(adds=True, by_index=False)),
     ("aten", "index_copy index_copy_", _scatter(adds=False, by_index=False)),
     ("aten", "_index_put_impl_ _unsafe_index_put", index_put),
-    ("aten", "index_fill_", index_fill),
     ("aten", "searchsorted bucketize", search),
     ("aten", "_embedding_bag _embedding_bag_forward_only", bag),
     ("aten", "_embedding_bag_dense_backward", bag_backward),

@@ -270,14 +270,6 @@ def all_read(call: Call) -> Work:
     return replace(all_touched(call), least=True)
 
 
-def rows_shuffled(call: Call) -> Work:
-    """Count shuffle_rows(input, map, out); reads are doubtful: all rows of out may come from one row."""
-    given, places, output = (call.tensor(i) for i in range(3))
-    require(given.shape[-1:] == output.shape[-1:])
-    read = min(given.bytes, output.bytes)
-    return Work(0.0, total_bytes(places, output) + read, compute(output.dtype), doubtful_bytes=read)
-
-
 FORMULAS: dict[str, Formula] = formulas(_ROWS) | operators(
     ("_C sgl_kernel", "rotary_embedding batched_rotary_embedding", rotary),
     ("sgl_kernel", "apply_rope_pos_ids_cos_sin_cache", rotary_to),
@@ -297,7 +289,6 @@ FORMULAS: dict[str, Formula] = formulas(_ROWS) | operators(
     ("_moe_C sgl_kernel", "topk_softmax topk_sigmoid moe_sum", all_touched),
     ("sgl_kernel", "moe_fused_gate kimi_k2_moe_fused_gate", all_read),
     ("_moe_C", "grouped_topk", all_read),
-    ("sgl_kernel", "shuffle_rows", rows_shuffled),
 ) | {
     "torch::autograd::CppNode<fbgemm_gpu::PermutePooledEmbsFunction<&fbgemm_gpu::permute_pooled_embs_gpu> >": _row(0, 0, "0 =0 1.."),
 }  # fmt: skip
