@@ -60,6 +60,15 @@ def test_a_fused_kernel_has_its_operators_and_its_source(tmp_path: Path) -> None
         assert "native_layer_norm" in shown
 
 
+@pytest.mark.parametrize("width", [80, 100])
+def test_a_kernel_of_many_operators_keeps_room_for_its_name(width: int) -> None:
+    operators = "add_clone_div_exp_gelu_log_mean_mul_neg_pow_relu_rsqrt_sigmoid_sub_sum_tanh_view_where"
+    report = analysed([launched(f"triton_red_fused_{operators}_0", 50 * n, 50 * n + 5, 40, n + 1) for n in range(12)])
+    table = report.summary(width=width, verbose=True).partition("Fused kernels")[2].partition("\n\n")[0]
+    assert "triton_red_fused_add" in table
+    assert "…\n" not in table
+
+
 @pytest.mark.parametrize(
     ("name", "fuses"),
     [

@@ -443,7 +443,7 @@ def test_a_measured_step_decides_the_verdict_on_the_program_without_the_profiler
         ({"step_count": 1}, "one step was recorded"),
         ({"model": replace(device_named("mi300x"), matched="properties")}, "memory and capability are those of MI300X"),
         ({"assumed_peaks": "A100 SXM 80GB: 2.04 TB/s", "known_ratio": 0.5}, "50 % of kernel time"),
-        ({"assumed_peaks": "A100 SXM 80GB: 2.04 TB/s"}, "assumed peaks (A100"),
+        ({"assumed_peaks": "A100 SXM 80GB: 2.04 TB/s"}, "these peaks (A100"),
     ],
 )
 def test_a_remark_does_not(changes: dict[str, Any], word: str) -> None:

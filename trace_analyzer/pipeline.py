@@ -119,6 +119,8 @@ def report_of(
             tell("judging", None)
             take_part(None)
             report: Report = graph.take("figures")
+        if options is not None and options.compile_log is not None:
+            graph.make("compile_log")  # now, so that a folder without logs is an error whatever is shown
         for added in ADDED_ANALYSES:  # Make added analyses now, so that a failure becomes a note.
             if added in analyses:
                 graph.make(added.name)

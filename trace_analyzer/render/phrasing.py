@@ -360,7 +360,7 @@ def predicted_briefly(item: Advice) -> str:
     now, step, low, high = (text.split()[0] if one_unit and place != 1 else text for place, text in enumerate(texts))
     unit = " for as many samples" if then.batch > 1 else " a step" if then.has_steps else ""
     if not then.is_known:
-        return f"estimate: {low} to {high}{unit}, now {texts[0]}: {units.saved_between(then.now_ns, then.low_ns, then.high_ns)}, too wide for one figure"
+        return f"estimate: {texts[2]} to {texts[3]}{unit}, now {texts[0]}: {units.saved_between(then.now_ns, then.low_ns, then.high_ns)}, too wide for one figure"
     return f"estimate: {now} → {step}{unit}, {units.percent(item.saving.ratio)} less ({low} to {high})"
 
 

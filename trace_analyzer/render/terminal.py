@@ -169,12 +169,15 @@ def _unheaded(column: LaidColumn, row: Mapping[str, Any]) -> str:
 def _table(shown: DeclaredSection, width: int) -> list[Line]:
     """Write rows below headings.
 
-    A text that does not fit in its column continues below, a long name on at most a second line.
+    A text that does not fit in its column continues below, a long name on at most a second line. Texts before a name are
+    whole where they leave room for it.
     """
     sides = shown.alignment
     named = bool(shown.columns) and shown.columns[-1].shown.form == "name"
     rows = [list(map(units.visible, row)) for row in (shown.headings, *map(shown.cells, shown.rows))]
     widths = column_widths(rows, "r" * (len(sides) - 1) + sides[-1] if named else sides, width - 2)
+    if named and widths[-1] < _LEAST_TEXT:
+        widths = column_widths(rows, sides, width - 2)
     if named:
         labels = distinct_labels([row[-1] for row in rows[1:]], 2 * widths[-1] - 1)
         rows[1:] = [[*figures, label] for (*figures, _), label in zip(rows[1:], labels, strict=True)]
@@ -264,6 +267,8 @@ def _steps(report: Report) -> list[tuple[str, str]]:
     text = f"{totals.steady_count or 'none'} of {totals.count} steady"
     if totals.steady_count:
         text += f", median {units.duration(totals.median_ns)}{ranged}, busy {units.percent(totals.busy_ratio)}"
+    elif sum(steps.count for steps in totals.set_aside) < totals.count:
+        text += ": one step alone need not be typical"
     return [("Steps", text + _set_aside(totals.set_aside) + _marked(report.steps_from))]
 
 

@@ -481,13 +481,13 @@ def _doubts_of_the_record(findings: Findings, judgement: Judgement) -> Iterator[
 
 
 def _remarks(findings: Findings, judgement: Judgement) -> Iterator[str]:
-    """Yield facts that change figures but not the confidence: assumed peaks, too few steps."""
+    """Yield facts that change figures but not the confidence: which peaks, too few steps."""
     device = findings.device
     if device.model is not None and device.model.matched == "properties" and judgement.regime in KERNEL_REGIMES:
         yield f"the trace does not name the device: its multiprocessors, memory and capability are those of {device.model.name}"
     if judgement.regime in KERNEL_REGIMES and device.peaks_known and device.assumed_peaks is not None:
         yield (
-            f"{percent(device.known_ratio)} of kernel time counts as compute or memory by its FLOP and bytes and assumed"
+            f"{percent(device.known_ratio)} of kernel time counts as compute or memory by its FLOP, its bytes and these"
             f" peaks ({device.assumed_peaks}), the rest by kernel name"
         )
     if device.step_count < t.MIN_STEADY_STEPS:
