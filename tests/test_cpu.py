@@ -95,14 +95,15 @@ def test_what_runs_within_generated_code_and_the_engine_of_autograd_is_no_gap_an
 @pytest.mark.parametrize(
     ("events", "fix", "has"),
     [
-        ([op("enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__", 40, 50)], "cpu-data-loading", "2 * num_workers"),
-        ([op("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", 40, 50)], "cpu-data-loading", "num_workers=4"),
-        ([python("<built-in method tensor of type object at 0x7f>", 40, 50)], "cpu-python", "each number of a list"),
-        ([python("train.py(3): count", 40, 50)], "cpu-python", "values * values"),
+        ([op("enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__", 40, 2_000)], "cpu-data-loading", "2 * num_workers"),
+        ([op("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", 40, 2_000)], "cpu-data-loading", "num_workers=4"),
+        ([python("<built-in method tensor of type object at 0x7f>", 40, 2_000)], "cpu-python", "each number of a list"),
+        ([python("train.py(3): count", 40, 2_000)], "cpu-python", "values * values"),
+        ([python("<built-in function sleep>", 40, 2_000)], "cpu-host-wait", "time.sleep()"),
     ],
 )  # fmt: skip
 def test_code_is_for_what_takes_the_time(events: list[object], fix: str, has: str) -> None:
-    report = analysed(op("aten::mm", 0, 40), events, op("aten::mm", 90, 10), devices=[])
+    report = analysed(op("aten::mm", 0, 40), events, op("aten::mm", 2_090, 10), devices=[])
     assert has in next(item.code for item in report.advice if item.id == fix)
 
 
