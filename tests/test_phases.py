@@ -97,4 +97,6 @@ def test_a_mean_has_no_first_step_beside_others(count: int, forward_ns: int) -> 
         ]
         for n in range(count)
     ]
-    assert dict(shown(analysed(*steps), "phases", "phase", "host_ns"))["forward"] == forward_ns
+    report = analysed(*steps)
+    assert dict(shown(report, "phases", "phase", "host_ns"))["forward"] == forward_ns
+    assert ("one step alone need not be typical" in report.summary(verbose=True)) == (count == 2)

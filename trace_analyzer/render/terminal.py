@@ -267,7 +267,7 @@ def _steps(report: Report) -> list[tuple[str, str]]:
     text = f"{totals.steady_count or 'none'} of {totals.count} steady"
     if totals.steady_count:
         text += f", median {units.duration(totals.median_ns)}{ranged}, busy {units.percent(totals.busy_ratio)}"
-    elif sum(steps.count for steps in totals.set_aside) < totals.count:
+    elif totals.too_few:
         text += ": one step alone need not be typical"
     return [("Steps", text + _set_aside(totals.set_aside) + _marked(report.steps_from))]
 

@@ -79,6 +79,11 @@ class StepTotals:
     busy_ratio: float
     set_aside: tuple[SetAside, ...]
 
+    @property
+    def too_few(self) -> bool:
+        """Return whether no step is steady though one is not set aside."""
+        return not self.steady_count and sum(steps.count for steps in self.set_aside) < self.count
+
 
 def part_totals(parts_ns: Mapping[str, int]) -> PartTotals:
     """Split the parts of a window into work and idle time; parts without time are left out."""
