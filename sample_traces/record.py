@@ -44,7 +44,8 @@ def _size(full: int, scale: float) -> int:
     return max(8, int(full * scale) // 8 * 8)
 
 
-def _training(model: torch.nn.Module, inputs: torch.Tensor) -> Step:
+def _training(model: torch.nn.Module, inputs: torch.Tensor, *, compiled: bool = False) -> Step:
+    model = torch.compile(model) if compiled else model
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3, foreach=False)
 
     def step() -> None:
@@ -68,8 +69,7 @@ def tiny_mlp(device: str, scale: float) -> Step:
 
 def tiny_mlp_compiled(device: str, scale: float) -> Step:
     """Return the same with compiled passes and the uncompiled optimizer."""
-    model, inputs = _tiny_mlp(device, scale)
-    return _training(torch.compile(model), inputs)
+    return _training(*_tiny_mlp(device, scale), compiled=True)
 
 
 def tiny_mlp_graph(device: str, scale: float) -> Step:
@@ -139,8 +139,7 @@ def transformer(device: str, scale: float) -> Step:
 
 def transformer_compiled(device: str, scale: float) -> Step:
     """Return the same, compiled."""
-    model, inputs = _transformer(device, scale)
-    return _training(torch.compile(model), inputs)
+    return _training(*_transformer(device, scale), compiled=True)
 
 
 def item_in_the_loop(device: str, scale: float) -> Step:

@@ -162,38 +162,40 @@ def loading(rng: random.Random, changed: bool) -> Simulation:
     return steps(simulation, main, step)
 
 
-def loading_slowly(rng: random.Random, changed: bool) -> Simulation:
-    """Simulate batches that two workers cannot load as fast as the loop consumes them."""
-    simulation, main, stream = beginning(rng)
-    kernels = [rng.randint(20_000, 60_000) for _ in range(20)]
-    load = rng.randint(6_000_000, 9_000_000)
-    ready = [0]
+def _loading(rng: random.Random, loader: str, batch: Callable[[Simulation, int], tuple[int, int | None]]) -> Simulation:
+    """Simulate a loop over batches.
 
-    def step(_: int) -> None:
-        with main.annotation(LOADER, cause="data-loading"):
-            loaded = sum(simulation.jittered(load // 100) for _ in range(100))
-            ready[0] = max(ready[0], begun) + loaded // 2
-            main._advance(max(0, ready[0] - main.now_ns) if changed else loaded, "data-loading")
-        products(main, stream, kernels)
-
-    begun = main.now_ns
-    return steps(simulation, main, step)
-
-
-def loading_by_workers(rng: random.Random, changed: bool) -> Simulation:
-    """Simulate batches that workers cannot load as fast as the loop could go, or twice as many workers."""
+    ``batch`` returns how long after the last batch the next one is ready, and how long the loop loads it itself.
+    """
     simulation, main, stream = beginning(rng)
     kernels = [rng.randint(20_000, 60_000) for _ in range(20)]
     load, ready = rng.randint(6_000_000, 9_000_000), [0]
 
     def step(_: int) -> None:
-        with main.annotation(LOADER.replace("SingleProcess", "MultiProcessing"), cause="data-loading"):
-            ready[0] = max(ready[0], begun) + load // (8 if changed else 4)
-            main._advance(max(0, ready[0] - main.now_ns), "data-loading")
+        with main.annotation(loader, cause="data-loading"):
+            after, alone = batch(simulation, load)
+            ready[0] = max(ready[0], begun) + after
+            main._advance(max(0, ready[0] - main.now_ns) if alone is None else alone, "data-loading")
         products(main, stream, kernels)
 
     begun = main.now_ns
     return steps(simulation, main, step)
+
+
+def loading_slowly(rng: random.Random, changed: bool) -> Simulation:
+    """Simulate batches that two workers cannot load as fast as the loop consumes them."""
+
+    def batch(simulation: Simulation, load: int) -> tuple[int, int | None]:
+        loaded = sum(simulation.jittered(load // 100) for _ in range(100))
+        return loaded // 2, None if changed else loaded
+
+    return _loading(rng, LOADER, batch)
+
+
+def loading_by_workers(rng: random.Random, changed: bool) -> Simulation:
+    """Simulate batches that workers cannot load as fast as the loop could go, or twice as many workers."""
+    loader = LOADER.replace("SingleProcess", "MultiProcessing")
+    return _loading(rng, loader, lambda _, load: (load // (8 if changed else 4), None))
 
 
 def copying(rng: random.Random, changed: bool) -> Simulation:
