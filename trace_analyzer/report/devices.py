@@ -72,6 +72,17 @@ class RunAhead:
     empty_queue_ratio: Annotated[Ratio | None, "Share of the window in which nothing was queued."]
 
 
+KnownFlop = Annotated[Quantity | None, "FLOP of the kernels with known shapes; null without such kernels."]
+KnownFlopRatio = Annotated[
+    Ratio | None, "Share of the device's known FLOP; null where less than half of the matmuls' time has known FLOP."
+]
+AchievedFlop = Annotated[
+    Quantity | None,
+    "FLOP over the time of the kernels with known FLOP; null where these take less than half of the time, or the rate is"
+    " above 1.05 times the peak.",
+]
+
+
 @dataclass(frozen=True)
 class BucketTime:
     """Hold kernel time of one bucket, and its work where known."""
@@ -81,16 +92,10 @@ class BucketTime:
     kernel_count: Annotated[Amount, "Kernels in it."]
     time_ns: Annotated[Amount, "Sum of their durations."]
     time_ratio: Annotated[Ratio, "Share of the sum over all kernels of the device."]
-    flop: Annotated[Quantity | None, "FLOP of the kernels with known shapes; null without such kernels."] = None
+    flop: KnownFlop = None
     bytes: Annotated[Quantity | None, "Bytes that these kernels must move at least."] = None
-    flop_ratio: Annotated[
-        Ratio | None, "Share of the device's known FLOP; null where less than half of the matmuls' time has known FLOP."
-    ] = None
-    achieved_flop_per_s: Annotated[
-        Quantity | None,
-        "FLOP over the time of the kernels with known FLOP; null where these take less than half of the time, or the"
-        " rate is above 1.05 times the peak.",
-    ] = None
+    flop_ratio: KnownFlopRatio = None
+    achieved_flop_per_s: AchievedFlop = None
     achieved_byte_per_s: Annotated[Quantity | None, "Bytes over the time of the kernels whose bytes are known."] = None
     peak_ratio: Annotated[Utilization | None, "Share of the peak FLOP/s of their dtypes that they reached."] = None
     roof_ratio: Annotated[
@@ -127,15 +132,9 @@ class GroupTime:
     kernel_count: Annotated[Amount, "Kernels in it."]
     time_ns: Annotated[Amount, "Sum of their durations."]
     time_ratio: Annotated[Ratio, "Share of the sum over all kernels of the device."]
-    flop: Annotated[Quantity | None, "FLOP of the kernels with known shapes; null without such kernels."]
-    flop_ratio: Annotated[
-        Ratio | None, "Share of the device's known FLOP; null where less than half of the matmuls' time has known FLOP."
-    ]
-    achieved_flop_per_s: Annotated[
-        Quantity | None,
-        "FLOP over the time of the kernels with known FLOP; null where these take less than half of the time, or the"
-        " rate is above 1.05 times the peak.",
-    ]
+    flop: KnownFlop
+    flop_ratio: KnownFlopRatio
+    achieved_flop_per_s: AchievedFlop
     slower_ratio: Annotated[Quantity | None, "FLOP/s of the matmul group over those of this one."]
     known_ratio: Annotated[Ratio, "Share of the group's time whose FLOP are known."]
     article_flop_ratio: Annotated[Ratio | None, "Share of FLOP in the article's table for BERT (arXiv:2007.00072)."]

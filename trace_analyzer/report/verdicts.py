@@ -321,6 +321,12 @@ STEPS_SECTION = Section(
 )
 
 
+PythonFunction = Annotated[
+    str | None, "Innermost function of the program, `file.py(12): f`; the line is that of its `def`."
+]
+CallLine = Annotated[int | None, "Line of the call, where the source is at hand and leaves no doubt."]
+
+
 @dataclass(frozen=True)
 class Blame:
     """Hold idle time of the verdict's window by cause and by the code that was running; unknown values are null."""
@@ -328,15 +334,13 @@ class Blame:
     cause: Annotated[IdleCause, "Why the device idled."]
     operator: Annotated[str | None, "Innermost operator."]
     module: Annotated[str | None, "Path of the nn.Modules around it; null where several share the rest."]
-    python_function: Annotated[
-        str | None, "Innermost function of the program, `file.py(12): f`; the line is that of its `def`."
-    ]
+    python_function: PythonFunction
     annotation: Annotated[str | None, "Innermost annotation."]
     phase: Annotated[str | None, "data-loading, forward, backward or optimizer."]
     idle_ns: Annotated[Amount, "Idle time."]
     start_ns: Annotated[int, "Start of the longest interval."]
     end_ns: Annotated[int, "Its end."]
-    call_line: Annotated[int | None, "Line of the call, where the source is at hand and leaves no doubt."] = None
+    call_line: CallLine = None
 
 
 BLAME_SECTION = Section(
@@ -369,9 +373,7 @@ class HostCost:
     copy: Annotated[str | None, "What a blocking call copied."]
     operator: Annotated[str | None, "Innermost operator."]
     module: Annotated[str | None, "Path of the nn.Modules around it."]
-    python_function: Annotated[
-        str | None, "Innermost function of the program, `file.py(12): f`; the line is that of its `def`."
-    ]
+    python_function: PythonFunction
     count: Annotated[Amount, "How often it was asked for."]
     host_ns: Annotated[int | None, "Time of the host in it."]
     hidden_ns: Annotated[
@@ -384,7 +386,7 @@ class HostCost:
     ]
     start_ns: Annotated[int, "Start of the costliest."]
     end_ns: Annotated[int, "Its end."]
-    call_line: Annotated[int | None, "Line of the call, where the source is at hand and leaves no doubt."] = None
+    call_line: CallLine = None
 
 
 def is_saving_known(now_ns: float, step_ns: float, low_ns: float, high_ns: float) -> bool:
