@@ -149,7 +149,7 @@ def code_of(fix: str, *events: object, devices: tuple[dict[str, Any], ...] = (A1
     [
         ("SGD", "optimizer = torch.optim.SGD(model.parameters(), **options, fused=True)"),
         ("RMSprop", "optimizer = torch.optim.RMSprop(model.parameters(), **options, foreach=True)"),
-        ("Muon", "# Muon is none of torch.optim"),
+        ("Muon", "# torch.optim has no fused or foreach form of Muon"),
     ],
 )
 def test_the_optimizer_is_that_of_the_trace(name: str, code: str) -> None:
@@ -297,7 +297,7 @@ def test_compiled_programs_get_options_of_their_compiler() -> None:
 def test_every_case_of_code_can_be_reached() -> None:
     """Cases that no rule names would be dead: each stands in the rules, the sources of waits or the programs."""
     named = "".join(inspect.getsource(importlib.import_module(f"trace_analyzer.advice.{name}")) for name in (
-        "overhead", "host_work", "kernels", "traffic", "communication"))  # fmt: skip
+        "overhead", "host_work", "kernels", "communication"))  # fmt: skip
     written = {case for fix in fixes().values() if fix.id != "synchronization" for case in fix.cases}
     programs = {"training", "inference", "serving", "object_detection", "attention", "convolution"}
     programs |= {f"{rule.name}{where}" for rule in code_rules("preparations") for where in ("", " in inference")}

@@ -21,7 +21,7 @@ from trace_analyzer.advice.opportunity import (
 from trace_analyzer.advice.window_context import BY_INDUCTOR, COMPILED, GRADIENTS, AdviceContext
 from trace_analyzer.analyses.cpu import CpuRun
 from trace_analyzer.catalog.event_names import OPTIMIZER_STEP, PROFILER_STEP_NAME, preparation_of
-from trace_analyzer.catalog.fixes import FUSED, for_compiled, optimizer_in_few_launches, page_of, pages
+from trace_analyzer.catalog.fixes import for_compiled, optimizer_in_few_launches, page_of, pages
 from trace_analyzer.frames.intervals import clip, union
 from trace_analyzer.report import Advice, Saving
 from trace_analyzer.units import count, counted, duration, percent
@@ -180,7 +180,8 @@ def cpu_advice(run: CpuRun, names: pl.DataFrame) -> tuple[Advice, ...]:
         "training": names.get_column("phase").is_in(GRADIENTS).any(),
         "convolutions": name.str.contains("convolution").any(),
         "workers": name.str.contains("_MultiProcessingDataLoaderIter").any(),
-        "numbers": _most_python(run) in ("tensor()", "as_tensor()"),
+        "numbers": _leading(run, "python") in ("tensor()", "as_tensor()"),
+        "attention": _leading(run, "normalization") == "aten::_softmax" and name.is_in(["aten::bmm"]).any(),
     }
     cases = [case for case, is_shown in shown.items() if is_shown]
     advice = (_advice(CpuFix(**page), run, cases) for page in pages().values() if "parts" in page)
@@ -189,10 +190,10 @@ def cpu_advice(run: CpuRun, names: pl.DataFrame) -> tuple[Advice, ...]:
     return tuple(replace(item, code=for_compiled(item.code)) if is_compiled else item for item in items)
 
 
-def _most_python(run: CpuRun) -> str | None:
-    """Return the function that holds most of the main thread's Python."""
-    python = run.pieces.filter(pl.col("part") == "python").group_by("name").agg(length_ns().sum().alias("time_ns"))
-    return python.sort("time_ns", "name").item(-1, "name") if python.height else None
+def _leading(run: CpuRun, part: str) -> str | None:
+    """Return the function or operator that holds most of a part of the main thread's time."""
+    own = run.pieces.filter(pl.col("part") == part).group_by("name").agg(length_ns().sum().alias("time_ns"))
+    return own.sort("time_ns", "name").item(-1, "name") if own.height else None
 
 
 def _advice(fix: CpuFix, run: CpuRun, cases: Sequence[str]) -> tuple[float, Advice] | None:
@@ -217,7 +218,7 @@ def _advice(fix: CpuFix, run: CpuRun, cases: Sequence[str]) -> tuple[float, Advi
     where = [f"{name} ({duration(ns / steps)})" for name, ns in named.head(3).iter_rows()]
     start, end = pieces.select("start_ns", "end_ns").row(0) if pieces.height else (None, None)
     classes = pieces.get_column("name").cast(pl.String).str.extract(OPTIMIZER_STEP).drop_nulls()
-    optimizer = optimizer_in_few_launches(classes[0] if classes.len() and classes[0] in FUSED else "")
+    optimizer = optimizer_in_few_launches(classes[0] if classes.len() else "")
     return saved or time, Advice(
         title=fix.title,
         why=f"{percent(time / run.window_ns)} of the main thread's time{each}, in {counted(round(events), 'event')}",

@@ -228,7 +228,7 @@ def optimizer_in_few_launches(name: str) -> str:
         )
     if not name:
         return f"# fused=True where the optimizer has it ({', '.join(FUSED)}), else foreach=True"
-    return f"# {name} is none of torch.optim: its own fused or foreach option, else torch._foreach_add_(...) over lists of parameters"
+    return f"# torch.optim has no fused or foreach form of {name}: its own option, else torch._foreach_add_(...) over lists of parameters"
 
 
 WORDS: Mapping[Platform, Mapping[str, str]] = {
