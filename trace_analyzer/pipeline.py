@@ -92,6 +92,7 @@ _VALUES = (
     *report_parts.VALUES, *report_notes.VALUES,
     Value("figures", figures),
 )  # fmt: skip
+_NODES = tuple(checks.masked((*ANALYSES, *_VALUES)))  # of most traces: each finds its sources once
 
 
 def report_of(
@@ -160,7 +161,8 @@ def graph_of(
         **{table.name: getattr(trace, table.name) for table in TRACE_TABLES},
     }
     names = [*kept, *(table.name for table in _public(analyses))]
-    return TableGraph(checks.masked((*analyses, *_VALUES)), given, names)
+    nodes = _NODES if analyses is ANALYSES else checks.masked((*analyses, *_VALUES))
+    return TableGraph(nodes, given, names)
 
 
 def public_tables(graph: TableGraph, analyses: Sequence[Declaration] = ANALYSES) -> LazyTables:
