@@ -18,6 +18,7 @@ from trace_analyzer.report import Report
 
 pytest_plugins = ["tiers"]
 
+SAMPLES = Path(__file__).parents[1] / "sample_traces"
 CORPUS = Path(os.environ.get("TRACE_CORPUS", Path(__file__).parents[1] / "../shared/traces"))
 
 
@@ -28,6 +29,12 @@ def corpus_rows() -> list[dict[str, str]]:
         return []
     with index.open(encoding="utf-8", newline="") as file:
         return list(csv.DictReader(file))
+
+
+@cache
+def sample_report(name: str) -> Report:
+    """Return the report on a file of `sample_traces/`, made once per process."""
+    return analyze(SAMPLES / name)
 
 
 @pytest.fixture(scope="session")

@@ -1,9 +1,8 @@
 """Time that several fixes concern is saved once: the first advice counts it, and the others refer to it."""
 
-from pathlib import Path
-
 import polars as pl
 import pytest
+from conftest import sample_report
 from hypothesis import given, settings, strategies as st
 from kineto import analysed, kernel
 from test_advice import CASES, FP32, V100, WIDE, in_a_row
@@ -11,7 +10,6 @@ from tiers import examples
 
 from trace_analyzer.advice.opportunity import with_claims
 from trace_analyzer.analyses.chart_data import ADVICE_MEMBERS, advice_members
-from trace_analyzer.pipeline import analyze
 from trace_analyzer.report import Advice, Saving
 
 Spans = list[tuple[int, int]]
@@ -109,9 +107,6 @@ def test_products_that_autocast_takes_along_are_those_of_tf32() -> None:
     assert items["fewer-bytes"].saves_ns_at_most > items["tf32"].saves_ns_at_most + 24 * 25_000
 
 
-SAMPLES = Path(__file__).parents[1] / "sample_traces"
-
-
 def test_members_are_listed_by_advice_in_order_of_time() -> None:
     spans = pl.DataFrame({"device": [0, 0], "start_ns": [50, 10], "end_ns": [60, 40]})
     table = advice_members({"fusion": spans, "cuda-graphs": spans.head(1)})
@@ -120,7 +115,7 @@ def test_members_are_listed_by_advice_in_order_of_time() -> None:
 
 
 def test_every_advice_has_members_and_its_place_is_one_of_them() -> None:
-    report = analyze(str(SAMPLES / "synthetic_overhead_launch.json.gz"))
+    report = sample_report("synthetic_overhead_launch.json.gz")
     members = report.tables["advice_members"]
     assert report.advice
     for item in report.advice:

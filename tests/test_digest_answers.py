@@ -4,19 +4,19 @@ import sys
 from pathlib import Path
 
 import pytest
+from conftest import sample_report
 
 sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))
 
 import digest_answers as evaluation
 
 from trace_analyzer.explain.agent import MOST_BYTES
-from trace_analyzer.pipeline import analyze
 
 
 @pytest.mark.sampled
 @pytest.mark.parametrize("name", evaluation.NAMES)
 def test_the_digest_answers_every_question(name: str) -> None:
-    digest = analyze(evaluation.SAMPLES / name).to_agent_text()
+    digest = sample_report(name).to_agent_text()
     assert len(digest.encode()) <= MOST_BYTES
     assert evaluation.wrong(name, digest) == []
 

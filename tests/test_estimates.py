@@ -2,11 +2,10 @@
 
 import json
 from dataclasses import replace
-from functools import cache
-from pathlib import Path
 
 import polars as pl
 import pytest
+from conftest import sample_report
 from kineto import analysed, annotation, call, launched, op, python
 from replay_pairs import MULTIPLY, Eager, Simulation, steps
 
@@ -31,13 +30,11 @@ from trace_analyzer.units import duration
 
 pytestmark = pytest.mark.slow
 
-SAMPLES = Path(__file__).parents[1] / "sample_traces"
 LOADS = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
 
 
-@cache
 def sample(name: str) -> Report:
-    return analyze(SAMPLES / f"synthetic_{name}.json.gz")
+    return sample_report(f"synthetic_{name}.json.gz")
 
 
 def rows(report: Report) -> list[dict[str, object]]:

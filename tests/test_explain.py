@@ -8,6 +8,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 from click.testing import CliRunner
+from conftest import SAMPLES, sample_report
 from kineto import A100, annotation, launched, trace_bytes
 from report_factory import empty_report, gpu_report, hostile_report
 from text_reports import all_reports, report_saying
@@ -28,14 +29,13 @@ from trace_analyzer.thresholds import HIGH_CONFIDENCE, MEDIUM_CONFIDENCE
 from trace_analyzer.units import cell_width
 from trace_analyzer.vocabulary import PART_OPTION
 
-SAMPLES = Path(__file__).parents[1] / "sample_traces"
 SAMPLE = SAMPLES / "synthetic_overhead_launch.json.gz"
 ID = re.compile(r"^((?:advice|gap|kernel|step|check):\S+)  ", re.MULTILINE)
 
 
 @pytest.fixture(scope="module")
 def report() -> Report:
-    return analyze(SAMPLE)
+    return sample_report(SAMPLE.name)
 
 
 def ids_of(report: Report) -> list[str]:
@@ -114,11 +114,11 @@ def test_a_step_is_the_sum_of_its_parts(report: Report) -> None:
 
 @pytest.mark.slow
 def test_advice_names_the_command_that_estimates_it() -> None:
-    report = analyze(SAMPLES / "synthetic_overhead_data-loading.json.gz")
+    report = sample_report("synthetic_overhead_data-loading.json.gz")
     answer = report.explain("advice:data-loading")
     assert answer.next.endswith("data-loading.json.gz --prefetch auto")
     assert answer.next.startswith("analyze whatif ")
-    report = analyze(SAMPLES / "synthetic_compute.json.gz")
+    report = sample_report("synthetic_compute.json.gz")
     unestimated = next(item for item in report.advice if item.predicted is None)
     assert report.explain(f"advice:{unestimated.id}").next.startswith("analyze explain ")
 
@@ -204,7 +204,7 @@ def test_ids_that_only_look_right_are_refused(report: Report, asked: str) -> Non
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["synthetic_overhead_launch", "synthetic_communication_dependency", "cpu_mlp"])
 def test_the_whole_takes_2000_bytes_and_its_ids_exist(name: str) -> None:
-    report = analyze(SAMPLES / f"{name}.json.gz")
+    report = sample_report(f"{name}.json.gz")
     text = report.to_agent_text()
     assert len(text.encode()) <= MOST_BYTES
     assert text == report.to_agent_text()

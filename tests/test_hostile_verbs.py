@@ -1,17 +1,18 @@
 """Test every verb on every hostile input and output event: one line or a result, and never "a bug in this program"."""
 
 import dataclasses
+import html
 import json
 import os
 import re
 from collections.abc import Callable, Mapping
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 from broken_input import CASES, SOUND, Case
 from click.testing import CliRunner, Result
+from conftest import SAMPLES, sample_report
 
 import trace_analyzer as ta
 from trace_analyzer.cli import VERBS, main
@@ -130,7 +131,6 @@ def test_no_place_of_an_output_is_a_bug(what: str, place: str, tmp_path: Path, m
     assert sorted(path.name for path in tmp_path.rglob("*")) == before
 
 
-SAMPLES = Path(__file__).parents[1] / "sample_traces"
 COMPUTE = SAMPLES / "synthetic_compute.json.gz"
 HOSTILE = "@octocat [x](http://evil.example) </pre></script><script>alert(1)</script> `|` \x1b[31m\u202e"
 NAMES = {
@@ -139,9 +139,8 @@ NAMES = {
 """Fields with texts of the trace or of the user."""
 
 
-@cache
 def report(name: str) -> ta.Report:
-    return ta.analyze(SAMPLES / f"synthetic_{name}.json.gz")
+    return sample_report(f"synthetic_{name}.json.gz")
 
 
 def hostile(value: Any) -> Any:
@@ -177,7 +176,10 @@ def test_a_hostile_name_stays_text(verb: str, tmp_path: Path) -> None:
             assert raw not in shown["markdown"]
     if hasattr(result, "to_html"):
         shown["page"] = result.to_html(tmp_path / "page.html").read_text(encoding="utf-8")
-        assert "<script>alert(1)" not in shown["page"]
+    if hasattr(result, "_repr_html_"):
+        shown["notebook"] = result._repr_html_()
+        shown["frame"] = html.unescape(shown["notebook"].partition('srcdoc="')[2]) or "octocat"
+    assert [place for place, text in shown.items() if place != "text" and "<script>alert(1)" in text] == []
     for text in shown.values():
         assert "octocat" in text
         assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]", text)

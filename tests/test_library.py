@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from conftest import sample_report
 from report_factory import empty_report, gpu_report
 from text_reports import all_reports, report_saying
 
@@ -14,8 +15,6 @@ import trace_analyzer as ta
 from trace_analyzer import pipeline
 from trace_analyzer.analysis import LazyTables
 from trace_analyzer.report import Report
-
-SAMPLES = Path(__file__).parents[1] / "sample_traces"
 
 
 def test_dir_is_the_public_interface_and_all_of_it_is_there() -> None:
@@ -115,7 +114,7 @@ def test_an_explanation_shows_itself_as_text() -> None:
 
 @pytest.mark.slow
 def test_results_are_a_line_at_the_prompt_and_a_page_in_a_notebook() -> None:
-    report = ta.analyze(SAMPLES / "synthetic_overhead_data-loading.json.gz")
+    report = sample_report("synthetic_overhead_data-loading.json.gz")
     results = (ta.whatif(report), ta.compare(report, report), ta.scaling(report, report), ta.memory(report.trace.path), ta.analyze_ranks(report.trace.path))  # fmt: skip
     for result in results:
         assert re.fullmatch(rf"<{type(result).__name__}: .+>", repr(result))

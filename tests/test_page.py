@@ -10,6 +10,7 @@ import numpy as np
 import polars as pl
 import pytest
 from colour_vision import VISION, closest, contrast, distance
+from conftest import SAMPLES, sample_report
 from hypothesis import given, settings, strategies as st
 from report_factory import HOSTILE, cpu_report, empty_report, frame, gpu_report, hostile_report
 from tiers import examples
@@ -18,7 +19,6 @@ from trace_analyzer import units
 from trace_analyzer.analyses.fusion import FUSIONS
 from trace_analyzer.analyses.roofline import ROOFLINE, ROOFS
 from trace_analyzer.documents import Chapter, Document, Figure, FlameFigure, Notes, PlainTable
-from trace_analyzer.pipeline import analyze
 from trace_analyzer.render import html
 from trace_analyzer.render.charts import CHARTS, Theme, palette
 from trace_analyzer.render.documents import to_markdown
@@ -43,8 +43,6 @@ from trace_analyzer.sections import Axis, Boxes, Chart, Flame, Form, Labels, Poi
 from trace_analyzer.vocabulary import WORK
 
 pytestmark = pytest.mark.slow
-
-SAMPLES = Path(__file__).parents[1] / "sample_traces"
 
 
 def table(shown: View, key: str) -> Listing:
@@ -87,7 +85,7 @@ def test_rows_lead_to_the_longest_of_their_kind() -> None:
 
 @pytest.mark.parametrize("path", sorted(SAMPLES.glob("*.json.gz")), ids=lambda path: path.name.split(".")[0])
 def test_every_row_of_every_table_leads_to_a_place_in_the_trace(path: Path) -> None:
-    report = analyze(str(path))
+    report = sample_report(path.name)
     for chapter in view(report).chapters:
         for shown in (piece for piece in chapter.pieces if isinstance(piece, Listing)):
             # Time in which a thread records nothing, or is in no phase, is no place.
@@ -97,7 +95,7 @@ def test_every_row_of_every_table_leads_to_a_place_in_the_trace(path: Path) -> N
 
 
 def test_a_group_and_a_bucket_lead_to_their_longest_kernel() -> None:
-    report = analyze(str(SAMPLES / "synthetic_compute.json.gz"))
+    report = sample_report("synthetic_compute.json.gz")
     kernels = report.tables["activities"].filter(kind="kernel")
     for key, name in (("buckets", "bucket"), ("groups", "group")):
         shown = table(view(report), key).rows

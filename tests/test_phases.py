@@ -5,11 +5,11 @@ from typing import Any
 
 import polars as pl
 import pytest
+from conftest import SAMPLES, sample_report
 from kineto import Event, analysed, annotation, kernel, launch, launched, op, python, rows
 
-from trace_analyzer import Report, analyze
+from trace_analyzer import Report
 
-SAMPLES = sorted((Path(__file__).parents[1] / "sample_traces").glob("*.json.gz"))
 LOADING = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
 AUTOGRAD = {"tid": 7}
 
@@ -72,10 +72,9 @@ def test_without_steps_there_are_no_phases(events: list[Event]) -> None:
 
 
 @pytest.mark.sampled
-@pytest.mark.parametrize("path", SAMPLES, ids=lambda path: path.name)
+@pytest.mark.parametrize("path", sorted(SAMPLES.glob("*.json.gz")), ids=lambda path: path.name)
 def test_phases_add_up_to_the_step_and_to_its_activities(path: Path) -> None:
-    report = analyze(path)
-    tables = report.tables
+    tables = sample_report(path.name).tables
     sums = tables["step_phases"].group_by("device", "step").agg(pl.col("host_ns", "device_ns").sum())
     steps = tables["steps"].select("device", pl.col("host_end_ns") - pl.col("host_start_ns"), step=pl.col("index"))
     joined = sums.join(steps, on=["device", "step"], how="left")

@@ -11,11 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from conftest import SAMPLES, sample_report
 
-from trace_analyzer.pipeline import analyze
 from trace_analyzer.report import Report
 
-SAMPLES = Path(__file__).parents[1] / "sample_traces"
 GOLDEN = Path(__file__).parent / "golden"
 EXPECTED = json.loads((SAMPLES / "expected.json").read_text())
 
@@ -23,7 +22,7 @@ EXPECTED = json.loads((SAMPLES / "expected.json").read_text())
 @cache
 def report(name: str) -> Report:
     """Return the report on a sample, the same wherever and by whichever version it is made."""
-    made = analyze(SAMPLES / name)
+    made = sample_report(name)
     return replace(made, tool_version="0", trace=replace(made.trace, path=name))
 
 
