@@ -1,7 +1,6 @@
 """Advice: only for the regime, with figures of its window, in order of saving."""
 
 import ast
-import os
 import re
 from collections.abc import Callable
 from functools import cache
@@ -113,10 +112,6 @@ def test_waits_count_where_the_device_works() -> None:
     assert waited_ns(context) == 45
 
 
-def test_synchronization() -> None:
-    assert analysed(with_calls("cudaDeviceSynchronize")).advice[0].id == "synchronization"
-
-
 def waiting_for(*around: object, every: int = 1, module: str = "") -> Advice | None:
     """Return the advice on 24 kernels of 90 us, a wait behind each or some, and these events around each wait."""
     loop: list[object] = []
@@ -171,10 +166,6 @@ def test_no_graph_where_waits_leave_few_launches_between_them(launches: int, adv
     assert ("cuda-graphs" in ids(report)) == advised
     wait = next(item for item in report.advice if item.id == "synchronization")
     assert ("a CUDA graph can contain more" in wait.why) == (not advised)
-
-
-def test_blocking_copies() -> None:
-    assert analysed(uploads(400)).advice[0].id == "pinned-memory"
 
 
 CONVOLUTION = "sm80_xmma_fprop_implicit_gemm_f16f16_f16f32_f32_nhwckrsc_nhwc_tilesize128x128x32_stage4_g1_tensor16x8x16_kernel_cudnn"
@@ -320,10 +311,6 @@ def test_the_place_of_communication_is_where_nothing_hides_it() -> None:
     (item,) = analysed(hidden, [kernel(gather, 1_000 + 500 * n, 500, stream=20) for n in range(10)]).advice
     assert item.where == "all_gather (5 ms); all_reduce (50 us)"
     assert (item.start_ns, item.end_ns) == (1_000_000, 1_500_000)
-
-
-def test_waiting_for_other_streams() -> None:
-    assert ids(analysed(queued(waits=True))) == ["dependencies"]
 
 
 def test_a_regime_has_no_advice_of_others() -> None:
@@ -697,13 +684,6 @@ def test_code_that_is_compiled_without_graphs_is_called_so() -> None:
     assert remark in compiled.advice[0].why
     once = analysed(iterations(lambda t: op("aten::mm", t, 850)), region(0))
     assert remark not in once.advice[0].why, "one region of twelve"
-
-
-@pytest.mark.slow
-def test_graphs_that_are_replayed_already_are_no_advice() -> None:
-    report = analysed(graphs(5))
-    assert report.verdict.regime == "overhead-bound"
-    assert "cuda-graphs" not in ids(report)
 
 
 @pytest.mark.slow
@@ -1084,10 +1064,6 @@ CASES: dict[str, tuple[list[object], list[object]]] = {
 ON = {"tensor-cores": V100, "low-precision": H100}
 
 
-SNAPSHOTS = Path(__file__).parent / "golden" / "advice.md"
-"""What each piece of advice says on its trace; ``UPDATE_GOLDEN=1`` writes it."""
-
-
 def test_every_fix_has_a_case() -> None:
     assert sorted(CASES) == sorted(RULES)
 
@@ -1103,13 +1079,5 @@ def test_a_fix_is_reported_where_it_helps_and_not_where_it_nearly_does(fix: str)
     assert 0 <= item.start_ns < item.end_ns <= asks.trace.duration_ns
     assert asks.tables["advice_members"].filter(advice=fix).height, "the timeline outlines what it is about"
     assert fix not in ids(does_not)
-    snapshots = dict(part.split("\n", 1) for part in SNAPSHOTS.read_text("utf-8").split("## ")[1:])
-    says = "\n".join(
-        f"- {name}: {getattr(item, name)}" for name in ("title", "why", "where", "how_bound", "saves_ns_at_most")
-    )
-    own = f"\n{says}\n\n```python\n{item.code}\n```\n\n"
-    if os.environ.get("UPDATE_GOLDEN"):
-        snapshots[fix] = own
-        texts = (f"## {name}\n{text}" for name, text in sorted(snapshots.items()))
-        SNAPSHOTS.write_text("# Each piece of advice on the trace that needs it\n\n" + "".join(texts), "utf-8")
-    assert snapshots.get(fix) == own
+    assert not re.search("[{}]|None|nan", item.title + item.why + item.where + item.how_bound), "a word is missing"
+    ast.parse(item.code)
