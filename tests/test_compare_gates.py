@@ -41,11 +41,6 @@ def test_gates_that_cannot_judge_say_why(before: dict[str, object], after: dict[
     assert reason in str(gates.refusal(result, (GATE,)))
 
 
-def test_gates_need_steps() -> None:
-    result = compare_profiles(profile(BASE.faster(steps=2)), profile(BASE))
-    assert "gates need 3 steps of each side, and one has 2 steps" in str(gates.refusal(result, (GATE,)))
-
-
 @pytest.mark.parametrize("name", ["GPU A", None])
 def test_gates_judge_recordings_of_one_device_or_of_unknown_ones(name: str | None) -> None:
     sides = with_facts(profile(BASE), device_name="GPU A"), with_facts(profile(BASE), device_name=name)
