@@ -1,15 +1,13 @@
 """Code of advice fits the trace: it parses, its names exist in PyTorch, and it contradicts nothing that was recorded."""
 
 import ast
-import gzip
 import importlib
 import inspect
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from conftest import CORPUS, corpus_rows
 from kineto import A100, analysed, annotation, call, copy, kernel, launched, op, python, trace_bytes
 from test_advice import ADD, CASES, GEMM, LOADS, ON, V100, VALUES, first_uses, iterations, moved, optimizer
 
@@ -71,13 +69,6 @@ def test_code_contradicts_no_trace_that_asks_for_it(fix: str, dressed: str) -> N
     events = [CASES[fix][0], REGION if dressed == "compiled" else SGD]
     device = ON.get(fix, A100) if dressed == "compiled" else V100
     check_code(analysed(events, devices=[device]), trace_bytes(events, deviceProperties=[device]).decode())
-
-
-@pytest.mark.skipif(not corpus_rows(), reason="the corpus ($TRACE_CORPUS) is absent")
-@pytest.mark.parametrize("file", sorted({row["file"] for row in corpus_rows()}))
-def test_code_contradicts_no_real_trace(file: str, corpus_report: Callable[[str], Report]) -> None:
-    with gzip.open(CORPUS / file, "rt", encoding="utf-8", errors="replace") as content:
-        check_code(corpus_report(file), content.read())
 
 
 def codes() -> Iterator[str]:

@@ -1,10 +1,9 @@
 """Check bounds of advice on random and real traces: none exceeds what its fix can reach or counts time twice."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import polars as pl
 import pytest
-from conftest import corpus_rows
 from generator import RandomTrace, random_traces
 from hypothesis import HealthCheck, given, settings
 from tiers import examples
@@ -169,13 +168,3 @@ def test_on_random_traces(trace: RandomTrace) -> None:
     order_holds(report)
     if report.advice:
         counted_once(report)
-
-
-@pytest.mark.sampled
-@pytest.mark.skipif(not corpus_rows(), reason="the corpus ($TRACE_CORPUS) is absent")
-@pytest.mark.parametrize("file", sorted({row["file"] for row in corpus_rows()}))
-def test_on_real_traces(file: str, corpus_report: Callable[[str], Report]) -> None:
-    bounds_hold(corpus_report(file))
-    order_holds(corpus_report(file))
-    if corpus_report(file).advice:
-        counted_once(corpus_report(file))

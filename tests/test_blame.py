@@ -1,11 +1,10 @@
 """Attribution of idle time to code: operator, module, function, phase and step, worked out by hand (microseconds)."""
 
-from collections.abc import Callable
 from typing import Any
 
 import polars as pl
 import pytest
-from conftest import CORPUS, corpus_rows
+from conftest import corpus_rows
 from generator import RandomTrace, random_traces
 from hypothesis import HealthCheck, given, settings
 from kineto import Event, analysed, annotation, call, flow, kernel, launch, launched, op, python, rows
@@ -17,7 +16,6 @@ from trace_analyzer.analysis import CAUSES_OF_IDLE
 from trace_analyzer.checks import suppressed
 from trace_analyzer.pipeline import analyze
 from trace_analyzer.report import Report
-from trace_analyzer.vocabulary import HOST_CAUSES
 
 pytestmark = pytest.mark.slow
 
@@ -272,19 +270,3 @@ def test_on_random_traces(trace: RandomTrace) -> None:
     idle_time_is_blamed_once(report)
     operators_spend_what_they_last(report)
     drains_hold_idle_time_once(report)
-
-
-@pytest.mark.sampled
-@pytest.mark.skipif(not FILES, reason="the corpus ($TRACE_CORPUS) is absent")
-@pytest.mark.parametrize("file", FILES)
-def test_on_real_traces(file: str, corpus_report: Callable[[str], Report]) -> None:
-    """Check that at most 5 % of host time is unnamed with recorded stacks; without them, plain Python is silent."""
-    assert (CORPUS / file).exists()
-    report = corpus_report(file)
-    idle_time_is_blamed_once(report)
-    operators_spend_what_they_last(report)
-    drains_hold_idle_time_once(report)
-    host = report.tables["idle"].filter(pl.col("cause").is_in(HOST_CAUSES))
-    unknown = host.filter(pl.col("cause") == "host-unknown")
-    if report.trace.recorded.stack:
-        assert unknown.select(LENGTH.sum()).item() <= 0.05 * host.select(LENGTH.sum()).item()

@@ -113,6 +113,7 @@ def test_ten_percent_are_found_by_five_passes_a_side() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.sampled
 @pytest.mark.parametrize("file", sorted({row["file"] for row in corpus_rows()}))
 def test_laws_of_every_trace(file: str, corpus_report: Reports) -> None:
     own = profile_of(corpus_report(file))

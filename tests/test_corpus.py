@@ -13,6 +13,10 @@ import polars as pl
 import pytest
 from conftest import CORPUS, corpus_rows
 from program_laws import check_estimates, check_regime
+from test_advice_code import check_code
+from test_advice_laws import bounds_hold, counted_once, order_holds
+from test_blame import drains_hold_idle_time_once, idle_time_is_blamed_once, operators_spend_what_they_last
+from test_links import owners_sum_to_the_steps
 
 from trace_analyzer import units
 from trace_analyzer.pipeline import analyze
@@ -41,6 +45,10 @@ every_device = pytest.mark.parametrize(
 )
 every_file = pytest.mark.parametrize("file", FILES)
 LENGTH = pl.col("end_ns") - pl.col("start_ns")
+LAWS = (
+    idle_time_is_blamed_once, operators_spend_what_they_last, drains_hold_idle_time_once, owners_sum_to_the_steps,
+    bounds_hold, order_holds, counted_once,
+)  # fmt: skip
 
 
 @pytest.mark.slow
@@ -113,6 +121,29 @@ def test_conservation(file: str, corpus_report: Reports) -> None:
     for device in report.devices:
         assert sum(device.gaps.by_cause_ns.values()) == device.idle_ns == device.window_ns - device.busy_ns
         assert sum(device.partition_ns.values()) == device.window_ns
+
+
+@pytest.mark.slow
+@every_file
+def test_the_laws_of_random_traces_hold(file: str, corpus_report: Reports) -> None:
+    for law in LAWS:
+        law(corpus_report(file))
+
+
+@pytest.mark.slow
+@every_file
+def test_where_stacks_are_recorded_little_of_the_host_s_time_is_unnamed(file: str, corpus_report: Reports) -> None:
+    report = corpus_report(file)
+    host = report.tables["idle"].filter(pl.col("cause").is_in(HOST_CAUSES))
+    unknown = host.filter(pl.col("cause") == "host-unknown")
+    if report.trace.recorded.stack:
+        assert unknown.select(LENGTH.sum()).item() <= 0.05 * host.select(LENGTH.sum()).item()
+
+
+@pytest.mark.slow
+@every_file
+def test_code_contradicts_nothing_of_the_trace(file: str, corpus_report: Reports) -> None:
+    check_code(corpus_report(file), gzip.decompress((CORPUS / file).read_bytes()).decode(errors="replace"))
 
 
 @every_file
@@ -217,17 +248,16 @@ JUDGED = [*SAMPLES, *(CORPUS / name for name in sorted(set(REPLAYABLE))), *sorte
 needs_pairs = pytest.mark.skipif(not PAIRS.exists(), reason="the recorded pairs are not there")
 
 
-def replayed(path: Path) -> tuple[Report, Replay, str | None]:
-    report = analyze(path)
+def replayed(report: Report) -> tuple[Replay, str | None]:
     device = report.tables["devices"].filter(pl.col("label") == str(report.verdict.device)).item(0, "device")
     replay = Replay.of(report, device)
-    return report, replay, refusal(report, replay, device, ())
+    return replay, refusal(report, replay, device, ())
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("path", SAMPLES, ids=lambda path: path.name.split(".")[0])
 def test_a_sample_replays_as_recorded(path: Path) -> None:
-    _, replay, refused = replayed(path)
+    replay, refused = replayed(analyze(path))
     assert refused is None
     assert abs(replay.identity_ratio) < 0.002
     assert replay.summary.unexplained_ratio == 0
@@ -235,8 +265,8 @@ def test_a_sample_replays_as_recorded(path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", REPLAYABLE)
-def test_a_real_trace_replays_as_recorded_or_is_refused(name: str) -> None:
-    _, replay, refused = replayed(CORPUS / name)
+def test_a_real_trace_replays_as_recorded_or_is_refused(name: str, corpus_report: Reports) -> None:
+    replay, refused = replayed(corpus_report(name))
     if refused is None:
         assert abs(replay.identity_ratio) < 0.005
         for target in ("cpu", "gpu"):
@@ -249,8 +279,9 @@ def test_a_real_trace_replays_as_recorded_or_is_refused(name: str) -> None:
 @pytest.mark.sampled
 @pytest.mark.slow
 @pytest.mark.parametrize("path", JUDGED, ids=lambda path: path.name.split(".")[0])
-def test_every_what_if_obeys_the_laws(path: Path) -> None:
-    report, replay, refused = replayed(path)
+def test_every_what_if_obeys_the_laws(path: Path, corpus_report: Reports) -> None:
+    report = corpus_report(path.name) if path.parent == CORPUS else analyze(path)
+    replay, refused = replayed(report)
     document = whatif(report).document()
     check_estimates(document)
     check_regime(report)
@@ -269,8 +300,8 @@ def test_every_what_if_obeys_the_laws(path: Path) -> None:
 @needs_pairs
 def test_workers_that_load_data_are_predicted() -> None:
     """Check the prediction of four workers for a script without any: the saving is off by less than 15 %."""
-    _, before, refused = replayed(PAIRS / "v100_resnet50_workers0.json.gz")
-    _, after, _ = replayed(PAIRS / "v100_resnet50_workers4.json.gz")
+    before, refused = replayed(analyze(PAIRS / "v100_resnet50_workers0.json.gz"))
+    after, _ = replayed(analyze(PAIRS / "v100_resnet50_workers4.json.gz"))
     assert refused is None
     predicted = before.predict((Change("prefetch", {"workers": 4}),))
     assert predicted.low_ns <= after.recorded_step_ns <= predicted.high_ns
@@ -282,7 +313,7 @@ def test_workers_that_load_data_are_predicted() -> None:
 @needs_pairs
 def test_work_in_sixteen_bits_is_predicted() -> None:
     """Check the device's work after the change; its step has other changes, too."""
-    before, after = (replayed(PAIRS / f"a100_sam_amg_{name}.json.gz")[1] for name in ("before", "after"))
+    before, after = (replayed(analyze(PAIRS / f"a100_sam_amg_{name}.json.gz"))[0] for name in ("before", "after"))
     work = [
         float(replay.weights(changes).device[replay.graph.kind == EXECUTION].sum())
         for replay, changes in ((before, ()), (before, (Change("bf16"),)), (after, ()))

@@ -2,13 +2,12 @@
 
 import itertools
 import pickle
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 import pytest
-from conftest import corpus_rows
+from conftest import SAMPLES, sample_report
 from generator import RandomTrace, random_traces
 from hypothesis import HealthCheck, given, settings
 from kineto import Event, analysed, call, flow, kernel, launch, notes, op
@@ -220,7 +219,6 @@ def test_no_join_makes_pairs_of_all(name: str, monkeypatch: pytest.MonkeyPatch) 
 
 
 LENGTH = pl.col("end_ns") - pl.col("start_ns")
-SAMPLES = sorted((Path(__file__).parents[1] / "sample_traces").glob("*.json.gz"))
 Interval = tuple[int, int, int, str, int | None]
 
 
@@ -272,21 +270,15 @@ def test_owners_are_those_of_the_definition(trace: RandomTrace) -> None:
             assert owner == (part, activity)
 
 
-@pytest.mark.parametrize("path", SAMPLES, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", sorted(SAMPLES.glob("*.json.gz")), ids=lambda path: path.stem)
 def test_samples(path: Path) -> None:
-    report = analyze(path)
+    report = sample_report(path.name)
     owners_sum_to_the_steps(report)
     assert pickle.loads(pickle.dumps(report.tables["owners"])).equals(report.tables["owners"])
 
 
-@pytest.mark.skipif(not corpus_rows(), reason="the corpus ($TRACE_CORPUS) is absent")
-@pytest.mark.parametrize("file", sorted({row["file"] for row in corpus_rows()}))
-def test_real_traces(file: str, corpus_report: Callable[[str], Report]) -> None:
-    owners_sum_to_the_steps(corpus_report(file))
-
-
 def test_every_activity_of_the_steps_has_a_row() -> None:
-    report = analyze(next(path for path in SAMPLES if "collectives" in path.name))
+    report = sample_report("synthetic_communication_collectives.json.gz")
     tables = report.tables
     windows = step_windows(tables["activities"], tables["steps"])
     inside = tables["activities"].filter(
