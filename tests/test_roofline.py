@@ -27,13 +27,14 @@ UNLISTED = {"id": 0, "name": "NVIDIA Unlisted 9000"}
 
 
 def product(
-    called: int, start: int, duration: int, number: int, dims: list[list[int]] = SQUARE, **args: Any
-) -> list[Any]:
-    """Build a matrix product in fp16 whose launch takes the middle of an operator of 10 us."""
+    called: int, start: int, duration: int, number: int, dims: Any = SQUARE, *,
+    name: str = GEMM, dtype: str = "c10::Half", blocks: int | None = 500, shapes: bool = True, **args: Any,
+) -> list[Any]:  # fmt: skip
+    """Build a matrix product whose launch takes the middle of an operator of 10 us."""
+    recorded = {"Input Dims": dims, "Input type": [dtype] * 2} if shapes else {}
     return [
-        op("aten::mm", called, 10, **{"Input Dims": dims, "Input type": ["c10::Half"] * 2}, **args),
-        launch(called + 2, 5, number),
-        kernel(GEMM, start, duration, correlation=number, grid=[500, 1, 1]),
+        op("aten::mm", called, 10, **recorded, **args),
+        launched(name, called + 2, start, duration, number, **({} if blocks is None else {"grid": [blocks, 1, 1]})),
     ]
 
 
@@ -198,15 +199,8 @@ AT_PEAK_US = 2 * 4096**3 / 312e12 * 1e6
 """A product of 4096 cubed at peak: 440.5 us. It moves 100.7 MB, which takes 49.4 us."""
 
 
-def square(
-    start: float, lasting: float, number: int, *, blocks: int | None = 500, dims: Any = None, name: str = GEMM
-) -> list[Any]:
-    shapes = {"Input Dims": [[4096, 4096]] * 2 if dims is None else dims, "Input type": ["c10::Half"] * 2}
-    return [
-        op("aten::mm", number * 20, 10, **shapes),
-        launch(number * 20 + 2, 5, number),
-        kernel(name, start, lasting, correlation=number, **({} if blocks is None else {"grid": [blocks, 1, 1]})),
-    ]
+def square(start: float, lasting: float, number: int, **asked: Any) -> list[Any]:
+    return product(20 * number, start, lasting, number, **asked)
 
 
 def addition(start: float, lasting: float, number: int, elements: int = 20_390_000, *, kernels: int = 1) -> list[Any]:
@@ -309,16 +303,7 @@ def test_compute_without_flop_has_no_roof() -> None:
 
 def slow_products(name: str) -> Report:
     """Analyse eleven products of 12.24 ms by a kernel of this name."""
-    return analysed(
-        *(
-            [
-                op("aten::mm", n * 20, 10, **{"Input Dims": [[4096, 4096]] * 2, "Input type": ["c10::Half"] * 2}),
-                launch(n * 20 + 2, 5, n),
-                kernel(name, 1000 + n * 12_300, 12_240, correlation=n, grid=[500, 1, 1]),
-            ]
-            for n in range(1, 12)
-        )
-    )
+    return analysed(*(square(1000 + 12_300 * n, 12_240, n, name=name) for n in range(1, 12)))
 
 
 def test_a_naive_product_is_not_called_limited_by_arithmetic() -> None:
@@ -459,24 +444,15 @@ def test_a_device_s_name_has_the_length_that_drivers_have_room_for() -> None:
     assert len(report.to_json()) < 50_000
 
 
-SQUARES = [[4096, 4096], [4096, 4096]]
-FLOP, MOVED_FP32 = 2 * 4096**3, 3 * 4 * 4096**2
+FLOP = 2 * 4096**3
 SGEMM, SIMT_HALF = "ampere_sgemm_128x64_nn", "void cutlass::Kernel2<cutlass_80_simt_hgemm_128x64_8x5_nn_align1>()"
 ALIGN1 = "void cutlass::Kernel2<cutlass_80_tensorop_f16_s16816gemm_f16_256x128_64x3_tn_align1>()"
 ALIGN8 = ALIGN1.replace("align1", "align8")
 V100 = A100 | {"name": "Tesla V100-SXM2-16GB", "totalGlobalMem": 16945512448, "computeMajor": 7, "numSms": 80}
 
 
-def typed_product(
-    name: str, dtype: str, duration: int, dims: list[list[int]] = SQUARES, shapes: bool = True
-) -> list[Any]:
-    """Build one typed_product, without shapes if so asked."""
-    recorded = {"Input Dims": dims, "Input type": [dtype] * 2} if shapes else {}
-    return [
-        op("aten::mm", 0, 10, **recorded),
-        launch(2, 5, 1),
-        kernel(name, 20, duration, correlation=1, grid=[500, 1, 1]),
-    ]
+def typed(name: str, dtype: str, duration: int, dims: Any = SQUARE, **asked: Any) -> list[Any]:
+    return product(0, 20, duration, 1, dims, name=name, dtype=dtype, **asked)
 
 
 def actual(*events: Any, **options: Any) -> list[dict[str, Any]]:
@@ -485,14 +461,14 @@ def actual(*events: Any, **options: Any) -> list[dict[str, Any]]:
 
 def test_fp32_where_tf32_is_faster() -> None:
     """137.4 GFLOP take 7.05 ms at 19.5 TFLOP/s, and 881 us at the A100's 156 TFLOP/s in TF32."""
-    (row,) = actual(typed_product(SGEMM, "float", 8_000))
+    (row,) = actual(typed(SGEMM, "float", 8_000))
     assert (row["reason"], row["dtype"], row["target_dtype"]) == ("fp32", "fp32", "tf32")
     assert row["could_ns"] == pytest.approx(FLOP / 156e12 * 1e9)
     assert row["saves_ns"] == pytest.approx(8e6 - FLOP / 156e12 * 1e9)
 
 
 def test_a_device_without_tf32_has_fp16() -> None:
-    report = analysed(typed_product(SGEMM, "float", 12_000), devices=[V100])
+    report = analysed(typed(SGEMM, "float", 12_000), devices=[V100])
     (reported,) = report.devices[0].tensor_cores
     assert (reported.target_dtype, reported.code) == ("fp16", "torch.autocast('cuda', dtype=torch.float16)")
     assert reported.saves_ns == pytest.approx(12e6 - FLOP / 125e12 * 1e9)
@@ -501,12 +477,12 @@ def test_a_device_without_tf32_has_fp16() -> None:
 
 def test_without_shapes_the_peaks_alone_bound_it() -> None:
     """8 ms in fp32 are 1 ms in TF32: an eighth of the peak."""
-    (row,) = actual(typed_product(SGEMM, "float", 8_000, shapes=False))
+    (row,) = actual(typed(SGEMM, "float", 8_000, shapes=False))
     assert (row["reason"], row["flop"], row["could_ns"]) == ("fp32", None, pytest.approx(1e6))
 
 
 def test_half_on_vector_units() -> None:
-    (row,) = actual(typed_product(SIMT_HALF, "c10::Half", 5_000))
+    (row,) = actual(typed(SIMT_HALF, "c10::Half", 5_000))
     assert (row["reason"], row["target_dtype"], row["could_ns"]) == (
         "vector-units", "fp16", pytest.approx(FLOP / 312e12 * 1e9),
     )  # fmt: skip
@@ -514,9 +490,9 @@ def test_half_on_vector_units() -> None:
 
 def test_rows_that_do_not_start_at_16_bytes() -> None:
     odd = [[4097, 4095], [4095, 4097]]
-    (row,) = actual(typed_product(ALIGN1, "c10::Half", 1_000, odd))
+    (row,) = actual(typed(ALIGN1, "c10::Half", 1_000, odd))
     assert (row["reason"], row["saves_ns"]) == ("unaligned", pytest.approx(1e6 - 2 * 4097 * 4095 * 4097 / 312e12 * 1e9))
-    (reported,) = analysed(typed_product(ALIGN1, "c10::Half", 1_000, odd)).devices[0].tensor_cores
+    (reported,) = analysed(typed(ALIGN1, "c10::Half", 1_000, odd)).devices[0].tensor_cores
     assert reported.code == "pad the innermost sizes to multiples of 8 elements"
 
 
@@ -524,12 +500,12 @@ def test_rows_that_do_not_start_at_16_bytes() -> None:
 @pytest.mark.parametrize(
     "events",
     [
-        typed_product(ALIGN8, "c10::Half", 500),
-        typed_product("ampere_fp16_s16816gemm_fp16_128x64", "c10::Half", 500),
-        typed_product(SGEMM, "float", 800),
-        typed_product("void gemv2T_kernel_val<int, float>()", "float", 100, [[1, 4096], [4096, 4096]]),
-        typed_product("void at::native::vectorized_elementwise_kernel<4, x>(int)", "float", 100),
-        typed_product("my_own_gemm", "c10::Half", 1_000, shapes=False),
+        typed(ALIGN8, "c10::Half", 500),
+        typed("ampere_fp16_s16816gemm_fp16_128x64", "c10::Half", 500),
+        typed(SGEMM, "float", 800),
+        typed("void gemv2T_kernel_val<int, float>()", "float", 100, [[1, 4096], [4096, 4096]]),
+        typed("void at::native::vectorized_elementwise_kernel<4, x>(int)", "float", 100),
+        typed("my_own_gemm", "c10::Half", 1_000, shapes=False),
     ],
     ids=["aligned", "tensor-cores", "at-the-roof-already", "held-by-memory", "no-matmul", "nothing-known"],
 )
@@ -538,12 +514,12 @@ def test_what_is_well_as_it_is(events: list[Any]) -> None:
 
 
 def test_without_a_device_nothing_is_reported() -> None:
-    assert actual(typed_product(SGEMM, "float", 8_000), devices=[UNLISTED]) == []
+    assert actual(typed(SGEMM, "float", 8_000), devices=[UNLISTED]) == []
 
 
 def test_equal_kernels_are_one_row() -> None:
     twice = [
-        op("aten::mm", 0, 30, **{"Input Dims": SQUARES, "Input type": ["float"] * 2}),
+        op("aten::mm", 0, 30, **{"Input Dims": SQUARE, "Input type": ["float"] * 2}),
         launch(1, 2, 1), launch(5, 2, 2), kernel(SGEMM, 50, 4_000, correlation=1), kernel(SGEMM, 4_050, 4_000, correlation=2),
     ]  # fmt: skip
     assert rows(analysed(twice).tables["tensor_cores"], "count", "time_ns", "flop") == [(2, 8_000, FLOP)]
