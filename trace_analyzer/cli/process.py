@@ -48,7 +48,7 @@ def _end(number: int, _: FrameType | None) -> NoReturn:
     An exception would allow a second signal to interrupt the deletion.
     """
     for other in ENDING:
-        signal.signal(other, signal.SIG_IGN)
+        signal.signal(other, lambda *_: None)  # of one that has come, CPython prints that SIG_IGN lost it
     files.remove_temporaries()
     name = signal.Signals(number).name
     clear = b"\r\x1b[K" if os.isatty(2) else b""
