@@ -3,7 +3,6 @@
 import gzip
 import json
 import os
-import random
 import re
 import resource
 import signal
@@ -11,12 +10,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 
 import broken_input
 import pytest
 from broken_input import CASES, HAPPENINGS, MEMORY_BASE_BYTES, MEMORY_PER_BYTE, PAIRS, SOUND, Case
 from click.testing import CliRunner, Result
+from commands import COMMAND, command, environment, ran, run_python
 from kineto import A100, kernel, launched, notes, trace_bytes
 from reference import accounted
 
@@ -25,11 +26,8 @@ from trace_analyzer.errors import InputError
 from trace_analyzer.ingest import Trace, load, source
 from trace_analyzer.pipeline import analyze
 
-ROOT = Path(__file__).resolve().parents[1]
-ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT)}
-COMMAND = [sys.executable, "-m", "trace_analyzer"]
 BIG = trace_bytes([launched(f"k{t % 9}", 20 * t + 1, 20 * t + 12, 4, t + 1) for t in range(10_000)])
-INTERRUPTED = b"analyze: interrupted; nothing half written was left\n"
+ENDED = b"ed; nothing half written was left\n"  # interrupted, or terminated
 
 seen: set[str] = set()
 
@@ -45,13 +43,6 @@ def run(*args: str | Path) -> Result:
     result = CliRunner().invoke(main, [str(arg) for arg in args])
     assert "a bug in this program" not in result.stderr
     return result
-
-
-def command(*args: str | Path, **options: object) -> subprocess.CompletedProcess[str]:
-    """Run the command in a process of its own."""
-    return subprocess.run(  # type: ignore[call-overload, no-any-return]
-        [*COMMAND, *map(str, args)], capture_output=True, text=True, timeout=120, env=ENVIRONMENT, **options
-    )
 
 
 def assert_one_line(result: Result | subprocess.CompletedProcess[str], message: str) -> None:
@@ -175,10 +166,7 @@ def as_nobody(*args: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
         "import difflib, os, secrets, sys, polars; import trace_analyzer.cli.analyze, trace_analyzer.pipeline, trace_analyzer.installation; trace_analyzer.installation.tool_version(); os.setgid(65534); os.setuid(65534); "
         "from trace_analyzer.cli import main; main(sys.argv[1:])"
     )
-    return subprocess.run(
-        [sys.executable, "-c", code, *map(str, args)],
-        capture_output=True, text=True, timeout=120, cwd=cwd, env=ENVIRONMENT, check=False,
-    )  # fmt: skip
+    return run_python(code, *args, cwd=cwd)
 
 
 @pytest.fixture
@@ -277,7 +265,9 @@ def test_a_file_that_another_process_changes(tmp_path: Path, packed: bool) -> No
     path = tmp_path / "trace.json"
     content = gzip.compress(BIG, 1) if packed else BIG
     path.write_bytes(content)
-    process = subprocess.Popen([sys.executable, "-c", _LOAD_OFTEN, str(path)], stderr=subprocess.PIPE, env=ENVIRONMENT)
+    process = subprocess.Popen(
+        [sys.executable, "-c", _LOAD_OFTEN, str(path)], stderr=subprocess.PIPE, env=environment()
+    )
     while process.poll() is None:
         os.truncate(path, len(content) // 2)
         time.sleep(0.002)
@@ -292,9 +282,7 @@ def test_a_file_that_another_process_changes(tmp_path: Path, packed: bool) -> No
 def test_process_substitution(tmp_path: Path) -> None:
     (tmp_path / "trace.json.gz").write_bytes(gzip.compress(BIG, 1))
     line = f"{sys.executable} -m trace_analyzer <(sleep 0.2; zcat trace.json.gz) --no-report --format json"
-    done = subprocess.run(
-        ["bash", "-c", line], capture_output=True, text=True, cwd=tmp_path, timeout=120, env=ENVIRONMENT, check=False
-    )
+    done = ran("bash", "-c", line, cwd=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
     assert json.loads(done.stdout)["trace"]["event_count"] == 20_000
 
@@ -303,10 +291,7 @@ def test_process_substitution(tmp_path: Path) -> None:
 def test_what_is_explained_may_come_through_a_pipe(tmp_path: Path) -> None:
     """It may be a snapshot of memory, too, but a pipe can be read only once."""
     (tmp_path / "trace.json").write_bytes(SOUND)
-    line = f"{sys.executable} -m trace_analyzer explain <(cat trace.json) verdict"
-    done = subprocess.run(
-        ["bash", "-c", line], capture_output=True, text=True, cwd=tmp_path, timeout=120, env=ENVIRONMENT, check=False
-    )
+    done = ran("bash", "-c", f"{sys.executable} -m trace_analyzer explain <(cat trace.json) verdict", cwd=tmp_path)
     assert (done.returncode, done.stderr, done.stdout[:7]) == (0, "", "verdict")
 
 
@@ -348,10 +333,8 @@ def test_output_into_a_full_device(tmp_path: Path) -> None:
 def test_standard_output_is_full(tmp_path: Path) -> None:
     (tmp_path / "trace.json").write_bytes(SOUND)
     with open("/dev/full", "w") as full:
-        done = subprocess.run(
-            [*COMMAND, "trace.json", "--no-report"],
-            stdout=full, stderr=subprocess.PIPE, text=True, cwd=tmp_path, env=ENVIRONMENT, timeout=60, check=False,
-        )  # fmt: skip
+        streams = {"capture_output": False, "stdout": full, "stderr": subprocess.PIPE}
+        done = command("trace.json", "--no-report", cwd=tmp_path, **streams)
     assert done.returncode == 2
     assert done.stderr.count("\n") == 1
     assert "No space left on device" in done.stderr
@@ -374,38 +357,42 @@ def test_memory_runs_out(tmp_path: Path) -> None:
     )
 
 
-def interrupted_after(seconds: float, folder: Path) -> tuple[int, bytes, bytes]:
-    """Exit code and outputs of the command on the trace in the folder, with SIGINT after some time."""
+def interrupted_after(seconds: float, folder: Path, number: signal.Signals) -> tuple[int, bytes, bytes]:
+    """Exit code and outputs of the command on the trace in the folder, with five signals after some time."""
     process = subprocess.Popen(
-        [*COMMAND, "trace.json", "--format", "json"],
-        cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, env=ENVIRONMENT,
+        [*COMMAND, "trace.json", "--format", "json", "--tables", "tables", "--force"],
+        cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, env=environment(),
     )  # fmt: skip
     time.sleep(seconds)
-    process.send_signal(signal.SIGINT)
+    for _ in range(5):
+        process.send_signal(number)
+        time.sleep(0.001)
     out, err = process.communicate(timeout=120)
     return process.returncode, out, err
 
 
 @pytest.mark.slow
 @happening("Ctrl-C at any moment")
-def test_ctrl_c_at_any_moment(tmp_path: Path) -> None:
-    (tmp_path / "trace.json").write_bytes(SOUND)
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_at_any_moment_however_often(tmp_path: Path, number: signal.Signals) -> None:
+    (tmp_path / "trace.json").write_bytes(BIG)
     started = time.monotonic()
     assert run_in(tmp_path, "trace.json").returncode == 0
     took = time.monotonic() - started
     report = tmp_path / "trace.report.html"
     report.unlink()
-    choose = random.Random(0)
-    for _ in range(3):
-        code, out, err = interrupted_after(choose.uniform(0, 1.1 * took), tmp_path)
-        left = sorted(path.name for path in tmp_path.iterdir() if path.name != "trace.json")
+    for part in (0.5, 0.7, 0.95):
+        code, out, err = interrupted_after(part * took, tmp_path, number)
+        left = sorted(path.name for path in tmp_path.iterdir() if path.name not in ("trace.json", "tables"))
         assert b"Traceback" not in err, err
-        assert code in (0, 130, -signal.SIGINT), (code, err)  # -SIGINT: before the interpreter has started
+        assert code in (0, 128 + number, -number), (code, err)  # -number: before the interpreter has started
         assert left in ([], [report.name])
+        assert not [path.name for path in (tmp_path / "tables").glob(".*")]
         if code == 0:
             json.loads(out)
-        if code == 130:
-            assert err.endswith(INTERRUPTED)
+        if code == 128 + number:
+            assert err.endswith(ENDED)
+            assert err.count(ENDED) == 1
             assert not out or json.loads(out)
         if left:
             assert report.read_bytes().rstrip().endswith(b"</html>")
@@ -438,11 +425,9 @@ print(next(line.split()[1] for line in open("/proc/self/status") if line.startsw
 """
 
 
+@cache
 def peak_bytes(content: bytes) -> int:
-    done = subprocess.run(
-        [sys.executable, "-c", _PEAK], input=content, capture_output=True, timeout=300, env=ENVIRONMENT, check=True
-    )
-    return int(done.stdout) * 1024
+    return int(run_python(_PEAK, input=content, encoding=None, check=True).stdout) * 1024
 
 
 SIZE = 4_000_000

@@ -15,6 +15,7 @@ from typing import Any
 import polars as pl
 import pytest
 from click.testing import CliRunner, Result
+from commands import COMMAND, ROOT, command, environment, ran, run_python
 from report_factory import empty_report, gpu_report
 
 from trace_analyzer import files, ingest, pipeline
@@ -23,12 +24,8 @@ from trace_analyzer.cli.outputs import default_report_path
 from trace_analyzer.errors import InputError
 from trace_analyzer.report import Report
 
-ROOT = Path(__file__).resolve().parent.parent
 TRACE = {"traceEvents": [{"ph": "X", "cat": "cpu_op", "name": "aten::add", "pid": 1, "tid": 1, "ts": 1, "dur": 2}]}
 OWN = b'<!doctype html><html><head><meta name="generator" content="trace-analyzer 1">'
-
-COMMAND = (sys.executable, "-m", "trace_analyzer")
-ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT)}
 
 Run = Callable[..., Result]
 
@@ -77,13 +74,6 @@ def run(folder: Path, asked: list[dict[str, Any]], monkeypatch: pytest.MonkeyPat
 
     yield invoke
     assert not [p for p in folder.iterdir() if p.name.endswith(".tmp")], "a temporary file was left"
-
-
-def command(*args: str, **options: Any) -> subprocess.CompletedProcess[str]:
-    """Run the command in a process of its own."""
-    own = {**ENVIRONMENT, "PYTHONWARNINGS": "error", "PYTHONIOENCODING": "utf-8"}
-    piped = {"capture_output": True, "text": True, "encoding": "utf-8", "env": own, "timeout": 120}
-    return subprocess.run([*COMMAND, *args], **(piped | options))
 
 
 class TestShortForm:
@@ -321,18 +311,6 @@ class TestOutputs:
 
 
 class TestFailures:
-    def test_a_full_disk_leaves_the_old_file(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        (folder / "out").write_text("old")
-
-        def full(*_: Any) -> None:
-            raise OSError(28, "No space left on device")
-
-        monkeypatch.setattr(os, "replace", full)
-        with pytest.raises(OSError, match="No space left"):
-            files.write_text(folder / "out", "new")
-        assert (folder / "out").read_text() == "old"
-        assert sorted(p.name for p in folder.iterdir()) == ["out", "t.json"]
-
     @pytest.mark.parametrize(
         ("error", "code", "line"),
         [
@@ -411,35 +389,17 @@ class TestProcess:
     """Check properties that need a separate process: pipes, terminals, signals, imports."""
 
     @pytest.mark.slow
-    def test_a_real_trace(self, folder: Path) -> None:
-        done = command("t.json", "--format", "json", "--no-report", cwd=folder)
-        assert (done.returncode, done.stderr) == (0, "")
-        assert json.loads(done.stdout)["verdict"]["status"] == "cpu-run"
-
-    @pytest.mark.slow
     def test_standard_input(self, folder: Path) -> None:
-        done = command("-", "--format", "json", "--no-report", cwd=folder, input=json.dumps(TRACE))
+        strict = environment(PYTHONWARNINGS="error")
+        done = command("-", "--format", "json", "--no-report", cwd=folder, input=json.dumps(TRACE), env=strict)
         assert done.stderr == ""
         assert json.loads(done.stdout)["trace"]["path"] == "stdin"
-
-    @pytest.mark.slow
-    @pytest.mark.parametrize("content", [None, "", "no json", "[]"])
-    def test_bad_input_is_one_line(self, folder: Path, content: str | None) -> None:
-        if content is not None:
-            (folder / "bad.json").write_text(content)
-        done = command("bad.json", "--no-report", cwd=folder)
-        if content != "[]":
-            assert done.returncode == 2
-            assert done.stderr.startswith("analyze: bad.json")
-            assert done.stderr.count("\n") == 1
-        assert "Traceback" not in done.stderr
 
     @pytest.mark.slow
     @pytest.mark.parametrize("closed", ["1", "2"])
     def test_a_stream_that_is_closed_from_the_start_is_no_failure(self, folder: Path, closed: str) -> None:
         line = f'exec "$0" -m trace_analyzer "$1" --no-report {closed}>&-'
-        shell = ["sh", "-c", line, sys.executable, "t.json"]
-        done = subprocess.run(shell, cwd=folder, capture_output=True, text=True, timeout=60, env=ENVIRONMENT)
+        done = ran("sh", "-c", line, sys.executable, "t.json", cwd=folder)
         assert done.returncode == 0
         assert "bug" not in done.stderr
         assert bool(done.stdout) == (closed == "2")
@@ -447,25 +407,16 @@ class TestProcess:
     @pytest.mark.slow
     def test_a_pipe_that_closes_early_is_no_failure(self, folder: Path) -> None:
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-        process = subprocess.Popen([*COMMAND, "t.json", "--no-report"], cwd=folder, env=ENVIRONMENT, **pipes)
+        process = subprocess.Popen([*COMMAND, "t.json", "--no-report"], cwd=folder, env=environment(), **pipes)
         process.stdout.close()
         assert process.stderr.read() == b""
         assert process.wait(60) == 0
         process.stderr.close()
 
     @pytest.mark.slow
-    def test_what_cannot_be_written_is_reported(self, folder: Path) -> None:
-        with open("/dev/full", "wb") as full:
-            streams = {"capture_output": False, "stdout": full, "stderr": subprocess.PIPE}
-            done = command("t.json", "--no-report", cwd=folder, **streams)
-        assert done.returncode != 0
-        assert "No space left on device" in done.stderr
-        assert "Traceback" not in done.stderr
-
-    @pytest.mark.slow
     def test_ctrl_c_ends_in_one_line(self, folder: Path) -> None:
         pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
-        process = subprocess.Popen([*COMMAND, "-"], cwd=folder, env=ENVIRONMENT, **pipes)
+        process = subprocess.Popen([*COMMAND, "-"], cwd=folder, env=environment(), **pipes)
         time.sleep(2)  # until the process waits for standard input
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=60)
@@ -490,13 +441,13 @@ class TestProcess:
         printed = on_terminal(folder, "t.json", "--no-report", **variables)
         assert "Run on the CPU" in printed
         assert ("\x1b[" in printed) == coloured
-        assert "\x1b" not in command("t.json", "--no-report", cwd=folder).stdout
 
     @pytest.mark.slow
     def test_an_encoding_without_block_characters_is_no_failure(self, folder: Path) -> None:
-        done = command("t.json", "--no-report", cwd=folder, env={**ENVIRONMENT, "PYTHONIOENCODING": "ascii"})
+        done = command("t.json", "--no-report", cwd=folder, env=environment(PYTHONIOENCODING="ascii"))
         assert done.stdout.isascii()
         assert (done.returncode, done.stderr) == (0, "")
+        assert "\x1b" not in done.stdout
 
     @pytest.mark.parametrize(
         ("arguments", "heavy"),
@@ -509,25 +460,19 @@ class TestProcess:
     )
     def test_only_what_is_needed_is_imported(self, folder: Path, arguments: list[str], heavy: set[str]) -> None:
         code = f"{RUN % arguments}imported = {heavy} & sys.modules.keys()\nsys.exit(str(imported) if imported else 0)"
-        done = python(folder, code)
+        done = run_python(code, cwd=folder)
         assert (done.returncode, done.stderr) == (0, "")
 
 
 RUN = "import sys; from trace_analyzer.cli import main\ntry: main(%s)\nexcept SystemExit: pass\n"
 
 
-def python(folder: Path, code: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    """Run code in a Python of its own; a variable without a value is not set."""
-    own = {name: value for name, value in (ENVIRONMENT | variables).items() if value}
-    started = [sys.executable, "-c", code]
-    return subprocess.run(started, cwd=folder, capture_output=True, text=True, timeout=60, env=own)
-
-
 def threads_of_polars(folder: Path, size: int, **variables: str) -> int:
     """Count the threads Polars had after the command analysed a trace that blanks bring to a size, bytes."""
     (folder / "t.json").write_text(json.dumps(TRACE).ljust(size))
     code = RUN % ["t.json", "--no-report", "-o", "t.txt"] + "import polars; print(polars.thread_pool_size())"
-    done = python(folder, code, **{"POLARS_MAX_THREADS": "", **variables})
+    others = {name: value for name, value in environment().items() if name != "POLARS_MAX_THREADS"}
+    done = run_python(code, cwd=folder, env=others | variables)
     assert (done.returncode, done.stderr) == (0, "")
     return int(done.stdout)
 

@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
+from commands import COMMAND, ROOT, command, environment
 
 from trace_analyzer.capture import facts
 from trace_analyzer.capture.record import full_command, script_name
@@ -16,8 +17,6 @@ from trace_analyzer.capture.recorder import VARIABLE, Plan, arm
 from trace_analyzer.pipeline import analyze
 
 pytestmark = pytest.mark.slow
-
-ROOT = Path(__file__).parents[1]
 
 TRAIN = """
 import gc, sys, time, torch
@@ -32,19 +31,19 @@ def train(steps, wait=0.0):
 """
 
 
-def command(*arguments: str) -> list[str]:
-    return [sys.executable, "-m", "trace_analyzer", "record", *arguments]
+def run(folder: Path, *arguments: str, stdin: str = "", **more: str) -> subprocess.CompletedProcess[str]:
+    return command("record", *arguments, cwd=folder, env=environment(OMP_NUM_THREADS="1", **more), input=stdin)
 
 
-def environment(**more: str) -> dict[str, str]:
-    return {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", **more}
-
-
-def run(folder: Path, *arguments: str, stdin: str = "", **more: str) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(
-        command(*arguments), cwd=folder, env=environment(**more), input=stdin,
-        capture_output=True, text=True, timeout=240, check=False,
+def started(folder: Path, *arguments: str) -> subprocess.Popen[str]:
+    """Start to record, with pipes, as the leader of a group of processes, and return when the script is ready."""
+    process = subprocess.Popen(
+        [*COMMAND, "record", *arguments], cwd=folder, env=environment(OMP_NUM_THREADS="1"), start_new_session=True,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    return process
 
 
 def left(folder: Path) -> list[str]:
@@ -104,22 +103,6 @@ def test_a_script_without_torch_stays_what_it_is(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout) == (0, "1 False\n")
 
 
-def test_a_machine_without_a_gpu_is_named(tmp_path: Path) -> None:
-    torch = pytest.importorskip("torch")
-    if torch.cuda.is_available():
-        pytest.skip("torch sees a device")
-    (tmp_path / "train.py").write_text(
-        "import torch\n"
-        "p = torch.zeros(3, requires_grad=True)\n"
-        "o = torch.optim.SGD([p], lr=0.1)\n"
-        "for _ in range(20):\n"
-        "    p.sum().backward(); o.step(); o.zero_grad()\n"
-    )
-    done = run(tmp_path, "--steps", "2", "--no-report", "train.py")
-    assert f"analyze: torch sees no CUDA device ({sys.executable}" in done.stderr
-    assert "only the CPU was recorded\n" in done.stderr
-
-
 def test_an_interpreter_without_torch_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from trace_analyzer.capture import recorder
 
@@ -154,11 +137,7 @@ def test_signals_reach_the_command_and_end_it_alike(tmp_path: Path) -> None:
         "print('ready', flush=True); time.sleep(60)"
     )
     for number, code in ((signal.SIGTERM, 9), (signal.SIGINT, -signal.SIGINT)):
-        process = subprocess.Popen(
-            command("wait.py"), cwd=tmp_path, env=environment(), start_new_session=True,
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        )  # fmt: skip
-        assert process.stdout.readline() == "ready\n"
+        process = started(tmp_path, "wait.py")
         process.send_signal(number)
         process.communicate(timeout=60)
         assert process.returncode == code
@@ -166,7 +145,7 @@ def test_signals_reach_the_command_and_end_it_alike(tmp_path: Path) -> None:
 
 
 def test_a_training_script_with_forking_and_spawning_loaders(tmp_path: Path) -> None:
-    pytest.importorskip("torch")
+    torch = pytest.importorskip("torch")
     (tmp_path / "train.py").write_text(
         TRAIN + "if __name__ == '__main__':\n"
         "    data = torch.utils.data.TensorDataset(torch.ones(8, 8))\n"
@@ -184,6 +163,9 @@ def test_a_training_script_with_forking_and_spawning_loaders(tmp_path: Path) -> 
     assert report.trace.settings.measured_step_ms is not None
     assert marks(tmp_path / "train.json.gz") == ["ProfilerStep#6", "ProfilerStep#7", "ProfilerStep#8"]
     assert "analyze: trace: train.json.gz" in done.stderr
+    if not torch.cuda.is_available():
+        assert f"analyze: torch sees no CUDA device ({sys.executable}" in done.stderr
+        assert "only the CPU was recorded\n" in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -194,11 +176,7 @@ def test_a_training_script_with_forking_and_spawning_loaders(tmp_path: Path) -> 
 def test_an_interrupted_script_leaves_a_whole_trace_or_none(tmp_path: Path, steps: str, traces: list[str]) -> None:
     pytest.importorskip("torch")
     (tmp_path / "train.py").write_text(TRAIN + "train(45)\nprint('ready', flush=True)\ntrain(1)\ntime.sleep(60)\n")
-    process = subprocess.Popen(
-        command("--skip=0", "--no-report", f"--steps={steps}", "train.py"), cwd=tmp_path, env=environment(),
-        start_new_session=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
-    assert process.stdout.readline() == "ready\n"
+    process = started(tmp_path, "--skip=0", "--no-report", f"--steps={steps}", "train.py")
     time.sleep(0.2)
     process.send_signal(signal.SIGINT)
     _, reported = process.communicate(timeout=120)

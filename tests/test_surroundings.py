@@ -7,7 +7,6 @@ import resource
 import select
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -15,17 +14,15 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from commands import COMMAND, command, environment, run_python
 from kineto import A100, kernel, launched, trace_bytes
 
 from trace_analyzer import analyze
 from trace_analyzer.cli import main
-from trace_analyzer.errors import ForkedError, UsageError
+from trace_analyzer.errors import ForkedError
 from trace_analyzer.files import Outputs, write_bytes
 from trace_analyzer.units import printable
 
-ROOT = Path(__file__).resolve().parents[1]
-ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT)}
-COMMAND = [sys.executable, "-m", "trace_analyzer"]
 SOUND = trace_bytes([launched(f"k{t}", 20 * t + 1, 20 * t + 12, 4, t + 1) for t in range(10)], deviceProperties=[A100])
 BUG = "a bug in this program"
 
@@ -38,17 +35,12 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def command(folder: Path, *args: str, **options: object) -> subprocess.CompletedProcess[str]:
-    """Run the command in a process of its own."""
-    defaults = {"capture_output": True, "text": True, "timeout": 120, "env": ENVIRONMENT, "cwd": folder}
-    return subprocess.run([*COMMAND, *args], **{**defaults, **options})  # type: ignore[call-overload, no-any-return]
-
-
-def refused(*args: str) -> str:
+def refused(*args: str, text: bytes = b"") -> str:
     """Return the one line with which the command refuses these arguments."""
-    result = CliRunner().invoke(main, args)
-    assert result.exit_code == 2, result.output
+    result = CliRunner().invoke(main, args, input=text)
+    assert (result.exit_code, result.stdout) == (2, ""), result.output
     assert BUG not in result.stderr
+    assert "\\x" not in result.stderr
     assert result.stderr.count("\n") == 1, result.stderr
     return result.stderr
 
@@ -65,10 +57,6 @@ class TestPaths:
             ["loop", "t.json"],
             ["loop", "t.json", "t.report.html"],
         )
-
-    @pytest.mark.parametrize("option", ["--report", "-o", "--tables"])
-    def test_names_that_are_too_long(self, folder: Path, option: str) -> None:
-        assert "File name too long" in refused("t.json", option, "x" * 300)
 
     def test_a_trace_whose_report_would_have_too_long_a_name(self, folder: Path) -> None:
         name = "x" * 250 + ".json"
@@ -109,7 +97,7 @@ class TestPaths:
         reader = os.open(folder / "pipe", os.O_RDONLY | os.O_NONBLOCK)
         fcntl.fcntl(reader, fcntl.F_SETPIPE_SZ, 4096)
         arguments = [*COMMAND, "t.json", "--no-report", "--format", "json", "-o", "pipe"]
-        process = subprocess.Popen(arguments, cwd=folder, env=ENVIRONMENT, stderr=subprocess.PIPE, text=True)
+        process = subprocess.Popen(arguments, cwd=folder, env=environment(), stderr=subprocess.PIPE, text=True)
         select.select([reader], [], [], 60)
         assert os.read(reader, 1) == b"{"
         os.close(reader)
@@ -133,39 +121,13 @@ class TestPaths:
         assert printable(os.fsdecode(b"caf\xe9")) == r"caf\xe9"
 
 
-@pytest.mark.parametrize(
-    "args",
-    [
-        (option, value)
-        for option in ("--measured-step-ms", "--peak-gbps", "--peak-tflops", "--max-report-mb")
-        for value in ("1e308", "1e-308", "1e999", "nan", "-1", "0")
-    ],
-)
-def test_numbers_beyond_all_sense_are_refused(folder: Path, args: tuple[str, str]) -> None:
-    refused("t.json", *args)
-
-
-def test_python_refuses_them_too() -> None:
-    for options in ({"measured_step_ms": 1e308}, {"peak_gbps": 1e308}, {"peak_tflops": {"bf16": 1e308}}):
-        with pytest.raises(UsageError):
-            analyze(SOUND, **options)  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize(
-    "args", [("--after", "inf"), ("--after", "nan"), ("--seconds", "1e308"), ("--steps", "1" * 30)]
-)
-def test_numbers_beyond_all_sense_are_refused_for_recordings(folder: Path, args: tuple[str, str]) -> None:
-    more = ("--seconds", "1") if args[0] == "--after" else ()
-    refused("record", *args, *more, "--", "true")
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("variable", "value"),
     [("POLARS_MAX_THREADS", "0"), ("POLARS_MAX_THREADS", "99999999999999999999"), ("POLARS_IDEAL_MORSEL_SIZE", "0")],
 )  # fmt: skip
 def test_settings_of_libraries_that_cannot_be(folder: Path, variable: str, value: str) -> None:
-    done = command(folder, "t.json", env={**ENVIRONMENT, variable: value})
+    done = command("t.json", cwd=folder, env=environment(**{variable: value}))
     assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
     assert variable in done.stderr
     assert BUG not in done.stderr
@@ -173,17 +135,17 @@ def test_settings_of_libraries_that_cannot_be(folder: Path, variable: str, value
 
 @pytest.mark.slow
 def test_a_page_needs_no_setting_of_bokeh(folder: Path) -> None:
-    done = command(folder, "t.json", env={**ENVIRONMENT, "BOKEH_LOG_LEVEL": "x", "BOKEH_MINIFIED": "x"})
+    done = command("t.json", cwd=folder, env=environment(BOKEH_LOG_LEVEL="x", BOKEH_MINIFIED="x"))
     assert (done.returncode, done.stderr) == (0, "analyze: report: t.report.html\n")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("megabytes", [100, 300, 400, 500, 600, 700])
+@pytest.mark.parametrize("megabytes", [100, 400, 700])
 def test_a_limit_on_memory(folder: Path, megabytes: int) -> None:
     def limit() -> None:
         resource.setrlimit(resource.RLIMIT_AS, (megabytes << 20, megabytes << 20))
 
-    done = command(folder, "t.json", preexec_fn=limit)
+    done = command("t.json", cwd=folder, preexec_fn=limit)
     if done.returncode:  # its memory depends on the machine
         assert done.returncode == 2
         assert done.stderr.count("\n") == 1, done.stderr[:2000]
@@ -197,36 +159,8 @@ def test_a_limit_on_memory(folder: Path, megabytes: int) -> None:
 )
 def test_standard_error_is_full(folder: Path, args: tuple[str, ...]) -> None:
     with open("/dev/full", "w") as full:
-        done = command(folder, *args, capture_output=False, stdout=subprocess.DEVNULL, stderr=full)
+        done = command(*args, cwd=folder, capture_output=False, stdout=subprocess.DEVNULL, stderr=full)
     assert done.returncode == 2, "1 would mean that a gate broke"
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_signals_end_it_at_any_moment_however_often_they_come(folder: Path, number: signal.Signals) -> None:
-    (folder / "t.json").write_bytes(
-        trace_bytes([launched(f"k{t % 9}", 20 * t + 1, 20 * t + 12, 4, t + 1) for t in range(8_000)])
-    )
-    started = time.monotonic()
-    assert command(folder, "t.json", "--tables", "whole", "--force").returncode == 0
-    took = time.monotonic() - started
-    for part in (0.5, 0.7, 0.95):
-        process = subprocess.Popen(
-            [*COMMAND, "t.json", "--tables", "tables", "--force"], cwd=folder, env=ENVIRONMENT,
-            stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
-        )  # fmt: skip
-        time.sleep(part * took)
-        for _ in range(5):
-            process.send_signal(number)
-            time.sleep(0.001)
-        err = process.communicate(timeout=60)[1]
-        assert "Traceback" not in err, err
-        assert BUG not in err
-        assert process.returncode in (0, 128 + number, -number), err  # -number: before the interpreter has started
-        if process.returncode == 128 + number:
-            assert err.count("nothing half written was left") == 1
-        left = [path.name for path in (*folder.iterdir(), *(folder / "tables").glob("*")) if path.name.startswith(".")]
-        assert left == []
 
 
 @pytest.mark.slow
@@ -236,7 +170,7 @@ def test_what_the_starter_has_ignored_stays_ignored(folder: Path) -> None:
 
     os.mkfifo(folder / "in")
     process = subprocess.Popen(
-        [*COMMAND, "-", "--no-report"], cwd=folder, env=ENVIRONMENT, preexec_fn=ignore, stdin=subprocess.PIPE,
+        [*COMMAND, "-", "--no-report"], cwd=folder, env=environment(), preexec_fn=ignore, stdin=subprocess.PIPE,
         stdout=subprocess.PIPE, stderr=subprocess.PIPE,
     )  # fmt: skip
     time.sleep(1)
@@ -252,7 +186,7 @@ def test_ctrl_c_ignored_by_the_starter_stays_ignored_while_queries_run(folder: P
         signal.signal(signal.SIGINT, signal.SIG_IGN)
 
     process = subprocess.Popen(
-        [*COMMAND, "t.json", "--tables", "tables"], cwd=folder, env=ENVIRONMENT, preexec_fn=ignore,
+        [*COMMAND, "t.json", "--tables", "tables"], cwd=folder, env=environment(), preexec_fn=ignore,
         stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     while process.poll() is None:
@@ -288,23 +222,16 @@ sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
         ("ta.analyze('t.json')", "ta.analyze('t.json')", 42),
         ("report = ta.analyze('t.json')", "report.to_html('x.html')", 42),
         ("report = ta.analyze('t.json')", "report.tables['gaps']", 42),
-        ("import polars; polars.DataFrame({'a': [2, 1]}).sort('a').select(polars.col('a').sum())", "ta.analyze('t.json')", 42),
         ("import polars; polars.DataFrame({'a': [2, 1]}).sort('a')", "ta.compare('t.json', 't.json')", 42),
-        ("report = ta.analyze('t.json')", "ta.compare(report, report)", 42),
         ("result = ta.analyze_ranks(['t.json'])", "result.to_html('x.html')", 42),
         ("from trace_analyzer.compare.profiles import profile_of; side = profile_of(ta.analyze('t.json'))",
          "from trace_analyzer.compare.decomposition import compare_profiles; compare_profiles(side, side)", 42),
         ("result = ta.compare('t.json', 't.json')", "result.to_json(), result.summary()", 0),
-        ("report = ta.analyze('t.json')", "report.to_json()", 0),
         ("import polars", "ta.analyze('t.json')", 0),
-        ("", "ta.analyze('t.json')", 0),
     ],
 )  # fmt: skip
 def test_a_fork_works_or_says_at_once_that_it_cannot(folder: Path, before: str, inside: str, code: int) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", _FORK.format(before=before, inside=inside)],
-        cwd=folder, env=ENVIRONMENT, capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
+    done = run_python(_FORK.format(before=before, inside=inside), cwd=folder)
     assert done.returncode == code, done.stderr
     assert ("spawn" in done.stdout) == (code == 42)
 
