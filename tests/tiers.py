@@ -35,12 +35,12 @@ SLOW_STRIDE = 4
 MORE_EXAMPLES = int(os.environ.get("PROPERTY_EXAMPLES", "1"))
 """Multiplier of a property test's examples in the slow tier."""
 LONGEST = (
-    "test_record", "test_laws", "test_corpus", "test_replay_pairs", "test_broken_input", "test_surroundings",
-    "test_fast_reader", "test_faults", "test_compare", "test_advice", "test_help", "test_handler",
-    "test_planted", "test_redact", "test_ranks", "test_timeline_browser", "test_ranks_engine",
-    "test_ranks_recorded", "test_advice_conditions", "test_cli", "test_program", "test_notebook",
-    "test_page_browser", "test_advice_code", "test_advice_runs", "test_links", "test_plugins",
-    "test_memory_faults", "test_recipes", "test_record_samples",
+    "test_advice", "test_broken_input", "test_record", "test_corpus", "test_timeline_browser", "test_ranks",
+    "test_compare", "test_replay_pairs", "test_page_browser", "test_laws", "test_steps", "test_help", "test_planted",
+    "test_advice_conditions", "test_surroundings", "test_whatif", "test_ranks_engine", "test_advice_code",
+    "test_causes", "test_redact", "test_recipes", "test_faults", "test_program", "test_nsight", "test_ranks_recorded",
+    "test_compare_pairs", "test_fast_reader", "test_cli", "test_docs", "test_hostile_verbs", "test_advice_applied",
+    "test_plugins", "test_handler", "test_links", "test_multiples", "test_memory_faults",
 )  # fmt: skip
 """Modules of over 20 s, the longest first; the others follow by their number of tests."""
 _EXAMPLES = 100
