@@ -19,7 +19,7 @@ from tiers import examples
 
 from trace_analyzer.cli import main
 from trace_analyzer.compare.comparison import Comparison
-from trace_analyzer.compare.decomposition import compare, paired_calls, split
+from trace_analyzer.compare.decomposition import compare, split
 from trace_analyzer.compare.facts import TimeShare
 from trace_analyzer.compare.gates import Gate, held, refusal
 from trace_analyzer.compare.judgement import kept_promises
@@ -399,16 +399,6 @@ def test_the_page(tmp_path: Path) -> None:
     (tmp_path / "kept.json").write_text(baseline_json(profile_of(report(BASE))))
     kept = compare(tmp_path / "kept.json", report(BASE)).to_html(tmp_path / "other.html").read_text()
     assert ">Timelines</h2>" not in kept
-
-
-def test_calls_are_paired_in_order() -> None:
-    """Check that paired calls show which layer it is when the matmul of only one layer became slower."""
-    slow = report(BASE.faster(slow_layer=2))
-    pairs = paired_calls(report(BASE), slow, "aten::mm")
-    assert set(pairs.head(5).get_column("module")) == {"Layer"}
-    numbers = pairs.filter(pl.col("difference_ns") > 100_000).get_column("number")
-    assert sorted(numbers % BASE.layers) == [2] * 5
-    assert pairs.get_column("difference_ns").sum() == pytest.approx(5 * BASE.mm_ns, rel=0.05)
 
 
 @pytest.mark.slow

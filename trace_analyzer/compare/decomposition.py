@@ -415,25 +415,3 @@ def parts_of_lines(result: Comparison) -> pl.DataFrame:
     return known.sort(
         pl.col("difference_ns").abs(), "module", "shapes", descending=[True, False, False], nulls_last=True
     )
-
-
-def paired_calls(before: Report, after: Report, operator: str) -> pl.DataFrame:
-    """Pair the calls of an operator of both reports in order, by phase and module: for example only layer 7 changed.
-
-    Returns phase, module, number (of the call within these), before_ns, after_ns (attributed time) and difference_ns,
-    largest difference first. Phases and modules with different numbers of calls on the sides have no rows.
-    """
-    key, sides = ["phase", "module"], []
-    for report in (before, after):
-        pieces = categories(report).filter((pl.col("operator") == operator) & pl.col("activity_id").is_not_null())
-        calls = pieces.group_by("operator_id", *key, maintain_order=True).agg(pl.col("total_ns").sum())
-        sides.append(calls.with_columns(pl.int_range(pl.len()).over(key).alias("number")))
-    sizes = [side.group_by(key).len() for side in sides]
-    equal = sizes[0].join(sizes[1], on=[*key, "len"], how="inner", nulls_equal=True).select(key)
-    paired = sides[0].join(sides[1], on=[*key, "number"], how="inner", nulls_equal=True, suffix="_after")
-    return (
-        paired.join(equal, on=key, how="semi", nulls_equal=True)
-        .select(*key, "number", pl.col("total_ns").alias("before_ns"), pl.col("total_ns_after").alias("after_ns"))
-        .with_columns((pl.col("after_ns") - pl.col("before_ns")).alias("difference_ns"))
-        .sort(pl.col("difference_ns").abs(), "number", descending=[True, False])
-    )

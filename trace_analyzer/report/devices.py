@@ -21,6 +21,7 @@ from trace_analyzer.json_types import (
 )
 from trace_analyzer.report.verdicts import Withheld
 from trace_analyzer.sections import WHOLE_TRACE, Longest, Section, Shown
+from trace_analyzer.vocabulary import RunAheadKey
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,7 @@ class RunAhead:
     """Hold whether the CPU runs ahead of the device; all fields are null where a check of the trace withholds them."""
 
     state: Annotated[
-        Literal["ahead", "keeping-up", "behind"] | None,
+        RunAheadKey | None,
         "In one word; null when too few launches are known, or another check withholds it.",
     ]
     launch_lead_ns: Annotated[
