@@ -165,6 +165,15 @@ def test_sides_may_be_pipes(folder: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("words", [("explain", "t.json"), ("loop", "start", "turns", "t.json")], ids=" ".join)
+def test_explanations_and_loops_have_pages(folder: Path, words: tuple[str, ...]) -> None:
+    run = CliRunner().invoke(main, [*words, "-o", "x.html"])
+    assert (run.exit_code, run.stderr[-9:]) == (0, ": x.html\n")
+    assert (folder / "x.html").read_text("utf-8").startswith("<!doctype html>")
+    assert "exists; --force overwrites it" in refused(*words, "-o", "x.html")
+
+
+@pytest.mark.slow
 def test_a_pipe_is_exported(folder: Path) -> None:
     run = CliRunner().invoke(main, ["export", "-", "--perfetto", "x.json"], input=SOUND)
     assert run.exit_code == 0, run.stderr

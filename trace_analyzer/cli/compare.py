@@ -311,6 +311,7 @@ _LOOP = click.argument("folder", metavar="LOOP")
 _loop_results = result_options(
     "the history, the loop for scripts (docs/compare.md), or the history as LOOP/history.md has it",
     schema=("trace_analyzer.compare.loop", "Loop"),
+    page=("--html", "Write the history as a page to FILE."),
 )
 
 
@@ -354,6 +355,7 @@ def _loop_step(step: str, folder: str, results: Results, *values: str | None) ->
         raise UsageError("a loop keeps copies: name files, not standard input")
     from trace_analyzer.compare import loop as turns
 
-    result, _ = results.redacted(getattr(turns, step)(Path(folder), *values), [folder])
+    result, shown = results.redacted(getattr(turns, step)(Path(folder), *values), [folder])
     results.deliver(result)
+    results.deliver_page(result, "history", shown)
     return 0

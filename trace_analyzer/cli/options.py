@@ -163,8 +163,8 @@ def result_options(
     what: str,
     forms: Sequence[str] = ("text", "json", "markdown"),
     *,
+    page: tuple[str, str],
     schema: tuple[str, str] | None = None,
-    page: tuple[str, str] | None = None,
 ) -> Decorator:
     """Return a decorator that adds options for the result, and passes them as ``results``.
 
@@ -174,21 +174,17 @@ def result_options(
     options: list[Decorator] = [
         format_option(what, forms),
         *([_schema_option(*schema)] if schema else []),
-        click.option("-o", "--output", metavar="FILE", help=f"{text}; to FILE.html, the page." if page else f"{text}."),
+        click.option("-o", "--output", metavar="FILE", help=f"{text}; to FILE.html, the page."),
+        click.option(page[0], "page", metavar="FILE", help=page[1]),
+        click.option("--force", is_flag=True, help=f"Overwrite the FILE of {page[0]} or of -o FILE.html."),
     ]
-    if page:
-        options += [
-            click.option(page[0], "page", metavar="FILE", help=page[1]),
-            click.option("--force", is_flag=True, help=f"Overwrite the FILE of {page[0]} or of -o FILE.html."),
-        ]
 
     def decorate(function: Function) -> Function:
         @wraps(function)
-        def call(*args: Any, form: str, output: str | None, redact: bool, **values: Any) -> Any:
-            html, force = values.pop("page", None), values.pop("force", False)
-            option = page[0] if page and html else "--output"
-            if page:
-                html, output = outputs.page_asked_for(html, output, form, page[0])
+        def call(*args: Any, form: str, output: str | None, redact: bool, force: bool, **values: Any) -> Any:
+            html = values.pop("page")
+            option = page[0] if html else "--output"
+            html, output = outputs.page_asked_for(html, output, form, page[0])
             return function(*args, results=Results(form, output, html, force, redact, option), **values)
 
         return _with(call, [*options, REDACT])

@@ -5,6 +5,7 @@ import math
 import re
 import shutil
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import Any
@@ -26,7 +27,9 @@ from trace_analyzer.vocabulary import CHANGE_PARTS
 @click.argument("trace")
 @click.argument("thing", metavar="ID", default="verdict")
 @analysis_options("device", "export")
-@result_options("text, or JSON for scripts", ("text", "json"))
+@result_options(
+    "text, or JSON for scripts", ("text", "json"), page=("--html", "Write the explanation as a page to FILE.")
+)
 def explain(trace: str, thing: str, results: Results, chosen: Options) -> None:
     """Explain one item of the report on TRACE, with its evidence and the next command.
 
@@ -48,18 +51,21 @@ def explain(trace: str, thing: str, results: Results, chosen: Options) -> None:
     tuning.limit_threads(trace)
     from trace_analyzer.allocator.answer import is_snapshot, memory as answered
 
+    shown: Callable[[str], str] = str
     if trace != "-" and is_snapshot(trace, chosen.max_bytes):
-        held, _ = results.redacted(answered(trace, max_bytes=chosen.max_bytes), [trace])
-        results.deliver(held.explain(thing), links=True)
-        return
-    with Progress() as progress:
-        report = read_report(trace, chosen, progress)
-        if results.is_redacted:
-            from trace_analyzer.redact import Redaction
+        held, shown = results.redacted(answered(trace, max_bytes=chosen.max_bytes), [trace])
+        explanation = held.explain(thing)
+    else:
+        with Progress() as progress:
+            report = read_report(trace, chosen, progress)
+            if results.is_redacted:
+                from trace_analyzer.redact import Redaction
 
-            report = Redaction("" if trace == "-" else printable(trace)).report(report)
-        explanation = report.explain(thing)
+                redaction = Redaction("" if trace == "-" else printable(trace))
+                report, shown = redaction.report(report), redaction.text
+            explanation = report.explain(thing)
     results.deliver(explanation, links=True)
+    results.deliver_page(explanation, "explanation", shown)
 
 
 REFUSED = 3
