@@ -268,7 +268,7 @@ def what_would_help(estimates: Estimates) -> pl.DataFrame:
             if now and 1 - then.step_ns / now >= WORTH_RATIO
         ]
         rows += [
-            {"kind": "change", "change": change.name, "label": change.label if known else f"{change.label}, uncertain",
+            {"kind": "change", "change": change.name, "label": change.label if known else f"{change.label} (uncertain)",
              "step_ns": then.step_ns, "low_ns": then.low_ns, "high_ns": then.high_ns, "saves_ratio": 1 - then.step_ns / now if known else None}
             for change, then, known in sorted(worth, key=lambda row: (not row[2], row[1].low_ns + row[1].high_ns))
         ]  # fmt: skip
