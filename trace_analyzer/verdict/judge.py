@@ -160,7 +160,7 @@ def _cause(regime: Regime, parts_ns: Mapping[str, int], cold_gap_ns: int, levers
     if best is not None:
         apart = {"small-kernels", "copies"} & {*causes}
         of_best = {best.resource} & apart or {*causes} - apart or apart
-        causes = {cause: causes[cause] for cause in of_best}
+        causes = {cause: ns for cause, ns in causes.items() if cause in of_best}
     return max(causes, key=lambda cause: causes[cause]) if causes else None
 
 
