@@ -6,7 +6,6 @@ import functools
 import gc
 import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,6 +13,7 @@ from typing import Any
 from unittest import mock
 
 import pytest
+from commands import ran
 
 OF_OTHERS = r"quantize_|convert_to_float8|\b(pipe|processor|tokenizer)\(|generation_config"
 """Names of torchao and transformers."""
@@ -113,13 +113,7 @@ def run_all() -> None:
 @pytest.mark.slow
 def test_code_runs() -> None:
     pytest.importorskip("torch")
-    done = subprocess.run(
-        [sys.executable, __file__],
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
-    )
+    done = ran(sys.executable, __file__, timeout=600)
     assert (done.returncode, done.stdout) == (0, ""), done.stderr
 
 

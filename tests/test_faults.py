@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from commands import environment, run_python
 from kineto import A100, launched, trace_bytes
 
-ROOT = Path(__file__).resolve().parents[1]
 TRACE = trace_bytes([launched(f"k{t}", 20 * t + 1, 20 * t + 12, 4, t + 1) for t in range(10)], deviceProperties=[A100])
 COMPILER = shutil.which("cc") or shutil.which("gcc")
 
@@ -72,7 +72,8 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert COMPILER is not None
     path = tmp_path_factory.mktemp("faults") / "faults.so"
     subprocess.run(
-        [COMPILER, "-shared", "-fPIC", "-O1", "-o", str(path), str(ROOT / "tests" / "faults.c"), "-ldl"], check=True
+        [COMPILER, "-shared", "-fPIC", "-O1", "-o", str(path), str(Path(__file__).with_name("faults.c")), "-ldl"],
+        check=True,
     )
     return path
 
@@ -81,14 +82,9 @@ def outcomes(
     library: Path, folder: Path, number: int, *arguments: str, first: int = 1, stride: int = 1
 ) -> list[Outcome]:
     """Return the outcomes of the fault at every point, until it comes too late to have an effect."""
-    environment = {
-        **os.environ, "LD_PRELOAD": str(library), "PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1",
-        "POLARS_MAX_THREADS": "1",
-    }  # fmt: skip
-    done = subprocess.run(
-        [sys.executable, "-c", _DRIVER, str(library), str(folder), str(number), str(first), str(stride), *arguments],
-        env=environment, capture_output=True, text=True, timeout=3600, check=False,
-    )  # fmt: skip
+    own = environment(LD_PRELOAD=str(library), PYTHONDONTWRITEBYTECODE="1", POLARS_MAX_THREADS="1")
+    point = (str(number), str(first), str(stride))
+    done = run_python(_DRIVER, library, folder, *point, *arguments, env=own, timeout=3600)
     assert done.returncode == 0, done.stderr
     ended = [json.loads(line) for line in done.stdout.splitlines()]
     assert ended[-1][1] == 0
@@ -112,7 +108,7 @@ WRITES = {
 }
 
 
-STRIDES = {"text and page": (2, 3), "tables": (29, 61)}
+STRIDES = {"text and page": (2, 3), "tables": (47, 89)}
 """Every how many such calls one fails, and at how many a signal arrives.
 
 A table's file has four such calls; both strides are coprime to four, so that each kind of call is covered in many

@@ -2,12 +2,12 @@
 
 import gzip
 import json
-import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from commands import environment, ran
 
 import trace_analyzer as ta
 
@@ -20,7 +20,6 @@ from trace_analyzer.capture.handler import verdict_line  # noqa: E402
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:Warning. Profiler clears events:UserWarning")]
 CPU = [ProfilerActivity.CPU]
-ROOT = Path(__file__).parents[1]
 
 
 def work() -> None:
@@ -192,10 +191,7 @@ def test_two_ranks_under_torchrun(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text(RANKS)
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-    done = subprocess.run(
-        [*launcher, str(script), str(tmp_path / "traces")],
-        capture_output=True, text=True, timeout=300, check=False, env=environment(),
-    )  # fmt: skip
+    done = ran(*launcher, script, tmp_path / "traces", env=environment(OMP_NUM_THREADS="1"))
     assert done.returncode == 0, done.stderr
     traces = sorted((tmp_path / "traces").glob("*.json.gz"))
     assert [path.name for path in traces] == ["trace.rank0.step4.json.gz", "trace.rank1.step4.json.gz"]
@@ -208,9 +204,3 @@ def test_two_ranks_under_torchrun(tmp_path: Path) -> None:
     job = ta.analyze_ranks(tmp_path / "traces", workers=1)
     assert (job.job.seen, job.job.world_size, job.problems) == (2, 2, ())
     assert [rank.path for rank in job.ranks] == list(map(str, summaries))
-
-
-def environment() -> dict[str, str]:
-    import os
-
-    return {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}

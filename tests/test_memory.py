@@ -4,8 +4,6 @@ import ast
 import gzip
 import json
 import pickle
-import subprocess
-import sys
 from array import array
 from collections import Counter
 from importlib.machinery import SourceFileLoader
@@ -17,6 +15,7 @@ import jsonschema
 import polars as pl
 import pytest
 from click.testing import CliRunner, Result
+from commands import run_python
 from conftest import CORPUS
 from hypothesis import given, settings, strategies as st
 from tiers import examples
@@ -672,11 +671,8 @@ def test_memory_is_bounded_by_the_number_of_events(tmp_path: Path) -> None:
     for steps in (1_000, 6_000):
         program = trained(steps)
         (tmp_path / "snapshot").write_bytes(pickle.dumps(program.document()))
-        done = subprocess.run(
-            [sys.executable, "-c", _PEAK, tmp_path / "snapshot"], capture_output=True, text=True, check=True
-        )
         events.append(len(program.events))
-        peaks.append(1024 * int(done.stdout))
+        peaks.append(1024 * int(run_python(_PEAK, tmp_path / "snapshot").stdout))
     assert (peaks[1] - peaks[0]) / (events[1] - events[0]) < 600
 
 

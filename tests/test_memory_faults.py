@@ -5,13 +5,12 @@ import os
 import platform
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from commands import environment, run_python
 from kineto import A100, flow, launched, op, trace_bytes
 
-ROOT = Path(__file__).resolve().parents[1]
 COMPILER = shutil.which("cc") or shutil.which("gcc")
 
 pytestmark = [
@@ -101,21 +100,16 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Compile the faults as a library to preload."""
     assert COMPILER is not None
     path = tmp_path_factory.mktemp("faults") / "memory_faults.so"
-    source = ROOT / "tests" / "memory_faults.c"
+    source = Path(__file__).with_name("memory_faults.c")
     subprocess.run([COMPILER, "-shared", "-fPIC", "-O1", "-fno-builtin", "-o", str(path), str(source)], check=True)
     return path
 
 
 def driven(driver: str, library: Path, *arguments: str) -> list[str]:
     """Return the lines that the driver prints, with the faults preloaded."""
-    environment = {
-        **os.environ, "LD_PRELOAD": str(library), "PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1",
-        "POLARS_MAX_THREADS": "1",
-    }  # fmt: skip
-    done = subprocess.run(
-        [sys.executable, "-c", _START + driver, str(library), *arguments],
-        env=environment, capture_output=True, text=True, timeout=900 if "MEMORY_FAULT_STRIDE" not in os.environ else None, check=False,
-    )  # fmt: skip
+    own = environment(LD_PRELOAD=str(library), PYTHONDONTWRITEBYTECODE="1", POLARS_MAX_THREADS="1")
+    seconds = None if "MEMORY_FAULT_STRIDE" in os.environ else 900
+    done = run_python(_START + driver, library, *arguments, env=own, timeout=seconds)
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()
 

@@ -1,17 +1,14 @@
 """Memory, JSON and page stay below a stated multiple of a small file's size."""
 
 import json
-import os
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from broken_input import MEMORY_MULTIPLE, OUTPUT_MULTIPLE
+from commands import environment, run_python
 from hostile_shapes import SHAPES, a_few_launches
-
-ROOT = Path(__file__).resolve().parents[1]
 
 # A process between the test and the command: a process inherits its parent's peak memory, which has to be small.
 _DRIVER = """
@@ -32,11 +29,7 @@ def taken(folder: Path, content: bytes) -> tuple[int, int, int]:
     folder.mkdir()
     (folder / "t.json").write_bytes(content)
     arguments = ["t.json", "--format", "json", "-o", "out.json", "--report", "page.html"]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "POLARS_MAX_THREADS": "2"}
-    done = subprocess.run(
-        [sys.executable, "-c", _DRIVER, *arguments],
-        cwd=folder, env=environment, capture_output=True, text=True, timeout=300, check=True,
-    )  # fmt: skip
+    done = run_python(_DRIVER, *arguments, cwd=folder, env=environment(POLARS_MAX_THREADS="2"), check=True)
     code, kibibytes = json.loads(done.stdout.splitlines()[-1])
     assert code == 0, done.stderr
     return kibibytes * 1024, (folder / "out.json").stat().st_size, (folder / "page.html").stat().st_size

@@ -3,13 +3,13 @@
 import io
 import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 from catalogue import examples
+from commands import ROOT, environment, ran, run_python
 from kineto import A100, analysed, annotation, launched, python, trace_bytes
 
 from trace_analyzer import files, installation, plugins
@@ -18,7 +18,6 @@ from trace_analyzer.cli import outputs, process
 from trace_analyzer.errors import UsageError
 from trace_analyzer.ingest import load
 
-ROOT = Path(__file__).parents[1]
 SAMPLE = ROOT / "sample_traces" / "synthetic_overhead_launch.json.gz"
 
 
@@ -66,9 +65,9 @@ def test_no_file_is_read_or_written_in_the_code_page_of_the_machine(verb: str, t
         "ranks": ["ranks", SAMPLE, "--workers", "1"],
         "doctor": ["doctor"],
     }[verb]
-    command = [sys.executable, "-X", "warn_default_encoding", "-c", CODE_PAGE, *map(str, words)]
-    environment = os.environ | {"PYTHONUTF8": "0", "PYTHONIOENCODING": "cp1252", "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, check=False)
+    own = environment(PYTHONUTF8="0", PYTHONIOENCODING="cp1252")
+    program = (sys.executable, "-X", "warn_default_encoding", "-c", CODE_PAGE)
+    done = ran(*program, *words, cwd=tmp_path, env=own, encoding=None)
     assert done.returncode in (0, 2 if verb == "ranks" else 0), done.stderr
     assert not re.search(rb"trace_analyzer\S*: EncodingWarning", done.stderr), done.stderr
     for path in (path for path in tmp_path.rglob("*") if path.suffix in (".json", ".md", ".html")):
@@ -191,9 +190,6 @@ def test_the_command_needs_nothing_that_windows_lacks(verb: str, tmp_path: Path)
     words = {"report": [SAMPLE, "--report", "page.html"], "compare": ["compare", SAMPLE, SAMPLE], "doctor": ["doctor"]}[
         verb
     ]
-    done = subprocess.run(
-        [sys.executable, "-c", WITHOUT, *map(str, words)], cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(ROOT)},
-        capture_output=True, text=True, encoding="utf-8", check=False,
-    )  # fmt: skip
+    done = run_python(WITHOUT, *words, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stdout

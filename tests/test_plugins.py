@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from commands import ROOT, environment, ran, run_python
 from kineto import annotation, launched, python, trace_bytes
 
 from trace_analyzer import plugins
 from trace_analyzer.errors import UsageError
 
-ROOT = Path(__file__).parents[1]
 SAMPLE = ROOT / "docs" / "sample_plugin"
 TOY = {"id": 0, "name": "Toy 1", "totalGlobalMem": 50 << 30, "computeMajor": 9, "computeMinor": 0, "numSms": 100}
 SCRIPT = """
@@ -72,12 +72,10 @@ def installed(folder: Path, name: str = "toylib", content: Path = SAMPLE, module
     return package
 
 
-def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    paths = os.pathsep.join(filter(None, (environment.pop("PYTHONPATH", ""), str(ROOT))))
-    return subprocess.run(
-        [sys.executable, *arguments], env=os.environ | {plugins.ENVIRONMENT: ""} | environment | {"PYTHONPATH": paths},
-        capture_output=True, text=True, encoding="utf-8", check=False,
-    )  # fmt: skip
+def run(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    paths = os.pathsep.join(filter(None, (variables.pop("PYTHONPATH", ""), str(ROOT))))
+    own = {plugins.ENVIRONMENT: ""} | variables | {"PYTHONPATH": paths}
+    return ran(sys.executable, *arguments, env=environment(**own))
 
 
 WAYS = ("named", "installed")
@@ -398,8 +396,7 @@ def added(tmp_path_factory: pytest.TempPathFactory) -> Any:
         ]
         (folder / name).write_bytes(trace_bytes(events, deviceProperties=[TOY]))
     paths = (folder / name for name in ("trace.json", "page.html", "without.json"))
-    command = [sys.executable, "-c", ADDING, *map(str, paths)]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    done = run_python(ADDING, *paths, cwd=folder, env=None)
     assert done.returncode == 0, done.stderr
     made = json.loads(done.stdout)
     assert Path(made["package"]).parent == copy

@@ -1,12 +1,11 @@
 """Test ranks recorded during the test: four processes under torchrun that meet by gloo, one of which is late."""
 
-import os
-import subprocess
 import sys
 from pathlib import Path
 
 import polars as pl
 import pytest
+from commands import environment, ran
 from conftest import CORPUS, corpus_rows
 
 import trace_analyzer as ta
@@ -14,7 +13,6 @@ from trace_analyzer.ingest import load
 from trace_analyzer.ranks.recording import collectives_of, steps_of, summarize
 from trace_analyzer.ranks.summary import from_bytes
 
-ROOT = Path(__file__).resolve().parents[1]
 LATE, DELAY_S, STEPS = 2, 0.4, 5
 JOB = f"""
 import os, sys, time, torch, torch.distributed as dist
@@ -45,11 +43,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("gloo")
     script = folder / "train.py"
     script.write_text(JOB)
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=4"]
-    done = subprocess.run(
-        [*launcher, str(script), str(folder)],
-        capture_output=True, text=True, timeout=300, check=False, env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )  # fmt: skip
+    launcher = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=4")
+    done = ran(*launcher, script, folder, env=environment(OMP_NUM_THREADS="1"))
     assert done.returncode == 0, done.stderr
     return folder
 

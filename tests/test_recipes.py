@@ -2,7 +2,6 @@
 
 import os
 import re
-import subprocess
 import sys
 from collections.abc import Callable
 from importlib.util import find_spec
@@ -10,13 +9,13 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from commands import ROOT, environment, ran
 from conftest import CORPUS
 from kineto import A100, annotation, launched, spread, trace_bytes
 
 from trace_analyzer.pipeline import analyze
 from trace_analyzer.report import Report
 
-ROOT = Path(__file__).parents[1]
 RECIPES = dict(
     re.findall(
         r"<!-- recipe: (\w+) -->\n```python\n(.*?)```", (ROOT / "docs" / "recipes.md").read_text("utf-8"), re.DOTALL
@@ -108,10 +107,7 @@ def test_a_recipe_writes_traces_and_reports(tmp_path: Path, name: str, package: 
 
 def run_recipe(folder: Path, name: str, before: str) -> None:
     (folder / "train.py").write_text(BEFORE + before + RECIPES[name], encoding="utf-8")
-    done = subprocess.run(
-        [sys.executable, "train.py"], cwd=folder, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-        capture_output=True, text=True, timeout=300, check=False,
-    )  # fmt: skip
+    done = ran(sys.executable, "train.py", cwd=folder, env=environment(PYTHONPATH=os.pathsep.join(sys.path)))
     assert done.returncode == 0, done.stderr
 
 

@@ -1,8 +1,6 @@
 """Test `profile` with torch: which steps are recorded and timed, and how recording ends."""
 
 import os
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,6 +8,7 @@ from typing import Any
 
 import polars as pl
 import pytest
+from commands import run_python
 
 import trace_analyzer as ta
 from trace_analyzer.capture.session import LEVELS, WARMUP
@@ -227,10 +226,7 @@ with_rival_at(4, in_a_thread)
 
 
 def test_another_profiler_ends_the_recording_and_both_stay_whole(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", RIVALS], cwd=tmp_path, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-        capture_output=True, text=True, timeout=240, check=False,
-    )  # fmt: skip
+    done = run_python(RIVALS, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == [
         "True nothing was recorded: another profiler began after 1 of 6 st",
@@ -289,5 +285,4 @@ def test_torch_is_loaded_by_its_use_only() -> None:
     script = (
         "import sys, trace_analyzer as ta; ta.profile(steps=2); ta.trace_handler('.'); print('torch' in sys.modules)"
     )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "False"
+    assert run_python(script).stdout.strip() == "False"

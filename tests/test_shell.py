@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 from click.shell_completion import BashComplete
 from click.testing import CliRunner
+from commands import ROOT, environment, ran
 
 from trace_analyzer.cli import VERBS, main, outputs
 from trace_analyzer.cli.record import SHELLS, VARIABLE
 
-ROOT = Path(__file__).parents[1]
 MAN = ROOT / "docs" / "analyze.1"
 
 
@@ -79,7 +79,7 @@ def command(tmp_path: Path) -> dict[str, str]:
         f"#!{sys.executable}\nimport sys\nfrom trace_analyzer.cli import run\nsys.exit(run())\n", encoding="utf-8"
     )
     program.chmod(0o755)
-    return os.environ | {"PATH": f"{program.parent}{os.pathsep}{os.environ['PATH']}", "PYTHONPATH": str(ROOT)}
+    return environment(PATH=f"{program.parent}{os.pathsep}{os.environ['PATH']}")
 
 
 DRIVEN = {
@@ -103,9 +103,7 @@ def test_the_shell_completes_a_word(shell: str, tmp_path: Path, command: dict[st
         pytest.skip(f"{shell} is not installed")
     (tmp_path / "script").write_text(CliRunner().invoke(main, ["completion", shell]).stdout, encoding="utf-8")
     options = ["--no-rcs", "-c"] if shell == "zsh" else ["--noprofile", "--norc", "-c"] if shell == "bash" else ["-c"]
-    done = subprocess.run(
-        [program, *options, DRIVEN[shell]], cwd=tmp_path, env=command, capture_output=True, text=True, check=False
-    )
+    done = ran(program, *options, DRIVEN[shell], cwd=tmp_path, env=command)
     assert "markdown" in done.stdout, done.stderr
     assert "json" not in done.stdout
 

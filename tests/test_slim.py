@@ -8,10 +8,10 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from commands import ROOT, environment, ran, run_python
 
 from trace_analyzer.installation import PURPOSES, missing
 
-ROOT = Path(__file__).parents[1]
 SAMPLE = ROOT / "sample_traces" / "synthetic_overhead_data-loading.json.gz"
 NEEDED = ("polars", "_polars_runtime_32", "_polars_runtime_64", "_polars_runtime_compat", "numpy", "click")
 LACKING = "a page needs bokeh, jinja2, markupsafe, which are not installed: pip install bokeh"
@@ -33,11 +33,8 @@ def slim(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def run(slim: Path, *arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
     """Run the command without the packages of this environment."""
     paths = os.pathsep.join((str(slim), str(ROOT)))
-    command = [sys.executable, "-S", "-m", "trace_analyzer", *arguments]
-    environment = os.environ | {"PYTHONPATH": paths}
-    return subprocess.run(
-        command, cwd=cwd, env=environment, capture_output=True, text=True, encoding="utf-8", check=False
-    )
+    command = (sys.executable, "-S", "-m", "trace_analyzer")
+    return ran(*command, *arguments, cwd=cwd, env=environment(PYTHONPATH=paths))
 
 
 def test_a_page_that_is_asked_for_is_refused_in_one_line(slim: Path, tmp_path: Path) -> None:
@@ -96,11 +93,5 @@ def test_plots_name_their_extra(slim: Path) -> None:
     code = f"import trace_analyzer as ta; ta.analyze({str(SAMPLE)!r}).plots"
     paths = os.pathsep.join((str(slim), str(Path(find_spec("bokeh").submodule_search_locations[0]).parent), str(ROOT)))  # type: ignore[union-attr, index]
     code = f"import sys; sys.modules['holoviews'] = None; {code}"
-    ended = subprocess.run(
-        [sys.executable, "-c", code],
-        env=os.environ | {"PYTHONPATH": paths},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    ended = run_python(code, env=environment(PYTHONPATH=paths))
     assert ended.stderr.endswith("UsageError: plots need holoviews: pip install 'torch-trace-analyzer[plots]'\n")
