@@ -67,8 +67,8 @@ def test_a_pattern_is_found_in_its_kernel_and_counts_all_others(name: str, other
 @pytest.mark.parametrize(
     ("names", "command"),
     [
-        (("Weave<1>", "Braid<1>"), '--kernel-name "regex:Weave" --launch-count 1 python train.py'),
-        (("Weave<true>", "Weave<false>"), "python train.py  # 1 other kernel has such a name"),
+        (("Weave<1>", "Braid<1>"), '--kernel-name "regex:Weave" --launch-count 1 COMMAND'),
+        (("Weave<true>", "Weave<false>"), "COMMAND  # 1 other kernel has such a name"),
     ],
 )
 def test_the_command_of_a_card_names_one_kernel(names: tuple[str, str], command: str) -> None:

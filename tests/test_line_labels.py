@@ -12,10 +12,10 @@ from trace_analyzer.analyses.communication import COPIES_SECTION
 from trace_analyzer.analyses.idle import CAUSES_SECTION
 from trace_analyzer.analyses.kernel_bounds import KERNELS_SECTION
 from trace_analyzer.catalog.kernels import bucket_key, buckets, group_label, is_line, line_label, line_phrase
-from trace_analyzer.compare.comparison import Bar, Comparison, Line
+from trace_analyzer.compare.comparison import Bar, Comparison, Line, bar_label
 from trace_analyzer.compare.decomposition import LINE_KEY, compare, parts_of_lines
 from trace_analyzer.compare.gates import Gate, held, refusal
-from trace_analyzer.compare.phrasing import bar_label, line_name
+from trace_analyzer.compare.phrasing import line_name
 from trace_analyzer.errors import UsageError
 from trace_analyzer.explain.explanation import value_of
 from trace_analyzer.pipeline import analyze
