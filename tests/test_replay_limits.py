@@ -79,6 +79,23 @@ def test_a_file_without_the_calls_that_wait_is_not_replayed() -> None:
     assert refused_unseen(analysed([launched("k", 50 * n, 50 * n + 10, 20, n + 1) for n in range(60)]), 0) is None
 
 
+@pytest.mark.parametrize(("name", "waits"), [("ncclDevKernel_AllReduce_Sum_f32_RING_LL", True), ("sgemm", False)])
+def test_without_waits_collectives_may_still_have_to_end_first(name: str, waits: bool) -> None:
+    """On a stream of its own, nothing but the wait may keep later work from starting before the results are there."""
+    rounds = [
+        [
+            launched("k", 1_000 * n, 1_000 * n + 10, 400, 2 * n + 1),
+            launched(name, 1_000 * n + 20, 1_000 * n + 420, 500, 2 * n + 2, stream=20),
+            call("cudaDeviceSynchronize", 1_000 * n + 30, 900),
+        ]
+        for n in range(30)
+    ]
+    replay = Replay.of(analysed(rounds), 0)
+    then = replay.predict((Change("no-sync"),))
+    assert then.step_ns < 0.8 * replay.recorded_step_ns
+    assert (then.high_ns > 0.95 * replay.recorded_step_ns) is waits
+
+
 @pytest.mark.parametrize("period", [1_010, 1_000], ids=["launched after the wait", "launched in the wait's last 3 us"])
 def test_steps_whose_work_was_lost_are_not_judged(period: int) -> None:
     """The CPU launches ten kernels of 95 us and waits for them; of two of eight steps no kernel was recorded.

@@ -164,9 +164,15 @@ def _waits_for_copies(scene: Scene) -> Flags:
     return chosen
 
 
-def no_sync(weights: Weights, scene: Scene, _: Mapping[str, float | str]) -> None:
-    """Remove synchronizing calls, and let blocking copies only be enqueued; waits for work that the trace lacks stay."""
+def no_sync(weights: Weights, scene: Scene, options: Mapping[str, float | str]) -> None:
+    """Remove synchronizing calls, and let blocking copies only be enqueued; waits for work that the trace lacks stay.
+
+    With the option ``reach``, waits for collectives stay: on a stream of their own, nothing else may keep later work
+    from starting before their results are there.
+    """
     returns = (_of_calls(scene, RETURN, SYNCS) | _blocking_copies(scene)) & (weights.rest <= t.UNRECORDED_NS)
+    if "reach" in options:
+        returns &= ~_ends_of(scene, _collective(scene))[scene.graph.source]
     calls = _of_calls(scene, CALL, SYNCS)
     if not (returns.any() or calls.any()):
         raise NothingToChange("no call waits for the device")
@@ -346,14 +352,27 @@ def _first_launches(scene: Scene, launches: Flags) -> Ints:
     return order[first]
 
 
+def _collective(scene: Scene) -> Flags:
+    """Return which activities are collectives."""
+    group = scene.known.table.get_column("group")
+    return (group == "communication").fill_null(False).to_numpy().astype(bool)
+
+
+def _ends_of(scene: Scene, chosen: Flags) -> Flags:
+    """Return which points in time are the ends of the chosen activities."""
+    graph, ends = scene.graph, np.zeros(scene.graph.time.size, dtype=bool)
+    runs = np.flatnonzero(graph.kind == EXECUTION)
+    ends[graph.target[runs[chosen[graph.ref[runs]]]]] = True
+    return ends
+
+
 def overlap(weights: Weights, scene: Scene, options: Mapping[str, float | str]) -> None:
     """Let all communication overlap with computation, a best case.
 
     A step takes at least as long as its communication; not with the option ``reach``, as nobody knows how much of it
     waits for peers.
     """
-    table, graph = scene.known.table, scene.graph
-    collective = (table.get_column("group") == "communication").fill_null(False).to_numpy().astype(bool)
+    graph, collective = scene.graph, _collective(scene)
     if not collective.any():
         raise NothingToChange("nothing is communicated")
     runs = np.flatnonzero((graph.kind == EXECUTION) & scene.steady)

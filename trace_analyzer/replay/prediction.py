@@ -281,7 +281,7 @@ class Replay:
     def _at_worst(self, changes: tuple[Change, ...]) -> float:
         """Return the step with what `WORST` options stand for; 0 without such a change."""
         worst = with_options(changes, WORST)
-        return self.outcome(worst).step_ns if worst != changes else 0.0
+        return self._end(worst, 0.0) if worst != changes else 0.0
 
     def _at_best(self, changes: tuple[Change, ...]) -> float:
         """Return the step with what `BEST` options stand for: a roof or link at its peak, no transfer that limits."""
