@@ -410,6 +410,27 @@ def test_what_saves_has_the_cause_and_what_hides_it_is_in_balance(
     assert (judged.regime, judged.runner_up, judged.cause) == (OVERHEAD, runner_up, cause)
 
 
+@pytest.mark.parametrize(("loading", "waits", "cause"), [(60, 35, "data-loading"), (20, 35, "synchronization")])
+def test_of_loading_and_waits_that_which_saves_more_is_the_cause(loading: float, waits: float, cause: str) -> None:
+    """Data is loaded after a wait: the time before the device has work counts as the wait's first."""
+    host = (Lever("data-loading", 0.25, 0.6, loading, 0.0), Lever("waits", 0.35, 0.3, waits, 0.0))
+    known = replace(levers(), rows=(Lever("host", 0.6, 0.6, 60.0, 0.6),), host=host)
+    judged = judge(parts_of(**{"compute": 40, "data-loading": 25, "synchronization": 35}), levers=known)
+    assert (judged.regime, judged.cause) == (OVERHEAD, cause)
+
+
+@pytest.mark.parametrize(
+    ("part", "words"),
+    [
+        ("python", "mostly runs Python"), ("host-unknown", "was not recorded"), ("dispatch", "cannot launch work fast enough"),
+    ],
+)  # fmt: skip
+def test_the_headline_says_what_most_of_late_launches_is(part: str, words: str) -> None:
+    parts = parts_of(**{"compute": 20, "launch-latency": 20, part: 60})
+    judged = verdict(findings(parts_ns=parts), levers())
+    assert (judged.cause, words in judged.headline) == ("launch", True)
+
+
 def test_a_regime_with_more_time_says_what_a_step_would_be_without_it() -> None:
     rows = (Lever("host", 0.3, 0.9, 30.0, 0.3), Lever("compute", 0.7, 0.1, 1.1, 0.011))
     parts = parts_of(compute=70, python=30)

@@ -228,8 +228,8 @@ def headline_of(findings: Findings, judgement: Judgement, window: int, of: str |
     noted = roof_phrase(findings, judgement.regime) + known + others + balanced
     noun = limit_noun(judgement.regime, judgement.cause)
     launch = cause_sums("overhead-bound", findings.parts_ns).get("launch", 0)
-    if judgement.cause == "launch" and 2 * findings.parts_ns.get("host-unknown", 0) > launch:
-        clause = "the GPU waits for the CPU, and most of what the CPU does meanwhile was not recorded"
+    most = (words for part, words in _MOST_OF_LAUNCH.items() if 2 * findings.parts_ns.get(part, 0) > launch)
+    clause = next(most, clause) if judgement.cause == "launch" else clause
     limit = f"{limit_label(judgement.regime, judgement.cause)}: {clause} ({noun}: {percent(share)} of {of}{noted})."
     return limit + peers + _left_out_sentence(findings.left_out)
 
@@ -244,6 +244,10 @@ def _copied(findings: Findings) -> str:
     return "between devices" if exposed[True] else "between host and device"
 
 
+_MOST_OF_LAUNCH = {
+    "host-unknown": "the GPU waits for the CPU, and most of what the CPU does meanwhile was not recorded",
+    "python": "the GPU waits for the CPU, which mostly runs Python meanwhile",
+}
 _NOT_OWN = {EARLIER_WORK: "; {} is work from before the recording", TIME_SLICE: "; in {} another program seems to run"}
 _WINDOWS = {
     "whole": "the window",

@@ -151,6 +151,10 @@ def judge(parts_ns: Mapping[str, int], cold_gap_ns: int = 0, levers: Levers = NO
     return Judgement(regime, runner_up, _cause(regime, parts_ns, cold_gap_ns, levers), groups, levers)
 
 
+_HIDING: Mapping[str, Resource] = {"data-loading": "data-loading", "synchronization": "waits", "blocking-copy": "waits"}
+"""Causes that hide each other, as data may be loaded behind a wait: of these, the saving decides; cause -> its lever."""
+
+
 def _cause(regime: Regime, parts_ns: Mapping[str, int], cold_gap_ns: int, levers: Levers) -> str | None:
     """Return the largest cause of what the regime saves by; cold start where first uses take half of the host's time."""
     host = sum(parts_ns.get(cause, 0) for cause in HOST_CAUSES)
@@ -161,7 +165,11 @@ def _cause(regime: Regime, parts_ns: Mapping[str, int], cold_gap_ns: int, levers
         apart = {"small-kernels", "copies"} & {*causes}
         of_best = {best.resource} & apart or {*causes} - apart or apart
         causes = {cause: ns for cause, ns in causes.items() if cause in of_best}
-    return max(causes, key=lambda cause: causes[cause]) if causes else None
+    largest = max(causes, key=lambda cause: causes[cause], default=None)
+    if largest not in _HIDING or not levers.host:
+        return largest
+    saved = {lever.resource: lever.saves_ns for lever in levers.host}
+    return max(causes.keys() & _HIDING, key=lambda cause: (saved.get(_HIDING[cause], 0.0), causes[cause], cause))
 
 
 def cause_sums(regime: Regime, parts_ns: Mapping[str, int]) -> dict[str, int]:
