@@ -54,6 +54,22 @@ _GROUP_OPTIONS = ("-h", "--help", "--version", "--json-schema")
 _EMPTY_VALUE = re.compile(r"--[a-z-]+=")
 """An option with an empty value, which is never valid."""
 
+_PATHS = re.compile(r"\b(FILE|DIR|FOLDER|PATH|OUT|TRACE)\b")
+_TRACES = ("trace", "before", "after")
+
+
+def _with_paths(command: click.Command) -> click.Command:
+    """Return the command with file completion for parameters that its help calls FILE, DIR, TRACE and the like."""
+    for param in command.params:
+        name = param.metavar or ""
+        is_path = _PATHS.search(name) or (isinstance(param, click.Argument) and param.name in _TRACES)
+        if is_path and isinstance(param.type, type(click.STRING)):
+            param.type = click.Path()
+    if isinstance(command, click.Group):
+        for inner in command.commands.values():
+            _with_paths(inner)
+    return command
+
 
 class Verbs(click.Group):
     """Import verbs on use, and accept a trace as first argument."""
@@ -68,15 +84,11 @@ class Verbs(click.Group):
             return None
         module, attribute = VERBS[cmd_name].split(":")
         command: click.Command = getattr(import_module(module), attribute)
-        if ctx.resilient_parsing:  # completing words
-            from trace_analyzer.cli.record import with_paths
-
-            return with_paths(command)
-        return command
+        return _with_paths(command) if ctx.resilient_parsing else command  # completing words
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> "list[CompletionItem]":
         """Return completions of the first word: verbs, files, and the options of the default verb."""
-        from trace_analyzer.cli.record import files_and
+        from click.shell_completion import CompletionItem
 
         items = super().shell_complete(ctx, incomplete)
         if incomplete.startswith("-"):
@@ -85,7 +97,7 @@ class Verbs(click.Group):
             known = {item.value for item in items}
             own = command.shell_complete(click.Context(command, parent=ctx, resilient_parsing=True), incomplete)
             items += [item for item in own if item.value not in known]
-        return files_and(items, incomplete)
+        return items if incomplete.startswith("-") else [*items, CompletionItem(incomplete, type="file")]
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse; arguments that start with neither a verb nor an option of the group belong to the default verb."""

@@ -7,15 +7,17 @@ import contextlib
 import os
 import signal
 import sys
+from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+from click.shell_completion import get_completion_class
 
 from trace_analyzer.capture import BUDGET_S
 from trace_analyzer.capture.session import LEVELS, SKIP
 from trace_analyzer.cli import outputs
-from trace_analyzer.cli.options import POSITIVE, Number, check_new, verb
+from trace_analyzer.cli.options import POSITIVE, Number, check_new, format_option, verb
 from trace_analyzer.cli.outputs import Progress
 from trace_analyzer.cli.process import check_environment
 from trace_analyzer.errors import TraceAnalyzerError, UsageError
@@ -24,13 +26,6 @@ from trace_analyzer.options import MOST
 
 if TYPE_CHECKING:
     from trace_analyzer.capture.record import RecordedCommand
-
-import re
-from importlib.resources import files
-
-from click.shell_completion import CompletionItem, get_completion_class
-
-from trace_analyzer.cli.options import format_option
 
 MOST_STEPS = 1_000_000_000
 
@@ -224,9 +219,6 @@ VARIABLE = "_ANALYZE_COMPLETE"
 """Environment variable that requests completions from click (click.palletsprojects.com, Shell Completion)."""
 PROBLEMS = 1
 
-_PATHS = re.compile(r"\b(FILE|DIR|FOLDER|PATH|OUT|TRACE)\b")
-_TRACES = ("trace", "before", "after")
-
 
 @verb()
 @format_option("text, or JSON for scripts", ("text", "json"))
@@ -242,24 +234,6 @@ def doctor(form: str, redact: bool) -> int:
     facts = redacted(items()) if redact else items()
     outputs.say(to_json(facts) if form == "json" else to_text(facts))
     return PROBLEMS if any(item.status == "problem" for item in facts) else 0
-
-
-def with_paths(command: click.Command) -> click.Command:
-    """Return the command with file completion for parameters that its help calls FILE, DIR, TRACE and the like."""
-    for param in command.params:
-        name = param.metavar or ""
-        is_path = _PATHS.search(name) or (isinstance(param, click.Argument) and param.name in _TRACES)
-        if is_path and isinstance(param.type, type(click.STRING)):
-            param.type = click.Path()
-    if isinstance(command, click.Group):
-        for inner in command.commands.values():
-            with_paths(inner)
-    return command
-
-
-def files_and(items: list[CompletionItem], incomplete: str) -> list[CompletionItem]:
-    """Return the completions, and files too unless an option is being typed."""
-    return items if incomplete.startswith("-") else [*items, CompletionItem(incomplete, type="file")]
 
 
 @verb(plugin=False)
