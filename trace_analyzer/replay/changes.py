@@ -172,7 +172,7 @@ def no_sync(weights: Weights, scene: Scene, options: Mapping[str, float | str]) 
     """
     returns = (_of_calls(scene, RETURN, SYNCS) | _blocking_copies(scene)) & (weights.rest <= t.UNRECORDED_NS)
     if "reach" in options:
-        returns &= ~_ends_of(scene, _collective(scene))[scene.graph.source]
+        returns &= ~np.isin(scene.graph.source, scene.graph.ends[_collective(scene)])
     calls = _of_calls(scene, CALL, SYNCS)
     if not (returns.any() or calls.any()):
         raise NothingToChange("no call waits for the device")
@@ -356,14 +356,6 @@ def _collective(scene: Scene) -> Flags:
     """Return which activities are collectives."""
     group = scene.known.table.get_column("group")
     return (group == "communication").fill_null(False).to_numpy().astype(bool)
-
-
-def _ends_of(scene: Scene, chosen: Flags) -> Flags:
-    """Return which points in time are the ends of the chosen activities."""
-    graph, ends = scene.graph, np.zeros(scene.graph.time.size, dtype=bool)
-    runs = np.flatnonzero(graph.kind == EXECUTION)
-    ends[graph.target[runs[chosen[graph.ref[runs]]]]] = True
-    return ends
 
 
 def overlap(weights: Weights, scene: Scene, options: Mapping[str, float | str]) -> None:
