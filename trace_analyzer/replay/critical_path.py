@@ -26,7 +26,7 @@ from trace_analyzer.report import Lever, Resource
 from trace_analyzer.schema import F64, Column, Member, Table, columns
 from trace_analyzer.sections import Section, Shown
 from trace_analyzer.thresholds import UNRECORDED_RATIO
-from trace_analyzer.verdict import OF_REGIME, Levers, groups_of, judged_parts
+from trace_analyzer.verdict import OF_HOST, OF_REGIME, Levers, groups_of, judged_parts
 from trace_analyzer.vocabulary import NOT_OWN, PARTS, UNKNOWN_CAUSES, WITHHELD
 
 CRITICAL_PATH = Table(
@@ -228,11 +228,6 @@ _OF_BOUND: Mapping[str, Resource] = {
     "compute": "compute", "memory": "memory-bandwidth", "communication": "communication", "copy": "copies", "latency": "small-kernels",
 }  # fmt: skip
 """Resource that an activity of each bound uses."""
-_OF_HOST: Mapping[Resource, tuple[str, ...]] = {
-    "data-loading": ("data-loading",), "python": ("python",), "dispatch": ("dispatch", "runtime-call", "launch-latency"),
-    "waits": ("synchronization", "blocking-copy"),
-}  # fmt: skip
-"""Kinds of the host's work: causes of idle time, which label edges of the replay too."""
 _UNKNOWN = (*UNKNOWN_CAUSES, *NOT_OWN, WITHHELD)
 
 
@@ -299,7 +294,7 @@ def _host_levers(replay: Replay, path: Ints, parts_ns: Mapping[str, int]) -> Ite
     """Yield the levers of kinds of the host's work: each takes no time, or no call waits for the device."""
     labels, now, window = replay.known.labels, replay.identity.step_ns, max(sum(parts_ns.values()), 1)
     on_path = replay.by_label(path, replay.weights(()))
-    for resource, names in _OF_HOST.items():
+    for resource, names in OF_HOST.items():
         try:
             weights = replay.weights((Change("no-sync"),) if resource == "waits" else ())
         except NothingToChange:

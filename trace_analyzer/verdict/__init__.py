@@ -24,6 +24,7 @@ from trace_analyzer.units import NS_PER_S, count, counted, duration, percent, vi
 from trace_analyzer.verdict.decide import confidence_of, headline_of, is_undecided, verdict, withheld_inputs
 from trace_analyzer.verdict.judge import (
     KERNEL_REGIMES,
+    OF_HOST,
     OF_REGIME,
     Judgement,
     Levers,
@@ -366,6 +367,7 @@ VALUES = (
 
 __all__ = [
     "KERNEL_REGIMES",
+    "OF_HOST",
     "OF_REGIME",
     "VALUES",
     "Judgement",

@@ -49,6 +49,11 @@ OF_REGIME: Mapping[Regime, frozenset[Resource]] = {
     "communication-bound": frozenset({"communication", "copies"}),
 }
 """Resources whose time counts towards each regime."""
+OF_HOST: Mapping[Resource, tuple[str, ...]] = {
+    "data-loading": ("data-loading",), "python": ("python",), "dispatch": ("dispatch", "runtime-call", "launch-latency"),
+    "waits": ("synchronization", "blocking-copy"),
+}  # fmt: skip
+"""Kinds of the host's work: causes of idle time, which label edges of the replay too."""
 
 
 @dataclass(frozen=True)
@@ -151,7 +156,7 @@ def judge(parts_ns: Mapping[str, int], cold_gap_ns: int = 0, levers: Levers = NO
     return Judgement(regime, runner_up, _cause(regime, parts_ns, cold_gap_ns, levers), groups, levers)
 
 
-_HIDING: Mapping[str, Resource] = {"data-loading": "data-loading", "synchronization": "waits", "blocking-copy": "waits"}
+_HIDING: Mapping[str, Resource] = {cause: lever for lever in ("data-loading", "waits") for cause in OF_HOST[lever]}
 """Causes that hide each other, as data may be loaded behind a wait: of these, the saving decides; cause -> its lever."""
 
 
