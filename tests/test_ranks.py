@@ -48,6 +48,7 @@ from trace_analyzer.ranks.summary import (
 from trace_analyzer.ranks.waits import UNSPLIT, _Grid, _uncharged
 from trace_analyzer.render.html import rank_map
 from trace_analyzer.schema import typed
+from trace_analyzer.units import duration
 
 pytestmark = pytest.mark.slow
 
@@ -242,6 +243,17 @@ def test_a_collective_that_held_all_ranks_but_one_is_split_whatever_its_kind() -
     ]
     assert waits(report)[0] == pytest.approx(60 * MS, abs=1_000)
     assert not report.collectives.unsplit
+
+
+def test_times_of_ranks_are_of_a_step() -> None:
+    report = judge(summaries(data_parallel(8, late_rank(5), **CLOCKS)))
+    means = [rank.of_step for rank in report.ranks if rank.of_step]
+    exposed = sum(of.exposed_ns for of in means) / len(report.ranks)
+    assert exposed == pytest.approx((report.job.waiting_ns or 0) + (report.job.transfer_ns or 0))
+    late = report.stragglers[0]
+    assert means[5].late_ns == pytest.approx(late.late_ns * late.late_steps / late.steps)
+    assert all(of.wait_ns + of.transfer_ns <= (rank.step_ns or 0) for rank, of in zip(report.ranks, means, strict=True))
+    assert all(duration(of.wait_ns) in report.summary() for of in means)
 
 
 def test_what_is_not_split_is_a_line_with_its_reason() -> None:

@@ -29,6 +29,7 @@ _SLOWDOWN = {
 def document(report: JobReport) -> Document:
     """Return the document: problems, late ranks, ranks, figures of the job, and its tables."""
     job, matches = report.job, report.collectives
+    times = f"Times are of a {report.unit}. Exposed: what no other work hides of wait and transfer."
     of = f" of {job.world_size}" if job.world_size else ""
     return Document(
         f"{job.seen}{of} ranks",
@@ -36,7 +37,7 @@ def document(report: JobReport) -> Document:
         (
             Chapter("problems", "Problems", [Notes(lines, "warning")] if (lines := doubt_lines(report)) else []),
             Chapter("late", "Late ranks", _late(report), "Means of the steps in which they are late."),
-            Chapter("ranks", "Ranks", _ranks(report)),
+            Chapter("ranks", "Ranks", _ranks(report), times),
             Chapter("figures", "The job", [Notes(lines)] if (lines := [*_figures(report), *report.notes]) else []),
             Chapter("uneven", "Uneven operators", _uneven(report)),
             Chapter("pipeline", "Pipeline", _pipeline(report.pipeline) if report.pipeline else []),
@@ -103,15 +104,18 @@ def _ranks(report: JobReport) -> list[PlainTable]:
     if len(ranks) > _RANKS:
         ranks = sorted(ranks, key=lambda rank: -(rank.late_ns or 0))[:_MOST]
     title = f"The latest {len(ranks)} of {len(report.ranks)}" if len(ranks) < len(report.ranks) else ""
-    headings = ("Rank", "Step", "Wait", "Transfer", "Late", "Last in", "Role", "Regime", "Saves most", "Host", "Status")
+    headings = (
+        "Rank", "Step", "Wait", "Transfer", "Exposed", "Late", "Last in", "Role", "Regime", "Saves most", "Host", "Status",
+    )  # fmt: skip
     rows = [
-        ("–" if r.rank is None else str(r.rank), duration(r.step_ns), duration(r.wait_ns), duration(r.transfer_ns), duration(r.late_ns),
-         percent(r.led_ratio), r.role or "–", r.regime or "–", largest_lever(r.levers), r.host or "–", r.status)
+        ("–" if r.rank is None else str(r.rank), duration(r.step_ns),
+         *map(duration, (o.wait_ns, o.transfer_ns, o.exposed_ns, o.late_ns) if (o := r.of_step) else [None] * 4),
+         percent(r.led_ratio), r.role or "–", (r.regime or "–").removesuffix("-bound"), largest_lever(r.levers), r.host or "–", r.status)
         for r in ranks
     ]  # fmt: skip
     alike = {"Host": len({rank.host for rank in report.ranks}) == 1, "Status": all(r.status == "ok" for r in ranks)}
     columns = [not alike.get(heading) for heading in headings]
-    kept = [tuple(compress(row, columns)) for row in (headings, "rrrrrrlllll", *rows)]
+    kept = [tuple(compress(row, columns)) for row in (headings, "rrrrrrrlllll", *rows)]
     return [PlainTable(kept[0], "".join(kept[1]), kept[2:], title, most=_RANKS, picks="rank")] if rows else []
 
 

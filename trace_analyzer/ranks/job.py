@@ -69,10 +69,20 @@ class Job:
 
 
 @dataclass(frozen=True)
+class OfStep:
+    """Hold what collectives take of a rank's step: means of its steady steps, or its window where none repeats."""
+
+    wait_ns: Annotated[float, "Waiting in collectives that could be split, ns."]
+    transfer_ns: Annotated[float, "Transfer in collectives that could be split, ns."]
+    exposed_ns: Annotated[float, "The part of both that no other work hides, ns."]
+    late_ns: Annotated[float, "Lateness that the rank itself caused, ns."]
+
+
+@dataclass(frozen=True)
 class Rank:
     """Hold one rank and the figures of its trace, as far as it could be read.
 
-    All times except ``step_ns`` are sums over its trace. Exposed time is time that no other work hides.
+    All times except ``step_ns`` and ``of_step`` are sums over its trace. Exposed time is time that no other work hides.
     """
 
     rank: Annotated[int | None, "Number of the rank; null where it is not known."]
@@ -89,6 +99,7 @@ class Rank:
     exposed_transfer_ns: Annotated[int | None, "Exposed part of the transfer, ns."]
     unsplit_ns: Annotated[int | None, "All other communication, ns."]
     late_ns: Annotated[int | None, "Lateness that the rank itself caused, ns."]
+    of_step: Annotated[OfStep | None, "The same times of a step; null where nothing could be split."]
     led_ratio: Annotated[float | None, "Share of its split collectives in which it arrived last."]
     role: Annotated[str | None, "Name of the ranks that make the same calls."]
     named_rank: Annotated[
@@ -224,7 +235,9 @@ def judge(
     named = stragglers(
         late, aligned.hosts, role_of, lambda rank: from_bytes(contents[together.places[rank]]).profile, recording
     )
-    waiting, transfer = _exposed(by_step, together)
+    steady = _of_step(by_step, together)
+    exposed = (pl.col("exposed_wait_ns", "exposed_transfer_ns") * pl.col("steps")).sum() / pl.col("steps").sum()
+    waiting, transfer = steady.select(exposed).row(0) if steady.get_column("exposed_wait_ns").count() else (None, None)
     parts = _parts(together.parts)
     uneven = imbalance(together.work, named_roles, FLOOR_RATIO * (step_ns or 0)).head(_MOST_UNEVEN)
     unsplit = tuple(Unsplit(UNSPLIT[reason], *rest) for reason, *rest in totals.unsplit.iter_rows())
@@ -264,7 +277,7 @@ def judge(
             mean_levers(together.ranks),
         ),
         problems=together.problems,
-        ranks=_ranks(together, aligned, by_step, role_of, hides_hosts),
+        ranks=_ranks(together, aligned, by_step, steady, role_of, hides_hosts),
         stragglers=named,
         clocks=aligned.clocks,
         collectives=counts,
@@ -287,26 +300,35 @@ def _parts(parts: pl.DataFrame) -> dict[str, float]:
     return {part: total / steps for part, total in sums.iter_rows()}
 
 
-def _exposed(by_step: pl.DataFrame, together: Joined) -> tuple[float | None, float | None]:
-    """Return mean exposed waiting and transfer over ranks and steady steps; None where nothing could be split.
+def _of_step(by_step: pl.DataFrame, together: Joined) -> pl.DataFrame:
+    """Return rank, steps (their number), and means of times over its steady steps, null where nothing could be split.
 
     A rank without steady steps has one window, in which all of its steps lie.
     """
+    times = ("wait_ns", "transfer_ns", "exposed_wait_ns", "exposed_transfer_ns", "own_late_ns")
     steady = together.parts.select("rank", "step").unique()
     key = ["rank", "step"] if steady.get_column("step").count() else ["rank"]
     own = steady.join(by_step.filter(pl.col("split") > 0), on=key, how="inner", nulls_equal=True)
-    if own.is_empty():
-        return None, None
-    sums = own.select(pl.col("exposed_wait_ns", "exposed_transfer_ns").sum()).row(0)
-    return sums[0] / steady.height, sums[1] / steady.height
+    sums = own.group_by("rank").agg(pl.col(times).sum())
+    steps = steady.group_by("rank").agg(pl.len().alias("steps"))
+    return steps.join(sums, on="rank", how="left").with_columns(pl.col(times) / pl.col("steps"))
 
 
 def _ranks(
-    together: Joined, matched: Alignment, by_step: pl.DataFrame, role_of: Mapping[int, str], hides_hosts: bool
+    together: Joined,
+    matched: Alignment,
+    by_step: pl.DataFrame,
+    steady: pl.DataFrame,
+    role_of: Mapping[int, str],
+    hides_hosts: bool,
 ) -> tuple[Rank, ...]:
     times = ("wait_ns", "transfer_ns", "exposed_wait_ns", "exposed_transfer_ns", "unsplit_ns")
     names = (*times, "own_late_ns", "split", "led")
     sums = {row["rank"]: row for row in by_step.group_by("rank").agg(pl.col(names).sum()).iter_rows(named=True)}
+    of_step = {
+        row["rank"]: OfStep(row["wait_ns"], row["transfer_ns"], row["exposed_wait_ns"] + row["exposed_transfer_ns"], row["own_late_ns"])
+        for row in steady.drop_nulls().iter_rows(named=True)
+    }  # fmt: skip
     problems = {problem.path: problem.kind for problem in together.problems if problem.path is not None}
     other_names = misnamed(together.ranks)
     ranks = []
@@ -326,6 +348,7 @@ def _ranks(
                 levers=summary.levers,
                 **{name: own[name] for name in times},
                 late_ns=own["own_late_ns"],
+                of_step=of_step.get(used),
                 led_ratio=own["led"] / own["split"] if own["split"] else None,
                 role=role_of.get(used),
                 named_rank=other_names.get(used),
