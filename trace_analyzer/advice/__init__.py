@@ -147,7 +147,8 @@ def _item(fix: Fix, opportunity: Opportunity, advice_context: AdviceContext, pre
     if opportunity.if_more and most_ns > _FAR_ABOVE * bound_ns:
         why = f"{why}; {opportunity.if_more}"
     if (others_ns := most_ns - bound_ns) > thresholds.SHARED_RATIO * most_ns:
-        why = f"{why}; up to {duration(others_ns / advice_context.steps)} of what it saves are other waits, which can be saved only once"
+        most_of_step, others = (duration(ns / advice_context.steps) for ns in (most_ns, others_ns))
+        why = f"{why}; of the {most_of_step} that it saves at most, {others} are other waits, which can be saved only once"
     if most_ns > bound_ns:
         bound_ns, how_bound = (
             most_ns,
