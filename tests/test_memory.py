@@ -252,6 +252,24 @@ def test_fused_attention_is_proposed_where_scores_are_kept(
     assert ("fused-attention" in {s.name for s in program.answer().savings}) == is_proposed
 
 
+@pytest.mark.parametrize(
+    ("has_backward", "is_kept", "is_proposed"), [(True, False, True), (False, True, True), (False, False, False)]
+)
+def test_nothing_is_recomputed_without_a_backward_pass(has_backward: bool, is_kept: bool, is_proposed: bool) -> None:
+    program = Program()
+    kept = [program.alloc(100 * MIB, FORWARD) for _ in range(4)]
+    if has_backward:
+        program.free(program.alloc(5 * MIB, BACKWARD))
+    for address in kept if not is_kept else []:
+        program.free(address)
+    device = program.answer()
+    changes = [s for s in device.savings if s.name == "checkpoint"]
+    assert bool(changes) == is_proposed
+    assert all(
+        s.low_bytes <= s.high_bytes <= device.peak_bytes for s in device.savings if s.name != "expandable-segments"
+    )
+
+
 @pytest.mark.slow
 def test_a_trace_proposes_to_checkpoint_modules_with_all_that_is_in_them() -> None:
     saved = ta.memory(SAMPLES / "synthetic_training.json.gz").devices[0].savings

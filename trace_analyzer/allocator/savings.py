@@ -73,7 +73,10 @@ def savings(
     ``blocks`` has the attributed lives of the device, ``levels`` its levels. ``reserved`` and ``peak`` are bytes.
     """
     activations, optimizer = blocks.filter(pl.col("category") == "activations"), _optimizer(snapshot)
-    found = [*_checkpoints(activations, levels)]
+    # Without a backward pass in the record, what a forward pass keeps to its end may wait for one; the rest does not.
+    has_backward = (blocks.get_column("pass") == "backward").any()
+    kept = activations if has_backward else activations.filter(pl.col("end_event").is_null())
+    found = _checkpoints(kept, levels, peak)
     attention = activations.filter("attention")
     if attention.get_column("softmax").any():  # else it is fused already
         low = peak_without(levels, attention)
@@ -115,7 +118,7 @@ def _optimizer(snapshot: Snapshot) -> str:
     return str(names.item()) if names.len() == 1 else ""
 
 
-def _checkpoints(activations: pl.DataFrame, levels: pl.DataFrame) -> list[PeakSaving]:
+def _checkpoints(activations: pl.DataFrame, levels: pl.DataFrame, peak: int) -> list[PeakSaving]:
     """Return what checkpointing each of the three largest kinds of modules saves.
 
     At best all of its activations go. At worst those of one call are there at the peak, as it is run again; and where a
@@ -138,7 +141,7 @@ def _checkpoints(activations: pl.DataFrame, levels: pl.DataFrame) -> list[PeakSa
             one = int(with_held(levels, {"held": own}).get_column("held").max() or 0) // instances  # type: ignore[arg-type]
             last = pl.col("start_event") == pl.col("start_event").max().over("instance")
             high = peak_without(levels, own.filter(~last))
-        found.append(_saving("checkpoint", unit, low, high + one))
+        found.append(_saving("checkpoint", unit, low, min(high + one, peak)))
     return found
 
 
