@@ -118,16 +118,21 @@ def test_what_is_not_the_limit_is_reported_where_it_saves_over_a_tenth(length: i
 
 
 @pytest.mark.parametrize(
-    ("memory", "title"),
+    ("pageable", "kernel_us", "title"),
     [
-        ("Pageable", "Pin memory, then hide copies between host and device"),
-        ("Pinned", "Hide copies between host and device"),
+        (12, 500, "Pin memory, then hide copies between host and device"),
+        (1, 500, "Hide copies between host and device"),
+        (0, 800, "Hide copies between host and device"),
     ],
 )
-def test_memory_is_pinned_before_copies_hide(memory: str, title: str) -> None:
-    copies = [copy(f"HtoD ({memory} -> Device)", 100 * n, 100, stream=20) for n in range(12)]
-    report = analysed(copies, kernel(GEMM, 2_000, 500))
-    assert next(item for item in report.advice if item.id == "copies").title == title
+def test_memory_is_pinned_before_copies_hide(pageable: int, kernel_us: int, title: str) -> None:
+    copies = [
+        copy(f"HtoD ({'Pageable' if n < pageable else 'Pinned'} -> Device)", 100 * n, 100, stream=20) for n in range(12)
+    ]
+    report = analysed(copies, kernel(GEMM, 2_000, kernel_us))
+    advised = next(item for item in report.advice if item.id == "copies")
+    assert advised.title == title
+    assert ("keep on the device what is copied again" in advised.why) == (2 * kernel_us < 12 * 100)
 
 
 @pytest.mark.sampled

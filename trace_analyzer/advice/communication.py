@@ -144,12 +144,23 @@ def copies(context: AdviceContext) -> Opportunity | None:
     """Propose overlapping copies between host and device that run alone."""
     copies = copies_of(context, TO_PEER, inverted=True)
     pageable = total(where_called(copies, pl.col("name").str.contains("(?i)pageable")), "duration_ns")
-    share = percent(pageable / max(1, total(copies, "duration_ns")))
-    pageable_clause = f"; {share} of the copies' time is from or to pageable memory" if pageable else ""
+    spent = total(copies, "duration_ns")
+    is_pageable = 2 * pageable > spent
+    pageable_clause = (
+        f"; {percent(pageable / spent)} of the copies' time is from or to pageable memory" if is_pageable else ""
+    )
     opportunity = _copies_of(context, copies, f"the device only copies{pageable_clause}")
-    case = _to_host(copies, "duration_ns")
-    return opportunity and replace(
-        opportunity, values={"first": "Pin memory, then hide" if pageable else "Hide"}, case=case
+    if opportunity is None:
+        return None
+    if 2 * opportunity.saves_ns < spent:
+        less = (
+            "kernels are too short to hide most of it: keep on the device what is copied again, or copy narrower types"
+        )
+        opportunity = replace(opportunity, why=f"{opportunity.why}; {less}")
+    return replace(
+        opportunity,
+        values={"first": "Pin memory, then hide" if is_pageable else "Hide"},
+        case=_to_host(copies, "duration_ns"),
     )
 
 
