@@ -233,6 +233,13 @@ def test_warnings_come_before_remarks() -> None:
     assert "remark" not in summary(report)
 
 
+def test_a_long_note_ends_where_a_clause_does_and_not_within_a_name() -> None:
+    report = replace(
+        gpu_report(), notes=(Note("w", "warning", f"it was late: f({'long*, ' * 40}int) ran; wait for it"),)
+    )
+    assert "Note    it was late (-v)\n" in summary(report)
+
+
 def test_a_second_device_is_summed_up() -> None:
     text = summary(gpu_report(devices=8), 140, verbose=True)
     assert "8 x NVIDIA H100 80GB HBM3" in text

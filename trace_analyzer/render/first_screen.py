@@ -135,10 +135,14 @@ def doubt_lines(report: Report, width: int) -> list[Line]:
 
 
 def _first_clauses(text: str, room: int) -> str:
-    """Return as many clauses of the text as fit, and a reference to the rest; the whole text if not even one fits."""
+    """Return as many clauses of the text as fit, and a reference to the rest; the whole text if not even one fits.
+
+    A comma between the arguments of a kernel's name ends no clause.
+    """
     if units.cell_width(text) <= room:
         return text
-    ends = [match.start() for match in re.finditer(r"[;:,] ", text) if match.start() <= room - 5]
+    marks = [match.start() for match in re.finditer(r"[;:,] ", text) if match.start() <= room - 5]
+    ends = [end for end in marks if text.count("(", 0, end) == text.count(")", 0, end)]
     return f"{text[: ends[-1]]} (-v)" if ends else text
 
 
