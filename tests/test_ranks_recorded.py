@@ -36,6 +36,8 @@ sys.stdout.flush()
 os._exit(0)  # as in test_handler: gloo's threads outlive the group
 """
 
+PUBLIC = CORPUS.parent / "truth" / "dlrm_8xv100"
+
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -106,3 +108,15 @@ def test_two_real_ranks_of_128() -> None:
     assert rows.group_by("match").agg(pl.col("kind").n_unique(), pl.col("rank").n_unique()).select(
         "kind", "rank"
     ).unique().rows() == [(1, 2)]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not PUBLIC.exists(), reason="the public jobs (beside $TRACE_CORPUS) are absent")
+def test_who_waited_for_whom_in_a_public_job() -> None:
+    """Of 11.34 ms that rank 1 is in collectives 11.12 are waiting, mostly for rank 7; one step tells no straggler."""
+    report = ta.analyze_ranks(PUBLIC, workers=1)
+    assert (report.collectives.matched, report.collectives.unmatched, report.stragglers) == (64, 0, ())
+    first = report.ranks[1]
+    assert (first.rank, round((first.wait_ns or 0) / 1e4), round((first.transfer_ns or 0) / 1e4)) == (1, 1112, 22)
+    assert max(report.ranks, key=lambda rank: rank.led_ratio or 0).rank == 7
+    assert "of it for rank 7" in report.job.sentence
