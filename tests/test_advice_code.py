@@ -241,6 +241,12 @@ def test_a_pipeline_that_splits_its_inputs_gets_one_worker_and_its_estimate() ->
     assert "num_workers=1)" in report.advice[0].code
 
 
+def test_data_that_no_dataloader_loads_is_fetched_ahead() -> None:
+    code = code_of("data-loading", iterations(lambda t: annotation("get_batch", t, 850)))
+    assert "pool.submit(next, batches)" in code
+    assert "num_workers" not in code
+
+
 @pytest.mark.parametrize(
     ("direction", "code"), [("DtoH (Device -> Pinned)", "torch.stack"), ("HtoD (Pinned -> Device)", "torch.cat")]
 )

@@ -62,7 +62,7 @@ def program(code: str) -> dict[str, Any]:
         "create_selective_checkpoint_contexts": create_selective_checkpoint_contexts, "DistributedDataParallel": DistributedDataParallel,
         "DataLoader": lambda _, **options: [*DataLoader([rows] * 8, **options)],
         "p": rows.clone().requires_grad_(), "reduce_gradient": abs, "work": mock.create_autospec(torch.distributed.Work, instance=True),
-        "small": [SimpleNamespace(grad=rows)],
+        "batches": iter([x]), "small": [SimpleNamespace(grad=rows)],
         **dict.fromkeys(("f", "layer", "activation", "mlp", "block"), module),
     }  # fmt: skip
     if "grouped_mm" in code:  # four rows, each for two of two experts

@@ -146,7 +146,7 @@ def a_rank_alone(report: Report) -> None:
     verdict = report.verdict
     assert (verdict.regime, verdict.cause) == ("communication-bound", "collectives")
     waits = percent(1 - 2 * 7 / 8 * 10e6 / 450e9 / 490e-6)
-    assert f"Up to {waits} of it may be waiting for other ranks: analyze ranks FOLDER." in " ".join(
+    assert f"Up to {waits} of communication may be waiting for other ranks: analyze ranks FOLDER." in " ".join(
         report.summary().split()
     )
     (overlap,) = (item for item in report.advice if item.id == "overlap")

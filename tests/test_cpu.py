@@ -75,9 +75,12 @@ def test_double_precision_is_that_of_the_first_tensor(inputs: dict[str, object],
     assert ("cpu-double" in [item.id for item in run(**inputs).advice]) == asked
 
 
-@pytest.mark.parametrize(("dtype", "asked"), [("float", True), ("c10::BFloat16", False), ("c10::Half", False)])
-def test_16_bits_are_proposed_to_what_has_more(dtype: str, asked: bool) -> None:
-    inputs = {"Input Dims": [[4, 4], [4, 4]], "Input type": [dtype, dtype]}
+@pytest.mark.parametrize(
+    ("dtype", "asked"),
+    [("float", True), ("c10::BFloat16", False), ("c10::Half", False), ("long int", False), (None, False)],
+)
+def test_16_bits_are_proposed_to_what_is_known_to_have_32(dtype: str | None, asked: bool) -> None:
+    inputs = {"Input Dims": [[4, 4], [4, 4]]} | ({"Input type": [dtype, dtype]} if dtype else {})
     report = analysed([op("aten::mm", 100 * n, 90, **inputs) for n in range(9)], devices=[])
     assert ("cpu-bfloat16" in [item.id for item in report.advice]) == asked
 
@@ -97,6 +100,7 @@ def test_what_runs_within_generated_code_and_the_engine_of_autograd_is_no_gap_an
     [
         ([op("enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__", 40, 2_000)], "cpu-data-loading", "2 * num_workers"),
         ([op("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", 40, 2_000)], "cpu-data-loading", "num_workers=4"),
+        ([python("datasets/arrow_dataset.py(3): __getitem__", 40, 2_000)], "cpu-data-loading", "pool.submit(next, batches)"),
         ([python("<built-in method tensor of type object at 0x7f>", 40, 2_000)], "cpu-python", "each number of a list"),
         ([op("aten::bmm", 40, 500), op("aten::_softmax", 540, 1_000), op("aten::bmm", 1_540, 500)], "cpu-fusion", "scaled_dot"),
         ([op("aten::_softmax", 40, 2_000)], "cpu-fusion", "one pass over memory"),

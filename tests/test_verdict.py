@@ -422,7 +422,7 @@ def test_of_loading_and_waits_that_which_saves_more_is_the_cause(loading: float,
 @pytest.mark.parametrize(
     ("part", "words"),
     [
-        ("python", "mostly runs Python"), ("host-unknown", "was not recorded"), ("dispatch", "cannot launch work fast enough"),
+        ("python", "runs Python in 75 % of the idle time"), ("host-unknown", "nothing was recorded in 75 % of the idle time"), ("dispatch", "cannot launch work fast enough"),
     ],
 )  # fmt: skip
 def test_the_headline_says_what_most_of_late_launches_is(part: str, words: str) -> None:

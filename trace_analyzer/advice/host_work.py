@@ -20,7 +20,7 @@ from trace_analyzer.advice.opportunity import (
 )
 from trace_analyzer.advice.window_context import BY_INDUCTOR, COMPILED, GRADIENTS, AdviceContext
 from trace_analyzer.analyses.cpu import CpuRun
-from trace_analyzer.catalog.event_names import OPTIMIZER_STEP, PROFILER_STEP_NAME, preparation_of
+from trace_analyzer.catalog.event_names import OF_DATALOADER, OPTIMIZER_STEP, PROFILER_STEP_NAME, preparation_of
 from trace_analyzer.catalog.fixes import for_compiled, optimizer_in_few_launches, page_of, pages
 from trace_analyzer.frames.intervals import clip, union
 from trace_analyzer.report import Advice, Saving
@@ -180,6 +180,7 @@ def cpu_advice(run: CpuRun, names: pl.DataFrame) -> tuple[Advice, ...]:
         "training": names.get_column("phase").is_in(GRADIENTS).any(),
         "convolutions": name.str.contains("convolution").any(),
         "workers": name.str.contains("_MultiProcessingDataLoaderIter").any(),
+        "another loader": not name.str.contains(OF_DATALOADER).any(),
         "numbers": _leading(run, "python") in ("tensor()", "as_tensor()"),
         "attention": _leading(run, "normalization") == "aten::_softmax" and name.is_in(["aten::bmm"]).any(),
     }

@@ -34,6 +34,7 @@ from trace_analyzer.analyses.host import CALLS
 from trace_analyzer.catalog.event_names import (
     BLOCKING,
     FROM_HOST,
+    OF_DATALOADER,
     OPTIMIZER_STEP,
     TO_HOST,
     copy_direction,
@@ -323,12 +324,13 @@ def data_loading(context: AdviceContext) -> Opportunity | None:
     opportunity = idle_of(
         context, ("data-loading",), f"the loop waits in the data loader while the GPU has nothing queued{how}"
     )
-    case = next((case for frame, case in _PIPELINES.items() if names.str.contains(frame).any()), "")
+    cases = {**_PIPELINES, OF_DATALOADER: ""}
+    case = next((case for name, case in cases.items() if names.str.contains(name).any()), "another loader")
     return opportunity and replace(
         opportunity,
         values={"workers": "2 * workers"} if parallel else {},
         case=case,
-        options={"workers": 1} if case == "chunk pipeline" else {},
+        options={"workers": 1} if case in ("chunk pipeline", "another loader") else {},
     )
 
 

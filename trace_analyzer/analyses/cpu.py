@@ -42,7 +42,7 @@ _ENGINE = r"^<built-in method run_backward of "
 class CpuRun:
     """Hold the main thread's window: its steps (0 for none), their bounds, and each piece of its time.
 
-    ``pieces`` has start_ns, end_ns, event_id, kind, name, phase, part, bits (of the first operand: 64, 16, else 32). Pieces add up
+    ``pieces`` has start_ns, end_ns, event_id, kind, name, phase, part, bits (of the first operand, if it is of floats: 64, 32 or 16; else 0). Pieces add up
     to the window; event_id is null where nothing was recorded. ``others_ns`` is the time of other threads' operators.
     """
 
@@ -161,7 +161,8 @@ def _classified(
     # Numbers of Python are FP64 tensors without dimensions.
     is_double = types.str.starts_with('["double"') & ~dims.str.starts_with("[[]")
     is_half = types.str.contains(r'^\["c10::(BFloat16|Half)"')
-    bits = pl.when(is_double).then(64).when(is_half).then(16).otherwise(32)
+    is_single = types.str.starts_with('["float"')
+    bits = pl.when(is_double).then(64).when(is_half).then(16).when(is_single).then(32).otherwise(0)
     return typed.with_columns(
         built_in_call(pl.col("name")), part.alias("part"), bits.alias("bits"), _flop(typed)
     ).select("start_ns", "end_ns", "event_id", "kind", "name", "phase", "part", "bits", "flop")

@@ -227,6 +227,8 @@ def _parsed_steps(found: pl.DataFrame, rule: ServingRule) -> pl.DataFrame:
 # --- Code
 
 DATA_LOADING = "data-loading"
+OF_DATALOADER = r"(?i)data_?loader|datapipe|torch[/\\]utils[/\\]data[/\\]|^\[pl\]"
+"""Names of what loads data by PyTorch's DataLoader; Lightning's annotations name its own hooks around one."""
 PHASES = (DATA_LOADING, "optimizer", "backward", "forward")
 """Phases of a step; where several are in progress, the first in this order counts.
 

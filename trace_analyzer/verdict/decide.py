@@ -27,8 +27,10 @@ from trace_analyzer.verdict.judge import (
     debiased,
     doubts_of,
     far_from_roof,
+    idle_ns,
     judge,
     judged_parts,
+    launch_clause,
     leaders,
     lowering,
     roof_doubts,
@@ -41,7 +43,6 @@ from trace_analyzer.verdict.judge import (
 from trace_analyzer.vocabulary import (
     CAUSES,
     EARLIER_WORK,
-    IDLE_CAUSES,
     NOT_OWN,
     PARTS,
     REGIMES,
@@ -222,14 +223,18 @@ def headline_of(findings: Findings, judgement: Judgement, window: int, of: str |
         clause = f"copies {_copied(findings)} run while nothing else does"
     clause = sentence_far_below(findings, judgement.regime) or clause
     waits = findings.device.peer_wait_ratio if judgement.cause == "collectives" else None
-    peers = f" Up to {percent(waits)} of it may be waiting for other ranks: analyze ranks FOLDER." if waits else ""
-    second = judgement.runner_up
+    peers = (
+        f" Up to {percent(waits)} of communication may be waiting for other ranks: analyze ranks FOLDER."
+        if waits
+        else ""
+    )
+    second, levers = judgement.runner_up, judgement.levers.rows
     balanced = f"; in balance with {REGIMES[second].noun}" if second is not None else ""
+    if balanced and levers and levers[0].saves_ratio < t.BALANCED_RATIO:
+        balanced += ", and no resource alone saves a tenth"
     noted = roof_phrase(findings, judgement.regime) + known + others + balanced
     noun = limit_noun(judgement.regime, judgement.cause)
-    launch = cause_sums("overhead-bound", findings.parts_ns).get("launch", 0)
-    most = (words for part, words in _MOST_OF_LAUNCH.items() if 2 * findings.parts_ns.get(part, 0) > launch)
-    clause = next(most, clause) if judgement.cause == "launch" else clause
+    clause = (judgement.cause == "launch" and launch_clause(findings.parts_ns)) or clause
     limit = f"{limit_label(judgement.regime, judgement.cause)}: {clause} ({noun}: {percent(share)} of {of}{noted})."
     return limit + peers + _left_out_sentence(findings.left_out)
 
@@ -244,10 +249,6 @@ def _copied(findings: Findings) -> str:
     return "between devices" if exposed[True] else "between host and device"
 
 
-_MOST_OF_LAUNCH = {
-    "host-unknown": "the GPU waits for the CPU, and most of what the CPU does meanwhile was not recorded",
-    "python": "the GPU waits for the CPU, which mostly runs Python meanwhile",
-}
 _NOT_OWN = {EARLIER_WORK: "; {} is work from before the recording", TIME_SLICE: "; in {} another program seems to run"}
 _WINDOWS = {
     "whole": "the window",
@@ -298,7 +299,7 @@ _SIDES = {True: "before the device's first work", False: "after the device's las
 
 
 def _busy_evidence(findings: Findings, window: int) -> list[Evidence]:
-    idle = sum(findings.parts_ns.get(cause, 0) for cause in IDLE_CAUSES)
+    idle = idle_ns(findings.parts_ns)
     known = window and findings.device.report.busy_ratio is not None  # null where a check of the trace suppresses it
     busy_ratio = 1 - idle / window if known else None
     return [
@@ -356,7 +357,7 @@ def _evidence(findings: Findings, judgement: Judgement, window: int) -> list[Evi
                 "mean queue depth while the device waited: the CPU was not to blame",
             )
         )
-    idle = sum(findings.parts_ns.get(cause, 0) for cause in IDLE_CAUSES)
+    idle = idle_ns(findings.parts_ns)
     if findings.device.idle_peak is not None and idle:
         dtype, peak = findings.device.idle_peak
         evidence.append(
@@ -466,7 +467,7 @@ def _doubts_of_the_record(findings: Findings, judgement: Judgement) -> Iterator[
         yield unrecorded(lost / window)
     if findings.parts_ns.get(TIME_SLICE, 0):
         yield "another program seems to use the device in turn: kernels may hold its turns too"
-    unnamed, idle = findings.parts_ns.get("host-unknown", 0), sum(findings.parts_ns.get(c, 0) for c in IDLE_CAUSES)
+    unnamed, idle = findings.parts_ns.get("host-unknown", 0), idle_ns(findings.parts_ns)
     if judgement.regime == "overhead-bound" and unnamed > t.UNNAMED_RATIO * idle:
         yield f"in {percent(unnamed / idle)} of its idle time the host recorded nothing (record with stacks)"
     left = findings.left_out

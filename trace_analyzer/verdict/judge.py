@@ -187,13 +187,31 @@ def cause_sums(regime: Regime, parts_ns: Mapping[str, int]) -> dict[str, int]:
     return sums
 
 
+def idle_ns(parts_ns: Mapping[str, int]) -> int:
+    """Return the idle time of a partition, ns."""
+    return sum(parts_ns.get(cause, 0) for cause in IDLE_CAUSES)
+
+
+def launch_clause(parts_ns: Mapping[str, int]) -> str | None:
+    """Write what takes most of the time of late launches, with its share of all idle time; None where nothing does."""
+    launch, idle = cause_sums("overhead-bound", parts_ns).get("launch", 0), idle_ns(parts_ns)
+    most = ((words, parts_ns.get(part, 0)) for part, words in _MOST_OF_LAUNCH.items())
+    return next((words.format(percent(ns / idle)) for words, ns in most if 2 * ns > launch), None)
+
+
+_MOST_OF_LAUNCH = {
+    "host-unknown": "the GPU waits for the CPU, of which nothing was recorded in {} of the idle time",
+    "python": "the GPU waits for the CPU, which runs Python in {} of the idle time",
+}
+
+
 def shares(parts_ns: Mapping[str, int]) -> Shares | None:
     """Return ratios of the window that sum to 1; None for an empty window."""
     window = sum(parts_ns.values())
     if not window:
         return None
     ratios = {part: parts_ns.get(part, 0) / window for part in WORK}
-    return Shares(**ratios, idle=sum(parts_ns.get(cause, 0) for cause in IDLE_CAUSES) / window)
+    return Shares(**ratios, idle=idle_ns(parts_ns) / window)
 
 
 def debiased(
