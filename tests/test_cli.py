@@ -236,14 +236,20 @@ class TestOutputs:
         assert (result.exit_code, asked) == (2, [])
         assert result.stderr == f"analyze: one trace at a time, and {len(traces)} are named; {hint}\n"
 
-    @pytest.mark.parametrize("words", [("compre", "t.json", "b.json"), ("compre",)])
+    @pytest.mark.parametrize(
+        ("words", "meant"),
+        [
+            (("compre", "t.json", "b.json"), "did you mean compare?"), (("compre",), "did you mean compare?"),
+            (("analyse", "t.json"), "the trace comes first: analyze TRACE"), (("analyze",), "the trace comes first: analyze TRACE"),
+        ],
+    )  # fmt: skip
     def test_a_misspelt_verb_is_no_trace(
-        self, run: Run, folder: Path, asked: list[dict[str, Any]], words: tuple[str, ...]
+        self, run: Run, folder: Path, asked: list[dict[str, Any]], words: tuple[str, ...], meant: str
     ) -> None:
         result = run(*words)
         assert (result.exit_code, asked) == (2, [])
-        assert result.stderr == "analyze: no verb or file 'compre'; did you mean compare? See 'analyze --help'\n"
-        (folder / "compre").write_text("{}")
+        assert result.stderr.startswith(f"analyze: no verb or file {words[0]!r}; {meant}")
+        (folder / words[0]).write_text("{}")
         assert "no verb" not in run(*words).stderr
 
     def test_output_keeps_the_mode_and_the_link(self, run: Run, folder: Path) -> None:

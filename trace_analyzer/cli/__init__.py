@@ -116,7 +116,8 @@ class Verbs(click.Group):
         if bare and args[0].isalpha() and not ctx.resilient_parsing and not os.path.lexists(args[0]):
             from trace_analyzer.errors import did_you_mean
 
-            if meant := did_you_mean(args[0], VERBS):
+            own = did_you_mean(args[0], ["analyze"]) and "; the trace comes first: analyze TRACE"
+            if meant := did_you_mean(args[0], VERBS) or own:
                 raise click.UsageError(f"no verb or file {args[0]!r}{meant}", ctx)
         return super().parse_args(ctx, [DEFAULT_VERB, *args] if bare else args)
 
