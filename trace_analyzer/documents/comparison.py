@@ -426,12 +426,12 @@ def scaling_document(result: Scaling) -> Document:
 def _host_and_device(result: Scaling) -> list[str]:
     lines = []
     if result.host_floor_ns is not None:
-        lines.append(f"the host takes {duration(result.host_floor_ns)} a step, whatever the batch")
+        lines.append(f"The host takes {duration(result.host_floor_ns)} a step, whatever the batch")
     if line := result.device_line:
-        lines.append(f"the device takes {duration(line.fixed_ns)} + {duration(line.per_item_ns)} an item")
+        lines.append(f"The device takes {duration(line.fixed_ns)} + {duration(line.per_item_ns)} an item")
     if result.flip_batch:
         bound = ", an upper bound: kernels of small batches grow less than later ones" if result.is_upper_bound else ""
-        lines.append(f"both take as long at batch {result.flip_batch:.0f}{bound}")
+        lines.append(f"Both take as long at batch {result.flip_batch:.0f}{bound}")
     return lines
 
 

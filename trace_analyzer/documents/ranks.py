@@ -38,7 +38,11 @@ def document(report: JobReport) -> Document:
             Chapter("problems", "Problems", [Notes(lines, "warning")] if (lines := doubt_lines(report)) else []),
             Chapter("late", "Late ranks", _late(report), "Means of the steps in which they are late."),
             Chapter("ranks", "Ranks", _ranks(report), times),
-            Chapter("figures", "The job", [Notes(lines)] if (lines := [*_figures(report), *report.notes]) else []),
+            Chapter(
+                "figures",
+                "The job",
+                [Notes(lines)] if (lines := [*_figures(report), *map(capitalized, report.notes)]) else [],
+            ),
             Chapter("uneven", "Uneven operators", _uneven(report)),
             Chapter("pipeline", "Pipeline", _pipeline(report.pipeline) if report.pipeline else []),
             Chapter("groups", "Process groups", _groups(report)),
