@@ -177,6 +177,7 @@ def loading_behind_a_wait(report: Report) -> None:
     assert "342 us of it follow a wait" in load.why
     (wait,) = (item for item in report.advice if item.id == "synchronization")
     assert wait.shared_with == "data-loading"
+    assert (report.verdict.cause, report.advice[0].id) == ("data-loading", "data-loading")
 
 
 def python_that_no_graph_removes(report: Report) -> None:

@@ -415,8 +415,12 @@ def test_of_loading_and_waits_that_which_saves_more_is_the_cause(loading: float,
     """Data is loaded after a wait: the time before the device has work counts as the wait's first."""
     host = (Lever("data-loading", 0.25, 0.6, loading, 0.0), Lever("waits", 0.35, 0.3, waits, 0.0))
     known = replace(levers(), rows=(Lever("host", 0.6, 0.6, 60.0, 0.6),), host=host)
-    judged = judge(parts_of(**{"compute": 40, "data-loading": 25, "synchronization": 35}), levers=known)
-    assert (judged.regime, judged.cause) == (OVERHEAD, cause)
+    parts = parts_of(**{"compute": 40, "data-loading": 25, "synchronization": 35})
+    assert judge(parts, levers=known).cause == cause
+    by_time = verdict(
+        findings(parts_ns=parts, loading_behind_waits_ns=parts["data-loading"] * round(loading - 25) // 25)
+    )
+    assert by_time.cause == cause
 
 
 @pytest.mark.parametrize(

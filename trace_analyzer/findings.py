@@ -8,7 +8,7 @@ import polars as pl
 from trace_analyzer import units
 from trace_analyzer.analyses import causes, kernel_bounds, partition, profiler_overhead, roofline, run_ahead
 from trace_analyzer.analyses.host import Host
-from trace_analyzer.analyses.left_out import LeftOut, RecordedSpan, cold_gap_ns, complement, left_out
+from trace_analyzer.analyses.left_out import LeftOut, RecordedSpan, complement, left_out, ns_in_windows
 from trace_analyzer.analyses.profiler_overhead import Prices, ProfilerOverhead
 from trace_analyzer.analyses.steps import HostSteps
 from trace_analyzer.analysis import CAUSES_OF_IDLE, PARTITION, Value
@@ -62,7 +62,10 @@ class DeviceFindings:
 
 @dataclass(frozen=True)
 class Findings:
-    """Hold the findings on the verdict's window: device, window and partition, also of each of its steps."""
+    """Hold the findings on the verdict's window: device, window and partition, also of each of its steps.
+
+    ``loading_behind_waits_ns`` is the idle time after waits in which data was loading.
+    """
 
     device: DeviceFindings
     window: Window
@@ -73,6 +76,7 @@ class Findings:
     bounds: tuple[BoundShare, ...] = ()
     left_out: LeftOut | None = None
     steps_ns: tuple[Mapping[str, int], ...] = ()
+    loading_behind_waits_ns: int = 0
 
 
 @dataclass(frozen=True)
@@ -177,6 +181,7 @@ class WindowSources:
     busy_parts: pl.DataFrame
     idle_causes: pl.DataFrame
     cold_idle: pl.DataFrame
+    loading_behind_waits: pl.DataFrame
     queue: pl.DataFrame
     rated: pl.DataFrame
     recording_prices: Prices | None
@@ -214,12 +219,13 @@ def window_findings(
         device=device_findings[judged.device],
         window=window,
         parts_ns=ordered(window_parts.select("part", "time_ns"), PARTS),
-        cold_gap_ns=cold_gap_ns(sources.cold_idle, one).get(0, 0),
+        cold_gap_ns=ns_in_windows(sources.cold_idle, one).get(0, 0),
         recording=_recordings(sources, one, {0: (sum(lengths), count)}).get(0),
         waiting_depth=_waiting_depth(idle, queue, spans),
         bounds=bound_shares(roofline.bound_table(rated)),
         left_out=_left_out(judged, device_findings[judged.device], window_parts, sources),
         steps_ns=tuple(step_parts.get((judged.device, index), {}) for index in window.steps),
+        loading_behind_waits_ns=ns_in_windows(sources.loading_behind_waits, one).get(0, 0),
     )
 
 
@@ -230,7 +236,7 @@ def _left_out(judged: Judged, device: DeviceFindings, parts: pl.DataFrame, sourc
     start, end = where_equal(sources.windows, "device", judged.device).select("start_ns", "end_ns").row(0)
     intervals = judged.window.intervals
     rest = spans_on(judged.device, complement((start, end), intervals))
-    cold = cold_gap_ns(sources.cold_idle, rest.with_columns(pl.lit(0, dtype=pl.UInt32).alias("window"))).get(0, 0)
+    cold = ns_in_windows(sources.cold_idle, rest.with_columns(pl.lit(0, dtype=pl.UInt32).alias("window"))).get(0, 0)
     lengths = (sum(last - first for first, last in intervals), end - start)
     parts_ns = dict(parts.select("part", "time_ns").iter_rows())
     return left_out(lengths, parts_ns, device.report.partition_ns, cold, sources.recorded_span)
@@ -265,7 +271,7 @@ def step_findings(
     )
     columns = ["device", "window", "start_ns", "end_ns"]
     spans = windows.select(columns)
-    cold = cold_gap_ns(sources.cold_idle, spans)
+    cold, loading = (ns_in_windows(rows, spans) for rows in (sources.cold_idle, sources.loading_behind_waits))
     # The extra time of an unusual step over the measured step time is no profiler overhead.
     is_measured = sources.measured_step_ms is not None
     usual = windows.filter(pl.col("state") == "ok").select(columns) if is_measured else spans
@@ -285,6 +291,7 @@ def step_findings(
                 recording=recordings.get(window),
                 waiting_depth=None,
                 bounds=tuple(bounds.get(window, ())),
+                loading_behind_waits_ns=loading.get(window, 0),
             ),
             device,
             index,

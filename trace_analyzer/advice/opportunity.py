@@ -8,6 +8,7 @@ import polars as pl
 
 from trace_analyzer import thresholds
 from trace_analyzer.advice.window_context import AdviceContext
+from trace_analyzer.analyses.causes import behind_waits
 from trace_analyzer.catalog.event_names import WITHIN_DEVICE, built_in_call, copy_direction, in_function
 from trace_analyzer.catalog.fixes import PROFILE
 from trace_analyzer.catalog.kernels import kernel_pattern
@@ -229,28 +230,13 @@ def idle_of(
 
     Idle time that is charged to a wait counts too while such work was in progress: without the work it ends earlier.
     """
-    charged, waiting = context.idle.filter(pl.col("cause").is_in(causes)), _in_progress(context, causes)
+    charged, works = context.idle.filter(pl.col("cause").is_in(causes)), {*causes} & {*NAMED_WORK}
+    waiting = behind_waits(context.idle, context.host, context.launch_threads, works)
     if waiting.height:
         ns = duration(total(waiting, length_ns()) / context.steps)
         why = f"{why}; {ns} of it follow a wait for the device, and are hidden too if that wait goes"
         extra = f", and idle time after waits during such work{extra}"
     return idle_opportunity(context, pl.concat([charged, waiting]), causes, why, extra, extra_ns)
-
-
-def _in_progress(context: AdviceContext, causes: tuple[str, ...]) -> pl.DataFrame:
-    """Return the idle time after waits in which a launching thread did work of these causes, and that work's events."""
-    waiting = context.idle.filter(pl.col("cause") == "synchronization")
-    events = context.host.events.filter(
-        pl.col("work").is_in(set(causes).intersection(NAMED_WORK)),
-        pl.col("thread_id").is_in(context.launch_threads.implode()),
-    ).sort("start_ns", "end_ns", descending=[False, True])
-    if waiting.is_empty() or events.is_empty():
-        return waiting.clear()
-    outermost = events.filter((pl.col("start_ns") >= pl.col("end_ns").cum_max().shift(1)).fill_null(True))
-    device = pl.lit(waiting.item(0, "device"), waiting.schema["device"]).alias("device")
-    spans = outermost.select(device, "start_ns", "end_ns", pl.col("event_id").alias("work_id"))
-    cut = clip(waiting, spans, ["device"])
-    return cut.with_columns(pl.col("work_id").alias("event_id")).select(waiting.columns)
 
 
 def idle_opportunity(

@@ -11,8 +11,8 @@ import polars as pl
 from trace_analyzer import thresholds
 from trace_analyzer.analyses.host import STREAM_WAITS, Host
 from trace_analyzer.analysis import CAUSES_OF_IDLE, Analysis, Value
-from trace_analyzer.catalog.event_names import BLOCKING
-from trace_analyzer.frames.intervals import END_NS, sort_spans, split_by, union, with_covered
+from trace_analyzer.catalog.event_names import BLOCKING, DATA_LOADING
+from trace_analyzer.frames.intervals import END_NS, clip, sort_spans, split_by, union, with_covered
 from trace_analyzer.frames.lookups import lookup, over_group, scatter
 from trace_analyzer.ingest.trace import Trace
 from trace_analyzer.schema import Table, columns
@@ -353,6 +353,28 @@ def launches_after_waits(host: Host, launches: pl.DataFrame) -> pl.DataFrame:
     )
 
 
+def behind_waits(idle: pl.DataFrame, host: Host, threads: pl.Series, works: Collection[str]) -> pl.DataFrame:
+    """Return the idle time after waits in which one of the threads did such work, with that work's events.
+
+    ``idle`` and the result have device, start_ns, end_ns, cause, event_id and what else ``idle`` has. Without the wait
+    the work is hidden; without the work the idle time ends earlier.
+    """
+    waiting = idle.filter(pl.col("cause") == "synchronization")
+    is_meant = pl.col("work").is_in(works) & pl.col("thread_id").is_in(threads.implode())
+    events = host.events.filter(is_meant).sort("start_ns", "end_ns", descending=[False, True])
+    if waiting.is_empty() or events.is_empty():
+        return waiting.clear()
+    outermost = events.filter((pl.col("start_ns") >= pl.col("end_ns").cum_max().shift(1)).fill_null(True))
+    spans = outermost.select("start_ns", "end_ns", pl.col("event_id").alias("work_id"))
+    cut = clip(waiting, waiting.select("device").unique().join(spans, how="cross"), ["device"])
+    return cut.with_columns(pl.col("work_id").alias("event_id")).select(waiting.columns)
+
+
+def loading_behind_waits(idle_causes: pl.DataFrame, host: Host, launches: pl.DataFrame) -> pl.DataFrame:
+    """Return the idle time after waits in which a launching thread loaded data: `behind_waits`."""
+    return behind_waits(idle_causes, host, launches.get_column("thread_id").drop_nulls().unique(), [DATA_LOADING])
+
+
 ANALYSES = (
     Value("runtime_calls", runtime_calls),
     Value("unnamed_segments", stretches_of),
@@ -361,4 +383,5 @@ ANALYSES = (
     Value("idle_causes", idle_causes, needs=(CAUSES_OF_IDLE,), hide=without_causes),
     Analysis(IDLE, with_events),
     Value("launch_latency_ns", launch_latency_ns),
+    Value("loading_behind_waits", loading_behind_waits),
 )

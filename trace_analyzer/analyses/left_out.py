@@ -84,9 +84,9 @@ def cold_idle(idle_causes: pl.DataFrame, gaps: pl.DataFrame, first_launches: pl.
     return within.filter(pl.col("cause").is_in(HOST_CAUSES), pl.col("cause") != HOST_WAIT)
 
 
-def cold_gap_ns(cold: pl.DataFrame, windows: pl.DataFrame) -> dict[int, int]:
-    """Return the time of ``cold``, which is `cold_idle`, by window: (device, window, start_ns, end_ns); 0 is left out."""
-    inside = clip(cold, windows, ["device"])
+def ns_in_windows(idle: pl.DataFrame, windows: pl.DataFrame) -> dict[int, int]:
+    """Return the time of these intervals by window (device, window, start_ns, end_ns); 0 is left out."""
+    inside = clip(idle, windows, ["device"])
     length = (pl.col("end_ns") - pl.col("start_ns")).sum()
     return dict(inside.group_by("window").agg(length).sort("window").iter_rows())
 

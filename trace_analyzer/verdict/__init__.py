@@ -9,7 +9,7 @@ from trace_analyzer import thresholds as t
 from trace_analyzer.analyses import partition
 from trace_analyzer.analyses.cpu import TINY, CpuRun
 from trace_analyzer.analyses.host import Host
-from trace_analyzer.analyses.left_out import cold_gap_ns
+from trace_analyzer.analyses.left_out import ns_in_windows
 from trace_analyzer.analyses.links import launching_calls
 from trace_analyzer.analyses.roofline import bound_table
 from trace_analyzer.analyses.steps import STEPS
@@ -247,10 +247,11 @@ def step_verdict(step: StepFindings) -> StepVerdict:
     if (withheld := withheld_inputs(findings, "the step")) is not None:
         return StepVerdict(None, None, None, "low", withheld[0])
     cold, window = findings.cold_gap_ns, sum(findings.parts_ns.values())
-    judgement = judge(findings.parts_ns, cold)
+    levers = Levers(loading_behind_waits_ns=findings.loading_behind_waits_ns)
+    judgement = judge(findings.parts_ns, cold, levers)
     if judgement is None:
         return StepVerdict(None, None, None, None, None, cold)
-    unbiased = debiased(findings.parts_ns, findings.recording, cold)
+    unbiased = debiased(findings.parts_ns, findings.recording, cold, levers)
     too_little = step.activity_count < t.INSUFFICIENT_KERNELS and step.busy_ns < t.INSUFFICIENT_TIME_NS
     level, _ = confidence_of(findings, judgement, tuple(doubts_of(findings, judgement)))
     return StepVerdict(
@@ -318,7 +319,7 @@ def _judged(device: DeviceFindings, steps: pl.DataFrame, sources: WindowSources)
         device=device,
         window=Window("step", tuple(steps.select("start_ns", "end_ns").iter_rows()), tuple(steps.get_column("index"))),
         parts_ns=ordered(sums, PARTS),
-        cold_gap_ns=cold_gap_ns(sources.cold_idle, spans).get(0, 0),
+        cold_gap_ns=ns_in_windows(sources.cold_idle, spans).get(0, 0),
         recording=None,
         waiting_depth=None,
         bounds=bound_shares(bound_table(_started_in(sources.rated, steps))),

@@ -61,6 +61,7 @@ def verdict(findings: Findings, levers: Levers = NO_LEVERS) -> Verdict:
     Where the step without the profiler was measured, the verdict is on the program without it.
     """
     traced, device = findings.parts_ns, findings.device.report
+    levers = replace(levers, loading_behind_waits_ns=findings.loading_behind_waits_ns)
     if (withheld := withheld_inputs(findings, "the window")) is not None:
         return _without_inputs(findings, *withheld)
     unbiased = debiased(traced, findings.recording, findings.cold_gap_ns, levers)
@@ -262,10 +263,7 @@ def _left_out_sentence(left: LeftOut | None) -> str:
     if left is None or not left.is_most:
         return ""
     sentence = f" The window leaves out {percent(left.ratio)} of the {_left_out_noun(left)}: {_left_out_words(left)}."
-    return sentence + (_PREPARES_FIRST if _prepares_inputs_first(left) else "")
-
-
-_PREPARES_FIRST = " If each call begins with that, speed it up first."
+    return sentence + (" If each call begins with that, speed it up first." if _prepares_inputs_first(left) else "")
 
 
 def _prepares_inputs_first(left: LeftOut) -> bool:

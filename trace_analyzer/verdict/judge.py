@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from trace_analyzer import thresholds as t
 from trace_analyzer.analyses.profiler_overhead import ProfilerOverhead
+from trace_analyzer.catalog.event_names import DATA_LOADING
 from trace_analyzer.findings import DeviceFindings, Findings
 from trace_analyzer.report import BoundShare, Debiased, Evidence, Lever, Regime, Resource, Shares
 from trace_analyzer.units import counted, duration, percent
@@ -33,14 +34,11 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 KERNEL_REGIMES: tuple[Regime, ...] = ("compute-bound", "memory-bandwidth-bound")
-
-
 ORDER: tuple[Regime, ...] = tuple(regime.key for regime in REGIMES.values())
 """Columns of arrays of regimes."""
 _OVERHEAD, _MEMORY, _COMPUTE, _COMMUNICATION = map(
     ORDER.index, ("overhead-bound", "memory-bandwidth-bound", "compute-bound", "communication-bound")
 )
-
 
 OF_REGIME: Mapping[Regime, frozenset[Resource]] = {
     "overhead-bound": frozenset({"host", "small-kernels"}),
@@ -60,12 +58,14 @@ OF_HOST: Mapping[Resource, tuple[str, ...]] = {
 class Levers:
     """Hold the levers, the largest saving first, and what the step saves per ns of each regime's time in the window.
 
-    ``host`` are those of the host's work. Without a replay there are none, and shares of time decide.
+    ``host`` are those of the host's work. Without a replay there are none, and shares of time decide. Loading then counts
+    with idle time that is charged to waits before it (``loading_behind_waits_ns``).
     """
 
     rows: tuple[Lever, ...] = ()
     saves_per_ns: Mapping[Regime, float] | None = None
     host: tuple[Lever, ...] = ()
+    loading_behind_waits_ns: int = 0
 
     def of(self, regime: Regime) -> tuple[Lever, ...]:
         """Return the levers of a regime's resources."""
@@ -171,10 +171,12 @@ def _cause(regime: Regime, parts_ns: Mapping[str, int], cold_gap_ns: int, levers
         of_best = {best.resource} & apart or {*causes} - apart or apart
         causes = {cause: ns for cause, ns in causes.items() if cause in of_best}
     largest = max(causes, key=lambda cause: causes[cause], default=None)
-    if largest not in _HIDING or not levers.host:
+    if largest not in _HIDING:
         return largest
-    saved = {lever.resource: lever.saves_ns for lever in levers.host}
-    return max(causes.keys() & _HIDING, key=lambda cause: (saved.get(_HIDING[cause], 0.0), causes[cause], cause))
+    saved: dict[str, float] = {lever.resource: lever.saves_ns for lever in levers.host}
+    by_time = {**causes, DATA_LOADING: causes.get(DATA_LOADING, 0) + levers.loading_behind_waits_ns}
+    saves = {cause: saved.get(_HIDING[cause], 0.0) if saved else by_time[cause] for cause in causes.keys() & _HIDING}
+    return max(saves, key=lambda cause: (saves[cause], causes[cause], cause))
 
 
 def cause_sums(regime: Regime, parts_ns: Mapping[str, int]) -> dict[str, int]:
