@@ -134,11 +134,12 @@ def test_gaps_between_kernels_of_two_vendors_are_read_with_the_kernels() -> None
 
 
 def test_twice_the_time_is_no_percentage() -> None:
-    assert [change(2, after) for after in (1, 3, 4, 9)] == [
+    assert [change(2, after) for after in (1, 3, 4, 9, 2468)] == [
         "2 times as fast",
         "1.5 times as long",
         "2 times as long",
         "4.5 times as long",
+        "1,234 times as long",
     ]
 
 

@@ -333,9 +333,9 @@ def change(before: float, after: float) -> str:
     if abs(ratio - 1) < 0.0005:
         return "as fast"
     if ratio >= _FACTOR:
-        return f"{ratio:.3g} times as long"
+        return f"{number(ratio)} times as long"
     if ratio and 1 / ratio >= _FACTOR:
-        return f"{1 / ratio:.3g} times as fast"
+        return f"{number(1 / ratio)} times as fast"
     return f"{percent(abs(ratio - 1))} {'less' if ratio < 1 else 'more'} time"
 
 

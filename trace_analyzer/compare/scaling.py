@@ -25,7 +25,7 @@ from trace_analyzer.options import takes_options_of
 from trace_analyzer.pipeline import analyze
 from trace_analyzer.report import Lever
 from trace_analyzer.results import Result
-from trace_analyzer.units import counted, duration, percent
+from trace_analyzer.units import counted, duration, number, percent
 
 SCHEMA_VERSION = 1
 FLAT, PROPORTIONAL = 0.2, 0.8
@@ -375,7 +375,7 @@ def _proof(points: Sequence[Point]) -> str | None:
         return None
     factor, one, other = best
     return (
-        f"Overhead is proven between batch {one.batch} and {other.batch}: {factor:.3g} times the work, the step takes"
+        f"Overhead is proven between batch {one.batch} and {other.batch}: {number(factor)} times the work, the step takes"
         f" {other.step_ns / one.step_ns:.2f} times as long and the device works {other.busy_ns / one.busy_ns:.2f} times as long; idle time falls by"
         f" {duration(one.idle_ns - other.idle_ns)} while busy time rises by {duration(other.busy_ns - one.busy_ns)}."
     )

@@ -25,7 +25,7 @@ from trace_analyzer.compare.phrasing import (
 from trace_analyzer.compare.scaling import Scaling
 from trace_analyzer.documents import Chapter, Document, Figure, FlameFigure, Notes, PlainTable, largest_lever
 from trace_analyzer.sections import Axis, Boxes, Chart, Flame, Labels, LineMark, Points
-from trace_analyzer.units import counted, duration, percent, runs, visible
+from trace_analyzer.units import counted, duration, number, percent, runs, visible
 from trace_analyzer.vocabulary import GROUPS, PARTS
 
 _WATERFALLS = {"bucket": "By cause and bucket", "operator": "By operator", "module": "By module"}
@@ -404,7 +404,7 @@ def scaling_document(result: Scaling) -> Document:
     ]  # fmt: skip
     exponents = [
         (f"{item.exponent:.2f}", item.name, f"{item.from_batch} to {item.to_batch}", f"{duration(item.before_ns)} to {duration(item.after_ns)}",
-         f"{item.work} x {item.work_ratio:.3g}")
+         f"{item.work} x {number(item.work_ratio)}")
         for item in (*result.step, *result.busy, *result.operators[:_OPERATORS])
     ]  # fmt: skip
     title = "Step, busy and idle time"
