@@ -84,6 +84,17 @@ def test_silence_belongs_to_the_open_annotation() -> None:
     ]
 
 
+def test_an_annotation_that_marks_a_step_names_no_code() -> None:
+    """Check marks that nobody knows by name: the steps' code is that of all of them."""
+    marks = [annotation(f"train_iter {i}", 200 * i, 190) for i in range(1, 5)]
+    work = [
+        [op("aten::mm", 200 * i + 50, 60), launched(f"k{i}", 200 * i + 100, 200 * i + 110, 20, i)] for i in range(1, 5)
+    ]
+    report = analysed(marks, work)
+    assert report.steps_from == "train_iter #"
+    assert report.tables["blame"].get_column("annotation").null_count() == report.tables["blame"].height
+
+
 # The backward pass
 
 

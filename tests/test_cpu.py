@@ -115,6 +115,23 @@ def test_code_is_for_what_takes_the_time(events: list[object], fix: str, has: st
     assert has in next(item.code for item in report.advice if item.id == fix)
 
 
+@pytest.mark.parametrize(
+    ("event", "part", "fix"),
+    [
+        (op("quantized::linear_dynamic", 40, 2_000), "matmul", "cpu-bfloat16"),
+        (op("aten::slice", 40, 2_000), "dispatch", "cpu-fusion"),
+        (python("<built-in function kernel>", 40, 2_000), "other-operators", "cpu-python"),
+        (op("aten::abs", 40, 2_000, **{"Input Dims": [[4, 4]], "Input type": ["c10::complex<float>"]}), "pointwise", "cpu-fusion"),
+        ([annotation("Optimizer.step#SparseAdam.step", 40, 2_000), op("aten::mul", 40, 1_990)], "pointwise", "cpu-optimizer"),
+    ],
+)  # fmt: skip
+def test_a_fix_is_not_for_what_it_cannot_change(event: list[object], part: str, fix: str) -> None:
+    """Check views, numbers that neither bf16 nor Inductor handles, compiled code, an optimizer without a fused form."""
+    report = analysed(op("aten::mm", 0, 40), event, op("aten::mm", 2_090, 10), devices=[])
+    assert report.tables["cpu_time"].item(0, "part") == part
+    assert fix not in [item.id for item in report.advice]
+
+
 def test_python_is_what_frames_name_and_a_launch_is_no_work() -> None:
     frames = [python("train.py(3): count", 1_000 * n + 600, 300) for n in range(4)]
     steps = [
@@ -132,6 +149,10 @@ def test_python_is_what_frames_name_and_a_launch_is_no_work() -> None:
     [
         ["aten::cudnn_is_acceptable"],
         ["aten::_use_cudnn_ctc_loss"],
+        [
+            "aten::_scaled_dot_product_flash_attention_for_cpu",
+            "aten::_scaled_dot_product_flash_attention_for_cpu_backward",
+        ],
         ["CacheBase.triton_key", "CacheBase.triton_key_data: compile_id=0/0", "CacheBase.triton_key (dynamo_timed)"],
     ],
 )
@@ -140,7 +161,9 @@ def test_who_asks_for_a_device_and_a_compiler_for_all_devices_run_on_the_cpu(nam
     assert analysed([step(n) for n in range(4)], asked, devices=[]).verdict.status == "cpu-run"
 
 
-@pytest.mark.parametrize("name", ["nccl:all_reduce", "aten::cudnn_convolution", "aten::miopen_batch_norm"])
+@pytest.mark.parametrize(
+    "name", ["nccl:all_reduce", "aten::cudnn_convolution", "aten::miopen_batch_norm", "aten::_flash_attention_forward"]
+)
 def test_a_program_that_meant_a_device_keeps_the_words_on_its_missing_work(name: str) -> None:
     report = analysed([step(n) for n in range(4)], op(name, 505, 10), devices=[])
     assert report.verdict.status == "no-gpu-activity"

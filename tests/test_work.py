@@ -368,6 +368,11 @@ def test_types_that_were_not_recorded_are_those_of_the_kernel() -> None:
     assert record("aten::relu", [[]], assumed_type="float") is None
 
 
+def test_the_flop_of_a_sparse_matrix_are_not_those_of_its_shape() -> None:
+    """Check an operand of two dimensions without strides, which has no storage of that shape."""
+    assert record("aten::mm", [[4, 4], [4, 2]], ["float", "float"], input_strides="[[], [2, 1]]") is None
+
+
 @pytest.mark.parametrize("types", [None, [], "", ["", ""]], ids=["none", "an empty list", "an empty text", "blanks"])
 def test_lists_of_types_without_a_name_are_no_types(types: Any) -> None:
     """Check 2 x 3 x 5 x 2 FLOP of single precision, which the kernel's name tells (PyTorch before 1.9)."""

@@ -21,7 +21,7 @@ from trace_analyzer.advice.opportunity import (
 from trace_analyzer.advice.window_context import BY_INDUCTOR, COMPILED, GRADIENTS, AdviceContext
 from trace_analyzer.analyses.cpu import CpuRun
 from trace_analyzer.catalog.event_names import OF_DATALOADER, OPTIMIZER_STEP, PROFILER_STEP_NAME, preparation_of
-from trace_analyzer.catalog.fixes import for_compiled, optimizer_in_few_launches, page_of, pages
+from trace_analyzer.catalog.fixes import FUSED, for_compiled, optimizer_in_few_launches, page_of, pages
 from trace_analyzer.frames.intervals import clip, union
 from trace_analyzer.report import Advice, Saving
 from trace_analyzer.units import count, counted, duration, percent
@@ -199,7 +199,13 @@ def _leading(run: CpuRun, part: str) -> str | None:
 
 def _advice(fix: CpuFix, run: CpuRun, cases: Sequence[str]) -> tuple[float, Advice] | None:
     """Return the rank of a fix, ns, and the advice; None where too little time is concerned."""
-    concerned = pl.col("part").is_in(fix.parts) & ~pl.col("name").fill_null("").str.contains(fix.unless)
+    classes = run.pieces.get_column("name").cast(pl.String).str.extract(OPTIMIZER_STEP).drop_nulls()
+    optimizer = classes[0] if classes.len() else ""
+    # Without a fused form the arithmetic stays: the CPU computes each parameter in turn, however it is called.
+    stays = fix.phases == ["optimizer"] and optimizer not in ("", *FUSED)
+    concerned = pl.col("part").is_in([part for part in fix.parts if not (stays and part == "pointwise")]) & ~pl.col(
+        "name"
+    ).fill_null("").str.contains(fix.unless)
     if fix.phases is not None:
         concerned &= pl.col("phase").fill_null("").is_in(fix.phases)
     if fix.bits is not None:
@@ -218,14 +224,12 @@ def _advice(fix: CpuFix, run: CpuRun, cases: Sequence[str]) -> tuple[float, Advi
     named = named.filter(~pl.col("name").str.contains(PROFILER_STEP_NAME))
     where = [f"{name} ({duration(ns / steps)})" for name, ns in named.head(3).iter_rows()]
     start, end = pieces.select("start_ns", "end_ns").row(0) if pieces.height else (None, None)
-    classes = pieces.get_column("name").cast(pl.String).str.extract(OPTIMIZER_STEP).drop_nulls()
-    optimizer = optimizer_in_few_launches(classes[0] if classes.len() else "")
     return saved or time, Advice(
         title=fix.title,
         why=f"{percent(time / run.window_ns)} of the main thread's time{each}, in {counted(round(events), 'event')}",
         where=", ".join(where),
         code=Template(next((fix.cases[case]["code"] for case in cases if case in fix.cases), fix.code)).substitute(
-            optimizer=optimizer
+            optimizer=optimizer_in_few_launches(optimizer)
         ),
         saves_ns_at_most=saved,
         how_bound=_within_a_sentence(fix.sections["Bound"]),

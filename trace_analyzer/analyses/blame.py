@@ -273,33 +273,44 @@ class Attribution:
         return rows.drop("code").hstack(self.codes[rows.get_column("code")])
 
 
-def blame(trace: Trace, host: Host, idle: pl.DataFrame, gaps: pl.DataFrame, context: Context) -> Attribution:
+def blame(
+    trace: Trace, host: Host, idle: pl.DataFrame, gaps: pl.DataFrame, context: Context, step_marks: pl.DataFrame
+) -> Attribution:
     """Attribute each interval of table `idle` to an operator, module, Python function and phase.
 
     Without an event in progress, launch latency belongs to its launch, and host time to the annotation that was open on
     the launching thread or on the main thread. Device time belongs to no code, but has the phase of the late work.
-    Names are categorical.
+    An annotation that marks a step is the name of no code. Names are categorical.
     """
     late = gaps.get_column("launch_id")[idle.get_column("gap_id")]
     latency = pl.col("cause") == "launch-latency"
     pieces = idle.with_columns(pl.coalesce("event_id", pl.when(latency).then(late)).alias("event_id"))
     annotation = _annotations(trace, host, pieces, late)
     around = pieces.select(pl.coalesce("event_id", annotation).alias("around_id")).to_series()
-    code, codes = _codes(context, around, late)
+    code, codes = _codes(context, around, late, step_marks)
     return Attribution(pieces.with_columns(around, code.alias("code")), codes)
 
 
-def _codes(context: Context, around: pl.Series, late: pl.Series) -> tuple[pl.Series, pl.DataFrame]:
+def _codes(
+    context: Context, around: pl.Series, late: pl.Series, step_marks: pl.DataFrame
+) -> tuple[pl.Series, pl.DataFrame]:
     """Return a code per event for its names (only a phase without an event), and the names by code."""
     events, none = context.events, around.is_null()
     is_asked = pl.Series([False]).new_from_index(0, events.height).scatter(around.drop_nulls(), True)
     ids = is_asked.arg_true()
+    steps = events.join(
+        step_marks,
+        left_on=["process_id", "start_ns", "end_ns"],
+        right_on=["process_id", "host_start_ns", "host_end_ns"],
+        how="semi",
+    ).get_column("event_id")
+    annotation_ids = events.get_column("annotation_id")[ids]
     names = pl.DataFrame(
         {
             "operator": context.names(events.get_column("operator_id")[ids]),
             "module": context.modules(ids),
             "python_function": context.functions(ids),
-            "annotation": context.names(events.get_column("annotation_id")[ids]),
+            "annotation": context.names(annotation_ids.set(annotation_ids.is_in(steps.implode()), None)),
             "phase": events.get_column("phase")[ids],
         }
     )

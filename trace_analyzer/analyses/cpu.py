@@ -32,8 +32,13 @@ CPU_TIME = Table(
 )
 
 UNRECORDED, DISPATCH, TINY = "host-unknown", "dispatch", "tiny-operators"
-_GENERATED = "## Call CompiledFxGraph"
-"""Annotation around the code that Inductor generated, which records nothing of its own on the CPU."""
+_GENERATED = r"^## Call CompiledFxGraph|^<built-in function kernel>$"
+"""Annotation around the code that Inductor generated, and each of its C++ functions (torch/_inductor/codecache.py)."""
+_NO_WORK = r"""(?x) ^aten::_?(?: alias | as_strided | chunk | conj | detach | diagonal | empty | empty_like | empty_strided | expand | lift_fresh
+    | movedim | narrow | new_empty | new_empty_strided | permute | reshape_alias | resolve_(?:conj|neg) | select | set | slice | split
+    | split_with_sizes | squeeze | swapaxes | t | transpose | unbind | unfold | unsafe_view | unsqueeze | view | view_as_(?:complex|real)
+    )_?$"""
+"""Operators that make a view or allocate: however long they take, it is their call."""
 _ENGINE = r"^<built-in method run_backward of "
 """Autograd's engine in C++, which calls backward operators."""
 
@@ -42,7 +47,8 @@ _ENGINE = r"^<built-in method run_backward of "
 class CpuRun:
     """Hold the main thread's window: its steps (0 for none), their bounds, and each piece of its time.
 
-    ``pieces`` has start_ns, end_ns, event_id, kind, name, phase, part, bits (of the first operand, if it is of floats: 64, 32 or 16; else 0). Pieces add up
+    ``pieces`` has start_ns, end_ns, event_id, kind, name, phase, part, bits (of the first operand, if it is of floats: 64, 32 or 16;
+    null for complex and quantized numbers; else 0). Pieces add up
     to the window; event_id is null where nothing was recorded. ``others_ns`` is the time of other threads' operators.
     """
 
@@ -64,7 +70,7 @@ def cpu_run(
     The main thread is the one whose outermost operators take most time.
     """
     events = context.events
-    is_generated = pl.col("name").str.starts_with(_GENERATED)
+    is_generated = pl.col("name").str.contains(_GENERATED)
     is_operator = context.host.each(((pl.col("kind") == "operator") & ~pl.col("marks")) | is_generated)
     around = events.get_column("operator_id").gather(events.get_column("parent_id"))
     outer = events.filter(is_operator & around.is_null())
@@ -147,6 +153,7 @@ def _classified(
         .when(pl.col("work").is_in(["blocking", "guards", "lookup"]).not_()).then("work")
         .when(pl.col("is_operator") & pl.col("calls")).then(pl.lit(DISPATCH))
         .when(pl.col("is_operator") & (pl.col("duration_ns") < thresholds.TINY_OPERATOR_NS)).then(pl.lit(TINY))
+        .when(pl.col("is_operator") & pl.col("name").str.contains(_NO_WORK)).then(pl.lit(DISPATCH))
         .when("is_operator").then("group")
         .when(pl.col("name").str.contains(_ENGINE)).then(pl.lit(DISPATCH))
         .when(pl.col("kind") == "python").then(pl.lit("python"))
@@ -162,7 +169,10 @@ def _classified(
     is_double = types.str.starts_with('["double"') & ~dims.str.starts_with("[[]")
     is_half = types.str.contains(r'^\["c10::(BFloat16|Half)"')
     is_single = types.str.starts_with('["float"')
-    bits = pl.when(is_double).then(64).when(is_half).then(16).when(is_single).then(32).otherwise(0)
+    # Neither autocast nor Inductor computes with complex or quantized numbers.
+    is_other = types.str.contains(r'^\["c10::(complex|q)') | pl.col("name").str.contains("^quantized::")
+    floats = pl.when(is_double).then(64).when(is_half).then(16).when(is_single).then(32).otherwise(0)
+    bits = pl.when(~is_other.fill_null(False)).then(floats)
     return typed.with_columns(
         built_in_call(pl.col("name")), part.alias("part"), bits.alias("bits"), _flop(typed)
     ).select("start_ns", "end_ns", "event_id", "kind", "name", "phase", "part", "bits", "flop")

@@ -128,8 +128,13 @@ def without_activities(trace: Trace, host: Host, accelerator: Accelerator | None
     )
 
 
-_OF_DEVICES = r"(?i)cuda|cudnn|cublas|miopen|hipblas|[nrh]ccl|triton_|::xpu|::npu|::hpu"
-"""Operators and annotations of programs that use a device: a trace with these is no run on the CPU."""
+_OF_DEVICES = (
+    r"(?i)cuda|cudnn|cublas|miopen|hipblas|[nrh]ccl|triton_|::xpu|::npu|::hpu|pin_memory|record_stream"
+    r"|_(flash|efficient)_attention(_forward|_backward)?$"
+)
+"""Operators and annotations of programs that use a device: a trace with these is no run on the CPU.
+
+The CPU's attention is `_scaled_dot_product_flash_attention_for_cpu` (aten/src/ATen/native/native_functions.yaml)."""
 _ASKS_FOR_DEVICES = r"_is_acceptable$|::_use_\w+_ctc_loss$"
 """Operators that ask whether a library could be used, on the CPU too: `nn.LSTM` and `ctc_loss` call them first."""
 _COMPILER_TIMER = r"( \(dynamo_timed\)|_data:.*)$"

@@ -432,6 +432,8 @@ def _argument(shape: Any, name: str, strides: Any, value: Any, list_element_byte
         return _value(value)
     if name in ("", "Scalar", "ScalarList"):
         raise Malformed("shapes of arguments that are not tensors")
+    if strides == [] and shape:  # a sparse tensor, which has no storage of its shape
+        raise Unrecorded
     return Tensor(_shape(shape), DTYPES.get(name), _strides(strides))
 
 
